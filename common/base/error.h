@@ -1,0 +1,47 @@
+// Errors and checks. Everything that can go wrong outside our own code (bad input, files, devices, networks) is an
+// Error with a kind, which main() and the HTTP server turn into an exit code or a status. Our own bugs are CHECKs,
+// which are always on. This layer knows nothing of tensors, models, files' meaning or sockets.
+#pragma once
+
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace split {
+
+enum class ErrorKind {
+  kShape,     // sizes that do not fit together
+  kInput,     // what a user or a request said
+  kNotFound,  // a name, id or file that is not there
+  kIo,        // files and memory maps
+  kDevice,    // a compute device failed or is not usable
+  kRemote,    // the other machine
+  kIntegrity, // bytes that are not what their hash or size says
+};
+
+// The one exception type of common/. Messages read "[where] what: expected ..., got ...".
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  ErrorKind kind() const { return kind_; }
+
+ private:
+  ErrorKind kind_;
+};
+
+// Joins its arguments as a stream would print them.
+template <typename... Args>
+std::string cat(const Args&... args) {
+  std::ostringstream out;
+  (out << ... << args);
+  return out.str();
+}
+
+// Throws std::logic_error: a broken invariant of this program, never a user's mistake.
+[[noreturn]] void check_failed(const char* file, int line, const char* condition);
+
+}  // namespace split
+
+#define CHECK(condition) \
+  ((condition) ? static_cast<void>(0) : ::split::check_failed(__FILE__, __LINE__, #condition))

@@ -1,0 +1,142 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace split {
+
+std::string errno_text(int error) { return std::generic_category().message(error); }
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    reset();
+    fd_ = other.release();
+  }
+  return *this;
+}
+int Fd::release() { return std::exchange(fd_, -1); }
+void Fd::reset() {
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+namespace {
+
+struct OpenedFile {
+  Fd fd;
+  uint64_t size;
+};
+
+OpenedFile open_regular(const std::filesystem::path& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) {
+    const int error = errno;
+    const bool missing = error == ENOENT || error == ENOTDIR;
+    throw Error(missing ? ErrorKind::kNotFound : ErrorKind::kIo,
+                cat("[file] ", path.string(), ": ", errno_text(error)));
+  }
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) {
+    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": ", errno_text(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": not a regular file"));
+  }
+  return {std::move(fd), static_cast<uint64_t>(status.st_size)};
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const OpenedFile file = open_regular(path);
+  size_ = file.size;
+  if (size_ == 0) return;
+  address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
+  if (address_ == MAP_FAILED) {
+    address_ = nullptr;
+    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": mmap: ", errno_text(errno)));
+  }
+}
+MappedFile::~MappedFile() {
+  if (address_ != nullptr) ::munmap(address_, size_);
+}
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : address_(std::exchange(other.address_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    if (address_ != nullptr) ::munmap(address_, size_);
+    address_ = std::exchange(other.address_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+std::string read_file(const std::filesystem::path& path, uint64_t limit) {
+  const OpenedFile file = open_regular(path);
+  if (file.size > limit) {
+    throw Error(ErrorKind::kInput, cat("[file] ", path.string(), ": ", file.size,
+                                       " bytes, expected at most ", limit));
+  }
+  std::string text(file.size, '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::read(file.fd.get(), text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": ", errno_text(errno)));
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  text.resize(done);
+  return text;
+}
+
+AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+  std::string name = path_.string() + ".XXXXXX";
+  fd_ = Fd(::mkostemp(name.data(), O_CLOEXEC));
+  if (!fd_) throw Error(ErrorKind::kIo, cat("[file] ", name, ": ", errno_text(errno)));
+  temporary_ = name;
+}
+
+AtomicFile::~AtomicFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::append(Bytes bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      throw Error(ErrorKind::kIo, cat("[file] ", temporary_.string(), ": ", errno_text(errno)));
+    }
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+void AtomicFile::commit() {
+  const auto require = [&](int result) {
+    if (result != 0) {
+      throw Error(ErrorKind::kIo, cat("[file] ", path_.string(), ": ", errno_text(errno)));
+    }
+  };
+  require(::fchmod(fd_.get(), 0644));
+  require(::fsync(fd_.get()));
+  require(::rename(temporary_.c_str(), path_.c_str()));
+  temporary_.clear();
+  // The rename itself is durable once the directory is. A directory that cannot be synced is not an error.
+  const Fd directory(::open(path_.parent_path().empty() ? "." : path_.parent_path().c_str(),
+                            O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory) ::fsync(directory.get());
+}
+
+void write_file(const std::filesystem::path& path, Bytes bytes) {
+  AtomicFile file(path);
+  file.append(bytes);
+  file.commit();
+}
+
+}  // namespace split

@@ -1,0 +1,70 @@
+// Files: read-only memory maps, whole reads with a cap, and writes that are either complete or not there.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+
+#include "base/bytes.h"
+
+namespace split {
+
+// An owned file descriptor.
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() { reset(); }
+  Fd(Fd&& other) noexcept : fd_(other.release()) {}
+  Fd& operator=(Fd&& other) noexcept;
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release();
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// A file mapped read-only. The bytes stay valid, at one address, for the life of the object, also after a move.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  // Throws Error(kNotFound) when there is no such file, Error(kIo) when it cannot be mapped.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  Bytes bytes() const { return {static_cast<const std::byte*>(address_), size_}; }
+
+ private:
+  void* address_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The whole file as text. Throws Error(kNotFound), Error(kIo), or Error(kInput) when it is longer than `limit` bytes.
+std::string read_file(const std::filesystem::path& path, uint64_t limit);
+
+// A new file under a temporary name beside `path`; commit() makes it durable and gives it its name, and without
+// commit() it is removed. Throws Error(kIo) with the system's reason.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  void append(Bytes bytes);
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  Fd fd_;
+};
+
+void write_file(const std::filesystem::path& path, Bytes bytes);
+
+// "Permission denied" for EACCES and so on; thread-safe.
+std::string errno_text(int error);
+
+}  // namespace split

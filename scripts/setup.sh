@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# setup.sh [--tests]: installs the Debian packages that are missing, and says which. Nothing is done when all are there.
+set -euo pipefail
+
+# The base: what a build needs.
+packages=(cmake g++ make ccache libcpp-httplib-dev nlohmann-json3-dev libvulkan-dev glslang-dev libssl-dev)
+# Runs the Vulkan device where there is no GPU.
+packages+=(mesa-vulkan-drivers)
+[ "${1-}" != --tests ] || packages+=(libgtest-dev vulkan-validationlayers python3 curl)
+
+missing=()
+for package in "${packages[@]}"; do
+  dpkg-query -W -f '${Status}' "$package" 2> /dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+sudo=()
+if [ "$(id -u)" != 0 ]; then
+  command -v sudo > /dev/null || {
+    echo "setup.sh: missing packages, and neither root nor sudo: ${missing[*]}" >&2
+    exit 1
+  }
+  sudo=(sudo)
+fi
+echo "setup.sh: installing ${missing[*]}" >&2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+install() {
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" < /dev/null
+}
+install > "$log" 2>&1 || { "${sudo[@]}" apt-get update >> "$log" 2>&1 && install >> "$log" 2>&1; } || {
+  tail -n 20 "$log" >&2
+  echo "setup.sh: apt-get failed" >&2
+  exit 1
+}

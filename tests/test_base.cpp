@@ -1,0 +1,103 @@
+// base/: bytes, files, the pool.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/bytes.h"
+#include "base/file.h"
+#include "base/thread_pool.h"
+
+namespace split {
+namespace {
+
+struct TemporaryFolder {
+  std::filesystem::path path;
+  TemporaryFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "split-base-XXXXXX").string();
+    CHECK(::mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path); }
+};
+
+TEST(Bytes, ArithmeticRefusesOverflow) {
+  EXPECT_EQ(checked_mul(1ull << 32, 1ull << 31), 1ull << 63);
+  EXPECT_EQ(checked_mul(1ull << 32, 1ull << 32), std::nullopt);
+  EXPECT_EQ(checked_add(~0ull, 0), ~0ull);
+  EXPECT_EQ(checked_add(~0ull, 1), std::nullopt);
+}
+
+TEST(Bytes, ParsesWholeNumbersOnly) {
+  EXPECT_EQ(parse_u64("0", 0, 9), 0u);
+  EXPECT_EQ(parse_u64("18446744073709551615", 0, ~0ull), ~0ull);
+  for (const char* bad : {"", "-1", "+1", " 1", "1 ", "1.0", "0x1", "18446744073709551616", "10"}) {
+    EXPECT_EQ(parse_u64(bad, 0, std::string_view(bad).size() > 10 ? ~0ull : 9), std::nullopt) << bad;
+  }
+}
+
+TEST(Bytes, Sha256OfTheStandardsExample) {  // FIPS 180-2, appendix B.1
+  EXPECT_EQ(Sha256::hex_of(as_bytes_of("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  Sha256 sum;
+  sum.update(as_bytes_of("a"));
+  sum.update(as_bytes_of("bc"));
+  EXPECT_EQ(sum.finish_hex(), Sha256::hex_of(as_bytes_of("abc")));
+}
+
+TEST(Bytes, HexIsLowerCaseOfTheRightLength) {
+  EXPECT_TRUE(is_lower_hex("00ff", 4));
+  EXPECT_FALSE(is_lower_hex("00fF", 4));
+  EXPECT_FALSE(is_lower_hex("00ff", 5));
+}
+
+TEST(File, WritesWholeFilesOrNone) {
+  const TemporaryFolder folder;
+  const auto path = folder.path / "x";
+  {
+    AtomicFile file(path);
+    file.append(as_bytes_of("half"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path));
+  write_file(path, as_bytes_of("whole"));
+  EXPECT_EQ(read_file(path, 5), "whole");
+  EXPECT_EQ(as_text(MappedFile(path).bytes()), "whole");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path), {}), 1);
+}
+
+TEST(File, SaysWhatIsWrong) {
+  const TemporaryFolder folder;
+  const auto kind_of = [](auto&& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      return error.kind();
+    }
+    ADD_FAILURE() << "no error";
+    return ErrorKind::kShape;
+  };
+  write_file(folder.path / "x", as_bytes_of("123456"));
+  EXPECT_EQ(kind_of([&] { MappedFile(folder.path / "none"); }), ErrorKind::kNotFound);
+  EXPECT_EQ(kind_of([&] { MappedFile{folder.path}; }), ErrorKind::kIo);
+  EXPECT_EQ(kind_of([&] { read_file(folder.path / "x", 5); }), ErrorKind::kInput);
+  EXPECT_EQ(kind_of([&] { write_file(folder.path / "none" / "x", {}); }), ErrorKind::kIo);
+}
+
+TEST(ThreadPool, RunsEachTaskOnce) {
+  for (const unsigned threads : {1u, 2u, 5u}) {
+    ThreadPool pool(threads);
+    for (const size_t count : {0u, 1u, 2u, 7u, 1000u}) {
+      std::vector<std::atomic<int>> seen(count);
+      pool.run(count, [&](size_t i) { ++seen[i]; });
+      for (const auto& n : seen) ASSERT_EQ(n, 1);
+    }
+    const ThreadPool::Step step(pool);
+    std::atomic<size_t> total{0};
+    for (int round = 0; round < 2000; ++round) pool.run(3, [&](size_t i) { total += i; });
+    EXPECT_EQ(total, 2000u * 3);
+  }
+}
+
+}  // namespace
+}  // namespace split
