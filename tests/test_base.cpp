@@ -33,7 +33,8 @@ TEST(Bytes, ParsesWholeNumbersOnly) {
   EXPECT_EQ(parse_u64("0", 0, 9), 0u);
   EXPECT_EQ(parse_u64("18446744073709551615", 0, ~0ull), ~0ull);
   for (const char* bad : {"", "-1", "+1", " 1", "1 ", "1.0", "0x1", "18446744073709551616", "10"}) {
-    EXPECT_EQ(parse_u64(bad, 0, std::string_view(bad).size() > 10 ? ~0ull : 9), std::nullopt) << bad;
+    EXPECT_EQ(parse_u64(bad, 0, std::string_view(bad).size() > 10 ? ~0ull : 9), std::nullopt)
+        << bad;
   }
 }
 

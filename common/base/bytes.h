@@ -1,4 +1,5 @@
-// Bytes that come from outside: overflow-safe arithmetic, little-endian loads, hex, and SHA-256 (by OpenSSL).
+// Bytes that come from outside: overflow-safe arithmetic, little-endian loads, hex, and SHA-256 (by
+// OpenSSL).
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
-// Errors and checks. Everything that can go wrong outside our own code (bad input, files, devices, networks) is an
-// Error with a kind, which main() and the HTTP server turn into an exit code or a status. Our own bugs are CHECKs,
-// which are always on. This layer knows nothing of tensors, models, files' meaning or sockets.
+// Errors and checks. Everything that can go wrong outside our own code (bad input, files, devices,
+// networks) is an Error with a kind, which main() and the HTTP server turn into an exit code or a
+// status. Our own bugs are CHECKs, which are always on. This layer knows nothing of tensors,
+// models, files' meaning or sockets.
 #pragma once
 
 #include <sstream>
@@ -11,13 +12,13 @@
 namespace split {
 
 enum class ErrorKind {
-  kShape,     // sizes that do not fit together
-  kInput,     // what a user or a request said
-  kNotFound,  // a name, id or file that is not there
-  kIo,        // files and memory maps
-  kDevice,    // a compute device failed or is not usable
-  kRemote,    // the other machine
-  kIntegrity, // bytes that are not what their hash or size says
+  kShape,      // sizes that do not fit together
+  kInput,      // what a user or a request said
+  kNotFound,   // a name, id or file that is not there
+  kIo,         // files and memory maps
+  kDevice,     // a compute device failed or is not usable
+  kRemote,     // the other machine
+  kIntegrity,  // bytes that are not what their hash or size says
 };
 
 // The one exception type of common/. Messages read "[where] what: expected ..., got ...".

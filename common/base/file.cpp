@@ -79,8 +79,8 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   const OpenedFile file = open_regular(path);
   if (file.size > limit) {
-    throw Error(ErrorKind::kInput, cat("[file] ", path.string(), ": ", file.size,
-                                       " bytes, expected at most ", limit));
+    throw Error(ErrorKind::kInput,
+                cat("[file] ", path.string(), ": ", file.size, " bytes, expected at most ", limit));
   }
   std::string text(file.size, '\0');
   size_t done = 0;
@@ -127,7 +127,8 @@ void AtomicFile::commit() {
   require(::fsync(fd_.get()));
   require(::rename(temporary_.c_str(), path_.c_str()));
   temporary_.clear();
-  // The rename itself is durable once the directory is. A directory that cannot be synced is not an error.
+  // The rename itself is durable once the directory is. A directory that cannot be synced is not an
+  // error.
   const Fd directory(::open(path_.parent_path().empty() ? "." : path_.parent_path().c_str(),
                             O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory) ::fsync(directory.get());

@@ -1,4 +1,5 @@
-// Files: read-only memory maps, whole reads with a cap, and writes that are either complete or not there.
+// Files: read-only memory maps, whole reads with a cap, and writes that are either complete or not
+// there.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class Fd {
   int fd_ = -1;
 };
 
-// A file mapped read-only. The bytes stay valid, at one address, for the life of the object, also after a move.
+// A file mapped read-only. The bytes stay valid, at one address, for the life of the object, also
+// after a move.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -42,11 +44,12 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole file as text. Throws Error(kNotFound), Error(kIo), or Error(kInput) when it is longer than `limit` bytes.
+// The whole file as text. Throws Error(kNotFound), Error(kIo), or Error(kInput) when it is longer
+// than `limit` bytes.
 std::string read_file(const std::filesystem::path& path, uint64_t limit);
 
-// A new file under a temporary name beside `path`; commit() makes it durable and gives it its name, and without
-// commit() it is removed. Throws Error(kIo) with the system's reason.
+// A new file under a temporary name beside `path`; commit() makes it durable and gives it its name,
+// and without commit() it is removed. Throws Error(kIo) with the system's reason.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);

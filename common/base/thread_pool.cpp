@@ -7,8 +7,8 @@
 namespace split {
 namespace {
 
-// Long enough to span the serial part between two kernels, short enough that a preempted thread is not starved by
-// its spinning sibling on a busy machine.
+// Long enough to span the serial part between two kernels, short enough that a preempted thread is
+// not starved by its spinning sibling on a busy machine.
 constexpr int kSpinsBeforeYield = 2000;
 
 constexpr unsigned kFieldBits = 20;

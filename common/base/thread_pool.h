@@ -1,6 +1,7 @@
-// A fixed pool for the kernels of one step. Workers spin only between begin() and end() of a step, where the next
-// kernel follows within microseconds, and sleep on a futex otherwise: OpenMP's barriers cost 8 ms at p99 on two busy
-// cores (measured), and a pool that always spins burns a core for nothing.
+// A fixed pool for the kernels of one step. Workers spin only between begin() and end() of a step,
+// where the next kernel follows within microseconds, and sleep on a futex otherwise: OpenMP's
+// barriers cost 8 ms at p99 on two busy cores (measured), and a pool that always spins burns a core
+// for nothing.
 #pragma once
 
 #include <atomic>
@@ -28,8 +29,8 @@ class ThreadPool {
   void begin_step();
   void end_step();
 
-  // Calls task(i) once for each i in [0, count), on any thread, and returns when all have returned. `task` must not
-  // throw. Works outside a step too, more slowly.
+  // Calls task(i) once for each i in [0, count), on any thread, and returns when all have returned.
+  // `task` must not throw. Works outside a step too, more slowly.
   void run(size_t count, const std::function<void(size_t)>& task);
 
   class Step {
@@ -50,10 +51,12 @@ class ThreadPool {
   bool run_one();
 
   std::vector<std::thread> workers_;
-  // The current job: generation (24 bits), tasks (20 bits), next task (20 bits). A worker claims a task by advancing
-  // it, so one that is preempted between tasks delays nobody, and one that wakes late sees a finished job.
+  // The current job: generation (24 bits), tasks (20 bits), next task (20 bits). A worker claims a
+  // task by advancing it, so one that is preempted between tasks delays nobody, and one that wakes
+  // late sees a finished job.
   std::atomic<uint64_t> state_{0};
-  std::atomic<const std::function<void(size_t)>*> task_{nullptr};  // stable while a claimed task runs
+  std::atomic<const std::function<void(size_t)>*> task_{
+      nullptr};  // stable while a claimed task runs
   std::atomic<size_t> done_{0};
   std::atomic<int> spinning_{0};  // depth of begin_step()
   std::atomic<bool> stop_{false};

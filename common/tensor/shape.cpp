@@ -34,12 +34,17 @@ void store(std::byte* to, T value) {
 
 float load_float(DType dtype, const std::byte* from) {
   switch (dtype) {
-    case DType::kF32: return load<float>(from);
-    case DType::kF16: return f16_to_f32(load<uint16_t>(from));
-    case DType::kBF16: return bf16_to_f32(load<uint16_t>(from));
-    default: break;
+    case DType::kF32:
+      return load<float>(from);
+    case DType::kF16:
+      return f16_to_f32(load<uint16_t>(from));
+    case DType::kBF16:
+      return bf16_to_f32(load<uint16_t>(from));
+    default:
+      break;
   }
-  throw Error(ErrorKind::kShape, cat("[convert] expected F32, F16 or BF16, got ", dtype_name(dtype)));
+  throw Error(ErrorKind::kShape,
+              cat("[convert] expected F32, F16 or BF16, got ", dtype_name(dtype)));
 }
 
 }  // namespace
@@ -75,7 +80,8 @@ float f16_to_f32(uint16_t bits) {
   const uint32_t mantissa = bits & 1023;
   if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
   if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;  // exact: subnormal halves are normal floats
+  const float magnitude =
+      static_cast<float>(mantissa) * 0x1p-24f;  // exact: subnormal halves are normal floats
   return sign != 0 ? -magnitude : magnitude;
 }
 
@@ -84,8 +90,10 @@ uint16_t f32_to_f16(float value) {
   const uint32_t sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);  // NaN
-  if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
-  if (magnitude < 0x38800000u) {  // below 2^-14: a subnormal half; adding 0.5 lets the FPU round at bit 2^-24
+  if (magnitude >= 0x477ff000u)
+    return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
+  if (magnitude <
+      0x38800000u) {  // below 2^-14: a subnormal half; adding 0.5 lets the FPU round at bit 2^-24
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
   }
@@ -113,11 +121,18 @@ void convert(TensorView from, DType to, std::span<std::byte> out) {
     const float value = load_float(from.dtype, from.bytes.data() + i * in_size);
     std::byte* target = out.data() + i * out_size;
     switch (to) {
-      case DType::kF32: store(target, value); break;
-      case DType::kF16: store(target, f32_to_f16(value)); break;
-      case DType::kBF16: store(target, f32_to_bf16(value)); break;
+      case DType::kF32:
+        store(target, value);
+        break;
+      case DType::kF16:
+        store(target, f32_to_f16(value));
+        break;
+      case DType::kBF16:
+        store(target, f32_to_bf16(value));
+        break;
       default:
-        throw Error(ErrorKind::kShape, cat("[convert] expected F32, F16 or BF16, got ", dtype_name(to)));
+        throw Error(ErrorKind::kShape,
+                    cat("[convert] expected F32, F16 or BF16, got ", dtype_name(to)));
     }
   }
 }

@@ -13,8 +13,9 @@ namespace split {
 
 enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64, kU8, kBool };
 
-size_t dtype_size(DType dtype);            // bytes an element
-std::string_view dtype_name(DType dtype);  // safetensors' word: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"
+size_t dtype_size(DType dtype);  // bytes an element
+std::string_view dtype_name(
+    DType dtype);  // safetensors' word: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"
 std::optional<DType> dtype_from_name(std::string_view name);
 
 // Sizes, outermost first. At most 8 of them, none negative.
@@ -33,13 +34,15 @@ struct TensorView {
   Bytes bytes;  // exactly element_count(dims) * dtype_size(dtype)
 };
 
-// Half-precision conversions, exact where the target can hold the value, else rounded to nearest even.
+// Half-precision conversions, exact where the target can hold the value, else rounded to nearest
+// even.
 float f16_to_f32(uint16_t bits);
 uint16_t f32_to_f16(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
 
-// Element by element, dense, of the same count; either side F32, F16 or BF16. Throws Error(kShape) for other types.
+// Element by element, dense, of the same count; either side F32, F16 or BF16. Throws Error(kShape)
+// for other types.
 void convert(TensorView from, DType to, std::span<std::byte> out);
 
 }  // namespace split

@@ -1,0 +1,29 @@
+// From a graph to a Program: order, fuse, plan. The rules read the kind of an op, never its name:
+//   1. a pointwise op joins the kernel (marked EPILOGUE) or the group whose result only it uses;
+//   2. a reduction over the last axis joins the pointwise work around it on the same rows;
+//   3. a group whose one result only one matmul uses may become that matmul's prologue.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compile/program.h"
+#include "tensor/tensor.h"
+
+namespace split {
+
+// What a device can take in one kernel; the device hands this to compile().
+struct FuseRules {
+  bool groups = true;     // pointwise ops and reductions on the same rows become one step
+  bool epilogue = true;   // pointwise ops join a matmul's result
+  bool prologue = false;  // a group becomes part of the matmul that reads it
+};
+
+// Throws Error(kShape) for a graph no device runs (an output that is a bare leaf).
+Program compile(std::string name, const std::vector<NamedOutput>& outputs, const FuseRules& rules);
+
+// Gives each temporary its offset, so that two that live at once never overlap. Offsets are
+// multiples of `alignment`.
+void plan_arena(Program& program, size_t alignment);
+
+}  // namespace split

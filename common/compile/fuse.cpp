@@ -1,0 +1,232 @@
+#include "compile/fuse.h"
+
+#include <set>
+
+namespace split {
+namespace {
+
+class Fuser {
+ public:
+  Fuser(const std::vector<NamedOutput>& outputs, const FuseRules& rules) : rules_(rules) {
+    for (const NamedOutput& output : outputs) {
+      visit(output.tensor.node().get());
+      is_output_.insert(output.tensor.node().get());
+    }
+  }
+
+  Units run() {
+    for (const Node* node : topological_) place(*node);
+    drop_merged();
+    find_wanted();
+    if (rules_.prologue) find_prologues();
+    order();
+    return std::move(units_);
+  }
+
+ private:
+  void visit(const Node* node) {
+    if (!seen_.insert(node).second) return;
+    for (const auto& in : node->inputs) {
+      visit(in.get());
+      users_[in.get()].insert(node);
+    }
+    topological_.push_back(node);
+  }
+
+  Unit* unit_of(const Node* node) const {
+    const auto at = units_.unit_of.find(node);
+    return at == units_.unit_of.end() ? nullptr : at->second;
+  }
+
+  // The units that `unit` reads from.
+  std::set<Unit*> inputs_of(const Unit& unit) const {
+    std::set<Unit*> result;
+    const auto add = [&](const Node* node) {
+      for (const auto& in : node->inputs) {
+        // A gather is part of its reader; what it gathers from may be computed.
+        const Node* source = in->op == Op::k_gather ? in->inputs[0].get() : in.get();
+        Unit* other = unit_of(source);
+        if (other != nullptr && other != &unit) result.insert(other);
+      }
+    };
+    if (unit.kernel != nullptr) add(unit.kernel);
+    for (const Node* node : unit.nodes) add(node);
+    return result;
+  }
+
+  // True when `unit` needs `other`, directly or not.
+  bool depends(const Unit& unit, const Unit& other) const {
+    for (Unit* in : inputs_of(unit)) {
+      if (in == &other || depends(*in, other)) return true;
+    }
+    return false;
+  }
+
+  Unit* new_unit(const Node* kernel, int64_t rows, int64_t columns) {
+    units_.all.push_back(std::make_unique<Unit>());
+    Unit* unit = units_.all.back().get();
+    unit->kernel = kernel;
+    unit->rows = rows;
+    unit->columns = columns;
+    return unit;
+  }
+
+  void place(const Node& node) {
+    const OpKind kind = op_info(node.op).kind;
+    if (kind == OpKind::kLeaf || kind == OpKind::kView) return;
+    if (node.dims.size() != 2) {
+      throw Error(ErrorKind::kShape,
+                  cat("[compile] ", op_info(node.op).name, ": expected a result [rows, C], got ",
+                      to_string(node.dims)));
+    }
+    if (kind == OpKind::kKernel) {
+      units_.unit_of[&node] = new_unit(&node, node.dims[0], node.dims[1]);
+      return;
+    }
+    Unit* unit = is_pointwise(node.op) && rules_.epilogue ? epilogue_for(node) : nullptr;
+    const int64_t columns = kind == OpKind::kReduce ? node.inputs[0]->dims[1] : node.dims[1];
+    if (unit == nullptr && rules_.groups) unit = group_for(node, columns);
+    if (unit == nullptr) unit = new_unit(nullptr, node.dims[0], columns);
+    unit->nodes.push_back(&node);
+    units_.unit_of[&node] = unit;
+  }
+
+  // Rule 1: the kernel whose result only this node uses.
+  Unit* epilogue_for(const Node& node) const {
+    for (const auto& in : node.inputs) {
+      Unit* unit = unit_of(in.get());
+      if (unit == nullptr || unit->kernel == nullptr || !op_info(unit->kernel->op).epilogue)
+        continue;
+      const Node* result = unit->nodes.empty() ? unit->kernel : unit->nodes.back();
+      if (in.get() != result || in->dims != node.dims) continue;
+      if (users_.at(result).size() == 1 && is_output_.count(result) == 0) return unit;
+    }
+    return nullptr;
+  }
+
+  // Rule 2: a group on the same rows that this node reads, joined with the other groups that it
+  // reads, unless one of them would then need itself.
+  Unit* group_for(const Node& node, int64_t columns) {
+    Unit* joined = nullptr;
+    for (const auto& in : node.inputs) {
+      Unit* unit = unit_of(in.get());
+      if (unit == nullptr || unit == joined || unit->kernel != nullptr) continue;
+      // One value a row counts as part of a group of any width that it came from.
+      const bool same_width =
+          unit->columns == columns ||
+          (node.dims[1] == 1 && in->dims[1] == 1 && op_info(node.op).kind != OpKind::kReduce);
+      if (unit->rows != node.dims[0] || !same_width) continue;
+      const bool cyclic =
+          std::any_of(node.inputs.begin(), node.inputs.end(), [&](const auto& other) {
+            Unit* source = unit_of(other.get());
+            return source != nullptr && source != unit && source != joined &&
+                   depends(*source, *unit);
+          });
+      if (cyclic) continue;
+      if (joined == nullptr) {
+        joined = unit;
+      } else if (!depends(*unit, *joined) && !depends(*joined, *unit)) {
+        merge(*joined, *unit);
+      }
+    }
+    return joined;
+  }
+
+  void merge(Unit& into, Unit& from) {
+    into.nodes.insert(into.nodes.end(), from.nodes.begin(), from.nodes.end());
+    std::sort(into.nodes.begin(), into.nodes.end(),
+              [&](const Node* a, const Node* b) { return position(a) < position(b); });
+    for (const Node* node : from.nodes) units_.unit_of[node] = &into;
+    from.nodes.clear();
+  }
+
+  void drop_merged() {
+    std::erase_if(units_.all,
+                  [](const auto& unit) { return unit->kernel == nullptr && unit->nodes.empty(); });
+  }
+
+  size_t position(const Node* node) const {
+    return static_cast<size_t>(std::find(topological_.begin(), topological_.end(), node) -
+                               topological_.begin());
+  }
+
+  // The units that read a node, through gathers too.
+  std::set<const Unit*> readers(const Node* node) const {
+    std::set<const Unit*> result;
+    const auto users = users_.find(node);
+    if (users == users_.end()) return result;
+    for (const Node* user : users->second) {
+      if (user->op == Op::k_gather) {
+        const auto more = readers(user);
+        result.insert(more.begin(), more.end());
+      } else {
+        result.insert(unit_of(user));
+      }
+    }
+    return result;
+  }
+
+  void find_wanted() {
+    for (const auto& unit : units_.all) {
+      const auto consider = [&](const Node* node) {
+        const auto reading = readers(node);
+        const bool outside = std::any_of(reading.begin(), reading.end(),
+                                         [&](const Unit* reader) { return reader != unit.get(); });
+        if (outside || is_output_.count(node) != 0) unit->wanted.push_back(node);
+      };
+      if (unit->kernel != nullptr) consider(unit->kernel);
+      for (const Node* node : unit->nodes) consider(node);
+    }
+  }
+
+  // Rule 3.
+  void find_prologues() {
+    for (const auto& unit : units_.all) {
+      if (unit->kernel == nullptr || unit->kernel->op != Op::k_matmul) continue;
+      Unit* group = unit_of(unit->kernel->inputs[0].get());
+      if (group == nullptr || group->kernel != nullptr || group->wanted.size() != 1) continue;
+      const Node* x = group->wanted[0];
+      if (x != unit->kernel->inputs[0].get() || is_output_.count(x) != 0) continue;
+      if (readers(x).size() != 1) continue;
+      unit->prologue = group;
+      group->prologue_of = unit.get();
+    }
+  }
+
+  // Each unit after those it reads, otherwise in the order of the graph.
+  void order() {
+    std::vector<Unit*> waiting;
+    for (const auto& unit : units_.all) waiting.push_back(unit.get());
+    std::sort(waiting.begin(), waiting.end(), [&](const Unit* a, const Unit* b) {
+      return position(a->kernel != nullptr ? a->kernel : a->nodes[0]) <
+             position(b->kernel != nullptr ? b->kernel : b->nodes[0]);
+    });
+    std::set<const Unit*> done;
+    while (!waiting.empty()) {
+      const auto ready = std::find_if(waiting.begin(), waiting.end(), [&](const Unit* unit) {
+        const auto inputs = inputs_of(*unit);
+        return std::all_of(inputs.begin(), inputs.end(),
+                           [&](const Unit* in) { return done.count(in) != 0; });
+      });
+      CHECK(ready != waiting.end());
+      units_.order.push_back(*ready);
+      done.insert(*ready);
+      waiting.erase(ready);
+    }
+  }
+
+  const FuseRules rules_;
+  std::vector<const Node*> topological_;
+  std::set<const Node*> seen_;
+  std::set<const Node*> is_output_;
+  std::map<const Node*, std::set<const Node*>> users_;
+  Units units_;
+};
+
+}  // namespace
+
+Units fuse(const std::vector<NamedOutput>& outputs, const FuseRules& rules) {
+  return Fuser(outputs, rules).run();
+}
+
+}  // namespace split

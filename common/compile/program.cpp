@@ -1,0 +1,125 @@
+#include "compile/program.h"
+
+#include <sstream>
+
+namespace split {
+
+int Program::find(std::string_view slot_name) const {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (!slots[i].name.empty() && slots[i].name == slot_name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+std::vector<bool> Tape::per_row() const {
+  std::vector<bool> result;
+  for (const Operand& operand : operands) {
+    result.push_back(operand.access == Access::kPerRow || operand.access == Access::kImmediate);
+  }
+  for (const Instruction& instruction : instructions) {
+    const bool x = result[static_cast<size_t>(instruction.x)];
+    const bool z = instruction.z < 0 || result[static_cast<size_t>(instruction.z)];
+    result.push_back(op_info(instruction.op).kind == OpKind::kReduce || (x && z));
+  }
+  return result;
+}
+
+namespace {
+
+std::string dims_text(const Dims& dims) {
+  std::string out = "[";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i > 0) out += ", ";
+    out += dims[i] == -1 ? "R" : dims[i] == -2 ? "O" : std::to_string(dims[i]);
+  }
+  return out + "]";
+}
+
+class Printer {
+ public:
+  explicit Printer(const Program& program) : program_(program) {}
+
+  std::string text() {
+    out_ << "program " << program_.name << ": arena " << program_.arena_row_bytes
+         << " bytes a row\n";
+    for (const Step& step : program_.steps) print(step);
+    return out_.str();
+  }
+
+ private:
+  std::string slot(int index) const {
+    const Slot& s = program_.slots[static_cast<size_t>(index)];
+    if (s.kind == SlotKind::kTemp) return cat("t", index, "@", s.offset);
+    return s.name + (s.transposed ? "^T" : "");
+  }
+
+  std::string operand(const Operand& operand) const {
+    switch (operand.access) {
+      case Access::kImmediate:
+        return cat(operand.value);
+      case Access::kResult:
+        return "product";
+      case Access::kGather:
+        return cat(slot(operand.slot), "[", slot(operand.index), "]");
+      default:
+        return slot(operand.slot);
+    }
+  }
+
+  std::string value(const Tape& tape, int index) const {
+    const auto i = static_cast<size_t>(index);
+    if (i < tape.operands.size()) return operand(tape.operands[i]);
+    return cat("%", i - tape.operands.size());
+  }
+
+  void print(const Tape& tape, std::string_view indent) {
+    for (size_t i = 0; i < tape.instructions.size(); ++i) {
+      const Instruction& instruction = tape.instructions[i];
+      out_ << indent << "%" << i << " = " << op_info(instruction.op).name
+           << (op_info(instruction.op).kind == OpKind::kReduce ? " over row of " : " ")
+           << value(tape, instruction.x);
+      if (instruction.z >= 0) out_ << ", " << value(tape, instruction.z);
+      out_ << "\n";
+    }
+    for (const TapeOutput& output : tape.outputs) {
+      if (output.slot >= 0) {
+        out_ << indent << slot(output.slot) << " <- " << value(tape, output.value) << "\n";
+      }
+    }
+  }
+
+  void print(const Step& step) {
+    const std::string shape = dims_text({step.rows, step.columns});
+    switch (step.kind) {
+      case StepKind::kGroup:
+        out_ << "  group " << shape << "\n";
+        break;
+      case StepKind::kMatmul:
+        if (!step.prologue.empty()) {
+          out_ << "  prologue\n";
+          print(step.prologue, "    ");
+        }
+        out_ << "  matmul " << shape << " = "
+             << (step.x >= 0 ? slot(step.x) : value(step.prologue, step.prologue.outputs[0].value))
+             << " x " << slot(step.w) << " "
+             << dtype_name(program_.slots[static_cast<size_t>(step.w)].dtype) << " over "
+             << step.inner << "\n";
+        break;
+      case StepKind::kAttention:
+        out_ << "  attention " << shape << ", " << step.heads << " heads: " << slot(step.out)
+             << " <- " << slot(step.qkv) << ", " << slot(step.k_cache) << ", " << slot(step.v_cache)
+             << "\n";
+        break;
+    }
+    print(step.tape, "    ");
+  }
+
+  const Program& program_;
+  std::ostringstream out_;
+};
+
+}  // namespace
+
+std::string to_string(const Program& program) { return Printer(program).text(); }
+
+}  // namespace split

@@ -1,0 +1,132 @@
+// A Device runs Programs. It holds buffers, loads a Program once (pipelines, recordings, packed
+// weights) and replays it for every step with no allocation. It knows rows, pages and phases; it
+// knows no model, file or socket.
+//
+// Rows. A step has R rows, each a token or a hidden vector at a position of a sequence. A row's
+// bits depend on the device, the profile and the phase alone, not on its neighbours, the row count
+// or the thread count. Pages. K and V of a layer live in pages of kPageTokens positions; the step
+// names the pages of each sequence. One thread at a time for load() and run(); different devices
+// are independent.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "compile/compile.h"
+#include "tensor/shape.h"
+
+namespace split {
+
+inline constexpr uint32_t kPageTokens = 16;
+inline constexpr uint32_t kSplitKeys =
+    128;  // attention is summed over splits at absolute multiples of this, in order
+
+// The same arithmetic, except where a GPU profile gives prompt rows (and, in a wide Shard,
+// generated rows) to matrix units.
+enum class Phase : uint8_t { kPrompt, kGenerate };
+
+class Buffer {
+ public:
+  virtual ~Buffer() = default;
+  virtual size_t size() const = 0;  // bytes
+};
+
+// The largest step of a workspace.
+struct Limits {
+  uint32_t rows = 0;
+  uint32_t sequences = 0;  // different ones in one step
+  uint32_t pages_per_sequence = 0;
+  uint32_t pages = 0;  // of each cache; page `pages` is a spare one, for rows that are only padding
+  size_t arena_row_bytes = 0;  // the largest of the programs that run in it
+  bool wide = false;           // generated rows may use matrix units, always
+};
+
+// What the programs of one shard share: the arena for temporaries and the symbols of the current
+// step.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+};
+
+// A Program bound to buffers.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+};
+
+struct Binding {
+  std::string name;  // of a slot
+  Buffer* buffer = nullptr;
+};
+
+// One step. Spans are read before run() returns.
+struct RowBatch {
+  Phase phase = Phase::kPrompt;
+  uint32_t rows = 0;
+  std::span<const int32_t> tokens;        // [rows], or empty when no program gathers by token
+  std::span<const int32_t> positions;     // [rows]
+  std::span<const uint32_t> sequences;    // [rows]: which page table
+  std::span<const uint32_t> page_tables;  // [sequences][limits.pages_per_sequence]
+  std::span<const uint32_t>
+      out_rows;  // the rows whose result is wanted, ascending; kOutRows of the programs
+  // Copied into `in` before the first program, when given, and out of `out` after the last.
+  Buffer* in = nullptr;
+  Bytes in_bytes;
+  Buffer* out = nullptr;
+  std::span<std::byte> out_bytes;
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // "cpu (2 threads, avx512)" or "vulkan:0 (NVIDIA H200, driver 580.159.04)".
+  virtual std::string name() const = 0;
+  virtual FuseRules fuse_rules() const = 0;
+
+  // Zeroed. Throws Error(kDevice) when there is no room.
+  virtual std::unique_ptr<Buffer> alloc(size_t bytes) = 0;
+  // K or V of one layer: limits.pages + 1 pages of [kPageTokens, channels]. Not touched until used.
+  virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                              DType dtype) = 0;
+  // A weight for the slot that will name it (its dims and `transposed` say how it is read). A
+  // device may keep pointing into the view's bytes, which must outlive the buffer, or reorder a
+  // copy; it never enlarges it.
+  virtual std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) = 0;
+  virtual void write(Buffer& buffer, size_t offset, Bytes bytes) = 0;
+  virtual void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) = 0;
+
+  virtual std::unique_ptr<Workspace> workspace(const Limits& limits) = 0;
+  // Binds every input, weight and output slot of `program` but the step's symbols, which the
+  // workspace holds. Throws Error(kDevice) for a program this device cannot run.
+  virtual std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
+                                           std::span<const Binding> bindings) = 0;
+  // Runs the programs in order over the batch. Results do not depend on how work is cut. Throws
+  // Error(kDevice).
+  virtual void run(Workspace& workspace, std::span<Executable* const> programs,
+                   const RowBatch& batch) = 0;
+};
+
+struct DeviceOptions {
+  std::string device = "auto";  // auto | cpu | vulkan | vulkan:i
+  unsigned threads = 0;         // of the CPU device; 0: one per processor
+};
+
+// Throws Error(kInput) for a name that is none, Error(kDevice) when there is no such device.
+std::unique_ptr<Device> make_device(const DeviceOptions& options);
+// One line a device, as `--device` names it.
+std::vector<std::string> list_devices();
+
+std::unique_ptr<Device> make_cpu_device(unsigned threads);
+#ifdef SPLIT_WITH_VULKAN
+// `which`: "" for the first real GPU (nothing when there is none), "any" for a GPU or else a
+// software one, or an index.
+std::unique_ptr<Device> make_vulkan_device(const std::string& which);
+std::vector<std::string> list_vulkan_devices();
+#endif
+
+}  // namespace split

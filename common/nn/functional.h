@@ -1,0 +1,22 @@
+// Layers as compositions of ops: no kernel of their own, fusion makes them one.
+#pragma once
+
+#include "tensor/tensor.h"
+
+namespace split {
+
+// (x - mean) / sqrt(variance + eps) * weight + bias, over the last axis.
+//   x [R, C], weight [C], bias [C] -> [R, C]. Source: torch.nn.LayerNorm (biased variance).
+inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, float eps) {
+  const float per_channel = 1.0f / static_cast<float>(x.dims()[1]);
+  const Tensor centred = x - reduce_sum(x) * per_channel;
+  const Tensor variance = reduce_sum(square(centred)) * per_channel;
+  return centred * rsqrt(variance + eps) * weight + bias;
+}
+
+// x [R, K], weight [K, M] (GPT-2's Conv1D orientation), bias [M] -> [R, M].
+inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return matmul(x, weight) + bias;
+}
+
+}  // namespace split

@@ -1,0 +1,47 @@
+#include "nn/model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "nn/gpt2.h"
+
+namespace split {
+namespace {
+
+// The registry: one line a model.
+struct Entry {
+  std::string_view model_type;
+  std::unique_ptr<Model> (*make)(std::string_view config_json);
+};
+constexpr Entry kModels[] = {{"gpt2", make_gpt2}};
+
+template <typename T>
+const T& find_named(const std::vector<T>& list, std::string_view name, std::string_view what) {
+  const auto at =
+      std::find_if(list.begin(), list.end(), [&](const T& t) { return t.name == name; });
+  if (at != list.end()) return *at;
+  throw Error(ErrorKind::kNotFound, cat("[model] no ", what, " '", name, "'"));
+}
+
+}  // namespace
+
+const Blob& Model::blob(std::string_view name) const { return find_named(blobs_, name, "blob"); }
+const Stage& Model::stage(std::string_view name) const {
+  return find_named(stages_, name, "stage");
+}
+
+std::unique_ptr<Model> make_model(std::string_view config_json) {
+  const auto config = nlohmann::json::parse(config_json, nullptr, false);
+  if (!config.is_object()) {
+    throw Error(ErrorKind::kInput, "[config.json] expected a JSON object");
+  }
+  const auto at = config.find("model_type");
+  const std::string type = at != config.end() && at->is_string() ? at->get<std::string>() : "";
+  for (const Entry& entry : kModels) {
+    if (entry.model_type == type) return entry.make(config_json);
+  }
+  throw Error(ErrorKind::kInput,
+              cat("[config.json] model_type: expected \"gpt2\", got \"", type, "\""));
+}
+
+}  // namespace split

@@ -1,0 +1,111 @@
+#include "tensor/tensor.h"
+
+#include "base/error.h"
+
+namespace split {
+namespace {
+
+std::shared_ptr<Node> make_node(Op op, Dims dims, std::vector<Tensor> inputs = {}) {
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  node->dims = std::move(dims);
+  for (const Tensor& tensor : inputs) node->inputs.push_back(tensor.node());
+  return node;
+}
+
+[[noreturn]] void refuse(std::string_view where, std::string_view expected, const Dims& a,
+                         const Dims& b = {}) {
+  throw Error(ErrorKind::kShape, cat("[", where, "] expected ", expected, ", got ", to_string(a),
+                                     b.empty() ? "" : " and " + to_string(b)));
+}
+
+// The shape of x op z, where one may be broadcast to the other's.
+Dims broadcast(std::string_view where, const Dims& x, const Dims& z) {
+  const auto fits = [](const Dims& small, const Dims& large) {
+    if (small.empty() || small == large) return true;
+    if (large.size() != 2) return false;
+    if (small.size() == 1) return small[0] == large[1];
+    return small.size() == 2 && small[0] == large[0] && small[1] == 1;
+  };
+  if (fits(z, x)) return x;
+  if (fits(x, z)) return z;
+  refuse(where, "shapes that are equal or broadcast", x, z);
+}
+
+}  // namespace
+
+Tensor::Tensor(float constant) {
+  auto node = std::make_shared<Node>();
+  node->value = constant;
+  node_ = std::move(node);
+}
+
+Tensor input(std::string name, DType dtype, Dims dims) {
+  auto node = make_node(Op::k_input, std::move(dims));
+  node->name = std::move(name);
+  node->dtype = dtype;
+  return Tensor(std::move(node));
+}
+
+Tensor weight(std::string name, DType dtype, Dims dims) {
+  auto node = make_node(Op::k_weight, std::move(dims));
+  node->name = std::move(name);
+  node->dtype = dtype;
+  return Tensor(std::move(node));
+}
+
+Tensor unary(Op op, const Tensor& x) {
+  CHECK(op_info(op).kind == OpKind::kUnary);
+  return Tensor(make_node(op, x.dims(), {x}));
+}
+
+Tensor binary(Op op, const Tensor& x, const Tensor& z) {
+  CHECK(op_info(op).kind == OpKind::kBinary);
+  return Tensor(make_node(op, broadcast(op_info(op).name, x.dims(), z.dims()), {x, z}));
+}
+
+Tensor reduce(Op op, const Tensor& x) {
+  CHECK(op_info(op).kind == OpKind::kReduce);
+  if (x.dims().size() != 2) refuse(op_info(op).name, "[rows, C]", x.dims());
+  return Tensor(make_node(op, {x.dims()[0], 1}, {x}));
+}
+
+Tensor gather(const Tensor& table, const Tensor& index) {
+  if (table.dims().size() != 2 || index.dims().size() != 1 || index.node()->dtype != DType::kI32) {
+    refuse("gather", "a table [N, C] and an I32 index [rows]", table.dims(), index.dims());
+  }
+  return Tensor(make_node(Op::k_gather, {index.dims()[0], table.dims()[1]}, {table, index}));
+}
+
+Tensor transpose(const Tensor& matrix) {
+  if (matrix.dims().size() != 2 || matrix.node()->op != Op::k_weight) {
+    refuse("transpose", "a weight [M, K]", matrix.dims());
+  }
+  return Tensor(make_node(Op::k_transpose, {matrix.dims()[1], matrix.dims()[0]}, {matrix}));
+}
+
+Tensor matmul(const Tensor& x, const Tensor& w) {
+  if (x.dims().size() != 2 || w.dims().size() != 2 || x.dims()[1] != w.dims()[0]) {
+    refuse("matmul", "[rows, K] and [K, M]", x.dims(), w.dims());
+  }
+  return Tensor(make_node(Op::k_matmul, {x.dims()[0], w.dims()[1]}, {x, w}));
+}
+
+Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
+                 float scale) {
+  if (qkv.dims().size() != 2 || k_cache.dims().size() != 1 || k_cache.dims() != v_cache.dims() ||
+      qkv.dims()[1] != 3 * k_cache.dims()[0]) {
+    refuse("attention", "qkv [rows, 3 C] and caches [C]", qkv.dims(), k_cache.dims());
+  }
+  const int64_t channels = k_cache.dims()[0];
+  if (heads <= 0 || channels % heads != 0) {
+    throw Error(ErrorKind::kShape,
+                cat("[attention] expected heads that divide ", channels, ", got ", heads));
+  }
+  auto node = make_node(Op::k_attention, {qkv.dims()[0], channels}, {qkv, k_cache, v_cache});
+  node->heads = heads;
+  node->scale = scale;
+  return Tensor(std::move(node));
+}
+
+}  // namespace split

@@ -1,0 +1,87 @@
+// A lazy tensor: a handle on a node of a graph that says what is to be computed, not where. A model
+// builds its graph once; compile/ turns it into a Program. Shapes are checked here, at the line
+// that is wrong.
+//
+// The first size of an activation is symbolic: kRows, the rows of a step, or kOutRows, the rows
+// whose result is wanted.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor/op.h"
+#include "tensor/shape.h"
+
+namespace split {
+
+inline constexpr int64_t kRows = -1;
+inline constexpr int64_t kOutRows = -2;
+
+struct Node {
+  Op op = Op::k_constant;
+  DType dtype = DType::kF32;
+  Dims dims;  // [] constant, [C] vector, [R, C] activation, [K, M] matrix
+  std::vector<std::shared_ptr<const Node>> inputs;
+  std::string name;  // inputs and weights: what it is bound to
+  float value = 0;   // constants
+  int heads = 0;     // attention
+  float scale = 0;   // attention: q . k is multiplied by this
+};
+
+class Tensor {
+ public:
+  Tensor(float constant);  // NOLINT(google-explicit-constructor): 2.0f * x reads as it should
+  explicit Tensor(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
+
+  const std::shared_ptr<const Node>& node() const { return node_; }
+  const Dims& dims() const { return node_->dims; }
+
+ private:
+  std::shared_ptr<const Node> node_;
+};
+
+// What a run provides: kI32 symbols ("tokens", "positions", "out_rows") as [rows], activations as
+// [rows, C].
+Tensor input(std::string name, DType dtype, Dims dims);
+// What a checkpoint provides: a vector [C] or a matrix, by its name there.
+Tensor weight(std::string name, DType dtype, Dims dims);
+
+// Pointwise. Sides are of one shape, or one of them is broadcast: a constant, a vector [C] over
+// rows, or one value a row [R, 1]. Throws Error(kShape).
+Tensor unary(Op op, const Tensor& x);
+Tensor binary(Op op, const Tensor& x, const Tensor& z);
+// Over the last axis: [R, C] -> [R, 1].
+Tensor reduce(Op op, const Tensor& x);
+
+// table [N, C], index [R] (kI32) -> [R, C].
+Tensor gather(const Tensor& table, const Tensor& index);
+// A matrix read the other way: [M, K] -> [K, M].
+Tensor transpose(const Tensor& matrix);
+// x [R, K], w [K, M] -> [R, M].
+Tensor matmul(const Tensor& x, const Tensor& w);
+// Causal attention of the rows over their sequences' pages, in `heads` heads. qkv [R, 3 C] -> [R,
+// C]. The caches are inputs of shape [C]: one layer's keys and values, paged by the device.
+Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
+                 float scale);
+
+// What a graph is asked for, and what the caller calls it.
+struct NamedOutput {
+  std::string name;
+  Tensor tensor;
+};
+
+#define UNARY(op_name, ...) \
+  inline Tensor op_name(const Tensor& x) { return unary(Op::k_##op_name, x); }
+#define BINARY(op_name, ...) \
+  inline Tensor op_name(const Tensor& x, const Tensor& z) { return binary(Op::k_##op_name, x, z); }
+#define REDUCE(op_name, ...) \
+  inline Tensor reduce_##op_name(const Tensor& x) { return reduce(Op::k_reduce_##op_name, x); }
+#include "tensor/ops.def"
+
+inline Tensor operator+(const Tensor& x, const Tensor& z) { return add(x, z); }
+inline Tensor operator-(const Tensor& x, const Tensor& z) { return sub(x, z); }
+inline Tensor operator*(const Tensor& x, const Tensor& z) { return mul(x, z); }
+inline Tensor operator/(const Tensor& x, const Tensor& z) { return div(x, z); }
+
+}  // namespace split
