@@ -17,7 +17,8 @@ std::unique_ptr<Device> make_device(const DeviceOptions& options) {
   if (name == "vulkan") {
     std::unique_ptr<Device> device = make_vulkan_device("any");
     if (device->name().find("software") != std::string::npos) {
-      log_warning(cat("no GPU: ", device->name(), " computes on the processor, slower than --device cpu"));
+      log_warning(
+          cat("no GPU: ", device->name(), " computes on the processor, slower than --device cpu"));
     }
     return device;
   }

@@ -1,5 +1,7 @@
 #include "run/kv_pages.h"
 
+#include <algorithm>
+
 namespace split {
 
 KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence)
@@ -9,18 +11,24 @@ KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence)
 }
 
 SequenceId KvPages::open() {
+  const std::lock_guard lock(mutex_);
   sequences_[next_] = {};
   return next_++;
 }
 
 void KvPages::close(SequenceId id) {
+  const std::lock_guard lock(mutex_);
   release(find(id), 0);
   sequences_.erase(id);
 }
 
-uint32_t KvPages::length(SequenceId id) const { return find(id).length; }
+uint32_t KvPages::length(SequenceId id) const {
+  const std::lock_guard lock(mutex_);
+  return find(id).length;
+}
 
 void KvPages::truncate(SequenceId id, uint32_t length) {
+  const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
   CHECK(length <= sequence.length);
   sequence.length = length;
@@ -28,6 +36,7 @@ void KvPages::truncate(SequenceId id, uint32_t length) {
 }
 
 bool KvPages::reserve(SequenceId id, uint32_t length) {
+  const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
   const size_t wanted = (size_t{length} + kPageTokens - 1) / kPageTokens;
   CHECK(wanted <= pages_per_sequence_);
@@ -40,12 +49,23 @@ bool KvPages::reserve(SequenceId id, uint32_t length) {
 }
 
 void KvPages::advance(SequenceId id, uint32_t length) {
+  const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
   CHECK(size_t{length} <= sequence.pages.size() * kPageTokens);
   sequence.length = length;
 }
 
-const std::vector<uint32_t>& KvPages::table(SequenceId id) const { return find(id).pages; }
+size_t KvPages::copy_table(SequenceId id, uint32_t* out) const {
+  const std::lock_guard lock(mutex_);
+  const auto& pages = find(id).pages;
+  std::copy(pages.begin(), pages.end(), out);
+  return pages.size();
+}
+
+uint32_t KvPages::in_use() const {
+  const std::lock_guard lock(mutex_);
+  return total_ - static_cast<uint32_t>(free_.size());
+}
 
 KvPages::Sequence& KvPages::find(SequenceId id) {
   const auto at = sequences_.find(id);

@@ -1,9 +1,10 @@
-// Who owns which KV page. A page holds kPageTokens positions of every layer of a shard, and belongs to exactly one
-// sequence. Knows no device: a page is a number.
+// Who owns which KV page. A page holds kPageTokens positions of every layer of a shard, and belongs
+// to exactly one sequence. Knows no device: a page is a number.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "device/device.h"
@@ -12,7 +13,7 @@ namespace split {
 
 using SequenceId = uint64_t;
 
-// One thread at a time; Shard's user holds the lock.
+// Any number of threads, but one at a time for each sequence.
 class KvPages {
  public:
   KvPages(uint32_t pages, uint32_t pages_per_sequence);
@@ -20,26 +21,32 @@ class KvPages {
   SequenceId open();
   void close(SequenceId id);
   uint32_t length(SequenceId id) const;
-  // Cuts a sequence back to `length` positions, no more than it has; pages behind it are free again.
+  // Cuts a sequence back to `length` positions, no more than it has; pages behind it are free
+  // again.
   void truncate(SequenceId id, uint32_t length);
-  // Gives a sequence pages for `length` positions. False, with nothing changed, when too few are free.
+  // Gives a sequence pages for `length` positions. False, with nothing changed, when too few are
+  // free.
   bool reserve(SequenceId id, uint32_t length);
   // The sequence now has `length` positions, which it has pages for.
   void advance(SequenceId id, uint32_t length);
-  const std::vector<uint32_t>& table(SequenceId id) const;
+  // Writes the sequence's pages to `out`, which has room for a whole context; returns how many
+  // there are.
+  size_t copy_table(SequenceId id, uint32_t* out) const;
 
   uint32_t total() const { return total_; }
-  uint32_t in_use() const { return total_ - static_cast<uint32_t>(free_.size()); }
+  uint32_t in_use() const;
 
  private:
   struct Sequence {
     uint32_t length = 0;
     std::vector<uint32_t> pages;
   };
+  // With the lock held:
   Sequence& find(SequenceId id);
   const Sequence& find(SequenceId id) const;
   void release(Sequence& sequence, size_t keep);
 
+  mutable std::mutex mutex_;
   uint32_t total_ = 0;
   uint32_t pages_per_sequence_ = 0;
   SequenceId next_ = 1;

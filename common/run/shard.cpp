@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/log.h"
-#include "io/checkpoint.h"
 
 namespace split {
 namespace {
@@ -13,11 +12,27 @@ constexpr uint32_t kMaxLogitRows = 32;  // of one step: 50,257 floats each
 
 uint64_t page_bytes(const ModelConfig& config, int layers, Profile profile) {
   const uint64_t element = profile == Profile::kF32 ? 4 : 2;
-  return 2 * static_cast<uint64_t>(layers) * kPageTokens * static_cast<uint64_t>(config.channels) * element;
+  return 2 * static_cast<uint64_t>(layers) * kPageTokens * static_cast<uint64_t>(config.channels) *
+         element;
 }
 
 uint32_t pages_per_sequence(const ModelConfig& config) {
   return (static_cast<uint32_t>(config.context) + kPageTokens - 1) / kPageTokens;
+}
+
+// How many pages the budget holds.
+uint32_t page_count(const ModelConfig& config, int layers, const ShardOptions& options) {
+  const uint64_t one = kv_bytes_for(config, layers, options.profile, 1);
+  if (options.kv_bytes < one) {
+    throw Error(ErrorKind::kInput,
+                cat("[shard] KV budget: expected at least ", one, " bytes for one sequence of ",
+                    config.context, " tokens, got ", options.kv_bytes));
+  }
+  // A shard without blocks (the final norm and the head alone) has pages that hold nothing.
+  const uint64_t pages = layers == 0
+                             ? uint64_t{64} * pages_per_sequence(config)
+                             : options.kv_bytes / page_bytes(config, layers, options.profile);
+  return static_cast<uint32_t>(std::min<uint64_t>(pages, 1u << 24));
 }
 
 int layers_of(const Model& model, const ShardOptions& options) {
@@ -57,24 +72,14 @@ struct Shard::Loaded {
   std::vector<float> in, out;
 };
 
-KvPages Shard::make_pages() const {
-  const uint64_t one = kv_bytes_for(model_.config(), layers_of(model_, options_), options_.profile, 1);
-  if (options_.kv_bytes < one) {
-    throw Error(ErrorKind::kInput, cat("[shard] KV budget: expected at least ", one,
-                                       " bytes for one sequence of ", model_.config().context,
-                                       " tokens, got ", options_.kv_bytes));
-  }
-  const uint64_t pages =
-      page_bytes_ == 0 ? pages_per_sequence(model_.config()) * 64 : options_.kv_bytes / page_bytes_;
-  return {static_cast<uint32_t>(std::min<uint64_t>(pages, 1u << 24)), pages_per_sequence(model_.config())};
-}
-
-Shard::Shard(Device& device, const Model& model, const WeightSource& weights, const ShardOptions& options)
+Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
+             const ShardOptions& options)
     : device_(device),
       model_(model),
       options_(options),
       page_bytes_(split::page_bytes(model.config(), layers_of(model, options), options.profile)),
-      pages_(make_pages()),
+      pages_(page_count(model.config(), layers_of(model, options), options),
+             pages_per_sequence(model.config())),
       loaded_(std::make_unique<Loaded>()) {
   const ModelConfig& config = model.config();
   const auto channels = static_cast<size_t>(config.channels);
@@ -105,14 +110,17 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights, co
   loaded.limits.pages = pages_.total();
   loaded.limits.wide = options.wide;
   for (const Program& program : programs) {
-    loaded.limits.arena_row_bytes = std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);
+    loaded.limits.arena_row_bytes =
+        std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);
   }
   loaded.workspace = device.workspace(loaded.limits);
-  for (auto& hidden : loaded.hidden) hidden = device.alloc(options.max_rows * channels * sizeof(float));
-  if (options.last >= norm_point()) loaded.normed = device.alloc(options.max_rows * channels * sizeof(float));
+  for (auto& hidden : loaded.hidden)
+    hidden = device.alloc(options.max_rows * channels * sizeof(float));
+  if (options.last >= norm_point())
+    loaded.normed = device.alloc(options.max_rows * channels * sizeof(float));
   if (options.last >= head_point()) {
-    loaded.logits = device.alloc(size_t{max_wanted(head_point())} * static_cast<size_t>(config.vocab) *
-                                 sizeof(float));
+    loaded.logits = device.alloc(size_t{max_wanted(head_point())} *
+                                 static_cast<size_t>(config.vocab) * sizeof(float));
   }
 
   // One buffer for each weight, whoever reads it.
@@ -127,7 +135,8 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights, co
                                              to_string(slot.dims), ", got ", to_string(view.dims)));
         }
         if (view.dtype != slot.dtype) {
-          view = loaded.converted.emplace(slot.name, converted(view, slot.dtype)).first->second.view;
+          view =
+              loaded.converted.emplace(slot.name, converted(view, slot.dtype)).first->second.view;
         }
         buffer = device_.upload(slot, view);
       }
@@ -141,26 +150,28 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights, co
     for (int i = 0; i < 2; ++i) {
       loaded.caches.push_back(device.alloc_pages(loaded.limits, config.channels, cache));
     }
-    loaded.blocks.push_back(bind(programs[next++],
-                                 {{"hidden", loaded.hidden[layer % 2].get()},
-                                  {"hidden_out", loaded.hidden[(layer + 1) % 2].get()},
-                                  {"k_cache", loaded.caches[loaded.caches.size() - 2].get()},
-                                  {"v_cache", loaded.caches.back().get()}}));
+    loaded.blocks.push_back(
+        bind(programs[next++], {{"hidden", loaded.hidden[layer % 2].get()},
+                                {"hidden_out", loaded.hidden[(layer + 1) % 2].get()},
+                                {"k_cache", loaded.caches[loaded.caches.size() - 2].get()},
+                                {"v_cache", loaded.caches.back().get()}}));
   }
   Buffer* const final_hidden = loaded.hidden[config.layers % 2].get();
   if (options.last >= norm_point()) {
-    loaded.norm = bind(programs[next++], {{"hidden", final_hidden}, {"normed", loaded.normed.get()}});
+    loaded.norm =
+        bind(programs[next++], {{"hidden", final_hidden}, {"normed", loaded.normed.get()}});
   }
   if (options.last >= head_point()) {
-    loaded.head = bind(programs[next++], {{"hidden", final_hidden}, {"logits", loaded.logits.get()}});
+    loaded.head =
+        bind(programs[next++], {{"hidden", final_hidden}, {"logits", loaded.logits.get()}});
   }
 }
 
 Shard::~Shard() = default;
-Shard::Shard(Shard&&) noexcept = default;
 
 size_t Shard::width(int point) const {
-  return static_cast<size_t>(point == head_point() ? model_.config().vocab : model_.config().channels);
+  return static_cast<size_t>(point == head_point() ? model_.config().vocab
+                                                   : model_.config().channels);
 }
 
 uint32_t Shard::max_wanted(int point) const {
@@ -191,11 +202,11 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
       loaded.positions.push_back(static_cast<int32_t>(past + t));
       loaded.sequences.push_back(static_cast<uint32_t>(p));
     }
-    if (!from_tokens) loaded.in.insert(loaded.in.end(), part.hidden, part.hidden + part.count * channels);
-    const auto& table = pages_.table(part.sequence);
-    CHECK(table.size() * kPageTokens >= past + part.count);
-    std::copy(table.begin(), table.end(),
-              loaded.tables.begin() + static_cast<ptrdiff_t>(p * loaded.limits.pages_per_sequence));
+    if (!from_tokens)
+      loaded.in.insert(loaded.in.end(), part.hidden, part.hidden + part.count * channels);
+    const size_t pages = pages_.copy_table(
+        part.sequence, loaded.tables.data() + p * loaded.limits.pages_per_sequence);
+    CHECK(pages * kPageTokens >= past + part.count);
     for (const uint32_t wanted : part.wanted) loaded.out_rows.push_back(row0 + wanted);
   }
 
@@ -238,7 +249,8 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   if (any && to <= config.layers) {
     for (ptrdiff_t i = 0; i < rows_out; ++i) {
       const size_t row = loaded.out_rows[static_cast<size_t>(i)] - loaded.out_rows.front();
-      std::copy_n(loaded.out.data() + row * row_floats, row_floats, out + static_cast<size_t>(i) * row_floats);
+      std::copy_n(loaded.out.data() + row * row_floats, row_floats,
+                  out + static_cast<size_t>(i) * row_floats);
     }
   }
   for (const ShardRows& part : parts) {

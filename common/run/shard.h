@@ -1,10 +1,10 @@
-// A Shard runs the stages between two points of a model on one device, and owns the KV pages of its layers. Cloud and
-// edge run the same class over different stages, and any range inside a shard can be run from an injected hidden state.
-// Knows no socket and no text.
+// A Shard runs the stages between two points of a model on one device, and owns the KV pages of its
+// layers. Cloud and edge run the same class over different stages, and any range inside a shard can
+// be run from an injected hidden state. Knows no socket and no text.
 //
-// Points: k = 0..L is the hidden state that enters block k (L: what leaves the last block), L + 1 what leaves the final
-// norm, L + 2 the logits. A range [from, to) starts at a point 0..L and ends at any later one; from tokens it starts
-// before point 0, with the embedding.
+// Points: k = 0..L is the hidden state that enters block k (L: what leaves the last block), L + 1
+// what leaves the final norm, L + 2 the logits. A range [from, to) starts at a point 0..L and ends
+// at any later one; from tokens it starts before point 0, with the embedding.
 #pragma once
 
 #include <functional>
@@ -19,8 +19,8 @@
 
 namespace split {
 
-// Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a float KV cache; kF16
-// reads half weights and keeps a half KV cache, with float sums.
+// Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a
+// float KV cache; kF16 reads half weights and keeps a half KV cache, with float sums.
 enum class Profile : uint8_t { kF32, kF16 };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
@@ -29,9 +29,9 @@ std::optional<Profile> profile_from_name(std::string_view name);
 using WeightSource = std::function<TensorView(const std::string& name)>;
 
 struct ShardOptions {
-  bool embed = true;      // tokens can be fed
-  int first = 0;          // the lowest point that a hidden state can be fed at
-  int last = 0;           // the highest point that can be asked for, up to L + 2
+  bool embed = true;  // tokens can be fed
+  int first = 0;      // the lowest point that a hidden state can be fed at
+  int last = 0;       // the highest point that can be asked for, up to L + 2
   Profile profile = Profile::kF32;
   bool wide = false;
   uint64_t kv_bytes = 0;  // at least one sequence of the whole context
@@ -50,10 +50,13 @@ struct ShardRows {
 // One thread at a time.
 class Shard {
  public:
-  // Throws Error(kInput) for a budget that holds no sequence, Error(kShape) for a weight of another shape.
-  Shard(Device& device, const Model& model, const WeightSource& weights, const ShardOptions& options);
+  // Throws Error(kInput) for a budget that holds no sequence, Error(kShape) for a weight of another
+  // shape.
+  Shard(Device& device, const Model& model, const WeightSource& weights,
+        const ShardOptions& options);
   ~Shard();
-  Shard(Shard&&) noexcept;
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
 
   const Model& model() const { return model_; }
   const ShardOptions& options() const { return options_; }
@@ -68,20 +71,18 @@ class Shard {
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(int point) const;
 
-  // Runs one step: all parts from `from` (or from tokens) to `to`. out [wanted rows in all, width(to)]. Every part has
-  // pages for its rows (pages().reserve) and at most max_rows rows come together. Throws Error(kDevice), after which
-  // the sequences are as before.
+  // Runs one step: all parts from `from` (or from tokens) to `to`. out [wanted rows in all,
+  // width(to)]. Every part has pages for its rows (pages().reserve) and at most max_rows rows come
+  // together. Throws Error(kDevice), after which the sequences are as before.
   void forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out);
 
  private:
   struct Loaded;  // programs, buffers and the step's scratch
-  KvPages make_pages() const;
-
   Device& device_;
   const Model& model_;
   ShardOptions options_;
   uint64_t page_bytes_ = 0;
-  KvPages pages_;
+  KvPages pages_;  // after page_bytes_
   std::unique_ptr<Loaded> loaded_;
 };
 

@@ -1,5 +1,5 @@
-// The CPU as a Device: rows are a loop bound, weights are read where they are mapped, work is cut over the pool's
-// threads in ways that change no sum.
+// The CPU as a Device: rows are a loop bound, weights are read where they are mapped, work is cut
+// over the pool's threads in ways that change no sum.
 #include <sys/mman.h>
 
 #include <cstdlib>
@@ -60,7 +60,6 @@ class CpuWorkspace : public Workspace {
   CpuBuffer arena_;
 };
 
-
 class CpuExecutable : public Executable {
  public:
   CpuExecutable(const Program& program, CpuWorkspace& workspace, std::span<const Binding> bindings,
@@ -70,7 +69,8 @@ class CpuExecutable : public Executable {
     for (const Step& step : program_.steps) {
       tapes_.emplace_back(step.tape, kernels);
       if (!step.prologue.empty()) {
-        throw Error(ErrorKind::kDevice, "[cpu] a matmul with a prologue: compile without that rule");
+        throw Error(ErrorKind::kDevice,
+                    "[cpu] a matmul with a prologue: compile without that rule");
       }
     }
   }
@@ -89,9 +89,15 @@ class CpuExecutable : public Executable {
       const size_t rows = step.rows == kOutRows ? out_rows.size() : batch.rows;
       if (rows == 0) continue;
       switch (step.kind) {
-        case StepKind::kGroup: run_group(step, tapes_[i], rows); break;
-        case StepKind::kMatmul: run_matmul(step, tapes_[i], rows); break;
-        case StepKind::kAttention: run_attention(step, batch); break;
+        case StepKind::kGroup:
+          run_group(step, tapes_[i], rows);
+          break;
+        case StepKind::kMatmul:
+          run_matmul(step, tapes_[i], rows);
+          break;
+        case StepKind::kAttention:
+          run_attention(step, batch);
+          break;
       }
     }
   }
@@ -124,7 +130,8 @@ class CpuExecutable : public Executable {
 
   void run_group(const Step& step, const TapeRunner& tape, size_t rows) {
     const auto columns = static_cast<size_t>(step.columns);
-    const size_t each = std::max<size_t>(1, 4096 / columns);  // rows a task: some microseconds of work
+    const size_t each =
+        std::max<size_t>(1, 4096 / columns);  // rows a task: some microseconds of work
     pool_.run((rows + each - 1) / each, [&](size_t task) {
       float* scratch = thread_scratch(tape.scratch_floats(columns));
       for (size_t row = task * each; row < std::min(rows, (task + 1) * each); ++row) {
@@ -146,7 +153,8 @@ class CpuExecutable : public Executable {
       const size_t first_row = task % row_tasks * kRowBlock;
       const size_t block = std::min(kRowBlock, rows - first_row);
       const size_t columns = std::min(each, width - first);
-      float* scratch = thread_scratch(kPanelFloats + block * kRowColumns + tape.scratch_floats(columns));
+      float* scratch =
+          thread_scratch(kPanelFloats + block * kRowColumns + tape.scratch_floats(columns));
       float* product = scratch + kPanelFloats;
       MatmulTask work;
       work.x = floats(step.x) + first_row * static_cast<size_t>(step.inner);
@@ -183,7 +191,8 @@ class CpuExecutable : public Executable {
     // Every row's K and V first: rows of one sequence see each other.
     for (size_t row = 0; row < batch.rows; ++row) {
       const auto position = static_cast<size_t>(batch.positions[row]);
-      const size_t token = pages_of(row)[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
+      const size_t token =
+          pages_of(row)[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
       const float* k = qkv + row * 3 * channels + channels;
       kernels_.narrow(k, dtype, place_of(step.k_cache).base + token * channels * element, channels);
       kernels_.narrow(k + channels, dtype, place_of(step.v_cache).base + token * channels * element,
@@ -249,13 +258,17 @@ class CpuDevice : public Device {
       : kernels_(choose_kernels(environment_limit())), pool_(threads) {}
 
   std::string name() const override {
-    return cat("cpu (", pool_.threads(), pool_.threads() == 1 ? " thread, " : " threads, ", kernels_.name, ")");
+    return cat("cpu (", pool_.threads(), pool_.threads() == 1 ? " thread, " : " threads, ",
+               kernels_.name, ")");
   }
   FuseRules fuse_rules() const override { return {}; }
 
-  std::unique_ptr<Buffer> alloc(size_t bytes) override { return std::make_unique<CpuBuffer>(bytes); }
+  std::unique_ptr<Buffer> alloc(size_t bytes) override {
+    return std::make_unique<CpuBuffer>(bytes);
+  }
 
-  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels, DType dtype) override {
+  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                      DType dtype) override {
     return alloc((size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
                  dtype_size(dtype));
   }
@@ -263,7 +276,8 @@ class CpuDevice : public Device {
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
     CHECK(slot.dtype == view.dtype && slot.dims == view.dims);
     const bool vector = slot.dims.size() == 1;
-    const bool aligned = reinterpret_cast<uintptr_t>(view.bytes.data()) % dtype_size(view.dtype) == 0;
+    const bool aligned =
+        reinterpret_cast<uintptr_t>(view.bytes.data()) % dtype_size(view.dtype) == 0;
     if (vector) {
       auto buffer = std::make_unique<CpuBuffer>(static_cast<size_t>(slot.dims[0]) * sizeof(float));
       kernels_.widen(view.bytes.data(), view.dtype, reinterpret_cast<float*>(buffer->data()),
@@ -295,7 +309,8 @@ class CpuDevice : public Device {
                                            kernels_, pool_);
   }
 
-  void run(Workspace& workspace, std::span<Executable* const> programs, const RowBatch& batch) override {
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
     const Limits& limits = static_cast<CpuWorkspace&>(workspace).limits();
     CHECK(batch.rows <= limits.rows && batch.out_rows.size() <= limits.rows);
     CHECK(batch.positions.size() == batch.rows && batch.sequences.size() == batch.rows);

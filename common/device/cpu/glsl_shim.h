@@ -1,6 +1,6 @@
-// The GLSL functions that ops.def uses, for C++. Plain expressions only, so that a loop over a row of the table is
-// vectorised; no function of the C++ library, whose inline copies would be compiled for one instruction set and called
-// on another.
+// The GLSL functions that ops.def uses, for C++. Plain expressions only, so that a loop over a row
+// of the table is vectorised; no function of the C++ library, whose inline copies would be compiled
+// for one instruction set and called on another.
 #pragma once
 
 #include <cstdint>

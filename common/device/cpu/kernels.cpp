@@ -1,4 +1,5 @@
-// Compiled once for each instruction set: SPLIT_ISA is the namespace, SPLIT_KERNELS the table that this makes.
+// Compiled once for each instruction set: SPLIT_ISA is the namespace, SPLIT_KERNELS the table that
+// this makes.
 #include "device/cpu/kernels.h"
 
 #include "device/cpu/glsl_shim.h"
@@ -11,43 +12,43 @@ namespace glsl::SPLIT_ISA {
 using namespace split::glsl;  // NOLINT: the table's rows are GLSL
 
 #define FUNC(type, name, parameters, ...) static inline type name parameters __VA_ARGS__
-#define UNARY(name, forward, gradient)                                                     \
-  void unary_##name(const float* __restrict in, float* __restrict out, size_t n) {         \
-    for (size_t i = 0; i < n; ++i) {                                                       \
-      const float x = in[i];                                                               \
-      out[i] = forward;                                                                    \
-    }                                                                                      \
+#define UNARY(name, forward, gradient)                                             \
+  void unary_##name(const float* __restrict in, float* __restrict out, size_t n) { \
+    for (size_t i = 0; i < n; ++i) {                                               \
+      const float x = in[i];                                                       \
+      out[i] = forward;                                                            \
+    }                                                                              \
   }
-#define BINARY(name, forward, gradient_x, gradient_z)                                      \
-  void binary_##name(const float* __restrict left, const float* __restrict right,          \
-                     float* __restrict out, size_t n) {                                    \
-    for (size_t i = 0; i < n; ++i) {                                                       \
-      const float x = left[i], z = right[i];                                               \
-      out[i] = forward;                                                                    \
-    }                                                                                      \
+#define BINARY(name, forward, gradient_x, gradient_z)                             \
+  void binary_##name(const float* __restrict left, const float* __restrict right, \
+                     float* __restrict out, size_t n) {                           \
+    for (size_t i = 0; i < n; ++i) {                                              \
+      const float x = left[i], z = right[i];                                      \
+      out[i] = forward;                                                           \
+    }                                                                             \
   }
-#define REDUCE(name, start, combine, gradient)                                             \
-  float reduce_##name(const float* in, size_t n) {                                         \
-    float chain[16];                                                                       \
-    for (float& c : chain) c = start;                                                      \
-    size_t i = 0;                                                                          \
-    for (; i + 16 <= n; i += 16) {                                                         \
-      for (size_t lane = 0; lane < 16; ++lane) {                                           \
-        const float acc = chain[lane], x = in[i + lane];                                   \
-        chain[lane] = combine;                                                             \
-      }                                                                                    \
-    }                                                                                      \
-    for (size_t lane = 0; i + lane < n; ++lane) {                                          \
-      const float acc = chain[lane], x = in[i + lane];                                     \
-      chain[lane] = combine;                                                               \
-    }                                                                                      \
-    for (size_t half = 8; half > 0; half /= 2) {                                           \
-      for (size_t lane = 0; lane < half; ++lane) {                                         \
-        const float acc = chain[lane], x = chain[lane + half];                             \
-        chain[lane] = combine;                                                             \
-      }                                                                                    \
-    }                                                                                      \
-    return chain[0];                                                                       \
+#define REDUCE(name, start, combine, gradient)                 \
+  float reduce_##name(const float* in, size_t n) {             \
+    float chain[16];                                           \
+    for (float& c : chain) c = start;                          \
+    size_t i = 0;                                              \
+    for (; i + 16 <= n; i += 16) {                             \
+      for (size_t lane = 0; lane < 16; ++lane) {               \
+        const float acc = chain[lane], x = in[i + lane];       \
+        chain[lane] = combine;                                 \
+      }                                                        \
+    }                                                          \
+    for (size_t lane = 0; i + lane < n; ++lane) {              \
+      const float acc = chain[lane], x = in[i + lane];         \
+      chain[lane] = combine;                                   \
+    }                                                          \
+    for (size_t half = 8; half > 0; half /= 2) {               \
+      for (size_t lane = 0; lane < half; ++lane) {             \
+        const float acc = chain[lane], x = chain[lane + half]; \
+        chain[lane] = combine;                                 \
+      }                                                        \
+    }                                                          \
+    return chain[0];                                           \
   }
 #include "tensor/ops.def"
 
@@ -66,7 +67,8 @@ constexpr size_t kTileRows = 2, kTileVecs = 2, kRowVecs = 2;
 
 constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
-// y [Rows, 16 Vecs] += or = x [Rows, depth] times w [depth, 16 Vecs], one chain of k for each result.
+// y [Rows, 16 Vecs] += or = x [Rows, depth] times w [depth, 16 Vecs], one chain of k for each
+// result.
 template <DType dtype, size_t Rows, size_t Vecs>
 inline void tile(const float* x, size_t x_stride, const std::byte* w, size_t w_stride_bytes,
                  size_t depth, float* y, size_t y_stride, bool accumulate, bool far) {
@@ -79,7 +81,8 @@ inline void tile(const float* x, size_t x_stride, const std::byte* w, size_t w_s
   for (size_t k = 0; k < depth; ++k) {
     const std::byte* row = w + k * w_stride_bytes;
     if (far) {
-      // From memory: the stride between rows defeats the hardware's prefetcher. 12 rows ahead, about 1 us.
+      // From memory: the stride between rows defeats the hardware's prefetcher. 12 rows ahead,
+      // about 1 us.
       for (size_t line = 0; line < Vecs * 16 * size_of(dtype); line += 64) {
         __builtin_prefetch(row + 12 * w_stride_bytes + line, 0, 1);
       }
@@ -102,9 +105,10 @@ void panel_rows(const MatmulTask& task, size_t first_row, size_t k, size_t depth
   size_t row = first_row;
   for (; row + Rows <= task.rows; row += Rows) {
     for (size_t c = 0; c < kPanelColumns; c += 16 * kTileVecs) {
-      tile<DType::kF32, Rows, kTileVecs>(
-          task.x + row * task.inner + k, task.inner, reinterpret_cast<const std::byte*>(task.panel + c),
-          kPanelColumns * 4, depth, task.y + row * task.y_stride + c, task.y_stride, k > 0, false);
+      tile<DType::kF32, Rows, kTileVecs>(task.x + row * task.inner + k, task.inner,
+                                         reinterpret_cast<const std::byte*>(task.panel + c),
+                                         kPanelColumns * 4, depth, task.y + row * task.y_stride + c,
+                                         task.y_stride, k > 0, false);
     }
   }
   if constexpr (Rows > 1) {
@@ -146,8 +150,9 @@ void matmul_typed(const MatmulTask& task) {
   for (size_t row = 0; row < task.rows; ++row) {
     for (size_t c = 0; c < task.columns; c += 16 * kRowVecs) {
       tile<dtype, 1, kRowVecs>(task.x + row * task.inner, task.inner,
-                               task.w + (task.first + c) * size_of(dtype), task.width * size_of(dtype),
-                               task.inner, task.y + row * task.y_stride + c, task.y_stride, false, true);
+                               task.w + (task.first + c) * size_of(dtype),
+                               task.width * size_of(dtype), task.inner,
+                               task.y + row * task.y_stride + c, task.y_stride, false, true);
     }
   }
 }
@@ -210,7 +215,8 @@ void attend_typed(AttendTask& task) {
   float weights[kSplitKeys];
   const auto at = [&](const std::byte* pages, size_t key) {
     const size_t position = task.first + key;
-    const size_t token = task.pages[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
+    const size_t token =
+        task.pages[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
     return pages + (token * task.channels + task.head_offset) * kSize;
   };
   const size_t whole = task.head_size / 16 * 16, rest = task.head_size % 16;
@@ -218,9 +224,11 @@ void attend_typed(AttendTask& task) {
   for (size_t key = 0; key < task.count; ++key) {
     const std::byte* k = at(task.keys, key);
     Vec dot = zero();
-    for (size_t d = 0; d < whole; d += 16) dot = fma(load(task.q + d), load_as<dtype>(k + d * kSize), dot);
+    for (size_t d = 0; d < whole; d += 16)
+      dot = fma(load(task.q + d), load_as<dtype>(k + d * kSize), dot);
     if (rest > 0) {
-      dot = fma(load_as<DType::kF32>(q + whole * 4, rest), load_as<dtype>(k + whole * kSize, rest), dot);
+      dot = fma(load_as<DType::kF32>(q + whole * 4, rest), load_as<dtype>(k + whole * kSize, rest),
+                dot);
     }
     scores[key] = sum(dot) * task.scale;
   }
@@ -233,7 +241,8 @@ void attend_typed(AttendTask& task) {
     Vec total = zero();
     for (size_t key = 0; key < task.count; ++key) {
       const std::byte* v = at(task.values, key) + d * kSize;
-      total = fma(broadcast(weights[key]), full ? load_as<dtype>(v) : load_as<dtype>(v, rest), total);
+      total =
+          fma(broadcast(weights[key]), full ? load_as<dtype>(v) : load_as<dtype>(v, rest), total);
     }
     if (full) {
       store(task.out + d, total);
@@ -247,17 +256,23 @@ void attend_typed(AttendTask& task) {
 
 void matmul(const MatmulTask& task) {
   switch (task.dtype) {
-    case DType::kF16: return matmul_typed<DType::kF16>(task);
-    case DType::kBF16: return matmul_typed<DType::kBF16>(task);
-    default: return matmul_typed<DType::kF32>(task);
+    case DType::kF16:
+      return matmul_typed<DType::kF16>(task);
+    case DType::kBF16:
+      return matmul_typed<DType::kBF16>(task);
+    default:
+      return matmul_typed<DType::kF32>(task);
   }
 }
 
 void matmul_transposed(const MatmulTask& task) {
   switch (task.dtype) {
-    case DType::kF16: return matmul_transposed_typed<DType::kF16>(task);
-    case DType::kBF16: return matmul_transposed_typed<DType::kBF16>(task);
-    default: return matmul_transposed_typed<DType::kF32>(task);
+    case DType::kF16:
+      return matmul_transposed_typed<DType::kF16>(task);
+    case DType::kBF16:
+      return matmul_transposed_typed<DType::kBF16>(task);
+    default:
+      return matmul_transposed_typed<DType::kF32>(task);
   }
 }
 
@@ -279,9 +294,12 @@ void widen_typed(const std::byte* from, float* to, size_t n) {
 
 void widen(const std::byte* from, DType dtype, float* to, size_t n) {
   switch (dtype) {
-    case DType::kF16: return widen_typed<DType::kF16>(from, to, n);
-    case DType::kBF16: return widen_typed<DType::kBF16>(from, to, n);
-    default: __builtin_memcpy(to, from, n * sizeof(float));
+    case DType::kF16:
+      return widen_typed<DType::kF16>(from, to, n);
+    case DType::kBF16:
+      return widen_typed<DType::kBF16>(from, to, n);
+    default:
+      __builtin_memcpy(to, from, n * sizeof(float));
   }
 }
 

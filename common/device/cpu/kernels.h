@@ -1,8 +1,10 @@
-// The CPU's inner loops, compiled once for each instruction set (kernels.cpp) and chosen at run time. Every set sums in
-// the same order with the same fused multiply-adds, so that all of them give the same bits.
+// The CPU's inner loops, compiled once for each instruction set (kernels.cpp) and chosen at run
+// time. Every set sums in the same order with the same fused multiply-adds, so that all of them
+// give the same bits.
 //
-// Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"): 16 chains, k modulo
-// 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and tree. None depends on the number of rows.
+// Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
+// 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
+// tree. None depends on the number of rows.
 #pragma once
 
 #include <cstddef>
@@ -30,23 +32,23 @@ struct MatmulTask {
 inline constexpr size_t kPanelColumns = 64;  // of a packed panel: four 512-bit vectors
 inline constexpr size_t kPanelDepth = 256;   // K of a packed panel: 64 KiB, a part of L2
 inline constexpr size_t kPanelFloats = kPanelColumns * kPanelDepth;
-inline constexpr size_t kPackRows = 4;       // from here on packing a panel pays
-inline constexpr size_t kRowColumns = 128;   // columns of a task for fewer rows
+inline constexpr size_t kPackRows = 4;      // from here on packing a panel pays
+inline constexpr size_t kRowColumns = 128;  // columns of a task for fewer rows
 
 // One query over the keys [first, first + count) of one split, count <= kSplitKeys, in pages.
 struct AttendTask {
-  const float* q = nullptr;               // [head_size]
-  const std::byte* keys = nullptr;        // pages [kPageTokens, channels]
+  const float* q = nullptr;         // [head_size]
+  const std::byte* keys = nullptr;  // pages [kPageTokens, channels]
   const std::byte* values = nullptr;
-  DType dtype = DType::kF32;              // F32 or F16
-  const uint32_t* pages = nullptr;        // of the sequence
+  DType dtype = DType::kF32;        // F32 or F16
+  const uint32_t* pages = nullptr;  // of the sequence
   size_t channels = 0;
-  size_t head_offset = 0;                 // h * head_size
+  size_t head_offset = 0;  // h * head_size
   size_t head_size = 0;
   size_t first = 0, count = 0;
   float scale = 0;
-  float* out = nullptr;                   // [head_size]: sum of p v, p = exp(score - largest)
-  float largest = 0, sum = 0;             // results: the largest score, the sum of p
+  float* out = nullptr;        // [head_size]: sum of p v, p = exp(score - largest)
+  float largest = 0, sum = 0;  // results: the largest score, the sum of p
 };
 
 struct CpuKernels {
@@ -72,8 +74,8 @@ extern const CpuKernels kKernelsAvx2;
 extern const CpuKernels kKernelsAvx512;
 #endif
 
-// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", or "" for no limit.
-// Throws Error(kInput) for another word.
+// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", or "" for no
+// limit. Throws Error(kInput) for another word.
 const CpuKernels& choose_kernels(std::string_view limit);
 
 }  // namespace split

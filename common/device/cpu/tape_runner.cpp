@@ -50,7 +50,8 @@ void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t fir
       element = row * place.columns + first;
     } else if (operand.access == Access::kGather) {
       int32_t index = 0;
-      std::memcpy(&index, slots[static_cast<size_t>(operand.index)].base + row * sizeof index, sizeof index);
+      std::memcpy(&index, slots[static_cast<size_t>(operand.index)].base + row * sizeof index,
+                  sizeof index);
       CHECK(index >= 0 && static_cast<size_t>(index) < place.rows_of_table);
       element = static_cast<size_t>(index) * place.columns + first;
     }

@@ -1,5 +1,5 @@
-// Sixteen floats, as one 512-bit register, two of 256, or an array. For kernels.cpp only, which is compiled once for
-// each instruction set: everything here is in that set's namespace.
+// Sixteen floats, as one 512-bit register, two of 256, or an array. For kernels.cpp only, which is
+// compiled once for each instruction set: everything here is in that set's namespace.
 #pragma once
 
 #include <cstddef>
