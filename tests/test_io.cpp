@@ -673,11 +673,12 @@ TEST(Checkpoint, RefusesBadIndexes) {
 // --- scripts/make_random_gpt2.py ---
 
 TEST(MakeRandomGpt2, GivesTheSameBytesEverywhere) {
-  if (std::system("python3 -c 'import numpy' 2> /dev/null") != 0) GTEST_SKIP() << "no numpy";
+  if (std::system("/usr/bin/python3 -c 'import numpy' 2> /dev/null") != 0)
+    GTEST_SKIP() << "no python3-numpy";
   const TemporaryFolder folder;
   const auto sum_of = [&](const std::string& options) {
     const std::string command =
-        cat("python3 '", SPLIT_SOURCE_DIR,
+        cat("/usr/bin/python3 '", SPLIT_SOURCE_DIR,
             "/scripts/make_random_gpt2.py' --size tiny --seed 7 --vocab 300 --n-ctx 32 --out '",
             folder.path.string(), "' ", options);
     EXPECT_EQ(std::system(command.c_str()), 0);
