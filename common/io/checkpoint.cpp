@@ -6,7 +6,7 @@
 #include <set>
 #include <utility>
 
-#include "io/json.h"
+#include "base/json.h"
 #include "io/safetensors.h"
 
 namespace split {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "io/json.h"
+#include "base/json.h"
 
 namespace split {
 namespace {

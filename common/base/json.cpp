@@ -1,4 +1,4 @@
-#include "io/json.h"
+#include "base/json.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
