@@ -7,8 +7,8 @@ LocalForward::LocalForward(Batcher& batcher)
 
 LocalForward::~LocalForward() { batcher_.shard().pages().close(sequence_); }
 
-std::span<const float> LocalForward::run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
-                                         bool all) {
+std::span<const float> LocalForward::run(uint32_t past, std::span<const int32_t> tokens,
+                                         Phase phase, bool all) {
   Shard& shard = batcher_.shard();
   shard.pages().truncate(sequence_, past);
   Job job;

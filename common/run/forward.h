@@ -1,5 +1,5 @@
-// One sequence of a whole model, wherever its parts run: on this machine's shard, or on another machine's and then this
-// one's. generate() needs no more than this.
+// One sequence of a whole model, wherever its parts run: on this machine's shard, or on another
+// machine's and then this one's. generate() needs no more than this.
 #pragma once
 
 #include <span>
@@ -13,8 +13,9 @@ class Forward {
  public:
   virtual ~Forward() = default;
 
-  // Puts `tokens` behind the first `past` positions (what was there is forgotten) and returns logits: of the last token
-  // [V], or with `all` of each [tokens, V]; valid until the next call. Throws Error(kBusy, kDevice, kRemote).
+  // Puts `tokens` behind the first `past` positions (what was there is forgotten) and returns
+  // logits: of the last token [V], or with `all` of each [tokens, V]; valid until the next call.
+  // Throws Error(kBusy, kDevice, kRemote).
   virtual std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                                      bool all) = 0;
 };

@@ -8,10 +8,12 @@
 namespace split {
 namespace {
 
-constexpr size_t kScoreRows = 32;  // logits held at once while a prompt is scored: 6 MB for 50,257 tokens
+constexpr size_t kScoreRows =
+    32;  // logits held at once while a prompt is scored: 6 MB for 50,257 tokens
 
 ScoredToken scored(std::span<const float> logits, int32_t id, int top) {
-  return {id, logprob_of(logits, id), top > 0 ? top_logprobs(logits, top) : std::vector<TokenLogprob>()};
+  return {id, logprob_of(logits, id),
+          top > 0 ? top_logprobs(logits, top) : std::vector<TokenLogprob>()};
 }
 
 }  // namespace
@@ -19,12 +21,14 @@ ScoredToken scored(std::span<const float> logits, int32_t id, int top) {
 void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids) {
   if (ids.empty()) {
     if (config.end_of_text < 0 || config.end_of_text >= config.vocab) {
-      throw Error(ErrorKind::kInput, "[prompt] expected at least one token: the model has no <|endoftext|>");
+      throw Error(ErrorKind::kInput,
+                  "[prompt] expected at least one token: the model has no <|endoftext|>");
     }
     ids.push_back(config.end_of_text);
   }
   if (ids.size() > static_cast<size_t>(config.context)) {
-    throw Error(ErrorKind::kInput, cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size()));
+    throw Error(ErrorKind::kInput,
+                cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size()));
   }
   for (const int32_t id : ids) {
     if (id < 0 || id >= config.vocab) {
@@ -46,10 +50,12 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
 }
 
 Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
-                   std::span<const int32_t> prompt, const GenerateOptions& options, const OnText& on_text) {
+                   std::span<const int32_t> prompt, const GenerateOptions& options,
+                   const OnText& on_text) {
   options.sampling.validate();
   if (tokenizer == nullptr && !options.stop.empty()) {
-    throw Error(ErrorKind::kInput, "[generate] stop strings need a tokenizer, and the model has none");
+    throw Error(ErrorKind::kInput,
+                "[generate] stop strings need a tokenizer, and the model has none");
   }
   CHECK(!prompt.empty() && prompt.size() <= static_cast<size_t>(config.context));
   const bool score = options.logprobs >= 0;

@@ -19,12 +19,14 @@ struct Fields::State {
 Fields::Fields(std::string_view json) : state_(std::make_unique<State>()) {
   state_->document = parse_json(json, 16, "the body");
   state_->object = &state_->document;
-  if (!state_->object->is_object()) throw Error(ErrorKind::kInput, "the body: expected a JSON object");
+  if (!state_->object->is_object())
+    throw Error(ErrorKind::kInput, "the body: expected a JSON object");
 }
 
 Fields::Fields(const Json& object) : state_(std::make_unique<State>()) {
   state_->object = &object;
-  if (!object.is_object()) throw Error(ErrorKind::kInput, "the body: expected a JSON object inside a list");
+  if (!object.is_object())
+    throw Error(ErrorKind::kInput, "the body: expected a JSON object inside a list");
 }
 
 Fields::~Fields() = default;
@@ -47,8 +49,9 @@ const Json& Fields::raw(std::string_view key) {
 int64_t Fields::integer(std::string_view key, int64_t low, int64_t high) {
   const Json& value = raw(key);
   // Unsigned numbers above the signed range would wrap: they are out of any range here.
-  const bool fits = value.is_number_integer() &&
-                    !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
+  const bool fits =
+      value.is_number_integer() &&
+      !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
   if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high) {
     refuse(key, cat("expected a whole number in ", low, "..", high));
   }
@@ -84,10 +87,12 @@ std::string Fields::text_or(std::string_view key, std::string_view otherwise) {
   return has(key) ? text(key) : std::string(otherwise);
 }
 
-std::vector<int32_t> Fields::integers(std::string_view key, int32_t low, int32_t high, size_t limit) {
+std::vector<int32_t> Fields::integers(std::string_view key, int32_t low, int32_t high,
+                                      size_t limit) {
   const Json& list = raw(key);
   if (!list.is_array()) refuse(key, "expected a list of whole numbers");
-  if (list.size() > limit) refuse(key, cat("expected at most ", limit, " numbers, got ", list.size()));
+  if (list.size() > limit)
+    refuse(key, cat("expected at most ", limit, " numbers, got ", list.size()));
   std::vector<int32_t> result;
   result.reserve(list.size());
   for (const Json& value : list) {

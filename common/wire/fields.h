@@ -10,8 +10,8 @@
 
 namespace split::wire {
 
-// One JSON object from outside, read field by field. Every reader names the field it does not like; finish() refuses
-// the fields that nobody asked for.
+// One JSON object from outside, read field by field. Every reader names the field it does not like;
+// finish() refuses the fields that nobody asked for.
 class Fields {
  public:
   // Throws Error(kInput) unless `json` is an object of at most 16 levels.

@@ -8,7 +8,8 @@
 
 namespace split::wire {
 
-std::string frame(std::string_view name, uint32_t rows, uint32_t columns, std::span<const float> values) {
+std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
+                  std::span<const float> values) {
   CHECK(values.size() == size_t{rows} * columns);
   const NamedTensor tensor{std::string(name),
                            {DType::kF32, {int64_t{rows}, int64_t{columns}}, std::as_bytes(values)}};
@@ -25,8 +26,9 @@ Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_
   const bool floats =
       view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
   if (!floats || view.dims.size() != 2 || view.dims[1] != int64_t{columns}) {
-    throw Error(ErrorKind::kInput, cat("tensor '", name, "': expected F32 [rows, ", columns, "], got ",
-                                       dtype_name(view.dtype), " ", to_string(view.dims)));
+    throw Error(ErrorKind::kInput,
+                cat("tensor '", name, "': expected F32 [rows, ", columns, "], got ",
+                    dtype_name(view.dtype), " ", to_string(view.dims)));
   }
   if (view.dims[0] < 1 || view.dims[0] > int64_t{max_rows}) {
     throw Error(ErrorKind::kInput,
@@ -39,8 +41,8 @@ Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_
   convert(view, DType::kF32, std::as_writable_bytes(std::span(matrix.values)));
   for (size_t i = 0; i < matrix.values.size(); ++i) {
     if (!std::isfinite(matrix.values[i])) {
-      throw Error(ErrorKind::kInput, cat("tensor '", name, "': row ", i / columns, " column ", i % columns,
-                                         " is not finite"));
+      throw Error(ErrorKind::kInput, cat("tensor '", name, "': row ", i / columns, " column ",
+                                         i % columns, " is not finite"));
     }
   }
   return matrix;

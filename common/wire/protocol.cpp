@@ -23,8 +23,10 @@ std::string to_json(const ModelInfo& info) {
   for (const StageInfo& stage : info.stages) {
     Json blobs = Json::array();
     for (const BlobInfo& blob : stage.blobs) {
-      blobs.push_back(
-          {{"name", blob.name}, {"format", blob.format}, {"bytes", blob.bytes}, {"sha256", blob.sha256}});
+      blobs.push_back({{"name", blob.name},
+                       {"format", blob.format},
+                       {"bytes", blob.bytes},
+                       {"sha256", blob.sha256}});
     }
     stages.push_back({{"name", stage.name}, {"blobs", std::move(blobs)}});
   }
@@ -55,13 +57,15 @@ ModelInfo parse_model_info(std::string_view text) {
   info.generate_phase = phases["generate"].get<std::string>();
   info.files = fields.texts("files", 16);
   const Json& stages = fields.raw("stages");
-  if (!stages.is_array() || stages.size() > 4096) Fields::refuse("stages", "expected a list of stages");
+  if (!stages.is_array() || stages.size() > 4096)
+    Fields::refuse("stages", "expected a list of stages");
   for (const Json& stage : stages) {
     Fields entry(stage);
     StageInfo& added = info.stages.emplace_back();
     added.name = entry.text("name");
     const Json& blobs = entry.raw("blobs");
-    if (!blobs.is_array() || blobs.size() > 4096) Fields::refuse("blobs", "expected a list of blobs");
+    if (!blobs.is_array() || blobs.size() > 4096)
+      Fields::refuse("blobs", "expected a list of blobs");
     for (const Json& blob : blobs) {
       Fields one(blob);
       BlobInfo& info_of_one = added.blobs.emplace_back();
@@ -95,7 +99,8 @@ SessionRequest parse_session_request(std::string_view text) {
   request.model = fields.text_or("model", "");
   request.from = static_cast<int>(fields.integer_or("from", 0, 1024, 0));
   const bool cut = fields.has("cut");
-  if (cut && fields.has("to")) Fields::refuse("cut", "expected one of \"to\" and \"cut\", got both");
+  if (cut && fields.has("to"))
+    Fields::refuse("cut", "expected one of \"to\" and \"cut\", got both");
   request.to = static_cast<int>(fields.integer(cut ? "cut" : "to", 0, 1024));
   fields.ignore("to");
   fields.finish();
@@ -118,7 +123,8 @@ std::string to_json(const StepRequest& request) {
 }
 
 std::string to_query(const StepRequest& request) {
-  return cat("past=", request.past, "&phase=", phase_name(request.prompt), "&rows=", rows_name(request.rows));
+  return cat("past=", request.past, "&phase=", phase_name(request.prompt),
+             "&rows=", rows_name(request.rows));
 }
 
 bool parse_phase_is_prompt(std::string_view text) {
