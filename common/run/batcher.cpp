@@ -120,9 +120,14 @@ void Batcher::step(const std::vector<Share>& shares) {
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
     const Job& job = *ticket.job;
-    if (!shard_.pages().reserve(job.sequence, shard_.pages().length(job.sequence) + share.rows)) {
+    const uint32_t length = shard_.pages().length(job.sequence) + share.rows;
+    bool reserved = shard_.pages().reserve(job.sequence, length);
+    while (!reserved && make_room_ && make_room_()) {
+      reserved = shard_.pages().reserve(job.sequence, length);
+    }
+    if (!reserved) {
       ticket.error = std::make_exception_ptr(
-          Error(ErrorKind::kBusy, "[batcher] the KV budget is spent, try again later"));
+          Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
       continue;
     }
     ShardRows part;

@@ -40,6 +40,11 @@ class Batcher {
   explicit Batcher(Shard& shard, uint32_t slice = 64) : shard_(shard), slice_(slice) {}
 
   Shard& shard() { return shard_; }
+  const KvPages& pages() const { return shard_.pages(); }
+
+  // Called, by whichever thread runs a step, when a sequence gets no pages: frees some and returns true, or false when
+  // there are none to free. Set before the first run().
+  void on_pages_spent(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
 
   // Runs the job to its end. Throws Error(kBusy) when the sequence gets no pages, Error(kDevice);
   // the sequence then has the rows of the steps before, or fewer.
@@ -68,6 +73,7 @@ class Batcher {
 
   Shard& shard_;
   const uint32_t slice_;
+  std::function<bool()> make_room_;
   mutable std::mutex mutex_;
   std::deque<Ticket*> queue_;
   bool led_ = false;  // somebody runs a step or is about to
