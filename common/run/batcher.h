@@ -42,8 +42,8 @@ class Batcher {
   Shard& shard() { return shard_; }
   const KvPages& pages() const { return shard_.pages(); }
 
-  // Called, by whichever thread runs a step, when a sequence gets no pages: frees some and returns true, or false when
-  // there are none to free. Set before the first run().
+  // Called, by whichever thread runs a step, when a sequence gets no pages: frees some and returns
+  // true, or false when there are none to free. Set before the first run().
   void on_pages_spent(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
 
   // Runs the job to its end. Throws Error(kBusy) when the sequence gets no pages, Error(kDevice);

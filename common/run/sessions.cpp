@@ -33,8 +33,8 @@ bool Sessions::evict_idle(const Batcher* batcher) {
   for (auto at = sessions_.begin(); at != sessions_.end(); ++at) {
     const Session& session = *at->second;
     if (session.next_ticket != session.serving) continue;  // in use or waited for
-    if (batcher != nullptr && (session.batcher != batcher ||
-                               batcher->pages().length(session.sequence) == 0)) {
+    if (batcher != nullptr &&
+        (session.batcher != batcher || batcher->pages().length(session.sequence) == 0)) {
       continue;
     }
     if (oldest == sessions_.end() || session.used < oldest->second->used) oldest = at;
@@ -57,7 +57,8 @@ bool Sessions::with(const std::string& id, const std::function<void(Session&)>& 
   const std::shared_ptr<Session> session = at->second;
   const uint64_t ticket = session->next_ticket++;
   turn_.wait(lock, [&] { return session->serving == ticket; });
-  // A session that another step's client removed while this one waited is still here: remove() takes a ticket too.
+  // A session that another step's client removed while this one waited is still here: remove()
+  // takes a ticket too.
   const auto still = sessions_.find(id);
   const bool there = still != sessions_.end() && still->second == session;
   lock.unlock();

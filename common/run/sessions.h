@@ -1,6 +1,6 @@
-// The sequences that clients hold between requests: a session is a range of points of one model and its KV. Steps of
-// one session run one at a time, in order of arrival. Idle sessions give way, least recently used first, when pages run
-// out; their clients replay. Knows no HTTP.
+// The sequences that clients hold between requests: a session is a range of points of one model and
+// its KV. Steps of one session run one at a time, in order of arrival. Idle sessions give way,
+// least recently used first, when pages run out; their clients replay. Knows no HTTP.
 #pragma once
 
 #include <chrono>
@@ -40,7 +40,8 @@ class Sessions {
  public:
   enum class Put { kCreated, kExists, kConflict };
 
-  // At most `limit` sessions; a new one beyond it takes the place of the least recently used idle one.
+  // At most `limit` sessions; a new one beyond it takes the place of the least recently used idle
+  // one.
   explicit Sessions(size_t limit) : limit_(limit) {}
   ~Sessions();
 

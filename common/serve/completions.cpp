@@ -8,6 +8,7 @@
 #include "http/sse.h"
 #include "text/utf8.h"
 #include "wire/fields.h"
+#include "wire/protocol.h"
 
 namespace split::serve {
 namespace {
@@ -37,7 +38,8 @@ uint64_t draw_seed() {
 }
 
 // A string, a list of strings, a list of ids, or a list of lists of ids.
-std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const CompletionModel& model, bool special) {
+std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const CompletionModel& model,
+                                               bool special) {
   const ModelConfig& config = *model.config;
   const auto encode = [&](const std::string& text) {
     return prompt_ids(config, model.tokenizer, text, special);
@@ -50,7 +52,7 @@ std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const CompletionM
   }
   const auto ids_of = [&](const Json& list) {
     const Json wrapped = {{"prompt", list}};
-    Fields one(wrapped);
+    Fields one(&wrapped);
     std::vector<int32_t> ids =
         one.integers("prompt", 0, config.vocab - 1, static_cast<size_t>(config.context) + 1);
     if (ids.empty()) Fields::refuse("prompt", "expected at least one token id");
@@ -58,7 +60,8 @@ std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const CompletionM
     return ids;
   };
   if (prompt[0].is_number()) return {ids_of(prompt)};
-  if (prompt.size() > kMaxPrompts) Fields::refuse("prompt", cat("expected at most ", kMaxPrompts, " prompts"));
+  if (prompt.size() > kMaxPrompts)
+    Fields::refuse("prompt", cat("expected at most ", kMaxPrompts, " prompts"));
   std::vector<std::vector<int32_t>> prompts;
   for (const Json& item : prompt) {
     if (item.is_string()) {
@@ -96,11 +99,12 @@ CompletionRequest read_request(Fields& fields, const CompletionModel& model) {
   request.stream = fields.boolean_or("stream", false);
   request.return_token_ids = fields.boolean_or("return_token_ids", false);
   if (fields.has("stream_options")) {
-    Fields more(fields.raw("stream_options"));
+    Fields more(&fields.raw("stream_options"));
     request.include_usage = more.boolean_or("include_usage", false);
     more.finish();
   }
-  // What OpenAI's clients may send without changing the answer, and what would change it but is not here.
+  // What OpenAI's clients may send without changing the answer, and what would change it but is not
+  // here.
   for (const char* key : {"user", "metadata", "store", "service_tier"}) fields.ignore(key);
   if (fields.integer_or("best_of", 1, kMaxChoices, request.choices) != request.choices) {
     Fields::refuse("best_of", "expected the same number as n");
@@ -123,11 +127,12 @@ class LogprobLists {
     tokens_.push_back(text_of(id));
     offsets_.push_back(offset_);
     offset_ += tokens_.back().get<std::string>().size();
-    logprobs_.push_back(scored == nullptr ? Json() : Json(scored->logprob));
+    logprobs_.push_back(scored == nullptr ? Json() : Json(wire::json_number(scored->logprob)));
     Json top;
     if (scored != nullptr) {
       top = Json::object();
-      for (const TokenLogprob& one : scored->top) top[text_of(one.id)] = one.logprob;
+      for (const TokenLogprob& one : scored->top)
+        top[text_of(one.id)] = wire::json_number(one.logprob);
     }
     top_.push_back(std::move(top));
   }
@@ -149,7 +154,8 @@ class LogprobLists {
   }
   const Tokenizer* tokenizer_;
   size_t offset_ = 0;
-  Json tokens_ = Json::array(), logprobs_ = Json::array(), top_ = Json::array(), offsets_ = Json::array();
+  Json tokens_ = Json::array(), logprobs_ = Json::array(), top_ = Json::array(),
+       offsets_ = Json::array();
 };
 
 std::string next_id() {
@@ -158,7 +164,9 @@ std::string next_id() {
   return cat("cmpl-", std::hex, start, "-", counter.fetch_add(1));
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 // One answer: its choices one after the other, as JSON or as events.
 class Completion {
@@ -173,79 +181,86 @@ class Completion {
 
   std::string whole(const std::function<bool()>& gone) {
     Json choices = Json::array();
-    for_each_choice([&](int index, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
-      const auto forward = model_.open();
-      const Generated result =
-          generate(*forward, *model_.config, model_.tokenizer, prompt, options,
-                   [&](std::string_view, const ScoredToken*) { return !gone || !gone(); });
-      LogprobLists lists(model_.tokenizer);
-      if (request_.echo) add_prompt(lists, prompt, result);
-      for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
-      Json choice = {{"index", index},
-                     {"text", (request_.echo ? prompt_text(prompt) : "") + to_valid_utf8(result.text)},
-                     {"logprobs", options.logprobs >= 0 ? lists.take() : Json()},
-                     {"finish_reason", result.finish_reason}};
-      if (request_.return_token_ids) {
-        choice["prompt_token_ids"] = prompt;
-        choice["token_ids"] = result.tokens;
-      }
-      choices.push_back(std::move(choice));
-      count(prompt, result);
-      return result.finish_reason != "cancelled";
-    });
+    for_each_choice(
+        [&](int index, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
+          const auto forward = model_.open();
+          const Generated result =
+              generate(*forward, *model_.config, model_.tokenizer, prompt, options,
+                       [&](std::string_view, const ScoredToken*) { return !gone || !gone(); });
+          LogprobLists lists(model_.tokenizer);
+          if (request_.echo) add_prompt(lists, prompt, result);
+          for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
+          Json choice = {
+              {"index", index},
+              {"text", (request_.echo ? prompt_text(prompt) : "") + to_valid_utf8(result.text)},
+              {"logprobs", options.logprobs >= 0 ? lists.take() : Json()},
+              {"finish_reason", result.finish_reason}};
+          if (request_.return_token_ids) {
+            choice["prompt_token_ids"] = prompt;
+            choice["token_ids"] = result.tokens;
+          }
+          choices.push_back(std::move(choice));
+          count(prompt, result);
+          return result.finish_reason != "cancelled";
+        });
     Json json = envelope(std::move(choices));
     json["usage"] = usage();
-    return dump(json);
+    return dump(json) + "\n";
   }
 
   void stream(http::Sink& sink) {
-    for_each_choice([&](int index, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
-      const auto forward = model_.open();
-      LogprobLists lists(model_.tokenizer);
-      bool first = true;
-      std::vector<int32_t> ids;  // whose text is in the next chunk
-      // Each chunk's text is made of whole characters; anything else would not be JSON.
-      const auto send = [&](std::string text, const char* finish) {
-        Json choice = {{"index", index},
-                       {"text", to_valid_utf8(text)},
-                       {"logprobs", options.logprobs >= 0 && !lists.empty() ? lists.take() : Json()},
-                       {"finish_reason", finish == nullptr ? Json() : Json(finish)}};
-        if (request_.return_token_ids) {
-          if (first) choice["prompt_token_ids"] = prompt;
-          choice["token_ids"] = ids;
-        }
-        first = false;
-        ids.clear();
-        Json chunk = envelope(Json::array({std::move(choice)}));
-        if (request_.include_usage) chunk["usage"] = nullptr;
-        return sink.write(http::sse_event(dump(chunk)));
-      };
-      const bool score_first = options.score_prompt;
-      if (request_.echo && !score_first && !send(prompt_text(prompt), nullptr)) return false;
-      Generated result;
-      if (score_first) {
-        // The prompt's scores are known only at the end of its pass: all of this choice in one go.
-        result = generate(*forward, *model_.config, model_.tokenizer, prompt, options,
-                          [&](std::string_view, const ScoredToken*) { return !sink.client_gone(); });
-        add_prompt(lists, prompt, result);
-        for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
-        ids = result.tokens;
-        if (!send(prompt_text(prompt) + result.text, nullptr)) return false;
-      } else {
-        result = generate(*forward, *model_.config, model_.tokenizer, prompt, options,
-                          [&](std::string_view text, const ScoredToken* token) {
-                            if (token != nullptr) {
-                              ids.push_back(token->id);
-                              if (options.logprobs >= 0) lists.add(token->id, token);
-                            }
-                            if (text.empty() && !request_.return_token_ids) return !sink.client_gone();
-                            return send(std::string(text), nullptr);
-                          });
-      }
-      count(prompt, result);
-      if (result.finish_reason == "cancelled") return false;
-      return send("", result.finish_reason.c_str());
-    });
+    for_each_choice(
+        [&](int index, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
+          const auto forward = model_.open();
+          LogprobLists lists(model_.tokenizer);
+          bool first = true;
+          std::vector<int32_t> ids;  // whose text is in the next chunk
+          // Each chunk's text is made of whole characters; anything else would not be JSON.
+          const auto send = [&](std::string text, const char* finish) {
+            Json choice = {
+                {"index", index},
+                {"text", to_valid_utf8(text)},
+                {"logprobs", options.logprobs >= 0 && !lists.empty() ? lists.take() : Json()},
+                {"finish_reason", finish == nullptr ? Json() : Json(finish)}};
+            if (request_.return_token_ids) {
+              if (first) choice["prompt_token_ids"] = prompt;
+              choice["token_ids"] = ids;
+            }
+            first = false;
+            ids.clear();
+            Json chunk = envelope(Json::array({std::move(choice)}));
+            if (request_.include_usage) chunk["usage"] = nullptr;
+            return sink.write(http::sse_event(dump(chunk)));
+          };
+          const bool score_first = options.score_prompt;
+          if (request_.echo && !score_first && !send(prompt_text(prompt), nullptr)) return false;
+          Generated result;
+          if (score_first) {
+            // The prompt's scores are known only at the end of its pass: all of this choice in one
+            // go.
+            result =
+                generate(*forward, *model_.config, model_.tokenizer, prompt, options,
+                         [&](std::string_view, const ScoredToken*) { return !sink.client_gone(); });
+            add_prompt(lists, prompt, result);
+            for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
+            ids = result.tokens;
+            if (!send(prompt_text(prompt) + result.text, nullptr)) return false;
+          } else {
+            result = generate(*forward, *model_.config, model_.tokenizer, prompt, options,
+                              [&](std::string_view text, const ScoredToken* token) {
+                                if (token != nullptr) {
+                                  ids.push_back(token->id);
+                                  if (options.logprobs >= 0) lists.add(token->id, token);
+                                }
+                                if (text.empty() && !request_.return_token_ids)
+                                  return !sink.client_gone();
+                                return send(std::string(text), nullptr);
+                              });
+          }
+          count(prompt, result);
+          if (result.finish_reason == "cancelled") return false;
+          return send("", result.finish_reason.c_str());
+        });
     if (request_.include_usage) {
       Json chunk = envelope(Json::array());
       chunk["usage"] = usage();
@@ -267,9 +282,11 @@ class Completion {
     }
   }
 
-  static void add_prompt(LogprobLists& lists, const std::vector<int32_t>& prompt, const Generated& result) {
+  static void add_prompt(LogprobLists& lists, const std::vector<int32_t>& prompt,
+                         const Generated& result) {
     for (size_t i = 0; i < prompt.size(); ++i) {
-      lists.add(prompt[i], i == 0 || i > result.scored_prompt.size() ? nullptr : &result.scored_prompt[i - 1]);
+      lists.add(prompt[i],
+                i == 0 || i > result.scored_prompt.size() ? nullptr : &result.scored_prompt[i - 1]);
     }
   }
 

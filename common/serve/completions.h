@@ -1,5 +1,5 @@
-// POST /v1/completions in OpenAI's shape, once for both programs: the cloud runs the whole model, the edge its pair.
-// Knows a Forward, not where it runs.
+// POST /v1/completions in OpenAI's shape, once for both programs: the cloud runs the whole model,
+// the edge its pair. Knows a Forward, not where it runs.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,15 @@ namespace split::serve {
 struct CompletionModel {
   std::string id;
   const ModelConfig* config = nullptr;
-  const Tokenizer* tokenizer = nullptr;  // null: ids only
+  const Tokenizer* tokenizer = nullptr;            // null: ids only
   std::function<std::unique_ptr<Forward>()> open;  // one sequence
 };
 
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.
 using FindModel = std::function<CompletionModel(const std::string& id)>;
 
-// Answers the request: JSON, or events when it says "stream". Throws Error(kInput) for a body that is wrong.
+// Answers the request: JSON, or events when it says "stream". Throws Error(kInput) for a body that
+// is wrong.
 http::Response completions(const http::Request& request, const FindModel& find);
 
 }  // namespace split::serve
