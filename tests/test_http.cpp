@@ -427,6 +427,7 @@ TEST(HttpServerLimits, CapsBodiesOfAllRequestsTogether) {
       last_words(running.port, post("Content-Length: 2900\r\n", std::string(2900, 'b'))), 503));
   one.say(std::string(500, 'a'));
   EXPECT_TRUE(says(one.answer(), 200));
+  while (running.server.stats().inflight != 0) std::this_thread::yield();
   Peer again(running.port);
   again.say(post("Content-Length: 2900\r\n", std::string(2900, 'b')));  // the budget came back
   EXPECT_TRUE(says(again.answer(), 200));
@@ -529,9 +530,9 @@ TEST(HttpStream, ArrivesPieceByPieceAndEnds) {
   EXPECT_TRUE(has(peer.until("3\r\none\r\n"),
                   "Transfer-Encoding: chunked\r\n"));  // before the gate is open
   gate.open.set_value();
-  EXPECT_EQ(peer.until("0\r\n\r\n"), "3\r\ntwo\r\n0\r\n\r\n");
+  EXPECT_EQ(peer.until("\r\n0\r\n\r\n"), "3\r\ntwo\r\n0\r\n\r\n");
   peer.say(get("/stream"));  // and the connection lives on
-  EXPECT_TRUE(has(peer.until("0\r\n\r\n"), "two"));
+  EXPECT_TRUE(has(peer.until("\r\n0\r\n\r\n"), "two"));
   const std::string old = last_words(running.port, "GET /stream HTTP/1.0\r\n\r\n");
   EXPECT_EQ(body_of(old), "onetwo");
 }
