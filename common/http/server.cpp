@@ -73,7 +73,7 @@ struct Server::Impl {
   void admit(Fd fd, const sockaddr_storage& address);
   void read_more(Connection& c);
   void advance(Connection& c);
-  bool begin_request(Connection& c);  // false: refused
+  bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
   void hand_over(Connection& c);
   void refuse(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
@@ -222,15 +222,16 @@ void Server::Impl::read_more(Connection& c) {
                                                      : options.max_head_bytes + 1 - c.in.size();
   const size_t before = c.in.size();
   if (receive(c, c.in, wanted) == Io::kGone) return destroy(c);
-  if (c.state == Connection::kBody) {
-    c.charged += c.in.size() - before;
-    body_bytes += c.in.size() - before;
-    if (body_bytes > options.max_body_bytes_total) {
-      return refuse(
-          c, {503, "overloaded", "too many request bodies at once", {}, {{"Retry-After", "1"}}});
-    }
-  }
+  if (c.state == Connection::kBody && !charge(c, c.in.size() - before)) return;
   advance(c);
+}
+
+bool Server::Impl::charge(Connection& c, uint64_t bytes) {
+  c.charged += bytes;
+  body_bytes += bytes;
+  if (body_bytes <= options.max_body_bytes_total) return true;
+  refuse(c, {503, "overloaded", "too many request bodies at once", {}, {{"Retry-After", "1"}}});
+  return false;
 }
 
 void Server::Impl::advance(Connection& c) {
@@ -258,8 +259,7 @@ void Server::Impl::advance(Connection& c) {
     c.in.erase(0, *end);
     c.scanned = 0;
     c.state = Connection::kBody;
-    c.charged = std::min<uint64_t>(c.in.size(), c.head.content_length);
-    body_bytes += c.charged;
+    if (!charge(c, std::min<uint64_t>(c.in.size(), c.head.content_length))) return;
     set_deadline(c, Clock::now() + options.body_timeout);
     if (c.head.expects_continue && c.in.size() < c.head.content_length) {
       constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
