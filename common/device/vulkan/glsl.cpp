@@ -54,11 +54,9 @@ std::string functions() {
 // The text of one tape.
 class TapeWriter {
  public:
-  TapeWriter(const Program& program, const Tape& tape, int64_t columns, uint32_t first_binding,
-             size_t max_range)
+  TapeWriter(const Program& program, const Tape& tape, uint32_t first_binding, size_t max_range)
       : program_(program),
         tape_(tape),
-        columns_(columns),
         first_binding_(first_binding),
         max_range_(max_range),
         per_row_(tape.per_row()) {
@@ -320,7 +318,7 @@ class TapeWriter {
     for (size_t i = 0; i < tape_.outputs.size(); ++i) {
       const TapeOutput& output = tape_.outputs[i];
       if (!wanted(output)) continue;
-      const bool single = slot(output.slot).dims[1] == 1 && columns_ != 1;
+      const bool single = slot(output.slot).dims[1] == 1;
       out += cat(indent, "o", i, single ? "[r]" : "[r * COLUMNS + c]", " = ", name(output.value),
                  ";\n");
     }
@@ -329,7 +327,6 @@ class TapeWriter {
 
   const Program& program_;
   const Tape& tape_;
-  const int64_t columns_;
   const uint32_t first_binding_;
   const size_t max_range_;
   const std::vector<bool> per_row_;
@@ -370,14 +367,14 @@ uint32_t table_piece_rows(const Slot& slot, size_t max_range) {
 }
 
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range) {
-  TapeWriter writer(program, step.tape, step.columns, 1, max_range);
+  TapeWriter writer(program, step.tape, 1, max_range);
   std::string text = cat(header(shuffle), kColumns, "shared float exchange[WORKGROUP];\n",
                          writer.declarations(), writer.group());
   return writer.finish(std::move(text));
 }
 
 Kernel matmul_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range) {
-  TapeWriter writer(program, step.tape, step.columns, 3, max_range);
+  TapeWriter writer(program, step.tape, 3, max_range);
   std::string text =
       cat(header(shuffle), kColumns, writer.declarations(), writer.epilogue(), kMatmul);
   return writer.finish(std::move(text));
