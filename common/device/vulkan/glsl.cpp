@@ -42,15 +42,6 @@ std::string header(bool shuffle) {
       kCommon);
 }
 
-// The table's helper functions, each result exact as written: no product and sum contracted, so
-// that every kernel that calls one gets the same bits.
-std::string functions() {
-  std::istringstream lines{std::string(op_functions_glsl())};
-  std::string line, out;
-  while (std::getline(lines, line)) out += cat("precise ", line, "\n");
-  return out;
-}
-
 // The text of one tape.
 class TapeWriter {
  public:
@@ -73,7 +64,9 @@ class TapeWriter {
   }
 
   // Buffers, constants, loaders and the functions of the ops.
-  std::string declarations() const { return cat(functions(), declared_.str(), op_functions()); }
+  std::string declarations() const {
+    return cat(op_functions_glsl(), declared_.str(), op_functions());
+  }
 
   // void finish(): the tape over one element of a matmul's result.
   std::string epilogue() const {
@@ -101,7 +94,7 @@ class TapeWriter {
       const size_t value = tape_.operands.size() + i;
       if (op_info(instruction.op).kind == OpKind::kReduce) {
         const std::string op(op_info(instruction.op).name);
-        out << "  precise float v" << value << " = " << op_info(instruction.op).start << ";\n"
+        out << "  float v" << value << " = " << op_info(instruction.op).start << ";\n"
             << "  for (uint c = lane; c < COLUMNS; c += WORKGROUP) {\n"
             << slice({instruction.x}) << "    v" << value << " = combine_" << op << "(v" << value
             << ", " << name(instruction.x) << ");\n  }\n"
@@ -242,9 +235,9 @@ class TapeWriter {
       const std::string name(op.name);
       if (!done.insert(cat(static_cast<int>(op.kind), name)).second) continue;
       if (op.kind == OpKind::kReduce) {
-        out << "precise float combine_" << name
-            << "(float acc, float x) { precise float y = " << op.forward << "; return y; }\n"
-            << "precise float tree_" << name
+        out << "float combine_" << name << "(float acc, float x) { float y = " << op.forward
+            << "; return y; }\n"
+            << "float tree_" << name
             << "(float value, uint lane) {\n"
                "  for (uint offset = 1; offset < WORKGROUP; offset <<= 1) {\n"
                "    float other;\n"
@@ -254,9 +247,8 @@ class TapeWriter {
             << "    value = (lane & offset) == 0u ? combine_" << name << "(value, other) : combine_"
             << name << "(other, value);\n  }\n  return value;\n}\n";
       } else {
-        out << "precise float op_" << name << "(float x"
-            << (op.kind == OpKind::kBinary ? ", float z" : "")
-            << ") { precise float y = " << op.forward << "; return y; }\n";
+        out << "float op_" << name << "(float x" << (op.kind == OpKind::kBinary ? ", float z" : "")
+            << ") { float y = " << op.forward << "; return y; }\n";
       }
     }
     return out.str();
@@ -382,8 +374,8 @@ Kernel matmul_kernel(const Program& program, const Step& step, bool shuffle, siz
 
 std::string kv_store_text(bool shuffle) { return cat(header(shuffle), kPages, kKvStore); }
 std::string attention_text(bool shuffle) {
-  return cat(header(shuffle), functions(), kPages, kAttention);
+  return cat(header(shuffle), op_functions_glsl(), kPages, kAttention);
 }
-std::string merge_text(bool shuffle) { return cat(header(shuffle), functions(), kMerge); }
+std::string merge_text(bool shuffle) { return cat(header(shuffle), op_functions_glsl(), kMerge); }
 
 }  // namespace split::vulkan

@@ -1,5 +1,6 @@
 // SPIR-V for a kernel's GLSL: made at build time for the known models (compile_shaders.cpp), or
-// compiled when it is first seen. Without the optimiser: drivers have their own.
+// compiled when it is first seen. Without the optimiser: drivers have their own. No float operation
+// is contracted or reordered: a kernel's bits are those of its text.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ float tree_max(float value, uint lane) {
   }
   return value;
 }
-precise float tree_sum(float value, uint lane) {
+float tree_sum(float value, uint lane) {
   for (uint offset = 1; offset < KEYS; offset <<= 1) {
     float other;
     if (offset < SUBGROUP) {
@@ -90,11 +90,11 @@ void main() {
   }
   barrier();
 
-  precise float score = -3.4e38;
+  float score = -3.4e38;
   if (lane < keys) {
     const uint part = page_part[lane / PAGE_TOKENS];
     const uint base = (page_base[lane / PAGE_TOKENS] + lane % PAGE_TOKENS) * C + head * D;
-    precise float sum = 0.0;
+    float sum = 0.0;
     if (KV_TYPE == 0 && D % 4 == 0) {
       for (uint d = 0; d < D; d += 4) {
         const vec4 k = uintBitsToFloat(load_k(part, (base + d) / 4));
@@ -118,7 +118,7 @@ void main() {
     score = sum * SCALE;
   }
   const float largest = tree_max(score, lane);
-  precise float e = lane < keys ? exp_f(score - largest) : 0.0;
+  float e = lane < keys ? exp_f(score - largest) : 0.0;
   const float total = tree_sum(e, lane);
   weight[lane] = e;
   barrier();
@@ -130,7 +130,7 @@ void main() {
   }
   const uint part = PARTS > 1 ? lane / D : 0;
   for (uint d = PARTS > 1 ? lane % D : lane; d < D; d += KEYS) {
-    precise float sum = 0.0;
+    float sum = 0.0;
     if (part < PARTS) {
       for (uint key = part; key < keys; key += PARTS) {
         const uint at = (page_base[key / PAGE_TOKENS] + key % PAGE_TOKENS) * C + head * D + d;
@@ -143,7 +143,7 @@ void main() {
   if (PARTS > 1) {
     barrier();
     if (lane < D) {
-      precise float sum = exchange[lane];
+      float sum = exchange[lane];
       for (uint p = 1; p < PARTS; ++p) sum = sum + exchange[p * D + lane];
       partial[out_base + lane] = sum;
     }

@@ -52,7 +52,7 @@ void main() {
   if (row0 >= rows) return;
 
   uint row[BLOCK], w_row[COLUMNS_PER_LANE];
-  precise float sums[SUMS];
+  float sums[SUMS];
   [[unroll]] for (uint n = 0; n < BLOCK; ++n) row[n] = min(row0 + n, rows - 1);
   [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
     w_row[m] = min(column0 + m, piece.column_piece - 1) * ROW_VECTORS;

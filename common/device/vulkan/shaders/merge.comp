@@ -14,14 +14,14 @@ void main() {
     const uint base = (r * HEADS + c / D) * SPLITS * (D + 2);
     float largest = partial[base + D];
     for (uint s = 1; s < used; ++s) largest = max(largest, partial[base + s * (D + 2) + D]);
-    precise float sum = 0.0, total = 0.0;
+    float sum = 0.0, total = 0.0;
     for (uint s = 0; s < used; ++s) {
       const uint at = base + s * (D + 2);
-      precise float scale = exp_f(partial[at + D] - largest);
+      float scale = exp_f(partial[at + D] - largest);
       sum = fma(scale, partial[at + c % D], sum);
       total = fma(scale, partial[at + D + 1], total);
     }
-    precise float y = sum / total;
+    float y = sum / total;
     result[r * HEADS * D + c] = y;
   }
 }
