@@ -1,0 +1,250 @@
+#include "device/vulkan/buffers.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace split::vulkan {
+namespace {
+
+constexpr size_t kHeaderWords = 16;  // counts before the symbols' arrays; ARRAYS in common.glsl
+constexpr size_t kChunkBytes = size_t{8} << 20;  // of a weight, reordered at a time
+
+size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }
+
+template <typename T>
+void transpose_rows(const std::byte* from, size_t inner, size_t columns, size_t first, size_t count,
+                    size_t stride, std::byte* to) {
+  constexpr size_t kTile = 32;  // elements: rows of both sides stay in cache
+  const T* source = reinterpret_cast<const T*>(from);
+  T* target = reinterpret_cast<T*>(to);
+  for (size_t k0 = 0; k0 < inner; k0 += kTile) {
+    for (size_t m = 0; m < count; ++m) {
+      for (size_t k = k0; k < std::min(inner, k0 + kTile); ++k) {
+        T value;
+        std::memcpy(&value, source + k * columns + first + m, sizeof value);
+        target[m * stride + k] = value;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+VulkanBuffer::VulkanBuffer(CorePtr core, size_t bytes)
+    : core_(std::move(core)),
+      size_(bytes),
+      plain_(std::in_place, core_->memory, bytes, MemoryUse::kDevice) {}
+
+VulkanBuffer::VulkanBuffer(CorePtr core, const TensorView& view)
+    : core_(std::move(core)), size_(view.bytes.size()), view_(view) {}
+
+const Allocation& VulkanBuffer::plain() const {
+  CHECK(plain_.has_value());
+  return *plain_;
+}
+
+const Allocation& VulkanBuffer::weight(WeightLayout layout) {
+  CHECK(view_.has_value());
+  if (view_->dims.size() != 2) layout = WeightLayout::kRows;
+  std::optional<Allocation>& made = layout == WeightLayout::kRows ? rows_ : columns_;
+  if (made.has_value()) return *made;
+  Memory& memory = core_->memory;
+  const size_t element = dtype_size(view_->dtype);
+  if (view_->dims.size() != 2) {
+    made.emplace(memory, view_->bytes.size(), MemoryUse::kDevice);
+    memory.write(*made, 0, view_->bytes);
+    return *made;
+  }
+  const auto outer = static_cast<size_t>(view_->dims[0]);
+  const auto inner = static_cast<size_t>(view_->dims[1]);
+  const size_t rows = layout == WeightLayout::kRows ? outer : inner;
+  const size_t columns = layout == WeightLayout::kRows ? inner : outer;
+  const size_t stride = padded(columns);
+  Allocation result(memory, rows * stride * element, MemoryUse::kDevice);
+  if (layout == WeightLayout::kRows && stride == columns) {
+    memory.write(result, 0, view_->bytes);
+  } else {
+    const size_t step = std::clamp<size_t>(kChunkBytes / (stride * element), 1, rows);
+    std::vector<std::byte> chunk(step * stride * element);
+    for (size_t first = 0; first < rows; first += step) {
+      const size_t count = std::min(step, rows - first);
+      if (layout == WeightLayout::kRows) {
+        for (size_t i = 0; i < count; ++i) {
+          std::memcpy(chunk.data() + i * stride * element,
+                      view_->bytes.data() + (first + i) * columns * element, columns * element);
+        }
+      } else if (element == 2) {
+        transpose_rows<uint16_t>(view_->bytes.data(), outer, inner, first, count, stride,
+                                 chunk.data());
+      } else {
+        transpose_rows<uint32_t>(view_->bytes.data(), outer, inner, first, count, stride,
+                                 chunk.data());
+      }
+      memory.write(result, first * stride * element, Bytes(chunk).first(count * stride * element));
+    }
+  }
+  made = std::move(result);
+  return *made;
+}
+
+VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)
+    : core_(std::move(core)),
+      limits_(limits),
+      capacity_((std::max(limits.rows, 1u) + 7) / 8 * 8),
+      arena_(core_->memory, limits.arena_row_bytes * capacity_, MemoryUse::kDevice),
+      symbols_(core_->memory,
+               (kHeaderWords + size_t{4} * capacity_ +
+                size_t{limits.sequences} * limits.pages_per_sequence) *
+                   sizeof(uint32_t),
+               MemoryUse::kUpload) {
+  CHECK(symbols_.mapped() != nullptr);
+  std::memset(symbols_.mapped(), 0, symbols_.size());
+}
+
+VulkanWorkspace::~VulkanWorkspace() {
+  for (Copy* copy : {&in_, &out_}) {
+    if (copy->commands == VK_NULL_HANDLE) continue;
+    vkFreeCommandBuffers(core_->context.device(), core_->context.pool(), 1, &copy->commands);
+  }
+}
+
+uint32_t VulkanWorkspace::splits() const {
+  const uint64_t keys = uint64_t{limits_.pages_per_sequence} * kPageTokens;
+  return static_cast<uint32_t>(std::max<uint64_t>((keys + kSplitKeys - 1) / kSplitKeys, 1));
+}
+
+std::shared_ptr<Allocation> VulkanWorkspace::scratch(size_t bytes) {
+  if (!scratch_ || scratch_->size() < bytes) {
+    scratch_ = std::make_shared<Allocation>(core_->memory, bytes, MemoryUse::kDevice);
+  }
+  return scratch_;
+}
+
+void VulkanWorkspace::write_symbols(const RowBatch& batch) {
+  const auto expect = [](bool good, const char* what) {
+    if (!good) throw Error(ErrorKind::kDevice, cat("[vulkan] batch: ", what));
+  };
+  expect(batch.rows <= limits_.rows, "more rows than the workspace has");
+  expect(batch.tokens.empty() || batch.tokens.size() == batch.rows, "tokens: one a row");
+  expect(batch.positions.empty() || batch.positions.size() == batch.rows, "positions: one a row");
+  expect(batch.sequences.empty() || batch.sequences.size() == batch.rows, "sequences: one a row");
+  expect(batch.page_tables.size() <= size_t{limits_.sequences} * limits_.pages_per_sequence,
+         "more page tables than the workspace has");
+  expect(batch.out_rows.size() <= batch.rows, "more output rows than rows");
+  const uint64_t longest = uint64_t{limits_.pages_per_sequence} * kPageTokens;
+  for (const int32_t position : batch.positions) {
+    expect(position >= 0 && (longest == 0 || static_cast<uint64_t>(position) < longest),
+           "a position past its page table");
+  }
+  for (const uint32_t sequence : batch.sequences) {
+    expect(sequence < limits_.sequences, "a sequence without a page table");
+  }
+  for (const uint32_t page : batch.page_tables) {
+    expect(page <= limits_.pages, "a page that is not there");
+  }
+  for (const uint32_t row : batch.out_rows) expect(row < batch.rows, "an output row past the rows");
+
+  auto* words = reinterpret_cast<uint32_t*>(symbols_.mapped());
+  words[0] = batch.rows;
+  words[1] = static_cast<uint32_t>(batch.out_rows.size());
+  const auto put = [&](size_t array, const auto& values) {
+    if (values.empty()) return;
+    std::memcpy(words + kHeaderWords + array * capacity_, values.data(), values.size_bytes());
+  };
+  put(0, batch.tokens);
+  put(1, batch.positions);
+  put(2, batch.sequences);
+  put(3, batch.out_rows);
+  put(4, batch.page_tables);
+}
+
+void VulkanWorkspace::begin(Copy& copy) {
+  if (copy.commands == VK_NULL_HANDLE) copy.commands = core_->context.command_buffer();
+  VkCommandBufferBeginInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+  check(vkBeginCommandBuffer(copy.commands, &info), "vkBeginCommandBuffer");
+}
+
+namespace {
+
+void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
+             VkPipelineStageFlags to, VkAccessFlags to_access) {
+  VkMemoryBarrier memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  memory.srcAccessMask = from_access;
+  memory.dstAccessMask = to_access;
+  vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
+}
+
+}  // namespace
+
+void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<VkCommandBuffer>& commands) {
+  if (batch.in == nullptr || batch.in_bytes.empty()) return;
+  const Allocation& to = dynamic_cast<VulkanBuffer&>(*batch.in).plain();
+  CHECK(batch.in_bytes.size() <= to.size());
+  if (to.mapped() != nullptr) {
+    std::memcpy(to.mapped(), batch.in_bytes.data(), batch.in_bytes.size());
+    return;
+  }
+  if (!in_.staging || in_.staging->size() < batch.in_bytes.size()) {
+    in_.staging.emplace(core_->memory, to.size(), MemoryUse::kUpload);
+    in_.recorded = false;
+  }
+  std::memcpy(in_.staging->mapped(), batch.in_bytes.data(), batch.in_bytes.size());
+  if (!in_.recorded || in_.buffer != to.buffer() || in_.bytes != batch.in_bytes.size()) {
+    begin(in_);
+    barrier(in_.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+            VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT);
+    const VkBufferCopy region{0, 0, batch.in_bytes.size()};
+    vkCmdCopyBuffer(in_.commands, in_.staging->buffer(), to.buffer(), 1, &region);
+    barrier(in_.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
+            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+            VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    check(vkEndCommandBuffer(in_.commands), "vkEndCommandBuffer");
+    in_.buffer = to.buffer();
+    in_.bytes = batch.in_bytes.size();
+    in_.recorded = true;
+  }
+  commands.push_back(in_.commands);
+}
+
+void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<VkCommandBuffer>& commands) {
+  VkBuffer from = VK_NULL_HANDLE;  // null: the host reads in place
+  if (batch.out != nullptr && !batch.out_bytes.empty()) {
+    const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
+    CHECK(batch.out_bytes.size() <= out.size());
+    if (out.mapped() == nullptr || !out.cached()) {
+      from = out.buffer();
+      if (!out_.staging || out_.staging->size() < batch.out_bytes.size()) {
+        out_.staging.emplace(core_->memory, out.size(), MemoryUse::kReadback);
+        out_.recorded = false;
+      }
+    }
+  }
+  if (!out_.recorded || out_.buffer != from || out_.bytes != batch.out_bytes.size()) {
+    begin(out_);
+    barrier(out_.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+            VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
+            VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+    if (from != VK_NULL_HANDLE) {
+      const VkBufferCopy region{0, 0, batch.out_bytes.size()};
+      vkCmdCopyBuffer(out_.commands, from, out_.staging->buffer(), 1, &region);
+      barrier(out_.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
+              VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+    }
+    check(vkEndCommandBuffer(out_.commands), "vkEndCommandBuffer");
+    out_.buffer = from;
+    out_.bytes = batch.out_bytes.size();
+    out_.recorded = true;
+  }
+  commands.push_back(out_.commands);
+}
+
+void VulkanWorkspace::finish(const RowBatch& batch) {
+  if (batch.out == nullptr || batch.out_bytes.empty()) return;
+  const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
+  const std::byte* from = out_.buffer == VK_NULL_HANDLE ? out.mapped() : out_.staging->mapped();
+  std::memcpy(batch.out_bytes.data(), from, batch.out_bytes.size());
+}
+
+}  // namespace split::vulkan

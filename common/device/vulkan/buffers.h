@@ -1,0 +1,83 @@
+// What is bound to a Program's slots: plain buffers, pages and weights; and the workspace that
+// programs share. Each keeps the device's core alive.
+#pragma once
+
+#include <optional>
+
+#include "device/vulkan/memory.h"
+#include "device/vulkan/pipelines.h"
+
+namespace split::vulkan {
+
+struct Core {
+  Core(std::unique_ptr<Instance> instance, size_t index)
+      : context(std::move(instance), index), memory(context), pipelines(context) {}
+  Context context;
+  Memory memory;
+  Pipelines pipelines;
+};
+using CorePtr = std::shared_ptr<Core>;
+
+// How a weight lies in device memory.
+enum class WeightLayout : uint8_t {
+  kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements
+  kColumns,  // a matrix [K, M] as [M, K], padded likewise: K is contiguous, as matmul reads it
+};
+
+class VulkanBuffer final : public Buffer {
+ public:
+  VulkanBuffer(CorePtr core, size_t bytes);
+  // A weight. Its layout follows from its first use, until when it stays in the view.
+  VulkanBuffer(CorePtr core, const TensorView& view);
+
+  size_t size() const override { return size_; }
+  bool is_weight() const { return view_.has_value(); }
+  const Allocation& plain() const;  // CHECKs that this is no weight
+  const Allocation& weight(WeightLayout layout);
+  const TensorView& view() const { return *view_; }
+
+ private:
+  CorePtr core_;
+  size_t size_ = 0;
+  std::optional<Allocation> plain_, rows_, columns_;
+  std::optional<TensorView> view_;
+};
+
+class VulkanWorkspace final : public Workspace {
+ public:
+  VulkanWorkspace(CorePtr core, const Limits& limits);
+  ~VulkanWorkspace() override;
+
+  const Limits& limits() const { return limits_; }
+  uint32_t capacity() const { return capacity_; }  // rows, a multiple of 8
+  uint32_t splits() const;                         // of attention, that the longest sequence has
+  const Allocation& arena() const { return arena_; }
+  const Allocation& symbols() const { return symbols_; }
+  // Of at least this size, shared by what runs one after the other.
+  std::shared_ptr<Allocation> scratch(size_t bytes);
+
+  // Throws Error(kDevice) for a batch that does not fit the limits.
+  void write_symbols(const RowBatch& batch);
+  // Commands before and after the programs, recorded again only when buffers or sizes change.
+  void copy_in(const RowBatch& batch, std::vector<VkCommandBuffer>& commands);
+  void copy_out(const RowBatch& batch, std::vector<VkCommandBuffer>& commands);
+  void finish(const RowBatch& batch);  // after the wait
+
+ private:
+  struct Copy {
+    VkCommandBuffer commands = VK_NULL_HANDLE;
+    VkBuffer buffer = VK_NULL_HANDLE;
+    size_t bytes = 0;
+    bool recorded = false;
+    std::optional<Allocation> staging;
+  };
+  void begin(Copy& copy);
+  CorePtr core_;
+  const Limits limits_;
+  const uint32_t capacity_;
+  Allocation arena_, symbols_;
+  std::shared_ptr<Allocation> scratch_;
+  Copy in_, out_;
+};
+
+}  // namespace split::vulkan

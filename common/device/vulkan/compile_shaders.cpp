@@ -1,0 +1,85 @@
+// compile_shaders OUT.cpp: a build tool. Traces the known models as the Vulkan device will see them
+// and writes the SPIR-V of every kernel that they need.
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "base/error.h"
+#include "compile/compile.h"
+#include "device/vulkan/glsl.h"
+#include "device/vulkan/rules.h"
+#include "device/vulkan/spirv.h"
+#include "nn/model.h"
+
+namespace split::vulkan {
+namespace {
+
+using Modules = std::map<std::string, std::vector<uint32_t>>;
+
+void add(Modules& modules, const std::string& text) {
+  const std::string key = kernel_key(text);
+  if (modules.count(key) == 0) modules[key] = compile_glsl(text);
+}
+
+void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
+  const Program program = compile("known", outputs, kFuseRules);
+  constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
+  for (const Step& step : program.steps) {
+    for (const bool shuffle : {false, true}) {
+      if (step.kind == StepKind::kGroup) {
+        add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
+      } else if (step.kind == StepKind::kMatmul) {
+        add(modules, matmul_kernel(program, step, shuffle, kAnyRange).text);
+      } else {
+        add(modules, kv_store_text(shuffle));
+        add(modules, attention_text(shuffle));
+        add(modules, merge_text(shuffle));
+      }
+    }
+  }
+}
+
+int run(const char* path) {
+  Modules modules;
+  for (const char* activation : {"gelu_new", "gelu", "relu", "silu"}) {
+    const auto model = make_model(
+        cat(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 8, )",
+            R"("n_positions": 8, "activation_function": ")", activation, "\"}"));
+    const auto dtype = [](const std::string&) { return DType::kF32; };
+    add(modules, model->trace_embed(dtype));
+    add(modules, model->trace_block(0, dtype, DType::kF32));
+    add(modules, model->trace_norm(dtype));
+    add(modules, model->trace_head(dtype));
+  }
+  std::ofstream out(path);
+  out << "// Written by compile_shaders.\n#include \"device/vulkan/spirv.h\"\n"
+         "namespace split::vulkan {\nnamespace {\n";
+  size_t i = 0;
+  for (const auto& [key, words] : modules) {
+    out << "constexpr uint32_t k" << i++ << "[] = {";
+    for (const uint32_t word : words) out << word << ",";
+    out << "};\n";
+  }
+  out << "const EmbeddedKernel kAll[] = {\n";
+  i = 0;
+  for (const auto& [key, words] : modules) out << "{\"" << key << "\", k" << i++ << "},\n";
+  out << "};\n}\nstd::span<const EmbeddedKernel> embedded_kernels() { return kAll; }\n}\n";
+  out.close();
+  return out ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace split::vulkan
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: compile_shaders OUT.cpp\n";
+    return 2;
+  }
+  try {
+    return split::vulkan::run(argv[1]);
+  } catch (const std::exception& error) {
+    std::cerr << "compile_shaders: " << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,85 @@
+// A Program as pre-recorded command buffers: one each for 1, 2, 4 and 8 rows, and one for any
+// number, whose group counts are read from a buffer. Padding rows of the narrow ones store nothing.
+// A Program over rows and output rows both has the last only.
+#pragma once
+
+#include <array>
+
+#include "device/vulkan/buffers.h"
+#include "device/vulkan/glsl.h"
+
+namespace split::vulkan {
+
+inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, 8};
+inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows
+
+class VulkanExecutable final : public Executable {
+ public:
+  // Throws Error(kDevice) for what this device cannot run.
+  VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
+                   std::span<const Binding> bindings);
+  ~VulkanExecutable() override;
+
+  // The commands for a batch, with the wide variant's group counts written. Throws Error(kDevice)
+  // when a bound buffer has too few rows, or for a token past its table.
+  VkCommandBuffer commands(const RowBatch& batch);
+
+ private:
+  struct Range {
+    VkBuffer buffer = VK_NULL_HANDLE;
+    VkDeviceSize offset = 0, bytes = 0;
+    auto operator<=>(const Range&) const = default;
+  };
+  struct Dispatch {
+    PipelineKey pipeline;
+    std::vector<Range> ranges;
+    PushConstants push;
+    std::array<uint32_t, 3> groups{1, 1, 1};
+    size_t row_axis = 0;  // groups[row_axis] is for the rows
+    uint32_t rows_per_group = 1;
+    bool out_rows = false;
+    bool waits = true;  // for what was recorded before it
+  };
+  // What a bound slot or a temporary is in device memory.
+  struct Place {
+    const Allocation* allocation = nullptr;
+    size_t offset = 0;
+    size_t rows = 0;  // of a rowwise slot
+  };
+
+  const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
+  VulkanBuffer& bound(int index) const;
+  Place place(int index, WeightLayout layout = WeightLayout::kRows) const;
+  Range whole(int index) const;
+  Range rowwise(int index, uint32_t row_base, uint32_t row_piece) const;
+  Range ranges_of(const Bind& bind, uint32_t row_base, uint32_t row_piece) const;
+  Range symbols() const;
+  // Rows of a piece so that no rowwise binding of these slots is too large.
+  uint32_t piece_rows(const std::vector<int>& slots, size_t max_rows) const;
+  PipelineKey key(std::string text, const Step& step, uint32_t workgroup) const;
+  void check_rows(const Program& program);
+
+  void add_group(const Step& step, std::vector<Dispatch>& out) const;
+  void add_matmul(const Step& step, size_t variant, std::vector<Dispatch>& out) const;
+  void add_attention(const Step& step, std::vector<Dispatch>& out);
+  void add_cache_ranges(int cache, std::vector<Range>& out, uint32_t& piece_pages) const;
+  std::vector<Dispatch> dispatches(size_t variant);
+  void make_sets(const std::vector<std::vector<Dispatch>>& all);
+  void record(size_t variant, const std::vector<Dispatch>& all);
+
+  CorePtr core_;
+  VulkanWorkspace& workspace_;
+  Program program_;
+  std::vector<VulkanBuffer*> buffers_;  // by slot
+  std::vector<std::shared_ptr<Allocation>> scratch_;
+  bool uses_rows_ = false, uses_out_rows_ = false;  // which its steps run over
+  uint64_t max_rows_ = 0, max_out_rows_ = 0;
+  int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
+  Handle<VkDescriptorPool> descriptor_pool_;
+  std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
+  std::array<VkCommandBuffer, kWide + 1> commands_{};
+  std::vector<Dispatch> wide_;
+  Allocation counts_;  // a VkDispatchIndirectCommand for each of wide_
+};
+
+}  // namespace split::vulkan

@@ -1,0 +1,58 @@
+// GLSL from Steps. A kernel's text depends on what it computes, not on sizes, offsets, element
+// types or immediate numbers: those are specialisation constants, so that one text (and one SPIR-V
+// module, made at build time) serves every layer and every model of an architecture.
+//
+// Binding 0 is the step's symbols; `binds` says what the others are. Sums over a row go in one
+// order for a device: lanes strided over the row, then lanes in pairs (neighbours first).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compile/program.h"
+
+namespace split::vulkan {
+
+// A table or cache that exceeds the size limit of one binding is bound in pieces.
+inline constexpr uint32_t kTablePieces = 4;
+inline constexpr uint32_t kCachePieces = 6;
+// Bindings at these rows and columns start at aligned offsets, whatever the sizes.
+inline constexpr uint32_t kPieceAlign = 64;
+// Tapes' constants start here; a hand-written kernel's own are below.
+inline constexpr uint32_t kTapeConstants = 32;
+
+struct Bind {
+  enum class Kind : uint8_t {
+    kRowwise,  // a row of the slot for each row of the step
+    kWhole,    // all of the slot
+    kTable,    // piece `piece` of the slot's rows
+  };
+  Kind kind = Kind::kRowwise;
+  int slot = -1;
+  uint32_t piece = 0;
+};
+
+// A kernel's text, with what follows from the slots of the Program it was made for.
+struct Kernel {
+  std::string text;
+  std::vector<Bind> binds;          // from binding 1 (groups) or 3 (matmul) on
+  std::vector<uint32_t> constants;  // from kTapeConstants on
+};
+
+// Elements from one row of a slot to the next in device memory: matrices of weights have rows of
+// whole chunks of 8.
+uint32_t row_stride(const Slot& slot);
+// 0: F32, 1: F16, 2: BF16. Throws Error(kDevice) for another.
+uint32_t type_code(DType dtype);
+// Rows of a table in one piece when a binding has at most `max_range` bytes.
+uint32_t table_piece_rows(const Slot& slot, size_t max_range);
+
+// `shuffle`: with subgroup shuffles.
+Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range);
+// Its tape's bindings start at 3: 1 is x, 2 is w.
+Kernel matmul_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range);
+std::string kv_store_text(bool shuffle);
+std::string attention_text(bool shuffle);
+std::string merge_text(bool shuffle);
+
+}  // namespace split::vulkan

@@ -1,0 +1,268 @@
+#include "device/vulkan/memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace split::vulkan {
+namespace {
+
+constexpr size_t kBlockBytes = size_t{16} << 20;    // small buffers share blocks of this
+constexpr size_t kSmallBytes = size_t{4} << 20;     // larger ones have an allocation of their own
+constexpr size_t kStagingBytes = size_t{32} << 20;  // past this size copies are no faster
+
+size_t round_up(size_t value, size_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+}  // namespace
+
+Allocation::Allocation(Memory& memory, size_t bytes, MemoryUse use)
+    : memory_(&memory), size_(bytes) {
+  const VkDevice device = memory.context().device();
+  VkBufferCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+  info.size = round_up(std::max<size_t>(bytes, 16), 16);
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
+  VkBuffer buffer = VK_NULL_HANDLE;
+  const VkResult result = vkCreateBuffer(device, &info, nullptr, &buffer);
+  if (result < 0) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] a buffer of ", bytes, " bytes: ", result_name(result)));
+  }
+  buffer_ = {device, buffer, vkDestroyBuffer};
+  memory.place(*this, use);
+}
+
+Allocation::~Allocation() {
+  buffer_.reset();
+  if (block_ != nullptr) memory_->release(*this);
+}
+
+Allocation& Allocation::operator=(Allocation&& other) noexcept {
+  if (this == &other) return *this;
+  buffer_.reset();
+  if (block_ != nullptr) memory_->release(*this);
+  memory_ = other.memory_;
+  buffer_ = std::move(other.buffer_);
+  size_ = std::exchange(other.size_, 0);
+  mapped_ = std::exchange(other.mapped_, nullptr);
+  cached_ = other.cached_;
+  block_ = std::exchange(other.block_, nullptr);
+  offset_ = other.offset_;
+  length_ = other.length_;
+  return *this;
+}
+
+Memory::Memory(Context& context) : context_(context) {}
+
+Memory::~Memory() {
+  if (commands_ != VK_NULL_HANDLE) {
+    vkFreeCommandBuffers(context_.device(), context_.pool(), 1, &commands_);
+  }
+  upload_.reset();
+  readback_.reset();
+}
+
+uint32_t Memory::type_for(uint32_t allowed, MemoryUse use) const {
+  constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
+  constexpr VkMemoryPropertyFlags kHost =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  constexpr VkMemoryPropertyFlags kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
+  const VkPhysicalDeviceMemoryProperties& memory = context_.capabilities().memory;
+  VkDeviceSize largest = 0;
+  for (uint32_t i = 0; i < memory.memoryHeapCount; ++i) {
+    if ((memory.memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) != 0) {
+      largest = std::max(largest, memory.memoryHeaps[i].size);
+    }
+  }
+  const auto find = [&](VkMemoryPropertyFlags want, VkMemoryPropertyFlags avoid, bool main_heap) {
+    for (uint32_t i = 0; i < memory.memoryTypeCount; ++i) {
+      const VkMemoryType& type = memory.memoryTypes[i];
+      if ((allowed >> i & 1) == 0 || (type.propertyFlags & want) != want) continue;
+      if ((type.propertyFlags & avoid) != 0) continue;
+      if (main_heap && memory.memoryHeaps[type.heapIndex].size < largest) continue;
+      return static_cast<int>(i);
+    }
+    return -1;
+  };
+  int type = -1;
+  switch (use) {
+    case MemoryUse::kDevice:
+      // A small host-visible window of a discrete GPU is left to what needs it.
+      if (!is_disabled("host_visible")) type = find(kLocal | kHost, 0, true);
+      if (type < 0) type = find(kLocal, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, false);
+      if (type < 0) type = find(kLocal, 0, false);
+      break;
+    case MemoryUse::kUpload:
+      type = find(kLocal | kHost, 0, false);
+      break;
+    case MemoryUse::kReadback:
+      type = find(kHost | kCached, 0, false);
+      break;
+  }
+  if (type < 0 && use != MemoryUse::kDevice) type = find(kHost, 0, false);
+  if (type < 0) type = find(0, 0, false);
+  if (type < 0) throw Error(ErrorKind::kDevice, "[vulkan] no memory type for a storage buffer");
+  return static_cast<uint32_t>(type);
+}
+
+Memory::Block& Memory::new_block(uint32_t type, size_t size) {
+  VkMemoryAllocateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+  info.allocationSize = size;
+  info.memoryTypeIndex = type;
+  VkDeviceMemory memory = VK_NULL_HANDLE;
+  const VkResult result = vkAllocateMemory(context_.device(), &info, nullptr, &memory);
+  if (result < 0) {
+    const auto& heaps = context_.capabilities().memory;
+    throw Error(ErrorKind::kDevice, cat("[vulkan] no room for ", size, " bytes on a heap of ",
+                                        heaps.memoryHeaps[heaps.memoryTypes[type].heapIndex].size,
+                                        " bytes: ", result_name(result)));
+  }
+  Block block;
+  block.memory = {context_.device(), memory, vkFreeMemory};
+  block.type = type;
+  block.size = size;
+  block.free[0] = size;
+  constexpr VkMemoryPropertyFlags kHost =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  if ((context_.capabilities().memory.memoryTypes[type].propertyFlags & kHost) == kHost) {
+    void* mapped = nullptr;
+    check(vkMapMemory(context_.device(), memory, 0, VK_WHOLE_SIZE, 0, &mapped), "vkMapMemory");
+    block.mapped = static_cast<std::byte*>(mapped);
+  }
+  return blocks_.emplace_back(std::move(block));
+}
+
+void Memory::place(Allocation& allocation, MemoryUse use) {
+  VkMemoryRequirements need{};
+  vkGetBufferMemoryRequirements(context_.device(), allocation.buffer(), &need);
+  const uint32_t type = type_for(need.memoryTypeBits, use);
+  const size_t size = need.size;
+  const auto fit = [&](Block& block) {
+    for (const auto& [start, length] : block.free) {
+      const size_t offset = round_up(start, need.alignment);
+      if (offset + size > start + length) continue;
+      const size_t end = start + length, begin = start;
+      block.free.erase(begin);
+      if (offset > begin) block.free[begin] = offset - begin;
+      if (end > offset + size) block.free[offset + size] = end - offset - size;
+      allocation.block_ = &block;
+      allocation.offset_ = offset;
+      allocation.length_ = size;
+      return true;
+    }
+    return false;
+  };
+  bool placed = false;
+  if (size <= kSmallBytes) {
+    for (Block& block : blocks_) {
+      if (block.type == type && block.size == kBlockBytes && fit(block)) {
+        placed = true;
+        break;
+      }
+    }
+  }
+  if (!placed) placed = fit(new_block(type, size <= kSmallBytes ? kBlockBytes : size));
+  CHECK(placed);
+  auto& block = *static_cast<Block*>(allocation.block_);
+  check(vkBindBufferMemory(context_.device(), allocation.buffer(), block.memory.get(),
+                           allocation.offset_),
+        "vkBindBufferMemory");
+  const auto flags = context_.capabilities().memory.memoryTypes[type].propertyFlags;
+  allocation.cached_ = (flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
+  const bool hidden = use == MemoryUse::kDevice && is_disabled("host_visible");
+  if (block.mapped != nullptr && !hidden) allocation.mapped_ = block.mapped + allocation.offset_;
+}
+
+void Memory::release(Allocation& allocation) {
+  auto* block = static_cast<Block*>(std::exchange(allocation.block_, nullptr));
+  auto at = block->free.emplace(allocation.offset_, allocation.length_).first;
+  if (const auto next = std::next(at);
+      next != block->free.end() && at->first + at->second == next->first) {
+    at->second += next->second;
+    block->free.erase(next);
+  }
+  if (at != block->free.begin()) {
+    const auto before = std::prev(at);
+    if (before->first + before->second == at->first) {
+      before->second += at->second;
+      block->free.erase(at);
+      at = before;
+    }
+  }
+  if (at->first == 0 && at->second == block->size) {
+    blocks_.remove_if([&](const Block& other) { return &other == block; });
+  }
+}
+
+void Memory::copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes) {
+  if (commands_ == VK_NULL_HANDLE) commands_ = context_.command_buffer();
+  VkCommandBufferBeginInfo begin{};
+  begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+  begin.flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT;
+  check(vkBeginCommandBuffer(commands_, &begin), "vkBeginCommandBuffer");
+  VkMemoryBarrier barrier{};
+  barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  barrier.srcAccessMask = VK_ACCESS_MEMORY_WRITE_BIT;
+  barrier.dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT;
+  vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
+                       VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
+  if (from == VK_NULL_HANDLE) {
+    vkCmdFillBuffer(commands_, to, to_offset, VK_WHOLE_SIZE, 0);
+  } else {
+    const VkBufferCopy region{from_offset, to_offset, bytes};
+    vkCmdCopyBuffer(commands_, from, to, 1, &region);
+  }
+  barrier.dstAccessMask |= VK_ACCESS_HOST_READ_BIT;
+  vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_TRANSFER_BIT,
+                       VK_PIPELINE_STAGE_ALL_COMMANDS_BIT | VK_PIPELINE_STAGE_HOST_BIT, 0, 1,
+                       &barrier, 0, nullptr, 0, nullptr);
+  check(vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
+  context_.submit({commands_});
+}
+
+void Memory::write(const Allocation& to, size_t offset, Bytes bytes) {
+  CHECK(offset <= to.size() && bytes.size() <= to.size() - offset);
+  if (bytes.empty()) return;
+  if (to.mapped() != nullptr) {
+    std::memcpy(to.mapped() + offset, bytes.data(), bytes.size());
+    return;
+  }
+  if (!upload_) upload_ = std::make_unique<Allocation>(*this, kStagingBytes, MemoryUse::kUpload);
+  for (size_t done = 0; done < bytes.size();) {
+    const size_t part = std::min(kStagingBytes, bytes.size() - done);
+    std::memcpy(upload_->mapped(), bytes.data() + done, part);
+    copy(upload_->buffer(), 0, to.buffer(), offset + done, part);
+    done += part;
+  }
+}
+
+void Memory::read(const Allocation& from, size_t offset, std::span<std::byte> out) {
+  CHECK(offset <= from.size() && out.size() <= from.size() - offset);
+  if (out.empty()) return;
+  if (from.mapped() != nullptr && from.cached()) {
+    std::memcpy(out.data(), from.mapped() + offset, out.size());
+    return;
+  }
+  if (!readback_) {
+    readback_ = std::make_unique<Allocation>(*this, kStagingBytes, MemoryUse::kReadback);
+  }
+  for (size_t done = 0; done < out.size();) {
+    const size_t part = std::min(kStagingBytes, out.size() - done);
+    copy(from.buffer(), offset + done, readback_->buffer(), 0, part);
+    std::memcpy(out.data() + done, readback_->mapped(), part);
+    done += part;
+  }
+}
+
+void Memory::zero(const Allocation& to) {
+  if (to.mapped() != nullptr) {
+    std::memset(to.mapped(), 0, to.size());
+  } else {
+    copy(VK_NULL_HANDLE, 0, to.buffer(), 0, 0);
+  }
+}
+
+}  // namespace split::vulkan

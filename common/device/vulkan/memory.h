@@ -1,0 +1,81 @@
+// Device memory: buffers cut from larger allocations, written in place where the host can see them
+// and through staging where it cannot. One thread at a time.
+#pragma once
+
+#include <list>
+#include <map>
+
+#include "device/device.h"
+#include "device/vulkan/context.h"
+
+namespace split::vulkan {
+
+enum class MemoryUse : uint8_t {
+  kDevice,    // weights, caches, arenas: device-local, mapped when the whole heap is host-visible
+  kUpload,    // written by the host each step, read by kernels
+  kReadback,  // written by the device, read by the host: cached
+};
+
+class Memory;
+
+// A VkBuffer with its memory. Its `size` is what was asked for, the VkBuffer is a multiple of 16.
+class Allocation {
+ public:
+  Allocation() = default;
+  Allocation(Memory& memory, size_t bytes, MemoryUse use);
+  ~Allocation();
+  Allocation(Allocation&& other) noexcept { *this = std::move(other); }
+  Allocation& operator=(Allocation&& other) noexcept;
+
+  VkBuffer buffer() const { return buffer_.get(); }
+  size_t size() const { return size_; }
+  // Null when the host cannot see it.
+  std::byte* mapped() const { return mapped_; }
+  // Whether host reads of mapped() are fast.
+  bool cached() const { return cached_; }
+
+ private:
+  friend class Memory;
+  Memory* memory_ = nullptr;
+  Handle<VkBuffer> buffer_;
+  size_t size_ = 0;
+  std::byte* mapped_ = nullptr;
+  bool cached_ = false;
+  void* block_ = nullptr;  // Memory::Block
+  size_t offset_ = 0, length_ = 0;
+};
+
+class Memory {
+ public:
+  explicit Memory(Context& context);
+  ~Memory();
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  Context& context() { return context_; }
+  void write(const Allocation& to, size_t offset, Bytes bytes);
+  void read(const Allocation& from, size_t offset, std::span<std::byte> out);
+  void zero(const Allocation& to);
+
+ private:
+  friend class Allocation;
+  struct Block {
+    Handle<VkDeviceMemory> memory;
+    uint32_t type = 0;
+    size_t size = 0;
+    std::byte* mapped = nullptr;
+    std::map<size_t, size_t> free;  // offset -> length
+  };
+  void place(Allocation& allocation, MemoryUse use);
+  void release(Allocation& allocation);
+  uint32_t type_for(uint32_t allowed, MemoryUse use) const;
+  Block& new_block(uint32_t type, size_t size);
+  void copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes);
+
+  Context& context_;
+  std::list<Block> blocks_;
+  std::unique_ptr<Allocation> upload_, readback_;  // staging, made when first needed
+  VkCommandBuffer commands_ = VK_NULL_HANDLE;
+};
+
+}  // namespace split::vulkan

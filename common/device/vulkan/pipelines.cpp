@@ -1,0 +1,242 @@
+#include "device/vulkan/pipelines.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "device/vulkan/spirv.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr uint64_t kMaxCacheBytes = uint64_t{64} << 20;
+constexpr size_t kDigestBytes = 32;
+
+std::filesystem::path cache_directory() {
+  const char* xdg = std::getenv("XDG_CACHE_HOME");
+  if (xdg != nullptr && *xdg == '/') {
+    return std::filesystem::path(xdg) / "splitcompute" / "pipelines";
+  }
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') return {};
+  return std::filesystem::path(home) / ".cache" / "splitcompute" / "pipelines";
+}
+
+}  // namespace
+
+Pipelines::Pipelines(Context& context) : context_(context) {
+  const auto& properties = context.capabilities().properties;
+  if (const auto directory = cache_directory(); !directory.empty()) {
+    const auto uuid =
+        std::as_bytes(std::span<const uint8_t>(properties.pipelineCacheUUID, VK_UUID_SIZE));
+    path_ = directory / cat(to_hex(uuid), "-", properties.vendorID, "-", properties.deviceID, "-",
+                            properties.driverVersion);
+  }
+  load_cache();
+}
+
+Pipelines::~Pipelines() = default;
+
+void Pipelines::load_cache() {
+  std::string file;
+  if (!path_.empty()) {
+    try {
+      file = read_file(path_, kMaxCacheBytes);
+    } catch (const Error&) {
+      file.clear();  // none yet, or unreadable: a miss
+    }
+  }
+  std::string_view blob;
+  if (file.size() > kDigestBytes) {
+    Sha256 sum;
+    sum.update(as_bytes_of(std::string_view(file).substr(kDigestBytes)));
+    if (std::memcmp(sum.finish().data(), file.data(), kDigestBytes) == 0) {
+      blob = std::string_view(file).substr(kDigestBytes);
+    }
+  }
+  VkPipelineCacheCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
+  info.initialDataSize = blob.size();
+  info.pInitialData = blob.data();
+  VkPipelineCache cache = VK_NULL_HANDLE;
+  VkResult result = vkCreatePipelineCache(context_.device(), &info, nullptr, &cache);
+  if (result < 0 && !blob.empty()) {
+    info.initialDataSize = 0;
+    result = vkCreatePipelineCache(context_.device(), &info, nullptr, &cache);
+  }
+  check(result, "vkCreatePipelineCache");
+  cache_ = {context_.device(), cache, vkDestroyPipelineCache};
+}
+
+void Pipelines::save_cache() {
+  if (path_.empty() || saved_ == pipelines_.size()) return;
+  saved_ = pipelines_.size();
+  size_t size = 0;
+  check(vkGetPipelineCacheData(context_.device(), cache_.get(), &size, nullptr),
+        "vkGetPipelineCacheData");
+  std::vector<std::byte> bytes(size);
+  check(vkGetPipelineCacheData(context_.device(), cache_.get(), &size, bytes.data()),
+        "vkGetPipelineCacheData");
+  bytes.resize(size);
+  if (size <= 64 || size > kMaxCacheBytes) return;  // a header alone: the driver keeps nothing
+  try {
+    std::filesystem::create_directories(path_.parent_path());
+    Sha256 sum;
+    sum.update(bytes);
+    const auto digest = sum.finish();
+    AtomicFile file(path_);
+    file.append(digest);
+    file.append(bytes);
+    file.commit();
+  } catch (const Error& error) {
+    log_warning(cat("[vulkan] the pipeline cache is not kept: ", error.what()));
+  } catch (const std::filesystem::filesystem_error& error) {
+    log_warning(cat("[vulkan] the pipeline cache is not kept: ", error.what()));
+  }
+}
+
+const Pipelines::Layout& Pipelines::layouts(uint32_t bindings) {
+  const auto at = layouts_.find(bindings);
+  if (at != layouts_.end()) return at->second;
+  std::vector<VkDescriptorSetLayoutBinding> all(bindings);
+  for (uint32_t i = 0; i < bindings; ++i) {
+    all[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
+  }
+  VkDescriptorSetLayoutCreateInfo set_info{};
+  set_info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
+  set_info.bindingCount = bindings;
+  set_info.pBindings = all.data();
+  VkDescriptorSetLayout set = VK_NULL_HANDLE;
+  check(vkCreateDescriptorSetLayout(context_.device(), &set_info, nullptr, &set),
+        "vkCreateDescriptorSetLayout");
+  Layout layout;
+  layout.set = {context_.device(), set, vkDestroyDescriptorSetLayout};
+  const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(PushConstants)};
+  VkPipelineLayoutCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
+  info.setLayoutCount = 1;
+  info.pSetLayouts = &set;
+  info.pushConstantRangeCount = 1;
+  info.pPushConstantRanges = &push;
+  VkPipelineLayout pipeline = VK_NULL_HANDLE;
+  check(vkCreatePipelineLayout(context_.device(), &info, nullptr, &pipeline),
+        "vkCreatePipelineLayout");
+  layout.pipeline = {context_.device(), pipeline, vkDestroyPipelineLayout};
+  return layouts_.emplace(bindings, std::move(layout)).first->second;
+}
+
+VkDescriptorSetLayout Pipelines::set_layout(uint32_t bindings) {
+  return layouts(bindings).set.get();
+}
+VkPipelineLayout Pipelines::layout(uint32_t bindings) { return layouts(bindings).pipeline.get(); }
+
+VkShaderModule Pipelines::module(const std::string& text) {
+  const auto at = modules_.find(text);
+  if (at != modules_.end()) return at->second.get();
+  if (debug_level() >= 4) log_info(text);
+  const std::string key = kernel_key(text);
+  const auto all = embedded_kernels();
+  const auto known = std::lower_bound(
+      all.begin(), all.end(), key,
+      [](const EmbeddedKernel& kernel, const std::string& k) { return kernel.key < k; });
+  std::vector<uint32_t> compiled;
+  std::span<const uint32_t> words;
+  if (known != all.end() && known->key == key) {
+    words = known->words;
+  } else {
+    words = compiled = compile_glsl(text);
+  }
+  VkShaderModuleCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
+  info.codeSize = words.size_bytes();
+  info.pCode = words.data();
+  VkShaderModule module = VK_NULL_HANDLE;
+  check(vkCreateShaderModule(context_.device(), &info, nullptr, &module), "vkCreateShaderModule");
+  modules_[text] = {context_.device(), module, vkDestroyShaderModule};
+  return module;
+}
+
+Handle<VkPipeline> Pipelines::make(const PipelineKey& key, VkShaderModule module,
+                                   VkPipelineLayout layout) const {
+  std::vector<VkSpecializationMapEntry> entries;
+  std::vector<uint32_t> values;
+  for (const auto& [id, value] : key.constants) {
+    entries.push_back({id, static_cast<uint32_t>(values.size() * 4), 4});
+    values.push_back(value);
+  }
+  const VkSpecializationInfo special{static_cast<uint32_t>(entries.size()), entries.data(),
+                                     values.size() * 4, values.data()};
+  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{};
+  subgroup.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO;
+  subgroup.requiredSubgroupSize = context_.capabilities().subgroup;
+  VkComputePipelineCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
+  info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
+  info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
+  info.stage.module = module;
+  info.stage.pName = "main";
+  info.stage.pSpecializationInfo = &special;
+  if (context_.capabilities().subgroup > 1) {
+    info.stage.pNext = &subgroup;
+    info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
+  }
+  info.layout = layout;
+  VkPipeline pipeline = VK_NULL_HANDLE;
+  check(vkCreateComputePipelines(context_.device(), cache_.get(), 1, &info, nullptr, &pipeline),
+        "vkCreateComputePipelines");
+  return {context_.device(), pipeline, vkDestroyPipeline};
+}
+
+void Pipelines::prepare(const std::vector<PipelineKey>& keys) {
+  struct Job {
+    const PipelineKey* key;
+    VkShaderModule module;
+    VkPipelineLayout layout;
+    Handle<VkPipeline> result;
+    std::exception_ptr error;
+  };
+  std::vector<const PipelineKey*> missing;
+  for (const PipelineKey& key : keys) {
+    const bool queued = std::any_of(missing.begin(), missing.end(),
+                                    [&](const PipelineKey* other) { return *other == key; });
+    if (pipelines_.count(key) == 0 && !queued) missing.push_back(&key);
+  }
+  if (missing.empty()) return;
+  std::vector<Job> jobs;
+  for (const PipelineKey* key : missing) {
+    jobs.push_back({key, module(key->text), layout(key->bindings), {}, nullptr});
+  }
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < jobs.size(); i = next++) {
+      try {
+        jobs[i].result = make(*jobs[i].key, jobs[i].module, jobs[i].layout);
+      } catch (const Error&) {
+        jobs[i].error = std::current_exception();
+      }
+    }
+  };
+  const size_t threads =
+      std::min<size_t>(jobs.size(), std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::jthread> helpers;
+  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
+  work();
+  helpers.clear();
+  for (Job& job : jobs) {
+    if (job.error) std::rethrow_exception(job.error);
+    pipelines_[*job.key] = std::move(job.result);
+  }
+  save_cache();
+}
+
+VkPipeline Pipelines::get(const PipelineKey& key) const {
+  const auto at = pipelines_.find(key);
+  CHECK(at != pipelines_.end());
+  return at->second.get();
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,10 @@
+// What the Vulkan device fuses: read by the device and by the build tool that makes its kernels.
+#pragma once
+
+#include "compile/compile.h"
+
+namespace split::vulkan {
+
+inline constexpr FuseRules kFuseRules{true, true, false};
+
+}  // namespace split::vulkan

@@ -1,0 +1,42 @@
+R"glsl(
+// What every kernel starts with. Specialisation constants 0..3 and binding 0 are the same in all.
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint WORKGROUP = 64;
+layout(constant_id = 1) const uint SUBGROUP = 1;  // lanes that shuffles reach
+layout(constant_id = 2) const uint CAPACITY = 8;  // rows of each symbol array
+layout(constant_id = 3) const uint ROW_KIND = 0;  // 0: rows of the step, 1: its output rows
+
+// A dispatch covers rows [row_base, row_base + row_piece) of the step and columns
+// [column_base, column_base + column_piece) of a matrix; buffers with a row of the step per row are
+// bound at row_base.
+layout(push_constant) uniform Piece {
+  uint row_base;
+  uint row_piece;
+  uint column_base;
+  uint column_piece;
+} piece;
+
+// The step: counts, then tokens, positions, sequences and output rows, then the page tables.
+layout(set = 0, binding = 0) readonly buffer Symbols { uint symbols[]; };
+const uint ARRAYS = 16;
+const uint POSITIONS = 1, SEQUENCES = 2, TABLES = 4;
+uint symbol(uint which, uint row) { return symbols[ARRAYS + which * CAPACITY + row]; }
+// The rows of this dispatch.
+uint row_count() {
+  uint rows = symbols[ROW_KIND];
+  return rows > piece.row_base ? min(rows - piece.row_base, piece.row_piece) : 0u;
+}
+
+#ifdef SHUFFLE
+uint lane_index() { return gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID; }
+#else
+uint lane_index() { return gl_LocalInvocationIndex; }
+#endif
+float lane_xor(float value, uint offset) {
+#ifdef SHUFFLE
+  return subgroupShuffleXor(value, offset);
+#else
+  return value;
+#endif
+}
+)glsl"

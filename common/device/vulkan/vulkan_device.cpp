@@ -1,0 +1,148 @@
+// The Vulkan device: chooses a physical device and ties its parts to the Device interface.
+#include <cstdlib>
+
+#include "base/log.h"
+#include "device/device.h"
+#include "device/vulkan/executable.h"
+#include "device/vulkan/rules.h"
+
+namespace split {
+namespace vulkan {
+namespace {
+
+VulkanBuffer& own(Buffer& buffer) { return dynamic_cast<VulkanBuffer&>(buffer); }
+
+class VulkanDevice final : public Device {
+ public:
+  explicit VulkanDevice(CorePtr core) : core_(std::move(core)) {}
+
+  std::string name() const override {
+    const Capabilities& device = core_->context.capabilities();
+    return cat("vulkan:", core_->context.index(), " (", device.name,
+               device.software ? ", software)" : ")");
+  }
+  FuseRules fuse_rules() const override { return kFuseRules; }
+
+  std::unique_ptr<Buffer> alloc(size_t bytes) override {
+    auto buffer = std::make_unique<VulkanBuffer>(core_, bytes);
+    core_->memory.zero(buffer->plain());
+    return buffer;
+  }
+  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                      DType dtype) override {
+    const size_t page = kPageTokens * static_cast<size_t>(channels) * dtype_size(dtype);
+    return std::make_unique<VulkanBuffer>(core_, page * (size_t{limits.pages} + 1));
+  }
+  std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
+    const auto count = element_count(view.dims);
+    if (view.dims != slot.dims || !count.has_value() ||
+        view.bytes.size() != static_cast<size_t>(*count) * dtype_size(view.dtype)) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] weight '", slot.name, "': expected ", to_string(slot.dims),
+                      ", got ", to_string(view.dims), " in ", view.bytes.size(), " bytes"));
+    }
+    return std::make_unique<VulkanBuffer>(core_, view);
+  }
+  void write(Buffer& buffer, size_t offset, Bytes bytes) override {
+    core_->memory.write(own(buffer).plain(), offset, bytes);
+  }
+  void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {
+    core_->memory.read(dynamic_cast<const VulkanBuffer&>(buffer).plain(), offset, out);
+  }
+
+  std::unique_ptr<Workspace> workspace(const Limits& limits) override {
+    return std::make_unique<VulkanWorkspace>(core_, limits);
+  }
+  std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
+                                   std::span<const Binding> bindings) override {
+    if (debug_level() >= 1) log_info(to_string(program));
+    return std::make_unique<VulkanExecutable>(core_, program,
+                                              dynamic_cast<VulkanWorkspace&>(workspace), bindings);
+  }
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
+    ours.write_symbols(batch);
+    submission_.clear();
+    ours.copy_in(batch, submission_);
+    for (Executable* program : programs) {
+      submission_.push_back(dynamic_cast<VulkanExecutable&>(*program).commands(batch));
+    }
+    ours.copy_out(batch, submission_);
+    core_->context.submit(submission_);
+    ours.finish(batch);
+  }
+
+ private:
+  CorePtr core_;
+  std::vector<VkCommandBuffer> submission_;
+};
+
+// An instance, or null where there is no loader with a driver.
+std::unique_ptr<Instance> try_instance() {
+  try {
+    return std::make_unique<Instance>();
+  } catch (const Error& error) {
+    const char* validate = std::getenv("SPLIT_VALIDATE");
+    if (validate != nullptr && *validate != '\0') throw;
+    log_info(error.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+}  // namespace vulkan
+
+std::unique_ptr<Device> make_vulkan_device(const std::string& which) {
+  using namespace vulkan;  // NOLINT(google-build-using-namespace): this file is its interface
+  std::unique_ptr<Instance> instance = try_instance();
+  const std::vector<VkPhysicalDevice> devices =
+      instance ? instance->devices() : std::vector<VkPhysicalDevice>{};
+  size_t index = devices.size();
+  if (which.empty() || which == "any") {
+    for (size_t i = devices.size(); i-- > 0;) {
+      const Capabilities device = inspect(devices[i]);
+      if (!device.missing.empty()) {
+        log_warning(cat("[vulkan] ", device.name, " lacks ", device.missing));
+      } else if (!device.software) {
+        index = i;
+      }
+    }
+    for (size_t i = 0; which == "any" && index == devices.size() && i < devices.size(); ++i) {
+      const Capabilities device = inspect(devices[i]);
+      if (device.missing.empty()) index = i;
+    }
+    if (index == devices.size()) {
+      if (which.empty()) return nullptr;
+      throw Error(ErrorKind::kDevice,
+                  "[vulkan] this machine has no Vulkan device that can be used");
+    }
+  } else {
+    const auto number = parse_u64(which, 0, 1 << 20);
+    if (!number.has_value()) {
+      throw Error(ErrorKind::kInput, cat("[vulkan] expected a device's index, got '", which, "'"));
+    }
+    index = *number;
+    if (index >= devices.size()) {
+      throw Error(ErrorKind::kDevice, cat("[vulkan] device ", index, ": this machine has ",
+                                          devices.size(), " Vulkan devices"));
+    }
+  }
+  return std::make_unique<VulkanDevice>(std::make_shared<Core>(std::move(instance), index));
+}
+
+std::vector<std::string> list_vulkan_devices() {
+  using namespace vulkan;  // NOLINT(google-build-using-namespace): this file is its interface
+  std::vector<std::string> lines;
+  const std::unique_ptr<Instance> instance = try_instance();
+  if (!instance) return lines;
+  for (const VkPhysicalDevice physical : instance->devices()) {
+    const Capabilities device = inspect(physical);
+    lines.push_back(cat("vulkan:", lines.size(), " (", device.name,
+                        device.software ? ", software)" : ")",
+                        device.missing.empty() ? "" : cat(" lacks ", device.missing)));
+  }
+  return lines;
+}
+
+}  // namespace split

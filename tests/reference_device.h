@@ -1,0 +1,230 @@
+// What a Program means, in double precision and with no thought of speed: the model that devices
+// are tested against. Rows, output rows and paged caches as in device/device.h, but a cache is a
+// map from (sequence, position) to a row.
+#pragma once
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compile/program.h"
+#include "device/device.h"
+#include "tensor/tensor.h"
+
+namespace split::test {
+
+inline double reference_op(std::string_view op, double x, double z) {
+  using Function = double (*)(double, double);
+  static const std::map<std::string_view, Function> table = {
+      {"neg", [](double a, double) { return -a; }},
+      {"abs", [](double a, double) { return std::fabs(a); }},
+      {"square", [](double a, double) { return a * a; }},
+      {"sqrt", [](double a, double) { return std::sqrt(a); }},
+      {"rsqrt", [](double a, double) { return 1 / std::sqrt(a); }},
+      {"reciprocal", [](double a, double) { return 1 / a; }},
+      {"exp", [](double a, double) { return std::exp(a); }},
+      {"log", [](double a, double) { return std::log(a); }},
+      {"tanh", [](double a, double) { return std::tanh(a); }},
+      {"sigmoid", [](double a, double) { return 1 / (1 + std::exp(-a)); }},
+      {"erf", [](double a, double) { return std::erf(a); }},
+      {"relu", [](double a, double) { return a > 0 ? a : 0; }},
+      {"silu", [](double a, double) { return a / (1 + std::exp(-a)); }},
+      {"gelu", [](double a, double) { return 0.5 * a * std::erfc(-a * std::sqrt(0.5)); }},
+      {"gelu_new",
+       [](double a, double) {
+         const double u = std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a);
+         return a / (1 + std::exp(-2 * u));
+       }},
+      {"add", [](double a, double b) { return a + b; }},
+      {"sub", [](double a, double b) { return a - b; }},
+      {"mul", [](double a, double b) { return a * b; }},
+      {"div", [](double a, double b) { return a / b; }},
+      {"maximum", [](double a, double b) { return a > b ? a : b; }},
+      {"minimum", [](double a, double b) { return a < b ? a : b; }},
+  };
+  const auto at = table.find(op);
+  CHECK(at != table.end());  // a new row of ops.def needs its line here
+  return at->second(x, z);
+}
+
+inline double reference_reduce(std::string_view op, const std::vector<double>& row) {
+  double acc = row[0];
+  for (size_t i = 1; i < row.size(); ++i) {
+    acc = op == "sum" ? acc + row[i] : op == "max" ? std::max(acc, row[i]) : std::min(acc, row[i]);
+  }
+  return acc;
+}
+
+class Reference {
+ public:
+  // Inputs, weights and (after run) outputs by the name of their slot; dense, as the slot's dims.
+  std::map<std::string, std::vector<double>> values;
+
+  void run(const Program& program, const RowBatch& batch) {
+    temps_.clear();
+    for (const Step& step : program.steps) {
+      rows_ = step.rows == kOutRows ? batch.out_rows.size() : batch.rows;
+      if (step.kind == StepKind::kAttention) {
+        attention(program, step, batch);
+        continue;
+      }
+      std::vector<double> product;
+      if (step.kind == StepKind::kMatmul) {
+        const std::vector<double> x = step.x >= 0
+                                          ? slot(program, step.x)
+                                          : tape(program, step.prologue, step.inner, batch, {});
+        product = matmul(program, step, x);
+      }
+      tape(program, step.tape, step.columns, batch, product);
+    }
+  }
+
+ private:
+  std::vector<double>& slot(const Program& program, int index) {
+    const Slot& s = program.slots[static_cast<size_t>(index)];
+    return s.kind == SlotKind::kTemp ? temps_[index] : values[s.name];
+  }
+
+  std::vector<double> matmul(const Program& program, const Step& step,
+                             const std::vector<double>& x) {
+    const Slot& w_slot = program.slots[static_cast<size_t>(step.w)];
+    const std::vector<double>& w = slot(program, step.w);
+    const auto inner = static_cast<size_t>(step.inner), columns = static_cast<size_t>(step.columns);
+    std::vector<double> y(rows_ * columns, 0.0);
+    for (size_t r = 0; r < rows_; ++r) {
+      for (size_t k = 0; k < inner; ++k) {
+        for (size_t m = 0; m < columns; ++m) {
+          y[r * columns + m] +=
+              x[r * inner + k] * (w_slot.transposed ? w[m * inner + k] : w[k * columns + m]);
+        }
+      }
+    }
+    return y;
+  }
+
+  // The tape over all rows; stores its outputs, and returns that of slot -1.
+  std::vector<double> tape(const Program& program, const Tape& tape, int64_t columns,
+                           const RowBatch& batch, const std::vector<double>& product) {
+    const auto c = static_cast<size_t>(columns);
+    // A value is [rows, c], or [rows, 1].
+    std::vector<std::vector<double>> all;
+    for (const Operand& operand : tape.operands) {
+      std::vector<double> value;
+      for (size_t r = 0; r < rows_; ++r) {
+        for (size_t i = 0; i < c; ++i)
+          value.push_back(load(program, operand, r, i, c, batch, product));
+      }
+      all.push_back(std::move(value));
+    }
+    for (const Instruction& instruction : tape.instructions) {
+      const std::string_view op = op_info(instruction.op).name;
+      const std::vector<double>& x = all[static_cast<size_t>(instruction.x)];
+      std::vector<double> value(rows_ * c);
+      for (size_t r = 0; r < rows_; ++r) {
+        if (op_info(instruction.op).kind == OpKind::kReduce) {
+          const auto first = x.begin() + static_cast<std::ptrdiff_t>(r * c);
+          const double y = reference_reduce(op, {first, first + static_cast<std::ptrdiff_t>(c)});
+          std::fill_n(value.begin() + static_cast<std::ptrdiff_t>(r * c), c, y);
+          continue;
+        }
+        for (size_t i = r * c; i < (r + 1) * c; ++i) {
+          value[i] = reference_op(
+              op, x[i], instruction.z < 0 ? 0 : all[static_cast<size_t>(instruction.z)][i]);
+        }
+      }
+      all.push_back(std::move(value));
+    }
+    std::vector<double> result;
+    for (const TapeOutput& output : tape.outputs) {
+      const std::vector<double>& value = all[static_cast<size_t>(output.value)];
+      if (output.slot < 0) {
+        result = value;
+        continue;
+      }
+      std::vector<double>& out = slot(program, output.slot);
+      const auto width =
+          static_cast<size_t>(program.slots[static_cast<size_t>(output.slot)].dims[1]);
+      out.assign(rows_ * width, 0.0);
+      for (size_t r = 0; r < rows_; ++r) {
+        for (size_t i = 0; i < width; ++i) out[r * width + i] = value[r * c + i];
+      }
+    }
+    return result;
+  }
+
+  double load(const Program& program, const Operand& operand, size_t r, size_t i, size_t c,
+              const RowBatch& batch, const std::vector<double>& product) {
+    switch (operand.access) {
+      case Access::kImmediate:
+        return operand.value;
+      case Access::kResult:
+        return product[r * c + i];
+      case Access::kRowwise:
+        return slot(program, operand.slot)[r * c + i];
+      case Access::kVector:
+        return slot(program, operand.slot)[i];
+      case Access::kPerRow:
+        return slot(program, operand.slot)[r];
+      case Access::kGather:
+        break;
+    }
+    const std::string& index = program.slots[static_cast<size_t>(operand.index)].name;
+    const auto row = index == "tokens"      ? static_cast<size_t>(batch.tokens[r])
+                     : index == "positions" ? static_cast<size_t>(batch.positions[r])
+                                            : static_cast<size_t>(batch.out_rows[r]);
+    return slot(program, operand.slot)[row * c + i];
+  }
+
+  void attention(const Program& program, const Step& step, const RowBatch& batch) {
+    using Cache = std::map<std::pair<uint32_t, int32_t>, std::vector<double>>;
+    const auto c = static_cast<size_t>(step.columns), d = c / static_cast<size_t>(step.heads);
+    const Slot& k_slot = program.slots[static_cast<size_t>(step.k_cache)];
+    const Slot& v_slot = program.slots[static_cast<size_t>(step.v_cache)];
+    Cache& keys = caches_[k_slot.name];
+    Cache& values_of = caches_[v_slot.name];
+    const std::vector<double> qkv = slot(program, step.qkv);
+    const auto stored = [&](double x, DType dtype) {
+      return dtype == DType::kF16 ? double{f16_to_f32(f32_to_f16(static_cast<float>(x)))} : x;
+    };
+    for (size_t r = 0; r < batch.rows; ++r) {
+      std::vector<double> k, v;
+      for (size_t i = 0; i < c; ++i) {
+        k.push_back(stored(qkv[r * 3 * c + c + i], k_slot.dtype));
+        v.push_back(stored(qkv[r * 3 * c + 2 * c + i], v_slot.dtype));
+      }
+      keys[{batch.sequences[r], batch.positions[r]}] = std::move(k);
+      values_of[{batch.sequences[r], batch.positions[r]}] = std::move(v);
+    }
+    std::vector<double> out(batch.rows * c, 0.0);
+    for (size_t r = 0; r < batch.rows; ++r) {
+      for (size_t h = 0; h < static_cast<size_t>(step.heads); ++h) {
+        std::vector<double> weights;
+        double largest = -1e300, total = 0;
+        for (int32_t p = 0; p <= batch.positions[r]; ++p) {
+          const std::vector<double>& k = keys.at({batch.sequences[r], p});
+          double score = 0;
+          for (size_t i = 0; i < d; ++i) score += qkv[r * 3 * c + h * d + i] * k[h * d + i];
+          weights.push_back(score * step.scale);
+          largest = std::max(largest, weights.back());
+        }
+        for (double& weight : weights) total += weight = std::exp(weight - largest);
+        for (int32_t p = 0; p <= batch.positions[r]; ++p) {
+          const std::vector<double>& v = values_of.at({batch.sequences[r], p});
+          for (size_t i = 0; i < d; ++i) {
+            out[r * c + h * d + i] += weights[static_cast<size_t>(p)] / total * v[h * d + i];
+          }
+        }
+      }
+    }
+    slot(program, step.out) = std::move(out);
+  }
+
+  size_t rows_ = 0;
+  std::map<int, std::vector<double>> temps_;
+  std::map<std::string, std::map<std::pair<uint32_t, int32_t>, std::vector<double>>> caches_;
+};
+
+}  // namespace split::test
