@@ -18,6 +18,7 @@ enum class ErrorKind {
   kIo,         // files and memory maps
   kDevice,     // a compute device failed or is not usable
   kRemote,     // the other machine
+  kBusy,       // a budget is spent for now: try again later
   kIntegrity,  // bytes that are not what their hash or size says
 };
 

@@ -77,6 +77,7 @@ struct RowBatch {
   Buffer* in = nullptr;
   Bytes in_bytes;
   Buffer* out = nullptr;
+  size_t out_offset = 0;
   std::span<std::byte> out_bytes;
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "nn/functional.h"
 
 namespace split {
@@ -64,7 +65,7 @@ class ConfigReader {
 constexpr int kMaxSize = 1 << 20;
 
 ModelConfig read_config(std::string_view config_json) {
-  const Json json = Json::parse(config_json, nullptr, false);
+  const Json json = parse_json(config_json, 16, "[config.json]");
   const ConfigReader reader(json);
   ModelConfig config;
   config.model_type = "gpt2";

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/json.h"
 #include "nn/gpt2.h"
 
 namespace split {
@@ -31,7 +32,7 @@ const Stage& Model::stage(std::string_view name) const {
 }
 
 std::unique_ptr<Model> make_model(std::string_view config_json) {
-  const auto config = nlohmann::json::parse(config_json, nullptr, false);
+  const nlohmann::json config = parse_json(config_json, 16, "[config.json]");
   if (!config.is_object()) {
     throw Error(ErrorKind::kInput, "[config.json] expected a JSON object");
   }
@@ -41,7 +42,7 @@ std::unique_ptr<Model> make_model(std::string_view config_json) {
     if (entry.model_type == type) return entry.make(config_json);
   }
   throw Error(ErrorKind::kInput,
-              cat("[config.json] model_type: expected \"gpt2\", got \"", type, "\""));
+              cat("[config.json] model_type: expected \"gpt2\", got ", shown(type)));
 }
 
 }  // namespace split

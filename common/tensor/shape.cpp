@@ -1,5 +1,6 @@
 #include "tensor/shape.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -32,21 +33,6 @@ void store(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-float load_float(DType dtype, const std::byte* from) {
-  switch (dtype) {
-    case DType::kF32:
-      return load<float>(from);
-    case DType::kF16:
-      return f16_to_f32(load<uint16_t>(from));
-    case DType::kBF16:
-      return bf16_to_f32(load<uint16_t>(from));
-    default:
-      break;
-  }
-  throw Error(ErrorKind::kShape,
-              cat("[convert] expected F32, F16 or BF16, got ", dtype_name(dtype)));
-}
-
 }  // namespace
 
 size_t dtype_size(DType dtype) { return row(dtype).size; }
@@ -73,32 +59,41 @@ std::optional<int64_t> element_count(const Dims& dims) {
   return count;
 }
 
-// IEEE 754 binary16, by integer arithmetic: the same on every compiler and processor.
+namespace {
+
+// condition ? a : b, by masks: g++ turns a ?: of a float operation back into a branch, and the loop stays scalar.
+uint32_t select(bool condition, uint32_t a, uint32_t b) {
+  const uint32_t mask = 0u - static_cast<uint32_t>(condition);
+  return (a & mask) | (b & ~mask);
+}
+
+}  // namespace
+
+// IEEE 754 binary16, by integer arithmetic: the same on every compiler and processor. Both ways compute all their cases
+// and select, without a branch, so that the loops of convert() vectorise.
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = (bits & 0x8000u) << 16;
-  const uint32_t exponent = (bits >> 10) & 31;
-  const uint32_t mantissa = bits & 1023;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | mantissa << 13);
-  if (exponent != 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-  const float magnitude =
-      static_cast<float>(mantissa) * 0x1p-24f;  // exact: subnormal halves are normal floats
-  return sign != 0 ? -magnitude : magnitude;
+  const uint32_t magnitude = bits & 0x7fffu;
+  const uint32_t mantissa = magnitude & 0x3ffu;
+  const uint32_t normal = (magnitude << 13) + (112u << 23);  // exponent bias 15 -> 127
+  const uint32_t special = 0x7f800000u | mantissa << 13;     // infinity and NaN
+  // Subnormal halves are normal floats: exact. By int32_t, for which there is a vector instruction.
+  const float tiny = static_cast<float>(static_cast<int32_t>(mantissa)) * 0x1p-24f;
+  const uint32_t finite = select(magnitude < 0x400u, std::bit_cast<uint32_t>(tiny), normal);
+  return std::bit_cast<float>(sign | select(magnitude >= 0x7c00u, special, finite));
 }
 
 uint16_t f32_to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);  // NaN
-  if (magnitude >= 0x477ff000u)
-    return static_cast<uint16_t>(sign | 0x7c00u);  // rounds to 65536 or more
-  if (magnitude <
-      0x38800000u) {  // below 2^-14: a subnormal half; adding 0.5 lets the FPU round at bit 2^-24
-    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-    return static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x3f000000u));
-  }
-  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1);
-  return static_cast<uint16_t>(sign | (rounded - 0x38000000u) >> 13);
+  const uint32_t normal = (magnitude + 0xfffu + (magnitude >> 13 & 1) - 0x38000000u) >> 13;
+  // Below 2^-14 lies a subnormal half; adding 0.5 lets the FPU round at bit 2^-24.
+  const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+  const uint32_t tiny = std::bit_cast<uint32_t>(shifted) - 0x3f000000u;
+  const uint32_t finite = select(magnitude < 0x38800000u, tiny, normal);
+  const uint32_t rounded = select(magnitude >= 0x477ff000u, 0x7c00u, finite);  // from 65520: infinity
+  return static_cast<uint16_t>(sign | select(magnitude > 0x7f800000u, 0x7e00u, rounded));
 }
 
 float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
@@ -109,32 +104,69 @@ uint16_t f32_to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
 }
 
-void convert(TensorView from, DType to, std::span<std::byte> out) {
-  const size_t in_size = dtype_size(from.dtype), out_size = dtype_size(to);
-  const size_t count = from.bytes.size() / in_size;
-  CHECK(out.size() == count * out_size);
+namespace {
+
+struct F32 {
+  using Word = float;
+  static float widen(float value) { return value; }
+  static float narrow(float value) { return value; }
+};
+struct F16 {
+  using Word = uint16_t;
+  static float widen(uint16_t bits) { return f16_to_f32(bits); }
+  static uint16_t narrow(float value) { return f32_to_f16(value); }
+};
+struct BF16 {
+  using Word = uint16_t;
+  static float widen(uint16_t bits) { return bf16_to_f32(bits); }
+  static uint16_t narrow(float value) { return f32_to_bf16(value); }
+};
+
+template <typename From, typename To>
+void convert_all(const std::byte* from, size_t count, std::byte* to) {
+  for (size_t i = 0; i < count; ++i) {
+    const float value = From::widen(load<typename From::Word>(from + i * sizeof(typename From::Word)));
+    store<typename To::Word>(to + i * sizeof(typename To::Word), To::narrow(value));
+  }
+}
+
+[[noreturn]] void refuse(DType dtype) {
+  throw Error(ErrorKind::kShape, cat("[convert] expected F32, F16 or BF16, got ", dtype_name(dtype)));
+}
+
+template <typename From>
+void convert_to(DType to, const std::byte* from, size_t count, std::byte* out) {
+  switch (to) {
+    case DType::kF32: return convert_all<From, F32>(from, count, out);
+    case DType::kF16: return convert_all<From, F16>(from, count, out);
+    case DType::kBF16: return convert_all<From, BF16>(from, count, out);
+    default: refuse(to);
+  }
+}
+
+}  // namespace
+
+void convert(const TensorView& from, DType to, std::span<std::byte> out) {
+  const size_t count = from.bytes.size() / dtype_size(from.dtype);
+  CHECK(out.size() == count * dtype_size(to));
   if (from.dtype == to) {
-    std::memcpy(out.data(), from.bytes.data(), out.size());
+    std::copy(from.bytes.begin(), from.bytes.end(), out.begin());
     return;
   }
-  for (size_t i = 0; i < count; ++i) {
-    const float value = load_float(from.dtype, from.bytes.data() + i * in_size);
-    std::byte* target = out.data() + i * out_size;
-    switch (to) {
-      case DType::kF32:
-        store(target, value);
-        break;
-      case DType::kF16:
-        store(target, f32_to_f16(value));
-        break;
-      case DType::kBF16:
-        store(target, f32_to_bf16(value));
-        break;
-      default:
-        throw Error(ErrorKind::kShape,
-                    cat("[convert] expected F32, F16 or BF16, got ", dtype_name(to)));
-    }
+  switch (from.dtype) {
+    case DType::kF32: return convert_to<F32>(to, from.bytes.data(), count, out.data());
+    case DType::kF16: return convert_to<F16>(to, from.bytes.data(), count, out.data());
+    case DType::kBF16: return convert_to<BF16>(to, from.bytes.data(), count, out.data());
+    default: refuse(from.dtype);
   }
+}
+
+OwnedTensor converted(const TensorView& from, DType to) {
+  OwnedTensor out;
+  out.storage.resize(from.bytes.size() / dtype_size(from.dtype) * dtype_size(to));
+  convert(from, to, out.storage);
+  out.view = {to, from.dims, out.storage};
+  return out;
 }
 
 }  // namespace split

@@ -41,8 +41,23 @@ uint16_t f32_to_f16(float value);
 float bf16_to_f32(uint16_t bits);
 uint16_t f32_to_bf16(float value);
 
-// Element by element, dense, of the same count; either side F32, F16 or BF16. Throws Error(kShape)
-// for other types.
-void convert(TensorView from, DType to, std::span<std::byte> out);
+// Element by element, dense, of the same count; either side F32, F16 or BF16, or both of one type.
+// Neither side needs to be aligned. Throws Error(kShape) for other types.
+void convert(const TensorView& from, DType to, std::span<std::byte> out);
+
+// A tensor with its own bytes. Moves only: a copy's view would show the original.
+struct OwnedTensor {
+  OwnedTensor() = default;
+  OwnedTensor(const OwnedTensor&) = delete;
+  OwnedTensor& operator=(const OwnedTensor&) = delete;
+  OwnedTensor(OwnedTensor&&) = default;
+  OwnedTensor& operator=(OwnedTensor&&) = default;
+
+  std::vector<std::byte> storage;
+  TensorView view;  // of storage, also after a move
+};
+
+// A copy as `to`, of the same shape. Rules and errors as convert().
+OwnedTensor converted(const TensorView& from, DType to);
 
 }  // namespace split

@@ -1,0 +1,343 @@
+// The CPU as a Device: rows are a loop bound, weights are read where they are mapped, work is cut
+// over the pool's threads in ways that change no sum.
+#include <sys/mman.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "base/thread_pool.h"
+#include "device/cpu/tape_runner.h"
+#include "device/device.h"
+
+namespace split {
+namespace {
+
+// Floats of this thread's scratch: grows to what the largest step needs, then stays.
+float* thread_scratch(size_t floats) {
+  thread_local std::vector<float> scratch;
+  if (scratch.size() < floats) scratch.resize(floats);
+  return scratch.data();
+}
+
+class CpuBuffer : public Buffer {
+ public:
+  // Own memory, zeroed and not touched until used.
+  explicit CpuBuffer(size_t bytes) : size_(bytes), mapped_(bytes > 0 ? bytes : 1) {
+    void* at = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+      throw Error(ErrorKind::kDevice, cat("[cpu] no room for ", bytes, " bytes"));
+    }
+    data_ = static_cast<std::byte*>(at);
+  }
+  // Somebody else's bytes, read only.
+  explicit CpuBuffer(Bytes bytes)
+      : size_(bytes.size()), data_(const_cast<std::byte*>(bytes.data())) {}
+  ~CpuBuffer() override {
+    if (mapped_ > 0) ::munmap(data_, mapped_);
+  }
+  CpuBuffer(const CpuBuffer&) = delete;
+  CpuBuffer& operator=(const CpuBuffer&) = delete;
+
+  size_t size() const override { return size_; }
+  std::byte* data() const { return data_; }
+
+ private:
+  size_t size_ = 0;
+  size_t mapped_ = 0;
+  std::byte* data_ = nullptr;
+};
+
+class CpuWorkspace : public Workspace {
+ public:
+  explicit CpuWorkspace(const Limits& limits)
+      : limits_(limits), arena_(limits.arena_row_bytes * limits.rows) {}
+  const Limits& limits() const { return limits_; }
+  std::byte* arena() const { return arena_.data(); }
+
+ private:
+  Limits limits_;
+  CpuBuffer arena_;
+};
+
+class CpuExecutable : public Executable {
+ public:
+  CpuExecutable(const Program& program, CpuWorkspace& workspace, std::span<const Binding> bindings,
+                const CpuKernels& kernels, ThreadPool& pool)
+      : program_(program), workspace_(workspace), kernels_(kernels), pool_(pool) {
+    for (const Slot& slot : program_.slots) places_.push_back(place(slot, bindings));
+    for (const Step& step : program_.steps) {
+      tapes_.emplace_back(step.tape, kernels);
+      if (!step.prologue.empty()) {
+        throw Error(ErrorKind::kDevice,
+                    "[cpu] a matmul with a prologue: compile without that rule");
+      }
+    }
+  }
+
+  void run(const RowBatch& batch, const std::vector<int32_t>& out_rows) {
+    for (size_t i = 0; i < program_.slots.size(); ++i) {
+      const Slot& slot = program_.slots[i];
+      if (slot.kind != SlotKind::kInput || slot.dtype != DType::kI32) continue;
+      const int32_t* symbol = slot.name == "tokens"      ? batch.tokens.data()
+                              : slot.name == "positions" ? batch.positions.data()
+                                                         : out_rows.data();
+      places_[i].base = reinterpret_cast<std::byte*>(const_cast<int32_t*>(symbol));
+    }
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      const Step& step = program_.steps[i];
+      const size_t rows = step.rows == kOutRows ? out_rows.size() : batch.rows;
+      if (rows == 0) continue;
+      switch (step.kind) {
+        case StepKind::kGroup:
+          run_group(step, tapes_[i], rows);
+          break;
+        case StepKind::kMatmul:
+          run_matmul(step, tapes_[i], rows);
+          break;
+        case StepKind::kAttention:
+          run_attention(step, batch);
+          break;
+      }
+    }
+  }
+
+ private:
+  SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const {
+    SlotPlace result;
+    result.dtype = slot.dtype;
+    result.columns = static_cast<size_t>(slot.dims.back());
+    if (slot.dims.size() == 2) result.rows_of_table = static_cast<size_t>(slot.dims[0]);
+    if (slot.dims.size() == 2 && slot.dims[0] < 0) result.rows_of_table = workspace_.limits().rows;
+    if (slot.kind == SlotKind::kTemp) {
+      result.base = workspace_.arena() + slot.offset * workspace_.limits().rows;
+      return result;
+    }
+    if (slot.dtype == DType::kI32) return result;  // a symbol: set by each run
+    for (const Binding& binding : bindings) {
+      if (binding.name != slot.name) continue;
+      result.base = static_cast<CpuBuffer*>(binding.buffer)->data();
+      // Vectors were widened when they came in.
+      if (slot.kind == SlotKind::kWeight && slot.dims.size() == 1) result.dtype = DType::kF32;
+      return result;
+    }
+    throw Error(ErrorKind::kDevice, cat("[cpu] program ", program_.name, ": slot '", slot.name,
+                                        "' is bound to nothing"));
+  }
+
+  const SlotPlace& place_of(int slot) const { return places_[static_cast<size_t>(slot)]; }
+  float* floats(int slot) const { return reinterpret_cast<float*>(place_of(slot).base); }
+
+  void run_group(const Step& step, const TapeRunner& tape, size_t rows) {
+    const auto columns = static_cast<size_t>(step.columns);
+    const size_t each =
+        std::max<size_t>(1, 4096 / columns);  // rows a task: some microseconds of work
+    pool_.run((rows + each - 1) / each, [&](size_t task) {
+      float* scratch = thread_scratch(tape.scratch_floats(columns));
+      for (size_t row = task * each; row < std::min(rows, (task + 1) * each); ++row) {
+        tape.run(places_, row, 0, columns, nullptr, nullptr, scratch);
+      }
+    });
+  }
+
+  void run_matmul(const Step& step, const TapeRunner& tape, size_t rows) {
+    const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
+    const auto width = static_cast<size_t>(step.columns);
+    const size_t each = rows < kPackRows ? kRowColumns : kPanelColumns;
+    // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs.
+    constexpr size_t kRowBlock = 256;
+    const size_t column_tasks = (width + each - 1) / each;
+    const size_t row_tasks = (rows + kRowBlock - 1) / kRowBlock;
+    pool_.run(column_tasks * row_tasks, [&](size_t task) {
+      const size_t first = task / row_tasks * each;
+      const size_t first_row = task % row_tasks * kRowBlock;
+      const size_t block = std::min(kRowBlock, rows - first_row);
+      const size_t columns = std::min(each, width - first);
+      float* scratch =
+          thread_scratch(kPanelFloats + block * kRowColumns + tape.scratch_floats(columns));
+      float* product = scratch + kPanelFloats;
+      MatmulTask work;
+      work.x = floats(step.x) + first_row * static_cast<size_t>(step.inner);
+      work.rows = block;
+      work.w = place_of(step.w).base;
+      work.dtype = matrix.dtype;
+      work.inner = static_cast<size_t>(step.inner);
+      work.width = width;
+      work.first = first;
+      work.columns = columns;
+      work.y = product;
+      work.y_stride = kRowColumns;
+      work.panel = scratch;
+      (matrix.transposed ? kernels_.matmul_transposed : kernels_.matmul)(work);
+      for (size_t row = 0; row < block; ++row) {
+        tape.run(places_, first_row + row, first, columns, product + row * kRowColumns, nullptr,
+                 product + block * kRowColumns);
+      }
+    });
+  }
+
+  void run_attention(const Step& step, const RowBatch& batch) {
+    const auto channels = static_cast<size_t>(step.columns);
+    const auto heads = static_cast<size_t>(step.heads);
+    const size_t head_size = channels / heads;
+    const float* qkv = floats(step.qkv);
+    float* out = floats(step.out);
+    const size_t table = workspace_.limits().pages_per_sequence;
+    const DType dtype = place_of(step.k_cache).dtype;
+    const size_t element = dtype_size(dtype);
+    const auto pages_of = [&](size_t row) {
+      return batch.page_tables.data() + batch.sequences[row] * table;
+    };
+    // Every row's K and V first: rows of one sequence see each other.
+    for (size_t row = 0; row < batch.rows; ++row) {
+      const auto position = static_cast<size_t>(batch.positions[row]);
+      const size_t token =
+          pages_of(row)[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
+      const float* k = qkv + row * 3 * channels + channels;
+      kernels_.narrow(k, dtype, place_of(step.k_cache).base + token * channels * element, channels);
+      kernels_.narrow(k + channels, dtype, place_of(step.v_cache).base + token * channels * element,
+                      channels);
+    }
+    const size_t work = batch.rows * heads;
+    const size_t each = (work + 4095) / 4096;
+    pool_.run((work + each - 1) / each, [&](size_t task) {
+      float* scratch = thread_scratch(2 * (head_size + 16));
+      for (size_t item = task * each; item < std::min(work, (task + 1) * each); ++item) {
+        const size_t row = item / heads, head = item % heads;
+        AttendTask attend;
+        attend.q = qkv + row * 3 * channels + head * head_size;
+        attend.keys = place_of(step.k_cache).base;
+        attend.values = place_of(step.v_cache).base;
+        attend.dtype = dtype;
+        attend.pages = pages_of(row);
+        attend.channels = channels;
+        attend.head_offset = head * head_size;
+        attend.head_size = head_size;
+        attend.scale = step.scale;
+        merge_splits(attend, static_cast<size_t>(batch.positions[row]) + 1,
+                     out + row * channels + head * head_size, scratch);
+      }
+    });
+  }
+
+  // The splits in order: each is scaled to the largest score so far.
+  void merge_splits(AttendTask& attend, size_t keys, float* out, float* scratch) const {
+    const size_t n = attend.head_size;
+    float largest = 0, sum = 0;
+    for (size_t first = 0; first < keys; first += kSplitKeys) {
+      attend.first = first;
+      attend.count = std::min<size_t>(kSplitKeys, keys - first);
+      attend.out = first == 0 ? out : scratch;
+      kernels_.attend(attend);
+      if (first == 0) {
+        largest = attend.largest;
+        sum = attend.sum;
+        continue;
+      }
+      const float both = std::max(largest, attend.largest);
+      float differences[2] = {largest - both, attend.largest - both}, factors[2];
+      kernels_.unary[static_cast<size_t>(Op::k_exp)](differences, factors, 2);
+      for (size_t d = 0; d < n; ++d) out[d] = out[d] * factors[0] + scratch[d] * factors[1];
+      sum = sum * factors[0] + attend.sum * factors[1];
+      largest = both;
+    }
+    for (size_t d = 0; d < n; ++d) out[d] /= sum;
+  }
+
+  Program program_;
+  CpuWorkspace& workspace_;
+  const CpuKernels& kernels_;
+  ThreadPool& pool_;
+  std::vector<SlotPlace> places_;
+  std::vector<TapeRunner> tapes_;
+};
+
+class CpuDevice : public Device {
+ public:
+  explicit CpuDevice(unsigned threads)
+      : kernels_(choose_kernels(environment_limit())), pool_(threads) {}
+
+  std::string name() const override {
+    return cat("cpu (", pool_.threads(), pool_.threads() == 1 ? " thread, " : " threads, ",
+               kernels_.name, ")");
+  }
+  FuseRules fuse_rules() const override { return {}; }
+
+  std::unique_ptr<Buffer> alloc(size_t bytes) override {
+    return std::make_unique<CpuBuffer>(bytes);
+  }
+
+  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                      DType dtype) override {
+    return alloc((size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
+                 dtype_size(dtype));
+  }
+
+  std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
+    CHECK(slot.dtype == view.dtype && slot.dims == view.dims);
+    const bool vector = slot.dims.size() == 1;
+    const bool aligned =
+        reinterpret_cast<uintptr_t>(view.bytes.data()) % dtype_size(view.dtype) == 0;
+    if (vector) {
+      auto buffer = std::make_unique<CpuBuffer>(static_cast<size_t>(slot.dims[0]) * sizeof(float));
+      kernels_.widen(view.bytes.data(), view.dtype, reinterpret_cast<float*>(buffer->data()),
+                     static_cast<size_t>(slot.dims[0]));
+      return buffer;
+    }
+    if (aligned) return std::make_unique<CpuBuffer>(view.bytes);
+    auto buffer = std::make_unique<CpuBuffer>(view.bytes.size());
+    std::memcpy(buffer->data(), view.bytes.data(), view.bytes.size());
+    return buffer;
+  }
+
+  void write(Buffer& buffer, size_t offset, Bytes bytes) override {
+    CHECK(offset + bytes.size() <= buffer.size());
+    std::memcpy(static_cast<CpuBuffer&>(buffer).data() + offset, bytes.data(), bytes.size());
+  }
+  void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {
+    CHECK(offset + out.size() <= buffer.size());
+    std::memcpy(out.data(), static_cast<const CpuBuffer&>(buffer).data() + offset, out.size());
+  }
+
+  std::unique_ptr<Workspace> workspace(const Limits& limits) override {
+    return std::make_unique<CpuWorkspace>(limits);
+  }
+
+  std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
+                                   std::span<const Binding> bindings) override {
+    return std::make_unique<CpuExecutable>(program, static_cast<CpuWorkspace&>(workspace), bindings,
+                                           kernels_, pool_);
+  }
+
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    const Limits& limits = static_cast<CpuWorkspace&>(workspace).limits();
+    CHECK(batch.rows <= limits.rows && batch.out_rows.size() <= limits.rows);
+    CHECK(batch.positions.size() == batch.rows && batch.sequences.size() == batch.rows);
+    const ThreadPool::Step step(pool_);
+    if (batch.in != nullptr) write(*batch.in, 0, batch.in_bytes);
+    out_rows_.assign(batch.out_rows.begin(), batch.out_rows.end());
+    for (Executable* program : programs) {
+      static_cast<CpuExecutable*>(program)->run(batch, out_rows_);
+    }
+    if (batch.out != nullptr) read(*batch.out, batch.out_offset, batch.out_bytes);
+  }
+
+ private:
+  static std::string_view environment_limit() {
+    const char* text = std::getenv("SPLIT_CPU_ISA");
+    return text == nullptr ? "" : text;
+  }
+
+  const CpuKernels& kernels_;
+  ThreadPool pool_;
+  std::vector<int32_t> out_rows_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device(unsigned threads) {
+  return std::make_unique<CpuDevice>(threads);
+}
+
+}  // namespace split

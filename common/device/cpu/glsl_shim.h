@@ -1,0 +1,20 @@
+// The GLSL functions that ops.def uses, for C++. Plain expressions only, so that a loop over a row
+// of the table is vectorised; no function of the C++ library, whose inline copies would be compiled
+// for one instruction set and called on another.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace split::glsl {
+
+inline float min(float a, float b) { return b < a ? b : a; }
+inline float max(float a, float b) { return a < b ? b : a; }
+inline float abs(float a) { return __builtin_fabsf(a); }
+inline float sqrt(float a) { return __builtin_sqrtf(a); }
+inline float floor(float a) { return __builtin_floorf(a); }
+inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+inline float intBitsToFloat(int bits) { return __builtin_bit_cast(float, bits); }
+inline int floatBitsToInt(float value) { return __builtin_bit_cast(int, value); }
+
+}  // namespace split::glsl

@@ -1,0 +1,149 @@
+// Sixteen floats, as one 512-bit register, two of 256, or an array. For kernels.cpp only, which is
+// compiled once for each instruction set: everything here is in that set's namespace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "tensor/shape.h"
+
+namespace split::SPLIT_ISA {
+
+#if defined(__AVX512F__)
+
+struct Vec {
+  __m512 v;
+};
+inline Vec zero() { return {_mm512_setzero_ps()}; }
+inline Vec broadcast(float a) { return {_mm512_set1_ps(a)}; }
+inline Vec load(const float* p) { return {_mm512_loadu_ps(p)}; }
+inline void store(float* p, Vec a) { _mm512_storeu_ps(p, a.v); }
+inline Vec fma(Vec a, Vec b, Vec c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+inline Vec load_f16(const void* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+inline Vec load_bf16(const void* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+inline void store_f16(void* p, Vec a) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
+}
+inline __m256 fold(Vec a) {
+  return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+}
+
+#elif defined(__AVX2__)
+
+struct Vec {
+  __m256 a, b;
+};
+inline Vec zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
+inline Vec broadcast(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+inline Vec load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+inline void store(float* p, Vec x) {
+  _mm256_storeu_ps(p, x.a);
+  _mm256_storeu_ps(p + 8, x.b);
+}
+inline Vec fma(Vec x, Vec y, Vec z) {
+  return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+inline Vec load_f16(const void* p) {
+  const auto* half = static_cast<const __m128i*>(p);
+  return {_mm256_cvtph_ps(_mm_loadu_si128(half)), _mm256_cvtph_ps(_mm_loadu_si128(half + 1))};
+}
+inline Vec load_bf16(const void* p) {
+  const auto* half = static_cast<const __m128i*>(p);
+  const auto widen = [](__m128i x) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
+  };
+  return {widen(_mm_loadu_si128(half)), widen(_mm_loadu_si128(half + 1))};
+}
+inline void store_f16(void* p, Vec x) {
+  auto* half = static_cast<__m128i*>(p);
+  _mm_storeu_si128(half, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
+  _mm_storeu_si128(half + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+inline __m256 fold(Vec x) { return _mm256_add_ps(x.a, x.b); }
+
+#else
+
+struct Vec {
+  float v[16];
+};
+inline Vec zero() { return {}; }
+inline Vec broadcast(float x) {
+  Vec r;
+  for (float& lane : r.v) lane = x;
+  return r;
+}
+inline Vec load(const float* p) {
+  Vec r;
+  __builtin_memcpy(r.v, p, sizeof r.v);
+  return r;
+}
+inline void store(float* p, Vec x) { __builtin_memcpy(p, x.v, sizeof x.v); }
+inline Vec fma(Vec x, Vec y, Vec z) {
+  Vec r;
+  for (int i = 0; i < 16; ++i) r.v[i] = __builtin_fmaf(x.v[i], y.v[i], z.v[i]);
+  return r;
+}
+inline Vec load_f16(const void* p) {
+  uint16_t bits[16];
+  __builtin_memcpy(bits, p, sizeof bits);
+  Vec r;
+  for (int i = 0; i < 16; ++i) r.v[i] = f16_to_f32(bits[i]);
+  return r;
+}
+inline Vec load_bf16(const void* p) {
+  uint16_t bits[16];
+  __builtin_memcpy(bits, p, sizeof bits);
+  Vec r;
+  for (int i = 0; i < 16; ++i) r.v[i] = bf16_to_f32(bits[i]);
+  return r;
+}
+inline void store_f16(void* p, Vec x) {
+  uint16_t bits[16];
+  for (int i = 0; i < 16; ++i) bits[i] = f32_to_f16(x.v[i]);
+  __builtin_memcpy(p, bits, sizeof bits);
+}
+
+#endif
+
+// The tree over the sixteen chains: i and i + 8, then + 4, + 2, + 1.
+#if defined(__AVX2__)
+inline float sum(Vec a) {
+  const __m256 eight = fold(a);
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+#else
+inline float sum(Vec a) {
+  for (int half = 8; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) a.v[i] += a.v[i + half];
+  }
+  return a.v[0];
+}
+#endif
+
+template <DType dtype>
+inline Vec load_as(const std::byte* p) {
+  if constexpr (dtype == DType::kF32) return load(reinterpret_cast<const float*>(p));
+  if constexpr (dtype == DType::kF16) return load_f16(p);
+  if constexpr (dtype == DType::kBF16) return load_bf16(p);
+}
+// The first n < 16 values, zeros behind them.
+template <DType dtype>
+inline Vec load_as(const std::byte* p, size_t n) {
+  constexpr size_t kSize = dtype == DType::kF32 ? 4 : 2;
+  alignas(64) std::byte bytes[16 * kSize] = {};
+  __builtin_memcpy(bytes, p, n * kSize);
+  return load_as<dtype>(bytes);
+}
+
+}  // namespace split::SPLIT_ISA

@@ -1,0 +1,167 @@
+#include "io/checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/json.h"
+#include "io/safetensors.h"
+
+namespace split {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxConfig = 1 << 20;  // 1 MiB: config.json is about 1 KB, more with many labels
+constexpr uint64_t kMaxIndex = 4 << 20;   // 4 MiB, as a safetensors header
+constexpr int kIndexDepth = 8;            // weight_map is at 2; "metadata" is free-form
+constexpr const char* kWeights = "model.safetensors";
+constexpr const char* kIndex = "model.safetensors.index.json";
+
+std::string_view without_prefix(std::string_view name) {
+  constexpr std::string_view kPrefix = "transformer.";
+  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  return name;
+}
+
+// "h.N.attn.bias" or "h.N.attn.masked_bias": constants of the attention mask that old transformers
+// saved as buffers.
+bool is_mask(std::string_view name) {
+  if (!name.starts_with("h.")) return false;
+  name.remove_prefix(2);
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  name.remove_prefix(digits);
+  return digits > 0 && (name == ".attn.bias" || name == ".attn.masked_bias");
+}
+
+bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name.find("..") == name.npos &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
+// Like fs::exists, but a path that cannot be looked at is left to the open that follows, whose
+// message says why.
+bool may_exist(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error) || error;
+}
+
+}  // namespace
+
+Checkpoint::Checkpoint(const fs::path& dir) : path_(dir) {
+  std::error_code error;
+  if (!fs::is_directory(dir, error)) {
+    throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", dir.string(), ": no such directory"));
+  }
+  if (!may_exist(dir / "config.json")) {
+    throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", dir.string(),
+                                          ": no config.json; expected a Hugging Face checkpoint"));
+  }
+  config_json_ = read_file(dir / "config.json", kMaxConfig);
+  if (may_exist(dir / kWeights)) {  // transformers looks in this order too
+    weights_file_ = kWeights;
+    add_file(kWeights);
+  } else if (may_exist(dir / kIndex)) {
+    weights_file_ = kIndex;
+    add_indexed_files();
+  } else {
+    refuse_without_weights();
+  }
+}
+
+void Checkpoint::refuse_without_weights() const {
+  for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
+    if (may_exist(path_ / pickle)) {
+      throw Error(
+          ErrorKind::kInput,
+          cat("[checkpoint] ", path_.string(), ": ", pickle,
+              " is a pickle, which can run code and is refused; convert it with transformers: "
+              "model.save_pretrained(DIR, safe_serialization=True)"));
+    }
+  }
+  throw Error(ErrorKind::kNotFound,
+              cat("[checkpoint] ", path_.string(), ": neither ", kWeights, " nor ", kIndex));
+}
+
+std::set<std::string> Checkpoint::add_file(const std::string& file) {
+  std::set<std::string> added;
+  const std::string what = (path_ / file).string();
+  files_.emplace_back(path_ / file);
+  for (const auto& [full_name, view] : Safetensors::parse(files_.back().bytes(), what).tensors()) {
+    const std::string_view name = without_prefix(full_name);
+    if (is_mask(name)) continue;
+    if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16) {
+      throw Error(ErrorKind::kInput, cat("[checkpoint] ", what, ": tensor ", shown(name), " is ",
+                                         dtype_name(view.dtype), ", expected F32, F16 or BF16"));
+    }
+    if (!tensors_.emplace(name, view).second) {
+      throw Error(ErrorKind::kInput, cat("[checkpoint] ", what, ": a second tensor ", shown(name)));
+    }
+    added.emplace(name);
+  }
+  return added;
+}
+
+void Checkpoint::add_indexed_files() {
+  const std::string where = cat("[checkpoint] ", (path_ / kIndex).string());
+  const auto fail = [&](const std::string& message) {
+    throw Error(ErrorKind::kInput, where + ": " + message);
+  };
+  const nlohmann::json index = parse_json(read_file(path_ / kIndex, kMaxIndex), kIndexDepth, where);
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (map == index.end() || !map->is_object()) fail("expected an object with a weight_map");
+
+  std::map<std::string, std::set<std::string>> names_of;  // file -> the tensors it should hold
+  for (const auto& [name, file] : map->items()) {
+    if (!file.is_string()) fail(cat("weight_map has no file name for ", shown(name)));
+    const auto& file_name = file.get_ref<const std::string&>();
+    if (!is_plain_file_name(file_name)) {
+      fail(cat("weight_map names the file ", shown(file_name),
+               ", expected one in the same directory"));
+    }
+    names_of[file_name].insert(std::string(without_prefix(name)));
+  }
+  for (const auto& [file, names] : names_of) {
+    if (!may_exist(path_ / file)) {
+      throw Error(ErrorKind::kNotFound, cat(where, ": the file ", shown(file), " is missing"));
+    }
+    const std::set<std::string> added = add_file(file);
+    for (const std::string& name : names) {
+      if (!is_mask(name) && !added.contains(name)) {
+        fail(cat("tensor ", shown(name), " is not in ", shown(file)));
+      }
+    }
+  }
+}
+
+std::vector<std::string> Checkpoint::names() const {
+  std::vector<std::string> out;
+  out.reserve(tensors_.size());
+  for (const auto& [name, view] : tensors_) out.push_back(name);
+  return out;
+}
+
+const TensorView* Checkpoint::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+const TensorView& Checkpoint::at(std::string_view name) const {
+  if (const TensorView* view = find(name)) return *view;
+  throw Error(ErrorKind::kNotFound,
+              cat("[checkpoint] ", (path_ / weights_file_).string(), ": no tensor ", shown(name)));
+}
+
+DType Checkpoint::dtype() const {
+  if (const TensorView* wte = find("wte.weight")) return wte->dtype;
+  std::map<DType, size_t> matrices;
+  for (const auto& [name, view] : tensors_) matrices[view.dtype] += view.dims.size() >= 2;
+  const auto most = std::max_element(matrices.begin(), matrices.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
+  if (most == matrices.end() || most->second == 0) return at("wte.weight").dtype;
+  return most->first;
+}
+
+}  // namespace split

@@ -1,0 +1,42 @@
+// One sequence of a whole model, wherever its parts run: on this machine's shard, or on another
+// machine's and then this one's. generate() needs no more than this.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "run/batcher.h"
+
+namespace split {
+
+class Forward {
+ public:
+  virtual ~Forward() = default;
+
+  // Puts `tokens` behind the first `past` positions (what was there is forgotten) and returns
+  // logits: of the last token [V], or with `all` of each [tokens, V]; valid until the next call.
+  // Throws Error(kBusy, kDevice, kRemote).
+  virtual std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                                     bool all) = 0;
+};
+
+// The whole model on one shard, which has all stages.
+class LocalForward : public Forward {
+ public:
+  explicit LocalForward(Batcher& batcher);
+  ~LocalForward() override;
+  LocalForward(const LocalForward&) = delete;
+  LocalForward& operator=(const LocalForward&) = delete;
+
+  std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                             bool all) override;
+  double compute_ms() const { return compute_ms_; }
+
+ private:
+  Batcher& batcher_;
+  SequenceId sequence_;
+  std::vector<float> logits_;
+  double compute_ms_ = 0;
+};
+
+}  // namespace split

@@ -1,0 +1,129 @@
+#include "run/generate.h"
+
+#include <algorithm>
+
+#include "text/stop.h"
+#include "text/utf8.h"
+
+namespace split {
+namespace {
+
+constexpr size_t kScoreRows =
+    32;  // logits held at once while a prompt is scored: 6 MB for 50,257 tokens
+
+ScoredToken scored(std::span<const float> logits, int32_t id, int top) {
+  return {id, logprob_of(logits, id),
+          top > 0 ? top_logprobs(logits, top) : std::vector<TokenLogprob>()};
+}
+
+}  // namespace
+
+void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids) {
+  if (ids.empty()) {
+    if (config.end_of_text < 0 || config.end_of_text >= config.vocab) {
+      throw Error(ErrorKind::kInput,
+                  "[prompt] expected at least one token: the model has no <|endoftext|>");
+    }
+    ids.push_back(config.end_of_text);
+  }
+  if (ids.size() > static_cast<size_t>(config.context)) {
+    throw Error(ErrorKind::kInput,
+                cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size()));
+  }
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= config.vocab) {
+      throw Error(ErrorKind::kInput,
+                  cat("[prompt] token id: expected 0..", config.vocab - 1, ", got ", id));
+    }
+  }
+}
+
+std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* tokenizer,
+                                std::string_view text, bool special) {
+  if (tokenizer == nullptr && !text.empty()) {
+    throw Error(ErrorKind::kInput, "[prompt] the model has no tokenizer: expected token ids");
+  }
+  std::vector<int32_t> ids;
+  if (!text.empty()) ids = tokenizer->encode(text, special);
+  check_prompt(config, ids);
+  return ids;
+}
+
+Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
+                   std::span<const int32_t> prompt, const GenerateOptions& options,
+                   const OnText& on_text) {
+  options.sampling.validate();
+  if (tokenizer == nullptr && !options.stop.empty()) {
+    throw Error(ErrorKind::kInput,
+                "[generate] stop strings need a tokenizer, and the model has none");
+  }
+  CHECK(!prompt.empty() && prompt.size() <= static_cast<size_t>(config.context));
+  const bool score = options.logprobs >= 0;
+  const auto vocab = static_cast<size_t>(config.vocab);
+  Generated result;
+  result.finish_reason = "length";
+  StopStrings stops(options.stop);
+  Utf8Stream utf8;
+  const auto emit = [&](std::string text, const ScoredToken* token) {
+    result.text += text;
+    if (!on_text || on_text(text, token)) return true;
+    result.finish_reason = "cancelled";
+    return false;
+  };
+
+  const size_t room = static_cast<size_t>(config.context) - prompt.size();
+  const size_t limit = std::min(room, static_cast<size_t>(std::max(0, options.max_tokens)));
+  std::vector<float> logits;
+  if (score && options.score_prompt) {
+    for (size_t at = 0; at < prompt.size(); at += kScoreRows) {
+      const auto slice = prompt.subspan(at, std::min(kScoreRows, prompt.size() - at));
+      const auto rows = forward.run(static_cast<uint32_t>(at), slice, Phase::kPrompt, true);
+      for (size_t i = 0; i < slice.size() && at + i + 1 < prompt.size(); ++i) {
+        result.scored_prompt.push_back(
+            scored(rows.subspan(i * vocab, vocab), prompt[at + i + 1], options.logprobs));
+      }
+      const auto last = rows.last(vocab);
+      logits.assign(last.begin(), last.end());
+    }
+  } else if (limit > 0) {
+    const auto last = forward.run(0, prompt, Phase::kPrompt, false);
+    logits.assign(last.begin(), last.end());
+  }
+
+  std::vector<int32_t> history(prompt.begin(), prompt.end());
+  for (size_t n = 0; n < limit; ++n) {
+    const int32_t id = sample(logits, history, options.sampling, history.size());
+    if (id == config.end_of_text && !options.ignore_end) {
+      result.finish_reason = "stop";
+      break;
+    }
+    ScoredToken token{id, 0, {}};
+    if (score) {
+      token = scored(logits, id, options.logprobs);
+      result.scored.push_back(token);
+    }
+    result.tokens.push_back(id);
+    history.push_back(id);
+    std::string text;
+    if (tokenizer != nullptr && id < tokenizer->size()) {
+      text = stops.push(utf8.push(tokenizer->token_bytes(id)));
+    }
+    if (!emit(std::move(text), &token)) return result;
+    if (stops.stopped()) {
+      result.finish_reason = "stop";
+      return result;
+    }
+    if (n + 1 < limit) {
+      const auto next = forward.run(static_cast<uint32_t>(history.size()) - 1, std::span(&id, 1),
+                                    Phase::kGenerate, false);
+      logits.assign(next.begin(), next.end());
+    }
+  }
+  std::string rest = stops.push(utf8.flush());
+  rest += stops.flush();
+  if (stops.stopped()) result.finish_reason = "stop";
+  if (!rest.empty()) emit(std::move(rest), nullptr);
+  return result;
+}
+
+}  // namespace split

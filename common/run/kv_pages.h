@@ -1,0 +1,57 @@
+// Who owns which KV page. A page holds kPageTokens positions of every layer of a shard, and belongs
+// to exactly one sequence. Knows no device: a page is a number.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "device/device.h"
+
+namespace split {
+
+using SequenceId = uint64_t;
+
+// Any number of threads, but one at a time for each sequence.
+class KvPages {
+ public:
+  KvPages(uint32_t pages, uint32_t pages_per_sequence);
+
+  SequenceId open();
+  void close(SequenceId id);
+  uint32_t length(SequenceId id) const;
+  // Cuts a sequence back to `length` positions, no more than it has; pages behind it are free
+  // again.
+  void truncate(SequenceId id, uint32_t length);
+  // Gives a sequence pages for `length` positions. False, with nothing changed, when too few are
+  // free.
+  bool reserve(SequenceId id, uint32_t length);
+  // The sequence now has `length` positions, which it has pages for.
+  void advance(SequenceId id, uint32_t length);
+  // Writes the sequence's pages to `out`, which has room for a whole context; returns how many
+  // there are.
+  size_t copy_table(SequenceId id, uint32_t* out) const;
+
+  uint32_t total() const { return total_; }
+  uint32_t in_use() const;
+
+ private:
+  struct Sequence {
+    uint32_t length = 0;
+    std::vector<uint32_t> pages;
+  };
+  // With the lock held:
+  Sequence& find(SequenceId id);
+  const Sequence& find(SequenceId id) const;
+  void release(Sequence& sequence, size_t keep);
+
+  mutable std::mutex mutex_;
+  uint32_t total_ = 0;
+  uint32_t pages_per_sequence_ = 0;
+  SequenceId next_ = 1;
+  std::vector<uint32_t> free_;
+  std::map<SequenceId, Sequence> sequences_;
+};
+
+}  // namespace split

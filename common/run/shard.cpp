@@ -1,0 +1,261 @@
+#include "run/shard.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/log.h"
+
+namespace split {
+namespace {
+
+constexpr uint32_t kMaxLogitRows = 32;  // of one step: 50,257 floats each
+
+uint64_t page_bytes(const ModelConfig& config, int layers, Profile profile) {
+  const uint64_t element = profile == Profile::kF32 ? 4 : 2;
+  return 2 * static_cast<uint64_t>(layers) * kPageTokens * static_cast<uint64_t>(config.channels) *
+         element;
+}
+
+uint32_t pages_per_sequence(const ModelConfig& config) {
+  return (static_cast<uint32_t>(config.context) + kPageTokens - 1) / kPageTokens;
+}
+
+// How many pages the budget holds.
+uint32_t page_count(const ModelConfig& config, int layers, const ShardOptions& options) {
+  const uint64_t one = kv_bytes_for(config, layers, options.profile, 1);
+  if (options.kv_bytes < one) {
+    throw Error(ErrorKind::kInput,
+                cat("[shard] KV budget: expected at least ", one, " bytes for one sequence of ",
+                    config.context, " tokens, got ", options.kv_bytes));
+  }
+  // A shard without blocks (the final norm and the head alone) has pages that hold nothing.
+  const uint64_t pages = layers == 0
+                             ? uint64_t{64} * pages_per_sequence(config)
+                             : options.kv_bytes / page_bytes(config, layers, options.profile);
+  return static_cast<uint32_t>(std::min<uint64_t>(pages, 1u << 24));
+}
+
+int layers_of(const Model& model, const ShardOptions& options) {
+  return std::max(0, std::min(options.last, model.config().layers) - options.first);
+}
+
+}  // namespace
+
+std::string_view profile_name(Profile profile) { return profile == Profile::kF32 ? "f32" : "f16"; }
+
+std::optional<Profile> profile_from_name(std::string_view name) {
+  if (name == "f32") return Profile::kF32;
+  if (name == "f16") return Profile::kF16;
+  return std::nullopt;
+}
+
+uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences) {
+  return page_bytes(config, layers, profile) * pages_per_sequence(config) * sequences;
+}
+
+struct Shard::Loaded {
+  std::map<std::string, std::unique_ptr<Buffer>> weights;
+  std::map<std::string, OwnedTensor> converted;
+  std::vector<std::unique_ptr<Buffer>> caches;  // K and V of each layer
+  std::unique_ptr<Buffer> hidden[2];            // point k is in hidden[k % 2]
+  std::unique_ptr<Buffer> normed;
+  std::unique_ptr<Buffer> logits;
+  std::unique_ptr<Workspace> workspace;
+  std::unique_ptr<Executable> embed, norm, head;
+  std::vector<std::unique_ptr<Executable>> blocks;  // of the layers from options.first on
+  Limits limits;
+
+  // Scratch of a step, sized once.
+  std::vector<Executable*> programs;
+  std::vector<int32_t> tokens, positions;
+  std::vector<uint32_t> sequences, tables, out_rows;
+  std::vector<float> in, out;
+};
+
+Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
+             const ShardOptions& options)
+    : device_(device),
+      model_(model),
+      options_(options),
+      page_bytes_(split::page_bytes(model.config(), layers_of(model, options), options.profile)),
+      pages_(page_count(model.config(), layers_of(model, options), options),
+             pages_per_sequence(model.config())),
+      loaded_(std::make_unique<Loaded>()) {
+  const ModelConfig& config = model.config();
+  const auto channels = static_cast<size_t>(config.channels);
+  Loaded& loaded = *loaded_;
+
+  const auto stored = [&](const std::string& name) {
+    const TensorView view = weights(name);
+    return options_.profile == Profile::kF16 && view.dims.size() == 2 ? DType::kF16 : view.dtype;
+  };
+  const DType cache = options_.profile == Profile::kF32 ? DType::kF32 : DType::kF16;
+  const FuseRules rules = device.fuse_rules();
+  std::vector<Program> programs;
+  const auto compiled = [&](std::string name, const std::vector<NamedOutput>& outputs) {
+    programs.push_back(compile(std::move(name), outputs, rules));
+    if (debug_level() >= 1) log_info(to_string(programs.back()));
+  };
+  if (options.embed) compiled("embed", model.trace_embed(stored));
+  const int last_block = std::min(options.last, config.layers);
+  for (int layer = options.first; layer < last_block; ++layer) {
+    compiled(cat("block.", layer), model.trace_block(layer, stored, cache));
+  }
+  if (options.last >= norm_point()) compiled("norm", model.trace_norm(stored));
+  if (options.last >= head_point()) compiled("head", model.trace_head(stored));
+
+  loaded.limits.rows = options.max_rows;
+  loaded.limits.sequences = options.max_rows;
+  loaded.limits.pages_per_sequence = pages_per_sequence(config);
+  loaded.limits.pages = pages_.total();
+  loaded.limits.wide = options.wide;
+  for (const Program& program : programs) {
+    loaded.limits.arena_row_bytes =
+        std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);
+  }
+  loaded.workspace = device.workspace(loaded.limits);
+  for (auto& hidden : loaded.hidden)
+    hidden = device.alloc(options.max_rows * channels * sizeof(float));
+  if (options.last >= norm_point())
+    loaded.normed = device.alloc(options.max_rows * channels * sizeof(float));
+  if (options.last >= head_point()) {
+    loaded.logits = device.alloc(size_t{max_wanted(head_point())} *
+                                 static_cast<size_t>(config.vocab) * sizeof(float));
+  }
+
+  // One buffer for each weight, whoever reads it.
+  const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
+    for (const Slot& slot : program.slots) {
+      if (slot.kind != SlotKind::kWeight) continue;
+      std::unique_ptr<Buffer>& buffer = loaded.weights[slot.name];
+      if (buffer == nullptr) {
+        TensorView view = weights(slot.name);
+        if (view.dims != slot.dims) {
+          throw Error(ErrorKind::kShape, cat("[shard] weight '", slot.name, "': expected ",
+                                             to_string(slot.dims), ", got ", to_string(view.dims)));
+        }
+        if (view.dtype != slot.dtype) {
+          view =
+              loaded.converted.emplace(slot.name, converted(view, slot.dtype)).first->second.view;
+        }
+        buffer = device_.upload(slot, view);
+      }
+      bindings.push_back({slot.name, buffer.get()});
+    }
+    return device_.load(program, *loaded.workspace, bindings);
+  };
+  size_t next = 0;
+  if (options.embed) loaded.embed = bind(programs[next++], {{"hidden", loaded.hidden[0].get()}});
+  for (int layer = options.first; layer < last_block; ++layer) {
+    for (int i = 0; i < 2; ++i) {
+      loaded.caches.push_back(device.alloc_pages(loaded.limits, config.channels, cache));
+    }
+    loaded.blocks.push_back(
+        bind(programs[next++], {{"hidden", loaded.hidden[layer % 2].get()},
+                                {"hidden_out", loaded.hidden[(layer + 1) % 2].get()},
+                                {"k_cache", loaded.caches[loaded.caches.size() - 2].get()},
+                                {"v_cache", loaded.caches.back().get()}}));
+  }
+  Buffer* const final_hidden = loaded.hidden[config.layers % 2].get();
+  if (options.last >= norm_point()) {
+    loaded.norm =
+        bind(programs[next++], {{"hidden", final_hidden}, {"normed", loaded.normed.get()}});
+  }
+  if (options.last >= head_point()) {
+    loaded.head =
+        bind(programs[next++], {{"hidden", final_hidden}, {"logits", loaded.logits.get()}});
+  }
+}
+
+Shard::~Shard() = default;
+
+size_t Shard::width(int point) const {
+  return static_cast<size_t>(point == head_point() ? model_.config().vocab
+                                                   : model_.config().channels);
+}
+
+uint32_t Shard::max_wanted(int point) const {
+  return point == head_point() ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
+}
+
+void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out) {
+  Loaded& loaded = *loaded_;
+  const ModelConfig& config = model_.config();
+  const auto channels = static_cast<size_t>(config.channels);
+  const bool from_tokens = parts[0].tokens != nullptr;
+  CHECK(from >= options_.first && from <= config.layers && to >= from && to <= options_.last);
+  CHECK(!from_tokens || (from == 0 && options_.embed));
+
+  loaded.tokens.clear();
+  loaded.positions.clear();
+  loaded.sequences.clear();
+  loaded.tables.assign(parts.size() * loaded.limits.pages_per_sequence, loaded.limits.pages);
+  loaded.out_rows.clear();
+  loaded.in.clear();
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const ShardRows& part = parts[p];
+    CHECK((part.tokens != nullptr) == from_tokens);
+    const uint32_t past = pages_.length(part.sequence);
+    const auto row0 = static_cast<uint32_t>(loaded.positions.size());
+    for (uint32_t t = 0; t < part.count; ++t) {
+      if (from_tokens) loaded.tokens.push_back(part.tokens[t]);
+      loaded.positions.push_back(static_cast<int32_t>(past + t));
+      loaded.sequences.push_back(static_cast<uint32_t>(p));
+    }
+    if (!from_tokens)
+      loaded.in.insert(loaded.in.end(), part.hidden, part.hidden + part.count * channels);
+    const size_t pages = pages_.copy_table(
+        part.sequence, loaded.tables.data() + p * loaded.limits.pages_per_sequence);
+    CHECK(pages * kPageTokens >= past + part.count);
+    for (const uint32_t wanted : part.wanted) loaded.out_rows.push_back(row0 + wanted);
+  }
+
+  loaded.programs.clear();
+  if (from_tokens) loaded.programs.push_back(loaded.embed.get());
+  for (int layer = from; layer < std::min(to, config.layers); ++layer) {
+    loaded.programs.push_back(loaded.blocks[static_cast<size_t>(layer - options_.first)].get());
+  }
+  const bool any = !loaded.out_rows.empty();
+  if (any && to == norm_point()) loaded.programs.push_back(loaded.norm.get());
+  if (any && to == head_point()) loaded.programs.push_back(loaded.head.get());
+
+  RowBatch batch;
+  batch.phase = phase;
+  batch.rows = static_cast<uint32_t>(loaded.positions.size());
+  CHECK(batch.rows <= options_.max_rows && loaded.out_rows.size() <= max_wanted(to));
+  batch.tokens = loaded.tokens;
+  batch.positions = loaded.positions;
+  batch.sequences = loaded.sequences;
+  batch.page_tables = loaded.tables;
+  batch.out_rows = loaded.out_rows;
+  if (!from_tokens) {
+    batch.in = loaded.hidden[from % 2].get();
+    batch.in_bytes = std::as_bytes(std::span(loaded.in));
+  }
+  const size_t row_floats = width(to);
+  const auto rows_out = static_cast<ptrdiff_t>(loaded.out_rows.size());
+  if (any && to <= config.layers) {
+    // The smallest run of rows that holds the wanted ones.
+    const size_t first = loaded.out_rows.front(), count = loaded.out_rows.back() - first + 1;
+    loaded.out.resize(count * row_floats);
+    batch.out = loaded.hidden[to % 2].get();
+    batch.out_offset = first * row_floats * sizeof(float);
+    batch.out_bytes = std::as_writable_bytes(std::span(loaded.out));
+  } else if (any) {
+    batch.out = (to == norm_point() ? loaded.normed : loaded.logits).get();
+    batch.out_bytes = std::as_writable_bytes(std::span(out, loaded.out_rows.size() * row_floats));
+  }
+  device_.run(*loaded.workspace, loaded.programs, batch);
+  if (any && to <= config.layers) {
+    for (ptrdiff_t i = 0; i < rows_out; ++i) {
+      const size_t row = loaded.out_rows[static_cast<size_t>(i)] - loaded.out_rows.front();
+      std::copy_n(loaded.out.data() + row * row_floats, row_floats,
+                  out + static_cast<size_t>(i) * row_floats);
+    }
+  }
+  for (const ShardRows& part : parts) {
+    pages_.advance(part.sequence, pages_.length(part.sequence) + part.count);
+  }
+}
+
+}  // namespace split

@@ -1,0 +1,93 @@
+// A Shard runs the stages between two points of a model on one device, and owns the KV pages of its
+// layers. Cloud and edge run the same class over different stages, and any range inside a shard can
+// be run from an injected hidden state. Knows no socket and no text.
+//
+// Points: k = 0..L is the hidden state that enters block k (L: what leaves the last block), L + 1
+// what leaves the final norm, L + 2 the logits. A range [from, to) starts at a point 0..L and ends
+// at any later one; from tokens it starts before point 0, with the embedding.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "nn/model.h"
+#include "run/kv_pages.h"
+
+namespace split {
+
+// Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a
+// float KV cache; kF16 reads half weights and keeps a half KV cache, with float sums.
+enum class Profile : uint8_t { kF32, kF16 };
+std::string_view profile_name(Profile profile);
+std::optional<Profile> profile_from_name(std::string_view name);
+
+// A weight by its checkpoint name. The bytes must outlive the Shard.
+using WeightSource = std::function<TensorView(const std::string& name)>;
+
+struct ShardOptions {
+  bool embed = true;  // tokens can be fed
+  int first = 0;      // the lowest point that a hidden state can be fed at
+  int last = 0;       // the highest point that can be asked for, up to L + 2
+  Profile profile = Profile::kF32;
+  bool wide = false;
+  uint64_t kv_bytes = 0;  // at least one sequence of the whole context
+  uint32_t max_rows = 256;
+};
+
+// The rows of one sequence in a step, appended at its present length.
+struct ShardRows {
+  SequenceId sequence = 0;
+  uint32_t count = 0;
+  const int32_t* tokens = nullptr;  // [count], or
+  const float* hidden = nullptr;    // [count, C]
+  std::vector<uint32_t> wanted;     // rows of these whose result is wanted, ascending
+};
+
+// One thread at a time.
+class Shard {
+ public:
+  // Throws Error(kInput) for a budget that holds no sequence, Error(kShape) for a weight of another
+  // shape.
+  Shard(Device& device, const Model& model, const WeightSource& weights,
+        const ShardOptions& options);
+  ~Shard();
+  Shard(const Shard&) = delete;
+  Shard& operator=(const Shard&) = delete;
+
+  const Model& model() const { return model_; }
+  const ShardOptions& options() const { return options_; }
+  Device& device() { return device_; }
+  KvPages& pages() { return pages_; }
+  const KvPages& pages() const { return pages_; }
+  uint64_t page_bytes() const { return page_bytes_; }  // of one page, over all layers, K and V
+
+  int norm_point() const { return model_.config().layers + 1; }
+  int head_point() const { return model_.config().layers + 2; }
+  // Floats of one result row at a point: V for the head, else C.
+  size_t width(int point) const;
+  // How many wanted rows a step to `point` may have.
+  uint32_t max_wanted(int point) const;
+
+  // Runs one step: all parts from `from` (or from tokens) to `to`. out [wanted rows in all,
+  // width(to)]. Every part has pages for its rows (pages().reserve) and at most max_rows rows come
+  // together. Throws Error(kDevice), after which the sequences are as before.
+  void forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out);
+
+ private:
+  struct Loaded;  // programs, buffers and the step's scratch
+  Device& device_;
+  const Model& model_;
+  ShardOptions options_;
+  uint64_t page_bytes_ = 0;
+  KvPages pages_;  // after page_bytes_
+  std::unique_ptr<Loaded> loaded_;
+};
+
+// Bytes of KV cache that `sequences` whole contexts take in a shard of `layers` layers.
+uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences);
+
+}  // namespace split

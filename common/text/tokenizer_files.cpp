@@ -1,0 +1,379 @@
+// Reading vocab.json, merges.txt and tokenizer.json. They come from anywhere: every field is
+// checked, and no content of a file is repeated in a message but JSON values, escaped and cut
+// short.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
+
+namespace split {
+
+using Json = nlohmann::json;
+
+struct Tokenizer::Files {
+  static constexpr size_t kMaxFile = 16 << 20;   // bytes; GPT-2's tokenizer.json has 1.4 MB
+  static constexpr size_t kMaxTokens = 1 << 20;  // GPT-2 has 50257
+  static constexpr size_t kMaxToken = 1024;      // bytes; GPT-2's longest has 128
+  static constexpr size_t kMaxAdded = 256;
+  static constexpr int kMaxDepth = 32;
+  static constexpr size_t kMaxValues = 4 << 20;  // 16 to 100 bytes of memory each
+
+  template <typename... Args>
+  [[noreturn]] static void fail(const Args&... what) {
+    throw Error(ErrorKind::kInput, cat("[tokenizer] ", what...));
+  }
+
+  static std::string quoted(const Json& value) {
+    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    if (text.size() > 60) text = text.substr(0, 57) + "...";
+    return text;
+  }
+
+  // Looks at a JSON text before a tree is built of it: depth, size and, as a tree forgets repeated
+  // keys, their number. (A parser callback would do, but the library then walks the parent at the
+  // end of each object: quadratic.)
+  struct Inspect final : nlohmann::json_sax<Json> {
+    explicit Inspect(const char* name) : file(name) {}
+    const char* const file;
+    int depth = 0;
+    size_t values = 0, keys = 0;
+
+    bool value() {
+      if (++values > kMaxValues) fail(file, ": more than ", kMaxValues, " values");
+      return true;
+    }
+    bool open() {
+      if (++depth > kMaxDepth) fail(file, ": nested deeper than ", kMaxDepth);
+      return value();
+    }
+    bool close() {
+      --depth;
+      return true;
+    }
+    bool null() override { return value(); }
+    bool boolean(bool) override { return value(); }
+    bool number_integer(number_integer_t) override { return value(); }
+    bool number_unsigned(number_unsigned_t) override { return value(); }
+    bool number_float(number_float_t, const string_t&) override { return value(); }
+    bool string(string_t&) override { return value(); }
+    bool binary(binary_t&) override { return value(); }
+    bool start_object(size_t) override { return open(); }
+    bool start_array(size_t) override { return open(); }
+    bool end_object() override { return close(); }
+    bool end_array() override { return close(); }
+    bool key(string_t&) override {
+      ++keys;
+      return true;
+    }
+    bool parse_error(size_t position, const std::string&,
+                     const nlohmann::detail::exception&) override {
+      fail(file, ": not JSON, at byte ", position);
+    }
+  };
+
+  // The members of all objects; at most kMaxDepth calls deep.
+  static size_t count_keys(const Json& value) {
+    size_t count = value.is_object() ? value.size() : 0;
+    if (value.is_structured()) {
+      for (const Json& child : value) count += count_keys(child);
+    }
+    return count;
+  }
+
+  static Json parse(std::string_view text, const char* file) {
+    if (text.size() > kMaxFile) {
+      fail(file, ": expected at most ", kMaxFile, " bytes, got ", text.size());
+    }
+    Inspect seen(file);
+    Json::sax_parse(text, &seen);
+    Json value = Json::parse(text);
+    if (count_keys(value) != seen.keys) fail(file, ": an object has the same key twice");
+    return value;
+  }
+
+  // The byte that each of GPT-2's 256 characters stands for: printable Latin-1 for itself, the
+  // others from U+0100 on.
+  static int byte_of(char32_t code) {
+    static const std::array<int, 324> bytes = [] {
+      std::array<int, 324> table{};
+      table.fill(-1);
+      size_t next = 256;
+      for (int byte = 0; byte < 256; ++byte) {
+        const bool itself = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+        table[itself ? static_cast<size_t>(byte) : next++] = byte;
+      }
+      return table;
+    }();
+    return code < bytes.size() ? bytes[code] : -1;
+  }
+
+  static std::string bytes_of(std::string_view key, const char* file, int32_t id) {
+    if (key.empty()) fail(file, ": token ", id, " is empty");
+    std::string bytes;
+    while (!key.empty()) {
+      const Utf8Char c = utf8_first(key);  // valid: it comes from JSON
+      const int byte = byte_of(c.code);
+      if (byte < 0) {
+        fail(file, ": token ", id, ": U+", std::hex, std::uppercase, static_cast<uint32_t>(c.code),
+             " is not one of the 256 characters that stand for bytes");
+      }
+      bytes += static_cast<char>(byte);
+      key.remove_prefix(c.length);
+    }
+    if (bytes.size() > kMaxToken) {
+      fail(file, ": token ", id, ": expected at most ", kMaxToken, " bytes, got ", bytes.size());
+    }
+    return bytes;
+  }
+
+  static int32_t id_of(const Json& id, size_t count, const char* file) {
+    if (!id.is_number_unsigned()) fail(file, ": expected a token id, got ", quoted(id));
+    if (id.get<uint64_t>() >= count) {
+      fail(file, ": token ids: expected 0 to ", count - 1, " without holes, got ", quoted(id));
+    }
+    return id.get<int32_t>();
+  }
+
+  // Gives each token its place; `count` is of all tokens, those of the vocabulary and those added.
+  static void read_vocab(const Json& vocab, size_t count, const char* file, Parts& parts) {
+    if (count == 0) fail(file, ": no tokens");
+    if (count > kMaxTokens) {
+      fail(file, ": expected at most ", kMaxTokens, " tokens, got ", count);
+    }
+    parts.tokens.resize(count);
+    for (const auto& [key, value] : vocab.items()) {
+      const int32_t id = id_of(value, count, file);
+      std::string& token = parts.tokens[static_cast<size_t>(id)];
+      if (!token.empty()) fail(file, ": two tokens have the id ", id);
+      token = bytes_of(key, file, id);
+    }
+  }
+
+  static void add_merge(const Json& vocab, const std::string& left, const std::string& right,
+                        const char* file, size_t number, Parts& parts) {
+    if (parts.merges.size() == kMaxTokens) fail(file, ": more than ", kMaxTokens, " merges");
+    const auto id = [&](const std::string& part, const char* which) {
+      const auto found = vocab.find(part);
+      if (found == vocab.end()) {
+        fail(file, ": merge ", number, ": its ", which, " is not in the vocabulary");
+      }
+      return found->get<int32_t>();
+    };
+    parts.merges.push_back(
+        {id(left, "left part"), id(right, "right part"), id(left + right, "result")});
+  }
+
+  // "left right", as a line of merges.txt or an entry of tokenizer.json.
+  static void add_merge_line(const Json& vocab, std::string_view line, const char* file,
+                             size_t number, Parts& parts) {
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
+        line.find(' ', space + 1) != std::string_view::npos) {
+      fail(file, ": merge ", number, ": expected two parts with one space between them");
+    }
+    add_merge(vocab, std::string(line.substr(0, space)), std::string(line.substr(space + 1)), file,
+              number, parts);
+  }
+
+  static void read_merges_txt(const Json& vocab, std::string_view text, Parts& parts) {
+    const char* const file = "merges.txt";
+    if (text.size() > kMaxFile) {
+      fail(file, ": expected at most ", kMaxFile, " bytes, got ", text.size());
+    }
+    if (text.starts_with("#version"))
+      text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+    for (size_t number = 1; !text.empty(); ++number) {
+      std::string_view line = text.substr(0, text.find('\n'));
+      text.remove_prefix(std::min(line.size() + 1, text.size()));
+      if (line.ends_with('\r')) line.remove_suffix(1);
+      if (line.empty() && text.empty()) break;
+      add_merge_line(vocab, line, file, number, parts);
+    }
+  }
+
+  static void read_merges_json(const Json& vocab, const Json& merges, Parts& parts) {
+    const char* const file = "tokenizer.json";
+    for (size_t i = 0; i < merges.size(); ++i) {
+      const Json& merge = merges[i];
+      if (merge.is_string()) {
+        add_merge_line(vocab, merge.get_ref<const std::string&>(), file, i + 1, parts);
+      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+                 merge[1].is_string()) {
+        add_merge(vocab, merge[0].get_ref<const std::string&>(),
+                  merge[1].get_ref<const std::string&>(), file, i + 1, parts);
+      } else {
+        fail(file, ": merge ", i + 1, ": expected two strings, got ", quoted(merge));
+      }
+    }
+  }
+
+  // A member of an object; null when it is not there.
+  static const Json& member(const Json& object, const char* name) {
+    static const Json null;
+    const auto found = object.find(name);
+    return found == object.end() ? null : *found;
+  }
+
+  static void expect(const Json& object, const char* where, const char* name,
+                     std::initializer_list<Json> accepted) {
+    const Json& value = member(object, name);
+    if (value.is_null()) return;
+    if (std::find(accepted.begin(), accepted.end(), value) == accepted.end()) {
+      fail("tokenizer.json: ", where, name, " is not supported: ", quoted(value));
+    }
+  }
+
+  // normalizer, pre_tokenizer and so on: null or an object.
+  static const Json& section(const Json& file, const char* name) {
+    const Json& value = member(file, name);
+    if (!value.is_null() && !value.is_object()) {
+      fail("tokenizer.json: ", name, ": expected an object, got ", quoted(value));
+    }
+    return value;
+  }
+
+  static void check_settings(const Json& file, const Json& model) {
+    if (!section(file, "normalizer").is_null()) {
+      fail("tokenizer.json: normalizer is not supported: ", quoted(file["normalizer"]));
+    }
+    const Json& cut = section(file, "pre_tokenizer");
+    if (cut.is_null() || member(cut, "type") != "ByteLevel") {
+      fail("tokenizer.json: pre_tokenizer: expected ByteLevel, got ", quoted(cut));
+    }
+    expect(cut, "pre_tokenizer.", "add_prefix_space", {false});
+    expect(cut, "pre_tokenizer.", "use_regex", {true});
+    if (const Json& after = section(file, "post_processor"); !after.is_null()) {
+      expect(after, "post_processor.", "type", {"ByteLevel"});  // it changes offsets only
+    }
+    if (const Json& decoder = section(file, "decoder"); !decoder.is_null()) {
+      expect(decoder, "decoder.", "type", {"ByteLevel"});
+    }
+    expect(model, "model.", "dropout", {0});
+    expect(model, "model.", "continuing_subword_prefix", {""});
+    expect(model, "model.", "end_of_word_suffix", {""});
+    expect(model, "model.", "byte_fallback", {false});
+    expect(model, "model.", "ignore_merges", {false});
+  }
+
+  static const Json& model_of(const Json& file) {
+    if (!file.is_object()) fail("tokenizer.json: expected an object, got ", quoted(file));
+    const Json& model = section(file, "model");
+    // Files of before 2020 name no type.
+    if (model.is_null() || (model.contains("type") && model["type"] != "BPE") ||
+        !member(model, "vocab").is_object() || !member(model, "merges").is_array()) {
+      fail("tokenizer.json: model: expected BPE with a vocab and merges, got ",
+           quoted(model.is_null() ? model : member(model, "type")));
+    }
+    return model;
+  }
+
+  static void check_added(const Json& added) {
+    const char* const where = "tokenizer.json: added_tokens: ";
+    if (!added.is_array() || added.size() > kMaxAdded) {
+      fail(where, "expected a list of at most ", kMaxAdded, ", got ", quoted(added));
+    }
+    for (const Json& token : added) {
+      if (!token.is_object() || !member(token, "content").is_string() ||
+          !member(token, "id").is_number_unsigned()) {
+        fail(where, "expected objects with id and content, got ", quoted(token));
+      }
+      const auto& text = token["content"].get_ref<const std::string&>();
+      if (text.empty() || text.size() > kMaxToken) {
+        fail(where, "expected 1 to ", kMaxToken, " bytes of content, got ", text.size());
+      }
+      for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+        expect(token, "added_tokens: ", flag, {false});
+      }
+    }
+  }
+
+  static Tokenizer read(const Json& file) {
+    const char* const name = "tokenizer.json";
+    const Json& model = model_of(file);
+    check_settings(file, model);
+    const Json& vocab = model["vocab"];
+    const Json& listed = member(file, "added_tokens");
+    const Json added = listed.is_null() ? Json::array() : listed;
+    check_added(added);
+    size_t count = vocab.size();
+    for (const Json& token : added) {
+      count += vocab.contains(token["content"].get_ref<const std::string&>()) ? 0 : 1;
+    }
+    Parts parts;
+    read_vocab(vocab, count, name, parts);
+    for (const Json& token : added) {
+      const auto& text = token["content"].get_ref<const std::string&>();
+      const int32_t id = id_of(token["id"], count, name);
+      const auto same = [&](const Special& special) { return special.text == text; };
+      if (std::any_of(parts.specials.begin(), parts.specials.end(), same)) {
+        fail(name, ": added_tokens: ", quoted(text), " is there twice");
+      }
+      const auto in_vocab = vocab.find(text);
+      std::string& bytes = parts.tokens[static_cast<size_t>(id)];
+      // One that is in the vocabulary has its id, and stands for its own text there too.
+      if (in_vocab != vocab.end() ? in_vocab->get<int32_t>() != id || bytes != text
+                                  : !bytes.empty()) {
+        fail(name, ": added_tokens: ", quoted(text), ": the id ", id, " is not its own");
+      }
+      bytes = text;
+      parts.specials.push_back({text, id});
+    }
+    add_end_of_text(vocab, parts);
+    read_merges_json(vocab, model["merges"], parts);
+    return Tokenizer(std::move(parts));
+  }
+
+  // transformers makes it special wherever the vocabulary has it.
+  static void add_end_of_text(const Json& vocab, Parts& parts) {
+    const std::string text = "<|endoftext|>";
+    const auto found = vocab.find(text);
+    const auto same = [&](const Special& special) { return special.text == text; };
+    if (found == vocab.end() || std::any_of(parts.specials.begin(), parts.specials.end(), same)) {
+      return;
+    }
+    parts.specials.push_back({text, found->get<int32_t>()});
+  }
+};
+
+Tokenizer Tokenizer::from_vocab_merges(std::string_view vocab_json, std::string_view merges_txt) {
+  const Json vocab = Files::parse(vocab_json, "vocab.json");
+  if (!vocab.is_object()) {
+    Files::fail("vocab.json: expected an object, got ", Files::quoted(vocab));
+  }
+  Parts parts;
+  Files::read_vocab(vocab, vocab.size(), "vocab.json", parts);
+  Files::add_end_of_text(vocab, parts);
+  Files::read_merges_txt(vocab, merges_txt, parts);
+  return Tokenizer(std::move(parts));
+}
+
+Tokenizer Tokenizer::from_tokenizer_json(std::string_view json) {
+  return Files::read(Files::parse(json, "tokenizer.json"));
+}
+
+std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
+  constexpr uint64_t kLimit = 16 << 20;
+  const auto present = [&](const char* name) {
+    std::error_code ignored;  // what cannot be looked at is not there
+    return std::filesystem::exists(dir / name, ignored);
+  };
+  const bool vocab = present("vocab.json"), merges = present("merges.txt");
+  if (vocab && merges) {
+    return Tokenizer::from_vocab_merges(read_file(dir / "vocab.json", kLimit),
+                                        read_file(dir / "merges.txt", kLimit));
+  }
+  if (present("tokenizer.json")) {
+    return Tokenizer::from_tokenizer_json(read_file(dir / "tokenizer.json", kLimit));
+  }
+  if (vocab || merges) {
+    throw Error(ErrorKind::kNotFound,
+                cat("[tokenizer] ", dir.string(), ": ", vocab ? "vocab.json" : "merges.txt",
+                    " without ", vocab ? "merges.txt" : "vocab.json"));
+  }
+  return std::nullopt;
+}
+
+}  // namespace split

@@ -1,0 +1,42 @@
+// UTF-8 as it comes from anywhere: every byte sequence is legal input, and what is not UTF-8 is
+// told from what is only cut off. "Valid" is RFC 3629: no overlong forms, no surrogates, nothing
+// above U+10FFFF.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace split {
+
+enum class Utf8Status { kValid, kInvalid, kIncomplete };
+
+struct Utf8Char {
+  Utf8Status status;
+  size_t length;  // bytes, at least 1; of an invalid or cut-off character, the longest part that
+                  // could start one
+  char32_t code;  // 0 unless valid
+};
+
+// The character that `text`, which must not be empty, starts with.
+Utf8Char utf8_first(std::string_view text);
+
+// `text` with each invalid or cut-off part replaced by U+FFFD (one for each maximal part, as the
+// Unicode standard, section 3.9, recommends): fit for JSON.
+std::string to_valid_utf8(std::string_view text);
+
+// Cuts a stream of bytes so that no character is split between two outputs. Bytes that are not
+// UTF-8 pass unchanged; only a suffix that may still become a character (at most 3 bytes) is held
+// back. One thread at a time.
+class Utf8Stream {
+ public:
+  // What can be written now: everything held and `bytes`, less an incomplete character at the end.
+  std::string push(std::string_view bytes);
+  // At the end of the stream: what is held, complete or not.
+  std::string flush();
+
+ private:
+  std::string held_;
+};
+
+}  // namespace split

@@ -1,0 +1,134 @@
+#include "wire/fields.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+
+namespace split::wire {
+
+using Json = nlohmann::json;
+
+struct Fields::State {
+  Json document;                 // when it was parsed here
+  const Json* object = nullptr;  // what is read
+  std::set<std::string, std::less<>> known;
+};
+
+Fields::Fields(std::string_view json) : state_(std::make_unique<State>()) {
+  state_->document = parse_json(json, 16, "the body");
+  state_->object = &state_->document;
+  if (!state_->object->is_object())
+    throw Error(ErrorKind::kInput, "the body: expected a JSON object");
+}
+
+Fields::Fields(const Json& object) : state_(std::make_unique<State>()) {
+  state_->object = &object;
+  if (!object.is_object())
+    throw Error(ErrorKind::kInput, "the body: expected a JSON object inside a list");
+}
+
+Fields::~Fields() = default;
+
+void Fields::refuse(std::string_view key, const std::string& expected) {
+  throw Error(ErrorKind::kInput, cat("'", key, "': ", expected));
+}
+
+bool Fields::has(std::string_view key) {
+  state_->known.emplace(key);
+  const auto at = state_->object->find(key);
+  return at != state_->object->end() && !at->is_null();
+}
+
+const Json& Fields::raw(std::string_view key) {
+  if (!has(key)) refuse(key, "is missing");
+  return *state_->object->find(key);
+}
+
+int64_t Fields::integer(std::string_view key, int64_t low, int64_t high) {
+  const Json& value = raw(key);
+  // Unsigned numbers above the signed range would wrap: they are out of any range here.
+  const bool fits =
+      value.is_number_integer() &&
+      !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
+  if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high) {
+    refuse(key, cat("expected a whole number in ", low, "..", high));
+  }
+  return value.get<int64_t>();
+}
+
+int64_t Fields::integer_or(std::string_view key, int64_t low, int64_t high, int64_t otherwise) {
+  return has(key) ? integer(key, low, high) : otherwise;
+}
+
+double Fields::number_or(std::string_view key, double low, double high, double otherwise) {
+  if (!has(key)) return otherwise;
+  const Json& value = raw(key);
+  if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high)) {
+    refuse(key, cat("expected a number in ", low, "..", high));
+  }
+  return value.get<double>();
+}
+
+bool Fields::boolean_or(std::string_view key, bool otherwise) {
+  if (!has(key)) return otherwise;
+  if (!raw(key).is_boolean()) refuse(key, "expected true or false");
+  return raw(key).get<bool>();
+}
+
+std::string Fields::text(std::string_view key) {
+  const Json& value = raw(key);
+  if (!value.is_string()) refuse(key, "expected a string");
+  return value.get<std::string>();
+}
+
+std::string Fields::text_or(std::string_view key, std::string_view otherwise) {
+  return has(key) ? text(key) : std::string(otherwise);
+}
+
+std::vector<int32_t> Fields::integers(std::string_view key, int32_t low, int32_t high,
+                                      size_t limit) {
+  const Json& list = raw(key);
+  if (!list.is_array()) refuse(key, "expected a list of whole numbers");
+  if (list.size() > limit)
+    refuse(key, cat("expected at most ", limit, " numbers, got ", list.size()));
+  std::vector<int32_t> result;
+  result.reserve(list.size());
+  for (const Json& value : list) {
+    const bool fits =
+        value.is_number_integer() &&
+        !(value.is_number_unsigned() && value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX));
+    if (!fits || value.get<int64_t>() < low || value.get<int64_t>() > high) {
+      refuse(key, cat("expected whole numbers in ", low, "..", high));
+    }
+    result.push_back(static_cast<int32_t>(value.get<int64_t>()));
+  }
+  return result;
+}
+
+std::vector<std::string> Fields::texts(std::string_view key, size_t limit) {
+  const Json& value = raw(key);
+  if (value.is_string()) return {value.get<std::string>()};
+  if (!value.is_array() || value.size() > limit) {
+    refuse(key, cat("expected a string or a list of at most ", limit, " strings"));
+  }
+  std::vector<std::string> result;
+  for (const Json& item : value) {
+    if (!item.is_string()) refuse(key, "expected strings");
+    result.push_back(item.get<std::string>());
+  }
+  return result;
+}
+
+void Fields::ignore(std::string_view key) { state_->known.emplace(key); }
+
+void Fields::finish() const {
+  for (const auto& [key, value] : state_->object->items()) {
+    if (state_->known.count(key) == 0) {
+      throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route"));
+    }
+  }
+}
+
+}  // namespace split::wire

@@ -1,0 +1,47 @@
+// Reading JSON that somebody sent: one typed, range-checked reader for every field of every route.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace split::wire {
+
+// One JSON object from outside, read field by field. Every reader names the field it does not like;
+// finish() refuses the fields that nobody asked for.
+class Fields {
+ public:
+  // Throws Error(kInput) unless `json` is an object of at most 16 levels.
+  explicit Fields(std::string_view json);
+  // The same for a part of a document that was parsed already, which must outlive this.
+  explicit Fields(const nlohmann::json& object);
+  ~Fields();
+  Fields(const Fields&) = delete;
+  Fields& operator=(const Fields&) = delete;
+
+  bool has(std::string_view key);  // and not null
+  int64_t integer(std::string_view key, int64_t low, int64_t high);
+  int64_t integer_or(std::string_view key, int64_t low, int64_t high, int64_t otherwise);
+  double number_or(std::string_view key, double low, double high, double otherwise);
+  bool boolean_or(std::string_view key, bool otherwise);
+  std::string text(std::string_view key);
+  std::string text_or(std::string_view key, std::string_view otherwise);
+  // Whole numbers in [low, high]; at most `limit` of them.
+  std::vector<int32_t> integers(std::string_view key, int32_t low, int32_t high, size_t limit);
+  // A string or a list of strings.
+  std::vector<std::string> texts(std::string_view key, size_t limit);
+  const nlohmann::json& raw(std::string_view key);
+  // Marks a field as known and unused.
+  void ignore(std::string_view key);
+  void finish() const;
+  [[noreturn]] static void refuse(std::string_view key, const std::string& expected);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace split::wire

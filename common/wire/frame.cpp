@@ -1,0 +1,63 @@
+// Tensors on the wire are safetensors files: one reader and one writer for weights and for steps.
+#include <charconv>
+#include <cmath>
+
+#include "base/json.h"
+#include "io/safetensors.h"
+#include "wire/protocol.h"
+
+namespace split::wire {
+
+std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
+                  std::span<const float> values) {
+  CHECK(values.size() == size_t{rows} * columns);
+  const NamedTensor tensor{std::string(name),
+                           {DType::kF32, {int64_t{rows}, int64_t{columns}}, std::as_bytes(values)}};
+  return write_safetensors(std::span(&tensor, 1));
+}
+
+Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows) {
+  const Safetensors file = Safetensors::parse(bytes, "the body");
+  const auto at = file.tensors().find(name);
+  if (at == file.tensors().end()) {
+    throw Error(ErrorKind::kInput, cat("the body: expected a tensor '", name, "'"));
+  }
+  const TensorView& view = at->second;
+  const bool floats =
+      view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
+  if (!floats || view.dims.size() != 2 || view.dims[1] != int64_t{columns}) {
+    throw Error(ErrorKind::kInput,
+                cat("tensor '", name, "': expected F32 [rows, ", columns, "], got ",
+                    dtype_name(view.dtype), " ", to_string(view.dims)));
+  }
+  if (view.dims[0] < 1 || view.dims[0] > int64_t{max_rows}) {
+    throw Error(ErrorKind::kInput,
+                cat("tensor '", name, "': expected 1..", max_rows, " rows, got ", view.dims[0]));
+  }
+  Matrix matrix;
+  matrix.rows = static_cast<uint32_t>(view.dims[0]);
+  matrix.columns = columns;
+  matrix.values.resize(size_t{matrix.rows} * columns);
+  convert(view, DType::kF32, std::as_writable_bytes(std::span(matrix.values)));
+  for (size_t i = 0; i < matrix.values.size(); ++i) {
+    if (!std::isfinite(matrix.values[i])) {
+      throw Error(ErrorKind::kInput, cat("tensor '", name, "': row ", i / columns, " column ",
+                                         i % columns, " is not finite"));
+    }
+  }
+  return matrix;
+}
+
+void append_floats(std::string& out, std::span<const float> values) {
+  out += '[';
+  char buffer[32];
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i > 0) out += ',';
+    const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, values[i]);
+    CHECK(error == std::errc());
+    out.append(buffer, end);
+  }
+  out += ']';
+}
+
+}  // namespace split::wire

@@ -1,0 +1,107 @@
+// What cloud and edge say to each other: one struct for each route's request and answer, to JSON
+// and back, and the paths. Both programs include this and nothing of each other. Everything parsed
+// here comes from outside and is checked: types, ranges, lengths; a wrong field is Error(kInput)
+// that names it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/shape.h"
+
+namespace split::wire {
+
+// --- paths
+// ----------------------------------------------------------------------------------------------------------
+std::string model_path(std::string_view id);  // GET: ModelInfo
+std::string model_file_path(std::string_view id,
+                            std::string_view file);     // GET: config.json, vocab.json, merges.txt
+std::string blob_path(std::string_view sha256);         // GET: a safetensors file
+std::string model_forward_path(std::string_view id);    // POST: stateless partial state
+std::string session_path(std::string_view id);          // PUT, GET, DELETE
+std::string session_forward_path(std::string_view id);  // POST: one step
+
+inline constexpr std::string_view kTensorType = "application/octet-stream";
+inline constexpr std::string_view kJsonType = "application/json";
+
+// --- models
+// ---------------------------------------------------------------------------------------------------------
+struct BlobInfo {
+  std::string name;    // "wte", "h.3" ...
+  std::string format;  // "f32", "f16", "bf16"
+  uint64_t bytes = 0;
+  std::string sha256;  // of the whole file, 64 hex digits
+};
+struct StageInfo {
+  std::string name;             // "embed", "block.3", "norm", "head"
+  std::vector<BlobInfo> blobs;  // each in every format the server has
+};
+struct ModelInfo {
+  std::string id;
+  std::string config_json;         // the checkpoint's config.json
+  std::string format;              // the checkpoint's own
+  std::string profile;             // of the server: "f32", "f16"
+  std::string generate_phase;      // "narrow" or "wide"
+  std::vector<std::string> files;  // that model_file_path() serves
+  std::vector<StageInfo> stages;
+};
+std::string to_json(const ModelInfo& info);
+ModelInfo parse_model_info(std::string_view json);
+
+// The ids of GET /v1/models, in the server's order.
+std::vector<std::string> parse_model_list(std::string_view json);
+
+// --- sessions
+// -------------------------------------------------------------------------------------------------------
+struct SessionRequest {
+  std::string model;
+  int from = 0, to = 0;  // points
+  bool operator==(const SessionRequest&) const = default;
+};
+std::string to_json(const SessionRequest& request);
+SessionRequest parse_session_request(std::string_view json);
+
+enum class Rows : uint8_t { kAll, kLast, kList };
+
+// A step: rows behind the first `past` positions. With a hidden state these go into the query and
+// the body is a frame.
+struct StepRequest {
+  uint32_t past = 0;
+  std::vector<int32_t> tokens;
+  bool prompt = true;  // "phase": "prompt" or "generate"
+  Rows rows = Rows::kAll;
+};
+std::string to_json(const StepRequest& request);
+std::string to_query(const StepRequest& request);  // "past=3&phase=generate&rows=last"
+StepRequest parse_step_request(std::string_view json);
+// The same words in a query. Throw Error(kInput).
+bool parse_phase_is_prompt(std::string_view text);
+Rows parse_rows(std::string_view text);
+inline constexpr size_t kMaxStepTokens = 1 << 20;
+
+// --- tensors
+// --------------------------------------------------------------------------------------------------------
+// Rows of floats: [rows, columns].
+struct Matrix {
+  uint32_t rows = 0, columns = 0;
+  std::vector<float> values;
+};
+
+// A safetensors file with one F32 tensor [rows, columns].
+std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
+                  std::span<const float> values);
+// The same read: a tensor `name` [rows, columns], F32, F16 or BF16, all finite, at most `max_rows`
+// rows. Throws Error(kInput) that says what was expected.
+Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows);
+
+// --- numbers
+// --------------------------------------------------------------------------------------------------------
+// "[0.1,-2.5e-07]": the shortest text that reads back as the same float (std::to_chars). Values are
+// finite.
+void append_floats(std::string& out, std::span<const float> values);
+
+}  // namespace split::wire

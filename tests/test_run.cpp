@@ -1,0 +1,180 @@
+// run/: shards against what PyTorch computes (tests/golden), for every cut, and row invariance.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "base/file.h"
+#include "io/checkpoint.h"
+#include "io/safetensors.h"
+#include "run/batcher.h"
+
+namespace split {
+namespace {
+
+std::string source(const std::string& path) { return std::string(SPLIT_SOURCE_DIR) + "/" + path; }
+
+// A checkpoint, its model, and what PyTorch says about it.
+struct Golden {
+  explicit Golden(const std::string& name)
+      : checkpoint(name == "demo" ? source("weights/demo") : source("tests/golden/" + name)),
+        model(make_model(checkpoint.config_json())),
+        file(source(name == "demo" ? "tests/golden/demo.safetensors"
+                                   : "tests/golden/" + name + "/golden.safetensors")),
+        tensors(Safetensors::parse(file.bytes(), name)) {}
+
+  template <typename T>
+  std::vector<T> values(const std::string& name) const {
+    const auto at = tensors.tensors().find(name);
+    CHECK(at != tensors.tensors().end());
+    std::vector<T> out(at->second.bytes.size() / sizeof(T));
+    std::memcpy(out.data(), at->second.bytes.data(), at->second.bytes.size());
+    return out;
+  }
+  bool has(const std::string& name) const { return tensors.tensors().count(name) != 0; }
+  int prompts() const {
+    int n = 0;
+    while (has(cat("p", n, ".ids"))) ++n;
+    return n;
+  }
+  WeightSource weights() const {
+    return [this](const std::string& name) { return checkpoint.at(name); };
+  }
+
+  Checkpoint checkpoint;
+  std::unique_ptr<Model> model;
+  MappedFile file;
+  Safetensors tensors;
+};
+
+ShardOptions options_for(const Model& model, int first, int last) {
+  ShardOptions options;
+  options.embed = first == 0;
+  options.first = first;
+  options.last = last;
+  options.kv_bytes = kv_bytes_for(model.config(), std::min(last, model.config().layers) - first,
+                                  Profile::kF32, 40);
+  return options;
+}
+
+// One sequence on one shard.
+struct Line {
+  explicit Line(Shard& shard) : batcher(shard), shard(shard), id(shard.pages().open()) {}
+  ~Line() { shard.pages().close(id); }
+  std::vector<float> run(std::span<const int32_t> tokens, int to, Wanted wanted, int from = 0,
+                         const float* hidden = nullptr, size_t hidden_rows = 0) {
+    Job job;
+    job.sequence = id;
+    job.from = from;
+    job.to = to;
+    job.rows = static_cast<uint32_t>(hidden != nullptr ? hidden_rows : tokens.size());
+    job.tokens = hidden != nullptr ? nullptr : tokens.data();
+    job.hidden = hidden;
+    job.wanted = wanted;
+    std::vector<float> out((wanted == Wanted::kAll ? job.rows : 1) * shard.width(to));
+    job.out = out.data();
+    batcher.run(job);
+    return out;
+  }
+  Batcher batcher;
+  Shard& shard;
+  SequenceId id;
+};
+
+double relative(std::span<const float> got, std::span<const float> expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(double(got[i]) - expected[i], 2);
+    norm += std::pow(double(expected[i]), 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+std::vector<double> log_softmax(std::span<const float> logits) {
+  double largest = -1e300, sum = 0;
+  for (const float x : logits) largest = std::max(largest, double(x));
+  for (const float x : logits) sum += std::exp(x - largest);
+  std::vector<double> out;
+  for (const float x : logits) out.push_back(x - largest - std::log(sum));
+  return out;
+}
+
+int32_t argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+class Goldens : public testing::TestWithParam<const char*> {};
+
+TEST_P(Goldens, HiddenStatesAtEveryPointAgree) {
+  const Golden golden(GetParam());
+  const auto device = make_cpu_device(2);
+  const int layers = golden.model->config().layers;
+  Shard shard(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, layers + 2));
+  const auto channels = static_cast<size_t>(golden.model->config().channels);
+  for (int p = 0; p < golden.prompts(); ++p) {
+    const auto ids = golden.values<int32_t>(cat("p", p, ".ids"));
+    const auto last = golden.values<float>(cat("p", p, ".hidden_last"));
+    for (int point = 0; point <= layers + 1; ++point) {
+      Line line(shard);
+      const auto all = line.run(ids, point, Wanted::kAll);
+      const std::span got = std::span(all).last(channels);
+      EXPECT_LT(relative(got, std::span(last).subspan(point * channels, channels)), 2e-5)
+          << "prompt " << p << " point " << point;
+      if (!golden.has(cat("p", p, ".hidden_all"))) continue;
+      const auto expected = golden.values<float>(cat("p", p, ".hidden_all"));
+      for (size_t t = 0; t < ids.size(); ++t) {
+        const size_t at = (point * ids.size() + t) * channels;
+        EXPECT_LT(relative(std::span(all).subspan(t * channels, channels),
+                           std::span(expected).subspan(at, channels)),
+                  2e-4);
+      }
+    }
+  }
+}
+
+TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
+  const Golden golden(GetParam());
+  const auto device = make_cpu_device(2);
+  const int layers = golden.model->config().layers;
+  const auto channels = static_cast<size_t>(golden.model->config().channels);
+  for (int cut = 0; cut <= layers; ++cut) {
+    Shard cloud(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, cut));
+    Shard edge(*device, *golden.model, golden.weights(), [&] {
+      ShardOptions options = options_for(*golden.model, cut, layers + 2);
+      options.embed = false;
+      return options;
+    }());
+    for (int p = 0; p < golden.prompts(); ++p) {
+      auto ids = golden.values<int32_t>(cat("p", p, ".ids"));
+      Line head(cloud), tail(edge);
+      const auto step = [&](std::span<const int32_t> tokens) {
+        const auto hidden = head.run(tokens, cut, Wanted::kAll);
+        return tail.run({}, layers + 2, Wanted::kLast, cut, hidden.data(),
+                        hidden.size() / channels);
+      };
+      std::vector<float> logits = step(ids);
+      const auto expected = golden.values<float>(cat("p", p, ".logprobs_last"));
+      const auto got = log_softmax(logits);
+      for (size_t v = 0; v < expected.size(); ++v) ASSERT_NEAR(got[v], expected[v], 2e-3);
+      const auto greedy = golden.values<int32_t>(cat("p", p, ".greedy_ids"));
+      const auto margin = golden.values<float>(cat("p", p, ".greedy_margin"));
+      for (size_t i = 0; i < greedy.size() && margin[i] > 2e-4; ++i) {
+        const int32_t next = argmax(logits);
+        ASSERT_EQ(next, greedy[i]) << "cut " << cut << " prompt " << p << " token " << i;
+        if (i + 1 < greedy.size()) logits = step(std::span(&next, 1));
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Goldens, testing::Values("demo", "rand-a", "rand-b", "rand-c"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace split
