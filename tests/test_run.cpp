@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "golden_model.h"
 
@@ -49,11 +50,17 @@ int32_t argmax(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// SPLIT_TEST_DEVICE: the same tests on another device.
+std::unique_ptr<Device> golden_device() {
+  const char* name = std::getenv("SPLIT_TEST_DEVICE");
+  return make_device({name == nullptr ? "cpu" : name, 2});
+}
+
 class Goldens : public testing::TestWithParam<const char*> {};
 
 TEST_P(Goldens, HiddenStatesAtEveryPointAgree) {
   const Golden golden(GetParam());
-  const auto device = make_cpu_device(2);
+  const auto device = golden_device();
   const int layers = golden.model->config().layers;
   Shard shard(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, layers + 2));
   const auto channels = static_cast<size_t>(golden.model->config().channels);
@@ -80,7 +87,7 @@ TEST_P(Goldens, HiddenStatesAtEveryPointAgree) {
 
 TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
   const Golden golden(GetParam());
-  const auto device = make_cpu_device(2);
+  const auto device = golden_device();
   const int layers = golden.model->config().layers;
   const auto channels = static_cast<size_t>(golden.model->config().channels);
   for (int cut = 0; cut <= layers; ++cut) {

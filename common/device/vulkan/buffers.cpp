@@ -212,7 +212,8 @@ void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<VkCommandBuffe
   VkBuffer from = VK_NULL_HANDLE;  // null: the host reads in place
   if (batch.out != nullptr && !batch.out_bytes.empty()) {
     const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
-    CHECK(batch.out_bytes.size() <= out.size());
+    CHECK(batch.out_offset <= out.size() &&
+          batch.out_bytes.size() <= out.size() - batch.out_offset);
     if (out.mapped() == nullptr || !out.cached()) {
       from = out.buffer();
       if (!out_.staging || out_.staging->size() < batch.out_bytes.size()) {
@@ -221,19 +222,21 @@ void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<VkCommandBuffe
       }
     }
   }
-  if (!out_.recorded || out_.buffer != from || out_.bytes != batch.out_bytes.size()) {
+  if (!out_.recorded || out_.buffer != from || out_.offset != batch.out_offset ||
+      out_.bytes != batch.out_bytes.size()) {
     begin(out_);
     barrier(out_.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
             VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
             VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
     if (from != VK_NULL_HANDLE) {
-      const VkBufferCopy region{0, 0, batch.out_bytes.size()};
+      const VkBufferCopy region{batch.out_offset, 0, batch.out_bytes.size()};
       vkCmdCopyBuffer(out_.commands, from, out_.staging->buffer(), 1, &region);
       barrier(out_.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
               VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
     }
     check(vkEndCommandBuffer(out_.commands), "vkEndCommandBuffer");
     out_.buffer = from;
+    out_.offset = batch.out_offset;
     out_.bytes = batch.out_bytes.size();
     out_.recorded = true;
   }
@@ -243,7 +246,8 @@ void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<VkCommandBuffe
 void VulkanWorkspace::finish(const RowBatch& batch) {
   if (batch.out == nullptr || batch.out_bytes.empty()) return;
   const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
-  const std::byte* from = out_.buffer == VK_NULL_HANDLE ? out.mapped() : out_.staging->mapped();
+  const std::byte* from =
+      out_.buffer == VK_NULL_HANDLE ? out.mapped() + batch.out_offset : out_.staging->mapped();
   std::memcpy(batch.out_bytes.data(), from, batch.out_bytes.size());
 }
 

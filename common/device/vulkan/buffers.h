@@ -67,7 +67,7 @@ class VulkanWorkspace final : public Workspace {
   struct Copy {
     VkCommandBuffer commands = VK_NULL_HANDLE;
     VkBuffer buffer = VK_NULL_HANDLE;
-    size_t bytes = 0;
+    size_t offset = 0, bytes = 0;
     bool recorded = false;
     std::optional<Allocation> staging;
   };
