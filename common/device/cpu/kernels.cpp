@@ -64,6 +64,13 @@ constexpr size_t kTileRows = 3, kTileVecs = 2, kRowVecs = 4;  // 12 of 16, two t
 #else
 constexpr size_t kTileRows = 2, kTileVecs = 2, kRowVecs = 2;
 #endif
+// Up to here reading the matrix where it lies beats packing it (measured): two tiles of rows, but
+// one where registers are few and every tile reads and widens it again.
+#if defined(__AVX512F__)
+constexpr size_t kDirectRows = 12;
+#else
+constexpr size_t kDirectRows = 3;
+#endif
 
 constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
@@ -131,28 +138,46 @@ void pack_panel(const MatmulTask& task, size_t k0, size_t depth) {
   }
 }
 
+// All rows over columns [c, c + 16 Vecs) of the matrix where it lies, in tiles of Rows and then of
+// fewer: it comes from memory for the first tile, from L2 for the next.
+template <DType dtype, size_t Rows, size_t Vecs>
+void direct_rows(const MatmulTask& task, size_t first_row, size_t c) {
+  size_t row = first_row;
+  for (; row + Rows <= task.rows; row += Rows) {
+    tile<dtype, Rows, Vecs>(task.x + row * task.inner, task.inner,
+                            task.w + (task.first + c) * size_of(dtype), task.width * size_of(dtype),
+                            task.inner, task.y + row * task.y_stride + c, task.y_stride, false,
+                            row == 0);
+  }
+  if constexpr (Rows > 1) {
+    if (row < task.rows) direct_rows<dtype, Rows - 1, Vecs>(task, row, c);
+  }
+}
+
 template <DType dtype>
 void matmul_typed(const MatmulTask& task) {
-  if (task.rows >= kPackRows || task.columns % (16 * kRowVecs) != 0) {
-    for (size_t first = 0; first < task.columns; first += kPanelColumns) {
-      MatmulTask part = task;
-      part.first += first;
-      part.y += first;
-      part.columns = task.columns - first < kPanelColumns ? task.columns - first : kPanelColumns;
-      for (size_t k = 0; k < task.inner; k += kPanelDepth) {
-        const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
-        pack_panel<dtype>(part, k, depth);
-        panel_rows(part, 0, k, depth);
-      }
+  // Whole panels' widths only: what is left is packed, and written a panel wide.
+  size_t c = 0;
+  constexpr size_t kRowWidth = 16 * kRowVecs > kPanelColumns ? 16 * kRowVecs : kPanelColumns;
+  for (; task.rows == 1 && c + kRowWidth <= task.columns; c += kRowWidth) {
+    for (size_t v = 0; v < kRowWidth; v += 16 * kRowVecs) {
+      direct_rows<dtype, 1, kRowVecs>(task, 0, c + v);
     }
-    return;
   }
-  for (size_t row = 0; row < task.rows; ++row) {
-    for (size_t c = 0; c < task.columns; c += 16 * kRowVecs) {
-      tile<dtype, 1, kRowVecs>(task.x + row * task.inner, task.inner,
-                               task.w + (task.first + c) * size_of(dtype),
-                               task.width * size_of(dtype), task.inner,
-                               task.y + row * task.y_stride + c, task.y_stride, false, true);
+  for (; task.rows <= kDirectRows && c + kPanelColumns <= task.columns; c += kPanelColumns) {
+    for (size_t v = 0; v < kPanelColumns; v += 16 * kTileVecs) {
+      direct_rows<dtype, kTileRows, kTileVecs>(task, 0, c + v);
+    }
+  }
+  for (; c < task.columns; c += kPanelColumns) {
+    MatmulTask part = task;
+    part.first += c;
+    part.y += c;
+    part.columns = task.columns - c < kPanelColumns ? task.columns - c : kPanelColumns;
+    for (size_t k = 0; k < task.inner; k += kPanelDepth) {
+      const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
+      pack_panel<dtype>(part, k, depth);
+      panel_rows(part, 0, k, depth);
     }
   }
 }
