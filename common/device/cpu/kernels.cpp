@@ -120,6 +120,10 @@ template <DType dtype>
 void pack_panel(const MatmulTask& task, size_t k0, size_t depth) {
   for (size_t k = 0; k < depth; ++k) {
     const std::byte* row = task.w + ((k0 + k) * task.width + task.first) * size_of(dtype);
+    // As in tile(): 12 rows ahead.
+    for (size_t line = 0; line < task.columns * size_of(dtype); line += 64) {
+      __builtin_prefetch(row + 12 * task.width * size_of(dtype) + line, 0, 1);
+    }
     float* to = task.panel + k * kPanelColumns;
     size_t c = 0;
     for (; c + 16 <= task.columns; c += 16) store(to + c, load_as<dtype>(row + c * size_of(dtype)));
@@ -131,28 +135,46 @@ void pack_panel(const MatmulTask& task, size_t k0, size_t depth) {
   }
 }
 
+// All rows over columns [c, c + 16 Vecs) of the matrix where it lies, in tiles of Rows and then of
+// fewer.
+template <DType dtype, size_t Rows, size_t Vecs>
+void direct_rows(const MatmulTask& task, size_t first_row, size_t c) {
+  size_t row = first_row;
+  for (; row + Rows <= task.rows; row += Rows) {
+    tile<dtype, Rows, Vecs>(task.x + row * task.inner, task.inner,
+                            task.w + (task.first + c) * size_of(dtype), task.width * size_of(dtype),
+                            task.inner, task.y + row * task.y_stride + c, task.y_stride, false,
+                            row == 0);
+  }
+  if constexpr (Rows > 1) {
+    if (row < task.rows) direct_rows<dtype, Rows - 1, Vecs>(task, row, c);
+  }
+}
+
 template <DType dtype>
 void matmul_typed(const MatmulTask& task) {
-  if (task.rows >= kPackRows || task.columns % (16 * kRowVecs) != 0) {
-    for (size_t first = 0; first < task.columns; first += kPanelColumns) {
-      MatmulTask part = task;
-      part.first += first;
-      part.y += first;
-      part.columns = task.columns - first < kPanelColumns ? task.columns - first : kPanelColumns;
-      for (size_t k = 0; k < task.inner; k += kPanelDepth) {
-        const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
-        pack_panel<dtype>(part, k, depth);
-        panel_rows(part, 0, k, depth);
-      }
+  // Whole panels' widths only: what is left is packed, and written a panel wide.
+  size_t c = 0;
+  constexpr size_t kRowWidth = 16 * kRowVecs > kPanelColumns ? 16 * kRowVecs : kPanelColumns;
+  for (; task.rows == 1 && c + kRowWidth <= task.columns; c += kRowWidth) {
+    for (size_t v = 0; v < kRowWidth; v += 16 * kRowVecs) {
+      direct_rows<dtype, 1, kRowVecs>(task, 0, c + v);
     }
-    return;
   }
-  for (size_t row = 0; row < task.rows; ++row) {
-    for (size_t c = 0; c < task.columns; c += 16 * kRowVecs) {
-      tile<dtype, 1, kRowVecs>(task.x + row * task.inner, task.inner,
-                               task.w + (task.first + c) * size_of(dtype),
-                               task.width * size_of(dtype), task.inner,
-                               task.y + row * task.y_stride + c, task.y_stride, false, true);
+  for (; task.rows <= kTileRows && c + kPanelColumns <= task.columns; c += kPanelColumns) {
+    for (size_t v = 0; v < kPanelColumns; v += 16 * kTileVecs) {
+      direct_rows<dtype, kTileRows, kTileVecs>(task, 0, c + v);
+    }
+  }
+  for (; c < task.columns; c += kPanelColumns) {
+    MatmulTask part = task;
+    part.first += c;
+    part.y += c;
+    part.columns = task.columns - c < kPanelColumns ? task.columns - c : kPanelColumns;
+    for (size_t k = 0; k < task.inner; k += kPanelDepth) {
+      const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
+      pack_panel<dtype>(part, k, depth);
+      panel_rows(part, 0, k, depth);
     }
   }
 }

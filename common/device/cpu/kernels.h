@@ -32,7 +32,7 @@ struct MatmulTask {
 inline constexpr size_t kPanelColumns = 64;  // of a packed panel: four 512-bit vectors
 inline constexpr size_t kPanelDepth = 256;   // K of a packed panel: 64 KiB, a part of L2
 inline constexpr size_t kPanelFloats = kPanelColumns * kPanelDepth;
-inline constexpr size_t kPackRows = 4;      // from here on packing a panel pays
+inline constexpr size_t kPackRows = 4;      // from here on a task is one panel wide
 inline constexpr size_t kRowColumns = 128;  // columns of a task for fewer rows
 
 // One query over the keys [first, first + count) of one split, count <= kSplitKeys, in pages.
