@@ -1,0 +1,104 @@
+// Command-line flags as a table: each is stated once, with its type, range and help, and can be
+// given as `--top-k 40`, `--top-k=40` or SPLIT_TOP_K=40 in the environment. Everything is checked
+// before anything is returned. This file knows no program and prints nothing.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace split {
+
+// The variables behind the pointers hold the defaults and outlive the object.
+class Flags {
+ public:
+  // `summary` is the head of the help text: usage lines, ending with a line feed.
+  explicit Flags(std::string summary) : summary_(std::move(summary)) {}
+
+  // Starts a group of the help text; flags belong to the last one.
+  void group(std::string title);
+
+  // Any text.
+  void text(std::string name, std::string metavar, std::string help, std::string* out);
+  // As above, but one of `words`.
+  void choice(std::string name, std::vector<std::string> words, std::string help, std::string* out);
+  // May be given several times; the first one replaces the defaults. In the environment: one a
+  // line.
+  void texts(std::string name, std::string metavar, std::string help,
+             std::vector<std::string>* out);
+  // A whole number in [low, high].
+  template <std::integral T>
+  void number(std::string name, std::string metavar, std::string help, T* out, T low, T high) {
+    add_number(std::move(name), std::move(metavar), std::move(help), static_cast<uint64_t>(low),
+               static_cast<uint64_t>(high),
+               [out](uint64_t value) { *out = static_cast<T>(value); });
+  }
+  template <std::integral T>
+  void number(std::string name, std::string metavar, std::string help, std::optional<T>* out, T low,
+              T high) {
+    add_number(std::move(name), std::move(metavar), std::move(help), static_cast<uint64_t>(low),
+               static_cast<uint64_t>(high),
+               [out](uint64_t value) { *out = static_cast<T>(value); });
+  }
+  // Bytes: a whole number, perhaps with K, M, G or T for the powers of 1024.
+  void bytes(std::string name, std::string metavar, std::string help, uint64_t* out,
+             uint64_t low = 0, uint64_t high = std::numeric_limits<uint64_t>::max());
+  // A finite number in [low, high].
+  void real(std::string name, std::string metavar, std::string help, float* out, float low,
+            float high);
+  // Takes no value; in the environment 1, true, 0 or false.
+  void toggle(std::string name, std::string help, bool* out);
+  // Takes what is no flag; without it such an argument is refused.
+  void rest(std::string metavar, std::vector<std::string>* out);
+
+  enum class Asked { kNothing, kHelp, kVersion };
+  using Environment = std::function<const char*(const char*)>;  // std::getenv, or a test's
+
+  // Reads the arguments (without the program's name), then the environment for flags that were not
+  // given; an empty variable is none. `--help`, `-h` and `--version` end the reading; `--` ends the
+  // flags. Throws Error(kInput), one line that names the flag or the variable.
+  Asked parse(const std::vector<std::string>& arguments, const Environment& environment);
+  Asked parse(int argc, char** argv);  // with the process's environment
+
+  // Whether it was given, either way.
+  bool given(std::string_view name) const;
+
+  // The summary, the groups with one line or more for each flag, and the rule for the environment;
+  // at most 100 columns.
+  std::string help() const;
+
+  static std::string variable_of(std::string_view name);  // "top-k" -> "SPLIT_TOP_K"
+
+ private:
+  // Stores a value; what was expected instead when it is not one.
+  using Set = std::function<std::optional<std::string>(std::string_view value)>;
+  struct Flag {
+    std::string name, metavar, help;
+    size_t group = 0;
+    bool switched = false;  // takes no value
+    Set set;
+    bool given = false;
+    std::vector<std::string>* list = nullptr;
+  };
+
+  void add(std::string name, std::string metavar, std::string help, Set set);
+  void add_number(std::string name, std::string metavar, std::string help, uint64_t low,
+                  uint64_t high, std::function<void(uint64_t)> store);
+  Flag* find(std::string_view name);
+  static void apply(Flag& flag, const std::string& source, std::string_view value);
+
+  std::string summary_;
+  std::vector<std::string> groups_;
+  std::vector<Flag> flags_;
+  std::string rest_metavar_;
+  std::vector<std::string>* rest_ = nullptr;
+};
+
+}  // namespace split
