@@ -1,0 +1,223 @@
+#include "http/client.h"
+
+#include <httplib.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "base/file.h"
+#include "http/client_stream.h"
+
+static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");
+
+namespace split::http {
+namespace {
+
+// The library's client, plain or TLS, with our own connecting and our own stream.
+template <typename Base>
+class Guarded : public Base {
+ public:
+  Guarded(const Url& url, ClientExchange*& exchange)
+      : Base(url.host, url.port), url_(url), exchange_(exchange) {}
+
+ private:
+  bool create_and_connect_socket(httplib::ClientImpl::Socket& socket,
+                                 httplib::Error& error) override {
+    socket.sock = connect_to(url_.host, url_.port, *exchange_);
+    if (socket.sock >= 0) return true;
+    socket.sock = INVALID_SOCKET;
+    error = httplib::Error::Connection;
+    return false;
+  }
+  bool process_socket(const httplib::ClientImpl::Socket& socket,
+                      std::function<bool(httplib::Stream&)> callback) override {
+    ClientStream stream(socket.sock, socket.ssl, *exchange_);
+    return callback(stream);
+  }
+
+  const Url url_;
+  ClientExchange*& exchange_;  // the one that runs
+};
+
+bool sendable(std::string_view text, char lowest) {
+  return std::all_of(text.begin(), text.end(), [&](char c) { return c >= lowest && c < 0x7f; });
+}
+
+}  // namespace
+
+Url parse_url(std::string_view text) {
+  const auto bad = [&](std::string_view what) {
+    return Error(ErrorKind::kInput,
+                 cat("[http] URL '", text, "': ", what, "; expected http://host[:port]"));
+  };
+  Url url;
+  std::string_view rest = text;
+  if (rest.starts_with("http://")) {
+    rest.remove_prefix(7);
+  } else if (rest.starts_with("https://")) {
+    rest.remove_prefix(8);
+    url.tls = true;
+    url.port = 443;
+  } else {
+    throw bad("no http:// or https://");
+  }
+  if (rest.ends_with('/')) rest.remove_suffix(1);
+  std::string_view port;
+  bool has_port = false;
+  if (rest.starts_with('[')) {
+    const size_t close = rest.find(']');
+    if (close == std::string_view::npos) throw bad("no closing bracket");
+    url.host = rest.substr(1, close - 1);
+    rest.remove_prefix(close + 1);
+    has_port = rest.starts_with(':');
+    if (!has_port && !rest.empty()) throw bad("text after the bracket");
+    port = rest.substr(has_port ? 1 : 0);
+  } else {
+    const size_t colon = std::min(rest.find(':'), rest.size());
+    url.host = rest.substr(0, colon);
+    has_port = colon < rest.size();
+    port = rest.substr(std::min(colon + 1, rest.size()));
+  }
+  const bool host_ok =
+      !url.host.empty() && std::all_of(url.host.begin(), url.host.end(), [](char c) {
+        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+               c == '.' || c == '-' || c == '_' || c == ':';
+      });
+  if (!host_ok) throw bad("not a host name or address (no path, query or user name)");
+  if (has_port) {
+    const auto number = parse_u64(port, 1, 65535);
+    if (!number) throw bad("not a port");
+    url.port = static_cast<int>(*number);
+  }
+  return url;
+}
+
+struct Client::Impl {
+  Impl(std::string_view text, Options given)
+      : options(std::move(given)), url(parse_url(text)), cancel_fd(::eventfd(0, EFD_CLOEXEC)) {
+    CHECK(cancel_fd);
+    const bool six = url.host.find(':') != std::string::npos;
+    origin = cat(url.tls ? "https://" : "http://", six ? "[" : "", url.host, six ? "]" : "", ":",
+                 url.port);
+    if (url.tls) {
+      auto client = std::make_unique<Guarded<httplib::SSLClient>>(url, running);
+      if (!options.ca_cert_file.empty()) client->set_ca_cert_path(options.ca_cert_file);
+      client->enable_server_certificate_verification(true);
+      library = std::move(client);
+    } else {
+      library = std::make_unique<Guarded<httplib::ClientImpl>>(url, running);
+    }
+    library->set_keep_alive(true);
+    library->set_follow_location(false);
+    library->set_url_encode(false);
+    library->set_decompress(false);
+    library->set_connection_timeout(options.connect_timeout);  // for the TLS handshake
+    library->set_read_timeout(options.read_timeout);
+    library->set_write_timeout(options.write_timeout);
+  }
+
+  Reply send(std::string_view method, std::string_view path, std::string body,
+             std::string_view content_type, const Headers& headers, const OnData* on_data,
+             uint64_t max_bytes, ClientExchange::Clock::time_point end);
+
+  const Options options;
+  const Url url;
+  std::string origin;
+  Fd cancel_fd;
+  ClientExchange* running = nullptr;
+  std::unique_ptr<httplib::ClientImpl> library;
+};
+
+Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
+                         std::string_view content_type, const Headers& headers,
+                         const OnData* on_data, uint64_t max_bytes,
+                         ClientExchange::Clock::time_point end) {
+  if (!path.starts_with('/') || !sendable(path, '!')) {
+    throw Error(ErrorKind::kInput,
+                "[http] a request path starts with / and holds no spaces or controls");
+  }
+  httplib::Request request;
+  request.method = method;
+  request.path = path;
+  request.body = std::move(body);
+  if (!content_type.empty()) request.headers.emplace("Content-Type", content_type);
+  for (const auto& [name, value] : headers) {
+    if (name.empty() || !sendable(name, '!') || !sendable(value, ' ')) {
+      throw Error(ErrorKind::kInput, "[http] a header holds controls or is not ASCII");
+    }
+    request.headers.emplace(name, value);
+  }
+  ClientExchange exchange{.options = options,
+                          .cancel_fd = cancel_fd.get(),
+                          .expects_body = method != "HEAD",
+                          .deadline = end,
+                          .head = {},
+                          .failure = {}};
+  Reply reply;
+  uint64_t received = 0;
+  bool stopped = false;  // by on_data
+  std::exception_ptr thrown;
+  request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
+    received += size;
+    if (received > max_bytes) return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
+    if (on_data == nullptr || (exchange.head->status != 200 && exchange.head->status != 206)) {
+      reply.body.append(data, size);
+      return true;
+    }
+    try {  // the library must not see it: it holds locks
+      stopped = !(*on_data)(as_bytes_of({data, size}));
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    return !stopped && !thrown;
+  };
+  request.response_handler = [&](const httplib::Response&) {
+    const auto length = exchange.head->content_length;
+    if (length && *length > max_bytes)
+      return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
+    return true;
+  };
+  httplib::Response response;
+  httplib::Error error = httplib::Error::Success;
+  running = &exchange;
+  const bool done = library->send(request, response, error);
+  running = nullptr;
+  if (!done) library->stop();  // whatever is left in that connection is not the next reply
+  if (thrown) std::rethrow_exception(thrown);
+  if (!done && !stopped) {
+    if (exchange.failure.empty()) exchange.failure = httplib::to_string(error);
+    throw Error(ErrorKind::kRemote, cat("[http] ", origin, ": ", exchange.failure));
+  }
+  reply.status = exchange.head->status;
+  reply.headers = std::move(exchange.head->headers);
+  return reply;
+}
+
+Client::Client(std::string_view url, Options options)
+    : impl_(std::make_unique<Impl>(url, std::move(options))) {}
+Client::~Client() = default;
+
+Reply Client::request(std::string_view method, std::string_view path, std::string body,
+                      std::string_view content_type, const Headers& headers) {
+  return impl_->send(method, path, std::move(body), content_type, headers, nullptr,
+                     impl_->options.max_reply_bytes,
+                     ClientExchange::Clock::now() + impl_->options.total_timeout);
+}
+
+Reply Client::stream(std::string_view method, std::string_view path, std::string body,
+                     std::string_view content_type, const Headers& headers, const OnData& on_data,
+                     uint64_t max_bytes) {
+  return impl_->send(method, path, std::move(body), content_type, headers, &on_data, max_bytes,
+                     ClientExchange::Clock::time_point::max());
+}
+
+void Client::cancel() {
+  const uint64_t one = 1;
+  if (::write(impl_->cancel_fd.get(), &one, sizeof one) < 0)
+    return;  // cannot fail below 2^64 calls
+}
+
+const std::string& Client::origin() const { return impl_->origin; }
+
+}  // namespace split::http

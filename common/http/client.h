@@ -1,0 +1,79 @@
+// The HTTP client of the edge: one origin, one connection kept alive, every wait bounded, every
+// reply capped. It follows no redirect, decompresses nothing and takes no reply whose end it cannot
+// tell. All failures are one line.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "http/message.h"
+
+namespace split::http {
+
+struct Url {
+  bool tls = false;
+  std::string host;  // without the brackets of an IPv6 address
+  int port = 80;
+};
+// http://host[:port] or https://host[:port], perhaps with a final slash. Throws Error(kInput) for
+// anything else.
+Url parse_url(std::string_view text);
+
+struct Reply {
+  int status = 0;
+  Headers headers;
+  std::string body;
+};
+
+// One thread at a time, but for cancel().
+class Client {
+ public:
+  struct Options {
+    std::chrono::milliseconds connect_timeout{5000};
+    std::chrono::milliseconds read_timeout{60000};  // silence, and the whole of a reply's head
+    std::chrono::milliseconds write_timeout{30000};
+    std::chrono::milliseconds total_timeout{600000};  // of request(); streams have none
+    uint64_t max_reply_bytes = 256ull << 20;
+    size_t max_head_bytes = 16 << 10;
+    std::string ca_cert_file;  // for https; empty: the system's
+  };
+
+  // Does not connect yet. Throws Error(kInput) for a bad URL.
+  explicit Client(std::string_view url) : Client(url, Options()) {}
+  Client(std::string_view url, Options options);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // Any status is a reply. Throws Error(kRemote) when there is none: cannot connect, timed out,
+  // connection lost, reply too large, cut short or malformed; Error(kInput) for a path or header
+  // that cannot be sent.
+  Reply request(std::string_view method, std::string_view path, std::string body = {},
+                std::string_view content_type = {}, const Headers& headers = {});
+
+  // As request(), but a body of status 200 or 206 goes to on_data as it comes, at most max_bytes of
+  // it; false from on_data ends the transfer quietly. An error's body is in the Reply.
+  using OnData = std::function<bool(Bytes)>;
+  Reply stream(std::string_view method, std::string_view path, std::string body,
+               std::string_view content_type, const Headers& headers, const OnData& on_data,
+               uint64_t max_bytes);
+  Reply get_stream(std::string_view path, const Headers& headers, const OnData& on_data,
+                   uint64_t max_bytes) {
+    return stream("GET", path, {}, {}, headers, on_data, max_bytes);
+  }
+
+  // From any thread: the request that runs, and every later one, ends with Error(kRemote)
+  // "cancelled".
+  void cancel();
+
+  const std::string& origin() const;  // "http://host:port"
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace split::http

@@ -1,0 +1,227 @@
+#include "http/client_stream.h"
+
+#include <netdb.h>
+#include <poll.h>
+
+#include <array>
+
+#include "base/file.h"
+
+namespace split::http {
+namespace {
+
+constexpr size_t kGather =
+    64 << 10;  // a request up to this size is one packet's worth of system call
+
+}  // namespace
+
+bool ClientExchange::wait(int fd, short events, std::chrono::milliseconds limit) {
+  const auto end = std::min(deadline, Clock::now() + limit);
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) return fail("timed out");
+    std::array<pollfd, 2> fds = {pollfd{fd, events, 0}, pollfd{cancel_fd, POLLIN, 0}};
+    const int n = ::poll(fds.data(), fds.size(), static_cast<int>(std::min<int64_t>(left, 60000)));
+    if (fds[1].revents != 0) return fail("cancelled");
+    if (n > 0) return true;
+  }
+}
+
+int connect_to(const std::string& host, int port, ClientExchange& exchange) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int found = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (found != 0) {
+    exchange.fail(cat("cannot connect: ", ::gai_strerror(found)));
+    return -1;
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> free_list(list, ::freeaddrinfo);
+  std::string reason = "no address";
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    Fd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    // The library asks select(2) whether a kept connection still lives; select cannot take more.
+    if (fd.get() >= FD_SETSIZE) {
+      exchange.fail("cannot connect: more than 1024 open files");
+      return -1;
+    }
+    int error = 0;
+    if (!fd || ::connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      if (!exchange.wait(fd.get(), POLLOUT, exchange.options.connect_timeout)) {
+        if (exchange.failure == "timed out") exchange.failure = "cannot connect: timed out";
+        return -1;
+      }
+      socklen_t size = sizeof error;
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error != 0) {
+      reason = errno_text(error);
+      continue;
+    }
+    const int on = 1;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return fd.release();
+  }
+  exchange.fail("cannot connect: " + reason);
+  return -1;
+}
+
+bool ClientStream::send_all(std::string_view bytes) {
+  while (!bytes.empty() && !write_broken_) {
+    ssize_t n = -1;
+    short events = POLLOUT;
+    if (ssl_ != nullptr) {
+      n = SSL_write(ssl_, bytes.data(), static_cast<int>(std::min<size_t>(bytes.size(), 1 << 20)));
+      const int error = n > 0 ? 0 : SSL_get_error(ssl_, static_cast<int>(n));
+      if (error == SSL_ERROR_WANT_READ) events = POLLIN;
+      if (error != 0 && error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE)
+        write_broken_ = true;
+    } else {
+      n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno != EAGAIN) write_broken_ = true;
+    }
+    if (n > 0) {
+      bytes.remove_prefix(static_cast<size_t>(n));
+    } else if (!write_broken_ && !exchange_.wait(fd_, events, exchange_.options.write_timeout)) {
+      return false;
+    }
+  }
+  // A peer that stopped reading may have answered why (413): go on to its reply.
+  return true;
+}
+
+ssize_t ClientStream::write(const char* from, size_t size) {
+  if (out_.size() + size > kGather) {
+    if (!send_all(out_)) return -1;
+    out_.clear();
+    return send_all({from, size}) ? static_cast<ssize_t>(size) : -1;
+  }
+  out_.append(from, size);
+  return static_cast<ssize_t>(size);
+}
+
+bool ClientStream::fill(std::chrono::milliseconds limit) {
+  if (at_ == in_.size()) {
+    in_.clear();
+    at_ = 0;
+  }
+  std::array<char, 32 << 10> buffer;
+  for (;;) {
+    ssize_t n = -1;
+    bool again = false;
+    if (ssl_ != nullptr) {
+      if (SSL_pending(ssl_) == 0 && !exchange_.wait(fd_, POLLIN, limit)) return false;
+      n = SSL_read(ssl_, buffer.data(), buffer.size());
+      const int error = n > 0 ? 0 : SSL_get_error(ssl_, static_cast<int>(n));
+      again = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
+    } else {
+      if (!exchange_.wait(fd_, POLLIN, limit)) return false;
+      n = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+      again = n < 0 && (errno == EINTR || errno == EAGAIN);
+    }
+    if (n > 0) {
+      in_.append(buffer.data(), static_cast<size_t>(n));
+      return true;
+    }
+    if (!again) return exchange_.fail("connection lost");
+  }
+}
+
+bool ClientStream::read_head() {
+  const auto end_by = ClientExchange::Clock::now() + exchange_.options.read_timeout;
+  size_t scanned = 0;
+  std::optional<size_t> end;
+  while (!(end = find_head_end(in_, scanned))) {
+    if (in_.size() > exchange_.options.max_head_bytes)
+      return exchange_.fail("the reply's head is too large");
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
+    if (!fill(left)) return false;
+  }
+  if (*end > exchange_.options.max_head_bytes)
+    return exchange_.fail("the reply's head is too large");
+  auto parsed = parse_reply_head(std::string_view(in_).substr(0, *end), 64);
+  if (const auto* what = std::get_if<std::string>(&parsed))
+    return exchange_.fail("the reply " + *what);
+  ReplyHead& head = std::get<ReplyHead>(parsed);
+  at_ = *end;
+  const bool no_body = !exchange_.expects_body || head.status == 204 || head.status == 304;
+  if (!no_body && !head.chunked && !head.content_length)
+    return exchange_.fail("the reply has no length");
+  left_ = head.chunked ? 0 : head.content_length.value_or(0);
+  // Without a length the library reads until read() says 0, which is at the end of the body as we
+  // count it.
+  replay_ = no_body ? "HTTP/1.1 204 No Content\r\n" : "HTTP/1.1 200 OK\r\n";
+  if (!head.keep_alive || write_broken_) replay_ += "Connection: close\r\n";
+  replay_ += "\r\n";
+  exchange_.head = std::move(head);
+  return true;
+}
+
+bool ClientStream::read_line(std::string& line) {
+  line.clear();
+  for (;;) {
+    for (; at_ < in_.size(); ++at_) {
+      line += in_[at_];
+      if (line.ends_with("\r\n")) {
+        line.resize(line.size() - 2);
+        ++at_;
+        return true;
+      }
+      if (line.size() > 256) return exchange_.fail("the reply has a malformed chunk");
+    }
+    if (!fill(exchange_.options.read_timeout)) return false;
+  }
+}
+
+bool ClientStream::begin_chunk() {
+  std::string line;
+  if (!first_chunk_ && (!read_line(line) || !line.empty()))
+    return exchange_.fail("the reply has a malformed chunk");
+  first_chunk_ = false;
+  if (!read_line(line)) return false;
+  const std::string_view size = std::string_view(line).substr(0, line.find(';'));
+  left_ = 0;
+  if (size.empty() || size.size() > 8) return exchange_.fail("the reply has a malformed chunk");
+  for (const char c : size) {
+    const size_t digit = std::string_view("0123456789abcdef").find(static_cast<char>(c | 0x20));
+    if (digit == std::string_view::npos || (c < '0'))
+      return exchange_.fail("the reply has a malformed chunk");
+    left_ = left_ * 16 + digit;
+  }
+  if (left_ != 0) return true;
+  last_chunk_ = true;
+  for (int trailers = 0; trailers < 16; ++trailers) {
+    if (!read_line(line)) return false;
+    if (line.empty()) return true;
+  }
+  return exchange_.fail("the reply has too many trailers");
+}
+
+ssize_t ClientStream::body(char* to, size_t size) {
+  if (left_ == 0 && exchange_.head->chunked && !last_chunk_ && !begin_chunk()) return -1;
+  if (left_ == 0) return 0;
+  if (at_ == in_.size() && !fill(exchange_.options.read_timeout)) return -1;
+  const size_t n = static_cast<size_t>(std::min<uint64_t>({size, in_.size() - at_, left_}));
+  std::memcpy(to, in_.data() + at_, n);
+  at_ += n;
+  left_ -= n;
+  return static_cast<ssize_t>(n);
+}
+
+ssize_t ClientStream::read(char* to, size_t size) {
+  if (!exchange_.head) {
+    if (!send_all(out_) || !read_head()) return -1;
+    out_.clear();
+  }
+  if (replay_at_ == replay_.size()) return body(to, size);
+  const size_t n = std::min(size, replay_.size() - replay_at_);
+  std::memcpy(to, replay_.data() + replay_at_, n);
+  replay_at_ += n;
+  return static_cast<ssize_t>(n);
+}
+
+}  // namespace split::http

@@ -1,0 +1,73 @@
+// The client's half of the framing: writes and reads one exchange on a connected socket, under
+// deadlines and caps, and shows the HTTP library only bytes that are already checked. Private to
+// common/http.
+#pragma once
+
+#include <httplib.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "http/client.h"
+#include "http/head.h"
+
+namespace split::http {
+
+// What one exchange needs to know and leaves behind.
+struct ClientExchange {
+  using Clock = std::chrono::steady_clock;
+  const Client::Options& options;
+  int cancel_fd;  // readable once cancelled
+  bool expects_body;
+  Clock::time_point deadline;
+  std::optional<ReplyHead> head;
+  std::string failure;  // one line's worth: what went wrong first
+
+  bool fail(const std::string& what) {
+    if (failure.empty()) failure = what;
+    return false;
+  }
+  // Waits for `events` on fd; false on timeout or cancellation.
+  bool wait(int fd, short events, std::chrono::milliseconds limit);
+};
+
+// A connected socket, or -1 with the reason in exchange.failure.
+int connect_to(const std::string& host, int port, ClientExchange& exchange);
+
+class ClientStream : public httplib::Stream {
+ public:
+  ClientStream(int fd, SSL* ssl, ClientExchange& exchange)
+      : fd_(fd), ssl_(ssl), exchange_(exchange) {}
+
+  bool is_readable() const override { return true; }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, size_t size) override;
+  ssize_t write(const char* from, size_t size) override;
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return fd_; }
+
+ private:
+  bool send_all(std::string_view bytes);
+  bool fill(std::chrono::milliseconds limit);  // more into in_; false with the failure set
+  bool read_head();
+  bool begin_chunk();
+  bool read_line(std::string& line);  // of the chunked framing
+  ssize_t body(char* to, size_t size);
+
+  int fd_;
+  SSL* ssl_;
+  ClientExchange& exchange_;
+  std::string out_;
+  bool write_broken_ = false;
+  std::string in_;
+  size_t at_ = 0;       // of in_, used so far
+  std::string replay_;  // the head that the library reads
+  size_t replay_at_ = 0;
+  uint64_t left_ = 0;  // of the body, or of this chunk
+  bool last_chunk_ = false;
+  bool first_chunk_ = true;
+};
+
+}  // namespace split::http

@@ -1,0 +1,182 @@
+#include "http/connection.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "http/server.h"
+
+namespace split::http {
+namespace {
+
+constexpr size_t kGather =
+    16 << 10;  // pieces up to this size are copied together rather than sent apart
+
+bool transient(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+std::string_view reason_of(int status) {
+  switch (status) {
+    case 400:
+      return "Bad Request";
+    case 408:
+      return "Request Timeout";
+    case 411:
+      return "Length Required";
+    case 413:
+      return "Payload Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    case 505:
+      return "HTTP Version Not Supported";
+    default:
+      return "Error";
+  }
+}
+
+}  // namespace
+
+Io receive(Connection& connection, std::string& to, size_t most) {
+  std::array<char, 64 << 10> buffer;
+  for (;;) {
+    const ssize_t n =
+        ::recv(connection.fd.get(), buffer.data(), std::min(most, buffer.size()), MSG_DONTWAIT);
+    if (n > 0) {
+      to.append(buffer.data(), static_cast<size_t>(n));
+      return Io::kDone;
+    }
+    if (n == 0) return Io::kGone;
+    if (errno != EINTR) return transient(errno) ? Io::kWait : Io::kGone;
+  }
+}
+
+Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent) {
+  msghdr message{};
+  message.msg_iov = const_cast<iovec*>(pieces.data());
+  message.msg_iovlen = pieces.size();
+  for (;;) {
+    const ssize_t n = ::sendmsg(connection.fd.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (n >= 0) {
+      sent += static_cast<size_t>(n);
+      return Io::kDone;
+    }
+    if (errno != EINTR) return transient(errno) ? Io::kWait : Io::kGone;
+  }
+}
+
+bool is_gone(const Connection& connection) {
+  pollfd poll{connection.fd.get(), POLLRDHUP, 0};
+  return ::poll(&poll, 1, 0) > 0 &&
+         (poll.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
+bool Writer::write(std::string_view bytes) {
+  if (bytes.size() > kGather || gathered_.size() + bytes.size() > kGather) return push(bytes);
+  gathered_ += bytes;
+  return !failed_;
+}
+
+bool Writer::push(std::string_view bytes) {
+  size_t done = 0;  // of gathered_, then of bytes
+  const size_t total = gathered_.size() + bytes.size();
+  while (!failed_ && done < total) {
+    const size_t skip = std::min(done, gathered_.size());
+    const size_t from = done - skip;
+    const std::array<iovec, 2> pieces = {
+        iovec{gathered_.data() + skip, gathered_.size() - skip},
+        iovec{const_cast<char*>(bytes.data()) + from, bytes.size() - from}};
+    const Io io = send(connection_, pieces, done);
+    if (io == Io::kGone) failed_ = true;
+    if (io != Io::kWait) continue;
+    const auto allowed = patience_ + std::chrono::milliseconds((sent_ + done) * 1000 / min_rate_);
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(allowed - waited_);
+    if (left.count() <= 0) {
+      failed_ = true;
+      break;
+    }
+    const auto start = Clock::now();
+    pollfd poll{connection_.fd.get(), POLLOUT, 0};
+    ::poll(&poll, 1, static_cast<int>(std::min<int64_t>(left.count(), 60000)));
+    waited_ += Clock::now() - start;
+  }
+  sent_ += done;
+  gathered_.clear();
+  return !failed_;
+}
+
+std::string closing_answer(const Response& response, std::string_view request_id, bool with_body) {
+  std::string out =
+      cat("HTTP/1.1 ", response.status, ' ', reason_of(response.status),
+          "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),
+          "\r\nConnection: close\r\nX-Request-Id: ", request_id, "\r\n");
+  for (const auto& [name, value] : response.headers) out += cat(name, ": ", value, "\r\n");
+  out += "\r\n";
+  if (with_body) out += response.body;
+  return out;
+}
+
+Fd listen_on(const std::string& host, int port, int backlog, int& bound_port) {
+  const std::string where = cat(host, ":", port);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int found = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (found != 0) {
+    throw Error(ErrorKind::kInput,
+                cat("[http] cannot listen on ", where, ": ", ::gai_strerror(found)));
+  }
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> free_list(list, ::freeaddrinfo);
+  int error = 0;
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    Fd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int on = 1;
+    // SO_REUSEADDR only: with SO_REUSEPORT a second server would bind too, and take half of the
+    // connections.
+    if (fd && ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        ::bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 && ::listen(fd.get(), backlog) == 0) {
+      sockaddr_storage address{};
+      socklen_t size = sizeof address;
+      CHECK(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+      bound_port =
+          ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
+                                              : reinterpret_cast<sockaddr_in&>(address).sin_port);
+      return fd;
+    }
+    error = errno;
+  }
+  const std::string message = cat("[http] cannot listen on ", where, ": ", errno_text(error));
+  if (error == EADDRINUSE) throw AddressInUse(message);
+  throw Error(error == EADDRNOTAVAIL ? ErrorKind::kInput : ErrorKind::kIo, message);
+}
+
+std::string request_id(const Headers& headers) {
+  if (const auto theirs = headers.get("X-Request-Id")) {
+    const bool sane = !theirs->empty() && theirs->size() <= 64 &&
+                      std::all_of(theirs->begin(), theirs->end(), [](char c) {
+                        return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                               (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+                      });
+    if (sane) return std::string(*theirs);
+  }
+  std::array<std::byte, 8> random{};
+  CHECK(::getrandom(random.data(), random.size(), 0) == static_cast<ssize_t>(random.size()));
+  return to_hex(random);
+}
+
+}  // namespace split::http

@@ -1,0 +1,85 @@
+// One accepted connection and the small socket operations on it. The loop owns every connection;
+// while `state` is kBusy a worker alone uses `head`, `body` and the socket, and the loop touches
+// nothing but the socket's shutdown. TLS will replace receive() and send() here and nothing else.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <chrono>
+#include <span>
+#include <string>
+
+#include "base/file.h"
+#include "http/head.h"
+
+namespace split::http {
+
+using Clock = std::chrono::steady_clock;
+
+struct Connection {
+  enum State {
+    kHead,   // waiting for a request or collecting its head
+    kBody,   // collecting its body
+    kBusy,   // a worker answers it
+    kDrain,  // answered for the last time: waits for the client to close, so that the answer is not
+             // reset away
+  };
+
+  Fd fd;
+  std::string peer;
+  State state = kHead;
+  std::string in;      // received, not yet used: the next requests of a client that does not wait
+  size_t scanned = 0;  // of `in`, while looking for the head's end
+  RequestHead head;
+  std::string body;
+  uint64_t charged = 0;  // bytes of body counted against the total
+  size_t drained = 0;
+  Clock::time_point deadline = Clock::time_point::max();
+  bool armed = false;  // the loop's record: waits for an event
+};
+
+enum class Io { kDone, kWait, kGone };
+
+// Reads what is there, at most `most` bytes, and appends it. kWait: nothing there yet. kGone:
+// closed or failed.
+Io receive(Connection& connection, std::string& to, size_t most);
+// Sends what fits without waiting; `sent` counts it.
+Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent);
+// The other side has closed (or reset) the connection.
+bool is_gone(const Connection& connection);
+
+// The blocking writer of a worker: waits for the client at most `patience` in all, plus the time
+// its bytes take at `min_rate`. Small pieces are gathered until flush().
+class Writer {
+ public:
+  Writer(Connection& connection, std::chrono::milliseconds patience, uint64_t min_rate)
+      : connection_(connection), patience_(patience), min_rate_(min_rate) {}
+  // False once the client is gone or too slow, and then ever after.
+  bool write(std::string_view bytes);
+  bool flush() { return push({}); }
+  bool failed() const { return failed_; }
+
+ private:
+  bool push(std::string_view bytes);
+
+  Connection& connection_;
+  const std::chrono::milliseconds patience_;
+  const uint64_t min_rate_;
+  std::string gathered_;
+  uint64_t sent_ = 0;
+  Clock::duration waited_{};
+  bool failed_ = false;
+};
+
+// An answer as bytes, without the HTTP library: for what the loop itself refuses. Always closes the
+// connection.
+std::string closing_answer(const Response& response, std::string_view request_id, bool with_body);
+
+// A listening socket and its port. Throws as Server::bind() says.
+Fd listen_on(const std::string& host, int port, int backlog, int& bound_port);
+
+// Theirs when it is 1 to 64 of [A-Za-z0-9._-], else 16 random hex digits.
+std::string request_id(const Headers& headers);
+
+}  // namespace split::http

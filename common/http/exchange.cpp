@@ -1,0 +1,287 @@
+#include "http/exchange.h"
+
+#include <httplib.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "http/range.h"
+
+// Members that this file overrides and calls are not a public interface: another version needs
+// another look.
+static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");
+
+namespace split::http {
+namespace {
+
+// What the library reads from and writes to. It reads one request line of ours and no headers, so
+// that its own parsing of ranges (by std::regex), of escapes in values and of lengths has nothing
+// to work on.
+class LibraryStream : public httplib::Stream {
+ public:
+  LibraryStream(std::string request, std::function<bool(std::string_view)> out)
+      : request_(std::move(request)), out_(std::move(out)) {}
+
+  bool is_readable() const override { return at_ < request_.size(); }
+  bool is_writable() const override { return true; }
+  ssize_t read(char* to, size_t size) override {
+    const size_t n = std::min(size, request_.size() - at_);
+    std::memcpy(to, request_.data() + at_, n);
+    at_ += n;
+    return static_cast<ssize_t>(n);
+  }
+  ssize_t write(const char* from, size_t size) override {
+    return out_({from, size}) ? static_cast<ssize_t>(size) : -1;
+  }
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override {
+    return 0;
+  }  // only compared with FD_SETSIZE, which does not bind us
+
+ private:
+  std::string request_;
+  size_t at_ = 0;
+  std::function<bool(std::string_view)> out_;
+};
+
+// The request that this thread is answering, for the library's one callback.
+using Respond = std::function<void(httplib::Response&)>;
+thread_local const Respond* current_respond = nullptr;
+
+bool printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<uint8_t>(c) >= 0x20 && c != 0x7f; });
+}
+
+class EventSink : public Sink {
+ public:
+  EventSink(std::function<bool(std::string_view)> out, const Connection& connection)
+      : out_(std::move(out)), connection_(connection) {}
+  bool write(std::string_view bytes) override {
+    if (bytes.empty()) return alive_;  // an empty chunk would end the body
+    return alive_ = alive_ && out_(bytes);
+  }
+  bool client_gone() override { return !alive_ || is_gone(connection_); }
+
+ private:
+  std::function<bool(std::string_view)> out_;
+  const Connection& connection_;
+  bool alive_ = true;
+};
+
+}  // namespace
+
+struct Exchange::Library : httplib::Server {
+  Library() {
+    svr_sock_ =
+        0;  // the library stops writing a body when this is invalid; it listens on nothing here
+    set_pre_routing_handler([](const httplib::Request&, httplib::Response& response) {
+      (*current_respond)(response);
+      return HandlerResponse::Handled;
+    });
+    // Never reached by design; without it the library would send the exception's text in a header.
+    set_exception_handler([](const httplib::Request&, httplib::Response& response,
+                             std::exception_ptr) { response.status = 500; });
+    set_post_routing_handler([](const httplib::Request&, httplib::Response& response) {
+      response.headers.erase("Keep-Alive");  // its numbers are not ours
+      if (response.status == 204) response.headers.erase("Content-Length");
+    });
+  }
+
+  // True when the whole answer was written.
+  bool process(const std::string& method, const Respond& respond, bool close,
+               std::function<bool(std::string_view)> out) {
+    LibraryStream stream(method + " / HTTP/1.1\r\n\r\n", std::move(out));
+    current_respond = &respond;
+    const auto clear = [](httplib::Request& request) {
+      request.ranges.clear();
+      for (const char* name : {"REMOTE_ADDR", "REMOTE_PORT", "LOCAL_ADDR", "LOCAL_PORT"})
+        request.headers.erase(name);
+    };
+    bool closed = false;
+    return process_request(stream, close, closed, clear);
+  }
+};
+
+Exchange::Exchange(const Server::Options& options, const std::atomic<bool>& stopping)
+    : options_(options), stopping_(stopping), library_(std::make_unique<Library>()) {}
+
+Exchange::~Exchange() = default;
+
+void Exchange::add_route(Route route) { routes_.push_back(std::move(route)); }
+
+Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments) const {
+  std::string allowed;
+  const bool head = request.method == "HEAD";
+  for (const Route& route : routes_) {
+    auto params = match_path(route.pattern, segments);
+    if (!params) continue;
+    if (route.method == request.method || (head && route.method == "GET")) {
+      request.path_params = std::move(*params);
+      return route.handler(request);
+    }
+    if (allowed.find(route.method) == std::string::npos) {
+      allowed += route.method == "GET" ? "GET, HEAD, " : route.method + ", ";
+    }
+  }
+  if (request.method == "OPTIONS" && (request.path == "*" || !allowed.empty())) {
+    Response response;
+    response.status = 204;
+    response.headers = {{"Allow", request.path == "*" ? "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+                                                      : allowed + "OPTIONS"}};
+    return response;
+  }
+  if (allowed.empty()) throw HttpError(404, "not_found", "there is nothing at this path");
+  throw HttpError(405, "method_not_allowed", cat("this path does not take ", request.method), {},
+                  {{"Allow", allowed + "OPTIONS"}});
+}
+
+bool Exchange::answer(Connection& connection) const {
+  RequestHead& head = connection.head;
+  Writer writer(connection, options_.write_timeout, options_.min_write_rate);
+  const auto out = [&](std::string_view bytes) { return writer.write(bytes); };
+  Request request;
+  request.method = head.method;
+  request.path = head.path;
+  request.peer = connection.peer;
+  request.id = request_id(head.headers);
+  request.headers = std::move(head.headers);
+  request.query_params = std::move(head.query);
+  request.body = std::move(connection.body);
+  request.client_gone = [&connection] { return is_gone(connection); };
+
+  Response response;
+  try {
+    response = dispatch(request, head.segments);
+  } catch (...) {  // the one place where a handler's exception becomes an answer
+    response = renderer_(current_exception_as_error());
+  }
+  // A stream for HTTP/1.0 ends where the connection does.
+  const bool chunked = head.minor_version == 1;
+  const bool close = !head.keep_alive || stopping_ || (response.stream && !chunked);
+
+  const Respond respond = [&](httplib::Response& to) {
+    Selection part{response.status, 0, response.view.size()};
+    if (response.owner && response.status == 200) {
+      part = select_bytes(request.method, request.headers, response.etag, response.view.size());
+      to.set_header("Accept-Ranges", "bytes");
+      if (!response.etag.empty()) to.set_header("ETag", response.etag);
+      if (part.status == 206) {
+        to.set_header("Content-Range", cat("bytes ", part.first, '-', part.first + part.length - 1,
+                                           '/', response.view.size()));
+      } else if (part.status == 416) {
+        const Response refusal = renderer_(
+            {416, "range_not_satisfiable", cat("the body has ", response.view.size(), " bytes")});
+        to.set_header("Content-Range", cat("bytes */", response.view.size()));
+        to.set_content(refusal.body, refusal.content_type);
+      }
+    }
+    to.status = part.status;
+    to.set_header("X-Request-Id", request.id);
+    for (const auto& [name, value] : response.headers) {
+      // A 416 describes no body that was asked for, so it is not to be kept for ever.
+      if (part.status == 416 && same_name(name, "Cache-Control")) continue;
+      if (printable(name) && printable(value)) to.set_header(name, value);
+    }
+    const std::string type =
+        printable(response.content_type) ? response.content_type : "application/octet-stream";
+    if (part.status == 416) return;
+    if (part.status == 304 || part.status == 204) {
+      // Of a 304 it is the length that a 200 would have (RFC 9110, section 8.6).
+      if (part.status == 304) to.set_header("Content-Length", std::to_string(response.view.size()));
+    } else if (response.stream) {
+      const auto provide = [&](size_t, httplib::DataSink& library_sink) {
+        EventSink events(
+            [&](std::string_view bytes) {
+              return !writer.failed() && library_sink.write(bytes.data(), bytes.size()) &&
+                     writer.flush();
+            },
+            connection);
+        writer.flush();  // the head, before the first event is there
+        response.stream(events);
+        if (writer.failed()) return false;
+        library_sink.done();
+        return true;
+      };
+      if (chunked) {
+        to.set_chunked_content_provider(type, provide);
+      } else {
+        to.set_content_provider(type, provide);
+      }
+    } else if (response.owner && part.length > 0) {
+      const Bytes bytes = response.view.subspan(part.first, part.length);
+      to.set_content_provider(bytes.size(), type,
+                              [bytes](size_t offset, size_t length, httplib::DataSink& to_sink) {
+                                const std::string_view text = as_text(bytes);
+                                if (offset > text.size() || length > text.size() - offset)
+                                  return false;
+                                return to_sink.write(text.data() + offset, length);
+                              });
+    } else {
+      to.body = std::move(response.body);
+      if (!type.empty()) to.set_header("Content-Type", type);
+    }
+  };
+  try {
+    const bool whole = library_->process(head.method, respond, close, out) && writer.flush();
+    return whole && !close && !stopping_;
+  } catch (const std::exception&
+               error) {  // a stream that failed after its head: the cut connection says so
+    log_error(cat("[http] a streamed answer failed: ", error.what()));
+    writer.flush();
+    return false;
+  }
+}
+
+void Exchange::self_test() {
+  Library library;
+  const auto run = [&](const std::string& method, const Respond& respond) {
+    std::string text;
+    library.process(method, respond, true, [&](std::string_view bytes) {
+      text += bytes;
+      return true;
+    });
+    return text;
+  };
+  const auto expect = [](const std::string& got, std::string_view wanted) {
+    if (got != wanted) {
+      throw Error(ErrorKind::kIo,
+                  "[http] the installed libcpp-httplib does not behave as version 0.11.4 does");
+    }
+  };
+  const Respond plain = [](httplib::Response& to) {
+    to.status = 201;
+    to.body = "body";
+    to.set_header("Content-Type", "a/b");
+  };
+  constexpr std::string_view kPlain =
+      "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\nContent-Type: a/b\r\n\r\n";
+  expect(run("POST", plain), std::string(kPlain) + "body");
+  const Respond view = [](httplib::Response& to) {
+    to.status = 206;
+    to.set_content_provider(4, "a/b", [](size_t offset, size_t length, httplib::DataSink& sink) {
+      return sink.write(&"part"[offset], length);
+    });
+  };
+  constexpr std::string_view kView =
+      "HTTP/1.1 206 Partial Content\r\nConnection: close\r\nContent-Length: 4\r\nContent-Type: "
+      "a/b\r\n\r\n";
+  expect(run("GET", view), std::string(kView) + "part");
+  const Respond stream = [](httplib::Response& to) {
+    to.status = 200;
+    to.set_chunked_content_provider("a/b", [](size_t, httplib::DataSink& sink) {
+      sink.write("one", 3);
+      sink.done();
+      return true;
+    });
+  };
+  expect(run("GET", stream),
+         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: a/b\r\nTransfer-Encoding: "
+         "chunked\r\n\r\n"
+         "3\r\none\r\n0\r\n\r\n");
+  expect(run("GET", [](httplib::Response&) { throw std::runtime_error("secret"); }),
+         "HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+}
+
+}  // namespace split::http

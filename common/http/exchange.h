@@ -1,0 +1,49 @@
+// One request through the HTTP library: routes it, calls the handler, and has the library write the
+// answer. The only part of the server that includes the library; what the library gets to read is a
+// request line of ours.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "http/connection.h"
+#include "http/server.h"
+
+namespace split::http {
+
+struct Route {
+  std::string method;
+  std::vector<std::string> pattern;
+  Handler handler;
+};
+
+class Exchange {
+ public:
+  Exchange(const Server::Options& options, const std::atomic<bool>& stopping);
+  ~Exchange();
+
+  void add_route(Route route);
+  void set_error_renderer(ErrorRenderer renderer) { renderer_ = std::move(renderer); }
+  // An error's answer, by the renderer.
+  Response render(const HttpError& error) const { return renderer_(error); }
+
+  // Answers the request in connection.head and connection.body. True when the connection can take
+  // another. Any thread, one per connection.
+  bool answer(Connection& connection) const;
+
+  static void self_test();
+
+ private:
+  struct Library;
+  Response dispatch(Request& request, const std::vector<std::string>& segments) const;
+
+  const Server::Options& options_;
+  const std::atomic<bool>& stopping_;
+  ErrorRenderer renderer_ = error_response;
+  std::vector<Route> routes_;
+  std::unique_ptr<Library> library_;
+};
+
+}  // namespace split::http

@@ -1,0 +1,119 @@
+// What a handler sees and answers: requests, responses and the errors between them, as plain data.
+// Nothing here knows sockets or the HTTP library; server.h and client.h move these over the wire.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace split::http {
+
+// Header fields in their order; names compare without case.
+class Headers {
+ public:
+  Headers() = default;
+  Headers(std::initializer_list<std::pair<std::string, std::string>> fields) : fields_(fields) {}
+
+  void add(std::string name, std::string value) {
+    fields_.emplace_back(std::move(name), std::move(value));
+  }
+  // Replaces every field of this name.
+  void set(std::string_view name, std::string value);
+  // The first field of this name.
+  std::optional<std::string_view> get(std::string_view name) const;
+  size_t count(std::string_view name) const;
+  size_t size() const { return fields_.size(); }
+  auto begin() const { return fields_.begin(); }
+  auto end() const { return fields_.end(); }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> fields_;
+};
+
+bool same_name(std::string_view a, std::string_view b);  // ASCII, without case
+
+struct Request {
+  std::string method;  // as sent; HEAD reaches the GET handler as "HEAD"
+  std::string path;    // percent-decoded, at most 1 KiB
+  std::string peer;    // the numeric address of the other end of the connection
+  std::string id;      // X-Request-Id, theirs when it is sane, else ours
+  Headers headers;
+  std::vector<std::pair<std::string, std::string>> query_params;  // decoded
+  std::vector<std::string> path_params;  // what {..} matched, decoded, in order
+  std::string body;
+  std::function<bool()>
+      client_gone;  // true once the client has closed; cheap enough to ask between tokens
+
+  std::optional<std::string> query(std::string_view name) const;
+};
+
+// Where a streamed answer goes. One thread at a time.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  // Sends the bytes at once; false when the client is gone or does not read, and then ever after.
+  virtual bool write(std::string_view bytes) = 0;
+  // True once the client has closed its end, also while nothing is written.
+  virtual bool client_gone() = 0;
+};
+
+// One of three bodies: `body`; or `view`, kept alive by `owner` and sent without a copy, with
+// Range, If-Range and If-None-Match answered from `etag`; or `stream`, called on the worker's
+// thread after the head.
+struct Response {
+  int status = 200;
+  std::string content_type;
+  Headers headers;
+  std::string body;
+  Bytes view;
+  std::shared_ptr<const void> owner;
+  std::string etag;  // strong, with its quotes; only looked at for views
+  std::function<void(Sink&)> stream;
+
+  static Response text(int status, std::string body);
+  static Response json(int status, std::string body);
+  static Response bytes(Bytes view, std::shared_ptr<const void> owner, std::string content_type,
+                        std::string etag);
+  // text/event-stream, not cached; see sse.h for the events.
+  static Response events(std::function<void(Sink&)> stream);
+};
+
+// An answer of status 400 or more, thrown by a handler.
+struct HttpError : std::exception {
+  int status;
+  std::string code;  // for programs: "session_unknown"
+  std::string message;
+  std::string param;  // the field it is about, or empty
+  Headers headers;    // for example Retry-After
+
+  HttpError(int status, std::string code, std::string message, std::string param = {},
+            Headers headers = {})
+      : status(status),
+        code(std::move(code)),
+        message(std::move(message)),
+        param(std::move(param)),
+        headers(std::move(headers)) {}
+  const char* what() const noexcept override { return message.c_str(); }
+};
+
+// {"error":{"message","type","param","code"}}, the shape of OpenAI's errors. A code cannot break
+// out of it.
+Response error_response(const HttpError& error);
+
+// What the exception in flight means to a client: split::Error by kind, HttpError as it is,
+// anything else 500 with a fixed text. Failures on our side are logged and never described to the
+// client. Call inside a catch block.
+HttpError current_exception_as_error();
+
+// A JSON string literal with its quotes; bytes that are not UTF-8 become U+FFFD.
+std::string json_quote(std::string_view text);
+
+}  // namespace split::http

@@ -1,0 +1,24 @@
+// Which bytes of a body of known size a request asks for (RFC 9110, sections 13 and 14), as a pure
+// function. The HTTP library's own reading of Range is never used: it runs past the end of the
+// body.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "http/message.h"
+
+namespace split::http {
+
+struct Selection {
+  int status = 200;    // 200 the whole, 206 a part, 304 they have it, 416 no such bytes
+  uint64_t first = 0;  // for 200 and 206
+  uint64_t length = 0;
+};
+
+// One range, cut to the size; several ranges, or a Range that is not understood, give the whole.
+// `etag` is strong and quoted, or empty. Range counts for GET only, If-None-Match for GET and HEAD.
+Selection select_bytes(std::string_view method, const Headers& headers, std::string_view etag,
+                       uint64_t size);
+
+}  // namespace split::http

@@ -1,0 +1,94 @@
+// The HTTP server of both programs. One loop thread accepts, parks idle connections, and collects
+// and checks each request whole (head.h) under caps and deadlines; only then does a worker thread
+// run its handler, so that slow or hostile clients cost a file descriptor and never a thread.
+// Handlers see http/message.h; what they throw becomes an error in one JSON shape. It knows routes
+// as patterns and nothing of models.
+//
+// Deadlines: `idle_timeout` between requests, `head_timeout` from a head's first byte to its last,
+// `body_timeout` from there to the body's last byte. A worker's writes may wait `write_timeout` in
+// all, and more only at the pace of `min_write_rate`.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "http/message.h"
+
+namespace split::http {
+
+// The port is taken. main() makes it exit code 98.
+class AddressInUse : public Error {
+ public:
+  explicit AddressInUse(const std::string& message) : Error(ErrorKind::kIo, message) {}
+};
+
+using Handler = std::function<Response(const Request&)>;
+// Makes the answer for an error; called from any thread, must not throw.
+using ErrorRenderer = std::function<Response(const HttpError&)>;
+
+class Server {
+ public:
+  struct Options {
+    std::string host = "127.0.0.1";
+    int port = 0;  // 0: any free one
+    size_t max_head_bytes = 16 << 10;
+    size_t max_headers = 64;
+    uint64_t max_body_bytes = 64ull << 20;  // one request
+    uint64_t max_body_bytes_total = 512ull
+                                    << 20;  // all requests being received or answered; past it 503
+    size_t max_connections = 8192;
+    size_t max_per_address = 8192;
+    size_t max_inflight = 256;  // handlers at once, each on its own thread
+    size_t idle_workers = 8;    // threads kept when there is nothing to do
+    size_t queue = 64;          // checked requests that wait beyond max_inflight; past it 503
+    size_t worker_stack_bytes = 256 << 10;
+    uint64_t min_write_rate = 64 << 10;  // bytes per second that a reader must take
+    std::chrono::milliseconds idle_timeout{75000};
+    std::chrono::milliseconds head_timeout{10000};
+    std::chrono::milliseconds body_timeout{30000};
+    std::chrono::milliseconds write_timeout{10000};
+    std::chrono::milliseconds shutdown_timeout{10000};
+    int listen_backlog = 4096;
+  };
+  struct Stats {
+    size_t connections, workers, inflight;
+  };
+
+  explicit Server(Options options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Before run(). A pattern is a path whose segments are literal or "{name}"; the first match wins.
+  // GET also answers HEAD; OPTIONS and 405 answer by themselves. Handlers run on worker threads,
+  // several at once.
+  void route(std::string method, std::string_view pattern, Handler handler);
+  void set_error_renderer(ErrorRenderer renderer);
+
+  // Listens, so that connections queue up, and returns the port. Throws AddressInUse, Error(kInput)
+  // for a host that is no address of this machine, Error(kIo).
+  int bind();
+  // Serves on this thread and the workers until stop(); once. Returns when every request in flight
+  // has been answered or shutdown_timeout has passed, after which their clients are cut off and
+  // their handlers waited for.
+  void run();
+  // From any thread, at any time. Not from a signal handler.
+  void stop();
+
+  // Any thread.
+  Stats stats() const;
+
+  // Puts known requests through the HTTP library and compares what comes out, byte for byte: what
+  // is installed must be the library this layer was written against. Throws Error(kIo). run() calls
+  // it.
+  static void self_test();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace split::http

@@ -1,0 +1,43 @@
+// Server-sent events: the few bytes a server writes, and a reader for clients that takes them in
+// any pieces.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace split::http {
+
+// "data: TEXT\n\n"; a line feed in the text starts another data line, as the format asks.
+std::string sse_event(std::string_view text);
+// The event that ends an OpenAI stream.
+std::string sse_done();
+// A line that readers skip: keeps proxies from closing a quiet stream.
+std::string sse_comment(std::string_view text = {});
+
+// Calls on_event with the data of each event that is complete. One thread at a time.
+class SseParser {
+ public:
+  // on_event returns false to stop; what follows is then ignored. Throws Error(kRemote) past
+  // `max_event_bytes`.
+  explicit SseParser(std::function<bool(std::string_view)> on_event,
+                     size_t max_event_bytes = 1 << 20)
+      : on_event_(std::move(on_event)), max_event_bytes_(max_event_bytes) {}
+
+  // False once on_event has returned false.
+  bool feed(std::string_view bytes);
+
+ private:
+  void end_line();
+
+  std::function<bool(std::string_view)> on_event_;
+  size_t max_event_bytes_;
+  std::string line_;
+  std::string data_;
+  bool has_data_ = false;
+  bool after_return_ = false;  // a line feed right after a carriage return ends no second line
+  bool first_line_ = true;     // may start with a byte order mark
+  bool stopped_ = false;
+};
+
+}  // namespace split::http
