@@ -105,4 +105,28 @@ class Running {
   std::thread thread_;
 };
 
+inline std::string get(std::string_view path, std::string_view extra = "") {
+  return cat("GET ", path, " HTTP/1.1\r\nHost: x\r\n", extra, "\r\n");
+}
+inline std::string post(std::string_view extra, std::string_view body,
+                        std::string_view path = "/echo") {
+  return cat("POST ", path, " HTTP/1.1\r\nHost: x\r\n", extra, "\r\n", body);
+}
+inline std::string body_of(const std::string& answer) {
+  return answer.substr(answer.find("\r\n\r\n") + 4);
+}
+inline bool has(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+inline bool says(const std::string& answer, int status) {
+  return answer.starts_with(cat("HTTP/1.1 ", status, " "));
+}
+
+// The whole answer to these bytes on a connection of their own, which the server must end.
+inline std::string last_words(int port, std::string_view bytes) {
+  Peer peer(port);
+  peer.say(bytes);
+  return peer.to_end();
+}
+
 }  // namespace split::http

@@ -25,11 +25,15 @@ enum class ErrorKind {
 // The one exception type of common/. Messages read "[where] what: expected ..., got ...".
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  // `field` names the part of a request that is wrong, where there is one.
+  Error(ErrorKind kind, const std::string& message, std::string field = {})
+      : std::runtime_error(message), kind_(kind), field_(std::move(field)) {}
   ErrorKind kind() const { return kind_; }
+  const std::string& field() const { return field_; }
 
  private:
   ErrorKind kind_;
+  std::string field_;
 };
 
 // Joins its arguments as a stream would print them.

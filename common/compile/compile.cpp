@@ -17,8 +17,13 @@ class Emitter {
       if (units_.unit_of.find(node) == units_.unit_of.end()) {
         throw Error(ErrorKind::kShape, cat("[compile] output '", output.name, "' is not computed"));
       }
-      slot_of_[node] =
-          add_slot({SlotKind::kOutput, output.name, node->dtype, node->dims, false, 0});
+      const auto [at, fresh] = slot_of_.try_emplace(node, -1);
+      if (!fresh) {
+        const std::string& other = program_.slots[static_cast<size_t>(at->second)].name;
+        throw Error(ErrorKind::kShape,
+                    cat("[compile] outputs '", other, "' and '", output.name, "' are one tensor"));
+      }
+      at->second = add_slot({SlotKind::kOutput, output.name, node->dtype, node->dims, false, 0});
     }
     for (const Unit* unit : units_.order) emit_unit(*unit);
     return std::move(program_);

@@ -38,14 +38,18 @@ class Fuser {
     return at == units_.unit_of.end() ? nullptr : at->second;
   }
 
+  // The unit that makes an input of a node, or null. A gather is part of its reader; what it
+  // gathers from may be computed.
+  Unit* source_of(const Node& in) const {
+    return unit_of(in.op == Op::k_gather ? in.inputs[0].get() : &in);
+  }
+
   // The units that `unit` reads from.
   std::set<Unit*> inputs_of(const Unit& unit) const {
     std::set<Unit*> result;
     const auto add = [&](const Node* node) {
       for (const auto& in : node->inputs) {
-        // A gather is part of its reader; what it gathers from may be computed.
-        const Node* source = in->op == Op::k_gather ? in->inputs[0].get() : in.get();
-        Unit* other = unit_of(source);
+        Unit* other = source_of(*in);
         if (other != nullptr && other != &unit) result.insert(other);
       }
     };
@@ -74,7 +78,8 @@ class Fuser {
   void place(const Node& node) {
     const OpKind kind = op_info(node.op).kind;
     if (kind == OpKind::kLeaf || kind == OpKind::kView) return;
-    if (node.dims.size() != 2) {
+    check_inputs(node);
+    if (node.dims.size() != 2 || (node.dims[0] != kRows && node.dims[0] != kOutRows)) {
       throw Error(ErrorKind::kShape,
                   cat("[compile] ", op_info(node.op).name, ": expected a result [rows, C], got ",
                       to_string(node.dims)));
@@ -89,6 +94,34 @@ class Fuser {
     if (unit == nullptr) unit = new_unit(nullptr, node.dims[0], columns);
     unit->nodes.push_back(&node);
     units_.unit_of[&node] = unit;
+  }
+
+  // Views are read in place: a gather by a tape, a transposed weight by a matmul, nothing else.
+  static void check_inputs(const Node& node) {
+    const auto refuse = [](const Node& reader, std::string_view expected, const Node& in) {
+      throw Error(ErrorKind::kShape, cat("[compile] ", op_info(reader.op).name, ": expected ",
+                                         expected, ", got ", op_info(in.op).name));
+    };
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      const Node& in = *node.inputs[i];
+      if (node.op == Op::k_matmul && i == 1) {
+        const Node& matrix = in.op == Op::k_transpose ? *in.inputs[0] : in;
+        if (matrix.op != Op::k_weight) refuse(node, "a weight [K, M]", in);
+      } else if (in.op == Op::k_gather && is_tape_op(node)) {
+        if (op_info(in.inputs[0]->op).kind == OpKind::kView) refuse(in, kMade, *in.inputs[0]);
+        if (is_pointwise(node.op) && in.dims[1] != node.dims[1]) {
+          throw Error(ErrorKind::kShape,
+                      cat("[compile] ", op_info(node.op).name, ": expected gathered rows of ",
+                          node.dims[1], ", got ", in.dims[1]));
+        }
+      } else if (op_info(in.op).kind == OpKind::kView) {
+        refuse(node, kMade, in);
+      }
+    }
+  }
+  static constexpr std::string_view kMade = "a value that a step has made";
+  static bool is_tape_op(const Node& node) {
+    return is_pointwise(node.op) || op_info(node.op).kind == OpKind::kReduce;
   }
 
   // Rule 1: the kernel whose result only this node uses.
@@ -111,25 +144,33 @@ class Fuser {
     for (const auto& in : node.inputs) {
       Unit* unit = unit_of(in.get());
       if (unit == nullptr || unit == joined || unit->kernel != nullptr) continue;
-      // One value a row counts as part of a group of any width that it came from.
       const bool same_width =
-          unit->columns == columns ||
-          (node.dims[1] == 1 && in->dims[1] == 1 && op_info(node.op).kind != OpKind::kReduce);
+          unit->columns == columns || (in->dims[1] == 1 && is_one_value_a_row(node));
       if (unit->rows != node.dims[0] || !same_width) continue;
       const bool cyclic =
           std::any_of(node.inputs.begin(), node.inputs.end(), [&](const auto& other) {
-            Unit* source = unit_of(other.get());
-            return source != nullptr && source != unit && source != joined &&
-                   depends(*source, *unit);
+            Unit* source = source_of(*other);
+            if (source == unit) return other->op == Op::k_gather;  // of rows not yet computed
+            return source != nullptr && source != joined && depends(*source, *unit);
           });
       if (cyclic) continue;
       if (joined == nullptr) {
         joined = unit;
-      } else if (!depends(*unit, *joined) && !depends(*joined, *unit)) {
+      } else if (joined->columns == unit->columns && !depends(*unit, *joined) &&
+                 !depends(*joined, *unit)) {
         merge(*joined, *unit);
       }
     }
     return joined;
+  }
+
+  // A pointwise op on one value a row: part of a group of any width that it came from. A vector or
+  // a gathered row of one element is not of that width, so its reader stays outside.
+  static bool is_one_value_a_row(const Node& node) {
+    return is_pointwise(node.op) && node.dims[1] == 1 &&
+           std::all_of(node.inputs.begin(), node.inputs.end(), [](const auto& in) {
+             return in->dims.size() != 1 && in->op != Op::k_gather;
+           });
   }
 
   void merge(Unit& into, Unit& from) {
@@ -187,7 +228,8 @@ class Fuser {
       if (group == nullptr || group->kernel != nullptr || group->wanted.size() != 1) continue;
       const Node* x = group->wanted[0];
       if (x != unit->kernel->inputs[0].get() || is_output_.count(x) != 0) continue;
-      if (readers(x).size() != 1) continue;
+      // Its epilogue may not read the group: the result is in no slot.
+      if (users_.at(x).size() != 1 || group->columns != x->dims[1]) continue;
       unit->prologue = group;
       group->prologue_of = unit.get();
     }

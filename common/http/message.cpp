@@ -146,9 +146,11 @@ HttpError current_exception_as_error() {
     switch (error.kind()) {
       case ErrorKind::kInput:
       case ErrorKind::kShape:
-        return {400, "invalid_request", error.what()};
+        return {400, "invalid_request", error.what(), error.field()};
       case ErrorKind::kNotFound:
         return {404, "not_found", error.what()};
+      case ErrorKind::kBusy:
+        return {503, "busy", error.what(), {}, {{"Retry-After", "1"}}};
       case ErrorKind::kRemote:
         log_error(cat("[http] ", error.what()));
         return {502, "upstream_error", "another machine that this answer needs failed"};

@@ -22,11 +22,28 @@ bool alike(const Job& a, const Job& b) {
 
 size_t Batcher::depth() const {
   const std::lock_guard lock(mutex_);
-  return queue_.size();
+  return queue_.size() + running_;
+}
+
+// What would break a step, and with it the others in it, is refused before it is queued.
+void Batcher::check(const Job& job) const {
+  const ModelConfig& config = shard_.model().config();
+  const uint64_t end = uint64_t{shard_.pages().length(job.sequence)} + job.rows;
+  if (end > static_cast<uint64_t>(config.context)) {
+    throw Error(ErrorKind::kInput, cat("[batcher] expected at most ", config.context,
+                                       " tokens in a sequence, got ", end));
+  }
+  for (uint32_t i = 0; job.tokens != nullptr && i < job.rows; ++i) {
+    if (job.tokens[i] < 0 || job.tokens[i] >= config.vocab) {
+      throw Error(ErrorKind::kInput, cat("[batcher] token id: expected 0..", config.vocab - 1,
+                                         ", got ", job.tokens[i]));
+    }
+  }
 }
 
 void Batcher::run(Job& job) {
   if (job.rows == 0) return;
+  check(job);
   const auto start = Clock::now();
   Ticket ticket;
   ticket.job = &job;
@@ -39,10 +56,12 @@ void Batcher::run(Job& job) {
     }
     led_ = true;
     const std::vector<Share> shares = pick();
+    running_ = shares.size();
     lock.unlock();
     step(shares);
     lock.lock();
     led_ = false;
+    running_ = 0;
     for (const Share& share : shares) {
       Ticket& other = *share.ticket;
       if (other.error != nullptr || other.done == other.job->rows) {
@@ -120,9 +139,14 @@ void Batcher::step(const std::vector<Share>& shares) {
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
     const Job& job = *ticket.job;
-    if (!shard_.pages().reserve(job.sequence, shard_.pages().length(job.sequence) + share.rows)) {
+    const uint32_t length = shard_.pages().length(job.sequence) + share.rows;
+    bool reserved = shard_.pages().reserve(job.sequence, length);
+    while (!reserved && make_room_ && make_room_()) {
+      reserved = shard_.pages().reserve(job.sequence, length);
+    }
+    if (!reserved) {
       ticket.error = std::make_exception_ptr(
-          Error(ErrorKind::kBusy, "[batcher] the KV budget is spent, try again later"));
+          Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
       continue;
     }
     ShardRows part;

@@ -40,9 +40,15 @@ class Batcher {
   explicit Batcher(Shard& shard, uint32_t slice = 64) : shard_(shard), slice_(slice) {}
 
   Shard& shard() { return shard_; }
+  const KvPages& pages() const { return shard_.pages(); }
 
-  // Runs the job to its end. Throws Error(kBusy) when the sequence gets no pages, Error(kDevice);
-  // the sequence then has the rows of the steps before, or fewer.
+  // Called, by whichever thread runs a step, when a sequence gets no pages: frees some and returns
+  // true, or false when there are none to free. Set before the first run().
+  void on_pages_spent(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
+
+  // Runs the job to its end. Throws Error(kInput) for a token outside of the vocabulary or more
+  // rows than the context holds, with nothing done; Error(kBusy) when the sequence gets no pages,
+  // Error(kDevice): the sequence then has the rows of the steps before, or fewer.
   void run(Job& job);
 
   // Jobs waiting or running.
@@ -62,15 +68,18 @@ class Batcher {
     uint32_t rows;
     uint32_t wanted;
   };
+  void check(const Job& job) const;
   std::vector<Share> pick();                    // with the lock held
   void step(const std::vector<Share>& shares);  // without
   std::vector<uint32_t> wanted_in(const Ticket& ticket, uint32_t rows) const;
 
   Shard& shard_;
   const uint32_t slice_;
+  std::function<bool()> make_room_;
   mutable std::mutex mutex_;
   std::deque<Ticket*> queue_;
-  bool led_ = false;  // somebody runs a step or is about to
+  bool led_ = false;    // somebody runs a step or is about to
+  size_t running_ = 0;  // jobs in that step
   std::vector<float> out_;
 };
 

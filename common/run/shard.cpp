@@ -197,8 +197,13 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     CHECK((part.tokens != nullptr) == from_tokens);
     const uint32_t past = pages_.length(part.sequence);
     const auto row0 = static_cast<uint32_t>(loaded.positions.size());
+    // Here, because a device's workers cannot throw.
+    CHECK(uint64_t{past} + part.count <= static_cast<uint64_t>(config.context));
     for (uint32_t t = 0; t < part.count; ++t) {
-      if (from_tokens) loaded.tokens.push_back(part.tokens[t]);
+      if (from_tokens) {
+        CHECK(part.tokens[t] >= 0 && part.tokens[t] < config.vocab);
+        loaded.tokens.push_back(part.tokens[t]);
+      }
       loaded.positions.push_back(static_cast<int32_t>(past + t));
       loaded.sequences.push_back(static_cast<uint32_t>(p));
     }

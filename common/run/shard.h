@@ -62,6 +62,7 @@ class Shard {
   const ShardOptions& options() const { return options_; }
   Device& device() { return device_; }
   KvPages& pages() { return pages_; }
+  const KvPages& pages() const { return pages_; }
   uint64_t page_bytes() const { return page_bytes_; }  // of one page, over all layers, K and V
 
   int norm_point() const { return model_.config().layers + 1; }

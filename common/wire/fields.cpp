@@ -23,16 +23,16 @@ Fields::Fields(std::string_view json) : state_(std::make_unique<State>()) {
     throw Error(ErrorKind::kInput, "the body: expected a JSON object");
 }
 
-Fields::Fields(const Json& object) : state_(std::make_unique<State>()) {
-  state_->object = &object;
-  if (!object.is_object())
+Fields::Fields(const Json* object) : state_(std::make_unique<State>()) {
+  state_->object = object;
+  if (!object->is_object())
     throw Error(ErrorKind::kInput, "the body: expected a JSON object inside a list");
 }
 
 Fields::~Fields() = default;
 
 void Fields::refuse(std::string_view key, const std::string& expected) {
-  throw Error(ErrorKind::kInput, cat("'", key, "': ", expected));
+  throw Error(ErrorKind::kInput, cat("'", key, "': ", expected), std::string(key));
 }
 
 bool Fields::has(std::string_view key) {
@@ -126,7 +126,7 @@ void Fields::ignore(std::string_view key) { state_->known.emplace(key); }
 void Fields::finish() const {
   for (const auto& [key, value] : state_->object->items()) {
     if (state_->known.count(key) == 0) {
-      throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route"));
+      throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route"), key);
     }
   }
 }

@@ -17,7 +17,7 @@ class Fields {
   // Throws Error(kInput) unless `json` is an object of at most 16 levels.
   explicit Fields(std::string_view json);
   // The same for a part of a document that was parsed already, which must outlive this.
-  explicit Fields(const nlohmann::json& object);
+  explicit Fields(const nlohmann::json* object);
   ~Fields();
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;

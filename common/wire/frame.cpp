@@ -60,4 +60,13 @@ void append_floats(std::string& out, std::span<const float> values) {
   out += ']';
 }
 
+double json_number(float value) {
+  char buffer[32];
+  const auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  CHECK(error == std::errc());
+  double result = 0;
+  std::from_chars(buffer, end, result);
+  return result;
+}
+
 }  // namespace split::wire

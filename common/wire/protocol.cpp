@@ -60,14 +60,14 @@ ModelInfo parse_model_info(std::string_view text) {
   if (!stages.is_array() || stages.size() > 4096)
     Fields::refuse("stages", "expected a list of stages");
   for (const Json& stage : stages) {
-    Fields entry(stage);
+    Fields entry(&stage);
     StageInfo& added = info.stages.emplace_back();
     added.name = entry.text("name");
     const Json& blobs = entry.raw("blobs");
     if (!blobs.is_array() || blobs.size() > 4096)
       Fields::refuse("blobs", "expected a list of blobs");
     for (const Json& blob : blobs) {
-      Fields one(blob);
+      Fields one(&blob);
       BlobInfo& info_of_one = added.blobs.emplace_back();
       info_of_one.name = one.text("name");
       info_of_one.format = one.text("format");
@@ -84,7 +84,7 @@ std::vector<std::string> parse_model_list(std::string_view text) {
   const Json& data = fields.raw("data");
   if (!data.is_array() || data.size() > 4096) Fields::refuse("data", "expected a list of models");
   std::vector<std::string> ids;
-  for (const Json& model : data) ids.push_back(Fields(model).text("id"));
+  for (const Json& model : data) ids.push_back(Fields(&model).text("id"));
   return ids;
 }
 

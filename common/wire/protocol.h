@@ -103,5 +103,8 @@ Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_
 // "[0.1,-2.5e-07]": the shortest text that reads back as the same float (std::to_chars). Values are
 // finite.
 void append_floats(std::string& out, std::span<const float> values);
+// The double whose shortest text is the float's shortest text: what a JSON library that writes
+// doubles is given.
+double json_number(float value);
 
 }  // namespace split::wire

@@ -1,0 +1,39 @@
+// The cloud's routes over its models and sessions. main() makes one of these and a server; so do
+// the tests.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "cloud_server/served_model.h"
+#include "http/server.h"
+#include "run/sessions.h"
+
+namespace split::cloud {
+
+struct Cloud {
+  std::vector<std::unique_ptr<ServedModel>> models;
+  Sessions sessions{1 << 16};
+  std::atomic<bool> ready{false};
+  std::string version;
+
+  // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
+  ServedModel& find(const std::string& id);
+};
+
+// Adds every route. The cloud outlives the server.
+void add_routes(http::Server& server, Cloud& cloud);
+
+// The parts, one file each.
+void add_description_routes(http::Server& server, Cloud& cloud);  // /, /livez, /readyz
+void add_model_routes(http::Server& server, Cloud& cloud);        // /v1/models..., /v1/blobs...
+void add_forward_routes(http::Server& server, Cloud& cloud);      // stateless forward, completions
+void add_session_routes(http::Server& server, Cloud& cloud);      // /v1/sessions...
+
+// True when the client wants safetensors rather than JSON.
+bool wants_tensors(const http::Request& request);
+// True when the body is safetensors.
+bool sends_tensors(const http::Request& request);
+
+}  // namespace split::cloud

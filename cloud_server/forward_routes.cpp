@@ -1,0 +1,250 @@
+// Partial state without a session: any range of the model from a prompt or a hidden state; and
+// whole completions.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cloud_server/cloud.h"
+#include "run/generate.h"
+#include "serve/completions.h"
+#include "wire/fields.h"
+
+namespace split::cloud {
+namespace {
+
+using http::HttpError;
+using wire::Fields;
+
+constexpr size_t kMaxAnswerBytes = 64 << 20;
+constexpr size_t kJsonBytesAFloat = 14;  // "-1.2345678e-05", on average less
+
+struct ForwardRequest {
+  std::vector<int32_t> tokens;
+  wire::Matrix hidden;  // instead of tokens
+  int from = 0, to = 0;
+  Wanted wanted = Wanted::kAll;
+  std::vector<uint32_t> list;
+  int top = 0;
+};
+
+int point_named(const std::string& text, int layers) {
+  if (text == "norm") return layers + 1;
+  if (text == "head") return layers + 2;
+  const auto point = parse_u64(text, 0, static_cast<uint64_t>(layers));
+  if (!point) Fields::refuse("to", cat("expected 0..", layers, ", \"norm\" or \"head\""));
+  return static_cast<int>(*point);
+}
+
+// "rows" as a word or as "0,5,7" (of a query), or a JSON list.
+void read_rows(ForwardRequest& request, const std::string& text) {
+  if (text == "all") {
+    request.wanted = Wanted::kAll;
+  } else if (text == "last") {
+    request.wanted = Wanted::kLast;
+  } else {
+    request.wanted = Wanted::kList;
+    size_t at = 0;
+    while (at <= text.size()) {
+      const size_t end = std::min(text.find(',', at), text.size());
+      const auto row = parse_u64(std::string_view(text).substr(at, end - at), 0, 1 << 30);
+      if (!row) Fields::refuse("rows", "expected \"all\", \"last\" or a list of rows");
+      request.list.push_back(static_cast<uint32_t>(*row));
+      at = end + 1;
+    }
+  }
+}
+
+ForwardRequest read_json(ServedModel& model, const std::string& body) {
+  const ModelConfig& config = model.config();
+  Fields fields(body);
+  ForwardRequest request;
+  const bool special = fields.boolean_or("special", true);
+  if (fields.has("prompt") && fields.has("tokens")) {
+    Fields::refuse("prompt", "expected one of \"prompt\" and \"tokens\", got both");
+  }
+  if (fields.has("tokens")) {
+    request.tokens =
+        fields.integers("tokens", 0, config.vocab - 1, static_cast<size_t>(config.context));
+    if (request.tokens.empty()) Fields::refuse("tokens", "expected at least one");
+  } else {
+    request.tokens = prompt_ids(config, model.tokenizer(), fields.text_or("prompt", ""), special);
+  }
+  if (fields.integer_or("from", 0, config.layers, 0) > 0) {
+    Fields::refuse("from",
+                   "over 0 only with `hidden`: send safetensors as application/octet-stream");
+  }
+  request.to = config.layers + 2;
+  if (fields.has("to")) {
+    const nlohmann::json& to = fields.raw("to");
+    request.to =
+        to.is_string() && !to.get<std::string>().empty() && !isdigit(to.get<std::string>()[0])
+            ? point_named(to.get<std::string>(), config.layers)
+            : static_cast<int>(fields.integer("to", 0, config.layers));
+  }
+  request.wanted = request.to == config.layers + 2 ? Wanted::kLast : Wanted::kAll;
+  if (fields.has("rows")) {
+    if (fields.raw("rows").is_string()) {
+      const std::string text = fields.text("rows");
+      if (text != "all" && text != "last") {
+        Fields::refuse("rows", "expected \"all\", \"last\" or a list of rows");
+      }
+      read_rows(request, text);
+    } else {
+      request.wanted = Wanted::kList;
+      for (const int32_t row :
+           fields.integers("rows", 0, INT32_MAX, static_cast<size_t>(config.context))) {
+        request.list.push_back(static_cast<uint32_t>(row));
+      }
+    }
+  }
+  request.top = static_cast<int>(fields.integer_or("top", 1, config.vocab, 0));
+  fields.finish();
+  return request;
+}
+
+ForwardRequest read_tensors(ServedModel& model, const http::Request& http) {
+  const ModelConfig& config = model.config();
+  ForwardRequest request;
+  const auto from =
+      parse_u64(http.query("from").value_or("0"), 0, static_cast<uint64_t>(config.layers));
+  if (!from) Fields::refuse("from", cat("expected 0..", config.layers));
+  request.from = static_cast<int>(*from);
+  request.to = point_named(http.query("to").value_or("head"), config.layers);
+  request.wanted = request.to == config.layers + 2 ? Wanted::kLast : Wanted::kAll;
+  if (const auto rows = http.query("rows")) read_rows(request, *rows);
+  const auto top =
+      parse_u64(http.query("top").value_or("0"), 0, static_cast<uint64_t>(config.vocab));
+  if (!top) Fields::refuse("top", cat("expected 1..", config.vocab));
+  request.top = static_cast<int>(*top);
+  request.hidden =
+      wire::parse_frame(as_bytes_of(http.body), "hidden", static_cast<uint32_t>(config.channels),
+                        static_cast<uint32_t>(config.context));
+  return request;
+}
+
+// A sequence that ends with the request.
+struct OneSequence {
+  explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}
+  ~OneSequence() { pages.close(id); }
+  OneSequence(const OneSequence&) = delete;
+  OneSequence& operator=(const OneSequence&) = delete;
+  KvPages& pages;
+  SequenceId id;
+};
+
+std::string as_json(const ForwardRequest& request, const ModelConfig& config, size_t rows,
+                    size_t width, std::span<const float> out) {
+  const bool logits = request.to == config.layers + 2;
+  std::string json = "{";
+  if (!request.tokens.empty())
+    json += cat("\"tokens\":", nlohmann::json(request.tokens).dump(), ",");
+  json += cat("\"shape\":[", rows, ",", width, "],\"dtype\":\"f32\",");
+  json += request.top > 0 ? "\"top\":[" : logits ? "\"logits\":[" : "\"hidden\":[";
+  char number[32];
+  for (size_t r = 0; r < rows; ++r) {
+    if (r > 0) json += ',';
+    const auto row = out.subspan(r * width, width);
+    if (request.top == 0) {
+      wire::append_floats(json, row);
+      continue;
+    }
+    std::vector<int32_t> ids(width);
+    for (size_t i = 0; i < width; ++i) ids[i] = static_cast<int32_t>(i);
+    const auto k = static_cast<ptrdiff_t>(request.top);
+    std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), [&](int32_t a, int32_t b) {
+      const float x = row[static_cast<size_t>(a)], z = row[static_cast<size_t>(b)];
+      return x != z ? x > z : a < b;
+    });
+    json += '[';
+    for (ptrdiff_t i = 0; i < k; ++i) {
+      const int32_t id = ids[static_cast<size_t>(i)];
+      const float value = row[static_cast<size_t>(id)];
+      std::string text;
+      wire::append_floats(text, std::span(&value, 1));
+      std::snprintf(number, sizeof number, "%s[%d,", i > 0 ? "," : "", id);
+      json += number + text.substr(1, text.size() - 2) + "]";
+    }
+    json += ']';
+  }
+  return json + "]}\n";
+}
+
+http::Response forward(ServedModel& model, const http::Request& http) {
+  const ModelConfig& config = model.config();
+  Shard& shard = model.batcher().shard();
+  ForwardRequest request =
+      sends_tensors(http) ? read_tensors(model, http) : read_json(model, http.body);
+  if (request.to < request.from)
+    Fields::refuse("to", cat("expected a point at or after ", request.from));
+  if (request.top > 0 && request.to != shard.head_point()) {
+    Fields::refuse("top", "is for logits: \"to\" is \"head\"");
+  }
+  const auto rows =
+      static_cast<uint32_t>(request.tokens.empty() ? request.hidden.rows : request.tokens.size());
+  for (size_t i = 0; i < request.list.size(); ++i) {
+    if (request.list[i] >= rows || (i > 0 && request.list[i] <= request.list[i - 1])) {
+      Fields::refuse("rows", cat("expected ascending rows in 0..", rows - 1));
+    }
+  }
+  if (request.wanted == Wanted::kList && request.list.empty()) {
+    Fields::refuse("rows", "expected at least one");
+  }
+  const size_t wanted = request.wanted == Wanted::kAll    ? rows
+                        : request.wanted == Wanted::kLast ? 1
+                                                          : request.list.size();
+  const size_t width = shard.width(request.to);
+  const bool tensors = wants_tensors(http);
+  const size_t each = tensors ? sizeof(float) : request.top > 0 ? 0 : kJsonBytesAFloat;
+  if (wanted * width * each > kMaxAnswerBytes ||
+      wanted * width * sizeof(float) > 4 * kMaxAnswerBytes) {
+    throw HttpError(400, "answer_too_large",
+                    cat("the answer would be over ", kMaxAnswerBytes >> 20,
+                        " MiB: ask for fewer `rows`, or for Accept: application/octet-stream"),
+                    "rows");
+  }
+
+  const OneSequence sequence(shard.pages());
+  Job job;
+  job.from = request.from;
+  job.to = request.to;
+  job.sequence = sequence.id;
+  job.rows = rows;
+  job.tokens = request.tokens.empty() ? nullptr : request.tokens.data();
+  job.hidden = request.tokens.empty() ? request.hidden.values.data() : nullptr;
+  job.wanted = request.wanted;
+  job.list = request.list;
+  std::vector<float> out(wanted * width);
+  job.out = out.data();
+  model.batcher().run(job);
+
+  http::Response response;
+  if (tensors && request.top == 0) {
+    response.content_type = wire::kTensorType;
+    response.body = wire::frame(request.to == shard.head_point() ? "logits" : "hidden",
+                                static_cast<uint32_t>(wanted), static_cast<uint32_t>(width), out);
+  } else {
+    response = http::Response::json(200, as_json(request, config, wanted, width, out));
+  }
+  response.headers.set("Cache-Control", "no-store");
+  response.headers.set("Server-Timing",
+                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+  return response;
+}
+
+}  // namespace
+
+void add_forward_routes(http::Server& server, Cloud& cloud) {
+  server.route("POST", "/v1/models/{id}/forward", [&cloud](const http::Request& request) {
+    return forward(cloud.find(request.path_params[0]), request);
+  });
+  server.route("POST", "/v1/completions", [&cloud](const http::Request& request) {
+    return serve::completions(request, [&cloud](const std::string& id) {
+      ServedModel& model = cloud.find(id);
+      return serve::CompletionModel{model.id(), &model.config(), model.tokenizer(), [&model] {
+                                      return std::make_unique<LocalForward>(model.batcher());
+                                    }};
+    });
+  });
+}
+
+}  // namespace split::cloud

@@ -1,0 +1,231 @@
+// cloud_server: holds GPT-2 checkpoints, runs their head layers, serves partial state and weights.
+// Wiring only.
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "base/flags.h"
+#include "base/log.h"
+#include "cloud_server/cloud.h"
+
+#ifndef SPLIT_VERSION
+#define SPLIT_VERSION "unknown"
+#endif
+
+namespace split::cloud {
+namespace {
+
+constexpr int kUsage = 2, kFailed = 1, kAddressInUse = 98;
+
+struct Options {
+  std::vector<std::string> models;
+  std::string host = "127.0.0.1";
+  uint64_t port = 8080;
+  std::string device = "auto";
+  std::string profile = "f32";
+  unsigned threads = 0;
+  uint64_t kv_budget = 1ull << 30;
+  uint64_t shutdown_timeout = 10;
+  bool insecure = false;
+};
+
+Flags make_flags(Options& options) {
+  Flags flags(
+      "cloud_server: serves GPT-2 layer by layer: partial state and weights for edge_client, "
+      "answers for curl\n"
+      "usage: cloud_server [--model [ID=]DIR ...] [--host ADDRESS] [--port N] ...\n");
+  flags.group("Models");
+  flags.texts("model", "[ID=]DIR",
+              "a Hugging Face GPT-2 directory, again for more (the bundled demo)", &options.models);
+  flags.choice("profile", {"f32", "f16"},
+               "float arithmetic on the checkpoint's weights, or half weights and KV",
+               &options.profile);
+  flags.bytes("kv-budget", "BYTES", "keys and values of all sessions of a model (1G)",
+              &options.kv_budget, 1);
+  flags.group("Computing");
+  flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N (auto: a GPU, else the CPU)",
+             &options.device);
+  flags.number("threads", "N", "of the CPU device (one per processor)", &options.threads, 0u,
+               1024u);
+  flags.group("Serving");
+  flags.text("host", "ADDRESS", "where to listen (127.0.0.1: this machine only)", &options.host);
+  flags.number("port", "N", "0 takes any free one (8080)", &options.port, uint64_t{0},
+               uint64_t{65535});
+  flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
+  flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
+               &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
+  return flags;
+}
+
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
+  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
+  return host == "localhost";
+}
+
+// The bundled model: beside the binary's tree, or $SPLIT_MODEL, which the --model flag reads by
+// itself.
+std::filesystem::path bundled_model() {
+  std::error_code error;
+  auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  for (int up = 0; up < 4 && !folder.empty(); ++up, folder = folder.parent_path()) {
+    if (std::filesystem::exists(folder / "weights/demo/config.json", error))
+      return folder / "weights/demo";
+    if (std::filesystem::exists(folder / "share/splitcompute/demo/config.json", error)) {
+      return folder / "share/splitcompute/demo";
+    }
+  }
+  throw Error(ErrorKind::kInput,
+              "--model: the bundled model is not beside the program, expected --model DIR");
+}
+
+ModelOptions model_options(const Options& options, const std::string& argument) {
+  ModelOptions model;
+  const size_t equals = argument.find('=');
+  const bool named =
+      equals != std::string::npos && argument.substr(0, equals).find('/') == std::string::npos;
+  model.path = named ? argument.substr(equals + 1) : argument;
+  model.id = named ? argument.substr(0, equals)
+                   : std::filesystem::absolute(model.path).lexically_normal().filename().string();
+  if (model.id.empty()) {  // "weights/demo/"
+    model.id =
+        std::filesystem::absolute(model.path).lexically_normal().parent_path().filename().string();
+  }
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  };
+  if (model.id.empty() || model.id.size() > 64 ||
+      !std::all_of(model.id.begin(), model.id.end(), plain)) {
+    throw Error(ErrorKind::kInput,
+                "--model: expected an id of 1..64 letters, digits, '.', '_' and '-' (ID=DIR)");
+  }
+  model.device = options.device;
+  model.threads = options.threads;
+  model.profile = *profile_from_name(options.profile);
+  model.kv_budget = options.kv_budget;
+  return model;
+}
+
+int serve(Options options) {
+  if (!is_loopback(options.host) && !options.insecure) {
+    throw Error(ErrorKind::kInput,
+                "--host " + options.host +
+                    ": anybody who reaches it could use it; --insecure says that is meant");
+  }
+  if (options.models.empty()) options.models.push_back(bundled_model());
+
+  // From here on every thread leaves these to the one that waits for them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+
+  Cloud cloud;
+  cloud.version = SPLIT_VERSION;
+  http::Server::Options server_options;
+  server_options.host = options.host;
+  server_options.port = static_cast<int>(options.port);
+  server_options.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
+  server_options.worker_stack_bytes =
+      1 << 20;  // a step runs on its caller's stack, drivers' compilers included
+  http::Server server(server_options);
+  const int port = server.bind();  // early: a taken port is known before weights are read
+
+  std::atomic<int> received{0};
+  std::thread watcher([&] {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    received = signal;
+    cloud.ready = false;
+    server.stop();
+  });
+  const auto finish = [&] {
+    if (received == 0) ::pthread_kill(watcher.native_handle(), SIGTERM);
+    watcher.join();
+  };
+  try {
+    for (const std::string& argument : options.models) {
+      auto model = std::make_unique<ServedModel>(model_options(options, argument));
+      for (const auto& other : cloud.models) {
+        if (other->id() == model->id()) {
+          throw Error(ErrorKind::kInput, "--model: two models have the id '" + model->id() + "'");
+        }
+      }
+      log_info(cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
+                   model->config().channels, ", ", model->weights().own_format(),
+                   " weights, profile ", profile_name(model->profile()), ", on ",
+                   model->device().name()));
+      cloud.models.push_back(std::move(model));
+    }
+    add_routes(server, cloud);
+    std::thread warm_up([&] {
+      try {
+        for (auto& model : cloud.models) model->warm_up();
+        if (received == 0) cloud.ready = true;
+      } catch (const std::exception& error) {
+        log_error(error.what());
+      }
+    });
+    log_info(cat("listening on http://", options.host, ":", port,
+                 is_loopback(options.host) ? " (this machine only; --host to change)" : ""));
+    try {
+      server.run();
+    } catch (...) {
+      warm_up.join();
+      throw;
+    }
+    warm_up.join();
+  } catch (...) {
+    finish();
+    throw;
+  }
+  finish();
+  return received == SIGINT ? 130 : 0;
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  Flags flags = make_flags(options);
+  switch (flags.parse(argc, argv)) {
+    case Flags::Asked::kHelp:
+      std::cout << flags.help();
+      return 0;
+    case Flags::Asked::kVersion:
+      std::cout << "cloud_server " SPLIT_VERSION "\n";
+      return 0;
+    case Flags::Asked::kNothing:
+      break;
+  }
+  return serve(options);
+}
+
+}  // namespace
+}  // namespace split::cloud
+
+int main(int argc, char** argv) {
+  try {
+    return split::cloud::run(argc, argv);
+  } catch (const split::http::AddressInUse& error) {
+    split::log_error(error.what());
+    return split::cloud::kAddressInUse;
+  } catch (const split::Error& error) {
+    split::log_error(error.what());
+    const bool usage =
+        error.kind() == split::ErrorKind::kInput || error.kind() == split::ErrorKind::kNotFound;
+    return usage ? split::cloud::kUsage : split::cloud::kFailed;
+  } catch (const std::exception& error) {
+    split::log_error(error.what());
+    return split::cloud::kFailed;
+  }
+}

@@ -1,0 +1,91 @@
+// Models, their files and their weights.
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "cloud_server/cloud.h"
+
+namespace split::cloud {
+namespace {
+
+constexpr char kImmutable[] = "public, max-age=31536000, immutable";
+
+http::Response weights_answer(std::shared_ptr<const std::string> file, const std::string& etag) {
+  const Bytes view = as_bytes_of(*file);
+  http::Response response =
+      http::Response::bytes(view, std::move(file), std::string(wire::kTensorType), etag);
+  return response;
+}
+
+wire::ModelInfo info_of(ServedModel& model) {
+  wire::ModelInfo info;
+  info.id = model.id();
+  info.config_json = model.checkpoint().config_json();
+  info.format = model.weights().own_format();
+  info.profile = profile_name(model.profile());
+  info.generate_phase = model.batcher().shard().options().wide ? "wide" : "narrow";
+  for (const char* file : {"config.json", "vocab.json", "merges.txt", "tokenizer.json"}) {
+    if (std::filesystem::exists(model.checkpoint().path() / file)) info.files.push_back(file);
+  }
+  info.stages = model.weights().stages();
+  return info;
+}
+
+}  // namespace
+
+void add_model_routes(http::Server& server, Cloud& cloud) {
+  server.route("GET", "/v1/models", [&cloud](const http::Request&) {
+    nlohmann::json data = nlohmann::json::array();
+    for (const auto& model : cloud.models) {
+      data.push_back(
+          {{"id", model->id()}, {"object", "model"}, {"created", 0}, {"owned_by", "splitcompute"}});
+    }
+    return http::Response::json(200,
+                                nlohmann::json{{"object", "list"}, {"data", std::move(data)}}.dump(
+                                    -1, ' ', false, nlohmann::json::error_handler_t::replace) +
+                                    "\n");
+  });
+  server.route("GET", "/v1/models/{id}", [&cloud](const http::Request& request) {
+    http::Response response =
+        http::Response::json(200, to_json(info_of(cloud.find(request.path_params[0]))) + "\n");
+    response.headers.set("Cache-Control", "no-cache");
+    return response;
+  });
+  server.route("GET", "/v1/models/{id}/files/{file}", [&cloud](const http::Request& request) {
+    ServedModel& model = cloud.find(request.path_params[0]);
+    const std::string& name = request.path_params[1];
+    for (const char* known : {"config.json", "vocab.json", "merges.txt", "tokenizer.json"}) {
+      if (name != known || !std::filesystem::exists(model.checkpoint().path() / known)) continue;
+      auto file = std::make_shared<const MappedFile>(model.checkpoint().path() / known);
+      const Bytes view = file->bytes();
+      const bool json = name.ends_with(".json");
+      return http::Response::bytes(view, std::move(file),
+                                   json ? "application/json" : "text/plain; charset=utf-8",
+                                   "\"" + Sha256::hex_of(view) + "\"");
+    }
+    throw http::HttpError(404, "not_found",
+                          "expected config.json, vocab.json, merges.txt or tokenizer.json");
+  });
+  server.route("GET", "/v1/models/{id}/stages/{stage}", [&cloud](const http::Request& request) {
+    ServedModel& model = cloud.find(request.path_params[0]);
+    const std::string format = request.query("format").value_or(model.weights().own_format());
+    auto file = model.weights().stage_file(request.path_params[1], format);
+    const std::string etag = "\"" + Sha256::hex_of(as_bytes_of(*file)) + "\"";
+    return weights_answer(std::move(file), etag);
+  });
+  server.route("GET", "/v1/blobs/sha256/{hash}", [&cloud](const http::Request& request) {
+    const std::string& hash = request.path_params[0];
+    if (is_lower_hex(hash, 64)) {
+      for (const auto& model : cloud.models) {
+        auto file = model->weights().blob(hash);
+        if (file == nullptr) continue;
+        http::Response response = weights_answer(std::move(file), "\"" + hash + "\"");
+        response.headers.set("Cache-Control", kImmutable);
+        return response;
+      }
+    }
+    throw http::HttpError(404, "blob_not_found",
+                          "no blob of this sha256 (64 lowercase hex digits)");
+  });
+}
+
+}  // namespace split::cloud

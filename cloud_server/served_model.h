@@ -1,0 +1,53 @@
+// One model that this server serves: its checkpoint, tokenizer, device, shard of all stages, and
+// blobs.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cloud_server/weight_store.h"
+#include "run/batcher.h"
+#include "run/sessions.h"
+#include "text/tokenizer.h"
+
+namespace split::cloud {
+
+struct ModelOptions {
+  std::string id;
+  std::filesystem::path path;
+  std::string device = "auto";
+  unsigned threads = 0;
+  Profile profile = Profile::kF32;
+  uint64_t kv_budget = 0;
+};
+
+class ServedModel {
+ public:
+  // Loads everything. Throws Error(kInput, kNotFound, kIo, kDevice).
+  explicit ServedModel(const ModelOptions& options);
+
+  const std::string& id() const { return options_.id; }
+  const ModelConfig& config() const { return model_->config(); }
+  const Model& model() const { return *model_; }
+  const Checkpoint& checkpoint() const { return checkpoint_; }
+  const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
+  Profile profile() const { return options_.profile; }
+  Device& device() { return *device_; }
+  Batcher& batcher() { return *batcher_; }
+  WeightStore& weights() { return *weights_; }
+
+  // One forward pass of each shape, so that the first request finds everything loaded.
+  void warm_up();
+
+ private:
+  ModelOptions options_;
+  Checkpoint checkpoint_;
+  std::unique_ptr<Model> model_;
+  std::optional<Tokenizer> tokenizer_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<WeightStore> weights_;
+};
+
+}  // namespace split::cloud

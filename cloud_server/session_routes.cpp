@@ -1,0 +1,180 @@
+// Sessions: the cloud's part of somebody's answer, kept between steps.
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "cloud_server/cloud.h"
+#include "wire/fields.h"
+
+namespace split::cloud {
+namespace {
+
+using http::HttpError;
+
+const std::string& checked_id(const http::Request& request) {
+  const std::string& id = request.path_params[0];
+  if (!is_lower_hex(id, 32)) {
+    throw HttpError(400, "invalid_session_id", "expected 32 hex digits (0-9, a-f)", "id");
+  }
+  return id;
+}
+
+[[noreturn]] void unknown_session() {
+  throw HttpError(404, "session_unknown", "no such session: PUT it and send its tokens again");
+}
+
+http::Response put_session(Cloud& cloud, const std::string& id, const std::string& body) {
+  const wire::SessionRequest asked = wire::parse_session_request(body);
+  ServedModel& model = cloud.find(asked.model);
+  const int layers = model.config().layers;
+  if (asked.from > layers) wire::Fields::refuse("from", cat("expected 0..", layers));
+  if (asked.to < asked.from || asked.to > layers) {
+    wire::Fields::refuse("to", cat("expected ", asked.from, "..", layers));
+  }
+  const auto outcome = cloud.sessions.put(id, {model.id(), asked.from, asked.to}, model.batcher());
+  if (outcome == Sessions::Put::kConflict) {
+    throw HttpError(409, "session_conflict", "a session of this id stands with other fields");
+  }
+  const nlohmann::json json = {{"id", id},
+                               {"object", "session"},
+                               {"model", model.id()},
+                               {"from", asked.from},
+                               {"to", asked.to}};
+  http::Response response =
+      http::Response::json(outcome == Sessions::Put::kCreated ? 201 : 200, json.dump() + "\n");
+  response.headers.set("Cache-Control", "no-store");
+  return response;
+}
+
+std::string drawn_id() {
+  std::random_device device;
+  std::string bytes;
+  for (int i = 0; i < 4; ++i) {
+    const uint32_t word = device();
+    bytes.append(reinterpret_cast<const char*>(&word), sizeof word);
+  }
+  return to_hex(as_bytes_of(bytes));
+}
+
+http::Response step(Cloud& cloud, Session& session, const http::Request& request) {
+  ServedModel& model = cloud.find(session.range.model);
+  const ModelConfig& config = model.config();
+  const auto channels = static_cast<uint32_t>(config.channels);
+  wire::StepRequest asked;
+  wire::Matrix hidden;
+  if (sends_tensors(request)) {
+    const auto past = parse_u64(request.query("past").value_or("0"), 0, 1 << 30);
+    if (!past) wire::Fields::refuse("past", "expected a whole number");
+    asked.past = static_cast<uint32_t>(*past);
+    asked.prompt = wire::parse_phase_is_prompt(request.query("phase").value_or("prompt"));
+    asked.rows = wire::parse_rows(request.query("rows").value_or("all"));
+    hidden = wire::parse_frame(as_bytes_of(request.body), "hidden", channels,
+                               static_cast<uint32_t>(config.context));
+  } else {
+    asked = wire::parse_step_request(request.body);
+  }
+  if (hidden.rows == 0 && session.range.from > 0) {
+    throw HttpError(400, "hidden_expected",
+                    cat("this session starts at block ", session.range.from,
+                        ": send safetensors with `hidden` [rows, ", channels, "]"));
+  }
+  if (hidden.rows > 0 && session.range.from == 0) {
+    throw HttpError(400, "tokens_expected", "this session starts at the embedding: send tokens");
+  }
+  const auto rows = hidden.rows > 0 ? hidden.rows : static_cast<uint32_t>(asked.tokens.size());
+  if (rows == 0) wire::Fields::refuse("tokens", "expected at least one");
+  for (const int32_t token : asked.tokens) {
+    if (token >= config.vocab)
+      wire::Fields::refuse("tokens", cat("expected ids in 0..", config.vocab - 1));
+  }
+  if (uint64_t{asked.past} + rows > static_cast<uint64_t>(config.context)) {
+    throw HttpError(400, "context_exceeded",
+                    cat("past ", asked.past, " and ", rows, " rows are more than the context of ",
+                        config.context));
+  }
+  KvPages& pages = model.batcher().shard().pages();
+  const uint32_t have = pages.length(session.sequence);
+  if (asked.past > have) {
+    throw HttpError(409, "position_mismatch", cat("past is ", asked.past, ", have is ", have),
+                    "past", {{"Split-Have", cat(have)}});
+  }
+  pages.truncate(session.sequence, asked.past);
+
+  Job job;
+  job.phase = asked.prompt ? Phase::kPrompt : Phase::kGenerate;
+  job.from = session.range.from;
+  job.to = session.range.to;
+  job.sequence = session.sequence;
+  job.rows = rows;
+  job.tokens = hidden.rows > 0 ? nullptr : asked.tokens.data();
+  job.hidden = hidden.rows > 0 ? hidden.values.data() : nullptr;
+  job.wanted = asked.rows == wire::Rows::kAll ? Wanted::kAll : Wanted::kLast;
+  const uint32_t out_rows = job.wanted == Wanted::kAll ? rows : 1;
+  std::vector<float> out(size_t{out_rows} * channels);
+  job.out = out.data();
+  model.batcher().run(job);
+  session.layer_rows +=
+      uint64_t{rows} * static_cast<uint64_t>(session.range.to - session.range.from);
+
+  http::Response response;
+  const auto accept = request.headers.get("Accept");
+  if (accept && accept->find(wire::kJsonType) != std::string_view::npos) {
+    std::string json =
+        cat("{\"past\":", asked.past, ",\"have\":", asked.past + rows, ",\"shape\":[", out_rows,
+            ",", channels, "],\"dtype\":\"f32\",\"hidden\":[");
+    for (uint32_t r = 0; r < out_rows; ++r) {
+      if (r > 0) json += ',';
+      wire::append_floats(json, std::span(out).subspan(size_t{r} * channels, channels));
+    }
+    response = http::Response::json(200, json + "]}\n");
+  } else {
+    response.content_type = wire::kTensorType;
+    response.body = wire::frame("hidden", out_rows, channels, out);
+  }
+  response.headers.set("Cache-Control", "no-store");
+  response.headers.set("Server-Timing",
+                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+  return response;
+}
+
+}  // namespace
+
+void add_session_routes(http::Server& server, Cloud& cloud) {
+  server.route("PUT", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
+    return put_session(cloud, checked_id(request), request.body);
+  });
+  server.route("POST", "/v1/sessions", [&cloud](const http::Request& request) {
+    return put_session(cloud, drawn_id(), request.body);
+  });
+  server.route("GET", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
+    std::string json;
+    const bool found = cloud.sessions.with(checked_id(request), [&](Session& session) {
+      json = nlohmann::json{{"id", session.id},
+                            {"object", "session"},
+                            {"model", session.range.model},
+                            {"from", session.range.from},
+                            {"to", session.range.to},
+                            {"have", session.batcher->pages().length(session.sequence)},
+                            {"layer_rows", session.layer_rows}}
+                 .dump();
+    });
+    if (!found) unknown_session();
+    http::Response response = http::Response::json(200, json + "\n");
+    response.headers.set("Cache-Control", "no-store");
+    return response;
+  });
+  server.route("DELETE", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
+    if (!cloud.sessions.remove(checked_id(request))) unknown_session();
+    http::Response response;
+    response.status = 204;
+    return response;
+  });
+  server.route("POST", "/v1/sessions/{id}/forward", [&cloud](const http::Request& request) {
+    http::Response response;
+    const bool found = cloud.sessions.with(
+        checked_id(request), [&](Session& session) { response = step(cloud, session, request); });
+    if (!found) unknown_session();
+    return response;
+  });
+}
+
+}  // namespace split::cloud

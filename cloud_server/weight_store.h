@@ -1,0 +1,66 @@
+// The checkpoint as blobs: each one safetensors file, named by the sha256 of its bytes, in each
+// format this server has. A blob is put together when somebody asks for it and dropped when the
+// last reader is done; its hash is computed once, in the background after the start.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "io/checkpoint.h"
+#include "nn/model.h"
+#include "wire/protocol.h"
+
+namespace split::cloud {
+
+// "f32", "f16", "bf16".
+std::string format_of(DType dtype);
+
+// Any number of threads.
+class WeightStore {
+ public:
+  // Both outlive the store.
+  WeightStore(const Checkpoint& checkpoint, const Model& model);
+  ~WeightStore();
+
+  const std::string& own_format() const { return formats_[0]; }
+  const std::vector<std::string>& formats() const {
+    return formats_;
+  }  // the checkpoint's own first
+
+  // Every stage with its blobs in every format. Waits until the hashes are there.
+  std::vector<wire::StageInfo> stages();
+  // The file with this hash, or null. Waits as above.
+  std::shared_ptr<const std::string> blob(const std::string& sha256);
+  // All tensors of a stage in one file. Throws Error(kNotFound) for a stage, Error(kInput) for a
+  // format that is none.
+  std::shared_ptr<const std::string> stage_file(const std::string& stage,
+                                                const std::string& format) const;
+
+ private:
+  struct Entry {
+    const Blob* blob = nullptr;
+    std::string format;
+    uint64_t bytes = 0;
+    std::string sha256;
+    std::weak_ptr<const std::string> live;
+  };
+  std::string build(const std::vector<WeightDecl>& weights, const std::string& format) const;
+  void wait_until_hashed();
+
+  const Checkpoint& checkpoint_;
+  const Model& model_;
+  std::vector<std::string> formats_;
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+  bool hashed_ = false;
+  std::exception_ptr hash_error_;
+  std::atomic<bool> stop_{false};
+  std::condition_variable done_;
+  std::thread hasher_;
+};
+
+}  // namespace split::cloud

@@ -1,0 +1,615 @@
+// The op table and the CPU's kernels: every row against a double reference, its gradient against
+// finite differences, every fast kernel against a plain one, and all instruction sets bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <random>
+
+#include "compile/compile.h"
+#include "device/cpu/glsl_shim.h"
+#include "device/cpu/kernels.h"
+#include "run_program.h"
+#include "tensor/tensor.h"
+
+namespace split::glsl::gradients {
+
+using namespace split::glsl;  // NOLINT: the table's rows are GLSL
+
+struct Row {
+  float (*forward)(float x, float z);
+  float (*dx)(float x, float z, float y, float dy);
+  float (*dz)(float x, float z, float y, float dy);
+};
+
+// The table compiled as C++: for a reduction the forward is one step of it.
+#define FUNC(type, name, parameters, ...) [[maybe_unused]] static type name parameters __VA_ARGS__
+#define UNARY(name, forward, gradient)                                                      \
+  struct unary_##name {                                                                     \
+    static float y_(float x, [[maybe_unused]] float z) { return forward; }                  \
+    static float dx_([[maybe_unused]] float x, float, [[maybe_unused]] float y, float dy) { \
+      return gradient;                                                                      \
+    }                                                                                       \
+    static constexpr Row kRow{y_, dx_, nullptr};                                            \
+  };
+#define BINARY(name, forward, gradient_x, gradient_z)                                              \
+  struct binary_##name {                                                                           \
+    static float y_(float x, float z) { return forward; }                                          \
+    static float dx_([[maybe_unused]] float x, [[maybe_unused]] float z, [[maybe_unused]] float y, \
+                     float dy) {                                                                   \
+      return gradient_x;                                                                           \
+    }                                                                                              \
+    static float dz_([[maybe_unused]] float x, [[maybe_unused]] float z, [[maybe_unused]] float y, \
+                     float dy) {                                                                   \
+      return gradient_z;                                                                           \
+    }                                                                                              \
+    static constexpr Row kRow{y_, dx_, dz_};                                                       \
+  };
+#define REDUCE(name, start, combine, gradient)                                              \
+  struct reduce_##name {                                                                    \
+    static float y_(float acc, float x) { return combine; }                                 \
+    static float dx_([[maybe_unused]] float x, float, [[maybe_unused]] float y, float dy) { \
+      return gradient;                                                                      \
+    }                                                                                       \
+    static constexpr Row kRow{y_, dx_, nullptr};                                            \
+  };
+#include "tensor/ops.def"
+
+const Row kRows[] = {
+#define UNARY(name, ...) unary_##name::kRow,
+#define BINARY(name, ...) binary_##name::kRow,
+#define REDUCE(name, ...) reduce_##name::kRow,
+#include "tensor/ops.def"
+};
+
+}  // namespace split::glsl::gradients
+
+namespace split {
+namespace {
+
+using test::first_difference;
+using test::run_program;
+using test::same_bits;
+using test::StepValues;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// --- References
+// ------------------------------------------------------------------------------------
+
+using Unary = std::function<double(double)>;
+using Binary = std::function<double(double, double)>;
+
+const std::map<std::string_view, Unary> kUnaryReferences = {
+    {"neg", [](double x) { return -x; }},
+    {"abs", [](double x) { return std::abs(x); }},
+    {"square", [](double x) { return x * x; }},
+    {"sqrt", [](double x) { return std::sqrt(x); }},
+    {"rsqrt", [](double x) { return 1 / std::sqrt(x); }},
+    {"reciprocal", [](double x) { return 1 / x; }},
+    {"exp", [](double x) { return std::exp(x); }},
+    {"log", [](double x) { return std::log(x); }},
+    {"tanh", [](double x) { return std::tanh(x); }},
+    {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }},
+    {"erf", [](double x) { return std::erf(x); }},
+    {"relu", [](double x) { return std::max(x, 0.0); }},
+    {"silu", [](double x) { return x / (1 + std::exp(-x)); }},
+    {"gelu", [](double x) { return 0.5 * x * std::erfc(-x / std::sqrt(2.0)); }},
+    {"gelu_new",
+     [](double x) {
+       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+     }},
+};
+
+const std::map<std::string_view, Binary> kBinaryReferences = {
+    {"add", [](double x, double z) { return x + z; }},
+    {"sub", [](double x, double z) { return x - z; }},
+    {"mul", [](double x, double z) { return x * z; }},
+    {"div", [](double x, double z) { return x / z; }},
+    {"maximum", [](double x, double z) { return std::max(x, z); }},
+    {"minimum", [](double x, double z) { return std::min(x, z); }},
+};
+
+struct Reduction {
+  double start;
+  Binary combine;
+};
+const std::map<std::string_view, Reduction> kReduceReferences = {
+    {"sum", {0, [](double a, double b) { return a + b; }}},
+    {"max", {-kInf, [](double a, double b) { return std::max(a, b); }}},
+    {"min", {kInf, [](double a, double b) { return std::min(a, b); }}},
+};
+
+template <typename T>
+const T& reference(const std::map<std::string_view, T>& references, std::string_view name) {
+  const auto at = references.find(name);
+  if (at == references.end()) throw std::runtime_error(cat("no reference for op '", name, "'"));
+  return at->second;
+}
+
+std::vector<Op> ops_of(OpKind kind) {
+  std::vector<Op> ops;
+  for (size_t i = 0; i < op_table().size(); ++i) {
+    if (op_table()[i].kind == kind) ops.push_back(static_cast<Op>(i));
+  }
+  return ops;
+}
+
+// max and min of NaN are what the hardware makes of them, in GLSL too.
+bool takes_nan(std::string_view name) {
+  return name != "relu" && name != "max" && name != "min" && name != "maximum" && name != "minimum";
+}
+
+// 1e-5 relative or 1e-6 absolute; infinities and NaN exactly. Results of a size that a float cannot
+// hold may be the largest float's neighbour or infinity.
+testing::AssertionResult close_to(float got, double expected) {
+  const bool good = std::isnan(expected) ? std::isnan(got)
+                    : std::abs(expected) > 3.4028e38
+                        ? std::abs(got) > 3.402e38f && std::signbit(got) == std::signbit(expected)
+                        : std::abs(got - expected) <= std::max(1e-6, 1e-5 * std::abs(expected));
+  if (good) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "got " << got << ", expected " << expected;
+}
+
+constexpr float kSpecial[] = {
+    0.0f,    -0.0f,  1.0f,    -1.0f,   87.0f,  -87.0f,  kInfinity, -kInfinity, 1e-30f,
+    -1e-30f, 1e-45f, -1e-45f, 1e30f,   -1e30f, 3.4e38f, -3.4e38f,  0.624999f,  0.625001f,
+    4.2f,    -4.2f,  88.72f,  -88.72f, 103.9f, -104.1f, NAN};
+
+// Every special value in turn, then values over many magnitudes; NaN only where `nan`.
+std::vector<float> values(size_t n, uint32_t seed, bool nan) {
+  std::mt19937 random(seed);
+  std::vector<float> result;
+  for (size_t i = 0; i < n; ++i) {
+    const size_t pick = (i + seed) % (2 * std::size(kSpecial));
+    const auto uniform = static_cast<float>(random() % 20001) / 10000.0f - 1.0f;
+    float value = pick % 2 == 1 || n == 1
+                      ? kSpecial[pick / 2]
+                      : std::ldexp(uniform, static_cast<int>(random() % 12) - 4);
+    if (std::isnan(value) && !nan) value = 0.3f;
+    result.push_back(value);
+  }
+  return result;
+}
+std::vector<float> ordinary(size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<float> result;
+  for (size_t i = 0; i < n; ++i) {
+    result.push_back(static_cast<float>(random() % 20001) / 10000.0f - 1.0f);
+  }
+  return result;
+}
+
+constexpr int64_t kColumns[] = {1, 7, 256, 257};
+constexpr uint32_t kRowCounts[] = {1, 3, 5};
+
+template <typename Test>
+void for_each_shape(Test test) {
+  for (const int64_t columns : kColumns) {
+    for (const uint32_t rows : kRowCounts) test(columns, rows);
+  }
+}
+
+StepValues step_of(uint32_t rows) {
+  StepValues step;
+  step.rows = rows;
+  return step;
+}
+
+// --- The table against double
+// ------------------------------------------------------------------------
+
+TEST(Ops, EveryUnaryRowAgreesWithDouble) {
+  const auto device = make_cpu_device(2);
+  for (const Op op : ops_of(OpKind::kUnary)) {
+    const std::string_view name = op_info(op).name;
+    const Unary& expected = reference(kUnaryReferences, name);
+    for_each_shape([&](int64_t columns, uint32_t rows) {
+      const Tensor x = input("x", DType::kF32, {kRows, columns});
+      const Program program = compile("op", {{"y", unary(op, x)}}, device->fuse_rules());
+      for (uint32_t seed = 0; seed < 4; ++seed) {
+        StepValues step = step_of(rows);
+        const auto& in = step.values["x"] = values(rows * columns, seed * 11, takes_nan(name));
+        const auto got = run_program(*device, program, step)["y"];
+        for (size_t i = 0; i < in.size(); ++i) {
+          EXPECT_TRUE(close_to(got[i], expected(in[i]))) << name << "(" << in[i] << ")";
+        }
+      }
+    });
+  }
+}
+
+// Over the whole range and densely, where the FUNC rows have their seams.
+TEST(Ops, EveryUnaryRowAgreesWithDoubleEverywhere) {
+  const CpuKernels& kernels = choose_kernels("");
+  std::vector<float> in, out;
+  for (float x = -12; x < 12; x += 0.0007f) in.push_back(x);
+  for (float x = -110; x < 110; x += 0.013f) in.push_back(x);
+  for (uint32_t bits = 1; bits < 0x7f800000u; bits += 200003) {  // all magnitudes, subnormal too
+    const float x = glsl::intBitsToFloat(static_cast<int>(bits));
+    in.push_back(x);
+    in.push_back(-x);
+  }
+  out.resize(in.size());
+  for (const Op op : ops_of(OpKind::kUnary)) {
+    const Unary& expected = reference(kUnaryReferences, op_info(op).name);
+    kernels.unary[static_cast<size_t>(op)](in.data(), out.data(), in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      ASSERT_TRUE(close_to(out[i], expected(in[i]))) << op_info(op).name << "(" << in[i] << ")";
+    }
+  }
+}
+
+TEST(Ops, EveryBinaryRowAgreesWithDoubleHoweverBroadcast) {
+  const auto device = make_cpu_device(2);
+  enum Side { kSame, kVector, kPerRow, kConstant };
+  for (const Op op : ops_of(OpKind::kBinary)) {
+    const std::string_view name = op_info(op).name;
+    const Binary& expected = reference(kBinaryReferences, name);
+    for_each_shape([&](int64_t columns, uint32_t rows) {
+      for (const Side side : {kSame, kVector, kPerRow, kConstant}) {
+        for (const bool left : {false, true}) {
+          const Tensor x = input("x", DType::kF32, {kRows, columns});
+          const Tensor z = side == kSame     ? input("z", DType::kF32, {kRows, columns})
+                           : side == kVector ? weight("z", DType::kF32, {columns})
+                           : side == kPerRow ? input("z", DType::kF32, {kRows, 1})
+                                             : Tensor(0.75f);
+          const Program program = compile("op", {{"y", left ? binary(op, z, x) : binary(op, x, z)}},
+                                          device->fuse_rules());
+          StepValues step = step_of(rows);
+          const size_t n = rows * columns;
+          const auto& xs = step.values["x"] = values(n, 3, takes_nan(name));
+          const size_t zn = side == kSame ? n : side == kVector ? columns : rows;
+          const auto zs = values(zn, 14, takes_nan(name));
+          if (side != kConstant) step.values["z"] = zs;
+          const auto got = run_program(*device, program, step)["y"];
+          for (size_t i = 0; i < n; ++i) {
+            const float b = side == kSame     ? zs[i]
+                            : side == kVector ? zs[i % columns]
+                            : side == kPerRow ? zs[i / columns]
+                                              : 0.75f;
+            EXPECT_TRUE(close_to(got[i], left ? expected(b, xs[i]) : expected(xs[i], b)))
+                << name << " of " << xs[i] << " and " << b << (left ? " (left)" : "");
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(Ops, EveryReductionAgreesWithDouble) {
+  const auto device = make_cpu_device(2);
+  for (const Op op : ops_of(OpKind::kReduce)) {
+    const std::string_view name = op_info(op).name;
+    const Reduction& expected = reference(kReduceReferences, name);
+    for_each_shape([&](int64_t columns, uint32_t rows) {
+      const Tensor x = input("x", DType::kF32, {kRows, columns});
+      // Alone, and spread over its row again.
+      const Program program =
+          compile("op", {{"y", reduce(op, x)}, {"spread", neg(x) * 0.0f + reduce(op, x)}},
+                  device->fuse_rules());
+      for (const float special : {0.0f, 87.0f, -kInfinity, kInfinity}) {
+        StepValues step = step_of(rows);
+        auto& in = step.values["x"] = ordinary(rows * columns, 5);
+        if (special != 0) in.back() = special;
+        const auto got = run_program(*device, program, step);
+        for (size_t row = 0; row < rows; ++row) {
+          double sum = expected.start, size = 0;
+          for (int64_t c = 0; c < columns; ++c) {
+            sum = expected.combine(sum, in[row * columns + c]);
+            size += std::abs(in[row * columns + c]);
+          }
+          const float y = got.at("y")[row];
+          // A sum is close for the size of what is summed.
+          if (std::isinf(size)) {
+            EXPECT_TRUE(close_to(y, sum)) << name;
+          } else {
+            EXPECT_NEAR(y, sum, 1e-6 * std::max(1.0, size)) << name;
+          }
+          if (std::isinf(special) && row + 1 == rows) continue;  // 0 x inf
+          for (int64_t c = 0; c < columns; ++c) {
+            EXPECT_EQ(got.at("spread")[row * columns + c], y) << name;
+          }
+        }
+      }
+    });
+  }
+}
+
+// The largest of values that are all below any float, and the other way round.
+TEST(Ops, ReductionsStartWithTheNeutralElement) {
+  const CpuKernels& kernels = choose_kernels("");
+  for (const size_t n : {1, 7, 16, 40}) {
+    for (const float x : {-kInfinity, kInfinity, -3.4028235e38f, 3.4028235e38f}) {
+      const std::vector<float> row(n, x);
+      EXPECT_EQ(kernels.reduce[static_cast<size_t>(Op::k_reduce_max)](row.data(), n), x);
+      EXPECT_EQ(kernels.reduce[static_cast<size_t>(Op::k_reduce_min)](row.data(), n), x);
+    }
+  }
+}
+
+// --- Gradients
+// ---------------------------------------------------------------------------------------
+
+// Central differences of the double reference; h where the rounding and the cubic term balance.
+double slope(const Unary& f, double x) {
+  const double h = 1e-5 * std::max(1.0, std::abs(x));
+  return (f(x + h) - f(x - h)) / (2 * h);
+}
+
+TEST(Gradients, AreTheSlopesOfTheForward) {
+  ASSERT_EQ(std::size(glsl::gradients::kRows), ops_of(OpKind::kUnary).size() +
+                                                   ops_of(OpKind::kBinary).size() +
+                                                   ops_of(OpKind::kReduce).size());
+  size_t row = 0;
+  for (size_t i = 0; i < op_table().size(); ++i) {
+    const OpInfo& info = op_table()[i];
+    if (info.kind != OpKind::kUnary && info.kind != OpKind::kBinary) continue;
+    const auto& derived = glsl::gradients::kRows[row++];
+    for (float x = -5.02f; x < 5.1f; x += 0.13f) {
+      constexpr float kDy = -1.7f;
+      if (info.kind == OpKind::kUnary) {
+        const Unary& f = reference(kUnaryReferences, info.name);
+        if (std::isnan(f(x))) continue;  // outside of the domain
+        const double expected = kDy * slope(f, x);
+        EXPECT_NEAR(derived.dx(x, 0, derived.forward(x, 0), kDy), expected,
+                    std::max(2e-5, 2e-5 * std::abs(expected)))
+            << info.name << " at " << x;
+        continue;
+      }
+      const Binary& f = reference(kBinaryReferences, info.name);
+      for (const float z : {-3.31f, -0.4f, 0.27f, 2.011f}) {
+        const float y = derived.forward(x, z);
+        const double dx = kDy * slope([&](double t) { return f(t, z); }, x);
+        const double dz = kDy * slope([&](double t) { return f(x, t); }, z);
+        EXPECT_NEAR(derived.dx(x, z, y, kDy), dx, std::max(2e-5, 2e-5 * std::abs(dx)))
+            << info.name << " by x at " << x << ", " << z;
+        EXPECT_NEAR(derived.dz(x, z, y, kDy), dz, std::max(2e-5, 2e-5 * std::abs(dz)))
+            << info.name << " by z at " << x << ", " << z;
+      }
+    }
+  }
+}
+
+TEST(Gradients, OfReductionsAreTheSlopesOfTheForward) {
+  size_t row = ops_of(OpKind::kUnary).size() + ops_of(OpKind::kBinary).size();
+  for (const Op op : ops_of(OpKind::kReduce)) {
+    const Reduction& expected = reference(kReduceReferences, op_info(op).name);
+    const auto& derived = glsl::gradients::kRows[row++];
+    const std::vector<float> in = ordinary(9, 8);
+    const auto reduced = [&](size_t changed, double value) {
+      double acc = expected.start;
+      for (size_t i = 0; i < in.size(); ++i) {
+        acc = expected.combine(acc, i == changed ? value : in[i]);
+      }
+      return acc;
+    };
+    const auto y = static_cast<float>(reduced(in.size(), 0));
+    for (size_t i = 0; i < in.size(); ++i) {
+      const double dx = 1.3 * slope([&](double t) { return reduced(i, t); }, in[i]);
+      EXPECT_NEAR(derived.dx(in[i], 0, y, 1.3f), dx, 1e-5) << op_info(op).name;
+    }
+  }
+}
+
+// --- Instruction sets
+// ----------------------------------------------------------------------------------
+
+// The kernels this processor can run, the plain ones first.
+std::vector<const CpuKernels*> kernel_sets() {
+  std::vector<const CpuKernels*> sets;
+  for (const char* limit : {"scalar", "avx2", "avx512"}) {
+    const CpuKernels& kernels = choose_kernels(limit);
+    if (sets.empty() || sets.back() != &kernels) sets.push_back(&kernels);
+  }
+  return sets;
+}
+
+TEST(InstructionSets, AreChosenByName) {
+  EXPECT_STREQ(choose_kernels("scalar").name, "scalar");
+  EXPECT_THROW(choose_kernels("sse9"), Error);
+}
+
+TEST(InstructionSets, GiveEqualBitsForEveryOp) {
+  const auto sets = kernel_sets();
+  for (size_t i = 0; i < op_table().size(); ++i) {
+    const OpInfo& info = op_table()[i];
+    for (const size_t n : {1, 7, 15, 16, 17, 33, 256, 257, 5003}) {
+      const auto x = values(n, 3, takes_nan(info.name)), z = values(n, 20, takes_nan(info.name));
+      std::vector<float> first;
+      for (const CpuKernels* kernels : sets) {
+        std::vector<float> y(n);
+        if (info.kind == OpKind::kUnary) kernels->unary[i](x.data(), y.data(), n);
+        if (info.kind == OpKind::kBinary) kernels->binary[i](x.data(), z.data(), y.data(), n);
+        if (info.kind == OpKind::kReduce) y[0] = kernels->reduce[i](ordinary(n, 9).data(), n);
+        if (first.empty()) first = y;
+        EXPECT_EQ(first_difference(y, first), -1) << info.name << " in " << kernels->name;
+      }
+    }
+  }
+}
+
+std::vector<std::byte> narrowed(const std::vector<float>& from, DType dtype) {
+  std::vector<std::byte> bytes(from.size() * dtype_size(dtype));
+  convert({DType::kF32, {static_cast<int64_t>(from.size())}, std::as_bytes(std::span(from))}, dtype,
+          bytes);
+  return bytes;
+}
+std::vector<float> widened(const std::vector<std::byte>& from, DType dtype) {
+  std::vector<float> out(from.size() / dtype_size(dtype));
+  convert({dtype, {static_cast<int64_t>(out.size())}, from}, DType::kF32,
+          std::as_writable_bytes(std::span(out)));
+  return out;
+}
+
+// All columns of a product, cut as the device cuts them.
+std::vector<float> product(const CpuKernels& kernels, bool transposed, DType dtype,
+                           const std::vector<float>& x, const std::vector<std::byte>& w,
+                           size_t rows, size_t inner, size_t width) {
+  const size_t each = rows < kPackRows ? kRowColumns : kPanelColumns;
+  std::vector<float> y(rows * width), part(rows * kRowColumns), panel(kPanelFloats);
+  for (size_t first = 0; first < width; first += each) {
+    MatmulTask task;
+    task.x = x.data();
+    task.rows = rows;
+    task.w = w.data();
+    task.dtype = dtype;
+    task.inner = inner;
+    task.width = width;
+    task.first = first;
+    task.columns = std::min(each, width - first);
+    task.y = part.data();
+    task.y_stride = kRowColumns;
+    task.panel = panel.data();
+    (transposed ? kernels.matmul_transposed : kernels.matmul)(task);
+    for (size_t row = 0; row < rows; ++row) {
+      std::copy_n(part.data() + row * kRowColumns, task.columns, y.data() + row * width + first);
+    }
+  }
+  return y;
+}
+
+// Against plain sums in double, to 1e-6 of the sum of magnitudes (a chain of K = 300 roundings of
+// 6e-8 grows to about 1e-6); every set of kernels and every number of rows gives the same bits.
+void check_products(bool transposed, DType dtype) {
+  const auto sets = kernel_sets();
+  for (const size_t inner : {1, 7, 16, 20, 64, 100, 257, 300}) {
+    for (const size_t width : {1, 7, 16, 20, 64, 100, 128, 257}) {
+      const auto w = narrowed(ordinary(inner * width, 6), dtype);
+      const auto wide = widened(w, dtype);
+      const auto x = ordinary(33 * inner, 7);
+      const auto all = product(*sets[0], transposed, dtype, x, w, 33, inner, width);
+      for (size_t row = 0; row < 33; ++row) {
+        for (size_t m = 0; m < width; ++m) {
+          double sum = 0, size = 0;
+          for (size_t k = 0; k < inner; ++k) {
+            const double term =
+                double(x[row * inner + k]) * wide[transposed ? m * inner + k : k * width + m];
+            sum += term;
+            size += std::abs(term);
+          }
+          ASSERT_NEAR(all[row * width + m], sum, 1e-6 * size + 1e-30)
+              << inner << " x " << width << ", row " << row << ", column " << m;
+        }
+      }
+      for (const CpuKernels* kernels : sets) {
+        for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 33}) {
+          const auto y = product(*kernels, transposed, dtype, x, w, rows, inner, width);
+          ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
+              << kernels->name << ": " << rows << " rows, " << inner << " x " << width;
+        }
+      }
+    }
+  }
+}
+
+TEST(Kernels, MatmulF32) { check_products(false, DType::kF32); }
+TEST(Kernels, MatmulF16) { check_products(false, DType::kF16); }
+TEST(Kernels, MatmulBF16) { check_products(false, DType::kBF16); }
+TEST(Kernels, MatmulTransposedF32) { check_products(true, DType::kF32); }
+TEST(Kernels, MatmulTransposedF16) { check_products(true, DType::kF16); }
+TEST(Kernels, MatmulTransposedBF16) { check_products(true, DType::kBF16); }
+
+// One query over one split in scattered pages, against a softmax in double.
+TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
+  constexpr size_t kPages = 16;
+  const std::vector<uint32_t> pages = {9, 3, 15, 0, 7, 12, 1, 5, 11, 2, 14, 8, 4, 13, 6, 10};
+  for (const DType dtype : {DType::kF32, DType::kF16}) {
+    for (const size_t head_size : {1, 5, 16, 20, 64, 100}) {
+      const size_t heads = 3, channels = heads * head_size, head = 1;
+      const auto keys = narrowed(ordinary(kPages * kPageTokens * channels, 1), dtype);
+      const auto values = narrowed(ordinary(kPages * kPageTokens * channels, 2), dtype);
+      const auto wide_keys = widened(keys, dtype), wide_values = widened(values, dtype);
+      const auto q = ordinary(head_size, 3);
+      for (const size_t first : {size_t{0}, size_t{kSplitKeys}}) {
+        for (const size_t count : {1, 2, 15, 16, 17, 31, 100, 128}) {
+          std::vector<float> result;
+          for (const CpuKernels* kernels : kernel_sets()) {
+            std::vector<float> out(head_size);
+            AttendTask task;
+            task.q = q.data();
+            task.keys = keys.data();
+            task.values = values.data();
+            task.dtype = dtype;
+            task.pages = pages.data();
+            task.channels = channels;
+            task.head_offset = head * head_size;
+            task.head_size = head_size;
+            task.first = first;
+            task.count = count;
+            task.scale = 1.7f;
+            task.out = out.data();
+            kernels->attend(task);
+            out.push_back(task.largest);
+            out.push_back(task.sum);
+            if (result.empty()) result = out;
+            EXPECT_EQ(first_difference(out, result), -1) << kernels->name;
+          }
+          const auto at = [&](size_t key, size_t d) {
+            const size_t position = first + key;
+            return (pages[position / kPageTokens] * kPageTokens + position % kPageTokens) *
+                       channels +
+                   head * head_size + d;
+          };
+          std::vector<double> scores;
+          double largest = -kInf, sum = 0;
+          for (size_t key = 0; key < count; ++key) {
+            double dot = 0;
+            for (size_t d = 0; d < head_size; ++d) dot += double(q[d]) * wide_keys[at(key, d)];
+            scores.push_back(dot * 1.7f);
+            largest = std::max(largest, scores.back());
+          }
+          for (double& score : scores) sum += score = std::exp(score - largest);
+          EXPECT_NEAR(result[head_size], largest, 1e-5);
+          EXPECT_NEAR(result[head_size + 1], sum, 1e-5 * sum);
+          for (size_t d = 0; d < head_size; ++d) {
+            double total = 0;
+            for (size_t key = 0; key < count; ++key) total += scores[key] * wide_values[at(key, d)];
+            EXPECT_NEAR(result[d], total, 1e-5 * sum) << head_size << ", " << count << " keys";
+          }
+        }
+      }
+    }
+  }
+}
+
+// Every half there is; and floats that halves lie between.
+TEST(Kernels, WidenAndNarrowAgreeWithConvertInEverySet) {
+  std::vector<std::byte> halves(2 * 65536);
+  for (uint32_t bits = 0; bits < 65536; ++bits) {
+    const auto word = static_cast<uint16_t>(bits);
+    std::memcpy(&halves[2 * bits], &word, 2);
+  }
+  std::vector<float> floats = widened(halves, DType::kF16);
+  const size_t exact = floats.size();
+  for (size_t i = 0; i + 1 < exact; ++i) {
+    floats.push_back((floats[i] + floats[i + 1]) / 2);  // ties
+    floats.push_back(floats[i] * 1.0001f);
+  }
+  for (const CpuKernels* kernels : kernel_sets()) {
+    for (const DType dtype : {DType::kF16, DType::kBF16}) {
+      const auto expected = widened(halves, dtype);
+      for (const size_t n : {65536, 65535, 1, 15, 17}) {
+        std::vector<float> got(n);
+        kernels->widen(halves.data(), dtype, got.data(), n);
+        EXPECT_EQ(first_difference(got, std::span(expected).first(n)), -1) << kernels->name;
+      }
+    }
+    const auto expected = narrowed(floats, DType::kF16);
+    for (const size_t n : {floats.size(), size_t{1}, size_t{15}, size_t{17}}) {
+      std::vector<std::byte> got(2 * n, std::byte{1});
+      kernels->narrow(floats.data(), DType::kF16, got.data(), n);
+      for (size_t i = 0; i < n; ++i) {
+        if (std::isnan(floats[i])) continue;  // the payload is the hardware's
+        ASSERT_EQ(std::memcmp(&got[2 * i], &expected[2 * i], 2), 0)
+            << kernels->name << ": " << floats[i];
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace split
