@@ -259,8 +259,8 @@ std::string Flags::help() const {
     }
   }
   out +=
-      "\nEvery flag can also be set in the environment: --top-k 40 is SPLIT_TOP_K=40, a switch is ";
-  out += "SPLIT_QUIET=1.\nAlso: --help, --version.\n";
+      "\nEvery flag is also an environment variable: --top-k 40 is SPLIT_TOP_K=40, a switch is\n";
+  out += "SPLIT_NAME=1. Also: --help, --version.\n";
   return out;
 }
 

@@ -1,0 +1,72 @@
+#include "edge_client/interrupt.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace split::edge {
+
+void Interrupt::raise(int signal) {
+  const std::lock_guard lock(mutex_);
+  if (signal_ != 0) return;
+  signal_ = signal;
+  raised_.notify_all();
+  if (call_) call_();
+}
+
+int Interrupt::signal() const {
+  const std::lock_guard lock(mutex_);
+  return signal_;
+}
+
+bool Interrupt::wait(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return !raised_.wait_for(lock, time, [&] { return signal_ != 0; });
+}
+
+Interrupt::Hook::Hook(Interrupt& interrupt, std::function<void()> call) : interrupt_(interrupt) {
+  const std::lock_guard lock(interrupt_.mutex_);
+  CHECK(!interrupt_.call_);
+  if (interrupt_.signal_ != 0) call();
+  interrupt_.call_ = std::move(call);
+}
+
+Interrupt::Hook::~Hook() {
+  const std::lock_guard lock(interrupt_.mutex_);
+  interrupt_.call_ = nullptr;
+}
+
+SignalWatch::SignalWatch(Interrupt& interrupt) : end_(::eventfd(0, EFD_CLOEXEC)) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  CHECK(::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+  signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC));
+  CHECK(signals_ && end_);
+  thread_ = std::thread([this, &interrupt] {
+    pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
+    for (;;) {
+      if (::poll(fds, 2, -1) < 0) continue;
+      if (fds[1].revents != 0) return;
+      signalfd_siginfo info{};
+      if (::read(signals_.get(), &info, sizeof info) != sizeof info) continue;
+      const auto signal = static_cast<int>(info.ssi_signo);
+      if (interrupt.signal() != 0) ::_exit(exit_code_of_signal(signal));
+      interrupt.raise(signal);
+    }
+  });
+}
+
+SignalWatch::~SignalWatch() {
+  const uint64_t one = 1;
+  CHECK(::write(end_.get(), &one, sizeof one) == sizeof one);
+  thread_.join();
+}
+
+int exit_code_of_signal(int signal) { return signal == SIGINT ? 130 : 0; }
+
+}  // namespace split::edge

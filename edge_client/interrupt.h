@@ -1,0 +1,60 @@
+// Ctrl-C and SIGTERM as something that waits can be woken by: a program that is told to end stops
+// its request, cleans up and leaves. Knows nothing of what is interrupted.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/file.h"
+
+namespace split::edge {
+
+// Any thread.
+class Interrupt {
+ public:
+  // From a signal's watcher or a test. `signal` is not 0; the first one counts.
+  void raise(int signal);
+  int signal() const;  // 0: none yet
+  // False, at once, when interrupted; true after `time`.
+  bool wait(std::chrono::milliseconds time);
+
+  // While it lives, `call` is called by raise(), also when that was before.
+  class Hook {
+   public:
+    Hook(Interrupt& interrupt, std::function<void()> call);
+    ~Hook();
+    Hook(const Hook&) = delete;
+    Hook& operator=(const Hook&) = delete;
+
+   private:
+    Interrupt& interrupt_;
+  };
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable raised_;
+  int signal_ = 0;
+  std::function<void()> call_;
+};
+
+// Turns SIGINT and SIGTERM into raise(); a second one ends the process at once. Made before any
+// other thread, which inherits the blocked signals.
+class SignalWatch {
+ public:
+  explicit SignalWatch(Interrupt& interrupt);
+  ~SignalWatch();
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+ private:
+  Fd signals_, end_;
+  std::thread thread_;
+};
+
+// What a process that was ended by `signal` returns: 130 for SIGINT, 0 for SIGTERM.
+int exit_code_of_signal(int signal);
+
+}  // namespace split::edge

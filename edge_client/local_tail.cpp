@@ -1,0 +1,98 @@
+#include "edge_client/local_tail.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/json.h"
+
+namespace split::edge {
+
+bool TailRange::empty(const ModelConfig& config) const {
+  return !embed && first >= config.layers && last <= config.layers;
+}
+
+std::string TailRange::describe(const ModelConfig& config) const {
+  std::vector<std::string> parts;
+  if (embed) parts.push_back("embed");
+  const int end = std::min(last, config.layers);
+  if (first + 1 == end) parts.push_back(cat("block ", first));
+  if (first + 1 < end) parts.push_back(cat("blocks ", first, "-", end - 1));
+  if (last > config.layers) parts.push_back("norm");
+  if (last > config.layers + 1) parts.push_back("head");
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text.empty() ? "nothing" : text;
+}
+
+std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
+                                     const TailRange& range, const std::string& format) {
+  std::vector<std::string> stages;
+  if (range.embed) stages.push_back("embed");
+  const int layers = model.config().layers;
+  for (int i = range.first; i < std::min(range.last, layers); ++i)
+    stages.push_back(cat("block.", i));
+  if (range.last > layers) stages.push_back("norm");
+  if (range.last > layers + 1) stages.push_back("head");
+
+  const std::string& wanted = format == "auto" ? info.format : format;
+  std::vector<wire::BlobInfo> blobs;
+  std::set<std::string> seen;
+  for (const std::string& stage : stages) {
+    for (const std::string& name : model.stage(stage).blobs) {
+      if (!seen.insert(name).second) continue;
+      const wire::BlobInfo* found = nullptr;
+      std::string formats;
+      for (const wire::StageInfo& offered : info.stages) {
+        if (offered.name != stage) continue;
+        for (const wire::BlobInfo& blob : offered.blobs) {
+          if (blob.name != name) continue;
+          if (blob.format == wanted) found = &blob;
+          formats += (formats.empty() ? "" : ", ") + blob.format;
+        }
+      }
+      if (found == nullptr) {
+        throw Error(ErrorKind::kInput,
+                    cat("--format: the server has '", name, "' of ", shown(info.id), " in ",
+                        formats.empty() ? "no format" : formats.substr(0, 100), ", expected ",
+                        shown(wanted)));
+      }
+      blobs.push_back(*found);
+    }
+  }
+  return blobs;
+}
+
+LocalTail::LocalTail(const DeviceOptions& device, const Model& model, const TailRange& range,
+                     std::span<const wire::BlobInfo> blobs, std::vector<MappedFile> files)
+    : files_(std::move(files)), device_(make_device(device)) {
+  CHECK(blobs.size() == files_.size());
+  const ModelConfig& config = model.config();
+  ShardOptions options;
+  options.embed = range.embed;
+  options.first = range.first;
+  options.last = range.last;
+  options.kv_bytes = kv_bytes_for(
+      config, std::max(0, std::min(range.last, config.layers) - range.first), options.profile, 1);
+  const WeightSource weights = [this](const std::string& name) {
+    const auto at = tensors_.find(name);
+    if (at == tensors_.end()) {
+      throw Error(ErrorKind::kIntegrity, cat("[weights] no downloaded blob holds ", shown(name)));
+    }
+    return at->second;
+  };
+  try {
+    for (size_t i = 0; i < blobs.size(); ++i) {
+      const Safetensors file =
+          Safetensors::parse(files_[i].bytes(), cat("blob ", shown(blobs[i].name)));
+      for (const auto& [name, view] : file.tensors()) tensors_.emplace(name, view);
+    }
+    shard_ = std::make_unique<Shard>(*device_, model, weights, options);
+  } catch (const Error& error) {
+    // The hashes were right, so the server itself is wrong.
+    if (error.kind() != ErrorKind::kShape && error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kIntegrity, error.what());
+  }
+  batcher_ = std::make_unique<Batcher>(*shard_);
+}
+
+}  // namespace split::edge

@@ -1,0 +1,51 @@
+// What a user can ask of edge_client: every flag, with its default, checked. Knows what the words
+// mean and not what is done about them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/flags.h"
+#include "device/device.h"
+
+namespace split::edge {
+
+struct Options {
+  std::string server;
+  std::string model;  // empty: the server's first
+  // Exactly one of these, or text on stdin.
+  std::optional<std::string> prompt, prompt_file;
+  std::optional<std::vector<int32_t>> prompt_ids;
+
+  std::optional<int> cut;      // none: max(0, L - 2)
+  bool all_on_cloud = false;   // --cut cloud
+  bool head_on_cloud = false;  // --head cloud
+  std::string format = "auto";
+  DeviceOptions device;
+  std::string cache;  // empty: the default place
+
+  int max_tokens = 64;
+  float temperature = 0.8f, top_p = 0.95f, repetition_penalty = 1;
+  int top_k = 0;
+  std::optional<uint64_t> seed;  // none: drawn
+  std::vector<std::string> stop;
+  bool ignore_eos = false, no_special = false;
+  std::optional<int> logprobs;
+
+  bool embed = false, list_devices = false, json = false, quiet = false;
+  unsigned timeout = 60, retry_for = 30;  // seconds
+};
+
+struct CommandLine {
+  Flags::Asked asked = Flags::Asked::kNothing;
+  Options options;
+  std::string help;
+};
+
+// Throws Error(kInput), one line.
+CommandLine read_command_line(const std::vector<std::string>& arguments,
+                              const Flags::Environment& environment);
+
+}  // namespace split::edge

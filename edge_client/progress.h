@@ -1,0 +1,52 @@
+// The download's progress: one total over all files that never goes back. On a terminal a bar with
+// bytes, rate and time left; else one line for every 10 %.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace split::edge {
+
+// Where a run of the program writes: what it prints, what it says, and to whom.
+struct Console {
+  std::function<bool(std::string_view)> out;  // stdout; false when nobody reads it any more
+  std::function<void(std::string_view)> err;  // stderr
+  bool out_is_terminal = false;
+  bool err_is_terminal = false;
+};
+
+struct ProgressTo {
+  std::function<void(std::string_view)> say;  // none for silence
+  bool terminal = false;
+};
+
+// One thread at a time.
+class Progress {
+ public:
+  Progress(ProgressTo to, uint64_t total);
+  ~Progress();  // ends the bar's line
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void add(uint64_t bytes);
+  // `bytes` of what was added are to come again: the display waits until they have.
+  void again(uint64_t bytes) { done_ -= bytes; }
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void draw(bool last);
+
+  const ProgressTo to_;
+  uint64_t total_, done_ = 0, shown_ = 0;
+  int tenths_ = 0;
+  bool open_line_ = false;
+  Clock::time_point start_, drawn_;
+};
+
+std::string human_bytes(uint64_t bytes);  // "1.5 MB"
+
+}  // namespace split::edge

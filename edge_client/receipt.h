@@ -1,0 +1,37 @@
+// What a run did and what it cost, in words for a person and as one JSON object for a program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "edge_client/shard_cache.h"
+#include "edge_client/split_forward.h"
+#include "run/generate.h"
+
+namespace split::edge {
+
+struct Receipt {
+  std::string model, server, profile;     // of the server
+  std::string cut;                        // "2" or "cloud"
+  std::string device = "none";            // of this machine, when it computes
+  std::string cloud_stages, edge_stages;  // "embed, blocks 0-1"
+  FetchCounts fetched;
+  SplitCounts counts;
+  double load_ms = 0, first_token_ms = 0, generate_ms = 0;  // generate_ms: the first token's too
+  size_t prompt_tokens = 0, tokens = 0;
+  std::string finish_reason;
+  uint64_t seed = 0;
+
+  // Of the tokens after the first, which the prompt pays for; of the one, when there is one.
+  double tokens_per_second() const;
+};
+
+// A few aligned lines.
+std::string to_text(const Receipt& receipt);
+
+// {"model","cut","device","prompt_tokens","tokens","text","finish_reason","logprobs"?,"receipt"}
+std::string to_json(const Receipt& receipt, std::span<const int32_t> prompt,
+                    const Generated& generated, bool logprobs);
+
+}  // namespace split::edge

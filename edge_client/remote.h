@@ -1,0 +1,88 @@
+// The cloud as the edge sees it: one method for each route, typed. Every answer is checked here:
+// what comes back has the rows, columns and finite values that were asked for, or is an error in
+// one line. Retries are for others to make (retry.h).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/client.h"
+#include "wire/protocol.h"
+
+namespace split::edge {
+
+// No answer, a refusal, or an answer that makes no sense.
+class RemoteError : public Error {
+ public:
+  RemoteError(const std::string& message, int status, std::string code)
+      : Error(ErrorKind::kRemote, message), status(status), code(std::move(code)) {}
+
+  // Whether the same request may succeed later: no answer, or a server that is busy or restarting.
+  bool transient() const;
+
+  int status;                           // 0: no answer; 200: one that makes no sense
+  std::string code;                     // for programs: "session_unknown"
+  std::optional<unsigned> retry_after;  // seconds
+};
+
+// What the steps of a text cost.
+struct Traffic {
+  uint64_t bytes_up = 0, bytes_down = 0;  // bodies
+  double cloud_ms = 0;                    // of which the server says that it took it
+  double wire_ms = 0;                     // the rest of the time until the answer
+};
+
+// One thread at a time, but for cancel().
+class Remote {
+ public:
+  // `timeout` of silence. Throws Error(kInput) for a bad URL.
+  Remote(const std::string& url, std::chrono::milliseconds timeout);
+
+  const std::string& origin() const { return client_.origin(); }
+  void cancel() { client_.cancel(); }  // any thread; for good
+
+  std::vector<std::string> models();
+  wire::ModelInfo model(const std::string& id);
+  std::string file(const std::string& id, const std::string& name);
+  // The blob's bytes from `offset` on, or, from a server without ranges, all of them: their hash
+  // tells. False from on_data ends it.
+  void blob(const std::string& sha256, uint64_t offset, const http::Client::OnData& on_data);
+
+  // True when it is new there, false when it stood already.
+  bool open_session(const std::string& session, const wire::SessionRequest& request);
+  void close_session(const std::string& session);
+  // A step of the session: `rows` hidden states of `columns`.
+  wire::Matrix step(const std::string& session, const wire::StepRequest& request, uint32_t columns,
+                    Traffic& traffic);
+  // Without a session: hidden states at point `from` to the logits [rows, vocab].
+  wire::Matrix head(const std::string& model, int from, const wire::Matrix& hidden, uint32_t vocab,
+                    Traffic& traffic);
+  // Without a session: from tokens to what leaves the final norm, [tokens, columns].
+  wire::Matrix norm(const std::string& model, std::span<const int32_t> tokens, uint32_t columns,
+                    Traffic& traffic);
+  // A completion as events; false from on_event ends it. Throws when it ends before "[DONE]".
+  void complete(const std::string& body, const std::function<bool(std::string_view)>& on_event,
+                Traffic& traffic);
+
+ private:
+  http::Reply ask(std::string_view method, const std::string& path, std::string body,
+                  std::string_view type, const http::Headers& headers = {},
+                  Traffic* traffic = nullptr);
+  [[noreturn]] void refuse(const http::Reply& reply, std::string_view path) const;
+  wire::Matrix tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
+                      uint32_t columns) const;
+  RemoteError senseless(std::string_view what, const Error& error) const;
+
+  http::Client client_;
+};
+
+// queue and compute of a Server-Timing header, in ms; 0 when there is none that can be read.
+double server_ms(std::optional<std::string_view> header);
+
+// A path segment: everything but letters, digits and "-._~" as %XX.
+std::string path_segment(std::string_view text);
+
+}  // namespace split::edge

@@ -1,0 +1,218 @@
+#include "edge_client/split_forward.h"
+
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/json.h"
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Rows of one request: bounds the bodies (6 MB for 1,600 channels in 1,024 rows) and the time until
+// an answer.
+constexpr size_t kSliceRows = 256;
+constexpr std::chrono::milliseconds kGoodbye{2000};
+
+std::string random_session_id() {
+  std::array<unsigned char, 16> bits{};
+  CHECK(RAND_bytes(bits.data(), bits.size()) == 1);
+  return to_hex(std::as_bytes(std::span(bits)));
+}
+
+}  // namespace
+
+SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
+                           Batcher* tail, const RetryOptions& retry, Interrupt& interrupt)
+    : remote_(remote),
+      info_(info),
+      model_(model),
+      cut_(cut),
+      tail_(tail),
+      retry_options_(retry),
+      interrupt_(interrupt),
+      session_(random_session_id()) {
+  CHECK(cut_ > 0 || tail_ != nullptr);
+  if (tail_ != nullptr) sequence_ = tail_->shard().pages().open();
+}
+
+SplitForward::~SplitForward() {
+  close();
+  if (tail_ != nullptr) tail_->shard().pages().close(sequence_);
+}
+
+void SplitForward::close() noexcept {
+  if (!open_ || !reachable_) return;
+  open_ = false;
+  try {
+    Remote(remote_.origin(), kGoodbye).close_session(session_);
+  } catch (const std::exception&) {  // the server forgets idle sessions by itself
+  }
+}
+
+std::span<const float> SplitForward::run(uint32_t past, std::span<const int32_t> tokens,
+                                         Phase phase, bool all) {
+  const int layers = model_.config().layers;
+  const size_t rows = all ? tokens.size() : 1;
+  ++counts_.steps;
+  const int to = tail_ == nullptr ? layers : tail_->shard().options().last;
+  if (to == layers + 2) {
+    logits_.resize(rows * static_cast<size_t>(model_.config().vocab));
+    advance(past, tokens, phase, to, all, logits_.data());
+    return logits_;
+  }
+  CHECK(to == layers);
+  wire::Matrix hidden;
+  hidden.rows = static_cast<uint32_t>(rows);
+  hidden.columns = static_cast<uint32_t>(model_.config().channels);
+  hidden.values.resize(rows * hidden.columns);
+  advance(past, tokens, phase, to, all, hidden.values.data());
+  Retry retry(retry_options_, interrupt_);
+  for (;;) {
+    try {
+      logits_ = remote_
+                    .head(info_.id, layers, hidden, static_cast<uint32_t>(model_.config().vocab),
+                          counts_.traffic)
+                    .values;
+      return logits_;
+    } catch (const RemoteError& error) {
+      retry.failed(error);
+    }
+  }
+}
+
+std::vector<float> SplitForward::norms(std::span<const int32_t> tokens) {
+  const int norm = model_.config().layers + 1;
+  ++counts_.steps;
+  std::vector<float> out(tokens.size() * static_cast<size_t>(model_.config().channels));
+  advance(0, tokens, Phase::kPrompt, norm, true, out.data());
+  return out;
+}
+
+void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase phase, int to,
+                           bool all, float* out) {
+  const int layers = model_.config().layers;
+  CHECK(past <= rows_.size() && !tokens.empty());
+  rows_.resize(past);
+  cloud_rows_ = std::min(cloud_rows_, past);
+  const bool keeps_rows = tail_ != nullptr && cut_ < layers;  // the tail has a KV cache
+  if (keeps_rows) tail_->shard().pages().truncate(sequence_, past);
+  const size_t width =
+      tail_ == nullptr ? static_cast<size_t>(model_.config().channels) : tail_->shard().width(to);
+  for (size_t at = 0; at < tokens.size(); at += kSliceRows) {
+    const auto slice = tokens.subspan(at, std::min(kSliceRows, tokens.size() - at));
+    const bool last = at + slice.size() == tokens.size();
+    Job job;
+    job.phase = phase;
+    job.from = cut_;
+    job.to = to;
+    job.sequence = sequence_;
+    job.rows = static_cast<uint32_t>(slice.size());
+    job.wanted = all ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNone;
+    job.out = all ? out + at * width : out;
+    wire::Matrix hidden;
+    if (cut_ > 0) {
+      // Without blocks of ours only the rows whose result is wanted need to travel.
+      const bool every = keeps_rows || all;
+      hidden = from_cloud(past + static_cast<uint32_t>(at), slice, phase,
+                          every ? wire::Rows::kAll : wire::Rows::kLast);
+      job.rows = hidden.rows;
+      job.hidden = hidden.values.data();
+    } else {
+      job.tokens = slice.data();
+    }
+    if (tail_ == nullptr) {
+      if (job.wanted != Wanted::kNone) std::ranges::copy(hidden.values, job.out);
+    } else if (keeps_rows || job.wanted != Wanted::kNone) {
+      if (!keeps_rows) tail_->shard().pages().truncate(sequence_, 0);
+      run_tail(job);
+    }
+    for (const int32_t token : slice) rows_.push_back({token, phase});
+  }
+}
+
+void SplitForward::run_tail(Job& job) {
+  const auto start = Clock::now();
+  tail_->run(job);
+  counts_.edge_ms += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+wire::Matrix SplitForward::from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                                      wire::Rows rows) {
+  Retry retry(retry_options_, interrupt_);
+  for (;;) {
+    try {
+      if (!open_) open();
+      if (cloud_rows_ < past) replay(past);
+      return step(past, {tokens.begin(), tokens.end()}, phase, rows);
+    } catch (const RemoteError& error) {
+      recover(error, retry);
+    }
+  }
+}
+
+wire::Matrix SplitForward::step(uint32_t past, std::vector<int32_t> tokens, Phase phase,
+                                wire::Rows rows) {
+  wire::StepRequest request;
+  request.past = past;
+  request.tokens = std::move(tokens);
+  request.prompt = phase == Phase::kPrompt;
+  request.rows = rows;
+  wire::Matrix hidden = remote_.step(
+      session_, request, static_cast<uint32_t>(model_.config().channels), counts_.traffic);
+  reachable_ = true;
+  const auto count = static_cast<uint32_t>(request.tokens.size());
+  cloud_rows_ = past + count;
+  counts_.cloud_layer_rows += uint64_t{count} * static_cast<uint64_t>(cut_);
+  return hidden;
+}
+
+void SplitForward::open() {
+  cloud_rows_ = 0;
+  remote_.open_session(session_, {info_.id, 0, cut_});
+  // A server that was started again may have other weights under the same name; with those the
+  // text would go on as another model's.
+  if (opened_once_ && wire::to_json(remote_.model(info_.id)) != wire::to_json(info_)) {
+    throw RemoteError(cat("[server] ", remote_.origin(), ": the model ", shown(info_.id),
+                          " has changed while the text was being written"),
+                      200, "model_mismatch");
+  }
+  open_ = opened_once_ = true;
+}
+
+// The rows the session should have and does not, in pieces of one phase.
+void SplitForward::replay(uint32_t until) {
+  ++counts_.replays;
+  while (cloud_rows_ < until) {
+    const Phase phase = rows_[cloud_rows_].phase;
+    std::vector<int32_t> tokens;
+    for (size_t at = cloud_rows_;
+         at < until && rows_[at].phase == phase && tokens.size() < kSliceRows; ++at) {
+      tokens.push_back(rows_[at].token);
+    }
+    step(cloud_rows_, std::move(tokens), phase, wire::Rows::kLast);
+  }
+}
+
+// Prepares for another try and waits for it, or throws.
+void SplitForward::recover(const RemoteError& error, Retry& retry) {
+  reachable_ = error.status != 0 || interrupt_.signal() != 0;
+  bool passes = error.transient();
+  if (error.code == "session_unknown") {
+    open_ = false;
+    passes = true;
+  } else if (error.code == "position_mismatch") {
+    cloud_rows_ = 0;
+    passes = true;
+  } else if (error.code == "session_conflict") {
+    session_ = random_session_id();
+    open_ = false;
+    passes = true;
+  }
+  retry.failed(error, passes);
+}
+
+}  // namespace split::edge

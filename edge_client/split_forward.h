@@ -1,0 +1,81 @@
+// One sequence of a model that runs in two places: the first `cut` blocks in a session of the
+// cloud, the others here. The edge keeps every token with its phase, so that a lost session,
+// connection or server is answered by opening the session again and sending what it had; with equal
+// phases the bits repeat, and the text is as if nothing had happened. A cut of 0 never talks to the
+// server.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "edge_client/local_tail.h"
+#include "edge_client/remote.h"
+#include "edge_client/retry.h"
+#include "run/forward.h"
+
+namespace split::edge {
+
+struct SplitCounts {
+  Traffic traffic;
+  uint64_t steps = 0;             // calls of run()
+  uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
+  uint64_t replays = 0;
+  double edge_ms = 0;  // computing here
+};
+
+// One thread at a time.
+class SplitForward : public Forward {
+ public:
+  // `tail` has the stages from `cut` on, with the head, or without it, and then the head is asked
+  // of the cloud; null when there are no stages for this machine.
+  SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
+               Batcher* tail, const RetryOptions& retry, Interrupt& interrupt);
+  ~SplitForward() override;
+  SplitForward(const SplitForward&) = delete;
+  SplitForward& operator=(const SplitForward&) = delete;
+
+  std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                             bool all) override;
+  // What leaves the final norm for each token of a prompt, [tokens, C]; the tail ends there.
+  std::vector<float> norms(std::span<const int32_t> tokens);
+
+  // Ends the session on the server, if there is one; waits at most a moment and never throws.
+  void close() noexcept;
+
+  const SplitCounts& counts() const { return counts_; }
+
+ private:
+  struct Row {
+    int32_t token;
+    Phase phase;
+  };
+  void advance(uint32_t past, std::span<const int32_t> tokens, Phase phase, int to, bool all,
+               float* out);
+  wire::Matrix from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                          wire::Rows rows);
+  void open();
+  void replay(uint32_t until);
+  wire::Matrix step(uint32_t past, std::vector<int32_t> tokens, Phase phase, wire::Rows rows);
+  void recover(const RemoteError& error, Retry& retry);
+  void run_tail(Job& job);
+
+  Remote& remote_;
+  const wire::ModelInfo& info_;
+  const Model& model_;
+  const int cut_;
+  Batcher* const tail_;
+  const RetryOptions retry_options_;
+  Interrupt& interrupt_;
+
+  std::string session_;  // 32 hex digits
+  bool open_ = false;    // on the server, as far as we know
+  bool opened_once_ = false;
+  bool reachable_ = true;
+  uint32_t cloud_rows_ = 0;  // that the session surely has
+  std::vector<Row> rows_;    // of the whole sequence
+  SequenceId sequence_ = 0;  // of the tail
+  std::vector<float> out_, logits_;
+  SplitCounts counts_;
+};
+
+}  // namespace split::edge

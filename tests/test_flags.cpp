@@ -1,0 +1,139 @@
+// base/flags: what is accepted, what is refused and in which words.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "base/flags.h"
+
+namespace split {
+namespace {
+
+struct Program {
+  std::string prompt = "none", format = "auto";
+  int top_k = 5;
+  std::optional<uint64_t> seed;
+  uint64_t budget = 7;
+  float temperature = 0.5f;
+  bool quiet = false;
+  std::vector<std::string> stop{"default"}, rest;
+  Flags flags{"usage: program\n"};
+
+  explicit Program(bool with_rest = false) {
+    flags.group("Text");
+    flags.text("prompt", "TEXT", "the prompt", &prompt);
+    flags.number("top-k", "N", "the most likely ones", &top_k, 0, 1000);
+    flags.number("seed", "N", "of the draws", &seed, uint64_t{0}, ~uint64_t{0});
+    flags.real("temperature", "X", "0 is greedy", &temperature, 0, 100);
+    flags.texts("stop", "S", std::string(70, 'x') + " end", &stop);
+    flags.group("Machine");
+    flags.choice("format", {"auto", "f32", "f16"}, "of the weights", &format);
+    flags.bytes("budget", "BYTES", "of memory", &budget, 1);
+    flags.toggle("quiet", "says nothing", &quiet);
+    if (with_rest) flags.rest("WORD", &rest);
+  }
+  Flags::Asked parse(std::vector<std::string> arguments,
+                     std::map<std::string, std::string> environment = {}) {
+    return flags.parse(arguments, [&](const char* name) -> const char* {
+      const auto at = environment.find(name);
+      return at == environment.end() ? nullptr : at->second.c_str();
+    });
+  }
+  std::string refusal(std::vector<std::string> arguments,
+                      std::map<std::string, std::string> environment = {}) {
+    try {
+      parse(std::move(arguments), std::move(environment));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInput);
+      return error.what();
+    }
+    return "accepted";
+  }
+};
+
+TEST(Flags, TakesValuesBehindASpaceOrAnEqualsSign) {
+  Program program;
+  program.parse({"--top-k", "40", "--temperature=1.5", "--format", "f16", "--budget=3M", "--quiet",
+                 "--prompt", "--top-k", "--seed=18446744073709551615"});
+  EXPECT_EQ(program.top_k, 40);
+  EXPECT_EQ(program.temperature, 1.5f);
+  EXPECT_EQ(program.format, "f16");
+  EXPECT_EQ(program.budget, uint64_t{3} << 20);
+  EXPECT_TRUE(program.quiet);
+  EXPECT_EQ(program.prompt, "--top-k");
+  EXPECT_EQ(program.seed, ~uint64_t{0});
+  EXPECT_TRUE(program.flags.given("top-k"));
+  EXPECT_FALSE(program.flags.given("stop"));
+}
+
+TEST(Flags, KeepsDefaultsAndReplacesAListAsAWhole) {
+  Program program;
+  program.parse({"--prompt=", "--stop=a", "--stop", "b"});
+  EXPECT_EQ(program.prompt, "");
+  EXPECT_EQ(program.top_k, 5);
+  EXPECT_EQ(program.seed, std::nullopt);
+  EXPECT_EQ(program.stop, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Flags, ReadsTheEnvironmentWhereNoArgumentSaysMore) {
+  Program program;
+  program.parse({"--top-k=1"}, {{"SPLIT_TOP_K", "2"},
+                                {"SPLIT_BUDGET", "2K"},
+                                {"SPLIT_QUIET", "true"},
+                                {"SPLIT_FORMAT", ""},
+                                {"SPLIT_STOP", "a\n\nb c\n"}});
+  EXPECT_EQ(program.top_k, 1);
+  EXPECT_EQ(program.budget, 2048u);
+  EXPECT_TRUE(program.quiet);
+  EXPECT_EQ(program.format, "auto");
+  EXPECT_EQ(program.stop, (std::vector<std::string>{"a", "b c"}));
+}
+
+TEST(Flags, RefusesInOneLineThatNamesTheFlagOrTheVariable) {
+  const auto refusal = [](std::vector<std::string> arguments) {
+    return Program().refusal(std::move(arguments));
+  };
+  EXPECT_EQ(refusal({"--top-k", "x"}), "--top-k: expected a whole number in 0..1000, got 'x'");
+  EXPECT_EQ(refusal({"--top-k=-1"}), "--top-k: expected a whole number in 0..1000, got '-1'");
+  EXPECT_EQ(refusal({"--top-k=1001"}), "--top-k: expected a whole number in 0..1000, got '1001'");
+  EXPECT_EQ(refusal({"--top-k="}), "--top-k: expected a whole number in 0..1000, got ''");
+  EXPECT_EQ(refusal({"--seed=1e3"}), "--seed: expected a whole number in 0.., got '1e3'");
+  EXPECT_EQ(refusal({"--format", "f8"}), "--format: expected auto, f32 or f16, got 'f8'");
+  EXPECT_EQ(refusal({"--quiet=yes"}), "--quiet: takes no value, got 'yes'");
+  EXPECT_EQ(refusal({"--prompt"}), "--prompt: expected a value (TEXT)");
+  EXPECT_EQ(refusal({"--promt", "x"}), "no flag '--promt'; --help lists the flags");
+  EXPECT_EQ(refusal({"-q"}), "no flag '-q'; --help lists the flags");
+  EXPECT_EQ(refusal({"word"}), "unexpected argument 'word'; --help lists the flags");
+  for (const char* number : {"nan", "inf", "-1", "1e9", "1x", "", " 1"}) {
+    EXPECT_EQ(refusal({cat("--temperature=", number)}),
+              cat("--temperature: expected a number in 0..100, got '", number, "'"));
+  }
+  for (const char* bytes : {"0", "K", "1Q", "1KK", "-1", "17179869184G", "1.5G"}) {
+    EXPECT_EQ(refusal({cat("--budget=", bytes)}),
+              cat("--budget: expected bytes in 1.., perhaps with K, M, G or T, got '", bytes, "'"));
+  }
+  EXPECT_EQ(Program().refusal({}, {{"SPLIT_TOP_K", "x"}}),
+            "SPLIT_TOP_K: expected a whole number in 0..1000, got 'x'");
+  EXPECT_EQ(Program().refusal({}, {{"SPLIT_QUIET", "yes"}}),
+            "SPLIT_QUIET: expected 1, true, 0 or false, got 'yes'");
+}
+
+TEST(Flags, AsksForHelpBeforeTheEnvironmentIsLookedAt) {
+  EXPECT_EQ(Program().parse({"--help"}, {{"SPLIT_TOP_K", "x"}}), Flags::Asked::kHelp);
+  EXPECT_EQ(Program().parse({"-h"}), Flags::Asked::kHelp);
+  EXPECT_EQ(Program().parse({"--version", "--nothing"}), Flags::Asked::kVersion);
+  const std::string help = Program().flags.help();
+  EXPECT_NE(help.find("\nMachine:\n  --format auto|f32|f16       of the weights\n"),
+            std::string::npos)
+      << help;
+  EXPECT_NE(help.find("\n" + std::string(30, ' ') + "end\n"), std::string::npos) << help;
+}
+
+TEST(Flags, GivesTheRestToWhoTakesIt) {
+  Program program(true);
+  program.parse({"a", "--top-k=3", "--", "--top-k=4", "-"});
+  EXPECT_EQ(program.rest, (std::vector<std::string>{"a", "--top-k=4", "-"}));
+  EXPECT_EQ(program.top_k, 3);
+}
+
+}  // namespace
+}  // namespace split
