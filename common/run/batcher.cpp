@@ -40,7 +40,11 @@ void Batcher::run(Job& job) {
     led_ = true;
     const std::vector<Share> shares = pick();
     lock.unlock();
-    step(shares);
+    try {
+      step(shares);
+    } catch (...) {  // out of memory, say: theirs, and the next leader goes on
+      for (const Share& share : shares) share.ticket->error = std::current_exception();
+    }
     lock.lock();
     led_ = false;
     for (const Share& share : shares) {
