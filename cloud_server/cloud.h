@@ -36,4 +36,8 @@ bool wants_tensors(const http::Request& request);
 // True when the body is safetensors.
 bool sends_tensors(const http::Request& request);
 
+bool all_finite(std::span<const float> values);
+// What to say when a result is not: 400 when the client sent the hidden state, 500 otherwise.
+[[noreturn]] void refuse_overflow(bool from_hidden);
+
 }  // namespace split::cloud

@@ -1,5 +1,10 @@
 // What the server is, in ten lines that can be pasted, and whether it is well.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
 #include "cloud_server/cloud.h"
+#include "wire/fields.h"
 
 namespace split::cloud {
 
@@ -22,26 +27,56 @@ bool sends_tensors(const http::Request& request) {
   return type && type->starts_with(wire::kTensorType);
 }
 
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+}
+
+void refuse_overflow(bool from_hidden) {
+  if (from_hidden)
+    wire::Fields::refuse("hidden", "its values are so large that the result is not finite");
+  throw Error(ErrorKind::kDevice, "[forward] the result is not finite");
+}
+
+namespace {
+
+// What the client calls us, as long as a shell takes it for one word.
+std::string origin_of(const http::Request& request) {
+  const std::string host(request.headers.get("Host").value_or(""));
+  const bool plain = !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-._:[]", c) != nullptr;
+  });
+  return "http://" + (plain ? host : "127.0.0.1:8080");
+}
+
+// Ten lines, each of which can be pasted and works: also for a model of one block or without a
+// tokenizer.
+std::string curl_lines(const http::Request& request, const ServedModel& model) {
+  const std::string at = "curl " + origin_of(request), of_model = at + "/v1/models/" + model.id();
+  const bool text = model.tokenizer() != nullptr;
+  const auto prompt = [&](std::string_view words) {
+    return text ? cat("\"prompt\":\"", words, "\"") : "\"prompt\":[0,1]";
+  };
+  const std::string partial = text ? "\"prompt\":\"Once upon\"" : "\"tokens\":[0,1]";
+  const int layers = model.config().layers;
+  return cat(at, "/readyz\n",                                                                     //
+             at, "/v1/models\n",                                                                  //
+             of_model, "  # stages and their blobs\n",                                            //
+             of_model, "/files/config.json\n",                                                    //
+             of_model, "/stages/norm -o norm.safetensors  # a stage's weights\n",                 //
+             of_model, "/forward -d '{", partial, ",\"top\":5}'  # the likeliest next tokens\n",  //
+             of_model, "/forward -d '{", partial, ",\"to\":", std::min(2, layers),
+             ",\"rows\":\"last\"}'  # what enters block ", std::min(2, layers), "\n",            //
+             at, "/v1/completions -d '{", prompt("Once upon a time"), ",\"max_tokens\":32}'\n",  //
+             at, "/v1/completions -N -d '{", prompt("The king"), ",\"stream\":true}'\n",         //
+             at, "/v1/sessions -d '{\"model\":\"", model.id(),
+             "\",\"cut\":", std::max(0, layers - 2), "}'  # then POST its steps\n");
+}
+
+}  // namespace
+
 void add_description_routes(http::Server& server, Cloud& cloud) {
   server.route("GET", "/", [&cloud](const http::Request& request) {
-    const std::string id = cloud.models[0]->id();
-    const std::string host(request.headers.get("Host").value_or("127.0.0.1:8080"));
-    const std::string at = "http://" + host;
-    return http::Response::text(
-        200,
-        cat("SplitCompute ", cloud.version, ": one model, two machines. Lines to try:\n", "curl ",
-            at, "/v1/models/", id, "                    # stages and their blobs\n", "curl ", at,
-            "/v1/models/", id, "/forward -d '{\"prompt\":\"Once upon\",\"top\":5}'\n",  //
-            "curl ", at, "/v1/models/", id,
-            "/forward -d '{\"prompt\":\"Once upon\",\"to\":2,\"rows\":\"last\"}'  # what enters "
-            "block 2\n",
-            "curl ", at, "/v1/models/", id,
-            "/stages/norm -o norm.safetensors     # a stage's weights\n", "curl ", at,
-            "/v1/completions -d '{\"prompt\":\"Once upon a time\",\"max_tokens\":32}'\n",
-            "curl -N ", at, "/v1/completions -d '{\"prompt\":\"The king\",\"stream\":true}'\n",  //
-            "curl ", at, "/v1/sessions -d '{\"model\":\"", id,
-            "\",\"cut\":4}'  # then POST its steps\n", "curl ", at, "/readyz\n",
-            "edge_client --server ", at, " --prompt 'Once upon a time'\n"));
+    return http::Response::text(200, curl_lines(request, *cloud.models[0]));
   });
   server.route("GET", "/livez",
                [](const http::Request&) { return http::Response::text(200, "ok\n"); });

@@ -17,6 +17,7 @@ using wire::Fields;
 
 constexpr size_t kMaxAnswerBytes = 64 << 20;
 constexpr size_t kJsonBytesAFloat = 14;  // "-1.2345678e-05", on average less
+constexpr size_t kJsonBytesATop = 24;    // "[50256,-12.345678],", at most
 
 struct ForwardRequest {
   std::vector<int32_t> tokens;
@@ -76,10 +77,12 @@ ForwardRequest read_json(ServedModel& model, const std::string& body) {
   request.to = config.layers + 2;
   if (fields.has("to")) {
     const nlohmann::json& to = fields.raw("to");
-    request.to =
-        to.is_string() && !to.get<std::string>().empty() && !isdigit(to.get<std::string>()[0])
-            ? point_named(to.get<std::string>(), config.layers)
-            : static_cast<int>(fields.integer("to", 0, config.layers));
+    const bool word = to.is_string() && (to == "norm" || to == "head");
+    const bool number = to.is_number_unsigned() && to.get<uint64_t>() <= INT32_MAX;
+    request.to = point_named(word     ? to.get<std::string>()
+                             : number ? cat(to.get<uint64_t>())
+                                      : "",
+                             config.layers);
   }
   request.wanted = request.to == config.layers + 2 ? Wanted::kLast : Wanted::kAll;
   if (fields.has("rows")) {
@@ -105,6 +108,7 @@ ForwardRequest read_json(ServedModel& model, const std::string& body) {
 ForwardRequest read_tensors(ServedModel& model, const http::Request& http) {
   const ModelConfig& config = model.config();
   ForwardRequest request;
+  wire::check_query(http.query_params, {"from", "to", "rows", "top"});
   const auto from =
       parse_u64(http.query("from").value_or("0"), 0, static_cast<uint64_t>(config.layers));
   if (!from) Fields::refuse("from", cat("expected 0..", config.layers));
@@ -112,10 +116,11 @@ ForwardRequest read_tensors(ServedModel& model, const http::Request& http) {
   request.to = point_named(http.query("to").value_or("head"), config.layers);
   request.wanted = request.to == config.layers + 2 ? Wanted::kLast : Wanted::kAll;
   if (const auto rows = http.query("rows")) read_rows(request, *rows);
-  const auto top =
-      parse_u64(http.query("top").value_or("0"), 0, static_cast<uint64_t>(config.vocab));
-  if (!top) Fields::refuse("top", cat("expected 1..", config.vocab));
-  request.top = static_cast<int>(*top);
+  if (const auto text = http.query("top")) {
+    const auto top = parse_u64(*text, 1, static_cast<uint64_t>(config.vocab));
+    if (!top) Fields::refuse("top", cat("expected a whole number in 1..", config.vocab));
+    request.top = static_cast<int>(*top);
+  }
   request.hidden =
       wire::parse_frame(as_bytes_of(http.body), "hidden", static_cast<uint32_t>(config.channels),
                         static_cast<uint32_t>(config.context));
@@ -194,8 +199,12 @@ http::Response forward(ServedModel& model, const http::Request& http) {
                                                           : request.list.size();
   const size_t width = shard.width(request.to);
   const bool tensors = wants_tensors(http);
-  const size_t each = tensors ? sizeof(float) : request.top > 0 ? 0 : kJsonBytesAFloat;
-  if (wanted * width * each > kMaxAnswerBytes ||
+  // At most 2^20 rows of 2^24 columns: nothing here overflows.
+  const auto top = static_cast<size_t>(request.top);
+  const size_t row_bytes = top > 0   ? top * kJsonBytesATop
+                           : tensors ? width * sizeof(float)
+                                     : width * kJsonBytesAFloat;
+  if (wanted * row_bytes > kMaxAnswerBytes ||
       wanted * width * sizeof(float) > 4 * kMaxAnswerBytes) {
     throw HttpError(400, "answer_too_large",
                     cat("the answer would be over ", kMaxAnswerBytes >> 20,
@@ -216,6 +225,7 @@ http::Response forward(ServedModel& model, const http::Request& http) {
   std::vector<float> out(wanted * width);
   job.out = out.data();
   model.batcher().run(job);
+  if (!all_finite(out)) refuse_overflow(request.tokens.empty());
 
   http::Response response;
   if (tensors && request.top == 0) {

@@ -28,7 +28,7 @@ http::Response put_session(Cloud& cloud, const std::string& id, const std::strin
   const int layers = model.config().layers;
   if (asked.from > layers) wire::Fields::refuse("from", cat("expected 0..", layers));
   if (asked.to < asked.from || asked.to > layers) {
-    wire::Fields::refuse("to", cat("expected ", asked.from, "..", layers));
+    wire::Fields::refuse(asked.cut ? "cut" : "to", cat("expected ", asked.from, "..", layers));
   }
   const auto outcome = cloud.sessions.put(id, {model.id(), asked.from, asked.to}, model.batcher());
   if (outcome == Sessions::Put::kConflict) {
@@ -62,8 +62,10 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   wire::StepRequest asked;
   wire::Matrix hidden;
   if (sends_tensors(request)) {
-    const auto past = parse_u64(request.query("past").value_or("0"), 0, 1 << 30);
-    if (!past) wire::Fields::refuse("past", "expected a whole number");
+    wire::check_query(request.query_params, {"past", "phase", "rows"});
+    // Never a default: a step without it would cut the session back to nothing.
+    const auto past = parse_u64(request.query("past").value_or(""), 0, 1 << 30);
+    if (!past) wire::Fields::refuse("past", cat("expected a whole number in 0..", 1 << 30));
     asked.past = static_cast<uint32_t>(*past);
     asked.prompt = wire::parse_phase_is_prompt(request.query("phase").value_or("prompt"));
     asked.rows = wire::parse_rows(request.query("rows").value_or("all"));
@@ -75,10 +77,12 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   if (hidden.rows == 0 && session.range.from > 0) {
     throw HttpError(400, "hidden_expected",
                     cat("this session starts at block ", session.range.from,
-                        ": send safetensors with `hidden` [rows, ", channels, "]"));
+                        ": send safetensors with `hidden` [rows, ", channels, "]"),
+                    "hidden");
   }
   if (hidden.rows > 0 && session.range.from == 0) {
-    throw HttpError(400, "tokens_expected", "this session starts at the embedding: send tokens");
+    throw HttpError(400, "tokens_expected", "this session starts at the embedding: send tokens",
+                    "tokens");
   }
   const auto rows = hidden.rows > 0 ? hidden.rows : static_cast<uint32_t>(asked.tokens.size());
   if (rows == 0) wire::Fields::refuse("tokens", "expected at least one");
@@ -89,13 +93,14 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   if (uint64_t{asked.past} + rows > static_cast<uint64_t>(config.context)) {
     throw HttpError(400, "context_exceeded",
                     cat("past ", asked.past, " and ", rows, " rows are more than the context of ",
-                        config.context));
+                        config.context),
+                    "past");
   }
   KvPages& pages = model.batcher().shard().pages();
   const uint32_t have = pages.length(session.sequence);
   if (asked.past > have) {
     throw HttpError(409, "position_mismatch", cat("past is ", asked.past, ", have is ", have),
-                    "past", {{"Split-Have", cat(have)}});
+                    "past", {{"Split-Have", cat(have)}}, {{"have", have}});
   }
   pages.truncate(session.sequence, asked.past);
 
@@ -112,6 +117,11 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   std::vector<float> out(size_t{out_rows} * channels);
   job.out = out.data();
   model.batcher().run(job);
+  if (!all_finite(out)) {
+    // The session keeps nothing of such rows.
+    pages.truncate(session.sequence, asked.past);
+    refuse_overflow(hidden.rows > 0);
+  }
   session.layer_rows +=
       uint64_t{rows} * static_cast<uint64_t>(session.range.to - session.range.from);
 

@@ -111,7 +111,7 @@ std::shared_ptr<const std::string> WeightStore::stage_file(const std::string& st
     std::string known;
     for (const std::string& one : formats_) known += (known.empty() ? "" : ", ") + one;
     throw Error(ErrorKind::kInput,
-                cat("'format': expected one of ", known, ", got ", shown(format)));
+                cat("'format': expected one of ", known, ", got ", shown(format)), "format");
   }
   std::vector<WeightDecl> weights;
   for (const std::string& name : model_.stage(stage).blobs) {

@@ -126,10 +126,14 @@ Response error_response(const HttpError& error) {
                      : error.status == 401 ? "authentication_error"
                      : error.status == 429 ? "rate_limit_error"
                                            : "invalid_request_error";
+  std::string numbers;
+  for (const auto& [name, value] : error.numbers) {
+    numbers += cat(",", json_quote(name), ":", value);
+  }
   Response response = Response::json(
       error.status, cat("{\"error\":{\"message\":", json_quote(error.message), ",\"type\":\"", type,
                         "\",\"param\":", error.param.empty() ? "null" : json_quote(error.param),
-                        ",\"code\":", json_quote(error.code), "}}\n"));
+                        ",\"code\":", json_quote(error.code), numbers, "}}\n"));
   response.headers = error.headers;
   return response;
 }

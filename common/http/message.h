@@ -93,19 +93,22 @@ struct HttpError : std::exception {
   std::string message;
   std::string param;  // the field it is about, or empty
   Headers headers;    // for example Retry-After
+  // More members of the error object, for programs: {"have", 3}.
+  std::vector<std::pair<std::string, int64_t>> numbers;
 
   HttpError(int status, std::string code, std::string message, std::string param = {},
-            Headers headers = {})
+            Headers headers = {}, std::vector<std::pair<std::string, int64_t>> numbers = {})
       : status(status),
         code(std::move(code)),
         message(std::move(message)),
         param(std::move(param)),
-        headers(std::move(headers)) {}
+        headers(std::move(headers)),
+        numbers(std::move(numbers)) {}
   const char* what() const noexcept override { return message.c_str(); }
 };
 
-// {"error":{"message","type","param","code"}}, the shape of OpenAI's errors. A code cannot break
-// out of it.
+// {"error":{"message","type","param","code"}}, the shape of OpenAI's errors, and the error's
+// numbers behind these. A code cannot break out of it.
 Response error_response(const HttpError& error);
 
 // What the exception in flight means to a client: split::Error by kind, HttpError as it is,

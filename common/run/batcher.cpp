@@ -58,7 +58,11 @@ void Batcher::run(Job& job) {
     const std::vector<Share> shares = pick();
     running_ = shares.size();
     lock.unlock();
-    step(shares);
+    try {
+      step(shares);
+    } catch (...) {  // out of memory, say: theirs, and the next leader goes on
+      for (const Share& share : shares) share.ticket->error = std::current_exception();
+    }
     lock.lock();
     led_ = false;
     running_ = 0;

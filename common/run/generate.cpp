@@ -22,18 +22,19 @@ void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids) {
   if (ids.empty()) {
     if (config.end_of_text < 0 || config.end_of_text >= config.vocab) {
       throw Error(ErrorKind::kInput,
-                  "[prompt] expected at least one token: the model has no <|endoftext|>");
+                  "[prompt] expected at least one token: the model has no <|endoftext|>", "prompt");
     }
     ids.push_back(config.end_of_text);
   }
   if (ids.size() > static_cast<size_t>(config.context)) {
     throw Error(ErrorKind::kInput,
-                cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size()));
+                cat("[prompt] expected at most ", config.context, " tokens, got ", ids.size()),
+                "prompt");
   }
   for (const int32_t id : ids) {
     if (id < 0 || id >= config.vocab) {
       throw Error(ErrorKind::kInput,
-                  cat("[prompt] token id: expected 0..", config.vocab - 1, ", got ", id));
+                  cat("[prompt] token id: expected 0..", config.vocab - 1, ", got ", id), "prompt");
     }
   }
 }
@@ -41,7 +42,8 @@ void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids) {
 std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* tokenizer,
                                 std::string_view text, bool special) {
   if (tokenizer == nullptr && !text.empty()) {
-    throw Error(ErrorKind::kInput, "[prompt] the model has no tokenizer: expected token ids");
+    throw Error(ErrorKind::kInput, "[prompt] the model has no tokenizer: expected token ids",
+                "prompt");
   }
   std::vector<int32_t> ids;
   if (!text.empty()) ids = tokenizer->encode(text, special);
@@ -55,7 +57,7 @@ Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer*
   options.sampling.validate();
   if (tokenizer == nullptr && !options.stop.empty()) {
     throw Error(ErrorKind::kInput,
-                "[generate] stop strings need a tokenizer, and the model has none");
+                "[generate] stop strings need a tokenizer, and the model has none", "stop");
   }
   CHECK(!prompt.empty() && prompt.size() <= static_cast<size_t>(config.context));
   const bool score = options.logprobs >= 0;

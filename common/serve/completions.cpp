@@ -20,6 +20,8 @@ constexpr int kMaxPrompts = 64;
 constexpr int kMaxChoices = 16;    // n
 constexpr int kMaxLogprobs = 100;  // the k largest at each position
 constexpr int kMaxStops = 16;
+// Positions of all choices, each with what is listed there: bounds the time and the answer's size.
+constexpr uint64_t kMaxEntries = 1 << 18;
 
 struct CompletionRequest {
   std::vector<std::vector<int32_t>> prompts;
@@ -73,6 +75,22 @@ std::vector<std::vector<int32_t>> read_prompts(Fields& fields, const CompletionM
   return prompts;
 }
 
+void check_cost(const CompletionRequest& request, const ModelConfig& config) {
+  uint64_t positions = 0;  // at most 64 contexts
+  for (const auto& prompt : request.prompts) {
+    positions += prompt.size();
+    positions += std::min(static_cast<uint64_t>(request.options.max_tokens),
+                          static_cast<uint64_t>(config.context) - prompt.size());
+  }
+  const auto choices = static_cast<uint64_t>(request.choices);
+  const auto listed = static_cast<uint64_t>(1 + std::max(0, request.options.logprobs));
+  if (positions * choices * listed > kMaxEntries) {
+    Fields::refuse("max_tokens",
+                   cat("prompts and tokens, times n, times logprobs and 1, expected at most ",
+                       kMaxEntries, ", got ", positions * choices * listed));
+  }
+}
+
 CompletionRequest read_request(Fields& fields, const CompletionModel& model) {
   CompletionRequest request;
   GenerateOptions& options = request.options;
@@ -99,6 +117,9 @@ CompletionRequest read_request(Fields& fields, const CompletionModel& model) {
   request.stream = fields.boolean_or("stream", false);
   request.return_token_ids = fields.boolean_or("return_token_ids", false);
   if (fields.has("stream_options")) {
+    if (!fields.raw("stream_options").is_object()) {
+      Fields::refuse("stream_options", "expected an object");
+    }
     Fields more(&fields.raw("stream_options"));
     request.include_usage = more.boolean_or("include_usage", false);
     more.finish();
@@ -115,6 +136,7 @@ CompletionRequest read_request(Fields& fields, const CompletionModel& model) {
     Fields::refuse("logit_bias", "is not supported");
   }
   fields.finish();
+  check_cost(request, *model.config);
   return request;
 }
 
@@ -183,6 +205,7 @@ class Completion {
     Json choices = Json::array();
     for_each_choice(
         [&](int index, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
+          if (gone && gone()) return false;
           const auto forward = model_.open();
           const Generated result =
               generate(*forward, *model_.config, model_.tokenizer, prompt, options,
@@ -200,7 +223,7 @@ class Completion {
             choice["token_ids"] = result.tokens;
           }
           choices.push_back(std::move(choice));
-          count(prompt, result);
+          count(index, prompt, result);
           return result.finish_reason != "cancelled";
         });
     Json json = envelope(std::move(choices));
@@ -257,7 +280,7 @@ class Completion {
                                 return send(std::string(text), nullptr);
                               });
           }
-          count(prompt, result);
+          count(index, prompt, result);
           if (result.finish_reason == "cancelled") return false;
           return send("", result.finish_reason.c_str());
         });
@@ -294,8 +317,9 @@ class Completion {
     return model_.tokenizer == nullptr ? "" : to_valid_utf8(model_.tokenizer->decode(prompt));
   }
 
-  void count(const std::vector<int32_t>& prompt, const Generated& result) {
-    prompt_tokens_ += prompt.size();
+  // A prompt counts once, whatever n is.
+  void count(int index, const std::vector<int32_t>& prompt, const Generated& result) {
+    if (index % request_.choices == 0) prompt_tokens_ += prompt.size();
     completion_tokens_ += result.tokens.size();
   }
 

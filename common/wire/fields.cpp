@@ -1,5 +1,6 @@
 #include "wire/fields.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -17,6 +18,10 @@ struct Fields::State {
 };
 
 Fields::Fields(std::string_view json) : state_(std::make_unique<State>()) {
+  if (json.size() > kMaxJsonBytes) {
+    throw Error(ErrorKind::kInput, cat("the body: expected at most ", kMaxJsonBytes,
+                                       " bytes of JSON, got ", json.size()));
+  }
   state_->document = parse_json(json, 16, "the body");
   state_->object = &state_->document;
   if (!state_->object->is_object())
@@ -128,6 +133,17 @@ void Fields::finish() const {
     if (state_->known.count(key) == 0) {
       throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route"), key);
     }
+  }
+}
+
+void check_query(std::span<const std::pair<std::string, std::string>> query,
+                 std::initializer_list<std::string_view> known) {
+  std::set<std::string_view> seen;
+  for (const auto& [key, value] : query) {
+    if (std::find(known.begin(), known.end(), key) == known.end()) {
+      throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route's query"), key);
+    }
+    if (!seen.insert(key).second) Fields::refuse(key, "expected once");
   }
 }
 

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +16,7 @@ namespace split::wire {
 // finish() refuses the fields that nobody asked for.
 class Fields {
  public:
-  // Throws Error(kInput) unless `json` is an object of at most 16 levels.
+  // Throws Error(kInput) unless `json` is an object of at most 16 levels and kMaxJsonBytes.
   explicit Fields(std::string_view json);
   // The same for a part of a document that was parsed already, which must outlive this.
   explicit Fields(const nlohmann::json* object);
@@ -43,5 +45,13 @@ class Fields {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+// finish() for fields that came as a query: refuses those not in `known`, and any that is there
+// twice.
+void check_query(std::span<const std::pair<std::string, std::string>> query,
+                 std::initializer_list<std::string_view> known);
+
+// JSON takes up to 20 times its size once parsed; nothing that is asked here needs more than this.
+inline constexpr size_t kMaxJsonBytes = 8 << 20;
 
 }  // namespace split::wire

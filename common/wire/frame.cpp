@@ -20,7 +20,8 @@ Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_
   const Safetensors file = Safetensors::parse(bytes, "the body");
   const auto at = file.tensors().find(name);
   if (at == file.tensors().end()) {
-    throw Error(ErrorKind::kInput, cat("the body: expected a tensor '", name, "'"));
+    throw Error(ErrorKind::kInput, cat("the body: expected a tensor '", name, "'"),
+                std::string(name));
   }
   const TensorView& view = at->second;
   const bool floats =
@@ -28,11 +29,13 @@ Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_
   if (!floats || view.dims.size() != 2 || view.dims[1] != int64_t{columns}) {
     throw Error(ErrorKind::kInput,
                 cat("tensor '", name, "': expected F32 [rows, ", columns, "], got ",
-                    dtype_name(view.dtype), " ", to_string(view.dims)));
+                    dtype_name(view.dtype), " ", to_string(view.dims)),
+                std::string(name));
   }
   if (view.dims[0] < 1 || view.dims[0] > int64_t{max_rows}) {
     throw Error(ErrorKind::kInput,
-                cat("tensor '", name, "': expected 1..", max_rows, " rows, got ", view.dims[0]));
+                cat("tensor '", name, "': expected 1..", max_rows, " rows, got ", view.dims[0]),
+                std::string(name));
   }
   Matrix matrix;
   matrix.rows = static_cast<uint32_t>(view.dims[0]);
@@ -41,8 +44,10 @@ Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_
   convert(view, DType::kF32, std::as_writable_bytes(std::span(matrix.values)));
   for (size_t i = 0; i < matrix.values.size(); ++i) {
     if (!std::isfinite(matrix.values[i])) {
-      throw Error(ErrorKind::kInput, cat("tensor '", name, "': row ", i / columns, " column ",
-                                         i % columns, " is not finite"));
+      throw Error(
+          ErrorKind::kInput,
+          cat("tensor '", name, "': row ", i / columns, " column ", i % columns, " is not finite"),
+          std::string(name));
     }
   }
   return matrix;

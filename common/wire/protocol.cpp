@@ -98,7 +98,7 @@ SessionRequest parse_session_request(std::string_view text) {
   SessionRequest request;
   request.model = fields.text_or("model", "");
   request.from = static_cast<int>(fields.integer_or("from", 0, 1024, 0));
-  const bool cut = fields.has("cut");
+  const bool cut = request.cut = fields.has("cut");
   if (cut && fields.has("to"))
     Fields::refuse("cut", "expected one of \"to\" and \"cut\", got both");
   request.to = static_cast<int>(fields.integer(cut ? "cut" : "to", 0, 1024));

@@ -60,6 +60,7 @@ std::vector<std::string> parse_model_list(std::string_view json);
 struct SessionRequest {
   std::string model;
   int from = 0, to = 0;  // points
+  bool cut = false;      // `to` was sent as "cut"; only messages care
   bool operator==(const SessionRequest&) const = default;
 };
 std::string to_json(const SessionRequest& request);
