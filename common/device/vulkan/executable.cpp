@@ -27,7 +27,8 @@ MatmulShape matmul_shape(const Capabilities& device, int64_t inner, uint32_t blo
   const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
   MatmulShape shape;
   if (device.software) {
-    shape = {64, 8, 4, 1};
+    // Larger tiles run 1.4 times faster there and take twice as long to compile.
+    shape = {64, 8, block >= 4 ? 1u : 2u, 1};
   } else {
     // 16 lanes hide a row's latency up to K = 2048, more are needed past it (notes: GEMV shape).
     shape = {128, inner <= 2048 ? 16u : 64u, block >= 4 ? 4u : 1u, 4};
