@@ -194,6 +194,7 @@ Capabilities inspect(VkPhysicalDevice device) {
   vkGetPhysicalDeviceMemoryProperties(device, &result.memory);
   const VkPhysicalDeviceLimits& limits = result.properties.limits;
   result.software = result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+  result.small_tiles = result.software && !is_disabled("small_tiles");
   result.api_version = result.properties.apiVersion;
   result.name = result.properties.deviceName;
   const auto lacks = [&](const std::string& what) {

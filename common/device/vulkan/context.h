@@ -78,6 +78,8 @@ uint64_t validation_messages();
 struct Capabilities {
   std::string name;  // "NVIDIA H200, driver 580.159.04"
   bool software = false;
+  bool small_tiles =
+      false;            // work shaped for few lanes; SPLIT_VULKAN_DISABLE=small_tiles: as on a GPU
   std::string missing;  // what this project needs and it lacks; empty when it can be used
   uint32_t api_version = 0;
   uint32_t queue_family = 0;
