@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(cmake g++ make ccache libcpp-httplib-dev nlohmann-json3-dev libvulkan-dev glslang-dev libssl-dev)
 # Runs the Vulkan device where there is no GPU.
 packages+=(mesa-vulkan-drivers)
-[ "${1-}" != --tests ] || packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3 curl)
+[ "${1-}" != --tests ] || packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy curl)
 
 missing=()
 for package in "${packages[@]}"; do
