@@ -1,0 +1,413 @@
+// cloud_server and edge_client together when things go wrong: a server that dies and comes back,
+// input that is none, a cache that cannot be written or is damaged, an edge that is told to end.
+#include <algorithm>
+
+#include "golden_model.h"
+#include "http_peer.h"
+#include "programs.h"
+#include "text/tokenizer.h"
+
+namespace split::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kPrompt = "Once upon a time there was a little";
+const Arguments kOnCpu = {"--device", "cpu", "--threads", "1"};
+
+Arguments operator+(Arguments left, const Arguments& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+// Passes connections on to a server and remembers what the clients said.
+class Relay {
+ public:
+  explicit Relay(int to) : to_(to), listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    CHECK(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), size) == 0);
+    CHECK(::listen(listener_.get(), 16) == 0);
+    CHECK(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+    port_ = ntohs(at.sin_port);
+    thread_ = std::thread([this] { run(); });
+  }
+  ~Relay() {
+    ::shutdown(listener_.get(), SHUT_RDWR);  // wakes the thread: its next accept fails
+    thread_.join();
+  }
+  std::string url() const { return cat("http://127.0.0.1:", port_); }
+  std::string said() const {
+    const std::lock_guard lock(mutex_);
+    return said_;
+  }
+
+ private:
+  void run() {
+    std::vector<std::pair<Fd, Fd>> pairs;  // client, server
+    for (;;) {
+      std::vector<pollfd> fds = {{listener_.get(), POLLIN, 0}};
+      for (const auto& [client, server] : pairs) {
+        fds.push_back({client.get(), POLLIN, 0});
+        fds.push_back({server.get(), POLLIN, 0});
+      }
+      ::poll(fds.data(), fds.size(), -1);
+      for (size_t i = pairs.size(); i-- > 0;) {
+        auto& [client, server] = pairs[i];
+        const bool open = (fds[2 * i + 1].revents == 0 || pass(client, server, true)) &&
+                          (fds[2 * i + 2].revents == 0 || pass(server, client, false));
+        if (!open) pairs.erase(pairs.begin() + static_cast<ptrdiff_t>(i));
+      }
+      if (fds[0].revents == 0) continue;
+      Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (!client) return;
+      Fd server(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(static_cast<uint16_t>(to_));
+      to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      if (::connect(server.get(), reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
+        pairs.emplace_back(std::move(client), std::move(server));
+      }
+    }
+  }
+  bool pass(const Fd& from, const Fd& to, bool said) {
+    char buffer[65536];
+    const ssize_t n = ::recv(from.get(), buffer, sizeof buffer, 0);
+    if (n <= 0) return false;
+    if (said) {
+      const std::lock_guard lock(mutex_);
+      said_.append(buffer, static_cast<size_t>(n));
+    }
+    for (ssize_t at = 0; at < n;) {
+      const ssize_t sent = ::send(to.get(), buffer + at, static_cast<size_t>(n - at), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      at += sent;
+    }
+    return true;
+  }
+  const int to_;
+  Fd listener_;
+  int port_ = 0;
+  mutable std::mutex mutex_;
+  std::string said_;
+  std::thread thread_;
+};
+
+// The N of "; N replays" in the receipt for people; 0 without.
+int replays_of(const std::string& err) {
+  const size_t end = err.find(" replays");
+  if (end == std::string::npos) return 0;
+  const size_t begin = err.rfind(' ', end - 1);
+  return std::atoi(err.c_str() + begin);
+}
+
+size_t lines_of(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+class Pair : public ::testing::Test {
+ protected:
+  Arguments long_text(const Arguments& extra) const {
+    return kOnCpu +
+           Arguments{"--prompt", kPrompt, "--seed", "5", "--max-tokens", "400", "--ignore-eos"} +
+           extra;
+  }
+  EdgeResult run(const Arguments& arguments, const std::string& input = "/dev/null") {
+    return run_edge(cloud_.url(), home_, kOnCpu + arguments, input);
+  }
+  std::unique_ptr<Process> begin(const std::string& url, const Arguments& arguments) {
+    return std::make_unique<Process>(edge_command(url, arguments),
+                                     Arguments{cat("XDG_CACHE_HOME=", home_.path.string())});
+  }
+  // Waits until it has printed so many bytes more.
+  static bool more(Process& edge, size_t bytes) {
+    const size_t have = edge.out().size();
+    return edge.until([&] { return edge.out().size() >= have + bytes; });
+  }
+  void expect_refusal(const EdgeResult& got, int code, const std::string& part) {
+    EXPECT_EQ(got.code, code) << got.err;
+    EXPECT_EQ(got.out, "");
+    EXPECT_EQ(lines_of(got.err), 1u) << got.err;
+    EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
+  }
+  // The same text as undisturbed when `disturb` is done to the server `times` times.
+  void expect_same_text(const Arguments& extra, int times, const std::function<void()>& disturb);
+  std::vector<fs::path> blobs() const {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::recursive_directory_iterator(home_.path)) {
+      if (entry.is_regular_file()) files.push_back(entry.path());
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  CloudProcess cloud_{kOnCpu};
+  Folder home_;
+};
+
+void Pair::expect_same_text(const Arguments& extra, int times,
+                            const std::function<void()>& disturb) {
+  const EdgeResult calm = run_edge(cloud_.url(), home_, long_text(extra));
+  ASSERT_EQ(calm.code, 0) << calm.err;
+  EXPECT_EQ(replays_of(calm.err), 0) << calm.err;
+  const auto edge = begin(cloud_.url(), long_text(extra));
+  for (int i = 0; i < times; ++i) {
+    // The first bytes are the first token's, the later points some tokens apart.
+    ASSERT_TRUE(more(*edge, i == 0 ? 1 : static_cast<size_t>(10 + i))) << edge->err();
+    disturb();
+  }
+  EXPECT_EQ(edge->wait(), 0) << edge->err();
+  EXPECT_EQ(edge->out(), calm.out);
+  EXPECT_GE(replays_of(edge->err()), times) << edge->err();
+}
+
+TEST_F(Pair, TextIsTheSameWhenTheServerIsKilledAtTenPoints) {
+  expect_same_text({"--cut", "4"}, 10, [this] {
+    EXPECT_EQ(cloud_.process().kill(), -SIGKILL);
+    cloud_.again();
+  });
+}
+
+TEST_F(Pair, TextIsTheSameWhenTheServerIsKilledAndHasTheHeadOrAll) {
+  const auto kill = [this] {
+    EXPECT_EQ(cloud_.process().kill(), -SIGKILL);
+    cloud_.again();
+  };
+  expect_same_text({"--cut", "8", "--head", "cloud"}, 1, kill);
+  expect_same_text({"--cut", "cloud"}, 2, kill);
+}
+
+TEST_F(Pair, TextIsTheSameWhenTheServerIsToldToEndAndStartedAgain) {
+  expect_same_text({"--cut", "6"}, 2, [this] {
+    cloud_.process().signal(SIGTERM);
+    EXPECT_EQ(cloud_.process().wait(), 0) << cloud_.process().err();
+    cloud_.again();
+  });
+}
+
+TEST_F(Pair, AServerThatDoesNotComeBackIsExitThreeInTime) {
+  const auto edge = begin(cloud_.url(), long_text({"--cut", "4", "--retry-for", "1"}));
+  ASSERT_TRUE(more(*edge, 1)) << edge->err();
+  cloud_.process().kill();
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(edge->wait(), 3);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  EXPECT_NE(edge->err().find(cloud_.url()), std::string::npos) << edge->err();
+}
+
+TEST_F(Pair, CutZeroGoesOnWithoutTheServer) {
+  const EdgeResult calm = run_edge(cloud_.url(), home_, long_text({"--cut", "0"}));
+  const auto edge = begin(cloud_.url(), long_text({"--cut", "0"}));
+  ASSERT_TRUE(more(*edge, 1)) << edge->err();
+  cloud_.process().kill();
+  EXPECT_EQ(edge->wait(), 0) << edge->err();
+  EXPECT_EQ(edge->out(), calm.out);
+  EXPECT_NE(calm.out, "");
+}
+
+TEST_F(Pair, TheSecondStartDownloadsNothing) {
+  const Arguments arguments = {"--json", "--prompt", kPrompt, "--temperature", "0", "--max-tokens",
+                               "4",      "--cut",    "5"};
+  const EdgeResult first = run(arguments), second = run(arguments);
+  ASSERT_EQ(first.code, 0) << first.err;
+  ASSERT_EQ(second.code, 0) << second.err;
+  uint64_t bytes = 0;
+  for (const fs::path& blob : blobs()) bytes += fs::file_size(blob);
+  EXPECT_GT(bytes, 0u);
+  EXPECT_EQ(first.receipt("bytes_downloaded"), bytes);
+  EXPECT_EQ(first.receipt("bytes_from_cache"), 0);
+  EXPECT_EQ(second.receipt("bytes_downloaded"), 0);
+  EXPECT_EQ(second.receipt("bytes_from_cache"), bytes);
+  EXPECT_EQ(second.text(), first.text());
+  EXPECT_EQ(second.err.find("download"), std::string::npos) << second.err;
+}
+
+TEST_F(Pair, ADamagedBlobIsFetchedAgain) {
+  const Arguments arguments = {"--json", "--quiet",      "--prompt", kPrompt, "--temperature",
+                               "0",      "--max-tokens", "8",        "--cut", "5"};
+  const EdgeResult whole = run(arguments);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const std::vector<fs::path> files = blobs();
+  ASSERT_GE(files.size(), 3u);
+  const auto expect_again = [&](const fs::path& file, uint64_t bytes) {
+    const EdgeResult got = run(arguments);
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_EQ(got.receipt("bytes_downloaded"), bytes) << file;
+    EXPECT_EQ(got.text(), whole.text());
+    EXPECT_EQ(fs::file_size(file), bytes);
+    EXPECT_EQ(blobs(), files);
+  };
+  const uint64_t size = fs::file_size(files[0]);
+  for (const uint64_t left : {size - 1, uint64_t{0}}) {
+    fs::resize_file(files[0], left);
+    expect_again(files[0], size);
+  }
+  for (const double part : {0.0, 0.5, 1.0}) {
+    const uint64_t bytes = fs::file_size(files[1]);
+    const auto at = static_cast<off_t>(part * static_cast<double>(bytes - 1));
+    const Fd file(::open(files[1].c_str(), O_RDWR | O_CLOEXEC));
+    char byte = 0;
+    ASSERT_EQ(::pread(file.get(), &byte, 1, at), 1);
+    byte = static_cast<char>(byte ^ 1);
+    ASSERT_EQ(::pwrite(file.get(), &byte, 1, at), 1);
+    expect_again(files[1], bytes);
+  }
+}
+
+TEST_F(Pair, ACacheThatCannotBeWrittenIsExitFour) {
+  const Arguments arguments = {"--quiet", "--prompt", kPrompt, "--max-tokens", "2", "--cut", "6"};
+  const std::string file = (home_.path / "file").string();
+  write_file(file, {});
+  expect_refusal(run(arguments + Arguments{"--cache", file + "/cache"}), 4, "--cache");
+  expect_refusal(run(arguments + Arguments{"--cache", "/proc/no-such-place"}), 4, "--cache");
+  if (::geteuid() != 0) {  // root may write anywhere
+    const fs::path closed = home_.path / "closed";
+    fs::create_directory(closed);
+    fs::permissions(closed, fs::perms::owner_read | fs::perms::owner_exec);
+    expect_refusal(run(arguments + Arguments{"--cache", closed.string()}), 4, "--cache");
+  }
+}
+
+TEST_F(Pair, AFullDiskIsExitFourAndLeavesNothing) {
+  const Arguments command =
+      edge_command(cloud_.url(), kOnCpu + Arguments{"--quiet", "--prompt", kPrompt, "--cut", "6"});
+  const auto expect_full = [&](const Arguments& prefix) {
+    Process edge(prefix + command, {cat("XDG_CACHE_HOME=", home_.path.string())});
+    EXPECT_EQ(edge.wait(), 4) << edge.err();
+    EXPECT_EQ(edge.out(), "");
+    EXPECT_EQ(lines_of(edge.err()), 1u) << edge.err();
+    EXPECT_NE(edge.err().find("--cache"), std::string::npos) << edge.err();
+    EXPECT_EQ(blobs().size(), 0u);
+  };
+  // In the middle of a file, as when others fill the disk meanwhile.
+  expect_full({"sh", "-c", "ulimit -f 1000 && exec \"$@\"", "sh"});
+  // A small disk, in a mount namespace that ends with the process.
+  const std::string mount =
+      cat("mount -t tmpfs -o size=1m none ", home_.path.string(), " && exec \"$@\"");
+  if (exit_code({"unshare", "-m", "sh", "-c", mount, "sh", "true"}) == 0) {
+    expect_full({"unshare", "-m", "sh", "-c", mount, "sh"});
+  } else {
+    std::printf("no right to mount: a small disk is not tested\n");
+  }
+}
+
+TEST_F(Pair, PromptsAtTheContextsEnd) {
+  const Golden golden("demo");
+  const auto window = golden.values<int32_t>("eval.ids");
+  const int context = golden.model->config().context;
+  const auto ids = [&](int n) { return list_of(std::span(window).first(static_cast<size_t>(n))); };
+  for (const char* cut : {"0", "6", "8", "cloud"}) {
+    SCOPED_TRACE(cut);
+    const Arguments arguments = {"--cut", cut, "--json", "--quiet", "--ignore-eos", "--prompt-ids"};
+    const EdgeResult full = run(arguments + Arguments{ids(context)});
+    ASSERT_EQ(full.code, 0) << full.err;
+    EXPECT_EQ(full.tokens().size(), 0u);
+    EXPECT_EQ(full.text(), "");
+    EXPECT_EQ(full.json["finish_reason"], "length");
+    const EdgeResult last = run(arguments + Arguments{ids(context - 1)});
+    ASSERT_EQ(last.code, 0) << last.err;
+    EXPECT_EQ(last.tokens().size(), 1u);
+    expect_refusal(run(arguments + Arguments{ids(context + 1)}), 2, cat(context));
+  }
+}
+
+TEST_F(Pair, PromptsOfFewOrStrangeBytes) {
+  const auto vocabulary = load_tokenizer(source("weights/demo"));
+  ASSERT_TRUE(vocabulary);
+  const std::string file = (home_.path / "prompt").string();
+  const Arguments greedy = {"--json", "--quiet", "--temperature", "0", "--max-tokens", "6"};
+  using namespace std::string_literals;
+  for (const std::string& bytes :
+       {"T"s, ""s, "\0"s, "a\0b\0\0"s, "caf\xc3\xa9 \xf0\x9f\x99\x82 \xe4\xbd\xa0\xe5\xa5\xbd"s,
+        "\xff\xfe\xc3"s, "\n\n \t"s}) {
+    SCOPED_TRACE(testing::PrintToString(bytes));
+    write_file(file, as_bytes_of(bytes));
+    std::vector<int32_t> ids = vocabulary->encode(bytes, true);
+    if (ids.empty()) ids = {8191};  // <|endoftext|>
+    EdgeResult whole;
+    for (const char* cut : {"cloud", "6"}) {
+      const Arguments arguments = greedy + Arguments{"--cut", cut};
+      const EdgeResult of_file = run(arguments + Arguments{"--prompt-file", file});
+      const EdgeResult of_stdin = run(arguments, file);
+      ASSERT_EQ(of_file.code, 0) << of_file.err;
+      ASSERT_EQ(of_stdin.code, 0) << of_stdin.err;
+      EXPECT_EQ(of_file.json["prompt_tokens"].get<std::vector<int32_t>>(), ids);
+      EXPECT_EQ(of_stdin.json["prompt_tokens"].get<std::vector<int32_t>>(), ids);
+      EXPECT_EQ(of_stdin.tokens(), of_file.tokens());
+      EXPECT_EQ(of_file.tokens().size(), 6u);
+      if (whole.json.is_null()) whole = of_file;
+      EXPECT_EQ(of_file.tokens(), whole.tokens());
+      EXPECT_EQ(of_file.text(), whole.text());
+    }
+  }
+  const EdgeResult empty = run(greedy + Arguments{"--prompt", ""});
+  ASSERT_EQ(empty.code, 0) << empty.err;
+  EXPECT_EQ(empty.json["prompt_tokens"], Json::parse("[8191]"));
+}
+
+TEST_F(Pair, NoTokensWhenNoneAreAskedFor) {
+  for (const char* cut : {"0", "6", "cloud"}) {
+    const EdgeResult got =
+        run({"--json", "--quiet", "--cut", cut, "--prompt", kPrompt, "--max-tokens", "0"});
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_EQ(got.tokens().size(), 0u);
+    EXPECT_EQ(got.json["finish_reason"], "length");
+  }
+}
+
+TEST_F(Pair, WrongServersModelsAndCutsAreOneLine) {
+  const Arguments arguments = {"--prompt", kPrompt, "--max-tokens", "2"};
+  expect_refusal(run_edge("http://127.0.0.1:1", home_, arguments), 3, "127.0.0.1:1");
+  for (const char* url : {"ftp://127.0.0.1", "127.0.0.1", "http://", "http://127.0.0.1:x"}) {
+    SCOPED_TRACE(url);
+    EXPECT_EQ(run_edge(url, home_, arguments).code, 2);
+    EXPECT_EQ(lines_of(run_edge(url, home_, arguments).err), 1u);
+  }
+  expect_refusal(run(arguments + Arguments{"--model", "other"}), 3, "demo");
+  expect_refusal(run(arguments + Arguments{"--cut", "9"}), 2, "0..8");
+  expect_refusal(run({"--prompt-ids", "8192"}), 2, "8191");
+  expect_refusal(run({"--prompt-file", "/no/such/file"}), 2, "/no/such/file");
+}
+
+TEST_F(Pair, AnEdgeThatIsToldToEndLeavesNoSession) {
+  for (const auto& [number, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 0)}) {
+    Relay relay(cloud_.port());
+    const auto edge = begin(relay.url(), long_text({"--cut", "4"}));
+    ASSERT_TRUE(more(*edge, 1)) << edge->err();
+    const std::string said = relay.said();
+    const size_t at = said.find("PUT /v1/sessions/");
+    ASSERT_NE(at, std::string::npos);
+    const std::string path = said.substr(at + 4, std::string_view("/v1/sessions/").size() + 32);
+    edge->signal(number);
+    EXPECT_EQ(edge->wait(), code) << edge->err();
+    http::Client client(cloud_.url());
+    EXPECT_EQ(client.request("GET", path).status, 404) << path;
+    // The path was the session's: it can be made.
+    EXPECT_EQ(client.request("PUT", path, R"({"model":"demo","cut":4})", "application/json").status,
+              201)
+        << path;
+  }
+}
+
+TEST_F(Pair, AnEdgeWhoseReaderHasGoneEnds) {
+  for (const char* cut : {"6", "cloud"}) {
+    const auto edge = begin(cloud_.url(), long_text({"--cut", cut}));
+    ASSERT_TRUE(more(*edge, 10)) << edge->err();
+    edge->close_out();
+    EXPECT_EQ(edge->wait(), 0) << edge->err();
+  }
+  const auto quoted = [](const std::string& text) { return "'" + text + "'"; };
+  std::string line;
+  for (const std::string& word : edge_command(cloud_.url(), long_text({"--cut", "6", "--quiet"}))) {
+    line += quoted(word) + " ";
+  }
+  Process shell({"sh", "-c", line + "| head -c 10"}, {cat("XDG_CACHE_HOME=", home_.path.string())});
+  EXPECT_EQ(shell.wait(), 0) << shell.err();
+  EXPECT_EQ(shell.out().size(), 10u);
+}
+
+}  // namespace
+}  // namespace split::test
