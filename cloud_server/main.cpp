@@ -11,6 +11,7 @@
 #include <iostream>
 #include <thread>
 
+#include "base/file.h"
 #include "base/flags.h"
 #include "base/log.h"
 #include "cloud_server/cloud.h"
@@ -215,6 +216,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    split::hold_standard_streams();
     return split::cloud::run(argc, argv);
   } catch (const split::http::AddressInUse& error) {
     split::log_error(error.what());

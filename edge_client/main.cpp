@@ -29,6 +29,7 @@ bool write_all(int fd, std::string_view text) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  split::hold_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk
   split::edge::Interrupt interrupt;

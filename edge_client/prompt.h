@@ -3,12 +3,14 @@
 
 #include <string>
 
+#include "edge_client/interrupt.h"
 #include "edge_client/options.h"
 
 namespace split::edge {
 
 // From --prompt, --prompt-file or the descriptor `input`; nothing for --prompt-ids. Throws
-// Error(kInput) when there is none or it is absurdly long, Error(kNotFound, kIo) for the file.
-std::string read_prompt(const Options& options, int input);
+// Error(kInput) when there is none, it cannot be read, it is absurdly long, or it is waited for and
+// the program is interrupted.
+std::string read_prompt(const Options& options, int input, Interrupt& interrupt);
 
 }  // namespace split::edge

@@ -308,7 +308,7 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
     for (const std::string& device : list_devices()) world.console.out(device + "\n");
     return 0;
   }
-  const std::string prompt = read_prompt(options, world.input);
+  const std::string prompt = read_prompt(options, world.input, interrupt);
   Run(options, world, interrupt).go(prompt);
   return 0;
 }

@@ -1,5 +1,8 @@
 // cloud_server and edge_client together when things go wrong: a server that dies and comes back,
 // input that is none, a cache that cannot be written or is damaged, an edge that is told to end.
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "golden_model.h"
@@ -102,6 +105,16 @@ int replays_of(const std::string& err) {
   if (end == std::string::npos) return 0;
   const size_t begin = err.rfind(' ', end - 1);
   return std::atoi(err.c_str() + begin);
+}
+
+// For what no pipe tells of.
+bool poll_for(const std::function<bool()>& condition) {
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    ::poll(nullptr, 0, 2);
+  }
+  return true;
 }
 
 size_t lines_of(const std::string& text) {
@@ -392,12 +405,72 @@ TEST_F(Pair, AnEdgeThatIsToldToEndLeavesNoSession) {
   }
 }
 
+TEST_F(Pair, AnEdgeThatWaitsForItsPromptCanBeToldToEnd) {
+  const std::string pipe = (home_.path / "pipe").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const Fd writer(::open(pipe.c_str(), O_RDWR | O_CLOEXEC));  // says nothing, and does not end
+  for (const bool from_stdin : {true, false}) {
+    for (const auto& [number, code] : {std::pair(SIGINT, 130), std::pair(SIGTERM, 0)}) {
+      Arguments arguments = kOnCpu;
+      if (!from_stdin) arguments = arguments + Arguments{"--prompt-file", pipe};
+      Process edge(edge_command(cloud_.url(), arguments), {}, from_stdin ? pipe : "/dev/null");
+      // It reads when it has taken what was written.
+      ASSERT_EQ(::write(writer.get(), "text", 4), 4);
+      int left = 4;
+      ASSERT_TRUE(
+          poll_for([&] { return ::ioctl(writer.get(), FIONREAD, &left) == 0 && left == 0; }));
+      edge.signal(number);
+      EXPECT_EQ(edge.wait(), code) << edge.err();
+      EXPECT_EQ(edge.out() + edge.err(), "");
+    }
+  }
+}
+
+TEST_F(Pair, APromptCanComeFromAPipeOrAnEmptyFile) {
+  const Arguments shell = {"sh", "-c", "printf The | \"$@\" --prompt-file /dev/stdin", "sh"};
+  const Arguments json = kOnCpu + Arguments{"--json", "--quiet", "--max-tokens", "2"};
+  Process piped(shell + edge_command(cloud_.url(), json),
+                {cat("XDG_CACHE_HOME=", home_.path.string())});
+  ASSERT_EQ(piped.wait(), 0) << piped.err();
+  const EdgeResult plain = run({"--json", "--quiet", "--max-tokens", "2", "--prompt", "The"});
+  EXPECT_EQ(Json::parse(piped.out())["prompt_tokens"], plain.json["prompt_tokens"]);
+  const EdgeResult empty =
+      run({"--json", "--quiet", "--max-tokens", "2", "--prompt-file", "/dev/null"});
+  ASSERT_EQ(empty.code, 0) << empty.err;
+  EXPECT_EQ(empty.json["prompt_tokens"], Json::parse("[8191]"));
+  expect_refusal(run({"--prompt-file", home_.path.string()}), 2, home_.path.string());
+}
+
+// Without care the first file or socket that is opened stands where stdout was.
+TEST_F(Pair, ClosedStandardStreamsAreErrorsAndNotOtherFiles) {
+  const auto closed = [&](const std::string& how, const Arguments& arguments) {
+    Process edge(Arguments{"sh", "-c", "exec \"$@\" " + how, "sh"} +
+                     edge_command(cloud_.url(), kOnCpu + arguments),
+                 {cat("XDG_CACHE_HOME=", home_.path.string())});
+    EdgeResult result;
+    result.code = edge.wait();
+    result.out = edge.out();
+    result.err = edge.err();
+    return result;
+  };
+  const Arguments text = {"--quiet", "--prompt", kPrompt, "--temperature", "0"};
+  expect_refusal(closed(">&-", text), 4, "stdout: Bad file descriptor");
+  expect_refusal(closed(">/dev/full", text), 4, "stdout: No space left on device");
+  expect_refusal(closed("<&-", {"--quiet"}), 2, "stdin: Bad file descriptor");
+  const EdgeResult whole = run(text);
+  for (const char* how : {"2>&-", "<&-", "<&- 2>&-"}) {
+    EXPECT_EQ(closed(how, text).code, 0) << how;
+    EXPECT_EQ(closed(how, text).out, whole.out) << how;
+  }
+}
+
 TEST_F(Pair, AnEdgeWhoseReaderHasGoneEnds) {
   for (const char* cut : {"6", "cloud"}) {
     const auto edge = begin(cloud_.url(), long_text({"--cut", cut}));
     ASSERT_TRUE(more(*edge, 10)) << edge->err();
     edge->close_out();
     EXPECT_EQ(edge->wait(), 0) << edge->err();
+    EXPECT_NE(edge->err().find("cancelled"), std::string::npos) << edge->err();  // and early
   }
   const auto quoted = [](const std::string& text) { return "'" + text + "'"; };
   std::string line;

@@ -25,6 +25,14 @@ void Fd::reset() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The wrong way round, as the C library does for setuid programs: the lowest free one is taken.
+    CHECK(::open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) == fd);
+  }
+}
+
 namespace {
 
 struct OpenedFile {

@@ -27,6 +27,10 @@ class Fd {
   int fd_ = -1;
 };
 
+// Takes descriptors 0..2 where the caller has closed them, so that no file or socket of ours stands
+// where output goes; using them is an error as before. The first thing in main().
+void hold_standard_streams();
+
 // A file mapped read-only. The bytes stay valid, at one address, for the life of the object, also
 // after a move.
 class MappedFile {
