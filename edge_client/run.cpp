@@ -149,12 +149,18 @@ void Run::read_tokenizer() {
   const auto has = [&](std::string_view name) {
     return std::ranges::find(info_.files, name) != info_.files.end();
   };
-  if (!has("vocab.json") || !has("merges.txt")) return;
-  const std::string vocab = retried([&] { return remote_.file(info_.id, "vocab.json"); });
-  const std::string merges = retried([&] { return remote_.file(info_.id, "merges.txt"); });
+  const auto read = [&](const char* name) {
+    return retried([&] { return remote_.file(info_.id, name); });
+  };
   try {
-    tokenizer_ = Tokenizer::from_vocab_merges(vocab, merges);
+    if (has("vocab.json") && has("merges.txt")) {
+      const std::string vocab = read("vocab.json"), merges = read("merges.txt");
+      tokenizer_ = Tokenizer::from_vocab_merges(vocab, merges);
+    } else if (has("tokenizer.json")) {
+      tokenizer_ = Tokenizer::from_tokenizer_json(read("tokenizer.json"));
+    }
   } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
   }
 }

@@ -114,6 +114,44 @@ TEST(Edge, WritesTheTextAloneToStdoutAndTheReceiptToStderr) {
   EXPECT_EQ(quiet.out, text.out);
 }
 
+TEST(Edge, LogProbabilitiesAreTheSameWhereverTheModelRuns) {
+  Shared& shared = Shared::of("demo");
+  const auto logprobs = [&](const char* cut) {
+    const Outcome got = shared.run(
+        {shared.prompt(0), cut, "--temperature=0", "--max-tokens=4", "--logprobs=3", "--json"});
+    EXPECT_EQ(got.code, 0) << got.err;
+    return got.json()["logprobs"];
+  };
+  const Json here = logprobs("--cut=4");
+  ASSERT_EQ(here.size(), 4u);
+  EXPECT_EQ(here[0]["top"].size(), 3u);
+  EXPECT_EQ(logprobs("--cut=cloud"), here);
+}
+
+TEST(Edge, ReadsTokenizerJsonWhereTheModelHasNoOther) {
+  const TemporaryFolder folder;
+  const std::filesystem::path demo = std::string(SPLIT_SOURCE_DIR) + "/weights/demo";
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    std::filesystem::create_symlink(demo / file, folder.path / file);
+  }
+  cloud::Cloud cloud;
+  cloud::ModelOptions options;
+  options.id = "demo";
+  options.path = folder.path;
+  options.device = "cpu";
+  options.threads = 1;
+  options.kv_budget = 64 << 20;
+  cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
+  const Running server([&](http::Server& s) { cloud::add_routes(s, cloud); });
+  const TemporaryFolder cache;
+  const Outcome got =
+      run_edge({cat("--server=", server.url()), cat("--cache=", cache.path.string()),
+                "--device=cpu", "--threads=1", "--temperature=0", "--max-tokens=2",
+                "--prompt=Once upon a time there was a little", "--quiet"});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.out, " girl who");
+}
+
 TEST(Edge, APromptThatFillsTheContextGivesNoTokens) {
   Shared& shared = Shared::of("rand-a");
   const std::vector<int32_t> full(64, 5);

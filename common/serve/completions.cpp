@@ -143,20 +143,27 @@ CompletionRequest read_request(Fields& fields, const CompletionModel& model) {
 // Texts and log-probabilities of tokens in OpenAI's four parallel lists.
 class LogprobLists {
  public:
-  explicit LogprobLists(const Tokenizer* tokenizer) : tokenizer_(tokenizer) {}
+  // `with_ids`: the most likely tokens by id as well ("top_token_ids", an extension), as texts may
+  // coincide.
+  LogprobLists(const Tokenizer* tokenizer, bool with_ids)
+      : tokenizer_(tokenizer), with_ids_(with_ids) {}
 
   void add(int32_t id, const ScoredToken* scored) {
     tokens_.push_back(text_of(id));
     offsets_.push_back(offset_);
     offset_ += tokens_.back().get<std::string>().size();
     logprobs_.push_back(scored == nullptr ? Json() : Json(wire::json_number(scored->logprob)));
-    Json top;
+    Json top, ids = Json::array();
     if (scored != nullptr) {
       top = Json::object();
-      for (const TokenLogprob& one : scored->top)
-        top[text_of(one.id)] = wire::json_number(one.logprob);
+      for (const TokenLogprob& one : scored->top) {
+        const double logprob = wire::json_number(one.logprob);
+        top[text_of(one.id)] = logprob;
+        ids.push_back({one.id, logprob});
+      }
     }
     top_.push_back(std::move(top));
+    top_ids_.push_back(std::move(ids));
   }
   bool empty() const { return tokens_.empty(); }
   // What was added since the last take().
@@ -165,7 +172,8 @@ class LogprobLists {
                 {"token_logprobs", std::move(logprobs_)},
                 {"top_logprobs", std::move(top_)},
                 {"text_offset", std::move(offsets_)}};
-    tokens_ = logprobs_ = top_ = offsets_ = Json::array();
+    if (with_ids_) out["top_token_ids"] = std::move(top_ids_);
+    tokens_ = logprobs_ = top_ = top_ids_ = offsets_ = Json::array();
     return out;
   }
 
@@ -175,9 +183,10 @@ class LogprobLists {
     return to_valid_utf8(tokenizer_->token_bytes(id));
   }
   const Tokenizer* tokenizer_;
+  const bool with_ids_;
   size_t offset_ = 0;
   Json tokens_ = Json::array(), logprobs_ = Json::array(), top_ = Json::array(),
-       offsets_ = Json::array();
+       top_ids_ = Json::array(), offsets_ = Json::array();
 };
 
 std::string next_id() {
@@ -210,7 +219,7 @@ class Completion {
           const Generated result =
               generate(*forward, *model_.config, model_.tokenizer, prompt, options,
                        [&](std::string_view, const ScoredToken*) { return !gone || !gone(); });
-          LogprobLists lists(model_.tokenizer);
+          LogprobLists lists(model_.tokenizer, request_.return_token_ids);
           if (request_.echo) add_prompt(lists, prompt, result);
           for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
           Json choice = {
@@ -235,7 +244,7 @@ class Completion {
     for_each_choice(
         [&](int index, const std::vector<int32_t>& prompt, const GenerateOptions& options) {
           const auto forward = model_.open();
-          LogprobLists lists(model_.tokenizer);
+          LogprobLists lists(model_.tokenizer, request_.return_token_ids);
           bool first = true;
           std::vector<int32_t> ids;  // whose text is in the next chunk
           // Each chunk's text is made of whole characters; anything else would not be JSON.
