@@ -106,7 +106,7 @@ std::shared_ptr<const std::string> WeightStore::blob(const std::string& sha256) 
 }
 
 std::shared_ptr<const std::string> WeightStore::stage_file(const std::string& stage,
-                                                           const std::string& format) const {
+                                                           const std::string& format) {
   if (std::find(formats_.begin(), formats_.end(), format) == formats_.end()) {
     std::string known;
     for (const std::string& one : formats_) known += (known.empty() ? "" : ", ") + one;
@@ -118,7 +118,11 @@ std::shared_ptr<const std::string> WeightStore::stage_file(const std::string& st
     const Blob& blob = model_.blob(name);
     weights.insert(weights.end(), blob.weights.begin(), blob.weights.end());
   }
-  return std::make_shared<const std::string>(build(weights, format));
+  const std::lock_guard lock(mutex_);
+  std::weak_ptr<const std::string>& live = live_stages_[stage + " " + format];
+  std::shared_ptr<const std::string> file = live.lock();
+  if (file == nullptr) live = file = std::make_shared<const std::string>(build(weights, format));
+  return file;
 }
 
 }  // namespace split::cloud

@@ -38,7 +38,7 @@ class WeightStore {
   // All tensors of a stage in one file. Throws Error(kNotFound) for a stage, Error(kInput) for a
   // format that is none.
   std::shared_ptr<const std::string> stage_file(const std::string& stage,
-                                                const std::string& format) const;
+                                                const std::string& format);
 
  private:
   struct Entry {
@@ -56,6 +56,8 @@ class WeightStore {
   std::vector<std::string> formats_;
   std::mutex mutex_;
   std::vector<Entry> entries_;
+  // "embed f16": however many ask at once, a stage is in memory once.
+  std::map<std::string, std::weak_ptr<const std::string>> live_stages_;
   bool hashed_ = false;
   std::exception_ptr hash_error_;
   std::atomic<bool> stop_{false};

@@ -62,9 +62,9 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
   return blobs;
 }
 
-LocalTail::LocalTail(const DeviceOptions& device, const Model& model, const TailRange& range,
+LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
                      std::span<const wire::BlobInfo> blobs, std::vector<MappedFile> files)
-    : files_(std::move(files)), device_(make_device(device)) {
+    : files_(std::move(files)), device_(std::move(device)) {
   CHECK(blobs.size() == files_.size());
   const ModelConfig& config = model.config();
   ShardOptions options;

@@ -35,7 +35,7 @@ class LocalTail {
  public:
   // `files` belong to `blobs`. Throws Error(kIntegrity) for files that do not hold the model's
   // weights, Error(kDevice).
-  LocalTail(const DeviceOptions& device, const Model& model, const TailRange& range,
+  LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
             std::span<const wire::BlobInfo> blobs, std::vector<MappedFile> files);
 
   Batcher& batcher() { return *batcher_; }

@@ -1,12 +1,19 @@
 #!/usr/bin/env bash
-# setup.sh [--tests]: installs the Debian packages that are missing, and says which. Nothing is done when all are there.
+# setup.sh [--tests] [--fuzz]: installs the Debian packages that are missing, and says which. Nothing is done when all
+# are there.
 set -euo pipefail
 
 # The base: what a build needs.
 packages=(cmake g++ make ccache libcpp-httplib-dev nlohmann-json3-dev libvulkan-dev glslang-dev libssl-dev)
 # Runs the Vulkan device where there is no GPU.
 packages+=(mesa-vulkan-drivers)
-[ "${1-}" != --tests ] || packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3 curl)
+for option in "$@"; do
+  case $option in
+    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy curl) ;;
+    --fuzz) packages+=(clang libclang-rt-14-dev) ;;
+    *) sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
+  esac
+done
 
 missing=()
 for package in "${packages[@]}"; do

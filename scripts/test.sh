@@ -1,8 +1,25 @@
 #!/usr/bin/env bash
-# test.sh [--long]: installs what the tests need, builds everything, runs every test.
+# test.sh [--long]: installs what the tests need, builds everything, runs every test; ends with ctest's summary.
+#   --long   first the same suite under AddressSanitizer and UBSan, the threaded parts under ThreadSanitizer, and each
+#            fuzz target for two minutes; SPLIT_LONG=1 tells tests to use their full counts
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-[ "${1-}" != --long ] || export SPLIT_LONG=1
-scripts/setup.sh --tests
+
+long=''
+case ${1-} in
+  '') ;;
+  --long) long=1 && export SPLIT_LONG=1 ;;
+  *) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
+esac
+run() { ctest --test-dir "$1" --output-on-failure --timeout 900 -j "$(nproc)" "${@:2}"; }
+
+scripts/setup.sh --tests ${long:+--fuzz}
+if [ -n "$long" ]; then
+  scripts/build.sh --asan all
+  run build-asan
+  scripts/build.sh --tsan all
+  run build-tsan -R '^(Http|Cloud|Batcher|KvPages|ThreadPool|Edge|Session)'
+  scripts/fuzz.sh --minutes 2
+fi
 scripts/build.sh all
-ctest --test-dir build --output-on-failure --timeout 600 -j "$(nproc)"
+run build

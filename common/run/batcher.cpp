@@ -176,7 +176,12 @@ void Batcher::step(const std::vector<Share>& shares) {
   try {
     shard_.forward(like.phase, like.from, like.to, parts, out);
   } catch (...) {
-    for (const Share* share : running) share->ticket->error = std::current_exception();
+    for (const Share* share : running) {
+      share->ticket->error = std::current_exception();
+      // The pages of rows that were not computed are free again.
+      const SequenceId id = share->ticket->job->sequence;
+      shard_.pages().truncate(id, shard_.pages().length(id));
+    }
     return;
   }
   const double ms = ms_since(start);

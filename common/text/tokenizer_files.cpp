@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "text/tokenizer.h"
 #include "text/utf8.h"
 
@@ -19,7 +20,6 @@ struct Tokenizer::Files {
   static constexpr size_t kMaxToken = 1024;      // bytes; GPT-2's longest has 128
   static constexpr size_t kMaxAdded = 256;
   static constexpr int kMaxDepth = 32;
-  static constexpr size_t kMaxValues = 4 << 20;  // 16 to 100 bytes of memory each
 
   template <typename... Args>
   [[noreturn]] static void fail(const Args&... what) {
@@ -32,66 +32,11 @@ struct Tokenizer::Files {
     return text;
   }
 
-  // Looks at a JSON text before a tree is built of it: depth, size and, as a tree forgets repeated
-  // keys, their number. (A parser callback would do, but the library then walks the parent at the
-  // end of each object: quadratic.)
-  struct Inspect final : nlohmann::json_sax<Json> {
-    explicit Inspect(const char* name) : file(name) {}
-    const char* const file;
-    int depth = 0;
-    size_t values = 0, keys = 0;
-
-    bool value() {
-      if (++values > kMaxValues) fail(file, ": more than ", kMaxValues, " values");
-      return true;
-    }
-    bool open() {
-      if (++depth > kMaxDepth) fail(file, ": nested deeper than ", kMaxDepth);
-      return value();
-    }
-    bool close() {
-      --depth;
-      return true;
-    }
-    bool null() override { return value(); }
-    bool boolean(bool) override { return value(); }
-    bool number_integer(number_integer_t) override { return value(); }
-    bool number_unsigned(number_unsigned_t) override { return value(); }
-    bool number_float(number_float_t, const string_t&) override { return value(); }
-    bool string(string_t&) override { return value(); }
-    bool binary(binary_t&) override { return value(); }
-    bool start_object(size_t) override { return open(); }
-    bool start_array(size_t) override { return open(); }
-    bool end_object() override { return close(); }
-    bool end_array() override { return close(); }
-    bool key(string_t&) override {
-      ++keys;
-      return true;
-    }
-    bool parse_error(size_t position, const std::string&,
-                     const nlohmann::detail::exception&) override {
-      fail(file, ": not JSON, at byte ", position);
-    }
-  };
-
-  // The members of all objects; at most kMaxDepth calls deep.
-  static size_t count_keys(const Json& value) {
-    size_t count = value.is_object() ? value.size() : 0;
-    if (value.is_structured()) {
-      for (const Json& child : value) count += count_keys(child);
-    }
-    return count;
-  }
-
   static Json parse(std::string_view text, const char* file) {
     if (text.size() > kMaxFile) {
       fail(file, ": expected at most ", kMaxFile, " bytes, got ", text.size());
     }
-    Inspect seen(file);
-    Json::sax_parse(text, &seen);
-    Json value = Json::parse(text);
-    if (count_keys(value) != seen.keys) fail(file, ": an object has the same key twice");
-    return value;
+    return parse_json(text, kMaxDepth, cat("[tokenizer] ", file));
   }
 
   // The byte that each of GPT-2's 256 characters stands for: printable Latin-1 for itself, the

@@ -1,0 +1,237 @@
+// A cloud in this process on any free port, somebody to ask it, and what PyTorch says about its
+// models.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "cloud_server/cloud.h"
+#include "http/client.h"
+#include "http_peer.h"
+#include "io/safetensors.h"
+
+namespace split::cloud {
+
+using Json = nlohmann::json;
+
+inline std::string source(const std::string& path) {
+  return std::string(SPLIT_SOURCE_DIR) + "/" + path;
+}
+inline std::string model_dir(const std::string& name) {
+  return name == "demo" ? source("weights/demo") : source("tests/golden/" + name);
+}
+
+struct Golden {
+  explicit Golden(const std::string& name)
+      : file(source(name == "demo" ? "tests/golden/demo.safetensors"
+                                   : "tests/golden/" + name + "/golden.safetensors")),
+        tensors(Safetensors::parse(file.bytes(), name)),
+        json(Json::parse(read_file(source(name == "demo" ? "tests/golden/demo.json"
+                                                         : "tests/golden/" + name + "/golden.json"),
+                                   64 << 20))) {}
+  bool has(const std::string& name) const { return tensors.tensors().count(name) != 0; }
+  template <typename T>
+  std::vector<T> values(const std::string& name) const {
+    const auto at = tensors.tensors().find(name);
+    CHECK(at != tensors.tensors().end());
+    std::vector<T> out(at->second.bytes.size() / sizeof(T));
+    std::memcpy(out.data(), at->second.bytes.data(), out.size() * sizeof(T));
+    return out;
+  }
+  std::vector<int32_t> ids(int prompt) const { return values<int32_t>(cat("p", prompt, ".ids")); }
+  int prompts() const {
+    int n = 0;
+    while (has(cat("p", n, ".ids"))) ++n;
+    return n;
+  }
+
+  MappedFile file;
+  Safetensors tensors;
+  Json json;
+};
+
+inline double relative(std::span<const float> got, std::span<const float> expected) {
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    difference += std::pow(double{got[i]} - double{expected[i]}, 2);
+    norm += std::pow(double{expected[i]}, 2);
+  }
+  return std::sqrt(difference / norm);
+}
+
+// Somebody with one connection. One thread at a time.
+class Caller {
+ public:
+  explicit Caller(const std::string& url) : client_(url) {}
+
+  http::Reply get(const std::string& path, const http::Headers& headers = {}) {
+    return client_.request("GET", path, {}, {}, headers);
+  }
+  http::Reply send(const std::string& method, const std::string& path, std::string body = {},
+                   std::string_view type = "application/json", const http::Headers& headers = {}) {
+    return client_.request(method, path, std::move(body), type, headers);
+  }
+  http::Reply post(const std::string& path, const Json& body) {
+    return send("POST", path, body.dump());
+  }
+  http::Reply post_for_tensors(const std::string& path, const Json& body) {
+    return send("POST", path, body.dump(), "application/json", {{"Accept", kTensors}});
+  }
+  http::Reply post_tensors(const std::string& path, std::string body) {
+    return send("POST", path, std::move(body), kTensors, {{"Accept", kTensors}});
+  }
+  static constexpr char kTensors[] = "application/octet-stream";
+
+ private:
+  http::Client client_;
+};
+
+inline Json json_of(const http::Reply& reply, int status = 200) {
+  EXPECT_EQ(reply.status, status) << reply.body.substr(0, 500);
+  Json json = Json::parse(reply.body, nullptr, false);
+  EXPECT_FALSE(json.is_discarded()) << reply.body.substr(0, 500);
+  return json;
+}
+
+// The error is one clear line in OpenAI's shape, with this status, code and field; "" for null.
+inline void expect_error(const http::Reply& reply, int status, const std::string& code,
+                         const std::string& param, const std::string& what = {}) {
+  ASSERT_EQ(reply.status, status) << what << ": " << reply.body.substr(0, 500);
+  const Json json = Json::parse(reply.body, nullptr, false);
+  ASSERT_TRUE(json.is_object() && json.contains("error")) << what << ": " << reply.body;
+  const Json& error = json["error"];
+  EXPECT_EQ(error.value("code", ""), code) << what << ": " << reply.body;
+  EXPECT_EQ(error["param"].is_null() ? "" : error["param"].get<std::string>(), param)
+      << what << ": " << reply.body;
+  EXPECT_TRUE(error["type"].is_string());
+  const std::string message = error["message"];
+  EXPECT_FALSE(message.empty());
+  EXPECT_EQ(message.find('\n'), std::string::npos);
+  EXPECT_LT(message.size(), 300u);
+}
+
+// [rows, columns] of floats of an answer's list of lists.
+inline std::vector<float> flat(const Json& rows) {
+  std::vector<float> out;
+  for (const Json& row : rows) {
+    for (const Json& value : row) out.push_back(value.get<float>());
+  }
+  return out;
+}
+
+// The one tensor of an answer.
+inline std::vector<float> floats_of(const std::string& frame, const std::string& name) {
+  const Safetensors file = Safetensors::parse(as_bytes_of(frame), "the answer");
+  const auto at = file.tensors().find(name);
+  if (at == file.tensors().end()) {
+    ADD_FAILURE() << "no tensor " << name;
+    return {};
+  }
+  std::vector<float> out(at->second.bytes.size() / sizeof(float));
+  std::memcpy(out.data(), at->second.bytes.data(), at->second.bytes.size());
+  return out;
+}
+
+class TestCloud {
+ public:
+  // The models by name, or as [ID=]DIR would give them. kv: of each model.
+  explicit TestCloud(const std::vector<std::string>& names, uint64_t kv = 64 << 20) {
+    for (const std::string& name : names) {
+      ModelOptions options;
+      options.id = std::filesystem::path(name).filename().string();
+      options.path = name.starts_with('/') ? name : model_dir(name);
+      options.device = "cpu";
+      options.threads = 1;
+      options.kv_budget = kv;
+      cloud.models.push_back(std::make_unique<ServedModel>(options));
+    }
+    cloud.version = "test";
+    http::Server::Options options;
+    options.shutdown_timeout = std::chrono::seconds(1);
+    options.worker_stack_bytes = 1 << 20;
+    running_ = std::make_unique<http::Running>(
+        options, [this](http::Server& server) { add_routes(server, cloud); });
+    caller_ = std::make_unique<Caller>(url());
+  }
+
+  Caller& ask() { return *caller_; }
+
+  std::string url() const { return running_->url(); }
+  int port() const { return running_->port; }
+  KvPages& pages(size_t model = 0) { return cloud.models[model]->batcher().shard().pages(); }
+  const ModelConfig& config(size_t model = 0) const { return cloud.models[model]->config(); }
+
+  Cloud cloud;
+
+ private:
+  std::unique_ptr<http::Running> running_;
+  std::unique_ptr<Caller> caller_;
+};
+
+// A directory that goes away with the test.
+struct TemporaryDir {
+  TemporaryDir() {
+    std::string pattern = testing::TempDir() + "splitXXXXXX";
+    CHECK(::mkdtemp(pattern.data()) != nullptr);
+    path = pattern;
+  }
+  ~TemporaryDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+  std::filesystem::path path;
+};
+
+// A model of one block and one head with zeros for weights: for sizes, not for values.
+inline void write_flat_model(const std::filesystem::path& dir, int channels, int vocab,
+                             int context) {
+  const auto c = static_cast<int64_t>(channels);
+  const std::vector<std::pair<std::string, Dims>> shapes = {
+      {"wte.weight", {vocab, c}},
+      {"wpe.weight", {context, c}},
+      {"h.0.ln_1.weight", {c}},
+      {"h.0.ln_1.bias", {c}},
+      {"h.0.attn.c_attn.weight", {c, 3 * c}},
+      {"h.0.attn.c_attn.bias", {3 * c}},
+      {"h.0.attn.c_proj.weight", {c, c}},
+      {"h.0.attn.c_proj.bias", {c}},
+      {"h.0.ln_2.weight", {c}},
+      {"h.0.ln_2.bias", {c}},
+      {"h.0.mlp.c_fc.weight", {c, 4 * c}},
+      {"h.0.mlp.c_fc.bias", {4 * c}},
+      {"h.0.mlp.c_proj.weight", {4 * c, c}},
+      {"h.0.mlp.c_proj.bias", {c}},
+      {"ln_f.weight", {c}},
+      {"ln_f.bias", {c}},
+  };
+  const std::vector<float> zeros(static_cast<size_t>(std::max(vocab, context) * c));
+  std::vector<NamedTensor> tensors;
+  for (const auto& [name, dims] : shapes) {
+    size_t count = 1;
+    for (const int64_t d : dims) count *= static_cast<size_t>(d);
+    tensors.push_back({name, {DType::kF32, dims, std::as_bytes(std::span(zeros).first(count))}});
+  }
+  const auto write = [&](const char* name, const std::string& text) {
+    AtomicFile file(dir / name);
+    file.append(as_bytes_of(text));
+    file.commit();
+  };
+  write("model.safetensors", write_safetensors(tensors));
+  write("config.json", Json{{"model_type", "gpt2"},
+                            {"n_layer", 1},
+                            {"n_head", 1},
+                            {"n_embd", channels},
+                            {"vocab_size", vocab},
+                            {"n_positions", context},
+                            {"n_ctx", context},
+                            {"layer_norm_epsilon", 1e-5},
+                            {"activation_function", "gelu_new"}}
+                           .dump());
+}
+
+}  // namespace split::cloud

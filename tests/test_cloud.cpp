@@ -1,0 +1,293 @@
+// cloud_server/: what it says of itself, its models, their files and weights.
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "cloud_fixture.h"
+#include "wire/protocol.h"
+
+namespace split::cloud {
+namespace {
+
+// A curl line as a shell would take it apart: words, single quotes, a comment.
+std::vector<std::string> words_of(const std::string& line) {
+  std::vector<std::string> words;
+  std::string word;
+  bool quoted = false, any = false;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '\'') {
+      quoted = !quoted;
+      any = true;
+    } else if (!quoted && (c == ' ' || (c == '#' && !any))) {
+      if (any) words.push_back(word);
+      word.clear();
+      any = false;
+      if (c == '#') break;
+    } else {
+      word += c;
+      any = true;
+    }
+  }
+  EXPECT_FALSE(quoted) << line;
+  if (any) words.push_back(word);
+  return words;
+}
+
+class CloudSays : public testing::TestWithParam<const char*> {};
+
+TEST_P(CloudSays, TenCurlLinesThatWork) {
+  TestCloud cloud({GetParam()});
+  cloud.cloud.ready = true;
+  const http::Reply root = cloud.ask().get("/");
+  ASSERT_EQ(root.status, 200);
+  std::istringstream lines(root.body);
+  std::string line;
+  int count = 0;
+  while (std::getline(lines, line)) {
+    ++count;
+    const auto words = words_of(line);
+    ASSERT_GE(words.size(), 2u) << line;
+    ASSERT_EQ(words[0], "curl") << line;
+    std::string path, body;
+    for (size_t i = 1; i < words.size(); ++i) {
+      if (words[i].starts_with(cloud.url())) {
+        path = words[i].substr(cloud.url().size());
+      } else if (words[i] == "-d") {
+        body = words[++i];
+      } else if (words[i] == "-o") {
+        ++i;
+      } else {
+        EXPECT_EQ(words[i], "-N") << line;
+      }
+    }
+    const http::Reply reply =
+        body.empty() ? cloud.ask().get(path)
+                     : cloud.ask().send("POST", path, body, "application/x-www-form-urlencoded");
+    EXPECT_EQ(reply.status, path == "/v1/sessions" ? 201 : 200) << line << "\n" << reply.body;
+  }
+  EXPECT_EQ(count, 10);
+}
+INSTANTIATE_TEST_SUITE_P(Models, CloudSays, testing::Values("demo", "rand-c"),
+                         [](const auto& info) { return std::string(info.index ? "Ids" : "Text"); });
+
+TEST(CloudDescription, ShowsNoHostThatAShellWouldTakeApart) {
+  TestCloud cloud({"rand-a"});
+  http::Peer peer(cloud.port());
+  peer.say("GET / HTTP/1.1\r\nHost: x$(reboot)\r\n\r\n");
+  const std::string answer = peer.answer();
+  EXPECT_EQ(answer.find("reboot"), std::string::npos) << answer;
+}
+
+TEST(CloudDescription, IsReadyOnceWarm) {
+  TestCloud cloud({"rand-a"});
+  EXPECT_EQ(cloud.ask().get("/livez").status, 200);
+  EXPECT_EQ(cloud.ask().get("/readyz").status, 503);
+  cloud.cloud.models[0]->warm_up();
+  EXPECT_EQ(cloud.pages().in_use(), 0u);
+  cloud.cloud.ready = true;
+  EXPECT_EQ(cloud.ask().get("/readyz").status, 200);
+}
+
+TEST(CloudModels, AreListedInOrder) {
+  TestCloud cloud({"rand-b", "rand-a"});
+  const http::Reply reply = cloud.ask().get("/v1/models");
+  ASSERT_EQ(reply.status, 200);
+  EXPECT_EQ(wire::parse_model_list(reply.body), (std::vector<std::string>{"rand-b", "rand-a"}));
+  EXPECT_EQ(json_of(reply)["object"], "list");
+  expect_error(cloud.ask().get("/v1/models/none"), 404, "model_not_found", "model");
+}
+
+TEST(CloudModels, FilesComeAsTheyAre) {
+  TestCloud cloud({"demo", "rand-a"});
+  for (const char* name : {"config.json", "vocab.json", "merges.txt"}) {
+    const std::string path = cat("/v1/models/demo/files/", name);
+    const http::Reply reply = cloud.ask().get(path);
+    ASSERT_EQ(reply.status, 200);
+    EXPECT_EQ(reply.body, read_file(model_dir("demo") + "/" + name, 64 << 20));
+    const std::string etag(reply.headers.get("ETag").value_or(""));
+    EXPECT_EQ(cloud.ask().get(path, {{"If-None-Match", etag}}).status, 304);
+  }
+  for (const char* name : {"model.safetensors", "..%2Fconfig.json", "%2e%2e", "README.md",
+                           "config.json%00", "CONFIG.JSON"}) {
+    const http::Reply reply = cloud.ask().get(cat("/v1/models/demo/files/", name));
+    EXPECT_TRUE(reply.status == 404 || reply.status == 400) << name << " " << reply.status;
+  }
+  expect_error(cloud.ask().get("/v1/models/rand-a/files/vocab.json"), 404, "not_found", "");
+}
+
+// The checkpoint's tensor as a format should show it.
+std::vector<std::byte> expected_bytes(const Checkpoint& checkpoint, const std::string& name,
+                                      DType dtype) {
+  const TensorView view = checkpoint.at(name);
+  if (view.dtype == dtype) return {view.bytes.begin(), view.bytes.end()};
+  const OwnedTensor owned = converted(view, dtype);
+  return {owned.view.bytes.begin(), owned.view.bytes.end()};
+}
+
+class CloudWeights : public testing::TestWithParam<const char*> {};
+
+TEST_P(CloudWeights, AreTheCheckpointsTensorsInEveryFormat) {
+  TestCloud cloud({GetParam()});
+  ServedModel& model = *cloud.cloud.models[0];
+  const http::Reply reply = cloud.ask().get(cat("/v1/models/", GetParam()));
+  ASSERT_EQ(reply.status, 200);
+  const wire::ModelInfo info = wire::parse_model_info(reply.body);
+  EXPECT_EQ(info.id, GetParam());
+  EXPECT_EQ(info.profile, "f32");
+  EXPECT_EQ(info.generate_phase, "narrow");
+  EXPECT_EQ(Json::parse(info.config_json), Json::parse(model.checkpoint().config_json()));
+  EXPECT_EQ(info.format, std::string(GetParam()) == "demo" ? "f16" : "f32");
+  EXPECT_EQ(wire::to_json(wire::parse_model_info(wire::to_json(info))), wire::to_json(info));
+
+  const int layers = model.config().layers;
+  ASSERT_EQ(info.stages.size(), static_cast<size_t>(layers) + 3);
+  EXPECT_EQ(info.stages[0].name, "embed");
+  EXPECT_EQ(info.stages[1].name, "block.0");
+  EXPECT_EQ(info.stages[static_cast<size_t>(layers) + 1].name, "norm");
+  EXPECT_EQ(info.stages.back().name, "head");
+  std::map<std::string, std::string> embed_and_head;
+  std::set<std::string> seen;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const char* format : {"f32", "f16"}) {
+      const DType dtype = std::string(format) == "f32" ? DType::kF32 : DType::kF16;
+      const http::Reply whole =
+          cloud.ask().get(cat("/v1/models/", info.id, "/stages/", stage.name, "?format=", format));
+      ASSERT_EQ(whole.status, 200) << whole.body;
+      const Safetensors all = Safetensors::parse(as_bytes_of(whole.body), stage.name);
+      size_t tensors = 0;
+      for (const wire::BlobInfo& blob : stage.blobs) {
+        if (blob.format != format) continue;
+        if (blob.name == "wte") embed_and_head[stage.name + format] = blob.sha256;
+        const http::Reply file = cloud.ask().get(wire::blob_path(blob.sha256));
+        ASSERT_EQ(file.status, 200);
+        EXPECT_EQ(file.body.size(), blob.bytes);
+        EXPECT_EQ(Sha256::hex_of(as_bytes_of(file.body)), blob.sha256);
+        for (const auto& [name, view] : Safetensors::parse(as_bytes_of(file.body), "").tensors()) {
+          ++tensors;
+          seen.insert(name);
+          EXPECT_FALSE(name.starts_with("transformer.")) << name;
+          EXPECT_EQ(view.dtype, dtype) << name;
+          EXPECT_EQ(view.dims, model.checkpoint().at(name).dims) << name;
+          const auto expected = expected_bytes(model.checkpoint(), name, dtype);
+          ASSERT_TRUE(std::ranges::equal(view.bytes, expected)) << name << " " << format;
+          const auto in_stage = all.tensors().find(name);
+          ASSERT_NE(in_stage, all.tensors().end()) << name;
+          ASSERT_TRUE(std::ranges::equal(in_stage->second.bytes, expected)) << name;
+        }
+      }
+      EXPECT_EQ(all.tensors().size(), tensors) << stage.name;
+      EXPECT_GT(tensors, 0u) << stage.name;
+    }
+  }
+  // One blob of wte, whichever stage asks; the tied head has no name of its own.
+  EXPECT_EQ(seen.count("wte.weight"), 1u);
+  EXPECT_EQ(seen.count("lm_head.weight"), 0u);
+  for (const char* format : {"f32", "f16"}) {
+    EXPECT_EQ(embed_and_head[cat("embed", format)].size(), 64u);
+    EXPECT_EQ(embed_and_head[cat("embed", format)], embed_and_head[cat("head", format)]);
+  }
+  EXPECT_EQ(seen.count("h.0.attn.bias"), 0u);
+  EXPECT_EQ(seen.count("h.0.attn.c_attn.bias"), 1u);
+}
+INSTANTIATE_TEST_SUITE_P(Models, CloudWeights, testing::Values("demo", "rand-a", "rand-b"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST(CloudWeights, StagesDefaultToTheCheckpointsFormatAndRefuseOthers) {
+  TestCloud cloud({"demo"});
+  const http::Reply own = cloud.ask().get("/v1/models/demo/stages/norm");
+  EXPECT_EQ(own.body, cloud.ask().get("/v1/models/demo/stages/norm?format=f16").body);
+  EXPECT_NE(own.body, cloud.ask().get("/v1/models/demo/stages/norm?format=f32").body);
+  for (const char* format : {"", "F16", "f64", "bf16", "f16%20", "..%2f"}) {
+    expect_error(cloud.ask().get(cat("/v1/models/demo/stages/norm?format=", format)), 400,
+                 "invalid_request", "format", format);
+  }
+  for (const char* stage : {"block.8", "block.-1", "block.", "block.00", "tail", "block.1e0"}) {
+    expect_error(cloud.ask().get(cat("/v1/models/demo/stages/", stage)), 404, "not_found", "",
+                 stage);
+  }
+}
+
+class Blobs : public testing::Test {
+ protected:
+  TestCloud cloud{{"rand-a"}};
+  const wire::ModelInfo info = wire::parse_model_info(cloud.ask().get("/v1/models/rand-a").body);
+  const wire::BlobInfo blob = info.stages[1].blobs[0];
+  const std::string path = wire::blob_path(blob.sha256);
+  const std::string whole = cloud.ask().get(path).body;
+};
+
+TEST_F(Blobs, AreImmutableAndConditional) {
+  const http::Reply reply = cloud.ask().get(path);
+  const std::string etag = "\"" + blob.sha256 + "\"";
+  EXPECT_EQ(reply.headers.get("ETag"), etag);
+  const std::string cache(reply.headers.get("Cache-Control").value_or(""));
+  EXPECT_NE(cache.find("immutable"), std::string::npos);
+  EXPECT_NE(cache.find("max-age=31536000"), std::string::npos);
+  EXPECT_EQ(reply.headers.get("Content-Type"), "application/octet-stream");
+  for (const std::string& tags : {etag, "\"x\", " + etag, std::string("*"), "W/" + etag}) {
+    const http::Reply same = cloud.ask().get(path, {{"If-None-Match", tags}});
+    EXPECT_EQ(same.status, 304) << tags;
+    EXPECT_EQ(same.body, "");
+    EXPECT_EQ(same.headers.get("ETag"), etag);
+  }
+  EXPECT_EQ(cloud.ask().get(path, {{"If-None-Match", "\"x\""}}).status, 200);
+}
+
+TEST_F(Blobs, ComeInRanges) {
+  const size_t size = whole.size();
+  const struct {
+    std::string range;
+    size_t from, count;
+  } rows[] = {{"bytes=0-9", 0, 10},
+              {"bytes=10-", 10, size - 10},
+              {"bytes=-7", size - 7, 7},
+              {cat("bytes=5-", size + 1000), 5, size - 5},  // clamped
+              {cat("bytes=-", size + 1000), 0, size}};
+  for (const auto& row : rows) {
+    const http::Reply part = cloud.ask().get(path, {{"Range", row.range}});
+    ASSERT_EQ(part.status, 206) << row.range;
+    EXPECT_EQ(part.body, whole.substr(row.from, row.count)) << row.range;
+    EXPECT_EQ(part.headers.get("Content-Range"),
+              cat("bytes ", row.from, "-", row.from + row.count - 1, "/", size));
+  }
+  for (const std::string& past : {cat("bytes=", size, "-"), std::string("bytes=-0")}) {
+    const http::Reply none = cloud.ask().get(path, {{"Range", past}});
+    EXPECT_EQ(none.status, 416) << past;
+    EXPECT_EQ(none.headers.get("Content-Range"), cat("bytes */", size));
+  }
+  const std::string etag = "\"" + blob.sha256 + "\"";
+  EXPECT_EQ(cloud.ask().get(path, {{"Range", "bytes=0-9"}, {"If-Range", etag}}).status, 206);
+  const http::Reply changed =
+      cloud.ask().get(path, {{"Range", "bytes=0-9"}, {"If-Range", "\"other\""}});
+  EXPECT_EQ(changed.status, 200);
+  EXPECT_EQ(changed.body, whole);
+}
+
+TEST_F(Blobs, AnswerHead) {
+  http::Peer peer(cloud.port());
+  peer.say(cat("HEAD ", path, " HTTP/1.1\r\nHost: x\r\n\r\n"));
+  const std::string head = peer.until("\r\n\r\n");
+  EXPECT_TRUE(head.starts_with("HTTP/1.1 200")) << head;
+  EXPECT_NE(head.find(cat("Content-Length: ", whole.size(), "\r\n")), std::string::npos) << head;
+  EXPECT_NE(head.find("ETag: \"" + blob.sha256), std::string::npos) << head;
+  peer.say("GET /livez HTTP/1.1\r\nHost: x\r\n\r\n");  // no body came between
+  EXPECT_TRUE(peer.answer().starts_with("HTTP/1.1 200"));
+}
+
+TEST_F(Blobs, AreNamedByExactlyTheirHash) {
+  std::string upper = blob.sha256, other = blob.sha256;
+  std::ranges::transform(upper, upper.begin(), [](char c) { return c >= 'a' ? c - 32 : c; });
+  other[0] = other[0] == '0' ? '1' : '0';
+  for (const std::string& hash :
+       {upper, other, blob.sha256.substr(1), blob.sha256 + "0", std::string("..%2f..")}) {
+    expect_error(cloud.ask().get(wire::blob_path(hash)), 404, "blob_not_found", "", hash);
+  }
+}
+
+}  // namespace
+}  // namespace split::cloud
