@@ -45,6 +45,7 @@ class Stream {
   bool take(std::string_view event);
   Generated finish();
   size_t bytes() const { return result_.text.size(); }
+  size_t tokens() const { return result_.tokens.size(); }
 
  private:
   bool emit(std::string text, const ScoredToken* token);
@@ -71,8 +72,9 @@ bool Stream::take(std::string_view text) {
   const Json event = parse_json(text, 16, "an event");
   if (event.contains("error")) {
     const Json& error = event["error"];
+    const std::string code = error.value("code", "");
     throw RemoteError(cat("[server] ", shown(error.value("message", "an error without a message"))),
-                      500, error.value("code", ""));
+                      code == "busy" ? 503 : 500, code);  // the status that came too late
   }
   const Json& choices = event.at("choices");
   if (!choices.is_array() || choices.empty()) return true;  // usage, for example
@@ -129,7 +131,7 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
   }
   const std::string body = request_of(model, prompt, options);
   Retry retry(retry_options, interrupt);
-  size_t shown_bytes = 0;
+  size_t shown_bytes = 0, most_tokens = 0;
   for (;;) {
     Stream stream(tokenizer, options, shown_bytes, on_text);
     const auto start = Clock::now();
@@ -142,6 +144,10 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       }
     } catch (const RemoteError& error) {
       shown_bytes = std::max(shown_bytes, stream.bytes());
+      if (stream.tokens() > most_tokens) {
+        most_tokens = stream.tokens();
+        retry.succeeded();  // it got further: the budget is for a server that does not go on
+      }
       ++counts.replays;
       retry.failed(error);
       continue;

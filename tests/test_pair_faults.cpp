@@ -123,9 +123,9 @@ size_t lines_of(const std::string& text) {
 
 class Pair : public ::testing::Test {
  protected:
-  Arguments long_text(const Arguments& extra) const {
-    return kOnCpu +
-           Arguments{"--prompt", kPrompt, "--seed", "5", "--max-tokens", "400", "--ignore-eos"} +
+  Arguments long_text(const Arguments& extra, int tokens = 400) const {
+    return kOnCpu + Arguments{"--prompt",     kPrompt,     "--seed",      "5",
+                              "--max-tokens", cat(tokens), "--ignore-eos"} +
            extra;
   }
   EdgeResult run(const Arguments& arguments, const std::string& input = "/dev/null") {
@@ -199,6 +199,44 @@ TEST_F(Pair, TextIsTheSameWhenTheServerIsToldToEndAndStartedAgain) {
     EXPECT_EQ(cloud_.process().wait(), 0) << cloud_.process().err();
     cloud_.again();
   });
+}
+
+// Each text alone fills more than half of the server's pages: they take them from one another.
+TEST_F(Pair, TextsThatCompeteForTheServersMemoryAreTheSame) {
+  CloudProcess small(kOnCpu + Arguments{"--kv-budget", "11M"});
+  for (const char* cut : {"4", "cloud"}) {
+    SCOPED_TRACE(cut);
+    const Arguments arguments = long_text({"--cut", cut}, 360);
+    const EdgeResult calm = run_edge(cloud_.url(), home_, arguments);
+    const auto first = begin(small.url(), arguments), second = begin(small.url(), arguments);
+    EXPECT_EQ(first->wait(), 0) << first->err();
+    EXPECT_EQ(second->wait(), 0) << second->err();
+    EXPECT_EQ(first->out(), calm.out);
+    EXPECT_EQ(second->out(), calm.out);
+  }
+}
+
+// Two answers lost further apart than --retry-for: the second has the whole of it again.
+TEST_F(Pair, TheTimeForRetriesStartsAnewWhenTheCloudsAnswerHasGoneOn) {
+  const Arguments arguments = long_text({"--cut", "cloud", "--retry-for", "2"});
+  const EdgeResult calm = run_edge(cloud_.url(), home_, arguments);
+  const auto edge = begin(cloud_.url(), arguments);
+  std::chrono::steady_clock::time_point lost;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(more(*edge, 5)) << edge->err();
+    if (i == 1) {
+      edge->signal(SIGSTOP);
+      ASSERT_TRUE(poll_for([&] {
+        return std::chrono::steady_clock::now() - lost > std::chrono::milliseconds(2100);
+      }));
+    }
+    cloud_.process().kill();
+    lost = std::chrono::steady_clock::now();
+    cloud_.again();
+    edge->signal(SIGCONT);
+  }
+  EXPECT_EQ(edge->wait(), 0) << edge->err();
+  EXPECT_EQ(edge->out(), calm.out);
 }
 
 TEST_F(Pair, AServerThatDoesNotComeBackIsExitThreeInTime) {
