@@ -1,164 +1,120 @@
-// bench_cpu DIR [THREADS] [PROFILE]: tokens a second of a checkpoint on the CPU device, prefill and
-// decode, beside what the weights' bytes cost at this machine's read bandwidth, measured in the
-// same run.
+// The area cpu: whole-model steps on the CPU device beside what this machine's memory and the bare
+// matrix products allow, all measured in alternation in one process.
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <iostream>
-#include <thread>
 
-#include "io/checkpoint.h"
-#include "run/batcher.h"
+#include "bench/kernels.h"
+#include "bench/steps.h"
 
-namespace split {
+namespace split::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+constexpr uint32_t kBatches[] = {2, 4, 8, 16, 32};
+constexpr int kDecodes = 12;  // steps of a repetition
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Bytes a second that the threads read together from memory: the best of a few passes over 512 MiB.
-double read_bandwidth(unsigned threads) {
-  constexpr size_t kWords = size_t{64} << 20;
-  const std::vector<uint64_t> memory(kWords, 1);
-  std::vector<uint64_t> sums(threads);
-  double best = 0;
-  for (int pass = 0; pass < 5; ++pass) {
-    const auto start = Clock::now();
-    std::vector<std::thread> workers;
-    for (unsigned t = 0; t < threads; ++t) {
-      workers.emplace_back([&, t] {
-        uint64_t chains[32] = {};
-        const size_t first = kWords / threads * t;
-        for (size_t i = first; i + 32 <= first + kWords / threads; i += 32) {
-          for (size_t c = 0; c < 32; ++c) chains[c] += memory[i + c];
-        }
-        for (const uint64_t chain : chains) sums[t] += chain;
-      });
+// One profile's steps and their times.
+struct Side {
+  Side(const Options& options, Device& device, Profile profile)
+      : name(profile_name(profile)),
+        model(options.size, profile == Profile::kF16 ? DType::kF16 : DType::kF32),
+        steps(device, model, profile) {
+    rows = std::min(512u, static_cast<uint32_t>(model.config().context));
+    const int64_t c = model.config().channels;
+    const DType dtype = profile == Profile::kF16 ? DType::kF16 : DType::kF32;
+    const std::pair<int64_t, int64_t> shapes[] = {{c, 3 * c}, {c, c}, {c, 4 * c}, {4 * c, c}};
+    for (const auto& [inner, columns] : shapes) {
+      products.push_back(std::make_unique<MatmulBench>(device,
+                                                       MatmulShape{inner, columns, dtype, false},
+                                                       steps.shard().options().max_rows, 16e6));
     }
-    for (std::thread& worker : workers) worker.join();
-    best = std::max(best, kWords * sizeof(uint64_t) / seconds_since(start));
   }
-  uint64_t total = 0;
-  for (const uint64_t sum : sums) total += sum;
-  CHECK(total == 5 * (kWords / threads / 32 * 32) * threads);
-  return best;
-}
 
-int run(const std::string& dir, unsigned threads, const std::string& profile_text) {
-  const Checkpoint checkpoint(dir);
-  const auto model = make_model(checkpoint.config_json());
-  const ModelConfig& config = model->config();
-  const auto profile = profile_from_name(profile_text);
-  if (!profile) throw Error(ErrorKind::kInput, "[bench] profile: expected f32 or f16");
-  const auto device = make_cpu_device(threads);
-  ShardOptions options;
-  options.last = config.layers + 2;
-  options.profile = *profile;
-  options.kv_bytes = kv_bytes_for(config, config.layers, *profile, 16);
-  const auto weight = [&](const std::string& name) { return checkpoint.at(name); };
-  Shard shard(*device, *model, weight, options);
-  Batcher batcher(shard);
-
-  // What a token reads: every matrix but the embeddings, which give a row; a tied head is one of
-  // them.
-  double weight_bytes = 0;
-  for (const Stage& stage : model->stages()) {
-    if (stage.name == "embed") continue;
-    for (const std::string& blob : stage.blobs) {
-      for (const WeightDecl& decl : model->blob(blob).weights) {
-        const size_t size = *profile == Profile::kF16 ? 2 : dtype_size(weight(decl.name).dtype);
-        weight_bytes += static_cast<double>(*element_count(decl.dims)) * static_cast<double>(size);
+  // Seconds of a prompt's matrix products alone, in the slices that the prompt runs in.
+  double bare_products() {
+    double seconds = 0;
+    for (const auto& product : products) {
+      for (uint32_t done = 0; done < rows;) {
+        const uint32_t count = std::min(rows - done, steps.shard().options().max_rows);
+        seconds += model.config().layers * product->run(count);
+        done += count;
       }
     }
+    return seconds;
   }
 
-  std::vector<int32_t> prompt(std::min<size_t>(512, static_cast<size_t>(config.context) - 72));
-  for (size_t i = 0; i < prompt.size(); ++i) {
-    prompt[i] = static_cast<int32_t>(i * 7919 % static_cast<size_t>(config.vocab));
+  void measure() {
+    for (int i = 0; i < kDecodes; ++i) {
+      decode.push_back(steps.decode(kBatchContext));
+      decode_long.push_back(steps.decode(steps.long_context()));
+    }
+    for (size_t i = 0; i < std::size(kBatches); ++i) {
+      for (int k = 0; k < 3; ++k) batch[i].push_back(steps.batch(kBatches[i]));
+    }
+    prefill.push_back(steps.prefill(rows));
+    bare.push_back(bare_products());
   }
-  std::vector<float> logits(static_cast<size_t>(config.vocab));
-  const auto step = [&](SequenceId id, Phase phase, std::span<const int32_t> tokens) {
-    Job job;
-    job.phase = phase;
-    job.sequence = id;
-    job.to = shard.head_point();
-    job.rows = static_cast<uint32_t>(tokens.size());
-    job.tokens = tokens.data();
-    job.out = logits.data();
-    const auto start = Clock::now();
-    batcher.run(job);
-    return seconds_since(start);
+
+  std::string name;
+  RandomModel model;
+  Steps steps;
+  uint32_t rows;  // of the prompt
+  std::vector<std::unique_ptr<MatmulBench>> products;
+  std::vector<double> decode, decode_long, prefill, bare, batch[std::size(kBatches)];
+};
+
+void report_side(Report& report, const Side& side, double bandwidth) {
+  const double weights = side.model.step_bytes();
+  const auto bound = [&](double sequences, uint32_t context) {
+    return sequences * bandwidth / (weights + sequences * side.steps.kv_bytes(context));
   };
-  const double bandwidth =
-      read_bandwidth(device->name().find("(1 ") != std::string::npos ? 1 : threads);
-  std::printf("%s on %s, profile %s\n", dir.c_str(), device->name().c_str(), profile_text.c_str());
-  std::printf("read bandwidth      %8.1f GB/s\n", bandwidth / 1e9);
-  std::printf("weights of a token  %8.1f MB, %.2f ms at that bandwidth\n", weight_bytes / 1e6,
-              1e3 * weight_bytes / bandwidth);
-
-  std::vector<double> prefill, decode;
-  for (int pass = 0; pass < 3; ++pass) {
-    const SequenceId id = shard.pages().open();
-    prefill.push_back(step(id, Phase::kPrompt, prompt));
-    shard.pages().truncate(id, 8);
-    for (int i = 0; i < 64; ++i) {
-      decode.push_back(step(id, Phase::kGenerate, std::span(prompt).subspan(i, 1)));
-    }
-    shard.pages().close(id);
+  const std::string& f = side.name;
+  report.note(cat(f, ": a token reads ", static_cast<int>(weights / 1e6), " MB of weights"));
+  const uint32_t context = side.steps.long_context();
+  report.add(cat("decode_", f), 1 / median(side.decode), "tokens/s", bound(1, kBatchContext));
+  report.add(cat("decode_", f, "_best"), 1 / minimum(side.decode), "tokens/s",
+             bound(1, kBatchContext));
+  report.add(cat("decode_", f, "_ctx", context), 1 / median(side.decode_long), "tokens/s",
+             bound(1, context));
+  report.add(cat("prefill_", side.rows, "_", f), side.rows / median(side.prefill), "tokens/s",
+             side.rows / median(side.bare));
+  report.add(cat("prefill_", side.rows, "_", f, "_best"), side.rows / minimum(side.prefill),
+             "tokens/s", side.rows / minimum(side.bare));
+  for (size_t i = 0; i < std::size(kBatches); ++i) {
+    report.add(cat("batch_", kBatches[i], "_", f), kBatches[i] / median(side.batch[i]), "tokens/s",
+               bound(kBatches[i], kBatchContext));
   }
-  const double token = median(decode);
-  std::printf("prefill %4zu        %8.1f tokens/s\n", prompt.size(),
-              static_cast<double>(prompt.size()) / median(prefill));
-  std::printf("decode              %8.1f tokens/s, %.2f ms, %.2f of the read bandwidth\n",
-              1 / token, 1e3 * token, weight_bytes / token / bandwidth);
+}
 
-  // Steps of several sequences, as a server of many sessions runs them.
-  for (const uint32_t rows : {2u, 3u, 4u, 8u, 16u}) {
-    std::vector<ShardRows> parts(rows);
-    for (ShardRows& part : parts) {
-      part.sequence = shard.pages().open();
-      part.count = 1;
-      part.tokens = prompt.data();
-      part.wanted = {0};
-    }
-    std::vector<float> out(rows * logits.size());
-    std::vector<double> times;
-    for (int i = 0; i < 24; ++i) {
-      for (const ShardRows& part : parts) {
-        CHECK(shard.pages().reserve(part.sequence, shard.pages().length(part.sequence) + 1));
-      }
-      const auto start = Clock::now();
-      shard.forward(Phase::kGenerate, 0, shard.head_point(), parts, out.data());
-      times.push_back(seconds_since(start));
-    }
-    for (const ShardRows& part : parts) shard.pages().close(part.sequence);
-    std::printf("%2u rows a step      %8.1f tokens/s, %.2f ms a step\n", rows, rows / median(times),
-                1e3 * median(times));
+int run(int argc, char** argv) {
+  const auto options = parse_options(
+      argc, argv,
+      "bench_cpu: whole-model steps on the CPU device\n\n"
+      "Limits: decode and batches, the weights and KV bytes of a step at the read bandwidth of\n"
+      "this run; prefill, the bare matrix products of the blocks.\n",
+      "");
+  if (!options) return 0;
+  const auto device = make_cpu_device(options->threads);
+  Report report(*options, "cpu", device->name());
+  Side f16(*options, *device, Profile::kF16);
+  Side f32(*options, *device, Profile::kF32);
+  f16.steps.batch(kMostSequences);  // fills the caches, touches the memory
+  f32.steps.batch(kMostSequences);
+  std::vector<double> bandwidths;
+  for (unsigned i = 0; i < options->runs; ++i) {
+    bandwidths.push_back(read_bandwidth_pass(options->threads));
+    f16.measure();
+    bandwidths.push_back(read_bandwidth_pass(options->threads));
+    f32.measure();
   }
+  const double bandwidth = quantile(bandwidths, 1);
+  report.add("read_bandwidth", bandwidth / 1e9, "GB/s");
+  report.add("read_bandwidth_median", median(bandwidths) / 1e9, "GB/s");
+  report_side(report, f16, bandwidth);
+  report_side(report, f32, bandwidth);
+  report.finish();
   return 0;
 }
 
 }  // namespace
-}  // namespace split
+}  // namespace split::bench
 
-int main(int argc, char** argv) {
-  if (argc < 2 || argc > 4) {
-    std::cerr << "bench_cpu DIR [THREADS] [f32|f16]\n";
-    return 2;
-  }
-  try {
-    return split::run(argv[1], argc > 2 ? static_cast<unsigned>(std::atoi(argv[2])) : 2,
-                      argc > 3 ? argv[3] : "f32");
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << "\n";
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return split::bench::run_main(split::bench::run, argc, argv); }

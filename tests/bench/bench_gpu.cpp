@@ -1,0 +1,177 @@
+// The area gpu: loading and whole-model steps on a Vulkan device, with its logits compared with the
+// CPU's f32 ones in the same run. Needs no file: the binary, libvulkan and a driver are enough.
+// Limits are the project's goals on an H200, for the sizes that have some.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "bench/steps.h"
+
+namespace split::bench {
+namespace {
+
+constexpr double kWorstError = 1e-2;  // of the f16 profile's logits; more is a wrong result
+constexpr uint32_t kContext = 300;
+
+// Microseconds, milliseconds and GB/s by name.
+std::optional<double> goal(const std::string& size, const std::string& name) {
+  static const std::map<std::string, std::pair<double, double>> kGoals = {
+      {"decode_f16_wall_us", {320, 1770}}, {"batch_2_us", {600, 3500}},
+      {"batch_4_us", {600, 3500}},         {"batch_8_us", {690, 4025}},
+      {"batch_32_us", {1067, 2667}},       {"prefill_512_us", {1500, 13000}},
+      {"pipelines_cold_ms", {500, 500}},   {"pipelines_warm_ms", {20, 20}},
+      {"upload_gbps", {25, 25}},
+  };
+  const auto at = kGoals.find(name);
+  if (at == kGoals.end() || (size != "gpt2" && size != "gpt2-xl")) return std::nullopt;
+  return size == "gpt2" ? at->second.first : at->second.second;
+}
+
+// Caches of ours and of the drivers go to `dir`.
+void use_cache_dir(const std::string& dir) {
+  for (const char* variable :
+       {"XDG_CACHE_HOME", "__GL_SHADER_DISK_CACHE_PATH", "MESA_SHADER_CACHE_DIR"}) {
+    CHECK(::setenv(variable, dir.c_str(), 1) == 0);
+  }
+}
+
+struct Loaded {
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Steps> steps;
+  double device_ms = 0, shard_ms = 0;
+};
+
+Loaded load(const Options& options, const RandomModel& model) {
+  Loaded loaded;
+  loaded.device_ms = 1e3 * timed([&] { loaded.device = make_device({options.device, 0}); });
+  loaded.shard_ms = 1e3 * timed([&] {
+                      loaded.steps = std::make_unique<Steps>(*loaded.device, model, Profile::kF16);
+                    });
+  return loaded;
+}
+
+double upload_gbps(Device& device, const RandomModel& model) {
+  double bytes = 0, seconds = 0;
+  for (const Blob& blob : model.model().blobs()) {
+    for (const WeightDecl& decl : blob.weights) {
+      if (decl.dims.size() != 2 || bytes > 2e9) continue;
+      const TensorView view = model.weights()(decl.name);
+      const Slot slot{SlotKind::kWeight, decl.name, view.dtype, decl.dims};
+      seconds += timed([&] { device.upload(slot, view); });
+      bytes += static_cast<double>(view.bytes.size());
+    }
+  }
+  return bytes / seconds / 1e9;
+}
+
+// |got - expected| / |expected|, the worst of a prompt's last logits and a generated token's.
+void compare(Steps& gpu, const RandomModel& model, unsigned threads, Report& report) {
+  const auto cpu_device = make_cpu_device(threads);
+  Steps cpu(*cpu_device, model, Profile::kF32);
+  const auto vocab = static_cast<size_t>(model.config().vocab);
+  double worst = 0;
+  bool same = true;
+  for (const bool prompt : {true, false}) {
+    for (Steps* steps : {&gpu, &cpu}) {
+      if (prompt) {
+        steps->prefill(64);
+      } else {
+        steps->decode(64);
+      }
+    }
+    const std::span<const float> got(gpu.logits().data(), vocab);
+    const std::span<const float> expected(cpu.logits().data(), vocab);
+    double difference = 0, norm = 0;
+    for (size_t i = 0; i < vocab; ++i) {
+      difference += std::pow(double{got[i]} - double{expected[i]}, 2);
+      norm += std::pow(double{expected[i]}, 2);
+    }
+    const double error = std::sqrt(difference / norm);
+    worst = std::isfinite(error) ? std::max(worst, error) : 1e30;
+    same = same && std::max_element(got.begin(), got.end()) - got.begin() ==
+                       std::max_element(expected.begin(), expected.end()) - expected.begin();
+  }
+  report.add("logits_relative_error", worst, "", kWorstError);
+  report.note(cat("logits against the CPU's f32 reference: the same most likely token: ",
+                  same ? "yes" : "no"));
+  if (worst > kWorstError) {
+    report.finish();
+    throw Error(ErrorKind::kDevice, cat("[bench] the device's logits are wrong by ", worst));
+  }
+}
+
+int run(int argc, char** argv) {
+  const auto options = parse_options(
+      argc, argv,
+      "bench_gpu: loading and whole-model steps, f16 weights, on a Vulkan device\n\n"
+      "Limits: the project's goals on an H200 (gpt2 and gpt2-xl). --threads are the reference's.\n",
+      "vulkan");
+  if (!options) return 0;
+  const ScratchDir scratch;
+  use_cache_dir(scratch.path());
+  const RandomModel model(options->size, DType::kF16);
+
+  // The first load has no pipeline cache; later ones, each on a new device, have the first one's.
+  // What a second Shard takes on the same device, which has its pipelines, is not pipelines' time.
+  Loaded gpu = load(*options, model);
+  Report report(*options, "gpu", gpu.device->name());
+  const auto add = [&](const std::string& name, double value, const std::string& unit) {
+    report.add(name, value, unit, goal(options->size, name));
+  };
+  compare(*gpu.steps, model, options->threads, report);
+  const double cold_ms = gpu.shard_ms;
+  std::vector<double> warm, again;
+  for (unsigned i = 0; i < std::min(options->runs, 3u); ++i) {
+    gpu = Loaded();
+    gpu = load(*options, model);
+    warm.push_back(gpu.shard_ms);
+    gpu.steps.reset();
+    again.push_back(1e3 * timed([&] {
+                      gpu.steps = std::make_unique<Steps>(*gpu.device, model, Profile::kF16);
+                    }));
+  }
+  const double base_ms = minimum(again);
+  add("pipelines_cold_ms", std::max(0.0, cold_ms - base_ms), "ms");
+  add("pipelines_warm_ms", std::max(0.0, minimum(warm) - base_ms), "ms");
+  add("shard_load_cold_ms", cold_ms, "ms");
+  add("shard_load_warm_ms", minimum(warm), "ms");
+  add("device_open_ms", gpu.device_ms, "ms");
+  std::vector<double> uploads;
+  for (unsigned i = 0; i < std::min(options->runs, 3u); ++i) {
+    uploads.push_back(upload_gbps(*gpu.device, model));
+  }
+  add("upload_gbps", quantile(uploads, 1), "GB/s");
+
+  Steps& steps = *gpu.steps;
+  const uint32_t context = std::min(kContext, steps.long_context());
+  const uint32_t prompt = std::min(512u, static_cast<uint32_t>(model.config().context));
+  constexpr uint32_t kBatches[] = {2, 4, 8, 16, 32};
+  std::vector<double> decode, decode_long, prefill, batch[std::size(kBatches)];
+  // A GPU that rested runs slowly for its first 300 ms.
+  for (const auto start = Clock::now(); seconds_since(start) < 0.5;) steps.decode(context);
+  for (unsigned i = 0; i < options->runs; ++i) {
+    for (int k = 0; k < 20; ++k) decode.push_back(steps.decode(context));
+    for (int k = 0; k < 20; ++k) decode_long.push_back(steps.decode(steps.long_context()));
+    for (size_t b = 0; b < std::size(kBatches); ++b) {
+      for (int k = 0; k < 5; ++k) batch[b].push_back(steps.batch(kBatches[b]));
+    }
+    prefill.push_back(steps.prefill(prompt));
+  }
+  add("decode_f16_wall_us", 1e6 * median(decode), "us");
+  add("decode_f16_wall_best_us", 1e6 * minimum(decode), "us");
+  add(cat("decode_f16_ctx", steps.long_context(), "_wall_us"), 1e6 * median(decode_long), "us");
+  add("decode_f16_weights_gbps", model.step_bytes() / median(decode) / 1e9, "GB/s");
+  for (size_t b = 0; b < std::size(kBatches); ++b) {
+    add(cat("batch_", kBatches[b], "_us"), 1e6 * median(batch[b]), "us");
+  }
+  add("batch_32_tokens_per_second", 32 / median(batch[4]), "tokens/s");
+  add(cat("prefill_", prompt, "_us"), 1e6 * median(prefill), "us");
+  report.finish();
+  return 0;
+}
+
+}  // namespace
+}  // namespace split::bench
+
+int main(int argc, char** argv) { return split::bench::run_main(split::bench::run, argc, argv); }

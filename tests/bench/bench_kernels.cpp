@@ -1,0 +1,82 @@
+// The area kernels: matrix products at a model's shapes and attention of one token, on one device.
+// A product's limit is the time that its weights take at the CPU's measured read bandwidth (CPU
+// only); no limit is stated where arithmetic and not memory bounds it.
+#include "bench/kernels.h"
+
+namespace split::bench {
+namespace {
+
+constexpr double kRotation = 160e6;  // bytes of weights: several times any cache here
+
+int run(int argc, char** argv) {
+  const auto options = parse_options(
+      argc, argv, "bench_kernels: matrix products and attention on one device\n", "cpu");
+  if (!options) return 0;
+  const auto device = make_device({options->device, options->threads});
+  const bool cpu = device->name().rfind("cpu", 0) == 0;
+  const RandomModel model(options->size, DType::kF16);
+  const ModelConfig& config = model.config();
+  Report report(*options, "kernels", device->name());
+
+  double bandwidth = 0;
+  if (cpu) {
+    std::vector<double> passes;
+    for (unsigned i = 0; i < options->runs; ++i) {
+      passes.push_back(read_bandwidth_pass(options->threads) / 1e9);
+    }
+    bandwidth = 1e9 * quantile(passes, 1);
+    report.add("read_bandwidth_gbps", bandwidth / 1e9, "GB/s");
+  }
+
+  const int64_t c = config.channels;
+  const std::pair<int64_t, int64_t> shapes[] = {
+      {c, 3 * c}, {c, c}, {c, 4 * c}, {4 * c, c}, {c, config.vocab}};
+  for (const auto& [inner, columns] : shapes) {
+    for (const DType dtype : {DType::kF16, DType::kF32}) {
+      for (const bool transposed : {false, true}) {
+        const MatmulShape shape{inner, columns, dtype, transposed};
+        MatmulBench bench(*device, shape, 512, kRotation);
+        for (const uint32_t rows : {1u, 8u, 32u, 512u}) {
+          // Long enough runs to be seen; the widest are long by themselves.
+          const unsigned runs = rows == 512 ? 1 : options->runs;
+          std::vector<double> times;
+          if (rows < 512) bench.run(rows);
+          for (unsigned i = 0; i < runs; ++i) times.push_back(bench.run(rows));
+          const double seconds = median(times);
+          const std::string name =
+              cat("matmul_", inner, "x", columns, dtype == DType::kF16 ? "_f16" : "_f32",
+                  transposed ? "_transposed" : "", "_rows", rows);
+          const double flops =
+              2.0 * static_cast<double>(inner) * static_cast<double>(columns) * rows;
+          if (rows == 1) {
+            report.add(name + "_gbps", shape.weight_bytes() / seconds / 1e9, "GB/s",
+                       cpu ? std::optional(bandwidth / 1e9) : std::nullopt);
+          } else {
+            report.add(name + "_gflops", flops / seconds / 1e9, "GFLOP/s");
+          }
+        }
+      }
+    }
+  }
+
+  for (const DType cache : {DType::kF16, DType::kF32}) {
+    for (const uint32_t wanted : {128u, 1000u}) {
+      const uint32_t context = std::min(wanted, static_cast<uint32_t>(config.context));
+      AttentionBench bench(*device, config, cache, context, static_cast<uint32_t>(config.layers));
+      std::vector<double> times;
+      for (unsigned i = 0; i < 20 * options->runs; ++i) times.push_back(bench.run());
+      const double bytes =
+          2.0 * context * static_cast<double>(c) * static_cast<double>(dtype_size(cache));
+      report.add(cat("attention_context", context, cache == DType::kF16 ? "_f16_us" : "_f32_us"),
+                 1e6 * median(times), "us",
+                 cpu ? std::optional(1e6 * bytes / bandwidth) : std::nullopt);
+    }
+  }
+  report.finish();
+  return 0;
+}
+
+}  // namespace
+}  // namespace split::bench
+
+int main(int argc, char** argv) { return split::bench::run_main(split::bench::run, argc, argv); }

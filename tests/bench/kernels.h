@@ -1,0 +1,54 @@
+// Single kernels on a device: programs of one matrix product or one attention, run many times in
+// one step, so that what a step costs beside its kernels is shared. Weights and caches rotate over
+// more memory than caches hold.
+#pragma once
+
+#include "bench/bench.h"
+#include "bench/random_model.h"
+
+namespace split::bench {
+
+struct MatmulShape {
+  int64_t inner = 0, columns = 0;  // [R, K] by [K, M]
+  DType dtype = DType::kF32;
+  bool transposed = false;  // stored as [M, K], as a tied head is
+
+  double weight_bytes() const {
+    return static_cast<double>(inner) * static_cast<double>(columns) *
+           static_cast<double>(dtype_size(dtype));
+  }
+};
+
+// x w for some copies of w. The device outlives it.
+class MatmulBench {
+ public:
+  // `bytes` of weights in all, at least one copy.
+  MatmulBench(Device& device, const MatmulShape& shape, uint32_t max_rows, double bytes);
+  // Seconds of one product.
+  double run(uint32_t rows);
+
+ private:
+  Device& device_;
+  std::vector<OwnedTensor> copies_;
+  std::unique_ptr<Workspace> workspace_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::unique_ptr<Executable>> executables_;
+};
+
+// Attention of one new token of one sequence over its cache, for some layers.
+class AttentionBench {
+ public:
+  AttentionBench(Device& device, const ModelConfig& config, DType cache, uint32_t context,
+                 uint32_t layers);
+  // Seconds of one layer's.
+  double run();
+
+ private:
+  Device& device_;
+  const uint32_t context_;
+  std::unique_ptr<Workspace> workspace_;
+  std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::unique_ptr<Executable>> executables_;
+};
+
+}  // namespace split::bench

@@ -1,0 +1,100 @@
+#include "bench/steps.h"
+
+#include <algorithm>
+
+namespace split::bench {
+namespace {
+
+ShardOptions options_of(const ModelConfig& config, Profile profile) {
+  ShardOptions options;
+  options.last = config.layers + 2;
+  options.profile = profile;
+  // The batch, a sequence for each context measured, and a prompt.
+  const auto context = static_cast<uint64_t>(config.context);
+  const uint64_t positions = kMostSequences * (kBatchContext + kPageTokens) + 5 * context;
+  options.kv_bytes = kv_bytes_for(config, config.layers, profile, positions / context + 1);
+  return options;
+}
+
+}  // namespace
+
+Steps::Steps(Device& device, const RandomModel& model, Profile profile)
+    : model_(model),
+      profile_(profile),
+      shard_(device, model.model(), model.weights(), options_of(model.config(), profile)),
+      tokens_(random_tokens(model.config(), static_cast<size_t>(model.config().context))) {
+  logits_.resize(kMostSequences * static_cast<size_t>(model.config().vocab));
+}
+
+uint32_t Steps::long_context() const {
+  return std::min(1000u, static_cast<uint32_t>(model_.config().context) - 1);
+}
+
+double Steps::kv_bytes(uint32_t context) const {
+  const ModelConfig& config = model_.config();
+  const double element = profile_ == Profile::kF32 ? 4 : 2;
+  return 2.0 * config.layers * config.channels * element * context;
+}
+
+double Steps::step(Phase phase, std::span<const ShardRows> parts) {
+  for (const ShardRows& part : parts) {
+    CHECK(shard_.pages().reserve(part.sequence, shard_.pages().length(part.sequence) + part.count));
+  }
+  return timed([&] { shard_.forward(phase, 0, shard_.head_point(), parts, logits_.data()); });
+}
+
+// Makes the sequence `length` positions long.
+void Steps::feed(SequenceId id, uint32_t length) {
+  while (shard_.pages().length(id) < length) {
+    const uint32_t past = shard_.pages().length(id);
+    const uint32_t rows = std::min(length - past, shard_.options().max_rows);
+    const ShardRows part{id, rows, tokens_.data() + past, nullptr, {}};
+    step(Phase::kPrompt, std::span(&part, 1));
+  }
+}
+
+SequenceId Steps::at_context(uint32_t context) {
+  const auto [at, added] = by_context_.try_emplace(context);
+  if (added) at->second = shard_.pages().open();
+  feed(at->second, context - 1);
+  return at->second;
+}
+
+double Steps::decode(uint32_t context) {
+  const SequenceId id = at_context(context);
+  const ShardRows part{id, 1, tokens_.data() + context - 1, nullptr, {0}};
+  const double seconds = step(Phase::kGenerate, std::span(&part, 1));
+  shard_.pages().truncate(id, context - 1);
+  return seconds;
+}
+
+double Steps::prefill(uint32_t rows) {
+  const SequenceId id = shard_.pages().open();
+  double seconds = 0;
+  for (uint32_t past = 0; past < rows;) {
+    const uint32_t count = std::min(rows - past, shard_.options().max_rows);
+    ShardRows part{id, count, tokens_.data() + past, nullptr, {}};
+    past += count;
+    if (past == rows) part.wanted = {count - 1};
+    seconds += step(Phase::kPrompt, std::span(&part, 1));
+  }
+  shard_.pages().close(id);
+  return seconds;
+}
+
+double Steps::batch(uint32_t sequences) {
+  CHECK(sequences <= kMostSequences);
+  while (batch_.size() < sequences) {
+    batch_.push_back(shard_.pages().open());
+    feed(batch_.back(), kBatchContext - 1);
+  }
+  std::vector<ShardRows> parts;
+  for (uint32_t i = 0; i < sequences; ++i) {
+    parts.push_back({batch_[i], 1, tokens_.data() + i, nullptr, {0}});
+  }
+  const double seconds = step(Phase::kGenerate, parts);
+  for (uint32_t i = 0; i < sequences; ++i) shard_.pages().truncate(batch_[i], kBatchContext - 1);
+  return seconds;
+}
+
+}  // namespace split::bench

@@ -1,0 +1,50 @@
+// Whole-model steps on one device, timed: everything from tokens to logits in this process. Shared
+// by the areas cpu and gpu.
+#pragma once
+
+#include <map>
+
+#include "bench/bench.h"
+#include "bench/random_model.h"
+
+namespace split::bench {
+
+inline constexpr uint32_t kBatchContext = 128;
+inline constexpr uint32_t kMostSequences = 32;
+
+// One thread at a time. The device and the model outlive it.
+class Steps {
+ public:
+  Steps(Device& device, const RandomModel& model, Profile profile);
+
+  Shard& shard() { return shard_; }
+  const std::vector<float>& logits() const { return logits_; }  // of the last step
+
+  // Seconds of a step of one token at position `context` - 1, so that it sees `context` keys.
+  double decode(uint32_t context);
+  // Seconds of a prompt of `rows` tokens with the last one's logits.
+  double prefill(uint32_t rows);
+  // Seconds of one token of each of `sequences` sequences, kBatchContext keys each, all with
+  // logits.
+  double batch(uint32_t sequences);
+
+  // The longest context up to 1,000 that the model has room for.
+  uint32_t long_context() const;
+  // Keys and values that a step of one token reads at `context`.
+  double kv_bytes(uint32_t context) const;
+
+ private:
+  void feed(SequenceId id, uint32_t length);
+  SequenceId at_context(uint32_t context);
+  double step(Phase phase, std::span<const ShardRows> parts);
+
+  const RandomModel& model_;
+  const Profile profile_;
+  Shard shard_;
+  std::vector<int32_t> tokens_;
+  std::map<uint32_t, SequenceId> by_context_;
+  std::vector<SequenceId> batch_;
+  std::vector<float> logits_;
+};
+
+}  // namespace split::bench
