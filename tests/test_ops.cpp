@@ -445,12 +445,22 @@ std::vector<float> widened(const std::vector<std::byte>& from, DType dtype) {
   return out;
 }
 
-// All columns of a product, cut as the device cuts them.
+// In two calls that part at an odd row.
+std::vector<std::byte> packed(const std::vector<std::byte>& w, DType dtype, size_t inner,
+                              size_t width) {
+  std::vector<std::byte> result(w.size());
+  const size_t part = std::min<size_t>(inner, 5);
+  pack_matrix(w.data(), dtype, inner, width, part, inner, result.data());
+  pack_matrix(w.data(), dtype, inner, width, 0, part, result.data());
+  return result;
+}
+
+// All columns of a product, cut as the device cuts them: `w` is packed unless transposed.
 std::vector<float> product(const CpuKernels& kernels, bool transposed, DType dtype,
                            const std::vector<float>& x, const std::vector<std::byte>& w,
                            size_t rows, size_t inner, size_t width) {
-  const size_t each = rows < kPackRows ? kRowColumns : kPanelColumns;
-  std::vector<float> y(rows * width), part(rows * kRowColumns), panel(kPanelFloats);
+  const size_t each = rows % 2 == 0 ? kPanelColumns : kTaskColumns;
+  std::vector<float> y(rows * width), part(rows * kTaskColumns), panel(kPanelFloats);
   for (size_t first = 0; first < width; first += each) {
     MatmulTask task;
     task.x = x.data();
@@ -462,11 +472,11 @@ std::vector<float> product(const CpuKernels& kernels, bool transposed, DType dty
     task.first = first;
     task.columns = std::min(each, width - first);
     task.y = part.data();
-    task.y_stride = kRowColumns;
+    task.y_stride = kTaskColumns;
     task.panel = panel.data();
     (transposed ? kernels.matmul_transposed : kernels.matmul)(task);
     for (size_t row = 0; row < rows; ++row) {
-      std::copy_n(part.data() + row * kRowColumns, task.columns, y.data() + row * width + first);
+      std::copy_n(part.data() + row * kTaskColumns, task.columns, y.data() + row * width + first);
     }
   }
   return y;
@@ -477,11 +487,12 @@ std::vector<float> product(const CpuKernels& kernels, bool transposed, DType dty
 void check_products(bool transposed, DType dtype) {
   const auto sets = kernel_sets();
   for (const size_t inner : {1, 7, 16, 20, 64, 100, 257, 300}) {
-    for (const size_t width : {1, 7, 16, 20, 64, 100, 128, 257}) {
+    for (const size_t width : {1, 7, 16, 20, 32, 48, 64, 96, 100, 128, 257}) {
       const auto w = narrowed(ordinary(inner * width, 6), dtype);
       const auto wide = widened(w, dtype);
       const auto x = ordinary(33 * inner, 7);
-      const auto all = product(*sets[0], transposed, dtype, x, w, 33, inner, width);
+      const auto read = transposed ? w : packed(w, dtype, inner, width);
+      const auto all = product(*sets[0], transposed, dtype, x, read, 33, inner, width);
       for (size_t row = 0; row < 33; ++row) {
         for (size_t m = 0; m < width; ++m) {
           double sum = 0, size = 0;
@@ -496,8 +507,8 @@ void check_products(bool transposed, DType dtype) {
         }
       }
       for (const CpuKernels* kernels : sets) {
-        for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 33}) {
-          const auto y = product(*kernels, transposed, dtype, x, w, rows, inner, width);
+        for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33}) {
+          const auto y = product(*kernels, transposed, dtype, x, read, rows, inner, width);
           ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
               << kernels->name << ": " << rows << " rows, " << inner << " x " << width;
         }

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstring>
+
 #include "device/cpu/kernels.h"
 
 namespace split {
@@ -17,6 +20,18 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   if (avx2 && limit != "scalar") return kKernelsAvx2;
 #endif
   return kKernelsScalar;
+}
+
+void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,
+                 size_t last, std::byte* packed) {
+  const size_t element = dtype_size(dtype);
+  for (size_t k = first; k < last; ++k) {
+    for (size_t c = 0; c < width; c += kPanelColumns) {
+      const size_t columns = std::min(kPanelColumns, width - c);
+      std::memcpy(packed + (c * inner + k * columns) * element, w + (k * width + c) * element,
+                  columns * element);
+    }
+  }
 }
 
 }  // namespace split

@@ -2,6 +2,7 @@
 // over the pool's threads in ways that change no sum.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -42,10 +43,25 @@ class CpuBuffer : public Buffer {
   size_t size() const override { return size_; }
   std::byte* data() const { return data_; }
 
+  // The matrix [inner, width] in the order of the kernels, made when first asked for.
+  std::byte* packed(DType dtype, size_t inner, size_t width, ThreadPool& pool) {
+    if (packed_ != nullptr) return packed_->data();
+    CHECK(size_ == inner * width * dtype_size(dtype));
+    packed_ = std::make_unique<CpuBuffer>(size_);
+    constexpr size_t kEach = 64;
+    pool.run((inner + kEach - 1) / kEach, [&](size_t task) {
+      pack_matrix(data_, dtype, inner, width, task * kEach, std::min(inner, (task + 1) * kEach),
+                  packed_->data());
+    });
+    return packed_->data();
+  }
+  bool has_packed() const { return packed_ != nullptr; }
+
  private:
   size_t size_ = 0;
   size_t mapped_ = 0;
   std::byte* data_ = nullptr;
+  std::unique_ptr<CpuBuffer> packed_;
 };
 
 class CpuWorkspace : public Workspace {
@@ -68,6 +84,7 @@ class CpuExecutable : public Executable {
     for (const Slot& slot : program_.slots) places_.push_back(place(slot, bindings));
     for (const Step& step : program_.steps) {
       tapes_.emplace_back(step.tape, kernels);
+      matrices_.push_back(step.kind == StepKind::kMatmul ? matrix(step, bindings) : nullptr);
       if (!step.prologue.empty()) {
         throw Error(ErrorKind::kDevice,
                     "[cpu] a matmul with a prologue: compile without that rule");
@@ -93,7 +110,7 @@ class CpuExecutable : public Executable {
           run_group(step, tapes_[i], rows);
           break;
         case StepKind::kMatmul:
-          run_matmul(step, tapes_[i], rows);
+          run_matmul(step, tapes_[i], matrices_[i], rows);
           break;
         case StepKind::kAttention:
           run_attention(step, batch);
@@ -125,6 +142,20 @@ class CpuExecutable : public Executable {
                                         "' is bound to nothing"));
   }
 
+  // What a matmul reads: a transposed matrix where it lies, another packed.
+  const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const {
+    const Slot& slot = program_.slots[static_cast<size_t>(step.w)];
+    if (slot.transposed) return place_of(step.w).base;
+    for (const Binding& binding : bindings) {
+      if (slot.kind != SlotKind::kWeight || binding.name != slot.name) continue;
+      return static_cast<CpuBuffer*>(binding.buffer)
+          ->packed(slot.dtype, static_cast<size_t>(step.inner), static_cast<size_t>(step.columns),
+                   pool_);
+    }
+    throw Error(ErrorKind::kDevice,
+                cat("[cpu] program ", program_.name, ": matrix '", slot.name, "' is no weight"));
+  }
+
   const SlotPlace& place_of(int slot) const { return places_[static_cast<size_t>(slot)]; }
   float* floats(int slot) const { return reinterpret_cast<float*>(place_of(slot).base); }
 
@@ -140,10 +171,12 @@ class CpuExecutable : public Executable {
     });
   }
 
-  void run_matmul(const Step& step, const TapeRunner& tape, size_t rows) {
+  void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w, size_t rows) {
     const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
     const auto width = static_cast<size_t>(step.columns);
-    const size_t each = rows < kPackRows ? kRowColumns : kPanelColumns;
+    // Wide tasks, unless threads would go without.
+    const size_t each =
+        width / kTaskColumns < 4 * size_t{pool_.threads()} ? kPanelColumns : kTaskColumns;
     // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs.
     constexpr size_t kRowBlock = 256;
     const size_t column_tasks = (width + each - 1) / each;
@@ -154,24 +187,24 @@ class CpuExecutable : public Executable {
       const size_t block = std::min(kRowBlock, rows - first_row);
       const size_t columns = std::min(each, width - first);
       float* scratch =
-          thread_scratch(kPanelFloats + block * kRowColumns + tape.scratch_floats(columns));
+          thread_scratch(kPanelFloats + block * kTaskColumns + tape.scratch_floats(columns));
       float* product = scratch + kPanelFloats;
       MatmulTask work;
       work.x = floats(step.x) + first_row * static_cast<size_t>(step.inner);
       work.rows = block;
-      work.w = place_of(step.w).base;
+      work.w = w;
       work.dtype = matrix.dtype;
       work.inner = static_cast<size_t>(step.inner);
       work.width = width;
       work.first = first;
       work.columns = columns;
       work.y = product;
-      work.y_stride = kRowColumns;
+      work.y_stride = kTaskColumns;
       work.panel = scratch;
       (matrix.transposed ? kernels_.matmul_transposed : kernels_.matmul)(work);
       for (size_t row = 0; row < block; ++row) {
-        tape.run(places_, first_row + row, first, columns, product + row * kRowColumns, nullptr,
-                 product + block * kRowColumns);
+        tape.run(places_, first_row + row, first, columns, product + row * kTaskColumns, nullptr,
+                 product + block * kTaskColumns);
       }
     });
   }
@@ -250,6 +283,7 @@ class CpuExecutable : public Executable {
   ThreadPool& pool_;
   std::vector<SlotPlace> places_;
   std::vector<TapeRunner> tapes_;
+  std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
 };
 
 class CpuDevice : public Device {
@@ -292,6 +326,7 @@ class CpuDevice : public Device {
 
   void write(Buffer& buffer, size_t offset, Bytes bytes) override {
     CHECK(offset + bytes.size() <= buffer.size());
+    CHECK(!static_cast<CpuBuffer&>(buffer).has_packed());  // the copy would be out of date
     std::memcpy(static_cast<CpuBuffer&>(buffer).data() + offset, bytes.data(), bytes.size());
   }
   void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {

@@ -57,124 +57,127 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
 namespace SPLIT_ISA {
 namespace {
 
+// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile.
 #if defined(__AVX512F__)
-constexpr size_t kTileRows = 6, kTileVecs = 4, kRowVecs = 8;  // 24 accumulators of 32 registers
+constexpr size_t kSums = 24, kTileRows = 8;  // of 32 registers
 #elif defined(__AVX2__)
-constexpr size_t kTileRows = 3, kTileVecs = 2, kRowVecs = 4;  // 12 of 16, two to a Vec
+constexpr size_t kSums = 6, kTileRows = 6;  // of 8: a Vec is two of 16
 #else
-constexpr size_t kTileRows = 2, kTileVecs = 2, kRowVecs = 2;
+constexpr size_t kSums = 4, kTileRows = 2;
 #endif
 
 constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 
-// y [Rows, 16 Vecs] += or = x [Rows, depth] times w [depth, 16 Vecs], one chain of k for each
-// result.
+// A part of a product: y [rows, 16 Vecs] += or = x [rows, depth] times w [depth, 16 Vecs].
+struct Part {
+  const float* x;
+  size_t x_stride;
+  size_t rows;
+  const std::byte* w;
+  size_t w_stride;  // bytes
+  size_t depth;
+  float* y;
+  size_t y_stride;
+  bool accumulate;
+};
+
+// `Rows` rows of it from `row` on, one chain of k for each result.
 template <DType dtype, size_t Rows, size_t Vecs>
-inline void tile(const float* x, size_t x_stride, const std::byte* w, size_t w_stride_bytes,
-                 size_t depth, float* y, size_t y_stride, bool accumulate, bool far) {
+inline void tile(const Part& part, size_t row, size_t column) {
+  const float* x = part.x + row * part.x_stride;
+  const std::byte* w = part.w + column * size_of(dtype);
+  float* y = part.y + row * part.y_stride + column;
   Vec sums[Rows][Vecs];
   for (size_t r = 0; r < Rows; ++r) {
     for (size_t v = 0; v < Vecs; ++v) {
-      sums[r][v] = accumulate ? load(y + r * y_stride + 16 * v) : zero();
+      sums[r][v] = part.accumulate ? load(y + r * part.y_stride + 16 * v) : zero();
     }
   }
-  for (size_t k = 0; k < depth; ++k) {
-    const std::byte* row = w + k * w_stride_bytes;
-    if (far) {
-      // From memory: the stride between rows defeats the hardware's prefetcher. 12 rows ahead,
-      // about 1 us.
+  for (size_t k = 0; k < part.depth; ++k, w += part.w_stride) {
+    if (row == 0) {
+      // The first pass comes from memory: 3 KiB ahead, which the hardware's prefetcher does not
+      // reach.
       for (size_t line = 0; line < Vecs * 16 * size_of(dtype); line += 64) {
-        __builtin_prefetch(row + 12 * w_stride_bytes + line, 0, 1);
+        __builtin_prefetch(w + 3072 + line);
       }
     }
     Vec weights[Vecs];
-    for (size_t v = 0; v < Vecs; ++v) weights[v] = load_as<dtype>(row + v * 16 * size_of(dtype));
+    for (size_t v = 0; v < Vecs; ++v) weights[v] = load_as<dtype>(w + v * 16 * size_of(dtype));
     for (size_t r = 0; r < Rows; ++r) {
-      const Vec factor = broadcast(x[r * x_stride + k]);
+      const Vec factor = broadcast(x[r * part.x_stride + k]);
       for (size_t v = 0; v < Vecs; ++v) sums[r][v] = fma(factor, weights[v], sums[r][v]);
     }
   }
   for (size_t r = 0; r < Rows; ++r) {
-    for (size_t v = 0; v < Vecs; ++v) store(y + r * y_stride + 16 * v, sums[r][v]);
+    for (size_t v = 0; v < Vecs; ++v) store(y + r * part.y_stride + 16 * v, sums[r][v]);
   }
 }
 
-// All rows of a panel, in tiles of kTileRows and then of fewer.
-template <size_t Rows = kTileRows>
-void panel_rows(const MatmulTask& task, size_t first_row, size_t k, size_t depth) {
-  size_t row = first_row;
-  for (; row + Rows <= task.rows; row += Rows) {
-    for (size_t c = 0; c < kPanelColumns; c += 16 * kTileVecs) {
-      tile<DType::kF32, Rows, kTileVecs>(task.x + row * task.inner + k, task.inner,
-                                         reinterpret_cast<const std::byte*>(task.panel + c),
-                                         kPanelColumns * 4, depth, task.y + row * task.y_stride + c,
-                                         task.y_stride, k > 0, false);
-    }
-  }
-  if constexpr (Rows > 1) {
-    if (row < task.rows) panel_rows<Rows - 1>(task, row, k, depth);
-  }
-}
-
-template <DType dtype>
-void pack_panel(const MatmulTask& task, size_t k0, size_t depth) {
-  for (size_t k = 0; k < depth; ++k) {
-    const std::byte* row = task.w + ((k0 + k) * task.width + task.first) * size_of(dtype);
-    // As in tile(): 12 rows ahead.
-    for (size_t line = 0; line < task.columns * size_of(dtype); line += 64) {
-      __builtin_prefetch(row + 12 * task.width * size_of(dtype) + line, 0, 1);
-    }
-    float* to = task.panel + k * kPanelColumns;
-    size_t c = 0;
-    for (; c + 16 <= task.columns; c += 16) store(to + c, load_as<dtype>(row + c * size_of(dtype)));
-    if (c < task.columns) {
-      store(to + c, load_as<dtype>(row + c * size_of(dtype), task.columns - c));
-      c += 16;
-    }
-    for (; c < kPanelColumns; c += 16) store(to + c, zero());
-  }
-}
-
-// All rows over columns [c, c + 16 Vecs) of the matrix where it lies, in tiles of Rows and then of
-// fewer.
+// All Vecs of `Rows` rows, as many at once as the registers hold.
 template <DType dtype, size_t Rows, size_t Vecs>
-void direct_rows(const MatmulTask& task, size_t first_row, size_t c) {
-  size_t row = first_row;
-  for (; row + Rows <= task.rows; row += Rows) {
-    tile<dtype, Rows, Vecs>(task.x + row * task.inner, task.inner,
-                            task.w + (task.first + c) * size_of(dtype), task.width * size_of(dtype),
-                            task.inner, task.y + row * task.y_stride + c, task.y_stride, false,
-                            row == 0);
+inline void tiles(const Part& part, size_t row, size_t column) {
+  constexpr size_t kAtOnce = kSums / Rows < Vecs ? kSums / Rows : Vecs;
+  tile<dtype, Rows, kAtOnce>(part, row, column);
+  if constexpr (kAtOnce < Vecs) {
+    tiles<dtype, Rows, Vecs - kAtOnce>(part, row, column + 16 * kAtOnce);
   }
+}
+
+// All rows from `row` on, in tiles of Rows and then of fewer.
+template <DType dtype, size_t Vecs, size_t Rows = kTileRows>
+void all_rows(const Part& part, size_t row = 0) {
+  for (; row + Rows <= part.rows; row += Rows) tiles<dtype, Rows, Vecs>(part, row, 0);
   if constexpr (Rows > 1) {
-    if (row < task.rows) direct_rows<dtype, Rows - 1, Vecs>(task, row, c);
+    if (row < part.rows) all_rows<dtype, Vecs, Rows - 1>(part, row);
+  }
+}
+
+// [depth, columns], dense, as floats, `to` columns of them: zeros behind `columns`.
+template <DType dtype>
+void widen_panel(const std::byte* w, size_t depth, size_t columns, float* panel, size_t to) {
+  for (size_t k = 0; k < depth; ++k, w += columns * size_of(dtype), panel += to) {
+    __builtin_prefetch(w + 3072);
+    __builtin_prefetch(w + 3072 + 64);
+    size_t c = 0;
+    for (; c + 16 <= columns; c += 16) store(panel + c, load_as<dtype>(w + c * size_of(dtype)));
+    if (c < columns) store(panel + c, load_as<dtype>(w + c * size_of(dtype), columns - c));
+  }
+}
+
+// The panel of `Vecs` Vecs, the last perhaps not whole.
+template <DType dtype, size_t Vecs>
+void one_panel(const MatmulTask& task, const std::byte* w, size_t columns, float* y) {
+  // Half floats are widened once for many rows, and on the way for few.
+  const bool in_place = columns == 16 * Vecs && (dtype == DType::kF32 || task.rows <= kTileRows);
+  for (size_t k = 0; k < task.inner; k += kPanelDepth) {
+    const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
+    const size_t stride = columns * size_of(dtype);
+    Part part{task.x + k, task.inner, task.rows,     w + k * stride, stride,
+              depth,      y,          task.y_stride, k > 0};
+    if (in_place) {
+      all_rows<dtype, Vecs>(part);
+      continue;
+    }
+    widen_panel<dtype>(part.w, depth, columns, task.panel, 16 * Vecs);
+    part.w = reinterpret_cast<const std::byte*>(task.panel);
+    part.w_stride = 16 * Vecs * sizeof(float);
+    all_rows<DType::kF32, Vecs>(part);
   }
 }
 
 template <DType dtype>
 void matmul_typed(const MatmulTask& task) {
-  // Whole panels' widths only: what is left is packed, and written a panel wide.
-  size_t c = 0;
-  constexpr size_t kRowWidth = 16 * kRowVecs > kPanelColumns ? 16 * kRowVecs : kPanelColumns;
-  for (; task.rows == 1 && c + kRowWidth <= task.columns; c += kRowWidth) {
-    for (size_t v = 0; v < kRowWidth; v += 16 * kRowVecs) {
-      direct_rows<dtype, 1, kRowVecs>(task, 0, c + v);
-    }
-  }
-  for (; task.rows <= kTileRows && c + kPanelColumns <= task.columns; c += kPanelColumns) {
-    for (size_t v = 0; v < kPanelColumns; v += 16 * kTileVecs) {
-      direct_rows<dtype, kTileRows, kTileVecs>(task, 0, c + v);
-    }
-  }
-  for (; c < task.columns; c += kPanelColumns) {
-    MatmulTask part = task;
-    part.first += c;
-    part.y += c;
-    part.columns = task.columns - c < kPanelColumns ? task.columns - c : kPanelColumns;
-    for (size_t k = 0; k < task.inner; k += kPanelDepth) {
-      const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
-      pack_panel<dtype>(part, k, depth);
-      panel_rows(part, 0, k, depth);
+  static_assert(kPanelColumns == 3 * 16);
+  for (size_t c = 0; c < task.columns; c += kPanelColumns) {
+    const size_t first = task.first + c;
+    const size_t columns = task.width - first < kPanelColumns ? task.width - first : kPanelColumns;
+    const std::byte* w = task.w + first * task.inner * size_of(dtype);
+    if (columns > 32) {
+      one_panel<dtype, 3>(task, w, columns, task.y + c);
+    } else if (columns > 16) {
+      one_panel<dtype, 2>(task, w, columns, task.y + c);
+    } else {
+      one_panel<dtype, 1>(task, w, columns, task.y + c);
     }
   }
 }

@@ -15,7 +15,8 @@
 
 namespace split {
 
-// y [rows, columns] = x [rows, K] times columns [first, first + columns) of a matrix.
+// y [rows, columns] = x [rows, K] times columns [first, first + columns) of a matrix. matmul()
+// reads a packed one (below), matmul_transposed() one as it lies.
 struct MatmulTask {
   const float* x = nullptr;  // [rows, inner], dense
   size_t rows = 0;
@@ -23,17 +24,22 @@ struct MatmulTask {
   DType dtype = DType::kF32;     // F32, F16 or BF16
   size_t inner = 0;              // K
   size_t width = 0;              // M: all columns of the matrix
-  size_t first = 0;
-  size_t columns = 0;  // at most kPanelColumns, but kRowColumns for fewer than kPackRows rows
-  float* y = nullptr;
-  size_t y_stride = 0;     // floats from one row to the next
-  float* panel = nullptr;  // scratch of kPanelFloats
+  size_t first = 0;              // of a panel
+  size_t columns = 0;            // at most kTaskColumns
+  float* y = nullptr;            // its rows have room for whole panels
+  size_t y_stride = 0;           // floats from one row to the next
+  float* panel = nullptr;        // scratch of kPanelFloats
 };
-inline constexpr size_t kPanelColumns = 64;  // of a packed panel: four 512-bit vectors
-inline constexpr size_t kPanelDepth = 256;   // K of a packed panel: 64 KiB, a part of L2
+inline constexpr size_t kPanelColumns = 48;  // three 512-bit vectors: tiles are 8 rows high
+inline constexpr size_t kPanelDepth = 256;   // K of a widened panel: 48 KiB, a part of L2
 inline constexpr size_t kPanelFloats = kPanelColumns * kPanelDepth;
-inline constexpr size_t kPackRows = 4;      // from here on a task is one panel wide
-inline constexpr size_t kRowColumns = 128;  // columns of a task for fewer rows
+inline constexpr size_t kTaskColumns = 2 * kPanelColumns;
+
+// A matrix [K, M] in the order in which matmul() reads it: panels of kPanelColumns columns, one
+// after another, each [K, columns of the panel] and dense; the last may be narrower. Same type,
+// same size. One call does rows [first, last) of K.
+void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,
+                 size_t last, std::byte* packed);
 
 // One query over the keys [first, first + count) of one split, count <= kSplitKeys, in pages.
 struct AttendTask {
