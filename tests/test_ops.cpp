@@ -517,6 +517,33 @@ void check_products(bool transposed, DType dtype) {
   }
 }
 
+// A matrix [K, M] is copied into the kernels' order at load and read no more, unless another step
+// reads it where it lies.
+TEST(CpuDevice, LetsGoOfTheMatricesItPacks) {
+  const auto device = make_cpu_device(2);
+  const Tensor x = input("x", DType::kF32, {kRows, 20});
+  const Tensor index = input("tokens", DType::kI32, {kRows});
+  const Tensor w = weight("w", DType::kF32, {20, 20});
+  const auto borrows = [&](const Tensor& y) {
+    const Program program = compile("op", {{"y", y}}, device->fuse_rules());
+    Limits limits;
+    limits.rows = 1;
+    limits.arena_row_bytes = program.arena_row_bytes;
+    const auto workspace = device->workspace(limits);
+    const auto in = device->alloc(80), out = device->alloc(80);
+    const std::vector<float> bytes(400);
+    const auto matrix = device->upload(program.slots[static_cast<size_t>(program.find("w"))],
+                                       {DType::kF32, {20, 20}, std::as_bytes(std::span(bytes))});
+    EXPECT_TRUE(matrix->borrows());
+    const Binding bindings[] = {{"x", in.get()}, {"w", matrix.get()}, {"y", out.get()}};
+    device->load(program, *workspace, bindings);
+    return matrix->borrows();
+  };
+  EXPECT_FALSE(borrows(matmul(x, w)));
+  EXPECT_TRUE(borrows(matmul(x, transpose(w))));
+  EXPECT_TRUE(borrows(matmul(x, w) + gather(w, index)));
+}
+
 TEST(Kernels, MatmulF32) { check_products(false, DType::kF32); }
 TEST(Kernels, MatmulF16) { check_products(false, DType::kF16); }
 TEST(Kernels, MatmulBF16) { check_products(false, DType::kBF16); }

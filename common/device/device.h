@@ -33,6 +33,9 @@ class Buffer {
  public:
   virtual ~Buffer() = default;
   virtual size_t size() const = 0;  // bytes
+  // Of an uploaded weight, once the programs that use it are loaded: whether it still reads the
+  // view's bytes.
+  virtual bool borrows() const { return true; }
 };
 
 // The largest step of a workspace.
@@ -95,8 +98,8 @@ class Device {
   virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                               DType dtype) = 0;
   // A weight for the slot that will name it (its dims and `transposed` say how it is read). A
-  // device may keep pointing into the view's bytes, which must outlive the buffer, or reorder a
-  // copy; it never enlarges it.
+  // device may keep pointing into the view's bytes, which must outlive the buffer while it
+  // borrows() them, or reorder a copy; it never enlarges it.
   virtual std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) = 0;
   virtual void write(Buffer& buffer, size_t offset, Bytes bytes) = 0;
   virtual void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) = 0;

@@ -41,6 +41,7 @@ class CpuBuffer : public Buffer {
   CpuBuffer& operator=(const CpuBuffer&) = delete;
 
   size_t size() const override { return size_; }
+  bool borrows() const override { return mapped_ == 0 && (packed_ == nullptr || in_place_); }
   std::byte* data() const { return data_; }
 
   // The matrix [inner, width] in the order of the kernels, made when first asked for.
@@ -56,12 +57,15 @@ class CpuBuffer : public Buffer {
     return packed_->data();
   }
   bool has_packed() const { return packed_ != nullptr; }
+  // Some program reads data(), packed or not.
+  void read_in_place() { in_place_ = true; }
 
  private:
   size_t size_ = 0;
   size_t mapped_ = 0;
   std::byte* data_ = nullptr;
   std::unique_ptr<CpuBuffer> packed_;
+  bool in_place_ = false;
 };
 
 class CpuWorkspace : public Workspace {
@@ -84,6 +88,12 @@ class CpuExecutable : public Executable {
     for (const Slot& slot : program_.slots) places_.push_back(place(slot, bindings));
     for (const Step& step : program_.steps) {
       tapes_.emplace_back(step.tape, kernels);
+      for (const Operand& operand : step.tape.operands) {
+        if (operand.slot < 0) continue;
+        CpuBuffer* const buffer =
+            bound(program_.slots[static_cast<size_t>(operand.slot)], bindings);
+        if (buffer != nullptr) buffer->read_in_place();
+      }
       matrices_.push_back(step.kind == StepKind::kMatmul ? matrix(step, bindings) : nullptr);
       if (!step.prologue.empty()) {
         throw Error(ErrorKind::kDevice,
@@ -120,6 +130,13 @@ class CpuExecutable : public Executable {
   }
 
  private:
+  static CpuBuffer* bound(const Slot& slot, std::span<const Binding> bindings) {
+    for (const Binding& binding : bindings) {
+      if (binding.name == slot.name) return static_cast<CpuBuffer*>(binding.buffer);
+    }
+    return nullptr;
+  }
+
   SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const {
     SlotPlace result;
     result.dtype = slot.dtype;
@@ -131,9 +148,8 @@ class CpuExecutable : public Executable {
       return result;
     }
     if (slot.dtype == DType::kI32) return result;  // a symbol: set by each run
-    for (const Binding& binding : bindings) {
-      if (binding.name != slot.name) continue;
-      result.base = static_cast<CpuBuffer*>(binding.buffer)->data();
+    if (CpuBuffer* const buffer = bound(slot, bindings)) {
+      result.base = buffer->data();
       // Vectors were widened when they came in.
       if (slot.kind == SlotKind::kWeight && slot.dims.size() == 1) result.dtype = DType::kF32;
       return result;
@@ -145,12 +161,14 @@ class CpuExecutable : public Executable {
   // What a matmul reads: a transposed matrix where it lies, another packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const {
     const Slot& slot = program_.slots[static_cast<size_t>(step.w)];
-    if (slot.transposed) return place_of(step.w).base;
-    for (const Binding& binding : bindings) {
-      if (slot.kind != SlotKind::kWeight || binding.name != slot.name) continue;
-      return static_cast<CpuBuffer*>(binding.buffer)
-          ->packed(slot.dtype, static_cast<size_t>(step.inner), static_cast<size_t>(step.columns),
-                   pool_);
+    CpuBuffer* const buffer = bound(slot, bindings);
+    if (buffer != nullptr && slot.transposed) {
+      buffer->read_in_place();
+      return buffer->data();
+    }
+    if (buffer != nullptr && slot.kind == SlotKind::kWeight) {
+      return buffer->packed(slot.dtype, static_cast<size_t>(step.inner),
+                            static_cast<size_t>(step.columns), pool_);
     }
     throw Error(ErrorKind::kDevice,
                 cat("[cpu] program ", program_.name, ": matrix '", slot.name, "' is no weight"));
