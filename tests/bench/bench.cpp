@@ -57,13 +57,6 @@ std::optional<Options> parse_options(int argc, char** argv, std::string_view sum
 
 namespace {
 
-std::string first_line(const char* path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
-
 std::string number(double value) {
   char text[32];
   const double size = std::abs(value);
@@ -86,9 +79,7 @@ std::string machine_name() {
     cpu = line.substr(std::min(line.size(), line.find(':') + 2));
     break;
   }
-  std::string name = cat(cpu, ", ", std::thread::hardware_concurrency(), " processors");
-  const std::string driver = first_line("/sys/module/nvidia/version");
-  return driver.empty() ? name : cat(name, ", NVIDIA driver ", driver);
+  return cat(cpu, ", ", std::thread::hardware_concurrency(), " processors");
 }
 
 Report::Report(const Options& options, std::string area, std::string device) : file_(options.json) {

@@ -66,7 +66,7 @@ class Report {
   std::vector<Row> rows_;
 };
 
-// "Intel(R) Xeon(R) ..., 2 processors", and the GPU driver's version where the system tells it.
+// "Intel(R) Xeon(R) ..., 2 processors".
 std::string machine_name();
 
 // Bytes a second that `threads` threads read together from memory: one pass over 512 MiB, which are

@@ -1,12 +1,14 @@
 // The area kernels: matrix products at a model's shapes and attention of one token, on one device.
 // A product's limit is the time that its weights take at the CPU's measured read bandwidth (CPU
 // only); no limit is stated where arithmetic and not memory bounds it.
+#include <algorithm>
+
 #include "bench/kernels.h"
 
 namespace split::bench {
 namespace {
 
-constexpr double kRotation = 160e6;  // bytes of weights: several times any cache here
+constexpr double kRotation = 256e6;  // bytes of weights: several times any cache here
 
 int run(int argc, char** argv) {
   const auto options = parse_options(
@@ -18,15 +20,14 @@ int run(int argc, char** argv) {
   const ModelConfig& config = model.config();
   Report report(*options, "kernels", device->name());
 
-  double bandwidth = 0;
-  if (cpu) {
-    std::vector<double> passes;
-    for (unsigned i = 0; i < options->runs; ++i) {
-      passes.push_back(read_bandwidth_pass(options->threads) / 1e9);
-    }
-    bandwidth = 1e9 * quantile(passes, 1);
-    report.add("read_bandwidth_gbps", bandwidth / 1e9, "GB/s");
-  }
+  // The most of a few passes over memory, taken beside what is compared with it.
+  double best = 0;
+  const auto bandwidth_now = [&] {
+    double now = 0;
+    for (int i = 0; cpu && i < 3; ++i) now = std::max(now, read_bandwidth_pass(options->threads));
+    best = std::max(best, now);
+    return cpu ? std::optional(now) : std::nullopt;
+  };
 
   const int64_t c = config.channels;
   const std::pair<int64_t, int64_t> shapes[] = {
@@ -36,6 +37,7 @@ int run(int argc, char** argv) {
       for (const bool transposed : {false, true}) {
         const MatmulShape shape{inner, columns, dtype, transposed};
         MatmulBench bench(*device, shape, 512, kRotation);
+        const auto bandwidth = bandwidth_now();
         for (const uint32_t rows : {1u, 8u, 32u, 512u}) {
           // Long enough runs to be seen; the widest are long by themselves.
           const unsigned runs = rows == 512 ? 1 : options->runs;
@@ -50,7 +52,7 @@ int run(int argc, char** argv) {
               2.0 * static_cast<double>(inner) * static_cast<double>(columns) * rows;
           if (rows == 1) {
             report.add(name + "_gbps", shape.weight_bytes() / seconds / 1e9, "GB/s",
-                       cpu ? std::optional(bandwidth / 1e9) : std::nullopt);
+                       bandwidth ? std::optional(*bandwidth / 1e9) : std::nullopt);
           } else {
             report.add(name + "_gflops", flops / seconds / 1e9, "GFLOP/s");
           }
@@ -63,15 +65,17 @@ int run(int argc, char** argv) {
     for (const uint32_t wanted : {128u, 1000u}) {
       const uint32_t context = std::min(wanted, static_cast<uint32_t>(config.context));
       AttentionBench bench(*device, config, cache, context, static_cast<uint32_t>(config.layers));
+      const auto bandwidth = bandwidth_now();
       std::vector<double> times;
       for (unsigned i = 0; i < 20 * options->runs; ++i) times.push_back(bench.run());
       const double bytes =
           2.0 * context * static_cast<double>(c) * static_cast<double>(dtype_size(cache));
       report.add(cat("attention_context", context, cache == DType::kF16 ? "_f16_us" : "_f32_us"),
                  1e6 * median(times), "us",
-                 cpu ? std::optional(1e6 * bytes / bandwidth) : std::nullopt);
+                 bandwidth ? std::optional(1e6 * bytes / *bandwidth) : std::nullopt);
     }
   }
+  if (cpu) report.add("read_bandwidth_gbps", best / 1e9, "GB/s");
   report.finish();
   return 0;
 }

@@ -127,6 +127,12 @@ double RandomModel::step_bytes() const {
   return bytes;
 }
 
+double RandomModel::total_bytes() const {
+  double bytes = 0;
+  for (const auto& [name, tensor] : tensors_) bytes += static_cast<double>(tensor.storage.size());
+  return bytes;
+}
+
 void RandomModel::write(const std::string& dir) const {
   std::vector<NamedTensor> list;
   for (const auto& [name, tensor] : tensors_) list.push_back({name, tensor.view});

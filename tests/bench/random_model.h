@@ -29,6 +29,7 @@ class RandomModel {
   // Bytes that a token's step reads of the matrices: all but the embeddings, which give a row; a
   // tied head is one of them.
   double step_bytes() const;
+  double total_bytes() const;
   // config.json and model.safetensors, as Hugging Face lays them out.
   void write(const std::string& dir) const;
 
