@@ -40,7 +40,7 @@ struct Golden {
     const auto at = tensors.tensors().find(name);
     CHECK(at != tensors.tensors().end());
     std::vector<T> out(at->second.bytes.size() / sizeof(T));
-    std::memcpy(out.data(), at->second.bytes.data(), out.size() * sizeof(T));
+    if (!out.empty()) std::memcpy(out.data(), at->second.bytes.data(), out.size() * sizeof(T));
     return out;
   }
   std::vector<int32_t> ids(int prompt) const { return values<int32_t>(cat("p", prompt, ".ids")); }
