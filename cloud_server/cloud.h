@@ -31,6 +31,8 @@ void add_model_routes(http::Server& server, Cloud& cloud);        // /v1/models.
 void add_forward_routes(http::Server& server, Cloud& cloud);      // stateless forward, completions
 void add_session_routes(http::Server& server, Cloud& cloud);      // /v1/sessions...
 
+// The headers of a computed answer: how long it waited and ran; not to be stored.
+void describe_run(http::Response& response, const Job& job);
 // True when the client wants safetensors rather than JSON.
 bool wants_tensors(const http::Request& request);
 // True when the body is safetensors.

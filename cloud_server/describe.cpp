@@ -17,6 +17,12 @@ ServedModel& Cloud::find(const std::string& id) {
                         "model");
 }
 
+void describe_run(http::Response& response, const Job& job) {
+  response.headers.set("Cache-Control", "no-store");
+  response.headers.set("Server-Timing",
+                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+}
+
 bool wants_tensors(const http::Request& request) {
   const auto accept = request.headers.get("Accept");
   return accept && accept->find(wire::kTensorType) != std::string_view::npos;

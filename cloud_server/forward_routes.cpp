@@ -235,9 +235,7 @@ http::Response forward(ServedModel& model, const http::Request& http) {
   } else {
     response = http::Response::json(200, as_json(request, config, wanted, width, out));
   }
-  response.headers.set("Cache-Control", "no-store");
-  response.headers.set("Server-Timing",
-                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+  describe_run(response, job);
   return response;
 }
 

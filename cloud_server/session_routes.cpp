@@ -140,9 +140,7 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
     response.content_type = wire::kTensorType;
     response.body = wire::frame("hidden", out_rows, channels, out);
   }
-  response.headers.set("Cache-Control", "no-store");
-  response.headers.set("Server-Timing",
-                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+  describe_run(response, job);
   return response;
 }
 

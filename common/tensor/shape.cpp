@@ -61,7 +61,8 @@ std::optional<int64_t> element_count(const Dims& dims) {
 
 namespace {
 
-// condition ? a : b, by masks: g++ turns a ?: of a float operation back into a branch, and the loop stays scalar.
+// condition ? a : b, by masks: g++ turns a ?: of a float operation back into a branch, and the loop
+// stays scalar.
 uint32_t select(bool condition, uint32_t a, uint32_t b) {
   const uint32_t mask = 0u - static_cast<uint32_t>(condition);
   return (a & mask) | (b & ~mask);
@@ -69,8 +70,8 @@ uint32_t select(bool condition, uint32_t a, uint32_t b) {
 
 }  // namespace
 
-// IEEE 754 binary16, by integer arithmetic: the same on every compiler and processor. Both ways compute all their cases
-// and select, without a branch, so that the loops of convert() vectorise.
+// IEEE 754 binary16, by integer arithmetic: the same on every compiler and processor. Both ways
+// compute all their cases and select, without a branch, so that the loops of convert() vectorise.
 float f16_to_f32(uint16_t bits) {
   const uint32_t sign = (bits & 0x8000u) << 16;
   const uint32_t magnitude = bits & 0x7fffu;
@@ -92,7 +93,8 @@ uint16_t f32_to_f16(float value) {
   const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
   const uint32_t tiny = std::bit_cast<uint32_t>(shifted) - 0x3f000000u;
   const uint32_t finite = select(magnitude < 0x38800000u, tiny, normal);
-  const uint32_t rounded = select(magnitude >= 0x477ff000u, 0x7c00u, finite);  // from 65520: infinity
+  const uint32_t rounded =
+      select(magnitude >= 0x477ff000u, 0x7c00u, finite);  // from 65520: infinity
   return static_cast<uint16_t>(sign | select(magnitude > 0x7f800000u, 0x7e00u, rounded));
 }
 
@@ -125,22 +127,28 @@ struct BF16 {
 template <typename From, typename To>
 void convert_all(const std::byte* from, size_t count, std::byte* to) {
   for (size_t i = 0; i < count; ++i) {
-    const float value = From::widen(load<typename From::Word>(from + i * sizeof(typename From::Word)));
+    const float value =
+        From::widen(load<typename From::Word>(from + i * sizeof(typename From::Word)));
     store<typename To::Word>(to + i * sizeof(typename To::Word), To::narrow(value));
   }
 }
 
 [[noreturn]] void refuse(DType dtype) {
-  throw Error(ErrorKind::kShape, cat("[convert] expected F32, F16 or BF16, got ", dtype_name(dtype)));
+  throw Error(ErrorKind::kShape,
+              cat("[convert] expected F32, F16 or BF16, got ", dtype_name(dtype)));
 }
 
 template <typename From>
 void convert_to(DType to, const std::byte* from, size_t count, std::byte* out) {
   switch (to) {
-    case DType::kF32: return convert_all<From, F32>(from, count, out);
-    case DType::kF16: return convert_all<From, F16>(from, count, out);
-    case DType::kBF16: return convert_all<From, BF16>(from, count, out);
-    default: refuse(to);
+    case DType::kF32:
+      return convert_all<From, F32>(from, count, out);
+    case DType::kF16:
+      return convert_all<From, F16>(from, count, out);
+    case DType::kBF16:
+      return convert_all<From, BF16>(from, count, out);
+    default:
+      refuse(to);
   }
 }
 
@@ -154,10 +162,14 @@ void convert(const TensorView& from, DType to, std::span<std::byte> out) {
     return;
   }
   switch (from.dtype) {
-    case DType::kF32: return convert_to<F32>(to, from.bytes.data(), count, out.data());
-    case DType::kF16: return convert_to<F16>(to, from.bytes.data(), count, out.data());
-    case DType::kBF16: return convert_to<BF16>(to, from.bytes.data(), count, out.data());
-    default: refuse(from.dtype);
+    case DType::kF32:
+      return convert_to<F32>(to, from.bytes.data(), count, out.data());
+    case DType::kF16:
+      return convert_to<F16>(to, from.bytes.data(), count, out.data());
+    case DType::kBF16:
+      return convert_to<BF16>(to, from.bytes.data(), count, out.data());
+    default:
+      refuse(from.dtype);
   }
 }
 
