@@ -105,7 +105,7 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
     text += cat("#define STAGED\n#define PARTIAL_BINDING ",
                 parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
     stage = cat(kPages, kMerged,
-                "void stage(uint r, uint lane) {\n"
+                "void stage(uint r, uint lane) {\n  weigh_splits(r, lane);\n"
                 "  for (uint c = lane; c < K; c += WORKGROUP) put_x(c, merged(r, c));\n}\n");
   }
   if (joined.attention != nullptr) {
@@ -133,7 +133,9 @@ std::string kv_store_text(uint32_t pieces, bool shuffle) {
   return cat(header(shuffle), caches(pieces), kPages, kPut, kKvStore);
 }
 std::string attention_text(uint32_t pieces, bool shuffle) {
-  return cat(header(shuffle), caches(pieces), op_functions_glsl(), kPages, kAttention);
+  return cat(header(shuffle), caches(pieces), op_functions_glsl(), kPages,
+             "shared float exchange[KEYS * 8];\n", reduce_function(Op::k_reduce_max),
+             reduce_function(Op::k_reduce_sum), kAttention);
 }
 std::string merge_text(bool shuffle) {
   return cat(header(shuffle), "#define PARTIAL_BINDING 1\n", op_functions_glsl(), kPages, kMerged,

@@ -26,7 +26,8 @@ struct MatmulShape {
   uint32_t columns() const { return workgroup / lanes * columns_per_lane; }
 };
 
-MatmulShape matmul_shape(const Capabilities& device, int64_t inner, uint32_t block) {
+MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t columns,
+                         uint32_t block) {
   const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
   MatmulShape shape;
   if (device.small_tiles) {
@@ -34,10 +35,16 @@ MatmulShape matmul_shape(const Capabilities& device, int64_t inner, uint32_t blo
     shape = {row_lanes(device), 8, block >= 4 ? 1u : 2u, 1};
   } else {
     // 16 lanes hide a row's latency up to K = 2048, more are needed past it (notes: GEMV shape).
-    shape = {row_lanes(device), inner <= 2048 ? 16u : 64u, block >= 4 ? 4u : 1u, 4};
-    // All of a lane's chunks on their way at once, in equal parts where they are too many.
-    const uint32_t own = std::max(ceil_div(chunks, shape.lanes), 1u);
-    shape.unroll = block >= 4 ? 1 : ceil_div(own, ceil_div(own, 8));
+    shape = {row_lanes(device), inner <= 2048 ? 16u : 64u, block >= 4 ? 4u : 1u, 1};
+    if (block < 4) {
+      // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each
+      // does before its columns is done less often.
+      constexpr int64_t kManyColumns = 16384;
+      if (columns > kManyColumns) shape.columns_per_lane = 4;
+      // All of a lane's chunks on their way at once, in equal parts where they are too many.
+      const uint32_t own = std::max(ceil_div(chunks, shape.lanes), 1u);
+      shape.unroll = ceil_div(own, ceil_div(own, 8 / shape.columns_per_lane));
+    }
   }
   // Lanes that shuffles do not reach exchange sums through shared memory.
   while (shape.lanes > device.subgroup && shape.columns_per_lane > 1 &&
@@ -172,7 +179,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
   const uint32_t block = variant == kWide ? kWideBlock : kNarrowRows[variant];
-  const MatmulShape shape = matmul_shape(device, step.inner, block);
+  const MatmulShape shape = matmul_shape(device, step.inner, step.columns, block);
   const size_t w_row = static_cast<size_t>((step.inner + 7) / 8 * 8) * dtype_size(w.dtype);
   const auto all_columns = static_cast<size_t>(step.columns);
   size_t columns =

@@ -9,29 +9,54 @@
 
 namespace split::vulkan {
 
+std::string reduce_function(Op which) {
+  const OpInfo& op = op_info(which);
+  const std::string name(op.name), combine = cat("combine_", name);
+  return cat(
+      "float ", combine, "(float acc, float x) { float y = ", op.forward,
+      "; return y; }\n"
+      "float tree_",
+      name, "(float value, uint lane) {\n",
+      // Neighbours first, so that the order is that of the lanes, however far shuffles reach.
+      "  [[unroll]] for (uint offset = 1; offset < SUBGROUP && offset < WORKGROUP; "
+      "offset <<= 1) {\n"
+      "    const float other = lane_xor(value, offset);\n"
+      "    value = (lane & offset) == 0u ? ",
+      combine, "(value, other) : ", combine,
+      "(other, value);\n  }\n"
+      "  if (WORKGROUP <= SUBGROUP) return value;\n"
+      "  if (SUBGROUP > 1) {\n"
+      "    barrier();\n"
+      "    if (lane % SUBGROUP == 0) exchange[lane / SUBGROUP] = value;\n"
+      "    barrier();\n"
+      "    float parts[SUBGROUPS];\n"
+      "    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i) parts[i] = exchange[i];\n"
+      "    [[unroll]] for (uint step = 1; step < SUBGROUPS; step <<= 1) {\n"
+      "      [[unroll]] for (uint i = 0; i + step < SUBGROUPS; i += 2 * step) {\n"
+      "        parts[i] = ",
+      combine,
+      "(parts[i], parts[i + step]);\n      }\n    }\n"
+      "    return parts[0];\n  }\n"
+      "  for (uint offset = 1; offset < WORKGROUP; offset <<= 1) {\n"
+      "    barrier();\n    exchange[lane] = value;\n    barrier();\n"
+      "    const float other = exchange[lane ^ offset];\n"
+      "    value = (lane & offset) == 0u ? ",
+      combine, "(value, other) : ", combine, "(other, value);\n  }\n  return value;\n}\n");
+}
+
 std::string op_functions(const std::vector<const Tape*>& tapes) {
   std::ostringstream out;
-  std::set<std::string> done;
+  std::set<Op> done;
   for (const Tape* tape : tapes) {
     for (const Instruction& instruction : tape->instructions) {
+      if (!done.insert(instruction.op).second) continue;
       const OpInfo& op = op_info(instruction.op);
-      const std::string name(op.name);
-      if (!done.insert(cat(static_cast<int>(op.kind), name)).second) continue;
       if (op.kind == OpKind::kReduce) {
-        out << "float combine_" << name << "(float acc, float x) { float y = " << op.forward
-            << "; return y; }\n"
-            << "float tree_" << name
-            << "(float value, uint lane) {\n"
-               "  for (uint offset = 1; offset < WORKGROUP; offset <<= 1) {\n"
-               "    float other;\n"
-               "    if (offset < SUBGROUP) {\n      other = lane_xor(value, offset);\n"
-               "    } else {\n      barrier();\n      exchange[lane] = value;\n      barrier();\n"
-               "      other = exchange[lane ^ offset];\n    }\n"
-            << "    value = (lane & offset) == 0u ? combine_" << name << "(value, other) : combine_"
-            << name << "(other, value);\n  }\n  return value;\n}\n";
+        out << reduce_function(instruction.op);
       } else {
-        out << "float op_" << name << "(float x" << (op.kind == OpKind::kBinary ? ", float z" : "")
-            << ") { float y = " << op.forward << "; return y; }\n";
+        out << "float op_" << op.name << "(float x"
+            << (op.kind == OpKind::kBinary ? ", float z" : "") << ") { float y = " << op.forward
+            << "; return y; }\n";
       }
     }
   }
@@ -155,13 +180,19 @@ void TapeWriter::declare_loader(size_t i, uint32_t pieces) {
 
 std::string TapeWriter::epilogue(bool put) const {
   std::ostringstream out;
-  out << "void finish(uint r, uint c, float product) {\n  const uint row = piece.row_base + r;\n";
+  std::string loads;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    if (tape_.operands[i].access != Access::kImmediate) out << load(i, "  ", "COLUMNS");
+    const Access access = tape_.operands[i].access;
+    if (access == Access::kImmediate || access == Access::kResult) continue;
+    out << "float v" << base_ + i << ";\n";
+    loads += load(i, "  ", "COLUMNS", "");
   }
+  out << "void fetch(uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
+      << loads << (put ? "  prepare_put(row, c);\n" : "")
+      << "}\nvoid finish(uint r, uint c, float product) {\n";
   for (size_t i = 0; i < tape_.instructions.size(); ++i) out << compute(i, "  ");
   out << stores("  ", [](const TapeOutput&) { return true; });
-  if (put) out << "  put_kv(row, c, " << name(tape_.outputs[0].value) << ");\n";
+  if (put) out << "  put_kv(c, " << name(tape_.outputs[0].value) << ");\n";
   out << "}\n";
   return out.str();
 }
@@ -225,17 +256,18 @@ std::string TapeWriter::name(int value) const {
   return product ? "product" : cat("v", base_ + i);
 }
 
-std::string TapeWriter::load(size_t i, const char* indent, std::string_view columns) const {
+std::string TapeWriter::load(size_t i, const char* indent, std::string_view columns,
+                             const char* type) const {
   const size_t id = base_ + i;
   switch (tape_.operands[i].access) {
     case Access::kRowwise:
-      return cat(indent, "float v", id, " = b", id, "[r * ", columns, " + c];\n");
+      return cat(indent, type, "v", id, " = b", id, "[r * ", columns, " + c];\n");
     case Access::kPerRow:
-      return cat(indent, "float v", id, " = b", id, "[r];\n");
+      return cat(indent, type, "v", id, " = b", id, "[r];\n");
     case Access::kVector:
-      return cat(indent, "float v", id, " = load", id, "(0, c);\n");
+      return cat(indent, type, "v", id, " = load", id, "(0, c);\n");
     case Access::kGather:
-      return cat(indent, "uint at", id, " = symbol(INDEX", id, ", row);\n", indent, "float v", id,
+      return cat(indent, "uint at", id, " = symbol(INDEX", id, ", row);\n", indent, type, "v", id,
                  " = load", id, "(at", id, " / PIECE_ROWS", id, ", at", id, " % PIECE_ROWS", id,
                  " * STRIDE", id, " + c);\n");
     default:

@@ -35,7 +35,10 @@ class KernelParts {
   std::vector<uint32_t> constants_;
 };
 
-// The ops of some tapes as functions; reductions need `shared float exchange[WORKGROUP]`.
+// float tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
+// Needs `shared float exchange[WORKGROUP]`.
+std::string reduce_function(Op op);
+// The ops of some tapes as functions.
 std::string op_functions(const std::vector<const Tape*>& tapes);
 
 class TapeWriter {
@@ -49,8 +52,8 @@ class TapeWriter {
   std::string declarations() const { return declared_.str(); }
   // void main(): the tape over the row of this workgroup.
   std::string group() const;
-  // void finish(r, c, product): the tape over one element of a matmul's result; with `put` the
-  // result also goes to put_kv().
+  // void fetch(r, c): what the tape reads beside the product, and void finish(r, c, product): the
+  // tape over one element of a matmul's result; with `put` the result also goes to put_kv().
   std::string epilogue(bool put) const;
   // void stage(r, lane): the tape over row r, whose one output goes to put_x().
   std::string prologue() const;
@@ -65,7 +68,8 @@ class TapeWriter {
   void declare_loader(size_t i, uint32_t pieces);
 
   std::string name(int value) const;
-  std::string load(size_t i, const char* indent, std::string_view columns) const;
+  std::string load(size_t i, const char* indent, std::string_view columns,
+                   const char* type = "float ") const;
   std::string compute(size_t i, const char* indent) const;
   std::string slice(const std::vector<int>& values, std::string_view columns) const;
   std::string row_body(std::string_view columns, bool stage) const;

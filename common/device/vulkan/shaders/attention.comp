@@ -46,46 +46,15 @@ float key_at(uint part, uint e) {
 // vector, all on their way at once, and (group, vector) sums a vector of every GROUPS-th value.
 const uint WIDTH = KV_TYPE == 0 ? 4 : 8;
 const uint HEAD_VECTORS = D / WIDTH;  // glslang 12 loses an expression inside `?:`
-const bool WHOLE = D % WIDTH == 0 && HEAD_VECTORS <= 32;
+const bool WHOLE = D % WIDTH == 0 && HEAD_VECTORS <= 16;
 const uint VECTORS = WHOLE ? HEAD_VECTORS : 1;
 const uint GROUPS = KEYS / VECTORS;
+const uint GROUP_KEYS = (KEYS + GROUPS - 1) / GROUPS;
 const uint PARTS = D < KEYS ? KEYS / D : 1;  // of the values when heads are not whole vectors
 shared float q[D];
 shared float weight[KEYS];
-shared float exchange[KEYS * WIDTH];
 shared uint page_part[KEYS / PAGE_TOKENS];
 shared uint page_base[KEYS / PAGE_TOKENS];
-
-float tree_max(float value, uint lane) {
-  for (uint offset = 1; offset < KEYS; offset <<= 1) {
-    float other;
-    if (offset < SUBGROUP) {
-      other = lane_xor(value, offset);
-    } else {
-      barrier();
-      exchange[lane] = value;
-      barrier();
-      other = exchange[lane ^ offset];
-    }
-    value = max(value, other);
-  }
-  return value;
-}
-float tree_sum(float value, uint lane) {
-  for (uint offset = 1; offset < KEYS; offset <<= 1) {
-    float other;
-    if (offset < SUBGROUP) {
-      other = lane_xor(value, offset);
-    } else {
-      barrier();
-      exchange[lane] = value;
-      barrier();
-      other = exchange[lane ^ offset];
-    }
-    value = value + other;
-  }
-  return value;
-}
 
 void main() {
   const uint head = gl_WorkGroupID.x, split = gl_WorkGroupID.y, r = gl_WorkGroupID.z;
@@ -127,6 +96,16 @@ void main() {
     }
     score = sum * SCALE;
   }
+  // Values are on their way while the scores become weights.
+  const uint group = lane / VECTORS, vector = lane % VECTORS;
+  uvec4 values[GROUP_KEYS];
+  if (WHOLE && group < GROUPS) {
+    [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
+      const uint key = min(group + n * GROUPS, keys - 1);
+      const uint at = (page_base[key / PAGE_TOKENS] + key % PAGE_TOKENS) * C + head * D;
+      values[n] = load_v(page_part[key / PAGE_TOKENS], at / WIDTH + vector);
+    }
+  }
   const float largest = tree_max(score, lane);
   float e = lane < keys ? exp_f(score - largest) : 0.0;
   const float total = tree_sum(e, lane);
@@ -139,21 +118,18 @@ void main() {
     partial[out_base + D + 1] = total;
   }
   if (WHOLE) {
-    const uint group = lane / VECTORS, vector = lane % VECTORS;
     float sums[WIDTH];
     [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[j] = 0.0;
     if (group < GROUPS) {
-      [[unroll]] for (uint n = 0; n < (KEYS + GROUPS - 1) / GROUPS; ++n) {
+      [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
         const uint key = group + n * GROUPS;
         if (key >= keys) continue;
-        const uint at = (page_base[key / PAGE_TOKENS] + key % PAGE_TOKENS) * C + head * D;
-        const uvec4 v = load_v(page_part[key / PAGE_TOKENS], at / WIDTH + vector);
         const float w = weight[key];
         [[unroll]] for (uint j = 0; j < 4; ++j) {
           if (KV_TYPE == 0) {
-            sums[j] = fma(w, uintBitsToFloat(v[j]), sums[j]);
+            sums[j] = fma(w, uintBitsToFloat(values[n][j]), sums[j]);
           } else {
-            const vec2 both = unpackHalf2x16(v[j]);
+            const vec2 both = unpackHalf2x16(values[n][j]);
             sums[2 * j] = fma(w, both.x, sums[2 * j]);
             sums[2 * j + 1] = fma(w, both.y, sums[2 * j + 1]);
           }

@@ -5,8 +5,9 @@ layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
 void main() {
   const uint r = gl_WorkGroupID.x;
   if (r >= row_count()) return;
+  prepare_put(piece.row_base + r, C);
   for (uint c = C + gl_LocalInvocationIndex; c < 3 * C; c += WORKGROUP) {
-    put_kv(piece.row_base + r, c, qkv[r * 3 * C + c]);
+    put_kv(c, qkv[r * 3 * C + c]);
   }
 }
 )glsl"

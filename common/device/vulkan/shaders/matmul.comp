@@ -42,6 +42,10 @@ void main() {
   // The first chunks are on their way while the row is staged, the next ones while these are used.
   uvec4 v[VECTORS], next[VECTORS];
   LOAD(v, t)
+  if (SUMS <= LANES) {
+    const uint r = row0 + t / COLUMNS_PER_LANE, column = column0 + t % COLUMNS_PER_LANE;
+    if (t < SUMS && r < rows && column < piece.column_piece) fetch(r, piece.column_base + column);
+  }
 #ifdef STAGED
   for (uint k = K + lane; k < CHUNKS * 8; k += WORKGROUP) put_x(k, 0.0);
   stage(row0, lane);
@@ -82,10 +86,29 @@ void main() {
     [[unroll]] for (uint i = 0; i < VECTORS; ++i) v[i] = next[i];
   }
 
-  for (uint offset = 1; offset < LANES; offset <<= 1) {
-    if (offset < SUBGROUP) {
-      [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = sums[i] + lane_xor(sums[i], offset);
-    } else {
+  [[unroll]] for (uint offset = 1; offset < REACH; offset <<= 1) {
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = sums[i] + lane_xor(sums[i], offset);
+  }
+  if (LANES > REACH && SUBGROUP > 1) {
+    barrier();
+    if (lane % SUBGROUP == 0) {
+      [[unroll]] for (uint i = 0; i < SUMS; ++i) lane_sums[i * WORKGROUP + lane] = sums[i];
+    }
+    barrier();
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) {
+      float parts[LANES / REACH];
+      [[unroll]] for (uint j = 0; j < LANES / REACH; ++j) {
+        parts[j] = lane_sums[i * WORKGROUP + lane - t + j * REACH];
+      }
+      [[unroll]] for (uint step = 1; step < LANES / REACH; step <<= 1) {
+        [[unroll]] for (uint j = 0; j + step < LANES / REACH; j += 2 * step) {
+          parts[j] = parts[j] + parts[j + step];
+        }
+      }
+      sums[i] = parts[0];
+    }
+  } else if (LANES > REACH) {
+    for (uint offset = 1; offset < LANES; offset <<= 1) {
       barrier();
       [[unroll]] for (uint i = 0; i < SUMS; ++i) lane_sums[i * WORKGROUP + lane] = sums[i];
       barrier();
@@ -104,6 +127,7 @@ void main() {
     const uint r = row0 + (first + t) / COLUMNS_PER_LANE;
     const uint column = column0 + (first + t) % COLUMNS_PER_LANE;
     if (first + t < SUMS && r < rows && column < piece.column_piece) {
+      if (SUMS > LANES) fetch(r, piece.column_base + column);
       finish(r, piece.column_base + column, product);
     }
   }

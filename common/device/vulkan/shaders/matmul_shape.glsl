@@ -6,12 +6,13 @@ layout(constant_id = 8) const uint COLUMNS_PER_LANE = 1;
 layout(constant_id = 9) const uint UNROLL = 1;
 layout(constant_id = 10) const uint W_TYPE = 0;    // 0: F32, 1: F16, 2: BF16
 layout(constant_id = 11) const uint EXACT_ROWS = 0;  // rows when the recording fixes them, else 0
-layout(set = 0, binding = W_BINDING) readonly buffer W { uvec4 w[]; };
+layout(set = 0, binding = W_BINDING) restrict readonly buffer W { uvec4 w[]; };
 
 const uint CHUNKS = (K + 7) / 8;
 const uint ROW_VECTORS = W_TYPE == 0 ? CHUNKS * 2 : CHUNKS;  // uvec4 in a row of w
 const uint PER_CHUNK = W_TYPE == 0 ? 2 : 1;
 const uint GROUPS = WORKGROUP / LANES;
+const uint REACH = LANES < SUBGROUP ? LANES : SUBGROUP;  // lanes of an output in one subgroup
 const uint SUMS = BLOCK * COLUMNS_PER_LANE;
 shared float lane_sums[LANES > SUBGROUP ? SUMS * WORKGROUP : 1];
 
@@ -25,8 +26,8 @@ void put_x(uint k, float value) {
   else x_high[k >> 3][k & 3u] = value;
 }
 #else
-layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
-layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };
+layout(set = 0, binding = 1) restrict readonly buffer X1 { float x1[]; };
+layout(set = 0, binding = 1) restrict readonly buffer X4 { vec4 x4[]; };
 vec4 load_x(uint row, uint k) {
   if (K % 4 == 0) {
     if (K % 8 == 0 || k < K) return x4[row * (K / 4) + k / 4];
