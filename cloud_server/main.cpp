@@ -41,10 +41,11 @@ Flags make_flags(Options& options) {
   Flags flags(
       "cloud_server: serves GPT-2 layer by layer: partial state and weights for edge_client, "
       "answers for curl\n"
-      "usage: cloud_server [--model [ID=]DIR ...] [--host ADDRESS] [--port N] ...\n");
+      "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n");
   flags.group("Models");
-  flags.texts("model", "[ID=]DIR",
-              "a Hugging Face GPT-2 directory, again for more (the bundled demo)", &options.models);
+  flags.texts("model", "[ID=]PATH",
+              "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
+              &options.models);
   flags.choice("profile", {"f32", "f16"},
                "float arithmetic on the checkpoint's weights, or half weights and KV",
                &options.profile);
@@ -86,7 +87,7 @@ std::filesystem::path bundled_model() {
     }
   }
   throw Error(ErrorKind::kInput,
-              "--model: the bundled model is not beside the program, expected --model DIR");
+              "--model: the bundled model is not beside the program, expected --model PATH");
 }
 
 ModelOptions model_options(const Options& options, const std::string& argument) {
@@ -101,13 +102,14 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
     model.id =
         std::filesystem::absolute(model.path).lexically_normal().parent_path().filename().string();
   }
+  if (model.id.ends_with(".gguf")) model.id.resize(model.id.size() - 5);
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
   };
   if (model.id.empty() || model.id.size() > 64 ||
       !std::all_of(model.id.begin(), model.id.end(), plain)) {
     throw Error(ErrorKind::kInput,
-                "--model: expected an id of 1..64 letters, digits, '.', '_' and '-' (ID=DIR)");
+                "--model: expected an id of 1..64 letters, digits, '.', '_' and '-' (ID=PATH)");
   }
   model.device = options.device;
   model.threads = options.threads;

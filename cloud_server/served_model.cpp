@@ -36,7 +36,9 @@ ServedModel::ServedModel(const ModelOptions& options)
     : options_(options),
       checkpoint_(options.path),
       model_(make_model(checkpoint_.config_json())),
-      tokenizer_(load_tokenizer(options.path)),
+      tokenizer_(load_tokenizer(
+          checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
+          options.path.string())),
       device_(make_device({options.device, options.threads})) {
   refuse_unknown_tensors(checkpoint_, *model_);
   if (tokenizer_ && tokenizer_->size() > config().vocab) {

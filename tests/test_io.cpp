@@ -582,25 +582,37 @@ TEST(Checkpoint, TypeIsThatOfTheVocabularyOrOfMostMatrices) {
 TEST(Checkpoint, RefusesWhatIsNotACheckpoint) {
   const Model model;
   EXPECT_EQ(error_of(ErrorKind::kNotFound, [] { Checkpoint("/nonexistent/model"); }),
-            "[checkpoint] /nonexistent/model: no such directory");
+            "[checkpoint] /nonexistent/model: no such directory or GGUF file");
   EXPECT_EQ(model.refusal(ErrorKind::kNotFound),
-            "[checkpoint] DIR: neither model.safetensors nor model.safetensors.index.json");
+            "[checkpoint] DIR: neither model.safetensors nor model.safetensors.index.json nor a "
+            "GGUF file");
   fs::remove(model.path / "config.json");
   EXPECT_EQ(model.refusal(ErrorKind::kNotFound),
             "[checkpoint] DIR: no config.json; expected a Hugging Face checkpoint");
 }
 
 TEST(Checkpoint, RefusesPicklesAndNamesTheConverter) {
+  const std::string kConverter =
+      ": a pickle can run code and is refused; if you trust it, convert it: python3 -c \"from "
+      "transformers import GPT2LMHeadModel as M; M.from_pretrained('DIR').save_pretrained('DIR', "
+      "safe_serialization=True)\"";
   for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     const Model model;
     model.write(file, "\x80\x02");
-    EXPECT_EQ(model.refusal(ErrorKind::kInput),
-              cat("[checkpoint] DIR: ", file,
-                  " is a pickle, which can run code and is refused; convert it with transformers: "
-                  "model.save_pretrained(DIR, safe_serialization=True)"));
+    EXPECT_EQ(model.refusal(ErrorKind::kInput), cat("[checkpoint] DIR/", file, kConverter));
     model.save("model.safetensors", {{"wte.weight"}});  // beside safetensors a pickle is ignored
     EXPECT_EQ(Checkpoint(model.path).names().size(), 1u);
   }
+  const TemporaryFolder folder;
+  for (const char* name : {"model.bin", "gpt2.pt", "gpt2.pth", "last.ckpt", "weights.pkl"}) {
+    folder.write(name, "\x80\x02");
+    EXPECT_EQ(error_of(ErrorKind::kInput, [&] { Checkpoint(folder.path / name); }),
+              cat("[checkpoint] ", (folder.path / name).string(), kConverter));
+  }
+  folder.write("model.safetensors", "");
+  EXPECT_EQ(error_of(ErrorKind::kInput, [&] { Checkpoint(folder.path / "model.safetensors"); }),
+            cat("[checkpoint] ", (folder.path / "model.safetensors").string(),
+                ": expected a Hugging Face directory or a file that ends in .gguf"));
 }
 
 TEST(Checkpoint, RefusesBadTensors) {
