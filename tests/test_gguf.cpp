@@ -162,10 +162,10 @@ TEST(Gguf, BlocksAreTheseValues) {
     EXPECT_EQ(b[i + 16], -2.0f * static_cast<float>(7 - i));
   }
 
-  // Value v of 256 is v % 64, as six bits; scale s of 16 is s - 8; d is 1.
+  // Value v of 256 is 37 v % 61, as six bits; scale s of 16 is s - 8; d is 1.
   std::vector<uint8_t> q6(210);
   for (int v = 0; v < 256; ++v) {
-    const int half = v / 128, j = v % 128 / 32, l = v % 32, six = v % 64;
+    const int half = v / 128, j = v % 128 / 32, l = v % 32, six = 37 * v % 61;
     q6[64 * half + 32 * (j % 2) + l] |= static_cast<uint8_t>((six & 15) << (4 * (j / 2)));
     q6[128 + 32 * half + l] |= static_cast<uint8_t>((six >> 4) << (2 * j));
   }
@@ -173,7 +173,7 @@ TEST(Gguf, BlocksAreTheseValues) {
   q6[209] = 0x3c;
   const auto c = floats(GgmlType::kQ6_K, q6, 256);
   for (int v = 0; v < 256; ++v) {
-    EXPECT_EQ(c[v], static_cast<float>((v / 16 - 8) * (v % 64 - 32))) << v;
+    EXPECT_EQ(c[v], static_cast<float>((v / 16 - 8) * (37 * v % 61 - 32))) << v;
   }
 }
 
