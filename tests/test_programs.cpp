@@ -125,6 +125,10 @@ TEST(CloudServer, UsageErrorsAreOneLineThatNamesTheFlag) {
   expect_usage_error({"--model", "a/../b=c=d e"}, "--model", {});
   expect_usage_error({"--host", "0.0.0.0"}, "--insecure");
   expect_usage_error({"--host", "::"}, "--insecure");
+  for (const char* origin :
+       {"page.example", "http://", "http://a/", "ftp://a", "http://A", "null", "http://a b"}) {
+    expect_usage_error({"--cors-origin", origin}, "--cors-origin: expected http(s)://host");
+  }
   expect_usage_error({}, "SPLIT_PORT", {"SPLIT_PORT=x"});
 }
 
@@ -186,6 +190,20 @@ TEST(CloudServer, EndsWithAStreamInFlight) {
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 0) << program.text();
   EXPECT_EQ(peer.to_end().find("[DONE]"), std::string::npos);
+}
+
+// As its page would find it: the flag, the origin, the model.
+TEST(CloudServer, AnswersTheOriginalPage) {
+  Program program({"--model", kRandA, "--port", "0", "--legacy-routes", "--cors-origin",
+                   "http://localhost:8000", "--cors-origin", "http://page.example"});
+  http::Client client(program.url());
+  const http::Reply reply =
+      client.request("GET", "/get_model_config", {}, {}, {{"Origin", "http://page.example"}});
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(Json::parse(reply.body)["block_size"], 64);
+  EXPECT_EQ(reply.headers.get("Access-Control-Allow-Origin"), "http://page.example");
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0);
 }
 
 // Which instructions compute is no part of the answer.
