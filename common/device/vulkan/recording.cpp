@@ -3,11 +3,16 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "device/vulkan/executable.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
 namespace {
+
+// Multiply-adds of the commands between two places where a step can be cut; one matrix of GPT-2 XL
+// at 256 rows has 2.6e9, so that a device of 52 GFLOP/s needs 100 ms for it.
+constexpr uint64_t kSegmentProducts = 500'000'000;
 
 uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
 
@@ -55,27 +60,79 @@ void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) 
   }
 }
 
+void VulkanExecutable::make_stamps(const std::vector<std::vector<Dispatch>>& all) {
+  if (debug_level() < 2 || core_->context.capabilities().timestamp_bits == 0) return;
+  VkQueryPoolCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+  info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+  for (const auto& variant : all) info.queryCount += static_cast<uint32_t>(variant.size()) + 1;
+  VkQueryPool pool = VK_NULL_HANDLE;
+  check(vkCreateQueryPool(core_->context.device(), &info, nullptr, &pool), "vkCreateQueryPool");
+  stamps_ = {core_->context.device(), pool, vkDestroyQueryPool};
+  for (size_t variant = 0; variant <= kWide; ++variant) {
+    for (const Dispatch& dispatch : all[variant]) stamped_[variant].push_back(dispatch.what);
+  }
+}
+
+uint32_t VulkanExecutable::first_stamp(size_t variant) const {
+  size_t first = 0;
+  for (size_t i = 0; i < variant; ++i) first += stamped_[i].size() + 1;
+  return static_cast<uint32_t>(first);
+}
+
+std::string VulkanExecutable::times() const {
+  const std::vector<std::string>& what = stamped_[last_];
+  if (stamps_.get() == VK_NULL_HANDLE || what.empty()) return "";
+  std::vector<uint64_t> ticks(what.size() + 1);
+  check(vkGetQueryPoolResults(core_->context.device(), stamps_.get(), first_stamp(last_),
+                              static_cast<uint32_t>(ticks.size()), ticks.size() * sizeof(uint64_t),
+                              ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+        "vkGetQueryPoolResults");
+  const auto us = [&](uint64_t from, uint64_t to) {
+    const float period = core_->context.capabilities().properties.limits.timestampPeriod;
+    return static_cast<uint64_t>(static_cast<float>(to - from) * period / 100.0f) / 10.0;
+  };
+  std::string line = cat("times of '", program_.name, "', us:");
+  for (size_t i = 0; i < what.size(); ++i)
+    line += cat(" ", what[i], " ", us(ticks[i], ticks[i + 1]));
+  return line;
+}
+
 void VulkanExecutable::record(size_t variant, const std::vector<Dispatch>& all) {
-  VkCommandBuffer& commands = commands_[variant];
-  commands = core_->context.command_buffer();
-  VkCommandBufferBeginInfo begin{};
-  begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-  begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
-  check(vkBeginCommandBuffer(commands, &begin), "vkBeginCommandBuffer");
-  VkMemoryBarrier barrier{};
-  barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-  barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
-  barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+  // Commands of many rows come in pieces that a step can be cut at.
+  const uint64_t most = variant == kWide ? kSegmentProducts / workspace_.capacity() : ~uint64_t{0};
+  std::vector<Recorded>& recorded = recorded_[variant];
   for (size_t i = 0; i < all.size(); ++i) {
     const Dispatch& dispatch = all[i];
-    const VkPipelineLayout layout = core_->pipelines.layout(dispatch.pipeline.bindings);
-    const VkDescriptorSet set =
-        sets_.at({core_->pipelines.set_layout(dispatch.pipeline.bindings), dispatch.ranges});
-    if (dispatch.waits || i == 0) {
+    const bool starts = i == 0 || (dispatch.waits && recorded.back().weights > 0 &&
+                                   recorded.back().weights + dispatch.weights > most);
+    if (starts) {
+      if (i > 0) check(vkEndCommandBuffer(recorded.back().commands), "vkEndCommandBuffer");
+      recorded.push_back({core_->context.command_buffer(), 0});
+      VkCommandBufferBeginInfo begin{};
+      begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+      begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
+      check(vkBeginCommandBuffer(recorded.back().commands, &begin), "vkBeginCommandBuffer");
+    }
+    const VkCommandBuffer commands = recorded.back().commands;
+    const uint32_t stamp = first_stamp(variant) + static_cast<uint32_t>(i);
+    if (stamps_.get() != VK_NULL_HANDLE && i == 0) {
+      vkCmdResetQueryPool(commands, stamps_.get(), stamp, static_cast<uint32_t>(all.size()) + 1);
+      vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp);
+    }
+    recorded.back().weights += dispatch.weights;
+    if (dispatch.waits || starts) {
+      VkMemoryBarrier barrier{};
+      barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+      barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
+      barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
       vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
                            nullptr);
     }
+    const VkPipelineLayout layout = core_->pipelines.layout(dispatch.pipeline.bindings);
+    const VkDescriptorSet set =
+        sets_.at({core_->pipelines.set_layout(dispatch.pipeline.bindings), dispatch.ranges});
     vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
                       core_->pipelines.get(dispatch.pipeline));
     vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0,
@@ -87,11 +144,16 @@ void VulkanExecutable::record(size_t variant, const std::vector<Dispatch>& all) 
     } else {
       vkCmdDispatch(commands, dispatch.groups[0], dispatch.groups[1], dispatch.groups[2]);
     }
+    if (stamps_.get() != VK_NULL_HANDLE) {
+      vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp + 1);
+    }
   }
-  check(vkEndCommandBuffer(commands), "vkEndCommandBuffer");
+  if (!recorded.empty()) {
+    check(vkEndCommandBuffer(recorded.back().commands), "vkEndCommandBuffer");
+  }
 }
 
-VkCommandBuffer VulkanExecutable::commands(const RowBatch& batch) {
+void VulkanExecutable::commands(const RowBatch& batch, std::vector<Segment>& out) {
   const auto out_rows = static_cast<uint32_t>(batch.out_rows.size());
   const auto rows_of = [&](const Slot& s) { return s.dims[0] == kOutRows ? out_rows : batch.rows; };
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -115,7 +177,11 @@ VkCommandBuffer VulkanExecutable::commands(const RowBatch& batch) {
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = 0; variant < kWide; ++variant) {
-      if (rows > 0 && rows <= kNarrowRows[variant]) return commands_[variant];
+      if (rows == 0 || rows > kNarrowRows[variant]) continue;
+      last_ = variant;
+      for (const Recorded& part : recorded_[variant])
+        out.push_back({part.commands, {part.weights, 0}});
+      return;
     }
   }
   for (size_t i = 0; i < wide_.size(); ++i) {
@@ -129,7 +195,10 @@ VkCommandBuffer VulkanExecutable::commands(const RowBatch& batch) {
     const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
     std::memcpy(counts_.mapped() + i * sizeof command, &command, sizeof command);
   }
-  return commands_[kWide];
+  last_ = kWide;
+  for (const Recorded& part : recorded_[kWide]) {
+    out.push_back({part.commands, {0, part.weights * rows}});
+  }
 }
 
 }  // namespace split::vulkan
