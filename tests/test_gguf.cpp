@@ -1,18 +1,13 @@
 // io/gguf: what is refused, and that nothing ever leaves the file.
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <random>
-#include <set>
 
-#include "base/file.h"
+#include "attack_files.h"
 #include "io/gguf_model.h"
 
 namespace split {
 namespace {
-
-namespace fs = std::filesystem;
-const fs::path kAttackFiles = fs::path(SPLIT_SOURCE_DIR) / "tests/attacks";
 
 std::string error_of(Bytes file) {
   try {
@@ -24,12 +19,8 @@ std::string error_of(Bytes file) {
   return "";
 }
 
-struct Attack {
-  const char* file;
-  const char* message;  // the whole message after "[gguf] FILE: "
-};
-// One for each file of tests/attacks; make.py says what is wrong with it.
-constexpr Attack kAttacks[] = {
+// Behind "[gguf] FILE: ".
+constexpr test::Attack kAttacks[] = {
     {"empty", "the magic: needs 4 bytes at 0, the file has 0"},
     {"magic", "does not begin with GGUF"},
     {"version_1", "version 1, expected 2 or 3; llama.cpp's gguf-py writes the present one"},
@@ -112,23 +103,13 @@ constexpr Attack kAttacks[] = {
 };
 
 TEST(Gguf, RefusesEachAttackWithItsOwnMessage) {
-  for (const Attack& attack : kAttacks) {
-    const MappedFile file(kAttackFiles / (std::string(attack.file) + ".gguf"));
-    EXPECT_EQ(error_of(file.bytes()), std::string("[gguf] FILE: ") + attack.message) << attack.file;
-  }
-}
-
-TEST(Gguf, KnowsEveryAttackFile) {
-  std::set<std::string> expected{"good"}, found;
-  for (const Attack& attack : kAttacks) expected.insert(attack.file);
-  for (const auto& entry : fs::directory_iterator(kAttackFiles)) {
-    if (entry.path().extension() == ".gguf") found.insert(entry.path().stem());
-  }
-  EXPECT_EQ(found, expected);
+  test::expect_refused(".gguf", kAttacks, "[gguf] FILE: ", [](const std::string& file) {
+    return error_of(as_bytes_of(file));
+  });
 }
 
 TEST(Gguf, ReadsTheGoodOne) {
-  const MappedFile file(kAttackFiles / "good.gguf");
+  const MappedFile file(test::attack_file("good.gguf"));
   const GgufModel model = read_gguf_model(Gguf::parse(file.bytes(), "FILE"));
   EXPECT_EQ(
       model.config_json,
@@ -195,7 +176,7 @@ bool reads_in_bounds(const std::string& text) {
   }
 }
 
-std::string good() { return read_file(kAttackFiles / "good.gguf", 1 << 20); }
+std::string good() { return read_file(test::attack_file("good.gguf"), 1 << 20); }
 
 TEST(Gguf, RefusesEveryTruncationOfWhatItNeeds) {
   const std::string file = good();

@@ -11,8 +11,8 @@
 #include <fstream>
 #include <functional>
 #include <random>
-#include <set>
 
+#include "attack_files.h"
 #include "base/file.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
@@ -143,12 +143,8 @@ TEST(Safetensors, SaysWhetherAViewIsAligned) {
   EXPECT_TRUE(at(1, DType::kU8));
 }
 
-struct Attack {
-  const char* file;
-  const char* message;  // the whole message after "[safetensors] FILE: "
-};
-// One for each file of tests/attacks; make.py says what is wrong with it.
-constexpr Attack kAttacks[] = {
+// Behind "[safetensors] FILE: ".
+constexpr test::Attack kAttacks[] = {
     {"empty", "expected at least 8 bytes, got 0"},
     {"short_length", "expected at least 8 bytes, got 7"},
     {"header_over_cap", "a header of 4194305 bytes, expected at most 4194304"},
@@ -204,23 +200,7 @@ constexpr Attack kAttacks[] = {
 };
 
 TEST(Safetensors, RefusesEachAttackWithItsOwnMessage) {
-  for (const Attack& attack : kAttacks) {
-    const MappedFile file(kTests / "attacks" / (std::string(attack.file) + ".safetensors"));
-    EXPECT_EQ(parse_error_of(as_text(file.bytes())),
-              std::string("[safetensors] FILE: ") + attack.message)
-        << attack.file;
-  }
-}
-
-TEST(Safetensors, KnowsEveryAttackFile) {
-  std::set<std::string> expected{"good"}, found;
-  for (const Attack& attack : kAttacks) expected.insert(attack.file);
-  for (const auto& entry : fs::directory_iterator(kTests / "attacks")) {
-    if (entry.path().extension() == ".safetensors") found.insert(entry.path().stem());
-  }
-  EXPECT_EQ(found, expected);
-  const MappedFile good(kTests / "attacks" / "good.safetensors");
-  EXPECT_EQ(parse_error_of(as_text(good.bytes())), "");
+  test::expect_refused(".safetensors", kAttacks, "[safetensors] FILE: ", parse_error_of);
 }
 
 TEST(Safetensors, MessagesShowNoRawNames) {

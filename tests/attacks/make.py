@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""make.py: writes the hostile files beside it, one per way to be wrong. test_io.cpp (safetensors) and test_gguf.cpp know the
-message of each.
+"""make.py: writes the hostile files beside it, one per way to be wrong. test_io.cpp (safetensors), test_gguf.cpp,
+test_text.cpp (vocab, merges) and test_manifest.cpp know the message of each.
 
 Each differs from GOOD in one thing, so that no other check can refuse it first. Standard library only.
 """
@@ -254,6 +254,138 @@ GGUF_ATTACKS = {
 }
 
 
+# --- vocab.json (.vocab) and merges.txt (.merges, for the good vocabulary) ---
+
+
+def byte_characters():
+    """GPT-2's 256 characters that stand for bytes, by byte."""
+    itself = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte if byte in itself else next(others)) for byte in range(256)]
+
+
+BYTES = {character: byte for byte, character in enumerate(byte_characters())}
+VOCAB = {**BYTES, "ab": 256}
+
+
+def dumped(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def vocab_with(**more):
+    return dumped({**VOCAB, **more})
+
+
+VOCAB_ATTACKS = {
+    "empty": b"",
+    "json_cut": vocab_with()[:-1],
+    "json_trailing": vocab_with() + b"}",
+    "json_not_utf8": vocab_with().replace(b'"ab"', b'"\xff"'),
+    "json_nul_in_key": vocab_with().replace(b'"ab"', b'"a\x00"'),
+    "json_number_overflow": vocab_with().replace(b"256", b"1e999"),
+    "json_deep": b"[" * 5000,
+    "not_object": b"[1]",
+    "no_tokens": b"{}",
+    "key_twice": vocab_with().replace(b'"ab":256', b'"ab":256,"ab":257'),
+    "id_twice": vocab_with(zz=256),
+    "id_hole": vocab_with(zz=300),
+    "id_negative": vocab_with(zz=-1),
+    "id_fraction": vocab_with(zz=257.0),
+    "id_text": vocab_with(zz="257"),
+    "id_null": vocab_with(zz=None),
+    "id_over_32_bits": vocab_with(zz=2**32),
+    "id_max": vocab_with(zz=2**64 - 1),
+    "token_empty": vocab_with(**{"": 257}),
+    "token_with_space": vocab_with(**{"a b": 257}),
+    "token_no_byte_character": vocab_with(**{"\u4e2d": 257}),
+    "token_too_long": vocab_with(**{"a" * 1025: 257}),
+    "byte_missing": dumped({character: byte for character, byte in BYTES.items() if byte != 255}),
+}
+MERGES_ATTACKS = {
+    "one_part": b"ab",
+    "three_parts": b"a b c",
+    "leading_space": b" ab",
+    "trailing_space": b"ab ",
+    "two_spaces": b"a  b",
+    "tab": b"a\tb",
+    "empty_line": b"\na b",
+    "left_unknown": b"a b\nxy b",
+    "right_unknown": b"a b\na xy",
+    "result_unknown": b"a b\nb a",
+    "merge_twice": b"a b\na b\n",
+    "not_utf8": b"a \xff",
+    "nul": b"a \x00",
+}
+
+# --- the manifest, GET /v1/models/{id} (.manifest) ---
+
+HASH = "0123456789abcdef" * 4
+BLOB = {"name": "wte", "format": "f32", "bytes": 1000, "sha256": HASH, "chunks": [HASH]}
+STAGE = {"name": "embed", "blobs": [BLOB]}
+MANIFEST = {
+    "id": "m",
+    "object": "model",
+    "config": {"model_type": "gpt2"},
+    "format": "f32",
+    "profile": "f32",
+    "phases": {"prompt": "narrow", "generate": "narrow"},
+    "files": ["config.json"],
+    "stages": [STAGE],
+}
+
+
+def manifest(**more):
+    return dumped({**MANIFEST, **more})
+
+
+def without_key(value, name):
+    return {key: item for key, item in value.items() if key != name}
+
+
+def blob(**more):
+    return manifest(stages=[{**STAGE, "blobs": [{**BLOB, **more}]}])
+
+
+MANIFEST_ATTACKS = {
+    "empty": b"",
+    "json_cut": manifest()[:-1],
+    "json_not_utf8": manifest().replace(b'"m"', b'"\xff"'),
+    "json_deep": manifest(config={"a": 0}).replace(b'"a":0', b'"a":' + b"[" * 5000 + b"]" * 5000),
+    "key_twice": manifest().replace(b'"id":"m"', b'"id":"m","id":"n"'),
+    "not_object": b"[]",
+    "no_id": dumped(without_key(MANIFEST, "id")),
+    "id_number": manifest(id=1),
+    "no_config": dumped(without_key(MANIFEST, "config")),
+    "config_text": manifest(config="{}"),
+    "no_format": dumped(without_key(MANIFEST, "format")),
+    "profile_number": manifest(profile=32),
+    "phases_list": manifest(phases=["narrow"]),
+    "phases_without_generate": manifest(phases={"prompt": "narrow"}),
+    "files_number": manifest(files=1),
+    "files_many": manifest(files=["x"] * 17),
+    "files_of_numbers": manifest(files=[1]),
+    "no_stages": dumped(without_key(MANIFEST, "stages")),
+    "stages_object": manifest(stages={}),
+    "stages_many": manifest(stages=[{}] * 4097),
+    "stage_text": manifest(stages=["embed"]),
+    "stage_without_name": manifest(stages=[without_key(STAGE, "name")]),
+    "stage_without_blobs": manifest(stages=[without_key(STAGE, "blobs")]),
+    "blobs_text": manifest(stages=[{**STAGE, "blobs": "wte"}]),
+    "blob_list": manifest(stages=[{**STAGE, "blobs": [[]]}]),
+    "blob_name_null": blob(name=None),
+    "blob_format_number": blob(format=32),
+    "bytes_negative": blob(bytes=-1),
+    "bytes_fraction": blob(bytes=1.5),
+    "bytes_text": blob(bytes="1000"),
+    "bytes_over_50_bits": blob(bytes=2**50 + 1),
+    "bytes_max": blob(bytes=2**64 - 1),
+    "sha256_upper_case": blob(sha256=HASH.upper()),
+    "sha256_short": blob(sha256=HASH[:-1]),
+    "sha256_path": blob(sha256="../" * 21 + "x"),
+    "sha256_number": blob(sha256=0),
+}
+
+
 def write(name, data):
     with open(os.path.join(HERE, name), "wb") as out:
         out.write(data)
@@ -264,3 +396,9 @@ if __name__ == "__main__":
         write(name + ".safetensors", data)
     for name, data in {"good": gguf(), **GGUF_ATTACKS}.items():
         write(name + ".gguf", data)
+    for name, data in {"good": vocab_with(), **VOCAB_ATTACKS}.items():
+        write(name + ".vocab", data)
+    for name, data in {"good": b"#version: 0.2\na b\n", **MERGES_ATTACKS}.items():
+        write(name + ".merges", data)
+    for name, data in {"good": manifest(), **MANIFEST_ATTACKS}.items():
+        write(name + ".manifest", data)
