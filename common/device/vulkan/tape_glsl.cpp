@@ -188,7 +188,7 @@ std::string TapeWriter::epilogue(bool put) const {
     loads += load(i, "  ", "COLUMNS", "");
   }
   out << "void fetch(uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
-      << loads << (put ? "  prepare_put(row, c);\n" : "")
+      << loads << (put ? "  prepare_put(row);\n" : "")
       << "}\nvoid finish(uint r, uint c, float product) {\n";
   for (size_t i = 0; i < tape_.instructions.size(); ++i) out << compute(i, "  ");
   out << stores("  ", [](const TapeOutput&) { return true; });

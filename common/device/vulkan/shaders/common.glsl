@@ -28,10 +28,11 @@ layout(push_constant) uniform Piece {
   uint column_piece;
 } piece;
 
-// The step: counts, then tokens, positions, sequences and output rows, then the page tables.
-layout(set = 0, binding = 0) readonly buffer Symbols { uint symbols[]; };
+// The step: counts, then tokens, positions, sequences, output rows and the places of keys and values
+// (page * 16 + position in it), then the page tables.
+layout(set = 0, binding = 0) restrict readonly buffer Symbols { uint symbols[]; };
 const uint ARRAYS = 16;
-const uint POSITIONS = 1, SEQUENCES = 2, TABLES = 4;
+const uint POSITIONS = 1, SEQUENCES = 2, PLACES = 4, TABLES = 5;
 uint symbol(uint which, uint row) { return symbols[ARRAYS + which * CAPACITY + row]; }
 // The rows of this dispatch.
 uint row_count() {
