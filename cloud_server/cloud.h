@@ -17,6 +17,7 @@ struct Cloud {
   Sessions sessions{1 << 16};
   std::atomic<bool> ready{false};
   std::string version;
+  bool legacy_routes = false;  // the original web page's are answered
 
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);
@@ -30,6 +31,17 @@ void add_description_routes(http::Server& server, Cloud& cloud);  // /, /livez, 
 void add_model_routes(http::Server& server, Cloud& cloud);        // /v1/models..., /v1/blobs...
 void add_forward_routes(http::Server& server, Cloud& cloud);      // stateless forward, completions
 void add_session_routes(http::Server& server, Cloud& cloud);      // /v1/sessions...
+void add_legacy_routes(http::Server& server, Cloud& cloud);       // the original web page's
+
+// A sequence that ends with the request.
+struct OneSequence {
+  explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}
+  ~OneSequence() { pages.close(id); }
+  OneSequence(const OneSequence&) = delete;
+  OneSequence& operator=(const OneSequence&) = delete;
+  KvPages& pages;
+  SequenceId id;
+};
 
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);

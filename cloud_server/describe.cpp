@@ -101,6 +101,7 @@ void add_routes(http::Server& server, Cloud& cloud) {
   add_model_routes(server, cloud);
   add_forward_routes(server, cloud);
   add_session_routes(server, cloud);
+  add_legacy_routes(server, cloud);
 }
 
 }  // namespace split::cloud

@@ -127,16 +127,6 @@ ForwardRequest read_tensors(ServedModel& model, const http::Request& http) {
   return request;
 }
 
-// A sequence that ends with the request.
-struct OneSequence {
-  explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}
-  ~OneSequence() { pages.close(id); }
-  OneSequence(const OneSequence&) = delete;
-  OneSequence& operator=(const OneSequence&) = delete;
-  KvPages& pages;
-  SequenceId id;
-};
-
 std::string as_json(const ForwardRequest& request, const ModelConfig& config, size_t rows,
                     size_t width, std::span<const float> out) {
   const bool logits = request.to == config.layers + 2;

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,7 @@
 
 #include "base/file.h"
 #include "base/flags.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "cloud_server/cloud.h"
 
@@ -35,16 +37,19 @@ struct Options {
   uint64_t kv_budget = 1ull << 30;
   uint64_t shutdown_timeout = 10;
   bool insecure = false;
+  bool legacy_routes = false;
+  std::vector<std::string> cors_origins;
 };
 
 Flags make_flags(Options& options) {
   Flags flags(
       "cloud_server: serves GPT-2 layer by layer: partial state and weights for edge_client, "
       "answers for curl\n"
-      "usage: cloud_server [--model [ID=]DIR ...] [--host ADDRESS] [--port N] ...\n");
+      "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n");
   flags.group("Models");
-  flags.texts("model", "[ID=]DIR",
-              "a Hugging Face GPT-2 directory, again for more (the bundled demo)", &options.models);
+  flags.texts("model", "[ID=]PATH",
+              "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
+              &options.models);
   flags.choice("profile", {"f32", "f16"},
                "float arithmetic on the checkpoint's weights, or half weights and KV",
                &options.profile);
@@ -60,6 +65,11 @@ Flags make_flags(Options& options) {
   flags.number("port", "N", "0 takes any free one (8080)", &options.port, uint64_t{0},
                uint64_t{65535});
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
+  flags.texts("cors-origin", "ORIGIN",
+              "whose pages may ask this server: http(s)://host[:port], or *; again for more",
+              &options.cors_origins);
+  flags.toggle("legacy-routes", "answer the original SplitCompute web page (with --port 5000)",
+               &options.legacy_routes);
   flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
   return flags;
@@ -86,7 +96,7 @@ std::filesystem::path bundled_model() {
     }
   }
   throw Error(ErrorKind::kInput,
-              "--model: the bundled model is not beside the program, expected --model DIR");
+              "--model: the bundled model is not beside the program, expected --model PATH");
 }
 
 ModelOptions model_options(const Options& options, const std::string& argument) {
@@ -101,13 +111,14 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
     model.id =
         std::filesystem::absolute(model.path).lexically_normal().parent_path().filename().string();
   }
+  if (model.id.ends_with(".gguf")) model.id.resize(model.id.size() - 5);
   const auto plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
   };
   if (model.id.empty() || model.id.size() > 64 ||
       !std::all_of(model.id.begin(), model.id.end(), plain)) {
     throw Error(ErrorKind::kInput,
-                "--model: expected an id of 1..64 letters, digits, '.', '_' and '-' (ID=DIR)");
+                "--model: expected an id of 1..64 letters, digits, '.', '_' and '-' (ID=PATH)");
   }
   model.device = options.device;
   model.threads = options.threads;
@@ -116,7 +127,27 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   return model;
 }
 
+// As browsers send it: a scheme and a host, perhaps a port, nothing behind.
+bool is_origin(std::string_view text) {
+  if (text == "*") return true;
+  const size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : 0;
+  if (scheme == 0) return false;
+  const std::string_view host = text.substr(scheme);
+  return !host.empty() && std::ranges::all_of(host, [](char c) {
+    return std::isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'z') ||
+           std::string_view("-.:[]").find(c) != std::string_view::npos;
+  });
+}
+
 int serve(Options options) {
+  for (const std::string& origin : options.cors_origins) {
+    if (!is_origin(origin)) {
+      throw Error(ErrorKind::kInput,
+                  "--cors-origin: expected http(s)://host[:port] in lower case without a path, or "
+                  "*, got " +
+                      shown(origin));
+    }
+  }
   if (!is_loopback(options.host) && !options.insecure) {
     throw Error(ErrorKind::kInput,
                 "--host " + options.host +
@@ -134,9 +165,11 @@ int serve(Options options) {
 
   Cloud cloud;
   cloud.version = SPLIT_VERSION;
+  cloud.legacy_routes = options.legacy_routes;
   http::Server::Options server_options;
   server_options.host = options.host;
   server_options.port = static_cast<int>(options.port);
+  server_options.cors_origins = options.cors_origins;
   server_options.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
   server_options.worker_stack_bytes =
       1 << 20;  // a step runs on its caller's stack, drivers' compilers included

@@ -1,7 +1,7 @@
 // Models, their files and their weights.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
 #include "cloud_server/cloud.h"
 
 namespace split::cloud {
@@ -23,9 +23,7 @@ wire::ModelInfo info_of(ServedModel& model) {
   info.format = model.weights().own_format();
   info.profile = profile_name(model.profile());
   info.generate_phase = model.batcher().shard().options().wide ? "wide" : "narrow";
-  for (const char* file : {"config.json", "vocab.json", "merges.txt", "tokenizer.json"}) {
-    if (std::filesystem::exists(model.checkpoint().path() / file)) info.files.push_back(file);
-  }
+  info.files = model.checkpoint().files();
   info.stages = model.weights().stages();
   return info;
 }
@@ -53,10 +51,10 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
   server.route("GET", "/v1/models/{id}/files/{file}", [&cloud](const http::Request& request) {
     ServedModel& model = cloud.find(request.path_params[0]);
     const std::string& name = request.path_params[1];
-    for (const char* known : {"config.json", "vocab.json", "merges.txt", "tokenizer.json"}) {
-      if (name != known || !std::filesystem::exists(model.checkpoint().path() / known)) continue;
-      auto file = std::make_shared<const MappedFile>(model.checkpoint().path() / known);
-      const Bytes view = file->bytes();
+    const std::vector<std::string> files = model.checkpoint().files();
+    if (std::ranges::find(files, name) != files.end()) {
+      auto file = std::make_shared<const std::string>(model.checkpoint().file(name));
+      const Bytes view = as_bytes_of(*file);
       const bool json = name.ends_with(".json");
       return http::Response::bytes(view, std::move(file),
                                    json ? "application/json" : "text/plain; charset=utf-8",

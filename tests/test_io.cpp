@@ -11,8 +11,8 @@
 #include <fstream>
 #include <functional>
 #include <random>
-#include <set>
 
+#include "attack_files.h"
 #include "base/file.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
@@ -143,12 +143,8 @@ TEST(Safetensors, SaysWhetherAViewIsAligned) {
   EXPECT_TRUE(at(1, DType::kU8));
 }
 
-struct Attack {
-  const char* file;
-  const char* message;  // the whole message after "[safetensors] FILE: "
-};
-// One for each file of tests/attacks; make.py says what is wrong with it.
-constexpr Attack kAttacks[] = {
+// Behind "[safetensors] FILE: ".
+constexpr test::Attack kAttacks[] = {
     {"empty", "expected at least 8 bytes, got 0"},
     {"short_length", "expected at least 8 bytes, got 7"},
     {"header_over_cap", "a header of 4194305 bytes, expected at most 4194304"},
@@ -204,23 +200,7 @@ constexpr Attack kAttacks[] = {
 };
 
 TEST(Safetensors, RefusesEachAttackWithItsOwnMessage) {
-  for (const Attack& attack : kAttacks) {
-    const MappedFile file(kTests / "attacks" / (std::string(attack.file) + ".safetensors"));
-    EXPECT_EQ(parse_error_of(as_text(file.bytes())),
-              std::string("[safetensors] FILE: ") + attack.message)
-        << attack.file;
-  }
-}
-
-TEST(Safetensors, KnowsEveryAttackFile) {
-  std::set<std::string> expected{"good"}, found;
-  for (const Attack& attack : kAttacks) expected.insert(attack.file);
-  for (const auto& entry : fs::directory_iterator(kTests / "attacks")) {
-    if (entry.path().extension() == ".safetensors") found.insert(entry.path().stem());
-  }
-  EXPECT_EQ(found, expected);
-  const MappedFile good(kTests / "attacks" / "good.safetensors");
-  EXPECT_EQ(parse_error_of(as_text(good.bytes())), "");
+  test::expect_refused(".safetensors", kAttacks, "[safetensors] FILE: ", parse_error_of);
 }
 
 TEST(Safetensors, MessagesShowNoRawNames) {
@@ -580,25 +560,37 @@ TEST(Checkpoint, TypeIsThatOfTheVocabularyOrOfMostMatrices) {
 TEST(Checkpoint, RefusesWhatIsNotACheckpoint) {
   const Model model;
   EXPECT_EQ(error_of(ErrorKind::kNotFound, [] { Checkpoint("/nonexistent/model"); }),
-            "[checkpoint] /nonexistent/model: no such directory");
+            "[checkpoint] /nonexistent/model: no such directory or GGUF file");
   EXPECT_EQ(model.refusal(ErrorKind::kNotFound),
-            "[checkpoint] DIR: neither model.safetensors nor model.safetensors.index.json");
+            "[checkpoint] DIR: neither model.safetensors nor model.safetensors.index.json nor a "
+            "GGUF file");
   fs::remove(model.path / "config.json");
   EXPECT_EQ(model.refusal(ErrorKind::kNotFound),
             "[checkpoint] DIR: no config.json; expected a Hugging Face checkpoint");
 }
 
 TEST(Checkpoint, RefusesPicklesAndNamesTheConverter) {
+  const std::string kConverter =
+      ": a pickle can run code and is refused; if you trust it, convert it: python3 -c \"from "
+      "transformers import GPT2LMHeadModel as M; M.from_pretrained('DIR').save_pretrained('DIR', "
+      "safe_serialization=True)\"";
   for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     const Model model;
     model.write(file, "\x80\x02");
-    EXPECT_EQ(model.refusal(ErrorKind::kInput),
-              cat("[checkpoint] DIR: ", file,
-                  " is a pickle, which can run code and is refused; convert it with transformers: "
-                  "model.save_pretrained(DIR, safe_serialization=True)"));
+    EXPECT_EQ(model.refusal(ErrorKind::kInput), cat("[checkpoint] DIR/", file, kConverter));
     model.save("model.safetensors", {{"wte.weight"}});  // beside safetensors a pickle is ignored
     EXPECT_EQ(Checkpoint(model.path).names().size(), 1u);
   }
+  const TemporaryFolder folder;
+  for (const char* name : {"model.bin", "gpt2.pt", "gpt2.pth", "last.ckpt", "weights.pkl"}) {
+    folder.write(name, "\x80\x02");
+    EXPECT_EQ(error_of(ErrorKind::kInput, [&] { Checkpoint(folder.path / name); }),
+              cat("[checkpoint] ", (folder.path / name).string(), kConverter));
+  }
+  folder.write("model.safetensors", "");
+  EXPECT_EQ(error_of(ErrorKind::kInput, [&] { Checkpoint(folder.path / "model.safetensors"); }),
+            cat("[checkpoint] ", (folder.path / "model.safetensors").string(),
+                ": expected a Hugging Face directory or a file that ends in .gguf"));
 }
 
 TEST(Checkpoint, RefusesBadTensors) {

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -102,8 +104,9 @@ const std::string kRandA = source("tests/golden/rand-a");
 TEST(CloudServer, HelpsAndTellsItsVersion) {
   Program help({"--help"});
   EXPECT_EQ(help.wait(), 0);
-  for (const char* flag : {"--model", "--host", "--port", "--device", "--profile", "--threads",
-                           "--kv-budget", "--insecure", "--version"}) {
+  for (const char* flag :
+       {"--model", "--host", "--port", "--device", "--profile", "--threads", "--kv-budget",
+        "--insecure", "--version", "--legacy-routes", "--cors-origin"}) {
     EXPECT_NE(help.text().find(flag), std::string::npos) << flag;
   }
   Program version({"--version"});
@@ -125,6 +128,10 @@ TEST(CloudServer, UsageErrorsAreOneLineThatNamesTheFlag) {
   expect_usage_error({"--model", "a/../b=c=d e"}, "--model", {});
   expect_usage_error({"--host", "0.0.0.0"}, "--insecure");
   expect_usage_error({"--host", "::"}, "--insecure");
+  for (const char* origin :
+       {"page.example", "http://", "http://a/", "ftp://a", "http://A", "null", "http://a b"}) {
+    expect_usage_error({"--cors-origin", origin}, "--cors-origin: expected http(s)://host");
+  }
   expect_usage_error({}, "SPLIT_PORT", {"SPLIT_PORT=x"});
 }
 
@@ -186,6 +193,42 @@ TEST(CloudServer, EndsWithAStreamInFlight) {
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 0) << program.text();
   EXPECT_EQ(peer.to_end().find("[DONE]"), std::string::npos);
+}
+
+TEST(CloudServer, AGgufFileIsServedUnderItsName) {
+  char folder[] = "/tmp/split-programs-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string file = cat(folder, "/small.F16.gguf");
+  ASSERT_EQ(std::system(cat("/usr/bin/python3 '", source("tests/make_gguf.py"), "' '", kRandA,
+                            "' '", file, "' --type F16")
+                            .c_str()),
+            0);
+  Program program({"--model", file, "--model", "again=" + file, "--port", "0"});
+  http::Client client(program.url());
+  const Json list = Json::parse(client.request("GET", "/v1/models").body);
+  EXPECT_EQ(list["data"][0]["id"], "small.F16");
+  EXPECT_EQ(list["data"][1]["id"], "again");
+  EXPECT_EQ(client.request("POST", "/v1/models/again/forward", R"({"tokens":[1],"to":1})").status,
+            200);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.text();
+  std::filesystem::remove_all(folder);
+  expect_usage_error({"--port", "0", "--model", source("tests/attacks/overlap.gguf")},
+                     "overlap.gguf: tensor 'blk.0.ffn_up.weight': begins at 32 and overlaps");
+}
+
+// As its page would find it: the flag, the origin, the model.
+TEST(CloudServer, AnswersTheOriginalPage) {
+  Program program({"--model", kRandA, "--port", "0", "--legacy-routes", "--cors-origin",
+                   "http://localhost:8000", "--cors-origin", "http://page.example"});
+  http::Client client(program.url());
+  const http::Reply reply =
+      client.request("GET", "/get_model_config", {}, {}, {{"Origin", "http://page.example"}});
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(Json::parse(reply.body)["block_size"], 64);
+  EXPECT_EQ(reply.headers.get("Access-Control-Allow-Origin"), "http://page.example");
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0);
 }
 
 // Which instructions compute is no part of the answer.

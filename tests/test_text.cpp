@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "attack_files.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "text/pretokenize.h"
@@ -219,10 +220,6 @@ TEST(Tokenizer, RefusesIdsOutOfRange) {
 std::string vocab_error(const std::string& vocab, const std::string& merges = "") {
   return message_of([&] { Tokenizer::from_vocab_merges(vocab, merges); });
 }
-std::string merges_error(const std::string& merges) {
-  return vocab_error(Small(Pairs{{"a", "b"}}).vocab.dump(), merges);
-}
-
 TEST(TokenizerFiles, AcceptsWhatMergesFilesHave) {
   const Small small(Pairs{{"a", "b"}});
   for (const char* merges : {"a b", "a b\n", "#version: 0.2\na b\n", "#version: 0.2\r\na b\r\n"}) {
@@ -233,43 +230,42 @@ TEST(TokenizerFiles, AcceptsWhatMergesFilesHave) {
   }
 }
 
+// Behind "[tokenizer] ".
+constexpr test::Attack kVocabAttacks[] = {
+    {"empty", "vocab.json is not valid JSON at byte 1"},
+    {"json_cut", "vocab.json is not valid JSON at byte 2112"},
+    {"json_trailing", "vocab.json is not valid JSON at byte 2113"},
+    {"json_not_utf8", "vocab.json is not valid JSON at byte 2105"},
+    {"json_nul_in_key", "vocab.json is not valid JSON at byte 2106"},
+    {"json_number_overflow", "vocab.json is not valid JSON at byte 2113"},
+    {"json_deep", "vocab.json nests deeper than 32 objects and arrays"},
+    {"not_object", "vocab.json: expected an object, got [1]"},
+    {"no_tokens", "vocab.json: no tokens"},
+    {"key_twice", "vocab.json has the key 'ab' twice"},
+    {"id_twice", "vocab.json: two tokens have the id 256"},
+    {"id_hole", "vocab.json: token ids: expected 0 to 257 without holes, got 300"},
+    {"id_negative", "vocab.json: expected a token id, got -1"},
+    {"id_fraction", "vocab.json: expected a token id, got 257.0"},
+    {"id_text", "vocab.json: expected a token id, got \"257\""},
+    {"id_null", "vocab.json: expected a token id, got null"},
+    {"id_over_32_bits", "vocab.json: token ids: expected 0 to 257 without holes, got 4294967296"},
+    {"id_max", "vocab.json: token ids: expected 0 to 257 without holes, got 18446744073709551615"},
+    {"token_empty", "vocab.json: token 257 is empty"},
+    {"token_with_space",
+     "vocab.json: token 257: U+20 is not one of the 256 characters that stand for bytes"},
+    {"token_no_byte_character",
+     "vocab.json: token 257: U+4E2D is not one of the 256 characters that stand for bytes"},
+    {"token_too_long", "vocab.json: token 257: expected at most 1024 bytes, got 1025"},
+    {"byte_missing", "vocabulary: expected a token for each byte, got none for byte 255"},
+};
+
 TEST(TokenizerFiles, RefusesBadVocabularies) {
-  const std::string prefix = "[tokenizer] vocab.json: ", bad = "[tokenizer] vocab.json ";
-  const auto with = [](const char* key, const Json& value) {
-    Json vocab = Small().vocab;
-    vocab[key] = value;
-    return vocab_error(vocab.dump());
-  };
-  EXPECT_EQ(vocab_error(""), bad + "is not valid JSON at byte 1");
-  EXPECT_EQ(vocab_error("{\"a\":0"), bad + "is not valid JSON at byte 7");
-  EXPECT_EQ(vocab_error("{\"a\":1e999}"), bad + "is not valid JSON at byte 10");
-  EXPECT_EQ(vocab_error("{\"\xFF\":0}"), bad + "is not valid JSON at byte 3");
-  EXPECT_EQ(vocab_error(std::string("{\"a\0\":0}", 8)), bad + "is not valid JSON at byte 4");
-  EXPECT_EQ(vocab_error("[1]"), prefix + "expected an object, got [1]");
-  EXPECT_EQ(vocab_error("{}"), prefix + "no tokens");
-  EXPECT_EQ(vocab_error("{\"a\":0,\"a\":0}"), bad + "has the key 'a' twice");
-  EXPECT_EQ(vocab_error("{\"a\":0,\"b\":0}"), prefix + "two tokens have the id 0");
-  EXPECT_EQ(vocab_error("{\"a\":0,\"b\":2}"),
-            prefix + "token ids: expected 0 to 1 without holes, got 2");
-  EXPECT_EQ(with("zz", 1.0), prefix + "expected a token id, got 1.0");
-  EXPECT_EQ(with("zz", -1), prefix + "expected a token id, got -1");
-  EXPECT_EQ(with("zz", "1"), prefix + "expected a token id, got \"1\"");
-  EXPECT_EQ(with("zz", nullptr), prefix + "expected a token id, got null");
-  EXPECT_EQ(with("zz", ~0ull),
-            prefix + "token ids: expected 0 to 257 without holes, got 18446744073709551615");
-  EXPECT_EQ(with("zz", 4294967296),
-            prefix + "token ids: expected 0 to 257 without holes, got 4294967296");
-  EXPECT_EQ(with("", 257), prefix + "token 257 is empty");
-  EXPECT_EQ(with("a b", 257),
-            prefix + "token 257: U+20 is not one of the 256 characters that stand for bytes");
-  EXPECT_EQ(with("中", 257),
-            prefix + "token 257: U+4E2D is not one of the 256 characters that stand for bytes");
-  EXPECT_EQ(with(std::string(1025, 'a').c_str(), 257),
-            prefix + "token 257: expected at most 1024 bytes, got 1025");
-  EXPECT_EQ(vocab_error("{\"a\":0}"),
-            "[tokenizer] vocabulary: expected a token for each byte, got none for byte 0");
+  test::expect_refused(".vocab", kVocabAttacks, "[tokenizer] ", [](const std::string& vocab) {
+    const std::string error = vocab_error(vocab);
+    return error == "no error" ? "" : error;
+  });
   EXPECT_EQ(vocab_error(std::string((16 << 20) + 1, ' ')),
-            prefix + "expected at most 16777216 bytes, got 16777217");
+            "[tokenizer] vocab.json: expected at most 16777216 bytes, got 16777217");
 }
 
 TEST(TokenizerFiles, RefusesDeepAndHugeJsonQuickly) {
@@ -289,22 +285,32 @@ TEST(TokenizerFiles, RefusesDeepAndHugeJsonQuickly) {
   EXPECT_NE(vocab_error(many.substr(0, 6'000'000) + ",0]"), "no error");
 }
 
+// Behind "[tokenizer] merges".
+constexpr test::Attack kMergesAttacks[] = {
+    {"one_part", ".txt: merge 1: expected two parts with one space between them"},
+    {"three_parts", ".txt: merge 1: expected two parts with one space between them"},
+    {"leading_space", ".txt: merge 1: expected two parts with one space between them"},
+    {"trailing_space", ".txt: merge 1: expected two parts with one space between them"},
+    {"two_spaces", ".txt: merge 1: expected two parts with one space between them"},
+    {"tab", ".txt: merge 1: expected two parts with one space between them"},
+    {"empty_line", ".txt: merge 1: expected two parts with one space between them"},
+    {"left_unknown", ".txt: merge 2: its left part is not in the vocabulary"},
+    {"right_unknown", ".txt: merge 2: its right part is not in the vocabulary"},
+    {"result_unknown", ".txt: merge 2: its result is not in the vocabulary"},
+    {"merge_twice", ": merge 2 repeats merge 1"},
+    {"not_utf8", ".txt: merge 1: its right part is not in the vocabulary"},
+    {"nul", ".txt: merge 1: its right part is not in the vocabulary"},
+};
+
 TEST(TokenizerFiles, RefusesBadMerges) {
-  const std::string prefix = "[tokenizer] merges.txt: ";
-  EXPECT_EQ(merges_error("a b"), "no error");
-  for (const char* bad : {"ab", "a b c", " ab", "ab ", "a  b", " ", "\na b", "a\tb"}) {
-    EXPECT_EQ(merges_error(bad), prefix + "merge 1: expected two parts with one space between them")
-        << bad;
-  }
-  EXPECT_EQ(merges_error("a b\nxy b\n"),
-            prefix + "merge 2: its left part is not in the vocabulary");
-  EXPECT_EQ(merges_error("a b\na xy\n"),
-            prefix + "merge 2: its right part is not in the vocabulary");
-  EXPECT_EQ(merges_error("a b\nb a\n"), prefix + "merge 2: its result is not in the vocabulary");
-  EXPECT_EQ(merges_error("a b\na b\n"), "[tokenizer] merges: merge 2 repeats merge 1");
-  EXPECT_EQ(merges_error("a \xFF\n"), prefix + "merge 1: its right part is not in the vocabulary");
-  EXPECT_EQ(merges_error(std::string((16 << 20) + 1, 'a')),
-            prefix + "expected at most 16777216 bytes, got 16777217");
+  const std::string vocab = slurp(test::attack_file("good.vocab"));
+  test::expect_refused(".merges", kMergesAttacks, "[tokenizer] merges",
+                       [&](const std::string& merges) {
+                         const std::string error = vocab_error(vocab, merges);
+                         return error == "no error" ? "" : error;
+                       });
+  EXPECT_EQ(vocab_error(vocab, std::string((16 << 20) + 1, 'a')),
+            "[tokenizer] merges.txt: expected at most 16777216 bytes, got 16777217");
 }
 
 Json small_tokenizer_json() {

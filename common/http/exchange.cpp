@@ -111,6 +111,30 @@ Exchange::~Exchange() = default;
 
 void Exchange::add_route(Route route) { routes_.push_back(std::move(route)); }
 
+void Exchange::add_cors(const Request& request, Response& response) const {
+  if (options_.cors_origins.empty()) return;
+  response.headers.add("Vary", "Origin");
+  const auto origin = request.headers.get("Origin");
+  if (!origin) return;
+  const bool allowed = std::ranges::any_of(
+      options_.cors_origins, [&](const std::string& one) { return one == "*" || one == *origin; });
+  if (!allowed) return;
+  response.headers.set("Access-Control-Allow-Origin", std::string(*origin));
+  response.headers.set("Access-Control-Expose-Headers",
+                       "ETag, Retry-After, Server-Timing, Split-Have, X-Request-Id");
+  if (request.method != "OPTIONS" || !request.headers.get("Access-Control-Request-Method")) return;
+  response.headers.set("Access-Control-Allow-Methods",
+                       std::string(response.headers.get("Allow").value_or("")));
+  response.headers.set("Access-Control-Allow-Headers",
+                       "Accept, Authorization, Content-Type, If-None-Match, If-Range, Range, "
+                       "X-Request-Id");
+  response.headers.set("Access-Control-Max-Age", "600");
+  // A page from the internet asks this before it may reach an address like 127.0.0.1.
+  if (request.headers.get("Access-Control-Request-Private-Network")) {
+    response.headers.set("Access-Control-Allow-Private-Network", "true");
+  }
+}
+
 Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments) const {
   std::string allowed;
   const bool head = request.method == "HEAD";
@@ -157,6 +181,7 @@ bool Exchange::answer(Connection& connection) const {
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
   }
+  add_cors(request, response);
   // A stream for HTTP/1.0 ends where the connection does.
   const bool chunked = head.minor_version == 1;
   const bool close = !head.keep_alive || stopping_ || (response.stream && !chunked);

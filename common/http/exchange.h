@@ -39,6 +39,9 @@ class Exchange {
   struct Library;
   Response dispatch(Request& request, const std::vector<std::string>& segments) const;
 
+  // What lets a page from elsewhere read the answer.
+  void add_cors(const Request& request, Response& response) const;
+
   const Server::Options& options_;
   const std::atomic<bool>& stopping_;
   ErrorRenderer renderer_ = error_response;

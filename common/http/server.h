@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "http/message.h"
 
@@ -52,6 +53,8 @@ class Server {
     std::chrono::milliseconds write_timeout{10000};
     std::chrono::milliseconds shutdown_timeout{10000};
     int listen_backlog = 4096;
+    // Origins ("http://host:port", or "*") whose pages may read answers and send any request.
+    std::vector<std::string> cors_origins = {};
   };
   struct Stats {
     size_t connections, workers, inflight;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "io/gguf_model.h"
 #include "io/safetensors.h"
 
 namespace split {
@@ -17,6 +18,10 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMaxConfig = 1 << 20;  // 1 MiB: config.json is about 1 KB, more with many labels
 constexpr uint64_t kMaxIndex = 4 << 20;   // 4 MiB, as a safetensors header
 constexpr int kIndexDepth = 8;            // weight_map is at 2; "metadata" is free-form
+constexpr uint64_t kMaxFile = 16 << 20;   // 16 MiB: GPT-2's tokenizer.json has 1.4 MB
+constexpr const char* kConfig = "config.json";
+constexpr const char* kTokenizer = "tokenizer.json";
+constexpr const char* kGguf = ".gguf";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
@@ -36,6 +41,16 @@ bool is_mask(std::string_view name) {
   return digits > 0 && (name == ".attn.bias" || name == ".attn.masked_bias");
 }
 
+// The pickle is named by its directory too, as save_pretrained() wants it.
+[[noreturn]] void refuse_pickle(const fs::path& dir, const fs::path& pickle) {
+  throw Error(
+      ErrorKind::kInput,
+      cat("[checkpoint] ", (dir / pickle).string(),
+          ": a pickle can run code and is refused; if you trust it, convert it: python3 -c ",
+          "\"from transformers import GPT2LMHeadModel as M; M.from_pretrained('DIR')",
+          ".save_pretrained('DIR', safe_serialization=True)\""));
+}
+
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name.find("..") == name.npos &&
          name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
@@ -50,46 +65,99 @@ bool may_exist(const fs::path& path) {
 
 }  // namespace
 
-Checkpoint::Checkpoint(const fs::path& dir) : path_(dir) {
+Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
   std::error_code error;
-  if (!fs::is_directory(dir, error)) {
-    throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", dir.string(), ": no such directory"));
+  if (fs::is_directory(path, error)) {
+    open_directory();
+    return;
   }
-  if (!may_exist(dir / "config.json")) {
-    throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", dir.string(),
+  if (!fs::is_regular_file(path, error)) {
+    throw Error(ErrorKind::kNotFound,
+                cat("[checkpoint] ", path.string(), ": no such directory or GGUF file"));
+  }
+  if (path.extension() == kGguf) {
+    open_gguf(path);
+    return;
+  }
+  for (const char* pickle : {".bin", ".pt", ".pth", ".ckpt", ".pkl"}) {
+    if (path.extension() == pickle) refuse_pickle(path.parent_path(), path.filename());
+  }
+  throw Error(ErrorKind::kInput,
+              cat("[checkpoint] ", path.string(), ": expected a Hugging Face directory or a file ",
+                  "that ends in .gguf"));
+}
+
+void Checkpoint::open_directory() {
+  const bool whole = may_exist(path_ / kWeights), indexed = may_exist(path_ / kIndex);
+  if (!whole && !indexed) {
+    std::vector<fs::path> ggufs;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(path_, error)) {
+      if (entry.path().extension() == kGguf) ggufs.push_back(entry.path());
+    }
+    if (ggufs.size() > 1) {
+      throw Error(ErrorKind::kInput, cat("[checkpoint] ", path_.string(), ": ", ggufs.size(),
+                                         " GGUF files; name the one that is meant"));
+    }
+    if (ggufs.size() == 1) return open_gguf(ggufs[0]);
+  }
+  if (!may_exist(path_ / kConfig)) {
+    throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", path_.string(),
                                           ": no config.json; expected a Hugging Face checkpoint"));
   }
-  config_json_ = read_file(dir / "config.json", kMaxConfig);
-  if (may_exist(dir / kWeights)) {  // transformers looks in this order too
-    weights_file_ = kWeights;
+  config_json_ = read_file(path_ / kConfig, kMaxConfig);
+  weights_file_ = path_ / (whole ? kWeights : kIndex);  // transformers looks in this order too
+  if (!whole && !indexed) refuse_without_weights();
+  if (whole) {
     add_file(kWeights);
-  } else if (may_exist(dir / kIndex)) {
-    weights_file_ = kIndex;
-    add_indexed_files();
   } else {
-    refuse_without_weights();
+    add_indexed_files();
   }
+}
+
+void Checkpoint::open_gguf(const fs::path& file) {
+  weights_file_ = file;
+  maps_.emplace_back(file);
+  GgufModel model = read_gguf_model(Gguf::parse(maps_.back().bytes(), file.string()));
+  tensors_ = std::move(model.tensors);
+  owned_ = std::move(model.owned);
+  config_json_ = model.config_json;
+  texts_.emplace(kConfig, std::move(model.config_json));
+  if (model.tokenizer_json) texts_.emplace(kTokenizer, std::move(*model.tokenizer_json));
+}
+
+std::vector<std::string> Checkpoint::files() const {
+  std::vector<std::string> names;
+  for (const char* name : {kConfig, "vocab.json", "merges.txt", kTokenizer}) {
+    std::error_code error;
+    if (texts_.empty() ? fs::exists(path_ / name, error) : texts_.contains(name)) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string Checkpoint::file(std::string_view name) const {
+  const std::vector<std::string> known = files();
+  if (std::ranges::find(known, name) == known.end()) {
+    throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", path_.string(), ": no ", shown(name)));
+  }
+  return texts_.empty() ? read_file(path_ / name, kMaxFile) : texts_.find(name)->second;
 }
 
 void Checkpoint::refuse_without_weights() const {
   for (const char* pickle : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-    if (may_exist(path_ / pickle)) {
-      throw Error(
-          ErrorKind::kInput,
-          cat("[checkpoint] ", path_.string(), ": ", pickle,
-              " is a pickle, which can run code and is refused; convert it with transformers: "
-              "model.save_pretrained(DIR, safe_serialization=True)"));
-    }
+    if (may_exist(path_ / pickle)) refuse_pickle(path_, pickle);
   }
-  throw Error(ErrorKind::kNotFound,
-              cat("[checkpoint] ", path_.string(), ": neither ", kWeights, " nor ", kIndex));
+  throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", path_.string(), ": neither ", kWeights,
+                                        " nor ", kIndex, " nor a GGUF file"));
 }
 
 std::set<std::string> Checkpoint::add_file(const std::string& file) {
   std::set<std::string> added;
   const std::string what = (path_ / file).string();
-  files_.emplace_back(path_ / file);
-  for (const auto& [full_name, view] : Safetensors::parse(files_.back().bytes(), what).tensors()) {
+  maps_.emplace_back(path_ / file);
+  for (const auto& [full_name, view] : Safetensors::parse(maps_.back().bytes(), what).tensors()) {
     const std::string_view name = without_prefix(full_name);
     if (is_mask(name)) continue;
     if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16) {
@@ -151,7 +219,7 @@ const TensorView* Checkpoint::find(std::string_view name) const {
 const TensorView& Checkpoint::at(std::string_view name) const {
   if (const TensorView* view = find(name)) return *view;
   throw Error(ErrorKind::kNotFound,
-              cat("[checkpoint] ", (path_ / weights_file_).string(), ": no tensor ", shown(name)));
+              cat("[checkpoint] ", weights_file_.string(), ": no tensor ", shown(name)));
 }
 
 DType Checkpoint::dtype() const {

@@ -1,7 +1,8 @@
 // A GPT-2 checkpoint as Hugging Face lays it out: a directory of config.json and model.safetensors,
 // or of several safetensors files with an index. The files are mapped and the tensors are views
-// into the maps, so opening a checkpoint reads headers only. What config.json means, and which
-// tensors a model needs, is for others to know.
+// into the maps, so opening a checkpoint reads headers only. A GGUF file presents itself as such a
+// directory (gguf_model.h); its linear weights are turned into memory of ours. What config.json
+// means, and which tensors a model needs, is for others to know.
 #pragma once
 
 #include <filesystem>
@@ -20,15 +21,20 @@ namespace split {
 // object, also after a move of it. They may be unaligned (io/safetensors.h).
 class Checkpoint {
  public:
-  // Opens `dir`. Names lose the prefix "transformer."; the causal masks `h.N.attn.bias` and
+  // Opens a directory, or a GGUF file, or a directory with one GGUF file and no safetensors. Names
+  // lose the prefix "transformer."; the causal masks `h.N.attn.bias` and
   // `h.N.attn.masked_bias` that some files carry are left out. Throws Error(kNotFound) when a file
   // is missing, Error(kInput) for one that is refused: a damaged file, a pickle, an index that
-  // names files outside of `dir`, one tensor twice, a type other than F32, F16 and BF16.
-  explicit Checkpoint(const std::filesystem::path& dir);
+  // names files outside of its directory, one tensor twice, a type other than F32, F16 and BF16.
+  explicit Checkpoint(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
   // The text of config.json.
   const std::string& config_json() const { return config_json_; }
+  // Which of config.json, vocab.json, merges.txt and tokenizer.json there are, and the text of one.
+  // Throws Error(kNotFound) for another, Error(kIo), Error(kInput) above 16 MiB.
+  std::vector<std::string> files() const;
+  std::string file(std::string_view name) const;
 
   // Sorted.
   std::vector<std::string> names() const;
@@ -42,15 +48,19 @@ class Checkpoint {
   DType dtype() const;
 
  private:
+  void open_directory();
+  void open_gguf(const std::filesystem::path& file);
   // Returns the names of the tensors it added.
   std::set<std::string> add_file(const std::string& file);
   void add_indexed_files();
   [[noreturn]] void refuse_without_weights() const;
 
   std::filesystem::path path_;
-  std::string weights_file_;  // model.safetensors or the index
+  std::filesystem::path weights_file_;  // model.safetensors, the index or the GGUF file
   std::string config_json_;
-  std::vector<MappedFile> files_;
+  std::vector<MappedFile> maps_;
+  std::vector<OwnedTensor> owned_;                         // of a GGUF file
+  std::map<std::string, std::string, std::less<>> texts_;  // of a GGUF file, by file name
   std::map<std::string, TensorView, std::less<>> tensors_;
 };
 

@@ -53,16 +53,32 @@ class ConfigReader {
     throw Error(ErrorKind::kInput, cat("[config.json] ", key, ": ", why));
   }
 
- private:
   static std::string shown(const Json& value) {
     const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
     return text.size() <= 40 ? text : text.substr(0, 40) + "...";
   }
+
+ private:
   const Json& json_;
 };
 
 // Sizes are capped so that no product of two overflows and no allocation is absurd.
 constexpr int kMaxSize = 1 << 20;
+
+// The table's name of the activation: transformers has several for some.
+std::string activation_of(const ConfigReader& reader) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"gelu_new", "gelu_new"},  {"gelu_pytorch_tanh", "gelu_new"},
+      {"gelu_fast", "gelu_new"}, {"gelu", "gelu"},
+      {"gelu_python", "gelu"},   {"relu", "relu"},
+      {"silu", "silu"},          {"swish", "silu"}};
+  const std::string asked = reader.text_or("activation_function", "gelu_new");
+  for (const auto& [theirs, ours] : kNames) {
+    if (asked == theirs) return std::string(ours);
+  }
+  reader.refuse("activation_function",
+                "expected gelu_new, gelu, relu or silu, got " + split::shown(asked));
+}
 
 ModelConfig read_config(std::string_view config_json) {
   const Json json = parse_json(config_json, 16, "[config.json]");
@@ -81,17 +97,16 @@ ModelConfig read_config(std::string_view config_json) {
   }
   config.inner = reader.integer_or("n_inner", 1, kMaxSize, 4 * config.channels);
   config.norm_eps = static_cast<float>(reader.number_or("layer_norm_epsilon", 1e-12, 1.0, 1e-5));
-  config.activation = reader.text_or("activation_function", "gelu_new");
-  constexpr std::string_view kActivations[] = {"gelu_new", "gelu", "relu", "silu"};
-  if (std::find(std::begin(kActivations), std::end(kActivations), config.activation) ==
-      std::end(kActivations)) {
-    reader.refuse("activation_function",
-                  "expected gelu_new, gelu, relu or silu, got " + config.activation.substr(0, 40));
-  }
+  config.activation = activation_of(reader);
   config.scale_attention = reader.boolean_or("scale_attn_weights", true);
   config.scale_by_layer = reader.boolean_or("scale_attn_by_inverse_layer_idx", false);
   if (reader.boolean_or("add_cross_attention", false)) {
     reader.refuse("add_cross_attention", "expected false: cross attention is not supported");
+  }
+  if (reader.has("quantization_config")) {
+    reader.refuse("quantization_config",
+                  cat("expected none, got ", ConfigReader::shown(json["quantization_config"]),
+                      ": weights packed by other tools are not supported"));
   }
   // reorder_and_upcast_attn changes the order of a product only, which is within the stated error.
   config.tied_head = reader.boolean_or("tie_word_embeddings", true);

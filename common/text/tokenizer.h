@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -86,9 +87,14 @@ class Tokenizer {
   std::optional<int32_t> end_of_text_;
 };
 
-// The tokenizer of a Hugging Face model directory: vocab.json and merges.txt, else tokenizer.json,
-// else nothing (such a model takes ids only). Throws as above, Error(kNotFound) when only one of
-// the first two is there and no third.
+// The tokenizer of a Hugging Face model: of its vocab.json and merges.txt, else of its
+// tokenizer.json, else nothing (such a model takes ids only). `names` are the files there are,
+// `file` gives the text of one, `where` is for messages. Throws as above, Error(kNotFound) when
+// only one of the first two is there and no third.
+std::optional<Tokenizer> load_tokenizer(std::span<const std::string> names,
+                                        const std::function<std::string(const char*)>& file,
+                                        const std::string& where);
+// The same of a directory.
 std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& dir);
 
 }  // namespace split

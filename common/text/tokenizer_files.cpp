@@ -299,26 +299,35 @@ Tokenizer Tokenizer::from_tokenizer_json(std::string_view json) {
   return Files::read(Files::parse(json, "tokenizer.json"));
 }
 
-std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
-  constexpr uint64_t kLimit = 16 << 20;
+std::optional<Tokenizer> load_tokenizer(std::span<const std::string> names,
+                                        const std::function<std::string(const char*)>& file,
+                                        const std::string& where) {
   const auto present = [&](const char* name) {
-    std::error_code ignored;  // what cannot be looked at is not there
-    return std::filesystem::exists(dir / name, ignored);
+    return std::ranges::find(names, name) != names.end();
   };
   const bool vocab = present("vocab.json"), merges = present("merges.txt");
   if (vocab && merges) {
-    return Tokenizer::from_vocab_merges(read_file(dir / "vocab.json", kLimit),
-                                        read_file(dir / "merges.txt", kLimit));
+    const std::string vocab_json = file("vocab.json");
+    return Tokenizer::from_vocab_merges(vocab_json, file("merges.txt"));
   }
-  if (present("tokenizer.json")) {
-    return Tokenizer::from_tokenizer_json(read_file(dir / "tokenizer.json", kLimit));
-  }
+  if (present("tokenizer.json")) return Tokenizer::from_tokenizer_json(file("tokenizer.json"));
   if (vocab || merges) {
     throw Error(ErrorKind::kNotFound,
-                cat("[tokenizer] ", dir.string(), ": ", vocab ? "vocab.json" : "merges.txt",
-                    " without ", vocab ? "merges.txt" : "vocab.json"));
+                cat("[tokenizer] ", where, ": ", vocab ? "vocab.json" : "merges.txt", " without ",
+                    vocab ? "merges.txt" : "vocab.json"));
   }
   return std::nullopt;
+}
+
+std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
+  constexpr uint64_t kLimit = 16 << 20;
+  std::vector<std::string> names;
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json"}) {
+    std::error_code ignored;  // what cannot be looked at is not there
+    if (std::filesystem::exists(dir / name, ignored)) names.push_back(name);
+  }
+  return load_tokenizer(
+      names, [&](const char* name) { return read_file(dir / name, kLimit); }, dir.string());
 }
 
 }  // namespace split

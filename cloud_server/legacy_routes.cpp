@@ -1,0 +1,193 @@
+// What the original project's web page asks of its Flask server (--legacy-routes): the first
+// model's sizes, one weight at a time, and what enters the blocks that the page computes in the
+// browser.
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "cloud_server/cloud.h"
+#include "http/form.h"
+#include "run/generate.h"
+
+namespace split::cloud {
+namespace {
+
+using http::HttpError;
+
+// Base64 of bytes that come in pieces.
+class Base64 {
+ public:
+  explicit Base64(std::string& out) : out_(out) {}
+  void add(Bytes bytes) {
+    for (const std::byte byte : bytes) {
+      bits_ = bits_ << 8 | std::to_integer<uint32_t>(byte);
+      if (++count_ < 3) continue;
+      for (int shift = 18; shift >= 0; shift -= 6) out_ += kDigits[bits_ >> shift & 63];
+      bits_ = 0;
+      count_ = 0;
+    }
+  }
+  void finish() {
+    if (count_ == 0) return;
+    bits_ <<= 8 * (3 - count_);
+    for (int i = 0; i < 4; ++i) {
+      out_ += i <= count_ ? kDigits[bits_ >> (18 - 6 * i) & 63] : '=';
+    }
+  }
+
+ private:
+  static constexpr char kDigits[] =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string& out_;
+  uint32_t bits_ = 0;
+  int count_ = 0;
+};
+
+// The page computes x w^T with torch.nn.Linear's [out, in]; the checkpoint has Conv1D's [in, out].
+bool is_linear(std::string_view name) {
+  return name.starts_with("h.") && name.ends_with(".weight") && name.find(".c_") != name.npos;
+}
+
+// Rows of out [out, in] or of the matrix as it is, some at a time: the vocabulary of GPT-2 XL is
+// 0.4 GB of base64.
+void send_weight(const TensorView& weight, bool turned, http::Sink& sink) {
+  constexpr size_t kPiece = 1 << 18;  // floats, 1 MiB
+  const size_t element = dtype_size(weight.dtype);
+  std::string text = "{\"layer\":\"";
+  Base64 base64(text);
+  std::vector<float> line, rows;
+  // Elements [at, at + n) as floats.
+  const auto widen = [&](size_t at, size_t n, float* to) {
+    convert(
+        {weight.dtype, {static_cast<int64_t>(n)}, weight.bytes.subspan(at * element, n * element)},
+        DType::kF32, std::as_writable_bytes(std::span(to, n)));
+  };
+  const auto send = [&](size_t n) {
+    base64.add(std::as_bytes(std::span(rows).first(n)));
+    const bool taken = sink.write(text);
+    text.clear();
+    return taken;
+  };
+  if (!turned) {
+    const size_t count = weight.bytes.size() / element;
+    rows.resize(std::min(count, kPiece));
+    for (size_t at = 0; at < count; at += kPiece) {
+      const size_t n = std::min(kPiece, count - at);
+      widen(at, n, rows.data());
+      if (!send(n)) return;
+    }
+  } else {
+    const auto in = static_cast<size_t>(weight.dims[0]), out = static_cast<size_t>(weight.dims[1]);
+    const size_t strip = std::clamp<size_t>(kPiece / in, 1, out);
+    line.resize(strip);
+    rows.resize(strip * in);
+    for (size_t first = 0; first < out; first += strip) {
+      const size_t n = std::min(strip, out - first);
+      for (size_t i = 0; i < in; ++i) {
+        widen(i * out + first, n, line.data());
+        for (size_t o = 0; o < n; ++o) rows[o * in + i] = line[o];
+      }
+      if (!send(n * in)) return;
+    }
+  }
+  base64.finish();
+  sink.write(text + "\"}\n");
+}
+
+http::Response weight_answer(const ServedModel& model, std::string_view name) {
+  constexpr std::string_view kPrefix = "transformer.";
+  const TensorView* weight = nullptr;
+  if (name == "lm_head.weight") {
+    name = model.config().tied_head ? "wte.weight" : name;
+    weight = model.checkpoint().find(name);
+  } else if (name.starts_with(kPrefix)) {
+    name.remove_prefix(kPrefix.size());
+    weight = model.checkpoint().find(name);
+  }
+  if (weight == nullptr) {
+    throw HttpError(404, "not_found",
+                    "no weight of this name: expected one like transformer.h.0.ln_1.weight");
+  }
+  http::Response response;
+  response.content_type = wire::kJsonType;
+  response.stream = [weight, turned = is_linear(name)](http::Sink& sink) {
+    send_weight(*weight, turned, sink);
+  };
+  return response;
+}
+
+std::string field(const http::FormFields& form, const char* name) {
+  const auto at = std::ranges::find(form, name, &http::FormFields::value_type::first);
+  if (at == form.end()) throw HttpError(400, "invalid_form", "the form: a field is missing", name);
+  return at->second;
+}
+
+http::Response partial_state(ServedModel& model, const http::Request& request) {
+  const http::FormFields form =
+      http::parse_form(request.headers.get("Content-Type").value_or(""), request.body);
+  const ModelConfig& config = model.config();
+  const std::string text = field(form, "input_text");
+  if (text.empty()) throw HttpError(400, "invalid_form", "expected some text", "input_text");
+  const auto offline =
+      parse_u64(field(form, "offline_layers"), 0, static_cast<uint64_t>(config.layers));
+  if (!offline) {
+    throw HttpError(400, "invalid_form", cat("expected a whole number in 0..", config.layers),
+                    "offline_layers");
+  }
+  // The page's tokenizer took special tokens for an error; here they are text.
+  const std::vector<int32_t> tokens = prompt_ids(config, model.tokenizer(), text, false);
+  const auto channels = static_cast<size_t>(config.channels);
+  const OneSequence sequence(model.batcher().shard().pages());
+  Job job;
+  job.to = config.layers - static_cast<int>(*offline);
+  job.sequence = sequence.id;
+  job.rows = static_cast<uint32_t>(tokens.size());
+  job.tokens = tokens.data();
+  job.wanted = Wanted::kAll;
+  std::vector<float> out(tokens.size() * channels);
+  job.out = out.data();
+  model.batcher().run(job);
+  if (!all_finite(out)) refuse_overflow(false);
+
+  // The hash only tells queries apart; the page does not read it.
+  std::string json = cat("{\"hash\":\"", Sha256::hex_of(as_bytes_of(text)).substr(0, 16),
+                         "\",\"decoded_out\":\"\",\"partial_state_shape\":[1,", tokens.size(), ",",
+                         channels, "],\"partial_state\":\"");
+  Base64 base64(json);
+  base64.add(std::as_bytes(std::span(out)));
+  base64.finish();
+  http::Response response = http::Response::json(200, json + "\"}\n");
+  describe_run(response, job);
+  return response;
+}
+
+}  // namespace
+
+void add_legacy_routes(http::Server& server, Cloud& cloud) {
+  const auto route = [&](const char* method, const char* path, auto&& answer) {
+    server.route(method, path, [&cloud, answer](const http::Request& request) -> http::Response {
+      if (!cloud.legacy_routes) {
+        throw HttpError(404, "not_found", "there is nothing at this path without --legacy-routes");
+      }
+      return answer(*cloud.models[0], request);
+    });
+  };
+  route("GET", "/get_model_config", [](ServedModel& model, const http::Request&) {
+    const ModelConfig& config = model.config();
+    return http::Response::json(200, nlohmann::json{{"n_layer", config.layers},
+                                                    {"n_head", config.heads},
+                                                    {"n_embd", config.channels},
+                                                    {"vocab_size", config.vocab},
+                                                    {"block_size", config.context}}
+                                             .dump() +
+                                         "\n");
+  });
+  route("GET", "/get_model_weights/{name}", [](ServedModel& model, const http::Request& request) {
+    return weight_answer(model, request.path_params[0]);
+  });
+  route("POST", "/", [](ServedModel& model, const http::Request& request) {
+    return partial_state(model, request);
+  });
+}
+
+}  // namespace split::cloud

@@ -1,0 +1,79 @@
+// The GGUF format, versions 2 and 3, little-endian, read strictly: the magic, metadata of typed
+// keys and values, the tensors' types, shapes and places, then their bytes at multiples of an
+// alignment. Files come from anywhere, so every length is checked before it is used, nothing is
+// copied, and each way to be wrong has its own message. Knows no model and no file system. Source:
+// ggml's docs/gguf.md.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.h"
+#include "tensor/shape.h"
+
+namespace split {
+
+// The types of tensors that are read here, by ggml's numbers.
+enum class GgmlType : uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ8_0 = 8, kQ6_K = 14, kBF16 = 30 };
+
+// What a type stores together.
+struct GgmlBlock {
+  uint64_t elements, bytes;
+};
+GgmlBlock ggml_block(GgmlType type);
+
+// Rows of whole blocks along the last axis.
+struct GgufTensor {
+  GgmlType type = GgmlType::kF32;
+  Dims dims;  // 1 to 4 of them, outermost first: the file's order reversed
+  Bytes bytes;
+};
+
+// Elements as they lie in the file: numbers, or strings with their lengths. All inside the file.
+struct GgufArray {
+  uint32_t type = 0;  // of an element, by the format's number
+  uint64_t count = 0;
+  Bytes bytes;
+};
+
+// A parsed file: views into bytes that somebody else keeps alive. Immutable.
+class Gguf {
+ public:
+  using Value = std::variant<uint64_t, int64_t, double, bool, std::string_view, GgufArray>;
+  using Tensors = std::map<std::string, GgufTensor, std::less<>>;
+
+  // The whole file; `what` names it in messages. Throws Error(kInput).
+  static Gguf parse(Bytes file, std::string_view what);
+
+  const Tensors& tensors() const { return tensors_; }
+
+  // The metadata of a key. Throw Error(kInput) that names the key when it is not there, not of this
+  // type or not in this range.
+  bool has(std::string_view key) const { return metadata_.find(key) != metadata_.end(); }
+  uint64_t integer(std::string_view key, uint64_t low, uint64_t high) const;
+  double number(std::string_view key, double low, double high) const;
+  std::string_view text(std::string_view key) const;
+  // Of at most `limit` elements.
+  std::vector<std::string_view> texts(std::string_view key, uint64_t limit) const;
+  std::vector<int32_t> integers(std::string_view key, uint64_t limit) const;
+
+  // Throws Error(kInput): "[gguf] FILE: " and the message.
+  [[noreturn]] void refuse(const std::string& message) const;
+
+ private:
+  Gguf() = default;
+  const Value& value(std::string_view key) const;
+
+  std::string what_;
+  std::map<std::string, Value, std::less<>> metadata_;
+  Tensors tensors_;
+};
+
+// `count` elements from element `first` on, a multiple of the type's block as is `count`, as
+// floats: exactly what the file says (a half or a block's product fits a float).
+void gguf_floats(const GgufTensor& tensor, size_t first, size_t count, float* out);
+
+}  // namespace split
