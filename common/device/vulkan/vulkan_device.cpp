@@ -95,7 +95,7 @@ std::unique_ptr<Instance> try_instance() {
   } catch (const Error& error) {
     const char* validate = std::getenv("SPLIT_VALIDATE");
     if (validate != nullptr && *validate != '\0') throw;
-    log_info(error.what());
+    if (debug_level() >= 1) log_info(error.what());  // most machines without a GPU have no driver
     return nullptr;
   }
 }
