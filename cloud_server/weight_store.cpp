@@ -26,15 +26,16 @@ WeightStore::WeightStore(const Checkpoint& checkpoint, const Model& model)
     if (formats_[0] != format) formats_.push_back(format);
   }
   for (const std::string& format : formats_) {
-    for (const Blob& blob : model_.blobs()) entries_.push_back({&blob, format, 0, "", {}});
+    for (const Blob& blob : model_.blobs()) entries_.push_back({&blob, format, {}, {}});
   }
   hasher_ = std::thread([this] {
     try {
       for (Entry& entry : entries_) {
         if (stop_) return;
         const std::string file = build(entry.blob->weights, entry.format);
-        entry.bytes = file.size();
-        entry.sha256 = Sha256::hex_of(as_bytes_of(file));
+        wire::BlobSummer summer;
+        summer.update(as_bytes_of(file));
+        entry.sums = summer.finish();
       }
     } catch (...) {
       hash_error_ = std::current_exception();
@@ -83,7 +84,7 @@ std::vector<wire::StageInfo> WeightStore::stages() {
     for (const std::string& blob : stage.blobs) {
       for (const Entry& entry : entries_) {
         if (entry.blob->name == blob) {
-          info.blobs.push_back({blob, entry.format, entry.bytes, entry.sha256});
+          info.blobs.push_back({entry.sums, blob, entry.format});
         }
       }
     }
@@ -95,7 +96,7 @@ std::shared_ptr<const std::string> WeightStore::blob(const std::string& sha256) 
   wait_until_hashed();
   const std::lock_guard lock(mutex_);
   const auto at = std::find_if(entries_.begin(), entries_.end(),
-                               [&](const Entry& entry) { return entry.sha256 == sha256; });
+                               [&](const Entry& entry) { return entry.sums.sha256 == sha256; });
   if (at == entries_.end()) return nullptr;
   std::shared_ptr<const std::string> file = at->live.lock();
   if (file == nullptr) {

@@ -44,8 +44,7 @@ class WeightStore {
   struct Entry {
     const Blob* blob = nullptr;
     std::string format;
-    uint64_t bytes = 0;
-    std::string sha256;
+    wire::BlobSums sums;
     std::weak_ptr<const std::string> live;
   };
   std::string build(const std::vector<WeightDecl>& weights, const std::string& format) const;

@@ -162,7 +162,9 @@ TEST_P(CloudWeights, AreTheCheckpointsTensorsInEveryFormat) {
         const http::Reply file = cloud.ask().get(wire::blob_path(blob.sha256));
         ASSERT_EQ(file.status, 200);
         EXPECT_EQ(file.body.size(), blob.bytes);
-        EXPECT_EQ(Sha256::hex_of(as_bytes_of(file.body)), blob.sha256);
+        wire::BlobSummer summer;
+        summer.update(as_bytes_of(file.body));
+        EXPECT_EQ(summer.finish(), blob);
         for (const auto& [name, view] : Safetensors::parse(as_bytes_of(file.body), "").tensors()) {
           ++tensors;
           seen.insert(name);
