@@ -32,14 +32,15 @@ std::string to_json(const ModelInfo& info) {
     }
     stages.push_back({{"name", stage.name}, {"blobs", std::move(blobs)}});
   }
-  const Json json = {{"id", info.id},
-                     {"object", "model"},
-                     {"config", Json::parse(info.config_json)},
-                     {"format", info.format},
-                     {"profile", info.profile},
-                     {"phases", {{"prompt", "narrow"}, {"generate", info.generate_phase}}},
-                     {"files", info.files},
-                     {"stages", std::move(stages)}};
+  Json json = {{"id", info.id},
+               {"object", "model"},
+               {"config", Json::parse(info.config_json)},
+               {"format", info.format},
+               {"profile", info.profile},
+               {"phases", {{"prompt", "narrow"}, {"generate", info.generate_phase}}},
+               {"files", info.files},
+               {"stages", std::move(stages)}};
+  if (!info.blob_url.empty()) json["blob_url"] = info.blob_url;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -89,6 +90,7 @@ ModelInfo parse_model_info(std::string_view text) {
   }
   info.generate_phase = phases["generate"].get<std::string>();
   info.files = fields.texts("files", 16);
+  info.blob_url = fields.text_or("blob_url", "");
   const Json& stages = fields.raw("stages");
   if (!stages.is_array() || stages.size() > 4096)
     Fields::refuse("stages", "expected a list of stages");

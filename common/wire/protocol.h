@@ -46,6 +46,8 @@ struct ModelInfo {
   std::string profile;             // of the server: "f32", "f16"
   std::string generate_phase;      // "narrow" or "wide"
   std::vector<std::string> files;  // that model_file_path() serves
+  // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
+  std::string blob_url;
   std::vector<StageInfo> stages;
 };
 std::string to_json(const ModelInfo& info);
