@@ -14,6 +14,7 @@ constexpr int kTries = 2;  // for a chunk that comes whole and wrong
 BlobLoad::Download::~Download() {
   const std::lock_guard lock(load_.mutex_);
   drop();
+  load_.counts_.downloaded += came_;
   if (!streams_) return;
   item_.streaming = false;
   load_.changed_.notify_all();
@@ -53,17 +54,15 @@ void BlobLoad::Download::run() {
 
 bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
   worker_.retry.succeeded();  // bytes came: the budget is for silence
-  {
+  came_ += bytes.size();
+  if (!ranges && !streams_ && item_.chunks.size() > 1) {
     const std::lock_guard lock(load_.mutex_);
-    load_.counts_.downloaded += bytes.size();
-    if (!ranges && !streams_ && item_.chunks.size() > 1) {
-      if (item_.streaming) {  // another worker has it all coming
-        item_.chunks[wanted_] = Chunk::kTodo;
-        done_ = true;
-        return false;
-      }
-      streams_ = item_.streaming = true;
+    if (item_.streaming) {  // another worker has it all coming
+      item_.chunks[wanted_] = Chunk::kTodo;
+      done_ = true;
+      return false;
     }
+    streams_ = item_.streaming = true;
   }
   while (!bytes.empty()) {
     if (at >= item_.info.bytes) return false;  // nobody asked for more
@@ -82,8 +81,8 @@ bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
 }
 
 bool BlobLoad::Download::begin(uint64_t at, size_t chunk) {
-  const std::lock_guard lock(load_.mutex_);
   if (at % wire::kChunkBytes == 0) {
+    const std::lock_guard lock(load_.mutex_);
     drop();
     const bool ours = chunk == wanted_ && !done_;
     if (ours || item_.chunks[chunk] == Chunk::kTodo) {

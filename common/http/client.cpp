@@ -168,21 +168,22 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
                           .cancel_fd = cancel_fd.get(),
                           .expects_body = method != "HEAD",
                           .deadline = end,
+                          .on_body = {},
                           .head = {},
                           .failure = {}};
   Reply reply;
   uint64_t received = 0;
   bool stopped = false;  // by on_data
   std::exception_ptr thrown;
-  request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
-    received += size;
+  exchange.on_body = [&](std::string_view bytes) {
+    received += bytes.size();
     if (received > max_bytes) return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
     if (on_data == nullptr || (exchange.head->status != 200 && exchange.head->status != 206)) {
-      reply.body.append(data, size);
+      reply.body += bytes;
       return true;
     }
     try {  // the library must not see it: it holds locks
-      stopped = !(*on_data)(as_bytes_of({data, size}));
+      stopped = !(*on_data)(as_bytes_of(bytes));
     } catch (...) {
       thrown = std::current_exception();
     }
