@@ -14,7 +14,8 @@ constexpr const char* kSummary =
     "machine downloads the others once, runs them and prints the text.\n"
     "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
-    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n";
+    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n"
+    "  edge_client cache ls|verify|prune                  the weights on this machine\n";
 
 // "1,2,3".
 std::vector<int32_t> ids_of(std::string_view text) {

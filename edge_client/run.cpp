@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "base/json.h"
+#include "edge_client/cache_command.h"
 #include "edge_client/cloud_completion.h"
 #include "edge_client/local_tail.h"
 #include "edge_client/options.h"
@@ -327,7 +328,10 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
 int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt) {
   int code = 0;
   try {
-    code = run(read_command_line(arguments, world.environment), world, interrupt);
+    const std::span all(arguments);
+    code = !all.empty() && all[0] == "cache"
+               ? cache_command(all.subspan(1), world)
+               : run(read_command_line(arguments, world.environment), world, interrupt);
   } catch (const Error& error) {
     if (interrupt.signal() == 0) {
       world.console.err(cat("edge_client: ", error.what(), "\n"));
