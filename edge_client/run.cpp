@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 
 #include "base/json.h"
 #include "edge_client/cache_command.h"
@@ -22,6 +24,17 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Of this process so far; 0 where the system does not tell.
+uint64_t peak_memory() {
+  constexpr std::string_view kName = "VmHWM:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(kName))
+      return std::strtoull(line.c_str() + kName.size(), nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 // Short enough to be typed again.
@@ -199,6 +212,7 @@ void Run::say_plan() {
     r.cloud_stages = cut_ == 0 ? "norm, head" : r.cloud_stages + ", norm, head";
   }
   r.load_ms = ms_since(start_);
+  r.load_peak_bytes = peak_memory();
   if (options_.quiet || options_.json) return;
   world_.console.err(cat(r.model, ": ", r.cloud_stages, " on ", r.server, "; ", r.edge_stages,
                          r.device == "none" ? " here" : cat(" on ", r.device), "\n"));
