@@ -100,6 +100,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                &options.logprobs, 0, 1000);
   flags.toggle("embed", "print the final state of the prompt's last token and no text",
                &options.embed);
+  flags.toggle("plan", "print what each cut and format downloads, and download nothing",
+               &options.plan);
   flags.toggle("json", "print one JSON object", &options.json);
   flags.toggle("quiet", "no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);

@@ -12,6 +12,7 @@
 #include "edge_client/cloud_completion.h"
 #include "edge_client/local_tail.h"
 #include "edge_client/options.h"
+#include "edge_client/plan.h"
 #include "edge_client/prompt.h"
 #include "edge_client/receipt.h"
 #include "edge_client/shard_cache.h"
@@ -76,6 +77,7 @@ class Run {
   }
 
   void go(const std::string& prompt);
+  void plan();
 
  private:
   template <typename Call>
@@ -303,6 +305,11 @@ void Run::embed_text() {
   world_.console.out(out);
 }
 
+void Run::plan() {
+  meet_server();
+  world_.console.out(download_table(*model_, info_));
+}
+
 void Run::go(const std::string& prompt) {
   meet_server();
   read_tokenizer();
@@ -330,6 +337,10 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
   const Options& options = line.options;
   if (options.list_devices) {
     for (const std::string& device : list_devices()) world.console.out(device + "\n");
+    return 0;
+  }
+  if (options.plan) {
+    Run(options, world, interrupt).plan();
     return 0;
   }
   const std::string prompt = read_prompt(options, world.input, interrupt);

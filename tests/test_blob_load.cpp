@@ -104,6 +104,10 @@ class BlobLoads : public testing::Test {
   FetchCounts load(const fs::path& root, const std::vector<wire::BlobInfo>& wanted) {
     BlobLoad load(ShardCache(root), server.origin(), wanted, options(), interrupt);
     for (const wire::BlobInfo& blob : wanted) {
+      EXPECT_EQ(as_text(load.begun(blob.sha256)).substr(0, kChunk),
+                server.bytes_of(blob).substr(0, kChunk));
+    }
+    for (const wire::BlobInfo& blob : wanted) {
       EXPECT_EQ(as_text(load.whole(blob.sha256)), server.bytes_of(blob));
     }
     return load.finish();

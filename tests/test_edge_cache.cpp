@@ -218,6 +218,9 @@ TEST_F(EdgeCache, MakesRoomWithinALimitByRemovingWhatWasUsedLongestAgo) {
   const Outcome kept =
       run_with(cache.path, {"--cut=2", "--format=f16", cat("--cache-limit=", bytes(half) + 1)});
   EXPECT_EQ(bytes(kept), 0u);
+  for (const fs::path& file : half_files) {
+    EXPECT_GT(fs::last_write_time(file), fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
   EXPECT_EQ(files_in(cache.path), half_files);
   // A limit below what the run needs takes everything else and nothing of its own.
   const Outcome tight = run_with(cache.path, {"--cut=2", "--cache-limit=1"});
@@ -339,6 +342,27 @@ TEST_F(EdgeCache, FetchesFromAnotherOriginWhenTheServerSaysSo) {
   const Outcome bad = run_with(other.path, {"--quiet"});
   EXPECT_EQ(bad.code, 3);
   EXPECT_NE(bad.err.find("blob_url"), std::string::npos) << bad.err;
+}
+
+TEST(EdgePlan, IsTheTableInTheReadme) {
+  GatedCloud demo("demo");
+  const Outcome plan = run_edge({cat("--server=", demo.url()), "--plan"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(demo.blobs, 0);
+  EXPECT_TRUE(plan.out.starts_with("| | on this machine | f16 |")) << plan.out;
+  // As a run finds it.
+  const TemporaryFolder cache;
+  const Outcome run = run_edge({cat("--server=", demo.url()), cat("--cache=", cache.path.string()),
+                                "--prompt=a", "--max-tokens=1", "--device=cpu", "--json"});
+  const uint64_t bytes = run.json()["receipt"]["bytes_downloaded"];
+  const size_t line = plan.out.find("(default)");
+  EXPECT_EQ(plan.out.find(cat("| ", edge::human_bytes(bytes), " |"), line),
+            plan.out.find(" |", line) + 2 + std::string("blocks 6-7, norm, head |").size())
+      << plan.out;
+  const std::string readme = read_file(source("README.md"), 1 << 20);
+  EXPECT_NE(readme.find(plan.out), std::string::npos)
+      << "README.md does not hold this table (scripts/download_table.sh puts it there):\n"
+      << plan.out;
 }
 
 TEST_F(EdgeCache, HasADefaultPlace) {
