@@ -93,7 +93,7 @@ VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)
       capacity_((std::max(limits.rows, 1u) + 7) / 8 * 8),
       arena_(core_->memory, limits.arena_row_bytes * capacity_, MemoryUse::kDevice),
       symbols_(core_->memory,
-               (kHeaderWords + size_t{4} * capacity_ +
+               (kHeaderWords + size_t{5} * capacity_ +
                 size_t{limits.sequences} * limits.pages_per_sequence) *
                    sizeof(uint32_t),
                MemoryUse::kUpload) {
@@ -155,7 +155,16 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   put(1, batch.positions);
   put(2, batch.sequences);
   put(3, batch.out_rows);
-  put(4, batch.page_tables);
+  // Where each row's keys and values go, so that no kernel waits for a page to be looked up.
+  uint32_t* const places = words + kHeaderWords + size_t{4} * capacity_;
+  for (size_t row = 0; row < batch.sequences.size() && row < batch.positions.size(); ++row) {
+    const auto position = static_cast<uint32_t>(batch.positions[row]);
+    const size_t entry = size_t{batch.sequences[row]} * limits_.pages_per_sequence +
+                         position / kPageTokens;
+    if (entry >= batch.page_tables.size()) break;
+    places[row] = batch.page_tables[entry] * kPageTokens + position % kPageTokens;
+  }
+  put(5, batch.page_tables);
 }
 
 void VulkanWorkspace::begin(Copy& copy) {

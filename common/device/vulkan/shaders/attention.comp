@@ -67,8 +67,8 @@ void main() {
   for (uint d = lane; d < D; d += KEYS) q[d] = qkv[r * 3 * C + head * D + d];
   if (lane < (keys + PAGE_TOKENS - 1) / PAGE_TOKENS) {
     const uint page = page_of(symbol(SEQUENCES, row), split * KEYS + lane * PAGE_TOKENS);
-    page_part[lane] = page / PIECE_PAGES;
-    page_base[lane] = page % PIECE_PAGES * PAGE_TOKENS;
+    page_part[lane] = CACHE_PIECES > 1 ? page / PIECE_PAGES : 0u;
+    page_base[lane] = (page - page_part[lane] * PIECE_PAGES) * PAGE_TOKENS;
   }
   barrier();
 

@@ -1,39 +1,70 @@
 R"glsl(
 layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial { float partial[]; };
 // Attention's result is its splits joined in order: each weighs e^(its largest score - the largest
-// of all).
+// of all). What a lane needs is on its way before it computes; splits past the used ones are not
+// read.
 const uint SPLIT = D + 2;  // floats that a split left: sums of values, largest score, sum of weights
 shared float split_weight[HEADS * SPLITS];
 shared float head_total[HEADS];
-uint used_splits(uint r) { return symbol(POSITIONS, piece.row_base + r) / KEYS + 1; }
 
-// By all lanes, before merged().
-void weigh_splits(uint r, uint lane) {
-  const uint used = used_splits(r);
+void weigh_splits(uint r, uint lane, uint used) {
   for (uint head = lane; head < HEADS; head += WORKGROUP) {
     const uint base = (r * HEADS + head) * SPLITS * SPLIT + D;
-    float largest = partial[base];
-    for (uint s = 1; s < used; ++s) largest = max(largest, partial[base + s * SPLIT]);
+    float score[SPLITS], weights[SPLITS];
+    [[unroll]] for (uint s = 0; s < SPLITS; ++s) {
+      if (s < used) {
+        score[s] = partial[base + s * SPLIT];
+        weights[s] = partial[base + s * SPLIT + 1];
+      }
+    }
+    float largest = score[0];
+    [[unroll]] for (uint s = 1; s < SPLITS; ++s) {
+      if (s < used) largest = max(largest, score[s]);
+    }
     float total = 0.0;
-    for (uint s = 0; s < used; ++s) {
-      float scale = exp_f(partial[base + s * SPLIT] - largest);
-      split_weight[head * SPLITS + s] = scale;
-      total = fma(scale, partial[base + s * SPLIT + 1], total);
+    [[unroll]] for (uint s = 0; s < SPLITS; ++s) {
+      if (s < used) {
+        float scale = exp_f(score[s] - largest);
+        split_weight[head * SPLITS + s] = scale;
+        total = fma(scale, weights[s], total);
+      }
     }
     head_total[head] = total;
   }
-  barrier();
 }
 
-// Element c of row r.
-float merged(uint r, uint c) {
-  const uint used = used_splits(r), head = c / D;
-  const uint base = (r * HEADS + head) * SPLITS * SPLIT + c % D;
-  float sum = 0.0;
-  for (uint s = 0; s < used; ++s) {
-    sum = fma(split_weight[head * SPLITS + s], partial[base + s * SPLIT], sum);
+// MERGE_ROW(r, lane, TAKE): TAKE(c, y) for each element of row r.
+const uint MERGED = (C + WORKGROUP - 1) / WORKGROUP;  // elements of a lane
+const bool AT_ONCE = MERGED * SPLITS <= 128;           // they fit into registers
+const uint HELD = AT_ONCE ? MERGED : 1;
+#define MERGE_ROW(r, lane, TAKE) \
+  const uint used = symbol(POSITIONS, piece.row_base + r) / KEYS + 1; \
+  float value[HELD * SPLITS]; \
+  if (AT_ONCE) { \
+    [[unroll]] for (uint i = 0; i < HELD; ++i) { \
+      const uint c = min(lane + i * WORKGROUP, C - 1); \
+      [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
+        if (s < used) value[i * SPLITS + s] = split_value(r, c, s); \
+      } \
+    } \
+  } \
+  weigh_splits(r, lane, used); \
+  barrier(); \
+  [[unroll]] for (uint i = 0; i < HELD; ++i) { \
+    for (uint c = lane + i * WORKGROUP; c < C; c += HELD * WORKGROUP) { \
+      const uint head = c / D; \
+      float sum = 0.0; \
+      [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
+        if (s < used) { \
+          const float v = AT_ONCE ? value[i * SPLITS + s] : split_value(r, c, s); \
+          sum = fma(split_weight[head * SPLITS + s], v, sum); \
+        } \
+      } \
+      float y = sum / head_total[head]; \
+      TAKE(c, y) \
+    } \
   }
-  float y = sum / head_total[head];
-  return y;
+float split_value(uint r, uint c, uint s) {
+  return partial[((r * HEADS + c / D) * SPLITS + s) * SPLIT + c % D];
 }
 )glsl"
