@@ -1,6 +1,7 @@
 // run/: shards against what PyTorch computes (tests/golden), for every cut.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
