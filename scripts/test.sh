@@ -18,7 +18,7 @@ if [ -n "$long" ]; then
   scripts/build.sh --asan all
   run build-asan
   scripts/build.sh --tsan all
-  run build-tsan -R '^(Http|Cloud|Batcher|KvPages|ThreadPool|Edge|Session)'
+  run build-tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|ThreadPool|Edge|Session)'
   scripts/fuzz.sh --minutes 2
 fi
 scripts/build.sh all
