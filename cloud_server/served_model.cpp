@@ -52,7 +52,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard_ = std::make_unique<Shard>(
       *device_, *model_, [this](const std::string& name) { return checkpoint_.at(name); }, shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
-  weights_ = std::make_unique<WeightStore>(checkpoint_, *model_);
+  weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.blob_cache);
 }
 
 void ServedModel::warm_up() {

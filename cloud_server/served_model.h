@@ -19,6 +19,7 @@ struct ModelOptions {
   unsigned threads = 0;
   Profile profile = Profile::kF32;
   uint64_t kv_budget = 0;
+  std::filesystem::path blob_cache;  // for converted weights; empty: memory
 };
 
 class ServedModel {

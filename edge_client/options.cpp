@@ -14,7 +14,8 @@ constexpr const char* kSummary =
     "machine downloads the others once, runs them and prints the text.\n"
     "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
-    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n";
+    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n"
+    "  edge_client cache ls|verify|prune                  the weights on this machine\n";
 
 // "1,2,3".
 std::vector<int32_t> ids_of(std::string_view text) {
@@ -40,6 +41,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   CommandLine line;
   Options& options = line.options;
   std::string prompt, prompt_file, prompt_ids, cut, head = "edge";
+  uint64_t cache_limit = 0;
   Flags flags(kSummary);
 
   flags.group("The server");
@@ -73,6 +75,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                &options.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "for the weights (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
+  flags.bytes("cache-limit", "BYTES",
+              "of weights in the cache: those used longest ago make room for new ones; what this "
+              "run needs stays (no limit)",
+              &cache_limit);
 
   flags.group("The text");
   flags.number("max-tokens", "N", "at most so many (64)", &options.max_tokens, 0, 1 << 20);
@@ -94,6 +100,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                &options.logprobs, 0, 1000);
   flags.toggle("embed", "print the final state of the prompt's last token and no text",
                &options.embed);
+  flags.toggle("plan", "print what each cut and format downloads, and download nothing",
+               &options.plan);
   flags.toggle("json", "print one JSON object", &options.json);
   flags.toggle("quiet", "no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);
@@ -121,6 +129,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     }
     options.cut = static_cast<int>(*k);
   }
+  if (flags.given("cache-limit")) options.cache_limit = cache_limit;
   options.head_on_cloud = head == "cloud";
   for (const std::string& stop : options.stop) {
     if (stop.empty()) throw Error(ErrorKind::kInput, "--stop: expected some text, got ''");

@@ -25,6 +25,7 @@ struct Options {
   std::string format = "auto";
   DeviceOptions device;
   std::string cache;  // empty: the default place
+  std::optional<uint64_t> cache_limit;
 
   int max_tokens = 64;
   float temperature = 0.8f, top_p = 0.95f, repetition_penalty = 1;
@@ -34,7 +35,7 @@ struct Options {
   bool ignore_eos = false, no_special = false;
   std::optional<int> logprobs;
 
-  bool embed = false, list_devices = false, json = false, quiet = false;
+  bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
   unsigned timeout = 60, retry_for = 30;  // seconds
 };
 

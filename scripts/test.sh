@@ -19,7 +19,7 @@ if [ -n "$long" ]; then
   scripts/build.sh --asan all
   run build-asan
   scripts/build.sh --tsan all
-  run build-tsan -R '^(Http|Cloud|Batcher|KvPages|ThreadPool|Edge|Session)'
+  run build-tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|ThreadPool|Edge|Session)'
 fi
 scripts/fuzz.sh --seconds "$([ -n "$long" ] && echo 120 || echo 10)"
 scripts/build.sh all

@@ -65,7 +65,7 @@ struct Hub {
     ranges += std::string(request.headers.get("Range").value_or("")) + ";";
     const std::string& data = files.at(file);
     if (!honours_range) return Response::text(200, data);
-    return Response::bytes(as_bytes_of(data), nullptr, "application/octet-stream", "\"x\"");
+    return Response::bytes({as_bytes_of(data)}, nullptr, "application/octet-stream", "\"x\"");
   }
 
   std::string repo;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
@@ -35,6 +36,19 @@ void hold_standard_streams() {
 
 namespace {
 
+constexpr std::string_view kRandomName = "XXXXXX";  // mkstemp's, behind a dot
+
+uint64_t size_of(const Fd& fd, std::string_view what) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) {
+    throw Error(ErrorKind::kIo, cat("[file] ", what, ": ", errno_text(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ErrorKind::kIo, cat("[file] ", what, ": not a regular file"));
+  }
+  return static_cast<uint64_t>(status.st_size);
+}
+
 struct OpenedFile {
   Fd fd;
   uint64_t size;
@@ -48,27 +62,36 @@ OpenedFile open_regular(const std::filesystem::path& path) {
     throw Error(missing ? ErrorKind::kNotFound : ErrorKind::kIo,
                 cat("[file] ", path.string(), ": ", errno_text(error)));
   }
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) {
-    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": ", errno_text(errno)));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": not a regular file"));
-  }
-  return {std::move(fd), static_cast<uint64_t>(status.st_size)};
+  const uint64_t size = size_of(fd, path.string());
+  return {std::move(fd), size};
 }
 
 }  // namespace
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const OpenedFile file = open_regular(path);
-  size_ = file.size;
+  *this = MappedFile(file.fd, file.size, path.string());
+}
+MappedFile::MappedFile(const Fd& fd, std::string_view what)
+    : MappedFile(fd, size_of(fd, what), what) {}
+MappedFile::MappedFile(const Fd& fd, size_t size, std::string_view what) : size_(size) {
   if (size_ == 0) return;
-  address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
+  address_ = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (address_ == MAP_FAILED) {
     address_ = nullptr;
-    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": mmap: ", errno_text(errno)));
+    throw Error(ErrorKind::kIo, cat("[file] ", what, ": mmap: ", errno_text(errno)));
   }
+}
+MappedFile MappedFile::in_memory(std::span<const Bytes> pieces) {
+  constexpr std::string_view kWhat = "a file in memory";
+  const Fd fd(::memfd_create("split", MFD_CLOEXEC));
+  if (!fd) throw Error(ErrorKind::kIo, cat("[file] ", kWhat, ": ", errno_text(errno)));
+  size_t size = 0;
+  for (const Bytes piece : pieces) {
+    write_all(fd, piece, kWhat);
+    size += piece.size();
+  }
+  return {fd, size, kWhat};
 }
 MappedFile::~MappedFile() {
   if (address_ != nullptr) ::munmap(address_, size_);
@@ -82,6 +105,13 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     size_ = std::exchange(other.size_, 0);
   }
   return *this;
+}
+
+void MappedFile::let_go(Bytes bytes) {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {
@@ -103,8 +133,17 @@ std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   return text;
 }
 
+void write_all(const Fd& fd, Bytes bytes, std::string_view what) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw Error(ErrorKind::kIo, cat("[file] ", what, ": ", errno_text(errno)));
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::string name = path_.string() + ".XXXXXX";
+  std::string name = cat(path_.string(), ".", kRandomName);
   fd_ = Fd(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) throw Error(ErrorKind::kIo, cat("[file] ", name, ": ", errno_text(errno)));
   temporary_ = name;
@@ -114,16 +153,7 @@ AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-void AtomicFile::append(Bytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      throw Error(ErrorKind::kIo, cat("[file] ", temporary_.string(), ": ", errno_text(errno)));
-    }
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-}
+void AtomicFile::append(Bytes bytes) { write_all(fd_, bytes, temporary_.string()); }
 
 void AtomicFile::commit() {
   const auto require = [&](int result) {
@@ -135,11 +165,29 @@ void AtomicFile::commit() {
   require(::fsync(fd_.get()));
   require(::rename(temporary_.c_str(), path_.c_str()));
   temporary_.clear();
-  // The rename itself is durable once the directory is. A directory that cannot be synced is not an
-  // error.
-  const Fd directory(::open(path_.parent_path().empty() ? "." : path_.parent_path().c_str(),
-                            O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory) ::fsync(directory.get());
+  sync_directory(path_.parent_path());
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const Fd fd(
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd) ::fsync(fd.get());
+}
+
+void remove_leftovers(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const std::string prefix = path.filename().string() + ".";
+  for (fs::directory_iterator at(path.parent_path(), error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(prefix) || name.size() != prefix.size() + kRandomName.size()) continue;
+    std::error_code ignored;
+    const auto written = fs::last_write_time(at->path(), ignored);
+    if (!ignored && fs::file_time_type::clock::now() - written > std::chrono::hours(1)) {
+      fs::remove(at->path(), ignored);
+    }
+  }
 }
 
 void write_file(const std::filesystem::path& path, Bytes bytes) {

@@ -86,7 +86,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   Loaded& loaded = *loaded_;
 
   const auto stored = [&](const std::string& name) {
-    const TensorView view = weights(name);
+    const TensorView view = weights.declared(name);
     return options_.profile == Profile::kF16 && view.dims.size() == 2 ? DType::kF16 : view.dtype;
   };
   const DType cache = options_.profile == Profile::kF32 ? DType::kF32 : DType::kF16;
@@ -126,11 +126,13 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
 
   // One buffer for each weight, whoever reads it.
   const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
+    std::vector<std::pair<const Buffer*, TensorView>> taken;
     for (const Slot& slot : program.slots) {
       if (slot.kind != SlotKind::kWeight) continue;
       std::unique_ptr<Buffer>& buffer = loaded.weights[slot.name];
       if (buffer == nullptr) {
-        TensorView view = weights(slot.name);
+        TensorView view = weights.view(slot.name);
+        const TensorView source = view;
         if (view.dims != slot.dims) {
           throw Error(ErrorKind::kShape, cat("[shard] weight '", slot.name, "': expected ",
                                              to_string(slot.dims), ", got ", to_string(view.dims)));
@@ -140,10 +142,17 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
               loaded.converted.emplace(slot.name, converted(view, slot.dtype)).first->second.view;
         }
         buffer = device_.upload(slot, view);
+        taken.emplace_back(buffer.get(), source);
       }
       bindings.push_back({slot.name, buffer.get()});
     }
-    return device_.load(program, *loaded.workspace, bindings);
+    auto executable = device_.load(program, *loaded.workspace, bindings);
+    if (weights.taken) {
+      for (const auto& [buffer, view] : taken) {
+        if (!buffer->borrows()) weights.taken(view);
+      }
+    }
+    return executable;
   };
   size_t next = 0;
   if (options.embed) loaded.embed = bind(programs[next++], {{"hidden", loaded.hidden[0].get()}});

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "device/device.h"
@@ -25,8 +26,21 @@ enum class Profile : uint8_t { kF32, kF16 };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
 
-// A weight by its checkpoint name. The bytes must outlive the Shard.
-using WeightSource = std::function<TensorView(const std::string& name)>;
+// Weights by their checkpoint names. A Shard first asks what all of them are and then for their
+// bytes, in the order of its stages: what is on its way is waited for when its turn comes.
+struct WeightSource {
+  // All there at once.
+  template <typename Get>
+  requires std::is_invocable_r_v<TensorView, Get, const std::string&> WeightSource(const Get& get)
+      : declared(get), view(get) {}
+  WeightSource() = default;
+
+  using Find = std::function<TensorView(const std::string& name)>;
+  Find declared;  // type and shape; the bytes may not be there yet
+  Find view;      // the bytes must outlive the Shard
+  // If set: told that a device has taken what it needs of the view for now and keeps no pointer.
+  std::function<void(const TensorView& view)> taken;
+};
 
 struct ShardOptions {
   bool embed = true;  // tokens can be fed
