@@ -44,11 +44,18 @@ class CpuBuffer : public Buffer {
   bool borrows() const override { return mapped_ == 0 && (packed_ == nullptr || in_place_); }
   std::byte* data() const { return data_; }
 
-  // The matrix [inner, width] in the order of the kernels, made when first asked for.
+  // The matrix [inner, width], or a quantised [width, inner], in the order of the kernels, made
+  // when first asked for.
   std::byte* packed(DType dtype, size_t inner, size_t width, ThreadPool& pool) {
     if (packed_ != nullptr) return packed_->data();
-    CHECK(size_ == inner * width * dtype_size(dtype));
+    CHECK(size_ == tensor_bytes(dtype, {static_cast<int64_t>(width), static_cast<int64_t>(inner)}));
     packed_ = std::make_unique<CpuBuffer>(size_);
+    if (is_quantised(dtype)) {
+      pool.run((width + kPanelColumns - 1) / kPanelColumns, [&](size_t panel) {
+        pack_blocks(data_, dtype, inner, width, panel, packed_->data());
+      });
+      return packed_->data();
+    }
     constexpr size_t kEach = 64;
     pool.run((inner + kEach - 1) / kEach, [&](size_t task) {
       pack_matrix(data_, dtype, inner, width, task * kEach, std::min(inner, (task + 1) * kEach),
@@ -158,11 +165,15 @@ class CpuExecutable : public Executable {
                                         "' is bound to nothing"));
   }
 
-  // What a matmul reads: a transposed matrix where it lies, another packed.
+  static bool in_place(const Slot& matrix) {
+    return matrix.transposed && !is_quantised(matrix.dtype);
+  }
+
+  // What a matmul reads: a transposed matrix of floats where it lies, another packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const {
     const Slot& slot = program_.slots[static_cast<size_t>(step.w)];
     CpuBuffer* const buffer = bound(slot, bindings);
-    if (buffer != nullptr && slot.transposed) {
+    if (buffer != nullptr && in_place(slot)) {
       buffer->read_in_place();
       return buffer->data();
     }
@@ -219,7 +230,7 @@ class CpuExecutable : public Executable {
       work.y = product;
       work.y_stride = kTaskColumns;
       work.panel = scratch;
-      (matrix.transposed ? kernels_.matmul_transposed : kernels_.matmul)(work);
+      (in_place(matrix) ? kernels_.matmul_transposed : kernels_.matmul)(work);
       for (size_t row = 0; row < block; ++row) {
         tape.run(places_, first_row + row, first, columns, product + row * kTaskColumns, nullptr,
                  product + block * kTaskColumns);
@@ -327,9 +338,11 @@ class CpuDevice : public Device {
 
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
     CHECK(slot.dtype == view.dtype && slot.dims == view.dims);
+    CHECK(tensor_bytes(view.dtype, view.dims) == view.bytes.size());
     const bool vector = slot.dims.size() == 1;
-    const bool aligned =
-        reinterpret_cast<uintptr_t>(view.bytes.data()) % dtype_size(view.dtype) == 0;
+    // Blocks are packed byte by byte.
+    const size_t alignment = is_quantised(view.dtype) ? 1 : dtype_size(view.dtype);
+    const bool aligned = reinterpret_cast<uintptr_t>(view.bytes.data()) % alignment == 0;
     if (vector) {
       auto buffer = std::make_unique<CpuBuffer>(static_cast<size_t>(slot.dims[0]) * sizeof(float));
       kernels_.widen(view.bytes.data(), view.dtype, reinterpret_cast<float*>(buffer->data()),
