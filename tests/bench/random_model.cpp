@@ -69,7 +69,28 @@ std::vector<std::string> random_model_sizes() {
   return names;
 }
 
+namespace {
+
+// Any numbers, and a scale that gives them about `deviation`.
+OwnedTensor random_blocks(const Dims& dims, DType dtype, uint64_t seed, float deviation) {
+  OwnedTensor tensor;
+  tensor.storage.resize(tensor_bytes(dtype, dims).value());
+  for (size_t i = 0; i < tensor.storage.size(); ++i) {
+    tensor.storage[i] = static_cast<std::byte>(mix(seed * 0x9e3779b97f4a7c15ull + i + 1));
+  }
+  // Uniform whole numbers from -128 to 127, or from -8 to 7.
+  const uint16_t d = f32_to_f16(deviation / (dtype == DType::kQ8_0 ? 73.9f : 4.6f));
+  for (size_t at = 0; at < tensor.storage.size(); at += block_bytes(dtype)) {
+    std::memcpy(tensor.storage.data() + at, &d, sizeof d);
+  }
+  tensor.view = {dtype, dims, tensor.storage};
+  return tensor;
+}
+
+}  // namespace
+
 OwnedTensor random_tensor(const Dims& dims, DType dtype, uint64_t seed, float deviation) {
+  if (is_quantised(dtype)) return random_blocks(dims, dtype, seed, deviation);
   CHECK(dtype == DType::kF32 || dtype == DType::kF16);
   const auto count = static_cast<size_t>(*element_count(dims));
   OwnedTensor tensor;
