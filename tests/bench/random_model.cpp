@@ -123,6 +123,7 @@ RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
   model_ = make_model(config_json_);
   for (const Blob& blob : model_->blobs()) {
     for (const WeightDecl& decl : blob.weights) {
+      if (!decl.from.empty()) continue;
       const bool norm = decl.name.find("ln_") != std::string::npos;
       tensors_[decl.name] = decl.dims.size() == 2
                                 ? random_tensor(decl.dims, dtype, seed + tensors_.size() * 1000003)
