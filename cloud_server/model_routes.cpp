@@ -20,7 +20,7 @@ wire::ModelInfo info_of(ServedModel& model) {
   wire::ModelInfo info;
   info.id = model.id();
   info.config_json = model.checkpoint().config_json();
-  info.format = model.weights().own_format();
+  info.format = format_name(model.weights().formats()[0]);
   info.profile = profile_name(model.profile());
   info.generate_phase = model.batcher().shard().options().wide ? "wide" : "narrow";
   for (const char* file : {"config.json", "vocab.json", "merges.txt", "tokenizer.json"}) {
@@ -67,7 +67,8 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
   });
   server.route("GET", "/v1/models/{id}/stages/{stage}", [&cloud](const http::Request& request) {
     ServedModel& model = cloud.find(request.path_params[0]);
-    const std::string format = request.query("format").value_or(model.weights().own_format());
+    const std::string format =
+        request.query("format").value_or(std::string(format_name(model.weights().formats()[0])));
     auto file = model.weights().stage_file(request.path_params[1], format);
     const std::string etag = "\"" + Sha256::hex_of(as_bytes_of(*file)) + "\"";
     return weights_answer(std::move(file), etag);

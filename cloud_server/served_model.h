@@ -19,6 +19,7 @@ struct ModelOptions {
   unsigned threads = 0;
   Profile profile = Profile::kF32;
   uint64_t kv_budget = 0;
+  std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
 };
 
 class ServedModel {

@@ -4,35 +4,21 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "io/safetensors.h"
+#include "io/weight_file.h"
 
 namespace split::cloud {
 
-std::string format_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return "f16";
-    case DType::kBF16:
-      return "bf16";
-    default:
-      return "f32";
-  }
-}
-
-WeightStore::WeightStore(const Checkpoint& checkpoint, const Model& model)
-    : checkpoint_(checkpoint), model_(model) {
-  formats_.push_back(format_of(checkpoint.dtype()));
-  for (const char* format : {"f32", "f16"}) {
-    if (formats_[0] != format) formats_.push_back(format);
-  }
-  for (const std::string& format : formats_) {
-    for (const Blob& blob : model_.blobs()) entries_.push_back({&blob, format, 0, "", {}});
+WeightStore::WeightStore(const Checkpoint& checkpoint, const Model& model,
+                         std::span<const DType> formats)
+    : checkpoint_(checkpoint), model_(model), formats_(served_formats(checkpoint, formats)) {
+  for (const BlobFormat& what : offered_blobs(model_, formats_)) {
+    entries_.push_back({what, 0, "", {}});
   }
   hasher_ = std::thread([this] {
     try {
       for (Entry& entry : entries_) {
         if (stop_) return;
-        const std::string file = build(entry.blob->weights, entry.format);
+        const std::string file = build(entry.what.blob->weights, entry.what.format);
         entry.bytes = file.size();
         entry.sha256 = Sha256::hex_of(as_bytes_of(file));
       }
@@ -56,22 +42,8 @@ void WeightStore::wait_until_hashed() {
   if (hash_error_ != nullptr) std::rethrow_exception(hash_error_);
 }
 
-std::string WeightStore::build(const std::vector<WeightDecl>& weights,
-                               const std::string& format) const {
-  std::vector<OwnedTensor> owned;
-  std::vector<NamedTensor> tensors;
-  owned.reserve(weights.size());
-  for (const WeightDecl& decl : weights) {
-    TensorView view = checkpoint_.at(decl.name);
-    // The checkpoint's own format is verbatim, also where a tensor's type is not the most common
-    // one.
-    if (format != formats_[0]) {
-      owned.push_back(converted(view, format == "f32" ? DType::kF32 : DType::kF16));
-      view = owned.back().view;
-    }
-    tensors.push_back({decl.name, view});
-  }
-  return write_safetensors(tensors);
+std::string WeightStore::build(const std::vector<WeightDecl>& weights, DType format) const {
+  return write_weight_file(format_weights(checkpoint_, weights, format).tensors);
 }
 
 std::vector<wire::StageInfo> WeightStore::stages() {
@@ -80,11 +52,11 @@ std::vector<wire::StageInfo> WeightStore::stages() {
   for (const Stage& stage : model_.stages()) {
     wire::StageInfo& info = stages.emplace_back();
     info.name = stage.name;
-    for (const std::string& blob : stage.blobs) {
-      for (const Entry& entry : entries_) {
-        if (entry.blob->name == blob) {
-          info.blobs.push_back({blob, entry.format, entry.bytes, entry.sha256});
-        }
+    for (const Entry& entry : entries_) {
+      const auto& blobs = stage.blobs_as(entry.what.format);
+      if (std::ranges::find(blobs, entry.what.blob->name) != blobs.end()) {
+        info.blobs.push_back({entry.what.blob->name, std::string(format_name(entry.what.format)),
+                              entry.bytes, entry.sha256});
       }
     }
   }
@@ -99,7 +71,7 @@ std::shared_ptr<const std::string> WeightStore::blob(const std::string& sha256) 
   if (at == entries_.end()) return nullptr;
   std::shared_ptr<const std::string> file = at->live.lock();
   if (file == nullptr) {
-    file = std::make_shared<const std::string>(build(at->blob->weights, at->format));
+    file = std::make_shared<const std::string>(build(at->what.blob->weights, at->what.format));
     at->live = file;
   }
   return file;
@@ -107,21 +79,27 @@ std::shared_ptr<const std::string> WeightStore::blob(const std::string& sha256) 
 
 std::shared_ptr<const std::string> WeightStore::stage_file(const std::string& stage,
                                                            const std::string& format) {
-  if (std::find(formats_.begin(), formats_.end(), format) == formats_.end()) {
-    std::string known;
-    for (const std::string& one : formats_) known += (known.empty() ? "" : ", ") + one;
+  const Stage& found = model_.stage(stage);
+  std::string known;
+  std::optional<DType> dtype;
+  for (const DType one : formats_) {
+    if (found.blobs_as(one).empty()) continue;
+    if (format_name(one) == format) dtype = one;
+    known += cat(known.empty() ? "" : ", ", format_name(one));
+  }
+  if (!dtype) {
     throw Error(ErrorKind::kInput,
-                cat("'format': expected one of ", known, ", got ", shown(format)), "format");
+                cat("'format': ", stage, " comes in ", known, ", got ", shown(format)), "format");
   }
   std::vector<WeightDecl> weights;
-  for (const std::string& name : model_.stage(stage).blobs) {
+  for (const std::string& name : found.blobs_as(*dtype)) {
     const Blob& blob = model_.blob(name);
     weights.insert(weights.end(), blob.weights.begin(), blob.weights.end());
   }
   const std::lock_guard lock(mutex_);
   std::weak_ptr<const std::string>& live = live_stages_[stage + " " + format];
   std::shared_ptr<const std::string> file = live.lock();
-  if (file == nullptr) live = file = std::make_shared<const std::string>(build(weights, format));
+  if (file == nullptr) live = file = std::make_shared<const std::string>(build(weights, *dtype));
   return file;
 }
 

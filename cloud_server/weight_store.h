@@ -10,26 +10,19 @@
 #include <mutex>
 #include <thread>
 
-#include "io/checkpoint.h"
-#include "nn/model.h"
+#include "cloud_server/blob_formats.h"
 #include "wire/protocol.h"
 
 namespace split::cloud {
 
-// "f32", "f16", "bf16".
-std::string format_of(DType dtype);
-
 // Any number of threads.
 class WeightStore {
  public:
-  // Both outlive the store.
-  WeightStore(const Checkpoint& checkpoint, const Model& model);
+  // Both outlive the store. `formats` are those beside the checkpoint's own.
+  WeightStore(const Checkpoint& checkpoint, const Model& model, std::span<const DType> formats);
   ~WeightStore();
 
-  const std::string& own_format() const { return formats_[0]; }
-  const std::vector<std::string>& formats() const {
-    return formats_;
-  }  // the checkpoint's own first
+  const std::vector<DType>& formats() const { return formats_; }  // the checkpoint's own first
 
   // Every stage with its blobs in every format. Waits until the hashes are there.
   std::vector<wire::StageInfo> stages();
@@ -42,18 +35,17 @@ class WeightStore {
 
  private:
   struct Entry {
-    const Blob* blob = nullptr;
-    std::string format;
+    BlobFormat what;
     uint64_t bytes = 0;
     std::string sha256;
     std::weak_ptr<const std::string> live;
   };
-  std::string build(const std::vector<WeightDecl>& weights, const std::string& format) const;
+  std::string build(const std::vector<WeightDecl>& weights, DType format) const;
   void wait_until_hashed();
 
   const Checkpoint& checkpoint_;
   const Model& model_;
-  std::vector<std::string> formats_;
+  std::vector<DType> formats_;
   std::mutex mutex_;
   std::vector<Entry> entries_;
   // "embed f16": however many ask at once, a stage is in memory once.

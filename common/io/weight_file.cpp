@@ -58,7 +58,7 @@ Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what) {
   return tensors;
 }
 
-std::string write_weight_file(std::span<const NamedTensor> tensors) {
+std::string weight_file_header(std::span<const NamedTensor> tensors) {
   Safetensors::Metadata metadata;
   std::vector<NamedTensor> stored;
   for (const auto& [name, view] : tensors) {
@@ -69,7 +69,16 @@ std::string write_weight_file(std::span<const NamedTensor> tensors) {
     added.view.dtype = DType::kU8;
     added.view.dims = {view.dims[0], static_cast<int64_t>(row_bytes)};
   }
-  return write_safetensors(stored, metadata);
+  return safetensors_header(stored, metadata);
+}
+
+std::string write_weight_file(std::span<const NamedTensor> tensors) {
+  std::string out = weight_file_header(tensors);
+  size_t size = out.size();
+  for (const NamedTensor& tensor : tensors) size += tensor.view.bytes.size();
+  out.reserve(size);
+  for (const NamedTensor& tensor : tensors) out += as_text(tensor.view.bytes);
+  return out;
 }
 
 }  // namespace split

@@ -12,6 +12,9 @@ namespace split {
 // and bytes do not agree or that has a scale which is not finite.
 Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what);
 
+// What precedes the tensors' bytes, which follow in the given order with nothing between them.
+std::string weight_file_header(std::span<const NamedTensor> tensors);
+// The whole file.
 std::string write_weight_file(std::span<const NamedTensor> tensors);
 
 }  // namespace split
