@@ -52,6 +52,17 @@ std::vector<BlobFormat> offered_blobs(const Model& model, std::span<const DType>
   return offered;
 }
 
+const Blob& source_of(const Model& model, const Blob& blob) {
+  const std::string& from = blob.weights[0].from;
+  if (from.empty()) return blob;
+  const auto holds = [&](const Blob& other) {
+    return std::ranges::any_of(other.weights, [&](const auto& decl) { return decl.name == from; });
+  };
+  const auto at = std::ranges::find_if(model.blobs(), holds);
+  CHECK(blob.weights.size() == 1 && at != model.blobs().end());
+  return *at;
+}
+
 FormattedWeights format_weights(const Checkpoint& checkpoint, std::span<const WeightDecl> weights,
                                 DType format) {
   FormattedWeights result;

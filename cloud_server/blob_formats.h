@@ -25,6 +25,10 @@ struct BlobFormat {
 // Every blob in every format that it comes in, once: format by format, in the model's order.
 std::vector<BlobFormat> offered_blobs(const Model& model, std::span<const DType> formats);
 
+// The blob whose bytes in the checkpoint's own format say all about this one in any format: itself,
+// or the one that it is a copy of.
+const Blob& source_of(const Model& model, const Blob& blob);
+
 // Tensors for io/weight_file.h, and those among them that had to be made.
 struct FormattedWeights {
   std::vector<OwnedTensor> made;

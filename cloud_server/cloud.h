@@ -17,6 +17,7 @@ struct Cloud {
   Sessions sessions{1 << 16};
   std::atomic<bool> ready{false};
   std::string version;
+  std::string blob_url;  // where edges get blobs (wire::ModelInfo); empty: here
 
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);

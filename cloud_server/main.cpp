@@ -11,10 +11,12 @@
 #include <iostream>
 #include <thread>
 
+#include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/flags.h"
 #include "base/log.h"
 #include "cloud_server/cloud.h"
+#include "http/client.h"
 
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
@@ -34,6 +36,7 @@ struct Options {
   unsigned threads = 0;
   uint64_t kv_budget = 1ull << 30;
   uint64_t shutdown_timeout = 10;
+  std::string blob_cache, blob_url;
   bool insecure = false;
 };
 
@@ -56,6 +59,14 @@ Flags make_flags(Options& options) {
              &options.formats);
   flags.bytes("kv-budget", "BYTES", "keys and values of all sessions of a model (1G)",
               &options.kv_budget, 1);
+  flags.text("blob-cache", "DIR",
+             "for weights in formats that are not the checkpoint's own (default: "
+             "$XDG_CACHE_HOME/splitcompute/blobs)",
+             &options.blob_cache);
+  flags.text("blob-url", "BASE",
+             "edges get each blob from BASE/SHA256, on any server, and check its hash; without it "
+             "from this one",
+             &options.blob_url);
   flags.group("Computing");
   flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N (auto: a GPU, else the CPU)",
              &options.device);
@@ -119,6 +130,7 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   model.threads = options.threads;
   model.profile = *profile_from_name(options.profile);
   model.kv_budget = options.kv_budget;
+  model.blob_cache = options.blob_cache;
   try {
     model.formats = parse_formats(options.formats);
   } catch (const Error& error) {
@@ -133,6 +145,18 @@ int serve(Options options) {
                 "--host " + options.host +
                     ": anybody who reaches it could use it; --insecure says that is meant");
   }
+  if (!options.blob_url.empty()) {
+    try {
+      http::split_url(options.blob_url);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kInput, cat("--blob-url: ", error.what()));
+    }
+  }
+  if (options.blob_cache.empty()) {
+    if (const auto dir = cache_dir([](const char* name) { return std::getenv(name); })) {
+      options.blob_cache = *dir / "blobs";
+    }
+  }
   if (options.models.empty()) options.models.push_back(bundled_model());
 
   // From here on every thread leaves these to the one that waits for them.
@@ -145,6 +169,7 @@ int serve(Options options) {
 
   Cloud cloud;
   cloud.version = SPLIT_VERSION;
+  cloud.blob_url = options.blob_url;
   http::Server::Options server_options;
   server_options.host = options.host;
   server_options.port = static_cast<int>(options.port);
@@ -179,6 +204,11 @@ int serve(Options options) {
                    " weights, profile ", profile_name(model->profile()), ", on ",
                    model->device().name()));
       cloud.models.push_back(std::move(model));
+    }
+    if (options.blob_cache.empty()) {
+      log_warning(
+          "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
+          "(--blob-cache DIR)");
     }
     add_routes(server, cloud);
     std::thread warm_up([&] {

@@ -9,14 +9,12 @@ namespace {
 
 constexpr char kImmutable[] = "public, max-age=31536000, immutable";
 
-http::Response weights_answer(std::shared_ptr<const std::string> file, const std::string& etag) {
-  const Bytes view = as_bytes_of(*file);
-  http::Response response =
-      http::Response::bytes(view, std::move(file), std::string(wire::kTensorType), etag);
-  return response;
+http::Response weights_answer(FileView file) {
+  return http::Response::bytes(std::move(file.pieces), std::move(file.owner),
+                               std::string(wire::kTensorType), "\"" + file.tag + "\"");
 }
 
-wire::ModelInfo info_of(ServedModel& model) {
+wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url) {
   wire::ModelInfo info;
   info.id = model.id();
   info.config_json = model.checkpoint().config_json();
@@ -26,6 +24,7 @@ wire::ModelInfo info_of(ServedModel& model) {
   for (const char* file : {"config.json", "vocab.json", "merges.txt", "tokenizer.json"}) {
     if (std::filesystem::exists(model.checkpoint().path() / file)) info.files.push_back(file);
   }
+  info.blob_url = blob_url;
   info.stages = model.weights().stages();
   return info;
 }
@@ -45,8 +44,8 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
                                     "\n");
   });
   server.route("GET", "/v1/models/{id}", [&cloud](const http::Request& request) {
-    http::Response response =
-        http::Response::json(200, to_json(info_of(cloud.find(request.path_params[0]))) + "\n");
+    http::Response response = http::Response::json(
+        200, to_json(info_of(cloud.find(request.path_params[0]), cloud.blob_url)) + "\n");
     response.headers.set("Cache-Control", "no-cache");
     return response;
   });
@@ -58,7 +57,7 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
       auto file = std::make_shared<const MappedFile>(model.checkpoint().path() / known);
       const Bytes view = file->bytes();
       const bool json = name.ends_with(".json");
-      return http::Response::bytes(view, std::move(file),
+      return http::Response::bytes({view}, std::move(file),
                                    json ? "application/json" : "text/plain; charset=utf-8",
                                    "\"" + Sha256::hex_of(view) + "\"");
     }
@@ -69,17 +68,15 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
     ServedModel& model = cloud.find(request.path_params[0]);
     const std::string format =
         request.query("format").value_or(std::string(format_name(model.weights().formats()[0])));
-    auto file = model.weights().stage_file(request.path_params[1], format);
-    const std::string etag = "\"" + Sha256::hex_of(as_bytes_of(*file)) + "\"";
-    return weights_answer(std::move(file), etag);
+    return weights_answer(model.weights().stage_file(request.path_params[1], format));
   });
   server.route("GET", "/v1/blobs/sha256/{hash}", [&cloud](const http::Request& request) {
     const std::string& hash = request.path_params[0];
     if (is_lower_hex(hash, 64)) {
       for (const auto& model : cloud.models) {
         auto file = model->weights().blob(hash);
-        if (file == nullptr) continue;
-        http::Response response = weights_answer(std::move(file), "\"" + hash + "\"");
+        if (!file) continue;
+        http::Response response = weights_answer(std::move(*file));
         response.headers.set("Cache-Control", kImmutable);
         return response;
       }

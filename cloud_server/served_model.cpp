@@ -21,7 +21,8 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.kv_bytes = options.kv_budget;
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
-  weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.formats);
+  weights_ =
+      std::make_unique<WeightStore>(checkpoint_, *model_, options.formats, options.blob_cache);
 }
 
 void ServedModel::warm_up() {

@@ -140,7 +140,8 @@ inline std::vector<float> floats_of(const std::string& frame, const std::string&
 class TestCloud {
  public:
   // The models by name, or as [ID=]DIR would give them. kv: of each model.
-  explicit TestCloud(const std::vector<std::string>& names, uint64_t kv = 64 << 20) {
+  explicit TestCloud(const std::vector<std::string>& names, uint64_t kv = 64 << 20,
+                     const std::filesystem::path& blob_cache = {}) {
     for (const std::string& name : names) {
       ModelOptions options;
       options.id = std::filesystem::path(name).filename().string();
@@ -148,6 +149,7 @@ class TestCloud {
       options.device = "cpu";
       options.threads = 1;
       options.kv_budget = kv;
+      options.blob_cache = blob_cache;
       cloud.models.push_back(std::make_unique<ServedModel>(options));
     }
     cloud.version = "test";

@@ -1,4 +1,7 @@
 // cloud_server/: what it says of itself, its models, their files and weights.
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <set>
 #include <sstream>
@@ -162,7 +165,9 @@ TEST_P(CloudWeights, AreTheCheckpointsTensorsInEveryFormat) {
         const http::Reply file = cloud.ask().get(wire::blob_path(blob.sha256));
         ASSERT_EQ(file.status, 200);
         EXPECT_EQ(file.body.size(), blob.bytes);
-        EXPECT_EQ(Sha256::hex_of(as_bytes_of(file.body)), blob.sha256);
+        wire::BlobSummer summer;
+        summer.update(as_bytes_of(file.body));
+        EXPECT_EQ(summer.finish(), blob);
         for (const auto& [name, view] : Safetensors::parse(as_bytes_of(file.body), "").tensors()) {
           ++tensors;
           seen.insert(name);
@@ -255,6 +260,11 @@ TEST_F(Blobs, ComeInRanges) {
     EXPECT_EQ(part.headers.get("Content-Range"),
               cat("bytes ", row.from, "-", row.from + row.count - 1, "/", size));
   }
+  // Across the header's end, where the checkpoint's own bytes begin, and over two tensors.
+  const size_t header = 8 + load_le64(as_bytes_of(whole).data());
+  const http::Reply across =
+      cloud.ask().get(path, {{"Range", cat("bytes=", header - 3, "-20000")}});
+  EXPECT_EQ(across.body, whole.substr(header - 3, 20001 - (header - 3)));
   for (const std::string& past : {cat("bytes=", size, "-"), std::string("bytes=-0")}) {
     const http::Reply none = cloud.ask().get(path, {{"Range", past}});
     EXPECT_EQ(none.status, 416) << past;
@@ -287,6 +297,72 @@ TEST_F(Blobs, AreNamedByExactlyTheirHash) {
        {upper, other, blob.sha256.substr(1), blob.sha256 + "0", std::string("..%2f..")}) {
     expect_error(cloud.ask().get(wire::blob_path(hash)), 404, "blob_not_found", "", hash);
   }
+}
+
+namespace fs = std::filesystem;
+
+// Every blob of the server in the other format than the checkpoint's, as it is served.
+std::map<std::string, std::string> converted_blobs(TestCloud& cloud) {
+  std::map<std::string, std::string> blobs;
+  const wire::ModelInfo info = wire::parse_model_info(cloud.ask().get("/v1/models/rand-a").body);
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      if (blob.format == info.format) continue;
+      const http::Reply reply = cloud.ask().get(wire::blob_path(blob.sha256));
+      EXPECT_EQ(reply.status, 200);
+      EXPECT_EQ(Sha256::hex_of(as_bytes_of(reply.body)), blob.sha256) << blob.name;
+      blobs[blob.sha256] = reply.body;
+    }
+  }
+  return blobs;
+}
+
+TEST(BlobCache, KeepsConvertedBlobsByTheirHashAndMakesDamagedOnesAgain) {
+  const TemporaryDir dir;
+  std::map<std::string, std::string> first;
+  {
+    TestCloud cloud({"rand-a"}, 64 << 20, dir.path);
+    first = converted_blobs(cloud);
+  }
+  const auto file_of = [&](const std::string& sha256) {
+    return dir.path / "sha256" / sha256.substr(0, 2) / sha256;
+  };
+  ASSERT_GE(first.size(), 4u);
+  std::map<std::string, ino_t> files;
+  for (const auto& [sha256, bytes] : first) {
+    EXPECT_EQ(read_file(file_of(sha256), 64 << 20), bytes);
+    struct stat status {};
+    ASSERT_EQ(::stat(file_of(sha256).c_str(), &status), 0);
+    files[sha256] = status.st_ino;
+  }
+  const std::string flipped = first.begin()->first, shorter = std::next(first.begin())->first;
+  const std::string missing = std::next(first.begin(), 2)->first;
+  {
+    const Fd file(::open(file_of(flipped).c_str(), O_RDWR | O_CLOEXEC));
+    const char byte = static_cast<char>(first[flipped][100] ^ 1);
+    ASSERT_EQ(::pwrite(file.get(), &byte, 1, 100), 1);
+  }
+  fs::resize_file(file_of(shorter), 10);
+  fs::remove(file_of(missing));
+  {
+    TestCloud cloud({"rand-a"}, 64 << 20, dir.path);
+    EXPECT_EQ(converted_blobs(cloud), first);
+  }
+  for (const auto& [sha256, inode] : files) {
+    struct stat status {};
+    ASSERT_EQ(::stat(file_of(sha256).c_str(), &status), 0);
+    EXPECT_EQ(read_file(file_of(sha256), 64 << 20), first[sha256]);
+    const bool again = sha256 == flipped || sha256 == shorter;  // a new file in its place
+    EXPECT_EQ(status.st_ino != inode, again || sha256 == missing) << sha256;
+  }
+}
+
+TEST(BlobCache, ServesTheSameWithoutADirectory) {
+  TestCloud memory({"rand-a"});
+  const TemporaryDir dir;
+  write_file(dir.path / "file", {});
+  TestCloud refused({"rand-a"}, 64 << 20, dir.path / "file" / "cache");
+  EXPECT_EQ(converted_blobs(refused), converted_blobs(memory));
 }
 
 }  // namespace

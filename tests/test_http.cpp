@@ -24,8 +24,10 @@ void add_routes(Server& server) {
     return Response::text(200, r.path_params[0] + "|" + r.path_params[1]);
   });
   server.route("GET", "/blob", [](const Request&) {
-    Response r =
-        Response::bytes(as_bytes_of(kBlob), nullptr, "application/octet-stream", "\"tag\"");
+    const Bytes all = as_bytes_of(kBlob);
+    Response r = Response::bytes(
+        {all.first(3), {}, all.subspan(3, 1), all.subspan(4, 500), all.subspan(504)}, nullptr,
+        "application/octet-stream", "\"tag\"");
     r.headers.add("Cache-Control", "immutable");
     return r;
   });
@@ -265,6 +267,8 @@ TEST_F(HttpServer, ServesRangesWithinTheBody) {
       {"Range: bytes=0-0\r\n", 206, 0, 1},
       {"Range: bytes=990-5000000\r\n", 206, 990, 10},
       {"Range: bytes=-10\r\n", 206, 990, 10},
+      {"Range: bytes=2-504\r\n", 206, 2, 503},  // over four pieces
+      {"Range: bytes=3-3\r\n", 206, 3, 1},
       {"Range: bytes=-99999999999999999999\r\n", 206, 0, 1000},
       {"Range: bytes=999-99999999999999999999\r\n", 206, 999, 1},
       {"Range: bytes=1000-\r\n", 416, 0, 0},

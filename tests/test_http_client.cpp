@@ -181,6 +181,24 @@ TEST(HttpClient, RefusesWhatCannotBeSent) {
               }).starts_with("(not remote)"));
 }
 
+TEST(HttpClient, SplitsUrlsIntoOriginAndPath) {
+  const struct {
+    const char *text, *origin, *path;
+  } rows[] = {{"http://a:80", "http://a:80", ""},
+              {"http://a/", "http://a", ""},
+              {"https://a.b:8/c/d//", "https://a.b:8", "/c/d"},
+              {"http://[::1]:9/%41", "http://[::1]:9", "/%41"}};
+  for (const auto& row : rows) {
+    const UrlParts parts = split_url(row.text);
+    EXPECT_EQ(parts.origin, row.origin);
+    EXPECT_EQ(parts.path, row.path);
+  }
+  for (const char* bad : {"", "a/b", "ftp://a/b", "http:///b", "http://u@a/b", "http://a/b?c",
+                          "http://a/b#c", "http://a/b c", "http://a/\n", "http://a/\xc3"}) {
+    EXPECT_THROW(split_url(bad), Error) << bad;
+  }
+}
+
 TEST(HttpClient, ParsesUrls) {
   const auto same = [](const char* text, bool tls, const char* host, int port) {
     const Url url = parse_url(text);
@@ -221,7 +239,7 @@ class HttpPair : public ::testing::Test {
                       });
                     });
                     server.route("GET", "/blob", [](const Request&) {
-                      return Response::bytes(as_bytes_of("0123456789"), nullptr, "a/b", "\"t\"");
+                      return Response::bytes({as_bytes_of("0123456789")}, nullptr, "a/b", "\"t\"");
                     });
                   }};
 };

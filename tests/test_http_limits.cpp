@@ -109,7 +109,7 @@ TEST(HttpServerStop, FinishesWhatIsInFlight) {
   Running running({}, [&](Server& server) {
     server.route("GET", "/gate", [&](const Request&) {
       gate.pass();
-      return Response::bytes(as_bytes_of(large), nullptr, "a/b", "");
+      return Response::bytes({as_bytes_of(large)}, nullptr, "a/b", "");
     });
   });
   Peer busy(running.port);
@@ -217,7 +217,7 @@ TEST(HttpWriter, GivesUpOnReadersThatStop) {
   const Running running({.min_write_rate = 1ull << 40, .write_timeout = milliseconds(100)},
                         [&](Server& server) {
                           server.route("GET", "/large", [&](const Request&) {
-                            return Response::bytes(as_bytes_of(large), nullptr, "a/b", "");
+                            return Response::bytes({as_bytes_of(large)}, nullptr, "a/b", "");
                           });
                         });
   Peer peer(running.port);

@@ -1,6 +1,7 @@
 // cloud_server and edge_client together, as a user runs them: text and ids against what PyTorch
 // computes, for every cut and device.
 #include <algorithm>
+#include <cstdlib>
 
 #include "golden_model.h"
 #include "programs.h"
@@ -64,8 +65,17 @@ class Demo : public ::testing::Test {
     Expected(golden_, static_cast<int>(prompt)).expect(got, most);
     if (got.code == 0) device_ = got.json["device"].get<std::string>();
   }
-  // The places where the issue asks for every prompt and device.
   std::vector<int> corner_cuts() const { return {0, 1, 4, layers()}; }
+  // One short text a cut, because a software device takes 50 ms a token; SPLIT_LONG: all of them.
+  void expect_greedy_on_vulkan(const std::string& url) {
+    const bool all = std::getenv("SPLIT_LONG") != nullptr;
+    for (const int cut : corner_cuts()) {
+      for (size_t prompt = 0; prompt < (all ? texts_.size() : 1); ++prompt) {
+        expect_greedy(url, prompt, {"--device", "vulkan", "--cut", cat(cut)}, all ? 64 : 8);
+        EXPECT_TRUE(device_.starts_with("vulkan:")) << device_;
+      }
+    }
+  }
 
   const Golden golden_{"demo"};
   std::vector<std::string> texts_;
@@ -141,19 +151,13 @@ bool has_vulkan() {
 TEST_F(Demo, GreedyTokensArePyTorchsFromCpuToVulkan) {
   if (!has_vulkan()) return;
   CloudProcess cloud(kOnCpu);
-  for (const int cut : corner_cuts()) {
-    expect_greedy(cloud.url(), 0, {"--device", "vulkan", "--cut", cat(cut)}, 8);
-    EXPECT_TRUE(device_.starts_with("vulkan:")) << device_;
-  }
+  expect_greedy_on_vulkan(cloud.url());
 }
 
 TEST_F(Demo, GreedyTokensArePyTorchsFromVulkanToVulkan) {
   if (!has_vulkan()) return;
   CloudProcess cloud({"--device", "vulkan"});
-  for (const int cut : corner_cuts()) {
-    expect_greedy(cloud.url(), 0, {"--device", "vulkan", "--cut", cat(cut)}, 8);
-    EXPECT_TRUE(device_.starts_with("vulkan:")) << device_;
-  }
+  expect_greedy_on_vulkan(cloud.url());
   EXPECT_NE(cloud.process().err().find("on vulkan:"), std::string::npos) << cloud.process().err();
 }
 

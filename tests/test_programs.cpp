@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -66,6 +68,7 @@ class Program {
     }
   }
   std::string url() { return cat("http://127.0.0.1:", port()); }
+  pid_t pid() const { return pid_; }
   void signal(int number) { ::kill(pid_, number); }
   // Its exit code, or minus the signal that ended it.
   int wait() {
@@ -125,6 +128,8 @@ TEST(CloudServer, UsageErrorsAreOneLineThatNamesTheFlag) {
   expect_usage_error({"--model", "a/../b=c=d e"}, "--model", {});
   expect_usage_error({"--host", "0.0.0.0"}, "--insecure");
   expect_usage_error({"--host", "::"}, "--insecure");
+  expect_usage_error({"--blob-url", "cdn.example/x"}, "--blob-url");
+  expect_usage_error({"--blob-url", "http://cdn.example/x?y"}, "--blob-url");
   expect_usage_error({}, "SPLIT_PORT", {"SPLIT_PORT=x"});
 }
 
@@ -186,6 +191,57 @@ TEST(CloudServer, EndsWithAStreamInFlight) {
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 0) << program.text();
   EXPECT_EQ(peer.to_end().find("[DONE]"), std::string::npos);
+}
+
+uint64_t anonymous_kb(pid_t pid) {
+  std::ifstream status(cat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8));
+  }
+  return 0;
+}
+
+// The whole model in both formats, 40 MB, several times over.
+TEST(CloudServer, SendsWeightsWithoutTakingThemIntoMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is counted too";
+#endif
+  std::string folder = (std::filesystem::temp_directory_path() / "split-blobs-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  Program program({"--model", source("weights/demo"), "--port", "0", "--threads", "1", "--device",
+                   "cpu", "--blob-cache", folder});
+  http::Client client(program.url());
+  const auto is_ready = [&] { return client.request("GET", "/readyz").status == 200; };
+  while (!is_ready()) continue;
+  const Json model = Json::parse(client.request("GET", "/v1/models/demo").body);
+  uint64_t sent = 0;
+  const auto get_all = [&] {
+    for (const Json& stage : model["stages"]) {
+      for (const Json& blob : stage["blobs"]) {
+        const std::string path = cat("/v1/blobs/sha256/", blob["sha256"].get<std::string>());
+        client.get_stream(
+            path, {},
+            [&](Bytes bytes) {
+              sent += bytes.size();
+              return true;
+            },
+            1 << 30);
+      }
+      for (const char* format : {"f16", "f32"}) {
+        const std::string path = cat("/v1/models/demo/stages/", stage["name"].get<std::string>());
+        client.get_stream(
+            cat(path, "?format=", format), {}, [](Bytes) { return true; }, 1 << 30);
+      }
+    }
+  };
+  const std::string all = client.request("GET", "/v1/models/demo").body;  // its text was once there
+  const uint64_t before = anonymous_kb(program.pid());
+  get_all();
+  EXPECT_GT(sent, 30u << 20);
+  EXPECT_LT(anonymous_kb(program.pid()), before + 1024);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.text();
+  std::filesystem::remove_all(folder);
 }
 
 // Which instructions compute is no part of the answer.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 #include <utility>
 
@@ -35,6 +36,8 @@ void hold_standard_streams() {
 
 namespace {
 
+constexpr std::string_view kRandomName = "XXXXXX";  // mkstemp's, behind a dot
+
 struct OpenedFile {
   Fd fd;
   uint64_t size;
@@ -62,13 +65,26 @@ OpenedFile open_regular(const std::filesystem::path& path) {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const OpenedFile file = open_regular(path);
-  size_ = file.size;
+  *this = MappedFile(file.fd, file.size, path.string());
+}
+MappedFile::MappedFile(const Fd& fd, size_t size, std::string_view what) : size_(size) {
   if (size_ == 0) return;
-  address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
+  address_ = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
   if (address_ == MAP_FAILED) {
     address_ = nullptr;
-    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": mmap: ", errno_text(errno)));
+    throw Error(ErrorKind::kIo, cat("[file] ", what, ": mmap: ", errno_text(errno)));
   }
+}
+MappedFile MappedFile::in_memory(std::span<const Bytes> pieces) {
+  constexpr std::string_view kWhat = "a file in memory";
+  const Fd fd(::memfd_create("split", MFD_CLOEXEC));
+  if (!fd) throw Error(ErrorKind::kIo, cat("[file] ", kWhat, ": ", errno_text(errno)));
+  size_t size = 0;
+  for (const Bytes piece : pieces) {
+    write_all(fd, piece, kWhat);
+    size += piece.size();
+  }
+  return {fd, size, kWhat};
 }
 MappedFile::~MappedFile() {
   if (address_ != nullptr) ::munmap(address_, size_);
@@ -103,8 +119,17 @@ std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   return text;
 }
 
+void write_all(const Fd& fd, Bytes bytes, std::string_view what) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd.get(), bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) throw Error(ErrorKind::kIo, cat("[file] ", what, ": ", errno_text(errno)));
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
-  std::string name = path_.string() + ".XXXXXX";
+  std::string name = cat(path_.string(), ".", kRandomName);
   fd_ = Fd(::mkostemp(name.data(), O_CLOEXEC));
   if (!fd_) throw Error(ErrorKind::kIo, cat("[file] ", name, ": ", errno_text(errno)));
   temporary_ = name;
@@ -114,16 +139,7 @@ AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
-void AtomicFile::append(Bytes bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      throw Error(ErrorKind::kIo, cat("[file] ", temporary_.string(), ": ", errno_text(errno)));
-    }
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-}
+void AtomicFile::append(Bytes bytes) { write_all(fd_, bytes, temporary_.string()); }
 
 void AtomicFile::commit() {
   const auto require = [&](int result) {
@@ -140,6 +156,22 @@ void AtomicFile::commit() {
   const Fd directory(::open(path_.parent_path().empty() ? "." : path_.parent_path().c_str(),
                             O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (directory) ::fsync(directory.get());
+}
+
+void remove_leftovers(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const std::string prefix = path.filename().string() + ".";
+  for (fs::directory_iterator at(path.parent_path(), error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (!name.starts_with(prefix) || name.size() != prefix.size() + kRandomName.size()) continue;
+    std::error_code ignored;
+    const auto written = fs::last_write_time(at->path(), ignored);
+    if (!ignored && fs::file_time_type::clock::now() - written > std::chrono::hours(1)) {
+      fs::remove(at->path(), ignored);
+    }
+  }
 }
 
 void write_file(const std::filesystem::path& path, Bytes bytes) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 
 #include "base/bytes.h"
@@ -38,12 +39,16 @@ class MappedFile {
   MappedFile() = default;
   // Throws Error(kNotFound) when there is no such file, Error(kIo) when it cannot be mapped.
   explicit MappedFile(const std::filesystem::path& path);
+  // A file without a name, in memory. Throws Error(kIo) when there is no room.
+  static MappedFile in_memory(std::span<const Bytes> pieces);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   Bytes bytes() const { return {static_cast<const std::byte*>(address_), size_}; }
 
  private:
+  MappedFile(const Fd& fd, size_t size, std::string_view what);
+
   void* address_ = nullptr;
   size_t size_ = 0;
 };
@@ -70,6 +75,13 @@ class AtomicFile {
 };
 
 void write_file(const std::filesystem::path& path, Bytes bytes);
+
+// Removes what killed processes left of an AtomicFile of this path: temporary files not written to
+// for an hour.
+void remove_leftovers(const std::filesystem::path& path);
+
+// All of it. Throws Error(kIo) with the system's reason, beginning with `what`.
+void write_all(const Fd& fd, Bytes bytes, std::string_view what);
 
 // "Permission denied" for EACCES and so on; thread-safe.
 std::string errno_text(int error);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -113,6 +114,10 @@ class Device {
   // Error(kDevice).
   virtual void run(Workspace& workspace, std::span<Executable* const> programs,
                    const RowBatch& batch) = 0;
+
+  // From now on run() also takes the time that the device itself needs, where it can tell.
+  virtual void measure(bool /*on*/) {}
+  virtual std::optional<double> device_ms() const { return std::nullopt; }  // of the last run()
 };
 
 struct DeviceOptions {

@@ -93,6 +93,21 @@ Url parse_url(std::string_view text) {
   return url;
 }
 
+UrlParts split_url(std::string_view text) {
+  const size_t scheme = text.find("://");
+  const size_t slash = scheme == text.npos ? text.npos : text.find('/', scheme + 3);
+  UrlParts parts{std::string(text.substr(0, slash)),
+                 std::string(slash == text.npos ? "" : text.substr(slash))};
+  parse_url(parts.origin);
+  while (parts.path.ends_with('/')) parts.path.pop_back();
+  if (!sendable(parts.path, '!') || parts.path.find_first_of("?#") != std::string::npos) {
+    throw Error(ErrorKind::kInput, cat("[http] URL '", text,
+                                       "': a space, a query or a fragment; expected "
+                                       "http://host[:port][/path]"));
+  }
+  return parts;
+}
+
 struct Client::Impl {
   Impl(std::string_view text, Options given)
       : options(std::move(given)), url(parse_url(text)), cancel_fd(::eventfd(0, EFD_CLOEXEC)) {

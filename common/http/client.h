@@ -21,6 +21,13 @@ struct Url {
 // http://host[:port] or https://host[:port], perhaps with a final slash. Throws Error(kInput) for
 // anything else.
 Url parse_url(std::string_view text);
+// "http://host:port/some/where/" as {"http://host:port", "/some/where"}: an origin that parse_url()
+// takes and a path, perhaps empty, without a final slash. Throws Error(kInput) for anything else, a
+// query or a fragment.
+struct UrlParts {
+  std::string origin, path;
+};
+UrlParts split_url(std::string_view text);
 
 struct Reply {
   int status = 0;

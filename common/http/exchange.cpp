@@ -54,6 +54,21 @@ bool printable(std::string_view text) {
                      [](char c) { return static_cast<uint8_t>(c) >= 0x20 && c != 0x7f; });
 }
 
+uint64_t size_of(const std::vector<Bytes>& pieces) {
+  uint64_t size = 0;
+  for (const Bytes piece : pieces) size += piece.size();
+  return size;
+}
+
+// What lies in one piece from `offset` of all on; nothing behind the end.
+std::string_view piece_at(const std::vector<Bytes>& pieces, uint64_t offset) {
+  for (const Bytes piece : pieces) {
+    if (offset < piece.size()) return as_text(piece.subspan(offset));
+    offset -= piece.size();
+  }
+  return {};
+}
+
 class EventSink : public Sink {
  public:
   EventSink(std::function<bool(std::string_view)> out, const Connection& connection)
@@ -162,18 +177,19 @@ bool Exchange::answer(Connection& connection) const {
   const bool close = !head.keep_alive || stopping_ || (response.stream && !chunked);
 
   const Respond respond = [&](httplib::Response& to) {
-    Selection part{response.status, 0, response.view.size()};
+    const uint64_t size = size_of(response.pieces);
+    Selection part{response.status, 0, size};
     if (response.owner && response.status == 200) {
-      part = select_bytes(request.method, request.headers, response.etag, response.view.size());
+      part = select_bytes(request.method, request.headers, response.etag, size);
       to.set_header("Accept-Ranges", "bytes");
       if (!response.etag.empty()) to.set_header("ETag", response.etag);
       if (part.status == 206) {
-        to.set_header("Content-Range", cat("bytes ", part.first, '-', part.first + part.length - 1,
-                                           '/', response.view.size()));
+        to.set_header("Content-Range",
+                      cat("bytes ", part.first, '-', part.first + part.length - 1, '/', size));
       } else if (part.status == 416) {
-        const Response refusal = renderer_(
-            {416, "range_not_satisfiable", cat("the body has ", response.view.size(), " bytes")});
-        to.set_header("Content-Range", cat("bytes */", response.view.size()));
+        const Response refusal =
+            renderer_({416, "range_not_satisfiable", cat("the body has ", size, " bytes")});
+        to.set_header("Content-Range", cat("bytes */", size));
         to.set_content(refusal.body, refusal.content_type);
       }
     }
@@ -189,7 +205,7 @@ bool Exchange::answer(Connection& connection) const {
     if (part.status == 416) return;
     if (part.status == 304 || part.status == 204) {
       // Of a 304 it is the length that a 200 would have (RFC 9110, section 8.6).
-      if (part.status == 304) to.set_header("Content-Length", std::to_string(response.view.size()));
+      if (part.status == 304) to.set_header("Content-Length", std::to_string(size));
     } else if (response.stream) {
       const auto provide = [&](size_t, httplib::DataSink& library_sink) {
         EventSink events(
@@ -210,13 +226,13 @@ bool Exchange::answer(Connection& connection) const {
         to.set_content_provider(type, provide);
       }
     } else if (response.owner && part.length > 0) {
-      const Bytes bytes = response.view.subspan(part.first, part.length);
-      to.set_content_provider(bytes.size(), type,
-                              [bytes](size_t offset, size_t length, httplib::DataSink& to_sink) {
-                                const std::string_view text = as_text(bytes);
-                                if (offset > text.size() || length > text.size() - offset)
-                                  return false;
-                                return to_sink.write(text.data() + offset, length);
+      // The library asks again until all is sent.
+      to.set_content_provider(part.length, type,
+                              [&pieces = response.pieces, first = part.first](
+                                  size_t offset, size_t length, httplib::DataSink& to_sink) {
+                                const std::string_view text =
+                                    piece_at(pieces, first + offset).substr(0, length);
+                                return !text.empty() && to_sink.write(text.data(), text.size());
                               });
     } else {
       to.body = std::move(response.body);

@@ -76,12 +76,12 @@ Response Response::json(int status, std::string body) {
   return response;
 }
 
-Response Response::bytes(Bytes view, std::shared_ptr<const void> owner, std::string content_type,
-                         std::string etag) {
+Response Response::bytes(std::vector<Bytes> pieces, std::shared_ptr<const void> owner,
+                         std::string content_type, std::string etag) {
   Response response;
   response.content_type = std::move(content_type);
-  response.view = view;
-  // An empty view is still a view: the owner is what says so.
+  response.pieces = std::move(pieces);
+  // No bytes are still a body of this kind: the owner is what says so.
   response.owner = owner ? std::move(owner) : std::make_shared<int>();
   response.etag = std::move(etag);
   return response;

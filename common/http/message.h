@@ -65,23 +65,23 @@ class Sink {
   virtual bool client_gone() = 0;
 };
 
-// One of three bodies: `body`; or `view`, kept alive by `owner` and sent without a copy, with
-// Range, If-Range and If-None-Match answered from `etag`; or `stream`, called on the worker's
-// thread after the head.
+// One of three bodies: `body`; or `pieces`, kept alive by `owner` and sent one after the other
+// without a copy, with Range, If-Range and If-None-Match answered from `etag`; or `stream`, called
+// on the worker's thread after the head.
 struct Response {
   int status = 200;
   std::string content_type;
   Headers headers;
   std::string body;
-  Bytes view;
+  std::vector<Bytes> pieces;
   std::shared_ptr<const void> owner;
-  std::string etag;  // strong, with its quotes; only looked at for views
+  std::string etag;  // strong, with its quotes; only looked at for pieces
   std::function<void(Sink&)> stream;
 
   static Response text(int status, std::string body);
   static Response json(int status, std::string body);
-  static Response bytes(Bytes view, std::shared_ptr<const void> owner, std::string content_type,
-                        std::string etag);
+  static Response bytes(std::vector<Bytes> pieces, std::shared_ptr<const void> owner,
+                        std::string content_type, std::string etag);
   // text/event-stream, not cached; see sse.h for the events.
   static Response events(std::function<void(Sink&)> stream);
 };

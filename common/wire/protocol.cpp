@@ -1,5 +1,6 @@
 #include "wire/protocol.h"
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
@@ -26,20 +27,53 @@ std::string to_json(const ModelInfo& info) {
       blobs.push_back({{"name", blob.name},
                        {"format", blob.format},
                        {"bytes", blob.bytes},
-                       {"sha256", blob.sha256}});
+                       {"sha256", blob.sha256},
+                       {"chunks", blob.chunks}});
     }
     stages.push_back({{"name", stage.name}, {"blobs", std::move(blobs)}});
   }
-  const Json json = {{"id", info.id},
-                     {"object", "model"},
-                     {"config", Json::parse(info.config_json)},
-                     {"format", info.format},
-                     {"profile", info.profile},
-                     {"phases", {{"prompt", "narrow"}, {"generate", info.generate_phase}}},
-                     {"files", info.files},
-                     {"stages", std::move(stages)}};
+  Json json = {{"id", info.id},
+               {"object", "model"},
+               {"config", Json::parse(info.config_json)},
+               {"format", info.format},
+               {"profile", info.profile},
+               {"phases", {{"prompt", "narrow"}, {"generate", info.generate_phase}}},
+               {"files", info.files},
+               {"stages", std::move(stages)}};
+  if (!info.blob_url.empty()) json["blob_url"] = info.blob_url;
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
+
+namespace {
+
+BlobInfo parse_blob(const Json& json) {
+  Fields fields(&json);
+  BlobInfo blob;
+  blob.name = fields.text("name");
+  blob.format = fields.text("format");
+  blob.bytes = static_cast<uint64_t>(fields.integer("bytes", 1, int64_t{1} << 50));
+  blob.sha256 = fields.text("sha256");
+  if (!is_lower_hex(blob.sha256, 64)) Fields::refuse("sha256", "expected 64 hex digits");
+  const uint64_t count = chunk_count(blob.bytes);
+  const Json& chunks = fields.raw("chunks");
+  if (!chunks.is_array() || chunks.size() != count) {
+    Fields::refuse("chunks", cat("expected a list of ", count, " hashes for ", blob.bytes,
+                                 " bytes, got ", chunks.is_array() ? cat(chunks.size()) : "none"));
+  }
+  for (const Json& chunk : chunks) {
+    const auto* hex = chunk.get_ptr<const std::string*>();
+    if (hex == nullptr || !is_lower_hex(*hex, 64)) {
+      Fields::refuse("chunks", "expected 64 hex digits each");
+    }
+    blob.chunks.push_back(*hex);
+  }
+  if (count == 1 && blob.chunks[0] != blob.sha256) {
+    Fields::refuse("chunks", "expected the blob's sha256 for its only chunk");
+  }
+  return blob;
+}
+
+}  // namespace
 
 ModelInfo parse_model_info(std::string_view text) {
   Fields fields(text);
@@ -56,9 +90,11 @@ ModelInfo parse_model_info(std::string_view text) {
   }
   info.generate_phase = phases["generate"].get<std::string>();
   info.files = fields.texts("files", 16);
+  info.blob_url = fields.text_or("blob_url", "");
   const Json& stages = fields.raw("stages");
   if (!stages.is_array() || stages.size() > 4096)
     Fields::refuse("stages", "expected a list of stages");
+  std::map<std::string, BlobSums> known;
   for (const Json& stage : stages) {
     Fields entry(&stage);
     StageInfo& added = info.stages.emplace_back();
@@ -67,13 +103,11 @@ ModelInfo parse_model_info(std::string_view text) {
     if (!blobs.is_array() || blobs.size() > 4096)
       Fields::refuse("blobs", "expected a list of blobs");
     for (const Json& blob : blobs) {
-      Fields one(&blob);
-      BlobInfo& info_of_one = added.blobs.emplace_back();
-      info_of_one.name = one.text("name");
-      info_of_one.format = one.text("format");
-      info_of_one.bytes = static_cast<uint64_t>(one.integer("bytes", 0, int64_t{1} << 50));
-      info_of_one.sha256 = one.text("sha256");
-      if (!is_lower_hex(info_of_one.sha256, 64)) Fields::refuse("sha256", "expected 64 hex digits");
+      added.blobs.push_back(parse_blob(blob));
+      const BlobSums& sums = added.blobs.back();
+      if (known.emplace(sums.sha256, sums).first->second != sums) {
+        Fields::refuse("sha256", "expected one size and one list of chunks for one hash");
+      }
     }
   }
   return info;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tensor/shape.h"
+#include "wire/chunks.h"
 
 namespace split::wire {
 
@@ -30,11 +31,9 @@ inline constexpr std::string_view kJsonType = "application/json";
 
 // --- models
 // ---------------------------------------------------------------------------------------------------------
-struct BlobInfo {
+struct BlobInfo : BlobSums {
   std::string name;    // "wte", "h.3" ...
   std::string format;  // "f32", "f16", "bf16"
-  uint64_t bytes = 0;
-  std::string sha256;  // of the whole file, 64 hex digits
 };
 struct StageInfo {
   std::string name;             // "embed", "block.3", "norm", "head"
@@ -47,9 +46,13 @@ struct ModelInfo {
   std::string profile;             // of the server: "f32", "f16"
   std::string generate_phase;      // "narrow" or "wide"
   std::vector<std::string> files;  // that model_file_path() serves
+  // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
+  std::string blob_url;
   std::vector<StageInfo> stages;
 };
 std::string to_json(const ModelInfo& info);
+// Each blob has as many chunks as its bytes make, and one sha256 stands for one size and one list
+// of chunks wherever it is named.
 ModelInfo parse_model_info(std::string_view json);
 
 // The ids of GET /v1/models, in the server's order.

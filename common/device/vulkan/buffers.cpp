@@ -178,7 +178,7 @@ void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags 
 
 }  // namespace
 
-void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<VkCommandBuffer>& commands) {
+void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<Segment>& segments) {
   if (batch.in == nullptr || batch.in_bytes.empty()) return;
   const Allocation& to = dynamic_cast<VulkanBuffer&>(*batch.in).plain();
   CHECK(batch.in_bytes.size() <= to.size());
@@ -205,10 +205,10 @@ void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<VkCommandBuffer
     in_.bytes = batch.in_bytes.size();
     in_.recorded = true;
   }
-  commands.push_back(in_.commands);
+  segments.push_back({in_.commands, {}});
 }
 
-void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<VkCommandBuffer>& commands) {
+void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<Segment>& segments) {
   VkBuffer from = VK_NULL_HANDLE;  // null: the host reads in place
   if (batch.out != nullptr && !batch.out_bytes.empty()) {
     const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
@@ -240,7 +240,7 @@ void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<VkCommandBuffe
     out_.bytes = batch.out_bytes.size();
     out_.recorded = true;
   }
-  commands.push_back(out_.commands);
+  segments.push_back({out_.commands, {}});
 }
 
 void VulkanWorkspace::finish(const RowBatch& batch) {

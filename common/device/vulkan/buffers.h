@@ -11,8 +11,12 @@ namespace split::vulkan {
 
 struct Core {
   Core(std::unique_ptr<Instance> instance, size_t index)
-      : context(std::move(instance), index), memory(context), pipelines(context) {}
+      : context(std::move(instance), index),
+        queue(context),
+        memory(context, queue),
+        pipelines(context) {}
   Context context;
+  Queue queue;
   Memory memory;
   Pipelines pipelines;
 };
@@ -59,8 +63,8 @@ class VulkanWorkspace final : public Workspace {
   // Throws Error(kDevice) for a batch that does not fit the limits.
   void write_symbols(const RowBatch& batch);
   // Commands before and after the programs, recorded again only when buffers or sizes change.
-  void copy_in(const RowBatch& batch, std::vector<VkCommandBuffer>& commands);
-  void copy_out(const RowBatch& batch, std::vector<VkCommandBuffer>& commands);
+  void copy_in(const RowBatch& batch, std::vector<Segment>& segments);
+  void copy_out(const RowBatch& batch, std::vector<Segment>& segments);
   void finish(const RowBatch& batch);  // after the wait
 
  private:

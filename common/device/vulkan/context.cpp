@@ -254,7 +254,11 @@ Capabilities inspect(VkPhysicalDevice device) {
   for (uint32_t i = families; i-- > 0;) {
     if ((queues[i].queueFlags & VK_QUEUE_COMPUTE_BIT) != 0) result.queue_family = i;
   }
-  if (result.queue_family == families) lacks("a compute queue");
+  if (result.queue_family == families) {
+    lacks("a compute queue");
+  } else {
+    result.timestamp_bits = queues[result.queue_family].timestampValidBits;
+  }
 
   const bool shuffles =
       can_size && size_features.subgroupSizeControl != VK_FALSE &&
@@ -329,30 +333,17 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
   pool.flags = VK_COMMAND_POOL_CREATE_RESET_COMMAND_BUFFER_BIT;
   pool.queueFamilyIndex = capabilities_.queue_family;
   VkCommandPool command_pool = VK_NULL_HANDLE;
-  VkResult result = vkCreateCommandPool(device_, &pool, nullptr, &command_pool);
-  VkSemaphore semaphore = VK_NULL_HANDLE;
-  if (result >= 0) {
-    pool_ = {device_, command_pool, vkDestroyCommandPool};
-    VkSemaphoreTypeCreateInfo type{};
-    type.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO;
-    type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
-    VkSemaphoreCreateInfo create{};
-    create.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO;
-    create.pNext = &type;
-    result = vkCreateSemaphore(device_, &create, nullptr, &semaphore);
-  }
+  const VkResult result = vkCreateCommandPool(device_, &pool, nullptr, &command_pool);
   if (result < 0) {
-    pool_.reset();
     vkDestroyDevice(device_, nullptr);
-    check(result, "a command pool and a timeline semaphore");
+    check(result, "vkCreateCommandPool");
   }
-  timeline_ = {device_, semaphore, vkDestroySemaphore};
+  pool_ = {device_, command_pool, vkDestroyCommandPool};
 }
 
 Context::~Context() {
   if (device_ == VK_NULL_HANDLE) return;
   vkDeviceWaitIdle(device_);
-  timeline_.reset();
   pool_.reset();
   vkDestroyDevice(device_, nullptr);
 }
@@ -366,45 +357,6 @@ VkCommandBuffer Context::command_buffer() {
   VkCommandBuffer result = VK_NULL_HANDLE;
   check(vkAllocateCommandBuffers(device_, &info, &result), "vkAllocateCommandBuffers");
   return result;
-}
-
-void Context::submit(const std::vector<VkCommandBuffer>& commands) {
-  const uint64_t value = ++timeline_value_;
-  const VkSemaphore semaphore = timeline_.get();
-  VkTimelineSemaphoreSubmitInfo timeline{};
-  timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
-  timeline.signalSemaphoreValueCount = 1;
-  timeline.pSignalSemaphoreValues = &value;
-  VkSubmitInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
-  info.pNext = &timeline;
-  info.commandBufferCount = static_cast<uint32_t>(commands.size());
-  info.pCommandBuffers = commands.data();
-  info.signalSemaphoreCount = 1;
-  info.pSignalSemaphores = &semaphore;
-  check(vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
-
-  // A blocking wait costs 20-30 us more than a spin on a GPU; a software device needs the core.
-  using Clock = std::chrono::steady_clock;
-  const auto spin_end = Clock::now() + std::chrono::microseconds(capabilities_.software ? 0 : 2000);
-  while (Clock::now() < spin_end) {
-    uint64_t reached = 0;
-    check(vkGetSemaphoreCounterValue(device_, semaphore, &reached), "vkGetSemaphoreCounterValue");
-    if (reached >= value) break;
-  }
-  VkSemaphoreWaitInfo wait{};
-  wait.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
-  wait.semaphoreCount = 1;
-  wait.pSemaphores = &semaphore;
-  wait.pValues = &value;
-  constexpr uint64_t kSecond = 1'000'000'000;
-  const uint64_t limit = (capabilities_.software ? 600 : 30) * kSecond;
-  const VkResult result = vkWaitSemaphores(device_, &wait, limit);
-  check(result, "vkWaitSemaphores");
-  if (result == VK_TIMEOUT) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] a step did not end within ", limit / kSecond, " s"));
-  }
 }
 
 }  // namespace split::vulkan

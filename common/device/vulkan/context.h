@@ -1,4 +1,4 @@
-// The Vulkan instance, the chosen device with its one compute queue, and its memory. Owns every
+// The Vulkan instance, the chosen device with its one compute queue. Owns every
 // handle by RAII and checks every VkResult. It knows no Program and no kernel.
 //
 // SPLIT_VALIDATE=1 turns on the validation layers with synchronisation validation; their messages
@@ -83,6 +83,7 @@ struct Capabilities {
   std::string missing;  // what this project needs and it lacks; empty when it can be used
   uint32_t api_version = 0;
   uint32_t queue_family = 0;
+  uint32_t timestamp_bits = 0;    // of that queue; 0: it tells no time
   uint32_t subgroup = 1;          // lanes that shuffles reach; 1: shuffles are not used
   bool size_control_ext = false;  // subgroup size control is an extension here, not core
   size_t max_range = 0;           // bytes of one binding
@@ -106,8 +107,6 @@ class Context {
   size_t index() const { return index_; }
 
   VkCommandBuffer command_buffer();
-  // Submits and waits: a bounded spin, then a wait with a limit. Throws Error(kDevice).
-  void submit(const std::vector<VkCommandBuffer>& commands);
 
  private:
   std::unique_ptr<Instance> instance_;
@@ -117,8 +116,6 @@ class Context {
   VkDevice device_ = VK_NULL_HANDLE;
   VkQueue queue_ = VK_NULL_HANDLE;
   Handle<VkCommandPool> pool_;
-  Handle<VkSemaphore> timeline_;
-  uint64_t timeline_value_ = 0;
 };
 
 // True when SPLIT_VULKAN_DISABLE lists `path`.

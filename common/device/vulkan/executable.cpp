@@ -102,9 +102,10 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
 }
 
 VulkanExecutable::~VulkanExecutable() {
-  for (VkCommandBuffer& commands : commands_) {
-    if (commands == VK_NULL_HANDLE) continue;
-    vkFreeCommandBuffers(core_->context.device(), core_->context.pool(), 1, &commands);
+  for (const auto& variant : recorded_) {
+    for (const Recorded& recorded : variant) {
+      vkFreeCommandBuffers(core_->context.device(), core_->context.pool(), 1, &recorded.commands);
+    }
   }
 }
 
@@ -314,6 +315,7 @@ void VulkanExecutable::add_matmul(const Step& step, size_t variant,
       dispatch.rows_per_group = block;
       dispatch.out_rows = step.rows == kOutRows;
       dispatch.waits = first;
+      dispatch.weights = static_cast<uint64_t>(step.inner) * count;
       first = false;
       out.push_back(std::move(dispatch));
     }

@@ -20,9 +20,9 @@ class VulkanExecutable final : public Executable {
                    std::span<const Binding> bindings);
   ~VulkanExecutable() override;
 
-  // The commands for a batch, with the wide variant's group counts written. Throws Error(kDevice)
-  // when a bound buffer has too few rows, or for a token past its table.
-  VkCommandBuffer commands(const RowBatch& batch);
+  // Appends the commands for a batch, with the wide variant's group counts written. Throws
+  // Error(kDevice) when a bound buffer has too few rows, or for a token past its table.
+  void commands(const RowBatch& batch, std::vector<Segment>& out);
 
  private:
   struct Range {
@@ -38,7 +38,8 @@ class VulkanExecutable final : public Executable {
     size_t row_axis = 0;  // groups[row_axis] is for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
-    bool waits = true;  // for what was recorded before it
+    bool waits = true;     // for what was recorded before it
+    uint64_t weights = 0;  // elements of its matrix
   };
   // What a bound slot or a temporary is in device memory.
   struct Place {
@@ -77,7 +78,11 @@ class VulkanExecutable final : public Executable {
   int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
-  std::array<VkCommandBuffer, kWide + 1> commands_{};
+  struct Recorded {
+    VkCommandBuffer commands = VK_NULL_HANDLE;
+    uint64_t weights = 0;
+  };
+  std::array<std::vector<Recorded>, kWide + 1> recorded_;
   std::vector<Dispatch> wide_;
   Allocation counts_;  // a VkDispatchIndirectCommand for each of wide_
 };

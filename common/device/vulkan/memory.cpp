@@ -54,7 +54,7 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
   return *this;
 }
 
-Memory::Memory(Context& context) : context_(context) {}
+Memory::Memory(Context& context, Queue& queue) : context_(context), queue_(queue) {}
 
 Memory::~Memory() {
   if (commands_ != VK_NULL_HANDLE) {
@@ -220,7 +220,7 @@ void Memory::copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offs
                        VK_PIPELINE_STAGE_ALL_COMMANDS_BIT | VK_PIPELINE_STAGE_HOST_BIT, 0, 1,
                        &barrier, 0, nullptr, 0, nullptr);
   check(vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
-  context_.submit({commands_});
+  queue_.run({{commands_, {}}});
 }
 
 void Memory::write(const Allocation& to, size_t offset, Bytes bytes) {

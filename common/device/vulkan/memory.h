@@ -6,7 +6,7 @@
 #include <map>
 
 #include "device/device.h"
-#include "device/vulkan/context.h"
+#include "device/vulkan/queue.h"
 
 namespace split::vulkan {
 
@@ -47,7 +47,7 @@ class Allocation {
 
 class Memory {
  public:
-  explicit Memory(Context& context);
+  Memory(Context& context, Queue& queue);
   ~Memory();
   Memory(const Memory&) = delete;
   Memory& operator=(const Memory&) = delete;
@@ -73,6 +73,7 @@ class Memory {
   void copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes);
 
   Context& context_;
+  Queue& queue_;
   std::list<Block> blocks_;
   std::unique_ptr<Allocation> upload_, readback_;  // staging, made when first needed
   VkCommandBuffer commands_ = VK_NULL_HANDLE;

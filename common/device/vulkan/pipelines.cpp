@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "device/vulkan/spirv.h"
@@ -16,21 +17,12 @@ namespace {
 constexpr uint64_t kMaxCacheBytes = uint64_t{64} << 20;
 constexpr size_t kDigestBytes = 32;
 
-std::filesystem::path cache_directory() {
-  const char* xdg = std::getenv("XDG_CACHE_HOME");
-  if (xdg != nullptr && *xdg == '/') {
-    return std::filesystem::path(xdg) / "splitcompute" / "pipelines";
-  }
-  const char* home = std::getenv("HOME");
-  if (home == nullptr || *home != '/') return {};
-  return std::filesystem::path(home) / ".cache" / "splitcompute" / "pipelines";
-}
-
 }  // namespace
 
 Pipelines::Pipelines(Context& context) : context_(context) {
   const auto& properties = context.capabilities().properties;
-  if (const auto directory = cache_directory(); !directory.empty()) {
+  if (const auto cache = cache_dir([](const char* name) { return std::getenv(name); })) {
+    const auto directory = *cache / "pipelines";
     const auto uuid =
         std::as_bytes(std::span<const uint8_t>(properties.pipelineCacheUUID, VK_UUID_SIZE));
     path_ = directory / cat(to_hex(uuid), "-", properties.vendorID, "-", properties.deviceID, "-",

@@ -9,6 +9,10 @@
 namespace split::vulkan {
 namespace {
 
+// Multiply-adds of the commands between two places where a step can be cut; one matrix of GPT-2 XL
+// at 256 rows has 2.6e9, so that a device of 52 GFLOP/s needs 100 ms for it.
+constexpr uint64_t kSegmentProducts = 500'000'000;
+
 uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
 
 }  // namespace
@@ -56,26 +60,35 @@ void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) 
 }
 
 void VulkanExecutable::record(size_t variant, const std::vector<Dispatch>& all) {
-  VkCommandBuffer& commands = commands_[variant];
-  commands = core_->context.command_buffer();
-  VkCommandBufferBeginInfo begin{};
-  begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-  begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
-  check(vkBeginCommandBuffer(commands, &begin), "vkBeginCommandBuffer");
-  VkMemoryBarrier barrier{};
-  barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-  barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
-  barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+  // Commands of many rows come in pieces that a step can be cut at.
+  const uint64_t most = variant == kWide ? kSegmentProducts / workspace_.capacity() : ~uint64_t{0};
+  std::vector<Recorded>& recorded = recorded_[variant];
   for (size_t i = 0; i < all.size(); ++i) {
     const Dispatch& dispatch = all[i];
-    const VkPipelineLayout layout = core_->pipelines.layout(dispatch.pipeline.bindings);
-    const VkDescriptorSet set =
-        sets_.at({core_->pipelines.set_layout(dispatch.pipeline.bindings), dispatch.ranges});
-    if (dispatch.waits || i == 0) {
+    const bool starts = i == 0 || (dispatch.waits && recorded.back().weights > 0 &&
+                                   recorded.back().weights + dispatch.weights > most);
+    if (starts) {
+      if (i > 0) check(vkEndCommandBuffer(recorded.back().commands), "vkEndCommandBuffer");
+      recorded.push_back({core_->context.command_buffer(), 0});
+      VkCommandBufferBeginInfo begin{};
+      begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+      begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
+      check(vkBeginCommandBuffer(recorded.back().commands, &begin), "vkBeginCommandBuffer");
+    }
+    const VkCommandBuffer commands = recorded.back().commands;
+    recorded.back().weights += dispatch.weights;
+    if (dispatch.waits || starts) {
+      VkMemoryBarrier barrier{};
+      barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+      barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
+      barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
       vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
                            nullptr);
     }
+    const VkPipelineLayout layout = core_->pipelines.layout(dispatch.pipeline.bindings);
+    const VkDescriptorSet set =
+        sets_.at({core_->pipelines.set_layout(dispatch.pipeline.bindings), dispatch.ranges});
     vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
                       core_->pipelines.get(dispatch.pipeline));
     vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, layout, 0, 1, &set, 0,
@@ -88,10 +101,12 @@ void VulkanExecutable::record(size_t variant, const std::vector<Dispatch>& all) 
       vkCmdDispatch(commands, dispatch.groups[0], dispatch.groups[1], dispatch.groups[2]);
     }
   }
-  check(vkEndCommandBuffer(commands), "vkEndCommandBuffer");
+  if (!recorded.empty()) {
+    check(vkEndCommandBuffer(recorded.back().commands), "vkEndCommandBuffer");
+  }
 }
 
-VkCommandBuffer VulkanExecutable::commands(const RowBatch& batch) {
+void VulkanExecutable::commands(const RowBatch& batch, std::vector<Segment>& out) {
   const auto out_rows = static_cast<uint32_t>(batch.out_rows.size());
   const auto rows_of = [&](const Slot& s) { return s.dims[0] == kOutRows ? out_rows : batch.rows; };
   for (size_t i = 0; i < buffers_.size(); ++i) {
@@ -115,7 +130,10 @@ VkCommandBuffer VulkanExecutable::commands(const RowBatch& batch) {
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = 0; variant < kWide; ++variant) {
-      if (rows > 0 && rows <= kNarrowRows[variant]) return commands_[variant];
+      if (rows == 0 || rows > kNarrowRows[variant]) continue;
+      for (const Recorded& part : recorded_[variant])
+        out.push_back({part.commands, {part.weights, 0}});
+      return;
     }
   }
   for (size_t i = 0; i < wide_.size(); ++i) {
@@ -129,7 +147,9 @@ VkCommandBuffer VulkanExecutable::commands(const RowBatch& batch) {
     const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
     std::memcpy(counts_.mapped() + i * sizeof command, &command, sizeof command);
   }
-  return commands_[kWide];
+  for (const Recorded& part : recorded_[kWide]) {
+    out.push_back({part.commands, {0, part.weights * rows}});
+  }
 }
 
 }  // namespace split::vulkan

@@ -63,19 +63,22 @@ class VulkanDevice final : public Device {
            const RowBatch& batch) override {
     auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
     ours.write_symbols(batch);
-    submission_.clear();
-    ours.copy_in(batch, submission_);
+    segments_.clear();
+    ours.copy_in(batch, segments_);
     for (Executable* program : programs) {
-      submission_.push_back(dynamic_cast<VulkanExecutable&>(*program).commands(batch));
+      dynamic_cast<VulkanExecutable&>(*program).commands(batch, segments_);
     }
-    ours.copy_out(batch, submission_);
-    core_->context.submit(submission_);
+    ours.copy_out(batch, segments_);
+    core_->queue.run(segments_);
     ours.finish(batch);
   }
 
+  void measure(bool on) override { core_->queue.measure(on); }
+  std::optional<double> device_ms() const override { return core_->queue.device_ms(); }
+
  private:
   CorePtr core_;
-  std::vector<VkCommandBuffer> submission_;
+  std::vector<Segment> segments_;
 };
 
 // An instance, or null where there is no loader with a driver.
