@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/file.h"
-#include "io/safetensors.h"
+#include "io/weight_file.h"
 #include "run/batcher.h"
 #include "wire/protocol.h"
 
@@ -25,10 +25,10 @@ struct TailRange {
   std::string describe(const ModelConfig& config) const;
 };
 
-// Each blob once, in `format` ("auto": the checkpoint's own). Throws Error(kInput) for a format
-// that the server does not have.
+// Each blob once, in the format of its stage. Throws Error(kInput) for a format that the server
+// does not have.
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
-                                     const TailRange& range, const std::string& format);
+                                     const TailRange& range, const StageFormats& formats);
 
 // One thread at a time.
 class LocalTail {
@@ -36,14 +36,15 @@ class LocalTail {
   // `files` belong to `blobs`. Throws Error(kIntegrity) for files that do not hold the model's
   // weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
-            std::span<const wire::BlobInfo> blobs, std::vector<MappedFile> files);
+            const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
+            std::vector<MappedFile> files);
 
   Batcher& batcher() { return *batcher_; }
   std::string device_name() const { return device_->name(); }
 
  private:
   std::vector<MappedFile> files_;
-  std::map<std::string, TensorView> tensors_;
+  Safetensors::Tensors tensors_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;

@@ -167,7 +167,7 @@ void Run::read_tokenizer() {
 
 void Run::load_tail() {
   if (options_.all_on_cloud || range_.empty(model_->config())) return;
-  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info_, range_, options_.format);
+  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info_, range_, options_.formats);
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_device(options_.device);
   const ShardCache cache(options_.cache.empty() ? default_cache_root(world_.environment)
@@ -176,7 +176,7 @@ void Run::load_tail() {
   if (!options_.quiet) progress = {world_.console.err, world_.console.err_is_terminal};
   std::vector<MappedFile> files =
       cache.fetch(remote_, blobs, retry_, interrupt_, progress, receipt_.fetched);
-  tail_.emplace(std::move(device), *model_, range_, blobs, std::move(files));
+  tail_.emplace(std::move(device), *model_, range_, options_.formats, blobs, std::move(files));
   receipt_.device = tail_->device_name();
 }
 
