@@ -24,16 +24,32 @@ void add(Modules& modules, const std::string& text) {
 void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
   const Program program = compile("known", outputs, kFuseRules);
   constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
-  for (const Step& step : program.steps) {
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    const Step* before = i > 0 ? &program.steps[i - 1] : nullptr;
+    const Step* after = i + 1 < program.steps.size() ? &program.steps[i + 1] : nullptr;
     for (const bool shuffle : {false, true}) {
       if (step.kind == StepKind::kGroup) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
-      } else if (step.kind == StepKind::kMatmul) {
-        add(modules, matmul_kernel(program, step, shuffle, kAnyRange).text);
-      } else {
-        add(modules, kv_store_text(shuffle));
-        add(modules, attention_text(shuffle));
+      } else if (step.kind == StepKind::kAttention) {
+        for (const uint32_t pieces : {1u, kCachePieces}) {
+          add(modules, kv_store_text(pieces, shuffle));
+          add(modules, attention_text(pieces, shuffle));
+        }
         add(modules, merge_text(shuffle));
+      } else {
+        // With what may be joined to it, and without.
+        for (const bool store : {false, true}) {
+          if (store && (after == nullptr || after->kind != StepKind::kAttention)) continue;
+          Joined joined;
+          joined.attention = store ? after : nullptr;
+          add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
+          if (before == nullptr || before->kind == StepKind::kMatmul) continue;
+          joined.input =
+              before->kind == StepKind::kGroup ? Joined::Input::kGroup : Joined::Input::kSplits;
+          joined.group = before;
+          add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
+        }
       }
     }
   }

@@ -24,6 +24,10 @@ class VulkanExecutable final : public Executable {
   // Error(kDevice) when a bound buffer has too few rows, or for a token past its table.
   void commands(const RowBatch& batch, std::vector<Segment>& out);
 
+  // The device's time of each dispatch of the last commands, in a line; at SPLIT_DEBUG=2, where the
+  // device tells the time. After they ran.
+  std::string times() const;
+
  private:
   struct Range {
     VkBuffer buffer = VK_NULL_HANDLE;
@@ -40,12 +44,22 @@ class VulkanExecutable final : public Executable {
     bool out_rows = false;
     bool waits = true;     // for what was recorded before it
     uint64_t weights = 0;  // elements of its matrix
+    std::string what;      // for people
   };
   // What a bound slot or a temporary is in device memory.
   struct Place {
     const Allocation* allocation = nullptr;
     size_t offset = 0;
     size_t rows = 0;  // of a rowwise slot
+  };
+
+  // How an attention step's caches and partial results lie.
+  struct AttentionPlan {
+    uint32_t pieces = 1;        // of each cache
+    uint32_t piece_pages = 0;   // pages of a piece
+    std::vector<Range> caches;  // K's pieces, then V's
+    uint32_t rows = 0;          // of the step at a time
+    Range partial;
   };
 
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
@@ -58,14 +72,22 @@ class VulkanExecutable final : public Executable {
   // Rows of a piece so that no rowwise binding of these slots is too large.
   uint32_t piece_rows(const std::vector<int>& slots, size_t max_rows) const;
   PipelineKey key(std::string text, const Step& step, uint32_t workgroup) const;
-  void check_rows(const Program& program);
+
+  // Joining: a step whose result nobody else needs is done by its neighbour's kernel.
+  bool only_reader(int index, const Step& reader) const;
+  bool apart(const Tape& reads, const Tape& writes) const;
+  bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by step i + 1
+  bool stores_kv(size_t i);                           // step i puts what step i + 1 would
 
   void add_group(const Step& step, std::vector<Dispatch>& out) const;
-  void add_matmul(const Step& step, size_t variant, std::vector<Dispatch>& out) const;
-  void add_attention(const Step& step, std::vector<Dispatch>& out);
-  void add_cache_ranges(int cache, std::vector<Range>& out, uint32_t& piece_pages) const;
+  void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
+  void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
+  const AttentionPlan& attention(const Step& step);
+  void add_page_constants(const Step& step, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
   void make_sets(const std::vector<std::vector<Dispatch>>& all);
+  void make_stamps(const std::vector<std::vector<Dispatch>>& all);
+  uint32_t first_stamp(size_t variant) const;
   void record(size_t variant, const std::vector<Dispatch>& all);
 
   CorePtr core_;
@@ -73,6 +95,7 @@ class VulkanExecutable final : public Executable {
   Program program_;
   std::vector<VulkanBuffer*> buffers_;  // by slot
   std::vector<std::shared_ptr<Allocation>> scratch_;
+  std::map<const Step*, AttentionPlan> attention_;
   bool uses_rows_ = false, uses_out_rows_ = false;  // which its steps run over
   uint64_t max_rows_ = 0, max_out_rows_ = 0;
   int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
@@ -84,6 +107,9 @@ class VulkanExecutable final : public Executable {
   };
   std::array<std::vector<Recorded>, kWide + 1> recorded_;
   std::vector<Dispatch> wide_;
+  Handle<VkQueryPool> stamps_;  // per variant, one before its first dispatch and one after each
+  std::array<std::vector<std::string>, kWide + 1> stamped_;
+  size_t last_ = 0;    // variant of the last commands
   Allocation counts_;  // a VkDispatchIndirectCommand for each of wide_
 };
 

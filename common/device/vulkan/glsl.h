@@ -26,16 +26,27 @@ struct Bind {
     kRowwise,  // a row of the slot for each row of the step
     kWhole,    // all of the slot
     kTable,    // piece `piece` of the slot's rows
+    kCache,    // all of a cache
+    kPartial,  // attention's results for each split
   };
   Kind kind = Kind::kRowwise;
   int slot = -1;
   uint32_t piece = 0;
 };
 
+// What a matmul's kernel does besides its step, because no other step needs the intermediate.
+struct Joined {
+  // What it reads: a slot, a group's result, or what attention left for each split.
+  enum class Input : uint8_t { kSlot, kGroup, kSplits };
+  Input input = Input::kSlot;
+  const Step* group = nullptr;      // of kGroup
+  const Step* attention = nullptr;  // whose keys and values it stores
+};
+
 // A kernel's text, with what follows from the slots of the Program it was made for.
 struct Kernel {
   std::string text;
-  std::vector<Bind> binds;          // from binding 1 (groups) or 3 (matmul) on
+  std::vector<Bind> binds;          // from binding 1 (groups), or after the matrix's, on
   std::vector<uint32_t> constants;  // from kTapeConstants on
 };
 
@@ -49,10 +60,12 @@ uint32_t table_piece_rows(const Slot& slot, size_t max_range);
 
 // `shuffle`: with subgroup shuffles.
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range);
-// Its tape's bindings start at 3: 1 is x, 2 is w.
-Kernel matmul_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range);
-std::string kv_store_text(bool shuffle);
-std::string attention_text(bool shuffle);
+// Binding 1 is x, unless it is joined; then the matrix.
+Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
+                     size_t max_range);
+// `pieces` of each cache: 1 or kCachePieces. Bindings: 1 qkv, 2 the splits' results, 3 the caches.
+std::string kv_store_text(uint32_t pieces, bool shuffle);
+std::string attention_text(uint32_t pieces, bool shuffle);
 std::string merge_text(bool shuffle);
 
 }  // namespace split::vulkan

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
 #include "device/vulkan/executable.h"
 #include "tensor/tensor.h"
 
@@ -59,6 +60,44 @@ void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) 
   }
 }
 
+void VulkanExecutable::make_stamps(const std::vector<std::vector<Dispatch>>& all) {
+  if (debug_level() < 2 || core_->context.capabilities().timestamp_bits == 0) return;
+  VkQueryPoolCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+  info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+  for (const auto& variant : all) info.queryCount += static_cast<uint32_t>(variant.size()) + 1;
+  VkQueryPool pool = VK_NULL_HANDLE;
+  check(vkCreateQueryPool(core_->context.device(), &info, nullptr, &pool), "vkCreateQueryPool");
+  stamps_ = {core_->context.device(), pool, vkDestroyQueryPool};
+  for (size_t variant = 0; variant <= kWide; ++variant) {
+    for (const Dispatch& dispatch : all[variant]) stamped_[variant].push_back(dispatch.what);
+  }
+}
+
+uint32_t VulkanExecutable::first_stamp(size_t variant) const {
+  size_t first = 0;
+  for (size_t i = 0; i < variant; ++i) first += stamped_[i].size() + 1;
+  return static_cast<uint32_t>(first);
+}
+
+std::string VulkanExecutable::times() const {
+  const std::vector<std::string>& what = stamped_[last_];
+  if (stamps_.get() == VK_NULL_HANDLE || what.empty()) return "";
+  std::vector<uint64_t> ticks(what.size() + 1);
+  check(vkGetQueryPoolResults(core_->context.device(), stamps_.get(), first_stamp(last_),
+                              static_cast<uint32_t>(ticks.size()), ticks.size() * sizeof(uint64_t),
+                              ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+        "vkGetQueryPoolResults");
+  const auto us = [&](uint64_t from, uint64_t to) {
+    const float period = core_->context.capabilities().properties.limits.timestampPeriod;
+    return static_cast<uint64_t>(static_cast<float>(to - from) * period / 100.0f) / 10.0;
+  };
+  std::string line = cat("times of '", program_.name, "', us:");
+  for (size_t i = 0; i < what.size(); ++i)
+    line += cat(" ", what[i], " ", us(ticks[i], ticks[i + 1]));
+  return line;
+}
+
 void VulkanExecutable::record(size_t variant, const std::vector<Dispatch>& all) {
   // Commands of many rows come in pieces that a step can be cut at.
   const uint64_t most = variant == kWide ? kSegmentProducts / workspace_.capacity() : ~uint64_t{0};
@@ -76,6 +115,11 @@ void VulkanExecutable::record(size_t variant, const std::vector<Dispatch>& all) 
       check(vkBeginCommandBuffer(recorded.back().commands, &begin), "vkBeginCommandBuffer");
     }
     const VkCommandBuffer commands = recorded.back().commands;
+    const uint32_t stamp = first_stamp(variant) + static_cast<uint32_t>(i);
+    if (stamps_.get() != VK_NULL_HANDLE && i == 0) {
+      vkCmdResetQueryPool(commands, stamps_.get(), stamp, static_cast<uint32_t>(all.size()) + 1);
+      vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp);
+    }
     recorded.back().weights += dispatch.weights;
     if (dispatch.waits || starts) {
       VkMemoryBarrier barrier{};
@@ -99,6 +143,9 @@ void VulkanExecutable::record(size_t variant, const std::vector<Dispatch>& all) 
       vkCmdDispatchIndirect(commands, counts_.buffer(), i * sizeof(VkDispatchIndirectCommand));
     } else {
       vkCmdDispatch(commands, dispatch.groups[0], dispatch.groups[1], dispatch.groups[2]);
+    }
+    if (stamps_.get() != VK_NULL_HANDLE) {
+      vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp + 1);
     }
   }
   if (!recorded.empty()) {
@@ -131,6 +178,7 @@ void VulkanExecutable::commands(const RowBatch& batch, std::vector<Segment>& out
   if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = 0; variant < kWide; ++variant) {
       if (rows == 0 || rows > kNarrowRows[variant]) continue;
+      last_ = variant;
       for (const Recorded& part : recorded_[variant])
         out.push_back({part.commands, {part.weights, 0}});
       return;
@@ -147,6 +195,7 @@ void VulkanExecutable::commands(const RowBatch& batch, std::vector<Segment>& out
     const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
     std::memcpy(counts_.mapped() + i * sizeof command, &command, sizeof command);
   }
+  last_ = kWide;
   for (const Recorded& part : recorded_[kWide]) {
     out.push_back({part.commands, {0, part.weights * rows}});
   }

@@ -70,6 +70,11 @@ class VulkanDevice final : public Device {
     }
     ours.copy_out(batch, segments_);
     core_->queue.run(segments_);
+    if (debug_level() >= 2) {
+      for (Executable* program : programs) {
+        log_info(dynamic_cast<VulkanExecutable&>(*program).times());
+      }
+    }
     ours.finish(batch);
   }
 

@@ -1,78 +1,60 @@
 R"glsl(
 // One head of one row over one split: the keys of 128 positions at an absolute multiple of 128, up
 // to the row's own. Leaves the weighted sum of values, the largest score and the sum of weights.
-// WORKGROUP is 128: lane i scores key i; then lane (part, d) sums element d of every PARTS-th
-// value, and the parts are added in order.
-layout(constant_id = 10) const uint SPLITS = 1;
-layout(constant_id = 11) const float SCALE = 1.0;
+// WORKGROUP is 128: lane i scores key i; then the values are summed in groups of lanes, and the
+// groups are added in order.
 layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
 layout(set = 0, binding = 2) writeonly buffer Partial { float partial[]; };
 #define CACHE(name, at) layout(set = 0, binding = at) readonly buffer name##Cache { uvec4 name[]; };
-CACHE(k0, 3) CACHE(k1, 4) CACHE(k2, 5) CACHE(k3, 6) CACHE(k4, 7) CACHE(k5, 8)
-CACHE(v0, 9) CACHE(v1, 10) CACHE(v2, 11) CACHE(v3, 12) CACHE(v4, 13) CACHE(v5, 14)
+CACHE(k0, K_BINDING) CACHE(v0, V_BINDING)
+#if CACHE_PIECES > 1
+CACHE(k1, K_BINDING + 1) CACHE(k2, K_BINDING + 2) CACHE(k3, K_BINDING + 3)
+CACHE(k4, K_BINDING + 4) CACHE(k5, K_BINDING + 5)
+CACHE(v1, V_BINDING + 1) CACHE(v2, V_BINDING + 2) CACHE(v3, V_BINDING + 3)
+CACHE(v4, V_BINDING + 4) CACHE(v5, V_BINDING + 5)
+#endif
 uvec4 load_k(uint part, uint i) {
-  if (part == 0) return k0[i];
+#if CACHE_PIECES > 1
   if (part == 1) return k1[i];
   if (part == 2) return k2[i];
   if (part == 3) return k3[i];
   if (part == 4) return k4[i];
-  return k5[i];
+  if (part == 5) return k5[i];
+#endif
+  return k0[i];
 }
-uint load_v(uint part, uint i) {
-  if (part == 0) return v0[i >> 2][i & 3u];
-  if (part == 1) return v1[i >> 2][i & 3u];
-  if (part == 2) return v2[i >> 2][i & 3u];
-  if (part == 3) return v3[i >> 2][i & 3u];
-  if (part == 4) return v4[i >> 2][i & 3u];
-  return v5[i >> 2][i & 3u];
+uvec4 load_v(uint part, uint i) {
+#if CACHE_PIECES > 1
+  if (part == 1) return v1[i];
+  if (part == 2) return v2[i];
+  if (part == 3) return v3[i];
+  if (part == 4) return v4[i];
+  if (part == 5) return v5[i];
+#endif
+  return v0[i];
 }
 float value_at(uint part, uint e) {
-  if (KV_TYPE == 0) return uintBitsToFloat(load_v(part, e));
-  return unpackHalf2x16(load_v(part, e >> 1))[e & 1u];
+  if (KV_TYPE == 0) return uintBitsToFloat(load_v(part, e >> 2)[e & 3u]);
+  return unpackHalf2x16(load_v(part, e >> 3)[(e >> 1) & 3u])[e & 1u];
 }
 float key_at(uint part, uint e) {
   if (KV_TYPE == 0) return uintBitsToFloat(load_k(part, e >> 2)[e & 3u]);
   return unpackHalf2x16(load_k(part, e >> 3)[(e >> 1) & 3u])[e & 1u];
 }
 
-const uint KEYS = 128;
-const uint PARTS = D < KEYS ? KEYS / D : 1;
+// Elements in 16 bytes of a cache. When heads are whole vectors, a lane scores its key vector by
+// vector, all on their way at once, and (group, vector) sums a vector of every GROUPS-th value.
+const uint WIDTH = KV_TYPE == 0 ? 4 : 8;
+const uint HEAD_VECTORS = D / WIDTH;  // glslang 12 loses an expression inside `?:`
+const bool WHOLE = D % WIDTH == 0 && HEAD_VECTORS <= 16;
+const uint VECTORS = WHOLE ? HEAD_VECTORS : 1;
+const uint GROUPS = KEYS / VECTORS;
+const uint GROUP_KEYS = (KEYS + GROUPS - 1) / GROUPS;
+const uint PARTS = D < KEYS ? KEYS / D : 1;  // of the values when heads are not whole vectors
 shared float q[D];
 shared float weight[KEYS];
-shared float exchange[KEYS];
 shared uint page_part[KEYS / PAGE_TOKENS];
 shared uint page_base[KEYS / PAGE_TOKENS];
-
-float tree_max(float value, uint lane) {
-  for (uint offset = 1; offset < KEYS; offset <<= 1) {
-    float other;
-    if (offset < SUBGROUP) {
-      other = lane_xor(value, offset);
-    } else {
-      barrier();
-      exchange[lane] = value;
-      barrier();
-      other = exchange[lane ^ offset];
-    }
-    value = max(value, other);
-  }
-  return value;
-}
-float tree_sum(float value, uint lane) {
-  for (uint offset = 1; offset < KEYS; offset <<= 1) {
-    float other;
-    if (offset < SUBGROUP) {
-      other = lane_xor(value, offset);
-    } else {
-      barrier();
-      exchange[lane] = value;
-      barrier();
-      other = exchange[lane ^ offset];
-    }
-    value = value + other;
-  }
-  return value;
-}
 
 void main() {
   const uint head = gl_WorkGroupID.x, split = gl_WorkGroupID.y, r = gl_WorkGroupID.z;
@@ -95,27 +77,34 @@ void main() {
     const uint part = page_part[lane / PAGE_TOKENS];
     const uint base = (page_base[lane / PAGE_TOKENS] + lane % PAGE_TOKENS) * C + head * D;
     float sum = 0.0;
-    if (KV_TYPE == 0 && D % 4 == 0) {
-      for (uint d = 0; d < D; d += 4) {
-        const vec4 k = uintBitsToFloat(load_k(part, (base + d) / 4));
-        sum = fma(k.x, q[d], sum);
-        sum = fma(k.y, q[d + 1], sum);
-        sum = fma(k.z, q[d + 2], sum);
-        sum = fma(k.w, q[d + 3], sum);
-      }
-    } else if (KV_TYPE == 1 && D % 8 == 0) {
-      for (uint d = 0; d < D; d += 8) {
-        const uvec4 bits = load_k(part, (base + d) / 8);
-        [[unroll]] for (uint i = 0; i < 4; ++i) {
-          const vec2 k = unpackHalf2x16(bits[i]);
-          sum = fma(k.x, q[d + 2 * i], sum);
-          sum = fma(k.y, q[d + 2 * i + 1], sum);
+    if (WHOLE) {
+      uvec4 k[VECTORS];
+      [[unroll]] for (uint i = 0; i < VECTORS; ++i) k[i] = load_k(part, base / WIDTH + i);
+      [[unroll]] for (uint i = 0; i < VECTORS; ++i) {
+        [[unroll]] for (uint j = 0; j < 4; ++j) {
+          if (KV_TYPE == 0) {
+            sum = fma(uintBitsToFloat(k[i][j]), q[i * 4 + j], sum);
+          } else {
+            const vec2 both = unpackHalf2x16(k[i][j]);
+            sum = fma(both.x, q[i * 8 + 2 * j], sum);
+            sum = fma(both.y, q[i * 8 + 2 * j + 1], sum);
+          }
         }
       }
     } else {
       for (uint d = 0; d < D; ++d) sum = fma(key_at(part, base + d), q[d], sum);
     }
     score = sum * SCALE;
+  }
+  // Values are on their way while the scores become weights.
+  const uint group = lane / VECTORS, vector = lane % VECTORS;
+  uvec4 values[GROUP_KEYS];
+  if (WHOLE && group < GROUPS) {
+    [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
+      const uint key = min(group + n * GROUPS, keys - 1);
+      const uint at = (page_base[key / PAGE_TOKENS] + key % PAGE_TOKENS) * C + head * D;
+      values[n] = load_v(page_part[key / PAGE_TOKENS], at / WIDTH + vector);
+    }
   }
   const float largest = tree_max(score, lane);
   float e = lane < keys ? exp_f(score - largest) : 0.0;
@@ -127,6 +116,36 @@ void main() {
   if (lane == 0) {
     partial[out_base + D] = largest;
     partial[out_base + D + 1] = total;
+  }
+  if (WHOLE) {
+    float sums[WIDTH];
+    [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[j] = 0.0;
+    if (group < GROUPS) {
+      [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
+        const uint key = group + n * GROUPS;
+        if (key >= keys) continue;
+        const float w = weight[key];
+        [[unroll]] for (uint j = 0; j < 4; ++j) {
+          if (KV_TYPE == 0) {
+            sums[j] = fma(w, uintBitsToFloat(values[n][j]), sums[j]);
+          } else {
+            const vec2 both = unpackHalf2x16(values[n][j]);
+            sums[2 * j] = fma(w, both.x, sums[2 * j]);
+            sums[2 * j + 1] = fma(w, both.y, sums[2 * j + 1]);
+          }
+        }
+      }
+      [[unroll]] for (uint j = 0; j < WIDTH; ++j) {
+        exchange[group * D + vector * WIDTH + j] = sums[j];
+      }
+    }
+    barrier();
+    for (uint d = lane; d < D; d += KEYS) {
+      float sum = exchange[d];
+      for (uint g = 1; g < GROUPS; ++g) sum = sum + exchange[g * D + d];
+      partial[out_base + d] = sum;
+    }
+    return;
   }
   const uint part = PARTS > 1 ? lane / D : 0;
   for (uint d = PARTS > 1 ? lane % D : lane; d < D; d += KEYS) {

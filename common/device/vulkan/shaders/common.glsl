@@ -6,6 +6,8 @@ layout(constant_id = 1) const uint SUBGROUP = 1;  // lanes that shuffles reach
 layout(constant_id = 2) const uint CAPACITY = 8;  // rows of each symbol array
 layout(constant_id = 3) const uint ROW_KIND = 0;  // 0: rows of the step, 1: its output rows
 
+const uint SUBGROUPS = WORKGROUP / SUBGROUP;
+
 // A dispatch covers rows [row_base, row_base + row_piece) of the step and columns
 // [column_base, column_base + column_piece) of a matrix; buffers with a row of the step per row are
 // bound at row_base.

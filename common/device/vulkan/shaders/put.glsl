@@ -1,0 +1,64 @@
+R"glsl(
+// Keys and values into their pages.
+#define CACHE(name, at) \
+  layout(set = 0, binding = at) buffer name##Float { float name##_f[]; }; \
+  layout(set = 0, binding = at) buffer name##Half { uint16_t name##_h[]; };
+CACHE(k0, K_BINDING) CACHE(v0, V_BINDING)
+#if CACHE_PIECES > 1
+CACHE(k1, K_BINDING + 1) CACHE(k2, K_BINDING + 2) CACHE(k3, K_BINDING + 3)
+CACHE(k4, K_BINDING + 4) CACHE(k5, K_BINDING + 5)
+CACHE(v1, V_BINDING + 1) CACHE(v2, V_BINDING + 2) CACHE(v3, V_BINDING + 3)
+CACHE(v4, V_BINDING + 4) CACHE(v5, V_BINDING + 5)
+#endif
+
+// To nearest even, whatever the device's own conversion does.
+uint half_bits(float value) {
+  const uint bits = floatBitsToUint(value);
+  const uint sign = bits >> 16 & 0x8000u;
+  const uint size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return sign | 0x7e00u;
+  if (size >= 0x477ff000u) return sign | 0x7c00u;
+  if (size >= 0x38800000u) return sign | (size - 0x38000000u + 0xfffu + (size >> 13 & 1u)) >> 13;
+  if (size < 0x33000001u) return sign;
+  const uint shift = 126u - (size >> 23);
+  const uint mantissa = (size & 0x7fffffu) | 0x800000u;
+  const uint rest = mantissa & ((1u << shift) - 1u), tie = 1u << (shift - 1u);
+  uint result = mantissa >> shift;
+  if (rest > tie || (rest == tie && (result & 1u) == 1u)) ++result;
+  return sign | result;
+}
+
+#define PUT(name) \
+  if (KV_TYPE == 0) name##_f[at] = value; \
+  else name##_h[at] = uint16_t(half_bits(value))
+void put_k(uint part, uint at, float value) {
+#if CACHE_PIECES > 1
+  if (part == 1) { PUT(k1); } else if (part == 2) { PUT(k2); } else if (part == 3) { PUT(k3); }
+  else if (part == 4) { PUT(k4); } else if (part == 5) { PUT(k5); } else
+#endif
+  { PUT(k0); }
+}
+void put_v(uint part, uint at, float value) {
+#if CACHE_PIECES > 1
+  if (part == 1) { PUT(v1); } else if (part == 2) { PUT(v2); } else if (part == 3) { PUT(v3); }
+  else if (part == 4) { PUT(v4); } else if (part == 5) { PUT(v5); } else
+#endif
+  { PUT(v0); }
+}
+
+// Column c of a row's q, k and v: what is not of q goes to the row's place, which is looked up
+// before the value is there.
+uint put_part, put_base;
+void prepare_put(uint row, uint c) {
+  if (c < C) return;
+  const uint position = symbol(POSITIONS, row);
+  const uint page = page_of(symbol(SEQUENCES, row), position);
+  put_part = page / PIECE_PAGES;
+  put_base = ((page % PIECE_PAGES) * PAGE_TOKENS + position % PAGE_TOKENS) * C;
+}
+void put_kv(uint c, float value) {
+  if (c < C) return;
+  if (c < 2 * C) put_k(put_part, put_base + c - C, value);
+  else put_v(put_part, put_base + c - 2 * C, value);
+}
+)glsl"

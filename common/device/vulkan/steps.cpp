@@ -1,0 +1,380 @@
+// The first half of loading an Executable: which dispatches each step of its Program becomes.
+#include <algorithm>
+#include <bit>
+
+#include "device/vulkan/executable.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr uint32_t kAttentionLanes = 128;           // one a key of a split
+constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
+constexpr size_t kSharedBytes = 16 * 1024;
+constexpr uint32_t kWideBlock = 8;  // rows of a workgroup of the wide matmul
+constexpr size_t kOneRow = 0;       // the narrow variant
+
+// Lanes of a workgroup that works on a row, alone or before a matrix: they fix the order of sums.
+uint32_t row_lanes(const Capabilities& device) { return device.small_tiles ? 64 : 128; }
+
+uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
+
+// How a matmul's work is laid on lanes. `lanes` fixes the order of the sum, so it depends on K and
+// the device alone; the others only move work.
+struct MatmulShape {
+  uint32_t workgroup = 0, lanes = 0, columns_per_lane = 0, unroll = 0;
+  uint32_t columns() const { return workgroup / lanes * columns_per_lane; }
+};
+
+MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t columns,
+                         uint32_t block) {
+  const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
+  MatmulShape shape;
+  if (device.small_tiles) {
+    // Larger tiles run 1.4 times faster there and take twice as long to compile.
+    shape = {row_lanes(device), 8, block >= 4 ? 1u : 2u, 1};
+  } else {
+    // 16 lanes hide a row's latency up to K = 2048, more are needed past it (notes: GEMV shape).
+    shape = {row_lanes(device), inner <= 2048 ? 16u : 64u, block >= 4 ? 4u : 1u, 1};
+    if (block < 4) {
+      // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each
+      // does before its columns is done less often.
+      constexpr int64_t kManyColumns = 16384;
+      if (columns > kManyColumns) shape.columns_per_lane = 4;
+      // All of a lane's chunks on their way at once, in equal parts where they are too many.
+      const uint32_t own = std::max(ceil_div(chunks, shape.lanes), 1u);
+      shape.unroll = ceil_div(own, ceil_div(own, 8 / shape.columns_per_lane));
+    }
+  }
+  // Lanes that shuffles do not reach exchange sums through shared memory.
+  while (shape.lanes > device.subgroup && shape.columns_per_lane > 1 &&
+         size_t{block} * shape.columns_per_lane * shape.workgroup * 4 > kSharedBytes) {
+    shape.columns_per_lane /= 2;
+  }
+  return shape;
+}
+
+std::vector<int> rowwise_slots(const Kernel& kernel) {
+  std::vector<int> result;
+  for (const Bind& bind : kernel.binds) {
+    if (bind.kind == Bind::Kind::kRowwise) result.push_back(bind.slot);
+  }
+  return result;
+}
+
+void add_tape_constants(const Kernel& kernel, PipelineKey& key) {
+  for (size_t i = 0; i < kernel.constants.size(); ++i) {
+    key.constants.emplace_back(kTapeConstants + static_cast<uint32_t>(i), kernel.constants[i]);
+  }
+}
+
+void add_constants(PipelineKey& key,
+                   std::initializer_list<std::pair<uint32_t, uint32_t>> constants) {
+  key.constants.insert(key.constants.end(), constants);
+}
+
+// Whether the row that a matmul stages fits beside what else its kernel shares.
+bool stages(const Capabilities& device, int64_t inner) {
+  return static_cast<size_t>(inner + 8) * sizeof(float) + 2 * sizeof(float) * row_lanes(device) <=
+         kSharedBytes;
+}
+
+}  // namespace
+
+bool VulkanExecutable::only_reader(int index, const Step& reader) const {
+  if (slot(index).kind != SlotKind::kTemp) return false;
+  for (const Step& step : program_.steps) {
+    const auto reads = [&](const Tape& tape) {
+      return std::any_of(tape.operands.begin(), tape.operands.end(), [&](const Operand& operand) {
+        return operand.slot == index || operand.index == index;
+      });
+    };
+    if (reads(step.tape) || reads(step.prologue)) return false;
+    if ((step.x == index || step.qkv == index) && &step != &reader) return false;
+  }
+  return true;
+}
+
+// A step that also does the work of the one before it reads that one's inputs while it writes: they
+// may not share memory with its outputs.
+bool VulkanExecutable::apart(const Tape& reads, const Tape& writes) const {
+  const auto bytes = [&](int index) {
+    return static_cast<size_t>(slot(index).dims[1]) * dtype_size(slot(index).dtype);
+  };
+  for (const Operand& operand : reads.operands) {
+    if (operand.slot < 0 || slot(operand.slot).kind != SlotKind::kTemp) continue;
+    for (const TapeOutput& output : writes.outputs) {
+      if (slot(output.slot).kind != SlotKind::kTemp) continue;
+      const size_t a = slot(operand.slot).offset, b = slot(output.slot).offset;
+      if (a < b + bytes(output.slot) && b < a + bytes(operand.slot)) return false;
+    }
+  }
+  return true;
+}
+
+bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
+  if (variant != kOneRow || i + 1 >= program_.steps.size()) return false;
+  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+  if (next.kind != StepKind::kMatmul || step.rows != next.rows ||
+      !stages(core_->context.capabilities(), next.inner)) {
+    return false;
+  }
+  if (step.kind == StepKind::kAttention) {
+    return next.x == step.out && only_reader(step.out, next);
+  }
+  return step.kind == StepKind::kGroup && step.tape.outputs.size() == 1 &&
+         next.x == step.tape.outputs[0].slot && step.columns == next.inner &&
+         slot(next.x).dims[1] == next.inner && only_reader(next.x, next) &&
+         apart(step.tape, next.tape);
+}
+
+bool VulkanExecutable::stores_kv(size_t i) {
+  if (i + 1 >= program_.steps.size()) return false;
+  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+  return step.kind == StepKind::kMatmul && next.kind == StepKind::kAttention &&
+         step.rows == next.rows && step.tape.outputs.size() == 1 &&
+         step.tape.outputs[0].slot == next.qkv && attention(next).pieces == 1;
+}
+
+void VulkanExecutable::add_group(const Step& step, std::vector<Dispatch>& out) const {
+  const Capabilities& device = core_->context.capabilities();
+  const Kernel kernel = group_kernel(program_, step, device.subgroup > 1, device.max_range);
+  const uint32_t piece = piece_rows(rowwise_slots(kernel), workspace_.capacity());
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch dispatch;
+    dispatch.pipeline = key(kernel.text, step, row_lanes(device));
+    dispatch.pipeline.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
+    add_tape_constants(kernel, dispatch.pipeline);
+    dispatch.ranges.push_back(symbols());
+    for (const Bind& bind : kernel.binds) dispatch.ranges.push_back(ranges_of(bind, base, piece));
+    dispatch.push = {base, piece, 0, 0};
+    dispatch.out_rows = step.rows == kOutRows;
+    dispatch.waits = base == 0;
+    dispatch.what = "group";
+    out.push_back(std::move(dispatch));
+  }
+}
+
+void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  const Step& step = program_.steps[i];
+  const Capabilities& device = core_->context.capabilities();
+  const Slot& w = slot(step.w);
+  if (w.kind != SlotKind::kWeight || step.x < 0) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': matmul by '",
+                                        w.name, "': expected a weight and no prologue"));
+  }
+  Joined joined;
+  const Step* splits = nullptr;
+  if (i > 0 && joins_matmul(i - 1, variant)) {
+    const Step& before = program_.steps[i - 1];
+    const bool attention = before.kind == StepKind::kAttention;
+    joined.input = attention ? Joined::Input::kSplits : Joined::Input::kGroup;
+    (attention ? splits : joined.group) = &before;
+  }
+  if (stores_kv(i)) joined.attention = &program_.steps[i + 1];
+  const Kernel kernel =
+      matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range);
+  std::vector<int> rows_of = rowwise_slots(kernel);
+  if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.x);
+  const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
+
+  const uint32_t block = variant == kWide ? kWideBlock : kNarrowRows[variant];
+  const MatmulShape shape = matmul_shape(device, step.inner, step.columns, block);
+  const size_t w_row = static_cast<size_t>((step.inner + 7) / 8 * 8) * dtype_size(w.dtype);
+  const auto all_columns = static_cast<size_t>(step.columns);
+  size_t columns =
+      std::min(device.max_range / w_row,
+               size_t{shape.columns()} * device.properties.limits.maxComputeWorkGroupCount[0]);
+  if (columns < all_columns) columns = columns / kPieceAlign * kPieceAlign;
+  if (columns == 0) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] matrix '", w.name, "': rows of ", w_row,
+                    " bytes, a binding of this device has at most ", device.max_range));
+  }
+  const Allocation& matrix =
+      *place(step.w, w.transposed ? WeightLayout::kRows : WeightLayout::kColumns).allocation;
+  bool first = true;
+  for (uint32_t base = 0; base < (variant == kWide ? workspace_.capacity() : 1u); base += piece) {
+    for (size_t column = 0; column < all_columns; column += columns) {
+      const size_t count = std::min(columns, all_columns - column);
+      Dispatch dispatch;
+      dispatch.pipeline = key(kernel.text, step, shape.workgroup);
+      add_constants(dispatch.pipeline, {{4, static_cast<uint32_t>(step.columns)},
+                                        {5, static_cast<uint32_t>(step.inner)},
+                                        {6, shape.lanes},
+                                        {7, block},
+                                        {8, shape.columns_per_lane},
+                                        {9, shape.unroll},
+                                        {10, type_code(w.dtype)},
+                                        {11, variant < 2 ? kNarrowRows[variant] : 0}});
+      const Step* paged = splits != nullptr ? splits : joined.attention;
+      if (paged != nullptr) add_page_constants(*paged, dispatch.pipeline);
+      add_tape_constants(kernel, dispatch.pipeline);
+      dispatch.ranges = {symbols()};
+      if (joined.input == Joined::Input::kSlot) {
+        dispatch.ranges.push_back(rowwise(step.x, base, piece));
+      }
+      dispatch.ranges.push_back({matrix.buffer(), column * w_row, count * w_row});
+      for (const Bind& bind : kernel.binds) {
+        dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial ? attention(*splits).partial
+                                                                    : ranges_of(bind, base, piece));
+      }
+      dispatch.push = {base, piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
+      dispatch.groups[0] = ceil_div(count, shape.columns());
+      dispatch.row_axis = 1;
+      dispatch.rows_per_group = block;
+      dispatch.out_rows = step.rows == kOutRows;
+      dispatch.waits = first;
+      dispatch.weights = static_cast<uint64_t>(step.inner) * count;
+      dispatch.what = cat(joined.input == Joined::Input::kSlot ? "" : "joined-", "matmul-",
+                          step.inner, "x", count);
+      first = false;
+      out.push_back(std::move(dispatch));
+    }
+  }
+}
+
+const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
+  if (const auto at = attention_.find(&step); at != attention_.end()) return at->second;
+  AttentionPlan plan;
+  const size_t limit = core_->context.capabilities().max_range;
+  const DType kv = slot(step.k_cache).dtype;
+  if (slot(step.v_cache).dtype != kv || type_code(kv) > 1) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] caches of ", dtype_name(kv), " and ",
+                    dtype_name(slot(step.v_cache).dtype), ": expected both F32 or both F16"));
+  }
+  const auto size = static_cast<size_t>(step.columns / step.heads);
+  constexpr size_t kVectors = kAttentionLanes * 8 * sizeof(float);  // sums of values
+  if (size * sizeof(float) + kVectors + 2 * kAttentionLanes * sizeof(float) + 64 > kSharedBytes) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
+                                        " elements exceed 16 KiB of shared memory"));
+  }
+
+  const size_t page_bytes =
+      kPageTokens * static_cast<size_t>(slot(step.k_cache).dims.back()) * dtype_size(kv);
+  const Allocation &k = bound(step.k_cache).plain(), &v = bound(step.v_cache).plain();
+  if (k.size() != v.size()) {
+    throw Error(ErrorKind::kDevice, "[vulkan] attention: caches of K and V of different sizes");
+  }
+  const size_t pages = k.size() / page_bytes;
+  constexpr size_t kAlignedPages = 8;  // 32 bytes each at least: offsets are multiples of 256
+  size_t piece_pages = limit / page_bytes;
+  plan.pieces = piece_pages < pages ? kCachePieces : 1;
+  if (plan.pieces > 1) piece_pages = piece_pages / kAlignedPages * kAlignedPages;
+  if (pages == 0 || piece_pages * plan.pieces < pages) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] cache '", slot(step.k_cache).name, "': ", k.size(), " bytes, ",
+                    kCachePieces, " bindings of this device have at most ", limit, " bytes each"));
+  }
+  plan.piece_pages = static_cast<uint32_t>(std::min(piece_pages, pages));
+  for (const Allocation* cache : {&k, &v}) {
+    for (size_t p = 0; p < plan.pieces; ++p) {
+      const size_t base = p * plan.piece_pages < pages ? p * plan.piece_pages : 0;
+      plan.caches.push_back({cache->buffer(), base * page_bytes,
+                             std::min<size_t>(plan.piece_pages, pages - base) * page_bytes});
+    }
+  }
+
+  const size_t partial_row =
+      static_cast<size_t>(step.heads) * workspace_.splits() * (size + 2) * sizeof(float);
+  const size_t budget = std::min(limit, kScratchBytes) / partial_row;
+  plan.rows = piece_rows({step.qkv, step.out}, std::max<size_t>(budget, 1));
+  if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] attention: partial results of ", partial_row,
+                    " bytes a row, a binding of this device has at most ", limit));
+  }
+  scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
+  plan.partial = {scratch_.back()->buffer(), 0, plan.rows * partial_row};
+  return attention_[&step] = std::move(plan);
+}
+
+void VulkanExecutable::add_page_constants(const Step& step, PipelineKey& key) {
+  add_constants(key, {{20, static_cast<uint32_t>(step.heads)},
+                      {21, static_cast<uint32_t>(step.columns / step.heads)},
+                      {22, workspace_.limits().pages_per_sequence},
+                      {23, attention(step).piece_pages},
+                      {24, type_code(slot(step.k_cache).dtype)},
+                      {25, workspace_.splits()},
+                      {26, std::bit_cast<uint32_t>(step.scale)}});
+}
+
+void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  const Step& step = program_.steps[i];
+  const Capabilities& device = core_->context.capabilities();
+  const bool shuffle = device.subgroup > 1;
+  const AttentionPlan& plan = attention(step);
+  const auto add = [&](const char* what, std::string text, uint32_t workgroup, uint32_t base,
+                       bool caches) {
+    Dispatch dispatch;
+    dispatch.what = what;
+    dispatch.pipeline = key(std::move(text), step, workgroup);
+    add_page_constants(step, dispatch.pipeline);
+    dispatch.ranges = {symbols()};
+    if (caches) {
+      dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows));
+      dispatch.ranges.push_back(plan.partial);
+      dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
+    } else {
+      dispatch.ranges.push_back(plan.partial);
+      dispatch.ranges.push_back(rowwise(step.out, base, plan.rows));
+    }
+    dispatch.push = {base, plan.rows, 0, 0};
+    out.push_back(std::move(dispatch));
+    return &out.back();
+  };
+  const bool stored = i > 0 && stores_kv(i - 1);
+  for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
+    add("store", kv_store_text(plan.pieces, shuffle), row_lanes(device), base, true)->waits =
+        base == 0;
+  }
+  for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
+    Dispatch* split =
+        add("attention", attention_text(plan.pieces, shuffle), kAttentionLanes, base, true);
+    split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
+    split->row_axis = 2;
+    if (!joins_matmul(i, variant))
+      add("merge", merge_text(shuffle), row_lanes(device), base, false);
+  }
+}
+
+std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t variant) {
+  std::vector<Dispatch> all;
+  for (size_t i = 0; i < program_.steps.size(); ++i) {
+    const size_t first = all.size();
+    switch (program_.steps[i].kind) {
+      case StepKind::kGroup:
+        if (!joins_matmul(i, variant)) add_group(program_.steps[i], all);
+        break;
+      case StepKind::kMatmul:
+        add_matmul(i, variant, all);
+        break;
+      case StepKind::kAttention:
+        add_attention(i, variant, all);
+        break;
+    }
+    // A narrow variant's rows are all in the first piece.
+    if (variant != kWide) {
+      all.erase(std::remove_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
+                               [](const Dispatch& d) { return d.push.row_base > 0; }),
+                all.end());
+    }
+  }
+  const auto limit =
+      core_->context.capabilities().properties.limits.maxPerStageDescriptorStorageBuffers;
+  for (Dispatch& dispatch : all) {
+    dispatch.pipeline.bindings = static_cast<uint32_t>(dispatch.ranges.size());
+    if (dispatch.pipeline.bindings > limit) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] program '", program_.name, "': a step binds ",
+                      dispatch.pipeline.bindings, " buffers, this device has ", limit));
+    }
+    if (variant != kWide) {
+      dispatch.groups[dispatch.row_axis] = ceil_div(kNarrowRows[variant], dispatch.rows_per_group);
+    }
+  }
+  return all;
+}
+
+}  // namespace split::vulkan

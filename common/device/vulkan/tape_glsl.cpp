@@ -1,0 +1,317 @@
+#include "device/vulkan/tape_glsl.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+
+std::string reduce_function(Op which) {
+  const OpInfo& op = op_info(which);
+  const std::string name(op.name), combine = cat("combine_", name);
+  return cat(
+      "float ", combine, "(float acc, float x) { float y = ", op.forward,
+      "; return y; }\n"
+      "float tree_",
+      name, "(float value, uint lane) {\n",
+      // Neighbours first, so that the order is that of the lanes, however far shuffles reach.
+      "  [[unroll]] for (uint offset = 1; offset < SUBGROUP && offset < WORKGROUP; "
+      "offset <<= 1) {\n"
+      "    const float other = lane_xor(value, offset);\n"
+      "    value = (lane & offset) == 0u ? ",
+      combine, "(value, other) : ", combine,
+      "(other, value);\n  }\n"
+      "  if (WORKGROUP <= SUBGROUP) return value;\n"
+      "  if (SUBGROUP > 1) {\n"
+      "    barrier();\n"
+      "    if (lane % SUBGROUP == 0) exchange[lane / SUBGROUP] = value;\n"
+      "    barrier();\n"
+      "    float parts[SUBGROUPS];\n"
+      "    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i) parts[i] = exchange[i];\n"
+      "    [[unroll]] for (uint step = 1; step < SUBGROUPS; step <<= 1) {\n"
+      "      [[unroll]] for (uint i = 0; i + step < SUBGROUPS; i += 2 * step) {\n"
+      "        parts[i] = ",
+      combine,
+      "(parts[i], parts[i + step]);\n      }\n    }\n"
+      "    return parts[0];\n  }\n"
+      "  for (uint offset = 1; offset < WORKGROUP; offset <<= 1) {\n"
+      "    barrier();\n    exchange[lane] = value;\n    barrier();\n"
+      "    const float other = exchange[lane ^ offset];\n"
+      "    value = (lane & offset) == 0u ? ",
+      combine, "(value, other) : ", combine, "(other, value);\n  }\n  return value;\n}\n");
+}
+
+std::string op_functions(const std::vector<const Tape*>& tapes) {
+  std::ostringstream out;
+  std::set<Op> done;
+  for (const Tape* tape : tapes) {
+    for (const Instruction& instruction : tape->instructions) {
+      if (!done.insert(instruction.op).second) continue;
+      const OpInfo& op = op_info(instruction.op);
+      if (op.kind == OpKind::kReduce) {
+        out << reduce_function(instruction.op);
+      } else {
+        out << "float op_" << op.name << "(float x"
+            << (op.kind == OpKind::kBinary ? ", float z" : "") << ") { float y = " << op.forward
+            << "; return y; }\n";
+      }
+    }
+  }
+  return out.str();
+}
+
+TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base,
+                       bool stores, size_t max_range)
+    : program_(program),
+      tape_(tape),
+      parts_(parts),
+      base_(base),
+      stores_(stores),
+      max_range_(max_range),
+      per_row_(tape.per_row()) {
+  const auto tables = static_cast<size_t>(
+      std::count_if(tape_.operands.begin(), tape_.operands.end(),
+                    [&](const Operand& operand) { return is_weight_table(operand); }));
+  // 16 storage buffers are sure: what is left after one each is for tables in pieces.
+  const size_t single =
+      tape_.operands.size() - tables + tape_.outputs.size() + parts_.next_binding();
+  pieces_ = tables > 0 && single + tables * kTablePieces <= 16 ? kTablePieces : 1;
+  declare();
+}
+
+bool TapeWriter::is_weight_table(const Operand& operand) const {
+  return operand.access == Access::kGather && slot(operand.slot).dims[0] >= 0;
+}
+
+void TapeWriter::uint_constant(const std::string& name, uint32_t value) {
+  declared_ << "layout(constant_id = " << parts_.constant(value) << ") const uint " << name
+            << " = 1;\n";
+}
+
+// Elements of any float type, as words.
+void TapeWriter::buffer_of_words(const std::string& name, const Bind& bind) {
+  declared_ << "layout(set = 0, binding = " << parts_.bind(bind) << ") readonly buffer B" << name
+            << " { uint " << name << "[]; };\n";
+}
+
+void TapeWriter::declare() {
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    const Operand& operand = tape_.operands[i];
+    const size_t id = base_ + i;
+    switch (operand.access) {
+      case Access::kResult:
+        break;
+      case Access::kImmediate:
+        declared_ << "layout(constant_id = "
+                  << parts_.constant(std::bit_cast<uint32_t>(operand.value)) << ") const float v"
+                  << id << " = 0.0;\n";
+        break;
+      case Access::kRowwise:
+      case Access::kPerRow:
+        if (slot(operand.slot).dtype != DType::kF32) {
+          throw Error(ErrorKind::kDevice,
+                      cat("[vulkan] program '", program_.name, "': slot '", slot(operand.slot).name,
+                          "': expected F32 rows, got ", dtype_name(slot(operand.slot).dtype)));
+        }
+        declared_ << "layout(set = 0, binding = "
+                  << parts_.bind({Bind::Kind::kRowwise, operand.slot, 0}) << ") readonly buffer Bb"
+                  << id << " { float b" << id << "[]; };\n";
+        break;
+      case Access::kVector:
+        buffer_of_words(cat("b", id), {Bind::Kind::kWhole, operand.slot, 0});
+        declare_loader(i, 1);
+        break;
+      case Access::kGather:
+        declare_gather(i);
+        break;
+    }
+  }
+  if (!stores_) return;
+  for (size_t i = 0; i < tape_.outputs.size(); ++i) {
+    declared_ << "layout(set = 0, binding = "
+              << parts_.bind({Bind::Kind::kRowwise, tape_.outputs[i].slot, 0})
+              << ") writeonly buffer Bo" << base_ + i << " { float o" << base_ + i << "[]; };\n";
+  }
+}
+
+void TapeWriter::declare_gather(size_t i) {
+  const Operand& operand = tape_.operands[i];
+  const size_t id = base_ + i;
+  const Slot& table = slot(operand.slot);
+  const std::string& index = slot(operand.index).name;
+  const uint32_t which = index == "tokens"      ? 0u
+                         : index == "positions" ? 1u
+                         : index == "out_rows"  ? 3u
+                                                : ~0u;
+  if (which == ~0u) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': index '", index,
+                                        "': expected tokens, positions or out_rows"));
+  }
+  uint_constant(cat("INDEX", id), which);
+  uint_constant(cat("STRIDE", id), row_stride(table));
+  const uint32_t pieces = is_weight_table(operand) ? pieces_ : 1;
+  uint_constant(cat("PIECE_ROWS", id),
+                pieces > 1 ? table_piece_rows(table, max_range_) : 0x7fffffffu);
+  for (uint32_t p = 0; p < pieces; ++p) {
+    buffer_of_words(p == 0 ? cat("b", id) : cat("b", id, "_", p),
+                    {pieces > 1 ? Bind::Kind::kTable : Bind::Kind::kWhole, operand.slot, p});
+  }
+  declare_loader(i, pieces);
+}
+
+// float load_i(part, element)
+void TapeWriter::declare_loader(size_t i, uint32_t pieces) {
+  const size_t id = base_ + i;
+  uint_constant(cat("TYPE", id), type_code(slot(tape_.operands[i].slot).dtype));
+  declared_ << "uint word" << id << "(uint part, uint at) {\n";
+  for (uint32_t p = 1; p < pieces; ++p) {
+    declared_ << "  if (part == " << p << ") return b" << id << "_" << p << "[at];\n";
+  }
+  declared_ << "  return b" << id << "[at];\n}\n"
+            << "float load" << id << "(uint part, uint at) {\n"
+            << "  if (TYPE" << id << " == 0) return uintBitsToFloat(word" << id << "(part, at));\n"
+            << "  const uint both = word" << id << "(part, at >> 1);\n"
+            << "  if (TYPE" << id << " == 1) return unpackHalf2x16(both)[at & 1u];\n"
+            << "  return uintBitsToFloat((at & 1u) == 0u ? both << 16 : both & 0xffff0000u);\n}\n";
+}
+
+std::string TapeWriter::epilogue(bool put) const {
+  std::ostringstream out;
+  std::string loads;
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    const Access access = tape_.operands[i].access;
+    if (access == Access::kImmediate || access == Access::kResult) continue;
+    out << "float v" << base_ + i << ";\n";
+    loads += load(i, "  ", "COLUMNS", "");
+  }
+  out << "void fetch(uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
+      << loads << (put ? "  prepare_put(row, c);\n" : "")
+      << "}\nvoid finish(uint r, uint c, float product) {\n";
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) out << compute(i, "  ");
+  out << stores("  ", [](const TapeOutput&) { return true; });
+  if (put) out << "  put_kv(c, " << name(tape_.outputs[0].value) << ");\n";
+  out << "}\n";
+  return out.str();
+}
+
+std::string TapeWriter::group() const {
+  return cat(
+      "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (r >= row_count()) return;\n"
+      "  const uint lane = lane_index();\n",
+      row_body("COLUMNS", false), "}\n");
+}
+
+std::string TapeWriter::prologue() const {
+  return cat("void stage(uint r, uint lane) {\n", row_body("K", true), "}\n");
+}
+
+std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
+  std::ostringstream out;
+  const std::string loop = cat("  for (uint c = lane; c < ", columns, "; c += WORKGROUP) {\n");
+  out << "  const uint row = piece.row_base + r;\n";
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    if (tape_.operands[i].access == Access::kPerRow) out << load(i, "  ", columns);
+  }
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) {
+    const Instruction& instruction = tape_.instructions[i];
+    const size_t value = tape_.operands.size() + i;
+    if (op_info(instruction.op).kind == OpKind::kReduce) {
+      const std::string op(op_info(instruction.op).name), v = name(static_cast<int>(value));
+      out << "  float " << v << " = " << op_info(instruction.op).start << ";\n"
+          << loop << slice({instruction.x}, columns) << "    " << v << " = combine_" << op << "("
+          << v << ", " << name(instruction.x) << ");\n  }\n"
+          << "  " << v << " = tree_" << op << "(" << v << ", lane);\n";
+    } else if (per_row_[value]) {
+      out << compute(i, "  ");
+    }
+  }
+  if (stage) {
+    const int value = tape_.outputs[0].value;
+    out << loop << slice({value}, columns) << "    put_x(c, " << name(value) << ");\n  }\n";
+    return out.str();
+  }
+  const auto is_element = [&](const TapeOutput& output) {
+    return !per_row_[static_cast<size_t>(output.value)];
+  };
+  std::vector<int> elements;
+  for (const TapeOutput& output : tape_.outputs) {
+    if (is_element(output)) elements.push_back(output.value);
+  }
+  if (!elements.empty()) {
+    out << loop << slice(elements, columns) << stores("    ", is_element) << "  }\n";
+  }
+  if (elements.size() < tape_.outputs.size()) {
+    out << "  if (lane == 0) {\n"
+        << stores("    ", [&](const TapeOutput& output) { return !is_element(output); }) << "  }\n";
+  }
+  return out.str();
+}
+
+std::string TapeWriter::name(int value) const {
+  const auto i = static_cast<size_t>(value);
+  const bool product = i < tape_.operands.size() && tape_.operands[i].access == Access::kResult;
+  return product ? "product" : cat("v", base_ + i);
+}
+
+std::string TapeWriter::load(size_t i, const char* indent, std::string_view columns,
+                             const char* type) const {
+  const size_t id = base_ + i;
+  switch (tape_.operands[i].access) {
+    case Access::kRowwise:
+      return cat(indent, type, "v", id, " = b", id, "[r * ", columns, " + c];\n");
+    case Access::kPerRow:
+      return cat(indent, type, "v", id, " = b", id, "[r];\n");
+    case Access::kVector:
+      return cat(indent, type, "v", id, " = load", id, "(0, c);\n");
+    case Access::kGather:
+      return cat(indent, "uint at", id, " = symbol(INDEX", id, ", row);\n", indent, type, "v", id,
+                 " = load", id, "(at", id, " / PIECE_ROWS", id, ", at", id, " % PIECE_ROWS", id,
+                 " * STRIDE", id, " + c);\n");
+    default:
+      return "";
+  }
+}
+
+std::string TapeWriter::compute(size_t i, const char* indent) const {
+  const Instruction& instruction = tape_.instructions[i];
+  return cat(indent, "float v", base_ + tape_.operands.size() + i, " = op_",
+             op_info(instruction.op).name, "(", name(instruction.x),
+             instruction.z >= 0 ? cat(", ", name(instruction.z)) : "", ");\n");
+}
+
+// What has one value an element and is needed for `values`, in order.
+std::string TapeWriter::slice(const std::vector<int>& values, std::string_view columns) const {
+  std::vector<bool> needed(tape_.operands.size() + tape_.instructions.size(), false);
+  for (const int value : values) needed[static_cast<size_t>(value)] = true;
+  for (size_t i = needed.size(); i-- > tape_.operands.size();) {
+    if (!needed[i] || per_row_[i]) continue;
+    const Instruction& instruction = tape_.instructions[i - tape_.operands.size()];
+    needed[static_cast<size_t>(instruction.x)] = true;
+    if (instruction.z >= 0) needed[static_cast<size_t>(instruction.z)] = true;
+  }
+  std::string out;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    if (!needed[i] || per_row_[i]) continue;
+    out += i < tape_.operands.size() ? load(i, "    ", columns)
+                                     : compute(i - tape_.operands.size(), "    ");
+  }
+  return out;
+}
+
+template <typename Predicate>
+std::string TapeWriter::stores(const char* indent, const Predicate& wanted) const {
+  std::string out;
+  for (size_t i = 0; i < tape_.outputs.size(); ++i) {
+    const TapeOutput& output = tape_.outputs[i];
+    if (!wanted(output)) continue;
+    const bool single = slot(output.slot).dims[1] == 1;
+    out += cat(indent, "o", base_ + i, single ? "[r]" : "[r * COLUMNS + c]", " = ",
+               name(output.value), ";\n");
+  }
+  return out;
+}
+
+}  // namespace split::vulkan

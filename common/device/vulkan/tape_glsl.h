@@ -1,0 +1,90 @@
+// GLSL from a Tape: over the rows of a group, over one element of a matmul's result, or over the
+// row that a matmul reads. Several tapes fit into one kernel: each numbers its names from a base of
+// its own.
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "device/vulkan/glsl.h"
+
+namespace split::vulkan {
+
+// A kernel's bindings and constants, as its text is put together.
+class KernelParts {
+ public:
+  explicit KernelParts(uint32_t first_binding) : first_binding_(first_binding) {}
+
+  uint32_t bind(const Bind& bind) {
+    binds_.push_back(bind);
+    return next_binding() - 1;
+  }
+  uint32_t next_binding() const { return first_binding_ + static_cast<uint32_t>(binds_.size()); }
+  uint32_t constant(uint32_t value) {
+    constants_.push_back(value);
+    return kTapeConstants + static_cast<uint32_t>(constants_.size()) - 1;
+  }
+  Kernel kernel(std::string text) && {
+    return {std::move(text), std::move(binds_), std::move(constants_)};
+  }
+
+ private:
+  uint32_t first_binding_;
+  std::vector<Bind> binds_;
+  std::vector<uint32_t> constants_;
+};
+
+// float tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
+// Needs `shared float exchange[WORKGROUP]`.
+std::string reduce_function(Op op);
+// The ops of some tapes as functions.
+std::string op_functions(const std::vector<const Tape*>& tapes);
+
+class TapeWriter {
+ public:
+  // `tape` outlives the writer; `stores`: its outputs go to their slots. Throws Error(kDevice) for
+  // a tape this device cannot run.
+  TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base, bool stores,
+             size_t max_range);
+
+  // Buffers, constants and loaders.
+  std::string declarations() const { return declared_.str(); }
+  // void main(): the tape over the row of this workgroup.
+  std::string group() const;
+  // void fetch(r, c): what the tape reads beside the product, and void finish(r, c, product): the
+  // tape over one element of a matmul's result; with `put` the result also goes to put_kv().
+  std::string epilogue(bool put) const;
+  // void stage(r, lane): the tape over row r, whose one output goes to put_x().
+  std::string prologue() const;
+
+ private:
+  const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
+  bool is_weight_table(const Operand& operand) const;
+  void uint_constant(const std::string& name, uint32_t value);
+  void buffer_of_words(const std::string& name, const Bind& bind);
+  void declare();
+  void declare_gather(size_t i);
+  void declare_loader(size_t i, uint32_t pieces);
+
+  std::string name(int value) const;
+  std::string load(size_t i, const char* indent, std::string_view columns,
+                   const char* type = "float ") const;
+  std::string compute(size_t i, const char* indent) const;
+  std::string slice(const std::vector<int>& values, std::string_view columns) const;
+  std::string row_body(std::string_view columns, bool stage) const;
+  template <typename Predicate>
+  std::string stores(const char* indent, const Predicate& wanted) const;
+
+  const Program& program_;
+  const Tape& tape_;
+  KernelParts& parts_;
+  const size_t base_;
+  const bool stores_;
+  const size_t max_range_;
+  const std::vector<bool> per_row_;
+  uint32_t pieces_ = 1;  // of each table
+  std::ostringstream declared_;
+};
+
+}  // namespace split::vulkan
