@@ -19,6 +19,7 @@ struct Core {
   Queue queue;
   Memory memory;
   Pipelines pipelines;
+  uint64_t executables = 0;  // ever made
 };
 using CorePtr = std::shared_ptr<Core>;
 

@@ -8,7 +8,7 @@
 namespace split::vulkan {
 VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                                    std::span<const Binding> bindings)
-    : core_(std::move(core)), workspace_(workspace), program_(program) {
+    : core_(std::move(core)), id_(core_->executables++), workspace_(workspace), program_(program) {
   buffers_.resize(program_.slots.size(), nullptr);
   for (const Binding& binding : bindings) {
     for (size_t i = 0; i < program_.slots.size(); ++i) {
@@ -46,30 +46,24 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   }
   std::vector<PipelineKey> keys;
   for (const auto& variant : all) {
-    for (const Dispatch& dispatch : variant) keys.push_back(dispatch.pipeline);
+    for (const Dispatch& dispatch : variant) keys.push_back(dispatch.key);
   }
   core_->pipelines.prepare(keys);
   make_sets(all);
-  make_stamps(all);
   counts_ = Allocation(core_->memory,
                        std::max<size_t>(all[kWide].size(), 1) * sizeof(VkDispatchIndirectCommand),
                        MemoryUse::kUpload);
   CHECK(counts_.mapped() != nullptr);
   for (size_t variant = 0; variant <= kWide; ++variant) {
-    if (variant == kWide || !mixed) record(variant, all[variant]);
-  }
-  for (Dispatch& dispatch : all[kWide]) {
-    dispatch.pipeline = {};  // only the counts are needed from here on
-    wide_.push_back(std::move(dispatch));
-  }
-}
-
-VulkanExecutable::~VulkanExecutable() {
-  for (const auto& variant : recorded_) {
-    for (const Recorded& recorded : variant) {
-      vkFreeCommandBuffers(core_->context.device(), core_->context.pool(), 1, &recorded.commands);
+    for (Dispatch& dispatch : all[variant]) {
+      dispatch.pipeline = core_->pipelines.get(dispatch.key);
+      dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);
+      dispatch.set =
+          sets_.at({core_->pipelines.set_layout(dispatch.key.bindings), dispatch.ranges});
+      commands_[variant].push_back(std::move(dispatch));
     }
   }
+  make_stamps();
 }
 
 VulkanBuffer& VulkanExecutable::bound(int index) const {
@@ -179,13 +173,14 @@ uint32_t VulkanExecutable::piece_rows(const std::vector<int>& slots, size_t max_
   return static_cast<uint32_t>(std::max<size_t>(rows / kPieceAlign, 1) * kPieceAlign);
 }
 
-PipelineKey VulkanExecutable::key(std::string text, const Step& step, uint32_t workgroup) const {
+PipelineKey VulkanExecutable::key_of(std::string text, const Step& step, uint32_t workgroup) const {
   PipelineKey result;
   result.text = std::move(text);
   result.constants = {{0, workgroup},
                       {1, core_->context.capabilities().subgroup},
                       {2, workspace_.capacity()},
-                      {3, step.rows == kOutRows ? 1u : 0u}};
+                      {3, step.rows == kOutRows ? 1u : 0u},
+                      {19, core_->context.capabilities().small_tiles ? 1u : 16u}};
   return result;
 }
 

@@ -1,6 +1,6 @@
-// A Program as pre-recorded command buffers: one each for 1, 2, 4 and 8 rows, and one for any
-// number, whose group counts are read from a buffer. Padding rows of the narrow ones store nothing.
-// A Program over rows and output rows both has the last only.
+// A Program as commands that are ready to be recorded: for 1, 2, 4 and 8 rows, and for any number,
+// whose group counts are read from a buffer. Padding rows of the narrow ones store nothing. A
+// Program over rows and output rows both has the last only.
 #pragma once
 
 #include <array>
@@ -18,13 +18,35 @@ class VulkanExecutable final : public Executable {
   // Throws Error(kDevice) for what this device cannot run.
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                    std::span<const Binding> bindings);
-  ~VulkanExecutable() override;
 
-  // Appends the commands for a batch, with the wide variant's group counts written. Throws
-  // Error(kDevice) when a bound buffer has too few rows, or for a token past its table.
-  void commands(const RowBatch& batch, std::vector<Segment>& out);
+  struct Command {
+    VkPipeline pipeline = VK_NULL_HANDLE;
+    VkPipelineLayout layout = VK_NULL_HANDLE;
+    VkDescriptorSet set = VK_NULL_HANDLE;
+    PushConstants push;
+    std::array<uint32_t, 3> groups{1, 1, 1};
+    size_t row_axis = 0;  // groups[row_axis] is for the rows
+    uint32_t rows_per_group = 1;
+    bool out_rows = false;
+    bool waits = true;     // for what comes before it
+    uint64_t weights = 0;  // elements of its matrix
+    std::string what;      // for people
+  };
 
-  // The device's time of each dispatch of the last commands, in a line; at SPLIT_DEBUG=2, where the
+  uint64_t id() const { return id_; }  // no other of this device has it, ever
+  uint32_t capacity() const { return workspace_.capacity(); }
+  // Rows that a batch has for this program.
+  uint64_t rows(const RowBatch& batch) const {
+    return uses_out_rows_ && !uses_rows_ ? batch.out_rows.size() : batch.rows;
+  }
+  // The variant for a batch, with the wide one's group counts written. Throws Error(kDevice) when a
+  // bound buffer has too few rows, or for a token past its table.
+  size_t prepare(const RowBatch& batch);
+  const std::vector<Command>& commands(size_t variant) const { return commands_[variant]; }
+  // Command i of a variant; `waits` for what comes before it.
+  void record(VkCommandBuffer commands, size_t variant, size_t i, bool waits) const;
+
+  // The device's time of each command of the last prepare(), in a line; at SPLIT_DEBUG=2, where the
   // device tells the time. After they ran.
   std::string times() const;
 
@@ -34,17 +56,10 @@ class VulkanExecutable final : public Executable {
     VkDeviceSize offset = 0, bytes = 0;
     auto operator<=>(const Range&) const = default;
   };
-  struct Dispatch {
-    PipelineKey pipeline;
+  // A command before there are pipelines and sets.
+  struct Dispatch : Command {
+    PipelineKey key;
     std::vector<Range> ranges;
-    PushConstants push;
-    std::array<uint32_t, 3> groups{1, 1, 1};
-    size_t row_axis = 0;  // groups[row_axis] is for the rows
-    uint32_t rows_per_group = 1;
-    bool out_rows = false;
-    bool waits = true;     // for what was recorded before it
-    uint64_t weights = 0;  // elements of its matrix
-    std::string what;      // for people
   };
   // What a bound slot or a temporary is in device memory.
   struct Place {
@@ -71,7 +86,7 @@ class VulkanExecutable final : public Executable {
   Range symbols() const;
   // Rows of a piece so that no rowwise binding of these slots is too large.
   uint32_t piece_rows(const std::vector<int>& slots, size_t max_rows) const;
-  PipelineKey key(std::string text, const Step& step, uint32_t workgroup) const;
+  PipelineKey key_of(std::string text, const Step& step, uint32_t workgroup) const;
 
   // Joining: a step whose result nobody else needs is done by its neighbour's kernel.
   bool only_reader(int index, const Step& reader) const;
@@ -86,11 +101,11 @@ class VulkanExecutable final : public Executable {
   void add_page_constants(const Step& step, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
   void make_sets(const std::vector<std::vector<Dispatch>>& all);
-  void make_stamps(const std::vector<std::vector<Dispatch>>& all);
+  void make_stamps();
   uint32_t first_stamp(size_t variant) const;
-  void record(size_t variant, const std::vector<Dispatch>& all);
 
   CorePtr core_;
+  const uint64_t id_;
   VulkanWorkspace& workspace_;
   Program program_;
   std::vector<VulkanBuffer*> buffers_;  // by slot
@@ -101,16 +116,10 @@ class VulkanExecutable final : public Executable {
   int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
-  struct Recorded {
-    VkCommandBuffer commands = VK_NULL_HANDLE;
-    uint64_t weights = 0;
-  };
-  std::array<std::vector<Recorded>, kWide + 1> recorded_;
-  std::vector<Dispatch> wide_;
-  Handle<VkQueryPool> stamps_;  // per variant, one before its first dispatch and one after each
-  std::array<std::vector<std::string>, kWide + 1> stamped_;
-  size_t last_ = 0;    // variant of the last commands
-  Allocation counts_;  // a VkDispatchIndirectCommand for each of wide_
+  std::array<std::vector<Command>, kWide + 1> commands_;
+  Handle<VkQueryPool> stamps_;  // per variant, one before its first command and one after each
+  size_t last_ = 0;             // variant of the last prepare()
+  Allocation counts_;           // a VkDispatchIndirectCommand for each wide command
 };
 
 }  // namespace split::vulkan

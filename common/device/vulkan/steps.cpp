@@ -143,9 +143,9 @@ void VulkanExecutable::add_group(const Step& step, std::vector<Dispatch>& out) c
   const uint32_t piece = piece_rows(rowwise_slots(kernel), workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
-    dispatch.pipeline = key(kernel.text, step, row_lanes(device));
-    dispatch.pipeline.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
-    add_tape_constants(kernel, dispatch.pipeline);
+    dispatch.key = key_of(kernel.text, step, row_lanes(device));
+    dispatch.key.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
+    add_tape_constants(kernel, dispatch.key);
     dispatch.ranges.push_back(symbols());
     for (const Bind& bind : kernel.binds) dispatch.ranges.push_back(ranges_of(bind, base, piece));
     dispatch.push = {base, piece, 0, 0};
@@ -205,18 +205,18 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     for (size_t column = 0; column < all_columns; column += columns) {
       const size_t count = std::min(columns, all_columns - column);
       Dispatch dispatch;
-      dispatch.pipeline = key(kernel.text, step, shape.workgroup);
-      add_constants(dispatch.pipeline, {{4, static_cast<uint32_t>(step.columns)},
-                                        {5, static_cast<uint32_t>(step.inner)},
-                                        {6, shape.lanes},
-                                        {7, block},
-                                        {8, shape.columns_per_lane},
-                                        {9, shape.unroll},
-                                        {10, matrix_code(w.dtype)},
-                                        {11, variant < 2 ? kNarrowRows[variant] : 0}});
+      dispatch.key = key_of(kernel.text, step, shape.workgroup);
+      add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
+                                   {5, static_cast<uint32_t>(step.inner)},
+                                   {6, shape.lanes},
+                                   {7, block},
+                                   {8, shape.columns_per_lane},
+                                   {9, shape.unroll},
+                                   {10, matrix_code(w.dtype)},
+                                   {11, variant < 2 ? kNarrowRows[variant] : 0}});
       const Step* paged = splits != nullptr ? splits : joined.attention;
-      if (paged != nullptr) add_page_constants(*paged, dispatch.pipeline);
-      add_tape_constants(kernel, dispatch.pipeline);
+      if (paged != nullptr) add_page_constants(*paged, dispatch.key);
+      add_tape_constants(kernel, dispatch.key);
       dispatch.ranges = {symbols()};
       if (joined.input == Joined::Input::kSlot) {
         dispatch.ranges.push_back(rowwise(step.x, base, piece));
@@ -320,8 +320,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
                        bool caches) {
     Dispatch dispatch;
     dispatch.what = what;
-    dispatch.pipeline = key(std::move(text), step, workgroup);
-    add_page_constants(step, dispatch.pipeline);
+    dispatch.key = key_of(std::move(text), step, workgroup);
+    add_page_constants(step, dispatch.key);
     dispatch.ranges = {symbols()};
     if (caches) {
       dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows));
@@ -375,11 +375,11 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
   const auto limit =
       core_->context.capabilities().properties.limits.maxPerStageDescriptorStorageBuffers;
   for (Dispatch& dispatch : all) {
-    dispatch.pipeline.bindings = static_cast<uint32_t>(dispatch.ranges.size());
-    if (dispatch.pipeline.bindings > limit) {
+    dispatch.key.bindings = static_cast<uint32_t>(dispatch.ranges.size());
+    if (dispatch.key.bindings > limit) {
       throw Error(ErrorKind::kDevice,
                   cat("[vulkan] program '", program_.name, "': a step binds ",
-                      dispatch.pipeline.bindings, " buffers, this device has ", limit));
+                      dispatch.key.bindings, " buffers, this device has ", limit));
     }
     if (variant != kWide) {
       dispatch.groups[dispatch.row_axis] = ceil_div(kNarrowRows[variant], dispatch.rows_per_group);

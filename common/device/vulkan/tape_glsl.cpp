@@ -210,7 +210,7 @@ std::string TapeWriter::prologue() const {
 
 std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   std::ostringstream out;
-  const std::string loop = cat("  for (uint c = lane; c < ", columns, "; c += WORKGROUP) {\n");
+  const std::string loop = cat("  FOR_ROW(", columns, ") {\n");
   out << "  const uint row = piece.row_base + r;\n";
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     if (tape_.operands[i].access == Access::kPerRow) out << load(i, "  ", columns);
@@ -222,7 +222,7 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
       const std::string op(op_info(instruction.op).name), v = name(static_cast<int>(value));
       out << "  float " << v << " = " << op_info(instruction.op).start << ";\n"
           << loop << slice({instruction.x}, columns) << "    " << v << " = combine_" << op << "("
-          << v << ", " << name(instruction.x) << ");\n  }\n"
+          << v << ", " << name(instruction.x) << ");\n  } END_ROW\n"
           << "  " << v << " = tree_" << op << "(" << v << ", lane);\n";
     } else if (per_row_[value]) {
       out << compute(i, "  ");
@@ -230,7 +230,7 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   }
   if (stage) {
     const int value = tape_.outputs[0].value;
-    out << loop << slice({value}, columns) << "    put_x(c, " << name(value) << ");\n  }\n";
+    out << loop << slice({value}, columns) << "    put_x(c, " << name(value) << ");\n  } END_ROW\n";
     return out.str();
   }
   const auto is_element = [&](const TapeOutput& output) {
@@ -241,7 +241,7 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
     if (is_element(output)) elements.push_back(output.value);
   }
   if (!elements.empty()) {
-    out << loop << slice(elements, columns) << stores("    ", is_element) << "  }\n";
+    out << loop << slice(elements, columns) << stores("    ", is_element) << "  } END_ROW\n";
   }
   if (elements.size() < tape_.outputs.size()) {
     out << "  if (lane == 0) {\n"

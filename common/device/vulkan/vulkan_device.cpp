@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
-#include "device/vulkan/executable.h"
+#include "device/vulkan/recording.h"
 #include "device/vulkan/rules.h"
 
 namespace split {
@@ -14,7 +14,7 @@ VulkanBuffer& own(Buffer& buffer) { return dynamic_cast<VulkanBuffer&>(buffer); 
 
 class VulkanDevice final : public Device {
  public:
-  explicit VulkanDevice(CorePtr core) : core_(std::move(core)) {}
+  explicit VulkanDevice(CorePtr core) : core_(core), recordings_(std::move(core)) {}
 
   std::string name() const override {
     const Capabilities& device = core_->context.capabilities();
@@ -63,15 +63,15 @@ class VulkanDevice final : public Device {
     ours.write_symbols(batch);
     segments_.clear();
     ours.copy_in(batch, segments_);
+    programs_.clear();
     for (Executable* program : programs) {
-      dynamic_cast<VulkanExecutable&>(*program).commands(batch, segments_);
+      programs_.push_back(&dynamic_cast<VulkanExecutable&>(*program));
     }
+    recordings_.get(programs_, batch, segments_);
     ours.copy_out(batch, segments_);
     core_->queue.run(segments_);
     if (debug_level() >= 2) {
-      for (Executable* program : programs) {
-        log_info(dynamic_cast<VulkanExecutable&>(*program).times());
-      }
+      for (const VulkanExecutable* program : programs_) log_info(program->times());
     }
     ours.finish(batch);
   }
@@ -81,6 +81,8 @@ class VulkanDevice final : public Device {
 
  private:
   CorePtr core_;
+  Recordings recordings_;
+  std::vector<VulkanExecutable*> programs_;  // of the current step
   std::vector<Segment> segments_;
 };
 

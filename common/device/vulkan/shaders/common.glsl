@@ -7,6 +7,16 @@ layout(constant_id = 2) const uint CAPACITY = 8;  // rows of each symbol array
 layout(constant_id = 3) const uint ROW_KIND = 0;  // 0: rows of the step, 1: its output rows
 
 const uint SUBGROUPS = WORKGROUP / SUBGROUP;
+layout(constant_id = 19) const uint ROW_UNROLL = 1;  // elements of a row that a lane has at once
+// For each element c of a row, in order: FOR_ROW(width) { ... } END_ROW
+#define FOR_ROW(width) \
+  for (uint first = 0; first < (width); first += ROW_UNROLL * WORKGROUP) { \
+    [[unroll]] for (uint i = 0; i < ROW_UNROLL; ++i) { \
+      const uint c = first + i * WORKGROUP + lane; \
+      if (first + (i + 1) * WORKGROUP <= (width) || c < (width))
+#define END_ROW \
+    } \
+  }
 
 // A dispatch covers rows [row_base, row_base + row_piece) of the step and columns
 // [column_base, column_base + column_piece) of a matrix; buffers with a row of the step per row are

@@ -12,10 +12,14 @@ float dot4(vec4 a, vec4 b, float sum) {
   return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
 const uint VECTORS = UNROLL * COLUMNS_PER_LANE * PER_CHUNK;
-// Chunks `first`, first + LANES, ... of each column; past the end the last one, which is not used.
-#define LOAD(to, first) \
+const uint BATCH = LANES * UNROLL;  // chunks of a column on their way at once
+const uint BATCHES = (CHUNKS + BATCH - 1) / BATCH;
+const bool EVEN = CHUNKS % BATCH == 0;
+// Chunks of a batch of each column; past the end the last one, which is not used.
+#define LOAD(to, batch) \
   [[unroll]] for (uint u = 0; u < UNROLL; ++u) { \
-    const uint c = min((first) + u * LANES, CHUNKS - 1); \
+    const uint at = (batch) * BATCH + u * LANES + t; \
+    const uint c = EVEN ? at : min(at, CHUNKS - 1); \
     [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
       [[unroll]] for (uint p = 0; p < PER_CHUNK; ++p) { \
         to[(u * COLUMNS_PER_LANE + m) * PER_CHUNK + p] = W_VECTOR(w_row[m] + c * PER_CHUNK + p); \
@@ -41,7 +45,7 @@ void main() {
 
   // The first chunks are on their way while the row is staged, the next ones while these are used.
   uvec4 v[VECTORS], next[VECTORS];
-  LOAD(v, t)
+  LOAD(v, 0)
   if (SUMS <= LANES) {
     const uint r = row0 + t / COLUMNS_PER_LANE, column = column0 + t % COLUMNS_PER_LANE;
     if (t < SUMS && r < rows && column < piece.column_piece) fetch(r, piece.column_base + column);
@@ -51,44 +55,46 @@ void main() {
   stage(row0, lane);
   barrier();
 #endif
-  for (uint c0 = t; c0 < CHUNKS; c0 += LANES * UNROLL) {
-    const uint c1 = c0 + LANES * UNROLL;
-    if (c1 < CHUNKS) { LOAD(next, c1) }
+  for (uint batch = 0; batch < BATCHES; ++batch) {
+    if (BATCHES > 1 && batch + 1 < BATCHES) { LOAD(next, batch + 1) }
     [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
-      const uint c = c0 + u * LANES;
-      if (c >= CHUNKS) continue;
-      vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE];
-      [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
-        const uint at = (u * COLUMNS_PER_LANE + m) * PER_CHUNK;
-#ifdef IN_BLOCKS
-        low[m] = quarter_of_w(v[at], 0);
-        high[m] = quarter_of_w(v[at], 1);
-#else
-        if (W_TYPE == 0) {
-          low[m] = uintBitsToFloat(v[at]);
-          high[m] = uintBitsToFloat(v[at + PER_CHUNK - 1]);
-        } else if (W_TYPE == 1) {
-          low[m] = half4(v[at].xy);
-          high[m] = half4(v[at].zw);
-        } else {
-          low[m] = brain4(v[at].xy);
-          high[m] = brain4(v[at].zw);
-        }
-#endif
-      }
-      [[unroll]] for (uint n = 0; n < BLOCK; ++n) {
-#ifdef STAGED
-        const vec4 a = x_low[c], b = x_high[c];
-#else
-        const vec4 a = load_x(row[n], c * 8), b = load_x(row[n], c * 8 + 4);
-#endif
+      const uint c = batch * BATCH + u * LANES + t;
+      if (EVEN || c < CHUNKS) {
+        vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE];
         [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
-          const uint i = n * COLUMNS_PER_LANE + m;
-          sums[i] = dot4(high[m], b, dot4(low[m], a, sums[i]));
+          const uint at = (u * COLUMNS_PER_LANE + m) * PER_CHUNK;
+#ifdef IN_BLOCKS
+          low[m] = quarter_of_w(v[at], 0);
+          high[m] = quarter_of_w(v[at], 1);
+#else
+          if (W_TYPE == 0) {
+            low[m] = uintBitsToFloat(v[at]);
+            high[m] = uintBitsToFloat(v[at + PER_CHUNK - 1]);
+          } else if (W_TYPE == 1) {
+            low[m] = half4(v[at].xy);
+            high[m] = half4(v[at].zw);
+          } else {
+            low[m] = brain4(v[at].xy);
+            high[m] = brain4(v[at].zw);
+          }
+#endif
+        }
+        [[unroll]] for (uint n = 0; n < BLOCK; ++n) {
+#ifdef STAGED
+          const vec4 a = x_low[c], b = x_high[c];
+#else
+          const vec4 a = load_x(row[n], c * 8), b = load_x(row[n], c * 8 + 4);
+#endif
+          [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
+            const uint i = n * COLUMNS_PER_LANE + m;
+            sums[i] = dot4(high[m], b, dot4(low[m], a, sums[i]));
+          }
         }
       }
     }
-    [[unroll]] for (uint i = 0; i < VECTORS; ++i) v[i] = next[i];
+    if (BATCHES > 1) {
+      [[unroll]] for (uint i = 0; i < VECTORS; ++i) v[i] = next[i];
+    }
   }
 
   [[unroll]] for (uint offset = 1; offset < REACH; offset <<= 1) {

@@ -1,0 +1,169 @@
+// The second half of loading an Executable, and its replay: descriptor sets, commands, counts.
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.h"
+#include "device/vulkan/executable.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
+
+}  // namespace
+
+void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) {
+  const VkDevice device = core_->context.device();
+  uint32_t buffers = 0;
+  for (const auto& variant : all) {
+    for (const Dispatch& dispatch : variant) {
+      const auto layout = core_->pipelines.set_layout(dispatch.key.bindings);
+      if (sets_.try_emplace({layout, dispatch.ranges}, VkDescriptorSet{}).second) {
+        buffers += dispatch.key.bindings;
+      }
+    }
+  }
+  if (sets_.empty()) return;
+  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, buffers};
+  VkDescriptorPoolCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
+  info.maxSets = static_cast<uint32_t>(sets_.size());
+  info.poolSizeCount = 1;
+  info.pPoolSizes = &size;
+  VkDescriptorPool pool = VK_NULL_HANDLE;
+  check(vkCreateDescriptorPool(device, &info, nullptr, &pool), "vkCreateDescriptorPool");
+  descriptor_pool_ = {device, pool, vkDestroyDescriptorPool};
+  for (auto& [what, set] : sets_) {
+    VkDescriptorSetAllocateInfo allocate{};
+    allocate.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
+    allocate.descriptorPool = pool;
+    allocate.descriptorSetCount = 1;
+    allocate.pSetLayouts = &what.first;
+    check(vkAllocateDescriptorSets(device, &allocate, &set), "vkAllocateDescriptorSets");
+    std::vector<VkDescriptorBufferInfo> infos;
+    for (const Range& range : what.second) {
+      infos.push_back({range.buffer, range.offset, range.bytes});
+    }
+    VkWriteDescriptorSet write{};
+    write.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+    write.dstSet = set;
+    write.descriptorCount = static_cast<uint32_t>(infos.size());
+    write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    write.pBufferInfo = infos.data();
+    vkUpdateDescriptorSets(device, 1, &write, 0, nullptr);
+  }
+}
+
+void VulkanExecutable::make_stamps() {
+  if (debug_level() < 2 || core_->context.capabilities().timestamp_bits == 0) return;
+  VkQueryPoolCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+  info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+  for (const auto& variant : commands_)
+    info.queryCount += static_cast<uint32_t>(variant.size()) + 1;
+  VkQueryPool pool = VK_NULL_HANDLE;
+  check(vkCreateQueryPool(core_->context.device(), &info, nullptr, &pool), "vkCreateQueryPool");
+  stamps_ = {core_->context.device(), pool, vkDestroyQueryPool};
+}
+
+uint32_t VulkanExecutable::first_stamp(size_t variant) const {
+  size_t first = 0;
+  for (size_t i = 0; i < variant; ++i) first += commands_[i].size() + 1;
+  return static_cast<uint32_t>(first);
+}
+
+std::string VulkanExecutable::times() const {
+  const std::vector<Command>& what = commands_[last_];
+  if (stamps_.get() == VK_NULL_HANDLE || what.empty()) return "";
+  std::vector<uint64_t> ticks(what.size() + 1);
+  check(vkGetQueryPoolResults(core_->context.device(), stamps_.get(), first_stamp(last_),
+                              static_cast<uint32_t>(ticks.size()), ticks.size() * sizeof(uint64_t),
+                              ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+        "vkGetQueryPoolResults");
+  const auto us = [&](uint64_t from, uint64_t to) {
+    const float period = core_->context.capabilities().properties.limits.timestampPeriod;
+    return static_cast<uint64_t>(static_cast<float>(to - from) * period / 100.0f) / 10.0;
+  };
+  std::string line = cat("times of '", program_.name, "', us:");
+  for (size_t i = 0; i < what.size(); ++i)
+    line += cat(" ", what[i].what, " ", us(ticks[i], ticks[i + 1]));
+  return line;
+}
+
+void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i,
+                              bool first) const {
+  const Command& command = commands_[variant][i];
+  const uint32_t stamp = first_stamp(variant) + static_cast<uint32_t>(i);
+  if (stamps_.get() != VK_NULL_HANDLE && i == 0) {
+    vkCmdResetQueryPool(commands, stamps_.get(), stamp,
+                        static_cast<uint32_t>(commands_[variant].size()) + 1);
+    vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp);
+  }
+  if (command.waits || first) {
+    VkMemoryBarrier barrier{};
+    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
+    barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+    vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                         VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
+                         nullptr);
+  }
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.pipeline);
+  vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.layout, 0, 1,
+                          &command.set, 0, nullptr);
+  vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof command.push,
+                     &command.push);
+  if (variant == kWide) {
+    vkCmdDispatchIndirect(commands, counts_.buffer(), i * sizeof(VkDispatchIndirectCommand));
+  } else {
+    vkCmdDispatch(commands, command.groups[0], command.groups[1], command.groups[2]);
+  }
+  if (stamps_.get() != VK_NULL_HANDLE) {
+    vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp + 1);
+  }
+}
+
+size_t VulkanExecutable::prepare(const RowBatch& batch) {
+  const auto out_rows = static_cast<uint32_t>(batch.out_rows.size());
+  const auto rows_of = [&](const Slot& s) { return s.dims[0] == kOutRows ? out_rows : batch.rows; };
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const Slot& s = program_.slots[i];
+    if (buffers_[i] == nullptr || s.dims.size() != 2 || s.dims[0] >= 0) continue;
+    const size_t row_bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
+    if (buffers_[i]->size() / row_bytes < rows_of(s)) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] slot '", s.name, "': ", rows_of(s), " rows of ", row_bytes,
+                      " bytes in a buffer of ", buffers_[i]->size()));
+    }
+  }
+  const auto past = [&](std::span<const int32_t> values, int64_t limit) {
+    return limit >= 0 && std::any_of(values.begin(), values.end(),
+                                     [&](int32_t value) { return value < 0 || value >= limit; });
+  };
+  if (past(batch.tokens, token_limit_) || past(batch.positions, position_limit_)) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] program '", program_.name, "': a token or position past its table"));
+  }
+  const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
+  last_ = kWide;
+  if (!(uses_rows_ && uses_out_rows_)) {
+    for (size_t variant = kWide; variant-- > 0;) {
+      if (rows > 0 && rows <= kNarrowRows[variant]) last_ = variant;
+    }
+  }
+  if (last_ < kWide) return last_;
+  const std::vector<Command>& wide = commands_[kWide];
+  for (size_t i = 0; i < wide.size(); ++i) {
+    const uint32_t all = wide[i].out_rows ? out_rows : batch.rows;
+    const PushConstants& push = wide[i].push;
+    const uint32_t here = all > push.row_base ? std::min(all - push.row_base, push.row_piece) : 0;
+    std::array<uint32_t, 3> groups = wide[i].groups;
+    groups[wide[i].row_axis] = ceil_div(here, wide[i].rows_per_group);
+    const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
+    std::memcpy(counts_.mapped() + i * sizeof command, &command, sizeof command);
+  }
+  return last_;
+}
+
+}  // namespace split::vulkan
