@@ -14,7 +14,7 @@ void Interrupt::raise(int signal) {
   if (signal_ != 0) return;
   signal_ = signal;
   raised_.notify_all();
-  if (call_) call_();
+  for (const auto& call : calls_) call();
 }
 
 int Interrupt::signal() const {
@@ -29,14 +29,13 @@ bool Interrupt::wait(std::chrono::milliseconds time) {
 
 Interrupt::Hook::Hook(Interrupt& interrupt, std::function<void()> call) : interrupt_(interrupt) {
   const std::lock_guard lock(interrupt_.mutex_);
-  CHECK(!interrupt_.call_);
   if (interrupt_.signal_ != 0) call();
-  interrupt_.call_ = std::move(call);
+  at_ = interrupt_.calls_.insert(interrupt_.calls_.end(), std::move(call));
 }
 
 Interrupt::Hook::~Hook() {
   const std::lock_guard lock(interrupt_.mutex_);
-  interrupt_.call_ = nullptr;
+  interrupt_.calls_.erase(at_);
 }
 
 SignalWatch::SignalWatch(Interrupt& interrupt) : end_(::eventfd(0, EFD_CLOEXEC)) {

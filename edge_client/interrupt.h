@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <thread>
 
@@ -21,7 +22,8 @@ class Interrupt {
   // False, at once, when interrupted; true after `time`.
   bool wait(std::chrono::milliseconds time);
 
-  // While it lives, `call` is called by raise(), also when that was before.
+  // While it lives, `call` is called by raise(), also when that was before. It must not ask the
+  // Interrupt.
   class Hook {
    public:
     Hook(Interrupt& interrupt, std::function<void()> call);
@@ -31,13 +33,14 @@ class Interrupt {
 
    private:
     Interrupt& interrupt_;
+    std::list<std::function<void()>>::iterator at_;
   };
 
  private:
   mutable std::mutex mutex_;
   std::condition_variable raised_;
   int signal_ = 0;
-  std::function<void()> call_;
+  std::list<std::function<void()>> calls_;
 };
 
 // Turns SIGINT and SIGTERM into raise(); a second one ends the process at once. Made before any

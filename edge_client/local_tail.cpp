@@ -82,9 +82,8 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
                      const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
-                     std::vector<MappedFile> files)
-    : files_(std::move(files)), device_(std::move(device)) {
-  CHECK(blobs.size() == files_.size());
+                     std::unique_ptr<BlobLoad> load)
+    : load_(std::move(load)), device_(std::move(device)) {
   const ModelConfig& config = model.config();
   ShardOptions options;
   options.embed = range.embed;
@@ -93,17 +92,14 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const T
   options.formats = formats;
   options.kv_bytes = kv_bytes_for(
       config, std::max(0, std::min(range.last, config.layers) - range.first), options.profile, 1);
-  const WeightSource weights = [this](const std::string& name) {
-    const auto at = tensors_.find(name);
-    if (at == tensors_.end()) {
-      throw Error(ErrorKind::kIntegrity, cat("[weights] no downloaded blob holds ", shown(name)));
-    }
-    return at->second;
-  };
+  for (const wire::BlobInfo& blob : blobs) {
+    for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
+  }
+  WeightSource weights;
+  weights.declared = [this](const std::string& name) { return tensor(name, false); };
+  weights.view = [this](const std::string& name) { return tensor(name, true); };
+  weights.taken = [](const TensorView& view) { MappedFile::let_go(view.bytes); };
   try {
-    for (size_t i = 0; i < blobs.size(); ++i) {
-      tensors_.merge(parse_weight_file(files_[i].bytes(), cat("blob ", shown(blobs[i].name))));
-    }
     shard_ = std::make_unique<Shard>(*device_, model, weights, options);
   } catch (const Error& error) {
     // The hashes were right, so the server itself is wrong.
@@ -111,6 +107,27 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const T
     throw Error(ErrorKind::kIntegrity, error.what());
   }
   batcher_ = std::make_unique<Batcher>(*shard_);
+}
+
+TensorView LocalTail::tensor(const std::string& name, bool with_bytes) {
+  const auto missing = [&] {
+    return Error(ErrorKind::kIntegrity, cat("[weights] no downloaded blob holds ", shown(name)));
+  };
+  const auto blob = blob_of_.find(name);
+  if (blob == blob_of_.end()) throw missing();
+  const std::string& hash = blob->second.sha256;
+  Bytes bytes = with_bytes ? load_->whole(hash) : load_->begun(hash);
+  // A header that is longer than the part that is there is waited for.
+  if (!with_bytes && bytes.size() >= 8 && load_le64(bytes.data()) > wire::kChunkBytes - 8) {
+    bytes = load_->whole(hash);
+  }
+  Parsed& parsed = parsed_[hash];
+  if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
+    parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(blob->second.name)))};
+  }
+  const auto at = parsed.tensors.find(name);
+  if (at == parsed.tensors.end()) throw missing();
+  return at->second;
 }
 
 }  // namespace split::edge

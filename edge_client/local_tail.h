@@ -1,5 +1,6 @@
 // The edge's part of the model: which blobs a range of stages needs, and these blobs as a Shard on
-// this machine's device. Knows no server.
+// this machine's device, each stage loaded when its blobs are there and the others still on their
+// way. Knows no server.
 #pragma once
 
 #include <map>
@@ -8,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "base/file.h"
+#include "edge_client/blob_load.h"
 #include "io/weight_file.h"
 #include "run/batcher.h"
 #include "wire/protocol.h"
@@ -33,18 +34,27 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 // One thread at a time.
 class LocalTail {
  public:
-  // `files` belong to `blobs`. Throws Error(kIntegrity) for files that do not hold the model's
-  // weights, Error(kDevice).
+  // `load` brings `blobs`. Throws what it throws, Error(kIntegrity) for blobs that do not hold the
+  // model's weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
             const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
-            std::vector<MappedFile> files);
+            std::unique_ptr<BlobLoad> load);
 
+  // Returns when the blobs are also kept; throws as the constructor does. Once.
+  FetchCounts finish() { return load_->finish(); }
   Batcher& batcher() { return *batcher_; }
   std::string device_name() const { return device_->name(); }
 
  private:
-  std::vector<MappedFile> files_;
-  Safetensors::Tensors tensors_;
+  TensorView tensor(const std::string& name, bool with_bytes);
+
+  std::unique_ptr<BlobLoad> load_;                 // holds the maps
+  std::map<std::string, wire::BlobInfo> blob_of_;  // by the name of a weight
+  struct Parsed {
+    const std::byte* from = nullptr;
+    Safetensors::Tensors tensors;
+  };
+  std::map<std::string, Parsed> parsed_;  // by the blob's hash
   std::unique_ptr<Device> device_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;

@@ -40,6 +40,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   CommandLine line;
   Options& options = line.options;
   std::string prompt, prompt_file, prompt_ids, cut, head = "edge", format = "auto";
+  uint64_t cache_limit = 0;
   Flags flags(kSummary);
 
   flags.group("The server");
@@ -75,6 +76,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                &options.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "for the weights (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
+  flags.bytes("cache-limit", "BYTES",
+              "of weights in the cache: those used longest ago make room for new ones; what this "
+              "run needs stays (no limit)",
+              &cache_limit);
 
   flags.group("The text");
   flags.number("max-tokens", "N", "at most so many (64)", &options.max_tokens, 0, 1 << 20);
@@ -123,6 +128,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     }
     options.cut = static_cast<int>(*k);
   }
+  if (flags.given("cache-limit")) options.cache_limit = cache_limit;
   options.head_on_cloud = head == "cloud";
   try {
     options.formats = StageFormats::parse(format);

@@ -26,6 +26,7 @@ struct Options {
   StageFormats formats;        // to download
   DeviceOptions device;
   std::string cache;  // empty: the default place
+  std::optional<uint64_t> cache_limit;
 
   int max_tokens = 64;
   float temperature = 0.8f, top_p = 0.95f, repetition_penalty = 1;

@@ -32,8 +32,7 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void add(uint64_t bytes);
-  // `bytes` of what was added are to come again: the display waits until they have.
-  void again(uint64_t bytes) { done_ -= bytes; }
+  void more(uint64_t bytes) { total_ += bytes; }  // to come than was known
   void finish();
 
  private:
@@ -41,7 +40,7 @@ class Progress {
   void draw(bool last);
 
   const ProgressTo to_;
-  uint64_t total_, done_ = 0, shown_ = 0;
+  uint64_t total_, done_ = 0;
   int tenths_ = 0;
   bool open_line_ = false;
   Clock::time_point start_, drawn_;

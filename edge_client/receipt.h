@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "edge_client/shard_cache.h"
+#include "edge_client/blob_load.h"
 #include "edge_client/split_forward.h"
 #include "run/generate.h"
 

@@ -18,20 +18,11 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
 constexpr size_t kMostMessage = 300;             // bytes of a server's message that are shown
-constexpr uint64_t kMostError = 64 << 10;        // of an error's body that is read
-constexpr uint64_t kMostStream = 1ull << 40;     // a blob's size is checked by who takes it
+constexpr uint64_t kMostStream = 1ull << 40;     // of a text's events
 constexpr unsigned kMostRetryAfter = 24 * 3600;  // seconds
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-http::Client::Options client_options(std::chrono::milliseconds timeout) {
-  http::Client::Options options;
-  options.connect_timeout = std::min(options.connect_timeout, timeout);
-  options.read_timeout = timeout;
-  options.write_timeout = std::min(options.write_timeout, timeout);
-  return options;
 }
 
 // A stranger's words on our terminal: one line, valid UTF-8, no control characters, not too long.
@@ -81,14 +72,22 @@ std::string path_segment(std::string_view text) {
   return out;
 }
 
+http::Client::Options client_options(std::chrono::milliseconds timeout) {
+  http::Client::Options options;
+  options.connect_timeout = std::min(options.connect_timeout, timeout);
+  options.read_timeout = timeout;
+  options.write_timeout = std::min(options.write_timeout, timeout);
+  return options;
+}
+
 Remote::Remote(const std::string& url, std::chrono::milliseconds timeout)
-    : client_(url, client_options(timeout)) {}
+    : timeout_(timeout), client_(url, client_options(timeout)) {}
 
 RemoteError Remote::senseless(std::string_view what, const Error& error) const {
   return {cat("[server] ", origin(), ": ", what, ": ", tamed(error.what())), 200, ""};
 }
 
-void Remote::refuse(const http::Reply& reply, std::string_view path) const {
+RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path) {
   std::string message, code;
   try {
     const Json body = parse_json(reply.body, 8, "the error");
@@ -98,7 +97,7 @@ void Remote::refuse(const http::Reply& reply, std::string_view path) const {
   } catch (const Error&) {  // not one of our servers: the status says it all
   } catch (const Json::exception&) {
   }
-  std::string text = cat("[server] ", origin(), " answered ", reply.status);
+  std::string text = cat("[server] ", origin, " answered ", reply.status);
   text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + tamed(message);
   RemoteError error(text, reply.status, code);
   if (const auto after = reply.headers.get("Retry-After")) {
@@ -106,7 +105,7 @@ void Remote::refuse(const http::Reply& reply, std::string_view path) const {
       error.retry_after = static_cast<unsigned>(*seconds);
     }
   }
-  throw error;
+  return error;
 }
 
 http::Reply Remote::ask(std::string_view method, const std::string& path, std::string body,
@@ -128,7 +127,7 @@ http::Reply Remote::ask(std::string_view method, const std::string& path, std::s
     traffic->cloud_ms += cloud;
     traffic->wire_ms += all - cloud;
   }
-  if (reply.status < 200 || reply.status > 299) refuse(reply, path);
+  if (reply.status < 200 || reply.status > 299) throw refusal(origin(), reply, path);
   return reply;
 }
 
@@ -165,23 +164,6 @@ wire::ModelInfo Remote::model(const std::string& id) {
 
 std::string Remote::file(const std::string& id, const std::string& name) {
   return ask("GET", wire::model_file_path(path_segment(id), path_segment(name)), {}, {}).body;
-}
-
-void Remote::blob(const std::string& sha256, uint64_t offset, const http::Client::OnData& on_data) {
-  const std::string path = wire::blob_path(sha256);
-  http::Headers headers;
-  if (offset > 0) headers.add("Range", cat("bytes=", offset, "-"));
-  http::Reply reply;
-  try {
-    reply = client_.get_stream(path, headers, on_data, kMostStream);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kRemote) throw;
-    throw RemoteError(error.what(), 0, "");
-  }
-  if (reply.status != 200 && reply.status != 206) {
-    reply.body.resize(std::min<size_t>(reply.body.size(), kMostError));
-    refuse(reply, path);
-  }
 }
 
 bool Remote::open_session(const std::string& session, const wire::SessionRequest& request) {
@@ -247,7 +229,7 @@ void Remote::complete(const std::string& body,
     if (error.kind() != ErrorKind::kRemote) throw;
     throw RemoteError(error.what(), 0, "");
   }
-  if (reply.status != 200) refuse(reply, "/v1/completions");
+  if (reply.status != 200) throw refusal(origin(), reply, "/v1/completions");
   if (!done && !stopped) {
     throw RemoteError(cat("[server] ", origin(), ": the answer ended early"), 0, "");
   }

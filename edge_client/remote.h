@@ -35,6 +35,12 @@ struct Traffic {
   double wire_ms = 0;                     // the rest of the time until the answer
 };
 
+// What a reply of no good status means, in one line.
+RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path);
+
+// For both clients of this program.
+http::Client::Options client_options(std::chrono::milliseconds timeout);
+
 // One thread at a time, but for cancel().
 class Remote {
  public:
@@ -42,15 +48,12 @@ class Remote {
   Remote(const std::string& url, std::chrono::milliseconds timeout);
 
   const std::string& origin() const { return client_.origin(); }
+  std::chrono::milliseconds timeout() const { return timeout_; }
   void cancel() { client_.cancel(); }  // any thread; for good
 
   std::vector<std::string> models();
   wire::ModelInfo model(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
-  // The blob's bytes from `offset` on, or, from a server without ranges, all of them: their hash
-  // tells. False from on_data ends it.
-  void blob(const std::string& sha256, uint64_t offset, const http::Client::OnData& on_data);
-
   // True when it is new there, false when it stood already.
   bool open_session(const std::string& session, const wire::SessionRequest& request);
   void close_session(const std::string& session);
@@ -71,11 +74,11 @@ class Remote {
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
                   std::string_view type, const http::Headers& headers = {},
                   Traffic* traffic = nullptr);
-  [[noreturn]] void refuse(const http::Reply& reply, std::string_view path) const;
   wire::Matrix tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
                       uint32_t columns) const;
   RemoteError senseless(std::string_view what, const Error& error) const;
 
+  std::chrono::milliseconds timeout_;
   http::Client client_;
 };
 

@@ -170,13 +170,16 @@ void Run::load_tail() {
   const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info_, range_, options_.formats);
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_device(options_.device);
-  const ShardCache cache(options_.cache.empty() ? default_cache_root(world_.environment)
-                                                : std::filesystem::path(options_.cache));
-  ProgressTo progress;
-  if (!options_.quiet) progress = {world_.console.err, world_.console.err_is_terminal};
-  std::vector<MappedFile> files =
-      cache.fetch(remote_, blobs, retry_, interrupt_, progress, receipt_.fetched);
-  tail_.emplace(std::move(device), *model_, range_, options_.formats, blobs, std::move(files));
+  LoadOptions load;
+  load.retry = retry_;
+  load.cache_limit = options_.cache_limit;
+  if (!options_.quiet) load.progress = {world_.console.err, world_.console.err_is_terminal};
+  tail_.emplace(
+      std::move(device), *model_, range_, options_.formats, blobs,
+      std::make_unique<BlobLoad>(ShardCache(cache_root(options_.cache, world_.environment)),
+                                 blob_origin(info_, remote_.origin(), remote_.timeout()), blobs,
+                                 load, interrupt_));
+  receipt_.fetched = tail_->finish();
   receipt_.device = tail_->device_name();
 }
 

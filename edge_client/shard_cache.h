@@ -1,52 +1,54 @@
-// Weight blobs on this machine's disk, by their SHA-256: nothing is used before its size and hash
-// are what its name says, a bad file is replaced by itself, and nothing half-written ever has its
-// final name. A complete cache is only read. Any number of processes may share one.
+// Weight blobs on this machine's disk, by their SHA-256: root/sha256/ab/<hex>, and <hex>.part while
+// one is being put together. Nothing half-written ever has a final name; a complete cache is only
+// read; any number of processes may share one. Which bytes are good is for blob_load.h to say.
 #pragma once
 
 #include <filesystem>
 #include <functional>
-#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
-#include "edge_client/progress.h"
-#include "edge_client/remote.h"
-#include "edge_client/retry.h"
+#include "wire/protocol.h"
 
 namespace split::edge {
 
-// $XDG_CACHE_HOME/splitcompute, or ~/.cache/splitcompute. Throws Error(kIo) when neither is known.
-std::filesystem::path default_cache_root(
-    const std::function<const char*(const char*)>& environment);
+// What --cache says, or base/cache_dir.h. Throws Error(kIo) when that is nowhere.
+std::filesystem::path cache_root(const std::string& flag,
+                                 const std::function<const char*(const char*)>& environment);
 
-struct FetchCounts {
-  uint64_t downloaded = 0;  // bytes that came over the wire
-  uint64_t from_cache = 0;
-};
+// What went wrong on the cache's disk, with a way out.
+Error disk_error(const Error& error);
 
-// One thread at a time.
+// Immutable; any thread.
 class ShardCache {
  public:
   explicit ShardCache(std::filesystem::path root) : root_(std::move(root)) {}
 
-  std::filesystem::path path_of(std::string_view sha256) const;  // root/sha256/ab/<hex>
+  const std::filesystem::path& root() const { return root_; }
+  std::filesystem::path path_of(std::string_view sha256) const;
 
-  // The blob, mapped and verified; nothing when it is not there. A file that is not what its name
-  // says is removed.
-  std::optional<MappedFile> find(const wire::BlobInfo& blob) const;
+  struct Entry {
+    std::filesystem::path path;
+    std::string sha256;
+    bool partial = false;
+    uint64_t bytes = 0;                    // on disk
+    std::filesystem::file_time_type used;  // last
+  };
+  // Those used longest ago first.
+  std::vector<Entry> entries() const;
+  // False when it is a part that somebody works on, or cannot be removed.
+  bool remove(const Entry& entry) const;
+  // Removes entries, those used longest ago first and none of `needed`, until `bytes` and what is
+  // left are within `limit` or nothing more can go. Returns what is left.
+  uint64_t shrink(uint64_t limit, uint64_t bytes, const std::set<std::string>& needed) const;
 
-  // All of them, in order; what is missing is downloaded and kept. Throws Error(kIo) when it cannot
-  // be stored, Error(kIntegrity) when the server's bytes are not what it promised, RemoteError.
-  std::vector<MappedFile> fetch(Remote& remote, std::span<const wire::BlobInfo> blobs,
-                                const RetryOptions& retry, Interrupt& interrupt,
-                                const ProgressTo& progress_to, FetchCounts& counts) const;
+  // Says that it was used now, as far as that can be said.
+  void touch(const std::filesystem::path& path) const;
 
  private:
-  MappedFile download(Remote& remote, const wire::BlobInfo& blob, Retry& retry, Progress& progress,
-                      FetchCounts& counts) const;
-
   std::filesystem::path root_;
 };
 

@@ -164,22 +164,27 @@ TEST(EdgeFormat, RefusesBlobsThatAreNotWhatTheirFormatSays) {
   const TemporaryFolder folder;
   const int layers = golden.model->config().layers;
   const WeightSource weights = golden.weights();
+  edge::Interrupt interrupt;
   const auto tail = [&](const std::string& formats, const std::string& file) {
-    write_file(folder.path / "blob", as_bytes_of(file));
-    std::vector<MappedFile> files;
-    files.emplace_back(folder.path / "blob");
-    wire::BlobInfo blob;
-    blob.name = "h.2";
+    wire::BlobSummer summer;
+    summer.update(as_bytes_of(file));
+    const wire::BlobInfo blob{summer.finish(), "h.2", "q8_0"};
+    const edge::ShardCache shards(folder.path);
+    std::filesystem::create_directories(shards.path_of(blob.sha256).parent_path());
+    write_file(shards.path_of(blob.sha256), as_bytes_of(file));
+    const edge::BlobOrigin nobody{"http://127.0.0.1:1", "/", std::chrono::milliseconds(1)};
+    auto load = std::make_unique<edge::BlobLoad>(shards, nobody, std::vector{blob},
+                                                 edge::LoadOptions{}, interrupt);
     edge::TailRange range;
     range.first = layers - 1;
     range.last = layers;
     edge::LocalTail(make_cpu_device(1), *golden.model, range, StageFormats::parse(formats),
-                    std::span(&blob, 1), std::move(files));
+                    std::span(&blob, 1), std::move(load));
   };
   std::vector<OwnedTensor> made;
   std::vector<NamedTensor> tensors;
   for (const WeightDecl& decl : golden.model->blob("h.2").weights) {
-    TensorView view = weights(decl.name);
+    TensorView view = weights.view(decl.name);
     if (decl.product != Product::kNone) {
       made.push_back(quantised(view, DType::kQ8_0, true, decl.name));
       view = made.back().view;
@@ -200,7 +205,7 @@ TEST(EdgeFormat, RefusesBlobsThatAreNotWhatTheirFormatSays) {
   const TensorView good = parse_weight_file(as_bytes_of(whole), "x").at(name);
   std::vector<std::byte> bytes(good.bytes.begin(), good.bytes.end());
   bytes[34 * 5 + 1] = std::byte{0x7c};
-  const OwnedTensor four = quantised(weights(name), DType::kQ4_0, true, name);
+  const OwnedTensor four = quantised(weights.view(name), DType::kQ4_0, true, name);
   std::string undescribed = whole;
   undescribed.replace(undescribed.find("h.2.mlp.c_fc.weight\":\"q8_0"), 3, "h.9");
   const std::pair<std::string, const char*> bad[] = {

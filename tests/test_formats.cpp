@@ -114,7 +114,8 @@ TEST(ShardFormats, RefuseWhatIsNoMatrixOfAProduct) {
     try {
       Shard(
           *device, *golden.model,
-          [&](const std::string& asked) { return asked == name ? bad : plain(asked); }, options);
+          [&](const std::string& asked) { return asked == name ? bad : plain.view(asked); },
+          options);
       return std::string();
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kShape) << error.what();
@@ -170,7 +171,7 @@ class Formats : public testing::Test {
         *device_, *golden_.model,
         [&](const std::string& name) {
           const auto at = side.rounded.find(name);
-          return at == side.rounded.end() ? plain(name) : at->second.view;
+          return at == side.rounded.end() ? plain.view(name) : at->second.view;
         },
         options);
   }

@@ -276,35 +276,39 @@ TEST_F(Pair, TheSecondStartDownloadsNothing) {
   EXPECT_EQ(second.err.find("download"), std::string::npos) << second.err;
 }
 
-TEST_F(Pair, ADamagedBlobIsFetchedAgain) {
+TEST_F(Pair, OfADamagedBlobOneChunkIsFetchedAgain) {
+  constexpr uint64_t kChunk = 1 << 20;
   const Arguments arguments = {"--json", "--quiet",      "--prompt", kPrompt, "--temperature",
                                "0",      "--max-tokens", "8",        "--cut", "5"};
   const EdgeResult whole = run(arguments);
   ASSERT_EQ(whole.code, 0) << whole.err;
   const std::vector<fs::path> files = blobs();
   ASSERT_GE(files.size(), 3u);
-  const auto expect_again = [&](const fs::path& file, uint64_t bytes) {
+  const auto largest =
+      *std::ranges::max_element(files, {}, [](auto& file) { return fs::file_size(file); });
+  const uint64_t size = fs::file_size(largest), last = size % kChunk;
+  ASSERT_GT(size, 2 * kChunk);
+  const auto expect_again = [&](uint64_t bytes) {
     const EdgeResult got = run(arguments);
     ASSERT_EQ(got.code, 0) << got.err;
-    EXPECT_EQ(got.receipt("bytes_downloaded"), bytes) << file;
+    EXPECT_EQ(got.receipt("bytes_downloaded"), bytes);
     EXPECT_EQ(got.text(), whole.text());
-    EXPECT_EQ(fs::file_size(file), bytes);
     EXPECT_EQ(blobs(), files);
+    EXPECT_EQ(Sha256::hex_of(MappedFile(largest).bytes()), largest.filename().string());
   };
-  const uint64_t size = fs::file_size(files[0]);
-  for (const uint64_t left : {size - 1, uint64_t{0}}) {
-    fs::resize_file(files[0], left);
-    expect_again(files[0], size);
+  const std::pair<uint64_t, uint64_t> cuts[] = {
+      {size - 1, last}, {kChunk, size - kChunk}, {kChunk - 1, size}, {0, size}};
+  for (const auto& [left, missing] : cuts) {
+    fs::resize_file(largest, left);
+    expect_again(missing);
   }
-  for (const double part : {0.0, 0.5, 1.0}) {
-    const uint64_t bytes = fs::file_size(files[1]);
-    const auto at = static_cast<off_t>(part * static_cast<double>(bytes - 1));
-    const Fd file(::open(files[1].c_str(), O_RDWR | O_CLOEXEC));
+  for (const uint64_t at : {uint64_t{0}, kChunk - 1, kChunk, size - 1}) {
+    const Fd file(::open(largest.c_str(), O_RDWR | O_CLOEXEC));
     char byte = 0;
-    ASSERT_EQ(::pread(file.get(), &byte, 1, at), 1);
+    ASSERT_EQ(::pread(file.get(), &byte, 1, static_cast<off_t>(at)), 1);
     byte = static_cast<char>(byte ^ 1);
-    ASSERT_EQ(::pwrite(file.get(), &byte, 1, at), 1);
-    expect_again(files[1], bytes);
+    ASSERT_EQ(::pwrite(file.get(), &byte, 1, static_cast<off_t>(at)), 1);
+    expect_again(at == size - 1 ? last : kChunk);
   }
 }
 

@@ -38,6 +38,17 @@ namespace {
 
 constexpr std::string_view kRandomName = "XXXXXX";  // mkstemp's, behind a dot
 
+uint64_t size_of(const Fd& fd, std::string_view what) {
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) {
+    throw Error(ErrorKind::kIo, cat("[file] ", what, ": ", errno_text(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw Error(ErrorKind::kIo, cat("[file] ", what, ": not a regular file"));
+  }
+  return static_cast<uint64_t>(status.st_size);
+}
+
 struct OpenedFile {
   Fd fd;
   uint64_t size;
@@ -51,14 +62,8 @@ OpenedFile open_regular(const std::filesystem::path& path) {
     throw Error(missing ? ErrorKind::kNotFound : ErrorKind::kIo,
                 cat("[file] ", path.string(), ": ", errno_text(error)));
   }
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) {
-    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": ", errno_text(errno)));
-  }
-  if (!S_ISREG(status.st_mode)) {
-    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": not a regular file"));
-  }
-  return {std::move(fd), static_cast<uint64_t>(status.st_size)};
+  const uint64_t size = size_of(fd, path.string());
+  return {std::move(fd), size};
 }
 
 }  // namespace
@@ -67,6 +72,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   const OpenedFile file = open_regular(path);
   *this = MappedFile(file.fd, file.size, path.string());
 }
+MappedFile::MappedFile(const Fd& fd, std::string_view what)
+    : MappedFile(fd, size_of(fd, what), what) {}
 MappedFile::MappedFile(const Fd& fd, size_t size, std::string_view what) : size_(size) {
   if (size_ == 0) return;
   address_ = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, fd.get(), 0);
@@ -98,6 +105,13 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
     size_ = std::exchange(other.size_, 0);
   }
   return *this;
+}
+
+void MappedFile::let_go(Bytes bytes) {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 std::string read_file(const std::filesystem::path& path, uint64_t limit) {
@@ -151,11 +165,13 @@ void AtomicFile::commit() {
   require(::fsync(fd_.get()));
   require(::rename(temporary_.c_str(), path_.c_str()));
   temporary_.clear();
-  // The rename itself is durable once the directory is. A directory that cannot be synced is not an
-  // error.
-  const Fd directory(::open(path_.parent_path().empty() ? "." : path_.parent_path().c_str(),
-                            O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (directory) ::fsync(directory.get());
+  sync_directory(path_.parent_path());
+}
+
+void sync_directory(const std::filesystem::path& directory) {
+  const Fd fd(
+      ::open(directory.empty() ? "." : directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd) ::fsync(fd.get());
 }
 
 void remove_leftovers(const std::filesystem::path& path) {

@@ -39,12 +39,17 @@ class MappedFile {
   MappedFile() = default;
   // Throws Error(kNotFound) when there is no such file, Error(kIo) when it cannot be mapped.
   explicit MappedFile(const std::filesystem::path& path);
+  // An open file, at the size that it has now.
+  MappedFile(const Fd& fd, std::string_view what);
   // A file without a name, in memory. Throws Error(kIo) when there is no room.
   static MappedFile in_memory(std::span<const Bytes> pieces);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
   Bytes bytes() const { return {static_cast<const std::byte*>(address_), size_}; }
+
+  // Part of a map that will hardly be read again: it takes no memory of this process until it is.
+  static void let_go(Bytes bytes);
 
  private:
   MappedFile(const Fd& fd, size_t size, std::string_view what);
@@ -75,6 +80,9 @@ class AtomicFile {
 };
 
 void write_file(const std::filesystem::path& path, Bytes bytes);
+
+// Makes a rename in it durable. A directory that cannot be synced is not an error.
+void sync_directory(const std::filesystem::path& directory);
 
 // Removes what killed processes left of an AtomicFile of this path: temporary files not written to
 // for an hour.

@@ -134,7 +134,8 @@ struct Client::Impl {
 
   Reply send(std::string_view method, std::string_view path, std::string body,
              std::string_view content_type, const Headers& headers, const OnData* on_data,
-             uint64_t max_bytes, ClientExchange::Clock::time_point end);
+             uint64_t max_bytes, ClientExchange::Clock::time_point end,
+             const OnStatus& on_status = {});
 
   const Options options;
   const Url url;
@@ -147,7 +148,7 @@ struct Client::Impl {
 Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
                          std::string_view content_type, const Headers& headers,
                          const OnData* on_data, uint64_t max_bytes,
-                         ClientExchange::Clock::time_point end) {
+                         ClientExchange::Clock::time_point end, const OnStatus& on_status) {
   if (!path.starts_with('/') || !sendable(path, '!')) {
     throw Error(ErrorKind::kInput,
                 "[http] a request path starts with / and holds no spaces or controls");
@@ -167,21 +168,22 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
                           .cancel_fd = cancel_fd.get(),
                           .expects_body = method != "HEAD",
                           .deadline = end,
+                          .on_body = {},
                           .head = {},
                           .failure = {}};
   Reply reply;
   uint64_t received = 0;
   bool stopped = false;  // by on_data
   std::exception_ptr thrown;
-  request.content_receiver = [&](const char* data, size_t size, uint64_t, uint64_t) {
-    received += size;
+  exchange.on_body = [&](std::string_view bytes) {
+    received += bytes.size();
     if (received > max_bytes) return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
     if (on_data == nullptr || (exchange.head->status != 200 && exchange.head->status != 206)) {
-      reply.body.append(data, size);
+      reply.body += bytes;
       return true;
     }
     try {  // the library must not see it: it holds locks
-      stopped = !(*on_data)(as_bytes_of({data, size}));
+      stopped = !(*on_data)(as_bytes_of(bytes));
     } catch (...) {
       thrown = std::current_exception();
     }
@@ -191,6 +193,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
     const auto length = exchange.head->content_length;
     if (length && *length > max_bytes)
       return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
+    if (on_status) on_status(exchange.head->status);
     return true;
   };
   httplib::Response response;
@@ -222,9 +225,9 @@ Reply Client::request(std::string_view method, std::string_view path, std::strin
 
 Reply Client::stream(std::string_view method, std::string_view path, std::string body,
                      std::string_view content_type, const Headers& headers, const OnData& on_data,
-                     uint64_t max_bytes) {
+                     uint64_t max_bytes, const OnStatus& on_status) {
   return impl_->send(method, path, std::move(body), content_type, headers, &on_data, max_bytes,
-                     ClientExchange::Clock::time_point::max());
+                     ClientExchange::Clock::time_point::max(), on_status);
 }
 
 void Client::cancel() {

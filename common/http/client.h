@@ -63,13 +63,15 @@ class Client {
 
   // As request(), but a body of status 200 or 206 goes to on_data as it comes, at most max_bytes of
   // it; false from on_data ends the transfer quietly. An error's body is in the Reply.
+  // on_status is told the status first.
   using OnData = std::function<bool(Bytes)>;
+  using OnStatus = std::function<void(int)>;
   Reply stream(std::string_view method, std::string_view path, std::string body,
                std::string_view content_type, const Headers& headers, const OnData& on_data,
-               uint64_t max_bytes);
+               uint64_t max_bytes, const OnStatus& on_status = {});
   Reply get_stream(std::string_view path, const Headers& headers, const OnData& on_data,
-                   uint64_t max_bytes) {
-    return stream("GET", path, {}, {}, headers, on_data, max_bytes);
+                   uint64_t max_bytes, const OnStatus& on_status = {}) {
+    return stream("GET", path, {}, {}, headers, on_data, max_bytes, on_status);
   }
 
   // From any thread: the request that runs, and every later one, ends with Error(kRemote)

@@ -10,6 +10,9 @@
 namespace split::http {
 namespace {
 
+constexpr size_t kBuffer = 64 << 10;  // read at once; a longer head takes a larger one
+// Reads without asking first whether there is something, and whether this is cancelled.
+constexpr unsigned kEager = 16;
 constexpr size_t kGather =
     64 << 10;  // a request up to this size is one packet's worth of system call
 
@@ -104,26 +107,26 @@ ssize_t ClientStream::write(const char* from, size_t size) {
 }
 
 bool ClientStream::fill(std::chrono::milliseconds limit) {
-  if (at_ == in_.size()) {
-    in_.clear();
-    at_ = 0;
-  }
-  std::array<char, 32 << 10> buffer;
+  const size_t room = std::max(kBuffer, exchange_.options.max_head_bytes + 1);
+  if (!in_) in_ = std::make_unique_for_overwrite<char[]>(room);
+  if (at_ == end_) at_ = end_ = 0;
+  CHECK(end_ < room);  // only a head is read while there is something unread
   for (;;) {
     ssize_t n = -1;
     bool again = false;
     if (ssl_ != nullptr) {
       if (SSL_pending(ssl_) == 0 && !exchange_.wait(fd_, POLLIN, limit)) return false;
-      n = SSL_read(ssl_, buffer.data(), buffer.size());
+      n = SSL_read(ssl_, in_.get() + end_, static_cast<int>(room - end_));
       const int error = n > 0 ? 0 : SSL_get_error(ssl_, static_cast<int>(n));
       again = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
     } else {
-      if (!exchange_.wait(fd_, POLLIN, limit)) return false;
-      n = ::recv(fd_, buffer.data(), buffer.size(), MSG_DONTWAIT);
+      if (eager_ == 0 && !exchange_.wait(fd_, POLLIN, limit)) return false;
+      n = ::recv(fd_, in_.get() + end_, room - end_, MSG_DONTWAIT);
       again = n < 0 && (errno == EINTR || errno == EAGAIN);
+      eager_ = again ? 0 : (eager_ + 1) % kEager;
     }
     if (n > 0) {
-      in_.append(buffer.data(), static_cast<size_t>(n));
+      end_ += static_cast<size_t>(n);
       return true;
     }
     if (!again) return exchange_.fail("connection lost");
@@ -134,8 +137,8 @@ bool ClientStream::read_head() {
   const auto end_by = ClientExchange::Clock::now() + exchange_.options.read_timeout;
   size_t scanned = 0;
   std::optional<size_t> end;
-  while (!(end = find_head_end(in_, scanned))) {
-    if (in_.size() > exchange_.options.max_head_bytes)
+  while (!(end = find_head_end(unread(), scanned))) {
+    if (unread().size() > exchange_.options.max_head_bytes)
       return exchange_.fail("the reply's head is too large");
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
@@ -143,7 +146,7 @@ bool ClientStream::read_head() {
   }
   if (*end > exchange_.options.max_head_bytes)
     return exchange_.fail("the reply's head is too large");
-  auto parsed = parse_reply_head(std::string_view(in_).substr(0, *end), 64);
+  auto parsed = parse_reply_head(unread().substr(0, *end), 64);
   if (const auto* what = std::get_if<std::string>(&parsed))
     return exchange_.fail("the reply " + *what);
   ReplyHead& head = std::get<ReplyHead>(parsed);
@@ -164,7 +167,7 @@ bool ClientStream::read_head() {
 bool ClientStream::read_line(std::string& line) {
   line.clear();
   for (;;) {
-    for (; at_ < in_.size(); ++at_) {
+    for (; at_ < end_; ++at_) {
       line += in_[at_];
       if (line.ends_with("\r\n")) {
         line.resize(line.size() - 2);
@@ -201,15 +204,20 @@ bool ClientStream::begin_chunk() {
   return exchange_.fail("the reply has too many trailers");
 }
 
-ssize_t ClientStream::body(char* to, size_t size) {
-  if (left_ == 0 && exchange_.head->chunked && !last_chunk_ && !begin_chunk()) return -1;
-  if (left_ == 0) return 0;
-  if (at_ == in_.size() && !fill(exchange_.options.read_timeout)) return -1;
-  const size_t n = static_cast<size_t>(std::min<uint64_t>({size, in_.size() - at_, left_}));
-  std::memcpy(to, in_.data() + at_, n);
-  at_ += n;
-  left_ -= n;
-  return static_cast<ssize_t>(n);
+bool ClientStream::begin_part() {
+  if (left_ == 0 && exchange_.head->chunked && !last_chunk_ && !begin_chunk()) return false;
+  return left_ > 0;
+}
+
+bool ClientStream::pass_body_on() {
+  while (begin_part()) {
+    if (at_ == end_ && !fill(exchange_.options.read_timeout)) return false;
+    const std::string_view piece = unread().substr(0, left_);
+    at_ += piece.size();
+    left_ -= piece.size();
+    if (!exchange_.on_body(piece)) return false;
+  }
+  return exchange_.failure.empty();
 }
 
 ssize_t ClientStream::read(char* to, size_t size) {
@@ -217,7 +225,7 @@ ssize_t ClientStream::read(char* to, size_t size) {
     if (!send_all(out_) || !read_head()) return -1;
     out_.clear();
   }
-  if (replay_at_ == replay_.size()) return body(to, size);
+  if (replay_at_ == replay_.size()) return pass_body_on() ? 0 : -1;
   const size_t n = std::min(size, replay_.size() - replay_at_);
   std::memcpy(to, replay_.data() + replay_at_, n);
   replay_at_ += n;

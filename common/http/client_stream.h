@@ -6,6 +6,8 @@
 #include <httplib.h>
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -21,6 +23,8 @@ struct ClientExchange {
   int cancel_fd;  // readable once cancelled
   bool expects_body;
   Clock::time_point deadline;
+  // Takes the body as it comes; false ends it. The library would hand it on in pieces of 4 KiB.
+  std::function<bool(std::string_view)> on_body;
   std::optional<ReplyHead> head;
   std::string failure;  // one line's worth: what went wrong first
 
@@ -54,16 +58,20 @@ class ClientStream : public httplib::Stream {
   bool read_head();
   bool begin_chunk();
   bool read_line(std::string& line);  // of the chunked framing
-  ssize_t body(char* to, size_t size);
+  bool begin_part();                  // of the body; false at its end or with the failure set
+  bool pass_body_on();  // all of it; false with the failure set or when nobody wants more
 
   int fd_;
   SSL* ssl_;
   ClientExchange& exchange_;
   std::string out_;
   bool write_broken_ = false;
-  std::string in_;
-  size_t at_ = 0;       // of in_, used so far
-  std::string replay_;  // the head that the library reads
+  std::string_view unread() const { return {in_.get() + at_, end_ - at_}; }
+
+  std::unique_ptr<char[]> in_;
+  size_t at_ = 0, end_ = 0;  // of in_: used and filled so far
+  unsigned eager_ = 0;       // reads since the last wait
+  std::string replay_;       // the head that the library reads
   size_t replay_at_ = 0;
   uint64_t left_ = 0;  // of the body, or of this chunk
   bool last_chunk_ = false;

@@ -7,9 +7,9 @@
 
 namespace split {
 
-// The tensors by name, quantised ones as such. Views into `file`, which `what` names in messages.
-// Throws Error(kInput), as Safetensors::parse does, and for a quantised tensor whose description
-// and bytes do not agree or that has a scale which is not finite.
+// The tensors by name, quantised ones as such. Views into `file`, which `what` names in messages;
+// reads the header only. Throws Error(kInput), as Safetensors::parse does, and for a quantised
+// tensor whose description and bytes do not agree.
 Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what);
 
 // What precedes the tensors' bytes, which follow in the given order with nothing between them.

@@ -113,7 +113,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
     return [&, format](const std::string& name) {
       const bool in_blocks = format && is_quantised(*format);
       if (in_blocks && model.weight(name).product != Product::kNone) return *format;
-      const TensorView view = weights(name);
+      const TensorView view = weights.declared(name);
       const bool half = options_.profile == Profile::kF16 && view.dims.size() == 2;
       return half && !is_quantised(view.dtype) ? DType::kF16 : view.dtype;
     };
@@ -159,16 +159,22 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
 
   // One buffer for each weight, whoever reads it.
   const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
+    std::vector<std::pair<const Buffer*, TensorView>> taken;
     for (const Slot& slot : program.slots) {
       if (slot.kind != SlotKind::kWeight) continue;
       std::unique_ptr<Buffer>& buffer = loaded.weights[slot.name];
       if (buffer == nullptr) {
-        TensorView view = weights(slot.name);
+        TensorView view = weights.view(slot.name);
+        const TensorView source = view;
         const WeightDecl& decl = model.weight(slot.name);
         const Dims dims = stored_dims(decl, view.dtype);
         if (view.dims != dims) {
           throw Error(ErrorKind::kShape, cat("[shard] weight '", slot.name, "': expected ",
                                              to_string(dims), ", got ", to_string(view.dims)));
+        }
+        if (is_quantised(view.dtype) && !scales_are_finite(view)) {
+          throw Error(ErrorKind::kInput,
+                      cat("[shard] weight '", slot.name, "': a scale is not finite"));
         }
         if (view.dtype != slot.dtype) {
           if (is_quantised(view.dtype)) {
@@ -183,10 +189,17 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
           view = loaded.converted.emplace(slot.name, std::move(made)).first->second.view;
         }
         buffer = device_.upload(slot, view);
+        taken.emplace_back(buffer.get(), source);
       }
       bindings.push_back({slot.name, buffer.get()});
     }
-    return device_.load(program, *loaded.workspace, bindings);
+    auto executable = device_.load(program, *loaded.workspace, bindings);
+    if (weights.taken) {
+      for (const auto& [buffer, view] : taken) {
+        if (!buffer->borrows()) weights.taken(view);
+      }
+    }
+    return executable;
   };
   size_t next = 0;
   if (options.embed) loaded.embed = bind(programs[next++], {{"hidden", loaded.hidden[0].get()}});

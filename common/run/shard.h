@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "device/device.h"
@@ -29,8 +30,21 @@ std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
 StageFormats profile_formats(Profile profile);
 
-// A weight by its name in the model. The bytes must outlive the Shard.
-using WeightSource = std::function<TensorView(const std::string& name)>;
+// Weights by their checkpoint names. A Shard first asks what all of them are and then for their
+// bytes, in the order of its stages: what is on its way is waited for when its turn comes.
+struct WeightSource {
+  // All there at once.
+  template <typename Get>
+  requires std::is_invocable_r_v<TensorView, Get, const std::string&> WeightSource(const Get& get)
+      : declared(get), view(get) {}
+  WeightSource() = default;
+
+  using Find = std::function<TensorView(const std::string& name)>;
+  Find declared;  // type and shape; the bytes may not be there yet
+  Find view;      // the bytes must outlive the Shard
+  // If set: told that a device has taken what it needs of the view for now and keeps no pointer.
+  std::function<void(const TensorView& view)> taken;
+};
 // Those of a checkpoint. Both outlive it.
 WeightSource weights_of(const Checkpoint& checkpoint, const Model& model);
 
@@ -58,8 +72,8 @@ struct ShardRows {
 // One thread at a time.
 class Shard {
  public:
-  // Throws Error(kInput) for a budget that holds no sequence, Error(kShape) for a weight of another
-  // shape.
+  // Throws Error(kInput) for a budget that holds no sequence and a quantised weight with a scale
+  // that is not finite, Error(kShape) for a weight of another shape or type.
   Shard(Device& device, const Model& model, const WeightSource& weights,
         const ShardOptions& options);
   ~Shard();

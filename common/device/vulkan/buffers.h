@@ -37,6 +37,7 @@ class VulkanBuffer final : public Buffer {
   VulkanBuffer(CorePtr core, const TensorView& view);
 
   size_t size() const override { return size_; }
+  bool borrows() const override { return !rows_ && !columns_; }
   bool is_weight() const { return view_.has_value(); }
   const Allocation& plain() const;  // CHECKs that this is no weight
   const Allocation& weight(WeightLayout layout);

@@ -1,0 +1,43 @@
+// A blob that is being put together: a file beside its final name, of its final size, held by one
+// process at a time. What was written stays when the process is killed; the lock does not.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+
+#include "base/file.h"
+
+namespace split::edge {
+
+class PartFile {
+ public:
+  // Takes `path`.part, new or as somebody left it. Nothing while another process (or another
+  // PartFile) has it. Throws Error(kIo).
+  static std::optional<PartFile> take(const std::filesystem::path& path, uint64_t bytes);
+
+  // Something may be in it.
+  bool resumed() const { return resumed_; }
+  // The bytes as they are and as they will be, also after commit().
+  MappedFile map() const;
+  const Fd& fd() const { return fd_; }
+  void write(uint64_t offset, Bytes bytes);
+  // Durable, under its final name.
+  void commit();
+  void discard();
+
+ private:
+  PartFile(Fd fd, std::filesystem::path path, bool resumed)
+      : fd_(std::move(fd)), path_(std::move(path)), resumed_(resumed) {}
+  Fd fd_;
+  std::filesystem::path path_;  // the final one
+  bool resumed_ = false;
+};
+
+// What a name behind a blob's hash means.
+inline constexpr std::string_view kPartSuffix = ".part";
+
+// At most out.size() bytes from `offset` on; fewer at the end of the file. Throws Error(kIo).
+Bytes read_at(const Fd& fd, uint64_t offset, std::span<std::byte> out, const std::string& what);
+
+}  // namespace split::edge
