@@ -14,7 +14,8 @@ http::Response weights_answer(FileView file) {
                                std::string(wire::kTensorType), "\"" + file.tag + "\"");
 }
 
-wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url) {
+wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
+                        const std::optional<std::vector<DType>>& wanted) {
   wire::ModelInfo info;
   info.id = model.id();
   info.config_json = model.checkpoint().config_json();
@@ -25,7 +26,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url) {
     if (std::filesystem::exists(model.checkpoint().path() / file)) info.files.push_back(file);
   }
   info.blob_url = blob_url;
-  info.stages = model.weights().stages();
+  info.stages = model.weights().stages(wanted);
   return info;
 }
 
@@ -44,8 +45,17 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
                                     "\n");
   });
   server.route("GET", "/v1/models/{id}", [&cloud](const http::Request& request) {
-    http::Response response = http::Response::json(
-        200, to_json(info_of(cloud.find(request.path_params[0]), cloud.blob_url)) + "\n");
+    ServedModel& model = cloud.find(request.path_params[0]);
+    std::optional<std::vector<DType>> wanted;
+    if (const auto formats = request.query("formats")) {
+      try {
+        wanted = formats->empty() ? std::vector<DType>{} : parse_formats(*formats);
+      } catch (const Error& error) {
+        throw Error(ErrorKind::kInput, cat("'formats': ", error.what()), "formats");
+      }
+    }
+    http::Response response =
+        http::Response::json(200, to_json(info_of(model, cloud.blob_url, wanted)) + "\n");
     response.headers.set("Cache-Control", "no-cache");
     return response;
   });

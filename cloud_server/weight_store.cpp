@@ -108,13 +108,21 @@ void WeightStore::wait_until(const std::function<bool()>& done) {
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-std::vector<wire::StageInfo> WeightStore::stages() {
-  wait_until([] { return false; });
+std::vector<wire::StageInfo> WeightStore::stages(const std::optional<std::vector<DType>>& wanted) {
+  const auto listed = [&](DType format) {
+    return !wanted || format == formats_[0] || std::ranges::find(*wanted, format) != wanted->end();
+  };
+  size_t needed = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (listed(entries_[i].format)) needed = i + 1;
+  }
+  wait_until([&] { return ready_ >= needed; });
   std::vector<wire::StageInfo> stages;
   for (const Stage& stage : model_.stages()) {
     wire::StageInfo& info = stages.emplace_back();
     info.name = stage.name;
     for (const Entry& entry : entries_) {
+      if (!listed(entry.format)) continue;
       const auto& blobs = stage.blobs_as(entry.format);
       if (!entry.failed.empty() || std::ranges::find(blobs, entry.blob->name) == blobs.end()) {
         continue;

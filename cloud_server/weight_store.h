@@ -37,8 +37,9 @@ class WeightStore {
 
   const std::vector<DType>& formats() const { return formats_; }  // the checkpoint's own first
 
-  // Every stage with its blobs in every format. Waits until the sums are there.
-  std::vector<wire::StageInfo> stages();
+  // Every stage with its blobs in every format, or in `wanted` and the checkpoint's own alone.
+  // Waits until the sums of these are there.
+  std::vector<wire::StageInfo> stages(const std::optional<std::vector<DType>>& wanted = {});
   // The file with this hash, or nothing. Waits until it is known.
   std::optional<FileView> blob(const std::string& sha256);
   // All tensors of a stage in one file. Throws Error(kNotFound) for a stage, Error(kInput) for a

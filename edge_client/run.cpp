@@ -59,6 +59,7 @@ class Run {
         remote_(options.server, std::chrono::seconds(options.timeout)),
         hook_(interrupt, [this] { remote_.cancel(); }) {
     retry_.budget = std::chrono::seconds(options.retry_for);
+    remote_.want_formats(options.formats.names());
   }
 
   void go(const std::string& prompt);

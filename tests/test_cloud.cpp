@@ -247,6 +247,27 @@ TEST_P(CloudWeights, AreBlocksWhereTheyAreMatricesOfProducts) {
   }
 }
 
+TEST(CloudFormats, AreListedAsFarAsTheyAreAskedFor) {
+  TestCloud cloud({"rand-a"});
+  const auto listed = [&](const std::string& query) {
+    std::set<std::string> formats;
+    const auto info = wire::parse_model_info(cloud.ask().get("/v1/models/rand-a" + query).body);
+    for (const wire::StageInfo& stage : info.stages) {
+      for (const wire::BlobInfo& blob : stage.blobs) formats.insert(blob.format);
+    }
+    return formats;
+  };
+  using Set = std::set<std::string>;
+  EXPECT_EQ(listed(""), (Set{"f32", "f16", "q8_0", "q4_0"}));
+  EXPECT_EQ(listed("?formats="), (Set{"f32"}));
+  EXPECT_EQ(listed("?formats=q4_0"), (Set{"f32", "q4_0"}));
+  EXPECT_EQ(listed("?formats=f16,q8_0"), (Set{"f32", "f16", "q8_0"}));
+  for (const char* bad : {"q5_0", "q8_0,", "f16,f16", "auto"}) {
+    expect_error(cloud.ask().get(cat("/v1/models/rand-a?formats=", bad)), 400, "invalid_request",
+                 "formats", bad);
+  }
+}
+
 // One weight that no block can hold costs its stage that format, and nothing else.
 TEST(CloudFormats, LeaveOutWhatAFormatCannotHold) {
   const TemporaryDir dir;
@@ -458,7 +479,7 @@ TEST(BlobCache, KeepsConvertedBlobsByTheirHashAndMakesDamagedOnesAgain) {
     struct stat status {};
     ASSERT_EQ(::stat(file_of(sha256).c_str(), &status), 0);
     EXPECT_EQ(read_file(file_of(sha256), 64 << 20), first[sha256]);
-    if (sha256 == missing) continue;  // may get the number that it left
+    if (sha256 == missing) continue;                            // may get the number that it left
     const bool again = sha256 == flipped || sha256 == shorter;  // a new file in its place
     EXPECT_EQ(status.st_ino != inode, again) << sha256;
   }

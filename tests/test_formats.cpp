@@ -74,6 +74,9 @@ TEST(StageFormats, AreWordsOrKinds) {
   EXPECT_EQ(parse("q4_0").of("block.11"), q4);
   EXPECT_EQ(parse("q4_0").of("head"), q8);
   EXPECT_EQ(parse("q4_0").of("embed"), std::nullopt);
+  EXPECT_EQ(parse("auto").names(), "");
+  EXPECT_EQ(parse("f16").names(), "f16");
+  EXPECT_EQ(parse("q4_0,embed=f16").names(), "f16,q8_0,q4_0");
   const std::pair<const char*, const char*> bad[] = {
       {"", "expected auto, f32, f16, q8_0 or q4_0, got ''"},
       {"Q8_0", "got 'Q8_0'"},

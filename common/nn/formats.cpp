@@ -73,4 +73,14 @@ std::optional<DType> StageFormats::of(std::string_view stage) const {
   return this->*kind_of(stage.substr(0, stage.find('.'))).member;
 }
 
+std::string StageFormats::names() const {
+  std::set<DType> formats;
+  for (const Kind& kind : kKinds) {
+    if (this->*kind.member) formats.insert(*(this->*kind.member));
+  }
+  std::string text;
+  for (const DType format : formats) text += cat(text.empty() ? "" : ",", format_name(format));
+  return text;
+}
+
 }  // namespace split

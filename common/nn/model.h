@@ -43,8 +43,8 @@ struct WeightDecl {
   Product product = Product::kNone;
   std::string from = {};  // another tensor of the checkpoint that it is, if not empty
 };
-// The weight's shape when it is stored as `dtype`: what is quantised has its outputs as rows. Throws
-// Error(kShape) for a type that it cannot be stored as.
+// The weight's shape when it is stored as `dtype`: what is quantised has its outputs as rows.
+// Throws Error(kShape) for a type that it cannot be stored as.
 Dims stored_dims(const WeightDecl& decl, DType dtype);
 
 // The unit of download and storage: one safetensors file.

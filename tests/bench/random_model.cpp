@@ -133,16 +133,24 @@ RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
 }
 
 WeightSource RandomModel::weights() const {
-  return [this](const std::string& name) { return tensors_.at(name).view; };
+  return [this](const std::string& name) {
+    const std::string& from = model_->weight(name).from;
+    return tensors_.at(from.empty() ? name : from).view;
+  };
 }
 
-double RandomModel::step_bytes() const {
+double RandomModel::step_bytes(const StageFormats& formats) const {
   double bytes = 0;
   for (const Stage& stage : model_->stages()) {
     if (stage.name == "embed") continue;
-    for (const std::string& blob : stage.blobs) {
+    const DType format = formats.of(stage.name).value_or(DType::kF32);
+    for (const std::string& blob :
+         stage.blobs_as(format).empty() ? stage.blobs : stage.blobs_as(format)) {
       for (const WeightDecl& decl : model_->blob(blob).weights) {
-        bytes += static_cast<double>(tensors_.at(decl.name).storage.size());
+        const bool blocks = is_quantised(format) && decl.product != Product::kNone;
+        bytes += static_cast<double>(
+            blocks ? tensor_bytes(format, stored_dims(decl, format)).value()
+                   : tensors_.at(decl.from.empty() ? decl.name : decl.from).storage.size());
       }
     }
   }

@@ -27,8 +27,8 @@ class RandomModel {
   const std::string& config_json() const { return config_json_; }
   WeightSource weights() const;
   // Bytes that a token's step reads of the matrices: all but the embeddings, which give a row; a
-  // tied head is one of them.
-  double step_bytes() const;
+  // tied head is one of them. Where `formats` are quantised, of what is quantised.
+  double step_bytes(const StageFormats& formats = {}) const;
   double total_bytes() const;
   // config.json and model.safetensors, as Hugging Face lays them out.
   void write(const std::string& dir) const;
