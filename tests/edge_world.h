@@ -2,6 +2,7 @@
 // as a function of its arguments.
 #pragma once
 
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -34,6 +35,29 @@ struct TemporaryFolder {
     std::error_code ignored;
     std::filesystem::remove_all(path, ignored);
   }
+};
+
+// Made when first used, ended after the last test: a server that outlives main() runs into the
+// libraries' ends.
+template <typename T>
+class ForAllTests {
+ public:
+  template <typename... Arguments>
+  T& get(Arguments&&... arguments) {
+    if (value_ == nullptr) {
+      value_ = std::make_unique<T>(std::forward<Arguments>(arguments)...);
+      testing::AddGlobalTestEnvironment(new End{*this});  // GoogleTest's
+    }
+    return *value_;
+  }
+
+ private:
+  struct End : testing::Environment {
+    explicit End(ForAllTests& all) : all(all) {}
+    void TearDown() override { all.value_.reset(); }
+    ForAllTests& all;
+  };
+  std::unique_ptr<T> value_;
 };
 
 // A server on its own thread.

@@ -14,11 +14,10 @@ using Json = nlohmann::json;
 // One cloud of each model, and a cache, for all tests of this process.
 struct Shared {
   static Shared& of(const std::string& name) {
-    static std::map<std::string, std::unique_ptr<Shared>> all;
-    auto& one = all[name];
-    if (one == nullptr) one = std::make_unique<Shared>(name);
-    one->cloud.reset({});
-    return *one;
+    static std::map<std::string, ForAllTests<Shared>> all;
+    Shared& one = all[name].get(name);
+    one.cloud.reset({});
+    return one;
   }
   explicit Shared(const std::string& name) : cloud(name), golden(name) {}
 

@@ -16,8 +16,8 @@ namespace {
 namespace fs = std::filesystem;
 
 GatedCloud& the_cloud() {
-  static GatedCloud cloud("rand-a");
-  return cloud;
+  static ForAllTests<GatedCloud> cloud;
+  return cloud.get("rand-a");
 }
 
 Outcome run_with(const fs::path& cache, std::vector<std::string> more = {},

@@ -61,10 +61,4 @@ class RandomText {
   std::mt19937_64 random_;
 };
 
-inline double seconds_of(const std::function<void()>& call) {
-  const auto start = std::chrono::steady_clock::now();
-  call();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 }  // namespace split

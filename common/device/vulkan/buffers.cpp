@@ -8,6 +8,7 @@
 namespace split::vulkan {
 namespace {
 
+constexpr size_t kNarrowTables = 8;  // rows with a page table of their own: NARROW_ROWS
 constexpr size_t kHeaderWords = 16;  // counts before the symbols' arrays; ARRAYS in common.glsl
 constexpr size_t kChunkBytes = size_t{8} << 20;  // of a weight, reordered at a time
 
@@ -139,8 +140,8 @@ VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)
       capacity_((std::max(limits.rows, 1u) + 7) / 8 * 8),
       arena_(core_->memory, limits.arena_row_bytes * capacity_, MemoryUse::kDevice),
       symbols_(core_->memory,
-               (kHeaderWords + size_t{4} * capacity_ +
-                size_t{limits.sequences} * limits.pages_per_sequence) *
+               (kHeaderWords + size_t{5} * capacity_ +
+                (size_t{limits.sequences} + kNarrowTables) * limits.pages_per_sequence) *
                    sizeof(uint32_t),
                MemoryUse::kUpload) {
   CHECK(symbols_.mapped() != nullptr);
@@ -201,7 +202,29 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   put(1, batch.positions);
   put(2, batch.sequences);
   put(3, batch.out_rows);
-  put(4, batch.page_tables);
+  // Where each row's keys and values go, so that no kernel waits for a page to be looked up.
+  uint32_t* const places = words + kHeaderWords + size_t{4} * capacity_;
+  for (size_t row = 0; row < batch.sequences.size() && row < batch.positions.size(); ++row) {
+    const auto position = static_cast<uint32_t>(batch.positions[row]);
+    const size_t entry =
+        size_t{batch.sequences[row]} * limits_.pages_per_sequence + position / kPageTokens;
+    if (entry >= batch.page_tables.size()) break;
+    places[row] = batch.page_tables[entry] * kPageTokens + position % kPageTokens;
+  }
+  // The tables: of each row when rows are few, then of each sequence.
+  uint32_t* const tables = words + kHeaderWords + size_t{5} * capacity_;
+  const size_t pages = limits_.pages_per_sequence;
+  if (batch.rows <= kNarrowTables) {
+    for (size_t row = 0; row < batch.sequences.size(); ++row) {
+      const size_t from = size_t{batch.sequences[row]} * pages;
+      if (from + pages > batch.page_tables.size()) break;
+      std::memcpy(tables + row * pages, batch.page_tables.data() + from, pages * sizeof(uint32_t));
+    }
+  }
+  if (!batch.page_tables.empty()) {
+    std::memcpy(tables + kNarrowTables * pages, batch.page_tables.data(),
+                batch.page_tables.size_bytes());
+  }
 }
 
 void VulkanWorkspace::begin(Copy& copy) {

@@ -1,5 +1,10 @@
 #include "device/vulkan/context.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <dlfcn.h>
+#include <link.h>
+#endif
+
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -7,6 +12,10 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+
+#ifdef __SANITIZE_ADDRESS__
+extern "C" const char* __lsan_default_suppressions() { return "leak:libVkLayer_\n"; }  // NOLINT
+#endif
 
 namespace split::vulkan {
 namespace {
@@ -108,6 +117,22 @@ bool is_disabled(const char* path) {
   return list.find(cat(",", path, ",")) != std::string::npos;
 }
 
+#ifdef __SANITIZE_ADDRESS__
+// What an unloaded driver or layer pointed to looks like a leak of ours: they stay.
+void keep_drivers() {
+  std::vector<std::string> names;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) {
+        if (info->dlpi_name[0] != 0) static_cast<decltype(names)*>(to)->push_back(info->dlpi_name);
+        return 0;
+      },
+      &names);
+  for (const std::string& name : names) {
+    ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+}
+#endif
+
 Instance::Instance() {
   uint32_t version = VK_API_VERSION_1_0;
   check(vkEnumerateInstanceVersion(&version), "instance version");
@@ -154,6 +179,9 @@ Instance::Instance() {
   info.enabledLayerCount = static_cast<uint32_t>(layers.size());
   info.ppEnabledLayerNames = layers.data();
   check(vkCreateInstance(&info, nullptr, &instance_), "vkCreateInstance");
+#ifdef __SANITIZE_ADDRESS__
+  keep_drivers();
+#endif
   if (validate) {
     const auto create = reinterpret_cast<PFN_vkCreateDebugUtilsMessengerEXT>(
         vkGetInstanceProcAddr(instance_, "vkCreateDebugUtilsMessengerEXT"));

@@ -98,7 +98,7 @@ class VulkanExecutable final : public Executable {
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
-  void add_page_constants(const Step& step, PipelineKey& key);
+  void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
   void make_sets(const std::vector<std::vector<Dispatch>>& all);
   void make_stamps();

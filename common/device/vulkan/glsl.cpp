@@ -112,9 +112,8 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
     text += cat("#define STAGED\n#define PARTIAL_BINDING ",
                 parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
     stage = cat(kPages, kMerged,
-                "void stage(uint r, uint lane) {\n  weigh_splits(r, lane);\n"
-                "  const uint used = used_splits(r);\n"
-                "  FOR_ROW(K) put_x(c, merged(r, c, used)); END_ROW\n}\n");
+                "#define TAKE(c, y) put_x(c, y);\n"
+                "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, TAKE)\n}\n");
   }
   if (joined.attention != nullptr) {
     const uint32_t k = parts.bind({Bind::Kind::kCache, joined.attention->k_cache, 0});

@@ -215,7 +215,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                    {10, matrix_code(w.dtype)},
                                    {11, variant < 2 ? kNarrowRows[variant] : 0}});
       const Step* paged = splits != nullptr ? splits : joined.attention;
-      if (paged != nullptr) add_page_constants(*paged, dispatch.key);
+      if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key);
       add_tape_constants(kernel, dispatch.key);
       dispatch.ranges = {symbols()};
       if (joined.input == Joined::Input::kSlot) {
@@ -301,14 +301,15 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   return attention_[&step] = std::move(plan);
 }
 
-void VulkanExecutable::add_page_constants(const Step& step, PipelineKey& key) {
+void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
   add_constants(key, {{20, static_cast<uint32_t>(step.heads)},
                       {21, static_cast<uint32_t>(step.columns / step.heads)},
                       {22, workspace_.limits().pages_per_sequence},
                       {23, attention(step).piece_pages},
                       {24, type_code(slot(step.k_cache).dtype)},
                       {25, workspace_.splits()},
-                      {26, std::bit_cast<uint32_t>(step.scale)}});
+                      {26, std::bit_cast<uint32_t>(step.scale)},
+                      {27, variant == kWide ? 0u : 1u}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
@@ -321,7 +322,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     Dispatch dispatch;
     dispatch.what = what;
     dispatch.key = key_of(std::move(text), step, workgroup);
-    add_page_constants(step, dispatch.key);
+    add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols()};
     if (caches) {
       dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows));

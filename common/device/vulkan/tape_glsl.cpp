@@ -162,38 +162,51 @@ void TapeWriter::declare_gather(size_t i) {
   declare_loader(i, pieces);
 }
 
-// float load_i(part, element)
+// uint word_i(part, element): the word that has it; float value_i(word, element).
 void TapeWriter::declare_loader(size_t i, uint32_t pieces) {
   const size_t id = base_ + i;
   uint_constant(cat("TYPE", id), type_code(slot(tape_.operands[i].slot).dtype));
-  declared_ << "uint word" << id << "(uint part, uint at) {\n";
+  declared_ << "uint word" << id << "(uint part, uint element) {\n"
+            << "  const uint at = TYPE" << id << " == 0 ? element : element >> 1;\n";
   for (uint32_t p = 1; p < pieces; ++p) {
     declared_ << "  if (part == " << p << ") return b" << id << "_" << p << "[at];\n";
   }
   declared_ << "  return b" << id << "[at];\n}\n"
-            << "float load" << id << "(uint part, uint at) {\n"
-            << "  if (TYPE" << id << " == 0) return uintBitsToFloat(word" << id << "(part, at));\n"
-            << "  const uint both = word" << id << "(part, at >> 1);\n"
-            << "  if (TYPE" << id << " == 1) return unpackHalf2x16(both)[at & 1u];\n"
-            << "  return uintBitsToFloat((at & 1u) == 0u ? both << 16 : both & 0xffff0000u);\n}\n";
+            << "float value" << id << "(uint word, uint element) {\n"
+            << "  if (TYPE" << id << " == 0) return uintBitsToFloat(word);\n"
+            << "  if (TYPE" << id << " == 1) return unpackHalf2x16(word)[element & 1u];\n"
+            << "  return uintBitsToFloat((element & 1u) == 0u ? word << 16 : word & "
+               "0xffff0000u);\n}\n";
 }
 
 std::string TapeWriter::epilogue(bool put) const {
-  std::ostringstream out;
-  std::string loads;
+  // Words stay as they came until the product is there, so that nothing waits for them.
+  std::ostringstream out, fetch, finish;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    const Access access = tape_.operands[i].access;
-    if (access == Access::kImmediate || access == Access::kResult) continue;
-    out << "float v" << base_ + i << ";\n";
-    loads += load(i, "  ", "COLUMNS", "");
+    const size_t id = base_ + i;
+    switch (tape_.operands[i].access) {
+      case Access::kImmediate:
+      case Access::kResult:
+        break;
+      case Access::kVector:
+        out << "uint w" << id << ";\n";
+        fetch << "  w" << id << " = word" << id << "(0, c);\n";
+        finish << "  const float v" << id << " = value" << id << "(w" << id << ", c);\n";
+        break;
+      default:
+        out << "float v" << id << ";\n";
+        fetch << load(i, "  ", "COLUMNS", "");
+    }
+  }
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) finish << compute(i, "  ");
+  finish << stores("  ", [](const TapeOutput&) { return true; });
+  if (put) {
+    fetch << "  prepare_put(row);\n";
+    finish << "  put_kv(c, " << name(tape_.outputs[0].value) << ");\n";
   }
   out << "void fetch(uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
-      << loads << (put ? "  prepare_put(row, c);\n" : "")
-      << "}\nvoid finish(uint r, uint c, float product) {\n";
-  for (size_t i = 0; i < tape_.instructions.size(); ++i) out << compute(i, "  ");
-  out << stores("  ", [](const TapeOutput&) { return true; });
-  if (put) out << "  put_kv(c, " << name(tape_.outputs[0].value) << ");\n";
-  out << "}\n";
+      << fetch.str() << "}\nvoid finish(uint r, uint c, float product) {\n"
+      << finish.str() << "}\n";
   return out.str();
 }
 
@@ -205,13 +218,34 @@ std::string TapeWriter::group() const {
 }
 
 std::string TapeWriter::prologue() const {
-  return cat("void stage(uint r, uint lane) {\n", row_body("K", true), "}\n");
+  // What a lane reads of the row is on its way before anything is computed.
+  std::ostringstream out;
+  out << "const uint HELD" << base_ << " = (K + WORKGROUP - 1) / WORKGROUP;\n"
+      << "void stage(uint r, uint lane) {\n  const uint row = piece.row_base + r;\n";
+  std::string loads;
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    if (!is_held(i)) continue;
+    out << "  float held" << base_ + i << "[HELD" << base_ << "];\n";
+    loads += load(i, "    ", "K", "const float ");
+    loads += cat("    held", base_ + i, "[i] = v", base_ + i, ";\n");
+  }
+  out << "  [[unroll]] for (uint i = 0; i < HELD" << base_ << "; ++i) {\n"
+      << "    const uint c = min(lane + i * WORKGROUP, K - 1);\n"
+      << loads << "  }\n"
+      << row_body("K", true) << "}\n";
+  return out.str();
+}
+
+bool TapeWriter::is_held(size_t i) const {
+  const Access access = tape_.operands[i].access;
+  return access == Access::kRowwise || access == Access::kVector || access == Access::kGather;
 }
 
 std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   std::ostringstream out;
-  const std::string loop = cat("  FOR_ROW(", columns, ") {\n");
-  out << "  const uint row = piece.row_base + r;\n";
+  const std::string loop =
+      stage ? cat("  FOR_HELD(", base_, ") {\n") : cat("  FOR_ROW(", columns, ") {\n");
+  if (!stage) out << "  const uint row = piece.row_base + r;\n";
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     if (tape_.operands[i].access == Access::kPerRow) out << load(i, "  ", columns);
   }
@@ -221,8 +255,8 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
     if (op_info(instruction.op).kind == OpKind::kReduce) {
       const std::string op(op_info(instruction.op).name), v = name(static_cast<int>(value));
       out << "  float " << v << " = " << op_info(instruction.op).start << ";\n"
-          << loop << slice({instruction.x}, columns) << "    " << v << " = combine_" << op << "("
-          << v << ", " << name(instruction.x) << ");\n  } END_ROW\n"
+          << loop << slice({instruction.x}, columns, stage) << "    " << v << " = combine_" << op
+          << "(" << v << ", " << name(instruction.x) << ");\n  } END_ROW\n"
           << "  " << v << " = tree_" << op << "(" << v << ", lane);\n";
     } else if (per_row_[value]) {
       out << compute(i, "  ");
@@ -230,7 +264,8 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   }
   if (stage) {
     const int value = tape_.outputs[0].value;
-    out << loop << slice({value}, columns) << "    put_x(c, " << name(value) << ");\n  } END_ROW\n";
+    out << loop << slice({value}, columns, stage) << "    put_x(c, " << name(value)
+        << ");\n  } END_ROW\n";
     return out.str();
   }
   const auto is_element = [&](const TapeOutput& output) {
@@ -241,7 +276,7 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
     if (is_element(output)) elements.push_back(output.value);
   }
   if (!elements.empty()) {
-    out << loop << slice(elements, columns) << stores("    ", is_element) << "  } END_ROW\n";
+    out << loop << slice(elements, columns, stage) << stores("    ", is_element) << "  } END_ROW\n";
   }
   if (elements.size() < tape_.outputs.size()) {
     out << "  if (lane == 0) {\n"
@@ -265,11 +300,12 @@ std::string TapeWriter::load(size_t i, const char* indent, std::string_view colu
     case Access::kPerRow:
       return cat(indent, type, "v", id, " = b", id, "[r];\n");
     case Access::kVector:
-      return cat(indent, type, "v", id, " = load", id, "(0, c);\n");
+      return cat(indent, type, "v", id, " = value", id, "(word", id, "(0, c), c);\n");
     case Access::kGather:
-      return cat(indent, "uint at", id, " = symbol(INDEX", id, ", row);\n", indent, type, "v", id,
-                 " = load", id, "(at", id, " / PIECE_ROWS", id, ", at", id, " % PIECE_ROWS", id,
-                 " * STRIDE", id, " + c);\n");
+      return cat(indent, "uint at", id, " = symbol(INDEX", id, ", row);\n", indent, "uint e", id,
+                 " = at", id, " % PIECE_ROWS", id, " * STRIDE", id, " + c;\n", indent, type, "v",
+                 id, " = value", id, "(word", id, "(at", id, " / PIECE_ROWS", id, ", e", id, "), e",
+                 id, ");\n");
     default:
       return "";
   }
@@ -283,7 +319,8 @@ std::string TapeWriter::compute(size_t i, const char* indent) const {
 }
 
 // What has one value an element and is needed for `values`, in order.
-std::string TapeWriter::slice(const std::vector<int>& values, std::string_view columns) const {
+std::string TapeWriter::slice(const std::vector<int>& values, std::string_view columns,
+                              bool held) const {
   std::vector<bool> needed(tape_.operands.size() + tape_.instructions.size(), false);
   for (const int value : values) needed[static_cast<size_t>(value)] = true;
   for (size_t i = needed.size(); i-- > tape_.operands.size();) {
@@ -295,8 +332,13 @@ std::string TapeWriter::slice(const std::vector<int>& values, std::string_view c
   std::string out;
   for (size_t i = 0; i < needed.size(); ++i) {
     if (!needed[i] || per_row_[i]) continue;
-    out += i < tape_.operands.size() ? load(i, "    ", columns)
-                                     : compute(i - tape_.operands.size(), "    ");
+    if (i >= tape_.operands.size()) {
+      out += compute(i - tape_.operands.size(), "    ");
+    } else if (held && is_held(i)) {
+      out += cat("    const float v", base_ + i, " = held", base_ + i, "[i];\n");
+    } else {
+      out += load(i, "    ", columns);
+    }
   }
   return out;
 }

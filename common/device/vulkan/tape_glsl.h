@@ -71,7 +71,8 @@ class TapeWriter {
   std::string load(size_t i, const char* indent, std::string_view columns,
                    const char* type = "float ") const;
   std::string compute(size_t i, const char* indent) const;
-  std::string slice(const std::vector<int>& values, std::string_view columns) const;
+  bool is_held(size_t i) const;
+  std::string slice(const std::vector<int>& values, std::string_view columns, bool held) const;
   std::string row_body(std::string_view columns, bool stage) const;
   template <typename Predicate>
   std::string stores(const char* indent, const Predicate& wanted) const;

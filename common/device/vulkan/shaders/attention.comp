@@ -53,33 +53,56 @@ const uint GROUP_KEYS = (KEYS + GROUPS - 1) / GROUPS;
 const uint PARTS = D < KEYS ? KEYS / D : 1;  // of the values when heads are not whole vectors
 shared float q[D];
 shared float weight[KEYS];
-shared uint page_part[KEYS / PAGE_TOKENS];
-shared uint page_base[KEYS / PAGE_TOKENS];
+uint split_page(uint table, uint split, uint key) {
+  return symbols[table + min((split * KEYS + key) / PAGE_TOKENS, TABLE_PAGES - 1)];
+}
+// A key of a page, and its piece and its place there.
+uint place(uint page, uint key) { return page * PAGE_TOKENS + key % PAGE_TOKENS; }
+#if CACHE_PIECES > 1
+#define PART(at) ((at) / (PIECE_PAGES * PAGE_TOKENS))
+#define LOCAL(at) ((at) % (PIECE_PAGES * PAGE_TOKENS))
+#else
+#define PART(at) 0u
+#define LOCAL(at) (at)
+#endif
 
 void main() {
   const uint head = gl_WorkGroupID.x, split = gl_WorkGroupID.y, r = gl_WorkGroupID.z;
   if (r >= row_count()) return;
   const uint row = piece.row_base + r;
+  const uint lane = lane_index();
+  const uint group = lane / VECTORS, vector = lane % VECTORS;
+  // The pages are looked up while the position is: theirs is the first of three waits.
+  const uint table = table_of(row);
+  const uint own_page = split_page(table, split, lane);
+  uint value_pages[GROUP_KEYS];
+  [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
+    value_pages[n] = split_page(table, split, group + n * GROUPS);
+  }
   const uint position = symbol(POSITIONS, row);
   if (split * KEYS > position) return;
   const uint keys = min(position + 1 - split * KEYS, KEYS);
-  const uint lane = lane_index();
-  for (uint d = lane; d < D; d += KEYS) q[d] = qkv[r * 3 * C + head * D + d];
-  if (lane < (keys + PAGE_TOKENS - 1) / PAGE_TOKENS) {
-    const uint page = page_of(symbol(SEQUENCES, row), split * KEYS + lane * PAGE_TOKENS);
-    page_part[lane] = page / PIECE_PAGES;
-    page_base[lane] = page % PIECE_PAGES * PAGE_TOKENS;
+
+  // Keys, values and q are on their way at once. Past the row's own position they are whatever the
+  // pages hold, and not used.
+  uvec4 k[VECTORS], values[GROUP_KEYS];
+  const uint own = place(own_page, lane);
+  if (WHOLE) {
+    [[unroll]] for (uint i = 0; i < VECTORS; ++i) {
+      k[i] = load_k(PART(own), (LOCAL(own) * C + head * D) / WIDTH + i);
+    }
+    [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
+      const uint at = place(value_pages[n], group + n * GROUPS);
+      values[n] = load_v(PART(at), (LOCAL(at) * C + head * D) / WIDTH + vector);
+    }
   }
+  for (uint d = lane; d < D; d += KEYS) q[d] = qkv[r * 3 * C + head * D + d];
   barrier();
 
   float score = -3.4e38;
   if (lane < keys) {
-    const uint part = page_part[lane / PAGE_TOKENS];
-    const uint base = (page_base[lane / PAGE_TOKENS] + lane % PAGE_TOKENS) * C + head * D;
     float sum = 0.0;
     if (WHOLE) {
-      uvec4 k[VECTORS];
-      [[unroll]] for (uint i = 0; i < VECTORS; ++i) k[i] = load_k(part, base / WIDTH + i);
       [[unroll]] for (uint i = 0; i < VECTORS; ++i) {
         [[unroll]] for (uint j = 0; j < 4; ++j) {
           if (KV_TYPE == 0) {
@@ -92,19 +115,10 @@ void main() {
         }
       }
     } else {
-      for (uint d = 0; d < D; ++d) sum = fma(key_at(part, base + d), q[d], sum);
+      const uint base = LOCAL(own) * C + head * D;
+      for (uint d = 0; d < D; ++d) sum = fma(key_at(PART(own), base + d), q[d], sum);
     }
     score = sum * SCALE;
-  }
-  // Values are on their way while the scores become weights.
-  const uint group = lane / VECTORS, vector = lane % VECTORS;
-  uvec4 values[GROUP_KEYS];
-  if (WHOLE && group < GROUPS) {
-    [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
-      const uint key = min(group + n * GROUPS, keys - 1);
-      const uint at = (page_base[key / PAGE_TOKENS] + key % PAGE_TOKENS) * C + head * D;
-      values[n] = load_v(page_part[key / PAGE_TOKENS], at / WIDTH + vector);
-    }
   }
   const float largest = tree_max(score, lane);
   float e = lane < keys ? exp_f(score - largest) : 0.0;
@@ -152,8 +166,8 @@ void main() {
     float sum = 0.0;
     if (part < PARTS) {
       for (uint key = part; key < keys; key += PARTS) {
-        const uint at = (page_base[key / PAGE_TOKENS] + key % PAGE_TOKENS) * C + head * D + d;
-        sum = fma(weight[key], value_at(page_part[key / PAGE_TOKENS], at), sum);
+        const uint at = place(split_page(table, split, key), key);
+        sum = fma(weight[key], value_at(PART(at), LOCAL(at) * C + head * D + d), sum);
       }
     }
     if (PARTS == 1) partial[out_base + d] = sum;

@@ -17,6 +17,12 @@ layout(constant_id = 19) const uint ROW_UNROLL = 1;  // elements of a row that a
 #define END_ROW \
     } \
   }
+// The same where a lane has all of its elements at hand: element i of HELD<base>.
+#define FOR_HELD(base) \
+  { \
+    [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \
+      const uint c = lane + i * WORKGROUP; \
+      if ((i + 1) * WORKGROUP <= K || c < K)
 
 // A dispatch covers rows [row_base, row_base + row_piece) of the step and columns
 // [column_base, column_base + column_piece) of a matrix; buffers with a row of the step per row are
@@ -28,10 +34,12 @@ layout(push_constant) uniform Piece {
   uint column_piece;
 } piece;
 
-// The step: counts, then tokens, positions, sequences and output rows, then the page tables.
-layout(set = 0, binding = 0) readonly buffer Symbols { uint symbols[]; };
+// The step: counts, then tokens, positions, sequences, output rows and the places of keys and values
+// (page * 16 + position in it), then the page tables: of the first rows, then of the sequences.
+layout(set = 0, binding = 0) restrict readonly buffer Symbols { uint symbols[]; };
 const uint ARRAYS = 16;
-const uint POSITIONS = 1, SEQUENCES = 2, TABLES = 4;
+const uint POSITIONS = 1, SEQUENCES = 2, PLACES = 4, TABLES = 5;
+const uint NARROW_ROWS = 8;
 uint symbol(uint which, uint row) { return symbols[ARRAYS + which * CAPACITY + row]; }
 // The rows of this dispatch.
 uint row_count() {

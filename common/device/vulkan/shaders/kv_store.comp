@@ -5,7 +5,7 @@ layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
 void main() {
   const uint r = gl_WorkGroupID.x;
   if (r >= row_count()) return;
-  prepare_put(piece.row_base + r, C);
+  prepare_put(piece.row_base + r);
   for (uint c = C + gl_LocalInvocationIndex; c < 3 * C; c += WORKGROUP) {
     put_kv(c, qkv[r * 3 * C + c]);
   }

@@ -11,7 +11,12 @@ layout(constant_id = 26) const float SCALE = 1.0;
 const uint C = HEADS * D;
 const uint PAGE_TOKENS = 16;
 const uint KEYS = 128;  // of a split
-uint page_of(uint sequence, uint position) {
-  return symbols[ARRAYS + TABLES * CAPACITY + sequence * TABLE_PAGES + position / PAGE_TOKENS];
+// Where the page table of a row starts. A few rows have one each, so that it is read at once; more
+// have their sequence's.
+layout(constant_id = 27) const bool ROW_TABLES = false;
+uint table_of(uint row) {
+  const uint first = ARRAYS + TABLES * CAPACITY;
+  if (ROW_TABLES) return first + row * TABLE_PAGES;
+  return first + (NARROW_ROWS + symbol(SEQUENCES, row)) * TABLE_PAGES;
 }
 )glsl"

@@ -46,19 +46,15 @@ void put_v(uint part, uint at, float value) {
   { PUT(v0); }
 }
 
-// Column c of a row's q, k and v: what is not of q goes to the row's place, which is looked up
-// before the value is there.
-uint put_part, put_base;
-void prepare_put(uint row, uint c) {
-  if (c < C) return;
-  const uint position = symbol(POSITIONS, row);
-  const uint page = page_of(symbol(SEQUENCES, row), position);
-  put_part = page / PIECE_PAGES;
-  put_base = ((page % PIECE_PAGES) * PAGE_TOKENS + position % PAGE_TOKENS) * C;
-}
+// Column c of a row's q, k and v: what is not of q goes to the row's place, which is read before the
+// value is there.
+uint put_place;
+void prepare_put(uint row) { put_place = symbol(PLACES, row); }
 void put_kv(uint c, float value) {
   if (c < C) return;
-  if (c < 2 * C) put_k(put_part, put_base + c - C, value);
-  else put_v(put_part, put_base + c - 2 * C, value);
+  const uint part = CACHE_PIECES > 1 ? put_place / (PIECE_PAGES * PAGE_TOKENS) : 0u;
+  const uint base = (put_place - part * PIECE_PAGES * PAGE_TOKENS) * C;
+  if (c < 2 * C) put_k(part, base + c - C, value);
+  else put_v(part, base + c - 2 * C, value);
 }
 )glsl"
