@@ -128,16 +128,15 @@ void BlobLoad::work() {
   }
 }
 
-// All headers first, then everything in the order of the blobs. `again`: when to ask again, if
-// there is nothing now.
+// All headers first, then everything in the order of the blobs; naming what is complete waits until
+// nobody waits for bytes. `again`: when to ask again, if there is nothing now.
 std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
   for (Item& item : items_) {
     if (item.state == State::kBusy && item.again <= Clock::now()) item.state = State::kNew;
     if (item.state == State::kBusy) again = std::min(again, item.again);
-    const bool opens = item.state == State::kNew;
-    if (!opens && item.state != State::kFull) continue;
-    item.state = opens ? State::kOpening : State::kClosing;
-    return Task{opens ? Step::kOpen : Step::kClose, &item};
+    if (item.state != State::kNew) continue;
+    item.state = State::kOpening;
+    return Task{Step::kOpen, &item};
   }
   for (const bool headers : {true, false}) {
     for (Item& item : items_) {
@@ -148,6 +147,11 @@ std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
       *at = Chunk::kTaken;
       return Task{Step::kChunk, &item, static_cast<size_t>(at - item.chunks.begin())};
     }
+  }
+  for (Item& item : items_) {
+    if (item.state != State::kFull) continue;
+    item.state = State::kClosing;
+    return Task{Step::kClose, &item};
   }
   return std::nullopt;
 }

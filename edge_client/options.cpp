@@ -14,7 +14,8 @@ constexpr const char* kSummary =
     "machine downloads the others once, runs them and prints the text.\n"
     "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
-    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n";
+    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n"
+    "  edge_client cache ls|verify|prune                  the weights on this machine\n";
 
 // "1,2,3".
 std::vector<int32_t> ids_of(std::string_view text) {
@@ -101,6 +102,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                &options.logprobs, 0, 1000);
   flags.toggle("embed", "print the final state of the prompt's last token and no text",
                &options.embed);
+  flags.toggle("plan", "print what each cut and format downloads, and download nothing",
+               &options.plan);
   flags.toggle("json", "print one JSON object", &options.json);
   flags.toggle("quiet", "no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);

@@ -36,7 +36,7 @@ struct Options {
   bool ignore_eos = false, no_special = false;
   std::optional<int> logprobs;
 
-  bool embed = false, list_devices = false, json = false, quiet = false;
+  bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
   unsigned timeout = 60, retry_for = 30;  // seconds
 };
 

@@ -95,6 +95,7 @@ std::string to_json(const Receipt& r, std::span<const int32_t> prompt, const Gen
   out +=
       cat(",\"cloud_ms\":", fixed(traffic.cloud_ms, 3), ",\"wire_ms\":", fixed(traffic.wire_ms, 3),
           ",\"edge_ms\":", fixed(r.counts.edge_ms, 3), ",\"load_ms\":", fixed(r.load_ms, 3),
+          ",\"load_peak_bytes\":", r.load_peak_bytes,
           ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3));
   out += cat(",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
              ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,

@@ -17,6 +17,7 @@ struct Receipt {
   std::string device = "none";            // of this machine, when it computes
   std::string cloud_stages, edge_stages;  // "embed, blocks 0-1"
   FetchCounts fetched;
+  uint64_t load_peak_bytes = 0;  // of this process's memory, until everything was loaded
   SplitCounts counts;
   double load_ms = 0, first_token_ms = 0, generate_ms = 0;  // generate_ms: the first token's too
   size_t prompt_tokens = 0, tokens = 0;

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 
 #include "base/json.h"
+#include "edge_client/cache_command.h"
 #include "edge_client/cloud_completion.h"
 #include "edge_client/local_tail.h"
 #include "edge_client/options.h"
+#include "edge_client/plan.h"
 #include "edge_client/prompt.h"
 #include "edge_client/receipt.h"
 #include "edge_client/shard_cache.h"
@@ -21,6 +25,17 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Of this process so far; 0 where the system does not tell.
+uint64_t peak_memory() {
+  constexpr std::string_view kName = "VmHWM:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(kName))
+      return std::strtoull(line.c_str() + kName.size(), nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 // Short enough to be typed again.
@@ -59,10 +74,11 @@ class Run {
         remote_(options.server, std::chrono::seconds(options.timeout)),
         hook_(interrupt, [this] { remote_.cancel(); }) {
     retry_.budget = std::chrono::seconds(options.retry_for);
-    remote_.want_formats(options.formats.names());
+    if (!options.plan) remote_.want_formats(options.formats.names());
   }
 
   void go(const std::string& prompt);
+  void plan();
 
  private:
   template <typename Call>
@@ -199,6 +215,7 @@ void Run::say_plan() {
     r.cloud_stages = cut_ == 0 ? "norm, head" : r.cloud_stages + ", norm, head";
   }
   r.load_ms = ms_since(start_);
+  r.load_peak_bytes = peak_memory();
   if (options_.quiet || options_.json) return;
   world_.console.err(cat(r.model, ": ", r.cloud_stages, " on ", r.server, "; ", r.edge_stages,
                          r.device == "none" ? " here" : cat(" on ", r.device), "\n"));
@@ -289,6 +306,11 @@ void Run::embed_text() {
   world_.console.out(out);
 }
 
+void Run::plan() {
+  meet_server();
+  world_.console.out(download_table(*model_, info_));
+}
+
 void Run::go(const std::string& prompt) {
   meet_server();
   read_tokenizer();
@@ -318,6 +340,10 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
     for (const std::string& device : list_devices()) world.console.out(device + "\n");
     return 0;
   }
+  if (options.plan) {
+    Run(options, world, interrupt).plan();
+    return 0;
+  }
   const std::string prompt = read_prompt(options, world.input, interrupt);
   Run(options, world, interrupt).go(prompt);
   return 0;
@@ -328,7 +354,10 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
 int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt) {
   int code = 0;
   try {
-    code = run(read_command_line(arguments, world.environment), world, interrupt);
+    const std::span all(arguments);
+    code = !all.empty() && all[0] == "cache"
+               ? cache_command(all.subspan(1), world)
+               : run(read_command_line(arguments, world.environment), world, interrupt);
   } catch (const Error& error) {
     if (interrupt.signal() == 0) {
       world.console.err(cat("edge_client: ", error.what(), "\n"));

@@ -162,7 +162,9 @@ class CloudProcess {
 
  private:
   void start(int port) {
-    Arguments argv = {program_path("cloud_server"), "--port", cat(port)};
+    // One place for all tests: what is converted there once serves every server after it.
+    Arguments argv = {program_path("cloud_server"), "--port", cat(port), "--blob-cache",
+                      program_path("../test-blobs")};
     argv.insert(argv.end(), arguments_.begin(), arguments_.end());
     process_ = std::make_unique<Process>(std::move(argv));
     const std::string mark = "listening on http://127.0.0.1:";

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <fstream>
 
+#include "edge_client/part_file.h"
 #include "edge_client/shard_cache.h"
 #include "edge_world.h"
 
@@ -172,6 +173,196 @@ TEST_F(EdgeCache, ProgressIsOneTotalThatNeverGoesBack) {
   const Outcome bar = run_with(other.path, {}, {.input = "", .environment = {}, .terminal = true});
   EXPECT_EQ(bar.err.find("\rdownload [........................] 0 B of "), 0u) << bar.err;
   EXPECT_NE(bar.err.find("\rdownload [########################] "), std::string::npos);
+}
+
+TEST_F(EdgeCache, FetchesOnlyWhatAnotherCutOrFormatNeeds) {
+  const TemporaryFolder cache;
+  const Outcome tail = run_with(cache.path, {"--cut=2"});  // all blocks on the cloud
+  ASSERT_EQ(tail.code, 0) << tail.err;
+  const auto before = files_in(cache.path);
+  const Outcome one = run_with(cache.path, {"--cut=1"});
+  uint64_t added = 0;
+  std::vector<fs::path> added_files;
+  for (const fs::path& file : files_in(cache.path)) {
+    if (std::ranges::find(before, file) != before.end()) continue;
+    added += fs::file_size(file);
+    added_files.push_back(file);
+  }
+  EXPECT_EQ(added_files.size(), 1u);  // a block
+  EXPECT_EQ(one.json()["receipt"]["bytes_downloaded"], added);
+  const Outcome half = run_with(cache.path, {"--cut=1", "--format=f16"});
+  EXPECT_GT(half.json()["receipt"]["bytes_downloaded"], 0);
+  EXPECT_EQ(half.json()["receipt"]["bytes_from_cache"], 0);
+  const Outcome back = run_with(cache.path, {"--cut=2"});
+  EXPECT_EQ(back.json()["receipt"]["bytes_downloaded"], 0);
+}
+
+TEST_F(EdgeCache, MakesRoomWithinALimitByRemovingWhatWasUsedLongestAgo) {
+  const TemporaryFolder cache;
+  const Outcome half = run_with(cache.path, {"--cut=2", "--format=f16"});
+  const auto half_files = files_in(cache.path);
+  const Outcome whole = run_with(cache.path, {"--cut=2"});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const auto bytes = [](const Outcome& run) {
+    return run.json()["receipt"]["bytes_downloaded"].get<uint64_t>();
+  };
+  // Since then the half ones were used, so the others are older, whatever their order on the disk.
+  for (const fs::path& file : half_files) {
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  }
+  run_with(cache.path, {"--cut=2", "--format=f16"});  // uses them: now
+  for (const fs::path& file : files_in(cache.path)) {
+    if (std::ranges::find(half_files, file) != half_files.end()) continue;
+    fs::last_write_time(file, fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  const Outcome kept =
+      run_with(cache.path, {"--cut=2", "--format=f16", cat("--cache-limit=", bytes(half) + 1)});
+  EXPECT_EQ(bytes(kept), 0u);
+  for (const fs::path& file : half_files) {
+    EXPECT_GT(fs::last_write_time(file), fs::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  EXPECT_EQ(files_in(cache.path), half_files);
+  // A limit below what the run needs takes everything else and nothing of its own.
+  const Outcome tight = run_with(cache.path, {"--cut=2", "--cache-limit=1"});
+  EXPECT_EQ(tight.code, 0) << tight.err;
+  EXPECT_EQ(bytes(tight), bytes(whole));
+  for (const fs::path& file : half_files) EXPECT_FALSE(fs::exists(file));
+  EXPECT_EQ(bytes(run_with(cache.path, {"--cut=2", "--cache-limit=1"})), 0u);
+}
+
+TEST_F(EdgeCache, IsListedVerifiedAndPruned) {
+  const TemporaryFolder cache;
+  const auto command = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "cache");
+    words.push_back(cat("--cache=", cache.path.string()));
+    return run_edge(words);
+  };
+  EXPECT_EQ(command({"ls"}).out, cat("0 files, 0 B in ", cache.path.string(), "\n"));
+  run_with(cache.path);
+  const auto files = files_in(cache.path);
+  const Outcome listed = command({"ls"});
+  EXPECT_EQ(listed.code, 0);
+  EXPECT_EQ(static_cast<size_t>(std::ranges::count(listed.out, '\n')), files.size() + 1);
+  for (const fs::path& file : files) {
+    EXPECT_NE(listed.out.find(cat(file.filename().string(), "  ", fs::file_size(file), "  20")),
+              std::string::npos)
+        << listed.out;
+  }
+  const Outcome good = command({"verify"});
+  EXPECT_EQ(good.code, 0);
+  EXPECT_NE(good.out.find(cat(files.size(), " files, ")), std::string::npos) << good.out;
+  {
+    std::fstream file(files[1], std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(100);
+    file.put('\x7f');
+  }
+  const Outcome bad = command({"verify"});
+  EXPECT_EQ(bad.code, 5);
+  EXPECT_TRUE(bad.out.starts_with(files[1].filename().string() + "  bad\n")) << bad.out;
+  EXPECT_NE(bad.out.find(", 1 bad, 0 unfinished"), std::string::npos) << bad.out;
+
+  // One unfinished download that somebody works on, and one that nobody does.
+  const edge::ShardCache shards(cache.path);
+  const fs::path mine = shards.path_of(std::string(64, '1'));
+  const fs::path nobodys = shards.path_of(std::string(64, '2'));
+  fs::create_directories(mine.parent_path());
+  fs::create_directories(nobodys.parent_path());
+  auto held = edge::PartFile::take(mine, 1000);
+  edge::PartFile::take(nobodys, 1000);
+  EXPECT_NE(command({"ls"}).out.find("unfinished"), std::string::npos);
+  EXPECT_EQ(command({"prune"}).code, 0);
+  EXPECT_FALSE(fs::exists(nobodys.string() + ".part"));
+  EXPECT_TRUE(fs::exists(mine.string() + ".part"));
+  EXPECT_EQ(files_in(cache.path).size(), files.size() + 1);
+  fs::last_write_time(files[0], fs::file_time_type::clock::now() - std::chrono::hours(1));
+  uint64_t left = 0;
+  for (const fs::path& file : files) left += fs::file_size(file);
+  left -= fs::file_size(files[0]);
+  EXPECT_EQ(command({"prune", cat("--cache-limit=", left)}).code, 0);
+  EXPECT_FALSE(fs::exists(files[0]));
+  EXPECT_TRUE(fs::exists(files[1]));
+  command({"prune", "--cache-limit=0"});
+  held.reset();
+  command({"prune"});
+  EXPECT_TRUE(files_in(cache.path).empty());
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{}, {"rm"}, {"ls", "verify"}, {"ls", "--server=x"}}) {
+    const Outcome refused = command(wrong);
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
+  }
+  EXPECT_NE(command({"--help"}).out.find("verify"), std::string::npos);
+}
+
+// A proxy or an object store under a path of its own, that knows nothing of models.
+TEST_F(EdgeCache, FetchesFromAnotherOriginWhenTheServerSaysSo) {
+  std::mutex mutex;
+  std::vector<http::Headers> asked;
+  bool wrong = false;
+  Running store([&](http::Server& server) {
+    server.route("GET", "/a/b/{hex}", [&](const http::Request& request) {
+      const std::lock_guard lock(mutex);
+      asked.push_back(request.headers);
+      auto file = the_cloud().model().weights().blob(request.path_params[0]);
+      if (!file) throw http::HttpError(404, "not_found", "no such object");
+      if (wrong) {
+        std::string text;
+        for (const Bytes piece : file->pieces) text += as_text(piece);
+        text[text.size() / 2] = static_cast<char>(text[text.size() / 2] ^ 1);
+        auto owner = std::make_shared<const std::string>(std::move(text));
+        return http::Response::bytes({as_bytes_of(*owner)}, owner, "a/b", "\"e\"");
+      }
+      return http::Response::bytes(file->pieces, file->owner, "a/b", "\"e\"");
+    });
+  });
+  struct Restore {
+    ~Restore() { the_cloud().cloud.blob_url.clear(); }
+  } restore;
+  const TemporaryFolder direct_cache, cache, other;
+  const Outcome direct = run_with(direct_cache.path);
+  the_cloud().cloud.blob_url = store.url() + "/a/b/";
+  the_cloud().reset({});
+  const Outcome got = run_with(cache.path);
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.json()["tokens"], direct.json()["tokens"]);
+  EXPECT_EQ(the_cloud().blobs, 0);
+  ASSERT_GE(asked.size(), 3u);
+  for (const http::Headers& headers : asked) {
+    for (const char* secret : {"Authorization", "Cookie", "Proxy-Authorization"}) {
+      EXPECT_FALSE(headers.get(secret)) << secret;
+    }
+  }
+  wrong = true;
+  EXPECT_EQ(run_with(other.path, {"--quiet"}).code, 5);
+  the_cloud().cloud.blob_url = store.url() + "/nowhere";
+  const Outcome none = run_with(other.path, {"--quiet"});
+  EXPECT_EQ(none.code, 3);
+  EXPECT_NE(none.err.find(store.url() + " answered 404"), std::string::npos) << none.err;
+  the_cloud().cloud.blob_url = "ftp://x/y";
+  const Outcome bad = run_with(other.path, {"--quiet"});
+  EXPECT_EQ(bad.code, 3);
+  EXPECT_NE(bad.err.find("blob_url"), std::string::npos) << bad.err;
+}
+
+TEST(EdgePlan, IsTheTableInTheReadme) {
+  GatedCloud demo("demo");
+  const Outcome plan = run_edge({cat("--server=", demo.url()), "--plan"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_EQ(demo.blobs, 0);
+  EXPECT_TRUE(plan.out.starts_with("| | on this machine | f16 |")) << plan.out;
+  // As a run finds it.
+  const TemporaryFolder cache;
+  const Outcome run = run_edge({cat("--server=", demo.url()), cat("--cache=", cache.path.string()),
+                                "--prompt=a", "--max-tokens=1", "--device=cpu", "--json"});
+  const uint64_t bytes = run.json()["receipt"]["bytes_downloaded"];
+  const size_t line = plan.out.find("(default)");
+  EXPECT_EQ(plan.out.find(cat("| ", edge::human_bytes(bytes), " |"), line),
+            plan.out.find(" |", line) + 2 + std::string("blocks 6-7, norm, head |").size())
+      << plan.out;
+  const std::string readme = read_file(source("README.md"), 1 << 20);
+  EXPECT_NE(readme.find(plan.out), std::string::npos)
+      << "README.md does not hold this table (scripts/download_table.sh puts it there):\n"
+      << plan.out;
 }
 
 TEST_F(EdgeCache, HasADefaultPlace) {

@@ -1,8 +1,10 @@
 // run/: shards against what PyTorch computes (tests/golden), for every cut.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 
 #include "golden_model.h"
 
@@ -118,6 +120,44 @@ TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
       }
     }
   }
+}
+
+// What is still on its way can be waited for: a block's bytes are asked for when those before it
+// are on the device already, and nothing is read before all types are known.
+TEST(ShardLoading, AsksForBytesInTheOrderOfTheStages) {
+  const Golden golden("rand-a");
+  const auto device = make_device({"cpu", 1});
+  std::vector<std::string> views, taken;
+  std::map<const std::byte*, std::string> names;
+  WeightSource weights = golden.weights();
+  const auto at = weights.view;
+  weights.declared = [&](const std::string& name) {
+    EXPECT_TRUE(views.empty()) << name;
+    TensorView view = at(name);
+    view.bytes = {};  // not there yet
+    return view;
+  };
+  weights.view = [&](const std::string& name) {
+    views.push_back(name);
+    names[at(name).bytes.data()] = name;
+    return at(name);
+  };
+  weights.taken = [&](const TensorView& view) { taken.push_back(names.at(view.bytes.data())); };
+  const int layers = golden.model->config().layers;
+  Shard shard(*device, *golden.model, weights, options_for(*golden.model, 0, layers + 2));
+  std::vector<std::string> stages;  // in the order of their first weight
+  for (const std::string& name : views) {
+    const std::string stage = name.substr(0, name.find('.', name.starts_with("h.") ? 2 : 0));
+    if (stages.empty() || stages.back() != stage) stages.push_back(stage);
+  }
+  std::vector<std::string> expected = {"wte", "wpe"};
+  for (int layer = 0; layer < layers; ++layer) expected.push_back(cat("h.", layer));
+  expected.push_back("ln_f");
+  EXPECT_EQ(stages, expected);
+  // Packed matrices are copies; the embedding is read where it lies.
+  const auto has = [&](const char* name) { return std::ranges::count(taken, name) == 1; };
+  EXPECT_TRUE(has("h.0.attn.c_attn.weight") && has("h.1.mlp.c_proj.weight"));
+  EXPECT_FALSE(has("wte.weight"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Goldens, testing::Values("demo", "rand-a", "rand-b", "rand-c"),

@@ -11,16 +11,16 @@ const uint CHUNKS = (K + 7) / 8;
 #ifdef IN_BLOCKS
 // The numbers of a chunk, 8 bytes or 8 nibbles, and apart from them a half-precision scale for each
 // 32; rows are of whole blocks. (w, w, scale's bits, -) is one in flight.
-layout(set = 0, binding = W_BINDING) restrict readonly buffer W1 { uint w1[]; };
-layout(set = 0, binding = W_BINDING) restrict readonly buffer W2 { uvec2 w2[]; };
-layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint scales[]; };
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
+layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
 const uint ROW_VECTORS = (K + 31) / 32 * 4;
 const uint PER_CHUNK = 1;
 uvec4 chunk_of_w(uint at) {
   const uint block = at >> 2;
-  const uint scale = scales[block >> 1] >> ((block & 1u) << 4) & 0xffffu;
-  if (W_TYPE == 3) return uvec4(w2[at], scale, 0u);
-  return uvec4(w1[at], 0u, scale, 0u);
+  const uint scale = w_scales[block >> 1] >> ((block & 1u) << 4) & 0xffffu;
+  if (W_TYPE == 3) return uvec4(w_bytes[at], scale, 0u);
+  return uvec4(w_nibbles[at], 0u, scale, 0u);
 }
 // By whole numbers: a device may take a half below 2^-14 for 0, which scales often are.
 float scale_of(uint bits) {
