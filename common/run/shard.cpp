@@ -142,6 +142,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   loaded.limits.sequences = options.max_rows;
   loaded.limits.pages_per_sequence = pages_per_sequence(config);
   loaded.limits.pages = pages_.total();
+  loaded.limits.matrix = options_.profile == Profile::kF16;
   loaded.limits.wide = options.wide;
   for (const Program& program : programs) {
     loaded.limits.arena_row_bytes =

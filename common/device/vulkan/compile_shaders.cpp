@@ -38,6 +38,14 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
         }
         add(modules, merge_text(shuffle));
       } else {
+        if (shuffle) {
+          for (const Step* store : {static_cast<const Step*>(nullptr), after}) {
+            if (store != nullptr && store->kind != StepKind::kAttention) continue;
+            Joined joined;
+            joined.attention = store;
+            add(modules, matrix_kernel(program, step, joined, kAnyRange).text);
+          }
+        }
         // With what may be joined to it, and without.
         for (const bool store : {false, true}) {
           if (store && (after == nullptr || after->kind != StepKind::kAttention)) continue;

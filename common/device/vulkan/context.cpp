@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "device/vulkan/matrix_units.h"
 
 #ifdef __SANITIZE_ADDRESS__
 extern "C" const char* __lsan_default_suppressions() { return "leak:libVkLayer_\n"; }  // NOLINT
@@ -216,7 +217,7 @@ std::vector<VkPhysicalDevice> Instance::devices() const {
   return all;
 }
 
-Capabilities inspect(VkPhysicalDevice device) {
+Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
   Capabilities result;
   vkGetPhysicalDeviceProperties(device, &result.properties);
   vkGetPhysicalDeviceMemoryProperties(device, &result.memory);
@@ -297,6 +298,17 @@ Capabilities inspect(VkPhysicalDevice device) {
       subgroup.subgroupSize <= 64 && !is_disabled("shuffle");
   if (shuffles) result.subgroup = subgroup.subgroupSize;
 
+  constexpr uint32_t kMatrixSharedBytes = 36 * 1024;  // of shaders/matrix.comp
+  if (result.subgroup == 32 && limits.maxComputeSharedMemorySize >= kMatrixSharedBytes &&
+      has_device_extension(device, kMatrixExtension) && !is_disabled("matrix")) {
+    MatrixFeatures matrix;
+    features11.pNext = nullptr;
+    features.pNext = &matrix;
+    vkGetPhysicalDeviceFeatures2(device, &features);
+    result.matrix = matrix.cooperativeMatrix != VK_FALSE && features12.shaderFloat16 != VK_FALSE &&
+                    features12.vulkanMemoryModel != VK_FALSE && has_half_tiles(instance, device);
+  }
+
   result.max_range = limits.maxStorageBufferRange;
   if (const char* value = std::getenv("SPLIT_VULKAN_MAX_RANGE")) {
     if (const auto bytes = parse_u64(value, 4096, limits.maxStorageBufferRange)) {
@@ -314,7 +326,7 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
                                         devices.size(), " Vulkan devices"));
   }
   physical_ = devices[index];
-  capabilities_ = inspect(physical_);
+  capabilities_ = inspect(instance_->get(), physical_);
   if (!capabilities_.missing.empty()) {
     throw Error(ErrorKind::kDevice,
                 cat("[vulkan] ", capabilities_.name, " lacks ", capabilities_.missing));
@@ -342,6 +354,15 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
     if (capabilities_.size_control_ext) {
       extensions.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     }
+  }
+  MatrixFeatures matrix;
+  matrix.cooperativeMatrix = VK_TRUE;
+  if (capabilities_.matrix) {
+    extensions.push_back(kMatrixExtension);
+    features12.shaderFloat16 = VK_TRUE;
+    features12.vulkanMemoryModel = VK_TRUE;
+    matrix.pNext = features12.pNext;
+    features12.pNext = &matrix;
   }
   if (has_device_extension(physical_, "VK_KHR_portability_subset")) {
     extensions.push_back("VK_KHR_portability_subset");

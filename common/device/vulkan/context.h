@@ -2,8 +2,8 @@
 // handle by RAII and checks every VkResult. It knows no Program and no kernel.
 //
 // SPLIT_VALIDATE=1 turns on the validation layers with synchronisation validation; their messages
-// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible turns optional paths off.
-// SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
+// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix turns optional paths
+// off. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -86,11 +86,12 @@ struct Capabilities {
   uint32_t timestamp_bits = 0;    // of that queue; 0: it tells no time
   uint32_t subgroup = 1;          // lanes that shuffles reach; 1: shuffles are not used
   bool size_control_ext = false;  // subgroup size control is an extension here, not core
+  bool matrix = false;            // matrix units for halves
   size_t max_range = 0;           // bytes of one binding
   VkPhysicalDeviceProperties properties{};
   VkPhysicalDeviceMemoryProperties memory{};
 };
-Capabilities inspect(VkPhysicalDevice device);
+Capabilities inspect(VkInstance instance, VkPhysicalDevice device);
 
 class Context {
  public:

@@ -39,9 +39,13 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
       limit = limit < 0 ? rows : std::min(limit, rows);
     }
   }
-  std::vector<std::vector<Dispatch>> all(kWide + 1);
+  matrix_ = core_->context.capabilities().matrix && workspace_.limits().matrix &&
+            std::any_of(program_.steps.begin(), program_.steps.end(), [&](const Step& step) {
+              return step.kind == StepKind::kMatmul && slot(step.w).dtype == DType::kF16;
+            });
+  std::vector<std::vector<Dispatch>> all(kMatrix + 1);
   const bool mixed = uses_rows_ && uses_out_rows_;
-  for (size_t variant = mixed ? kWide : 0; variant <= kWide; ++variant) {
+  for (size_t variant = mixed ? kWide : 0; variant <= (matrix_ ? kMatrix : kWide); ++variant) {
     all[variant] = dispatches(variant);
   }
   std::vector<PipelineKey> keys;
@@ -50,11 +54,14 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   }
   core_->pipelines.prepare(keys);
   make_sets(all);
-  counts_ = Allocation(core_->memory,
-                       std::max<size_t>(all[kWide].size(), 1) * sizeof(VkDispatchIndirectCommand),
-                       MemoryUse::kUpload);
-  CHECK(counts_.mapped() != nullptr);
-  for (size_t variant = 0; variant <= kWide; ++variant) {
+  for (const size_t variant : {kWide, kMatrix}) {
+    Allocation& counts = counts_[variant - kWide];
+    counts = Allocation(
+        core_->memory, std::max<size_t>(all[variant].size(), 1) * sizeof(VkDispatchIndirectCommand),
+        MemoryUse::kUpload);
+    CHECK(counts.mapped() != nullptr);
+  }
+  for (size_t variant = 0; variant <= kMatrix; ++variant) {
     for (Dispatch& dispatch : all[variant]) {
       dispatch.pipeline = core_->pipelines.get(dispatch.key);
       dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);

@@ -1,6 +1,7 @@
 // A Program as commands that are ready to be recorded: for 1, 2, 4 and 8 rows, and for any number,
-// whose group counts are read from a buffer. Padding rows of the narrow ones store nothing. A
-// Program over rows and output rows both has the last only.
+// whose group counts are read from a buffer; and, where a profile of halves meets matrix units, for
+// any number of prompt rows, which are never run otherwise. Padding rows of the narrow ones store
+// nothing. A Program over rows and output rows both has none of those.
 #pragma once
 
 #include <array>
@@ -11,7 +12,8 @@
 namespace split::vulkan {
 
 inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, 8};
-inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows
+inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows,
+inline constexpr size_t kMatrix = kWide + 1;         // and the one that uses matrix units
 
 class VulkanExecutable final : public Executable {
  public:
@@ -116,10 +118,12 @@ class VulkanExecutable final : public Executable {
   int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
-  std::array<std::vector<Command>, kWide + 1> commands_;
+  std::array<std::vector<Command>, kMatrix + 1> commands_;
   Handle<VkQueryPool> stamps_;  // per variant, one before its first command and one after each
   size_t last_ = 0;             // variant of the last prepare()
-  Allocation counts_;           // a VkDispatchIndirectCommand for each wide command
+  bool matrix_ = false;         // whether there is that variant
+  // A VkDispatchIndirectCommand for each command of kWide and of kMatrix.
+  std::array<Allocation, 2> counts_;
 };
 
 }  // namespace split::vulkan

@@ -18,6 +18,9 @@ constexpr std::string_view kMatmulShape =
 constexpr std::string_view kMatmul =
 #include "device/vulkan/shaders/matmul.comp"
     ;
+constexpr std::string_view kMatrix =
+#include "device/vulkan/shaders/matrix.comp"
+    ;
 constexpr std::string_view kPages =
 #include "device/vulkan/shaders/pages.glsl"
     ;
@@ -37,7 +40,7 @@ constexpr std::string_view kMerge =
 #include "device/vulkan/shaders/merge.comp"
     ;
 
-std::string header(bool shuffle) {
+std::string header(bool shuffle, std::string_view extensions = "") {
   return cat(
       "#version 460\n"
       "#extension GL_EXT_control_flow_attributes : require\n"
@@ -46,7 +49,7 @@ std::string header(bool shuffle) {
                 "#extension GL_KHR_shader_subgroup_shuffle : require\n"
                 "#define SHUFFLE\n"
               : "",
-      kCommon);
+      extensions, kCommon);
 }
 
 constexpr std::string_view kColumns = "layout(constant_id = 4) const uint COLUMNS = 1;\n";
@@ -92,6 +95,18 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
           op_functions({&step.tape}), tape.declarations(), tape.group()));
 }
 
+namespace {
+
+// put_kv(), for caches of one piece.
+std::string put_text(const Step& attention, KernelParts& parts) {
+  const uint32_t k = parts.bind({Bind::Kind::kCache, attention.k_cache, 0});
+  const uint32_t v = parts.bind({Bind::Kind::kCache, attention.v_cache, 0});
+  return cat("#define CACHE_PIECES 1\n#define K_BINDING ", k, "\n#define V_BINDING ", v, "\n",
+             kPut);
+}
+
+}  // namespace
+
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
                      size_t max_range) {
   const uint32_t w = joined.input == Joined::Input::kSlot ? 2 : 1;
@@ -116,14 +131,28 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, TAKE)\n}\n");
   }
   if (joined.attention != nullptr) {
-    const uint32_t k = parts.bind({Bind::Kind::kCache, joined.attention->k_cache, 0});
-    const uint32_t v = parts.bind({Bind::Kind::kCache, joined.attention->v_cache, 0});
-    text += cat("#define CACHE_PIECES 1\n#define K_BINDING ", k, "\n#define V_BINDING ", v, "\n",
-                joined.input == Joined::Input::kSplits ? "" : kPages, kPut);
+    text += cat(joined.input == Joined::Input::kSplits ? "" : kPages,
+                put_text(*joined.attention, parts));
   }
   return std::move(parts).kernel(
       cat(text, op_functions_glsl(), op_functions(tapes), tape.declarations(),
           tape.epilogue(joined.attention != nullptr), kMatmulShape, stage, kMatmul));
+}
+
+Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined,
+                     size_t max_range) {
+  KernelParts parts(3);
+  const TapeWriter tape(program, step.tape, parts, 0, true, max_range);
+  constexpr std::string_view kExtensions =
+      "#pragma use_vulkan_memory_model\n"
+      "#extension GL_KHR_memory_scope_semantics : require\n"
+      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
+      "#extension GL_NV_cooperative_matrix : require\n";
+  std::string text = cat(header(true, kExtensions), kColumns, "#define W_BINDING 2\n");
+  if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
+  return std::move(parts).kernel(cat(text, op_functions_glsl(), op_functions({&step.tape}),
+                                     tape.declarations(),
+                                     tape.epilogue(joined.attention != nullptr), kMatrix));
 }
 
 namespace {

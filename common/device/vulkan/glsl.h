@@ -67,6 +67,9 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
 // one.
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
                      size_t max_range);
+// The same by matrix units; binding 1 is x, 2 the matrix. Its tape's row groups join nothing.
+Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined,
+                     size_t max_range);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 qkv, 2 the splits' results, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
 std::string attention_text(uint32_t pieces, bool shuffle);

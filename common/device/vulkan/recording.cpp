@@ -43,8 +43,8 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
   for (size_t p = 0; p < programs.size(); ++p) {
     const size_t variant = key[p].second;
     const std::vector<VulkanExecutable::Command>& commands = programs[p]->commands(variant);
-    const uint64_t rows = variant == kWide ? programs[p]->capacity() : 1;
-    const uint64_t most = variant == kWide ? kPartProducts : kPartWeights;
+    const uint64_t rows = variant >= kWide ? programs[p]->capacity() : 1;
+    const uint64_t most = variant >= kWide ? kPartProducts : kPartWeights;
     for (size_t i = 0; i < commands.size(); ++i) {
       const uint64_t more = (commands[i].weights * rows << 16) / (most >> 16);
       const bool starts =
@@ -60,7 +60,7 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
       }
       share += more;
       Part& part = parts.back();
-      if (variant != kWide) {
+      if (variant < kWide) {
         part.narrow += commands[i].weights;
       } else if (!part.wide.empty() && part.wide.back().first == p) {
         part.wide.back().second += commands[i].weights;

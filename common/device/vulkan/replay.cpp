@@ -114,8 +114,9 @@ void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i
                           &command.set, 0, nullptr);
   vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof command.push,
                      &command.push);
-  if (variant == kWide) {
-    vkCmdDispatchIndirect(commands, counts_.buffer(), i * sizeof(VkDispatchIndirectCommand));
+  if (variant >= kWide) {
+    vkCmdDispatchIndirect(commands, counts_[variant - kWide].buffer(),
+                          i * sizeof(VkDispatchIndirectCommand));
   } else {
     vkCmdDispatch(commands, command.groups[0], command.groups[1], command.groups[2]);
   }
@@ -147,13 +148,15 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   }
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   last_ = kWide;
-  if (!(uses_rows_ && uses_out_rows_)) {
+  if (matrix_ && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
+    last_ = kMatrix;
+  } else if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = kWide; variant-- > 0;) {
       if (rows > 0 && rows <= kNarrowRows[variant]) last_ = variant;
     }
   }
   if (last_ < kWide) return last_;
-  const std::vector<Command>& wide = commands_[kWide];
+  const std::vector<Command>& wide = commands_[last_];
   for (size_t i = 0; i < wide.size(); ++i) {
     const uint32_t all = wide[i].out_rows ? out_rows : batch.rows;
     const PushConstants& push = wide[i].push;
@@ -161,7 +164,7 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
     std::array<uint32_t, 3> groups = wide[i].groups;
     groups[wide[i].row_axis] = ceil_div(here, wide[i].rows_per_group);
     const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
-    std::memcpy(counts_.mapped() + i * sizeof command, &command, sizeof command);
+    std::memcpy(counts_[last_ - kWide].mapped() + i * sizeof command, &command, sizeof command);
   }
   return last_;
 }

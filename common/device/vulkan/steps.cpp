@@ -55,6 +55,24 @@ MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t colu
   return shape;
 }
 
+// How a tile of a product by matrix units is laid on subgroups. The order of the sums does not
+// depend on it.
+constexpr uint32_t kMatrixLanes = 256;
+struct MatrixShape {
+  uint32_t parts_m = 2, parts_n = 4;  // subgroups
+  uint32_t tiles_m = 2, tiles_n = 2;  // tiles of 16 x 16 of each
+  uint32_t rows() const { return 16 * parts_m * tiles_m; }
+  uint32_t columns() const { return 16 * parts_n * tiles_n; }
+};
+
+// Smaller tiles for narrow matrices, so that a few hundred rows fill a large GPU.
+MatrixShape matrix_shape(int64_t columns) {
+  MatrixShape shape;
+  if (columns <= 4096) shape.tiles_n = 1;
+  if (columns <= 1024) shape.tiles_m = 1;
+  return shape;
+}
+
 std::vector<int> rowwise_slots(const Kernel& kernel) {
   std::vector<int> result;
   for (const Bind& bind : kernel.binds) {
@@ -173,14 +191,18 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     (attention ? splits : joined.group) = &before;
   }
   if (stores_kv(i)) joined.attention = &program_.steps[i + 1];
+  const bool matrix_units = variant == kMatrix && w.dtype == DType::kF16;
   const Kernel kernel =
-      matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range);
+      matrix_units ? matrix_kernel(program_, step, joined, device.max_range)
+                   : matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range);
   std::vector<int> rows_of = rowwise_slots(kernel);
   if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.x);
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
-  const uint32_t block = variant == kWide ? kWideBlock : kNarrowRows[variant];
+  const uint32_t block = variant >= kWide ? kWideBlock : kNarrowRows[variant];
   const MatmulShape shape = matmul_shape(device, step.inner, step.columns, block);
+  const MatrixShape tile = matrix_shape(step.columns);
+  const uint32_t group_columns = matrix_units ? tile.columns() : shape.columns();
   const bool blocks = is_quantised(w.dtype);
   const size_t scales_row = blocks ? blocks_of(step.inner) * sizeof(uint16_t) : 0;
   const size_t w_row = blocks ? blocks_of(step.inner) * block_bytes(w.dtype) - scales_row
@@ -188,7 +210,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const auto all_columns = static_cast<size_t>(step.columns);
   size_t columns =
       std::min(device.max_range / w_row,
-               size_t{shape.columns()} * device.properties.limits.maxComputeWorkGroupCount[0]);
+               size_t{group_columns} * device.properties.limits.maxComputeWorkGroupCount[0]);
   // The scales of so many columns are a multiple of 256 bytes.
   constexpr size_t kScalesAlign = 128;
   const size_t align = blocks ? kScalesAlign : kPieceAlign;
@@ -201,19 +223,25 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const Allocation& matrix =
       *place(step.w, w.transposed ? WeightLayout::kRows : WeightLayout::kColumns).allocation;
   bool first = true;
-  for (uint32_t base = 0; base < (variant == kWide ? workspace_.capacity() : 1u); base += piece) {
+  for (uint32_t base = 0; base < (variant >= kWide ? workspace_.capacity() : 1u); base += piece) {
     for (size_t column = 0; column < all_columns; column += columns) {
       const size_t count = std::min(columns, all_columns - column);
       Dispatch dispatch;
-      dispatch.key = key_of(kernel.text, step, shape.workgroup);
+      dispatch.key = key_of(kernel.text, step, matrix_units ? kMatrixLanes : shape.workgroup);
       add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
-                                   {5, static_cast<uint32_t>(step.inner)},
-                                   {6, shape.lanes},
-                                   {7, block},
-                                   {8, shape.columns_per_lane},
-                                   {9, shape.unroll},
-                                   {10, matrix_code(w.dtype)},
-                                   {11, variant < 2 ? kNarrowRows[variant] : 0}});
+                                   {5, static_cast<uint32_t>(step.inner)}});
+      if (matrix_units) {
+        add_constants(
+            dispatch.key,
+            {{15, tile.parts_m}, {16, tile.parts_n}, {17, tile.tiles_m}, {18, tile.tiles_n}});
+      } else {
+        add_constants(dispatch.key, {{6, shape.lanes},
+                                     {7, block},
+                                     {8, shape.columns_per_lane},
+                                     {9, shape.unroll},
+                                     {10, matrix_code(w.dtype)},
+                                     {11, variant < 2 ? kNarrowRows[variant] : 0}});
+      }
       const Step* paged = splits != nullptr ? splits : joined.attention;
       if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key);
       add_tape_constants(kernel, dispatch.key);
@@ -231,14 +259,15 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                                                     : ranges_of(bind, base, piece));
       }
       dispatch.push = {base, piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
-      dispatch.groups[0] = ceil_div(count, shape.columns());
+      dispatch.groups[0] = ceil_div(count, group_columns);
       dispatch.row_axis = 1;
-      dispatch.rows_per_group = block;
+      dispatch.rows_per_group = matrix_units ? tile.rows() : block;
       dispatch.out_rows = step.rows == kOutRows;
       dispatch.waits = first;
       dispatch.weights = static_cast<uint64_t>(step.inner) * count;
-      dispatch.what = cat(joined.input == Joined::Input::kSlot ? "" : "joined-", "matmul-",
-                          step.inner, "x", count);
+      dispatch.what =
+          cat(matrix_units ? "matrix-" : "", joined.input == Joined::Input::kSlot ? "" : "joined-",
+              "matmul-", step.inner, "x", count);
       first = false;
       out.push_back(std::move(dispatch));
     }
@@ -309,7 +338,7 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
                       {24, type_code(slot(step.k_cache).dtype)},
                       {25, workspace_.splits()},
                       {26, std::bit_cast<uint32_t>(step.scale)},
-                      {27, variant == kWide ? 0u : 1u}});
+                      {27, variant >= kWide ? 0u : 1u}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
@@ -367,7 +396,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
         break;
     }
     // A narrow variant's rows are all in the first piece.
-    if (variant != kWide) {
+    if (variant < kWide) {
       all.erase(std::remove_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
                                [](const Dispatch& d) { return d.push.row_base > 0; }),
                 all.end());
@@ -382,7 +411,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
                   cat("[vulkan] program '", program_.name, "': a step binds ",
                       dispatch.key.bindings, " buffers, this device has ", limit));
     }
-    if (variant != kWide) {
+    if (variant < kWide) {
       dispatch.groups[dispatch.row_axis] = ceil_div(kNarrowRows[variant], dispatch.rows_per_group);
     }
   }

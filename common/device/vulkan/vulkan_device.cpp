@@ -109,7 +109,7 @@ std::unique_ptr<Device> make_vulkan_device(const std::string& which) {
   size_t index = devices.size();
   if (which.empty() || which == "any") {
     for (size_t i = devices.size(); i-- > 0;) {
-      const Capabilities device = inspect(devices[i]);
+      const Capabilities device = inspect(instance->get(), devices[i]);
       if (!device.missing.empty()) {
         log_warning(cat("[vulkan] ", device.name, " lacks ", device.missing));
       } else if (!device.software) {
@@ -117,7 +117,7 @@ std::unique_ptr<Device> make_vulkan_device(const std::string& which) {
       }
     }
     for (size_t i = 0; which == "any" && index == devices.size() && i < devices.size(); ++i) {
-      const Capabilities device = inspect(devices[i]);
+      const Capabilities device = inspect(instance->get(), devices[i]);
       if (device.missing.empty()) index = i;
     }
     if (index == devices.size()) {
@@ -145,7 +145,7 @@ std::vector<std::string> list_vulkan_devices() {
   const std::unique_ptr<Instance> instance = try_instance();
   if (!instance) return lines;
   for (const VkPhysicalDevice physical : instance->devices()) {
-    const Capabilities device = inspect(physical);
+    const Capabilities device = inspect(instance->get(), physical);
     lines.push_back(cat("vulkan:", lines.size(), " (", device.name,
                         device.software ? ", software)" : ")",
                         device.missing.empty() ? "" : cat(" lacks ", device.missing)));

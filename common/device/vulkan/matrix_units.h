@@ -1,0 +1,22 @@
+// VK_KHR_cooperative_matrix, which Debian 12's headers do not have: what of it is used here.
+// Numbers and layouts are the Vulkan specification's.
+#pragma once
+
+#include <vulkan/vulkan.h>
+
+namespace split::vulkan {
+
+inline constexpr const char* kMatrixExtension = "VK_KHR_cooperative_matrix";
+
+struct MatrixFeatures {
+  VkStructureType sType = static_cast<VkStructureType>(1000506000);
+  void* pNext = nullptr;
+  VkBool32 cooperativeMatrix = VK_FALSE;
+  VkBool32 cooperativeMatrixRobustBufferAccess = VK_FALSE;
+};
+
+// Whether a device that has the extension multiplies tiles of 16 x 16 x 16 halves and adds them to
+// floats, in a subgroup. By the instance's functions.
+bool has_half_tiles(VkInstance instance, VkPhysicalDevice device);
+
+}  // namespace split::vulkan
