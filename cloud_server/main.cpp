@@ -34,7 +34,7 @@ struct Options {
   std::string host = "127.0.0.1";
   uint64_t port = 8080;
   std::string device = "auto";
-  std::string profile = "f32";
+  std::string profile = "f32", formats = "f32,f16,q8_0,q4_0";
   unsigned threads = 0;
   uint64_t kv_budget = 1ull << 30;
   uint64_t shutdown_timeout = 10;
@@ -53,9 +53,15 @@ Flags make_flags(Options& options) {
   flags.texts("model", "[ID=]PATH",
               "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
               &options.models);
-  flags.choice("profile", {"f32", "f16"},
-               "float arithmetic on the checkpoint's weights, or half weights and KV",
-               &options.profile);
+  flags.choice(
+      "profile", {"f32", "f16", "q8_0", "q4_0"},
+      "what this server computes with: the checkpoint's weights and a float KV, or half or "
+      "quantised weights and a half KV; float arithmetic in all (f32)",
+      &options.profile);
+  flags.text("formats", "LIST",
+             "what edges may download weights in, beside the checkpoint's own: some of "
+             "f32,f16,q8_0,q4_0 (all)",
+             &options.formats);
   flags.bytes("kv-budget", "BYTES", "keys and values of all sessions of a model (1G)",
               &options.kv_budget, 1);
   flags.text("blob-cache", "DIR",
@@ -136,6 +142,11 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   model.profile = *profile_from_name(options.profile);
   model.kv_budget = options.kv_budget;
   model.blob_cache = options.blob_cache;
+  try {
+    model.formats = parse_formats(options.formats);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kInput, cat("--formats: ", error.what()));
+  }
   return model;
 }
 
@@ -222,7 +233,7 @@ int serve(Options options) {
         }
       }
       log_info(cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
-                   model->config().channels, ", ", model->weights().own_format(),
+                   model->config().channels, ", ", format_name(model->weights().formats()[0]),
                    " weights, profile ", profile_name(model->profile()), ", on ",
                    model->device().name()));
       cloud.models.push_back(std::move(model));

@@ -14,16 +14,17 @@ http::Response weights_answer(FileView file) {
                                std::string(wire::kTensorType), "\"" + file.tag + "\"");
 }
 
-wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url) {
+wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
+                        const std::optional<std::vector<DType>>& wanted) {
   wire::ModelInfo info;
   info.id = model.id();
   info.config_json = model.checkpoint().config_json();
-  info.format = model.weights().own_format();
+  info.format = format_name(model.weights().formats()[0]);
   info.profile = profile_name(model.profile());
   info.generate_phase = model.batcher().shard().options().wide ? "wide" : "narrow";
   info.files = model.checkpoint().files();
   info.blob_url = blob_url;
-  info.stages = model.weights().stages();
+  info.stages = model.weights().stages(wanted);
   return info;
 }
 
@@ -42,8 +43,17 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
                                     "\n");
   });
   server.route("GET", "/v1/models/{id}", [&cloud](const http::Request& request) {
-    http::Response response = http::Response::json(
-        200, to_json(info_of(cloud.find(request.path_params[0]), cloud.blob_url)) + "\n");
+    ServedModel& model = cloud.find(request.path_params[0]);
+    std::optional<std::vector<DType>> wanted;
+    if (const auto formats = request.query("formats")) {
+      try {
+        wanted = formats->empty() ? std::vector<DType>{} : parse_formats(*formats);
+      } catch (const Error& error) {
+        throw Error(ErrorKind::kInput, cat("'formats': ", error.what()), "formats");
+      }
+    }
+    http::Response response =
+        http::Response::json(200, to_json(info_of(model, cloud.blob_url, wanted)) + "\n");
     response.headers.set("Cache-Control", "no-cache");
     return response;
   });
@@ -64,7 +74,8 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
   });
   server.route("GET", "/v1/models/{id}/stages/{stage}", [&cloud](const http::Request& request) {
     ServedModel& model = cloud.find(request.path_params[0]);
-    const std::string format = request.query("format").value_or(model.weights().own_format());
+    const std::string format =
+        request.query("format").value_or(std::string(format_name(model.weights().formats()[0])));
     return weights_answer(model.weights().stage_file(request.path_params[1], format));
   });
   server.route("GET", "/v1/blobs/sha256/{hash}", [&cloud](const http::Request& request) {

@@ -48,11 +48,12 @@ ServedModel::ServedModel(const ModelOptions& options)
   ShardOptions shard;
   shard.last = config().layers + 2;
   shard.profile = options.profile;
+  shard.formats = profile_formats(options.profile);
   shard.kv_bytes = options.kv_budget;
-  shard_ = std::make_unique<Shard>(
-      *device_, *model_, [this](const std::string& name) { return checkpoint_.at(name); }, shard);
+  shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
-  weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.blob_cache);
+  weights_ =
+      std::make_unique<WeightStore>(checkpoint_, *model_, options.formats, options.blob_cache);
 }
 
 void ServedModel::warm_up() {

@@ -19,7 +19,8 @@ struct ModelOptions {
   unsigned threads = 0;
   Profile profile = Profile::kF32;
   uint64_t kv_budget = 0;
-  std::filesystem::path blob_cache;  // for converted weights; empty: memory
+  std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
+  std::filesystem::path blob_cache;                      // for converted weights; empty: memory
 };
 
 class ServedModel {

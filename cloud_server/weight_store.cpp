@@ -7,43 +7,29 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "io/quantize.h"
+#include "io/weight_file.h"
 
 namespace split::cloud {
 namespace {
 
 // Of the conversions below: another number where the same weights in the same format become other
 // bytes, so that no blob of an older program is taken for one of this.
-constexpr int kConversion = 1;
+std::string conversion(DType format) {
+  return is_quantised(format) ? std::string(kQuantiser) : "1";
+}
 
 constexpr int kBackground = 10;  // nice: the sums take what the first passes leave
 
 }  // namespace
 
-std::string format_of(DType dtype) {
-  switch (dtype) {
-    case DType::kF16:
-      return "f16";
-    case DType::kBF16:
-      return "bf16";
-    default:
-      return "f32";
-  }
-}
-
 WeightStore::WeightStore(const Checkpoint& checkpoint, const Model& model,
-                         const std::filesystem::path& cache)
-    : checkpoint_(checkpoint), model_(model), cache_(cache) {
-  formats_.push_back(format_of(checkpoint.dtype()));
-  for (const char* format : {"f32", "f16"}) {
-    if (formats_[0] != format) formats_.push_back(format);
-  }
-  for (const std::string& format : formats_) {
-    for (const Blob& blob : model_.blobs()) {
-      Entry& entry = entries_.emplace_back();
-      entry.blob = &blob;
-      entry.format = format;
-    }
-  }
+                         std::span<const DType> formats, const std::filesystem::path& cache)
+    : checkpoint_(checkpoint),
+      model_(model),
+      cache_(cache),
+      formats_(served_formats(checkpoint, formats)) {
+  for (const BlobFormat& what : offered_blobs(model_, formats_)) entries_.emplace_back(what);
   maker_ = std::thread([this] {
     ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackground);  // of this thread
     try {
@@ -69,21 +55,25 @@ WeightStore::~WeightStore() {
 
 void WeightStore::make(Entry& entry) {
   if (entry.format != formats_[0]) {
-    KeptBlob kept = convert(entry);
-    entry.sums = std::move(kept.sums);
-    entry.file = std::move(kept.file);
+    try {
+      KeptBlob kept = convert(entry);
+      entry.sums = std::move(kept.sums);
+      entry.file = std::move(kept.file);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      entry.failed = error.what();
+      log_warning(cat(entry.failed, "; ", entry.blob->name, " is not served in this format"));
+      return;
+    }
     entry.pieces = {entry.file.bytes()};
-    const Safetensors parsed = Safetensors::parse(entry.file.bytes(), entry.blob->name);
+    const auto parsed = parse_weight_file(entry.file.bytes(), entry.blob->name);
     for (const WeightDecl& decl : entry.blob->weights) {
-      entry.tensors.push_back({decl.name, parsed.tensors().at(decl.name)});
+      entry.tensors.push_back({decl.name, parsed.at(decl.name)});
     }
     return;
   }
-  // Verbatim, also where a tensor's type is not the most common one.
-  for (const WeightDecl& decl : entry.blob->weights) {
-    entry.tensors.push_back({decl.name, checkpoint_.at(decl.name)});
-  }
-  entry.header = safetensors_header(entry.tensors);
+  entry.tensors = format_weights(checkpoint_, entry.blob->weights, entry.format).tensors;
+  entry.header = weight_file_header(entry.tensors);
   entry.pieces = {as_bytes_of(entry.header)};
   for (const NamedTensor& tensor : entry.tensors) entry.pieces.push_back(tensor.view.bytes);
   wire::BlobSummer summer;
@@ -92,24 +82,19 @@ void WeightStore::make(Entry& entry) {
 }
 
 KeptBlob WeightStore::convert(const Entry& entry) {
-  const Entry& own = entry_of(entry.blob->name, formats_[0]);  // ready: these come first
-  const std::string key = cat(own.sums.sha256, ".", entry.format, ".", kConversion);
+  // Ready: what it is made from is in the checkpoint's own format, which comes first.
+  const Entry& own = entry_of(source_of(model_, *entry.blob).name, formats_[0]);
+  const std::string key =
+      cat(own.sums.sha256, ".", format_name(entry.format), ".", conversion(entry.format));
   if (auto kept = cache_.find(key)) return std::move(*kept);
-  std::vector<OwnedTensor> owned;
-  std::vector<NamedTensor> tensors;
-  owned.reserve(own.tensors.size());
-  for (const NamedTensor& tensor : own.tensors) {
-    owned.push_back(converted(tensor.view, entry.format == "f32" ? DType::kF32 : DType::kF16));
-    tensors.push_back({tensor.name, owned.back().view});
-  }
-  const std::string header = safetensors_header(tensors);
+  const FormattedWeights made = format_weights(checkpoint_, entry.blob->weights, entry.format);
+  const std::string header = weight_file_header(made.tensors);
   std::vector<Bytes> pieces = {as_bytes_of(header)};
-  for (const NamedTensor& tensor : tensors) pieces.push_back(tensor.view.bytes);
+  for (const NamedTensor& tensor : made.tensors) pieces.push_back(tensor.view.bytes);
   return cache_.keep(key, pieces);
 }
 
-const WeightStore::Entry& WeightStore::entry_of(const std::string& blob,
-                                                const std::string& format) const {
+const WeightStore::Entry& WeightStore::entry_of(const std::string& blob, DType format) const {
   const auto at = std::ranges::find_if(entries_, [&](const Entry& entry) {
     return entry.blob->name == blob && entry.format == format;
   });
@@ -123,16 +108,26 @@ void WeightStore::wait_until(const std::function<bool()>& done) {
   if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-std::vector<wire::StageInfo> WeightStore::stages() {
-  wait_until([] { return false; });
+std::vector<wire::StageInfo> WeightStore::stages(const std::optional<std::vector<DType>>& wanted) {
+  const auto listed = [&](DType format) {
+    return !wanted || format == formats_[0] || std::ranges::find(*wanted, format) != wanted->end();
+  };
+  size_t needed = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (listed(entries_[i].format)) needed = i + 1;
+  }
+  wait_until([&] { return ready_ >= needed; });
   std::vector<wire::StageInfo> stages;
   for (const Stage& stage : model_.stages()) {
     wire::StageInfo& info = stages.emplace_back();
     info.name = stage.name;
-    for (const std::string& blob : stage.blobs) {
-      for (const Entry& entry : entries_) {
-        if (entry.blob->name == blob) info.blobs.push_back({entry.sums, blob, entry.format});
+    for (const Entry& entry : entries_) {
+      if (!listed(entry.format)) continue;
+      const auto& blobs = stage.blobs_as(entry.format);
+      if (!entry.failed.empty() || std::ranges::find(blobs, entry.blob->name) == blobs.end()) {
+        continue;
       }
+      info.blobs.push_back({entry.sums, entry.blob->name, std::string(format_name(entry.format))});
     }
   }
   return stages;
@@ -152,25 +147,31 @@ std::optional<FileView> WeightStore::blob(const std::string& sha256) {
 }
 
 FileView WeightStore::stage_file(const std::string& stage, const std::string& format) {
-  if (std::ranges::find(formats_, format) == formats_.end()) {
-    std::string known;
-    for (const std::string& one : formats_) known += (known.empty() ? "" : ", ") + one;
+  const Stage& found = model_.stage(stage);
+  std::string known;
+  std::optional<DType> dtype;
+  for (const DType one : formats_) {
+    if (found.blobs_as(one).empty()) continue;
+    if (format_name(one) == format) dtype = one;
+    known += cat(known.empty() ? "" : ", ", format_name(one));
+  }
+  if (!dtype) {
     throw Error(ErrorKind::kInput,
-                cat("'format': expected one of ", known, ", got ", shown(format)), "format");
+                cat("'format': expected one of ", known, " for this stage, got ", shown(format)),
+                "format");
   }
   std::vector<const Entry*> entries;
-  for (const std::string& name : model_.stage(stage).blobs) {
-    entries.push_back(&entry_of(name, format));
-  }
+  for (const std::string& name : found.blobs_as(*dtype)) entries.push_back(&entry_of(name, *dtype));
   const auto last = static_cast<size_t>(*std::ranges::max_element(entries) - entries_.data());
   wait_until([&] { return last < ready_; });
   Sha256 tag;
   std::vector<NamedTensor> tensors;
   for (const Entry* entry : entries) {
+    if (!entry->failed.empty()) throw Error(ErrorKind::kInput, entry->failed, "format");
     tag.update(as_bytes_of(entry->sums.sha256));
     tensors.insert(tensors.end(), entry->tensors.begin(), entry->tensors.end());
   }
-  const auto header = std::make_shared<const std::string>(safetensors_header(tensors));
+  const auto header = std::make_shared<const std::string>(weight_file_header(tensors));
   FileView view{{as_bytes_of(*header)}, tag.finish_hex(), header};
   for (const NamedTensor& tensor : tensors) view.pieces.push_back(tensor.view.bytes);
   return view;

@@ -13,15 +13,10 @@
 #include <thread>
 
 #include "cloud_server/blob_cache.h"
-#include "io/checkpoint.h"
-#include "io/safetensors.h"
-#include "nn/model.h"
+#include "cloud_server/blob_formats.h"
 #include "wire/protocol.h"
 
 namespace split::cloud {
-
-// "f32", "f16", "bf16".
-std::string format_of(DType dtype);
 
 // A file as it lies in memory, in pieces that follow one another. The store keeps the tensors'
 // bytes, `owner` the rest.
@@ -34,17 +29,17 @@ struct FileView {
 // Any number of threads.
 class WeightStore {
  public:
-  // Both outlive the store. `cache` is where converted blobs are kept (blob_cache.h).
-  WeightStore(const Checkpoint& checkpoint, const Model& model, const std::filesystem::path& cache);
+  // Both outlive the store. `formats` are those beside the checkpoint's own, `cache` is where blobs
+  // in them are kept (blob_cache.h).
+  WeightStore(const Checkpoint& checkpoint, const Model& model, std::span<const DType> formats,
+              const std::filesystem::path& cache);
   ~WeightStore();
 
-  const std::string& own_format() const { return formats_[0]; }
-  const std::vector<std::string>& formats() const {
-    return formats_;
-  }  // the checkpoint's own first
+  const std::vector<DType>& formats() const { return formats_; }  // the checkpoint's own first
 
-  // Every stage with its blobs in every format. Waits until the sums are there.
-  std::vector<wire::StageInfo> stages();
+  // Every stage with its blobs in every format, or in `wanted` and the checkpoint's own alone.
+  // Waits until the sums of these are there.
+  std::vector<wire::StageInfo> stages(const std::optional<std::vector<DType>>& wanted = {});
   // The file with this hash, or nothing. Waits until it is known.
   std::optional<FileView> blob(const std::string& sha256);
   // All tensors of a stage in one file. Throws Error(kNotFound) for a stage, Error(kInput) for a
@@ -52,10 +47,10 @@ class WeightStore {
   FileView stage_file(const std::string& stage, const std::string& format);
 
  private:
-  struct Entry {
-    const Blob* blob = nullptr;
-    std::string format;
+  struct Entry : BlobFormat {
+    explicit Entry(const BlobFormat& what) : BlobFormat(what) {}
     // Once it is ready:
+    std::string failed;  // why there is no such blob: a weight that the format cannot hold
     wire::BlobSums sums;
     std::string header;                // of a blob in the checkpoint's own format
     MappedFile file;                   // of another one
@@ -64,14 +59,14 @@ class WeightStore {
   };
   void make(Entry& entry);
   KeptBlob convert(const Entry& entry);
-  const Entry& entry_of(const std::string& blob, const std::string& format) const;
+  const Entry& entry_of(const std::string& blob, DType format) const;
   // Waits for done(), which is asked whenever another entry is ready, or for all of them.
   void wait_until(const std::function<bool()>& done);
 
   const Checkpoint& checkpoint_;
   const Model& model_;
   BlobCache cache_;
-  std::vector<std::string> formats_;
+  std::vector<DType> formats_;
   std::vector<Entry> entries_;  // the first ready_ are; these do not change any more
   std::mutex mutex_;
   size_t ready_ = 0;

@@ -24,8 +24,27 @@ std::string TailRange::describe(const ModelConfig& config) const {
   return text.empty() ? "nothing" : text;
 }
 
+namespace {
+
+// The server's blob, or nothing; `known` becomes the formats it has.
+const wire::BlobInfo* find_blob(const wire::ModelInfo& info, const std::string& stage,
+                                const std::string& name, std::string_view format,
+                                std::string& known) {
+  const wire::BlobInfo* found = nullptr;
+  for (const wire::StageInfo& offered : info.stages) {
+    if (offered.name != stage) continue;
+    for (const wire::BlobInfo& blob : offered.blobs) {
+      if (blob.name == name && blob.format == format) found = &blob;
+      if (known.size() < 100) known += (known.empty() ? "" : ", ") + blob.format;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
-                                     const TailRange& range, const std::string& format) {
+                                     const TailRange& range, const StageFormats& formats) {
   std::vector<std::string> stages;
   if (range.embed) stages.push_back("embed");
   const int layers = model.config().layers;
@@ -34,27 +53,26 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
   if (range.last > layers) stages.push_back("norm");
   if (range.last > layers + 1) stages.push_back("head");
 
-  const std::string& wanted = format == "auto" ? info.format : format;
   std::vector<wire::BlobInfo> blobs;
-  std::set<std::string> seen;
   for (const std::string& stage : stages) {
-    for (const std::string& name : model.stage(stage).blobs) {
-      if (!seen.insert(name).second) continue;
-      const wire::BlobInfo* found = nullptr;
-      std::string formats;
-      for (const wire::StageInfo& offered : info.stages) {
-        if (offered.name != stage) continue;
-        for (const wire::BlobInfo& blob : offered.blobs) {
-          if (blob.name != name) continue;
-          if (blob.format == wanted) found = &blob;
-          formats += (formats.empty() ? "" : ", ") + blob.format;
-        }
+    const std::optional<DType> asked = formats.of(stage);
+    const std::string wanted = asked ? std::string(format_name(*asked)) : info.format;
+    for (const std::string& name : model.stage(stage).blobs_as(asked.value_or(DType::kF32))) {
+      const auto same =
+          std::ranges::find_if(blobs, [&](const auto& blob) { return blob.name == name; });
+      if (same != blobs.end()) {
+        if (same->format == wanted) continue;
+        throw Error(
+            ErrorKind::kInput,
+            cat("--format: '", name, "' of ", shown(info.id), " is in ", stage,
+                " and in another stage: expected one format, got ", wanted, " and ", same->format));
       }
+      std::string known;
+      const wire::BlobInfo* const found = find_blob(info, stage, name, wanted, known);
       if (found == nullptr) {
         throw Error(ErrorKind::kInput,
-                    cat("--format: the server has '", name, "' of ", shown(info.id), " in ",
-                        formats.empty() ? "no format" : formats.substr(0, 100), ", expected ",
-                        shown(wanted)));
+                    cat("--format: the server has ", stage, " of ", shown(info.id), " in ",
+                        known.empty() ? "no such format" : known, ", expected ", shown(wanted)));
       }
       blobs.push_back(*found);
     }
@@ -63,13 +81,15 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 }
 
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
-                     std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load)
+                     const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
+                     std::unique_ptr<BlobLoad> load)
     : load_(std::move(load)), device_(std::move(device)) {
   const ModelConfig& config = model.config();
   ShardOptions options;
   options.embed = range.embed;
   options.first = range.first;
   options.last = range.last;
+  options.formats = formats;
   options.kv_bytes = kv_bytes_for(
       config, std::max(0, std::min(range.last, config.layers) - range.first), options.profile, 1);
   for (const wire::BlobInfo& blob : blobs) {
@@ -103,8 +123,7 @@ TensorView LocalTail::tensor(const std::string& name, bool with_bytes) {
   }
   Parsed& parsed = parsed_[hash];
   if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
-    parsed = {bytes.data(),
-              Safetensors::parse(bytes, cat("blob ", shown(blob->second.name))).tensors()};
+    parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(blob->second.name)))};
   }
   const auto at = parsed.tensors.find(name);
   if (at == parsed.tensors.end()) throw missing();

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "edge_client/blob_load.h"
-#include "io/safetensors.h"
+#include "io/weight_file.h"
 #include "run/batcher.h"
 #include "wire/protocol.h"
 
@@ -26,10 +26,10 @@ struct TailRange {
   std::string describe(const ModelConfig& config) const;
 };
 
-// Each blob once, in `format` ("auto": the checkpoint's own). Throws Error(kInput) for a format
-// that the server does not have.
+// Each blob once, in the format of its stage. Throws Error(kInput) for a format that the server
+// does not have.
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
-                                     const TailRange& range, const std::string& format);
+                                     const TailRange& range, const StageFormats& formats);
 
 // One thread at a time.
 class LocalTail {
@@ -37,7 +37,8 @@ class LocalTail {
   // `load` brings `blobs`. Throws what it throws, Error(kIntegrity) for blobs that do not hold the
   // model's weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
-            std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load);
+            const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
+            std::unique_ptr<BlobLoad> load);
 
   // Returns when the blobs are also kept; throws as the constructor does. Once.
   FetchCounts finish() { return load_->finish(); }

@@ -40,7 +40,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const Flags::Environment& environment) {
   CommandLine line;
   Options& options = line.options;
-  std::string prompt, prompt_file, prompt_ids, cut, head = "edge";
+  std::string prompt, prompt_file, prompt_ids, cut, head = "edge", format = "auto";
   uint64_t cache_limit = 0;
   Flags flags(kSummary);
 
@@ -68,8 +68,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              &cut);
   flags.choice("head", {"edge", "cloud"},
                "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
-  flags.choice("format", {"auto", "f32", "f16"}, "of the weights to download (auto: as they are)",
-               &options.format);
+  flags.text("format", "FORMAT|KIND=FORMAT,...",
+             "of the weights to download: auto (as they are), f32, f16, q8_0 or q4_0 (with a q8_0 "
+             "head), or of each of embed, block, norm and head: head=q8_0,block=q4_0",
+             &format);
   flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N", &options.device.device);
   flags.number("threads", "N", "of the cpu device (0: one for each processor)",
                &options.device.threads, 0u, 1024u);
@@ -131,6 +133,11 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   }
   if (flags.given("cache-limit")) options.cache_limit = cache_limit;
   options.head_on_cloud = head == "cloud";
+  try {
+    options.formats = StageFormats::parse(format);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kInput, cat("--format: ", error.what()));
+  }
   for (const std::string& stop : options.stop) {
     if (stop.empty()) throw Error(ErrorKind::kInput, "--stop: expected some text, got ''");
   }

@@ -9,6 +9,7 @@
 
 #include "base/flags.h"
 #include "device/device.h"
+#include "nn/formats.h"
 
 namespace split::edge {
 
@@ -22,7 +23,7 @@ struct Options {
   std::optional<int> cut;      // none: max(0, L - 2)
   bool all_on_cloud = false;   // --cut cloud
   bool head_on_cloud = false;  // --head cloud
-  std::string format = "auto";
+  StageFormats formats;        // to download
   DeviceOptions device;
   std::string cache;  // empty: the default place
   std::optional<uint64_t> cache_limit;

@@ -52,6 +52,9 @@ class Remote {
   void cancel() { client_.cancel(); }  // any thread; for good
 
   std::vector<std::string> models();
+  // From now on model() says nothing of other formats ("f16,q8_0") than these and the checkpoint's
+  // own: the server may still be making others.
+  void want_formats(std::string formats) { formats_ = std::move(formats); }
   wire::ModelInfo model(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
   // True when it is new there, false when it stood already.
@@ -71,6 +74,8 @@ class Remote {
                 Traffic& traffic);
 
  private:
+  std::optional<std::string> formats_;
+
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
                   std::string_view type, const http::Headers& headers = {},
                   Traffic* traffic = nullptr);

@@ -74,6 +74,7 @@ class Run {
         remote_(options.server, std::chrono::seconds(options.timeout)),
         hook_(interrupt, [this] { remote_.cancel(); }) {
     retry_.budget = std::chrono::seconds(options.retry_for);
+    if (!options.plan) remote_.want_formats(options.formats.names());
   }
 
   void go(const std::string& prompt);
@@ -183,7 +184,7 @@ void Run::read_tokenizer() {
 
 void Run::load_tail() {
   if (options_.all_on_cloud || range_.empty(model_->config())) return;
-  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info_, range_, options_.format);
+  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info_, range_, options_.formats);
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_device(options_.device);
   LoadOptions load;
@@ -191,7 +192,7 @@ void Run::load_tail() {
   load.cache_limit = options_.cache_limit;
   if (!options_.quiet) load.progress = {world_.console.err, world_.console.err_is_terminal};
   tail_.emplace(
-      std::move(device), *model_, range_, blobs,
+      std::move(device), *model_, range_, options_.formats, blobs,
       std::make_unique<BlobLoad>(ShardCache(cache_root(options_.cache, world_.environment)),
                                  blob_origin(info_, remote_.origin(), remote_.timeout()), blobs,
                                  load, interrupt_));

@@ -139,9 +139,10 @@ inline std::vector<float> floats_of(const std::string& frame, const std::string&
 
 class TestCloud {
  public:
-  // The models by name, or as [ID=]DIR would give them. kv: of each model.
+  // The models by name, or as [ID=]DIR would give them, in all formats. kv: of each model.
   explicit TestCloud(const std::vector<std::string>& names, uint64_t kv = 64 << 20,
-                     const std::filesystem::path& blob_cache = {}) {
+                     const std::filesystem::path& blob_cache = {},
+                     Profile profile = Profile::kF32) {
     for (const std::string& name : names) {
       ModelOptions options;
       options.id = std::filesystem::path(name).filename().string();
@@ -150,6 +151,8 @@ class TestCloud {
       options.threads = 1;
       options.kv_budget = kv;
       options.blob_cache = blob_cache;
+      options.profile = profile;
+      options.formats = parse_formats("f32,f16,q8_0,q4_0");
       cloud.models.push_back(std::make_unique<ServedModel>(options));
     }
     cloud.version = "test";

@@ -89,6 +89,7 @@ class GatedCloud {
     options.device = "cpu";
     options.threads = 2;
     options.kv_budget = 256 << 20;
+    options.formats = cloud::parse_formats("f32,f16,q8_0,q4_0");
     cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
     cloud.ready = true;
     behind.emplace([this](http::Server& server) { cloud::add_routes(server, cloud); });

@@ -41,9 +41,7 @@ struct Golden {
     while (has(cat("p", n, ".ids"))) ++n;
     return n;
   }
-  WeightSource weights() const {
-    return [this](const std::string& name) { return checkpoint.at(name); };
-  }
+  WeightSource weights() const { return weights_of(checkpoint, *model); }
 
   Checkpoint checkpoint;
   std::unique_ptr<Model> model;

@@ -12,6 +12,7 @@
 #include "device/cpu/glsl_shim.h"
 #include "device/cpu/kernels.h"
 #include "run_program.h"
+#include "tensor/blocks.h"
 #include "tensor/tensor.h"
 
 namespace split::glsl::gradients {
@@ -517,6 +518,55 @@ void check_products(bool transposed, DType dtype) {
   }
 }
 
+// Blocks of any numbers, with scales of all kinds: of either sign, zero, subnormal.
+std::vector<std::byte> random_blocks(DType dtype, size_t rows, size_t inner, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> out(rows * blocks_of(static_cast<int64_t>(inner)) * block_bytes(dtype));
+  for (std::byte& byte : out) byte = static_cast<std::byte>(random());
+  for (size_t at = 0; at < out.size(); at += block_bytes(dtype)) {
+    const uint32_t kind = random() % 8;
+    const auto sign = static_cast<uint16_t>(random() % 2 << 15);
+    const auto ordinary = static_cast<uint16_t>(0x2000 + random() % 0x1c00);  // 2^-7 .. 1
+    const auto d = static_cast<uint16_t>(sign | (kind == 0   ? 0
+                                                 : kind == 1 ? random() % 0x400
+                                                             : ordinary));
+    std::memcpy(out.data() + at, &d, sizeof d);
+  }
+  return out;
+}
+
+// Bit for bit what a plain loop makes of the values that the blocks stand for: one chain of fused
+// multiply-adds over k. In every set, for every number of rows and columns, whole blocks or not.
+void check_block_products(DType dtype) {
+  const auto sets = kernel_sets();
+  for (const size_t inner : {1, 7, 31, 32, 33, 64, 100, 255, 257, 320}) {
+    for (const size_t width : {1, 7, 16, 20, 32, 47, 48, 49, 96, 100, 145}) {
+      const auto w = random_blocks(dtype, width, inner, static_cast<uint32_t>(inner + width));
+      std::vector<std::byte> read(w.size());
+      for (size_t panel = (width + kPanelColumns - 1) / kPanelColumns; panel-- > 0;) {
+        pack_blocks(w.data(), dtype, inner, width, panel, read.data());
+      }
+      const auto x = ordinary(33 * inner, 7);
+      std::vector<float> all(33 * width), row(inner);
+      for (size_t m = 0; m < width; ++m) {
+        dequantise_row(dtype, w.data() + m * (w.size() / width), inner, row.data());
+        for (size_t r = 0; r < 33; ++r) {
+          float sum = 0;
+          for (size_t k = 0; k < inner; ++k) sum = std::fma(x[r * inner + k], row[k], sum);
+          all[r * width + m] = sum;
+        }
+      }
+      for (const CpuKernels* kernels : sets) {
+        for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33}) {
+          const auto y = product(*kernels, false, dtype, x, read, rows, inner, width);
+          ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
+              << kernels->name << ": " << rows << " rows, " << inner << " x " << width;
+        }
+      }
+    }
+  }
+}
+
 // A matrix [K, M] is copied into the kernels' order at load and read no more, unless another step
 // reads it where it lies.
 TEST(CpuDevice, LetsGoOfTheMatricesItPacks) {
@@ -524,7 +574,7 @@ TEST(CpuDevice, LetsGoOfTheMatricesItPacks) {
   const Tensor x = input("x", DType::kF32, {kRows, 20});
   const Tensor index = input("tokens", DType::kI32, {kRows});
   const Tensor w = weight("w", DType::kF32, {20, 20});
-  const auto borrows = [&](const Tensor& y) {
+  const auto borrows = [&](const Tensor& y, DType dtype = DType::kF32) {
     const Program program = compile("op", {{"y", y}}, device->fuse_rules());
     Limits limits;
     limits.rows = 1;
@@ -532,8 +582,10 @@ TEST(CpuDevice, LetsGoOfTheMatricesItPacks) {
     const auto workspace = device->workspace(limits);
     const auto in = device->alloc(80), out = device->alloc(80);
     const std::vector<float> bytes(400);
-    const auto matrix = device->upload(program.slots[static_cast<size_t>(program.find("w"))],
-                                       {DType::kF32, {20, 20}, std::as_bytes(std::span(bytes))});
+    const auto size = tensor_bytes(dtype, {20, 20}).value();
+    const auto matrix =
+        device->upload(program.slots[static_cast<size_t>(program.find("w"))],
+                       {dtype, {20, 20}, std::as_bytes(std::span(bytes)).first(size)});
     EXPECT_TRUE(matrix->borrows());
     const Binding bindings[] = {{"x", in.get()}, {"w", matrix.get()}, {"y", out.get()}};
     device->load(program, *workspace, bindings);
@@ -542,6 +594,17 @@ TEST(CpuDevice, LetsGoOfTheMatricesItPacks) {
   EXPECT_FALSE(borrows(matmul(x, w)));
   EXPECT_TRUE(borrows(matmul(x, transpose(w))));
   EXPECT_TRUE(borrows(matmul(x, w) + gather(w, index)));
+  const Tensor q = weight("w", DType::kQ8_0, {20, 20});
+  EXPECT_FALSE(borrows(matmul(x, transpose(q)), DType::kQ8_0));
+}
+
+TEST(Blocks, AreReadByProductsAloneAndAlongK) {
+  const Tensor x = input("x", DType::kF32, {kRows, 20});
+  const Tensor index = input("tokens", DType::kI32, {kRows});
+  const Tensor q = weight("w", DType::kQ4_0, {20, 20});
+  EXPECT_NO_THROW(matmul(x, transpose(q)));
+  EXPECT_THROW(matmul(x, q), Error);
+  EXPECT_THROW(gather(q, index), Error);
 }
 
 TEST(Kernels, MatmulF32) { check_products(false, DType::kF32); }
@@ -550,6 +613,8 @@ TEST(Kernels, MatmulBF16) { check_products(false, DType::kBF16); }
 TEST(Kernels, MatmulTransposedF32) { check_products(true, DType::kF32); }
 TEST(Kernels, MatmulTransposedF16) { check_products(true, DType::kF16); }
 TEST(Kernels, MatmulTransposedBF16) { check_products(true, DType::kBF16); }
+TEST(Kernels, MatmulQ8) { check_block_products(DType::kQ8_0); }
+TEST(Kernels, MatmulQ4) { check_block_products(DType::kQ4_0); }
 
 // One query over one split in scattered pages, against a softmax in double.
 TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {

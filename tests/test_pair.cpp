@@ -161,6 +161,66 @@ TEST_F(Demo, GreedyTokensArePyTorchsFromVulkanToVulkan) {
   EXPECT_NE(cloud.process().err().find("on vulkan:"), std::string::npos) << cloud.process().err();
 }
 
+// The weights of the tail in each format; the same text a second time, from the cache.
+TEST_F(Demo, EveryFormatGivesTextOnCpuAndVulkan) {
+  CloudProcess cloud(kOnCpu);
+  const bool vulkan = has_vulkan();
+  const auto run = [&](const Arguments& extra) {
+    const EdgeResult got = run_edge(
+        cloud.url(), home_,
+        kGreedy + Arguments{"--prompt", texts_[0], "--max-tokens", "6", "--cut", "6"} + extra);
+    EXPECT_EQ(got.code, 0) << got.err;
+    return got;
+  };
+  const Expected expected(golden_, 0);
+  uint64_t last = ~uint64_t{0};
+  for (const char* format : {"f32", "f16", "q8_0", "q4_0", "q4_0,head=q4_0"}) {
+    SCOPED_TRACE(format);
+    const EdgeResult cold = run({"--device", "cpu", "--format", format});
+    if (cold.code != 0) continue;
+    ASSERT_EQ(cold.tokens().size(), 6u);
+    if (!std::string_view(format).starts_with("q4_0")) {  // four bits prefer a boy to a girl
+      EXPECT_EQ(cold.tokens(),
+                std::vector<int32_t>(expected.greedy.begin(), expected.greedy.begin() + 6));
+    }
+    const uint64_t bytes = cold.receipt("bytes_downloaded").get<uint64_t>() +
+                           cold.receipt("bytes_from_cache").get<uint64_t>();
+    EXPECT_LT(bytes, last);
+    last = bytes;
+    const EdgeResult warm = run({"--device", "cpu", "--format", format});
+    if (warm.code != 0) continue;
+    EXPECT_EQ(warm.tokens(), cold.tokens());
+    EXPECT_EQ(warm.receipt("bytes_downloaded"), 0);
+    if (!vulkan) continue;
+    const EdgeResult gpu = run({"--device", "vulkan", "--format", format});
+    if (gpu.code == 0) {
+      EXPECT_EQ(gpu.tokens(), cold.tokens());
+    }
+  }
+}
+
+TEST_F(Demo, ACloudComputesWithBlocks) {
+  for (const char* profile : {"q8_0", "q4_0"}) {
+    CloudProcess cloud(kOnCpu + Arguments{"--profile", profile, "--formats", profile});
+    const EdgeResult got =
+        run_edge(cloud.url(), home_,
+                 kGreedy + Arguments{"--prompt", texts_[0], "--max-tokens", "6", "--cut", "cloud"});
+    ASSERT_EQ(got.code, 0) << got.err;
+    ASSERT_EQ(got.tokens().size(), 6u);
+    if (profile == std::string("q4_0")) continue;
+    const Expected expected(golden_, 0);
+    EXPECT_EQ(got.tokens(),
+              std::vector<int32_t>(expected.greedy.begin(), expected.greedy.begin() + 6));
+  }
+  for (const Arguments& bad : {Arguments{"--formats", "q5_0"}, Arguments{"--formats", "f16,f16"},
+                               Arguments{"--profile", "q5_0"}}) {
+    Process process(Arguments{program_path("cloud_server"), "--port", "0"} + bad);
+    EXPECT_EQ(process.wait(), 2);
+    EXPECT_EQ(std::ranges::count(process.err(), '\n'), 1) << process.err();
+    EXPECT_NE(process.err().find(bad[0]), std::string::npos) << process.err();
+  }
+}
+
 TEST(RandomModels, GreedyTokensArePyTorchsForEveryCut) {
   const std::vector<std::string> names = {"rand-a", "rand-b", "rand-c"};
   Arguments arguments = kOnCpu;

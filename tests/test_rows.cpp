@@ -133,6 +133,7 @@ class RowInvariance : public testing::TestWithParam<Case> {
     loaded.device = make_cpu_device(threads);
     ShardOptions options = options_for(*golden_.model, 0, golden_.model->config().layers + 2);
     options.profile = GetParam().profile;
+    options.formats = profile_formats(options.profile);
     loaded.shard =
         std::make_unique<Shard>(*loaded.device, *golden_.model, golden_.weights(), options);
     return loaded;
@@ -285,17 +286,19 @@ TEST_P(RowInvariance, InjectedHiddenStates) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, RowInvariance,
-                         testing::Values(Case{"demo", Profile::kF32}, Case{"rand-b", Profile::kF32},
-                                         Case{"rand-c", Profile::kF32}, Case{"demo", Profile::kF16},
-                                         Case{"rand-b", Profile::kF16},
-                                         Case{"rand-c", Profile::kF16}),
-                         [](const auto& info) {
-                           std::string name =
-                               cat(info.param.model, "_", profile_name(info.param.profile));
-                           std::erase(name, '-');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Models, RowInvariance,
+    testing::Values(Case{"demo", Profile::kF32}, Case{"rand-b", Profile::kF32},
+                    Case{"rand-c", Profile::kF32}, Case{"demo", Profile::kF16},
+                    Case{"rand-b", Profile::kF16}, Case{"rand-c", Profile::kF16},
+                    // Widths that are no whole blocks: 100 and 48.
+                    Case{"rand-b", Profile::kQ8_0}, Case{"demo", Profile::kQ4_0},
+                    Case{"rand-c", Profile::kQ4_0}),
+    [](const auto& info) {
+      std::string name = cat(info.param.model, "_", profile_name(info.param.profile));
+      std::erase(name, '-');
+      return name;
+    });
 
 // --- The f16 profile
 // ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "device/vulkan/context.h"
 #include "device/vulkan/queue.h"
+#include "io/quantize.h"
 #include "nn/functional.h"
 #include "nn/model.h"
 #include "reference_device.h"
@@ -87,6 +88,8 @@ class Bench {
     return values;
   }
   Buffer* buffer(const std::string& name) { return buffers_.at(name).get(); }
+  // A weight's values as its type holds them.
+  const std::vector<float>& rounded(const std::string& name) const { return rounded_.at(name); }
 
   Reference reference;
 
@@ -95,13 +98,16 @@ class Bench {
     if (slot.kind == SlotKind::kWeight) {
       const std::vector<float>& values = given_.at(slot.name);
       const TensorView view{DType::kF32, slot.dims, std::as_bytes(std::span(values))};
-      auto& bytes = storage_.emplace_back(values.size() * dtype_size(slot.dtype));
-      convert(view, slot.dtype, bytes);
-      const TensorView stored{slot.dtype, slot.dims, bytes};
-      std::vector<float> rounded(values.size());
-      convert(stored, DType::kF32, std::as_writable_bytes(std::span(rounded)));
+      const bool blocks = is_quantised(slot.dtype);
+      const OwnedTensor& stored = storage_.emplace_back(
+          blocks ? quantised(view, slot.dtype, false, slot.name) : converted(view, slot.dtype));
+      const OwnedTensor wide =
+          blocks ? dequantised(stored.view) : converted(stored.view, DType::kF32);
+      std::vector<float>& rounded = rounded_[slot.name];
+      rounded.resize(values.size());
+      std::memcpy(rounded.data(), wide.storage.data(), wide.storage.size());
       reference.values[slot.name] = {rounded.begin(), rounded.end()};
-      return device_.upload(slot, stored);
+      return device_.upload(slot, stored.view);
     }
     if (slot.dims.size() == 1) return device_.alloc_pages(limits_, slot.dims[0], cache_);
     auto buffer = device_.alloc(size_t{limits_.rows} * static_cast<size_t>(slot.dims[1]) * 4);
@@ -120,7 +126,8 @@ class Bench {
   std::vector<std::unique_ptr<Executable>> executables_;
   std::map<std::string, std::unique_ptr<Buffer>> buffers_;
   std::map<std::string, std::vector<float>> given_;
-  std::list<std::vector<std::byte>> storage_;
+  std::list<OwnedTensor> storage_;
+  std::map<std::string, std::vector<float>> rounded_;
 };
 
 void expect_close(const std::vector<float>& got, const std::vector<double>& want,
@@ -286,41 +293,91 @@ void expect_equal_bits(const std::vector<float>& a, const std::vector<float>& b,
   }
 }
 
+// gelu(x w + b) over 33 rows, as one matrix and activations of noise make it.
+struct Products {
+  static constexpr uint32_t kRowCount = 33;
+  Products(Device& device, int64_t inner, int64_t columns, DType dtype, bool transposed)
+      : device(device), inner(inner), columns(columns), dtype(dtype), transposed(transposed) {
+    const float scale = 1.0f / std::sqrt(static_cast<float>(inner));
+    for (uint32_t i = 0; i < kRowCount * inner; ++i) xs.push_back(noise(i));
+    for (uint32_t i = 0; i < inner * columns; ++i) ws.push_back(noise(i + 31, scale));
+    for (uint32_t i = 0; i < columns; ++i) bs.push_back(noise(i + 77));
+  }
+  std::unique_ptr<Bench> bench() const {
+    const Tensor x = input("x", DType::kF32, {kRows, inner});
+    const Tensor w = transposed ? transpose(weight("w", dtype, {columns, inner}))
+                                : weight("w", dtype, {inner, columns});
+    const DType vector = is_quantised(dtype) ? DType::kF32 : dtype;
+    const Tensor y = gelu_new(matmul(x, w) + weight("b", vector, {columns}));
+    Limits limits;
+    limits.rows = kRowCount;
+    auto bench = std::make_unique<Bench>(device, limits);
+    bench->set("x", xs);
+    bench->set("w", ws);
+    bench->set("b", bs);
+    bench->add(compile("m", {{"y", y}}, device.fuse_rules()));
+    bench->load();
+    return bench;
+  }
+  std::vector<float> run(Bench& bench, uint32_t slice) const {
+    return in_slices(bench, xs, static_cast<size_t>(inner), static_cast<size_t>(columns), kRowCount,
+                     slice);
+  }
+  Device& device;
+  int64_t inner, columns;
+  DType dtype;
+  bool transposed;
+  std::vector<float> xs, ws, bs;
+};
+
 TEST_F(Vulkan, MatmulAgreesAndRowsAreInvariant) {
-  constexpr uint32_t kRowCount = 33;
   const std::pair<int64_t, int64_t> sizes[] = {{1, 1}, {7, 5}, {100, 257}, {257, 96}, {2100, 33}};
   for (const auto& [inner, columns] : sizes) {
-    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
       for (const bool transposed : {false, true}) {
+        if (is_quantised(dtype) && !transposed) continue;
         const std::string what = cat(inner, " x ", columns, " ", dtype_name(dtype), transposed);
-        const Tensor x = input("x", DType::kF32, {kRows, inner});
-        const Tensor w = transposed ? transpose(weight("w", dtype, {columns, inner}))
-                                    : weight("w", dtype, {inner, columns});
-        const Tensor y = gelu_new(matmul(x, w) + weight("b", dtype, {columns}));
-        Limits limits;
-        limits.rows = kRowCount;
-        Bench bench(*device_, limits);
-        std::vector<float> xs, ws, bs;
-        const float scale = 1.0f / std::sqrt(static_cast<float>(inner));
-        for (uint32_t i = 0; i < kRowCount * inner; ++i) xs.push_back(noise(i));
-        for (uint32_t i = 0; i < inner * columns; ++i) ws.push_back(noise(i + 31, scale));
-        for (uint32_t i = 0; i < columns; ++i) bs.push_back(noise(i + 77));
-        bench.set("x", xs);
-        bench.set("w", ws);
-        bench.set("b", bs);
-        bench.add(compile("m", {{"y", y}}, device_->fuse_rules()));
-        bench.load();
-        const auto n = static_cast<size_t>(columns);
-        const auto k = static_cast<size_t>(inner);
-        const std::vector<float> all = in_slices(bench, xs, k, n, kRowCount, kRowCount);
-        bench.run_reference(rows_only(kRowCount));
-        expect_close(all, bench.reference.values.at("y"), what, 2e-6);
+        Products products(*device_, inner, columns, dtype, transposed);
+        const auto bench = products.bench();
+        const std::vector<float> all = products.run(*bench, Products::kRowCount);
+        bench->run_reference(rows_only(Products::kRowCount));
+        expect_close(all, bench->reference.values.at("y"), what, 2e-6);
         for (const uint32_t slice : {1u, 2u, 3u, 4u, 8u, 9u}) {
-          expect_equal_bits(in_slices(bench, xs, k, n, kRowCount, slice), all,
-                            cat(what, " by ", slice));
+          expect_equal_bits(products.run(*bench, slice), all, cat(what, " by ", slice));
         }
+        if (!is_quantised(dtype)) continue;
+        // Reading blocks rounds nothing: the bits of the same values as floats.
+        products.dtype = DType::kF32;
+        products.ws = bench->rounded("w");
+        expect_equal_bits(products.run(*products.bench(), Products::kRowCount), all, what);
       }
     }
+  }
+}
+
+// Matrices in pieces of 128 columns of Q8_0, 256 of Q4_0; their scales are bound apart.
+TEST_F(Vulkan, BlocksInPiecesGiveTheSameBits) {
+  const auto small = device_with("SPLIT_VULKAN_MAX_RANGE", "350000");
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    const Products whole(*device_, 2100, 700, dtype, true);
+    const Products pieces(*small, 2100, 700, dtype, true);
+    const std::vector<float> want = whole.run(*whole.bench(), Products::kRowCount);
+    expect_equal_bits(pieces.run(*pieces.bench(), Products::kRowCount), want,
+                      cat(dtype_name(dtype)));
+  }
+}
+
+// Scales that a half holds only without its leading one, which devices may take for 0.
+TEST_F(Vulkan, KeepsTheSmallestScales) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    Products products(*device_, 64, 40, dtype, true);
+    for (float& w : products.ws) w *= 1e-3f;
+    for (float& b : products.bs) b = 0;
+    const auto bench = products.bench();
+    const std::vector<float> all = products.run(*bench, Products::kRowCount);
+    bench->run_reference(rows_only(Products::kRowCount));
+    EXPECT_GT(*std::max_element(all.begin(), all.end()), 1e-5f);
+    expect_close(all, bench->reference.values.at("y"), cat(dtype_name(dtype)), 1e-9);
   }
 }
 
@@ -423,7 +480,10 @@ struct Tiny {
             R"("n_positions": 320, "activation_function": ")", activation, "\"}"));
   }
   void fill(Bench& bench, const FuseRules& rules) const {
-    const auto of = [&](const std::string&) { return dtype; };
+    const bool blocks = is_quantised(dtype);
+    const auto of = [&](const std::string& name) {
+      return blocks && model->weight(name).product == Product::kNone ? DType::kF16 : dtype;
+    };
     bench.add(compile("embed", model->trace_embed(of), rules));
     for (int layer = 0; layer < 2; ++layer) {
       auto outputs = model->trace_block(layer, of, DType::kF32);
@@ -438,7 +498,7 @@ struct Tiny {
       }
       bench.add(program);
     }
-    bench.add(compile("head", model->trace_head(of), rules));
+    bench.add(compile("head", model->trace_head(of, blocks), rules));
     uint32_t seed = 1;
     for (const Blob& blob : model->blobs()) {
       for (const WeightDecl& decl : blob.weights) {
@@ -462,8 +522,10 @@ std::vector<float> logits(Bench& bench, RowBatch batch) {
 
 TEST_F(Vulkan, AModelAgreesAndRowsAreInvariant) {
   // With matrix units, where the device has some, x is rounded to halves: 2^-11 relative each.
-  for (const auto& [dtype, matrix] :
-       {std::pair{DType::kF32, false}, {DType::kF16, false}, {DType::kF16, true}}) {
+  for (const auto& [dtype, matrix] : {std::pair{DType::kF32, false},
+                                      {DType::kF16, false},
+                                      {DType::kF16, true},
+                                      {DType::kQ4_0, false}}) {
     const Tiny tiny(dtype);
     Limits limits = Steps::limits(160);
     limits.matrix = matrix;
@@ -505,24 +567,26 @@ TEST_F(Vulkan, AModelAgreesAndRowsAreInvariant) {
 }
 
 TEST_F(Vulkan, OptionalPathsAndSmallBindingsGiveTheSameBits) {
-  const Tiny tiny(DType::kF32, "gelu");
-  Steps steps;
-  const auto run = [&](Device& device) {
-    Bench bench(device, Steps::limits(160));
-    tiny.fill(bench, device.fuse_rules());
-    bench.load();
-    std::vector<float> result = logits(bench, steps.batch(0, 0, 150));
-    for (const uint32_t count : {1u, 4u, 5u}) {
-      const auto more = logits(bench, steps.batch(0, 145, count));
-      result.insert(result.end(), more.begin(), more.end());
-    }
-    return result;
-  };
-  const std::vector<float> want = run(*device_);
-  expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "shuffle")), want, "no shuffles");
-  expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "host_visible")), want, "staging");
-  // Tables, matrices, caches and rows in pieces: 64 rows of qkv have 46,080 bytes.
-  expect_equal_bits(run(*device_with("SPLIT_VULKAN_MAX_RANGE", "62000")), want, "62000 bytes");
+  for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
+    const Tiny tiny(dtype, "gelu");
+    Steps steps;
+    const auto run = [&](Device& device) {
+      Bench bench(device, Steps::limits(160));
+      tiny.fill(bench, device.fuse_rules());
+      bench.load();
+      std::vector<float> result = logits(bench, steps.batch(0, 0, 150));
+      for (const uint32_t count : {1u, 4u, 5u}) {
+        const auto more = logits(bench, steps.batch(0, 145, count));
+        result.insert(result.end(), more.begin(), more.end());
+      }
+      return result;
+    };
+    const std::vector<float> want = run(*device_);
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "shuffle")), want, "no shuffles");
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "host_visible")), want, "staging");
+    // Tables, matrices, caches and rows in pieces: 64 rows of qkv have 46,080 bytes.
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_MAX_RANGE", "62000")), want, "62000 bytes");
+  }
 }
 
 TEST_F(Vulkan, RefusesWhatDoesNotFit) {

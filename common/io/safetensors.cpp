@@ -66,9 +66,7 @@ class Parser {
     read_shape(field(name, value, "shape"), out);
     read_offsets(field(name, value, "data_offsets"), out);
 
-    const std::optional<int64_t> count = element_count(out.dims);
-    const std::optional<uint64_t> size =
-        count ? checked_mul(static_cast<uint64_t>(*count), dtype_size(out.dtype)) : std::nullopt;
+    const std::optional<uint64_t> size = tensor_bytes(out.dtype, out.dims);
     if (!size) fail(name, cat("shape ", to_string(out.dims), " overflows"));
     if (out.begin > out.end) fail(name, cat("begins at ", out.begin, ", after its end ", out.end));
     if (out.end > data_.size()) {
@@ -217,9 +215,8 @@ std::string safetensors_header(std::span<const NamedTensor> tensors,
   uint64_t offset = 0;
   for (const auto& [name, view] : tensors) {
     CHECK(name != kMetadata && names.insert(name).second);
-    const std::optional<int64_t> count = element_count(view.dims);
-    CHECK(count && view.dims.size() <= kMaxDims);
-    CHECK(checked_mul(static_cast<uint64_t>(*count), dtype_size(view.dtype)) == view.bytes.size());
+    CHECK(!is_quantised(view.dtype) && view.dims.size() <= kMaxDims);
+    CHECK(tensor_bytes(view.dtype, view.dims) == view.bytes.size());
     const uint64_t end = offset + view.bytes.size();
     member(name) += cat(R"({"dtype":")", dtype_name(view.dtype), R"(","shape":[)");
     for (size_t i = 0; i < view.dims.size(); ++i) text += cat(i == 0 ? "" : ",", view.dims[i]);

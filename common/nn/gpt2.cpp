@@ -127,73 +127,84 @@ class Gpt2 : public Model {
       blobs_.push_back({h,
                         {{h + ".ln_1.weight", {channels}},
                          {h + ".ln_1.bias", {channels}},
-                         {h + ".attn.c_attn.weight", {channels, 3 * channels}},
+                         {h + ".attn.c_attn.weight", {channels, 3 * channels}, Product::kInOut},
                          {h + ".attn.c_attn.bias", {3 * channels}},
-                         {h + ".attn.c_proj.weight", {channels, channels}},
+                         {h + ".attn.c_proj.weight", {channels, channels}, Product::kInOut},
                          {h + ".attn.c_proj.bias", {channels}},
                          {h + ".ln_2.weight", {channels}},
                          {h + ".ln_2.bias", {channels}},
-                         {h + ".mlp.c_fc.weight", {channels, inner}},
+                         {h + ".mlp.c_fc.weight", {channels, inner}, Product::kInOut},
                          {h + ".mlp.c_fc.bias", {inner}},
-                         {h + ".mlp.c_proj.weight", {inner, channels}},
+                         {h + ".mlp.c_proj.weight", {inner, channels}, Product::kInOut},
                          {h + ".mlp.c_proj.bias", {channels}}}});
-      stages_.push_back({cat("block.", layer), {h}});
+      stages_.push_back({cat("block.", layer), {h}, {h}});
     }
     blobs_.push_back({"ln_f", {{"ln_f.weight", {channels}}, {"ln_f.bias", {channels}}}});
     stages_.push_back({"norm", {"ln_f"}});
-    if (!config_.tied_head)
-      blobs_.push_back({"lm_head", {{"lm_head.weight", {config_.vocab, channels}}}});
-    stages_.push_back({"head", {config_.tied_head ? "wte" : "lm_head"}});
+    // A tied head is the embedding's blob, but for its quantised copies: the embedding has none.
+    const bool tied = config_.tied_head;
+    blobs_.push_back({"lm_head",
+                      {{"lm_head.weight",
+                        {config_.vocab, channels},
+                        Product::kOutIn,
+                        tied ? "wte.weight" : ""}}});
+    stages_.push_back({"head", {tied ? "wte" : "lm_head"}, {"lm_head"}});
   }
 
   std::vector<NamedOutput> trace_embed(const DTypeOf& dtype) const override {
     const Tensor tokens = input("tokens", DType::kI32, {kRows});
     const Tensor positions = input("positions", DType::kI32, {kRows});
-    const Tensor x = gather(weight("wte.weight", dtype), tokens) +
-                     gather(weight("wpe.weight", dtype), positions);  // [R, C]
+    const Tensor x = gather(stored("wte.weight", dtype), tokens) +
+                     gather(stored("wpe.weight", dtype), positions);  // [R, C]
     return {{"hidden", x}};
   }
 
   std::vector<NamedOutput> trace_block(int layer, const DTypeOf& dtype,
                                        DType cache) const override {
     const std::string h = cat("h.", layer, ".");
-    const auto w = [&](const char* name) { return weight(h + name, dtype); };
+    const auto w = [&](const char* name) { return stored(h + name, dtype); };
     const int64_t channels = config_.channels;
     const Tensor x = input("hidden", DType::kF32, {kRows, channels});
     const Tensor normed = layer_norm(x, w("ln_1.weight"), w("ln_1.bias"), config_.norm_eps);
-    const Tensor qkv = linear(normed, w("attn.c_attn.weight"), w("attn.c_attn.bias"));  // [R, 3 C]
+    const auto m = [&](const char* name) { return matrix(h + name, dtype); };
+    const Tensor qkv = linear(normed, m("attn.c_attn.weight"), w("attn.c_attn.bias"));  // [R, 3 C]
     const Tensor attended =
         attention(qkv, input("k_cache", cache, {channels}), input("v_cache", cache, {channels}),
                   config_.heads, attention_scale(layer));  // [R, C]
-    const Tensor x1 = x + linear(attended, w("attn.c_proj.weight"), w("attn.c_proj.bias"));
+    const Tensor x1 = x + linear(attended, m("attn.c_proj.weight"), w("attn.c_proj.bias"));
     const Tensor normed1 = layer_norm(x1, w("ln_2.weight"), w("ln_2.bias"), config_.norm_eps);
-    const Tensor inner = activation(linear(normed1, w("mlp.c_fc.weight"), w("mlp.c_fc.bias")));
-    return {{"hidden_out", x1 + linear(inner, w("mlp.c_proj.weight"), w("mlp.c_proj.bias"))}};
+    const Tensor inner = activation(linear(normed1, m("mlp.c_fc.weight"), w("mlp.c_fc.bias")));
+    return {{"hidden_out", x1 + linear(inner, m("mlp.c_proj.weight"), w("mlp.c_proj.bias"))}};
   }
 
   std::vector<NamedOutput> trace_norm(const DTypeOf& dtype) const override {
     return {{"normed", normed_rows(dtype)}};
   }
 
-  std::vector<NamedOutput> trace_head(const DTypeOf& dtype) const override {
-    const char* name = config_.tied_head ? "wte.weight" : "lm_head.weight";
-    return {{"logits", matmul(normed_rows(dtype), transpose(weight(name, dtype)))}};  // [O, V]
+  std::vector<NamedOutput> trace_head(const DTypeOf& dtype, bool own) const override {
+    const bool wte = config_.tied_head && !own;
+    const Tensor vocabulary =
+        wte ? transpose(stored("wte.weight", dtype)) : matrix("lm_head.weight", dtype);
+    return {{"logits", matmul(normed_rows(dtype), vocabulary)}};  // [O, V]
   }
 
  private:
-  Tensor weight(const std::string& name, const DTypeOf& dtype) const {
-    for (const Blob& blob : blobs_) {
-      for (const WeightDecl& decl : blob.weights) {
-        if (decl.name == name) return split::weight(name, dtype(name), decl.dims);
-      }
-    }
-    throw Error(ErrorKind::kNotFound, cat("[gpt2] no weight '", name, "'"));
+  Tensor stored(const std::string& name, const DTypeOf& dtype) const {
+    const DType type = dtype(name);
+    return split::weight(name, type, stored_dims(weight(name), type));
+  }
+  // One to multiply by: [inputs, outputs].
+  Tensor matrix(const std::string& name, const DTypeOf& dtype) const {
+    const Tensor w = stored(name, dtype);
+    const bool rows_are_outputs =
+        is_quantised(w.node()->dtype) || weight(name).product == Product::kOutIn;
+    return rows_are_outputs ? transpose(w) : w;
   }
 
   Tensor normed_rows(const DTypeOf& dtype) const {
     const Tensor x = gather(input("hidden", DType::kF32, {kRows, config_.channels}),
                             input("out_rows", DType::kI32, {kOutRows}));
-    return layer_norm(x, weight("ln_f.weight", dtype), weight("ln_f.bias", dtype),
+    return layer_norm(x, stored("ln_f.weight", dtype), stored("ln_f.bias", dtype),
                       config_.norm_eps);
   }
 

@@ -26,9 +26,27 @@ const T& find_named(const std::vector<T>& list, std::string_view name, std::stri
 
 }  // namespace
 
+Dims stored_dims(const WeightDecl& decl, DType dtype) {
+  const bool blocks = is_quantised(dtype);
+  if (format_name(dtype).empty() || (blocks && decl.product == Product::kNone)) {
+    throw Error(ErrorKind::kShape, cat("[model] weight '", decl.name,
+                                       "': expected F32, F16 or BF16, got ", dtype_name(dtype)));
+  }
+  return blocks && decl.product == Product::kInOut ? Dims{decl.dims[1], decl.dims[0]} : decl.dims;
+}
+
 const Blob& Model::blob(std::string_view name) const { return find_named(blobs_, name, "blob"); }
 const Stage& Model::stage(std::string_view name) const {
   return find_named(stages_, name, "stage");
+}
+
+const WeightDecl& Model::weight(std::string_view name) const {
+  for (const Blob& blob : blobs_) {
+    for (const WeightDecl& decl : blob.weights) {
+      if (decl.name == name) return decl;
+    }
+  }
+  throw Error(ErrorKind::kNotFound, cat("[model] no weight '", name, "'"));
 }
 
 std::unique_ptr<Model> make_model(std::string_view config_json) {

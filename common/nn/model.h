@@ -30,10 +30,22 @@ struct ModelConfig {
   int end_of_text = -1;  // eos_token_id; -1 when there is none
 };
 
+// How a weight is multiplied by, which decides whether and how it is quantised.
+enum class Product : uint8_t {
+  kNone,   // added, scaled by or looked up in: never quantised
+  kInOut,  // a matrix [inputs, outputs], as GPT-2's Conv1D has it
+  kOutIn,  // a matrix [outputs, inputs]
+};
+
 struct WeightDecl {
   std::string name;  // as in the checkpoint, without "transformer."
-  Dims dims;
+  Dims dims;         // there
+  Product product = Product::kNone;
+  std::string from = {};  // another tensor of the checkpoint that it is, if not empty
 };
+// The weight's shape when it is stored as `dtype`: what is quantised has its outputs as rows.
+// Throws Error(kShape) for a type that it cannot be stored as.
+Dims stored_dims(const WeightDecl& decl, DType dtype);
 
 // The unit of download and storage: one safetensors file.
 struct Blob {
@@ -44,6 +56,11 @@ struct Blob {
 struct Stage {
   std::string name;
   std::vector<std::string> blobs;
+  // The same where the stage's weights are quantised; empty when they never are.
+  std::vector<std::string> quantised = {};
+  const std::vector<std::string>& blobs_as(DType format) const {
+    return is_quantised(format) ? quantised : blobs;
+  }
 };
 
 class Model {
@@ -52,10 +69,12 @@ class Model {
   const ModelConfig& config() const { return config_; }
   const std::vector<Blob>& blobs() const { return blobs_; }
   const std::vector<Stage>& stages() const { return stages_; }
-  const Blob& blob(std::string_view name) const;    // throws Error(kNotFound)
-  const Stage& stage(std::string_view name) const;  // throws Error(kNotFound)
+  const Blob& blob(std::string_view name) const;          // throws Error(kNotFound)
+  const Stage& stage(std::string_view name) const;        // throws Error(kNotFound)
+  const WeightDecl& weight(std::string_view name) const;  // throws Error(kNotFound)
 
-  // What a graph's weights are stored as, by name.
+  // What a graph's weights are stored as, by name. Tracing throws Error(kShape) where blocks stand
+  // for what is no matrix of a product.
   using DTypeOf = std::function<DType(const std::string& weight_name)>;
 
   // Tokens and positions to point 0: output "hidden" [kRows, C].
@@ -67,8 +86,9 @@ class Model {
   // Point L, rows picked by "out_rows", through the final norm: input "hidden", output "normed"
   // [kOutRows, C].
   virtual std::vector<NamedOutput> trace_norm(const DTypeOf& dtype) const = 0;
-  // The same and on to the vocabulary: output "logits" [kOutRows, V].
-  virtual std::vector<NamedOutput> trace_head(const DTypeOf& dtype) const = 0;
+  // The same and on to the vocabulary: output "logits" [kOutRows, V]. `own`: by the head's own
+  // matrix "lm_head.weight", which for a tied head is a quantised copy of the embedding.
+  virtual std::vector<NamedOutput> trace_head(const DTypeOf& dtype, bool own = false) const = 0;
 
  protected:
   ModelConfig config_;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/log.h"
+#include "io/quantize.h"
 
 namespace split {
 namespace {
@@ -41,12 +42,34 @@ int layers_of(const Model& model, const ShardOptions& options) {
 
 }  // namespace
 
-std::string_view profile_name(Profile profile) { return profile == Profile::kF32 ? "f32" : "f16"; }
+namespace {
+constexpr std::pair<Profile, std::string_view> kProfiles[] = {{Profile::kF32, "f32"},
+                                                              {Profile::kF16, "f16"},
+                                                              {Profile::kQ8_0, "q8_0"},
+                                                              {Profile::kQ4_0, "q4_0"}};
+}  // namespace
+
+std::string_view profile_name(Profile profile) {
+  return kProfiles[static_cast<size_t>(profile)].second;
+}
 
 std::optional<Profile> profile_from_name(std::string_view name) {
-  if (name == "f32") return Profile::kF32;
-  if (name == "f16") return Profile::kF16;
+  for (const auto& [profile, known] : kProfiles) {
+    if (known == name) return profile;
+  }
   return std::nullopt;
+}
+
+StageFormats profile_formats(Profile profile) {
+  const bool blocks = profile == Profile::kQ8_0 || profile == Profile::kQ4_0;
+  return blocks ? StageFormats::parse(profile_name(profile)) : StageFormats{};
+}
+
+WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {
+  return [&](const std::string& name) {
+    const WeightDecl& decl = model.weight(name);
+    return checkpoint.at(decl.from.empty() ? name : decl.from);
+  };
 }
 
 uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences) {
@@ -85,10 +108,18 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   const auto channels = static_cast<size_t>(config.channels);
   Loaded& loaded = *loaded_;
 
-  const auto stored = [&](const std::string& name) {
-    const TensorView view = weights.declared(name);
-    return options_.profile == Profile::kF16 && view.dims.size() == 2 ? DType::kF16 : view.dtype;
+  // What a stage's weights are in the programs.
+  const auto stored_in = [&](std::optional<DType> format) -> Model::DTypeOf {
+    return [&, format](const std::string& name) {
+      const bool in_blocks = format && is_quantised(*format);
+      if (in_blocks && model.weight(name).product != Product::kNone) return *format;
+      const TensorView view = weights.declared(name);
+      const bool half = options_.profile == Profile::kF16 && view.dims.size() == 2;
+      return half && !is_quantised(view.dtype) ? DType::kF16 : view.dtype;
+    };
   };
+  const Model::DTypeOf stored = stored_in({}), in_blocks = stored_in(options_.formats.block),
+                       in_head = stored_in(options_.formats.head);
   const DType cache = options_.profile == Profile::kF32 ? DType::kF32 : DType::kF16;
   const FuseRules rules = device.fuse_rules();
   std::vector<Program> programs;
@@ -99,10 +130,13 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   if (options.embed) compiled("embed", model.trace_embed(stored));
   const int last_block = std::min(options.last, config.layers);
   for (int layer = options.first; layer < last_block; ++layer) {
-    compiled(cat("block.", layer), model.trace_block(layer, stored, cache));
+    compiled(cat("block.", layer), model.trace_block(layer, in_blocks, cache));
   }
   if (options.last >= norm_point()) compiled("norm", model.trace_norm(stored));
-  if (options.last >= head_point()) compiled("head", model.trace_head(stored));
+  if (options.last >= head_point()) {
+    const bool own = options_.formats.head && is_quantised(*options_.formats.head);
+    compiled("head", model.trace_head(in_head, own));
+  }
 
   loaded.limits.rows = options.max_rows;
   loaded.limits.sequences = options.max_rows;
@@ -133,13 +167,27 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       if (buffer == nullptr) {
         TensorView view = weights.view(slot.name);
         const TensorView source = view;
-        if (view.dims != slot.dims) {
+        const WeightDecl& decl = model.weight(slot.name);
+        const Dims dims = stored_dims(decl, view.dtype);
+        if (view.dims != dims) {
           throw Error(ErrorKind::kShape, cat("[shard] weight '", slot.name, "': expected ",
-                                             to_string(slot.dims), ", got ", to_string(view.dims)));
+                                             to_string(dims), ", got ", to_string(view.dims)));
+        }
+        if (is_quantised(view.dtype) && !scales_are_finite(view)) {
+          throw Error(ErrorKind::kInput,
+                      cat("[shard] weight '", slot.name, "': a scale is not finite"));
         }
         if (view.dtype != slot.dtype) {
-          view =
-              loaded.converted.emplace(slot.name, converted(view, slot.dtype)).first->second.view;
+          if (is_quantised(view.dtype)) {
+            throw Error(ErrorKind::kShape,
+                        cat("[shard] weight '", slot.name, "': expected ", dtype_name(slot.dtype),
+                            ", got ", dtype_name(view.dtype)));
+          }
+          OwnedTensor made =
+              is_quantised(slot.dtype)
+                  ? quantised(view, slot.dtype, decl.product == Product::kInOut, slot.name)
+                  : converted(view, slot.dtype);
+          view = loaded.converted.emplace(slot.name, std::move(made)).first->second.view;
         }
         buffer = device_.upload(slot, view);
         taken.emplace_back(buffer.get(), source);

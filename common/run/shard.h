@@ -15,16 +15,20 @@
 #include <vector>
 
 #include "device/device.h"
+#include "io/checkpoint.h"
+#include "nn/formats.h"
 #include "nn/model.h"
 #include "run/kv_pages.h"
 
 namespace split {
 
 // Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a
-// float KV cache; kF16 reads half weights and keeps a half KV cache, with float sums.
-enum class Profile : uint8_t { kF32, kF16 };
+// float KV cache; the others have a half KV cache, with float activations and sums: kF16 reads half
+// weights, kQ8_0 and kQ4_0 are for weights in the formats of profile_formats().
+enum class Profile : uint8_t { kF32, kF16, kQ8_0, kQ4_0 };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
+StageFormats profile_formats(Profile profile);
 
 // Weights by their checkpoint names. A Shard first asks what all of them are and then for their
 // bytes, in the order of its stages: what is on its way is waited for when its turn comes.
@@ -41,12 +45,16 @@ struct WeightSource {
   // If set: told that a device has taken what it needs of the view for now and keeps no pointer.
   std::function<void(const TensorView& view)> taken;
 };
+// Those of a checkpoint. Both outlive it.
+WeightSource weights_of(const Checkpoint& checkpoint, const Model& model);
 
 struct ShardOptions {
   bool embed = true;  // tokens can be fed
   int first = 0;      // the lowest point that a hidden state can be fed at
   int last = 0;       // the highest point that can be asked for, up to L + 2
   Profile profile = Profile::kF32;
+  // Where these are quantised, matrices that do not come so are quantised at load.
+  StageFormats formats;
   bool wide = false;
   uint64_t kv_bytes = 0;  // at least one sequence of the whole context
   uint32_t max_rows = 256;
@@ -64,8 +72,8 @@ struct ShardRows {
 // One thread at a time.
 class Shard {
  public:
-  // Throws Error(kInput) for a budget that holds no sequence, Error(kShape) for a weight of another
-  // shape.
+  // Throws Error(kInput) for a budget that holds no sequence and a quantised weight with a scale
+  // that is not finite, Error(kShape) for a weight of another shape or type.
   Shard(Device& device, const Model& model, const WeightSource& weights,
         const ShardOptions& options);
   ~Shard();

@@ -10,15 +10,19 @@ namespace {
 struct Row {
   DType dtype;
   std::string_view name;
-  size_t size;
+  size_t size;              // bytes of an element, or of a block
+  std::string_view format;  // of weights only
+  bool blocks = false;
 };
-constexpr std::array<Row, 7> kTypes{{{DType::kF32, "F32", 4},
-                                     {DType::kF16, "F16", 2},
-                                     {DType::kBF16, "BF16", 2},
-                                     {DType::kI32, "I32", 4},
-                                     {DType::kI64, "I64", 8},
-                                     {DType::kU8, "U8", 1},
-                                     {DType::kBool, "BOOL", 1}}};
+constexpr std::array<Row, 9> kTypes{{{DType::kF32, "F32", 4, "f32"},
+                                     {DType::kF16, "F16", 2, "f16"},
+                                     {DType::kBF16, "BF16", 2, "bf16"},
+                                     {DType::kI32, "I32", 4, ""},
+                                     {DType::kI64, "I64", 8, ""},
+                                     {DType::kU8, "U8", 1, ""},
+                                     {DType::kBool, "BOOL", 1, ""},
+                                     {DType::kQ8_0, "Q8_0", 34, "q8_0", true},
+                                     {DType::kQ4_0, "Q4_0", 18, "q4_0", true}}};
 
 const Row& row(DType dtype) { return kTypes[static_cast<size_t>(dtype)]; }
 
@@ -35,12 +39,28 @@ void store(std::byte* to, T value) {
 
 }  // namespace
 
-size_t dtype_size(DType dtype) { return row(dtype).size; }
+bool is_quantised(DType dtype) { return row(dtype).blocks; }
+size_t dtype_size(DType dtype) {
+  CHECK(!is_quantised(dtype));
+  return row(dtype).size;
+}
+size_t block_bytes(DType dtype) {
+  CHECK(is_quantised(dtype));
+  return row(dtype).size;
+}
 std::string_view dtype_name(DType dtype) { return row(dtype).name; }
+std::string_view format_name(DType dtype) { return row(dtype).format; }
 
 std::optional<DType> dtype_from_name(std::string_view name) {
   for (const Row& r : kTypes) {
-    if (r.name == name) return r.dtype;
+    if (!r.blocks && r.name == name) return r.dtype;
+  }
+  return std::nullopt;
+}
+
+std::optional<DType> dtype_from_format(std::string_view name) {
+  for (const Row& r : kTypes) {
+    if (!name.empty() && r.format == name) return r.dtype;
   }
   return std::nullopt;
 }
@@ -57,6 +77,16 @@ std::optional<int64_t> element_count(const Dims& dims) {
     if (n < 0 || __builtin_mul_overflow(count, n, &count)) return std::nullopt;
   }
   return count;
+}
+
+std::optional<uint64_t> tensor_bytes(DType dtype, const Dims& dims) {
+  const std::optional<int64_t> count = element_count(dims);
+  if (!count) return std::nullopt;
+  if (!is_quantised(dtype)) return checked_mul(static_cast<uint64_t>(*count), dtype_size(dtype));
+  if (dims.size() != 2) return std::nullopt;
+  const uint64_t blocks = static_cast<uint64_t>(dims[1]) / kBlock + (dims[1] % kBlock != 0);
+  const auto row_bytes = checked_mul(blocks, block_bytes(dtype));
+  return row_bytes ? checked_mul(static_cast<uint64_t>(dims[0]), *row_bytes) : std::nullopt;
 }
 
 namespace {
@@ -155,6 +185,9 @@ void convert_to(DType to, const std::byte* from, size_t count, std::byte* out) {
 }  // namespace
 
 void convert(const TensorView& from, DType to, std::span<std::byte> out) {
+  if (is_quantised(from.dtype) || is_quantised(to)) {
+    refuse(is_quantised(from.dtype) ? from.dtype : to);
+  }
   const size_t count = from.bytes.size() / dtype_size(from.dtype);
   CHECK(out.size() == count * dtype_size(to));
   if (from.dtype == to) {
@@ -174,6 +207,9 @@ void convert(const TensorView& from, DType to, std::span<std::byte> out) {
 }
 
 OwnedTensor converted(const TensorView& from, DType to) {
+  if (is_quantised(from.dtype) || is_quantised(to)) {
+    refuse(is_quantised(from.dtype) ? from.dtype : to);
+  }
   OwnedTensor out;
   out.storage.resize(from.bytes.size() / dtype_size(from.dtype) * dtype_size(to));
   convert(from, to, out.storage);

@@ -11,12 +11,21 @@
 
 namespace split {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64, kU8, kBool };
+// The last two are stored in blocks of kBlock elements along the last axis (tensor/blocks.h), all
+// others element by element.
+enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64, kU8, kBool, kQ8_0, kQ4_0 };
 
-size_t dtype_size(DType dtype);  // bytes an element
-std::string_view dtype_name(
-    DType dtype);  // safetensors' word: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"
+inline constexpr size_t kBlock = 32;
+bool is_quantised(DType dtype);   // stored in blocks
+size_t dtype_size(DType dtype);   // bytes an element; not for what is stored in blocks
+size_t block_bytes(DType dtype);  // of a quantised type: 34 or 18
+// safetensors' word: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"; for messages "Q8_0", "Q4_0",
+// which are no words of safetensors: dtype_from_name() does not know them.
+std::string_view dtype_name(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
+// What users and manifests call a type of weights: "f32", "f16", "bf16", "q8_0", "q4_0".
+std::string_view format_name(DType dtype);
+std::optional<DType> dtype_from_format(std::string_view name);
 
 // Sizes, outermost first. At most 8 of them, none negative.
 using Dims = std::vector<int64_t>;
@@ -26,12 +35,15 @@ std::string to_string(const Dims& dims);
 
 // The product of the sizes; nothing when one is negative or the product overflows 63 bits.
 std::optional<int64_t> element_count(const Dims& dims);
+// Bytes of a dense tensor: for a quantised type rows of whole blocks, of a matrix only. Nothing
+// when there is no such tensor or it overflows.
+std::optional<uint64_t> tensor_bytes(DType dtype, const Dims& dims);
 
 // A dense row-major tensor somewhere in memory that it does not own.
 struct TensorView {
   DType dtype = DType::kF32;
   Dims dims;
-  Bytes bytes;  // exactly element_count(dims) * dtype_size(dtype)
+  Bytes bytes;  // exactly tensor_bytes(dtype, dims)
 };
 
 // Half-precision conversions, exact where the target can hold the value, else rounded to nearest

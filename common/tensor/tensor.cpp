@@ -74,6 +74,7 @@ Tensor gather(const Tensor& table, const Tensor& index) {
   if (table.dims().size() != 2 || index.dims().size() != 1 || index.node()->dtype != DType::kI32) {
     refuse("gather", "a table [N, C] and an I32 index [rows]", table.dims(), index.dims());
   }
+  if (is_quantised(table.node()->dtype)) refuse("gather", "a table without blocks", table.dims());
   return Tensor(make_node(Op::k_gather, {index.dims()[0], table.dims()[1]}, {table, index}));
 }
 
@@ -87,6 +88,9 @@ Tensor transpose(const Tensor& matrix) {
 Tensor matmul(const Tensor& x, const Tensor& w) {
   if (x.dims().size() != 2 || w.dims().size() != 2 || x.dims()[1] != w.dims()[0]) {
     refuse("matmul", "[rows, K] and [K, M]", x.dims(), w.dims());
+  }
+  if (is_quantised(w.node()->dtype)) {
+    refuse("matmul", "a matrix in blocks to be a transposed [M, K]", w.dims());
   }
   return Tensor(make_node(Op::k_matmul, {x.dims()[0], w.dims()[1]}, {x, w}));
 }

@@ -58,7 +58,7 @@ Tensor reduce(Op op, const Tensor& x);
 Tensor gather(const Tensor& table, const Tensor& index);
 // A matrix read the other way: [M, K] -> [K, M].
 Tensor transpose(const Tensor& matrix);
-// x [R, K], w [K, M] -> [R, M].
+// x [R, K], w [K, M] -> [R, M]. A quantised w is a transposed one, whose blocks lie along K.
 Tensor matmul(const Tensor& x, const Tensor& w);
 // Causal attention of the rows over their sequences' pages, in `heads` heads. qkv [R, 3 C] -> [R,
 // C]. The caches are inputs of shape [C]: one layer's keys and values, paged by the device.

@@ -15,16 +15,18 @@ constexpr int kDecodes = 12;  // steps of a repetition
 struct Side {
   Side(const Options& options, Device& device, Profile profile)
       : name(profile_name(profile)),
-        model(options.size, profile == Profile::kF16 ? DType::kF16 : DType::kF32),
+        formats(profile_formats(profile)),
+        model(options.size, profile == Profile::kF32 ? DType::kF32 : DType::kF16),
         steps(device, model, profile) {
     rows = std::min(512u, static_cast<uint32_t>(model.config().context));
     const int64_t c = model.config().channels;
-    const DType dtype = profile == Profile::kF16 ? DType::kF16 : DType::kF32;
+    const DType dtype =
+        formats.block.value_or(profile == Profile::kF32 ? DType::kF32 : DType::kF16);
     const std::pair<int64_t, int64_t> shapes[] = {{c, 3 * c}, {c, c}, {c, 4 * c}, {4 * c, c}};
     for (const auto& [inner, columns] : shapes) {
-      products.push_back(std::make_unique<MatmulBench>(device,
-                                                       MatmulShape{inner, columns, dtype, false},
-                                                       steps.shard().options().max_rows, 16e6));
+      products.push_back(std::make_unique<MatmulBench>(
+          device, MatmulShape{inner, columns, dtype, is_quantised(dtype)},
+          steps.shard().options().max_rows, 16e6));
     }
   }
 
@@ -54,6 +56,7 @@ struct Side {
   }
 
   std::string name;
+  StageFormats formats;
   RandomModel model;
   Steps steps;
   uint32_t rows;  // of the prompt
@@ -62,7 +65,7 @@ struct Side {
 };
 
 void report_side(Report& report, const Side& side, double bandwidth) {
-  const double weights = side.model.step_bytes();
+  const double weights = side.model.step_bytes(side.formats);
   const auto bound = [&](double sequences, uint32_t context) {
     return sequences * bandwidth / (weights + sequences * side.steps.kv_bytes(context));
   };
@@ -94,22 +97,22 @@ int run(int argc, char** argv) {
   if (!options) return 0;
   const auto device = make_cpu_device(options->threads);
   Report report(*options, "cpu", device->name());
-  Side f16(*options, *device, Profile::kF16);
-  Side f32(*options, *device, Profile::kF32);
-  f16.steps.batch(kMostSequences);  // fills the caches, touches the memory
-  f32.steps.batch(kMostSequences);
+  std::vector<std::unique_ptr<Side>> sides;
+  for (const Profile profile : {Profile::kF16, Profile::kF32, Profile::kQ8_0, Profile::kQ4_0}) {
+    sides.push_back(std::make_unique<Side>(*options, *device, profile));
+    sides.back()->steps.batch(kMostSequences);  // fills the caches, touches the memory
+  }
   std::vector<double> bandwidths;
   for (unsigned i = 0; i < options->runs; ++i) {
-    bandwidths.push_back(read_bandwidth_pass(options->threads));
-    f16.measure();
-    bandwidths.push_back(read_bandwidth_pass(options->threads));
-    f32.measure();
+    for (const auto& side : sides) {
+      bandwidths.push_back(read_bandwidth_pass(options->threads));
+      side->measure();
+    }
   }
   const double bandwidth = quantile(bandwidths, 1);
   report.add("read_bandwidth", bandwidth / 1e9, "GB/s");
   report.add("read_bandwidth_median", median(bandwidths) / 1e9, "GB/s");
-  report_side(report, f16, bandwidth);
-  report_side(report, f32, bandwidth);
+  for (const auto& side : sides) report_side(report, *side, bandwidth);
   report.finish();
   return 0;
 }

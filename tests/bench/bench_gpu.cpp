@@ -52,9 +52,10 @@ Loaded load(const Options& options, const RandomModel& model) {
 }
 
 // |got - expected| / |expected|, the worst of a prompt's last logits and a generated token's.
-void compare(Steps& gpu, const RandomModel& model, unsigned threads, Report& report) {
+void compare(Steps& gpu, const RandomModel& model, Profile profile, unsigned threads,
+             Report& report) {
   const auto cpu_device = make_cpu_device(threads);
-  Steps cpu(*cpu_device, model, Profile::kF32);
+  Steps cpu(*cpu_device, model, profile);
   const auto vocab = static_cast<size_t>(model.config().vocab);
   double worst = 0;
   bool same = true;
@@ -78,9 +79,11 @@ void compare(Steps& gpu, const RandomModel& model, unsigned threads, Report& rep
     same = same && std::max_element(got.begin(), got.end()) - got.begin() ==
                        std::max_element(expected.begin(), expected.end()) - expected.begin();
   }
-  report.add("logits_relative_error", worst, "", kWorstError);
-  report.note(cat("logits against the CPU's f32 reference: the same most likely token: ",
-                  same ? "yes" : "no"));
+  const std::string_view name = profile_name(profile);
+  report.add(cat("logits_relative_error", profile == Profile::kF32 ? "" : cat("_", name)), worst,
+             "", kWorstError);
+  report.note(cat("logits against the CPU's with ", name,
+                  " weights: the same most likely token: ", same ? "yes" : "no"));
   if (worst > kWorstError) {
     report.finish();
     throw Error(ErrorKind::kDevice, cat("[bench] the device's logits are wrong by ", worst));
@@ -105,7 +108,7 @@ int run(int argc, char** argv) {
   const auto add = [&](const std::string& name, double value, const std::string& unit) {
     report.add(name, value, unit, goal(options->size, name));
   };
-  compare(*gpu.steps, model, options->threads, report);
+  compare(*gpu.steps, model, Profile::kF32, options->threads, report);
   const double cold_ms = gpu.shard_ms;
   std::vector<double> warm, again;
   for (unsigned i = 0; i < std::min(options->runs, 3u); ++i) {
@@ -162,6 +165,20 @@ int run(int argc, char** argv) {
   }
   add("batch_32_tokens_per_second", 32 / median(batch[4]), "tokens/s");
   add(cat("prefill_", prompt, "_us"), 1e6 * median(prefill), "us");
+
+  for (const Profile profile : {Profile::kQ8_0, Profile::kQ4_0}) {
+    const std::string name(profile_name(profile));
+    Steps quantised(*gpu.device, model, profile);
+    compare(quantised, model, profile, options->threads, report);
+    std::vector<double> one, many;
+    for (const auto start = Clock::now(); seconds_since(start) < 0.5;) quantised.decode(context);
+    for (unsigned i = 0; i < options->runs; ++i) {
+      for (int k = 0; k < 20; ++k) one.push_back(quantised.decode(context));
+      for (int k = 0; k < 5; ++k) many.push_back(quantised.batch(32));
+    }
+    add(cat("decode_", name, "_wall_us"), 1e6 * median(one), "us");
+    add(cat("batch_32_", name, "_us"), 1e6 * median(many), "us");
+  }
   report.finish();
   return 0;
 }

@@ -33,8 +33,9 @@ int run(int argc, char** argv) {
   const std::pair<int64_t, int64_t> shapes[] = {
       {c, 3 * c}, {c, c}, {c, 4 * c}, {4 * c, c}, {c, config.vocab}};
   for (const auto& [inner, columns] : shapes) {
-    for (const DType dtype : {DType::kF16, DType::kF32}) {
+    for (const DType dtype : {DType::kF16, DType::kF32, DType::kQ8_0, DType::kQ4_0}) {
       for (const bool transposed : {false, true}) {
+        if (is_quantised(dtype) && !transposed) continue;
         const MatmulShape shape{inner, columns, dtype, transposed};
         MatmulBench bench(*device, shape, 512, kRotation);
         const auto bandwidth = bandwidth_now();
@@ -46,8 +47,8 @@ int run(int argc, char** argv) {
           for (unsigned i = 0; i < runs; ++i) times.push_back(bench.run(rows));
           const double seconds = median(times);
           const std::string name =
-              cat("matmul_", inner, "x", columns, dtype == DType::kF16 ? "_f16" : "_f32",
-                  transposed ? "_transposed" : "", "_rows", rows);
+              cat("matmul_", inner, "x", columns, "_", format_name(dtype),
+                  transposed && !is_quantised(dtype) ? "_transposed" : "", "_rows", rows);
           const double flops =
               2.0 * static_cast<double>(inner) * static_cast<double>(columns) * rows;
           if (rows == 1) {

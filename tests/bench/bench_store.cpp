@@ -71,7 +71,7 @@ class Store {
   Store(const Options& options, const RandomModel& model)
       : options_(options),
         model_(model),
-        loopback_(model, options),
+        loopback_(model, options, cloud::parse_formats("f32,f16,q8_0,q4_0")),
         remote_(loopback_.url(), std::chrono::milliseconds(60000)),
         info_(remote_.model(options.size)) {
     range_.embed = true;
@@ -79,7 +79,8 @@ class Store {
   }
 
   void measure(const std::string& format, Report& report) {
-    const auto blobs = edge::blobs_of(model_.model(), info_, range_, format);
+    formats_ = StageFormats::parse(format);
+    const auto blobs = edge::blobs_of(model_.model(), info_, range_, formats_);
     double bytes = 0;
     for (const wire::BlobInfo& blob : blobs) bytes += static_cast<double>(blob.bytes);
     std::vector<double> cold, kept, warm, cold_start, warm_start, curl, sha, disk, disk_kept;
@@ -113,7 +114,7 @@ class Store {
     report.add(format + "_cold_start", median(cold_start), "s");
     report.add(format + "_warm_start", median(warm_start), "s", kReadySeconds);
   }
-  const std::vector<std::string>& formats() { return loopback_.model().weights().formats(); }
+  const std::vector<DType>& formats() { return loopback_.model().weights().formats(); }
 
  private:
   static void expect(const edge::FetchCounts& counts, double downloaded, double cached) {
@@ -150,7 +151,7 @@ class Store {
     std::optional<edge::LocalTail> tail;
     seconds.push_back(timed([&] {
       info_ = remote_.model(options_.size);
-      tail.emplace(std::move(device), model_.model(), range_, blobs, begin(place, blobs));
+      tail.emplace(std::move(device), model_.model(), range_, formats_, blobs, begin(place, blobs));
       counts = tail->finish();
     }));
     return counts;
@@ -162,6 +163,7 @@ class Store {
   edge::Remote remote_;
   wire::ModelInfo info_;
   edge::TailRange range_;
+  StageFormats formats_;  // that are measured
   edge::Interrupt interrupt_;
   ScratchDir scratch_;
 };
@@ -174,7 +176,9 @@ int run(int argc, char** argv) {
   const RandomModel model(options->size, DType::kF16);
   Store store(*options, model);
   Report report(*options, "store, cut 0", options->device);
-  for (const std::string& format : store.formats()) store.measure(format, report);
+  for (const DType format : store.formats()) {
+    store.measure(std::string(format_name(format)), report);
+  }
   report.finish();
   return 0;
 }

@@ -11,11 +11,10 @@ namespace split::bench {
 struct MatmulShape {
   int64_t inner = 0, columns = 0;  // [R, K] by [K, M]
   DType dtype = DType::kF32;
-  bool transposed = false;  // stored as [M, K], as a tied head is
+  bool transposed = false;  // stored as [M, K], as a tied head is, and what is quantised
 
   double weight_bytes() const {
-    return static_cast<double>(inner) * static_cast<double>(columns) *
-           static_cast<double>(dtype_size(dtype));
+    return static_cast<double>(tensor_bytes(dtype, {columns, inner}).value());
   }
 };
 

@@ -12,9 +12,10 @@ namespace split::bench {
 
 class Loopback {
  public:
-  // f16 weights and profile, on the CPU. The model's files lie in a directory of their own while
-  // this lives.
-  Loopback(const RandomModel& model, const Options& options) : server_(server_options()) {
+  // f16 weights and profile, on the CPU; weights to download also in `formats`. The model's files
+  // lie in a directory of their own while this lives.
+  Loopback(const RandomModel& model, const Options& options, std::vector<DType> formats = {})
+      : server_(server_options()) {
     model.write(scratch_.path());
     cloud::ModelOptions served;
     served.id = options.size;
@@ -23,6 +24,7 @@ class Loopback {
     served.threads = options.threads;
     served.profile = Profile::kF16;
     served.kv_budget = kv_bytes_for(model.config(), model.config().layers, Profile::kF16, 4);
+    served.formats = std::move(formats);
     cloud_.models.push_back(std::make_unique<cloud::ServedModel>(served));
     cloud_.version = "bench";
     cloud::add_routes(server_, cloud_);

@@ -69,7 +69,28 @@ std::vector<std::string> random_model_sizes() {
   return names;
 }
 
+namespace {
+
+// Any numbers, and a scale that gives them about `deviation`.
+OwnedTensor random_blocks(const Dims& dims, DType dtype, uint64_t seed, float deviation) {
+  OwnedTensor tensor;
+  tensor.storage.resize(tensor_bytes(dtype, dims).value());
+  for (size_t i = 0; i < tensor.storage.size(); ++i) {
+    tensor.storage[i] = static_cast<std::byte>(mix(seed * 0x9e3779b97f4a7c15ull + i + 1));
+  }
+  // Uniform whole numbers from -128 to 127, or from -8 to 7.
+  const uint16_t d = f32_to_f16(deviation / (dtype == DType::kQ8_0 ? 73.9f : 4.6f));
+  for (size_t at = 0; at < tensor.storage.size(); at += block_bytes(dtype)) {
+    std::memcpy(tensor.storage.data() + at, &d, sizeof d);
+  }
+  tensor.view = {dtype, dims, tensor.storage};
+  return tensor;
+}
+
+}  // namespace
+
 OwnedTensor random_tensor(const Dims& dims, DType dtype, uint64_t seed, float deviation) {
+  if (is_quantised(dtype)) return random_blocks(dims, dtype, seed, deviation);
   CHECK(dtype == DType::kF32 || dtype == DType::kF16);
   const auto count = static_cast<size_t>(*element_count(dims));
   OwnedTensor tensor;
@@ -102,6 +123,7 @@ RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
   model_ = make_model(config_json_);
   for (const Blob& blob : model_->blobs()) {
     for (const WeightDecl& decl : blob.weights) {
+      if (!decl.from.empty()) continue;
       const bool norm = decl.name.find("ln_") != std::string::npos;
       tensors_[decl.name] = decl.dims.size() == 2
                                 ? random_tensor(decl.dims, dtype, seed + tensors_.size() * 1000003)
@@ -111,16 +133,24 @@ RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
 }
 
 WeightSource RandomModel::weights() const {
-  return [this](const std::string& name) { return tensors_.at(name).view; };
+  return [this](const std::string& name) {
+    const std::string& from = model_->weight(name).from;
+    return tensors_.at(from.empty() ? name : from).view;
+  };
 }
 
-double RandomModel::step_bytes() const {
+double RandomModel::step_bytes(const StageFormats& formats) const {
   double bytes = 0;
   for (const Stage& stage : model_->stages()) {
     if (stage.name == "embed") continue;
-    for (const std::string& blob : stage.blobs) {
+    const DType format = formats.of(stage.name).value_or(DType::kF32);
+    for (const std::string& blob :
+         stage.blobs_as(format).empty() ? stage.blobs : stage.blobs_as(format)) {
       for (const WeightDecl& decl : model_->blob(blob).weights) {
-        bytes += static_cast<double>(tensors_.at(decl.name).storage.size());
+        const bool blocks = is_quantised(format) && decl.product != Product::kNone;
+        bytes += static_cast<double>(
+            blocks ? tensor_bytes(format, stored_dims(decl, format)).value()
+                   : tensors_.at(decl.from.empty() ? decl.name : decl.from).storage.size());
       }
     }
   }

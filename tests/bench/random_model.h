@@ -27,8 +27,8 @@ class RandomModel {
   const std::string& config_json() const { return config_json_; }
   WeightSource weights() const;
   // Bytes that a token's step reads of the matrices: all but the embeddings, which give a row; a
-  // tied head is one of them.
-  double step_bytes() const;
+  // tied head is one of them. Where `formats` are quantised, of what is quantised.
+  double step_bytes(const StageFormats& formats = {}) const;
   double total_bytes() const;
   // config.json and model.safetensors, as Hugging Face lays them out.
   void write(const std::string& dir) const;
@@ -39,8 +39,9 @@ class RandomModel {
   std::map<std::string, OwnedTensor> tensors_;
 };
 
-// `count` numbers with mean 0 and standard deviation `deviation`, as F32 or F16; nearly normal (the
-// sum of four uniform ones). The same seed gives the same bytes.
+// Numbers with mean 0 and standard deviation `deviation`: as F32 or F16 nearly normal (the sum of
+// four uniform ones), in the blocks of a quantised matrix uniform. The same seed gives the same
+// bytes.
 OwnedTensor random_tensor(const Dims& dims, DType dtype, uint64_t seed, float deviation = 0.02f);
 
 // Ids of 0..V-1, seeded.

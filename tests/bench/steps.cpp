@@ -9,6 +9,7 @@ ShardOptions options_of(const ModelConfig& config, Profile profile) {
   ShardOptions options;
   options.last = config.layers + 2;
   options.profile = profile;
+  options.formats = profile_formats(profile);
   // The batch, a sequence for each context measured, and a prompt.
   const auto context = static_cast<uint64_t>(config.context);
   const uint64_t positions = kMostSequences * (kBatchContext + kPageTokens) + 5 * context;

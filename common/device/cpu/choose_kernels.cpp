@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "device/cpu/kernels.h"
+#include "tensor/blocks.h"
 
 namespace split {
 
@@ -30,6 +31,31 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
       const size_t columns = std::min(kPanelColumns, width - c);
       std::memcpy(packed + (c * inner + k * columns) * element, w + (k * width + c) * element,
                   columns * element);
+    }
+  }
+}
+
+void pack_blocks(const std::byte* w, DType dtype, size_t inner, size_t width, size_t panel,
+                 std::byte* packed) {
+  const size_t blocks = blocks_of(static_cast<int64_t>(inner)), each = block_bytes(dtype);
+  const size_t first = panel * kPanelColumns, columns = std::min(kPanelColumns, width - first);
+  std::byte* to = packed + first * blocks * each;
+  for (size_t b = 0; b < blocks; ++b, to += columns * each) {
+    std::byte* const numbers = to + columns * sizeof(uint16_t);
+    for (size_t c = 0; c < columns; ++c) {
+      const std::byte* const block = w + ((first + c) * blocks + b) * each;
+      std::memcpy(to + c * sizeof(uint16_t), block, sizeof(uint16_t));
+      const std::byte* const q = block + sizeof(uint16_t);
+      if (dtype == DType::kQ8_0) {
+        for (size_t k = 0; k < kBlock; ++k) numbers[k * columns + c] = q[k];
+        continue;
+      }
+      const auto nibble = [&](size_t k) {
+        return k < kBlock / 2 ? q[k] & std::byte{15} : q[k - kBlock / 2] >> 4;
+      };
+      for (size_t k = 0; k < kBlock; k += 2) {
+        numbers[k / 2 * columns + c] = nibble(k) | nibble(k + 1) << 4;
+      }
     }
   }
 }

@@ -1,12 +1,11 @@
 // The CPU as a Device: rows are a loop bound, weights are read where they are mapped, work is cut
 // over the pool's threads in ways that change no sum.
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/thread_pool.h"
+#include "device/cpu/cpu_buffer.h"
 #include "device/cpu/tape_runner.h"
 #include "device/device.h"
 
@@ -19,54 +18,6 @@ float* thread_scratch(size_t floats) {
   if (scratch.size() < floats) scratch.resize(floats);
   return scratch.data();
 }
-
-class CpuBuffer : public Buffer {
- public:
-  // Own memory, zeroed and not touched until used.
-  explicit CpuBuffer(size_t bytes) : size_(bytes), mapped_(bytes > 0 ? bytes : 1) {
-    void* at = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (at == MAP_FAILED) {
-      throw Error(ErrorKind::kDevice, cat("[cpu] no room for ", bytes, " bytes"));
-    }
-    data_ = static_cast<std::byte*>(at);
-  }
-  // Somebody else's bytes, read only.
-  explicit CpuBuffer(Bytes bytes)
-      : size_(bytes.size()), data_(const_cast<std::byte*>(bytes.data())) {}
-  ~CpuBuffer() override {
-    if (mapped_ > 0) ::munmap(data_, mapped_);
-  }
-  CpuBuffer(const CpuBuffer&) = delete;
-  CpuBuffer& operator=(const CpuBuffer&) = delete;
-
-  size_t size() const override { return size_; }
-  bool borrows() const override { return mapped_ == 0 && (packed_ == nullptr || in_place_); }
-  std::byte* data() const { return data_; }
-
-  // The matrix [inner, width] in the order of the kernels, made when first asked for.
-  std::byte* packed(DType dtype, size_t inner, size_t width, ThreadPool& pool) {
-    if (packed_ != nullptr) return packed_->data();
-    CHECK(size_ == inner * width * dtype_size(dtype));
-    packed_ = std::make_unique<CpuBuffer>(size_);
-    constexpr size_t kEach = 64;
-    pool.run((inner + kEach - 1) / kEach, [&](size_t task) {
-      pack_matrix(data_, dtype, inner, width, task * kEach, std::min(inner, (task + 1) * kEach),
-                  packed_->data());
-    });
-    return packed_->data();
-  }
-  bool has_packed() const { return packed_ != nullptr; }
-  // Some program reads data(), packed or not.
-  void read_in_place() { in_place_ = true; }
-
- private:
-  size_t size_ = 0;
-  size_t mapped_ = 0;
-  std::byte* data_ = nullptr;
-  std::unique_ptr<CpuBuffer> packed_;
-  bool in_place_ = false;
-};
 
 class CpuWorkspace : public Workspace {
  public:
@@ -158,11 +109,15 @@ class CpuExecutable : public Executable {
                                         "' is bound to nothing"));
   }
 
-  // What a matmul reads: a transposed matrix where it lies, another packed.
+  static bool in_place(const Slot& matrix) {
+    return matrix.transposed && !is_quantised(matrix.dtype);
+  }
+
+  // What a matmul reads: a transposed matrix of floats where it lies, another packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const {
     const Slot& slot = program_.slots[static_cast<size_t>(step.w)];
     CpuBuffer* const buffer = bound(slot, bindings);
-    if (buffer != nullptr && slot.transposed) {
+    if (buffer != nullptr && in_place(slot)) {
       buffer->read_in_place();
       return buffer->data();
     }
@@ -219,7 +174,7 @@ class CpuExecutable : public Executable {
       work.y = product;
       work.y_stride = kTaskColumns;
       work.panel = scratch;
-      (matrix.transposed ? kernels_.matmul_transposed : kernels_.matmul)(work);
+      (in_place(matrix) ? kernels_.matmul_transposed : kernels_.matmul)(work);
       for (size_t row = 0; row < block; ++row) {
         tape.run(places_, first_row + row, first, columns, product + row * kTaskColumns, nullptr,
                  product + block * kTaskColumns);
@@ -327,9 +282,11 @@ class CpuDevice : public Device {
 
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
     CHECK(slot.dtype == view.dtype && slot.dims == view.dims);
+    CHECK(tensor_bytes(view.dtype, view.dims) == view.bytes.size());
     const bool vector = slot.dims.size() == 1;
-    const bool aligned =
-        reinterpret_cast<uintptr_t>(view.bytes.data()) % dtype_size(view.dtype) == 0;
+    // Blocks are packed byte by byte.
+    const size_t alignment = is_quantised(view.dtype) ? 1 : dtype_size(view.dtype);
+    const bool aligned = reinterpret_cast<uintptr_t>(view.bytes.data()) % alignment == 0;
     if (vector) {
       auto buffer = std::make_unique<CpuBuffer>(static_cast<size_t>(slot.dims[0]) * sizeof(float));
       kernels_.widen(view.bytes.data(), view.dtype, reinterpret_cast<float*>(buffer->data()),

@@ -3,8 +3,8 @@
 // give the same bits.
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
-// 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
-// tree. None depends on the number of rows.
+// 16 chains, k modulo 16, then a tree (8, 4, 2, 1), but one chain when it is quantised. Rows of a
+// reduction: the same 16 chains and tree. None depends on the number of rows.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +16,13 @@
 namespace split {
 
 // y [rows, columns] = x [rows, K] times columns [first, first + columns) of a matrix. matmul()
-// reads a packed one (below), matmul_transposed() one as it lies.
+// reads a packed one (below), matmul_transposed() one as it lies. A quantised weight is the float
+// that it stands for, exactly: the result has the bits of the same matrix in F32.
 struct MatmulTask {
   const float* x = nullptr;  // [rows, inner], dense
   size_t rows = 0;
   const std::byte* w = nullptr;  // the whole matrix
-  DType dtype = DType::kF32;     // F32, F16 or BF16
+  DType dtype = DType::kF32;     // F32, F16 or BF16; matmul() takes Q8_0 and Q4_0 too
   size_t inner = 0;              // K
   size_t width = 0;              // M: all columns of the matrix
   size_t first = 0;              // of a panel
@@ -40,6 +41,12 @@ inline constexpr size_t kTaskColumns = 2 * kPanelColumns;
 // same size. One call does rows [first, last) of K.
 void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,
                  size_t last, std::byte* packed);
+// Panel `panel` of a quantised matrix, whose rows of blocks (tensor/blocks.h) are the columns here.
+// A panel has for each kBlock of K the scales [columns], then the numbers: Q8_0 [kBlock][columns],
+// Q4_0 [kBlock / 2][columns] bytes, of which row i has k = 2 i in the low nibble and 2 i + 1 in the
+// high one. Same size.
+void pack_blocks(const std::byte* w, DType dtype, size_t inner, size_t width, size_t panel,
+                 std::byte* packed);
 
 // One query over the keys [first, first + count) of one split, count <= kSplitKeys, in pages.
 struct AttendTask {

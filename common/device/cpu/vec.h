@@ -33,6 +33,8 @@ inline Vec load_bf16(const void* p) {
 inline void store_f16(void* p, Vec a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
+inline Vec mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Vec from_numbers(__m128i q) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q))}; }
 inline __m256 fold(Vec a) {
   return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
 }
@@ -67,6 +69,11 @@ inline void store_f16(void* p, Vec x) {
   auto* half = static_cast<__m128i*>(p);
   _mm_storeu_si128(half, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT));
   _mm_storeu_si128(half + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
+}
+inline Vec mul(Vec x, Vec y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline Vec from_numbers(__m128i q) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};
 }
 inline __m256 fold(Vec x) { return _mm256_add_ps(x.a, x.b); }
 
@@ -111,7 +118,46 @@ inline void store_f16(void* p, Vec x) {
   for (int i = 0; i < 16; ++i) bits[i] = f32_to_f16(x.v[i]);
   __builtin_memcpy(p, bits, sizeof bits);
 }
+inline Vec mul(Vec x, Vec y) {
+  Vec r;
+  for (int i = 0; i < 16; ++i) r.v[i] = x.v[i] * y.v[i];
+  return r;
+}
 
+#endif
+
+// Sixteen numbers of quantised weights, as int8: of Q8_0 as they are, of Q4_0 (q - 8) from the low
+// or the high nibbles of sixteen bytes.
+#if defined(__AVX2__)
+using Numbers = __m128i;
+inline Numbers load_numbers(const std::byte* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+inline Numbers nibbles(Numbers bytes, bool high) {
+  const __m128i q = high ? _mm_srli_epi16(bytes, 4) : bytes;
+  return _mm_sub_epi8(_mm_and_si128(q, _mm_set1_epi8(15)), _mm_set1_epi8(8));
+}
+#else
+struct Numbers {
+  int8_t q[16];
+};
+inline Numbers load_numbers(const std::byte* p) {
+  Numbers r;
+  __builtin_memcpy(r.q, p, sizeof r.q);
+  return r;
+}
+inline Numbers nibbles(Numbers bytes, bool high) {
+  for (int8_t& q : bytes.q) {
+    const auto byte = static_cast<uint8_t>(q);
+    q = static_cast<int8_t>((high ? byte >> 4 : byte & 15) - 8);
+  }
+  return bytes;
+}
+inline Vec from_numbers(Numbers numbers) {
+  Vec r;
+  for (int i = 0; i < 16; ++i) r.v[i] = static_cast<float>(numbers.q[i]);
+  return r;
+}
 #endif
 
 // The tree over the sixteen chains: i and i + 8, then + 4, + 2, + 1.

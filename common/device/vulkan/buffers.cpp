@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/blocks.h"
+
 namespace split::vulkan {
 namespace {
 
@@ -46,6 +48,11 @@ const Allocation& VulkanBuffer::plain() const {
 
 const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   CHECK(view_.has_value());
+  if (is_quantised(view_->dtype)) {
+    CHECK(layout == WeightLayout::kRows);
+    if (!rows_.has_value()) split_blocks();
+    return *rows_;
+  }
   if (view_->dims.size() != 2) layout = WeightLayout::kRows;
   std::optional<Allocation>& made = layout == WeightLayout::kRows ? rows_ : columns_;
   if (made.has_value()) return *made;
@@ -86,6 +93,45 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   }
   made = std::move(result);
   return *made;
+}
+
+const Allocation& VulkanBuffer::scales() const {
+  CHECK(scales_.has_value());
+  return *scales_;
+}
+
+void VulkanBuffer::split_blocks() {
+  Memory& memory = core_->memory;
+  const size_t each = block_bytes(view_->dtype), numbers_bytes = each - sizeof(uint16_t);
+  const size_t count = view_->bytes.size() / each;
+  Allocation numbers(memory, count * numbers_bytes, MemoryUse::kDevice);
+  scales_.emplace(memory, (count * sizeof(uint16_t) + 3) / 4 * 4, MemoryUse::kDevice);
+  const size_t step = kChunkBytes / each / 2 * 2;  // whole words of scales
+  std::vector<std::byte> chunk(std::min(count, step) * numbers_bytes);
+  std::vector<uint16_t> halves(std::min(count, step) + 1);
+  for (size_t first = 0; first < count; first += step) {
+    const size_t here = std::min(step, count - first);
+    for (size_t i = 0; i < here; ++i) {
+      const std::byte* const block = view_->bytes.data() + (first + i) * each;
+      std::memcpy(&halves[i], block, sizeof(uint16_t));
+      std::byte* const to = chunk.data() + i * numbers_bytes;
+      if (view_->dtype == DType::kQ8_0) {
+        std::memcpy(to, block + sizeof(uint16_t), numbers_bytes);
+        continue;
+      }
+      BlockQ4 q;
+      std::memcpy(&q, block, sizeof q);
+      for (size_t k = 0; k < kBlock / 2; k += 2) {  // elements k and k + 1, and 16 further on
+        to[k / 2] = static_cast<std::byte>((q.q[k] & 15) | (q.q[k + 1] & 15) << 4);
+        to[k / 2 + kBlock / 4] = static_cast<std::byte>(q.q[k] >> 4 | (q.q[k + 1] & 0xf0));
+      }
+    }
+    memory.write(numbers, first * numbers_bytes, Bytes(chunk).first(here * numbers_bytes));
+    halves[here] = 0;
+    memory.write(*scales_, first * sizeof(uint16_t),
+                 std::as_bytes(std::span(halves).first((here + 1) / 2 * 2)));
+  }
+  rows_ = std::move(numbers);
 }
 
 VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)

@@ -25,7 +25,8 @@ using CorePtr = std::shared_ptr<Core>;
 
 // How a weight lies in device memory.
 enum class WeightLayout : uint8_t {
-  kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements
+  kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements; of a
+             // quantised one the numbers, in order along the row, apart from the scales
   kColumns,  // a matrix [K, M] as [M, K], padded likewise: K is contiguous, as matmul reads it
 };
 
@@ -40,12 +41,15 @@ class VulkanBuffer final : public Buffer {
   bool is_weight() const { return view_.has_value(); }
   const Allocation& plain() const;  // CHECKs that this is no weight
   const Allocation& weight(WeightLayout layout);
+  const Allocation& scales() const;  // of a quantised weight, after weight(): [rows][blocks] halves
   const TensorView& view() const { return *view_; }
 
  private:
+  void split_blocks();
+
   CorePtr core_;
   size_t size_ = 0;
-  std::optional<Allocation> plain_, rows_, columns_;
+  std::optional<Allocation> plain_, rows_, columns_, scales_;
   std::optional<TensorView> view_;
 };
 

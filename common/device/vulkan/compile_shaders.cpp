@@ -74,6 +74,11 @@ int run(const char* path) {
     add(modules, model->trace_block(0, dtype, DType::kF32));
     add(modules, model->trace_norm(dtype));
     add(modules, model->trace_head(dtype));
+    const auto blocks = [&](const std::string& name) {
+      return model->weight(name).product == Product::kNone ? DType::kF32 : DType::kQ8_0;
+    };
+    add(modules, model->trace_block(0, blocks, DType::kF32));
+    add(modules, model->trace_head(blocks, true));
   }
   std::ofstream out(path);
   out << "// Written by compile_shaders.\n#include \"device/vulkan/spirv.h\"\n"

@@ -76,6 +76,11 @@ uint32_t type_code(DType dtype) {
   }
 }
 
+uint32_t matrix_code(DType dtype) {
+  if (!is_quantised(dtype)) return type_code(dtype);
+  return dtype == DType::kQ8_0 ? 3 : 4;
+}
+
 uint32_t table_piece_rows(const Slot& slot, size_t max_range) {
   const size_t row = row_stride(slot) * dtype_size(slot.dtype);
   return static_cast<uint32_t>(
@@ -104,10 +109,12 @@ std::string put_text(const Step& attention, KernelParts& parts) {
 
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
                      size_t max_range) {
-  KernelParts parts(joined.input == Joined::Input::kSlot ? 3 : 2);
   const uint32_t w = joined.input == Joined::Input::kSlot ? 2 : 1;
+  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
+  KernelParts parts(w + (blocks ? 2 : 1));
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range);
   std::string text = cat(header(shuffle), kColumns, "#define W_BINDING ", w, "\n");
+  if (blocks) text += cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n");
   std::string stage;
   std::vector<const Tape*> tapes = {&step.tape};
   if (joined.input == Joined::Input::kGroup) {

@@ -1,6 +1,7 @@
 // GLSL from Steps. A kernel's text depends on what it computes, not on sizes, offsets, element
 // types or immediate numbers: those are specialisation constants, so that one text (and one SPIR-V
-// module, made at build time) serves every layer and every model of an architecture.
+// module, made at build time) serves every layer and every model of an architecture. Only quantised
+// matrices have texts of their own.
 //
 // Binding 0 is the step's symbols; `binds` says what the others are. Sums over a row go in one
 // order for a device: lanes strided over the row, then lanes in pairs (neighbours first).
@@ -55,12 +56,15 @@ struct Kernel {
 uint32_t row_stride(const Slot& slot);
 // 0: F32, 1: F16, 2: BF16. Throws Error(kDevice) for another.
 uint32_t type_code(DType dtype);
+// The same for a matrix of a product, which may be quantised too: 3: Q8_0, 4: Q4_0.
+uint32_t matrix_code(DType dtype);
 // Rows of a table in one piece when a binding has at most `max_range` bytes.
 uint32_t table_piece_rows(const Slot& slot, size_t max_range);
 
 // `shuffle`: with subgroup shuffles.
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range);
-// Binding 1 is x, unless it is joined; then the matrix.
+// Binding 1 is x, unless it is joined; then the matrix, and behind it the scales of a quantised
+// one.
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
                      size_t max_range);
 // The same by matrix units; binding 1 is x, 2 the matrix. Its tape's row groups join nothing.

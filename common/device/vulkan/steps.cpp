@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "device/vulkan/executable.h"
+#include "tensor/blocks.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
@@ -202,12 +203,18 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const MatmulShape shape = matmul_shape(device, step.inner, step.columns, block);
   const MatrixShape tile = matrix_shape(step.columns);
   const uint32_t group_columns = matrix_units ? tile.columns() : shape.columns();
-  const size_t w_row = static_cast<size_t>((step.inner + 7) / 8 * 8) * dtype_size(w.dtype);
+  const bool blocks = is_quantised(w.dtype);
+  const size_t scales_row = blocks ? blocks_of(step.inner) * sizeof(uint16_t) : 0;
+  const size_t w_row = blocks ? blocks_of(step.inner) * block_bytes(w.dtype) - scales_row
+                              : static_cast<size_t>((step.inner + 7) / 8 * 8) * dtype_size(w.dtype);
   const auto all_columns = static_cast<size_t>(step.columns);
   size_t columns =
       std::min(device.max_range / w_row,
                size_t{group_columns} * device.properties.limits.maxComputeWorkGroupCount[0]);
-  if (columns < all_columns) columns = columns / kPieceAlign * kPieceAlign;
+  // The scales of so many columns are a multiple of 256 bytes.
+  constexpr size_t kScalesAlign = 128;
+  const size_t align = blocks ? kScalesAlign : kPieceAlign;
+  if (columns < all_columns) columns = columns / align * align;
   if (columns == 0) {
     throw Error(ErrorKind::kDevice,
                 cat("[vulkan] matrix '", w.name, "': rows of ", w_row,
@@ -232,7 +239,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                      {7, block},
                                      {8, shape.columns_per_lane},
                                      {9, shape.unroll},
-                                     {10, type_code(w.dtype)},
+                                     {10, matrix_code(w.dtype)},
                                      {11, variant < 2 ? kNarrowRows[variant] : 0}});
       }
       const Step* paged = splits != nullptr ? splits : joined.attention;
@@ -243,6 +250,10 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
         dispatch.ranges.push_back(rowwise(step.x, base, piece));
       }
       dispatch.ranges.push_back({matrix.buffer(), column * w_row, count * w_row});
+      if (blocks) {
+        dispatch.ranges.push_back({bound(step.w).scales().buffer(), column * scales_row,
+                                   (count * scales_row + 3) / 4 * 4});
+      }
       for (const Bind& bind : kernel.binds) {
         dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial ? attention(*splits).partial
                                                                     : ranges_of(bind, base, piece));

@@ -34,9 +34,7 @@ class VulkanDevice final : public Device {
     return std::make_unique<VulkanBuffer>(core_, page * (size_t{limits.pages} + 1));
   }
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
-    const auto count = element_count(view.dims);
-    if (view.dims != slot.dims || !count.has_value() ||
-        view.bytes.size() != static_cast<size_t>(*count) * dtype_size(view.dtype)) {
+    if (view.dims != slot.dims || tensor_bytes(view.dtype, view.dims) != view.bytes.size()) {
       throw Error(ErrorKind::kDevice,
                   cat("[vulkan] weight '", slot.name, "': expected ", to_string(slot.dims),
                       ", got ", to_string(view.dims), " in ", view.bytes.size(), " bytes"));

@@ -22,7 +22,7 @@ const bool EVEN = CHUNKS % BATCH == 0;
     const uint c = EVEN ? at : min(at, CHUNKS - 1); \
     [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
       [[unroll]] for (uint p = 0; p < PER_CHUNK; ++p) { \
-        to[(u * COLUMNS_PER_LANE + m) * PER_CHUNK + p] = w[w_row[m] + c * PER_CHUNK + p]; \
+        to[(u * COLUMNS_PER_LANE + m) * PER_CHUNK + p] = W_VECTOR(w_row[m] + c * PER_CHUNK + p); \
       } \
     } \
   }
@@ -63,6 +63,10 @@ void main() {
         vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE];
         [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
           const uint at = (u * COLUMNS_PER_LANE + m) * PER_CHUNK;
+#ifdef IN_BLOCKS
+          low[m] = quarter_of_w(v[at], 0);
+          high[m] = quarter_of_w(v[at], 1);
+#else
           if (W_TYPE == 0) {
             low[m] = uintBitsToFloat(v[at]);
             high[m] = uintBitsToFloat(v[at + PER_CHUNK - 1]);
@@ -73,6 +77,7 @@ void main() {
             low[m] = brain4(v[at].xy);
             high[m] = brain4(v[at].zw);
           }
+#endif
         }
         [[unroll]] for (uint n = 0; n < BLOCK; ++n) {
 #ifdef STAGED

@@ -4,13 +4,49 @@ layout(constant_id = 6) const uint LANES = 8;
 layout(constant_id = 7) const uint BLOCK = 1;
 layout(constant_id = 8) const uint COLUMNS_PER_LANE = 1;
 layout(constant_id = 9) const uint UNROLL = 1;
-layout(constant_id = 10) const uint W_TYPE = 0;    // 0: F32, 1: F16, 2: BF16
+layout(constant_id = 10) const uint W_TYPE = 0;    // 0: F32, 1: F16, 2: BF16, 3: Q8_0, 4: Q4_0
 layout(constant_id = 11) const uint EXACT_ROWS = 0;  // rows when the recording fixes them, else 0
-layout(set = 0, binding = W_BINDING) restrict readonly buffer W { uvec4 w[]; };
 
 const uint CHUNKS = (K + 7) / 8;
+#ifdef IN_BLOCKS
+// The numbers of a chunk, 8 bytes or 8 nibbles, and apart from them a half-precision scale for each
+// 32; rows are of whole blocks. (w, w, scale's bits, -) is one in flight.
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
+layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
+const uint ROW_VECTORS = (K + 31) / 32 * 4;
+const uint PER_CHUNK = 1;
+uvec4 chunk_of_w(uint at) {
+  const uint block = at >> 2;
+  const uint scale = w_scales[block >> 1] >> ((block & 1u) << 4) & 0xffffu;
+  if (W_TYPE == 3) return uvec4(w_bytes[at], scale, 0u);
+  return uvec4(w_nibbles[at], 0u, scale, 0u);
+}
+// By whole numbers: a device may take a half below 2^-14 for 0, which scales often are.
+float scale_of(uint bits) {
+  const uint size = bits & 0x7fffu;
+  const float normal = uintBitsToFloat((size << 13) + 0x38000000u);
+  const float scale = size < 0x400u ? float(size) * 5.9604644775390625e-08 : normal;
+  return (bits & 0x8000u) != 0u ? -scale : scale;
+}
+// Elements 0..3 or 4..7 of a chunk. Exact: a number times a scale fits a float.
+vec4 quarter_of_w(uvec4 chunk, uint which) {
+  const float d = scale_of(chunk.z);
+  if (W_TYPE == 3) {
+    const int four = int(which == 0 ? chunk.x : chunk.y);
+    return d * vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
+  }
+  const uint four = chunk.x >> (16 * which);
+  return d * vec4(int(four & 15u) - 8, int(four >> 4 & 15u) - 8, int(four >> 8 & 15u) - 8,
+                  int(four >> 12 & 15u) - 8);
+}
+#define W_VECTOR(at) chunk_of_w(at)
+#else
+layout(set = 0, binding = W_BINDING) restrict readonly buffer W { uvec4 w[]; };
 const uint ROW_VECTORS = W_TYPE == 0 ? CHUNKS * 2 : CHUNKS;  // uvec4 in a row of w
 const uint PER_CHUNK = W_TYPE == 0 ? 2 : 1;
+#define W_VECTOR(at) w[at]
+#endif
 const uint GROUPS = WORKGROUP / LANES;
 const uint REACH = LANES < SUBGROUP ? LANES : SUBGROUP;  // lanes of an output in one subgroup
 const uint SUMS = BLOCK * COLUMNS_PER_LANE;

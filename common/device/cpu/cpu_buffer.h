@@ -1,0 +1,71 @@
+// Memory of the CPU device: its own, or somebody's that is read where it lies; and a matrix in the
+// order of the kernels, made when a program first multiplies by it.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "device/cpu/kernels.h"
+#include "device/device.h"
+
+namespace split {
+
+class CpuBuffer : public Buffer {
+ public:
+  // Own memory, zeroed and not touched until used.
+  explicit CpuBuffer(size_t bytes) : size_(bytes), mapped_(bytes > 0 ? bytes : 1) {
+    void* at = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+      throw Error(ErrorKind::kDevice, cat("[cpu] no room for ", bytes, " bytes"));
+    }
+    data_ = static_cast<std::byte*>(at);
+  }
+  // Somebody else's bytes, read only.
+  explicit CpuBuffer(Bytes bytes)
+      : size_(bytes.size()), data_(const_cast<std::byte*>(bytes.data())) {}
+  ~CpuBuffer() override {
+    if (mapped_ > 0) ::munmap(data_, mapped_);
+  }
+  CpuBuffer(const CpuBuffer&) = delete;
+  CpuBuffer& operator=(const CpuBuffer&) = delete;
+
+  size_t size() const override { return size_; }
+  bool borrows() const override { return mapped_ == 0 && (packed_ == nullptr || in_place_); }
+  std::byte* data() const { return data_; }
+
+  // The matrix [inner, width], or a quantised [width, inner], in the order of the kernels, made
+  // when first asked for.
+  std::byte* packed(DType dtype, size_t inner, size_t width, ThreadPool& pool) {
+    if (packed_ != nullptr) return packed_->data();
+    CHECK(size_ == tensor_bytes(dtype, {static_cast<int64_t>(width), static_cast<int64_t>(inner)}));
+    packed_ = std::make_unique<CpuBuffer>(size_);
+    if (is_quantised(dtype)) {
+      pool.run((width + kPanelColumns - 1) / kPanelColumns, [&](size_t panel) {
+        pack_blocks(data_, dtype, inner, width, panel, packed_->data());
+      });
+      return packed_->data();
+    }
+    constexpr size_t kEach = 64;
+    pool.run((inner + kEach - 1) / kEach, [&](size_t task) {
+      pack_matrix(data_, dtype, inner, width, task * kEach, std::min(inner, (task + 1) * kEach),
+                  packed_->data());
+    });
+    return packed_->data();
+  }
+  bool has_packed() const { return packed_ != nullptr; }
+  // Some program reads data(), packed or not.
+  void read_in_place() { in_place_ = true; }
+
+ private:
+  size_t size_ = 0;
+  size_t mapped_ = 0;
+  std::byte* data_ = nullptr;
+  std::unique_ptr<CpuBuffer> packed_;
+  bool in_place_ = false;
+};
+
+}  // namespace split

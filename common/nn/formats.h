@@ -1,0 +1,31 @@
+// Which number format the weights of each kind of stage come in. Only matrices of products are ever
+// quantised, so the embedding and the final norm come as floats.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "tensor/shape.h"
+
+namespace split {
+
+// Nothing: as the checkpoint has them.
+struct StageFormats {
+  std::optional<DType> embed, block, norm, head;
+
+  // "auto", "f32", "f16": of all stages. "q8_0": of blocks and head. "q4_0": of blocks, with a
+  // q8_0 head (a head of four bits costs as much as all blocks together). "head=q8_0,block=q4_0":
+  // of these kinds; also behind one of the words, "q4_0,head=q4_0". Throws Error(kInput), one line.
+  static StageFormats parse(std::string_view text);
+
+  // Of a stage by its name: "embed", "block.3", "norm", "head".
+  std::optional<DType> of(std::string_view stage) const;
+
+  // Those that are named, each once: "f16,q8_0".
+  std::string names() const;
+
+  bool operator==(const StageFormats&) const = default;
+};
+
+}  // namespace split
