@@ -47,28 +47,28 @@ constexpr test::Attack kAttacks[] = {
     {"blob_list", "the body: expected a JSON object inside a list"},
     {"blob_name_null", "'name': is missing"},
     {"blob_format_number", "'format': expected a string"},
-    {"bytes_negative", "'bytes': expected a whole number in 0..1125899906842624"},
-    {"bytes_fraction", "'bytes': expected a whole number in 0..1125899906842624"},
-    {"bytes_text", "'bytes': expected a whole number in 0..1125899906842624"},
-    {"bytes_over_50_bits", "'bytes': expected a whole number in 0..1125899906842624"},
-    {"bytes_max", "'bytes': expected a whole number in 0..1125899906842624"},
+    {"bytes_negative", "'bytes': expected a whole number in 1..1125899906842624"},
+    {"bytes_fraction", "'bytes': expected a whole number in 1..1125899906842624"},
+    {"bytes_text", "'bytes': expected a whole number in 1..1125899906842624"},
+    {"bytes_over_50_bits", "'bytes': expected a whole number in 1..1125899906842624"},
+    {"bytes_max", "'bytes': expected a whole number in 1..1125899906842624"},
     {"sha256_upper_case", "'sha256': expected 64 hex digits"},
     {"sha256_short", "'sha256': expected 64 hex digits"},
     {"sha256_path", "'sha256': expected 64 hex digits"},
     {"sha256_number", "'sha256': expected a string"},
 };
 
-TEST(Manifest, RefusesEachAttackWithItsOwnMessage) {
+TEST(ManifestAttacks, RefusesEachAttackWithItsOwnMessage) {
   test::expect_refused(".manifest", kAttacks, "", error_of);
 }
 
-TEST(Manifest, RefusesWhatIsTooLarge) {
+TEST(ManifestAttacks, RefusesWhatIsTooLarge) {
   EXPECT_EQ(error_of(std::string((8 << 20) + 1, ' ')),
             "the body: expected at most 8388608 bytes of JSON, got 8388609");
 }
 
 // Whatever is taken can be said again and is the same.
-TEST(Manifest, EveryDamageIsRefusedOrMeansSomething) {
+TEST(ManifestAttacks, EveryDamageIsRefusedOrMeansSomething) {
   const std::string good = read_file(test::attack_file("good.manifest"), 1 << 20);
   const auto check = [](const std::string& text) {
     try {
