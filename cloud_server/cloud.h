@@ -18,7 +18,7 @@ struct Cloud {
   std::atomic<bool> ready{false};
   std::string version;
   bool legacy_routes = false;  // the original web page's are answered
-  std::string blob_url;  // where edges get blobs (wire::ModelInfo); empty: here
+  std::string blob_url;        // where edges get blobs (wire::ModelInfo); empty: here
 
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);
