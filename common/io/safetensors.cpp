@@ -235,12 +235,15 @@ std::string safetensors_header(std::span<const NamedTensor> tensors,
 
 std::string write_safetensors(std::span<const NamedTensor> tensors,
                               const Safetensors::Metadata& metadata) {
-  std::string out = safetensors_header(tensors, metadata);
-  size_t size = out.size();
+  return with_tensors(safetensors_header(tensors, metadata), tensors);
+}
+
+std::string with_tensors(std::string header, std::span<const NamedTensor> tensors) {
+  size_t size = header.size();
   for (const NamedTensor& tensor : tensors) size += tensor.view.bytes.size();
-  out.reserve(size);
-  for (const NamedTensor& tensor : tensors) out += as_text(tensor.view.bytes);
-  return out;
+  header.reserve(size);
+  for (const NamedTensor& tensor : tensors) header += as_text(tensor.view.bytes);
+  return header;
 }
 
 }  // namespace split

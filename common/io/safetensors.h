@@ -60,5 +60,7 @@ std::string safetensors_header(std::span<const NamedTensor> tensors,
 // The whole file: header and data.
 std::string write_safetensors(std::span<const NamedTensor> tensors,
                               const Safetensors::Metadata& metadata = {});
+// A header of them with their bytes behind it.
+std::string with_tensors(std::string header, std::span<const NamedTensor> tensors);
 
 }  // namespace split

@@ -71,12 +71,7 @@ std::string weight_file_header(std::span<const NamedTensor> tensors) {
 }
 
 std::string write_weight_file(std::span<const NamedTensor> tensors) {
-  std::string out = weight_file_header(tensors);
-  size_t size = out.size();
-  for (const NamedTensor& tensor : tensors) size += tensor.view.bytes.size();
-  out.reserve(size);
-  for (const NamedTensor& tensor : tensors) out += as_text(tensor.view.bytes);
-  return out;
+  return with_tensors(weight_file_header(tensors), tensors);
 }
 
 }  // namespace split

@@ -92,9 +92,10 @@ void add_constants(PipelineKey& key,
   key.constants.insert(key.constants.end(), constants);
 }
 
-// Whether the row that a matmul stages fits beside what else its kernel shares.
-bool stages(const Capabilities& device, int64_t inner) {
-  return static_cast<size_t>(inner + 8) * sizeof(float) + 2 * sizeof(float) * row_lanes(device) <=
+// Whether the row that a matmul stages, and `more` bytes, fit beside what else its kernel shares.
+bool stages(const Capabilities& device, int64_t inner, size_t more) {
+  return static_cast<size_t>(inner + 8) * sizeof(float) + 2 * sizeof(float) * row_lanes(device) +
+             more <=
          kSharedBytes;
 }
 
@@ -134,11 +135,15 @@ bool VulkanExecutable::apart(const Tape& reads, const Tape& writes) const {
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   if (variant != kOneRow || i + 1 >= program_.steps.size()) return false;
   const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+  // Of attention, also each split's weight and each head's sum of them.
+  const bool attention = step.kind == StepKind::kAttention;
+  const size_t more =
+      attention ? static_cast<size_t>(step.heads) * (workspace_.splits() + 1) * sizeof(float) : 0;
   if (next.kind != StepKind::kMatmul || step.rows != next.rows ||
-      !stages(core_->context.capabilities(), next.inner)) {
+      !stages(core_->context.capabilities(), next.inner, more)) {
     return false;
   }
-  if (step.kind == StepKind::kAttention) {
+  if (attention) {
     return next.x == step.out && only_reader(step.out, next);
   }
   return step.kind == StepKind::kGroup && step.tape.outputs.size() == 1 &&
