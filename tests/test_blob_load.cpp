@@ -46,9 +46,20 @@ class BlobServer {
   edge::BlobOrigin origin() const {
     return {running_.url(), "/some/where", std::chrono::milliseconds(20000)};
   }
-  void gate(Gate gate) {
+  // From now on requests are remembered anew and answered by `gate`, until the result goes: then
+  // nothing that the gate refers to is used any more.
+  [[nodiscard]] std::shared_ptr<void> gate(Gate gate) {
     const std::lock_guard lock(mutex_);
     gate_ = std::move(gate);
+    asked_.clear();
+    return {this, [](BlobServer* server) {
+              std::unique_lock lock(server->mutex_);
+              server->gate_ = nullptr;
+              server->left_.wait(lock, [server] { return server->inside_ == 0; });
+            }};
+  }
+  void forget() {
+    const std::lock_guard lock(mutex_);
     asked_.clear();
   }
   http::Response real(const http::Request& request) const {
@@ -77,14 +88,22 @@ class BlobServer {
       n = static_cast<int>(asked_.size());
       asked_.emplace_back(request.headers.get("Range").value_or(""));
       gate = gate_;
+      ++inside_;
     }
+    const std::shared_ptr<BlobServer> leave(this, [](BlobServer* server) {
+      const std::lock_guard lock(server->mutex_);
+      --server->inside_;
+      server->left_.notify_all();
+    });
     if (gate) response = gate(request, n);
     return response ? std::move(*response) : real(request);
   }
 
   std::map<std::string, std::shared_ptr<std::string>> blobs_;
   mutable std::mutex mutex_;
+  std::condition_variable left_;
   Gate gate_;
+  int inside_ = 0;  // requests being answered
   std::vector<std::string> asked_;
   Running running_;
 };
@@ -160,7 +179,7 @@ TEST_F(BlobLoads, FetchEachChunkOnceAndLaterNothing) {
   EXPECT_EQ(first.from_cache, 0u);
   EXPECT_EQ(server.asked().size(), 1u + 6 + 2);
   expect_complete();
-  server.gate({});
+  server.forget();
   const FetchCounts second = load(cache.path);
   EXPECT_EQ(second.downloaded, 0u);
   EXPECT_EQ(second.from_cache, total);
@@ -172,7 +191,7 @@ TEST_F(BlobLoads, AskForSeveralChunksAtOnce) {
   std::condition_variable more;
   int waiting = 0;
   bool together = false;
-  server.gate([&](const http::Request&, int) -> std::optional<http::Response> {
+  const auto gated = server.gate([&](const http::Request&, int) -> std::optional<http::Response> {
     std::unique_lock lock(mutex);
     together |= ++waiting >= 4;
     more.notify_all();
@@ -188,14 +207,15 @@ TEST_F(BlobLoads, AreReadBeforeTheLastHasCome) {
   std::mutex mutex;
   std::condition_variable seen;
   bool read = false;
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
-    if (request.path_params[0] == blobs[2].sha256 &&
-        request.headers.get("Range") != "bytes=0-1048575") {
-      std::unique_lock lock(mutex);
-      EXPECT_TRUE(seen.wait_for(lock, std::chrono::seconds(20), [&] { return read; }));
-    }
-    return std::nullopt;
-  });
+  const auto gated =
+      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+        if (request.path_params[0] == blobs[2].sha256 &&
+            request.headers.get("Range") != "bytes=0-1048575") {
+          std::unique_lock lock(mutex);
+          EXPECT_TRUE(seen.wait_for(lock, std::chrono::seconds(20), [&] { return read; }));
+        }
+        return std::nullopt;
+      });
   BlobLoad load(ShardCache(cache.path), server.origin(), blobs, options(), interrupt);
   EXPECT_EQ(load.begun(blobs[2].sha256).size(), blobs[2].bytes);
   EXPECT_EQ(as_text(load.begun(blobs[2].sha256)).substr(0, kChunk),
@@ -215,7 +235,7 @@ TEST_F(BlobLoads, FetchOneChunkForABitFlippedOnTheDisk) {
   const wire::BlobInfo& odd = blobs[1];
   for (const uint64_t at : {uint64_t{0}, 3 * kChunk, 4 * kChunk - 1, odd.bytes - 1}) {
     flip(file_of(odd), at);
-    server.gate({});
+    server.forget();
     const FetchCounts counts = load(cache.path);
     const uint64_t size = wire::chunk_size(odd.bytes, at / kChunk);
     EXPECT_EQ(counts.downloaded, size) << at;
@@ -241,12 +261,13 @@ TEST_F(BlobLoads, KeepWhatIsGoodOfAFileOfAnotherLength) {
 TEST_F(BlobLoads, FetchOneChunkAgainForABitFlippedOnTheWire) {
   const wire::BlobInfo& odd = blobs[1];
   std::atomic<int> flips{0};
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
-    const bool third =
-        request.headers.get("Range") == cat("bytes=", 2 * kChunk, "-", 3 * kChunk - 1);
-    if (!third || flips++ > 0) return std::nullopt;
-    return server.flipped(request, 3 * kChunk - 5);
-  });
+  const auto gated =
+      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+        const bool third =
+            request.headers.get("Range") == cat("bytes=", 2 * kChunk, "-", 3 * kChunk - 1);
+        if (!third || flips++ > 0) return std::nullopt;
+        return server.flipped(request, 3 * kChunk - 5);
+      });
   EXPECT_EQ(load(cache.path).downloaded, total + kChunk);
   EXPECT_EQ(flips, 2);
   expect_complete();
@@ -255,7 +276,7 @@ TEST_F(BlobLoads, FetchOneChunkAgainForABitFlippedOnTheWire) {
 
 TEST_F(BlobLoads, RefuseBytesThatStayWrongAndLeaveNothing) {
   const wire::BlobInfo& odd = blobs[1];
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+  auto gated = server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
     if (request.path_params[0] != odd.sha256) return std::nullopt;
     return server.flipped(request, 2 * kChunk);
   });
@@ -263,7 +284,8 @@ TEST_F(BlobLoads, RefuseBytesThatStayWrongAndLeaveNothing) {
             ErrorKind::kIntegrity);
   EXPECT_TRUE(ShardCache(cache.path).entries().empty());
   // Too few bytes; and more than were asked for, of which nobody takes notice.
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+  gated.reset();
+  gated = server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
     const std::string& all = server.bytes_of(odd);
     const uint64_t first = std::stoull(std::string(request.headers.get("Range")->substr(6)));
     http::Response response;
@@ -274,7 +296,8 @@ TEST_F(BlobLoads, RefuseBytesThatStayWrongAndLeaveNothing) {
   });
   EXPECT_EQ(failure({odd}, "chunk 5 of 6: expected 12345 bytes, got 12344"), ErrorKind::kIntegrity);
   EXPECT_TRUE(ShardCache(cache.path).entries().empty());
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+  gated.reset();
+  gated = server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
     const uint64_t first = std::stoull(std::string(request.headers.get("Range")->substr(6)));
     http::Response response;
     response.status = 206;
@@ -287,11 +310,12 @@ TEST_F(BlobLoads, RefuseBytesThatStayWrongAndLeaveNothing) {
 // Each chunk is what the manifest says, and together they are something else.
 TEST_F(BlobLoads, RefuseAHashThatIsNotTheChunks) {
   wire::BlobInfo lie = blobs[1];
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
-    http::Request honest = request;
-    honest.path_params[0] = blobs[1].sha256;
-    return server.real(honest);
-  });
+  const auto gated =
+      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+        http::Request honest = request;
+        honest.path_params[0] = blobs[1].sha256;
+        return server.real(honest);
+      });
   lie.sha256 = std::string(64, 'e');
   EXPECT_EQ(failure({lie}, "its sha256 is not eee"), ErrorKind::kIntegrity);
   EXPECT_TRUE(ShardCache(cache.path).entries().empty());
@@ -299,7 +323,7 @@ TEST_F(BlobLoads, RefuseAHashThatIsNotTheChunks) {
 
 TEST_F(BlobLoads, LoseOnlyTheChunkOfALostConnection) {
   std::atomic<int> cuts{0};
-  server.gate([&](const http::Request&, int n) -> std::optional<http::Response> {
+  const auto gated = server.gate([&](const http::Request&, int n) -> std::optional<http::Response> {
     if (n % 3 != 1 || cuts >= 3) return std::nullopt;
     ++cuts;
     return cut_short(std::string(500, 'x'));
@@ -314,7 +338,7 @@ TEST_F(BlobLoads, LoseOnlyTheChunkOfALostConnection) {
 TEST_F(BlobLoads, GoOnFromWhatAnEndedLoadLeft) {
   const wire::BlobInfo& odd = blobs[1];
   std::atomic<int> passed{0};
-  server.gate([&](const http::Request&, int) -> std::optional<http::Response> {
+  auto gated = server.gate([&](const http::Request&, int) -> std::optional<http::Response> {
     if (passed++ < 4) return std::nullopt;
     throw http::HttpError(500, "broken", "no more");
   });
@@ -322,7 +346,8 @@ TEST_F(BlobLoads, GoOnFromWhatAnEndedLoadLeft) {
   const auto left = ShardCache(cache.path).entries();
   ASSERT_EQ(left.size(), 1u);
   EXPECT_TRUE(left[0].partial);
-  server.gate({});
+  gated.reset();
+  server.forget();
   const FetchCounts counts = load(cache.path, {odd});
   EXPECT_EQ(counts.downloaded + counts.from_cache, odd.bytes);
   EXPECT_GE(counts.from_cache, kChunk);
@@ -333,14 +358,15 @@ TEST_F(BlobLoads, GoOnFromWhatAnEndedLoadLeft) {
 }
 
 TEST_F(BlobLoads, TakeAWholeBlobFromAServerWithoutRanges) {
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
-    http::Response response = server.real(request);
-    response.body = server.bytes_of(*std::ranges::find_if(
-        blobs, [&](auto& blob) { return blob.sha256 == request.path_params[0]; }));
-    response.owner = nullptr;
-    response.pieces.clear();
-    return response;
-  });
+  const auto gated =
+      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+        http::Response response = server.real(request);
+        response.body = server.bytes_of(*std::ranges::find_if(
+            blobs, [&](auto& blob) { return blob.sha256 == request.path_params[0]; }));
+        response.owner = nullptr;
+        response.pieces.clear();
+        return response;
+      });
   // Each of the four connections may ask before the first answer tells; one goes on.
   EXPECT_LE(load(cache.path).downloaded, 4 * total);
   expect_complete();
@@ -355,13 +381,14 @@ TEST_F(BlobLoads, TakeAWholeBlobFromAServerWithoutRanges) {
 TEST_F(BlobLoads, FollowNoRedirect) {
   BlobServer other;
   other.add("odd", blobs[1].bytes, 2);
-  server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
-    http::Response response;
-    response.status = 302;
-    response.headers.set("Location",
-                         cat(other.origin().origin, "/some/where/", request.path_params[0]));
-    return response;
-  });
+  const auto gated =
+      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+        http::Response response;
+        response.status = 302;
+        response.headers.set("Location",
+                             cat(other.origin().origin, "/some/where/", request.path_params[0]));
+        return response;
+      });
   EXPECT_EQ(failure({blobs[1]}, "answered 302"), ErrorKind::kRemote);
   EXPECT_TRUE(other.asked().empty());
   EXPECT_TRUE(ShardCache(cache.path).entries().empty());
@@ -389,7 +416,7 @@ TEST_F(BlobLoads, EndAtOnceWhenInterrupted) {
   std::mutex mutex;
   std::condition_variable ended;
   bool over = false;
-  server.gate([&](const http::Request&, int n) -> std::optional<http::Response> {
+  const auto gated = server.gate([&](const http::Request&, int n) -> std::optional<http::Response> {
     if (n == 2) interrupt.raise(SIGINT);
     if (n >= 2) {
       std::unique_lock lock(mutex);
