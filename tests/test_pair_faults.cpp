@@ -201,12 +201,13 @@ TEST_F(Pair, TextIsTheSameWhenTheServerIsToldToEndAndStartedAgain) {
   });
 }
 
-// Each text alone fills more than half of the server's pages: they take them from one another.
+// Each text alone fills more than half of the server's pages: they take them from one another, and
+// wait for them as long as the other needs.
 TEST_F(Pair, TextsThatCompeteForTheServersMemoryAreTheSame) {
   CloudProcess small(kOnCpu + Arguments{"--kv-budget", "11M"});
   for (const char* cut : {"4", "cloud"}) {
     SCOPED_TRACE(cut);
-    const Arguments arguments = long_text({"--cut", cut}, 360);
+    const Arguments arguments = long_text({"--cut", cut, "--retry-for", "600"}, 360);
     const EdgeResult calm = run_edge(cloud_.url(), home_, arguments);
     const auto first = begin(small.url(), arguments), second = begin(small.url(), arguments);
     EXPECT_EQ(first->wait(), 0) << first->err();
