@@ -39,6 +39,7 @@ struct Options {
   uint64_t kv_budget = 1ull << 30;
   uint64_t shutdown_timeout = 10;
   std::string blob_cache, blob_url;
+  bool wide = false;
   bool insecure = false;
   bool legacy_routes = false;
   std::vector<std::string> cors_origins;
@@ -77,6 +78,10 @@ Flags make_flags(Options& options) {
              &options.device);
   flags.number("threads", "N", "of the CPU device (one per processor)", &options.threads, 0u,
                1024u);
+  flags.toggle("wide",
+               "for many sessions at once: a GPU computes generated rows on its matrix units too, "
+               "with activations in halves (with --profile f16)",
+               &options.wide);
   flags.group("Serving");
   flags.text("host", "ADDRESS", "where to listen (127.0.0.1: this machine only)", &options.host);
   flags.number("port", "N", "0 takes any free one (8080)", &options.port, uint64_t{0},
@@ -140,6 +145,7 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   model.device = options.device;
   model.threads = options.threads;
   model.profile = *profile_from_name(options.profile);
+  model.wide = options.wide;
   model.kv_budget = options.kv_budget;
   model.blob_cache = options.blob_cache;
   try {

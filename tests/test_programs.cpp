@@ -184,6 +184,19 @@ TEST(CloudServer, ReadsTheEnvironmentAndServesSeveralModels) {
   EXPECT_EQ(program.wait(), 0) << program.text();
 }
 
+TEST(CloudServer, SaysHowItGenerates) {
+  for (const char* phase : {"narrow", "wide"}) {
+    std::vector<std::string> arguments = {"--port", "0", "--model", kRandA};
+    if (phase == std::string("wide")) arguments.push_back("--wide");
+    Program program(arguments);
+    http::Client client(program.url());
+    const Json info = Json::parse(client.request("GET", "/v1/models/rand-a").body);
+    EXPECT_EQ(info["phases"]["generate"], phase);
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.wait(), 0) << program.text();
+  }
+}
+
 TEST(CloudServer, EndsWithAStreamInFlight) {
   Program program({"--model", source("weights/demo"), "--port", "0", "--shutdown-timeout", "0"});
   const int port = program.port();

@@ -57,7 +57,7 @@ struct ShardOptions {
   StageFormats formats;
   bool wide = false;
   uint64_t kv_bytes = 0;  // at least one sequence of the whole context
-  uint32_t max_rows = 256;
+  uint32_t max_rows = 512;
 };
 
 // The rows of one sequence in a step, appended at its present length.

@@ -161,11 +161,23 @@ int run(int argc, char** argv) {
   add(cat("decode_f16_ctx", steps.long_context(), "_wall_us"), 1e6 * median(decode_long), "us");
   add("decode_f16_weights_gbps", model.step_bytes() / median(decode) / 1e9, "GB/s");
   for (size_t b = 0; b < std::size(kBatches); ++b) {
-    add(cat("batch_", kBatches[b], "_us"), 1e6 * median(batch[b]), "us");
+    const char* const kind = kBatches[b] > 8 ? "_narrow_us" : "_us";
+    add(cat("batch_", kBatches[b], kind), 1e6 * median(batch[b]), "us");
   }
-  add("batch_32_tokens_per_second", 32 / median(batch[4]), "tokens/s");
   add(cat("prefill_", prompt, "_us"), 1e6 * median(prefill), "us");
 
+  {  // as a server for many sessions is
+    Steps wide(*gpu.device, model, Profile::kF16, true);
+    std::vector<double> one, many;
+    for (const auto start = Clock::now(); seconds_since(start) < 0.5;) wide.batch(32);
+    for (unsigned i = 0; i < 5 * options->runs; ++i) {
+      one.push_back(wide.batch(1));
+      many.push_back(wide.batch(32));
+    }
+    add("batch_1_wide_us", 1e6 * median(one), "us");
+    add("batch_32_us", 1e6 * median(many), "us");
+    add("batch_32_tokens_per_second", 32 / median(many), "tokens/s");
+  }
   for (const Profile profile : {Profile::kQ8_0, Profile::kQ4_0}) {
     const std::string name(profile_name(profile));
     Steps quantised(*gpu.device, model, profile);

@@ -5,8 +5,9 @@
 namespace split::bench {
 namespace {
 
-ShardOptions options_of(const ModelConfig& config, Profile profile) {
+ShardOptions options_of(const ModelConfig& config, Profile profile, bool wide) {
   ShardOptions options;
+  options.wide = wide;
   options.last = config.layers + 2;
   options.profile = profile;
   options.formats = profile_formats(profile);
@@ -19,10 +20,10 @@ ShardOptions options_of(const ModelConfig& config, Profile profile) {
 
 }  // namespace
 
-Steps::Steps(Device& device, const RandomModel& model, Profile profile)
+Steps::Steps(Device& device, const RandomModel& model, Profile profile, bool wide)
     : model_(model),
       profile_(profile),
-      shard_(device, model.model(), model.weights(), options_of(model.config(), profile)),
+      shard_(device, model.model(), model.weights(), options_of(model.config(), profile, wide)),
       tokens_(random_tokens(model.config(), static_cast<size_t>(model.config().context))) {
   logits_.resize(kMostSequences * static_cast<size_t>(model.config().vocab));
 }

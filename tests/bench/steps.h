@@ -15,7 +15,8 @@ inline constexpr uint32_t kMostSequences = 32;
 // One thread at a time. The device and the model outlive it.
 class Steps {
  public:
-  Steps(Device& device, const RandomModel& model, Profile profile);
+  // `wide`: generated rows on matrix units too.
+  Steps(Device& device, const RandomModel& model, Profile profile, bool wide = false);
 
   Shard& shard() { return shard_; }
   const std::vector<float>& logits() const { return logits_; }  // of the last step

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/vulkan/transpose.h"
 #include "tensor/blocks.h"
 
 namespace split::vulkan {
@@ -10,26 +11,8 @@ namespace {
 
 constexpr size_t kNarrowTables = 8;  // rows with a page table of their own: NARROW_ROWS
 constexpr size_t kHeaderWords = 16;  // counts before the symbols' arrays; ARRAYS in common.glsl
-constexpr size_t kChunkBytes = size_t{8} << 20;  // of a weight, reordered at a time
 
 size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }
-
-template <typename T>
-void transpose_rows(const std::byte* from, size_t inner, size_t columns, size_t first, size_t count,
-                    size_t stride, std::byte* to) {
-  constexpr size_t kTile = 32;  // elements: rows of both sides stay in cache
-  const T* source = reinterpret_cast<const T*>(from);
-  T* target = reinterpret_cast<T*>(to);
-  for (size_t k0 = 0; k0 < inner; k0 += kTile) {
-    for (size_t m = 0; m < count; ++m) {
-      for (size_t k = k0; k < std::min(inner, k0 + kTile); ++k) {
-        T value;
-        std::memcpy(&value, source + k * columns + first + m, sizeof value);
-        target[m * stride + k] = value;
-      }
-    }
-  }
-}
 
 }  // namespace
 
@@ -69,28 +52,19 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   const size_t columns = layout == WeightLayout::kRows ? inner : outer;
   const size_t stride = padded(columns);
   Allocation result(memory, rows * stride * element, MemoryUse::kDevice);
-  if (layout == WeightLayout::kRows && stride == columns) {
-    memory.write(result, 0, view_->bytes);
-  } else {
-    const size_t step = std::clamp<size_t>(kChunkBytes / (stride * element), 1, rows);
-    std::vector<std::byte> chunk(step * stride * element);
-    for (size_t first = 0; first < rows; first += step) {
-      const size_t count = std::min(step, rows - first);
-      if (layout == WeightLayout::kRows) {
-        for (size_t i = 0; i < count; ++i) {
-          std::memcpy(chunk.data() + i * stride * element,
-                      view_->bytes.data() + (first + i) * columns * element, columns * element);
-        }
-      } else if (element == 2) {
-        transpose_rows<uint16_t>(view_->bytes.data(), outer, inner, first, count, stride,
-                                 chunk.data());
-      } else {
-        transpose_rows<uint32_t>(view_->bytes.data(), outer, inner, first, count, stride,
-                                 chunk.data());
-      }
-      memory.write(result, first * stride * element, Bytes(chunk).first(count * stride * element));
+  const std::byte* const from = view_->bytes.data();
+  memory.fill(result, stride * element, [&](size_t first, size_t count, std::byte* out) {
+    if (layout == WeightLayout::kColumns) {
+      (element == 2 ? transpose_rows<uint16_t>
+                    : transpose_rows<uint32_t>)(from, outer, inner, first, count, stride, out);
+      return;
     }
-  }
+    for (size_t i = 0; i < count; ++i) {
+      std::byte* const row = out + i * stride * element;
+      std::memcpy(row, from + (first + i) * columns * element, columns * element);
+      std::memset(row + columns * element, 0, (stride - columns) * element);
+    }
+  });
   made = std::move(result);
   return *made;
 }
@@ -104,33 +78,34 @@ void VulkanBuffer::split_blocks() {
   Memory& memory = core_->memory;
   const size_t each = block_bytes(view_->dtype), numbers_bytes = each - sizeof(uint16_t);
   const size_t count = view_->bytes.size() / each;
+  const std::byte* const from = view_->bytes.data();
   Allocation numbers(memory, count * numbers_bytes, MemoryUse::kDevice);
-  scales_.emplace(memory, (count * sizeof(uint16_t) + 3) / 4 * 4, MemoryUse::kDevice);
-  const size_t step = kChunkBytes / each / 2 * 2;  // whole words of scales
-  std::vector<std::byte> chunk(std::min(count, step) * numbers_bytes);
-  std::vector<uint16_t> halves(std::min(count, step) + 1);
-  for (size_t first = 0; first < count; first += step) {
-    const size_t here = std::min(step, count - first);
-    for (size_t i = 0; i < here; ++i) {
-      const std::byte* const block = view_->bytes.data() + (first + i) * each;
-      std::memcpy(&halves[i], block, sizeof(uint16_t));
-      std::byte* const to = chunk.data() + i * numbers_bytes;
+  memory.fill(numbers, numbers_bytes, [&](size_t first, size_t here, std::byte* out) {
+    for (size_t i = 0; i < here; ++i, out += numbers_bytes) {
+      const std::byte* const block = from + (first + i) * each;
       if (view_->dtype == DType::kQ8_0) {
-        std::memcpy(to, block + sizeof(uint16_t), numbers_bytes);
+        std::memcpy(out, block + sizeof(uint16_t), numbers_bytes);
         continue;
       }
       BlockQ4 q;
       std::memcpy(&q, block, sizeof q);
       for (size_t k = 0; k < kBlock / 2; k += 2) {  // elements k and k + 1, and 16 further on
-        to[k / 2] = static_cast<std::byte>((q.q[k] & 15) | (q.q[k + 1] & 15) << 4);
-        to[k / 2 + kBlock / 4] = static_cast<std::byte>(q.q[k] >> 4 | (q.q[k + 1] & 0xf0));
+        out[k / 2] = static_cast<std::byte>((q.q[k] & 15) | (q.q[k + 1] & 15) << 4);
+        out[k / 2 + kBlock / 4] = static_cast<std::byte>(q.q[k] >> 4 | (q.q[k + 1] & 0xf0));
       }
     }
-    memory.write(numbers, first * numbers_bytes, Bytes(chunk).first(here * numbers_bytes));
-    halves[here] = 0;
-    memory.write(*scales_, first * sizeof(uint16_t),
-                 std::as_bytes(std::span(halves).first((here + 1) / 2 * 2)));
-  }
+  });
+  // In whole words: the last may have half of one.
+  scales_.emplace(memory, (count + 1) / 2 * sizeof(uint32_t), MemoryUse::kDevice);
+  memory.fill(*scales_, sizeof(uint32_t), [&](size_t first, size_t here, std::byte* out) {
+    for (size_t i = 2 * first; i < 2 * (first + here); ++i, out += sizeof(uint16_t)) {
+      if (i < count) {
+        std::memcpy(out, from + i * each, sizeof(uint16_t));
+      } else {
+        std::memset(out, 0, sizeof(uint16_t));
+      }
+    }
+  });
   rows_ = std::move(numbers);
 }
 
@@ -317,7 +292,7 @@ void VulkanWorkspace::finish(const RowBatch& batch) {
   const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
   const std::byte* from =
       out_.buffer == VK_NULL_HANDLE ? out.mapped() + batch.out_offset : out_.staging->mapped();
-  std::memcpy(batch.out_bytes.data(), from, batch.out_bytes.size());
+  core_->memory.copy(from, batch.out_bytes);
 }
 
 }  // namespace split::vulkan

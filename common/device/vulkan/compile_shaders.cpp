@@ -24,6 +24,7 @@ void add(Modules& modules, const std::string& text) {
 void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
   const Program program = compile("known", outputs, kFuseRules);
   constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
+  const Halves halves = half_slots(program, [](const Step&) { return true; });
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     const Step* before = i > 0 ? &program.steps[i - 1] : nullptr;
@@ -31,19 +32,26 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
     for (const bool shuffle : {false, true}) {
       if (step.kind == StepKind::kGroup) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
+        if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);
       } else if (step.kind == StepKind::kAttention) {
         for (const uint32_t pieces : {1u, kCachePieces}) {
           add(modules, kv_store_text(pieces, shuffle));
           add(modules, attention_text(pieces, shuffle));
         }
-        add(modules, merge_text(shuffle));
+        add(modules, merge_text(shuffle, false));
+        if (shuffle) {
+          add(modules, merge_text(shuffle, true));
+          add(modules, tiled_attention_text());
+        }
       } else {
         if (shuffle) {
           for (const Step* store : {static_cast<const Step*>(nullptr), after}) {
             if (store != nullptr && store->kind != StepKind::kAttention) continue;
             Joined joined;
             joined.attention = store;
-            add(modules, matrix_kernel(program, step, joined, kAnyRange).text);
+            for (const bool few : {false, true}) {
+              add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
+            }
           }
         }
         // With what may be joined to it, and without.

@@ -289,6 +289,7 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
     result.timestamp_bits = queues[result.queue_family].timestampValidBits;
   }
 
+  constexpr size_t kMatrixSharedBytes = 36 * 1024;  // of shaders/thin_matrix.comp
   const bool shuffles =
       can_size && size_features.subgroupSizeControl != VK_FALSE &&
       size_features.computeFullSubgroups != VK_FALSE &&
@@ -298,8 +299,7 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
       subgroup.subgroupSize <= 64 && !is_disabled("shuffle");
   if (shuffles) result.subgroup = subgroup.subgroupSize;
 
-  constexpr uint32_t kMatrixSharedBytes = 36 * 1024;  // of shaders/matrix.comp
-  if (result.subgroup == 32 && limits.maxComputeSharedMemorySize >= kMatrixSharedBytes &&
+  if (result.subgroup == 32 && result.shared_bytes() >= kMatrixSharedBytes &&
       has_device_extension(device, kMatrixExtension) && !is_disabled("matrix")) {
     MatrixFeatures matrix;
     features11.pNext = nullptr;

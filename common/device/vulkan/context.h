@@ -89,6 +89,7 @@ struct Capabilities {
   bool matrix = false;            // matrix units for halves
   size_t max_range = 0;           // bytes of one binding
   VkPhysicalDeviceProperties properties{};
+  size_t shared_bytes() const { return properties.limits.maxComputeSharedMemorySize; }
   VkPhysicalDeviceMemoryProperties memory{};
 };
 Capabilities inspect(VkInstance instance, VkPhysicalDevice device);

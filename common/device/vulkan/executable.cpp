@@ -39,14 +39,18 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
       limit = limit < 0 ? rows : std::min(limit, rows);
     }
   }
-  matrix_ = core_->context.capabilities().matrix && workspace_.limits().matrix &&
-            std::any_of(program_.steps.begin(), program_.steps.end(), [&](const Step& step) {
-              return step.kind == StepKind::kMatmul && slot(step.w).dtype == DType::kF16;
-            });
-  std::vector<std::vector<Dispatch>> all(kMatrix + 1);
+  if (core_->context.capabilities().matrix && workspace_.limits().matrix) {
+    halves_ = half_slots(program_, [&](const Step& step) { return units_take(step); });
+    if (std::find(halves_.begin(), halves_.end(), true) == halves_.end()) halves_.clear();
+  }
+  std::vector<std::vector<Dispatch>> all(kVariants);
   const bool mixed = uses_rows_ && uses_out_rows_;
-  for (size_t variant = mixed ? kWide : 0; variant <= (matrix_ ? kMatrix : kWide); ++variant) {
-    all[variant] = dispatches(variant);
+  const size_t last = halves_.empty() ? kWide : workspace_.limits().wide ? kUnits : kPromptUnits;
+  {
+    const auto busy = core_->memory.filling();  // weights are laid out where they are first used
+    for (size_t variant = mixed ? kWide : 0; variant <= last; ++variant) {
+      all[variant] = dispatches(variant);
+    }
   }
   std::vector<PipelineKey> keys;
   for (const auto& variant : all) {
@@ -54,14 +58,14 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   }
   core_->pipelines.prepare(keys);
   make_sets(all);
-  for (const size_t variant : {kWide, kMatrix}) {
+  for (size_t variant = kWide; variant < kVariants; ++variant) {
     Allocation& counts = counts_[variant - kWide];
     counts = Allocation(
         core_->memory, std::max<size_t>(all[variant].size(), 1) * sizeof(VkDispatchIndirectCommand),
         MemoryUse::kUpload);
     CHECK(counts.mapped() != nullptr);
   }
-  for (size_t variant = 0; variant <= kMatrix; ++variant) {
+  for (size_t variant = 0; variant < kVariants; ++variant) {
     for (Dispatch& dispatch : all[variant]) {
       dispatch.pipeline = core_->pipelines.get(dispatch.key);
       dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);
@@ -123,11 +127,12 @@ VulkanExecutable::Range VulkanExecutable::whole(int index) const {
   return {at.allocation->buffer(), at.offset, bytes};
 }
 
-VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base,
-                                                  uint32_t row_piece) const {
+VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base, uint32_t row_piece,
+                                                  const Halves& halves) const {
   const Slot& s = slot(index);
   const Place at = place(index);
-  const size_t row_bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
+  const bool half = !halves.empty() && halves[static_cast<size_t>(index)];
+  const size_t row_bytes = static_cast<size_t>(s.dims[1]) * (half ? 2 : dtype_size(s.dtype));
   // A piece past the buffer's rows is never run: bind its first rows, so that the set is whole.
   const size_t base = row_base < at.rows ? row_base : 0;
   const size_t rows = std::min<size_t>(row_piece, at.rows - base);
@@ -135,8 +140,9 @@ VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base,
 }
 
 VulkanExecutable::Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t row_base,
-                                                    uint32_t row_piece) const {
-  if (bind.kind == Bind::Kind::kRowwise) return rowwise(bind.slot, row_base, row_piece);
+                                                    uint32_t row_piece,
+                                                    const Halves& halves) const {
+  if (bind.kind == Bind::Kind::kRowwise) return rowwise(bind.slot, row_base, row_piece, halves);
   if (bind.kind == Bind::Kind::kWhole) return whole(bind.slot);
   if (bind.kind == Bind::Kind::kCache) {
     const Allocation& cache = bound(bind.slot).plain();
@@ -182,7 +188,7 @@ uint32_t VulkanExecutable::piece_rows(const std::vector<int>& slots, size_t max_
 
 PipelineKey VulkanExecutable::key_of(std::string text, const Step& step, uint32_t workgroup) const {
   PipelineKey result;
-  result.text = std::move(text);
+  result.text = core_->pipelines.kept(std::move(text));
   result.constants = {{0, workgroup},
                       {1, core_->context.capabilities().subgroup},
                       {2, workspace_.capacity()},

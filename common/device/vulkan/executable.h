@@ -1,7 +1,8 @@
 // A Program as commands that are ready to be recorded: for 1, 2, 4 and 8 rows, and for any number,
 // whose group counts are read from a buffer; and, where a profile of halves meets matrix units, for
-// any number of prompt rows, which are never run otherwise. Padding rows of the narrow ones store
-// nothing. A Program over rows and output rows both has none of those.
+// any number of prompt rows, which are never run otherwise, and of generated rows of a wide shard,
+// neither. Padding rows of the narrow ones store nothing. A Program over rows and output rows both
+// has none of those.
 #pragma once
 
 #include <array>
@@ -12,8 +13,10 @@
 namespace split::vulkan {
 
 inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, 8};
-inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows,
-inline constexpr size_t kMatrix = kWide + 1;         // and the one that uses matrix units
+inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows, and
+inline constexpr size_t kPromptUnits = kWide + 1;    // those that use matrix units: for a prompt
+inline constexpr size_t kUnits = kWide + 2;          // and for generated rows
+inline constexpr size_t kVariants = kUnits + 1;
 
 class VulkanExecutable final : public Executable {
  public:
@@ -30,6 +33,7 @@ class VulkanExecutable final : public Executable {
     size_t row_axis = 0;  // groups[row_axis] is for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
+    bool splits = false;   // groups[1] is for the splits of attention
     bool waits = true;     // for what comes before it
     uint64_t weights = 0;  // elements of its matrix
     std::string what;      // for people
@@ -41,7 +45,7 @@ class VulkanExecutable final : public Executable {
   uint64_t rows(const RowBatch& batch) const {
     return uses_out_rows_ && !uses_rows_ ? batch.out_rows.size() : batch.rows;
   }
-  // The variant for a batch, with the wide one's group counts written. Throws Error(kDevice) when a
+  // The variant for a batch, with a wide one's group counts written. Throws Error(kDevice) when a
   // bound buffer has too few rows, or for a token past its table.
   size_t prepare(const RowBatch& batch);
   const std::vector<Command>& commands(size_t variant) const { return commands_[variant]; }
@@ -83,12 +87,20 @@ class VulkanExecutable final : public Executable {
   VulkanBuffer& bound(int index) const;
   Place place(int index, WeightLayout layout = WeightLayout::kRows) const;
   Range whole(int index) const;
-  Range rowwise(int index, uint32_t row_base, uint32_t row_piece) const;
-  Range ranges_of(const Bind& bind, uint32_t row_base, uint32_t row_piece) const;
+  Range rowwise(int index, uint32_t row_base, uint32_t row_piece, const Halves& halves) const;
+  Range ranges_of(const Bind& bind, uint32_t row_base, uint32_t row_piece,
+                  const Halves& halves) const;
   Range symbols() const;
   // Rows of a piece so that no rowwise binding of these slots is too large.
   uint32_t piece_rows(const std::vector<int>& slots, size_t max_rows) const;
   PipelineKey key_of(std::string text, const Step& step, uint32_t workgroup) const;
+
+  // Slots that a variant keeps as halves, and whether it gives a matmul to matrix units.
+  const Halves& halves(size_t variant) const { return variant > kWide ? halves_ : no_halves_; }
+  bool units_take(const Step& step) const;
+  bool by_units(const Step& step, size_t variant) const {
+    return variant > kWide && halves_[static_cast<size_t>(step.x)];
+  }
 
   // Joining: a step whose result nobody else needs is done by its neighbour's kernel.
   bool only_reader(int index, const Step& reader) const;
@@ -96,9 +108,10 @@ class VulkanExecutable final : public Executable {
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by step i + 1
   bool stores_kv(size_t i);                           // step i puts what step i + 1 would
 
-  void add_group(const Step& step, std::vector<Dispatch>& out) const;
+  void add_group(const Step& step, size_t variant, std::vector<Dispatch>& out) const;
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
+  bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
@@ -118,12 +131,13 @@ class VulkanExecutable final : public Executable {
   int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
   Handle<VkDescriptorPool> descriptor_pool_;
   std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
-  std::array<std::vector<Command>, kMatrix + 1> commands_;
+  std::array<std::vector<Command>, kVariants> commands_;
   Handle<VkQueryPool> stamps_;  // per variant, one before its first command and one after each
   size_t last_ = 0;             // variant of the last prepare()
-  bool matrix_ = false;         // whether there is that variant
-  // A VkDispatchIndirectCommand for each command of kWide and of kMatrix.
-  std::array<Allocation, 2> counts_;
+  Halves halves_;               // when there are variants that use matrix units, else empty
+  const Halves no_halves_;
+  // A VkDispatchIndirectCommand for each command of kWide and of those after it.
+  std::array<Allocation, kVariants - kWide> counts_;
 };
 
 }  // namespace split::vulkan

@@ -18,8 +18,14 @@ constexpr std::string_view kMatmulShape =
 constexpr std::string_view kMatmul =
 #include "device/vulkan/shaders/matmul.comp"
     ;
+constexpr std::string_view kUnits =
+#include "device/vulkan/shaders/units.glsl"
+    ;
 constexpr std::string_view kMatrix =
 #include "device/vulkan/shaders/matrix.comp"
+    ;
+constexpr std::string_view kThinMatrix =
+#include "device/vulkan/shaders/thin_matrix.comp"
     ;
 constexpr std::string_view kPages =
 #include "device/vulkan/shaders/pages.glsl"
@@ -32,6 +38,9 @@ constexpr std::string_view kKvStore =
     ;
 constexpr std::string_view kAttention =
 #include "device/vulkan/shaders/attention.comp"
+    ;
+constexpr std::string_view kTiledAttention =
+#include "device/vulkan/shaders/tiled_attention.comp"
     ;
 constexpr std::string_view kMerged =
 #include "device/vulkan/shaders/merged.glsl"
@@ -53,6 +62,17 @@ std::string header(bool shuffle, std::string_view extensions = "") {
 }
 
 constexpr std::string_view kColumns = "layout(constant_id = 4) const uint COLUMNS = 1;\n";
+
+// Of a kernel that uses matrix units.
+std::string units_header(std::string_view defines) {
+  constexpr std::string_view kExtensions =
+      "#pragma use_vulkan_memory_model\n"
+      "#extension GL_KHR_memory_scope_semantics : require\n"
+      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
+      "#extension GL_NV_cooperative_matrix : require\n"
+      "#define UNITS\n";
+  return header(true, cat(kExtensions, defines));
+}
 
 }  // namespace
 
@@ -87,9 +107,28 @@ uint32_t table_piece_rows(const Slot& slot, size_t max_range) {
       std::min<size_t>(max_range / row / kPieceAlign * kPieceAlign, 0x7fffffff));
 }
 
-Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range) {
+Halves half_slots(const Program& program, const std::function<bool(const Step&)>& by_units) {
+  Halves halves(program.slots.size());
+  for (size_t i = 0; i < halves.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (program.slots[i].kind != SlotKind::kTemp || program.slots[i].dtype != DType::kF32) continue;
+    bool only = true, read = false;
+    for (const Step& step : program.steps) {
+      for (const Tape* tape : {&step.tape, &step.prologue}) {
+        for (const Operand& operand : tape->operands) only = only && operand.slot != index;
+      }
+      only = only && step.qkv != index && (step.x != index || by_units(step));
+      read = read || step.x == index;
+    }
+    halves[i] = only && read;
+  }
+  return halves;
+}
+
+Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
+                    const Halves& halves) {
   KernelParts parts(1);
-  const TapeWriter tape(program, step.tape, parts, 0, true, max_range);
+  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   return std::move(parts).kernel(
       cat(header(shuffle), kColumns, "shared float exchange[WORKGROUP];\n", op_functions_glsl(),
           op_functions({&step.tape}), tape.declarations(), tape.group()));
@@ -108,11 +147,11 @@ std::string put_text(const Step& attention, KernelParts& parts) {
 }  // namespace
 
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
-                     size_t max_range) {
+                     size_t max_range, const Halves& halves) {
   const uint32_t w = joined.input == Joined::Input::kSlot ? 2 : 1;
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
   KernelParts parts(w + (blocks ? 2 : 1));
-  const TapeWriter tape(program, step.tape, parts, 0, true, max_range);
+  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   std::string text = cat(header(shuffle), kColumns, "#define W_BINDING ", w, "\n");
   if (blocks) text += cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n");
   std::string stage;
@@ -120,7 +159,8 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
   if (joined.input == Joined::Input::kGroup) {
     constexpr size_t kPrologueBase = 100;  // past any epilogue's names
     tapes.push_back(&joined.group->tape);
-    const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range);
+    const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range,
+                              halves);
     text += "#define STAGED\nshared float exchange[WORKGROUP];\n";
     stage = cat(prologue.declarations(), prologue.prologue());
   } else if (joined.input == Joined::Input::kSplits) {
@@ -139,20 +179,18 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
           tape.epilogue(joined.attention != nullptr), kMatmulShape, stage, kMatmul));
 }
 
-Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined,
-                     size_t max_range) {
+Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
+                     size_t max_range, const Halves& halves) {
   KernelParts parts(3);
-  const TapeWriter tape(program, step.tape, parts, 0, true, max_range);
-  constexpr std::string_view kExtensions =
-      "#pragma use_vulkan_memory_model\n"
-      "#extension GL_KHR_memory_scope_semantics : require\n"
-      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
-      "#extension GL_NV_cooperative_matrix : require\n";
-  std::string text = cat(header(true, kExtensions), kColumns, "#define W_BINDING 2\n");
+  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
+  std::string text =
+      cat(units_header(few ? "#define W_BINDING 2\n#define FEW\n" : "#define W_BINDING 2\n"),
+          kColumns, kUnits);
   if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
-  return std::move(parts).kernel(cat(text, op_functions_glsl(), op_functions({&step.tape}),
-                                     tape.declarations(),
-                                     tape.epilogue(joined.attention != nullptr), kMatrix));
+  const bool put = joined.attention != nullptr;
+  text += cat(op_functions_glsl(), op_functions({&step.tape}), tape.declarations(),
+              tape.epilogue(put), few ? "" : tape.tile_epilogue(put));
+  return std::move(parts).kernel(cat(text, few ? kThinMatrix : kMatrix));
 }
 
 namespace {
@@ -173,9 +211,12 @@ std::string attention_text(uint32_t pieces, bool shuffle) {
              "shared float exchange[KEYS * 8];\n", reduce_function(Op::k_reduce_max),
              reduce_function(Op::k_reduce_sum), kAttention);
 }
-std::string merge_text(bool shuffle) {
-  return cat(header(shuffle), "#define PARTIAL_BINDING 1\n", op_functions_glsl(), kPages, kMerged,
-             kMerge);
+std::string merge_text(bool shuffle, bool half) {
+  return cat(header(shuffle), "#define PARTIAL_BINDING 1\n#define RESULT ",
+             half ? "float16_t\n" : "float\n", op_functions_glsl(), kPages, kMerged, kMerge);
+}
+std::string tiled_attention_text() {
+  return cat(units_header(""), op_functions_glsl(), kPages, kTiledAttention);
 }
 
 }  // namespace split::vulkan

@@ -7,6 +7,7 @@
 // order for a device: lanes strided over the row, then lanes in pairs (neighbours first).
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct Bind {
   Kind kind = Kind::kRowwise;
   int slot = -1;
   uint32_t piece = 0;
+  bool operator==(const Bind&) const = default;
 };
 
 // What a matmul's kernel does besides its step, because no other step needs the intermediate.
@@ -61,18 +63,29 @@ uint32_t matrix_code(DType dtype);
 // Rows of a table in one piece when a binding has at most `max_range` bytes.
 uint32_t table_piece_rows(const Slot& slot, size_t max_range);
 
-// `shuffle`: with subgroup shuffles.
-Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range);
+// By slot: whether its rows are kept as halves. Empty: none is.
+using Halves = std::vector<bool>;
+// The temporaries that only matrix products `by_units` read, which take x as halves.
+Halves half_slots(const Program& program, const std::function<bool(const Step&)>& by_units);
+
+// `shuffle`: with subgroup shuffles. `halves`: of the program's slots that it writes.
+Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
+                    const Halves& halves = {});
 // Binding 1 is x, unless it is joined; then the matrix, and behind it the scales of a quantised
 // one.
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
-                     size_t max_range);
-// The same by matrix units; binding 1 is x, 2 the matrix. Its tape's row groups join nothing.
-Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined,
-                     size_t max_range);
+                     size_t max_range, const Halves& halves = {});
+// The same by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
+// halves. Joins no input.
+Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
+                     size_t max_range, const Halves& halves);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 qkv, 2 the splits' results, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
 std::string attention_text(uint32_t pieces, bool shuffle);
-std::string merge_text(bool shuffle);
+// `half`: the result is kept as halves.
+std::string merge_text(bool shuffle, bool half);
+// The whole of attention by matrix units. Bindings: 1 qkv, 2 the result in halves, 3 and 4 the
+// caches, which are halves.
+std::string tiled_attention_text();
 
 }  // namespace split::vulkan

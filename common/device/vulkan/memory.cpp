@@ -9,6 +9,8 @@ namespace {
 constexpr size_t kBlockBytes = size_t{16} << 20;    // small buffers share blocks of this
 constexpr size_t kSmallBytes = size_t{4} << 20;     // larger ones have an allocation of their own
 constexpr size_t kStagingBytes = size_t{32} << 20;  // past this size copies are no faster
+constexpr size_t kMakeBytes = size_t{128} << 10;  // that a thread makes at a time: stays in its L2
+constexpr unsigned kMaxMakers = 16;
 
 size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -230,13 +232,62 @@ void Memory::write(const Allocation& to, size_t offset, Bytes bytes) {
     std::memcpy(to.mapped() + offset, bytes.data(), bytes.size());
     return;
   }
-  if (!upload_) upload_ = std::make_unique<Allocation>(*this, kStagingBytes, MemoryUse::kUpload);
   for (size_t done = 0; done < bytes.size();) {
     const size_t part = std::min(kStagingBytes, bytes.size() - done);
-    std::memcpy(upload_->mapped(), bytes.data() + done, part);
-    copy(upload_->buffer(), 0, to.buffer(), offset + done, part);
+    std::memcpy(upload().mapped(), bytes.data() + done, part);
+    copy(upload().buffer(), 0, to.buffer(), offset + done, part);
     done += part;
   }
+}
+
+Allocation& Memory::upload() {
+  if (!upload_) upload_ = std::make_unique<Allocation>(*this, kStagingBytes, MemoryUse::kUpload);
+  return *upload_;
+}
+
+void Memory::fill(const Allocation& to, size_t unit, const Make& make) {
+  const size_t units = to.size() / unit;
+  CHECK(units * unit == to.size());
+  if (to.mapped() != nullptr) {
+    make_units(unit, 0, units, make, to.mapped());
+    return;
+  }
+  const size_t at_once = std::max<size_t>(kStagingBytes / unit, 1);
+  std::vector<std::byte> large(unit > kStagingBytes ? unit : 0);
+  for (size_t first = 0; first < units; first += at_once) {
+    const size_t count = std::min(at_once, units - first);
+    if (large.empty()) {
+      make_units(unit, first, count, make, upload().mapped());
+      copy(upload().buffer(), 0, to.buffer(), first * unit, count * unit);
+    } else {
+      make(first, count, large.data());
+      write(to, first * unit, large);
+    }
+  }
+}
+
+ThreadPool& Memory::pool() {
+  if (!pool_) {
+    pool_.emplace(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxMakers));
+  }
+  return *pool_;
+}
+
+ThreadPool::Step Memory::filling() { return ThreadPool::Step(pool()); }
+
+// Each thread makes a few units in its cache, then copies them: what is mapped may be
+// write-combined and is written in order only.
+void Memory::make_units(size_t unit, size_t first, size_t count, const Make& make, std::byte* out) {
+  const size_t each = std::max<size_t>(kMakeBytes / unit, 1);
+  const std::function<void(size_t)> task = [&](size_t i) {
+    thread_local std::vector<std::byte> made;
+    const size_t begin = i * each, here = std::min(each, count - begin);
+    made.resize(std::max(made.size(), here * unit));
+    make(first + begin, here, made.data());
+    std::memcpy(out + begin * unit, made.data(), here * unit);
+  };
+  const auto busy = filling();
+  pool().run((count + each - 1) / each, task);
 }
 
 void Memory::read(const Allocation& from, size_t offset, std::span<std::byte> out) {
@@ -255,6 +306,18 @@ void Memory::read(const Allocation& from, size_t offset, std::span<std::byte> ou
     std::memcpy(out.data() + done, readback_->mapped(), part);
     done += part;
   }
+}
+
+void Memory::copy(const std::byte* from, std::span<std::byte> to) {
+  constexpr size_t kEach = size_t{256} << 10;
+  if (to.size() < 4 * kEach) {
+    std::memcpy(to.data(), from, to.size());
+    return;
+  }
+  pool().run((to.size() + kEach - 1) / kEach, [&](size_t i) {
+    const size_t at = i * kEach;
+    std::memcpy(to.data() + at, from + at, std::min(kEach, to.size() - at));
+  });
 }
 
 void Memory::zero(const Allocation& to) {

@@ -2,9 +2,11 @@
 // and through staging where it cannot. One thread at a time.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <map>
 
+#include "base/thread_pool.h"
 #include "device/device.h"
 #include "device/vulkan/queue.h"
 
@@ -54,8 +56,16 @@ class Memory {
 
   Context& context() { return context_; }
   void write(const Allocation& to, size_t offset, Bytes bytes);
+  // Fills `to` with units of `unit` bytes, which make(first, count, out) makes, on all processors:
+  // one core neither reorders weights nor fills a bus fast enough. `make` must not throw.
+  using Make = std::function<void(size_t first, size_t count, std::byte* out)>;
+  void fill(const Allocation& to, size_t unit, const Make& make);
+  // As long as it lives, several fill() follow each other closely.
+  ThreadPool::Step filling();
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
   void zero(const Allocation& to);
+  // memcpy on all processors when there is much of it.
+  void copy(const std::byte* from, std::span<std::byte> to);
 
  private:
   friend class Allocation;
@@ -70,12 +80,16 @@ class Memory {
   void release(Allocation& allocation);
   uint32_t type_for(uint32_t allowed, MemoryUse use) const;
   Block& new_block(uint32_t type, size_t size);
+  Allocation& upload();
+  ThreadPool& pool();
+  void make_units(size_t unit, size_t first, size_t count, const Make& make, std::byte* out);
   void copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes);
 
   Context& context_;
   Queue& queue_;
   std::list<Block> blocks_;
   std::unique_ptr<Allocation> upload_, readback_;  // staging, made when first needed
+  std::optional<ThreadPool> pool_;                 // likewise
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
 };
 

@@ -126,11 +126,15 @@ VkDescriptorSetLayout Pipelines::set_layout(uint32_t bindings) {
 }
 VkPipelineLayout Pipelines::layout(uint32_t bindings) { return layouts(bindings).pipeline.get(); }
 
-VkShaderModule Pipelines::module(const std::string& text) {
-  const auto at = modules_.find(text);
-  if (at != modules_.end()) return at->second.get();
-  if (debug_level() >= 4) log_info(text);
-  const std::string key = kernel_key(text);
+const std::string* Pipelines::kept(std::string text) {
+  return &modules_.try_emplace(std::move(text)).first->first;
+}
+
+VkShaderModule Pipelines::module(const std::string* text) {
+  Handle<VkShaderModule>& made = modules_.at(*text);
+  if (made.get() != VK_NULL_HANDLE) return made.get();
+  if (debug_level() >= 4) log_info(*text);
+  const std::string key = kernel_key(*text);
   const auto all = embedded_kernels();
   const auto known = std::lower_bound(
       all.begin(), all.end(), key,
@@ -140,7 +144,7 @@ VkShaderModule Pipelines::module(const std::string& text) {
   if (known != all.end() && known->key == key) {
     words = known->words;
   } else {
-    words = compiled = compile_glsl(text);
+    words = compiled = compile_glsl(*text);
   }
   VkShaderModuleCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
@@ -148,7 +152,7 @@ VkShaderModule Pipelines::module(const std::string& text) {
   info.pCode = words.data();
   VkShaderModule module = VK_NULL_HANDLE;
   check(vkCreateShaderModule(context_.device(), &info, nullptr, &module), "vkCreateShaderModule");
-  modules_[text] = {context_.device(), module, vkDestroyShaderModule};
+  made = {context_.device(), module, vkDestroyShaderModule};
   return module;
 }
 

@@ -6,13 +6,15 @@
 #include <filesystem>
 #include <map>
 #include <span>
+#include <string>
+#include <unordered_map>
 
 #include "device/vulkan/context.h"
 
 namespace split::vulkan {
 
 struct PipelineKey {
-  std::string text;  // GLSL
+  const std::string* text = nullptr;  // GLSL, of Pipelines::kept()
   uint32_t bindings = 0;
   std::vector<std::pair<uint32_t, uint32_t>> constants;  // id, value; id 0 is the workgroup's size
   auto operator<=>(const PipelineKey&) const = default;
@@ -30,6 +32,8 @@ class Pipelines {
   Pipelines(const Pipelines&) = delete;
   Pipelines& operator=(const Pipelines&) = delete;
 
+  // One copy of each text: a model has a thousand keys of a few texts of 10 KB.
+  const std::string* kept(std::string text);
   // Makes those that are missing, on all processors. Throws Error(kDevice).
   void prepare(const std::vector<PipelineKey>& keys);
   VkPipeline get(const PipelineKey& key) const;  // after prepare()
@@ -42,7 +46,7 @@ class Pipelines {
     Handle<VkPipelineLayout> pipeline;
   };
   const Layout& layouts(uint32_t bindings);
-  VkShaderModule module(const std::string& text);
+  VkShaderModule module(const std::string* text);
   Handle<VkPipeline> make(const PipelineKey& key, VkShaderModule module,
                           VkPipelineLayout layout) const;
   void load_cache();
@@ -53,7 +57,7 @@ class Pipelines {
   Handle<VkPipelineCache> cache_;
   size_t saved_ = 0;  // pipelines when the cache was last written
   std::map<uint32_t, Layout> layouts_;
-  std::map<std::string, Handle<VkShaderModule>> modules_;  // by text
+  std::unordered_map<std::string, Handle<VkShaderModule>> modules_;  // by text, null until needed
   std::map<PipelineKey, Handle<VkPipeline>> pipelines_;
 };
 

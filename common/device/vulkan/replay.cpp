@@ -3,16 +3,10 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "device/vulkan/executable.h"
+#include "device/vulkan/dispatches.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
-namespace {
-
-uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
-
-}  // namespace
-
 void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) {
   const VkDevice device = core_->context.device();
   uint32_t buffers = 0;
@@ -148,8 +142,8 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   }
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   last_ = kWide;
-  if (matrix_ && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
-    last_ = kMatrix;
+  if (!halves_.empty() && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
+    last_ = batch.phase == Phase::kPrompt ? kPromptUnits : kUnits;
   } else if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = kWide; variant-- > 0;) {
       if (rows > 0 && rows <= kNarrowRows[variant]) last_ = variant;
@@ -157,12 +151,16 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   }
   if (last_ < kWide) return last_;
   const std::vector<Command>& wide = commands_[last_];
+  const auto farthest = std::max_element(batch.positions.begin(), batch.positions.end());
+  const uint32_t splits =
+      farthest == batch.positions.end() ? 1 : static_cast<uint32_t>(*farthest) / kSplitKeys + 1;
   for (size_t i = 0; i < wide.size(); ++i) {
     const uint32_t all = wide[i].out_rows ? out_rows : batch.rows;
     const PushConstants& push = wide[i].push;
     const uint32_t here = all > push.row_base ? std::min(all - push.row_base, push.row_piece) : 0;
     std::array<uint32_t, 3> groups = wide[i].groups;
     groups[wide[i].row_axis] = ceil_div(here, wide[i].rows_per_group);
+    if (wide[i].splits) groups[1] = splits;
     const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
     std::memcpy(counts_[last_ - kWide].mapped() + i * sizeof command, &command, sizeof command);
   }

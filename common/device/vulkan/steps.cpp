@@ -2,23 +2,15 @@
 #include <algorithm>
 #include <bit>
 
-#include "device/vulkan/executable.h"
+#include "device/vulkan/dispatches.h"
 #include "tensor/blocks.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
 namespace {
 
-constexpr uint32_t kAttentionLanes = 128;           // one a key of a split
-constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
-constexpr size_t kSharedBytes = 16 * 1024;
 constexpr uint32_t kWideBlock = 8;  // rows of a workgroup of the wide matmul
 constexpr size_t kOneRow = 0;       // the narrow variant
-
-// Lanes of a workgroup that works on a row, alone or before a matrix: they fix the order of sums.
-uint32_t row_lanes(const Capabilities& device) { return device.small_tiles ? 64 : 128; }
-
-uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
 
 // How a matmul's work is laid on lanes. `lanes` fixes the order of the sum, so it depends on K and
 // the device alone; the others only move work.
@@ -57,21 +49,33 @@ MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t colu
 
 // How a tile of a product by matrix units is laid on subgroups. The order of the sums does not
 // depend on it.
-constexpr uint32_t kMatrixLanes = 256;
 struct MatrixShape {
-  uint32_t parts_m = 2, parts_n = 4;  // subgroups
-  uint32_t tiles_m = 2, tiles_n = 2;  // tiles of 16 x 16 of each
-  uint32_t rows() const { return 16 * parts_m * tiles_m; }
-  uint32_t columns() const { return 16 * parts_n * tiles_n; }
+  uint32_t tiles_m = 4, tiles_n = 2;               // of a subgroup
+  uint32_t parts_m = 2, parts_n = 4, parts_k = 1;  // subgroups
+  uint32_t step = 64;                              // of K at a time
+  uint32_t rows() const { return kUnitTile * parts_m * tiles_m; }
+  uint32_t columns() const { return kUnitTile * parts_n * tiles_n; }
+  // Of shared memory: tiles of halves with 16 bytes of padding a row, and a tile of sums.
+  size_t shared_bytes() const {
+    return size_t{rows() + columns()} * (step * 2 + 16) +
+           size_t{parts_m} * parts_n * kUnitTile * kUnitTile * sizeof(float);
+  }
 };
 
 // Smaller tiles for narrow matrices, so that a few hundred rows fill a large GPU.
-MatrixShape matrix_shape(int64_t columns) {
+MatrixShape matrix_shape(const Capabilities& device, int64_t columns) {
   MatrixShape shape;
-  if (columns <= 4096) shape.tiles_n = 1;
-  if (columns <= 1024) shape.tiles_m = 1;
+  if (columns <= 2048) shape = {2, 2, 2, 4, 1, 64};
+  if (columns <= 1024) shape = {2, 2, 2, 2, 2, 128};
+  while (shape.shared_bytes() > device.shared_bytes()) {
+    (shape.step > 2 * kUnitTile ? shape.step : shape.tiles_m) /= 2;
+  }
   return shape;
 }
+
+// The same for few rows, where the subgroups of a workgroup cut K among them, and the order of the
+// sums depends on how many they are.
+constexpr MatrixShape kThinShape{2, 1, 1, 1, 4, 64};
 
 std::vector<int> rowwise_slots(const Kernel& kernel) {
   std::vector<int> result;
@@ -85,11 +89,6 @@ void add_tape_constants(const Kernel& kernel, PipelineKey& key) {
   for (size_t i = 0; i < kernel.constants.size(); ++i) {
     key.constants.emplace_back(kTapeConstants + static_cast<uint32_t>(i), kernel.constants[i]);
   }
-}
-
-void add_constants(PipelineKey& key,
-                   std::initializer_list<std::pair<uint32_t, uint32_t>> constants) {
-  key.constants.insert(key.constants.end(), constants);
 }
 
 // Whether the row that a matmul stages, and `more` bytes, fit beside what else its kernel shares.
@@ -160,9 +159,17 @@ bool VulkanExecutable::stores_kv(size_t i) {
          step.tape.outputs[0].slot == next.qkv && attention(next).pieces == 1;
 }
 
-void VulkanExecutable::add_group(const Step& step, std::vector<Dispatch>& out) const {
+// Whether matrix units can compute it from x as halves.
+bool VulkanExecutable::units_take(const Step& step) const {
+  return slot(step.w).dtype == DType::kF16 && step.inner % kUnitTile == 0 &&
+         step.columns >= 2 * kUnitTile;
+}
+
+void VulkanExecutable::add_group(const Step& step, size_t variant,
+                                 std::vector<Dispatch>& out) const {
   const Capabilities& device = core_->context.capabilities();
-  const Kernel kernel = group_kernel(program_, step, device.subgroup > 1, device.max_range);
+  const Kernel kernel =
+      group_kernel(program_, step, device.subgroup > 1, device.max_range, halves(variant));
   const uint32_t piece = piece_rows(rowwise_slots(kernel), workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
@@ -170,7 +177,9 @@ void VulkanExecutable::add_group(const Step& step, std::vector<Dispatch>& out) c
     dispatch.key.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
     add_tape_constants(kernel, dispatch.key);
     dispatch.ranges.push_back(symbols());
-    for (const Bind& bind : kernel.binds) dispatch.ranges.push_back(ranges_of(bind, base, piece));
+    for (const Bind& bind : kernel.binds) {
+      dispatch.ranges.push_back(ranges_of(bind, base, piece, halves(variant)));
+    }
     dispatch.push = {base, piece, 0, 0};
     dispatch.out_rows = step.rows == kOutRows;
     dispatch.waits = base == 0;
@@ -196,18 +205,20 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     (attention ? splits : joined.group) = &before;
   }
   if (stores_kv(i)) joined.attention = &program_.steps[i + 1];
-  const bool matrix_units = variant == kMatrix && w.dtype == DType::kF16;
+  const bool units = by_units(step, variant), few = variant == kUnits;
   const Kernel kernel =
-      matrix_units ? matrix_kernel(program_, step, joined, device.max_range)
-                   : matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range);
+      units ? matrix_kernel(program_, step, joined, few, device.max_range, halves(variant))
+            : matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range,
+                            halves(variant));
   std::vector<int> rows_of = rowwise_slots(kernel);
   if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.x);
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
   const uint32_t block = variant >= kWide ? kWideBlock : kNarrowRows[variant];
   const MatmulShape shape = matmul_shape(device, step.inner, step.columns, block);
-  const MatrixShape tile = matrix_shape(step.columns);
-  const uint32_t group_columns = matrix_units ? tile.columns() : shape.columns();
+  const MatrixShape tile = few ? kThinShape : matrix_shape(device, step.columns);
+  const uint32_t unit_lanes = device.subgroup * tile.parts_m * tile.parts_n * tile.parts_k;
+  const uint32_t group_columns = units ? tile.columns() : shape.columns();
   const bool blocks = is_quantised(w.dtype);
   const size_t scales_row = blocks ? blocks_of(step.inner) * sizeof(uint16_t) : 0;
   const size_t w_row = blocks ? blocks_of(step.inner) * block_bytes(w.dtype) - scales_row
@@ -232,13 +243,16 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     for (size_t column = 0; column < all_columns; column += columns) {
       const size_t count = std::min(columns, all_columns - column);
       Dispatch dispatch;
-      dispatch.key = key_of(kernel.text, step, matrix_units ? kMatrixLanes : shape.workgroup);
+      dispatch.key = key_of(kernel.text, step, units ? unit_lanes : shape.workgroup);
       add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
                                    {5, static_cast<uint32_t>(step.inner)}});
-      if (matrix_units) {
-        add_constants(
-            dispatch.key,
-            {{15, tile.parts_m}, {16, tile.parts_n}, {17, tile.tiles_m}, {18, tile.tiles_n}});
+      if (units) {
+        add_constants(dispatch.key, {{15, tile.tiles_m}, {16, tile.tiles_n}});
+        if (!few) {
+          add_constants(
+              dispatch.key,
+              {{17, tile.parts_m}, {18, tile.parts_n}, {28, tile.parts_k}, {29, tile.step}});
+        }
       } else {
         add_constants(dispatch.key, {{6, shape.lanes},
                                      {7, block},
@@ -252,7 +266,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       add_tape_constants(kernel, dispatch.key);
       dispatch.ranges = {symbols()};
       if (joined.input == Joined::Input::kSlot) {
-        dispatch.ranges.push_back(rowwise(step.x, base, piece));
+        dispatch.ranges.push_back(rowwise(step.x, base, piece, halves(variant)));
       }
       dispatch.ranges.push_back({matrix.buffer(), column * w_row, count * w_row});
       if (blocks) {
@@ -260,128 +274,23 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                    (count * scales_row + 3) / 4 * 4});
       }
       for (const Bind& bind : kernel.binds) {
-        dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial ? attention(*splits).partial
-                                                                    : ranges_of(bind, base, piece));
+        dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial
+                                      ? attention(*splits).partial
+                                      : ranges_of(bind, base, piece, halves(variant)));
       }
       dispatch.push = {base, piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
       dispatch.groups[0] = ceil_div(count, group_columns);
       dispatch.row_axis = 1;
-      dispatch.rows_per_group = matrix_units ? tile.rows() : block;
+      dispatch.rows_per_group = units ? tile.rows() : block;
       dispatch.out_rows = step.rows == kOutRows;
       dispatch.waits = first;
       dispatch.weights = static_cast<uint64_t>(step.inner) * count;
       dispatch.what =
-          cat(matrix_units ? "matrix-" : "", joined.input == Joined::Input::kSlot ? "" : "joined-",
+          cat(units ? "units-" : "", joined.input == Joined::Input::kSlot ? "" : "joined-",
               "matmul-", step.inner, "x", count);
       first = false;
       out.push_back(std::move(dispatch));
     }
-  }
-}
-
-const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
-  if (const auto at = attention_.find(&step); at != attention_.end()) return at->second;
-  AttentionPlan plan;
-  const size_t limit = core_->context.capabilities().max_range;
-  const DType kv = slot(step.k_cache).dtype;
-  if (slot(step.v_cache).dtype != kv || type_code(kv) > 1) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] caches of ", dtype_name(kv), " and ",
-                    dtype_name(slot(step.v_cache).dtype), ": expected both F32 or both F16"));
-  }
-  const auto size = static_cast<size_t>(step.columns / step.heads);
-  constexpr size_t kVectors = kAttentionLanes * 8 * sizeof(float);  // sums of values
-  if (size * sizeof(float) + kVectors + 2 * kAttentionLanes * sizeof(float) + 64 > kSharedBytes) {
-    throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
-                                        " elements exceed 16 KiB of shared memory"));
-  }
-
-  const size_t page_bytes =
-      kPageTokens * static_cast<size_t>(slot(step.k_cache).dims.back()) * dtype_size(kv);
-  const Allocation &k = bound(step.k_cache).plain(), &v = bound(step.v_cache).plain();
-  if (k.size() != v.size()) {
-    throw Error(ErrorKind::kDevice, "[vulkan] attention: caches of K and V of different sizes");
-  }
-  const size_t pages = k.size() / page_bytes;
-  constexpr size_t kAlignedPages = 8;  // 32 bytes each at least: offsets are multiples of 256
-  size_t piece_pages = limit / page_bytes;
-  plan.pieces = piece_pages < pages ? kCachePieces : 1;
-  if (plan.pieces > 1) piece_pages = piece_pages / kAlignedPages * kAlignedPages;
-  if (pages == 0 || piece_pages * plan.pieces < pages) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] cache '", slot(step.k_cache).name, "': ", k.size(), " bytes, ",
-                    kCachePieces, " bindings of this device have at most ", limit, " bytes each"));
-  }
-  plan.piece_pages = static_cast<uint32_t>(std::min(piece_pages, pages));
-  for (const Allocation* cache : {&k, &v}) {
-    for (size_t p = 0; p < plan.pieces; ++p) {
-      const size_t base = p * plan.piece_pages < pages ? p * plan.piece_pages : 0;
-      plan.caches.push_back({cache->buffer(), base * page_bytes,
-                             std::min<size_t>(plan.piece_pages, pages - base) * page_bytes});
-    }
-  }
-
-  const size_t partial_row =
-      static_cast<size_t>(step.heads) * workspace_.splits() * (size + 2) * sizeof(float);
-  const size_t budget = std::min(limit, kScratchBytes) / partial_row;
-  plan.rows = piece_rows({step.qkv, step.out}, std::max<size_t>(budget, 1));
-  if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] attention: partial results of ", partial_row,
-                    " bytes a row, a binding of this device has at most ", limit));
-  }
-  scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
-  plan.partial = {scratch_.back()->buffer(), 0, plan.rows * partial_row};
-  return attention_[&step] = std::move(plan);
-}
-
-void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
-  add_constants(key, {{20, static_cast<uint32_t>(step.heads)},
-                      {21, static_cast<uint32_t>(step.columns / step.heads)},
-                      {22, workspace_.limits().pages_per_sequence},
-                      {23, attention(step).piece_pages},
-                      {24, type_code(slot(step.k_cache).dtype)},
-                      {25, workspace_.splits()},
-                      {26, std::bit_cast<uint32_t>(step.scale)},
-                      {27, variant >= kWide ? 0u : 1u}});
-}
-
-void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
-  const Step& step = program_.steps[i];
-  const Capabilities& device = core_->context.capabilities();
-  const bool shuffle = device.subgroup > 1;
-  const AttentionPlan& plan = attention(step);
-  const auto add = [&](const char* what, std::string text, uint32_t workgroup, uint32_t base,
-                       bool caches) {
-    Dispatch dispatch;
-    dispatch.what = what;
-    dispatch.key = key_of(std::move(text), step, workgroup);
-    add_page_constants(step, variant, dispatch.key);
-    dispatch.ranges = {symbols()};
-    if (caches) {
-      dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows));
-      dispatch.ranges.push_back(plan.partial);
-      dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
-    } else {
-      dispatch.ranges.push_back(plan.partial);
-      dispatch.ranges.push_back(rowwise(step.out, base, plan.rows));
-    }
-    dispatch.push = {base, plan.rows, 0, 0};
-    out.push_back(std::move(dispatch));
-    return &out.back();
-  };
-  const bool stored = i > 0 && stores_kv(i - 1);
-  for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
-    add("store", kv_store_text(plan.pieces, shuffle), row_lanes(device), base, true)->waits =
-        base == 0;
-  }
-  for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
-    Dispatch* split =
-        add("attention", attention_text(plan.pieces, shuffle), kAttentionLanes, base, true);
-    split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
-    split->row_axis = 2;
-    if (!joins_matmul(i, variant))
-      add("merge", merge_text(shuffle), row_lanes(device), base, false);
   }
 }
 
@@ -391,7 +300,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
     const size_t first = all.size();
     switch (program_.steps[i].kind) {
       case StepKind::kGroup:
-        if (!joins_matmul(i, variant)) add_group(program_.steps[i], all);
+        if (!joins_matmul(i, variant)) add_group(program_.steps[i], variant, all);
         break;
       case StepKind::kMatmul:
         add_matmul(i, variant, all);

@@ -64,13 +64,14 @@ std::string op_functions(const std::vector<const Tape*>& tapes) {
 }
 
 TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base,
-                       bool stores, size_t max_range)
+                       bool stores, size_t max_range, const Halves& halves)
     : program_(program),
       tape_(tape),
       parts_(parts),
       base_(base),
       stores_(stores),
       max_range_(max_range),
+      halves_(halves),
       per_row_(tape.per_row()) {
   const auto tables = static_cast<size_t>(
       std::count_if(tape_.operands.begin(), tape_.operands.end(),
@@ -133,7 +134,9 @@ void TapeWriter::declare() {
   for (size_t i = 0; i < tape_.outputs.size(); ++i) {
     declared_ << "layout(set = 0, binding = "
               << parts_.bind({Bind::Kind::kRowwise, tape_.outputs[i].slot, 0})
-              << ") writeonly buffer Bo" << base_ + i << " { float o" << base_ + i << "[]; };\n";
+              << ") writeonly buffer Bo" << base_ + i << " { "
+              << (is_half(tape_.outputs[i]) ? "float16_t" : "float") << " o" << base_ + i
+              << "[]; };\n";
   }
 }
 
@@ -189,24 +192,73 @@ std::string TapeWriter::epilogue(bool put) const {
       case Access::kResult:
         break;
       case Access::kVector:
-        out << "uint w" << id << ";\n";
-        fetch << "  w" << id << " = word" << id << "(0, c);\n";
-        finish << "  const float v" << id << " = value" << id << "(w" << id << ", c);\n";
+        out << "uint w" << id << "[FETCHES];\n";
+        fetch << "  w" << id << "[n] = word" << id << "(0, c);\n";
+        finish << "  const float v" << id << " = value" << id << "(w" << id << "[n], c);\n";
         break;
       default:
-        out << "float v" << id << ";\n";
-        fetch << load(i, "  ", "COLUMNS", "");
+        out << "float f" << id << "[FETCHES];\n";
+        fetch << load(i, "  ", "COLUMNS") << "  f" << id << "[n] = v" << id << ";\n";
+        finish << "  const float v" << id << " = f" << id << "[n];\n";
     }
   }
   for (size_t i = 0; i < tape_.instructions.size(); ++i) finish << compute(i, "  ");
   finish << stores("  ", [](const TapeOutput&) { return true; });
   if (put) {
-    fetch << "  prepare_put(row);\n";
-    finish << "  put_kv(c, " << name(tape_.outputs[0].value) << ");\n";
+    fetch << "  prepare_put(n, row);\n";
+    finish << "  put_kv(n, c, " << name(tape_.outputs[0].value) << ");\n";
   }
-  out << "void fetch(uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
-      << fetch.str() << "}\nvoid finish(uint r, uint c, float product) {\n"
+  out << "void fetch(uint n, uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
+      << fetch.str() << "}\nvoid finish(uint n, uint r, uint c, float product) {\n"
       << finish.str() << "}\n";
+  return out.str();
+}
+
+std::string TapeWriter::tile_epilogue(bool put) const {
+  // A tile of an operand has its elements where the product's tile has them.
+  std::ostringstream out, loads, each;
+  std::string takes = "COLUMNS % 8 == 0";  // rows are aligned
+  bool possible = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] != 1;
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    const size_t id = base_ + i;
+    const Access access = tape_.operands[i].access;
+    if (access == Access::kVector) {
+      const uint32_t binding = parts_.binding_of({Bind::Kind::kWhole, tape_.operands[i].slot, 0});
+      for (const auto& [type, letter] : {std::pair{"float", "f"}, {"float16_t", "h"}}) {
+        out << "layout(set = 0, binding = " << binding << ") readonly buffer B" << letter << "b"
+            << id << " { " << type << " " << letter << "b" << id << "[]; };\n";
+      }
+      // Every row is the vector: 0 elements from one to the next.
+      loads << "  SUM t" << id << ";\n  if (TYPE" << id << " == 0) {\n    coopMatLoadNV(t" << id
+            << ", fb" << id << ", c, 0, false);\n  } else {\n    HALF_SUM h;\n"
+            << "    coopMatLoadNV(h, hb" << id << ", c, 0, false);\n    t" << id
+            << " = SUM(h);\n  }\n";
+      each << "    const float v" << id << " = t" << id << "[i];\n";
+      takes += cat(" && TYPE", id, " < 2");
+    } else if (access == Access::kRowwise) {
+      loads << "  SUM t" << id << ";\n  coopMatLoadNV(t" << id << ", b" << id
+            << ", r * COLUMNS + c, COLUMNS, false);\n";
+      each << "    const float v" << id << " = t" << id << "[i];\n";
+    } else if (access != Access::kImmediate && access != Access::kResult) {
+      possible = false;
+    }
+  }
+  if (!possible) {
+    return "bool takes_tile(uint r, uint c) { return false; }\n"
+           "void finish_tile(uint r, uint c, SUM total) {}\n";
+  }
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) each << compute(i, "    ");
+  const TapeOutput& output = tape_.outputs[0];
+  if (put) takes += " && C % 16 == 0 && (c < C || is_page(piece.row_base + r))";
+  out << "bool takes_tile(uint r, uint c) { return " << takes << "; }\n"
+      << "void finish_tile(uint r, uint c, SUM total) {\n"
+      << loads.str() << "  for (uint i = 0; i < total.length(); ++i) {\n"
+      << "    const float product = total[i];\n"
+      << each.str() << "    total[i] = " << name(output.value) << ";\n  }\n";
+  if (put)
+    out << "  if (c >= C) {\n    put_tile(piece.row_base + r, c, total);\n    return;\n  }\n";
+  out << "  coopMatStoreNV(" << (is_half(output) ? "HALF_SUM(total)" : "total") << ", o" << base_
+      << ", r * COLUMNS + c, COLUMNS, false);\n}\n";
   return out.str();
 }
 
@@ -350,8 +402,9 @@ std::string TapeWriter::stores(const char* indent, const Predicate& wanted) cons
     const TapeOutput& output = tape_.outputs[i];
     if (!wanted(output)) continue;
     const bool single = slot(output.slot).dims[1] == 1;
+    const std::string value = name(output.value);
     out += cat(indent, "o", base_ + i, single ? "[r]" : "[r * COLUMNS + c]", " = ",
-               name(output.value), ";\n");
+               is_half(output) ? cat("float16_t(", value, ")") : value, ";\n");
   }
   return out;
 }

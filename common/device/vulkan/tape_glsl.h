@@ -3,10 +3,12 @@
 // its own.
 #pragma once
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "device/vulkan/glsl.h"
 
 namespace split::vulkan {
@@ -19,6 +21,12 @@ class KernelParts {
   uint32_t bind(const Bind& bind) {
     binds_.push_back(bind);
     return next_binding() - 1;
+  }
+  // Of what is bound already.
+  uint32_t binding_of(const Bind& bind) const {
+    const auto at = std::find(binds_.begin(), binds_.end(), bind);
+    CHECK(at != binds_.end());
+    return first_binding_ + static_cast<uint32_t>(at - binds_.begin());
   }
   uint32_t next_binding() const { return first_binding_ + static_cast<uint32_t>(binds_.size()); }
   uint32_t constant(uint32_t value) {
@@ -43,24 +51,31 @@ std::string op_functions(const std::vector<const Tape*>& tapes);
 
 class TapeWriter {
  public:
-  // `tape` outlives the writer; `stores`: its outputs go to their slots. Throws Error(kDevice) for
-  // a tape this device cannot run.
+  // `tape` and `halves` outlive the writer; `stores`: its outputs go to their slots. Throws
+  // Error(kDevice) for a tape this device cannot run.
   TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base, bool stores,
-             size_t max_range);
+             size_t max_range, const Halves& halves);
 
   // Buffers, constants and loaders.
   std::string declarations() const { return declared_.str(); }
   // void main(): the tape over the row of this workgroup.
   std::string group() const;
-  // void fetch(r, c): what the tape reads beside the product, and void finish(r, c, product): the
-  // tape over one element of a matmul's result; with `put` the result also goes to put_kv().
+  // void fetch(n, r, c): what the tape reads beside the product, and void finish(n, r, c, product):
+  // the tape over one element of a matmul's result; with `put` the result also goes to put_kv(). A
+  // kernel may fetch for FETCHES elements before it finishes them: n tells them apart.
   std::string epilogue(bool put) const;
+  // bool takes_tile(r, c) and void finish_tile(r, c, product): the same over a tile of matrix units
+  // that is whole, where that can be: nothing passes through lanes.
+  std::string tile_epilogue(bool put) const;
   // void stage(r, lane): the tape over row r, whose one output goes to put_x().
   std::string prologue() const;
 
  private:
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
   bool is_weight_table(const Operand& operand) const;
+  bool is_half(const TapeOutput& output) const {
+    return !halves_.empty() && halves_[static_cast<size_t>(output.slot)];
+  }
   void uint_constant(const std::string& name, uint32_t value);
   void buffer_of_words(const std::string& name, const Bind& bind);
   void declare();
@@ -83,6 +98,7 @@ class TapeWriter {
   const size_t base_;
   const bool stores_;
   const size_t max_range_;
+  const Halves& halves_;
   const std::vector<bool> per_row_;
   uint32_t pieces_ = 1;  // of each table
   std::ostringstream declared_;

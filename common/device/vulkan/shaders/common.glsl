@@ -7,6 +7,9 @@ layout(constant_id = 2) const uint CAPACITY = 8;  // rows of each symbol array
 layout(constant_id = 3) const uint ROW_KIND = 0;  // 0: rows of the step, 1: its output rows
 
 const uint SUBGROUPS = WORKGROUP / SUBGROUP;
+#ifndef UNITS
+#define FETCHES 1  // elements of a product that a lane fetches for before it finishes them
+#endif
 layout(constant_id = 19) const uint ROW_UNROLL = 1;  // elements of a row that a lane has at once
 // For each element c of a row, in order: FOR_ROW(width) { ... } END_ROW
 #define FOR_ROW(width) \

@@ -5,9 +5,9 @@ layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
 void main() {
   const uint r = gl_WorkGroupID.x;
   if (r >= row_count()) return;
-  prepare_put(piece.row_base + r);
+  prepare_put(0, piece.row_base + r);
   for (uint c = C + gl_LocalInvocationIndex; c < 3 * C; c += WORKGROUP) {
-    put_kv(c, qkv[r * 3 * C + c]);
+    put_kv(0, c, qkv[r * 3 * C + c]);
   }
 }
 )glsl"

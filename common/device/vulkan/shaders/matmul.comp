@@ -48,7 +48,7 @@ void main() {
   LOAD(v, 0)
   if (SUMS <= LANES) {
     const uint r = row0 + t / COLUMNS_PER_LANE, column = column0 + t % COLUMNS_PER_LANE;
-    if (t < SUMS && r < rows && column < piece.column_piece) fetch(r, piece.column_base + column);
+    if (t < SUMS && r < rows && column < piece.column_piece) fetch(0, r, piece.column_base + column);
   }
 #ifdef STAGED
   for (uint k = K + lane; k < CHUNKS * 8; k += WORKGROUP) put_x(k, 0.0);
@@ -138,8 +138,8 @@ void main() {
     const uint r = row0 + (first + t) / COLUMNS_PER_LANE;
     const uint column = column0 + (first + t) % COLUMNS_PER_LANE;
     if (first + t < SUMS && r < rows && column < piece.column_piece) {
-      if (SUMS > LANES) fetch(r, piece.column_base + column);
-      finish(r, piece.column_base + column, product);
+      if (SUMS > LANES) fetch(0, r, piece.column_base + column);
+      finish(0, r, piece.column_base + column, product);
     }
   }
 }

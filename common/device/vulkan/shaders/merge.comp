@@ -1,7 +1,7 @@
 R"glsl(
 // Joins the splits of a row. One workgroup a row.
-layout(set = 0, binding = 2) writeonly buffer Result { float result[]; };
-#define TAKE(c, y) result[r * C + c] = y;
+layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
+#define TAKE(c, y) result[r * C + c] = RESULT(y);
 
 void main() {
   const uint r = gl_WorkGroupID.x, lane = lane_index();

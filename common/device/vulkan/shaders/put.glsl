@@ -48,13 +48,29 @@ void put_v(uint part, uint at, float value) {
 
 // Column c of a row's q, k and v: what is not of q goes to the row's place, which is read before the
 // value is there.
-uint put_place;
-void prepare_put(uint row) { put_place = symbol(PLACES, row); }
-void put_kv(uint c, float value) {
+uint put_place[FETCHES];
+void prepare_put(uint n, uint row) { put_place[n] = symbol(PLACES, row); }
+void put_kv(uint n, uint c, float value) {
   if (c < C) return;
-  const uint part = CACHE_PIECES > 1 ? put_place / (PIECE_PAGES * PAGE_TOKENS) : 0u;
-  const uint base = (put_place - part * PIECE_PAGES * PAGE_TOKENS) * C;
+  const uint part = CACHE_PIECES > 1 ? put_place[n] / (PIECE_PAGES * PAGE_TOKENS) : 0u;
+  const uint base = (put_place[n] - part * PIECE_PAGES * PAGE_TOKENS) * C;
   if (c < 2 * C) put_k(part, base + c - C, value);
   else put_v(part, base + c - 2 * C, value);
 }
+
+#ifdef UNITS
+layout(set = 0, binding = K_BINDING) buffer KeyTiles { float16_t k_tiles[]; };
+layout(set = 0, binding = V_BINDING) buffer ValueTiles { float16_t v_tiles[]; };
+// A tile of 16 rows and columns [c, c + 16) of keys or values, when the rows are a page.
+bool is_page(uint row) {
+  const uint place = symbol(PLACES, row);
+  return KV_TYPE == 1 && place % PAGE_TOKENS == 0 &&
+         symbol(PLACES, row + PAGE_TOKENS - 1) == place + PAGE_TOKENS - 1;
+}
+void put_tile(uint row, uint c, SUM value) {
+  const uint base = symbol(PLACES, row) * C;
+  if (c < 2 * C) coopMatStoreNV(HALF_SUM(value), k_tiles, base + c - C, C, false);
+  else coopMatStoreNV(HALF_SUM(value), v_tiles, base + c - 2 * C, C, false);
+}
+#endif
 )glsl"

@@ -1,0 +1,162 @@
+// The dispatches of attention: by splits of the keys, and of prompt rows by matrix units.
+#include <algorithm>
+#include <bit>
+
+#include "device/vulkan/dispatches.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr uint32_t kAttentionLanes = 128;           // one a key of a split
+constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
+
+}  // namespace
+
+const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
+  if (const auto at = attention_.find(&step); at != attention_.end()) return at->second;
+  AttentionPlan plan;
+  const size_t limit = core_->context.capabilities().max_range;
+  const DType kv = slot(step.k_cache).dtype;
+  if (slot(step.v_cache).dtype != kv || type_code(kv) > 1) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] caches of ", dtype_name(kv), " and ",
+                    dtype_name(slot(step.v_cache).dtype), ": expected both F32 or both F16"));
+  }
+  const auto size = static_cast<size_t>(step.columns / step.heads);
+  constexpr size_t kVectors = kAttentionLanes * 8 * sizeof(float);  // sums of values
+  if (size * sizeof(float) + kVectors + 2 * kAttentionLanes * sizeof(float) + 64 > kSharedBytes) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
+                                        " elements exceed 16 KiB of shared memory"));
+  }
+
+  const size_t page_bytes =
+      kPageTokens * static_cast<size_t>(slot(step.k_cache).dims.back()) * dtype_size(kv);
+  const Allocation &k = bound(step.k_cache).plain(), &v = bound(step.v_cache).plain();
+  if (k.size() != v.size()) {
+    throw Error(ErrorKind::kDevice, "[vulkan] attention: caches of K and V of different sizes");
+  }
+  const size_t pages = k.size() / page_bytes;
+  constexpr size_t kAlignedPages = 8;  // 32 bytes each at least: offsets are multiples of 256
+  size_t piece_pages = limit / page_bytes;
+  plan.pieces = piece_pages < pages ? kCachePieces : 1;
+  if (plan.pieces > 1) piece_pages = piece_pages / kAlignedPages * kAlignedPages;
+  if (pages == 0 || piece_pages * plan.pieces < pages) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] cache '", slot(step.k_cache).name, "': ", k.size(), " bytes, ",
+                    kCachePieces, " bindings of this device have at most ", limit, " bytes each"));
+  }
+  plan.piece_pages = static_cast<uint32_t>(std::min(piece_pages, pages));
+  for (const Allocation* cache : {&k, &v}) {
+    for (size_t p = 0; p < plan.pieces; ++p) {
+      const size_t base = p * plan.piece_pages < pages ? p * plan.piece_pages : 0;
+      plan.caches.push_back({cache->buffer(), base * page_bytes,
+                             std::min<size_t>(plan.piece_pages, pages - base) * page_bytes});
+    }
+  }
+
+  const size_t partial_row =
+      static_cast<size_t>(step.heads) * workspace_.splits() * (size + 2) * sizeof(float);
+  const size_t budget = std::min(limit, kScratchBytes) / partial_row;
+  plan.rows = piece_rows({step.qkv, step.out}, std::max<size_t>(budget, 1));
+  if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] attention: partial results of ", partial_row,
+                    " bytes a row, a binding of this device has at most ", limit));
+  }
+  scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
+  plan.partial = {scratch_.back()->buffer(), 0, plan.rows * partial_row};
+  return attention_[&step] = std::move(plan);
+}
+
+void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
+  add_constants(key, {{20, static_cast<uint32_t>(step.heads)},
+                      {21, static_cast<uint32_t>(step.columns / step.heads)},
+                      {22, workspace_.limits().pages_per_sequence},
+                      {23, attention(step).piece_pages},
+                      {24, type_code(slot(step.k_cache).dtype)},
+                      {25, workspace_.splits()},
+                      {26, std::bit_cast<uint32_t>(step.scale)},
+                      {27, variant >= kWide ? 0u : 1u}});
+}
+
+void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  const Step& step = program_.steps[i];
+  const Capabilities& device = core_->context.capabilities();
+  const bool shuffle = device.subgroup > 1;
+  const AttentionPlan& plan = attention(step);
+  const auto add = [&](const char* what, std::string text, uint32_t workgroup, uint32_t base,
+                       bool caches) {
+    Dispatch dispatch;
+    dispatch.what = what;
+    dispatch.key = key_of(std::move(text), step, workgroup);
+    add_page_constants(step, variant, dispatch.key);
+    dispatch.ranges = {symbols()};
+    if (caches) {
+      dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows, {}));
+      dispatch.ranges.push_back(plan.partial);
+      dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
+    } else {
+      dispatch.ranges.push_back(plan.partial);
+      dispatch.ranges.push_back(rowwise(step.out, base, plan.rows, halves(variant)));
+    }
+    dispatch.push = {base, plan.rows, 0, 0};
+    out.push_back(std::move(dispatch));
+    return &out.back();
+  };
+  const bool stored = i > 0 && stores_kv(i - 1);
+  for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
+    add("store", kv_store_text(plan.pieces, shuffle), row_lanes(device), base, true)->waits =
+        base == 0;
+  }
+  if (add_tiled_attention(step, variant, out)) return;
+  for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
+    Dispatch* split =
+        add("attention", attention_text(plan.pieces, shuffle), kAttentionLanes, base, true);
+    split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
+    split->row_axis = 2;
+    split->splits = true;
+    if (joins_matmul(i, variant)) continue;
+    const bool half = variant > kWide && halves_[static_cast<size_t>(step.out)];
+    add("merge", merge_text(shuffle, half), row_lanes(device), base, false);
+  }
+}
+
+bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
+                                           std::vector<Dispatch>& out) {
+  const Capabilities& device = core_->context.capabilities();
+  const AttentionPlan& plan = attention(step);
+  const auto size = static_cast<uint32_t>(step.columns / step.heads);
+  if (variant != kPromptUnits || !halves_[static_cast<size_t>(step.out)] || plan.pieces > 1 ||
+      slot(step.k_cache).dtype != DType::kF16 || size % kUnitTile != 0 || size > 96 ||
+      device.subgroup < kUnitTile) {
+    return false;
+  }
+  // As the shader lays it out: a tile of keys and of values, and of each subgroup sums and halves.
+  constexpr uint32_t kTileKeys = 64;
+  const uint32_t widest = std::max(size, kTileKeys);
+  const size_t tiles = size_t{2} * kTileKeys * (size / 8 + 1) * 16;
+  const size_t each = kUnitTile * ((widest + 4) * 4 + (widest / 2 + 4) * 4) + 8;
+  uint32_t parts = 4;
+  while (parts > 0 && tiles + parts * each > device.shared_bytes()) parts /= 2;
+  if (parts == 0) return false;
+  const uint32_t piece = piece_rows({step.qkv, step.out}, workspace_.capacity());
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch dispatch;
+    dispatch.what = "tiled-attention";
+    dispatch.key = key_of(tiled_attention_text(), step, parts * device.subgroup);
+    add_page_constants(step, variant, dispatch.key);
+    dispatch.ranges = {symbols(), rowwise(step.qkv, base, piece, {}),
+                       rowwise(step.out, base, piece, halves(variant)), plan.caches[0],
+                       plan.caches[1]};
+    dispatch.push = {base, piece, 0, 0};
+    dispatch.groups[0] = static_cast<uint32_t>(step.heads);
+    dispatch.row_axis = 1;
+    dispatch.rows_per_group = parts * kUnitTile;
+    dispatch.waits = base == 0;
+    out.push_back(std::move(dispatch));
+  }
+  return true;
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,23 @@
+// What the files that make dispatches share.
+#pragma once
+
+#include <initializer_list>
+
+#include "device/vulkan/executable.h"
+
+namespace split::vulkan {
+
+inline constexpr size_t kSharedBytes = 16 * 1024;
+inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
+
+// Lanes of a workgroup that works on a row, alone or before a matrix: they fix the order of sums.
+inline uint32_t row_lanes(const Capabilities& device) { return device.small_tiles ? 64 : 128; }
+
+inline uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
+
+inline void add_constants(PipelineKey& key,
+                          std::initializer_list<std::pair<uint32_t, uint32_t>> constants) {
+  key.constants.insert(key.constants.end(), constants);
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,180 @@
+R"glsl(
+// Attention of prompt rows by matrix units. A workgroup takes one head of ROWS rows, 16 a subgroup, and
+// walks the keys of each sequence among its rows in tiles of TILE_KEYS at absolute positions, up to the
+// last row's own: scores, their weights under the largest so far, weighted sums of values. A row's
+// result depends on its own keys alone. D is a multiple of 16.
+layout(constant_id = 12) const uint LM = 16;
+layout(constant_id = 13) const uint LN = 16;
+layout(constant_id = 14) const uint LK = 16;
+layout(set = 0, binding = 1) restrict readonly buffer Qkv { vec2 qkv[]; };
+layout(set = 0, binding = 2) restrict writeonly buffer Result { uint result[]; };  // halves
+layout(set = 0, binding = 3) restrict readonly buffer Keys { uvec4 k_cache[]; };
+layout(set = 0, binding = 4) restrict readonly buffer Values { uvec4 v_cache[]; };
+
+const uint TILE_KEYS = 64;
+const uint KEY_TILES = TILE_KEYS / 16, D_TILES = D / 16;
+const uint ROWS = SUBGROUPS * 16;
+const uint ROW_LANES = SUBGROUP / 16;  // lanes of a row
+const uint KEY_PAIRS = TILE_KEYS / 2 / ROW_LANES;  // of a lane
+const uint D_PAIRS = D / 2 / ROW_LANES;
+const uint WIDEST = D > TILE_KEYS ? D : TILE_KEYS;
+const uint D_CHUNKS = D / 8;  // uvec4 of a key
+const uint LOADS = TILE_KEYS * D_CHUNKS / WORKGROUP;
+// Elements from row to row, padded so that rows start in different banks.
+const uint FLOAT_STRIDE = WIDEST + 4;
+const uint HALF_STRIDE = WIDEST / 2 + 4;  // words
+const uint KEY_STRIDE = D_CHUNKS + 1;     // uvec4
+shared float floats[ROWS * FLOAT_STRIDE];  // scores, then sums of values
+shared uint halves[ROWS * HALF_STRIDE];    // q, then weights
+shared uvec4 k_tile[TILE_KEYS * KEY_STRIDE];
+shared uvec4 v_tile[TILE_KEYS * KEY_STRIDE];
+shared uint sequences[SUBGROUPS], lasts[SUBGROUPS];
+
+uint least(uint value) {
+  [[unroll]] for (uint offset = 1; offset < SUBGROUP; offset <<= 1) {
+    value = min(value, subgroupShuffleXor(value, offset));
+  }
+  return value;
+}
+
+void main() {
+  const uint head = gl_WorkGroupID.x, lane = gl_SubgroupInvocationID;
+  const uint rows = row_count();
+  const uint row0 = gl_WorkGroupID.y * ROWS + gl_SubgroupID * 16;
+  if (gl_WorkGroupID.y * ROWS >= rows) return;
+  const uint own = lane / ROW_LANES, part = lane % ROW_LANES;
+  const uint r = min(row0 + own, rows - 1);
+  const uint position = symbol(POSITIONS, piece.row_base + r);
+  const uint sequence = symbol(SEQUENCES, piece.row_base + r);
+  const uint float_base = gl_SubgroupID * 16 * FLOAT_STRIDE;
+  const uint half_base = gl_SubgroupID * 16 * HALF_STRIDE;
+  const uint float_row = float_base + own * FLOAT_STRIDE, half_row = half_base + own * HALF_STRIDE;
+
+  [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
+    const uint pair = i * ROW_LANES + part;
+    halves[half_row + pair] = packHalf2x16(qkv[(r * 3 * C + head * D) / 2 + pair]);
+  }
+  subgroupBarrier();
+  fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> q[D_TILES];
+  [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
+    coopMatLoadNV(q[d], halves, half_base + d * 8, HALF_STRIDE, false);
+  }
+  vec2 total[D_PAIRS];
+  [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) total[i] = vec2(0.0);
+  float largest = -3.4e38, sum = 0.0;
+
+  bool pending = row0 + own < rows;
+  for (;;) {
+    const uint first_pending = least(pending ? sequence : ~0u);
+    barrier();
+    if (lane == 0) sequences[gl_SubgroupID] = first_pending;
+    barrier();
+    uint current = ~0u;
+    for (uint i = 0; i < SUBGROUPS; ++i) current = min(current, sequences[i]);
+    if (current == ~0u) break;
+    const bool mine = pending && sequence == current;
+    pending = pending && !mine;
+    // Of this subgroup's rows, and of the workgroup's: none is 0, and 1 the first key.
+    const uint own_end = ~least(mine ? ~(position + 1) : ~0u);
+    if (lane == 0) lasts[gl_SubgroupID] = own_end;
+    barrier();
+    uint end = 0;
+    for (uint i = 0; i < SUBGROUPS; ++i) end = max(end, lasts[i]);
+
+    // The next tile is on its way while one is used. Past the last key are zeros: what the pages hold
+    // there is not ours, and 0 times it may not be 0.
+    const uint table = ARRAYS + TABLES * CAPACITY + (NARROW_ROWS + current) * TABLE_PAGES;
+    uvec4 ks[LOADS], vs[LOADS];
+#define FETCH(first) \
+    [[unroll]] for (uint i = 0; i < LOADS; ++i) { \
+      const uint at = i * WORKGROUP + lane_index(); \
+      const uint key = (first) + at / D_CHUNKS; \
+      ks[i] = vs[i] = uvec4(0); \
+      if (key < end) { \
+        const uint token = symbols[table + key / PAGE_TOKENS] * PAGE_TOKENS + key % PAGE_TOKENS; \
+        const uint from = (token * C + head * D) / 8 + at % D_CHUNKS; \
+        ks[i] = k_cache[from]; \
+        vs[i] = v_cache[from]; \
+      } \
+    }
+    FETCH(0)
+    for (uint first = 0; first < end; first += TILE_KEYS) {
+      barrier();
+      [[unroll]] for (uint i = 0; i < LOADS; ++i) {
+        const uint at = i * WORKGROUP + lane_index();
+        k_tile[at / D_CHUNKS * KEY_STRIDE + at % D_CHUNKS] = ks[i];
+        v_tile[at / D_CHUNKS * KEY_STRIDE + at % D_CHUNKS] = vs[i];
+      }
+      barrier();
+      if (first + TILE_KEYS < end) { FETCH(first + TILE_KEYS) }
+      if (first >= own_end) continue;
+
+      [[unroll]] for (uint t = 0; t < KEY_TILES; ++t) {
+        fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> scores =
+            fcoopmatNV<32, gl_ScopeSubgroup, LM, LN>(0.0);
+        [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
+          fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> k;
+          coopMatLoadNV(k, k_tile, t * 16 * KEY_STRIDE + d * 2, KEY_STRIDE, true);
+          scores = coopMatMulAddNV(q[d], k, scores);
+        }
+        coopMatStoreNV(scores, floats, float_base + t * 16, FLOAT_STRIDE, false);
+      }
+      subgroupBarrier();
+      vec2 weight[KEY_PAIRS];
+      float most = largest;
+      const uint keys = mine && position >= first ? position - first + 1 : 0;
+      [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
+        const uint key = (i * ROW_LANES + part) * 2;
+        weight[i].x = key < keys ? floats[float_row + key] * SCALE : -3.4e38;
+        weight[i].y = key + 1 < keys ? floats[float_row + key + 1] * SCALE : -3.4e38;
+        most = max(most, max(weight[i].x, weight[i].y));
+      }
+      [[unroll]] for (uint offset = 1; offset < ROW_LANES; offset <<= 1) {
+        most = max(most, lane_xor(most, offset));
+      }
+      float tile_sum = 0.0;
+      [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
+        const uint key = (i * ROW_LANES + part) * 2;
+        const float w0 = key < keys ? exp_f(weight[i].x - most) : 0.0;
+        const float w1 = key + 1 < keys ? exp_f(weight[i].y - most) : 0.0;
+        tile_sum = tile_sum + w0;
+        tile_sum = tile_sum + w1;
+        halves[half_row + i * ROW_LANES + part] = packHalf2x16(vec2(w0, w1));
+      }
+      [[unroll]] for (uint offset = 1; offset < ROW_LANES; offset <<= 1) {
+        tile_sum = tile_sum + lane_xor(tile_sum, offset);
+      }
+      const float scale = exp_f(largest - most);
+      sum = fma(sum, scale, tile_sum);
+      largest = most;
+      subgroupBarrier();
+
+      fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> weights[KEY_TILES];
+      [[unroll]] for (uint t = 0; t < KEY_TILES; ++t) {
+        coopMatLoadNV(weights[t], halves, half_base + t * 8, HALF_STRIDE, false);
+      }
+      [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
+        fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> values =
+            fcoopmatNV<32, gl_ScopeSubgroup, LM, LN>(0.0);
+        [[unroll]] for (uint t = 0; t < KEY_TILES; ++t) {
+          fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> v;
+          coopMatLoadNV(v, v_tile, t * 16 * KEY_STRIDE + d * 2, KEY_STRIDE, false);
+          values = coopMatMulAddNV(weights[t], v, values);
+        }
+        coopMatStoreNV(values, floats, float_base + d * 16, FLOAT_STRIDE, false);
+      }
+      subgroupBarrier();
+      [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
+        const uint e = float_row + (i * ROW_LANES + part) * 2;
+        total[i].x = fma(total[i].x, scale, floats[e]);
+        total[i].y = fma(total[i].y, scale, floats[e + 1]);
+      }
+      subgroupBarrier();
+    }
+  }
+  if (row0 + own >= rows) return;
+  [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
+    result[(r * C + head * D) / 2 + i * ROW_LANES + part] = packHalf2x16(total[i] / sum);
+  }
+}
+)glsl"
