@@ -21,6 +21,7 @@ constexpr Size kSizes[] = {
     {"gpt2-medium", 24, 1024, 16, 1024, 50257},
     {"gpt2-large", 36, 1280, 20, 1024, 50257},
     {"gpt2-xl", 48, 1600, 25, 1024, 50257},
+    {"tiny", 2, 128, 2, 1024, 5000},
 };
 
 std::string config_of(const Size& size, DType dtype) {

@@ -13,7 +13,7 @@
 
 namespace split::bench {
 
-// "demo" (the bundled model's shapes), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl".
+// "demo" (the bundled model's shapes), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "tiny".
 std::vector<std::string> random_model_sizes();
 
 // Immutable once made. Outlives the shards that read it.
