@@ -111,6 +111,8 @@ class Device {
   // workspace holds. Throws Error(kDevice) for a program this device cannot run.
   virtual std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                            std::span<const Binding> bindings) = 0;
+  // Waits for what load() began beside its caller. Throws Error(kDevice) as load() does.
+  virtual void settle() {}
   // Runs the programs in order over the batch. Results do not depend on how work is cut. Throws
   // Error(kDevice).
   virtual void run(Workspace& workspace, std::span<Executable* const> programs,

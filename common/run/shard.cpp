@@ -223,6 +223,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
     loaded.head =
         bind(programs[next++], {{"hidden", final_hidden}, {"logits", loaded.logits.get()}});
   }
+  device.settle();
   std::erase_if(loaded.converted,
                 [&](const auto& item) { return !loaded.weights.at(item.first)->borrows(); });
 }

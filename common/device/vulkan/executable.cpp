@@ -52,11 +52,6 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
       all[variant] = dispatches(variant);
     }
   }
-  std::vector<PipelineKey> keys;
-  for (const auto& variant : all) {
-    for (const Dispatch& dispatch : variant) keys.push_back(dispatch.key);
-  }
-  core_->pipelines.prepare(keys);
   make_sets(all);
   for (size_t variant = kWide; variant < kVariants; ++variant) {
     Allocation& counts = counts_[variant - kWide];
@@ -67,7 +62,7 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   }
   for (size_t variant = 0; variant < kVariants; ++variant) {
     for (Dispatch& dispatch : all[variant]) {
-      dispatch.pipeline = core_->pipelines.get(dispatch.key);
+      dispatch.pipeline = core_->pipelines.begin(dispatch.key);
       dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);
       dispatch.set =
           sets_.at({core_->pipelines.set_layout(dispatch.key.bindings), dispatch.ranges});

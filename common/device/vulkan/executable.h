@@ -25,7 +25,7 @@ class VulkanExecutable final : public Executable {
                    std::span<const Binding> bindings);
 
   struct Command {
-    VkPipeline pipeline = VK_NULL_HANDLE;
+    const Pipelines::Made* pipeline = nullptr;
     VkPipelineLayout layout = VK_NULL_HANDLE;
     VkDescriptorSet set = VK_NULL_HANDLE;
     PushConstants push;

@@ -6,10 +6,10 @@
 namespace split::vulkan {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{16} << 20;    // small buffers share blocks of this
-constexpr size_t kSmallBytes = size_t{4} << 20;     // larger ones have an allocation of their own
+constexpr size_t kBlockBytes = size_t{64} << 20;    // small buffers share blocks of this
+constexpr size_t kSmallBytes = size_t{16} << 20;    // larger ones have an allocation of their own
 constexpr size_t kStagingBytes = size_t{32} << 20;  // past this size copies are no faster
-constexpr size_t kMakeBytes = size_t{128} << 10;  // that a thread makes at a time: stays in its L2
+constexpr size_t kMakeBytes = size_t{64} << 10;  // that a thread makes at a time: stays in its L2
 constexpr unsigned kMaxMakers = 16;
 
 size_t round_up(size_t value, size_t multiple) {

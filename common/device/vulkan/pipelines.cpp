@@ -1,10 +1,8 @@
 #include "device/vulkan/pipelines.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "base/cache_dir.h"
 #include "base/file.h"
@@ -31,7 +29,13 @@ Pipelines::Pipelines(Context& context) : context_(context) {
   load_cache();
 }
 
-Pipelines::~Pipelines() = default;
+Pipelines::~Pipelines() {
+  {
+    const std::lock_guard lock(mutex_);
+    queue_.clear();
+  }
+  for (std::thread& worker : workers_) worker.join();
+}
 
 void Pipelines::load_cache() {
   std::string file;
@@ -156,8 +160,7 @@ VkShaderModule Pipelines::module(const std::string* text) {
   return module;
 }
 
-Handle<VkPipeline> Pipelines::make(const PipelineKey& key, VkShaderModule module,
-                                   VkPipelineLayout layout) const {
+Handle<VkPipeline> Pipelines::make(const PipelineKey& key, const Made& made) const {
   std::vector<VkSpecializationMapEntry> entries;
   std::vector<uint32_t> values;
   for (const auto& [id, value] : key.constants) {
@@ -173,66 +176,77 @@ Handle<VkPipeline> Pipelines::make(const PipelineKey& key, VkShaderModule module
   info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
   info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
   info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-  info.stage.module = module;
+  info.stage.module = made.module;
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &special;
   if (context_.capabilities().subgroup > 1) {
     info.stage.pNext = &subgroup;
     info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
   }
-  info.layout = layout;
+  info.layout = made.layout;
   VkPipeline pipeline = VK_NULL_HANDLE;
   check(vkCreateComputePipelines(context_.device(), cache_.get(), 1, &info, nullptr, &pipeline),
         "vkCreateComputePipelines");
   return {context_.device(), pipeline, vkDestroyPipeline};
 }
 
-void Pipelines::prepare(const std::vector<PipelineKey>& keys) {
-  struct Job {
-    const PipelineKey* key;
-    VkShaderModule module;
-    VkPipelineLayout layout;
-    Handle<VkPipeline> result;
-    std::exception_ptr error;
-  };
-  std::vector<const PipelineKey*> missing;
-  for (const PipelineKey& key : keys) {
-    const bool queued = std::any_of(missing.begin(), missing.end(),
-                                    [&](const PipelineKey* other) { return *other == key; });
-    if (pipelines_.count(key) == 0 && !queued) missing.push_back(&key);
+const Pipelines::Made* Pipelines::begin(const PipelineKey& key) {
+  if (const auto known = pipelines_.find(key); known != pipelines_.end()) return &known->second;
+  Made made;
+  made.module = module(key.text);
+  made.layout = layout(key.bindings);
+  const auto at = pipelines_.emplace(key, std::move(made)).first;
+  const std::lock_guard lock(mutex_);
+  queue_.push_back(&*at);
+  ++unfinished_;
+  if (working_ < std::max(1u, std::thread::hardware_concurrency())) {
+    ++working_;
+    workers_.emplace_back([this] { work(); });
   }
-  if (missing.empty()) return;
-  std::vector<Job> jobs;
-  for (const PipelineKey* key : missing) {
-    jobs.push_back({key, module(key->text), layout(key->bindings), {}, nullptr});
-  }
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < jobs.size(); i = next++) {
-      try {
-        jobs[i].result = make(*jobs[i].key, jobs[i].module, jobs[i].layout);
-      } catch (const Error&) {
-        jobs[i].error = std::current_exception();
-      }
-    }
-  };
-  const size_t threads =
-      std::min<size_t>(jobs.size(), std::max(1u, std::thread::hardware_concurrency()));
-  std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < threads; ++i) helpers.emplace_back(work);
-  work();
-  helpers.clear();
-  for (Job& job : jobs) {
-    if (job.error) std::rethrow_exception(job.error);
-    pipelines_[*job.key] = std::move(job.result);
-  }
-  save_cache();
+  return &at->second;
 }
 
-VkPipeline Pipelines::get(const PipelineKey& key) const {
-  const auto at = pipelines_.find(key);
-  CHECK(at != pipelines_.end());
-  return at->second.get();
+void Pipelines::work() {
+  std::unique_lock lock(mutex_);
+  while (!queue_.empty()) {
+    auto& [key, made] = *queue_.front();
+    queue_.pop_front();
+    lock.unlock();
+    Handle<VkPipeline> pipeline;
+    std::exception_ptr error;
+    try {
+      pipeline = make(key, made);
+    } catch (const Error&) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    made.pipeline = std::move(pipeline);
+    made.error = error;
+    made.done = true;
+    --unfinished_;
+    done_.notify_all();
+  }
+  --working_;
+}
+
+VkPipeline Pipelines::get(const Made& made) {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return made.done; });
+  if (made.error) std::rethrow_exception(made.error);
+  return made.pipeline.get();
+}
+
+void Pipelines::settle() {
+  {
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [&] { return unfinished_ == 0; });
+  }
+  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
+  for (const auto& [key, made] : pipelines_) {
+    if (made.error) std::rethrow_exception(made.error);
+  }
+  save_cache();
 }
 
 }  // namespace split::vulkan

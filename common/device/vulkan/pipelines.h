@@ -1,12 +1,17 @@
-// Compute pipelines by (text, specialisation constants), shared by every Executable of a device and
-// kept across processes in the driver's pipeline cache under $XDG_CACHE_HOME/splitcompute (a bad or
-// foreign entry is a miss).
+// Compute pipelines by (text, specialisation constants), shared by every Executable of a device,
+// made in the background while weights go up, and kept across processes in the driver's pipeline
+// cache under $XDG_CACHE_HOME/splitcompute (a bad or foreign entry is a miss).
 #pragma once
 
+#include <condition_variable>
+#include <deque>
+#include <exception>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <span>
 #include <string>
+#include <thread>
 #include <unordered_map>
 
 #include "device/vulkan/context.h"
@@ -34,9 +39,13 @@ class Pipelines {
 
   // One copy of each text: a model has a thousand keys of a few texts of 10 KB.
   const std::string* kept(std::string text);
-  // Makes those that are missing, on all processors. Throws Error(kDevice).
-  void prepare(const std::vector<PipelineKey>& keys);
-  VkPipeline get(const PipelineKey& key) const;  // after prepare()
+  struct Made;
+  // Begins to make it, on all processors, unless it is there or begun.
+  const Made* begin(const PipelineKey& key);
+  // Waits for it. Throws Error(kDevice).
+  VkPipeline get(const Made& made);
+  // Waits for all that was begun, and keeps the driver's cache. Throws Error(kDevice).
+  void settle();
   VkDescriptorSetLayout set_layout(uint32_t bindings);
   VkPipelineLayout layout(uint32_t bindings);
 
@@ -47,8 +56,8 @@ class Pipelines {
   };
   const Layout& layouts(uint32_t bindings);
   VkShaderModule module(const std::string* text);
-  Handle<VkPipeline> make(const PipelineKey& key, VkShaderModule module,
-                          VkPipelineLayout layout) const;
+  Handle<VkPipeline> make(const PipelineKey& key, const Made& made) const;
+  void work();
   void load_cache();
   void save_cache();
 
@@ -58,7 +67,22 @@ class Pipelines {
   size_t saved_ = 0;  // pipelines when the cache was last written
   std::map<uint32_t, Layout> layouts_;
   std::unordered_map<std::string, Handle<VkShaderModule>> modules_;  // by text, null until needed
-  std::map<PipelineKey, Handle<VkPipeline>> pipelines_;
+  std::map<PipelineKey, Made> pipelines_;
+
+  std::mutex mutex_;  // of what follows, and of what a Made is when it is done
+  std::condition_variable done_;
+  std::deque<std::pair<const PipelineKey, Made>*> queue_;
+  size_t unfinished_ = 0;  // queued or in work
+  size_t working_ = 0;     // threads
+  std::vector<std::thread> workers_;
+};
+
+struct Pipelines::Made {
+  VkShaderModule module = VK_NULL_HANDLE;
+  VkPipelineLayout layout = VK_NULL_HANDLE;
+  Handle<VkPipeline> pipeline;
+  std::exception_ptr error;
+  bool done = false;
 };
 
 }  // namespace split::vulkan

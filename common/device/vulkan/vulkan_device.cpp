@@ -22,6 +22,7 @@ class VulkanDevice final : public Device {
                device.software ? ", software)" : ")");
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
+  void settle() override { core_->pipelines.settle(); }
 
   std::unique_ptr<Buffer> alloc(size_t bytes) override {
     auto buffer = std::make_unique<VulkanBuffer>(core_, bytes);
