@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "run/forward.h"
+#include "run/self_test.h"
 
 namespace split::cloud {
 namespace {
@@ -39,7 +40,7 @@ ServedModel::ServedModel(const ModelOptions& options)
       tokenizer_(load_tokenizer(
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.path.string())),
-      device_(make_device({options.device, options.threads})) {
+      device_(make_tested_device({options.device, options.threads})) {
   refuse_unknown_tensors(checkpoint_, *model_);
   if (tokenizer_ && tokenizer_->size() > config().vocab) {
     throw Error(ErrorKind::kInput, cat("[model] ", options.path.string(), ": the tokenizer has ",

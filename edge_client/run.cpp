@@ -17,6 +17,7 @@
 #include "edge_client/receipt.h"
 #include "edge_client/shard_cache.h"
 #include "edge_client/split_forward.h"
+#include "run/self_test.h"
 
 namespace split::edge {
 namespace {
@@ -186,7 +187,7 @@ void Run::load_tail() {
   if (options_.all_on_cloud || range_.empty(model_->config())) return;
   const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info_, range_, options_.formats);
   // Before the download: a device that is not there should not cost one.
-  std::unique_ptr<Device> device = make_device(options_.device);
+  std::unique_ptr<Device> device = make_tested_device(options_.device);
   LoadOptions load;
   load.retry = retry_;
   load.cache_limit = options_.cache_limit;

@@ -21,21 +21,9 @@
 #include "golden_model.h"
 #include "http/client.h"
 #include "http/server.h"
+#include "temporary_folder.h"
 
 namespace split::test {
-
-struct TemporaryFolder {
-  std::filesystem::path path;
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "split-edge-XXXXXX").string();
-    CHECK(::mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-};
 
 // Made when first used, ended after the last test: a server that outlives main() runs into the
 // libraries' ends.

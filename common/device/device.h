@@ -92,6 +92,9 @@ class Device {
 
   // "cpu (2 threads, avx512)" or "vulkan:0 (NVIDIA H200, driver 580.159.04)".
   virtual std::string name() const = 0;
+  // What its results depend on: the hardware, its driver, the kernels; nothing when there is nothing
+  // to doubt.
+  virtual std::optional<std::string> fingerprint() const { return std::nullopt; }
   virtual FuseRules fuse_rules() const = 0;
 
   // Zeroed. Throws Error(kDevice) when there is no room.

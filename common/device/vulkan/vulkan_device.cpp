@@ -5,6 +5,7 @@
 #include "device/device.h"
 #include "device/vulkan/recording.h"
 #include "device/vulkan/rules.h"
+#include "device/vulkan/spirv.h"
 
 namespace split {
 namespace vulkan {
@@ -20,6 +21,13 @@ class VulkanDevice final : public Device {
     const Capabilities& device = core_->context.capabilities();
     return cat("vulkan:", core_->context.index(), " (", device.name,
                device.software ? ", software)" : ")");
+  }
+  std::optional<std::string> fingerprint() const override {
+    if (core_->context.capabilities().software) return std::nullopt;
+    Sha256 kernels;
+    for (const EmbeddedKernel& kernel : embedded_kernels())
+      kernels.update(as_bytes_of(std::string_view(kernel.key)));
+    return cat(core_->context.capabilities().name, ", kernels ", to_hex(kernels.finish()));
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
   void settle() override { core_->pipelines.settle(); }

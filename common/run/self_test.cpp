@@ -1,0 +1,206 @@
+#include "run/self_test.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <numeric>
+
+#include "base/cache_dir.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "compile/compile.h"
+#include "io/quantize.h"
+#include "nn/functional.h"
+
+namespace split {
+namespace {
+
+constexpr uint32_t kMostRows = 40, kPages = 4;
+constexpr int64_t kChannels = 96, kHeads = 3;  // whole tiles of 16, and heads of 32
+
+// One or two kernels as a Program from "x" [rows, width] to "y".
+struct Case {
+  std::string name;
+  Tensor y;
+  double error;  // of an element, relative to the largest
+  DType cache = DType::kF32;
+  bool units = false;  // where the device has matrix units
+};
+
+std::vector<Case> cases() {
+  const auto x = [](int64_t width) { return input("x", DType::kF32, {kRows, width}); };
+  const auto b = [](int64_t width) { return weight("b", DType::kF32, {width}); };
+  const auto attended = [&](DType cache) {
+    return attention(x(3 * kChannels), input("k_cache", cache, {kChannels}),
+                     input("v_cache", cache, {kChannels}), kHeads, 0.2f);
+  };
+  constexpr double kFloat = 1e-4, kHalf = 5e-3;
+  std::vector<Case> all;
+  all.push_back(
+      {"layer norm",
+       layer_norm(x(kChannels), weight("g", DType::kF32, {kChannels}), b(kChannels), 1e-5f),
+       kFloat});
+  all.push_back({"activation", gelu_new(x(kChannels)), kFloat});
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
+    const bool blocks = is_quantised(dtype);
+    const Dims dims = blocks ? Dims{160, kChannels} : Dims{kChannels, 160};
+    const Tensor w = blocks ? transpose(weight("w", dtype, dims)) : weight("w", dtype, dims);
+    all.push_back(
+        {cat("product by ", dtype_name(dtype)), matmul(x(kChannels), w) + b(160), kFloat});
+  }
+  for (const DType cache : {DType::kF32, DType::kF16}) {
+    all.push_back({cat("attention over ", dtype_name(cache)), attended(cache), kFloat, cache});
+  }
+  const Tensor half = weight("w", DType::kF16, {kChannels, 160});
+  all.push_back({"product by matrix units", matmul(relu(x(kChannels)), half) + b(160), kHalf,
+                 DType::kF32, true});
+  all.push_back({"attention by matrix units", matmul(attended(DType::kF16), half) + b(160), kHalf,
+                 DType::kF16, true});
+  return all;
+}
+
+// Numbers around 0 that depend on the name and the place.
+std::vector<float> noise(const std::string& name, size_t count) {
+  auto state = static_cast<uint32_t>(std::accumulate(name.begin(), name.end(), 1));
+  std::vector<float> values(count);
+  for (float& value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = static_cast<float>(state >> 8) / 8388608.0f - 1.0f;
+  }
+  return values;
+}
+
+// The case's "y" for the last of `steps`, each so many rows that follow one another.
+std::vector<float> compute(Device& device, const Case& test, Phase phase, bool wide,
+                           const std::vector<uint32_t>& steps) {
+  const Program program = compile("self_test", {{"y", test.y}}, device.fuse_rules());
+  Limits limits;
+  limits.rows = kMostRows;
+  limits.sequences = 1;
+  limits.pages_per_sequence = limits.pages = kPages;
+  limits.arena_row_bytes = program.arena_row_bytes;
+  limits.matrix = test.units;
+  limits.wide = wide;
+  const auto workspace = device.workspace(limits);
+  std::map<std::string, std::unique_ptr<Buffer>> buffers;
+  std::deque<OwnedTensor> weights;
+  std::vector<Binding> bindings;
+  size_t x_width = 0, y_width = 0;
+  for (const Slot& slot : program.slots) {
+    if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+    std::unique_ptr<Buffer>& buffer = buffers[slot.name];
+    if (slot.kind == SlotKind::kWeight) {
+      const std::vector<float> values =
+          noise(slot.name, static_cast<size_t>(*element_count(slot.dims)));
+      const TensorView view{DType::kF32, slot.dims, std::as_bytes(std::span(values))};
+      weights.push_back(is_quantised(slot.dtype) ? quantised(view, slot.dtype, false, slot.name)
+                                                 : converted(view, slot.dtype));
+      buffer = device.upload(slot, weights.back().view);
+    } else if (slot.dims.size() == 1) {
+      buffer = device.alloc_pages(limits, slot.dims[0], test.cache);
+    } else {
+      const auto width = static_cast<size_t>(slot.dims[1]);
+      (slot.name == "x" ? x_width : y_width) = width;
+      buffer = device.alloc(kMostRows * width * sizeof(float));
+    }
+    bindings.push_back({slot.name, buffer.get()});
+  }
+  const auto executable = device.load(program, *workspace, bindings);
+  device.settle();
+
+  std::vector<float> y;
+  uint32_t past = 0;
+  const std::vector<uint32_t> sequences(kMostRows, 0);
+  std::vector<uint32_t> pages(kPages);
+  std::iota(pages.rbegin(), pages.rend(), 0u);
+  for (const uint32_t rows : steps) {
+    const std::vector<float> x = noise(cat("x", past), rows * x_width);
+    std::vector<int32_t> positions(rows);
+    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(past));
+    past += rows;
+    y.resize(rows * y_width);
+    RowBatch batch;
+    batch.phase = phase;
+    batch.rows = rows;
+    batch.positions = positions;
+    batch.sequences = std::span(sequences).first(rows);
+    batch.page_tables = pages;
+    batch.in = buffers.at("x").get();
+    batch.in_bytes = std::as_bytes(std::span(x));
+    batch.out = buffers.at("y").get();
+    batch.out_bytes = std::as_writable_bytes(std::span(y));
+    Executable* const programs[] = {executable.get()};
+    device.run(*workspace, programs, batch);
+  }
+  return y;
+}
+
+}  // namespace
+
+void self_test(Device& device) {
+  const auto cpu = make_cpu_device(1);
+  for (const Case& test : cases()) {
+    for (const bool wide : {false, true}) {
+      if (wide && !test.units) continue;
+      const Phase phase = wide ? Phase::kGenerate : Phase::kPrompt;
+      // Of few rows and of many, the last ones over keys that are there.
+      for (const std::vector<uint32_t>& steps :
+           {std::vector<uint32_t>{kMostRows}, std::vector<uint32_t>{20, 1},
+            std::vector<uint32_t>{20, 5}}) {
+        const std::vector<float> got = compute(device, test, phase, wide, steps);
+        const std::vector<float> want = compute(*cpu, test, phase, wide, steps);
+        double largest = 0, difference = 0;
+        for (size_t i = 0; i < want.size(); ++i) {
+          const double apart = std::abs(double{got[i]} - double{want[i]});
+          difference = std::isfinite(apart) ? std::max(difference, apart) : HUGE_VAL;
+          largest = std::max(largest, std::abs(double{want[i]}));
+        }
+        if (difference <= test.error * largest) continue;
+        throw Error(ErrorKind::kDevice,
+                    cat("[", device.name(), "] computes wrongly: ", test.name, " of ", steps.back(),
+                        " rows differs from the CPU's by ", difference / largest, ", expected ",
+                        test.error, " at most"));
+      }
+    }
+  }
+}
+
+std::unique_ptr<Device> tested(std::unique_ptr<Device> device, const DeviceOptions& options,
+                               const std::optional<std::filesystem::path>& folder) {
+  const std::optional<std::string> fingerprint = device->fingerprint();
+  if (!fingerprint) return device;
+  Sha256 sum;
+  sum.update(as_bytes_of(*fingerprint));
+  std::filesystem::path good;
+  if (folder) good = *folder / to_hex(sum.finish());
+  std::error_code none;
+  if (folder && std::filesystem::exists(good, none)) return device;
+  try {
+    self_test(*device);
+  } catch (const Error& error) {
+    if (options.device != "auto") throw;
+    log_warning(cat(error.what(), "; the CPU takes its place"));
+    return make_cpu_device(options.threads);
+  }
+  if (folder) {
+    try {
+      std::filesystem::create_directories(*folder);
+      AtomicFile file(good);
+      file.append(as_bytes_of(*fingerprint));
+      file.commit();
+    } catch (const std::exception& error) {
+      log_warning(cat("a tested device is not remembered: ", error.what()));
+    }
+  }
+  return device;
+}
+
+std::unique_ptr<Device> make_tested_device(const DeviceOptions& options) {
+  auto folder = cache_dir([](const char* name) { return std::getenv(name); });
+  if (folder) *folder /= "devices";
+  return tested(make_device(options), options, folder);
+}
+
+}  // namespace split
