@@ -597,7 +597,8 @@ TEST(Checkpoint, RefusesBadTensors) {
   const Model model;
   model.save("model.safetensors", {{"wte.weight"}, {"ids", 0, DType::kI64}});
   EXPECT_EQ(model.refusal(ErrorKind::kInput),
-            "[checkpoint] DIR/model.safetensors: tensor 'ids' is I64, expected F32, F16 or BF16");
+            "[checkpoint] DIR/model.safetensors: tensor 'ids' is I64, expected F32, F16, BF16 or "
+            "blocks that __metadata__ describes");
   model.save("model.safetensors", {{"wte.weight"}, {"transformer.wte.weight"}});
   EXPECT_EQ(model.refusal(ErrorKind::kInput),
             "[checkpoint] DIR/model.safetensors: a second tensor 'wte.weight'");
