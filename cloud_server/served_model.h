@@ -2,6 +2,7 @@
 // blobs.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,7 @@ struct ModelOptions {
   uint64_t kv_budget = 0;
   std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
   std::filesystem::path blob_cache;                      // for converted weights; empty: memory
+  std::chrono::milliseconds weights_patience{10000};     // of a request for weights not yet made
 };
 
 class ServedModel {
