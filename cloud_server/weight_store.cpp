@@ -46,6 +46,7 @@ void WeightStore::work() {
   std::unique_lock lock(mutex_, std::defer_lock);
   try {
     ThreadPool pool(0);
+    make_own(pool);
     for (lock.lock(); Entry* const entry = next(); more_.notify_all()) {
       lock.unlock();
       make(*entry, pool);
@@ -59,51 +60,60 @@ void WeightStore::work() {
   }
 }
 
-// What was asked for first, else the first of all; before it what it is made from. Null when there
-// is nothing more to do.
+// What was asked for first, else the first of all. Null when there is nothing more to do.
 WeightStore::Entry* WeightStore::next() {
   if (stop_) return nullptr;
   while (!asked_.empty() && asked_.front()->ready) asked_.pop_front();
-  Entry* entry = asked_.empty() ? nullptr : asked_.front();
-  if (entry == nullptr) {
-    const auto at = std::ranges::find(entries_, false, &Entry::ready);
-    if (at == entries_.end()) return nullptr;
-    entry = &*at;
-  }
-  Entry& source = source_entry(*entry);
-  return source.ready ? entry : &source;
+  if (!asked_.empty()) return asked_.front();
+  const auto at = std::ranges::find(entries_, false, &Entry::ready);
+  return at == entries_.end() ? nullptr : &*at;
 }
 
 bool WeightStore::is_own(const Entry& entry) const {
   return entry.format == own_format(checkpoint_, *entry.blob);
 }
 
+// Their sums: all that the others are named by, and all that most edges ask for.
+void WeightStore::make_own(ThreadPool& pool) {
+  std::vector<Entry*> own;
+  for (Entry& entry : entries_) {
+    if (is_own(entry)) own.push_back(&entry);
+  }
+  pool.run(own.size(), [&](size_t i) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_) return;
+    }
+    Entry& entry = *own[i];
+    entry.tensors = own_weights(checkpoint_, entry.blob->weights).tensors;
+    entry.header = weight_file_header(entry.tensors);
+    entry.pieces = {as_bytes_of(entry.header)};
+    for (const NamedTensor& tensor : entry.tensors) entry.pieces.push_back(tensor.view.bytes);
+    wire::BlobSummer summer;
+    for (const Bytes piece : entry.pieces) summer.update(piece);
+    entry.sums = summer.finish();
+    const std::lock_guard lock(mutex_);
+    entry.ready = true;
+    more_.notify_all();
+  });
+}
+
 void WeightStore::make(Entry& entry, ThreadPool& pool) {
-  if (!is_own(entry)) {
-    try {
-      KeptBlob kept = convert(entry, pool);
-      entry.sums = std::move(kept.sums);
-      entry.file = std::move(kept.file);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kInput) throw;
-      entry.failed = error.what();
-      log_warning(cat(entry.failed, "; ", entry.blob->name, " is not served in this format"));
-      return;
-    }
-    entry.pieces = {entry.file.bytes()};
-    const auto parsed = parse_weight_file(entry.file.bytes(), entry.blob->name);
-    for (const WeightDecl& decl : entry.blob->weights) {
-      entry.tensors.push_back({decl.name, parsed.at(decl.name)});
-    }
+  try {
+    KeptBlob kept = convert(entry, pool);
+    entry.sums = std::move(kept.sums);
+    entry.file = std::move(kept.file);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    entry.failed = error.what();
+    log_warning(cat(entry.failed, "; ", entry.blob->name, " is not served in this format"));
     return;
   }
-  entry.tensors = own_weights(checkpoint_, entry.blob->weights).tensors;
-  entry.header = weight_file_header(entry.tensors);
-  entry.pieces = {as_bytes_of(entry.header)};
-  for (const NamedTensor& tensor : entry.tensors) entry.pieces.push_back(tensor.view.bytes);
-  wire::BlobSummer summer;
-  for (const Bytes piece : entry.pieces) summer.update(piece);
-  entry.sums = summer.finish();
+  entry.pieces = {entry.file.bytes()};
+  const auto parsed = parse_weight_file(entry.file.bytes(), entry.blob->name);
+  for (const WeightDecl& decl : entry.blob->weights) {
+    entry.tensors.push_back({decl.name, parsed.at(decl.name)});
+  }
 }
 
 KeptBlob WeightStore::convert(const Entry& entry, ThreadPool& pool) {
@@ -124,9 +134,9 @@ WeightStore::Entry* WeightStore::find(const Blob& blob, DType format) {
   return at == entries_.end() ? nullptr : &*at;
 }
 
-// Itself, or what the checkpoint has in its own format, which says all about it.
+// What the checkpoint has in its own format, which says all about it.
 WeightStore::Entry& WeightStore::source_entry(const Entry& entry) {
-  const Blob& source = is_own(entry) ? *entry.blob : source_of(model_, *entry.blob);
+  const Blob& source = source_of(model_, *entry.blob);
   Entry* const found = find(source, own_format(checkpoint_, source));
   CHECK(found != nullptr);
   return *found;

@@ -2,7 +2,8 @@
 // format this server has. In the checkpoint's own format a blob is a header of ours and the
 // checkpoint's tensors where they are mapped; in another one it is a mapped file of the blob cache.
 // Either way its bytes are sent as they lie. They and their sums are made once, in the background
-// after the start: what somebody asks for first, then the others in their order.
+// after the start: those in the checkpoint's own format at once, then what somebody asks for, then
+// the others in their order.
 #pragma once
 
 #include <chrono>
@@ -68,6 +69,7 @@ class WeightStore {
   void work();
   Entry* next();
   bool is_own(const Entry& entry) const;
+  void make_own(ThreadPool& pool);
   void make(Entry& entry, ThreadPool& pool);
   KeptBlob convert(const Entry& entry, ThreadPool& pool);
   Entry* find(const Blob& blob, DType format);

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 
 #include "base/json.h"
 #include "edge_client/cache_command.h"
@@ -25,17 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-// Of this process so far; 0 where the system does not tell.
-uint64_t peak_memory() {
-  constexpr std::string_view kName = "VmHWM:";
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(kName))
-      return std::strtoull(line.c_str() + kName.size(), nullptr, 10) * 1024;
-  }
-  return 0;
 }
 
 // Short enough to be typed again.
