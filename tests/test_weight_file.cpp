@@ -8,22 +8,12 @@
 #include "io/checkpoint.h"
 #include "io/quantize.h"
 #include "io/weight_file.h"
+#include "io_testing.h"
 
 namespace split {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A directory of this test with these files in it.
-struct Directory {
-  Directory() {
-    std::string pattern = testing::TempDir() + "splitXXXXXX";
-    CHECK(::mkdtemp(pattern.data()) != nullptr);
-    path = pattern;
-  }
-  ~Directory() { fs::remove_all(path); }
-  fs::path path;
-};
 
 struct Matrices {
   explicit Matrices(int64_t rows = 5, int64_t inner = 45)
@@ -74,7 +64,7 @@ TEST(WeightFile, HasAHeaderBeforeThereAreBytes) {
 }
 
 TEST(WeightFile, IsACheckpointWhereItLies) {
-  const Directory dir;
+  const TemporaryFolder dir;
   const Matrices matrices;
   std::vector<NamedTensor> prefixed = matrices.tensors;
   for (NamedTensor& tensor : prefixed) tensor.name = "transformer." + tensor.name;
@@ -85,8 +75,8 @@ TEST(WeightFile, IsACheckpointWhereItLies) {
   expect_same(checkpoint, matrices.tensors);
 }
 
-std::string error_of(const std::string& file) {
-  const Directory dir;
+std::string loading_error(const std::string& file) {
+  const TemporaryFolder dir;
   const fs::path path = dir.path / "model.safetensors";
   write_file(path, as_bytes_of(file));
   write_file(dir.path / "config.json", as_bytes_of("{}"));
@@ -139,7 +129,7 @@ constexpr test::Attack kAttacks[] = {
 };
 
 TEST(WeightFile, RefusesEachAttackWithItsOwnMessage) {
-  test::expect_refused(".weights", kAttacks, "", error_of);
+  test::expect_refused(".weights", kAttacks, "", loading_error);
 }
 
 }  // namespace
