@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """make.py: writes the hostile files beside it, one per way to be wrong. test_safetensors.cpp, test_weight_file.cpp
-(weights), test_gguf.cpp, test_text.cpp (vocab, merges) and test_manifest.cpp know the message of each.
+(weights), test_gguf.cpp, test_tokenizer_files.cpp (vocab, merges) and test_manifest.cpp know the message of each.
 
 Each differs from GOOD in one thing, so that no other check can refuse it first. Standard library only.
 """
