@@ -125,8 +125,7 @@ uint64_t write_weights(const fs::path& path, const Checkpoint& checkpoint, const
 int quantize_command(const std::vector<std::string>& arguments) {
   std::string model_path, format, out;
   Flags flags(
-      "cloud_server quantize: writes a checkpoint with its matrices in blocks of 8 or 4 bits, as "
-      "a\n"
+      "cloud_server quantize: writes a checkpoint with its matrices in blocks of 8 or 4 bits, a\n"
       "directory for --model\n"
       "usage: cloud_server quantize --model PATH --format FORMAT --out DIR\n");
   flags.group("What");
