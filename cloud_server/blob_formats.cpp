@@ -1,9 +1,12 @@
 #include "cloud_server/blob_formats.h"
 
 #include <algorithm>
+#include <array>
+#include <set>
 
 #include "base/json.h"
 #include "io/quantize.h"
+#include "run/shard.h"
 
 namespace split::cloud {
 
@@ -27,27 +30,82 @@ std::vector<DType> parse_formats(std::string_view text) {
   return formats;
 }
 
-std::vector<DType> served_formats(const Checkpoint& checkpoint, std::span<const DType> asked) {
-  std::vector<DType> formats{checkpoint.dtype()};
-  for (const DType format : asked) {
-    if (format != formats[0]) formats.push_back(format);
+namespace {
+
+// A tensor inside the model that GPT-2 does not have (an adapter, cross attention, a block too
+// many) would be left out in silence; one beside it (a classifier's head) is nobody's loss.
+void refuse_unknown_tensors(const Checkpoint& checkpoint, const Model& model) {
+  std::set<std::string_view> known;
+  for (const Blob& blob : model.blobs()) {
+    for (const WeightDecl& decl : blob.weights) known.insert(decl.name);
   }
-  return formats;
+  for (const std::string& name : checkpoint.names()) {
+    const bool inside =
+        std::ranges::any_of(std::array{"h.", "wte.", "wpe.", "ln_f."},
+                            [&](const char* prefix) { return name.starts_with(prefix); });
+    if (inside && !known.contains(name)) {
+      throw Error(ErrorKind::kInput,
+                  cat("[model] ", checkpoint.path().string(), ": tensor ", shown(name),
+                      " is no part of a GPT-2 of ", model.config().layers,
+                      " blocks; adapters and changed architectures are not supported"));
+    }
+  }
 }
 
-std::vector<BlobFormat> offered_blobs(const Model& model, std::span<const DType> formats) {
-  std::vector<BlobFormat> offered;
-  for (const DType format : formats) {
-    const size_t first = offered.size();
-    for (const Stage& stage : model.stages()) {
-      for (const std::string& name : stage.blobs_as(format)) {
-        const Blob& blob = model.blob(name);
-        const auto is_it = [&](const BlobFormat& other) { return other.blob == &blob; };
-        if (std::none_of(offered.begin() + static_cast<ptrdiff_t>(first), offered.end(), is_it)) {
-          offered.push_back({&blob, format});
-        }
+bool is_in_blocks(const Checkpoint& checkpoint, const WeightDecl& decl) {
+  return is_quantised(stored_weight(checkpoint, decl).dtype);
+}
+
+}  // namespace
+
+std::unique_ptr<Model> model_of(const Checkpoint& checkpoint) {
+  std::unique_ptr<Model> model = make_model(checkpoint.config_json());
+  refuse_unknown_tensors(checkpoint, *model);
+  for (const Blob& blob : model->blobs()) {
+    for (const WeightDecl& decl : blob.weights) {
+      const TensorView view = stored_weight(checkpoint, decl);
+      const Dims dims = stored_dims(decl, view.dtype);
+      if (view.dims != dims) {
+        throw Error(ErrorKind::kShape,
+                    cat("[model] ", checkpoint.path().string(), ": weight '", decl.name,
+                        "': expected ", to_string(dims), ", got ", to_string(view.dims)));
       }
     }
+  }
+  return model;
+}
+
+DType own_format(const Checkpoint& checkpoint, const Blob& blob) {
+  for (const WeightDecl& decl : blob.weights) {
+    if (is_in_blocks(checkpoint, decl)) return stored_weight(checkpoint, decl).dtype;
+  }
+  return checkpoint.dtype();
+}
+
+DType own_format(const Checkpoint& checkpoint, const Model& model, const Stage& stage) {
+  for (const std::string& name : stage.quantised) {
+    const DType format = own_format(checkpoint, model.blob(name));
+    if (is_quantised(format)) return format;
+  }
+  return checkpoint.dtype();
+}
+
+std::vector<BlobFormat> offered_blobs(const Checkpoint& checkpoint, const Model& model,
+                                      std::span<const DType> asked) {
+  std::vector<BlobFormat> offered;
+  const auto offer = [&](const Stage& stage, DType format) {
+    for (const std::string& name : stage.blobs_as(format)) {
+      const Blob& blob = model.blob(name);
+      const DType own = own_format(checkpoint, blob);
+      const auto is_it = [&](const BlobFormat& other) {
+        return other.blob == &blob && (other.format == format || is_quantised(own));
+      };
+      if (std::ranges::none_of(offered, is_it)) offered.push_back({&blob, format});
+    }
+  };
+  for (const Stage& stage : model.stages()) offer(stage, own_format(checkpoint, model, stage));
+  for (const DType format : asked) {
+    for (const Stage& stage : model.stages()) offer(stage, format);
   }
   return offered;
 }
@@ -63,26 +121,40 @@ const Blob& source_of(const Model& model, const Blob& blob) {
   return *at;
 }
 
-FormattedWeights format_weights(const Checkpoint& checkpoint, std::span<const WeightDecl> weights,
-                                DType format) {
+DType dtype_in(const Checkpoint& checkpoint, const WeightDecl& decl, DType format) {
+  const DType own = stored_weight(checkpoint, decl).dtype;
+  const bool verbatim = is_quantised(format) ? decl.product == Product::kNone
+                                             : format == checkpoint.dtype() && !is_quantised(own);
+  return verbatim ? own : format;
+}
+
+FormattedWeights own_weights(const Checkpoint& checkpoint, std::span<const WeightDecl> weights) {
   FormattedWeights result;
-  result.made.reserve(weights.size());
   for (const WeightDecl& decl : weights) {
-    TensorView view = checkpoint.at(decl.from.empty() ? decl.name : decl.from);
-    if (is_quantised(format)) {
-      if (decl.product != Product::kNone) {
-        if (view.dims != decl.dims) {
-          throw Error(ErrorKind::kShape, cat("[formats] weight '", decl.name, "': expected ",
-                                             to_string(decl.dims), ", got ", to_string(view.dims)));
-        }
-        result.made.push_back(quantised(view, format, decl.product == Product::kInOut, decl.name));
-        view = result.made.back().view;
-      }
-    } else if (format != checkpoint.dtype()) {
-      result.made.push_back(converted(view, format));
-      view = result.made.back().view;
+    result.tensors.push_back({decl.name, stored_weight(checkpoint, decl)});
+  }
+  return result;
+}
+
+FormattedWeights format_weights(const Checkpoint& checkpoint, std::span<const WeightDecl> weights,
+                                DType format, ThreadPool& pool) {
+  FormattedWeights result = own_weights(checkpoint, weights);
+  result.made.reserve(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const WeightDecl& decl = weights[i];
+    TensorView& view = result.tensors[i].view;
+    const DType dtype = dtype_in(checkpoint, decl, format);
+    if (dtype == view.dtype) continue;
+    if (is_quantised(view.dtype)) {
+      throw Error(ErrorKind::kInput,
+                  cat("[formats] weight '", decl.name, "' as ", format_name(format),
+                      ": expected floats to make it from, got ", format_name(view.dtype)));
     }
-    result.tensors.push_back({decl.name, view});
+    result.made.push_back(
+        is_quantised(dtype)
+            ? quantised(view, dtype, decl.product == Product::kInOut, decl.name, &pool)
+            : converted(view, dtype));
+    view = result.made.back().view;
   }
   return result;
 }

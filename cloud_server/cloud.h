@@ -34,6 +34,9 @@ void add_forward_routes(http::Server& server, Cloud& cloud);      // stateless f
 void add_session_routes(http::Server& server, Cloud& cloud);      // /v1/sessions...
 void add_legacy_routes(http::Server& server, Cloud& cloud);       // the original web page's
 
+// "0".."L", "norm" or "head" as a point (run/shard.h). Throws Error(kInput) about `to`.
+int point_named(const std::string& text, int layers);
+
 // A sequence that ends with the request.
 struct OneSequence {
   explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}

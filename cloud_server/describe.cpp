@@ -17,6 +17,14 @@ ServedModel& Cloud::find(const std::string& id) {
                         "model");
 }
 
+int point_named(const std::string& text, int layers) {
+  if (text == "norm") return layers + 1;
+  if (text == "head") return layers + 2;
+  const auto point = parse_u64(text, 0, static_cast<uint64_t>(layers));
+  if (!point) wire::Fields::refuse("to", cat("expected 0..", layers, ", \"norm\" or \"head\""));
+  return static_cast<int>(*point);
+}
+
 void describe_run(http::Response& response, const Job& job) {
   response.headers.set("Cache-Control", "no-store");
   response.headers.set("Server-Timing",

@@ -28,14 +28,6 @@ struct ForwardRequest {
   int top = 0;
 };
 
-int point_named(const std::string& text, int layers) {
-  if (text == "norm") return layers + 1;
-  if (text == "head") return layers + 2;
-  const auto point = parse_u64(text, 0, static_cast<uint64_t>(layers));
-  if (!point) Fields::refuse("to", cat("expected 0..", layers, ", \"norm\" or \"head\""));
-  return static_cast<int>(*point);
-}
-
 // "rows" as a word or as "0,5,7" (of a query), or a JSON list.
 void read_rows(ForwardRequest& request, const std::string& text) {
   if (text == "all") {

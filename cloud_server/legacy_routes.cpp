@@ -8,6 +8,7 @@
 #include "cloud_server/cloud.h"
 #include "http/form.h"
 #include "run/generate.h"
+#include "tensor/blocks.h"
 
 namespace split::cloud {
 namespace {
@@ -43,52 +44,52 @@ class Base64 {
   int count_ = 0;
 };
 
-// The page computes x w^T with torch.nn.Linear's [out, in]; the checkpoint has Conv1D's [in, out].
-bool is_linear(std::string_view name) {
-  return name.starts_with("h.") && name.ends_with(".weight") && name.find(".c_") != name.npos;
+// The page computes x w^T with torch.nn.Linear's [out, in]; the checkpoint has Conv1D's [in, out],
+// but for blocks, whose rows are outputs.
+bool is_turned(std::string_view name, const TensorView& weight) {
+  return name.starts_with("h.") && name.ends_with(".weight") && name.find(".c_") != name.npos &&
+         !is_quantised(weight.dtype);
 }
 
 // Rows of out [out, in] or of the matrix as it is, some at a time: the vocabulary of GPT-2 XL is
 // 0.4 GB of base64.
 void send_weight(const TensorView& weight, bool turned, http::Sink& sink) {
   constexpr size_t kPiece = 1 << 18;  // floats, 1 MiB
-  const size_t element = dtype_size(weight.dtype);
+  const auto in = static_cast<size_t>(turned ? weight.dims[0] : weight.dims.back());
+  const size_t out = static_cast<size_t>(*element_count(weight.dims)) / in;
+  const size_t strip = std::clamp<size_t>(kPiece / in, 1, out);
   std::string text = "{\"layer\":\"";
   Base64 base64(text);
-  std::vector<float> line, rows;
-  // Elements [at, at + n) as floats.
+  std::vector<float> line(strip), rows(strip * in);
+  // Elements [at, at + n) as floats; of blocks whole rows.
   const auto widen = [&](size_t at, size_t n, float* to) {
+    if (is_quantised(weight.dtype)) {
+      const size_t row_bytes = weight.bytes.size() / out;
+      for (size_t done = 0; done < n; done += in) {
+        dequantise_row(weight.dtype, weight.bytes.data() + (at + done) / in * row_bytes, in,
+                       to + done);
+      }
+      return;
+    }
+    const size_t element = dtype_size(weight.dtype);
     convert(
         {weight.dtype, {static_cast<int64_t>(n)}, weight.bytes.subspan(at * element, n * element)},
         DType::kF32, std::as_writable_bytes(std::span(to, n)));
   };
-  const auto send = [&](size_t n) {
-    base64.add(std::as_bytes(std::span(rows).first(n)));
-    const bool taken = sink.write(text);
-    text.clear();
-    return taken;
-  };
-  if (!turned) {
-    const size_t count = weight.bytes.size() / element;
-    rows.resize(std::min(count, kPiece));
-    for (size_t at = 0; at < count; at += kPiece) {
-      const size_t n = std::min(kPiece, count - at);
-      widen(at, n, rows.data());
-      if (!send(n)) return;
-    }
-  } else {
-    const auto in = static_cast<size_t>(weight.dims[0]), out = static_cast<size_t>(weight.dims[1]);
-    const size_t strip = std::clamp<size_t>(kPiece / in, 1, out);
-    line.resize(strip);
-    rows.resize(strip * in);
-    for (size_t first = 0; first < out; first += strip) {
-      const size_t n = std::min(strip, out - first);
+  for (size_t first = 0; first < out; first += strip) {
+    const size_t n = std::min(strip, out - first);
+    if (!turned) {
+      widen(first * in, n * in, rows.data());
+    } else {
       for (size_t i = 0; i < in; ++i) {
         widen(i * out + first, n, line.data());
         for (size_t o = 0; o < n; ++o) rows[o * in + i] = line[o];
       }
-      if (!send(n * in)) return;
     }
+    base64.add(std::as_bytes(std::span(rows).first(n * in)));
+    const bool taken = sink.write(text);
+    text.clear();
+    if (!taken) return;
   }
   base64.finish();
   sink.write(text + "\"}\n");
@@ -110,7 +111,7 @@ http::Response weight_answer(const ServedModel& model, std::string_view name) {
   }
   http::Response response;
   response.content_type = wire::kJsonType;
-  response.stream = [weight, turned = is_linear(name)](http::Sink& sink) {
+  response.stream = [weight, turned = is_turned(name, *weight)](http::Sink& sink) {
     send_weight(*weight, turned, sink);
   };
   return response;

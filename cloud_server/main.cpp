@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "cloud_server/cloud.h"
+#include "cloud_server/quantize_command.h"
 #include "http/client.h"
 
 #ifndef SPLIT_VERSION
@@ -27,7 +28,7 @@
 namespace split::cloud {
 namespace {
 
-constexpr int kUsage = 2, kFailed = 1, kAddressInUse = 98;
+constexpr int kUsage = 2, kFailed = 1, kDisk = 4, kAddressInUse = 98;
 
 struct Options {
   std::vector<std::string> models;
@@ -49,7 +50,8 @@ Flags make_flags(Options& options) {
   Flags flags(
       "cloud_server: serves GPT-2 layer by layer: partial state and weights for edge_client, "
       "answers for curl\n"
-      "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n");
+      "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n"
+      "       cloud_server quantize --model PATH --format FORMAT --out DIR\n");
   flags.group("Models");
   flags.texts("model", "[ID=]PATH",
               "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
@@ -239,9 +241,10 @@ int serve(Options options) {
         }
       }
       log_info(cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
-                   model->config().channels, ", ", format_name(model->weights().formats()[0]),
-                   " weights, profile ", profile_name(model->profile()), ", on ",
-                   model->device().name()));
+                   model->config().channels, ", in ",
+                   format_name(own_format(model->checkpoint(), model->model(),
+                                          model->model().stage("block.0"))),
+                   ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
       cloud.models.push_back(std::move(model));
     }
     if (options.blob_cache.empty()) {
@@ -276,6 +279,9 @@ int serve(Options options) {
 }
 
 int run(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "quantize") {
+    return quantize_command({argv + 2, argv + argc});
+  }
   Options options;
   Flags flags = make_flags(options);
   switch (flags.parse(argc, argv)) {
@@ -303,9 +309,16 @@ int main(int argc, char** argv) {
     return split::cloud::kAddressInUse;
   } catch (const split::Error& error) {
     split::log_error(error.what());
-    const bool usage =
-        error.kind() == split::ErrorKind::kInput || error.kind() == split::ErrorKind::kNotFound;
-    return usage ? split::cloud::kUsage : split::cloud::kFailed;
+    switch (error.kind()) {
+      case split::ErrorKind::kInput:
+      case split::ErrorKind::kNotFound:
+      case split::ErrorKind::kShape:  // of a model's files
+        return split::cloud::kUsage;
+      case split::ErrorKind::kIo:
+        return split::cloud::kDisk;
+      default:
+        return split::cloud::kFailed;
+    }
   } catch (const std::exception& error) {
     split::log_error(error.what());
     return split::cloud::kFailed;

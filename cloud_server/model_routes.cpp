@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cloud_server/cloud.h"
+#include "wire/fields.h"
 
 namespace split::cloud {
 namespace {
@@ -14,17 +15,42 @@ http::Response weights_answer(FileView file) {
                                std::string(wire::kTensorType), "\"" + file.tag + "\"");
 }
 
+// What a query asks for: the stages between two points, or all; formats, or all.
+WeightStore::Listed listed_by(const ServedModel& model, const http::Request& request) {
+  wire::check_query(request.query_params, {"format", "from", "to"});
+  const int layers = model.config().layers;
+  WeightStore::Listed listed;
+  if (const auto text = request.query("from")) {  // else from tokens: with the embedding
+    const auto from = parse_u64(*text, 0, static_cast<uint64_t>(layers));
+    if (!from) wire::Fields::refuse("from", cat("expected 0..", layers));
+    listed.first = *from + 1;
+  }
+  listed.end = static_cast<size_t>(point_named(request.query("to").value_or("head"), layers)) + 1;
+  if (listed.end < listed.first) {
+    wire::Fields::refuse("to", cat("expected a point at or after ", listed.first - 1));
+  }
+  if (const auto format = request.query("format")) {
+    try {
+      listed.formats = StageFormats::parse(*format);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kInput, cat("'format': ", error.what()), "format");
+    }
+  }
+  return listed;
+}
+
 wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
-                        const std::optional<std::vector<DType>>& wanted) {
+                        const http::Request& request) {
+  const WeightStore::Listed listed = listed_by(model, request);
   wire::ModelInfo info;
   info.id = model.id();
   info.config_json = model.checkpoint().config_json();
-  info.format = format_name(model.weights().formats()[0]);
+  info.format = format_name(model.checkpoint().dtype());
   info.profile = profile_name(model.profile());
   info.generate_phase = model.batcher().shard().options().wide ? "wide" : "narrow";
   info.files = model.checkpoint().files();
   info.blob_url = blob_url;
-  info.stages = model.weights().stages(wanted);
+  info.stages = model.weights().stages(listed);
   return info;
 }
 
@@ -44,16 +70,8 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
   });
   server.route("GET", "/v1/models/{id}", [&cloud](const http::Request& request) {
     ServedModel& model = cloud.find(request.path_params[0]);
-    std::optional<std::vector<DType>> wanted;
-    if (const auto formats = request.query("formats")) {
-      try {
-        wanted = formats->empty() ? std::vector<DType>{} : parse_formats(*formats);
-      } catch (const Error& error) {
-        throw Error(ErrorKind::kInput, cat("'formats': ", error.what()), "formats");
-      }
-    }
     http::Response response =
-        http::Response::json(200, to_json(info_of(model, cloud.blob_url, wanted)) + "\n");
+        http::Response::json(200, to_json(info_of(model, cloud.blob_url, request)) + "\n");
     response.headers.set("Cache-Control", "no-cache");
     return response;
   });
@@ -74,15 +92,15 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
   });
   server.route("GET", "/v1/models/{id}/stages/{stage}", [&cloud](const http::Request& request) {
     ServedModel& model = cloud.find(request.path_params[0]);
-    const std::string format =
-        request.query("format").value_or(std::string(format_name(model.weights().formats()[0])));
-    return weights_answer(model.weights().stage_file(request.path_params[1], format));
+    return weights_answer(
+        model.weights().stage_file(request.path_params[1], request.query("format")));
   });
   server.route("GET", "/v1/blobs/sha256/{hash}", [&cloud](const http::Request& request) {
     const std::string& hash = request.path_params[0];
-    if (is_lower_hex(hash, 64)) {
+    for (const bool wait : {false, true}) {  // in no model while another one has it
+      if (!is_lower_hex(hash, 64)) break;
       for (const auto& model : cloud.models) {
-        auto file = model->weights().blob(hash);
+        auto file = model->weights().blob(hash, wait);
         if (!file) continue;
         http::Response response = weights_answer(std::move(*file));
         response.headers.set("Cache-Control", kImmutable);

@@ -1,32 +1,24 @@
 #include "cloud_server/served_model.h"
 
 #include <algorithm>
-#include <array>
-#include <set>
 
-#include "base/json.h"
 #include "run/forward.h"
 #include "run/self_test.h"
 
 namespace split::cloud {
 namespace {
 
-// A tensor inside the model that GPT-2 does not have (an adapter, cross attention, a block too
-// many) would be left out in silence; one beside it (a classifier's head) is nobody's loss.
-void refuse_unknown_tensors(const Checkpoint& checkpoint, const Model& model) {
-  std::set<std::string_view> known;
-  for (const Blob& blob : model.blobs()) {
-    for (const WeightDecl& decl : blob.weights) known.insert(decl.name);
-  }
-  for (const std::string& name : checkpoint.names()) {
-    const bool inside =
-        std::ranges::any_of(std::array{"h.", "wte.", "wpe.", "ln_f."},
-                            [&](const char* prefix) { return name.starts_with(prefix); });
-    if (inside && !known.contains(name)) {
+// Blocks are computed with as they lie or not at all.
+void check_profile(const Checkpoint& checkpoint, const Model& model, Profile profile) {
+  const StageFormats wanted = profile_formats(profile);
+  for (const Stage& stage : model.stages()) {
+    const DType own = own_format(checkpoint, model, stage);
+    const DType format = wanted.of(stage.name).value_or(own);
+    if (is_quantised(own) && is_quantised(format) && own != format) {
       throw Error(ErrorKind::kInput,
-                  cat("[model] ", checkpoint.path().string(), ": tensor ", shown(name),
-                      " is no part of a GPT-2 of ", model.config().layers,
-                      " blocks; adapters and changed architectures are not supported"));
+                  cat("[model] ", checkpoint.path().string(), ": profile ", profile_name(profile),
+                      ": ", stage.name, ": expected floats or ", format_name(format), ", got ",
+                      format_name(own)));
     }
   }
 }
@@ -36,12 +28,12 @@ void refuse_unknown_tensors(const Checkpoint& checkpoint, const Model& model) {
 ServedModel::ServedModel(const ModelOptions& options)
     : options_(options),
       checkpoint_(options.path),
-      model_(make_model(checkpoint_.config_json())),
+      model_(model_of(checkpoint_)),
       tokenizer_(load_tokenizer(
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.path.string())),
       device_(make_tested_device({options.device, options.threads})) {
-  refuse_unknown_tensors(checkpoint_, *model_);
+  check_profile(checkpoint_, *model_, options.profile);
   if (tokenizer_ && tokenizer_->size() > config().vocab) {
     throw Error(ErrorKind::kInput, cat("[model] ", options.path.string(), ": the tokenizer has ",
                                        tokenizer_->size(), " tokens, the model ", config().vocab));
@@ -54,8 +46,8 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.kv_bytes = options.kv_budget;
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
-  weights_ =
-      std::make_unique<WeightStore>(checkpoint_, *model_, options.formats, options.blob_cache);
+  weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.formats,
+                                           options.blob_cache, options.weights_patience);
 }
 
 void ServedModel::warm_up() {

@@ -2,6 +2,7 @@
 // blobs.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 
@@ -22,6 +23,8 @@ struct ModelOptions {
   uint64_t kv_budget = 0;
   std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
   std::filesystem::path blob_cache;                      // for converted weights; empty: memory
+  // Of a request for weights that are not made yet: less than any client's own.
+  std::chrono::milliseconds weights_patience{3000};
 };
 
 class ServedModel {

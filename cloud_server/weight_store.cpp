@@ -24,146 +24,219 @@ constexpr int kBackground = 10;  // nice: the sums take what the first passes le
 }  // namespace
 
 WeightStore::WeightStore(const Checkpoint& checkpoint, const Model& model,
-                         std::span<const DType> formats, const std::filesystem::path& cache)
-    : checkpoint_(checkpoint),
-      model_(model),
-      cache_(cache),
-      formats_(served_formats(checkpoint, formats)) {
-  for (const BlobFormat& what : offered_blobs(model_, formats_)) entries_.emplace_back(what);
-  maker_ = std::thread([this] {
-    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackground);  // of this thread
-    try {
-      for (Entry& entry : entries_) {
-        if (stop_) return;
-        make(entry);
-        const std::lock_guard lock(mutex_);
-        ++ready_;
-        more_.notify_all();
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      error_ = std::current_exception();
-      more_.notify_all();
-    }
-  });
+                         std::span<const DType> formats, const std::filesystem::path& cache,
+                         std::chrono::milliseconds patience)
+    : checkpoint_(checkpoint), model_(model), patience_(patience), cache_(cache) {
+  for (const BlobFormat& what : offered_blobs(checkpoint, model_, formats)) {
+    entries_.emplace_back(what);
+  }
+  maker_ = std::thread([this] { work(); });
 }
 
 WeightStore::~WeightStore() {
-  stop_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
   maker_.join();
 }
 
-void WeightStore::make(Entry& entry) {
-  if (entry.format != formats_[0]) {
-    try {
-      KeptBlob kept = convert(entry);
-      entry.sums = std::move(kept.sums);
-      entry.file = std::move(kept.file);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kInput) throw;
-      entry.failed = error.what();
-      log_warning(cat(entry.failed, "; ", entry.blob->name, " is not served in this format"));
-      return;
+void WeightStore::work() {
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackground);  // and of the pool's
+  std::unique_lock lock(mutex_, std::defer_lock);
+  try {
+    ThreadPool pool(0);
+    make_own(pool);
+    for (lock.lock(); Entry* const entry = next(); more_.notify_all()) {
+      lock.unlock();
+      make(*entry, pool);
+      lock.lock();
+      entry->ready = true;
     }
-    entry.pieces = {entry.file.bytes()};
-    const auto parsed = parse_weight_file(entry.file.bytes(), entry.blob->name);
-    for (const WeightDecl& decl : entry.blob->weights) {
-      entry.tensors.push_back({decl.name, parsed.at(decl.name)});
-    }
-    return;
+  } catch (...) {
+    if (!lock.owns_lock()) lock.lock();
+    error_ = std::current_exception();
+    more_.notify_all();
   }
-  entry.tensors = format_weights(checkpoint_, entry.blob->weights, entry.format).tensors;
-  entry.header = weight_file_header(entry.tensors);
-  entry.pieces = {as_bytes_of(entry.header)};
-  for (const NamedTensor& tensor : entry.tensors) entry.pieces.push_back(tensor.view.bytes);
-  wire::BlobSummer summer;
-  for (const Bytes piece : entry.pieces) summer.update(piece);
-  entry.sums = summer.finish();
 }
 
-KeptBlob WeightStore::convert(const Entry& entry) {
-  // Ready: what it is made from is in the checkpoint's own format, which comes first.
-  const Entry& own = entry_of(source_of(model_, *entry.blob).name, formats_[0]);
-  const std::string key =
-      cat(own.sums.sha256, ".", format_name(entry.format), ".", conversion(entry.format));
+// What was asked for first, else the first of all. Null when there is nothing more to do.
+WeightStore::Entry* WeightStore::next() {
+  if (stop_) return nullptr;
+  while (!asked_.empty() && asked_.front()->ready) asked_.pop_front();
+  if (!asked_.empty()) return asked_.front();
+  const auto at = std::ranges::find(entries_, false, &Entry::ready);
+  return at == entries_.end() ? nullptr : &*at;
+}
+
+bool WeightStore::is_own(const Entry& entry) const {
+  return entry.format == own_format(checkpoint_, *entry.blob);
+}
+
+// Their sums: all that the others are named by, and all that most edges ask for.
+void WeightStore::make_own(ThreadPool& pool) {
+  std::vector<Entry*> own;
+  for (Entry& entry : entries_) {
+    if (is_own(entry)) own.push_back(&entry);
+  }
+  pool.run(own.size(), [&](size_t i) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stop_) return;
+    }
+    Entry& entry = *own[i];
+    entry.tensors = own_weights(checkpoint_, entry.blob->weights).tensors;
+    entry.header = weight_file_header(entry.tensors);
+    entry.pieces = {as_bytes_of(entry.header)};
+    for (const NamedTensor& tensor : entry.tensors) entry.pieces.push_back(tensor.view.bytes);
+    wire::BlobSummer summer;
+    for (const Bytes piece : entry.pieces) summer.update(piece);
+    entry.sums = summer.finish();
+    const std::lock_guard lock(mutex_);
+    entry.ready = true;
+    more_.notify_all();
+  });
+}
+
+void WeightStore::make(Entry& entry, ThreadPool& pool) {
+  try {
+    KeptBlob kept = convert(entry, pool);
+    entry.sums = std::move(kept.sums);
+    entry.file = std::move(kept.file);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    entry.failed = error.what();
+    log_warning(cat(entry.failed, "; ", entry.blob->name, " is not served in this format"));
+    return;
+  }
+  entry.pieces = {entry.file.bytes()};
+  const auto parsed = parse_weight_file(entry.file.bytes(), entry.blob->name);
+  for (const WeightDecl& decl : entry.blob->weights) {
+    entry.tensors.push_back({decl.name, parsed.at(decl.name)});
+  }
+}
+
+KeptBlob WeightStore::convert(const Entry& entry, ThreadPool& pool) {
+  const std::string key = cat(source_entry(entry).sums.sha256, ".", format_name(entry.format), ".",
+                              conversion(entry.format));
   if (auto kept = cache_.find(key)) return std::move(*kept);
-  const FormattedWeights made = format_weights(checkpoint_, entry.blob->weights, entry.format);
+  const FormattedWeights made =
+      format_weights(checkpoint_, entry.blob->weights, entry.format, pool);
   const std::string header = weight_file_header(made.tensors);
   std::vector<Bytes> pieces = {as_bytes_of(header)};
   for (const NamedTensor& tensor : made.tensors) pieces.push_back(tensor.view.bytes);
   return cache_.keep(key, pieces);
 }
 
-const WeightStore::Entry& WeightStore::entry_of(const std::string& blob, DType format) const {
-  const auto at = std::ranges::find_if(entries_, [&](const Entry& entry) {
-    return entry.blob->name == blob && entry.format == format;
-  });
-  CHECK(at != entries_.end());
-  return *at;
+WeightStore::Entry* WeightStore::find(const Blob& blob, DType format) {
+  const auto at = std::ranges::find_if(
+      entries_, [&](const Entry& entry) { return entry.blob == &blob && entry.format == format; });
+  return at == entries_.end() ? nullptr : &*at;
 }
 
-void WeightStore::wait_until(const std::function<bool()>& done) {
+// What the checkpoint has in its own format, which says all about it.
+WeightStore::Entry& WeightStore::source_entry(const Entry& entry) {
+  const Blob& source = source_of(model_, *entry.blob);
+  Entry* const found = find(source, own_format(checkpoint_, source));
+  CHECK(found != nullptr);
+  return *found;
+}
+
+void WeightStore::refuse_busy(size_t ready, size_t of) const {
+  throw Error(ErrorKind::kBusy, cat("the weights are being made: ", ready, " of ", of,
+                                    of == 1 ? " blob" : " blobs", ", try again later"));
+}
+
+void WeightStore::wait_for(std::span<Entry* const> entries) {
   std::unique_lock lock(mutex_);
-  more_.wait(lock, [&] { return done() || error_ != nullptr || ready_ == entries_.size(); });
-  if (error_ != nullptr) std::rethrow_exception(error_);
-}
-
-std::vector<wire::StageInfo> WeightStore::stages(const std::optional<std::vector<DType>>& wanted) {
-  const auto listed = [&](DType format) {
-    return !wanted || format == formats_[0] || std::ranges::find(*wanted, format) != wanted->end();
+  for (Entry* const entry : entries) {
+    if (!entry->ready && !std::exchange(entry->asked, true)) asked_.push_back(entry);
+  }
+  const auto ready = [&] {
+    return static_cast<size_t>(std::ranges::count_if(entries, [](auto* e) { return e->ready; }));
   };
-  size_t needed = 0;
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    if (listed(entries_[i].format)) needed = i + 1;
-  }
-  wait_until([&] { return ready_ >= needed; });
-  std::vector<wire::StageInfo> stages;
-  for (const Stage& stage : model_.stages()) {
-    wire::StageInfo& info = stages.emplace_back();
-    info.name = stage.name;
-    for (const Entry& entry : entries_) {
-      if (!listed(entry.format)) continue;
-      const auto& blobs = stage.blobs_as(entry.format);
-      if (!entry.failed.empty() || std::ranges::find(blobs, entry.blob->name) == blobs.end()) {
-        continue;
+  const bool done = more_.wait_for(lock, patience_,
+                                   [&] { return error_ != nullptr || ready() == entries.size(); });
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  if (!done) refuse_busy(ready(), entries.size());
+}
+
+std::vector<wire::StageInfo> WeightStore::stages(const Listed& listed) {
+  const std::vector<Stage>& stages = model_.stages();
+  std::vector<std::vector<Entry*>> of_stage(stages.size());
+  std::vector<Entry*> needed;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const DType own = own_format(checkpoint_, model_, stages[i]);
+    const bool others = i >= listed.first && i < listed.end;
+    for (Entry& entry : entries_) {
+      const bool wanted = !listed.formats || entry.format == listed.formats->of(stages[i].name);
+      const auto& blobs = stages[i].blobs_as(entry.format);
+      if ((entry.format == own || (others && wanted)) &&
+          std::ranges::find(blobs, entry.blob->name) != blobs.end()) {
+        of_stage[i].push_back(&entry);
       }
-      info.blobs.push_back({entry.sums, entry.blob->name, std::string(format_name(entry.format))});
+    }
+    needed.insert(needed.end(), of_stage[i].begin(), of_stage[i].end());
+  }
+  wait_for(needed);
+  std::vector<wire::StageInfo> infos;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    wire::StageInfo& info = infos.emplace_back();
+    info.name = stages[i].name;
+    info.format = format_name(own_format(checkpoint_, model_, stages[i]));
+    for (const Entry* entry : of_stage[i]) {
+      if (!entry->failed.empty()) continue;
+      info.blobs.push_back(
+          {entry->sums, entry->blob->name, std::string(format_name(entry->format))});
     }
   }
-  return stages;
+  return infos;
 }
 
-std::optional<FileView> WeightStore::blob(const std::string& sha256) {
+std::optional<FileView> WeightStore::blob(const std::string& sha256, bool wait) {
+  std::unique_lock lock(mutex_);
   const Entry* found = nullptr;
-  size_t seen = 0;
-  wait_until([&] {
-    for (; seen < ready_ && found == nullptr; ++seen) {
-      if (entries_[seen].sums.sha256 == sha256) found = &entries_[seen];
+  size_t ready = 0;
+  const auto known = [&] {
+    ready = 0;
+    for (const Entry& entry : entries_) {
+      if (!entry.ready) continue;
+      ++ready;
+      if (entry.sums.sha256 == sha256) found = &entry;
     }
-    return found != nullptr;
-  });
-  if (found == nullptr) return std::nullopt;
-  return FileView{found->pieces, sha256, nullptr};
+    return found != nullptr || ready == entries_.size() || error_ != nullptr;
+  };
+  const auto patience = wait ? patience_ : std::chrono::milliseconds(0);
+  const bool certain = more_.wait_for(lock, patience, known);
+  if (found != nullptr) return FileView{found->pieces, sha256, nullptr};
+  if (!wait) return std::nullopt;
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  if (!certain) refuse_busy(ready, entries_.size());
+  return std::nullopt;
 }
 
-FileView WeightStore::stage_file(const std::string& stage, const std::string& format) {
+FileView WeightStore::stage_file(const std::string& stage,
+                                 const std::optional<std::string>& format) {
   const Stage& found = model_.stage(stage);
   std::string known;
-  std::optional<DType> dtype;
-  for (const DType one : formats_) {
-    if (found.blobs_as(one).empty()) continue;
-    if (format_name(one) == format) dtype = one;
+  std::vector<Entry*> entries;
+  const std::string wanted =
+      format.value_or(std::string(format_name(own_format(checkpoint_, model_, found))));
+  for (const DType one : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
+    std::vector<Entry*> of_format;
+    for (const std::string& name : found.blobs_as(one)) {
+      if (Entry* const entry = find(model_.blob(name), one)) of_format.push_back(entry);
+    }
+    if (of_format.empty()) continue;
     known += cat(known.empty() ? "" : ", ", format_name(one));
+    if (format_name(one) == wanted) entries = std::move(of_format);
   }
-  if (!dtype) {
+  if (entries.empty()) {
     throw Error(ErrorKind::kInput,
-                cat("'format': expected one of ", known, " for this stage, got ", shown(format)),
+                cat("'format': expected one of ", known, " for this stage, got ", shown(wanted)),
                 "format");
   }
-  std::vector<const Entry*> entries;
-  for (const std::string& name : found.blobs_as(*dtype)) entries.push_back(&entry_of(name, *dtype));
-  const auto last = static_cast<size_t>(*std::ranges::max_element(entries) - entries_.data());
-  wait_until([&] { return last < ready_; });
+  wait_for(entries);
   Sha256 tag;
   std::vector<NamedTensor> tensors;
   for (const Entry* entry : entries) {

@@ -160,7 +160,7 @@ void BlobLoad::run(const Task& task, Worker& worker) {
   if (task.step == Step::kOpen) {
     open(*task.item);
   } else if (task.step == Step::kClose) {
-    close(*task.item, worker);
+    close(*task.item);
   } else if (task.item->part) {
     fill(*task.item, task.chunk, worker);
   } else {
@@ -300,20 +300,7 @@ void BlobLoad::filled(Item& item, size_t chunk) {
   if (item.whole || chunk == 0) changed_.notify_all();
 }
 
-// Nothing gets a name that is not its hash, also when every chunk is what the manifest says.
-void BlobLoad::close(Item& item, Worker& worker) {
-  if (item.info.chunks.size() > 1) {
-    Sha256 sum;
-    for (size_t chunk = 0; chunk < item.info.chunks.size(); ++chunk) {
-      sum.update(read_chunk(item.part->fd(), item, chunk, worker));
-    }
-    if (sum.finish_hex() != item.info.sha256) {
-      throw Error(
-          ErrorKind::kIntegrity,
-          cat("[cache] blob ", shown(item.info.name), " from ", from_.origin,
-              ": its chunks are what the server says, but its sha256 is not ", item.info.sha256));
-    }
-  }
+void BlobLoad::close(Item& item) {
   item.part->commit();
   const std::lock_guard lock(mutex_);
   item.part.reset();

@@ -3,6 +3,10 @@
 // hash says is fetched alone; whatever was good in a file that was cut short, damaged or left by a
 // killed process is kept. The reader waits for what it needs next, while the rest goes on.
 //
+// A blob's name is a place to look, no promise: what this server's manifest says of its chunks
+// decides, every time. So a server whose chunks are not those of the hash that it names fills a
+// file with what it could have sent anyway, and an honest one's edges mend it.
+//
 // A blob that is complete under its name is only read. Otherwise it is put together in a part file
 // (part_file.h) that one process holds at a time; others wait for it and then find it complete.
 #pragma once
@@ -101,7 +105,7 @@ class BlobLoad {
   void checked(Item& item, size_t chunk, bool good);
   void filled(Item& item, size_t chunk);
   void start_pass(Item& item);
-  void close(Item& item, Worker& worker);
+  void close(Item& item);
   void fail(std::exception_ptr error, bool keep_parts);
   void stop();
   Bytes wait_for(const std::string& sha256, bool Item::*what);

@@ -26,19 +26,12 @@ std::string TailRange::describe(const ModelConfig& config) const {
 
 namespace {
 
-// The server's blob, or nothing; `known` becomes the formats it has.
-const wire::BlobInfo* find_blob(const wire::ModelInfo& info, const std::string& stage,
-                                const std::string& name, std::string_view format,
-                                std::string& known) {
-  const wire::BlobInfo* found = nullptr;
-  for (const wire::StageInfo& offered : info.stages) {
-    if (offered.name != stage) continue;
-    for (const wire::BlobInfo& blob : offered.blobs) {
-      if (blob.name == name && blob.format == format) found = &blob;
-      if (known.size() < 100) known += (known.empty() ? "" : ", ") + blob.format;
-    }
-  }
-  return found;
+// What the server has of a stage.
+const wire::StageInfo& find_stage(const wire::ModelInfo& info, const std::string& name) {
+  const auto at = std::ranges::find(info.stages, name, &wire::StageInfo::name);
+  if (at != info.stages.end()) return *at;
+  throw Error(ErrorKind::kRemote,
+              cat("[server] it says nothing of ", name, " of ", shown(info.id)));
 }
 
 }  // namespace
@@ -55,9 +48,11 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 
   std::vector<wire::BlobInfo> blobs;
   for (const std::string& stage : stages) {
+    const wire::StageInfo& offered = find_stage(info, stage);
     const std::optional<DType> asked = formats.of(stage);
-    const std::string wanted = asked ? std::string(format_name(*asked)) : info.format;
-    for (const std::string& name : model.stage(stage).blobs_as(asked.value_or(DType::kF32))) {
+    const std::string wanted = asked ? std::string(format_name(*asked)) : offered.format;
+    const DType dtype = dtype_from_format(wanted).value_or(DType::kF32);
+    for (const std::string& name : model.stage(stage).blobs_as(dtype)) {
       const auto same =
           std::ranges::find_if(blobs, [&](const auto& blob) { return blob.name == name; });
       if (same != blobs.end()) {
@@ -67,12 +62,13 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
             cat("--format: '", name, "' of ", shown(info.id), " is in ", stage,
                 " and in another stage: expected one format, got ", wanted, " and ", same->format));
       }
-      std::string known;
-      const wire::BlobInfo* const found = find_blob(info, stage, name, wanted, known);
-      if (found == nullptr) {
+      const auto found = std::ranges::find_if(offered.blobs, [&](const auto& blob) {
+        return blob.name == name && blob.format == wanted;
+      });
+      if (found == offered.blobs.end()) {
         throw Error(ErrorKind::kInput,
-                    cat("--format: the server has ", stage, " of ", shown(info.id), " in ",
-                        known.empty() ? "no such format" : known, ", expected ", shown(wanted)));
+                    cat("--format: the server has ", stage, " of ", shown(info.id), " not in ",
+                        shown(wanted), "; --plan shows in what"));
       }
       blobs.push_back(*found);
     }
@@ -95,9 +91,14 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const T
   for (const wire::BlobInfo& blob : blobs) {
     for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
   }
+  // Under its own name or, if no blob has that, as what it is a copy of.
+  const auto tensor_of = [&](const std::string& name, bool with_bytes) {
+    const std::string& from = model.weight(name).from;
+    return tensor(from.empty() || blob_of_.contains(name) ? name : from, with_bytes);
+  };
   WeightSource weights;
-  weights.declared = [this](const std::string& name) { return tensor(name, false); };
-  weights.view = [this](const std::string& name) { return tensor(name, true); };
+  weights.declared = [&](const std::string& name) { return tensor_of(name, false); };
+  weights.view = [&](const std::string& name) { return tensor_of(name, true); };
   weights.taken = [](const TensorView& view) { MappedFile::let_go(view.bytes); };
   try {
     shard_ = std::make_unique<Shard>(*device_, model, weights, options);

@@ -25,8 +25,9 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
     table += cat("| `", flags, "`", remark, " | ", range.describe(model.config()), " |");
     for (const std::string& format : formats) {
       try {
-        const StageFormats stages =
-            format == info.format ? StageFormats{} : StageFormats::parse(format);
+        const bool own = std::ranges::all_of(
+            info.stages, [&](const wire::StageInfo& stage) { return stage.format == format; });
+        const StageFormats stages = own ? StageFormats{} : StageFormats::parse(format);
         uint64_t bytes = 0;
         for (const wire::BlobInfo& blob : blobs_of(model, info, range, stages)) bytes += blob.bytes;
         table += cat(" ", human_bytes(bytes), " |");

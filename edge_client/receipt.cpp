@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
 
 #include "http/message.h"
 
@@ -32,6 +34,16 @@ double Receipt::tokens_per_second() const {
   const double after_first = generate_ms - first_token_ms;
   if (tokens > 1 && after_first > 0) return static_cast<double>(tokens - 1) / after_first * 1000;
   return tokens == 1 && generate_ms > 0 ? 1000 / generate_ms : 0;
+}
+
+uint64_t peak_memory() {
+  constexpr std::string_view kName = "VmHWM:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(kName))
+      return std::strtoull(line.c_str() + kName.size(), nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 std::string to_text(const Receipt& r) {

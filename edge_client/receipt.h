@@ -30,6 +30,8 @@ struct Receipt {
 
 // A few aligned lines.
 std::string to_text(const Receipt& receipt);
+// Of this process so far; 0 where the system does not tell.
+uint64_t peak_memory();
 
 // {"model","cut","device","prompt_tokens","tokens","text","finish_reason","logprobs"?,"receipt"}
 std::string to_json(const Receipt& receipt, std::span<const int32_t> prompt,

@@ -154,9 +154,7 @@ std::vector<std::string> Remote::models() {
 }
 
 wire::ModelInfo Remote::model(const std::string& id) {
-  const http::Reply reply =
-      ask("GET", wire::model_path(path_segment(id)) + (formats_ ? "?formats=" + *formats_ : ""), {},
-          {});
+  const http::Reply reply = ask("GET", wire::model_path(path_segment(id)) + query_, {}, {});
   try {
     return wire::parse_model_info(reply.body);
   } catch (const Error& error) {

@@ -52,9 +52,8 @@ class Remote {
   void cancel() { client_.cancel(); }  // any thread; for good
 
   std::vector<std::string> models();
-  // From now on model() says nothing of other formats ("f16,q8_0") than these and the checkpoint's
-  // own: the server may still be making others.
-  void want_formats(std::string formats) { formats_ = std::move(formats); }
+  // What model() asks for from now on (wire::model_query()): the server may still be making others.
+  void want(std::string query) { query_ = std::move(query); }
   wire::ModelInfo model(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
   // True when it is new there, false when it stood already.
@@ -74,7 +73,7 @@ class Remote {
                 Traffic& traffic);
 
  private:
-  std::optional<std::string> formats_;
+  std::string query_;
 
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
                   std::string_view type, const http::Headers& headers = {},

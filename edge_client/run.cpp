@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
 
 #include "base/json.h"
 #include "edge_client/cache_command.h"
@@ -26,17 +24,6 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-// Of this process so far; 0 where the system does not tell.
-uint64_t peak_memory() {
-  constexpr std::string_view kName = "VmHWM:";
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(kName))
-      return std::strtoull(line.c_str() + kName.size(), nullptr, 10) * 1024;
-  }
-  return 0;
 }
 
 // Short enough to be typed again.
@@ -75,7 +62,6 @@ class Run {
         remote_(options.server, std::chrono::seconds(options.timeout)),
         hook_(interrupt, [this] { remote_.cancel(); }) {
     retry_.budget = std::chrono::seconds(options.retry_for);
-    if (!options.plan) remote_.want_formats(options.formats.names());
   }
 
   void go(const std::string& prompt);
@@ -86,6 +72,8 @@ class Run {
   auto retried(const Call& call);
   std::string model_id();
   void meet_server();
+  void read_manifest();
+  std::string manifest_query() const;
   void read_tokenizer();
   void load_tail();
   void say_plan();
@@ -143,13 +131,13 @@ std::string Run::model_id() {
 }
 
 void Run::meet_server() {
-  const std::string id = model_id();
-  info_ = retried([&] { return remote_.model(id); });
-  info_.id = id;
+  info_.id = model_id();
+  const std::string config_json = retried([&] { return remote_.file(info_.id, "config.json"); });
   try {
-    model_ = make_model(info_.config_json);
+    model_ = make_model(config_json);
   } catch (const Error& error) {
-    throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id), ": ", error.what()));
+    throw Error(ErrorKind::kRemote,
+                cat("[server] the model ", shown(info_.id), ": ", error.what()));
   }
   const ModelConfig& config = model_->config();
   cut_ = options_.cut.value_or(std::max(0, config.layers - 2));
@@ -161,6 +149,38 @@ void Run::meet_server() {
   range_.embed = cut_ == 0;
   range_.first = cut_;
   range_.last = config.layers + (options_.embed ? 1 : options_.head_on_cloud ? 0 : 2);
+}
+
+// A server that is still making what is asked for says how far it is, which is no silence.
+void Run::read_manifest() {
+  Retry retry(retry_, interrupt_);
+  std::string said;
+  for (std::optional<wire::ModelInfo> info; !info;) {
+    try {
+      info = remote_.model(info_.id);
+      info->id = info_.id;
+      info_ = *info;
+    } catch (const RemoteError& error) {
+      if (error.retry_after && said != error.what()) {
+        said = error.what();
+        retry.succeeded();
+        if (!options_.quiet) world_.console.err(cat(said, "\n"));
+      }
+      retry.failed(error);
+    }
+  }
+}
+
+// In the formats of the stages that this machine computes.
+std::string Run::manifest_query() const {
+  const int layers = model_->config().layers;
+  const bool none = options_.all_on_cloud;
+  const auto point = [&](int at) {
+    return at == layers + 2 ? "head" : at == layers + 1 ? "norm" : cat(at);
+  };
+  return wire::model_query(options_.formats.text(),
+                           !none && range_.embed ? std::nullopt : std::optional(cut_),
+                           point(none ? cut_ : range_.last));
 }
 
 void Run::read_tokenizer() {
@@ -309,11 +329,14 @@ void Run::embed_text() {
 
 void Run::plan() {
   meet_server();
+  read_manifest();
   world_.console.out(download_table(*model_, info_));
 }
 
 void Run::go(const std::string& prompt) {
   meet_server();
+  remote_.want(manifest_query());
+  read_manifest();
   read_tokenizer();
   if (options_.prompt_ids) {
     prompt_ = *options_.prompt_ids;

@@ -2,7 +2,8 @@
 # test.sh [--long]: installs what the tests need, builds everything, runs each fuzz target for ten seconds and every test;
 # ends with ctest's summary.
 #   --long   with full counts (SPLIT_LONG=1 tells the tests) and two minutes for each fuzz target; first the same suite
-#            under AddressSanitizer and UBSan, and the threaded parts under ThreadSanitizer
+#            under AddressSanitizer and UBSan, the threaded parts under ThreadSanitizer, and the CPU's kernels for aarch64
+#            (test_aarch64.sh)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,7 +11,7 @@ long=''
 case ${1-} in
   '') ;;
   --long) long=1 ;;
-  *) sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
+  *) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
 esac
 run() { ctest --test-dir "$1" --output-on-failure --timeout 900 -j "$(nproc)" "${@:2}"; }
 
@@ -20,6 +21,7 @@ if [ -n "$long" ]; then
   run build-asan
   scripts/build.sh --tsan all
   run build-tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|ThreadPool|Edge|Session)'
+  scripts/test_aarch64.sh
 fi
 scripts/fuzz.sh --seconds "$([ -n "$long" ] && echo 120 || echo 10)"
 scripts/build.sh all

@@ -153,6 +153,7 @@ class TestCloud {
       options.blob_cache = blob_cache;
       options.profile = profile;
       options.formats = parse_formats("f32,f16,q8_0,q4_0");
+      options.weights_patience = std::chrono::minutes(5);  // under sanitizers, on busy machines
       cloud.models.push_back(std::make_unique<ServedModel>(options));
     }
     cloud.version = "test";

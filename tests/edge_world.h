@@ -64,7 +64,7 @@ struct Running {
   std::thread thread;
 };
 
-// The real routes, behind a gate for steps and blobs.
+// The real routes, behind a gate for manifests, steps and blobs.
 class GatedCloud {
  public:
   // What to answer instead of passing request number `n` (from 0) on; nothing to pass it on.
@@ -78,10 +78,13 @@ class GatedCloud {
     options.threads = 2;
     options.kv_budget = 256 << 20;
     options.formats = cloud::parse_formats("f32,f16,q8_0,q4_0");
+    options.weights_patience = std::chrono::minutes(5);  // under sanitizers, on busy machines
     cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
     cloud.ready = true;
     behind.emplace([this](http::Server& server) { cloud::add_routes(server, cloud); });
     front.emplace([this](http::Server& server) {
+      server.route("GET", "/v1/models/{id}",
+                   [this](const http::Request& r) { return pass(r, on_model, models); });
       server.route("POST", "/v1/sessions/{id}/forward",
                    [this](const http::Request& r) { return pass(r, on_step, steps); });
       server.route("GET", "/v1/blobs/sha256/{hex}",
@@ -99,8 +102,11 @@ class GatedCloud {
       if (const auto value = request.headers.get(name)) headers.add(name, std::string(*value));
     }
     const auto type = request.headers.get("Content-Type").value_or("");
-    const http::Reply reply =
-        client.request(request.method, request.path, request.body, type, headers);
+    std::string path = request.path;
+    for (const auto& [name, value] : request.query_params) {
+      path += cat(path == request.path ? "?" : "&", name, "=", value);
+    }
+    const http::Reply reply = client.request(request.method, path, request.body, type, headers);
     http::Response response;
     response.status = reply.status;
     response.content_type = reply.headers.get("Content-Type").value_or("");
@@ -110,16 +116,17 @@ class GatedCloud {
     response.body = reply.body;
     return response;
   }
-  void reset(Gate step, Gate blob = {}) {
+  void reset(Gate step, Gate blob = {}, Gate model = {}) {
     on_step = std::move(step);
     on_blob = std::move(blob);
-    steps = blobs = 0;
+    on_model = std::move(model);
+    steps = blobs = models = 0;
   }
   std::string url() const { return front->url(); }
 
   cloud::Cloud cloud;
-  Gate on_step, on_blob;
-  std::atomic<int> steps{0}, blobs{0};
+  Gate on_step, on_blob, on_model;
+  std::atomic<int> steps{0}, blobs{0}, models{0};
 
  private:
   http::Response pass(const http::Request& request, const Gate& gate, std::atomic<int>& count) {

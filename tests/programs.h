@@ -70,6 +70,12 @@ class Process {
     ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, input.c_str(), O_RDONLY, 0);
     ::posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDOUT_FILENO);
     ::posix_spawn_file_actions_adddup2(&actions, err_end.get(), STDERR_FILENO);
+    // Never the user's own cache.
+    if (std::ranges::none_of(environment, [](const std::string& variable) {
+          return variable.starts_with("XDG_CACHE_HOME=");
+        })) {
+      environment.push_back("XDG_CACHE_HOME=" + program_path("../test-cache"));
+    }
     for (char** variable = environ; *variable != nullptr; ++variable) {
       const std::string_view text = *variable;
       if (!text.starts_with("SPLIT_") && !text.starts_with("XDG_CACHE_HOME=")) {

@@ -307,18 +307,47 @@ TEST_F(BlobLoads, RefuseBytesThatStayWrongAndLeaveNothing) {
   load(cache.path, {odd});
 }
 
-// Each chunk is what the manifest says, and together they are something else.
-TEST_F(BlobLoads, RefuseAHashThatIsNotTheChunks) {
-  wire::BlobInfo lie = blobs[1];
-  const auto gated =
-      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
-        http::Request honest = request;
-        honest.path_params[0] = blobs[1].sha256;
-        return server.real(honest);
-      });
-  lie.sha256 = std::string(64, 'e');
-  EXPECT_EQ(failure({lie}, "its sha256 is not eee"), ErrorKind::kIntegrity);
-  EXPECT_TRUE(ShardCache(cache.path).entries().empty());
+// A manifest whose chunks are not those of its hash: what it names is whatever that server could
+// have sent anyway, and nobody who knows the hash's own chunks is ever given it, whether the file
+// is complete, in part or being put together.
+TEST_F(BlobLoads, GiveNobodyWhatALiarPutUnderAHash) {
+  const wire::BlobInfo honest = server.add("victim", 5 * kChunk + 12345, 9);
+  const wire::BlobInfo& other = blobs[1];  // of this size
+  wire::BlobInfo lie = other;
+  lie.sha256 = honest.sha256;
+  const auto lying = [&](const http::Request& request, int) -> std::optional<http::Response> {
+    http::Request asked = request;
+    asked.path_params[0] = other.sha256;
+    return server.real(asked);
+  };
+  const auto poison = [&] {
+    const auto gated = server.gate(lying);
+    BlobLoad load(ShardCache(cache.path), server.origin(), {lie}, options(), interrupt);
+    EXPECT_EQ(as_text(load.whole(lie.sha256)), server.bytes_of(other));
+    load.finish();
+  };
+  poison();
+  EXPECT_EQ(load(cache.path, {honest}).downloaded, honest.bytes);
+  EXPECT_TRUE(read_file(file_of(honest), 100 << 20) == server.bytes_of(honest));
+  EXPECT_EQ(load(cache.path, {honest}).downloaded, 0u);
+  // And what the liar left in part.
+  fs::remove(file_of(honest));
+  poison();
+  fs::rename(file_of(honest), file_of(honest).string() + ".part");
+  EXPECT_EQ(load(cache.path, {honest}).downloaded, honest.bytes);
+  // Both at once: one waits for the other's part, and then looks at every chunk of it.
+  fs::remove(file_of(honest));
+  const auto gated = server.gate([&](const http::Request& request, int n) {
+    return n < static_cast<int>(lie.chunks.size()) ? lying(request, n) : std::nullopt;
+  });
+  BlobLoad first(ShardCache(cache.path), server.origin(), {lie}, options(), interrupt);
+  first.begun(lie.sha256);
+  std::optional<BlobLoad> second;
+  second.emplace(ShardCache(cache.path), server.origin(), std::vector{honest}, options(),
+                 interrupt);
+  first.finish();
+  EXPECT_EQ(as_text(second->whole(honest.sha256)), server.bytes_of(honest));
+  second->finish();
 }
 
 TEST_F(BlobLoads, LoseOnlyTheChunkOfALostConnection) {

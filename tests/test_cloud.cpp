@@ -259,13 +259,70 @@ TEST(CloudFormats, AreListedAsFarAsTheyAreAskedFor) {
   };
   using Set = std::set<std::string>;
   EXPECT_EQ(listed(""), (Set{"f32", "f16", "q8_0", "q4_0"}));
-  EXPECT_EQ(listed("?formats="), (Set{"f32"}));
-  EXPECT_EQ(listed("?formats=q4_0"), (Set{"f32", "q4_0"}));
-  EXPECT_EQ(listed("?formats=f16,q8_0"), (Set{"f32", "f16", "q8_0"}));
-  for (const char* bad : {"q5_0", "q8_0,", "f16,f16", "auto"}) {
-    expect_error(cloud.ask().get(cat("/v1/models/rand-a?formats=", bad)), 400, "invalid_request",
-                 "formats", bad);
+  EXPECT_EQ(listed("?format=auto"), (Set{"f32"}));
+  EXPECT_EQ(listed("?format=q4_0"), (Set{"f32", "q4_0", "q8_0"}));
+  EXPECT_EQ(listed("?format=q4_0&from=1&to=3"), (Set{"f32", "q4_0"}));
+  EXPECT_EQ(listed("?from=3&to=3"), (Set{"f32"}));
+  EXPECT_EQ(listed("?format=head=q8_0,embed=f16"), (Set{"f32", "f16", "q8_0"}));
+  // Of all stages their own format; of which f16 too.
+  const auto stages = [&](const std::string& query) {
+    std::string names;
+    const auto info =
+        wire::parse_model_info(cloud.ask().get("/v1/models/rand-a" + query + "&format=f16").body);
+    EXPECT_EQ(info.stages.size(), 6u);
+    for (const wire::StageInfo& stage : info.stages) {
+      EXPECT_EQ(stage.format, "f32");
+      EXPECT_EQ(stage.blobs[0].format, "f32");
+      if (stage.blobs.back().format == "f16") names += stage.name + " ";
+    }
+    return names;
+  };
+  EXPECT_EQ(stages("?to=0"), "embed ");
+  EXPECT_EQ(stages("?to=1"), "embed block.0 ");
+  EXPECT_EQ(stages("?from=2"), "block.2 norm head ");
+  EXPECT_EQ(stages("?from=1&to=norm"), "block.1 block.2 norm ");
+  EXPECT_EQ(stages("?from=3&to=3"), "");
+  EXPECT_EQ(stages("?from=3&to=head"), "norm head ");
+  const std::pair<const char*, const char*> bad[] = {
+      {"format=q5_0", "format"}, {"format=q8_0,", "format"},  {"format=", "format"},
+      {"from=4", "from"},        {"from=-1", "from"},         {"to=4", "to"},
+      {"from=2&to=1", "to"},     {"formats=q8_0", "formats"}, {"from=1&from=2", "from"}};
+  for (const auto& [query, field] : bad) {
+    expect_error(cloud.ask().get(cat("/v1/models/rand-a?", query)), 400, "invalid_request", field,
+                 query);
   }
+}
+
+// A question that cannot be answered yet says how far it is, goes first from then on, and is
+// answered in the end; an unknown hash is unknown once all are known.
+TEST(CloudFormats, AreWaitedForByAskingAgain) {
+  const Checkpoint checkpoint(model_dir("demo"));
+  const std::unique_ptr<Model> model = make_model(checkpoint.config_json());
+  WeightStore store(checkpoint, *model, parse_formats("f32,f16,q8_0,q4_0"), {},
+                    std::chrono::milliseconds(0));
+  const WeightStore::Listed head{model->stages().size() - 1, model->stages().size(),
+                                 StageFormats::parse("q4_0")};
+  std::set<std::string> said;
+  const auto until_there = [&](auto&& ask) {
+    for (;;) {
+      try {
+        return ask();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kBusy) << error.what();
+        said.insert(error.what());
+      }
+      std::this_thread::yield();
+    }
+  };
+  const auto stages = until_there([&] { return store.stages(head); });
+  const auto& blobs = stages.back().blobs;
+  ASSERT_EQ(blobs.size(), 2u);
+  EXPECT_EQ(blobs[1].name, "lm_head");
+  EXPECT_EQ(blobs[1].format, "q8_0");
+  EXPECT_TRUE(said.contains("the weights are being made: 0 of 13 blobs, try again later"));
+  EXPECT_TRUE(store.blob(blobs[1].sha256, false));
+  EXPECT_FALSE(store.blob(std::string(64, '0'), false));
+  EXPECT_FALSE(until_there([&] { return store.blob(std::string(64, '0')); }));
 }
 
 // One weight that no block can hold costs its stage that format, and nothing else.

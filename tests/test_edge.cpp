@@ -274,6 +274,51 @@ TEST(Edge, GivesUpWhenTheServerStaysBusy) {
   EXPECT_NE(got.err.find("answered 503: come back"), std::string::npos) << got.err;
 }
 
+// A server that says how far it is with the weights is waited for, however long it takes; one that
+// says the same again and again is silent.
+TEST(Edge, WaitsForAServerThatMakesProgress) {
+  Shared& shared = Shared::of("rand-a");
+  const auto busy_until = [&](int last, bool progress) {
+    shared.cloud.reset({}, {}, [=](const http::Request&, int n) -> std::optional<http::Response> {
+      if (n >= last) return std::nullopt;
+      throw http::HttpError(503, "busy", cat("made ", progress ? n : 7, " of 9"), {},
+                            {{"Retry-After", "0"}});
+    });
+  };
+  constexpr int kAnswers = 120;  // 10 ms apart, at least
+  busy_until(kAnswers, true);
+  const Outcome patient = shared.run({shared.prompt(1), "--max-tokens=1", "--retry-for=1"});
+  EXPECT_EQ(patient.code, 0) << patient.err;
+  EXPECT_EQ(shared.cloud.models, kAnswers + 1);
+  EXPECT_NE(patient.err.find("answered 503: made 5 of 9\n"), std::string::npos) << patient.err;
+  busy_until(INT_MAX, false);
+  const Outcome got = shared.run({shared.prompt(1), "--quiet", "--retry-for=0"});
+  EXPECT_EQ(got.code, 3);
+  EXPECT_EQ(std::ranges::count(got.err, '\n'), 1) << got.err;
+}
+
+// What the server may still be making for others is not waited for.
+TEST(Edge, AsksForItsStagesAndFormatsAlone) {
+  Shared& shared = Shared::of("rand-a");
+  const auto asked = [&](std::vector<std::string> arguments) {
+    std::string query;
+    shared.cloud.reset({}, {}, [&](const http::Request& request, int) {
+      for (const auto& [name, value] : request.query_params) query += cat(name, "=", value, " ");
+      return std::nullopt;
+    });
+    arguments.insert(arguments.end(), {shared.prompt(1), "--max-tokens=1"});
+    const Outcome got = shared.run(arguments);
+    EXPECT_EQ(got.code, 0) << got.err;
+    return query;
+  };
+  EXPECT_EQ(asked({}), "format=auto from=1 to=head ");
+  EXPECT_EQ(asked({"--cut=0", "--format=q4_0"}), "format=block=q4_0,head=q8_0 to=head ");
+  EXPECT_EQ(asked({"--cut=2", "--head=cloud"}), "format=auto from=2 to=3 ");
+  EXPECT_EQ(asked({"--cut=2", "--embed"}), "format=auto from=2 to=norm ");
+  EXPECT_EQ(asked({"--cut=cloud"}), "format=auto from=1 to=1 ");
+  EXPECT_EQ(asked({"--plan"}), "");
+}
+
 TEST(Edge, CutZeroNeedsNoServerOnceLoaded) {
   Shared& shared = Shared::of("rand-a");
   shared.cloud.reset([](const http::Request&, int) -> std::optional<http::Response> {

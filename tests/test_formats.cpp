@@ -74,9 +74,11 @@ TEST(StageFormats, AreWordsOrKinds) {
   EXPECT_EQ(parse("q4_0").of("block.11"), q4);
   EXPECT_EQ(parse("q4_0").of("head"), q8);
   EXPECT_EQ(parse("q4_0").of("embed"), std::nullopt);
-  EXPECT_EQ(parse("auto").names(), "");
-  EXPECT_EQ(parse("f16").names(), "f16");
-  EXPECT_EQ(parse("q4_0,embed=f16").names(), "f16,q8_0,q4_0");
+  EXPECT_EQ(parse("auto").text(), "auto");
+  EXPECT_EQ(parse("q8_0").text(), "block=q8_0,head=q8_0");
+  for (const char* text : {"f16", "q4_0,embed=f16", "norm=f32", "head=q8_0,block=q4_0"}) {
+    EXPECT_EQ(parse(parse(text).text()), parse(text)) << text;
+  }
   const std::pair<const char*, const char*> bad[] = {
       {"", "expected auto, f32, f16, q8_0 or q4_0, got ''"},
       {"Q8_0", "got 'Q8_0'"},

@@ -21,7 +21,7 @@ std::string error_of(const std::string& manifest) {
 
 constexpr test::Attack kAttacks[] = {
     {"empty", "the body is not valid JSON at byte 1"},
-    {"json_cut", "the body is not valid JSON at byte 397"},
+    {"json_cut", "the body is not valid JSON at byte 412"},
     {"json_not_utf8", "the body is not valid JSON at byte 8"},
     {"json_deep", "the body nests deeper than 16 objects and arrays"},
     {"key_twice", "the body has the key 'id' twice"},
@@ -42,6 +42,7 @@ constexpr test::Attack kAttacks[] = {
     {"stages_many", "'stages': expected a list of stages"},
     {"stage_text", "the body: expected a JSON object inside a list"},
     {"stage_without_name", "'name': is missing"},
+    {"stage_without_format", "'format': is missing"},
     {"stage_without_blobs", "'blobs': is missing"},
     {"blobs_text", "'blobs': expected a list of blobs"},
     {"blob_list", "the body: expected a JSON object inside a list"},
@@ -56,6 +57,20 @@ constexpr test::Attack kAttacks[] = {
     {"sha256_short", "'sha256': expected 64 hex digits"},
     {"sha256_path", "'sha256': expected 64 hex digits"},
     {"sha256_number", "'sha256': expected a string"},
+    {"no_chunks", "'chunks': is missing"},
+    {"chunks_text", "'chunks': expected a list of 1 hashes for 1000 bytes, got none"},
+    {"chunks_empty", "'chunks': expected a list of 1 hashes for 1000 bytes, got 0"},
+    {"chunks_less", "'chunks': expected a list of 2 hashes for 1048577 bytes, got 1"},
+    {"chunks_more", "'chunks': expected a list of 1 hashes for 1000 bytes, got 2"},
+    {"chunks_many",
+     "'chunks': expected a list of 1073741824 hashes for 1125899906842624 bytes, got 1"},
+    {"chunk_number", "'chunks': expected 64 hex digits each"},
+    {"chunk_short", "'chunks': expected 64 hex digits each"},
+    {"chunk_long", "'chunks': expected 64 hex digits each"},
+    {"chunk_upper_case", "'chunks': expected 64 hex digits each"},
+    {"chunk_not_the_blob", "'chunks': expected the blob's sha256 for its only chunk"},
+    {"one_hash_two_sizes", "'sha256': expected one size and one list of chunks for one hash"},
+    {"one_hash_two_lists", "'sha256': expected one size and one list of chunks for one hash"},
 };
 
 TEST(ManifestAttacks, RefusesEachAttackWithItsOwnMessage) {

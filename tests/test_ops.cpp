@@ -402,7 +402,7 @@ TEST(Gradients, OfReductionsAreTheSlopesOfTheForward) {
 // The kernels this processor can run, the plain ones first.
 std::vector<const CpuKernels*> kernel_sets() {
   std::vector<const CpuKernels*> sets;
-  for (const char* limit : {"scalar", "avx2", "avx512"}) {
+  for (const char* limit : {"scalar", "avx2", "avx512", "neon"}) {
     const CpuKernels& kernels = choose_kernels(limit);
     if (sets.empty() || sets.back() != &kernels) sets.push_back(&kernels);
   }

@@ -193,6 +193,44 @@ void write_model(const fs::path& dir, int layers, int channels) {
   write_file(dir / "config.json", as_bytes_of(config.dump()));
 }
 
+const std::string kDemo = std::string(SPLIT_SOURCE_DIR) + "/weights/demo";
+
+// The tool's directory stands for the floats that it was made of: the same text from half the bytes
+// on the server's disk, and a cut or head anywhere.
+TEST(PairQuantised, GivesTheTextOfTheFloatsInThatProfile) {
+  const Folder folder;
+  for (const std::string& format : std::vector<std::string>{"q8_0", "q4_0"}) {
+    const std::string dir = (folder.path / format).string();
+    Process tool(Arguments{program_path("cloud_server"), "quantize", "--model", kDemo, "--format",
+                           format, "--out", dir});
+    ASSERT_EQ(tool.wait(), 0) << tool.err();
+    const Arguments same = {"--device", "cpu", "--threads", "1", "--profile", format};
+    Arguments of_floats = same, of_blocks = same;
+    of_blocks.insert(of_blocks.end(), {"--model", dir});
+    CloudProcess floats(of_floats), blocks(of_blocks);
+    for (const char* cut : {"0", "5", "8", "cloud"}) {
+      Arguments asked = kEdge;
+      asked.insert(asked.end(), {"--cut", cut});
+      Arguments in_format = asked;
+      in_format.insert(in_format.end(), {"--format", format});
+      const EdgeResult expected = run_edge(floats.url(), folder, in_format);
+      const EdgeResult got = run_edge(blocks.url(), folder, asked);
+      ASSERT_EQ(expected.code, 0) << expected.err;
+      ASSERT_EQ(got.code, 0) << got.err;
+      EXPECT_EQ(got.text(), expected.text()) << format << " " << cut;
+      // The same blobs, by their hash: nothing is fetched twice.
+      EXPECT_EQ(got.receipt("bytes_downloaded"), 0) << format << " " << cut;
+    }
+  }
+  Process again(Arguments{program_path("cloud_server"), "quantize", "--model", kDemo, "--format",
+                          "q8_0", "--out", (folder.path / "q8_0").string()});
+  EXPECT_EQ(again.wait(), 2);
+  Process nowhere(Arguments{program_path("cloud_server"), "quantize", "--model", kDemo, "--format",
+                            "q8_0", "--out", "/proc/none"});
+  EXPECT_EQ(nowhere.wait(), 4) << nowhere.err();
+  EXPECT_EQ(std::ranges::count(nowhere.err(), '\n'), 1) << nowhere.err();
+}
+
 TEST(PairMemory, ALoadTakesTheModelAndAFewChunks) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's own memory is counted too";

@@ -1,5 +1,5 @@
 // Blocks of quantised weights: their layout against an independent statement of ggml's
-// (tests/golden/blocks/make.py), the quantiser against ggml's rounding, and files that hold them.
+// (tests/golden/blocks/make.py), and the quantiser against ggml's rounding.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "io/quantize.h"
-#include "io/weight_file.h"
+#include "io/safetensors.h"
 
 namespace split {
 namespace {
@@ -153,6 +153,49 @@ TEST(Quantize, TransposesConvolutionsAndFillsUpTheLastBlock) {
   }
 }
 
+TEST(Quantize, GivesTheSameBytesOnAnyNumberOfThreads) {
+  std::mt19937 random(6);
+  std::normal_distribution<float> normal(0, 0.02f);
+  std::vector<float> values(300 * 70);
+  for (float& value : values) value = normal(random);
+  for (const bool transpose : {false, true}) {
+    const TensorView matrix{DType::kF32, {300, 70}, std::as_bytes(std::span(values))};
+    for (const DType dtype : kFormats) {
+      const OwnedTensor expected = quantised(matrix, dtype, transpose, "m");
+      for (const unsigned threads : {1, 2, 5}) {
+        ThreadPool pool(threads);
+        EXPECT_EQ(quantised(matrix, dtype, transpose, "m", &pool).storage, expected.storage);
+      }
+    }
+  }
+  // Of two bad rows the first is named.
+  values[250 * 70] = values[130 * 70 + 69] = std::numeric_limits<float>::infinity();
+  ThreadPool pool(3);
+  try {
+    quantised({DType::kF32, {300, 70}, std::as_bytes(std::span(values))}, DType::kQ4_0, false, "m",
+              &pool);
+    ADD_FAILURE() << "infinity was rounded";
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "[quantize] 'm' as q4_0: row 130 has a value that is not finite or too large");
+  }
+}
+
+// FNV-1a of the blocks, the same on x86 and on aarch64 (scripts/test_aarch64.sh): blobs are named
+// by their hash, so whoever makes them must make the same.
+TEST(Quantize, GivesTheSameBytesOnEveryMachine) {
+  const Goldens goldens;
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char* name : kMatrices) {
+    for (const DType dtype : kFormats) {
+      for (const std::byte byte : quantised(goldens.values(name), dtype, false, name).storage) {
+        hash = (hash ^ std::to_integer<uint64_t>(byte)) * 0x100000001b3;
+      }
+    }
+  }
+  EXPECT_EQ(hash, 7851907233305242097u);
+}
+
 TEST(Quantize, HoldsTheLargestAndTheSmallestAndNothingElse) {
   for (const DType dtype : kFormats) {
     std::byte out[34];
@@ -186,72 +229,6 @@ TEST(Quantize, HoldsTheLargestAndTheSmallestAndNothingElse) {
     EXPECT_EQ(error.kind(), ErrorKind::kInput);
     EXPECT_EQ(std::string(error.what()),
               "[quantize] 'h.0.w' as q8_0: row 2 has a value that is not finite or too large");
-  }
-}
-
-// --- Files
-
-TEST(WeightFile, KeepsQuantisedAndOtherTensors) {
-  const Goldens goldens;
-  const std::vector<float> bias{1, 2, 3};
-  const std::vector<NamedTensor> tensors{
-      {"w8", goldens.matrix("ragged", DType::kQ8_0)},
-      {"bias", {DType::kF32, {3}, std::as_bytes(std::span(bias))}},
-      {"w4", goldens.matrix("normal", DType::kQ4_0)}};
-  const std::string file = write_weight_file(tensors);
-  EXPECT_EQ(file, write_weight_file(tensors));
-  const auto parsed = parse_weight_file(as_bytes_of(file), "FILE");
-  ASSERT_EQ(parsed.size(), 3u);
-  for (const auto& [name, view] : tensors) {
-    EXPECT_EQ(parsed.at(name).dtype, view.dtype);
-    EXPECT_EQ(parsed.at(name).dims, view.dims);
-    EXPECT_TRUE(std::ranges::equal(parsed.at(name).bytes, view.bytes));
-  }
-  // As any reader of safetensors sees it.
-  const Safetensors plain = Safetensors::parse(as_bytes_of(file), "FILE");
-  EXPECT_EQ(plain.tensors().at("w8").dtype, DType::kU8);
-  EXPECT_EQ(plain.tensors().at("w8").dims, (Dims{5, 68}));
-  EXPECT_EQ(plain.metadata(),
-            (Safetensors::Metadata{{"w8", "q8_0 [5, 45]"}, {"w4", "q4_0 [24, 96]"}}));
-}
-
-TEST(WeightFile, RefusesDescriptionsThatDoNotFit) {
-  const std::vector<uint8_t> zeros(4096);
-  const auto file = [&](Dims dims, const std::string& described, DType dtype = DType::kU8) {
-    const auto size = tensor_bytes(dtype, dims).value();
-    const NamedTensor tensor{"w", {dtype, dims, std::as_bytes(std::span(zeros).first(size))}};
-    return write_safetensors(std::span(&tensor, 1), {{"w", described}});
-  };
-  EXPECT_NO_THROW(parse_weight_file(as_bytes_of(file({4, 68}, "q8_0 [4, 64]")), "FILE"));
-  EXPECT_NO_THROW(parse_weight_file(as_bytes_of(file({4, 36}, "q4_0 [4, 33]")), "FILE"));
-  const std::pair<std::string, std::string> bad[] = {
-      {file({4, 68}, "q8_0 [4, 65]"), "expected U8 in 4 rows of 408 bytes in all"},
-      {file({4, 68}, "q8_0 [4, 32]"), "expected U8 in 4 rows of 136 bytes in all"},
-      {file({4, 68}, "q8_0 [2, 128]"), "expected U8 in 2 rows"},
-      {file({4, 68}, "q4_0 [4, 64]"), "expected U8 in 4 rows of 144 bytes"},
-      {file({272}, "q8_0 [4, 64]"), "got U8 [272]"},
-      {file({4, 34}, "q8_0 [4, 64]", DType::kF16), "got F16 [4, 34]"},
-      {file({4, 68}, "q8_0"), "expected one like"},
-      {file({4, 68}, ""), "expected one like"},
-      {file({4, 68}, "f16 [4, 34]"), "expected one like"},
-      {file({4, 68}, "Q8_0 [4, 64]"), "expected one like"},
-      {file({4, 68}, "q8_0 [4,64]"), "expected one like"},
-      {file({4, 68}, "q8_0 [04, 64]"), "expected one like"},
-      {file({4, 68}, "q8_0 [4, 64] "), "expected one like"},
-      {file({4, 68}, "q8_0 [4, 64, 1]"), "expected one like"},
-      {file({4, 68}, "q8_0 [-4, 64]"), "expected one like"},
-      {file({4, 68}, "q8_0 [1099511627777, 64]"), "expected one like"},
-      {file({4, 68}, "q8_0 [1099511627776, 1099511627776]"), "overflows"},
-  };
-  for (const auto& [bytes, message] : bad) {
-    try {
-      parse_weight_file(as_bytes_of(bytes), "FILE");
-      ADD_FAILURE() << message;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::kInput);
-      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
-      EXPECT_NE(std::string(error.what()).find("FILE: tensor 'w'"), std::string::npos);
-    }
   }
 }
 

@@ -183,7 +183,7 @@ TEST_P(RowInvariance, EitherPhase) {
 }
 
 TEST_P(RowInvariance, EveryInstructionSet) {
-  for (const char* isa : {"scalar", "avx2", "avx512"}) {
+  for (const char* isa : {"scalar", "avx2", "avx512", "neon"}) {
     ::setenv("SPLIT_CPU_ISA", isa, 1);
     const Loaded loaded = load(2);
     ::unsetenv("SPLIT_CPU_ISA");

@@ -499,7 +499,7 @@ struct Tiny {
       }
       bench.add(program, cache);
     }
-    bench.add(compile("head", model->trace_head(of, blocks), rules));
+    bench.add(compile("head", model->trace_head(of), rules));
     uint32_t seed = 1;
     for (const Blob& blob : model->blobs()) {
       for (const WeightDecl& decl : blob.weights) {

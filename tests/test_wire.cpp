@@ -56,9 +56,10 @@ class Manifest : public testing::Test {
     info.config_json = "{}";
     info.format = info.profile = "f32";
     info.generate_phase = "narrow";
-    info.stages.push_back({"embed", {{sums_of(bytes_of_length(3 << 20), 1 << 20), "wte", "f32"}}});
-    info.stages.push_back({"norm", {{sums_of("abc", 3), "ln_f", "f32"}}});
-    info.stages.push_back({"head", {info.stages[0].blobs[0]}});
+    info.stages.push_back(
+        {"embed", "f32", {{sums_of(bytes_of_length(3 << 20), 1 << 20), "wte", "f32"}}});
+    info.stages.push_back({"norm", "f32", {{sums_of("abc", 3), "ln_f", "f32"}}});
+    info.stages.push_back({"head", "f32", {info.stages[0].blobs[0]}});
     good = Json::parse(to_json(info));
   }
   Json& blob(Json& json, size_t stage) { return json["stages"][stage]["blobs"][0]; }

@@ -4,13 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "text/tokenizer.h"
 
 namespace split {
 
@@ -59,6 +64,56 @@ class RandomText {
 
  private:
   std::mt19937_64 random_;
+};
+
+using Json = nlohmann::json;
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+namespace fs = std::filesystem;
+
+inline const fs::path kSource = SPLIT_SOURCE_DIR;
+
+inline std::string slurp(const fs::path& path) { return read_file(path, 64 << 20); }
+
+inline const Tokenizer& demo() {
+  static const Tokenizer tokenizer = Tokenizer::from_vocab_merges(
+      slurp(kSource / "weights/demo/vocab.json"), slurp(kSource / "weights/demo/merges.txt"));
+  return tokenizer;
+}
+
+// A vocabulary of 256 bytes, the given merges' results and <|endoftext|>.
+struct Small {
+  Json vocab = Json::object();
+  std::string merges = "#version: 0.2\n";
+  std::map<std::string, int32_t> ids;  // by bytes
+  std::map<std::pair<std::string, std::string>, int> ranks;
+
+  // Letters and digits only in `pairs`, where a byte is its own character.
+  explicit Small(const Pairs& pairs = {}) {
+    for (int id = 0; id < 256; ++id) {
+      const std::string key(demo().token_bytes(id));
+      vocab[key_of(static_cast<unsigned char>(key[0]))] = id;
+      ids[key] = id;
+    }
+    for (const auto& [left, right] : pairs) {
+      if (!ranks.emplace(std::pair(left, right), static_cast<int>(ranks.size())).second) continue;
+      if (ids.emplace(left + right, static_cast<int32_t>(ids.size())).second) {
+        vocab[left + right] = ids[left + right];
+      }
+      merges += left + " " + right + "\n";
+    }
+    vocab["<|endoftext|>"] = vocab.size();
+  }
+  // GPT-2's bytes_to_unicode().
+  static std::string key_of(int byte) {
+    int code = byte, next = 256;
+    for (int b = 0; b <= byte; ++b) {
+      const bool itself = (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174;
+      code = itself ? b : next++;
+    }
+    if (code < 0x80) return {static_cast<char>(code)};
+    return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
+  }
+  Tokenizer build() const { return Tokenizer::from_vocab_merges(vocab.dump(), merges); }
 };
 
 }  // namespace split

@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "io/gguf_model.h"
-#include "io/safetensors.h"
+#include "io/weight_file.h"
 
 namespace split {
 namespace {
@@ -157,12 +157,14 @@ std::set<std::string> Checkpoint::add_file(const std::string& file) {
   std::set<std::string> added;
   const std::string what = (path_ / file).string();
   maps_.emplace_back(path_ / file);
-  for (const auto& [full_name, view] : Safetensors::parse(maps_.back().bytes(), what).tensors()) {
+  for (const auto& [full_name, view] : parse_weight_file(maps_.back().bytes(), what)) {
     const std::string_view name = without_prefix(full_name);
     if (is_mask(name)) continue;
-    if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16) {
-      throw Error(ErrorKind::kInput, cat("[checkpoint] ", what, ": tensor ", shown(name), " is ",
-                                         dtype_name(view.dtype), ", expected F32, F16 or BF16"));
+    if (format_name(view.dtype).empty()) {
+      throw Error(
+          ErrorKind::kInput,
+          cat("[checkpoint] ", what, ": tensor ", shown(name), " is ", dtype_name(view.dtype),
+              ", expected F32, F16, BF16 or blocks that __metadata__ describes"));
     }
     if (!tensors_.emplace(name, view).second) {
       throw Error(ErrorKind::kInput, cat("[checkpoint] ", what, ": a second tensor ", shown(name)));

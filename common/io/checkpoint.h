@@ -1,8 +1,9 @@
 // A GPT-2 checkpoint as Hugging Face lays it out: a directory of config.json and model.safetensors,
-// or of several safetensors files with an index. The files are mapped and the tensors are views
-// into the maps, so opening a checkpoint reads headers only. A GGUF file presents itself as such a
-// directory (gguf_model.h); its linear weights are turned into memory of ours. What config.json
-// means, and which tensors a model needs, is for others to know.
+// or of several safetensors files with an index. Matrices may be blocks as weight_file.h describes
+// them. The files are mapped and the tensors are views into the maps, so opening a checkpoint reads
+// headers only. A GGUF file presents itself as such a directory (gguf_model.h); those of its linear
+// weights that are floats are turned into memory of ours. What config.json means, and which tensors
+// a model needs, is for others to know.
 #pragma once
 
 #include <filesystem>
@@ -25,7 +26,8 @@ class Checkpoint {
   // lose the prefix "transformer."; the causal masks `h.N.attn.bias` and
   // `h.N.attn.masked_bias` that some files carry are left out. Throws Error(kNotFound) when a file
   // is missing, Error(kInput) for one that is refused: a damaged file, a pickle, an index that
-  // names files outside of its directory, one tensor twice, a type other than F32, F16 and BF16.
+  // names files outside of its directory, one tensor twice, a type other than F32, F16 and BF16
+  // that is no described blocks either.
   explicit Checkpoint(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return path_; }
@@ -43,8 +45,8 @@ class Checkpoint {
   // The tensor. Throws Error(kNotFound) that names it and the file.
   const TensorView& at(std::string_view name) const;
 
-  // The type of `wte.weight`, or without one that of most matrices. Throws Error(kNotFound) when
-  // there is neither.
+  // What weights that are no blocks are: the type of `wte.weight`, or without one that of most
+  // matrices. Throws Error(kNotFound) when there is neither.
   DType dtype() const;
 
  private:

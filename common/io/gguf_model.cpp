@@ -15,14 +15,17 @@ constexpr uint64_t kMaxTokens = 1 << 20;      // GPT-2 has 50257
 constexpr uint64_t kMaxTokenBytes = 8 << 20;  // of all of them, and of all merges; GPT-2: 0.5 MB
 constexpr uint64_t kMaxSize = 1 << 20;        // as nn/gpt2.cpp has it for config.json
 
+constexpr std::string_view kEmbedding = "token_embd.weight", kOutput = "output.weight";
+constexpr std::string_view kHead = "lm_head.weight";
+
 struct Names {
   std::string_view gguf, hugging_face;
 };
-constexpr Names kOutside[] = {{"token_embd.weight", "wte.weight"},
+constexpr Names kOutside[] = {{kEmbedding, "wte.weight"},
                               {"position_embd.weight", "wpe.weight"},
                               {"output_norm.weight", "ln_f.weight"},
                               {"output_norm.bias", "ln_f.bias"},
-                              {"output.weight", "lm_head.weight"}};
+                              {kOutput, kHead}};
 constexpr Names kInBlock[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "attn.c_attn"},
                               {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
                               {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
@@ -52,7 +55,8 @@ bool is_linear(std::string_view name) {
   return name.ends_with(".weight") && (name.find(".c_") != name.npos);
 }
 
-std::optional<DType> plain_type(GgmlType type) {
+// The same bytes as a type of ours, if there is one.
+std::optional<DType> our_type(GgmlType type) {
   switch (type) {
     case GgmlType::kF32:
       return DType::kF32;
@@ -60,6 +64,10 @@ std::optional<DType> plain_type(GgmlType type) {
       return DType::kF16;
     case GgmlType::kBF16:
       return DType::kBF16;
+    case GgmlType::kQ8_0:
+      return DType::kQ8_0;
+    case GgmlType::kQ4_0:
+      return DType::kQ4_0;
     default:
       return std::nullopt;
   }
@@ -97,14 +105,17 @@ void add_tensor(const std::string& name, const GgufTensor& tensor, GgufModel& mo
     add(owned.view);
     model.owned.push_back(std::move(owned));
   };
-  const std::optional<DType> plain = plain_type(tensor.type);
-  const bool turned =
-      is_linear(name) && tensor.dims.size() == 2;  // else its shape is refused later
-  if (plain && !turned) return add({*plain, tensor.dims, tensor.bytes});
+  const std::optional<DType> ours = our_type(tensor.type);
+  const bool blocks = ours && is_quantised(*ours);
+  const bool matrix = tensor.dims.size() == 2;  // else a shape that is refused later
+  const bool turned = is_linear(name) && matrix;
+  const bool as_it_lies = blocks ? turned || (name == kHead && matrix) : !turned;
+  if (ours && as_it_lies) return add({*ours, tensor.dims, tensor.bytes});
 
-  TensorView rows{plain.value_or(DType::kF32), tensor.dims, tensor.bytes};
+  const bool floats_already = ours && !blocks;
+  TensorView rows{floats_already ? *ours : DType::kF32, tensor.dims, tensor.bytes};
   OwnedTensor floats;
-  if (!plain) {
+  if (!floats_already) {
     floats = owned_tensor(DType::kF32, tensor.dims);
     std::vector<float> row(static_cast<size_t>(tensor.dims.back()));
     const size_t count = floats.storage.size() / sizeof(float);
@@ -125,9 +136,9 @@ void add_tensor(const std::string& name, const GgufTensor& tensor, GgufModel& mo
 
 // llama.cpp's older converters write a tied head out: the same bytes again.
 bool has_own_head(const Gguf& file) {
-  const auto head = file.tensors().find("output.weight");
+  const auto head = file.tensors().find(kOutput);
   if (head == file.tensors().end()) return false;
-  const auto embedding = file.tensors().find("token_embd.weight");
+  const auto embedding = file.tensors().find(kEmbedding);
   return embedding == file.tensors().end() || head->second.type != embedding->second.type ||
          !std::ranges::equal(head->second.bytes, embedding->second.bytes);
 }
@@ -142,8 +153,8 @@ std::string json_text(const Gguf& file, const Json& json, const char* what) {
 
 std::string config_json(const Gguf& file, bool own_head) {
   const auto& tensors = file.tensors();
-  const auto embedding = tensors.find("token_embd.weight");
-  if (embedding == tensors.end()) file.refuse("no tensor 'token_embd.weight'");
+  const auto embedding = tensors.find(kEmbedding);
+  if (embedding == tensors.end()) file.refuse(cat("no tensor '", kEmbedding, "'"));
   const auto size = [&](const char* key) { return file.integer(cat("gpt2.", key), 1, kMaxSize); };
   Json config = {{"model_type", "gpt2"},
                  {"architectures", {"GPT2LMHeadModel"}},
@@ -232,8 +243,12 @@ GgufModel read_gguf_model(const Gguf& file) {
   model.config_json = config_json(file, own_head);
   model.tokenizer_json = tokenizer_json(file);
   for (const auto& [name, tensor] : file.tensors()) {
-    if (name == "output.weight" && !own_head) continue;
+    if (name == kOutput && !own_head) continue;
     add_tensor(hugging_face_name(file, name), tensor, model);
+    const std::optional<DType> type = our_type(tensor.type);
+    if (name == kEmbedding && !own_head && type && is_quantised(*type)) {
+      add_tensor(std::string(kHead), tensor, model);
+    }
   }
   return model;
 }

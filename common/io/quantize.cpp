@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cmath>
 
@@ -149,7 +150,8 @@ bool quantise_block(DType to, const float* values, std::byte* out) {
   return true;
 }
 
-OwnedTensor quantised(const TensorView& matrix, DType to, bool transpose, std::string_view name) {
+OwnedTensor quantised(const TensorView& matrix, DType to, bool transpose, std::string_view name,
+                      ThreadPool* pool) {
   CHECK(is_quantised(to) && matrix.dims.size() == 2);
   const auto rows = static_cast<size_t>(matrix.dims[transpose ? 1 : 0]);
   const auto inner = static_cast<size_t>(matrix.dims[transpose ? 0 : 1]);
@@ -161,9 +163,10 @@ OwnedTensor quantised(const TensorView& matrix, DType to, bool transpose, std::s
 
   // Some rows at a time as floats, filled up with zeros; read along the rows of `matrix`.
   constexpr size_t kStrip = 64;
-  std::vector<float> strip(kStrip * blocks * kBlock), line(kStrip);
-  for (size_t first = 0; first < rows; first += kStrip) {
-    const size_t count = std::min(kStrip, rows - first);
+  std::atomic<size_t> bad_row = rows;  // the first one
+  const auto do_strip = [&](size_t index) {
+    const size_t first = index * kStrip, count = std::min(kStrip, rows - first);
+    std::vector<float> strip(count * blocks * kBlock), line(count);
     const auto widen = [&](size_t at, size_t n, float* to_floats) {
       const Bytes bytes = matrix.bytes.subspan(at * element, n * element);
       convert({matrix.dtype, {static_cast<int64_t>(n)}, bytes}, DType::kF32,
@@ -180,13 +183,26 @@ OwnedTensor quantised(const TensorView& matrix, DType to, bool transpose, std::s
       }
     }
     for (size_t b = 0; b < count * blocks; ++b) {
-      if (!quantise_block(to, strip.data() + b * kBlock,
-                          out.storage.data() + (first * blocks + b) * each)) {
-        throw Error(ErrorKind::kInput,
-                    cat("[quantize] ", shown(name), " as ", format_name(to), ": row ",
-                        first + b / blocks, " has a value that is not finite or too large"));
+      if (quantise_block(to, strip.data() + b * kBlock,
+                         out.storage.data() + (first * blocks + b) * each)) {
+        continue;
       }
+      const size_t row = first + b / blocks;
+      for (size_t seen = bad_row; row < seen && !bad_row.compare_exchange_weak(seen, row);) {
+      }
+      return;
     }
+  };
+  const size_t strips = (rows + kStrip - 1) / kStrip;
+  if (pool != nullptr) {
+    pool->run(strips, do_strip);
+  } else {
+    for (size_t i = 0; i < strips; ++i) do_strip(i);
+  }
+  if (bad_row < rows) {
+    throw Error(ErrorKind::kInput,
+                cat("[quantize] ", shown(name), " as ", format_name(to), ": row ", bad_row.load(),
+                    " has a value that is not finite or too large"));
   }
   return out;
 }

@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include "base/thread_pool.h"
 #include "tensor/blocks.h"
 
 namespace split {
@@ -13,9 +14,11 @@ namespace split {
 inline constexpr std::string_view kQuantiser = "1";
 
 // A matrix of F32, F16 or BF16 as `to`. `transpose`: it is [K, rows] (Hugging Face's Conv1D), else
-// [rows, K]; the result is [rows, K]. Throws Error(kInput) for a value that is not finite or too
-// large for a half-precision scale; `name` is for the message.
-OwnedTensor quantised(const TensorView& matrix, DType to, bool transpose, std::string_view name);
+// [rows, K]; the result is [rows, K], the same bytes on any number of threads. Throws Error(kInput)
+// for a value that is not finite or too large for a half-precision scale; `name` is for the
+// message.
+OwnedTensor quantised(const TensorView& matrix, DType to, bool transpose, std::string_view name,
+                      ThreadPool* pool = nullptr);
 
 // One block: kBlock floats to block_bytes(to) bytes. False for values as above.
 bool quantise_block(DType to, const float* values, std::byte* out);

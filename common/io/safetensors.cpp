@@ -216,8 +216,9 @@ std::string safetensors_header(std::span<const NamedTensor> tensors,
   for (const auto& [name, view] : tensors) {
     CHECK(name != kMetadata && names.insert(name).second);
     CHECK(!is_quantised(view.dtype) && view.dims.size() <= kMaxDims);
-    CHECK(tensor_bytes(view.dtype, view.dims) == view.bytes.size());
-    const uint64_t end = offset + view.bytes.size();
+    const std::optional<uint64_t> bytes = tensor_bytes(view.dtype, view.dims);
+    CHECK(bytes && (view.bytes.empty() || view.bytes.size() == *bytes));
+    const uint64_t end = offset + *bytes;
     member(name) += cat(R"({"dtype":")", dtype_name(view.dtype), R"(","shape":[)");
     for (size_t i = 0; i < view.dims.size(); ++i) text += cat(i == 0 ? "" : ",", view.dims[i]);
     text += cat(R"(],"data_offsets":[)", offset, ",", end, "]}");

@@ -53,7 +53,8 @@ struct NamedTensor {
 
 // The 8-byte length and the JSON, padded with spaces to a multiple of 8 bytes; the tensors' bytes
 // follow in the given order, with nothing between them. The same arguments give the same bytes.
-// Names are valid UTF-8, unlike each other and unlike "__metadata__".
+// Names are valid UTF-8, unlike each other and unlike "__metadata__". Views without bytes will do:
+// only types and shapes are looked at.
 std::string safetensors_header(std::span<const NamedTensor> tensors,
                                const Safetensors::Metadata& metadata = {});
 

@@ -30,6 +30,7 @@ TensorView read_quantised(const TensorView& bytes, const std::string& described,
   if (!dtype || !is_quantised(*dtype) || !dims) {
     fail(cat("described as ", shown(described), ", expected one like \"q8_0 [rows, K]\""));
   }
+  if ((*dims)[0] == 0 || (*dims)[1] == 0) fail(cat("shape ", to_string(*dims), " has a size of 0"));
   const auto size = tensor_bytes(*dtype, *dims);
   if (!size) fail(cat("shape ", to_string(*dims), " overflows"));
   const bool fits = bytes.dtype == DType::kU8 && bytes.dims.size() == 2 &&

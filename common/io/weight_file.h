@@ -1,6 +1,6 @@
-// A blob of weights: one safetensors file in which quantised matrices are U8 tensors [rows, bytes a
-// row], each described in __metadata__ under its own name: "q8_0 [2304, 768]" is its format and its
-// shape [rows, K]. Knows no model and no file system.
+// A file of weights, a blob or a checkpoint: one safetensors file in which quantised matrices are
+// U8 tensors [rows, bytes a row], each described in __metadata__ under its own name: "q8_0 [2304,
+// 768]" is its format and its shape [rows, K]. Knows no model and no file system.
 #pragma once
 
 #include "io/safetensors.h"
@@ -13,6 +13,7 @@ namespace split {
 Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what);
 
 // What precedes the tensors' bytes, which follow in the given order with nothing between them.
+// Views without bytes will do.
 std::string weight_file_header(std::span<const NamedTensor> tensors);
 // The whole file.
 std::string write_weight_file(std::span<const NamedTensor> tensors);

@@ -73,14 +73,13 @@ std::optional<DType> StageFormats::of(std::string_view stage) const {
   return this->*kind_of(stage.substr(0, stage.find('.'))).member;
 }
 
-std::string StageFormats::names() const {
-  std::set<DType> formats;
-  for (const Kind& kind : kKinds) {
-    if (this->*kind.member) formats.insert(*(this->*kind.member));
-  }
+std::string StageFormats::text() const {
   std::string text;
-  for (const DType format : formats) text += cat(text.empty() ? "" : ",", format_name(format));
-  return text;
+  for (const Kind& kind : kKinds) {
+    const std::optional<DType> format = this->*kind.member;
+    if (format) text += cat(text.empty() ? "" : ",", kind.name, "=", format_name(*format));
+  }
+  return text.empty() ? "auto" : text;
 }
 
 }  // namespace split

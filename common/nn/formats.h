@@ -22,8 +22,8 @@ struct StageFormats {
   // Of a stage by its name: "embed", "block.3", "norm", "head".
   std::optional<DType> of(std::string_view stage) const;
 
-  // Those that are named, each once: "f16,q8_0".
-  std::string names() const;
+  // What parse() reads as this: "auto" or "block=q4_0,head=q8_0".
+  std::string text() const;
 
   bool operator==(const StageFormats&) const = default;
 };

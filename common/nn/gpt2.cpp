@@ -181,8 +181,8 @@ class Gpt2 : public Model {
     return {{"normed", normed_rows(dtype)}};
   }
 
-  std::vector<NamedOutput> trace_head(const DTypeOf& dtype, bool own) const override {
-    const bool wte = config_.tied_head && !own;
+  std::vector<NamedOutput> trace_head(const DTypeOf& dtype) const override {
+    const bool wte = config_.tied_head && !is_quantised(dtype("lm_head.weight"));
     const Tensor vocabulary =
         wte ? transpose(stored("wte.weight", dtype)) : matrix("lm_head.weight", dtype);
     return {{"logits", matmul(normed_rows(dtype), vocabulary)}};  // [O, V]

@@ -86,9 +86,9 @@ class Model {
   // Point L, rows picked by "out_rows", through the final norm: input "hidden", output "normed"
   // [kOutRows, C].
   virtual std::vector<NamedOutput> trace_norm(const DTypeOf& dtype) const = 0;
-  // The same and on to the vocabulary: output "logits" [kOutRows, V]. `own`: by the head's own
-  // matrix "lm_head.weight", which for a tied head is a quantised copy of the embedding.
-  virtual std::vector<NamedOutput> trace_head(const DTypeOf& dtype, bool own = false) const = 0;
+  // The same and on to the vocabulary: output "logits" [kOutRows, V]. A tied head multiplies by the
+  // embedding unless its own matrix "lm_head.weight" is stored in blocks.
+  virtual std::vector<NamedOutput> trace_head(const DTypeOf& dtype) const = 0;
 
  protected:
   ModelConfig config_;

@@ -65,11 +65,14 @@ StageFormats profile_formats(Profile profile) {
   return blocks ? StageFormats::parse(profile_name(profile)) : StageFormats{};
 }
 
+TensorView stored_weight(const Checkpoint& checkpoint, const WeightDecl& decl) {
+  const TensorView* const own = checkpoint.find(decl.name);
+  const bool copies = !decl.from.empty() && !(own != nullptr && is_quantised(own->dtype));
+  return checkpoint.at(copies ? decl.from : decl.name);
+}
+
 WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {
-  return [&](const std::string& name) {
-    const WeightDecl& decl = model.weight(name);
-    return checkpoint.at(decl.from.empty() ? name : decl.from);
-  };
+  return [&](const std::string& name) { return stored_weight(checkpoint, model.weight(name)); };
 }
 
 uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences) {
@@ -134,8 +137,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   }
   if (options.last >= norm_point()) compiled("norm", model.trace_norm(stored));
   if (options.last >= head_point()) {
-    const bool own = options_.formats.head && is_quantised(*options_.formats.head);
-    compiled("head", model.trace_head(in_head, own));
+    compiled("head", model.trace_head(in_head));
   }
 
   loaded.limits.rows = options.max_rows;
@@ -158,6 +160,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
                                  static_cast<size_t>(config.vocab) * sizeof(float));
   }
 
+  std::optional<ThreadPool> threads;  // of this machine, once there is something to quantise
   // One buffer for each weight, whoever reads it.
   const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
     std::vector<std::pair<const Buffer*, TensorView>> taken;
@@ -183,10 +186,11 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
                         cat("[shard] weight '", slot.name, "': expected ", dtype_name(slot.dtype),
                             ", got ", dtype_name(view.dtype)));
           }
-          OwnedTensor made =
-              is_quantised(slot.dtype)
-                  ? quantised(view, slot.dtype, decl.product == Product::kInOut, slot.name)
-                  : converted(view, slot.dtype);
+          if (is_quantised(slot.dtype) && !threads) threads.emplace(0u);
+          OwnedTensor made = is_quantised(slot.dtype)
+                                 ? quantised(view, slot.dtype, decl.product == Product::kInOut,
+                                             slot.name, &*threads)
+                                 : converted(view, slot.dtype);
           view = loaded.converted.emplace(slot.name, std::move(made)).first->second.view;
         }
         buffer = device_.upload(slot, view);

@@ -45,6 +45,9 @@ struct WeightSource {
   // If set: told that a device has taken what it needs of the view for now and keeps no pointer.
   std::function<void(const TensorView& view)> taken;
 };
+// The tensor that the checkpoint has for a weight: its own in blocks, else the one that it is a
+// copy of, if any. Throws Error(kNotFound).
+TensorView stored_weight(const Checkpoint& checkpoint, const WeightDecl& decl);
 // Those of a checkpoint. Both outlive it.
 WeightSource weights_of(const Checkpoint& checkpoint, const Model& model);
 

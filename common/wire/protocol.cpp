@@ -11,6 +11,9 @@ namespace split::wire {
 using Json = nlohmann::json;
 
 std::string model_path(std::string_view id) { return cat("/v1/models/", id); }
+std::string model_query(std::string_view format, std::optional<int> from, std::string_view to) {
+  return cat("?format=", format, from ? cat("&from=", *from) : "", "&to=", to);
+}
 std::string model_file_path(std::string_view id, std::string_view file) {
   return cat(model_path(id), "/files/", file);
 }
@@ -30,7 +33,7 @@ std::string to_json(const ModelInfo& info) {
                        {"sha256", blob.sha256},
                        {"chunks", blob.chunks}});
     }
-    stages.push_back({{"name", stage.name}, {"blobs", std::move(blobs)}});
+    stages.push_back({{"name", stage.name}, {"format", stage.format}, {"blobs", std::move(blobs)}});
   }
   Json json = {{"id", info.id},
                {"object", "model"},
@@ -99,6 +102,7 @@ ModelInfo parse_model_info(std::string_view text) {
     Fields entry(&stage);
     StageInfo& added = info.stages.emplace_back();
     added.name = entry.text("name");
+    added.format = entry.text("format");
     const Json& blobs = entry.raw("blobs");
     if (!blobs.is_array() || blobs.size() > 4096)
       Fields::refuse("blobs", "expected a list of blobs");

@@ -19,6 +19,9 @@ namespace split::wire {
 // --- paths
 // ----------------------------------------------------------------------------------------------------------
 std::string model_path(std::string_view id);  // GET: ModelInfo
+// "?format=q4_0&from=3&to=head": the checkpoint's own format of all stages, and of those between
+// two points (from tokens without `from`) this one, or these of each kind of stage (nn/formats.h).
+std::string model_query(std::string_view format, std::optional<int> from, std::string_view to);
 std::string model_file_path(std::string_view id,
                             std::string_view file);     // GET: config.json, vocab.json, merges.txt
 std::string blob_path(std::string_view sha256);         // GET: a safetensors file
@@ -33,16 +36,17 @@ inline constexpr std::string_view kJsonType = "application/json";
 // ---------------------------------------------------------------------------------------------------------
 struct BlobInfo : BlobSums {
   std::string name;    // "wte", "h.3" ...
-  std::string format;  // "f32", "f16", "bf16"
+  std::string format;  // "f32", "f16", "bf16", "q8_0", "q4_0"
 };
 struct StageInfo {
   std::string name;             // "embed", "block.3", "norm", "head"
-  std::vector<BlobInfo> blobs;  // each in every format the server has
+  std::string format;           // the checkpoint's own of this stage's matrices
+  std::vector<BlobInfo> blobs;  // each in every format the server has, or was asked for
 };
 struct ModelInfo {
   std::string id;
   std::string config_json;         // the checkpoint's config.json
-  std::string format;              // the checkpoint's own
+  std::string format;              // the checkpoint's own of what is no blocks
   std::string profile;             // of the server: "f32", "f16"
   std::string generate_phase;      // "narrow" or "wide"
   std::vector<std::string> files;  // that model_file_path() serves

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""make.py: writes the hostile files beside it, one per way to be wrong. test_io.cpp (safetensors), test_gguf.cpp,
-test_text.cpp (vocab, merges) and test_manifest.cpp know the message of each.
+"""make.py: writes the hostile files beside it, one per way to be wrong. test_safetensors.cpp, test_weight_file.cpp
+(weights), test_gguf.cpp, test_tokenizer_files.cpp (vocab, merges) and test_manifest.cpp know the message of each.
 
 Each differs from GOOD in one thing, so that no other check can refuse it first. Standard library only.
 """
@@ -92,6 +92,41 @@ ATTACKS = {
     "hole_at_start": file({"a": entry(offsets=[4, 12])}, bytes(12)),
     "data_after_last": file({"a": entry()}, bytes(9)),
     "data_without_tensor": file({}, bytes(1)),
+}
+
+
+# --- a checkpoint with a matrix in blocks (.weights): 2 rows of one Q8_0 block ---
+
+
+def described(text, shape=(2, 34), dtype="U8", name="m"):
+    header = {"__metadata__": {name: text}, "m": entry(dtype, shape, [0, 68])}
+    return file(header, bytes(68))
+
+
+WEIGHT_ATTACKS = {
+    "not_described": file({"m": entry("U8", [2, 34], [0, 68])}, bytes(68)),
+    "other_described": described("q8_0 [2, 32]", name="n"),
+    "described_as_nothing": described(""),
+    "format_unknown": described("q5_0 [2, 32]"),
+    "format_of_floats": described("f16 [2, 17]"),
+    "format_upper_case": described("Q8_0 [2, 32]"),
+    "no_shape": described("q8_0"),
+    "shape_of_a_vector": described("q8_0 [64]"),
+    "shape_of_a_cube": described("q8_0 [2, 32, 1]"),
+    "shape_without_space": described("q8_0 [2,32]"),
+    "shape_leading_zero": described("q8_0 [02, 32]"),
+    "shape_negative": described("q8_0 [-2, 32]"),
+    "shape_trailing": described("q8_0 [2, 32] "),
+    "shape_over_40_bits": described(f"q8_0 [{2**40 + 1}, 32]"),
+    "shape_overflows": described(f"q8_0 [{2**40}, {2**40}]"),
+    "rows_0": described("q8_0 [0, 32]"),
+    "inner_0": described("q8_0 [2, 0]"),
+    "rows_more": described("q8_0 [3, 32]"),
+    "rows_less": described("q8_0 [1, 64]"),
+    "blocks_more": described("q8_0 [2, 33]"),
+    "blocks_less": described("q4_0 [2, 32]"),
+    "bytes_in_no_rows": described("q8_0 [2, 32]", shape=[68]),
+    "bytes_as_halves": described("q8_0 [2, 32]", shape=[2, 17], dtype="F16"),
 }
 
 
@@ -321,7 +356,7 @@ MERGES_ATTACKS = {
 
 HASH = "0123456789abcdef" * 4
 BLOB = {"name": "wte", "format": "f32", "bytes": 1000, "sha256": HASH, "chunks": [HASH]}
-STAGE = {"name": "embed", "blobs": [BLOB]}
+STAGE = {"name": "embed", "format": "f32", "blobs": [BLOB]}
 MANIFEST = {
     "id": "m",
     "object": "model",
@@ -346,6 +381,8 @@ def blob(**more):
     return manifest(stages=[{**STAGE, "blobs": [{**BLOB, **more}]}])
 
 
+TWO_LISTS = [[HASH, HASH[::-1]], [HASH[::-1], HASH]]
+
 MANIFEST_ATTACKS = {
     "empty": b"",
     "json_cut": manifest()[:-1],
@@ -369,6 +406,7 @@ MANIFEST_ATTACKS = {
     "stages_many": manifest(stages=[{}] * 4097),
     "stage_text": manifest(stages=["embed"]),
     "stage_without_name": manifest(stages=[without_key(STAGE, "name")]),
+    "stage_without_format": manifest(stages=[without_key(STAGE, "format")]),
     "stage_without_blobs": manifest(stages=[without_key(STAGE, "blobs")]),
     "blobs_text": manifest(stages=[{**STAGE, "blobs": "wte"}]),
     "blob_list": manifest(stages=[{**STAGE, "blobs": [[]]}]),
@@ -383,6 +421,21 @@ MANIFEST_ATTACKS = {
     "sha256_short": blob(sha256=HASH[:-1]),
     "sha256_path": blob(sha256="../" * 21 + "x"),
     "sha256_number": blob(sha256=0),
+    "no_chunks": manifest(stages=[{**STAGE, "blobs": [without_key(BLOB, "chunks")]}]),
+    "chunks_text": blob(chunks=HASH),
+    "chunks_empty": blob(chunks=[]),
+    "chunks_less": blob(bytes=2**20 + 1),
+    "chunks_more": blob(chunks=[HASH] * 2),
+    "chunks_many": blob(bytes=2**50),
+    "chunk_number": blob(chunks=[0]),
+    "chunk_short": blob(chunks=[HASH[:-1]]),
+    "chunk_long": blob(chunks=[HASH + "0"]),
+    "chunk_upper_case": blob(chunks=[HASH.upper()]),
+    "chunk_not_the_blob": blob(chunks=[HASH[::-1]]),
+    "one_hash_two_sizes": manifest(stages=[{**STAGE, "blobs": [BLOB, {**BLOB, "bytes": 1001}]}]),
+    "one_hash_two_lists": manifest(
+        stages=[{**STAGE, "blobs": [{**BLOB, "bytes": 2**21, "chunks": chunks} for chunks in TWO_LISTS]}]
+    ),
 }
 
 
@@ -394,6 +447,8 @@ def write(name, data):
 if __name__ == "__main__":
     for name, data in {"good": raw(GOOD), **ATTACKS}.items():
         write(name + ".safetensors", data)
+    for name, data in {"good": described("q8_0 [2, 32]"), **WEIGHT_ATTACKS}.items():
+        write(name + ".weights", data)
     for name, data in {"good": gguf(), **GGUF_ATTACKS}.items():
         write(name + ".gguf", data)
     for name, data in {"good": vocab_with(), **VOCAB_ATTACKS}.items():

@@ -25,11 +25,13 @@ class Loopback {
     served.profile = Profile::kF16;
     served.kv_budget = kv_bytes_for(model.config(), model.config().layers, Profile::kF16, 4);
     served.formats = std::move(formats);
+    served.weights_patience = std::chrono::hours(1);
     cloud_.models.push_back(std::make_unique<cloud::ServedModel>(served));
     cloud_.version = "bench";
     cloud::add_routes(server_, cloud_);
     this->model().warm_up();
-    this->model().weights().stages();  // nothing is hashed while others measure
+    // Nothing is hashed while others measure.
+    this->model().weights().stages({});
     cloud_.ready = true;
     url_ = cat("http://127.0.0.1:", server_.bind());
     thread_ = std::thread([this] { server_.run(); });

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     const GgufModel model = read_gguf_model(parsed);
     for (const auto& [name, view] : model.tensors) {
-      CHECK(element_count(view.dims).value() * dtype_size(view.dtype) == view.bytes.size());
+      CHECK(tensor_bytes(view.dtype, view.dims) == view.bytes.size());
     }
     fuzz::refused_or([&] { make_model(model.config_json); });
     if (model.tokenizer_json) {

@@ -7,9 +7,11 @@
 namespace split {
 
 const CpuKernels& choose_kernels(std::string_view limit) {
-  if (!limit.empty() && limit != "scalar" && limit != "avx2" && limit != "avx512") {
-    throw Error(ErrorKind::kInput,
-                cat("[cpu] instruction set: expected scalar, avx2 or avx512, got '", limit, "'"));
+  if (!limit.empty() && limit != "scalar" && limit != "avx2" && limit != "avx512" &&
+      limit != "neon") {
+    throw Error(
+        ErrorKind::kInput,
+        cat("[cpu] instruction set: expected scalar, avx2, avx512 or neon, got '", limit, "'"));
   }
 #ifdef SPLIT_X86_KERNELS
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -19,6 +21,9 @@ const CpuKernels& choose_kernels(std::string_view limit) {
                       __builtin_cpu_supports("avx512vl");
   if (avx512 && (limit.empty() || limit == "avx512")) return kKernelsAvx512;
   if (avx2 && limit != "scalar") return kKernelsAvx2;
+#endif
+#ifdef SPLIT_NEON_KERNELS  // every aarch64 has it
+  if (limit != "scalar") return kKernelsNeon;
 #endif
   return kKernelsScalar;
 }

@@ -86,9 +86,12 @@ extern const CpuKernels kKernelsScalar;
 extern const CpuKernels kKernelsAvx2;
 extern const CpuKernels kKernelsAvx512;
 #endif
+#ifdef SPLIT_NEON_KERNELS
+extern const CpuKernels kKernelsNeon;
+#endif
 
-// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", or "" for no
-// limit. Throws Error(kInput) for another word.
+// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "neon", or
+// "" for no limit. Throws Error(kInput) for another word.
 const CpuKernels& choose_kernels(std::string_view limit);
 
 }  // namespace split

@@ -1,5 +1,6 @@
-// Sixteen floats, as one 512-bit register, two of 256, or an array. For kernels.cpp only, which is
-// compiled once for each instruction set: everything here is in that set's namespace.
+// Sixteen floats, as one 512-bit register, two of 256, four of 128, or an array. For kernels.cpp
+// only, which is compiled once for each instruction set: everything here is in that set's
+// namespace.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +8,8 @@
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(SPLIT_NEON_KERNELS)
+#include <arm_neon.h>
 #endif
 
 #include "tensor/shape.h"
@@ -77,6 +80,59 @@ inline Vec from_numbers(__m128i q) {
 }
 inline __m256 fold(Vec x) { return _mm256_add_ps(x.a, x.b); }
 
+#elif defined(SPLIT_NEON_KERNELS)
+
+struct Vec {
+  float32x4_t v[4];
+};
+inline Vec broadcast(float x) {
+  const float32x4_t four = vdupq_n_f32(x);
+  return {{four, four, four, four}};
+}
+inline Vec zero() { return broadcast(0); }
+inline Vec load(const float* p) {
+  return {{vld1q_f32(p), vld1q_f32(p + 4), vld1q_f32(p + 8), vld1q_f32(p + 12)}};
+}
+inline void store(float* p, Vec x) {
+  for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, x.v[i]);
+}
+inline Vec fma(Vec x, Vec y, Vec z) {
+  for (int i = 0; i < 4; ++i) z.v[i] = vfmaq_f32(z.v[i], x.v[i], y.v[i]);
+  return z;
+}
+// As bytes: halves may lie anywhere.
+inline Vec load_f16(const void* p) {
+  const auto* bytes = static_cast<const uint8_t*>(p);
+  const float16x8_t low = vreinterpretq_f16_u8(vld1q_u8(bytes));
+  const float16x8_t high = vreinterpretq_f16_u8(vld1q_u8(bytes + 16));
+  return {{vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low),
+           vcvt_f32_f16(vget_low_f16(high)), vcvt_high_f32_f16(high)}};
+}
+inline Vec load_bf16(const void* p) {
+  const auto* bytes = static_cast<const uint8_t*>(p);
+  const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(bytes));
+  const uint16x8_t high = vreinterpretq_u16_u8(vld1q_u8(bytes + 16));
+  const auto widen = [](uint16x4_t x) { return vreinterpretq_f32_u32(vshll_n_u16(x, 16)); };
+  return {{widen(vget_low_u16(low)), widen(vget_high_u16(low)), widen(vget_low_u16(high)),
+           widen(vget_high_u16(high))}};
+}
+inline void store_f16(void* p, Vec x) {
+  auto* bytes = static_cast<uint8_t*>(p);
+  const float16x8_t low = vcvt_high_f16_f32(vcvt_f16_f32(x.v[0]), x.v[1]);
+  const float16x8_t high = vcvt_high_f16_f32(vcvt_f16_f32(x.v[2]), x.v[3]);
+  vst1q_u8(bytes, vreinterpretq_u8_f16(low));
+  vst1q_u8(bytes + 16, vreinterpretq_u8_f16(high));
+}
+inline Vec mul(Vec x, Vec y) {
+  for (int i = 0; i < 4; ++i) x.v[i] = vmulq_f32(x.v[i], y.v[i]);
+  return x;
+}
+inline Vec from_numbers(int8x16_t q) {
+  const int16x8_t low = vmovl_s8(vget_low_s8(q)), high = vmovl_high_s8(q);
+  return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+           vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))}};
+}
+
 #else
 
 struct Vec {
@@ -137,6 +193,16 @@ inline Numbers nibbles(Numbers bytes, bool high) {
   const __m128i q = high ? _mm_srli_epi16(bytes, 4) : bytes;
   return _mm_sub_epi8(_mm_and_si128(q, _mm_set1_epi8(15)), _mm_set1_epi8(8));
 }
+#elif defined(SPLIT_NEON_KERNELS)
+using Numbers = int8x16_t;
+inline Numbers load_numbers(const std::byte* p) {
+  return vld1q_s8(reinterpret_cast<const int8_t*>(p));
+}
+inline Numbers nibbles(Numbers bytes, bool high) {
+  const uint8x16_t q = vreinterpretq_u8_s8(bytes);
+  const uint8x16_t four = high ? vshrq_n_u8(q, 4) : vandq_u8(q, vdupq_n_u8(15));
+  return vsubq_s8(vreinterpretq_s8_u8(four), vdupq_n_s8(8));
+}
 #else
 struct Numbers {
   int8_t q[16];
@@ -167,6 +233,12 @@ inline float sum(Vec a) {
   const __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
   const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+}
+#elif defined(SPLIT_NEON_KERNELS)
+inline float sum(Vec a) {
+  const float32x4_t four = vaddq_f32(vaddq_f32(a.v[0], a.v[2]), vaddq_f32(a.v[1], a.v[3]));
+  const float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+  return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 #else
 inline float sum(Vec a) {

@@ -86,7 +86,7 @@ int run(const char* path) {
       return model->weight(name).product == Product::kNone ? DType::kF32 : DType::kQ8_0;
     };
     add(modules, model->trace_block(0, blocks, DType::kF32));
-    add(modules, model->trace_head(blocks, true));
+    add(modules, model->trace_head(blocks));
   }
   std::ofstream out(path);
   out << "// Written by compile_shaders.\n#include \"device/vulkan/spirv.h\"\n"
