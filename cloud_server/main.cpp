@@ -54,9 +54,9 @@ Flags make_flags(Options& options) {
               "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
               &options.models);
   flags.choice(
-      "profile", {"f32", "f16", "q8_0", "q4_0"},
+      "profile", {"f32", "f16", "bf16", "q8_0", "q4_0"},
       "what this server computes with: the checkpoint's weights and a float KV, or half or "
-      "quantised weights and a half KV; float arithmetic in all (f32)",
+      "quantised weights and a half KV; float sums in all (f32)",
       &options.profile);
   flags.text("formats", "LIST",
              "what edges may download weights in, beside the checkpoint's own: some of "

@@ -183,7 +183,7 @@ TEST_P(RowInvariance, EitherPhase) {
 }
 
 TEST_P(RowInvariance, EveryInstructionSet) {
-  for (const char* isa : {"scalar", "avx2", "avx512"}) {
+  for (const char* isa : {"scalar", "avx2", "avx512", "amx"}) {
     ::setenv("SPLIT_CPU_ISA", isa, 1);
     const Loaded loaded = load(2);
     ::unsetenv("SPLIT_CPU_ISA");
@@ -291,6 +291,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"demo", Profile::kF32}, Case{"rand-b", Profile::kF32},
                     Case{"rand-c", Profile::kF32}, Case{"demo", Profile::kF16},
                     Case{"rand-b", Profile::kF16}, Case{"rand-c", Profile::kF16},
+                    Case{"demo", Profile::kBF16}, Case{"rand-b", Profile::kBF16},
+                    Case{"rand-c", Profile::kBF16},
                     // Widths that are no whole blocks: 100 and 48.
                     Case{"rand-b", Profile::kQ8_0}, Case{"demo", Profile::kQ4_0},
                     Case{"rand-c", Profile::kQ4_0}),

@@ -46,7 +46,8 @@ struct Limits {
   uint32_t pages_per_sequence = 0;
   uint32_t pages = 0;  // of each cache; page `pages` is a spare one, for rows that are only padding
   size_t arena_row_bytes = 0;  // the largest of the programs that run in it
-  bool matrix = false;         // a profile of halves: prompt rows may use matrix units, always
+  bool matrix = false;         // a profile of halves: prompt rows may use matrix units, always,
+                               // and products by BF16 weights may round their rows to bf16
   bool wide = false;           // generated rows too
 };
 

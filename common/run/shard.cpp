@@ -45,6 +45,7 @@ int layers_of(const Model& model, const ShardOptions& options) {
 namespace {
 constexpr std::pair<Profile, std::string_view> kProfiles[] = {{Profile::kF32, "f32"},
                                                               {Profile::kF16, "f16"},
+                                                              {Profile::kBF16, "bf16"},
                                                               {Profile::kQ8_0, "q8_0"},
                                                               {Profile::kQ4_0, "q4_0"}};
 }  // namespace
@@ -114,8 +115,10 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       const bool in_blocks = format && is_quantised(*format);
       if (in_blocks && model.weight(name).product != Product::kNone) return *format;
       const TensorView view = weights.declared(name);
-      const bool half = options_.profile == Profile::kF16 && view.dims.size() == 2;
-      return half && !is_quantised(view.dtype) ? DType::kF16 : view.dtype;
+      if (view.dims.size() != 2 || is_quantised(view.dtype)) return view.dtype;
+      return options_.profile == Profile::kF16    ? DType::kF16
+             : options_.profile == Profile::kBF16 ? DType::kBF16
+                                                  : view.dtype;
     };
   };
   const Model::DTypeOf stored = stored_in({}), in_blocks = stored_in(options_.formats.block),
@@ -142,7 +145,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   loaded.limits.sequences = options.max_rows;
   loaded.limits.pages_per_sequence = pages_per_sequence(config);
   loaded.limits.pages = pages_.total();
-  loaded.limits.matrix = options_.profile == Profile::kF16;
+  loaded.limits.matrix = options_.profile == Profile::kF16 || options_.profile == Profile::kBF16;
   loaded.limits.wide = options.wide;
   for (const Program& program : programs) {
     loaded.limits.arena_row_bytes =

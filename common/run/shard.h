@@ -23,9 +23,10 @@
 namespace split {
 
 // Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a
-// float KV cache; the others have a half KV cache, with float activations and sums: kF16 reads half
-// weights, kQ8_0 and kQ4_0 are for weights in the formats of profile_formats().
-enum class Profile : uint8_t { kF32, kF16, kQ8_0, kQ4_0 };
+// float KV cache; the others have a half KV cache and float sums: kF16 and kBF16 read half weights,
+// kQ8_0 and kQ4_0 are for weights in the formats of profile_formats(). On the CPU the rows of a
+// product by BF16 weights of kBF16, and by quantised weights of any profile, are rounded to bf16.
+enum class Profile : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0 };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
 StageFormats profile_formats(Profile profile);

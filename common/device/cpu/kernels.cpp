@@ -4,6 +4,10 @@
 
 #include "device/cpu/glsl_shim.h"
 #include "device/cpu/products.h"
+#include "device/cpu/step_products.h"
+#if defined(__AMX_BF16__)
+#include "device/cpu/tiles.h"
+#endif
 #include "device/device.h"
 
 namespace split {
@@ -54,59 +58,13 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
 
 }  // namespace glsl::SPLIT_ISA
 
+}  // namespace split
+
+#include "device/cpu/attention.h"
+
+namespace split {
 namespace SPLIT_ISA {
 namespace {
-
-template <DType dtype>
-void attend_typed(AttendTask& task) {
-  constexpr size_t kSize = size_of(dtype);
-  float scores[kSplitKeys];
-  float weights[kSplitKeys];
-  const auto at = [&](const std::byte* pages, size_t key) {
-    const size_t position = task.first + key;
-    const size_t token =
-        task.pages[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
-    return pages + (token * task.channels + task.head_offset) * kSize;
-  };
-  const size_t whole = task.head_size / 16 * 16, rest = task.head_size % 16;
-  const auto* q = reinterpret_cast<const std::byte*>(task.q);
-  for (size_t key = 0; key < task.count; ++key) {
-    const std::byte* k = at(task.keys, key);
-    Vec dot = zero();
-    for (size_t d = 0; d < whole; d += 16)
-      dot = fma(load(task.q + d), load_as<dtype>(k + d * kSize), dot);
-    if (rest > 0) {
-      dot = fma(load_as<DType::kF32>(q + whole * 4, rest), load_as<dtype>(k + whole * kSize, rest),
-                dot);
-    }
-    scores[key] = sum(dot) * task.scale;
-  }
-  task.largest = glsl::SPLIT_ISA::reduce_max(scores, task.count);
-  for (size_t key = 0; key < task.count; ++key) scores[key] -= task.largest;
-  glsl::SPLIT_ISA::unary_exp(scores, weights, task.count);
-  task.sum = glsl::SPLIT_ISA::reduce_sum(weights, task.count);
-  for (size_t d = 0; d < task.head_size; d += 16) {
-    const bool full = d + 16 <= task.head_size;
-    Vec total = zero();
-    for (size_t key = 0; key < task.count; ++key) {
-      const std::byte* v = at(task.values, key) + d * kSize;
-      total =
-          fma(broadcast(weights[key]), full ? load_as<dtype>(v) : load_as<dtype>(v, rest), total);
-    }
-    if (full) {
-      store(task.out + d, total);
-    } else {
-      float lanes[16];
-      store(lanes, total);
-      __builtin_memcpy(task.out + d, lanes, rest * sizeof(float));
-    }
-  }
-}
-
-void attend(AttendTask& task) {
-  if (task.dtype == DType::kF16) return attend_typed<DType::kF16>(task);
-  attend_typed<DType::kF32>(task);
-}
 
 template <DType dtype>
 void widen_typed(const std::byte* from, float* to, size_t n) {
@@ -169,6 +127,16 @@ const CpuKernels SPLIT_KERNELS = {
     },
     SPLIT_ISA::matmul,
     SPLIT_ISA::matmul_transposed,
+    {SPLIT_ISA::round_to_floats, SPLIT_ISA::matmul_steps, sizeof(float)},
+#if defined(__AMX_BF16__)
+    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, sizeof(uint16_t)},
+    1,
+    3,
+#else
+    {},
+    0,
+    0,
+#endif
     SPLIT_ISA::attend,
     SPLIT_ISA::widen,
     SPLIT_ISA::narrow,
