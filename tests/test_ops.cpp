@@ -735,12 +735,24 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
   constexpr size_t kPages = 20;
   std::vector<uint32_t> pages(kPages);
   for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((7 * i + 9) % kPages);
-  for (const DType dtype : {DType::kF32, DType::kF16}) {
-    for (const size_t head_size : {1, 5, 16, 20, 64, 100}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+    for (const size_t head_size : {1, 5, 16, 20, 64, 96, 100}) {
+      if (dtype == DType::kQ8_0 && head_size % kBlock != 0) continue;
       const size_t heads = 3, channels = heads * head_size, head = 1;
-      const auto keys = narrowed(ordinary(kPages * kPageTokens * channels, 1), dtype);
-      const auto values = narrowed(ordinary(kPages * kPageTokens * channels, 2), dtype);
-      const auto wide_keys = widened(keys, dtype), wide_values = widened(values, dtype);
+      const auto kept = [&](uint32_t seed) {
+        const auto from = ordinary(kPages * kPageTokens * channels, seed);
+        std::vector<std::byte> bytes(kv_bytes(dtype, from.size()));
+        kernel_sets()[0]->narrow(from.data(), dtype, bytes.data(), from.size());
+        return bytes;
+      };
+      const auto read = [&](const std::vector<std::byte>& bytes) {
+        if (dtype != DType::kQ8_0) return widened(bytes, dtype);
+        std::vector<float> out(kPages * kPageTokens * channels);
+        dequantise_row(dtype, bytes.data(), out.size(), out.data());
+        return out;
+      };
+      const auto keys = kept(1), values = kept(2);
+      const auto wide_keys = read(keys), wide_values = read(values);
       const size_t q_stride = head_size + 3, out_stride = head_size + 1;
       const auto q = ordinary(kAttendRows * q_stride, 3);
       for (const size_t position : {0, 1, 14, 15, 16, 100, 120, 127, 128, 250}) {
@@ -809,6 +821,29 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
 }
 
 // Every half there is; and floats that halves lie between.
+// Each number is the nearest multiple of the block's scale, the largest of which is 127.
+TEST(Kernels, NarrowToBlocksInEverySet) {
+  auto x = ordinary(40 * kBlock, 5);
+  std::fill_n(x.begin(), kBlock, 0.0f);
+  x[kBlock] = 1e30f;  // no scale holds it
+  std::vector<std::byte> first;
+  for (const CpuKernels* kernels : kernel_sets()) {
+    std::vector<std::byte> blocks(kv_bytes(DType::kQ8_0, x.size()));
+    kernels->narrow(x.data(), DType::kQ8_0, blocks.data(), x.size());
+    if (first.empty()) first = blocks;
+    EXPECT_EQ(blocks, first) << kernels->name;
+  }
+  std::vector<float> back(x.size());
+  dequantise_row(DType::kQ8_0, first.data(), x.size(), back.data());
+  EXPECT_FALSE(std::isfinite(back[kBlock]));
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (i / kBlock == 1) continue;
+    const float scale = scale_of(first.data() + kv_bytes(DType::kQ8_0, i / kBlock * kBlock));
+    // Half a step, and what the largest lost to the rounding of the scale.
+    EXPECT_NEAR(back[i], x[i], 0.57f * scale) << i;
+  }
+}
+
 TEST(Kernels, WidenAndNarrowAgreeWithConvertInEverySet) {
   std::vector<std::byte> halves(2 * 65536);
   for (uint32_t bits = 0; bits < 65536; ++bits) {

@@ -97,6 +97,8 @@ class Device {
 
   // Zeroed. Throws Error(kDevice) when there is no room.
   virtual std::unique_ptr<Buffer> alloc(size_t bytes) = 0;
+  // Whether alloc_pages() takes the type: F32, F16, or Q8_0, which stores each row in blocks.
+  virtual bool keeps(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, channels]. Not touched until used.
   virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                               DType dtype) = 0;

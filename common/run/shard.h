@@ -56,6 +56,8 @@ struct ShardOptions {
   Profile profile = Profile::kF32;
   // Where these are quantised, matrices that do not come so are quantised at load.
   StageFormats formats;
+  // Of keys and values, in place of the profile's: Q8_0, where heads are whole blocks.
+  std::optional<DType> kv;
   bool wide = false;
   uint64_t kv_bytes = 0;  // at least one sequence of the whole context
   uint32_t max_rows = 256;
@@ -73,8 +75,9 @@ struct ShardRows {
 // One thread at a time.
 class Shard {
  public:
-  // Throws Error(kInput) for a budget that holds no sequence and a quantised weight with a scale
-  // that is not finite, Error(kShape) for a weight of another shape or type.
+  // Throws Error(kInput) for a budget that holds no sequence, a type of keys and values that the
+  // device or the model does not take and a quantised weight with a scale that is not finite,
+  // Error(kShape) for a weight of another shape or type.
   Shard(Device& device, const Model& model, const WeightSource& weights,
         const ShardOptions& options);
   ~Shard();
@@ -111,6 +114,7 @@ class Shard {
 };
 
 // Bytes of KV cache that `sequences` whole contexts take in a shard of `layers` layers.
-uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences);
+uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences,
+                      std::optional<DType> kv = {});
 
 }  // namespace split

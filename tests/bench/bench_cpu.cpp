@@ -45,11 +45,11 @@ class BusyProcess {
 
 // One profile's steps and their times.
 struct Side {
-  Side(const Options& options, Device& device, Profile profile)
-      : name(profile_name(profile)),
+  Side(const Options& options, Device& device, Profile profile, std::optional<DType> kv = {})
+      : name(cat(profile_name(profile), kv ? "_kv8" : "")),
         formats(profile_formats(profile)),
         model(options.size, profile == Profile::kF32 ? DType::kF32 : DType::kF16),
-        steps(device, model, profile) {
+        steps(device, model, profile, kv) {
     rows = std::min(512u, static_cast<uint32_t>(model.config().context));
   }
 
@@ -109,11 +109,18 @@ int run(int argc, char** argv) {
   const auto device = make_cpu_device(options->threads);
   Report report(*options, "cpu", device->name());
   std::vector<std::unique_ptr<Side>> sides;
-  for (const Profile profile :
-       {Profile::kF16, Profile::kBF16, Profile::kQ8_0, Profile::kQ4_0, Profile::kF32}) {
-    sides.push_back(std::make_unique<Side>(*options, *device, profile));
+  const auto add = [&](Profile profile, std::optional<DType> kv = {}) {
+    sides.push_back(std::make_unique<Side>(*options, *device, profile, kv));
     sides.back()->steps.batch(kMostSequences);  // fills the caches, touches the memory
+  };
+  add(Profile::kF16);
+  add(Profile::kBF16);
+  add(Profile::kQ8_0);
+  if (sides[0]->model.config().channels / sides[0]->model.config().heads % kBlock == 0) {
+    add(Profile::kQ8_0, DType::kQ8_0);
   }
+  add(Profile::kQ4_0);
+  add(Profile::kF32);
   BareProducts bare(sides[0]->model.config(), sides[0]->rows, options->threads);
   std::vector<double> bandwidths, bare_seconds;
   for (unsigned i = 0; i < options->runs; ++i) {

@@ -15,7 +15,7 @@ inline constexpr uint32_t kMostSequences = 32;
 // One thread at a time. The device and the model outlive it.
 class Steps {
  public:
-  Steps(Device& device, const RandomModel& model, Profile profile);
+  Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv = {});
 
   Shard& shard() { return shard_; }
   const std::vector<float>& logits() const { return logits_; }  // of the last step
@@ -39,7 +39,6 @@ class Steps {
   double step(Phase phase, std::span<const ShardRows> parts);
 
   const RandomModel& model_;
-  const Profile profile_;
   Shard shard_;
   std::vector<int32_t> tokens_;
   std::map<uint32_t, SequenceId> by_context_;

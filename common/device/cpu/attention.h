@@ -52,20 +52,42 @@ struct Keys {
 };
 template <DType dtype>
 inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first) {
-  constexpr size_t kSize = size_of(dtype);
   const size_t token = task.pages[first / kPageTokens] * size_t{kPageTokens};
-  return {pages + (token * task.channels + task.head_offset) * kSize, task.channels * kSize};
+  const size_t stride = kv_bytes(dtype, task.channels);
+  return {pages + token * stride + kv_bytes(dtype, task.head_offset), stride};
+}
+
+inline float half_at(const std::byte* p) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, sizeof bits);
+#if defined(__F16C__)
+  return _cvtsh_ss(bits);
+#else
+  return f16_to_f32(bits);
+#endif
 }
 
 // The first `count` of them as floats [kKeysAtOnce, padded], zeros behind all.
 template <DType dtype>
 inline Keys widened(const AttendTask& task, Keys keys, size_t count, size_t padded, float* to) {
-  constexpr size_t kSize = size_of(dtype);
   const Keys result{reinterpret_cast<const std::byte*>(to), padded * sizeof(float)};
   for (size_t key = 0; key < count; ++key, keys.data += keys.stride, to += padded) {
-    size_t d = 0;
-    for (; d + 16 <= task.head_size; d += 16) store(to + d, load_as<dtype>(keys.data + d * kSize));
-    if (d < padded) store(to + d, load_as<dtype>(keys.data + d * kSize, task.head_size - d));
+    if constexpr (dtype == DType::kQ8_0) {
+      const std::byte* block = keys.data;
+      for (size_t d = 0; d < padded; d += kBlock, block += kv_bytes(dtype, kBlock)) {
+        const Vec scale = broadcast(half_at(block));
+        for (size_t i = 0; i < kBlock; i += 16) {
+          store(to + d + i, mul(from_numbers(load_numbers(block + 2 + i)), scale));
+        }
+      }
+    } else {
+      constexpr size_t kSize = size_of(dtype);
+      const size_t whole = task.head_size / 16 * 16;
+      for (size_t d = 0; d < whole; d += 16) store(to + d, load_as<dtype>(keys.data + d * kSize));
+      if (whole < padded) {
+        store(to + whole, load_as<dtype>(keys.data + whole * kSize, task.head_size - whole));
+      }
+    }
   }
   for (size_t i = count; i < kKeysAtOnce; ++i, to += padded) {
     for (size_t d = 0; d < padded; d += 16) store(to + d, zero());
@@ -77,7 +99,7 @@ inline Keys widened(const AttendTask& task, Keys keys, size_t count, size_t padd
 template <DType dtype>
 inline void prefetch(const AttendTask& task, Keys keys, size_t count) {
   for (size_t key = 0; key < count; ++key, keys.data += keys.stride) {
-    for (size_t line = 0; line < task.head_size * size_of(dtype); line += 64) {
+    for (size_t line = 0; line < kv_bytes(dtype, task.head_size); line += 64) {
       __builtin_prefetch(keys.data + line);
     }
   }
@@ -150,8 +172,9 @@ void attend_typed(const AttendTask& task) {
     }
   }
   const size_t end = task.position + task.rows;  // of the keys
-  // One row reads them where they lie.
-  const bool alone = task.rows == 1 && task.head_size == padded;
+  // One row reads floats where they lie.
+  constexpr bool kFloats = dtype != DType::kQ8_0;
+  const bool alone = kFloats && task.rows == 1 && task.head_size == padded;
   for (size_t first = 0; first < end; first += kSplitKeys) {
     const size_t most = end - first < kSplitKeys ? end - first : kSplitKeys;
     // The first row that sees the split, and how many of its keys a row sees.
@@ -170,9 +193,11 @@ void attend_typed(const AttendTask& task) {
       const auto finish = [&](size_t r, Vec dots) {
         store(scores + r * kSplitKeys + key, mul(dots, scale));
       };
-      if (alone && count == kKeysAtOnce) {
-        finish(0, score<dtype>(q, stored, padded));
-        continue;
+      if constexpr (kFloats) {
+        if (alone && count == kKeysAtOnce) {
+          finish(0, score<dtype>(q, stored, padded));
+          continue;
+        }
       }
       const Keys wide = widened<dtype>(task, stored, count, padded, keys);
       for (size_t r = row0; r < task.rows; ++r) {
@@ -194,9 +219,11 @@ void attend_typed(const AttendTask& task) {
     for (size_t key = 0; key < most; key += kKeysAtOnce) {
       const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
       const Keys stored = keys_at<dtype>(task, task.values, first + key);
-      if (alone && count == kKeysAtOnce) {
-        add_values<dtype, 1>(weights + key, stored, count, padded, out);
-        continue;
+      if constexpr (kFloats) {
+        if (alone && count == kKeysAtOnce) {
+          add_values<dtype, 1>(weights + key, stored, count, padded, out);
+          continue;
+        }
       }
       const Keys wide = widened<dtype>(task, stored, count, padded, keys);
       size_t r = row0;
@@ -238,12 +265,21 @@ void attend_typed(const AttendTask& task) {
   }
 }
 
+template <DType dtype>
+void attend_of(const AttendTask& task) {
+  // 64: of every GPT-2.
+  task.head_size == 64 ? attend_typed<dtype, 64>(task) : attend_typed<dtype, 0>(task);
+}
+
 void attend(const AttendTask& task) {
-  const bool half = task.dtype == DType::kF16;
-  if (task.head_size == 64) {  // of every GPT-2
-    return half ? attend_typed<DType::kF16, 64>(task) : attend_typed<DType::kF32, 64>(task);
+  switch (task.dtype) {
+    case DType::kF16:
+      return attend_of<DType::kF16>(task);
+    case DType::kQ8_0:
+      return attend_of<DType::kQ8_0>(task);
+    default:
+      return attend_of<DType::kF32>(task);
   }
-  half ? attend_typed<DType::kF16, 0>(task) : attend_typed<DType::kF32, 0>(task);
 }
 
 }  // namespace

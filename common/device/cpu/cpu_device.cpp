@@ -237,20 +237,20 @@ class CpuExecutable : public Executable {
     float* out = floats(step.out);
     const size_t table = workspace_.limits().pages_per_sequence;
     const DType dtype = place_of(step.k_cache).dtype;
-    const size_t element = dtype_size(dtype);
+    const size_t row_bytes = kv_bytes(dtype, channels);
     const auto pages_of = [&](size_t row) {
       return batch.page_tables.data() + batch.sequences[row] * table;
     };
     // Every row's K and V first: rows of one sequence see each other.
-    for (size_t row = 0; row < batch.rows; ++row) {
+    pool_.run(batch.rows, [&](size_t row) {
       const auto position = static_cast<size_t>(batch.positions[row]);
       const size_t token =
           pages_of(row)[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
       const float* k = qkv + row * 3 * channels + channels;
-      kernels_.narrow(k, dtype, place_of(step.k_cache).base + token * channels * element, channels);
-      kernels_.narrow(k + channels, dtype, place_of(step.v_cache).base + token * channels * element,
+      kernels_.narrow(k, dtype, place_of(step.k_cache).base + token * row_bytes, channels);
+      kernels_.narrow(k + channels, dtype, place_of(step.v_cache).base + token * row_bytes,
                       channels);
-    }
+    });
     // Rows of one sequence at positions that follow each other share the reading of its pages.
     runs_.clear();
     for (size_t row = 0; row < batch.rows; ++row) {
@@ -311,10 +311,13 @@ class CpuDevice : public Device {
     return std::make_unique<CpuBuffer>(bytes);
   }
 
+  bool keeps(DType kv) const override {
+    return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kQ8_0;
+  }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                       DType dtype) override {
-    return alloc((size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
-                 dtype_size(dtype));
+    return alloc((size_t{limits.pages} + 1) * kPageTokens *
+                 kv_bytes(dtype, static_cast<size_t>(channels)));
   }
 
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {

@@ -88,7 +88,30 @@ void widen(const std::byte* from, DType dtype, float* to, size_t n) {
   }
 }
 
+// One block of Q8_0: numbers of the rounded scale, to nearest even.
+void quantise_block(const float* from, std::byte* to) {
+  int largest = 0;  // magnitude, whose bits have the order of whole numbers
+  for (size_t i = 0; i < kBlock; ++i) {
+    const int bits = glsl::floatBitsToInt(from[i]) & 0x7fffffff;
+    largest = largest < bits ? bits : largest;
+  }
+  const uint16_t scale = f32_to_f16(glsl::intBitsToFloat(largest) / 127.0f);
+  const float d = f16_to_f32(scale), inverse = d > 0 ? 1.0f / d : 0.0f;
+  int8_t numbers[kBlock];
+  for (size_t i = 0; i < kBlock; ++i) {
+    const float q = glsl::min(127.0f, glsl::max(-127.0f, from[i] * inverse));  // a NaN: -127
+    constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
+    numbers[i] = static_cast<int8_t>(static_cast<int>(q + kWhole - kWhole));
+  }
+  __builtin_memcpy(to, &scale, sizeof scale);
+  __builtin_memcpy(to + sizeof scale, numbers, sizeof numbers);
+}
+
 void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
+  if (dtype == DType::kQ8_0) {
+    for (size_t i = 0; i < n; i += kBlock) quantise_block(from + i, to + kv_bytes(dtype, i));
+    return;
+  }
   if (dtype != DType::kF16) {
     __builtin_memcpy(to, from, n * sizeof(float));
     return;

@@ -98,7 +98,7 @@ struct AttendTask {
   size_t position = 0;
   const std::byte* keys = nullptr;  // pages [kPageTokens, channels]
   const std::byte* values = nullptr;
-  DType dtype = DType::kF32;        // F32 or F16
+  DType dtype = DType::kF32;        // F32, F16, or Q8_0 in the blocks of tensor/blocks.h
   const uint32_t* pages = nullptr;  // of the sequence
   size_t channels = 0;
   size_t head_offset = 0;  // h * head_size
@@ -109,6 +109,10 @@ struct AttendTask {
   float* scratch = nullptr;  // attend_scratch() floats
 };
 inline constexpr size_t kAttendRows = 16;
+// Bytes of `n` channels of a key or value, whole blocks of them.
+constexpr size_t kv_bytes(DType dtype, size_t n) {
+  return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * (dtype == DType::kF16 ? 2 : 4);
+}
 constexpr size_t attend_scratch(size_t head_size) {
   const size_t padded = (head_size + 15) / 16 * 16;
   return (kPageTokens + 3 * kAttendRows) * padded + 2 * kAttendRows * kSplitKeys;
@@ -141,7 +145,7 @@ struct CpuKernels {
     return from > 0 && rows >= from ? many : few;
   }
   void (*attend)(const AttendTask& task);
-  // n values of F32, F16 or BF16 as float, and float as F32 or F16.
+  // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);
   void (*narrow)(const float* from, DType dtype, std::byte* to, size_t n);
 };
