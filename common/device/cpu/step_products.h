@@ -194,7 +194,7 @@ void matmul_steps_typed(const StepTask& task) {
 }
 
 void matmul_steps(const StepTask& task) {
-  const FlushDenormals flush;
+  [[maybe_unused]] const FlushDenormals flush;
   switch (task.dtype) {
     case DType::kQ8_0:
       return matmul_steps_typed<DType::kQ8_0>(task);
