@@ -35,7 +35,7 @@ struct Options {
   std::string host = "127.0.0.1";
   uint64_t port = 8080;
   std::string device = "auto";
-  std::string profile = "f32", formats = "f32,f16,q8_0,q4_0";
+  std::string profile = "f32", kv = "auto", formats = "f32,f16,q8_0,q4_0";
   unsigned threads = 0;
   uint64_t kv_budget = 1ull << 30;
   uint64_t shutdown_timeout = 10;
@@ -57,10 +57,13 @@ Flags make_flags(Options& options) {
               "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
               &options.models);
   flags.choice(
-      "profile", {"f32", "f16", "q8_0", "q4_0"},
+      "profile", {"f32", "f16", "bf16", "q8_0", "q4_0"},
       "what this server computes with: the checkpoint's weights and a float KV, or half or "
-      "quantised weights and a half KV; float arithmetic in all (f32)",
+      "quantised weights and a half KV; float sums in all (f32)",
       &options.profile);
+  flags.choice("kv", {"auto", "q8_0"},
+               "of keys and values: the profile's, or blocks of eight bits (CPU; auto)",
+               &options.kv);
   flags.text("formats", "LIST",
              "what edges may download weights in, beside the checkpoint's own: some of "
              "f32,f16,q8_0,q4_0 (all)",
@@ -148,6 +151,7 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   model.threads = options.threads;
   model.profile = *profile_from_name(options.profile);
   model.wide = options.wide;
+  if (options.kv != "auto") model.kv = dtype_from_format(options.kv);
   model.kv_budget = options.kv_budget;
   model.blob_cache = options.blob_cache;
   try {

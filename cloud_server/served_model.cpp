@@ -43,6 +43,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.profile = options.profile;
   shard.formats = profile_formats(options.profile);
   shard.wide = options.wide;
+  shard.kv = options.kv;
   shard.kv_bytes = options.kv_budget;
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);

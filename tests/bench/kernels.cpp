@@ -42,6 +42,7 @@ MatmulBench::MatmulBench(Device& device, const MatmulShape& shape, uint32_t max_
   limits.rows = max_rows;
   limits.sequences = limits.pages_per_sequence = limits.pages = 1;
   limits.arena_row_bytes = program.arena_row_bytes;
+  limits.matrix = shape.dtype == DType::kBF16;
   workspace_ = device.workspace(limits);
   buffers_.push_back(filled(device, max_rows * static_cast<size_t>(shape.inner), 7));
   buffers_.push_back(device.alloc(max_rows * static_cast<size_t>(shape.columns) * sizeof(float)));

@@ -92,7 +92,7 @@ OwnedTensor random_blocks(const Dims& dims, DType dtype, uint64_t seed, float de
 
 OwnedTensor random_tensor(const Dims& dims, DType dtype, uint64_t seed, float deviation) {
   if (is_quantised(dtype)) return random_blocks(dims, dtype, seed, deviation);
-  CHECK(dtype == DType::kF32 || dtype == DType::kF16);
+  CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16);
   const auto count = static_cast<size_t>(*element_count(dims));
   OwnedTensor tensor;
   tensor.storage.resize(count * dtype_size(dtype));

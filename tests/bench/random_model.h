@@ -39,9 +39,9 @@ class RandomModel {
   std::map<std::string, OwnedTensor> tensors_;
 };
 
-// Numbers with mean 0 and standard deviation `deviation`: as F32 or F16 nearly normal (the sum of
-// four uniform ones), in the blocks of a quantised matrix uniform. The same seed gives the same
-// bytes.
+// Numbers with mean 0 and standard deviation `deviation`: as F32, F16 or BF16 nearly normal (the
+// sum of four uniform ones), in the blocks of a quantised matrix uniform. The same seed gives the
+// same bytes.
 OwnedTensor random_tensor(const Dims& dims, DType dtype, uint64_t seed, float deviation = 0.02f);
 
 // Ids of 0..V-1, seeded.

@@ -5,25 +5,27 @@
 namespace split::bench {
 namespace {
 
-ShardOptions options_of(const ModelConfig& config, Profile profile, bool wide) {
+ShardOptions options_of(const ModelConfig& config, Profile profile, std::optional<DType> kv,
+                        bool wide) {
   ShardOptions options;
   options.wide = wide;
   options.last = config.layers + 2;
   options.profile = profile;
   options.formats = profile_formats(profile);
+  options.kv = kv;
   // The batch, a sequence for each context measured, and a prompt.
   const auto context = static_cast<uint64_t>(config.context);
   const uint64_t positions = kMostSequences * (kBatchContext + kPageTokens) + 5 * context;
-  options.kv_bytes = kv_bytes_for(config, config.layers, profile, positions / context + 1);
+  options.kv_bytes = kv_bytes_for(config, config.layers, profile, positions / context + 1, kv);
   return options;
 }
 
 }  // namespace
 
-Steps::Steps(Device& device, const RandomModel& model, Profile profile, bool wide)
+Steps::Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv,
+             bool wide)
     : model_(model),
-      profile_(profile),
-      shard_(device, model.model(), model.weights(), options_of(model.config(), profile, wide)),
+      shard_(device, model.model(), model.weights(), options_of(model.config(), profile, kv, wide)),
       tokens_(random_tokens(model.config(), static_cast<size_t>(model.config().context))) {
   logits_.resize(kMostSequences * static_cast<size_t>(model.config().vocab));
 }
@@ -33,9 +35,7 @@ uint32_t Steps::long_context() const {
 }
 
 double Steps::kv_bytes(uint32_t context) const {
-  const ModelConfig& config = model_.config();
-  const double element = profile_ == Profile::kF32 ? 4 : 2;
-  return 2.0 * config.layers * config.channels * element * context;
+  return static_cast<double>(shard_.page_bytes()) / kPageTokens * context;
 }
 
 double Steps::step(Phase phase, std::span<const ShardRows> parts) {

@@ -16,7 +16,8 @@ inline constexpr uint32_t kMostSequences = 32;
 class Steps {
  public:
   // `wide`: generated rows on matrix units too.
-  Steps(Device& device, const RandomModel& model, Profile profile, bool wide = false);
+  Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv = {},
+        bool wide = false);
 
   Shard& shard() { return shard_; }
   const std::vector<float>& logits() const { return logits_; }  // of the last step
@@ -40,7 +41,6 @@ class Steps {
   double step(Phase phase, std::span<const ShardRows> parts);
 
   const RandomModel& model_;
-  const Profile profile_;
   Shard shard_;
   std::vector<int32_t> tokens_;
   std::map<uint32_t, SequenceId> by_context_;

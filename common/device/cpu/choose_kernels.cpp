@@ -2,16 +2,36 @@
 #include <cstring>
 
 #include "device/cpu/kernels.h"
-#include "tensor/blocks.h"
+#ifdef SPLIT_X86_KERNELS
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace split {
 
+#ifdef SPLIT_X86_KERNELS
+namespace {
+
+// Whether the processor has bf16 tiles and the kernel lets this process have their registers.
+bool tiles_granted() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16Tiles = 1u << 22, kTiles = 1u << 24;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & (kBf16Tiles | kTiles)) != (kBf16Tiles | kTiles)) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+#endif
+
 const CpuKernels& choose_kernels(std::string_view limit) {
   if (!limit.empty() && limit != "scalar" && limit != "avx2" && limit != "avx512" &&
-      limit != "neon") {
-    throw Error(
-        ErrorKind::kInput,
-        cat("[cpu] instruction set: expected scalar, avx2, avx512 or neon, got '", limit, "'"));
+      limit != "amx" && limit != "neon") {
+    throw Error(ErrorKind::kInput,
+                cat("[cpu] instruction set: expected scalar, avx2, avx512, amx or neon, got '",
+                    limit, "'"));
   }
 #ifdef SPLIT_X86_KERNELS
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -19,7 +39,9 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  if (avx512 && (limit.empty() || limit == "avx512")) return kKernelsAvx512;
+  static const bool tiles = avx512 && tiles_granted();
+  if (tiles && (limit.empty() || limit == "amx")) return kKernelsAmx;
+  if (avx512 && (limit.empty() || limit == "amx" || limit == "avx512")) return kKernelsAvx512;
   if (avx2 && limit != "scalar") return kKernelsAvx2;
 #endif
 #ifdef SPLIT_NEON_KERNELS  // every aarch64 has it
@@ -36,31 +58,6 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
       const size_t columns = std::min(kPanelColumns, width - c);
       std::memcpy(packed + (c * inner + k * columns) * element, w + (k * width + c) * element,
                   columns * element);
-    }
-  }
-}
-
-void pack_blocks(const std::byte* w, DType dtype, size_t inner, size_t width, size_t panel,
-                 std::byte* packed) {
-  const size_t blocks = blocks_of(static_cast<int64_t>(inner)), each = block_bytes(dtype);
-  const size_t first = panel * kPanelColumns, columns = std::min(kPanelColumns, width - first);
-  std::byte* to = packed + first * blocks * each;
-  for (size_t b = 0; b < blocks; ++b, to += columns * each) {
-    std::byte* const numbers = to + columns * sizeof(uint16_t);
-    for (size_t c = 0; c < columns; ++c) {
-      const std::byte* const block = w + ((first + c) * blocks + b) * each;
-      std::memcpy(to + c * sizeof(uint16_t), block, sizeof(uint16_t));
-      const std::byte* const q = block + sizeof(uint16_t);
-      if (dtype == DType::kQ8_0) {
-        for (size_t k = 0; k < kBlock; ++k) numbers[k * columns + c] = q[k];
-        continue;
-      }
-      const auto nibble = [&](size_t k) {
-        return k < kBlock / 2 ? q[k] & std::byte{15} : q[k - kBlock / 2] >> 4;
-      };
-      for (size_t k = 0; k < kBlock; k += 2) {
-        numbers[k / 2 * columns + c] = nibble(k) | nibble(k + 1) << 4;
-      }
     }
   }
 }

@@ -12,11 +12,15 @@
 namespace split {
 namespace {
 
-// Floats of this thread's scratch: grows to what the largest step needs, then stays.
+// This thread's scratch, on a cache line: grows to what the largest step needs, then stays.
 float* thread_scratch(size_t floats) {
-  thread_local std::vector<float> scratch;
-  if (scratch.size() < floats) scratch.resize(floats);
-  return scratch.data();
+  struct alignas(64) Line {
+    float values[16];
+  };
+  thread_local std::vector<Line> scratch;
+  const size_t lines = (floats + 15) / 16;
+  if (scratch.size() < lines) scratch.resize(lines);
+  return scratch.data()->values;
 }
 
 class CpuWorkspace : public Workspace {
@@ -26,9 +30,19 @@ class CpuWorkspace : public Workspace {
   const Limits& limits() const { return limits_; }
   std::byte* arena() const { return arena_.data(); }
 
+  // The rows of the present product, rounded: room for those of `inner` elements.
+  void reserve_rounded(size_t inner) {
+    const size_t bytes = rounded_bytes((limits_.rows + 15) / 16 * 16, inner, sizeof(float));
+    if (rounded_ == nullptr || rounded_->size() < bytes) {
+      rounded_ = std::make_unique<CpuBuffer>(bytes);
+    }
+  }
+  std::byte* rounded() const { return rounded_->data(); }
+
  private:
   Limits limits_;
   CpuBuffer arena_;
+  std::unique_ptr<CpuBuffer> rounded_;
 };
 
 class CpuExecutable : public Executable {
@@ -109,9 +123,12 @@ class CpuExecutable : public Executable {
                                         "' is bound to nothing"));
   }
 
-  static bool in_place(const Slot& matrix) {
-    return matrix.transposed && !is_quantised(matrix.dtype);
+  // Whether a product by this matrix rounds its rows to bf16.
+  bool rounds(const Slot& matrix) const {
+    return is_quantised(matrix.dtype) ||
+           (matrix.dtype == DType::kBF16 && workspace_.limits().matrix);
   }
+  bool in_place(const Slot& matrix) const { return matrix.transposed && !rounds(matrix); }
 
   // What a matmul reads: a transposed matrix of floats where it lies, another packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const {
@@ -120,6 +137,11 @@ class CpuExecutable : public Executable {
     if (buffer != nullptr && in_place(slot)) {
       buffer->read_in_place();
       return buffer->data();
+    }
+    if (buffer != nullptr && slot.kind == SlotKind::kWeight && rounds(slot)) {
+      workspace_.reserve_rounded(static_cast<size_t>(step.inner));
+      return buffer->packed_strips(slot.dtype, slot.transposed, static_cast<size_t>(step.inner),
+                                   static_cast<size_t>(step.columns), pool_);
     }
     if (buffer != nullptr && slot.kind == SlotKind::kWeight) {
       return buffer->packed(slot.dtype, static_cast<size_t>(step.inner),
@@ -137,19 +159,22 @@ class CpuExecutable : public Executable {
     const size_t each =
         std::max<size_t>(1, 4096 / columns);  // rows a task: some microseconds of work
     pool_.run((rows + each - 1) / each, [&](size_t task) {
-      float* scratch = thread_scratch(tape.scratch_floats(columns));
-      for (size_t row = task * each; row < std::min(rows, (task + 1) * each); ++row) {
-        tape.run(places_, row, 0, columns, nullptr, nullptr, scratch);
-      }
+      const size_t row = task * each;
+      tape.run(places_, row, std::min(each, rows - row), 0, columns, nullptr, 0,
+               thread_scratch(tape.scratch_floats(columns)));
     });
   }
 
   void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w, size_t rows) {
     const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
-    const auto width = static_cast<size_t>(step.columns);
+    const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
+    const bool rounded = rounds(matrix);
+    const CpuKernels::Steps& steps = kernels_.steps(matrix.dtype, rows);
+    if (rounded) round_rows(steps, floats(step.x), rows, inner);
     // Wide tasks, unless threads would go without.
-    const size_t each =
-        width / kTaskColumns < 4 * size_t{pool_.threads()} ? kPanelColumns : kTaskColumns;
+    const size_t each = width / kTaskColumns >= 4 * size_t{pool_.threads()} ? kTaskColumns
+                        : rounded                                           ? kStripColumns
+                                                                            : kPanelColumns;
     // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs.
     constexpr size_t kRowBlock = 256;
     const size_t column_tasks = (width + each - 1) / each;
@@ -159,27 +184,49 @@ class CpuExecutable : public Executable {
       const size_t first_row = task % row_tasks * kRowBlock;
       const size_t block = std::min(kRowBlock, rows - first_row);
       const size_t columns = std::min(each, width - first);
+      constexpr size_t kScratch = std::max(kPanelFloats, kStepScratch / sizeof(float));
       float* scratch =
-          thread_scratch(kPanelFloats + block * kTaskColumns + tape.scratch_floats(columns));
-      float* product = scratch + kPanelFloats;
-      MatmulTask work;
-      work.x = floats(step.x) + first_row * static_cast<size_t>(step.inner);
-      work.rows = block;
-      work.w = w;
-      work.dtype = matrix.dtype;
-      work.inner = static_cast<size_t>(step.inner);
-      work.width = width;
-      work.first = first;
-      work.columns = columns;
-      work.y = product;
-      work.y_stride = kTaskColumns;
-      work.panel = scratch;
-      (in_place(matrix) ? kernels_.matmul_transposed : kernels_.matmul)(work);
-      for (size_t row = 0; row < block; ++row) {
-        tape.run(places_, first_row + row, first, columns, product + row * kTaskColumns, nullptr,
-                 product + block * kTaskColumns);
+          thread_scratch(kScratch + block * kTaskColumns + tape.scratch_floats(columns));
+      float* product = scratch + kScratch;
+      if (rounded) {
+        StepTask work;
+        work.x = workspace_.rounded() + rounded_bytes(first_row, inner, steps.element);
+        work.rows = block;
+        work.w = w;
+        work.dtype = matrix.dtype;
+        work.inner = inner;
+        work.first = first;
+        work.columns = columns;
+        work.y = product;
+        work.y_stride = kTaskColumns;
+        work.scratch = reinterpret_cast<std::byte*>(scratch);
+        steps.matmul(work);
+      } else {
+        MatmulTask work;
+        work.x = floats(step.x) + first_row * inner;
+        work.rows = block;
+        work.w = w;
+        work.dtype = matrix.dtype;
+        work.inner = inner;
+        work.width = width;
+        work.first = first;
+        work.columns = columns;
+        work.y = product;
+        work.y_stride = kTaskColumns;
+        work.panel = scratch;
+        (matrix.transposed ? kernels_.matmul_transposed : kernels_.matmul)(work);
       }
+      tape.run(places_, first_row, block, first, columns, product, kTaskColumns,
+               product + block * kTaskColumns);
     });
+  }
+
+  void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner) {
+    const auto round = [&](size_t row) {
+      steps.round(x + row * inner, inner, row, workspace_.rounded());
+    };
+    if (rows * inner >= 1 << 14) return pool_.run(rows, round);  // some microseconds of work
+    for (size_t row = 0; row < rows; ++row) round(row);
   }
 
   void run_attention(const Step& step, const RowBatch& batch) {
@@ -190,28 +237,39 @@ class CpuExecutable : public Executable {
     float* out = floats(step.out);
     const size_t table = workspace_.limits().pages_per_sequence;
     const DType dtype = place_of(step.k_cache).dtype;
-    const size_t element = dtype_size(dtype);
+    const size_t row_bytes = kv_bytes(dtype, channels);
     const auto pages_of = [&](size_t row) {
       return batch.page_tables.data() + batch.sequences[row] * table;
     };
     // Every row's K and V first: rows of one sequence see each other.
-    for (size_t row = 0; row < batch.rows; ++row) {
+    pool_.run(batch.rows, [&](size_t row) {
       const auto position = static_cast<size_t>(batch.positions[row]);
       const size_t token =
           pages_of(row)[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
       const float* k = qkv + row * 3 * channels + channels;
-      kernels_.narrow(k, dtype, place_of(step.k_cache).base + token * channels * element, channels);
-      kernels_.narrow(k + channels, dtype, place_of(step.v_cache).base + token * channels * element,
+      kernels_.narrow(k, dtype, place_of(step.k_cache).base + token * row_bytes, channels);
+      kernels_.narrow(k + channels, dtype, place_of(step.v_cache).base + token * row_bytes,
                       channels);
+    });
+    // Rows of one sequence at positions that follow each other share the reading of its pages.
+    runs_.clear();
+    for (size_t row = 0; row < batch.rows; ++row) {
+      const bool follows = row > 0 && row - runs_.back() < kAttendRows &&
+                           batch.sequences[row] == batch.sequences[row - 1] &&
+                           batch.positions[row] == batch.positions[row - 1] + 1;
+      if (!follows) runs_.push_back(row);
     }
-    const size_t work = batch.rows * heads;
+    const size_t work = runs_.size() * heads;
     const size_t each = (work + 4095) / 4096;
     pool_.run((work + each - 1) / each, [&](size_t task) {
-      float* scratch = thread_scratch(2 * (head_size + 16));
+      float* scratch = thread_scratch(attend_scratch(head_size));
       for (size_t item = task * each; item < std::min(work, (task + 1) * each); ++item) {
-        const size_t row = item / heads, head = item % heads;
+        const size_t run = item / heads, head = item % heads, row = runs_[run];
         AttendTask attend;
         attend.q = qkv + row * 3 * channels + head * head_size;
+        attend.q_stride = 3 * channels;
+        attend.rows = (run + 1 < runs_.size() ? runs_[run + 1] : batch.rows) - row;
+        attend.position = static_cast<size_t>(batch.positions[row]);
         attend.keys = place_of(step.k_cache).base;
         attend.values = place_of(step.v_cache).base;
         attend.dtype = dtype;
@@ -220,34 +278,12 @@ class CpuExecutable : public Executable {
         attend.head_offset = head * head_size;
         attend.head_size = head_size;
         attend.scale = step.scale;
-        merge_splits(attend, static_cast<size_t>(batch.positions[row]) + 1,
-                     out + row * channels + head * head_size, scratch);
+        attend.out = out + row * channels + head * head_size;
+        attend.out_stride = channels;
+        attend.scratch = scratch;
+        kernels_.attend(attend);
       }
     });
-  }
-
-  // The splits in order: each is scaled to the largest score so far.
-  void merge_splits(AttendTask& attend, size_t keys, float* out, float* scratch) const {
-    const size_t n = attend.head_size;
-    float largest = 0, sum = 0;
-    for (size_t first = 0; first < keys; first += kSplitKeys) {
-      attend.first = first;
-      attend.count = std::min<size_t>(kSplitKeys, keys - first);
-      attend.out = first == 0 ? out : scratch;
-      kernels_.attend(attend);
-      if (first == 0) {
-        largest = attend.largest;
-        sum = attend.sum;
-        continue;
-      }
-      const float both = std::max(largest, attend.largest);
-      float differences[2] = {largest - both, attend.largest - both}, factors[2];
-      kernels_.unary[static_cast<size_t>(Op::k_exp)](differences, factors, 2);
-      for (size_t d = 0; d < n; ++d) out[d] = out[d] * factors[0] + scratch[d] * factors[1];
-      sum = sum * factors[0] + attend.sum * factors[1];
-      largest = both;
-    }
-    for (size_t d = 0; d < n; ++d) out[d] /= sum;
   }
 
   Program program_;
@@ -257,6 +293,7 @@ class CpuExecutable : public Executable {
   std::vector<SlotPlace> places_;
   std::vector<TapeRunner> tapes_;
   std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
+  std::vector<size_t> runs_;                // first rows, in an attention
 };
 
 class CpuDevice : public Device {
@@ -274,10 +311,13 @@ class CpuDevice : public Device {
     return std::make_unique<CpuBuffer>(bytes);
   }
 
+  bool keeps(DType kv) const override {
+    return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kQ8_0;
+  }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                       DType dtype) override {
-    return alloc((size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
-                 dtype_size(dtype));
+    return alloc((size_t{limits.pages} + 1) * kPageTokens *
+                 kv_bytes(dtype, static_cast<size_t>(channels)));
   }
 
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {

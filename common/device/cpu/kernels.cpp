@@ -4,6 +4,10 @@
 
 #include "device/cpu/glsl_shim.h"
 #include "device/cpu/products.h"
+#include "device/cpu/step_products.h"
+#if defined(__AMX_BF16__)
+#include "device/cpu/tiles.h"
+#endif
 #include "device/device.h"
 
 namespace split {
@@ -54,59 +58,13 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
 
 }  // namespace glsl::SPLIT_ISA
 
+}  // namespace split
+
+#include "device/cpu/attention.h"
+
+namespace split {
 namespace SPLIT_ISA {
 namespace {
-
-template <DType dtype>
-void attend_typed(AttendTask& task) {
-  constexpr size_t kSize = size_of(dtype);
-  float scores[kSplitKeys];
-  float weights[kSplitKeys];
-  const auto at = [&](const std::byte* pages, size_t key) {
-    const size_t position = task.first + key;
-    const size_t token =
-        task.pages[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
-    return pages + (token * task.channels + task.head_offset) * kSize;
-  };
-  const size_t whole = task.head_size / 16 * 16, rest = task.head_size % 16;
-  const auto* q = reinterpret_cast<const std::byte*>(task.q);
-  for (size_t key = 0; key < task.count; ++key) {
-    const std::byte* k = at(task.keys, key);
-    Vec dot = zero();
-    for (size_t d = 0; d < whole; d += 16)
-      dot = fma(load(task.q + d), load_as<dtype>(k + d * kSize), dot);
-    if (rest > 0) {
-      dot = fma(load_as<DType::kF32>(q + whole * 4, rest), load_as<dtype>(k + whole * kSize, rest),
-                dot);
-    }
-    scores[key] = sum(dot) * task.scale;
-  }
-  task.largest = glsl::SPLIT_ISA::reduce_max(scores, task.count);
-  for (size_t key = 0; key < task.count; ++key) scores[key] -= task.largest;
-  glsl::SPLIT_ISA::unary_exp(scores, weights, task.count);
-  task.sum = glsl::SPLIT_ISA::reduce_sum(weights, task.count);
-  for (size_t d = 0; d < task.head_size; d += 16) {
-    const bool full = d + 16 <= task.head_size;
-    Vec total = zero();
-    for (size_t key = 0; key < task.count; ++key) {
-      const std::byte* v = at(task.values, key) + d * kSize;
-      total =
-          fma(broadcast(weights[key]), full ? load_as<dtype>(v) : load_as<dtype>(v, rest), total);
-    }
-    if (full) {
-      store(task.out + d, total);
-    } else {
-      float lanes[16];
-      store(lanes, total);
-      __builtin_memcpy(task.out + d, lanes, rest * sizeof(float));
-    }
-  }
-}
-
-void attend(AttendTask& task) {
-  if (task.dtype == DType::kF16) return attend_typed<DType::kF16>(task);
-  attend_typed<DType::kF32>(task);
-}
 
 template <DType dtype>
 void widen_typed(const std::byte* from, float* to, size_t n) {
@@ -130,7 +88,30 @@ void widen(const std::byte* from, DType dtype, float* to, size_t n) {
   }
 }
 
+// One block of Q8_0: numbers of the rounded scale, to nearest even.
+void quantise_block(const float* from, std::byte* to) {
+  int largest = 0;  // magnitude, whose bits have the order of whole numbers
+  for (size_t i = 0; i < kBlock; ++i) {
+    const int bits = glsl::floatBitsToInt(from[i]) & 0x7fffffff;
+    largest = largest < bits ? bits : largest;
+  }
+  const uint16_t scale = f32_to_f16(glsl::intBitsToFloat(largest) / 127.0f);
+  const float d = f16_to_f32(scale), inverse = d > 0 ? 1.0f / d : 0.0f;
+  int8_t numbers[kBlock];
+  for (size_t i = 0; i < kBlock; ++i) {
+    const float q = glsl::min(127.0f, glsl::max(-127.0f, from[i] * inverse));  // a NaN: -127
+    constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
+    numbers[i] = static_cast<int8_t>(static_cast<int>(q + kWhole - kWhole));
+  }
+  __builtin_memcpy(to, &scale, sizeof scale);
+  __builtin_memcpy(to + sizeof scale, numbers, sizeof numbers);
+}
+
 void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
+  if (dtype == DType::kQ8_0) {
+    for (size_t i = 0; i < n; i += kBlock) quantise_block(from + i, to + kv_bytes(dtype, i));
+    return;
+  }
   if (dtype != DType::kF16) {
     __builtin_memcpy(to, from, n * sizeof(float));
     return;
@@ -169,6 +150,16 @@ const CpuKernels SPLIT_KERNELS = {
     },
     SPLIT_ISA::matmul,
     SPLIT_ISA::matmul_transposed,
+    {SPLIT_ISA::round_to_floats, SPLIT_ISA::matmul_steps, sizeof(float)},
+#if defined(__AMX_BF16__)
+    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, sizeof(uint16_t)},
+    1,
+    3,
+#else
+    {},
+    0,
+    0,
+#endif
     SPLIT_ISA::attend,
     SPLIT_ISA::widen,
     SPLIT_ISA::narrow,

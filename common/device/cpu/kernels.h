@@ -3,26 +3,26 @@
 // give the same bits.
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
-// 16 chains, k modulo 16, then a tree (8, 4, 2, 1), but one chain when it is quantised. Rows of a
-// reduction: the same 16 chains and tree. None depends on the number of rows.
+// 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
+// tree. Rows rounded to bf16: StepTask. None depends on the number of rows.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "device/device.h"
 #include "tensor/op.h"
 #include "tensor/shape.h"
 
 namespace split {
 
 // y [rows, columns] = x [rows, K] times columns [first, first + columns) of a matrix. matmul()
-// reads a packed one (below), matmul_transposed() one as it lies. A quantised weight is the float
-// that it stands for, exactly: the result has the bits of the same matrix in F32.
+// reads a packed one (below), matmul_transposed() one as it lies.
 struct MatmulTask {
   const float* x = nullptr;  // [rows, inner], dense
   size_t rows = 0;
   const std::byte* w = nullptr;  // the whole matrix
-  DType dtype = DType::kF32;     // F32, F16 or BF16; matmul() takes Q8_0 and Q4_0 too
+  DType dtype = DType::kF32;     // F32, F16 or BF16
   size_t inner = 0;              // K
   size_t width = 0;              // M: all columns of the matrix
   size_t first = 0;              // of a panel
@@ -41,28 +41,82 @@ inline constexpr size_t kTaskColumns = 2 * kPanelColumns;
 // same size. One call does rows [first, last) of K.
 void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,
                  size_t last, std::byte* packed);
-// Panel `panel` of a quantised matrix, whose rows of blocks (tensor/blocks.h) are the columns here.
-// A panel has for each kBlock of K the scales [columns], then the numbers: Q8_0 [kBlock][columns],
-// Q4_0 [kBlock / 2][columns] bytes, of which row i has k = 2 i in the low nibble and 2 i + 1 in the
-// high one. Same size.
-void pack_blocks(const std::byte* w, DType dtype, size_t inner, size_t width, size_t panel,
-                 std::byte* packed);
 
-// One query over the keys [first, first + count) of one split, count <= kSplitKeys, in pages.
+// The same product of rows rounded to bf16 (to nearest even), of a matrix in BF16, Q8_0 or Q4_0,
+// which is packed in strips. K goes in steps of kBlock, the last filled up with zeros. A step sums
+// two chains from zero, over its even and its odd k, and adds the two: what TDPBF16PS of AMX
+// computes. Of BF16 the result is the chain of these sums; of blocks a chain of fused
+// multiply-adds: each sum times its block's scale. Denormals count as zeros on x86.
+struct StepTask {
+  const std::byte* x = nullptr;  // as CpuKernels::Steps::round made it
+  size_t rows = 0;
+  const std::byte* w = nullptr;  // the whole matrix
+  DType dtype = DType::kBF16;    // BF16, Q8_0 or Q4_0
+  size_t inner = 0;              // K
+  size_t first = 0;              // of a strip
+  size_t columns = 0;            // at most kTaskColumns
+  float* y = nullptr;            // its rows have room for whole strips
+  size_t y_stride = 0;           // floats from one row to the next
+  std::byte* scratch = nullptr;  // kStepScratch bytes, on a cache line
+};
+inline constexpr size_t kStripColumns = 32;
+inline constexpr size_t kStepsAtOnce = 4;  // of what is widened at once: 16 KiB, a part of L1
+inline constexpr size_t kStepScratch = 32 << 10;
+constexpr size_t steps_of(size_t inner) { return (inner + kBlock - 1) / kBlock; }
+// Bytes of one step of a strip, and of the scales before its numbers.
+constexpr size_t step_scales(DType dtype) {
+  return dtype == DType::kBF16 ? 0 : kStripColumns * sizeof(uint16_t);
+}
+constexpr size_t step_bytes(DType dtype) {
+  const size_t numbers = kStripColumns * kBlock;
+  return dtype == DType::kBF16   ? 2 * numbers
+         : dtype == DType::kQ8_0 ? numbers + step_scales(dtype)
+                                 : numbers / 2 + step_scales(dtype);
+}
+// Bytes before row `rows`, a multiple of 16, of rows rounded.
+constexpr size_t rounded_bytes(size_t rows, size_t inner, size_t element) {
+  return rows * steps_of(inner) * kBlock * element;
+}
+constexpr size_t strips_of(size_t width) { return (width + kStripColumns - 1) / kStripColumns; }
+
+// Strip `strip` of a matrix of `width` columns: one step after another, each the scales
+// [kStripColumns] and then, for each sixteen columns,
+//   BF16  [kBlock / 2][16] pairs: k = 2 p, then 2 p + 1
+//   Q8_0  [kBlock][16] bytes
+//   Q4_0  [kBlock / 8][16] words; word g has k = 8 g + 2 p at bit 4 p, 8 g + 2 p + 1 at 16 + 4 p
+// The last strip is filled up with zeros. A matrix in blocks has the columns as its rows, one in
+// BF16 does where it is `transposed`.
+void pack_strip(const std::byte* w, DType dtype, bool transposed, size_t inner, size_t width,
+                size_t strip, std::byte* packed);
+
+// Some rows of one head, at positions that follow each other: row r sees the keys 0 .. position + r
+// of its sequence, in splits of kSplitKeys.
 struct AttendTask {
-  const float* q = nullptr;         // [head_size]
+  const float* q = nullptr;  // [rows, head_size], q_stride floats apart
+  size_t q_stride = 0;
+  size_t rows = 0;  // at most kAttendRows
+  size_t position = 0;
   const std::byte* keys = nullptr;  // pages [kPageTokens, channels]
   const std::byte* values = nullptr;
-  DType dtype = DType::kF32;        // F32 or F16
+  DType dtype = DType::kF32;        // F32, F16, or Q8_0 in the blocks of tensor/blocks.h
   const uint32_t* pages = nullptr;  // of the sequence
   size_t channels = 0;
   size_t head_offset = 0;  // h * head_size
   size_t head_size = 0;
-  size_t first = 0, count = 0;
   float scale = 0;
-  float* out = nullptr;        // [head_size]: sum of p v, p = exp(score - largest)
-  float largest = 0, sum = 0;  // results: the largest score, the sum of p
+  float* out = nullptr;  // [rows, head_size], out_stride floats apart
+  size_t out_stride = 0;
+  float* scratch = nullptr;  // attend_scratch() floats
 };
+inline constexpr size_t kAttendRows = 16;
+// Bytes of `n` channels of a key or value, whole blocks of them.
+constexpr size_t kv_bytes(DType dtype, size_t n) {
+  return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * (dtype == DType::kF16 ? 2 : 4);
+}
+constexpr size_t attend_scratch(size_t head_size) {
+  const size_t padded = (head_size + 15) / 16 * 16;
+  return (kPageTokens + 3 * kAttendRows) * padded + 2 * kAttendRows * kSplitKeys;
+}
 
 struct CpuKernels {
   const char* name;
@@ -75,8 +129,23 @@ struct CpuKernels {
   Reduce reduce[64];
   void (*matmul)(const MatmulTask& task);
   void (*matmul_transposed)(const MatmulTask& task);
-  void (*attend)(AttendTask& task);
-  // n values of F32, F16 or BF16 as float, and float as F32 or F16.
+  // A row rounded to bf16 where the product looks for it, with zeros up to whole steps; and the
+  // product. Rows begin at rounded_bytes().
+  struct Steps {
+    void (*round)(const float* from, size_t inner, size_t row, std::byte* x);
+    void (*matmul)(const StepTask& task);
+    size_t element;  // bytes of a rounded number
+  };
+  Steps few;   // by fused multiply-adds
+  Steps many;  // by tiles, where there are; the same bits
+  // Rows from which on the tiles are faster, for BF16 and for blocks; 0: never.
+  size_t many_bf16, many_blocks;
+  const Steps& steps(DType dtype, size_t rows) const {
+    const size_t from = dtype == DType::kBF16 ? many_bf16 : many_blocks;
+    return from > 0 && rows >= from ? many : few;
+  }
+  void (*attend)(const AttendTask& task);
+  // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);
   void (*narrow)(const float* from, DType dtype, std::byte* to, size_t n);
 };
@@ -85,13 +154,14 @@ extern const CpuKernels kKernelsScalar;
 #ifdef SPLIT_X86_KERNELS
 extern const CpuKernels kKernelsAvx2;
 extern const CpuKernels kKernelsAvx512;
+extern const CpuKernels kKernelsAmx;
 #endif
 #ifdef SPLIT_NEON_KERNELS
 extern const CpuKernels kKernelsNeon;
 #endif
 
-// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "neon", or
-// "" for no limit. Throws Error(kInput) for another word.
+// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "amx",
+// "neon", or "" for no limit. Throws Error(kInput) for another word.
 const CpuKernels& choose_kernels(std::string_view limit);
 
 }  // namespace split

@@ -18,21 +18,13 @@ constexpr size_t kSums = 4, kTileRows = 2;
 #endif
 
 constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
-constexpr bool in_blocks(DType dtype) { return dtype == DType::kQ8_0 || dtype == DType::kQ4_0; }
-// Bytes of a column of a packed matrix over `inner` of K.
-constexpr size_t column_bytes(DType dtype, size_t inner) {
-  if (!in_blocks(dtype)) return inner * size_of(dtype);
-  return (inner + kBlock - 1) / kBlock * (dtype == DType::kQ8_0 ? 34 : 18);
-}
-
 // A part of a product: y [rows, 16 Vecs] += or = x [rows, depth] times w [depth, 16 Vecs].
 struct Part {
   const float* x;
   size_t x_stride;
   size_t rows;
   const std::byte* w;
-  size_t w_stride;  // bytes from one k to the next, or from one block of a panel to the next
-  size_t columns;   // of the panel
+  size_t w_stride;  // bytes from one k to the next
   size_t depth;
   float* y;
   size_t y_stride;
@@ -71,57 +63,11 @@ inline void tile(const Part& part, size_t row, size_t column) {
   }
 }
 
-// The same of a matrix in blocks. A weight is its number times its block's scale, which is exact.
-template <DType dtype, size_t Rows, size_t Vecs>
-inline void block_tile(const Part& part, size_t row, size_t column) {
-  const float* x = part.x + row * part.x_stride;
-  const std::byte* block = part.w;
-  float* y = part.y + row * part.y_stride + column;
-  Vec sums[Rows][Vecs];
-  for (size_t r = 0; r < Rows; ++r) {
-    for (size_t v = 0; v < Vecs; ++v) {
-      sums[r][v] = part.accumulate ? load(y + r * part.y_stride + 16 * v) : zero();
-    }
-  }
-  for (size_t first = 0; first < part.depth; first += kBlock, block += part.w_stride) {
-    const size_t last = part.depth - first < kBlock ? part.depth : first + kBlock;
-    Vec scales[Vecs];
-    for (size_t v = 0; v < Vecs; ++v) scales[v] = load_f16(block + 2 * (column + 16 * v));
-    const std::byte* numbers = block + 2 * part.columns + column;
-    const auto add = [&](size_t k, const auto& numbers_of) {
-      for (size_t v = 0; v < Vecs; ++v) {
-        const Vec weights = mul(from_numbers(numbers_of(v)), scales[v]);
-        for (size_t r = 0; r < Rows; ++r) {
-          sums[r][v] = fma(broadcast(x[r * part.x_stride + k]), weights, sums[r][v]);
-        }
-      }
-    };
-    if (row == 0) __builtin_prefetch(numbers + 3072 - 64);
-    for (size_t k = first; k < last; ++k, numbers += part.columns) {
-      if (row == 0) __builtin_prefetch(numbers + 3072);
-      if constexpr (dtype == DType::kQ8_0) {
-        add(k, [&](size_t v) { return load_numbers(numbers + 16 * v); });
-      } else {
-        add(k, [&](size_t v) { return nibbles(load_numbers(numbers + 16 * v), false); });
-        if (++k == last) break;
-        add(k, [&](size_t v) { return nibbles(load_numbers(numbers + 16 * v), true); });
-      }
-    }
-  }
-  for (size_t r = 0; r < Rows; ++r) {
-    for (size_t v = 0; v < Vecs; ++v) store(y + r * part.y_stride + 16 * v, sums[r][v]);
-  }
-}
-
 // All Vecs of `Rows` rows, as many at once as the registers hold.
 template <DType dtype, size_t Rows, size_t Vecs>
 inline void tiles(const Part& part, size_t row, size_t column) {
   constexpr size_t kAtOnce = kSums / Rows < Vecs ? kSums / Rows : Vecs;
-  if constexpr (in_blocks(dtype)) {
-    block_tile<dtype, Rows, kAtOnce>(part, row, column);
-  } else {
-    tile<dtype, Rows, kAtOnce>(part, row, column);
-  }
+  tile<dtype, Rows, kAtOnce>(part, row, column);
   if constexpr (kAtOnce < Vecs) {
     tiles<dtype, Rows, Vecs - kAtOnce>(part, row, column + 16 * kAtOnce);
   }
@@ -148,46 +94,22 @@ void widen_panel(const std::byte* w, size_t depth, size_t columns, float* panel,
   }
 }
 
-// The same of blocks.
-template <DType dtype>
-void widen_blocks(const std::byte* block, size_t depth, size_t columns, float* panel, size_t to) {
-  for (size_t k = 0; k < depth; ++k, panel += to) {
-    if (k > 0 && k % kBlock == 0) block += column_bytes(dtype, kBlock) * columns;
-    const size_t line = dtype == DType::kQ8_0 ? k % kBlock : k % kBlock / 2;
-    const std::byte* numbers = block + (2 + line) * columns;
-    __builtin_prefetch(numbers + 3072);
-    for (size_t c = 0; c < columns; c += 16) {
-      const size_t n = columns - c < 16 ? columns - c : 16;
-      alignas(16) std::byte few[16] = {};
-      if (n < 16) __builtin_memcpy(few, numbers + c, n);
-      Numbers q = load_numbers(n < 16 ? few : numbers + c);
-      if constexpr (dtype == DType::kQ4_0) q = nibbles(q, k % 2 == 1);
-      const Vec scales = n < 16 ? load_as<DType::kF16>(block + 2 * c, n) : load_f16(block + 2 * c);
-      store(panel + c, mul(from_numbers(q), scales));
-    }
-  }
-}
-
 // The panel of `Vecs` Vecs, the last perhaps not whole.
 template <DType dtype, size_t Vecs>
 void one_panel(const MatmulTask& task, const std::byte* w, size_t columns, float* y) {
   // What is not F32 is widened once for many rows, and on the way for few.
-  const bool in_place = columns == 16 * Vecs && (dtype == DType::kF32 || task.rows <= kTileRows);
-  const size_t stride = columns * column_bytes(dtype, in_blocks(dtype) ? kBlock : 1);
+  const bool in_place =
+      columns == 16 * Vecs && (dtype == DType::kF32 || task.rows <= 4 * kTileRows);
+  const size_t stride = columns * size_of(dtype);
   for (size_t k = 0; k < task.inner; k += kPanelDepth) {
     const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
-    Part part{task.x + k,    task.inner, task.rows, w + columns * column_bytes(dtype, k),
-              stride,        columns,    depth,     y,
-              task.y_stride, k > 0};
+    Part part{task.x + k, task.inner, task.rows,     w + k * stride, stride,
+              depth,      y,          task.y_stride, k > 0};
     if (in_place) {
       all_rows<dtype, Vecs>(part);
       continue;
     }
-    if constexpr (in_blocks(dtype)) {
-      widen_blocks<dtype>(part.w, depth, columns, task.panel, 16 * Vecs);
-    } else {
-      widen_panel<dtype>(part.w, depth, columns, task.panel, 16 * Vecs);
-    }
+    widen_panel<dtype>(part.w, depth, columns, task.panel, 16 * Vecs);
     part.w = reinterpret_cast<const std::byte*>(task.panel);
     part.w_stride = 16 * Vecs * sizeof(float);
     all_rows<DType::kF32, Vecs>(part);
@@ -196,11 +118,11 @@ void one_panel(const MatmulTask& task, const std::byte* w, size_t columns, float
 
 template <DType dtype>
 void matmul_typed(const MatmulTask& task) {
-  static_assert(kPanelColumns == 3 * 16 && kPanelDepth % kBlock == 0);
+  static_assert(kPanelColumns == 3 * 16);
   for (size_t c = 0; c < task.columns; c += kPanelColumns) {
     const size_t first = task.first + c;
     const size_t columns = task.width - first < kPanelColumns ? task.width - first : kPanelColumns;
-    const std::byte* w = task.w + first * column_bytes(dtype, task.inner);
+    const std::byte* w = task.w + first * task.inner * size_of(dtype);
     if (columns > 32) {
       one_panel<dtype, 3>(task, w, columns, task.y + c);
     } else if (columns > 16) {
@@ -268,10 +190,6 @@ void matmul(const MatmulTask& task) {
       return matmul_typed<DType::kF16>(task);
     case DType::kBF16:
       return matmul_typed<DType::kBF16>(task);
-    case DType::kQ8_0:
-      return matmul_typed<DType::kQ8_0>(task);
-    case DType::kQ4_0:
-      return matmul_typed<DType::kQ4_0>(task);
     default:
       return matmul_typed<DType::kF32>(task);
   }

@@ -1,5 +1,6 @@
 #include "device/cpu/tape_runner.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace split {
@@ -9,6 +10,9 @@ constexpr size_t kMaxValues = 64;  // operands and instructions of one tape
 constexpr size_t kFill = 16;       // floats of padding behind each scratch value: one vector
 
 size_t padded(size_t columns) { return (columns + kFill - 1) / kFill * kFill; }
+
+// Rows that go through the tape together: a value of theirs is at most 4 KiB, or one row.
+size_t rows_at_once(size_t columns) { return std::max<size_t>(1, 1024 / padded(columns)); }
 
 }  // namespace
 
@@ -20,54 +24,77 @@ TapeRunner::TapeRunner(const Tape& tape, const CpuKernels& kernels)
   }
 }
 
-// One buffer for each value, and two for broadcasts.
+// One buffer for each value, and two rows for broadcasts.
 size_t TapeRunner::scratch_floats(size_t columns) const {
-  return (per_row_.size() + 2) * padded(columns);
+  return (per_row_.size() * rows_at_once(columns) + 2) * padded(columns);
 }
 
-void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t first, size_t count,
-                     const float* product, float* unnamed, float* scratch) const {
-  const size_t stride = padded(count);
-  Value values[kMaxValues];
-  const auto buffer = [&](size_t index) { return scratch + index * stride; };
+void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
+                     size_t count, const float* product, size_t product_stride,
+                     float* scratch) const {
+  const size_t each = rows_at_once(count);
+  for (size_t done = 0; done < rows; done += each) {
+    run_block(slots, row + done, std::min(each, rows - done), first, count,
+              product == nullptr ? nullptr : product + done * product_stride, product_stride,
+              scratch);
+  }
+}
 
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    const Operand& operand = tape_.operands[i];
-    if (operand.access == Access::kImmediate) {
-      buffer(i)[0] = operand.value;
-      values[i] = {buffer(i), true};
-      continue;
-    }
-    if (operand.access == Access::kResult) {
-      values[i] = {product, false};
-      continue;
-    }
-    const SlotPlace& place = slots[static_cast<size_t>(operand.slot)];
-    size_t element = first;
-    if (operand.access == Access::kPerRow) {
-      element = row;
-    } else if (operand.access == Access::kRowwise) {
-      element = row * place.columns + first;
-    } else if (operand.access == Access::kGather) {
-      int32_t index = 0;
-      std::memcpy(&index, slots[static_cast<size_t>(operand.index)].base + row * sizeof index,
-                  sizeof index);
-      CHECK(index >= 0 && static_cast<size_t>(index) < place.rows_of_table);
-      element = static_cast<size_t>(index) * place.columns + first;
-    }
+// A value that is in a slot; in `buffer` where it must be converted.
+TapeRunner::Value TapeRunner::operand(const Operand& operand, const std::vector<SlotPlace>& slots,
+                                      size_t row, size_t rows, size_t first, size_t count,
+                                      float* buffer) const {
+  if (operand.access == Access::kImmediate) {
+    std::fill_n(buffer, rows, operand.value);
+    return {buffer, 0, true};
+  }
+  const SlotPlace& place = slots[static_cast<size_t>(operand.slot)];
+  const auto at = [&](size_t element) { return place.base + element * dtype_size(place.dtype); };
+  if (operand.access == Access::kPerRow || operand.access == Access::kVector ||
+      operand.access == Access::kRowwise) {
     const bool per_row = operand.access == Access::kPerRow;
-    const std::byte* data = place.base + element * dtype_size(place.dtype);
+    const bool rowwise = operand.access == Access::kRowwise;
+    const size_t element = per_row ? row : rowwise ? row * place.columns + first : first;
     if (place.dtype == DType::kF32) {
-      values[i] = {reinterpret_cast<const float*>(data), per_row};
-    } else {
-      kernels_.widen(data, place.dtype, buffer(i), per_row ? 1 : count);
-      values[i] = {buffer(i), per_row};
+      return {reinterpret_cast<const float*>(at(element)), rowwise ? place.columns : 0, per_row};
+    }
+    if (!rowwise) {
+      kernels_.widen(at(element), place.dtype, buffer, per_row ? rows : count);
+      return {buffer, 0, per_row};
     }
   }
+  const size_t stride = padded(count);
+  for (size_t r = 0; r < rows; ++r) {
+    size_t index = row + r;
+    if (operand.access == Access::kGather) {
+      int32_t token = 0;
+      std::memcpy(&token, slots[static_cast<size_t>(operand.index)].base + index * sizeof token,
+                  sizeof token);
+      CHECK(token >= 0 && static_cast<size_t>(token) < place.rows_of_table);
+      index = static_cast<size_t>(token);
+    }
+    kernels_.widen(at(index * place.columns + first), place.dtype, buffer + r * stride, count);
+  }
+  return {buffer, stride, false};
+}
 
-  const auto spread = [&](const Value& value, size_t spare) {
-    float* out = buffer(per_row_.size() + spare);
-    for (size_t i = 0; i < count; ++i) out[i] = value.data[0];
+void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size_t rows,
+                           size_t first, size_t count, const float* product, size_t product_stride,
+                           float* scratch) const {
+  const size_t stride = padded(count), each = rows_at_once(count) * stride;
+  Value values[kMaxValues];
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    const Operand& from = tape_.operands[i];
+    values[i] = from.access == Access::kResult
+                    ? Value{product, product_stride, false}
+                    : operand(from, slots, row, rows, first, count, scratch + i * each);
+  }
+
+  // Row r of a value, or its one element spread over a row.
+  const auto row_of = [&](const Value& value, size_t r, size_t spare) -> const float* {
+    if (!value.per_row) return value.data + r * value.stride;
+    float* const out = scratch + per_row_.size() * each + spare * stride;
+    std::fill_n(out, count, value.data[r]);
     return out;
   };
   for (size_t i = 0; i < tape_.instructions.size(); ++i) {
@@ -75,35 +102,38 @@ void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t fir
     const size_t index = tape_.operands.size() + i;
     const auto op = static_cast<size_t>(instruction.op);
     const Value& x = values[instruction.x];
-    float* out = buffer(index);
-    values[index] = {out, per_row_[index]};
+    float* out = scratch + index * each;
+    values[index] = {out, stride, per_row_[index]};
     if (const CpuKernels::Reduce reduce = kernels_.reduce[op]; reduce != nullptr) {
-      out[0] = reduce(x.per_row ? spread(x, 0) : x.data, count);
+      for (size_t r = 0; r < rows; ++r) out[r] = reduce(row_of(x, r, 0), count);
       continue;
     }
-    const size_t n = per_row_[index] ? 1 : count;
-    if (instruction.z < 0) {
-      kernels_.unary[op](x.data, out, n);
-      continue;
+    const CpuKernels::Unary unary = kernels_.unary[op];
+    const CpuKernels::Binary binary = kernels_.binary[op];
+    const Value* const z = instruction.z < 0 ? nullptr : &values[instruction.z];
+    if (per_row_[index]) {
+      z == nullptr ? unary(x.data, out, rows) : binary(x.data, z->data, out, rows);
+    } else if (z == nullptr && x.stride == count && stride == count) {
+      unary(x.data, out, rows * count);
+    } else {
+      for (size_t r = 0; r < rows; ++r) {
+        const float* const left = row_of(x, r, 0);
+        z == nullptr ? unary(left, out + r * stride, count)
+                     : binary(left, row_of(*z, r, 1), out + r * stride, count);
+      }
     }
-    const Value& z = values[instruction.z];
-    const float* left = x.per_row && n > 1 ? spread(x, 0) : x.data;
-    const float* right = z.per_row && n > 1 ? spread(z, 1) : z.data;
-    kernels_.binary[op](left, right, out, n);
   }
 
   for (const TapeOutput& output : tape_.outputs) {
+    const SlotPlace& place = slots[static_cast<size_t>(output.slot)];
     const Value& value = values[output.value];
-    if (output.slot < 0) {
-      std::memcpy(unnamed, value.per_row ? spread(value, 0) : value.data, count * sizeof(float));
+    auto* const out = reinterpret_cast<float*>(place.base);
+    if (value.per_row && place.columns == 1) {
+      std::copy_n(value.data, rows, out + row);
       continue;
     }
-    const SlotPlace& place = slots[static_cast<size_t>(output.slot)];
-    auto* out = reinterpret_cast<float*>(place.base);
-    if (value.per_row && place.columns == 1) {
-      out[row] = value.data[0];
-    } else {
-      std::memcpy(out + row * place.columns + first, value.per_row ? spread(value, 0) : value.data,
+    for (size_t r = 0; r < rows; ++r) {
+      std::memcpy(out + (row + r) * place.columns + first, row_of(value, r, 0),
                   count * sizeof(float));
     }
   }

@@ -1,4 +1,4 @@
-// Runs a Tape over a segment of one row on the CPU: each instruction over the whole segment, in
+// Runs a Tape over a segment of some rows on the CPU: each instruction over a block of them, in
 // scratch that fits L2.
 #pragma once
 
@@ -26,16 +26,22 @@ class TapeRunner {
   // Floats of scratch that run() needs for segments of at most `columns`.
   size_t scratch_floats(size_t columns) const;
 
-  // Row `row`, columns [first, first + count). `product` holds the kernel's result for the segment,
-  // or is null. An output of slot -1 goes to `unnamed`.
-  void run(const std::vector<SlotPlace>& slots, size_t row, size_t first, size_t count,
-           const float* product, float* unnamed, float* scratch) const;
+  // Columns [first, first + count) of `rows` rows from `row` on. `product` [rows, product_stride]
+  // holds the kernel's result for the segment, or is null.
+  void run(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first, size_t count,
+           const float* product, size_t product_stride, float* scratch) const;
 
  private:
+  // Of some rows: `count` floats each, `stride` apart, or one each when per_row, side by side.
   struct Value {
-    const float* data = nullptr;  // `count` floats, or one when per_row
+    const float* data = nullptr;
+    size_t stride = 0;
     bool per_row = false;
   };
+  void run_block(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
+                 size_t count, const float* product, size_t product_stride, float* scratch) const;
+  Value operand(const Operand& operand, const std::vector<SlotPlace>& slots, size_t row,
+                size_t rows, size_t first, size_t count, float* buffer) const;
   Tape tape_;
   const CpuKernels& kernels_;
   std::vector<bool> per_row_;

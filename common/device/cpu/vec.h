@@ -182,26 +182,16 @@ inline Vec mul(Vec x, Vec y) {
 
 #endif
 
-// Sixteen numbers of quantised weights, as int8: of Q8_0 as they are, of Q4_0 (q - 8) from the low
-// or the high nibbles of sixteen bytes.
+// Sixteen int8.
 #if defined(__AVX2__)
 using Numbers = __m128i;
 inline Numbers load_numbers(const std::byte* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
-inline Numbers nibbles(Numbers bytes, bool high) {
-  const __m128i q = high ? _mm_srli_epi16(bytes, 4) : bytes;
-  return _mm_sub_epi8(_mm_and_si128(q, _mm_set1_epi8(15)), _mm_set1_epi8(8));
-}
 #elif defined(SPLIT_NEON_KERNELS)
 using Numbers = int8x16_t;
 inline Numbers load_numbers(const std::byte* p) {
   return vld1q_s8(reinterpret_cast<const int8_t*>(p));
-}
-inline Numbers nibbles(Numbers bytes, bool high) {
-  const uint8x16_t q = vreinterpretq_u8_s8(bytes);
-  const uint8x16_t four = high ? vshrq_n_u8(q, 4) : vandq_u8(q, vdupq_n_u8(15));
-  return vsubq_s8(vreinterpretq_s8_u8(four), vdupq_n_s8(8));
 }
 #else
 struct Numbers {
@@ -211,13 +201,6 @@ inline Numbers load_numbers(const std::byte* p) {
   Numbers r;
   __builtin_memcpy(r.q, p, sizeof r.q);
   return r;
-}
-inline Numbers nibbles(Numbers bytes, bool high) {
-  for (int8_t& q : bytes.q) {
-    const auto byte = static_cast<uint8_t>(q);
-    q = static_cast<int8_t>((high ? byte >> 4 : byte & 15) - 8);
-  }
-  return bytes;
 }
 inline Vec from_numbers(Numbers numbers) {
   Vec r;

@@ -1,0 +1,286 @@
+// Attention of some rows of one head over the pages of their sequence. For kernels.cpp only, which
+// is compiled once for each instruction set.
+//
+// A key or value is widened once for all rows. Each score is 16 chains and a tree; a split's result
+// is one chain over its keys; splits are merged in order: the same for any number of rows.
+#pragma once
+
+#include "device/cpu/kernels.h"
+#include "device/cpu/vec.h"
+
+namespace split::SPLIT_ISA {
+namespace {
+
+constexpr size_t kKeysAtOnce = 16;
+constexpr size_t kRowsOfValues = 4;  // whose sums the registers hold
+static_assert(kKeysAtOnce == kPageTokens);
+
+// sum() of each of sixteen Vecs.
+#if defined(__AVX512F__)
+inline Vec sums(const Vec* v) {
+  __m512 eight[8], four[4], two[2];
+  for (int i = 0; i < 8; ++i) {
+    const __m512 a = v[i].v, b = v[i + 8].v;
+    eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = eight[i], b = eight[i + 4];
+    four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = four[i], b = four[i + 2];
+    two[i] = _mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  }
+  const __m512 one = _mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88),
+                                   _mm512_shuffle_ps(two[0], two[1], 0xdd));
+  // A quarter has the Vecs 0, 2, 1, 3 of four that are 4, 8 apart.
+  return {_mm512_permutexvar_ps(
+      _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15), one)};
+}
+#else
+inline Vec sums(const Vec* v) {
+  float lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = sum(v[i]);
+  return load(lanes);
+}
+#endif
+
+// Sixteen keys or values of a head in a page, or the first of them as floats.
+struct Keys {
+  const std::byte* data;
+  size_t stride;  // bytes from one to the next
+};
+template <DType dtype>
+inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first) {
+  const size_t token = task.pages[first / kPageTokens] * size_t{kPageTokens};
+  const size_t stride = kv_bytes(dtype, task.channels);
+  return {pages + token * stride + kv_bytes(dtype, task.head_offset), stride};
+}
+
+inline float half_at(const std::byte* p) {
+  uint16_t bits;
+  __builtin_memcpy(&bits, p, sizeof bits);
+#if defined(__F16C__)
+  return _cvtsh_ss(bits);
+#else
+  return f16_to_f32(bits);
+#endif
+}
+
+// The first `count` of them as floats [kKeysAtOnce, padded], zeros behind all.
+template <DType dtype>
+inline Keys widened(const AttendTask& task, Keys keys, size_t count, size_t padded, float* to) {
+  const Keys result{reinterpret_cast<const std::byte*>(to), padded * sizeof(float)};
+  for (size_t key = 0; key < count; ++key, keys.data += keys.stride, to += padded) {
+    if constexpr (dtype == DType::kQ8_0) {
+      const std::byte* block = keys.data;
+      for (size_t d = 0; d < padded; d += kBlock, block += kv_bytes(dtype, kBlock)) {
+        const Vec scale = broadcast(half_at(block));
+        for (size_t i = 0; i < kBlock; i += 16) {
+          store(to + d + i, mul(from_numbers(load_numbers(block + 2 + i)), scale));
+        }
+      }
+    } else {
+      constexpr size_t kSize = size_of(dtype);
+      const size_t whole = task.head_size / 16 * 16;
+      for (size_t d = 0; d < whole; d += 16) store(to + d, load_as<dtype>(keys.data + d * kSize));
+      if (whole < padded) {
+        store(to + whole, load_as<dtype>(keys.data + whole * kSize, task.head_size - whole));
+      }
+    }
+  }
+  for (size_t i = count; i < kKeysAtOnce; ++i, to += padded) {
+    for (size_t d = 0; d < padded; d += 16) store(to + d, zero());
+  }
+  return result;
+}
+
+// Asks for some: pages are read in stripes, which no hardware prefetcher follows.
+template <DType dtype>
+inline void prefetch(const AttendTask& task, Keys keys, size_t count) {
+  for (size_t key = 0; key < count; ++key, keys.data += keys.stride) {
+    for (size_t line = 0; line < kv_bytes(dtype, task.head_size); line += 64) {
+      __builtin_prefetch(keys.data + line);
+    }
+  }
+}
+
+// The scores of one query and sixteen keys.
+template <DType dtype>
+[[gnu::always_inline]] inline Vec score(const float* q, Keys keys, size_t padded) {
+  Vec dots[kKeysAtOnce];
+  for (Vec& dot : dots) dot = zero();
+  for (size_t d = 0; d < padded; d += 16) {
+    const Vec values = load(q + d);
+#pragma GCC unroll 16
+    for (size_t key = 0; key < kKeysAtOnce; ++key) {
+      dots[key] = fma(values, load_as<dtype>(keys.data + key * keys.stride + d * size_of(dtype)),
+                      dots[key]);
+    }
+  }
+  return sums(dots);
+}
+
+// out [Rows, padded] += weights [Rows, count] values.
+template <DType dtype, size_t Rows>
+[[gnu::always_inline]] inline void add_values(const float* weights, Keys values, size_t count,
+                                              size_t padded, float* out) {
+#if defined(__AVX512F__)
+  constexpr size_t kVecs = 4;
+#else
+  constexpr size_t kVecs = 1;
+#endif
+  const auto columns = [&]<size_t Vecs>(size_t d) {
+    Vec totals[Rows][Vecs];
+    for (size_t r = 0; r < Rows; ++r) {
+      for (size_t v = 0; v < Vecs; ++v) totals[r][v] = load(out + r * padded + d + 16 * v);
+    }
+    const std::byte* from = values.data + d * size_of(dtype);
+    for (size_t key = 0; key < count; ++key, from += values.stride) {
+      Vec value[Vecs];
+      for (size_t v = 0; v < Vecs; ++v) value[v] = load_as<dtype>(from + 16 * v * size_of(dtype));
+      for (size_t r = 0; r < Rows; ++r) {
+        const Vec weight = broadcast(weights[r * kSplitKeys + key]);
+        for (size_t v = 0; v < Vecs; ++v) totals[r][v] = fma(weight, value[v], totals[r][v]);
+      }
+    }
+    for (size_t r = 0; r < Rows; ++r) {
+      for (size_t v = 0; v < Vecs; ++v) store(out + r * padded + d + 16 * v, totals[r][v]);
+    }
+  };
+  size_t d = 0;
+  for (; d + 16 * kVecs <= padded; d += 16 * kVecs) columns.template operator()<kVecs>(d);
+  for (; d < padded; d += 16) columns.template operator()<1>(d);
+}
+
+// Known: the head size, or 0.
+template <DType dtype, size_t Known>
+void attend_typed(const AttendTask& task) {
+  const size_t padded = Known > 0 ? Known : (task.head_size + 15) / 16 * 16;
+  const Vec scale = broadcast(task.scale);
+  // Of attend_scratch().
+  float* const keys = task.scratch;
+  float* const q = keys + kKeysAtOnce * padded;
+  float* const part = q + kAttendRows * padded;
+  float* const total = part + kAttendRows * padded;
+  float* const scores = total + kAttendRows * padded;
+  float* const weights = scores + kAttendRows * kSplitKeys;
+  float largest[kAttendRows], sum[kAttendRows];
+  for (size_t r = 0; r < task.rows; ++r) {
+    for (size_t d = 0; d < padded; ++d) {
+      q[r * padded + d] = d < task.head_size ? task.q[r * task.q_stride + d] : 0;
+    }
+  }
+  const size_t end = task.position + task.rows;  // of the keys
+  // One row reads floats where they lie.
+  constexpr bool kFloats = dtype != DType::kQ8_0;
+  const bool alone = kFloats && task.rows == 1 && task.head_size == padded;
+  for (size_t first = 0; first < end; first += kSplitKeys) {
+    const size_t most = end - first < kSplitKeys ? end - first : kSplitKeys;
+    // The first row that sees the split, and how many of its keys a row sees.
+    const size_t row0 = first > task.position ? first - task.position : 0;
+    const auto seen = [&](size_t r) {
+      const size_t count = task.position + r + 1 - first;
+      return count < most ? count : most;
+    };
+    for (size_t key = 0; key < most; key += kKeysAtOnce) {
+      const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
+      const Keys stored = keys_at<dtype>(task, task.keys, first + key);
+      // The next keys but one, and what the weights will want.
+      const size_t next = first + key + 2 * kKeysAtOnce;
+      if (next < end) prefetch<dtype>(task, keys_at<dtype>(task, task.keys, next), kKeysAtOnce);
+      prefetch<dtype>(task, keys_at<dtype>(task, task.values, first + key), count);
+      const auto finish = [&](size_t r, Vec dots) {
+        store(scores + r * kSplitKeys + key, mul(dots, scale));
+      };
+      if constexpr (kFloats) {
+        if (alone && count == kKeysAtOnce) {
+          finish(0, score<dtype>(q, stored, padded));
+          continue;
+        }
+      }
+      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+      for (size_t r = row0; r < task.rows; ++r) {
+        finish(r, score<DType::kF32>(q + r * padded, wide, padded));
+      }
+    }
+    float split_largest[kAttendRows], split_sum[kAttendRows];
+    for (size_t r = row0; r < task.rows; ++r) {
+      float *const s = scores + r * kSplitKeys, *const w = weights + r * kSplitKeys;
+      split_largest[r] = glsl::SPLIT_ISA::reduce_max(s, seen(r));
+      // Whole Vecs: what is not seen is not summed.
+      const size_t count = (seen(r) + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+      for (size_t key = 0; key < count; ++key) s[key] -= split_largest[r];
+      glsl::SPLIT_ISA::unary_exp(s, w, count);
+      split_sum[r] = glsl::SPLIT_ISA::reduce_sum(w, seen(r));
+    }
+    float* const out = first == 0 ? total : part;
+    for (size_t i = row0 * padded; i < task.rows * padded; ++i) out[i] = 0;
+    for (size_t key = 0; key < most; key += kKeysAtOnce) {
+      const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
+      const Keys stored = keys_at<dtype>(task, task.values, first + key);
+      if constexpr (kFloats) {
+        if (alone && count == kKeysAtOnce) {
+          add_values<dtype, 1>(weights + key, stored, count, padded, out);
+          continue;
+        }
+      }
+      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+      size_t r = row0;
+      while (r < task.rows && seen(r) <= key) ++r;  // these see none of them
+      for (; r < task.rows; ++r) {
+        const float* const w = weights + r * kSplitKeys + key;
+        float* const to = out + r * padded;
+        if (r + kRowsOfValues <= task.rows && seen(r) >= key + count) {
+          add_values<DType::kF32, kRowsOfValues>(w, wide, count, padded, to);
+          r += kRowsOfValues - 1;
+          continue;
+        }
+        add_values<DType::kF32, 1>(w, wide, seen(r) - key < count ? seen(r) - key : count, padded,
+                                   to);
+      }
+    }
+    // Each is scaled to the largest score so far.
+    for (size_t r = row0; r < task.rows; ++r) {
+      if (first == 0) {
+        largest[r] = split_largest[r];
+        sum[r] = split_sum[r];
+        continue;
+      }
+      const float both = glsl::max(largest[r], split_largest[r]);
+      const float differences[2] = {largest[r] - both, split_largest[r] - both};
+      float factors[2];
+      glsl::SPLIT_ISA::unary_exp(differences, factors, 2);
+      float* const to = total + r * padded;
+      for (size_t d = 0; d < padded; ++d) {
+        to[d] = to[d] * factors[0] + part[r * padded + d] * factors[1];
+      }
+      sum[r] = sum[r] * factors[0] + split_sum[r] * factors[1];
+      largest[r] = both;
+    }
+  }
+  for (size_t r = 0; r < task.rows; ++r) {
+    float* const out = task.out + r * task.out_stride;
+    for (size_t d = 0; d < task.head_size; ++d) out[d] = total[r * padded + d] / sum[r];
+  }
+}
+
+template <DType dtype>
+void attend_of(const AttendTask& task) {
+  // 64: of every GPT-2.
+  task.head_size == 64 ? attend_typed<dtype, 64>(task) : attend_typed<dtype, 0>(task);
+}
+
+void attend(const AttendTask& task) {
+  switch (task.dtype) {
+    case DType::kF16:
+      return attend_of<DType::kF16>(task);
+    case DType::kQ8_0:
+      return attend_of<DType::kQ8_0>(task);
+    default:
+      return attend_of<DType::kF32>(task);
+  }
+}
+
+}  // namespace
+}  // namespace split::SPLIT_ISA

@@ -1,0 +1,298 @@
+// The products of step_products.h by the tiles of AMX, bit for bit. For kernels.cpp only.
+//
+// Eight tiles of 16 rows of 64 bytes: 0 to 3 are the sums of two by two blocks of 16 rows and 16
+// columns, 4 and 5 the two blocks of rows, 6 and 7 those of columns.
+#pragma once
+
+#include "device/cpu/step_products.h"
+
+namespace split::SPLIT_ISA {
+namespace {
+
+constexpr size_t kTileHeight = 16;
+constexpr size_t kTileBytes = 1024;
+
+// By name, because the compiler's own take literals only.
+template <int tile>
+inline void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(tile));
+}
+template <int tile>
+inline void tile_load(const void* from, size_t stride) {
+  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(tile) : "memory");
+}
+template <int tile>
+inline void tile_store(void* to, size_t stride) {
+  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(tile) : "memory");
+}
+template <int sums, int rows, int columns>
+inline void tile_multiply() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(rows), "i"(columns));
+}
+
+// The shapes of this thread's tiles: those of rows are as high as the rows are many.
+class TileShapes {
+ public:
+  TileShapes() = default;
+  ~TileShapes() { asm volatile("tilerelease"); }
+  TileShapes(const TileShapes&) = delete;
+  TileShapes& operator=(const TileShapes&) = delete;
+
+  void set(size_t upper, size_t lower) {
+    if (upper == upper_ && lower == lower_) return;
+    upper_ = upper;
+    lower_ = lower;
+    Config config;
+    const size_t heights[8] = {upper, upper, lower, lower, upper, lower, 16, 16};
+    for (size_t tile = 0; tile < 8; ++tile) {
+      config.row_bytes[tile] = 64;
+      config.rows[tile] = static_cast<uint8_t>(heights[tile]);
+    }
+    asm volatile("ldtilecfg %0" ::"m"(config));
+  }
+
+ private:
+  struct alignas(64) Config {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+  };
+  size_t upper_ = 0, lower_ = 0;
+};
+
+constexpr size_t kAhead = 6144;  // bytes, farther than the hardware's prefetcher reaches
+
+// One step of a strip as pairs of bf16: two tiles. Every number of a block is exact.
+template <DType dtype>
+inline void expand_step(const std::byte* numbers, std::byte* to) {
+  if constexpr (dtype == DType::kQ8_0) {
+    __builtin_prefetch(numbers + kAhead - 64);  // the scales
+    for (size_t i = 0; i < kVecsOfStrip * kPairs; ++i, numbers += 32, to += 64) {
+      if (i % 2 == 0) __builtin_prefetch(numbers + kAhead);
+      const __m512i even = _mm512_castps_si512(from_numbers(load_numbers(numbers)).v);
+      const __m512i odd = _mm512_castps_si512(from_numbers(load_numbers(numbers + 16)).v);
+      _mm512_store_si512(to, _mm512_or_si512(odd, _mm512_srli_epi32(even, 16)));
+    }
+  } else {
+    // The lookup takes the low five bits of each half word.
+    alignas(64) uint16_t table[32];
+    for (int i = 0; i < 32; ++i) {
+      table[i] =
+          static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(i % 16 - 8)) >> 16);
+    }
+    const __m512i values = _mm512_load_si512(table);
+    __builtin_prefetch(numbers + kAhead - 64);  // the scales
+    for (size_t g = 0; g < kVecsOfStrip * kBlock / 8; ++g, to += 256) {
+      __builtin_prefetch(numbers + kAhead + g * 64);
+      const __m512i words = _mm512_loadu_si512(numbers + g * 64);
+      const auto pairs = [&](const __m512i& at) { return _mm512_permutexvar_epi16(at, values); };
+      _mm512_store_si512(to, pairs(words));
+      _mm512_store_si512(to + 64, pairs(_mm512_srli_epi16(words, 4)));
+      _mm512_store_si512(to + 128, pairs(_mm512_srli_epi16(words, 8)));
+      _mm512_store_si512(to + 192, pairs(_mm512_srli_epi16(words, 12)));
+    }
+  }
+}
+
+// Some rows by some steps of a strip.
+struct TileBlock {
+  const std::byte* x;  // tiles of sixteen rows
+  size_t x_stride;     // bytes from such rows to the next
+  size_t rows;
+  const std::byte* w;  // pairs, two tiles a step
+  size_t steps;
+  float* y;
+  size_t y_stride;  // floats
+  bool first;       // y is not there yet
+};
+
+// y += x w of up to 32 rows, whole chains in the tiles.
+template <bool two>
+inline void chain_tiles(const TileBlock& b) {
+  const size_t stride = b.y_stride * sizeof(float);
+  float* const lower = b.y + kTileHeight * b.y_stride;
+  if (b.first) {
+    tile_zero<0>(), tile_zero<1>();
+    if constexpr (two) tile_zero<2>(), tile_zero<3>();
+  } else {
+    tile_load<0>(b.y, stride), tile_load<1>(b.y + 16, stride);
+    if constexpr (two) tile_load<2>(lower, stride), tile_load<3>(lower + 16, stride);
+  }
+  for (size_t s = 0; s < b.steps; ++s) {
+    const std::byte *x = b.x + s * kTileBytes, *w = b.w + s * 2 * kTileBytes;
+    tile_load<4>(x, 64);
+    tile_load<6>(w, 64), tile_load<7>(w + kTileBytes, 64);
+    tile_multiply<0, 4, 6>(), tile_multiply<1, 4, 7>();
+    if constexpr (two) {
+      tile_load<5>(x + b.x_stride, 64);
+      tile_multiply<2, 5, 6>(), tile_multiply<3, 5, 7>();
+    }
+  }
+  tile_store<0>(b.y, stride), tile_store<1>(b.y + 16, stride);
+  if constexpr (two) tile_store<2>(lower, stride), tile_store<3>(lower + 16, stride);
+}
+
+// sums [steps][2] tiles of up to 16 rows: each step by itself.
+inline void step_tiles(const TileBlock& b, size_t turn, std::byte* sums) {
+  const auto step = [&]<int left, int right>(size_t s) {
+    tile_load<4>(b.x + s * kTileBytes, 64);
+    const std::byte* const w = b.w + s * 2 * kTileBytes;
+    std::byte* const to = sums + s * 2 * kTileBytes;
+    tile_load<6>(w, 64), tile_zero<left>(), tile_multiply<left, 4, 6>();
+    tile_load<7>(w + kTileBytes, 64), tile_zero<right>(), tile_multiply<right, 4, 7>();
+    tile_store<left>(to, 64), tile_store<right>(to + kTileBytes, 64);
+  };
+  for (size_t s = 0; s < b.steps; ++s) {
+    (turn + s) % 2 == 0 ? step.template operator()<0, 1>(s) : step.template operator()<2, 3>(s);
+  }
+}
+
+// y += each step's sums times its scales.
+template <size_t Round>
+inline void add_scaled(const TileBlock& b, const std::byte* sums, const std::byte* scales,
+                       size_t scales_stride) {
+  for (size_t v = 0; v < kVecsOfStrip; ++v) {
+    Vec factors[Round];
+    for (size_t s = 0; s < Round; ++s) {
+      factors[s] = s < b.steps ? load_f16(scales + s * scales_stride + 32 * v) : zero();
+    }
+    const auto add_row = [&](size_t r, size_t steps) {
+      const auto* const tile = reinterpret_cast<const float*>(sums + v * kTileBytes + r * 64);
+      float* const to = b.y + r * b.y_stride + 16 * v;
+      Vec total = b.first ? zero() : load(to);
+      for (size_t s = 0; s < steps; ++s) {
+        total = fma(load(tile + s * 2 * kTileBytes / sizeof(float)), factors[s], total);
+      }
+      store(to, total);
+    };
+    if (b.steps == Round) {
+      for (size_t r = 0; r < b.rows; ++r) add_row(r, Round);
+    } else {
+      for (size_t r = 0; r < b.rows; ++r) add_row(r, b.steps);
+    }
+  }
+}
+
+// One strip in BF16.
+inline void chain_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
+  constexpr size_t kAtOnce = 8;  // steps: 16 KiB, a part of L1
+  const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
+  for (size_t done = 0; done < steps; done += kAtOnce, w += kAtOnce * 2 * kTileBytes) {
+    const size_t count = steps - done < kAtOnce ? steps - done : kAtOnce;
+    for (size_t row = 0; row < task.rows; row += 2 * kTileHeight) {
+      const size_t rows = task.rows - row;
+      const TileBlock block{task.x + row / kTileHeight * x_stride + done * kTileBytes,
+                            x_stride,
+                            rows,
+                            w,
+                            count,
+                            y + row * task.y_stride,
+                            task.y_stride,
+                            done == 0};
+      if (row == 0) {
+        for (size_t line = 0; line < count * 2 * kTileBytes; line += 64) {
+          __builtin_prefetch(w + kAtOnce * 2 * kTileBytes + line);
+        }
+      }
+      if (rows > kTileHeight) {
+        shapes.set(kTileHeight, rows < 2 * kTileHeight ? rows - kTileHeight : kTileHeight);
+        chain_tiles<true>(block);
+      } else {
+        shapes.set(rows, rows);
+        chain_tiles<false>(block);
+      }
+    }
+  }
+}
+
+// One strip in blocks, in rounds of some steps. Nothing is read right after it was written, which a
+// tile would wait for: numbers are expanded a round ahead, sums are added a round behind.
+template <DType dtype, size_t Round>
+inline void scaled_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
+  constexpr size_t kBytes = step_bytes(dtype), kRound = Round * 2 * kTileBytes;
+  static_assert(4 * kRound <= kStepScratch);
+  const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
+  std::byte* const pairs = task.scratch;
+  std::byte* const sums = pairs + 2 * kRound;
+  const auto expand = [&](size_t from) {
+    for (size_t s = from; s < from + Round && s < steps; ++s) {
+      expand_step<dtype>(w + s * kBytes + step_scales(dtype),
+                         pairs + s % (2 * Round) * 2 * kTileBytes);
+    }
+  };
+  TileBlock behind{};
+  const std::byte *behind_sums = nullptr, *behind_scales = nullptr;
+  size_t turn = 0;
+  expand(0);
+  for (size_t done = 0; done < steps; done += Round) {
+    expand(done + Round);
+    for (size_t row = 0; row < task.rows; row += kTileHeight, ++turn) {
+      const size_t rows = task.rows - row < kTileHeight ? task.rows - row : kTileHeight;
+      const TileBlock block{task.x + row / kTileHeight * x_stride + done * kTileBytes,
+                            x_stride,
+                            rows,
+                            pairs + done % (2 * Round) * 2 * kTileBytes,
+                            steps - done < Round ? steps - done : Round,
+                            y + row * task.y_stride,
+                            task.y_stride,
+                            done == 0};
+      shapes.set(rows, rows);
+      step_tiles(block, turn, sums + turn % 2 * kRound);
+      if (turn > 0) add_scaled<Round>(behind, behind_sums, behind_scales, kBytes);
+      behind = block;
+      behind_sums = sums + turn % 2 * kRound;
+      behind_scales = w + done * kBytes;
+    }
+  }
+  add_scaled<Round>(behind, behind_sums, behind_scales, kBytes);
+}
+
+template <DType dtype>
+void matmul_tiles_typed(const StepTask& task) {
+  TileShapes shapes;
+  for (size_t c = 0; c < task.columns; c += kStripColumns) {
+    const std::byte* const w =
+        task.w + (task.first + c) / kStripColumns * steps_of(task.inner) * step_bytes(dtype);
+    if constexpr (dtype == DType::kBF16) {
+      chain_strip(task, w, task.y + c, shapes);
+    } else {
+      // Few rows wait for each other's steps; for many the sums are added less often.
+      task.rows <= 4 * kTileHeight ? scaled_strip<dtype, 1>(task, w, task.y + c, shapes)
+                                   : scaled_strip<dtype, 4>(task, w, task.y + c, shapes);
+    }
+  }
+}
+
+void matmul_tiles(const StepTask& task) {
+  const FlushDenormals flush;
+  switch (task.dtype) {
+    case DType::kQ8_0:
+      return matmul_tiles_typed<DType::kQ8_0>(task);
+    case DType::kQ4_0:
+      return matmul_tiles_typed<DType::kQ4_0>(task);
+    default:
+      return matmul_tiles_typed<DType::kBF16>(task);
+  }
+}
+
+// x: for each sixteen rows and each step a tile.
+void round_to_tiles(const float* from, size_t inner, size_t row, std::byte* x) {
+  const size_t steps = steps_of(inner);
+  std::byte* tile = x + row / kTileHeight * steps * kTileBytes + row % kTileHeight * 64;
+  for (size_t k = 0; k < inner; k += kBlock, tile += kTileBytes) {
+    uint16_t out[kBlock] = {};
+    if (inner - k >= kBlock) {
+      for (size_t i = 0; i < kBlock; ++i) {
+        out[i] = static_cast<uint16_t>(bf16_bits(from[k + i]) >> 16);
+      }
+    } else {
+      for (size_t i = 0; k + i < inner; ++i) {
+        out[i] = static_cast<uint16_t>(bf16_bits(from[k + i]) >> 16);
+      }
+    }
+    __builtin_memcpy(tile, out, sizeof out);
+  }
+}
+
+}  // namespace
+}  // namespace split::SPLIT_ISA
