@@ -73,97 +73,121 @@ std::vector<float> noise(const std::string& name, size_t count) {
   return values;
 }
 
-// The case's "y" for the last of `steps`, each so many rows that follow one another.
-std::vector<float> compute(Device& device, const Case& test, Phase phase, bool wide,
-                           const std::vector<uint32_t>& steps) {
-  const Program program = compile("self_test", {{"y", test.y}}, device.fuse_rules());
-  Limits limits;
-  limits.rows = kMostRows;
-  limits.sequences = 1;
-  limits.pages_per_sequence = limits.pages = kPages;
-  limits.arena_row_bytes = program.arena_row_bytes;
-  limits.matrix = test.units;
-  limits.wide = wide;
-  const auto workspace = device.workspace(limits);
-  std::map<std::string, std::unique_ptr<Buffer>> buffers;
-  std::deque<OwnedTensor> weights;
-  std::vector<Binding> bindings;
-  size_t x_width = 0, y_width = 0;
-  for (const Slot& slot : program.slots) {
-    if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
-    std::unique_ptr<Buffer>& buffer = buffers[slot.name];
-    if (slot.kind == SlotKind::kWeight) {
-      const std::vector<float> values =
-          noise(slot.name, static_cast<size_t>(*element_count(slot.dims)));
-      const TensorView view{DType::kF32, slot.dims, std::as_bytes(std::span(values))};
-      weights.push_back(is_quantised(slot.dtype) ? quantised(view, slot.dtype, false, slot.name)
-                                                 : converted(view, slot.dtype));
-      buffer = device.upload(slot, weights.back().view);
-    } else if (slot.dims.size() == 1) {
-      buffer = device.alloc_pages(limits, slot.dims[0], test.cache);
-    } else {
-      const auto width = static_cast<size_t>(slot.dims[1]);
-      (slot.name == "x" ? x_width : y_width) = width;
-      buffer = device.alloc(kMostRows * width * sizeof(float));
+// A case, loaded on a device.
+class Loaded {
+ public:
+  Loaded(Device& device, const Case& test, bool wide) : device_(device) {
+    const Program program = compile("self_test", {{"y", test.y}}, device.fuse_rules());
+    Limits limits;
+    limits.rows = kMostRows;
+    limits.sequences = 1;
+    limits.pages_per_sequence = limits.pages = kPages;
+    limits.arena_row_bytes = program.arena_row_bytes;
+    limits.matrix = test.units;
+    limits.wide = wide;
+    workspace_ = device.workspace(limits);
+    std::vector<Binding> bindings;
+    for (const Slot& slot : program.slots) {
+      if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+      std::unique_ptr<Buffer>& buffer = buffers_[slot.name];
+      if (slot.kind == SlotKind::kWeight) {
+        const auto values = noise(slot.name, static_cast<size_t>(*element_count(slot.dims)));
+        const TensorView view{DType::kF32, slot.dims, std::as_bytes(std::span(values))};
+        weights_.push_back(is_quantised(slot.dtype) ? quantised(view, slot.dtype, false, slot.name)
+                                                    : converted(view, slot.dtype));
+        buffer = device.upload(slot, weights_.back().view);
+      } else if (slot.dims.size() == 1) {
+        buffer = device.alloc_pages(limits, slot.dims[0], test.cache);
+      } else {
+        const auto width = static_cast<size_t>(slot.dims[1]);
+        (slot.name == "x" ? x_width_ : y_width_) = width;
+        buffer = device.alloc(kMostRows * width * sizeof(float));
+      }
+      bindings.push_back({slot.name, buffer.get()});
     }
-    bindings.push_back({slot.name, buffer.get()});
+    executable_ = device.load(program, *workspace_, bindings);
   }
-  const auto executable = device.load(program, *workspace, bindings);
-  device.settle();
 
-  std::vector<float> y;
-  uint32_t past = 0;
-  const std::vector<uint32_t> sequences(kMostRows, 0);
-  std::vector<uint32_t> pages(kPages);
-  std::iota(pages.rbegin(), pages.rend(), 0u);
-  for (const uint32_t rows : steps) {
-    const std::vector<float> x = noise(cat("x", past), rows * x_width);
-    std::vector<int32_t> positions(rows);
-    std::iota(positions.begin(), positions.end(), static_cast<int32_t>(past));
-    past += rows;
-    y.resize(rows * y_width);
-    RowBatch batch;
-    batch.phase = phase;
-    batch.rows = rows;
-    batch.positions = positions;
-    batch.sequences = std::span(sequences).first(rows);
-    batch.page_tables = pages;
-    batch.in = buffers.at("x").get();
-    batch.in_bytes = std::as_bytes(std::span(x));
-    batch.out = buffers.at("y").get();
-    batch.out_bytes = std::as_writable_bytes(std::span(y));
-    Executable* const programs[] = {executable.get()};
-    device.run(*workspace, programs, batch);
+  // "y" of the last of `steps`, each so many rows that follow one another.
+  std::vector<float> run(Phase phase, const std::vector<uint32_t>& steps) {
+    std::vector<float> y;
+    uint32_t past = 0;
+    const std::vector<uint32_t> sequences(kMostRows, 0);
+    std::vector<uint32_t> pages(kPages);
+    std::iota(pages.rbegin(), pages.rend(), 0u);
+    for (const uint32_t rows : steps) {
+      const std::vector<float> x = noise(cat("x", past), rows * x_width_);
+      std::vector<int32_t> positions(rows);
+      std::iota(positions.begin(), positions.end(), static_cast<int32_t>(past));
+      past += rows;
+      y.resize(rows * y_width_);
+      RowBatch batch;
+      batch.phase = phase;
+      batch.rows = rows;
+      batch.positions = positions;
+      batch.sequences = std::span(sequences).first(rows);
+      batch.page_tables = pages;
+      batch.in = buffers_.at("x").get();
+      batch.in_bytes = std::as_bytes(std::span(x));
+      batch.out = buffers_.at("y").get();
+      batch.out_bytes = std::as_writable_bytes(std::span(y));
+      Executable* const programs[] = {executable_.get()};
+      device_.run(*workspace_, programs, batch);
+    }
+    return y;
   }
-  return y;
+
+ private:
+  Device& device_;
+  std::unique_ptr<Workspace> workspace_;
+  std::map<std::string, std::unique_ptr<Buffer>> buffers_;
+  std::deque<OwnedTensor> weights_;
+  std::unique_ptr<Executable> executable_;
+  size_t x_width_ = 0, y_width_ = 0;
+};
+
+// Throws Error(kDevice) when `got` is not `want`.
+void expect_close(const Device& device, const std::string& what, double error,
+                  const std::vector<float>& got, const std::vector<float>& want) {
+  double largest = 0, difference = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double apart = std::abs(double{got[i]} - double{want[i]});
+    difference = std::isfinite(apart) ? std::max(difference, apart) : HUGE_VAL;
+    largest = std::max(largest, std::abs(double{want[i]}));
+  }
+  if (difference <= error * largest) return;
+  throw Error(ErrorKind::kDevice,
+              cat("[", device.name(), "] computes wrongly: ", what, " differs from the CPU's by ",
+                  difference / largest, ", expected ", error, " at most"));
 }
 
 }  // namespace
 
 void self_test(Device& device) {
   const auto cpu = make_cpu_device(1);
+  struct Pair {
+    Case test;
+    bool wide;
+    std::unique_ptr<Loaded> here, there;
+  };
+  // All are loaded before the first runs: pipelines are made side by side.
+  std::vector<Pair> pairs;
   for (const Case& test : cases()) {
     for (const bool wide : {false, true}) {
       if (wide && !test.units) continue;
-      const Phase phase = wide ? Phase::kGenerate : Phase::kPrompt;
-      // Of few rows and of many, the last ones over keys that are there.
-      for (const std::vector<uint32_t>& steps :
-           {std::vector<uint32_t>{kMostRows}, std::vector<uint32_t>{20, 1},
-            std::vector<uint32_t>{20, 5}}) {
-        const std::vector<float> got = compute(device, test, phase, wide, steps);
-        const std::vector<float> want = compute(*cpu, test, phase, wide, steps);
-        double largest = 0, difference = 0;
-        for (size_t i = 0; i < want.size(); ++i) {
-          const double apart = std::abs(double{got[i]} - double{want[i]});
-          difference = std::isfinite(apart) ? std::max(difference, apart) : HUGE_VAL;
-          largest = std::max(largest, std::abs(double{want[i]}));
-        }
-        if (difference <= test.error * largest) continue;
-        throw Error(ErrorKind::kDevice,
-                    cat("[", device.name(), "] computes wrongly: ", test.name, " of ", steps.back(),
-                        " rows differs from the CPU's by ", difference / largest, ", expected ",
-                        test.error, " at most"));
-      }
+      pairs.push_back({test, wide, std::make_unique<Loaded>(device, test, wide),
+                       std::make_unique<Loaded>(*cpu, test, wide)});
+    }
+  }
+  device.settle();
+  for (const Pair& pair : pairs) {
+    const Phase phase = pair.wide ? Phase::kGenerate : Phase::kPrompt;
+    // Of many rows and of few, these over keys that are there.
+    for (const std::vector<uint32_t>& steps :
+         {std::vector<uint32_t>{kMostRows}, std::vector<uint32_t>{20, 1},
+          std::vector<uint32_t>{20, 5}}) {
+      expect_close(device, cat(pair.test.name, " of ", steps.back(), " rows"), pair.test.error,
+                   pair.here->run(phase, steps), pair.there->run(phase, steps));
     }
   }
 }
