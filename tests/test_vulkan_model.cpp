@@ -1,0 +1,163 @@
+// A small GPT-2 on the Vulkan device: rows in every company, optional paths, bindings in pieces.
+#include "nn/model.h"
+#include "vulkan_bench.h"
+
+namespace split::test {
+namespace {
+
+// A small GPT-2 with every stage, weights from noise.
+struct Tiny {
+  std::unique_ptr<Model> model;
+  DType dtype, cache = DType::kF32;
+  explicit Tiny(DType weights, const char* activation = "gelu_new", int channels = 60)
+      : dtype(weights) {
+    model = make_model(
+        cat(R"({"model_type": "gpt2", "n_layer": 2, "n_head": 3, "vocab_size": 61, "n_embd": )",
+            channels, R"(, "n_positions": 320, "activation_function": ")", activation, "\"}"));
+  }
+  void fill(Bench& bench, const FuseRules& rules) const {
+    const bool blocks = is_quantised(dtype);
+    const auto of = [&](const std::string& name) {
+      return blocks && model->weight(name).product == Product::kNone ? DType::kF16 : dtype;
+    };
+    bench.add(compile("embed", model->trace_embed(of), rules));
+    for (int layer = 0; layer < 2; ++layer) {
+      auto outputs = model->trace_block(layer, of, cache);
+      Program program = compile(cat("block.", layer), outputs, rules);
+      // The blocks' hidden states go to and fro between two buffers.
+      for (Slot& slot : program.slots) {
+        if (layer == 1 && slot.name == "hidden")
+          slot.name = "swap";
+        else if (layer == 1 && slot.name == "hidden_out")
+          slot.name = "hidden";
+        if (slot.name == "hidden_out") slot.name = "swap";
+      }
+      bench.add(program, cache);
+    }
+    bench.add(compile("head", model->trace_head(of), rules));
+    uint32_t seed = 1;
+    for (const Blob& blob : model->blobs()) {
+      for (const WeightDecl& decl : blob.weights) {
+        std::vector<float> values(static_cast<size_t>(*element_count(decl.dims)));
+        const bool gain = decl.name.find("ln_") != std::string::npos && decl.dims.size() == 1 &&
+                          decl.name.find("weight") != std::string::npos;
+        for (float& value : values) value = noise(seed++, 0.2f) + (gain ? 1.0f : 0.0f);
+        bench.set(decl.name, values);
+      }
+    }
+  }
+};
+
+std::vector<float> logits(Bench& bench, RowBatch batch) {
+  std::vector<float> result(batch.out_rows.size() * 61);
+  batch.out = bench.buffer("logits");
+  batch.out_bytes = std::as_writable_bytes(std::span(result));
+  bench.run(batch);
+  return result;
+}
+
+// The model's logits are the reference's within `bound`, and a row's do not depend on its company.
+void expect_invariant_rows(Device& device, const Tiny& tiny, const Limits& limits, Phase phase,
+                           double bound) {
+  Bench bench(device, limits);
+  tiny.fill(bench, device.fuse_rules());
+  bench.load();
+  Steps steps;
+  const auto run = [&](RowBatch batch) {
+    batch.phase = phase;
+    return logits(bench, batch);
+  };
+  const std::vector<float> all = run(steps.batch(0, 0, 150));
+  bench.run_reference(steps.batch(0, 0, 150));
+  expect_close(all, bench.reference.values.at("logits"), "logits", bound, bound);
+  // In slices of every kind, over what the last run left; then cut back and with a neighbour.
+  for (const uint32_t slice : {1u, 2u, 4u, 8u, 9u, 33u}) {
+    std::vector<float> got;
+    for (uint32_t first = 0; first < 150; first += slice) {
+      const auto part =
+          run(steps.batch(0, static_cast<int32_t>(first), std::min(slice, 150 - first)));
+      got.insert(got.end(), part.begin(), part.end());
+    }
+    expect_equal_bits(got, all, cat("slices of ", slice));
+  }
+  const std::vector<float> again = run(steps.batch(0, 131, 3));
+  expect_equal_bits(again, {all.begin() + 131 * 61, all.begin() + 134 * 61}, "cut back");
+  steps.batch(1, 0, 5);
+  steps.add(0, 134, 6);
+  const std::vector<float> both = run(steps.batch());
+  expect_equal_bits({both.begin() + 5 * 61, both.end()},
+                    {all.begin() + 134 * 61, all.begin() + 140 * 61}, "beside another");
+  // Only some rows are wanted.
+  RowBatch batch = steps.batch(0, 140, 10);
+  const std::vector<uint32_t> wanted = {3, 9};
+  batch.out_rows = wanted;
+  const std::vector<float> some = run(batch);
+  expect_equal_bits({some.begin(), some.begin() + 61},
+                    {all.begin() + 143 * 61, all.begin() + 144 * 61}, "an output row");
+  batch.out_rows = {};
+  run(batch);
+}
+
+TEST_F(Vulkan, AModelAgreesAndRowsAreInvariant) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ4_0}) {
+    expect_invariant_rows(*device_, Tiny(dtype), Steps::limits(160), Phase::kPrompt, 2e-5);
+  }
+}
+
+// Where the device has matrix units; x, q and attention's weights are halves then, 2^-11 relative
+// each.
+TEST_F(Vulkan, MatrixUnitsAgreeAndRowsAreInvariant) {
+  Tiny tiny(DType::kF16, "gelu_new", 96);
+  tiny.cache = DType::kF16;
+  Limits limits = Steps::limits(160);
+  limits.matrix = true;
+  for (const bool wide : {false, true}) {
+    limits.wide = wide;
+    for (const Phase phase : {Phase::kPrompt, Phase::kGenerate}) {
+      SCOPED_TRACE(cat(wide ? "wide, " : "", phase == Phase::kPrompt ? "prompt" : "generated"));
+      expect_invariant_rows(*device_, tiny, limits, phase, 4e-3);
+    }
+  }
+}
+
+TEST_F(Vulkan, OptionalPathsAndSmallBindingsGiveTheSameBits) {
+  for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
+    const Tiny tiny(dtype, "gelu");
+    Steps steps;
+    const auto run = [&](Device& device) {
+      Bench bench(device, Steps::limits(160));
+      tiny.fill(bench, device.fuse_rules());
+      bench.load();
+      std::vector<float> result = logits(bench, steps.batch(0, 0, 150));
+      for (const uint32_t count : {1u, 4u, 5u}) {
+        const auto more = logits(bench, steps.batch(0, 145, count));
+        result.insert(result.end(), more.begin(), more.end());
+      }
+      return result;
+    };
+    const std::vector<float> want = run(*device_);
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "shuffle")), want, "no shuffles");
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "host_visible")), want, "staging");
+    // Tables, matrices, caches and rows in pieces: 64 rows of qkv have 46,080 bytes.
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_MAX_RANGE", "62000")), want, "62000 bytes");
+  }
+}
+
+TEST_F(Vulkan, RefusesWhatDoesNotFit) {
+  const Tiny tiny(DType::kF32);
+  Bench bench(*device_, Steps::limits(16));
+  tiny.fill(bench, device_->fuse_rules());
+  bench.load();
+  Steps steps;
+  EXPECT_THROW(bench.run(steps.batch(0, 0, 17)), Error);
+  EXPECT_THROW(bench.run(steps.batch(0, 319, 2)), Error);
+  EXPECT_THROW(bench.run(steps.batch(2, 0, 1)), Error);
+  RowBatch batch = steps.batch(0, 0, 1);
+  const std::vector<int32_t> token = {61};
+  batch.tokens = token;
+  EXPECT_THROW(bench.run(batch), Error);
+  EXPECT_THROW(device_->alloc(size_t{1} << 50), Error);
+}
+
+}  // namespace
+}  // namespace split::test
