@@ -6,9 +6,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -64,6 +66,12 @@ struct Running {
   std::thread thread;
 };
 
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
 // The real routes, behind a gate for manifests, steps and blobs.
 class GatedCloud {
  public:
@@ -116,13 +124,22 @@ class GatedCloud {
     response.body = reply.body;
     return response;
   }
+  // New gates; the old ones are used no more, nor what they refer to.
   void reset(Gate step, Gate blob = {}, Gate model = {}) {
+    std::unique_lock lock(mutex);
+    idle.wait(lock, [this] { return inside == 0; });
     on_step = std::move(step);
     on_blob = std::move(blob);
     on_model = std::move(model);
     steps = blobs = models = 0;
   }
   std::string url() const { return front->url(); }
+  // Of an edge that ran in this process: requests that it has given up are answered first.
+  Outcome ended(Outcome outcome) {
+    std::unique_lock lock(mutex);
+    idle.wait(lock, [this] { return inside == 0; });
+    return outcome;
+  }
 
   cloud::Cloud cloud;
   Gate on_step, on_blob, on_model;
@@ -131,11 +148,23 @@ class GatedCloud {
  private:
   http::Response pass(const http::Request& request, const Gate& gate, std::atomic<int>& count) {
     const int n = count++;
+    {
+      const std::lock_guard lock(mutex);
+      ++inside;
+    }
+    const std::shared_ptr<GatedCloud> leave(this, [](GatedCloud* cloud) {
+      const std::lock_guard lock(cloud->mutex);
+      --cloud->inside;
+      cloud->idle.notify_all();
+    });
     if (gate) {
       if (auto response = gate(request, n)) return std::move(*response);
     }
     return real(request);
   }
+  std::mutex mutex;
+  std::condition_variable idle;
+  int inside = 0;  // requests between the gates
   std::optional<Running> behind, front;
 };
 
@@ -149,12 +178,6 @@ inline http::Response cut_short(std::string first = "x") {
   };
   return response;
 }
-
-struct Outcome {
-  int code = -1;
-  std::string out, err;
-  nlohmann::json json() const { return nlohmann::json::parse(out); }
-};
 
 struct EdgeOptions {
   std::string input;  // stdin

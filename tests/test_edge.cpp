@@ -27,7 +27,7 @@ struct Shared {
           std::string("--device=cpu"), std::string("--threads=1"), std::string("--retry-for=5")}) {
       arguments.insert(arguments.begin(), argument);
     }
-    return run_edge(arguments, options);
+    return cloud.ended(run_edge(arguments, options));
   }
   std::string prompt(int n) const {
     return "--prompt-ids=" + joined(golden.values<int32_t>(cat("p", n, ".ids")));

@@ -33,7 +33,7 @@ Outcome run_with(const fs::path& cache, std::vector<std::string> more = {},
                                         "--json",
                                         "--max-tokens=4"};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  return run_edge(arguments, options);
+  return the_cloud().ended(run_edge(arguments, options));
 }
 
 class EdgeCache : public testing::Test {
