@@ -266,9 +266,11 @@ TEST(CloudServer, SendsWeightsWithoutTakingThemIntoMemory) {
   Program program({"--model", source("weights/demo"), "--port", "0", "--threads", "1", "--device",
                    "cpu", "--blob-cache", folder});
   http::Client client(program.url());
-  const auto is_ready = [&] { return client.request("GET", "/readyz").status == 200; };
-  while (!is_ready()) continue;
-  const Json model = Json::parse(client.request("GET", "/v1/models/demo").body);
+  http::Reply described;  // when every format is made
+  do described = client.request("GET", "/v1/models/demo");
+  while (described.status == 503);
+  ASSERT_EQ(described.status, 200);
+  const Json model = Json::parse(described.body);
   uint64_t sent = 0;
   const auto get_all = [&] {
     for (const Json& stage : model["stages"]) {

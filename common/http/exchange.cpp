@@ -14,7 +14,7 @@ static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");
 #ifdef __SANITIZE_THREAD__
 // The library is not built for it: what guards its static variables is not seen.
 extern "C" const char* __tsan_default_suppressions() {  // NOLINT
-  return "called_from_lib:libcpp-httplib\n";
+  return "race:libcpp-httplib\n";
 }
 #endif
 
