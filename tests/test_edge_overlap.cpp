@@ -5,6 +5,7 @@
 
 #include "edge_client/local_tail.h"
 #include "edge_world.h"
+#include "forwarding_device.h"
 
 namespace split::test {
 namespace {
@@ -29,43 +30,19 @@ class Signal {
 };
 
 // A device that says when it has loaded a program: then it has taken its weights.
-class Watched : public Device {
+class Watched : public ForwardingDevice {
  public:
   Watched(std::unique_ptr<Device> device, Signal& loaded)
-      : device_(std::move(device)), loaded_(loaded) {}
+      : ForwardingDevice(std::move(device)), loaded_(loaded) {}
 
-  std::string name() const override { return device_->name(); }
-  FuseRules fuse_rules() const override { return device_->fuse_rules(); }
-  std::unique_ptr<Buffer> alloc(size_t bytes) override { return device_->alloc(bytes); }
-  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
-                                      DType dtype) override {
-    return device_->alloc_pages(limits, channels, dtype);
-  }
-  std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
-    return device_->upload(slot, view);
-  }
-  void write(Buffer& buffer, size_t offset, Bytes bytes) override {
-    device_->write(buffer, offset, bytes);
-  }
-  void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {
-    device_->read(buffer, offset, out);
-  }
-  std::unique_ptr<Workspace> workspace(const Limits& limits) override {
-    return device_->workspace(limits);
-  }
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {
-    auto executable = device_->load(program, workspace, bindings);
+    auto executable = ForwardingDevice::load(program, workspace, bindings);
     loaded_.give();
     return executable;
   }
-  void run(Workspace& workspace, std::span<Executable* const> programs,
-           const RowBatch& batch) override {
-    device_->run(workspace, programs, batch);
-  }
 
  private:
-  std::unique_ptr<Device> device_;
   Signal& loaded_;
 };
 

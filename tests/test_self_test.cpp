@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "forwarding_device.h"
 #include "run/self_test.h"
 #include "temporary_folder.h"
 
@@ -10,34 +11,17 @@ namespace split {
 namespace {
 
 // The CPU, but for one kind of step, whose first result is off.
-class Wrong : public Device {
+class Wrong : public test::ForwardingDevice {
  public:
-  explicit Wrong(std::optional<StepKind> kind, double by = 0.1) : kind_(kind), by_(by) {}
+  explicit Wrong(std::optional<StepKind> kind, double by = 0.1)
+      : ForwardingDevice(make_cpu_device(1)), kind_(kind), by_(by) {}
   int runs() const { return runs_; }
 
   std::string name() const override { return "wrong"; }
   std::optional<std::string> fingerprint() const override { return "wrong, driver 1"; }
-  FuseRules fuse_rules() const override { return cpu_->fuse_rules(); }
-  std::unique_ptr<Buffer> alloc(size_t bytes) override { return cpu_->alloc(bytes); }
-  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
-                                      DType dtype) override {
-    return cpu_->alloc_pages(limits, channels, dtype);
-  }
-  std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
-    return cpu_->upload(slot, view);
-  }
-  void write(Buffer& buffer, size_t offset, Bytes bytes) override {
-    cpu_->write(buffer, offset, bytes);
-  }
-  void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {
-    cpu_->read(buffer, offset, out);
-  }
-  std::unique_ptr<Workspace> workspace(const Limits& limits) override {
-    return cpu_->workspace(limits);
-  }
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {
-    auto executable = cpu_->load(program, workspace, bindings);
+    auto executable = ForwardingDevice::load(program, workspace, bindings);
     for (const Step& step : program.steps) {
       if (step.kind == kind_) wrong_.insert(executable.get());
     }
@@ -45,14 +29,14 @@ class Wrong : public Device {
   }
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
-    cpu_->run(workspace, programs, batch);
+    ForwardingDevice::run(workspace, programs, batch);
     ++runs_;
-    if (wrong_.contains(programs[0]))
+    if (wrong_.contains(programs[0])) {
       *reinterpret_cast<float*>(batch.out_bytes.data()) += static_cast<float>(by_);
+    }
   }
 
  private:
-  std::unique_ptr<Device> cpu_ = make_cpu_device(1);
   std::optional<StepKind> kind_;
   double by_;
   std::set<const Executable*> wrong_;

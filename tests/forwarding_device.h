@@ -1,0 +1,49 @@
+// A device that passes everything on to another, for tests that change one thing of it.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "device/device.h"
+
+namespace split::test {
+
+class ForwardingDevice : public Device {
+ public:
+  explicit ForwardingDevice(std::unique_ptr<Device> device) : device_(std::move(device)) {}
+
+  std::string name() const override { return device_->name(); }
+  std::optional<std::string> fingerprint() const override { return device_->fingerprint(); }
+  FuseRules fuse_rules() const override { return device_->fuse_rules(); }
+  std::unique_ptr<Buffer> alloc(size_t bytes) override { return device_->alloc(bytes); }
+  std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                      DType dtype) override {
+    return device_->alloc_pages(limits, channels, dtype);
+  }
+  std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
+    return device_->upload(slot, view);
+  }
+  void write(Buffer& buffer, size_t offset, Bytes bytes) override {
+    device_->write(buffer, offset, bytes);
+  }
+  void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) override {
+    device_->read(buffer, offset, out);
+  }
+  std::unique_ptr<Workspace> workspace(const Limits& limits) override {
+    return device_->workspace(limits);
+  }
+  std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
+                                   std::span<const Binding> bindings) override {
+    return device_->load(program, workspace, bindings);
+  }
+  void settle() override { device_->settle(); }
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    device_->run(workspace, programs, batch);
+  }
+
+ private:
+  std::unique_ptr<Device> device_;
+};
+
+}  // namespace split::test
