@@ -59,6 +59,7 @@ class Writer {
   bool write(std::string_view bytes);
   bool flush() { return push({}); }
   bool failed() const { return failed_; }
+  uint64_t sent() const { return sent_; }  // to the system
 
  private:
   bool push(std::string_view bytes);

@@ -157,19 +157,46 @@ void Exchange::add_cors(const Request& request, Response& response) const {
   }
 }
 
-Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments) const {
-  std::string allowed;
-  const bool head = request.method == "HEAD";
+const Route* Exchange::find_route(const std::string& method,
+                                  const std::vector<std::string>& segments,
+                                  std::vector<std::string>& params, std::string& allowed) const {
+  const bool head = method == "HEAD";
   for (const Route& route : routes_) {
-    auto params = match_path(route.pattern, segments);
-    if (!params) continue;
-    if (route.method == request.method || (head && route.method == "GET")) {
-      request.path_params = std::move(*params);
-      return route.handler(request);
+    auto found = match_path(route.pattern, segments);
+    if (!found) continue;
+    if (route.method == method || (head && route.method == "GET")) {
+      params = std::move(*found);
+      return &route;
     }
     if (allowed.find(route.method) == std::string::npos) {
       allowed += route.method == "GET" ? "GET, HEAD, " : route.method + ", ";
     }
+  }
+  return nullptr;
+}
+
+std::optional<HttpError> Exchange::refusal(const RequestHead& head) const {
+  if (!guard_) return std::nullopt;
+  std::vector<std::string> params;
+  std::string allowed;
+  const Route* const route = find_route(head.method, head.segments, params, allowed);
+  if (route == nullptr || route->access == Access::kOpen) return std::nullopt;
+  try {
+    guard_(head.headers);
+    return std::nullopt;
+  } catch (...) {
+    return current_exception_as_error();
+  }
+}
+
+Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments,
+                            std::string_view& name) const {
+  std::string allowed;
+  if (const Route* const route =
+          find_route(request.method, segments, request.path_params, allowed)) {
+    name = route->name;
+    if (guard_ && route->access == Access::kGuarded) request.principal = guard_(request.headers);
+    return route->handler(request);
   }
   if (request.method == "OPTIONS" && (request.path == "*" || !allowed.empty())) {
     Response response;
@@ -196,10 +223,13 @@ bool Exchange::answer(Connection& connection) const {
   request.query_params = std::move(head.query);
   request.body = std::move(connection.body);
   request.client_gone = [&connection] { return is_gone(connection); };
+  Answered answered;
+  answered.bytes_in = request.body.size();
+  const auto start = Clock::now();
 
   Response response;
   try {
-    response = dispatch(request, head.segments);
+    response = dispatch(request, head.segments, answered.route);
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
   }
@@ -225,7 +255,7 @@ bool Exchange::answer(Connection& connection) const {
         to.set_content(refusal.body, refusal.content_type);
       }
     }
-    to.status = part.status;
+    to.status = answered.status = part.status;
     to.set_header("X-Request-Id", request.id);
     for (const auto& [name, value] : response.headers) {
       // A 416 describes no body that was asked for, so it is not to be kept for ever.
@@ -271,15 +301,18 @@ bool Exchange::answer(Connection& connection) const {
       if (!type.empty()) to.set_header("Content-Type", type);
     }
   };
+  bool whole = false;
   try {
-    const bool whole = library_->process(head.method, respond, close, out) && writer.flush();
-    return whole && !close && !stopping_;
+    whole = library_->process(head.method, respond, close, out) && writer.flush();
   } catch (const std::exception&
                error) {  // a stream that failed after its head: the cut connection says so
     log_error(cat("[http] a streamed answer failed: ", error.what()));
     writer.flush();
-    return false;
   }
+  answered.bytes_out = writer.sent();
+  answered.took = Clock::now() - start;
+  for (const Observer& observer : observers_) observer(request, answered);
+  return whole && !close && !stopping_;
 }
 
 void Exchange::self_test() {

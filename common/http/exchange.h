@@ -15,8 +15,10 @@ namespace split::http {
 
 struct Route {
   std::string method;
+  std::string name;  // the pattern as it was given
   std::vector<std::string> pattern;
   Handler handler;
+  Access access = Access::kGuarded;
 };
 
 class Exchange {
@@ -26,6 +28,10 @@ class Exchange {
 
   void add_route(Route route);
   void set_error_renderer(ErrorRenderer renderer) { renderer_ = std::move(renderer); }
+  void set_guard(Guard guard) { guard_ = std::move(guard); }
+  void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
+  // What the guard has against a request of this head, before its body is there.
+  std::optional<HttpError> refusal(const RequestHead& head) const;
   // An error's answer, by the renderer.
   Response render(const HttpError& error) const { return renderer_(error); }
 
@@ -37,7 +43,13 @@ class Exchange {
 
  private:
   struct Library;
-  Response dispatch(Request& request, const std::vector<std::string>& segments) const;
+  // The route that answers `method` at this path and what its braces took. What others take there
+  // is added to `allowed`.
+  const Route* find_route(const std::string& method, const std::vector<std::string>& segments,
+                          std::vector<std::string>& params, std::string& allowed) const;
+  // `name` becomes the route's.
+  Response dispatch(Request& request, const std::vector<std::string>& segments,
+                    std::string_view& name) const;
 
   // What lets a page from elsewhere read the answer.
   void add_cors(const Request& request, Response& response) const;
@@ -45,6 +57,8 @@ class Exchange {
   const Server::Options& options_;
   const std::atomic<bool>& stopping_;
   ErrorRenderer renderer_ = error_response;
+  Guard guard_;
+  std::vector<Observer> observers_;
   std::vector<Route> routes_;
   std::unique_ptr<Library> library_;
 };

@@ -26,6 +26,7 @@ constexpr std::chrono::milliseconds kDrainTime{1000};
 constexpr std::chrono::milliseconds kAcceptPause{
     100};  // after the system ran out of descriptors or memory
 constexpr size_t kDrainBytes = 64 << 20;
+constexpr uint64_t kUnguardedBody = 64 << 10;  // received before anybody asks whose it is
 
 std::string numeric_address(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -259,6 +260,9 @@ void Server::Impl::advance(Connection& c) {
     c.in.erase(0, *end);
     c.scanned = 0;
     c.state = Connection::kBody;
+    if (c.head.content_length > kUnguardedBody) {
+      if (const auto error = exchange.refusal(c.head)) return refuse(c, *error);
+    }
     if (!charge(c, std::min<uint64_t>(c.in.size(), c.head.content_length))) return;
     set_deadline(c, Clock::now() + options.body_timeout);
     if (c.head.expects_continue && c.in.size() < c.head.content_length) {
@@ -367,9 +371,14 @@ void Server::Impl::begin_stop() {
 Server::Server(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Server::~Server() = default;
 
-void Server::route(std::string method, std::string_view pattern, Handler handler) {
-  impl_->exchange.add_route({std::move(method), split_pattern(pattern), std::move(handler)});
+void Server::route(std::string method, std::string_view pattern, Handler handler, Access access) {
+  impl_->exchange.add_route({std::move(method), std::string(pattern), split_pattern(pattern),
+                             std::move(handler), access});
 }
+
+void Server::set_guard(Guard guard) { impl_->exchange.set_guard(std::move(guard)); }
+
+void Server::add_observer(Observer observer) { impl_->exchange.add_observer(std::move(observer)); }
 
 void Server::set_error_renderer(ErrorRenderer renderer) {
   impl_->exchange.set_error_renderer(std::move(renderer));

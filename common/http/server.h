@@ -30,6 +30,24 @@ using Handler = std::function<Response(const Request&)>;
 // Makes the answer for an error; called from any thread, must not throw.
 using ErrorRenderer = std::function<Response(const HttpError&)>;
 
+// Who may ask for a route: whom the guard lets in, or anybody.
+enum class Access : uint8_t { kGuarded, kOpen };
+// Says who sends this head, for Request::principal, or throws the HttpError that they get instead
+// of an answer. Any thread, and perhaps twice for one request: before a large body is received,
+// too.
+using Guard = std::function<std::string(const Headers&)>;
+
+// What a request came to.
+struct Answered {
+  std::string_view route;  // its pattern; empty: none matched
+  int status = 0;
+  uint64_t bytes_in = 0, bytes_out = 0;        // of the body; of head and body
+  std::chrono::steady_clock::duration took{};  // from the handler's start to the last byte sent
+};
+// Told after each answer of a worker, by its thread; must not throw. The request's body may be
+// gone.
+using Observer = std::function<void(const Request&, const Answered&)>;
+
 class Server {
  public:
   struct Options {
@@ -68,8 +86,11 @@ class Server {
   // Before run(). A pattern is a path whose segments are literal or "{name}"; the first match wins.
   // GET also answers HEAD; OPTIONS and 405 answer by themselves. Handlers run on worker threads,
   // several at once.
-  void route(std::string method, std::string_view pattern, Handler handler);
+  void route(std::string method, std::string_view pattern, Handler handler,
+             Access access = Access::kGuarded);
   void set_error_renderer(ErrorRenderer renderer);
+  void set_guard(Guard guard);
+  void add_observer(Observer observer);
 
   // Listens, so that connections queue up, and returns the port. Throws AddressInUse, Error(kInput)
   // for a host that is no address of this machine, Error(kIo).

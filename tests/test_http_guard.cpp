@@ -1,0 +1,116 @@
+// http/: the guard before the routes and the observer behind them.
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "http_peer.h"
+
+namespace split::http {
+namespace {
+
+std::string name_of(const Headers& headers) {
+  const auto key = headers.get("Authorization");
+  if (key == "Bearer ann") return "ann";
+  throw HttpError(401, "invalid_api_key", "no", {}, {{"WWW-Authenticate", "Bearer"}});
+}
+
+class HttpGuard : public ::testing::Test {
+ protected:
+  struct Seen {
+    std::string route, principal;
+    int status;
+    uint64_t in, out;
+  };
+  static Server::Options options() {
+    Server::Options options;
+    options.cors_origins = {"*"};
+    return options;
+  }
+  void add(Server& server) {
+    server.route(
+        "GET", "/open", [](const Request&) { return Response::text(200, "open"); }, Access::kOpen);
+    server.route("GET", "/who", [](const Request& r) { return Response::text(200, r.principal); });
+    server.route("POST", "/echo/{n}", [](const Request& r) { return Response::text(200, r.body); });
+    server.set_guard(name_of);
+    server.add_observer([this](const Request& r, const Answered& a) {
+      const std::lock_guard lock(mutex_);
+      seen_.push_back({std::string(a.route), r.principal, a.status, a.bytes_in, a.bytes_out});
+    });
+  }
+  std::mutex mutex_;
+  std::vector<Seen> seen_;
+  Running running{options(), [this](Server& server) { add(server); }};
+  int port = running.port;
+};
+
+TEST_F(HttpGuard, LetsInWhomItNames) {
+  Peer peer(port);
+  peer.say(get("/open"));
+  EXPECT_EQ(body_of(peer.answer()), "open");
+  peer.say(get("/who"));
+  const std::string refused = peer.answer();
+  EXPECT_TRUE(says(refused, 401) && has(refused, "WWW-Authenticate: Bearer\r\n")) << refused;
+  EXPECT_FALSE(has(refused, "Connection: close")) << refused;
+  for (const char* wrong : {"Bearer bob", "Bearer ann ", "bearer", ""}) {
+    peer.say(get("/who", cat("Authorization: ", wrong, "x\r\n")));
+    EXPECT_TRUE(says(peer.answer(), 401)) << wrong;
+  }
+  peer.say("HEAD /who HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(says(peer.until("\r\n\r\n"), 401));
+  peer.say(get("/who", "Authorization: Bearer ann\r\n"));
+  EXPECT_EQ(body_of(peer.answer()), "ann");
+  peer.say(get("/nowhere"));  // there is nothing to guard
+  EXPECT_TRUE(says(peer.answer(), 404));
+}
+
+// A page asks without its key what it may send; and may read why it was refused.
+TEST_F(HttpGuard, LeavesPreflightsAlone) {
+  Peer peer(port);
+  peer.say(
+      "OPTIONS /who HTTP/1.1\r\nHost: x\r\nOrigin: http://page\r\n"
+      "Access-Control-Request-Method: GET\r\n\r\n");
+  EXPECT_TRUE(says(peer.until("\r\n\r\n"), 204));
+  peer.say(get("/who", "Origin: http://page\r\n"));
+  const std::string refused = peer.answer();
+  EXPECT_TRUE(says(refused, 401) && has(refused, "Access-Control-Allow-Origin: http://page\r\n"));
+}
+
+TEST_F(HttpGuard, RefusesLargeBodiesByTheirHead) {
+  const std::string head = post("Content-Length: 1000000\r\n", "", "/echo/1");
+  EXPECT_TRUE(says(last_words(port, head), 401));  // none of the body was ever sent
+  Peer peer(port);
+  const std::string body(1000000, 'x');
+  peer.say(post("Content-Length: 1000000\r\nAuthorization: Bearer ann\r\n", body, "/echo/1"));
+  EXPECT_EQ(body_of(peer.answer()), body);
+}
+
+TEST_F(HttpGuard, ObserversSeeEachAnswer) {
+  std::string first;
+  {
+    Peer peer(port);
+    peer.say(post("Content-Length: 5\r\nAuthorization: Bearer ann\r\n", "hello", "/echo/7"));
+    first = peer.answer();
+    peer.say(get("/who"));
+    peer.answer();
+    peer.say(get("/nowhere"));
+    peer.answer();
+    peer.say(get("/open"));  // its answer comes after the others have been seen
+    peer.answer();
+  }
+  running.stop();
+  ASSERT_EQ(seen_.size(), 4u);
+  EXPECT_EQ(seen_[0].route, "/echo/{n}");
+  EXPECT_EQ(seen_[0].principal, "ann");
+  EXPECT_EQ(seen_[0].status, 200);
+  EXPECT_EQ(seen_[0].in, 5u);
+  EXPECT_EQ(seen_[0].out, first.size());
+  EXPECT_EQ(seen_[1].route, "/who");
+  EXPECT_EQ(seen_[1].principal, "");
+  EXPECT_EQ(seen_[1].status, 401);
+  EXPECT_EQ(seen_[2].route, "");
+  EXPECT_EQ(seen_[2].status, 404);
+  EXPECT_EQ(seen_[3].route, "/open");
+}
+
+}  // namespace
+}  // namespace split::http
