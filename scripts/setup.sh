@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# setup.sh [--tests] [--fuzz]: installs the Debian packages that are missing, and says which. Nothing is done when all
-# are there.
+# setup.sh [--tests] [--fuzz] [--haproxy] [--nginx]: installs the Debian packages that are missing, and says which. Nothing is done
+# when all are there.
 set -euo pipefail
 
 # The base: what a build needs.
@@ -9,7 +9,9 @@ packages=(cmake g++ make ccache libcpp-httplib-dev nlohmann-json3-dev libvulkan-
 packages+=(mesa-vulkan-drivers)
 for option in "$@"; do
   case $option in
-    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy curl) ;;
+    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy curl) ;;
+    --haproxy) packages+=(haproxy) ;;
+    --nginx) packages+=(nginx-light) ;;
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;
     *) sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
   esac

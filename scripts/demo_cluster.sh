@@ -1,0 +1,118 @@
+#!/usr/bin/env bash
+# demo_cluster.sh [--nginx] [--edges N] [--tokens N]: three cloud_servers behind HAProxy (or nginx), N edges (6) that each
+# write TOKENS (200) tokens through it. In the middle of their answers one server is ended by SIGKILL; every text must be what the
+# same edge writes undisturbed. PORT is the balancer's (8080 or the next free one; 0: any); SPLIT_BINARIES says where built
+# programs are.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+edges=6 tokens=200 balancer=haproxy
+usage() { sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+while [ $# -gt 0 ]; do
+  [ "$1" != --nginx ] || { balancer=nginx && shift && continue; }
+  [[ ${2-} =~ ^[1-9][0-9]{0,2}$ ]] || usage
+  case $1 in --edges) edges=$2 ;; --tokens) tokens=$2 ;; *) usage ;; esac
+  shift 2
+done
+
+bin=${SPLIT_BINARIES-}
+if [ -z "$bin" ]; then
+  scripts/setup.sh "--$balancer"
+  scripts/build.sh
+  bin=build/bin
+fi
+PATH=$PATH:/usr/sbin
+command -v "$balancer" > /dev/null || { echo "demo_cluster.sh: no $balancer" >&2; exit 77; }
+
+dir=$(mktemp -d)
+pids=()
+stop() {
+  kill "${pids[@]}" 2> /dev/null || :
+  wait "${pids[@]}" 2> /dev/null || :
+  rm -rf "$dir"
+}
+trap stop EXIT
+fail() { echo "demo_cluster.sh: $*" >&2; exit 1; }
+
+listening() {  # FILE: the port that a server's messages name, as soon as they do
+  local port
+  for _ in $(seq 300); do
+    port=$(sed -n 's|^listening on http://[^ ]*:\([0-9]*\).*|\1|p' "$1")
+    [ -z "$port" ] || { echo "$port"; return; }
+    sleep 0.1
+  done
+  cat "$1" >&2
+  fail "a server did not start"
+}
+ready() {  # PORT: answers 200 to GET /readyz
+  local status
+  { exec 3<> "/dev/tcp/127.0.0.1/$1"; } 2> /dev/null || return 1
+  printf 'GET /readyz HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n' >&3
+  read -r _ status _ <&3 || status=''
+  exec 3>&-
+  [ "$status" = 200 ]
+}
+wait_ready() { for _ in $(seq 300); do ready "$1" && return; sleep 0.1; done; fail "port $1 is not ready"; }
+
+for name in a b c; do
+  "$bin/cloud_server" --port 0 --threads 1 2> "$dir/$name.log" &
+  pids+=($!)
+done
+ports=()
+for name in a b c; do ports+=("$(listening "$dir/$name.log")"); done
+for port in "${ports[@]}"; do wait_ready "$port"; done
+
+port=${PORT:-8080}
+[ "$port" != 0 ] || port=$((20000 + RANDOM)) PORT=''
+while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
+  [ -z "${PORT-}" ] || fail "port $port is taken"
+  port=$((port + 1))
+done
+export LISTEN=127.0.0.1:$port
+export REPLICA_A=127.0.0.1:${ports[0]} REPLICA_B=127.0.0.1:${ports[1]} REPLICA_C=127.0.0.1:${ports[2]}
+if [ "$balancer" = haproxy ]; then
+  haproxy -db -f scripts/cluster/haproxy.cfg > "$dir/balancer.log" 2>&1 &
+else
+  sed -e "s/127.0.0.1:8080/$LISTEN/; s/127.0.0.1:8081/$REPLICA_A/; s/127.0.0.1:8082/$REPLICA_B/; s/127.0.0.1:8083/$REPLICA_C/" \
+    scripts/cluster/nginx.conf > "$dir/nginx.conf"
+  nginx -p "$dir" -c nginx.conf -g 'daemon off;' 2> "$dir/balancer.log" &
+fi
+pids+=($!)
+wait_ready "$port"
+kill -0 "${pids[-1]}" 2> /dev/null || { cat "$dir/balancer.log" >&2; fail "$balancer did not start"; }
+echo "three servers behind http://127.0.0.1:$port" >&2
+
+edge() {  # NUMBER OUTPUT: the same text each time
+  "$bin/edge_client" --server "http://127.0.0.1:$port" --prompt "Chapter $1. " --seed "$1" --ignore-eos \
+    --max-tokens "$tokens" --device cpu --threads 1 > "$2" 2> "$2.receipt"
+}
+for i in $(seq "$edges"); do edge "$i" "$dir/undisturbed.$i" || { cat "$dir/undisturbed.$i.receipt" >&2; fail "edge $i"; }; done
+echo "$edges texts of $tokens tokens written undisturbed" >&2
+
+running=()
+for i in $(seq "$edges"); do
+  edge "$i" "$dir/text.$i" &
+  running+=($!)
+done
+pids+=("${running[@]}")
+# When each has begun and none has ended: which replica holds most is the hash's to say, so the first is as good as any.
+begun() { for i in $(seq "$edges"); do [ -s "$dir/text.$i" ] || return 1; done; }
+for _ in $(seq 600); do ! begun || break; sleep 0.05; done
+kill -KILL "${pids[0]}"
+wait "${pids[0]}" 2> /dev/null || :
+echo "server a ended by SIGKILL in the middle of the answers" >&2
+
+same=0 moved=0
+for i in $(seq "$edges"); do
+  wait "${running[i - 1]}" || { cat "$dir/text.$i.receipt" >&2; fail "edge $i failed"; }
+  replays=$(sed -n 's/.*; \([0-9]*\) replays.*/\1/p' "$dir/text.$i.receipt")
+  [ "${replays:-0}" = 0 ] || moved=$((moved + 1))
+  if cmp -s "$dir/text.$i" "$dir/undisturbed.$i"; then
+    same=$((same + 1)) verdict='the same text'
+  else
+    verdict='ANOTHER TEXT'
+  fi
+  echo "edge $i: ${replays:-0} replays, $verdict" >&2
+done
+echo "$same of $edges texts equal the undisturbed ones; edges that moved to another server: $moved" >&2
+[ "$same" = "$edges" ]
