@@ -21,8 +21,10 @@ run() {  # NAME SECONDS
   local dir=build-fuzz/$1 status=0
   mkdir -p "$dir"
   rm -f "$dir"/{crash,oom,timeout,leak}-*
+  local seeds=tests/attacks
+  [ ! -d "tests/fuzz/seeds/${1#fuzz_}" ] || seeds=tests/fuzz/seeds/${1#fuzz_}
   "build-fuzz/bin/$1" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -artifact_prefix="$dir/" \
-    -print_final_stats=1 "$dir" tests/attacks > "$dir.log" 2>&1 || status=$?
+    -print_final_stats=1 "$dir" "$seeds" > "$dir.log" 2>&1 || status=$?
   echo "fuzz.sh: $1: $(sed -n 's/^stat::number_of_executed_units: *//p' "$dir.log") inputs in $2 s" >&2
   [ $status = 0 ] || { grep -E 'ERROR|SUMMARY|Test unit written' "$dir.log" >&2; tail -n 20 "$dir.log" >&2; return 1; }
 }
