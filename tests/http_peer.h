@@ -53,6 +53,7 @@ class Peer {
     const size_t at = head.find("Content-Length: ");
     return head + (at == std::string::npos ? "" : exactly(std::stoull(head.substr(at + 16))));
   }
+  int fd() const { return fd_.get(); }
   void close_writing() { ::shutdown(fd_.get(), SHUT_WR); }
   void close() { fd_.reset(); }
 

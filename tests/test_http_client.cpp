@@ -7,6 +7,8 @@
 #include "http/head.h"
 #include "http/sse.h"
 #include "http_peer.h"
+#include "temporary_folder.h"
+#include "tls_testing.h"
 
 namespace split::http {
 namespace {
@@ -227,9 +229,26 @@ TEST(HttpClient, CancelEndsTheRequest) {
   EXPECT_TRUE(error_of([&] { client.request("GET", "/"); }).ends_with(": cancelled"));
 }
 
-class HttpPair : public ::testing::Test {
+// Without and with TLS between.
+class HttpPair : public ::testing::TestWithParam<bool> {
  protected:
-  Running running{{}, [](Server& server) {
+  Server::Options server_options() const {
+    Server::Options options;
+    if (GetParam()) options.tls_cert_file = tls_.cert_file;
+    options.tls_key_file = tls_.key_file;
+    return options;
+  }
+  Client::Options client_options() const {
+    Client::Options options;
+    options.ca_cert_file = tls_.ca_file;
+    return options;
+  }
+  std::string url() const {
+    return cat(GetParam() ? "https" : "http", "://127.0.0.1:", running.port);
+  }
+  test::TemporaryFolder folder_;
+  const test::TlsFiles tls_{folder_.path};
+  Running running{server_options(), [](Server& server) {
                     server.route("POST", "/echo",
                                  [](const Request& r) { return Response::text(200, r.body); });
                     server.route("GET", "/events", [](const Request&) {
@@ -242,10 +261,12 @@ class HttpPair : public ::testing::Test {
                       return Response::bytes({as_bytes_of("0123456789")}, nullptr, "a/b", "\"t\"");
                     });
                   }};
+  Client client{url(), client_options()};
 };
+INSTANTIATE_TEST_SUITE_P(Over, HttpPair, ::testing::Bool(),
+                         [](const auto& over) { return over.param ? "Tls" : "Tcp"; });
 
-TEST_F(HttpPair, KeepsOneConnection) {
-  Client client(running.url());
+TEST_P(HttpPair, KeepsOneConnection) {
   for (int i = 0; i < 100; ++i)
     EXPECT_EQ(client.request("POST", "/echo", std::to_string(i)).body, std::to_string(i));
   EXPECT_EQ(running.server.stats().connections, 1u);
@@ -253,21 +274,18 @@ TEST_F(HttpPair, KeepsOneConnection) {
   EXPECT_TRUE(client.request("POST", "/echo", large).body == large);
 }
 
-TEST_F(HttpPair, ReconnectsWhenTheServerHasClosed) {
-  Client client(running.url());
+TEST_P(HttpPair, ReconnectsWhenTheServerHasClosed) {
   EXPECT_EQ(client.request("POST", "/echo", "a", "", {{"Connection", "close"}}).body, "a");
   EXPECT_EQ(client.request("POST", "/echo", "b").body, "b");
 }
 
-TEST_F(HttpPair, GetsTheAnswerToABodyNobodyReads) {
-  Client client(running.url());
+TEST_P(HttpPair, GetsTheAnswerToABodyNobodyReads) {
   const Reply reply = client.request("POST", "/echo", std::string(65 << 20, 'x'));
   EXPECT_EQ(reply.status, 413);
   EXPECT_EQ(client.request("POST", "/echo", "b").body, "b");
 }
 
-TEST_F(HttpPair, StreamsEvents) {
-  Client client(running.url());
+TEST_P(HttpPair, StreamsEvents) {
   std::vector<std::string> events;
   SseParser parser([&](std::string_view data) {
     events.emplace_back(data);
@@ -279,8 +297,7 @@ TEST_F(HttpPair, StreamsEvents) {
   EXPECT_EQ(events, (std::vector<std::string>{"{\"i\":0}", "{\"i\":1}", "{\"i\":2}", "[DONE]"}));
 }
 
-TEST_F(HttpPair, StreamsCanStopAndFailAndAreCapped) {
-  Client client(running.url());
+TEST_P(HttpPair, StreamsCanStopAndFailAndAreCapped) {
   EXPECT_EQ(client
                 .get_stream(
                     "/blob", {}, [](Bytes) { return false; }, 10)

@@ -14,29 +14,48 @@ static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");
 namespace split::http {
 namespace {
 
-// The library's client, plain or TLS, with our own connecting and our own stream.
-template <typename Base>
-class Guarded : public Base {
+// The library's client with our own connecting, TLS and stream. To the library all is plain.
+class Guarded : public httplib::ClientImpl {
  public:
-  Guarded(const Url& url, ClientExchange*& exchange)
-      : Base(url.host, url.port), url_(url), exchange_(exchange) {}
+  // `tls`: none for plain HTTP.
+  Guarded(const Url& url, const TlsContext& tls, ClientExchange*& exchange)
+      : ClientImpl(url.host, url.port), url_(url), tls_(tls), exchange_(exchange) {}
+
+  // The kept connection of TLS has ended, which the library's look at the socket does not show.
+  bool has_ended() const { return session_ != nullptr && !tls_alive(session_.get()); }
 
  private:
-  bool create_and_connect_socket(httplib::ClientImpl::Socket& socket,
-                                 httplib::Error& error) override {
-    socket.sock = connect_to(url_.host, url_.port, *exchange_);
-    if (socket.sock >= 0) return true;
+  bool create_and_connect_socket(Socket& socket, httplib::Error& error) override {
+    session_.reset();
+    Fd fd(connect_to(url_.host, url_.port, *exchange_));
+    if (fd && tls_) {
+      session_ = tls_connect(tls_, fd.get(), url_.host);
+      if (!shake_hands(session_.get(), fd.get(), *exchange_)) {
+        session_.reset();
+        fd.reset();
+      }
+    }
+    if (fd) {
+      socket.sock = fd.release();
+      return true;
+    }
     socket.sock = INVALID_SOCKET;
     error = httplib::Error::Connection;
     return false;
   }
-  bool process_socket(const httplib::ClientImpl::Socket& socket,
+  void shutdown_ssl(Socket&, bool gracefully) override {
+    if (session_ && gracefully) tls_close(session_.get());
+    session_.reset();
+  }
+  bool process_socket(const Socket& socket,
                       std::function<bool(httplib::Stream&)> callback) override {
-    ClientStream stream(socket.sock, socket.ssl, *exchange_);
+    ClientStream stream(socket.sock, session_.get(), *exchange_);
     return callback(stream);
   }
 
   const Url url_;
+  const TlsContext& tls_;
+  TlsSession session_;
   ClientExchange*& exchange_;  // the one that runs
 };
 
@@ -113,21 +132,18 @@ struct Client::Impl {
       : options(std::move(given)), url(parse_url(text)), cancel_fd(::eventfd(0, EFD_CLOEXEC)) {
     CHECK(cancel_fd);
     const bool six = url.host.find(':') != std::string::npos;
-    origin = cat(url.tls ? "https://" : "http://", six ? "[" : "", url.host, six ? "]" : "", ":",
-                 url.port);
-    if (url.tls) {
-      auto client = std::make_unique<Guarded<httplib::SSLClient>>(url, running);
-      if (!options.ca_cert_file.empty()) client->set_ca_cert_path(options.ca_cert_file);
-      client->enable_server_certificate_verification(true);
-      library = std::move(client);
-    } else {
-      library = std::make_unique<Guarded<httplib::ClientImpl>>(url, running);
+    const std::string name = six ? cat("[", url.host, "]") : url.host;
+    origin = cat(url.tls ? "https://" : "http://", name, ":", url.port);
+    host = url.port == (url.tls ? 443 : 80) ? name : cat(name, ":", url.port);
+    if (!sendable(options.bearer_token, '!')) {
+      throw Error(ErrorKind::kInput, "[http] an API key is of printable ASCII without spaces");
     }
+    if (url.tls) tls = tls_client_context(options.ca_cert_file);
+    library = std::make_unique<Guarded>(url, tls, running);
     library->set_keep_alive(true);
     library->set_follow_location(false);
     library->set_url_encode(false);
     library->set_decompress(false);
-    library->set_connection_timeout(options.connect_timeout);  // for the TLS handshake
     library->set_read_timeout(options.read_timeout);
     library->set_write_timeout(options.write_timeout);
   }
@@ -139,10 +155,11 @@ struct Client::Impl {
 
   const Options options;
   const Url url;
-  std::string origin;
+  std::string origin, host;  // "http://host:port"; the header, without a usual port
   Fd cancel_fd;
   ClientExchange* running = nullptr;
-  std::unique_ptr<httplib::ClientImpl> library;
+  TlsContext tls;
+  std::unique_ptr<Guarded> library;
 };
 
 Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
@@ -157,6 +174,10 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   request.method = method;
   request.path = path;
   request.body = std::move(body);
+  request.headers.emplace("Host", host);
+  if (!options.bearer_token.empty()) {
+    request.headers.emplace("Authorization", "Bearer " + options.bearer_token);
+  }
   if (!content_type.empty()) request.headers.emplace("Content-Type", content_type);
   for (const auto& [name, value] : headers) {
     if (name.empty() || !sendable(name, '!') || !sendable(value, ' ')) {
@@ -198,6 +219,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   };
   httplib::Response response;
   httplib::Error error = httplib::Error::Success;
+  if (library->has_ended()) library->stop();
   running = &exchange;
   const bool done = library->send(request, response, error);
   running = nullptr;

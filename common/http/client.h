@@ -45,10 +45,11 @@ class Client {
     std::chrono::milliseconds total_timeout{600000};  // of request(); streams have none
     uint64_t max_reply_bytes = 256ull << 20;
     size_t max_head_bytes = 16 << 10;
-    std::string ca_cert_file;  // for https; empty: the system's
+    std::string ca_cert_file;  // PEM, for https; empty: the system's
+    std::string bearer_token;  // sent with every request, to this origin alone
   };
 
-  // Does not connect yet. Throws Error(kInput) for a bad URL.
+  // Does not connect yet. Throws Error(kInput) for a bad URL, token or file of certificates.
   explicit Client(std::string_view url) : Client(url, Options()) {}
   Client(std::string_view url, Options options);
   ~Client();

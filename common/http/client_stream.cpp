@@ -71,16 +71,31 @@ int connect_to(const std::string& host, int port, ClientExchange& exchange) {
   return -1;
 }
 
+bool shake_hands(SSL* session, int fd, ClientExchange& exchange) {
+  const auto end_by = ClientExchange::Clock::now() + exchange.options.connect_timeout;
+  for (;;) {
+    const TlsNext next = tls_handshake(session);
+    if (next == TlsNext::kDone) return true;
+    if (next == TlsNext::kEnd) return exchange.fail("cannot connect: " + tls_failure(session));
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
+    if (!exchange.wait(fd, next == TlsNext::kRead ? POLLIN : POLLOUT, left)) {
+      if (exchange.failure == "timed out") exchange.failure = "cannot connect: TLS timed out";
+      return false;
+    }
+  }
+}
+
 bool ClientStream::send_all(std::string_view bytes) {
   while (!bytes.empty() && !write_broken_) {
     ssize_t n = -1;
     short events = POLLOUT;
-    if (ssl_ != nullptr) {
-      n = SSL_write(ssl_, bytes.data(), static_cast<int>(std::min<size_t>(bytes.size(), 1 << 20)));
-      const int error = n > 0 ? 0 : SSL_get_error(ssl_, static_cast<int>(n));
-      if (error == SSL_ERROR_WANT_READ) events = POLLIN;
-      if (error != 0 && error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE)
-        write_broken_ = true;
+    if (tls_ != nullptr) {
+      size_t sent = 0;
+      const TlsNext next = tls_write(tls_, bytes, sent);
+      if (next == TlsNext::kDone) n = static_cast<ssize_t>(sent);
+      if (next == TlsNext::kRead) events = POLLIN;
+      if (next == TlsNext::kEnd) write_broken_ = true;
     } else {
       n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n < 0 && errno == EINTR) continue;
@@ -111,20 +126,23 @@ bool ClientStream::fill(std::chrono::milliseconds limit) {
   if (!in_) in_ = std::make_unique_for_overwrite<char[]>(room);
   if (at_ == end_) at_ = end_ = 0;
   CHECK(end_ < room);  // only a head is read while there is something unread
+  short events = POLLIN;
   for (;;) {
+    const bool at_hand = tls_ != nullptr && tls_pending(tls_);
+    if (eager_ == 0 && !at_hand && !exchange_.wait(fd_, events, limit)) return false;
     ssize_t n = -1;
     bool again = false;
-    if (ssl_ != nullptr) {
-      if (SSL_pending(ssl_) == 0 && !exchange_.wait(fd_, POLLIN, limit)) return false;
-      n = SSL_read(ssl_, in_.get() + end_, static_cast<int>(room - end_));
-      const int error = n > 0 ? 0 : SSL_get_error(ssl_, static_cast<int>(n));
-      again = error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE;
+    if (tls_ != nullptr) {
+      size_t got = 0;
+      const TlsNext next = tls_read(tls_, {in_.get() + end_, room - end_}, got);
+      if (next == TlsNext::kDone) n = static_cast<ssize_t>(got);
+      again = next == TlsNext::kRead || next == TlsNext::kWrite;
+      events = next == TlsNext::kWrite ? POLLOUT : POLLIN;
     } else {
-      if (eager_ == 0 && !exchange_.wait(fd_, POLLIN, limit)) return false;
       n = ::recv(fd_, in_.get() + end_, room - end_, MSG_DONTWAIT);
       again = n < 0 && (errno == EINTR || errno == EAGAIN);
-      eager_ = again ? 0 : (eager_ + 1) % kEager;
     }
+    eager_ = again ? 0 : (eager_ + 1) % kEager;
     if (n > 0) {
       end_ += static_cast<size_t>(n);
       return true;

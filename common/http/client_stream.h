@@ -13,6 +13,7 @@
 
 #include "http/client.h"
 #include "http/head.h"
+#include "http/tls.h"
 
 namespace split::http {
 
@@ -39,10 +40,14 @@ struct ClientExchange {
 // A connected socket, or -1 with the reason in exchange.failure.
 int connect_to(const std::string& host, int port, ClientExchange& exchange);
 
+// The client's half of the handshake; false with the reason in exchange.failure.
+bool shake_hands(SSL* session, int fd, ClientExchange& exchange);
+
 class ClientStream : public httplib::Stream {
  public:
-  ClientStream(int fd, SSL* ssl, ClientExchange& exchange)
-      : fd_(fd), ssl_(ssl), exchange_(exchange) {}
+  // `tls`: none for a plain connection.
+  ClientStream(int fd, SSL* tls, ClientExchange& exchange)
+      : fd_(fd), tls_(tls), exchange_(exchange) {}
 
   bool is_readable() const override { return true; }
   bool is_writable() const override { return true; }
@@ -62,7 +67,7 @@ class ClientStream : public httplib::Stream {
   bool pass_body_on();  // all of it; false with the failure set or when nobody wants more
 
   int fd_;
-  SSL* ssl_;
+  SSL* tls_;
   ClientExchange& exchange_;
   std::string out_;
   bool write_broken_ = false;

@@ -2,7 +2,6 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 
@@ -19,6 +18,27 @@ constexpr size_t kGather =
     16 << 10;  // pieces up to this size are copied together rather than sent apart
 
 bool transient(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
+
+Io io_of(TlsNext next, Connection& connection) {
+  if (next == TlsNext::kEnd) return Io::kGone;
+  if (next == TlsNext::kDone) return Io::kDone;
+  connection.waits_for = next == TlsNext::kWrite ? POLLOUT : POLLIN;
+  return Io::kWait;
+}
+
+// As the plain one, a record at a time.
+Io receive_tls(Connection& connection, std::string& to, std::span<char> buffer) {
+  size_t filled = 0;
+  TlsNext next = TlsNext::kDone;
+  while (next == TlsNext::kDone && filled < buffer.size()) {
+    size_t got = 0;
+    next = tls_read(connection.tls.get(), buffer.subspan(filled), got);
+    if (next == TlsNext::kDone) filled += got;
+  }
+  to.append(buffer.data(), filled);
+  // What came before the end is used first; the next call meets the end again.
+  return filled > 0 ? Io::kDone : io_of(next, connection);
+}
 
 std::string_view reason_of(int status) {
   switch (status) {
@@ -51,8 +71,27 @@ std::string_view reason_of(int status) {
 
 }  // namespace
 
+Io handshake(Connection& connection) {
+  return io_of(tls_handshake(connection.tls.get()), connection);
+}
+
+bool has_pending(const Connection& connection) {
+  return connection.tls != nullptr && tls_pending(connection.tls.get());
+}
+
+void end_sending(Connection& connection) {
+  if (connection.tls) tls_close(connection.tls.get());
+  connection.tls.reset();
+  connection.waits_for = POLLIN;
+  ::shutdown(connection.fd.get(), SHUT_WR);
+}
+
 Io receive(Connection& connection, std::string& to, size_t most) {
   std::array<char, 64 << 10> buffer;
+  connection.waits_for = POLLIN;
+  if (connection.tls) {
+    return receive_tls(connection, to, std::span(buffer).first(std::min(most, buffer.size())));
+  }
   for (;;) {
     const ssize_t n =
         ::recv(connection.fd.get(), buffer.data(), std::min(most, buffer.size()), MSG_DONTWAIT);
@@ -66,6 +105,16 @@ Io receive(Connection& connection, std::string& to, size_t most) {
 }
 
 Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent) {
+  connection.waits_for = POLLOUT;
+  if (connection.tls) {
+    const auto piece = std::ranges::find_if(pieces, [](const iovec& p) { return p.iov_len > 0; });
+    if (piece == pieces.end()) return Io::kDone;
+    size_t written = 0;
+    const TlsNext next = tls_write(
+        connection.tls.get(), {static_cast<const char*>(piece->iov_base), piece->iov_len}, written);
+    if (next == TlsNext::kDone) sent += written;
+    return io_of(next, connection);
+  }
   msghdr message{};
   message.msg_iov = const_cast<iovec*>(pieces.data());
   message.msg_iovlen = pieces.size();
@@ -110,7 +159,7 @@ bool Writer::push(std::string_view bytes) {
       break;
     }
     const auto start = Clock::now();
-    pollfd poll{connection_.fd.get(), POLLOUT, 0};
+    pollfd poll{connection_.fd.get(), connection_.waits_for, 0};
     ::poll(&poll, 1, static_cast<int>(std::min<int64_t>(left.count(), 60000)));
     waited_ += Clock::now() - start;
   }

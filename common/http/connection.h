@@ -1,8 +1,9 @@
 // One accepted connection and the small socket operations on it. The loop owns every connection;
 // while `state` is kBusy a worker alone uses `head`, `body` and the socket, and the loop touches
-// nothing but the socket's shutdown. TLS will replace receive() and send() here and nothing else.
+// nothing but the socket's shutdown. Whether there is TLS between is known here alone.
 #pragma once
 
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 
 #include "base/file.h"
 #include "http/head.h"
+#include "http/tls.h"
 
 namespace split::http {
 
@@ -19,14 +21,17 @@ using Clock = std::chrono::steady_clock;
 
 struct Connection {
   enum State {
-    kHead,   // waiting for a request or collecting its head
-    kBody,   // collecting its body
-    kBusy,   // a worker answers it
+    kHandshake,  // of TLS
+    kHead,       // waiting for a request or collecting its head
+    kBody,       // collecting its body
+    kBusy,       // a worker answers it
     kDrain,  // answered for the last time: waits for the client to close, so that the answer is not
              // reset away
   };
 
   Fd fd;
+  TlsSession tls;
+  short waits_for = POLLIN;  // the event before the last Io::kWait can turn into something else
   std::string peer;
   State state = kHead;
   std::string in;      // received, not yet used: the next requests of a client that does not wait
@@ -36,16 +41,20 @@ struct Connection {
   uint64_t charged = 0;  // bytes of body counted against the total
   size_t drained = 0;
   Clock::time_point deadline = Clock::time_point::max();
-  bool armed = false;  // the loop's record: waits for an event
 };
 
 enum class Io { kDone, kWait, kGone };
 
+Io handshake(Connection& connection);
 // Reads what is there, at most `most` bytes, and appends it. kWait: nothing there yet. kGone:
 // closed or failed.
 Io receive(Connection& connection, std::string& to, size_t most);
+// Bytes for receive() that no event will tell of.
+bool has_pending(const Connection& connection);
 // Sends what fits without waiting; `sent` counts it.
 Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent);
+// Nothing more will be sent: says so, and what still comes is no longer decrypted.
+void end_sending(Connection& connection);
 // The other side has closed (or reset) the connection.
 bool is_gone(const Connection& connection);
 

@@ -218,6 +218,7 @@ bool Exchange::answer(Connection& connection) const {
   request.method = head.method;
   request.path = head.path;
   request.peer = connection.peer;
+  request.secure = connection.tls != nullptr;
   request.id = request_id(head.headers);
   request.headers = std::move(head.headers);
   request.query_params = std::move(head.query);

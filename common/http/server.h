@@ -4,7 +4,8 @@
 // Handlers see http/message.h; what they throw becomes an error in one JSON shape. It knows routes
 // as patterns and nothing of models.
 //
-// Deadlines: `idle_timeout` between requests, `head_timeout` from a head's first byte to its last,
+// Deadlines: `idle_timeout` between requests, `head_timeout` for the TLS handshake and again from a
+// head's first byte to its last,
 // `body_timeout` from there to the body's last byte. A worker's writes may wait `write_timeout` in
 // all, and more only at the pace of `min_write_rate`.
 #pragma once
@@ -53,6 +54,8 @@ class Server {
   struct Options {
     std::string host = "127.0.0.1";
     int port = 0;  // 0: any free one
+    // PEM files, for TLS on every connection: its chain of certificates and its private key.
+    std::string tls_cert_file = {}, tls_key_file = {};
     size_t max_head_bytes = 16 << 10;
     size_t max_headers = 64;
     uint64_t max_body_bytes = 64ull << 20;  // one request
@@ -78,6 +81,7 @@ class Server {
     size_t connections, workers, inflight;
   };
 
+  // Throws Error(kInput, kNotFound, kIo) for certificates that cannot be used.
   explicit Server(Options options);
   ~Server();
   Server(const Server&) = delete;

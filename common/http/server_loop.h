@@ -1,0 +1,69 @@
+// The server's loop thread: what it keeps and does. Private to common/http.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "http/connection.h"
+#include "http/exchange.h"
+#include "http/server.h"
+#include "http/workers.h"
+
+namespace split::http {
+
+// Everything but `finished` and the atomics belongs to the loop thread.
+struct Server::Impl {
+  explicit Impl(Options given);
+
+  void watch(int operation, int fd, uint32_t events);
+  void wake_loop();
+
+  void run();
+  void on_event(int fd);
+  void shake_hands(Connection& c);
+  void accept_all();
+  void admit(Fd fd, const sockaddr_storage& address);
+  void read_more(Connection& c);
+  void advance(Connection& c);
+  bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
+  void hand_over(Connection& c);
+  void refuse(Connection& c, const HttpError& error, bool with_body = true);
+  void drain(Connection& c);
+  void destroy(Connection& c);
+  void take_finished();
+  void on_timeout(Connection& c);
+  void begin_stop();
+  void arm(Connection& c);  // its next event, or what is already there
+  void set_deadline(Connection& c, Clock::time_point deadline);
+
+  const Options options;
+  std::atomic<bool> stopping{false};
+  Exchange exchange;
+  TlsContext tls;  // none: plain
+  Fd listener;
+  Fd epoll;
+  Fd wake;
+  std::unordered_map<int, std::unique_ptr<Connection>> connections;
+  std::vector<int> pending;  // have bytes that epoll does not know of
+  std::map<std::string, size_t> per_address;
+  std::set<std::pair<Clock::time_point, int>> timers;
+  uint64_t body_bytes = 0;  // of all requests being received or answered
+  size_t draining = 0;
+  bool stop_begun = false;
+  Clock::time_point stop_deadline = Clock::time_point::max();
+  Clock::time_point accept_again = Clock::time_point::max();
+
+  std::atomic<size_t> open{0};
+  std::atomic<size_t> inflight{0};
+  std::mutex finished_mutex;
+  std::vector<std::pair<Connection*, bool>> finished;  // and whether it can take another request
+  Workers workers;                                     // last: its threads use what is above
+};
+
+}  // namespace split::http
