@@ -323,6 +323,9 @@ int main(int argc, char** argv) {
       default:
         return split::cloud::kFailed;
     }
+  } catch (const std::bad_alloc&) {
+    split::log_error("out of memory");
+    return split::cloud::kFailed;
   } catch (const std::exception& error) {
     split::log_error(error.what());
     return split::cloud::kFailed;

@@ -44,6 +44,9 @@ int main(int argc, char** argv) try {
   world.console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   world.console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
   return split::edge::edge_main({argv + 1, argv + argc}, world, interrupt);
+} catch (const std::bad_alloc&) {
+  std::fputs("edge_client: out of memory\n", stderr);
+  return 1;
 } catch (const std::exception& error) {  // a broken invariant of ours
   std::fprintf(stderr, "edge_client: %s\n", error.what());
   return 1;

@@ -85,6 +85,24 @@ TEST(File, SaysWhatIsWrong) {
   EXPECT_EQ(kind_of([&] { write_file(folder.path / "none" / "x", {}); }), ErrorKind::kIo);
 }
 
+TEST(ThreadPool, ThrowsWhatATaskThrewWhenAllHaveEnded) {
+  for (const unsigned threads : {1u, 3u}) {
+    ThreadPool pool(threads);
+    for (int again = 0; again < 50; ++again) {
+      std::atomic<int> ended{0};
+      const auto task = [&](size_t i) {
+        ++ended;
+        if (i % 7 == 3) throw Error(ErrorKind::kIo, "task");
+      };
+      EXPECT_THROW(pool.run(64, task), Error);
+      EXPECT_EQ(ended, threads > 1 ? 64 : 4);
+      ended = 0;
+      pool.run(3, task);
+      EXPECT_EQ(ended, 3);
+    }
+  }
+}
+
 TEST(ThreadPool, RunsEachTaskOnce) {
   for (const unsigned threads : {1u, 2u, 5u}) {
     ThreadPool pool(threads);

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -24,10 +25,18 @@ void pause_cpu() {
 
 ThreadPool::ThreadPool(unsigned threads) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  for (unsigned i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  try {
+    workers_.reserve(threads);
+    for (unsigned i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  } catch (...) {  // no room for one more
+    end();
+    throw;
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { end(); }
+
+void ThreadPool::end() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;
@@ -52,7 +61,12 @@ bool ThreadPool::run_one() {
   do {
     if ((state & kFieldMask) >= ((state >> kFieldBits) & kFieldMask)) return false;
   } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel));
-  (*task_.load(std::memory_order_relaxed))(state & kFieldMask);
+  try {
+    (*task_.load(std::memory_order_relaxed))(state & kFieldMask);
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = std::current_exception();
+  }
   done_.fetch_add(1, std::memory_order_release);
   return true;
 }
@@ -80,6 +94,7 @@ void ThreadPool::run(size_t count, const std::function<void(size_t)>& task) {
     }
   }
   if (!in_step) end_step();
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void ThreadPool::work() {

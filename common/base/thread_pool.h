@@ -7,6 +7,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <thread>
@@ -30,7 +31,8 @@ class ThreadPool {
   void end_step();
 
   // Calls task(i) once for each i in [0, count), on any thread, and returns when all have returned.
-  // `task` must not throw. Works outside a step too, more slowly.
+  // What a task throws is thrown here, the first of it, after the others. Works outside a step too,
+  // more slowly.
   void run(size_t count, const std::function<void(size_t)>& task);
 
   class Step {
@@ -46,6 +48,7 @@ class ThreadPool {
 
  private:
   void work();
+  void end();
 
   // Takes one task of the job in `state` and runs it; false when none is left.
   bool run_one();
@@ -62,6 +65,7 @@ class ThreadPool {
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::exception_ptr error_;  // of the current job
 };
 
 }  // namespace split

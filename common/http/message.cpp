@@ -165,6 +165,9 @@ HttpError current_exception_as_error() {
     }
     log_error(cat("[http] ", error.what()));
     return internal();
+  } catch (const std::bad_alloc&) {  // of this request; the next one may find some
+    log_error("[http] out of memory");
+    return {503, "out_of_memory", "no memory for this request now", {}, {{"Retry-After", "1"}}};
   } catch (const std::exception& error) {
     log_error(cat("[http] ", error.what()));
     return internal();
