@@ -9,6 +9,7 @@
 #include "cloud_server/served_model.h"
 #include "http/server.h"
 #include "run/sessions.h"
+#include "serve/api_keys.h"
 
 namespace split::cloud {
 
@@ -19,6 +20,7 @@ struct Cloud {
   std::string version;
   bool legacy_routes = false;  // the original web page's are answered
   std::string blob_url;        // where edges get blobs (wire::ModelInfo); empty: here
+  serve::ApiKeys keys;         // none: anybody may ask
 
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);
@@ -47,6 +49,8 @@ struct OneSequence {
   SequenceId id;
 };
 
+// Runs the job for who asks: counted, and refused by 429 while their key owes rows.
+void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);
 // True when the client wants safetensors rather than JSON.

@@ -25,6 +25,12 @@ int point_named(const std::string& text, int layers) {
   return static_cast<int>(*point);
 }
 
+void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
+  cloud.keys.expect_rows(request.principal);
+  cloud.keys.took_rows(request.principal, job.rows);
+  model.batcher().run(job);
+}
+
 void describe_run(http::Response& response, const Job& job) {
   response.headers.set("Cache-Control", "no-store");
   response.headers.set("Server-Timing",
@@ -59,7 +65,7 @@ std::string origin_of(const http::Request& request) {
   const bool plain = !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || std::strchr("-._:[]", c) != nullptr;
   });
-  return "http://" + (plain ? host : "127.0.0.1:8080");
+  return cat(request.secure ? "https://" : "http://", plain ? host : "127.0.0.1:8080");
 }
 
 // Ten lines, each of which can be pasted and works: also for a model of one block or without a
@@ -92,12 +98,17 @@ void add_description_routes(http::Server& server, Cloud& cloud) {
   server.route("GET", "/", [&cloud](const http::Request& request) {
     return http::Response::text(200, curl_lines(request, *cloud.models[0]));
   });
-  server.route("GET", "/livez",
-               [](const http::Request&) { return http::Response::text(200, "ok\n"); });
-  server.route("GET", "/readyz", [&cloud](const http::Request&) {
-    return cloud.ready ? http::Response::text(200, "ready\n")
-                       : http::Response::text(503, "not ready\n");
-  });
+  const auto open = http::Access::kOpen;  // to whoever starts and watches servers
+  server.route(
+      "GET", "/livez", [](const http::Request&) { return http::Response::text(200, "ok\n"); },
+      open);
+  server.route(
+      "GET", "/readyz",
+      [&cloud](const http::Request&) {
+        return cloud.ready ? http::Response::text(200, "ready\n")
+                           : http::Response::text(503, "not ready\n");
+      },
+      open);
 }
 
 void add_routes(http::Server& server, Cloud& cloud) {
@@ -105,6 +116,7 @@ void add_routes(http::Server& server, Cloud& cloud) {
     Batcher& batcher = model->batcher();
     batcher.on_pages_spent([&cloud, &batcher] { return cloud.sessions.evict_one(batcher); });
   }
+  cloud.keys.guard(server);
   add_description_routes(server, cloud);
   add_model_routes(server, cloud);
   add_forward_routes(server, cloud);

@@ -156,7 +156,8 @@ std::string as_json(const ForwardRequest& request, const ModelConfig& config, si
   return json + "]}\n";
 }
 
-http::Response forward(ServedModel& model, const http::Request& http) {
+http::Response forward(Cloud& cloud, const http::Request& http) {
+  ServedModel& model = cloud.find(http.path_params[0]);
   const ModelConfig& config = model.config();
   Shard& shard = model.batcher().shard();
   ForwardRequest request =
@@ -206,7 +207,7 @@ http::Response forward(ServedModel& model, const http::Request& http) {
   job.list = request.list;
   std::vector<float> out(wanted * width);
   job.out = out.data();
-  model.batcher().run(job);
+  run_job(cloud, http, model, job);
   if (!all_finite(out)) refuse_overflow(request.tokens.empty());
 
   http::Response response;
@@ -221,17 +222,35 @@ http::Response forward(ServedModel& model, const http::Request& http) {
   return response;
 }
 
+// The rows of a completion are its key's.
+class CountedForward : public LocalForward {
+ public:
+  CountedForward(Batcher& batcher, const serve::ApiKeys& keys, std::string name)
+      : LocalForward(batcher), keys_(keys), name_(std::move(name)) {}
+  std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                             bool all) override {
+    keys_.took_rows(name_, tokens.size());
+    return LocalForward::run(past, tokens, phase, all);
+  }
+
+ private:
+  const serve::ApiKeys& keys_;
+  const std::string name_;
+};
+
 }  // namespace
 
 void add_forward_routes(http::Server& server, Cloud& cloud) {
-  server.route("POST", "/v1/models/{id}/forward", [&cloud](const http::Request& request) {
-    return forward(cloud.find(request.path_params[0]), request);
-  });
+  server.route("POST", "/v1/models/{id}/forward",
+               [&cloud](const http::Request& request) { return forward(cloud, request); });
   server.route("POST", "/v1/completions", [&cloud](const http::Request& request) {
-    return serve::completions(request, [&cloud](const std::string& id) {
+    cloud.keys.expect_rows(request.principal);
+    return serve::completions(request, [&](const std::string& id) {
       ServedModel& model = cloud.find(id);
-      return serve::CompletionModel{model.id(), &model.config(), model.tokenizer(), [&model] {
-                                      return std::make_unique<LocalForward>(model.batcher());
+      return serve::CompletionModel{model.id(), &model.config(), model.tokenizer(),
+                                    [&cloud, &model, name = request.principal] {
+                                      return std::make_unique<CountedForward>(model.batcher(),
+                                                                              cloud.keys, name);
                                     }};
     });
   });

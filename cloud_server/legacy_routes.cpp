@@ -123,7 +123,7 @@ std::string field(const http::FormFields& form, const char* name) {
   return at->second;
 }
 
-http::Response partial_state(ServedModel& model, const http::Request& request) {
+http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Request& request) {
   const http::FormFields form =
       http::parse_form(request.headers.get("Content-Type").value_or(""), request.body);
   const ModelConfig& config = model.config();
@@ -147,7 +147,7 @@ http::Response partial_state(ServedModel& model, const http::Request& request) {
   job.wanted = Wanted::kAll;
   std::vector<float> out(tokens.size() * channels);
   job.out = out.data();
-  model.batcher().run(job);
+  run_job(cloud, request, model, job);
   if (!all_finite(out)) refuse_overflow(false);
 
   // The hash only tells queries apart; the page does not read it.
@@ -186,8 +186,8 @@ void add_legacy_routes(http::Server& server, Cloud& cloud) {
   route("GET", "/get_model_weights/{name}", [](ServedModel& model, const http::Request& request) {
     return weight_answer(model, request.path_params[0]);
   });
-  route("POST", "/", [](ServedModel& model, const http::Request& request) {
-    return partial_state(model, request);
+  route("POST", "/", [&cloud](ServedModel& model, const http::Request& request) {
+    return partial_state(cloud, model, request);
   });
 }
 

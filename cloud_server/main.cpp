@@ -44,6 +44,7 @@ struct Options {
   bool insecure = false;
   bool legacy_routes = false;
   std::vector<std::string> cors_origins;
+  std::string api_key_file, tls_cert, tls_key;
 };
 
 Flags make_flags(Options& options) {
@@ -91,6 +92,13 @@ Flags make_flags(Options& options) {
   flags.text("host", "ADDRESS", "where to listen (127.0.0.1: this machine only)", &options.host);
   flags.number("port", "N", "0 takes any free one (8080)", &options.port, uint64_t{0},
                uint64_t{65535});
+  flags.text("api-key-file", "FILE",
+             "who may ask: a line NAME:KEY for each, with limits behind: sessions=N rows_per_s=N "
+             "bytes_per_s=N",
+             &options.api_key_file);
+  flags.text("tls-cert", "FILE", "for https: a PEM chain of certificates, the server's own first",
+             &options.tls_cert);
+  flags.text("tls-key", "FILE", "its private key in PEM", &options.tls_key);
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
   flags.texts("cors-origin", "ORIGIN",
               "whose pages may ask this server: http(s)://host[:port], or *; again for more",
@@ -183,10 +191,15 @@ int serve(Options options) {
                       shown(origin));
     }
   }
-  if (!is_loopback(options.host) && !options.insecure) {
+  if (!is_loopback(options.host) && !options.insecure && options.api_key_file.empty()) {
     throw Error(ErrorKind::kInput,
                 "--host " + options.host +
-                    ": anybody who reaches it could use it; --insecure says that is meant");
+                    ": anybody who reaches it could use it; give keys (--api-key-file), or "
+                    "--insecure says that is meant");
+  }
+  if (options.tls_cert.empty() != options.tls_key.empty()) {
+    throw Error(ErrorKind::kInput, cat(options.tls_cert.empty() ? "--tls-key" : "--tls-cert",
+                                       ": expected --tls-cert and --tls-key together"));
   }
   if (!options.blob_url.empty()) {
     try {
@@ -214,10 +227,13 @@ int serve(Options options) {
   cloud.version = SPLIT_VERSION;
   cloud.legacy_routes = options.legacy_routes;
   cloud.blob_url = options.blob_url;
+  if (!options.api_key_file.empty()) cloud.keys = serve::ApiKeys::read(options.api_key_file);
   http::Server::Options server_options;
   server_options.host = options.host;
   server_options.port = static_cast<int>(options.port);
   server_options.cors_origins = options.cors_origins;
+  server_options.tls_cert_file = options.tls_cert;
+  server_options.tls_key_file = options.tls_key;
   server_options.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
   server_options.worker_stack_bytes =
       1 << 20;  // a step runs on its caller's stack, drivers' compilers included
@@ -265,7 +281,12 @@ int serve(Options options) {
         log_error(error.what());
       }
     });
-    log_info(cat("listening on http://", options.host, ":", port,
+    const bool tls = !options.tls_cert.empty();
+    if (!cloud.keys.empty() && !tls && !is_loopback(options.host)) {
+      log_warning(
+          "keys and texts travel in the clear: --tls-cert and --tls-key, or a proxy with TLS");
+    }
+    log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
                  is_loopback(options.host) ? " (this machine only; --host to change)" : ""));
     try {
       server.run();

@@ -18,19 +18,29 @@ const std::string& checked_id(const http::Request& request) {
   return id;
 }
 
+SessionName name_of(const http::Request& request) {
+  return {checked_id(request), request.principal};
+}
+
 [[noreturn]] void unknown_session() {
   throw HttpError(404, "session_unknown", "no such session: PUT it and send its tokens again");
 }
 
-http::Response put_session(Cloud& cloud, const std::string& id, const std::string& body) {
-  const wire::SessionRequest asked = wire::parse_session_request(body);
+http::Response put_session(Cloud& cloud, const http::Request& request, const std::string& id) {
+  const wire::SessionRequest asked = wire::parse_session_request(request.body);
   ServedModel& model = cloud.find(asked.model);
   const int layers = model.config().layers;
   if (asked.from > layers) wire::Fields::refuse("from", cat("expected 0..", layers));
   if (asked.to < asked.from || asked.to > layers) {
     wire::Fields::refuse(asked.cut ? "cut" : "to", cat("expected ", asked.from, "..", layers));
   }
-  const auto outcome = cloud.sessions.put(id, {model.id(), asked.from, asked.to}, model.batcher());
+  const uint64_t most = cloud.keys.most_sessions(request.principal);
+  const auto outcome = cloud.sessions.put(
+      {id, request.principal}, {model.id(), asked.from, asked.to}, model.batcher(), most);
+  if (outcome == Sessions::Put::kOwnerFull) {
+    throw HttpError(429, "too_many_sessions", cat("this key has all its ", most, " sessions"), {},
+                    {{"Retry-After", "1"}});
+  }
   if (outcome == Sessions::Put::kConflict) {
     throw HttpError(409, "session_conflict", "a session of this id stands with other fields");
   }
@@ -116,7 +126,7 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   const uint32_t out_rows = job.wanted == Wanted::kAll ? rows : 1;
   std::vector<float> out(size_t{out_rows} * channels);
   job.out = out.data();
-  model.batcher().run(job);
+  run_job(cloud, request, model, job);
   if (!all_finite(out)) {
     // The session keeps nothing of such rows.
     pages.truncate(session.sequence, asked.past);
@@ -148,15 +158,15 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
 
 void add_session_routes(http::Server& server, Cloud& cloud) {
   server.route("PUT", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
-    return put_session(cloud, checked_id(request), request.body);
+    return put_session(cloud, request, checked_id(request));
   });
   server.route("POST", "/v1/sessions", [&cloud](const http::Request& request) {
-    return put_session(cloud, drawn_id(), request.body);
+    return put_session(cloud, request, drawn_id());
   });
   server.route("GET", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
     std::string json;
-    const bool found = cloud.sessions.with(checked_id(request), [&](Session& session) {
-      json = nlohmann::json{{"id", session.id},
+    const bool found = cloud.sessions.with(name_of(request), [&](Session& session) {
+      json = nlohmann::json{{"id", session.name.id},
                             {"object", "session"},
                             {"model", session.range.model},
                             {"from", session.range.from},
@@ -171,7 +181,7 @@ void add_session_routes(http::Server& server, Cloud& cloud) {
     return response;
   });
   server.route("DELETE", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
-    if (!cloud.sessions.remove(checked_id(request))) unknown_session();
+    if (!cloud.sessions.remove(name_of(request))) unknown_session();
     http::Response response;
     response.status = 204;
     return response;
@@ -179,7 +189,7 @@ void add_session_routes(http::Server& server, Cloud& cloud) {
   server.route("POST", "/v1/sessions/{id}/forward", [&cloud](const http::Request& request) {
     http::Response response;
     const bool found = cloud.sessions.with(
-        checked_id(request), [&](Session& session) { response = step(cloud, session, request); });
+        name_of(request), [&](Session& session) { response = step(cloud, session, request); });
     if (!found) unknown_session();
     return response;
   });

@@ -11,21 +11,24 @@ constexpr size_t kMostError = 64 << 10;      // of an error's body that is read
 }  // namespace
 
 BlobOrigin blob_origin(const wire::ModelInfo& info, const std::string& server,
-                       std::chrono::milliseconds timeout) {
+                       std::chrono::milliseconds timeout, const Credentials& credentials) {
   if (info.blob_url.empty()) {
     const std::string path = wire::blob_path("");
-    return {server, path.substr(0, path.size() - 1), timeout};
+    return {server, path.substr(0, path.size() - 1), timeout, credentials};
   }
   try {
     http::UrlParts parts = http::split_url(info.blob_url);
-    return {std::move(parts.origin), std::move(parts.path), timeout};
+    Credentials theirs = credentials;
+    if (http::parse_url(parts.origin) != http::parse_url(server)) theirs.api_key.clear();
+    return {std::move(parts.origin), std::move(parts.path), timeout, std::move(theirs)};
   } catch (const Error& error) {
     throw Error(ErrorKind::kRemote, cat("[server] ", server, ": blob_url: ", error.what()));
   }
 }
 
 BlobClient::BlobClient(BlobOrigin from)
-    : from_(std::move(from)), client_(from_.origin, client_options(from_.timeout)) {}
+    : from_(std::move(from)),
+      client_(from_.origin, client_options(from_.timeout, from_.credentials)) {}
 
 void BlobClient::get(const std::string& sha256, uint64_t first, uint64_t count,
                      const OnData& on_data) {

@@ -1,11 +1,12 @@
-// Where blobs come from: this server or another one that it names. Nothing is said to it but which
-// bytes of which hash; whoever it is, the hash decides. Redirects are not followed.
+// Where blobs come from: this server or another one that it names. Nothing is said to that but
+// which bytes of which hash, and never a key; whoever it is, the hash decides. Redirects are not
+// followed.
 #pragma once
 
 #include <chrono>
 #include <string>
 
-#include "http/client.h"
+#include "edge_client/remote.h"
 #include "wire/protocol.h"
 
 namespace split::edge {
@@ -13,11 +14,12 @@ namespace split::edge {
 struct BlobOrigin {
   std::string origin, path;  // a blob is at origin/path/sha256
   std::chrono::milliseconds timeout;
+  Credentials credentials = {};  // the key only where it is the server's own origin
 };
 
 // `server` is where the manifest came from. Throws Error(kRemote) when it names no URL.
 BlobOrigin blob_origin(const wire::ModelInfo& info, const std::string& server,
-                       std::chrono::milliseconds timeout);
+                       std::chrono::milliseconds timeout, const Credentials& credentials = {});
 
 // One connection, kept alive. One thread at a time, but for cancel().
 class BlobClient {

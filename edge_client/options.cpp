@@ -47,6 +47,9 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("The server");
   flags.text("server", "URL", "http://host:port of cloud_server (needed)", &options.server);
   flags.text("model", "ID", "one of the server's models (default: its first)", &options.model);
+  flags.text("api-key", "KEY", "the server's, better given as SPLIT_API_KEY", &options.api_key);
+  flags.text("ca-cert", "FILE", "trusted for https, in PEM (default: the system's)",
+             &options.ca_cert);
   flags.number("timeout", "SECONDS", "give up on a server that is silent for so long (60)",
                &options.timeout, 1u, 86400u);
   flags.number(

@@ -15,6 +15,7 @@ namespace split::edge {
 
 struct Options {
   std::string server;
+  std::string api_key, ca_cert;
   std::string model;  // empty: the server's first
   // Exactly one of these, or text on stdin.
   std::optional<std::string> prompt, prompt_file;

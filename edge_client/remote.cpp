@@ -72,16 +72,21 @@ std::string path_segment(std::string_view text) {
   return out;
 }
 
-http::Client::Options client_options(std::chrono::milliseconds timeout) {
+http::Client::Options client_options(std::chrono::milliseconds timeout,
+                                     const Credentials& credentials) {
   http::Client::Options options;
+  options.bearer_token = credentials.api_key;
+  options.ca_cert_file = credentials.ca_cert_file;
   options.connect_timeout = std::min(options.connect_timeout, timeout);
   options.read_timeout = timeout;
   options.write_timeout = std::min(options.write_timeout, timeout);
   return options;
 }
 
-Remote::Remote(const std::string& url, std::chrono::milliseconds timeout)
-    : timeout_(timeout), client_(url, client_options(timeout)) {}
+Remote::Remote(const std::string& url, std::chrono::milliseconds timeout, Credentials credentials)
+    : timeout_(timeout),
+      credentials_(std::move(credentials)),
+      client_(url, client_options(timeout, credentials_)) {}
 
 RemoteError Remote::senseless(std::string_view what, const Error& error) const {
   return {cat("[server] ", origin(), ": ", what, ": ", tamed(error.what())), 200, ""};
@@ -99,6 +104,7 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
   }
   std::string text = cat("[server] ", origin, " answered ", reply.status);
   text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + tamed(message);
+  if (reply.status == 401) text += " (--api-key or SPLIT_API_KEY)";
   RemoteError error(text, reply.status, code);
   if (const auto after = reply.headers.get("Retry-After")) {
     if (const auto seconds = parse_u64(*after, 0, kMostRetryAfter)) {

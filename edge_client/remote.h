@@ -38,17 +38,25 @@ struct Traffic {
 // What a reply of no good status means, in one line.
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path);
 
+// What lets this program in at the server, and whom it trusts to be that.
+struct Credentials {
+  std::string api_key;       // for the server's own origin alone; empty: none
+  std::string ca_cert_file;  // empty: the system's
+};
+
 // For both clients of this program.
-http::Client::Options client_options(std::chrono::milliseconds timeout);
+http::Client::Options client_options(std::chrono::milliseconds timeout,
+                                     const Credentials& credentials = {});
 
 // One thread at a time, but for cancel().
 class Remote {
  public:
   // `timeout` of silence. Throws Error(kInput) for a bad URL.
-  Remote(const std::string& url, std::chrono::milliseconds timeout);
+  Remote(const std::string& url, std::chrono::milliseconds timeout, Credentials credentials = {});
 
   const std::string& origin() const { return client_.origin(); }
   std::chrono::milliseconds timeout() const { return timeout_; }
+  const Credentials& credentials() const { return credentials_; }
   void cancel() { client_.cancel(); }  // any thread; for good
 
   std::vector<std::string> models();
@@ -83,6 +91,7 @@ class Remote {
   RemoteError senseless(std::string_view what, const Error& error) const;
 
   std::chrono::milliseconds timeout_;
+  const Credentials credentials_;
   http::Client client_;
 };
 

@@ -22,7 +22,12 @@ void Retry::failed(const RemoteError& error, bool passes) {
   std::uniform_int_distribution<int64_t> jitter(next_.count() / 2, next_.count());
   milliseconds wait(jitter(random_));
   next_ = std::min(next_ * 2, options_.most);
-  if (error.retry_after) wait = std::max(wait, milliseconds(int64_t{1000} * *error.retry_after));
+  if (error.retry_after) {
+    // Not sooner, and up to half as long again: all were told the same.
+    const int64_t told = int64_t{1000} * *error.retry_after;
+    wait = std::max(
+        wait, milliseconds(told + jitter(random_, decltype(jitter)::param_type(0, told / 2))));
+  }
   const auto left = std::chrono::duration_cast<milliseconds>(end_ - now);
   if (left.count() <= 0) throw error;
   if (!interrupt_.wait(std::min(wait, left))) throw error;

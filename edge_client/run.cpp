@@ -59,7 +59,8 @@ class Run {
       : options_(options),
         world_(world),
         interrupt_(interrupt),
-        remote_(options.server, std::chrono::seconds(options.timeout)),
+        remote_(options.server, std::chrono::seconds(options.timeout),
+                {options.api_key, options.ca_cert}),
         hook_(interrupt, [this] { remote_.cancel(); }) {
     retry_.budget = std::chrono::seconds(options.retry_for);
   }
@@ -212,11 +213,11 @@ void Run::load_tail() {
   load.retry = retry_;
   load.cache_limit = options_.cache_limit;
   if (!options_.quiet) load.progress = {world_.console.err, world_.console.err_is_terminal};
-  tail_.emplace(
-      std::move(device), *model_, range_, options_.formats, blobs,
-      std::make_unique<BlobLoad>(ShardCache(cache_root(options_.cache, world_.environment)),
-                                 blob_origin(info_, remote_.origin(), remote_.timeout()), blobs,
-                                 load, interrupt_));
+  tail_.emplace(std::move(device), *model_, range_, options_.formats, blobs,
+                std::make_unique<BlobLoad>(
+                    ShardCache(cache_root(options_.cache, world_.environment)),
+                    blob_origin(info_, remote_.origin(), remote_.timeout(), remote_.credentials()),
+                    blobs, load, interrupt_));
   receipt_.fetched = tail_->finish();
   receipt_.device = tail_->device_name();
 }

@@ -48,7 +48,7 @@ void SplitForward::close() noexcept {
   if (!open_ || !reachable_) return;
   open_ = false;
   try {
-    Remote(remote_.origin(), kGoodbye).close_session(session_);
+    Remote(remote_.origin(), kGoodbye, remote_.credentials()).close_session(session_);
   } catch (const std::exception&) {  // the server forgets idle sessions by itself
   }
 }

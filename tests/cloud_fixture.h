@@ -139,10 +139,12 @@ inline std::vector<float> floats_of(const std::string& frame, const std::string&
 
 class TestCloud {
  public:
+  // What a test wants otherwise, before the routes are added.
+  using Adjust = std::function<void(Cloud&, http::Server::Options&)>;
   // The models by name, or as [ID=]DIR would give them, in all formats. kv: of each model.
   explicit TestCloud(const std::vector<std::string>& names, uint64_t kv = 64 << 20,
-                     const std::filesystem::path& blob_cache = {},
-                     Profile profile = Profile::kF32) {
+                     const std::filesystem::path& blob_cache = {}, Profile profile = Profile::kF32,
+                     const Adjust& adjust = {}) {
     for (const std::string& name : names) {
       ModelOptions options;
       options.id = std::filesystem::path(name).filename().string();
@@ -160,6 +162,7 @@ class TestCloud {
     http::Server::Options options;
     options.shutdown_timeout = std::chrono::seconds(1);
     options.worker_stack_bytes = 1 << 20;
+    if (adjust) adjust(cloud, options);
     running_ = std::make_unique<http::Running>(
         options, [this](http::Server& server) { add_routes(server, cloud); });
     caller_ = std::make_unique<Caller>(url());
@@ -169,6 +172,7 @@ class TestCloud {
 
   std::string url() const { return running_->url(); }
   int port() const { return running_->port; }
+  http::Server::Stats stats() const { return running_->server.stats(); }
   KvPages& pages(size_t model = 0) { return cloud.models[model]->batcher().shard().pages(); }
   const ModelConfig& config(size_t model = 0) const { return cloud.models[model]->config(); }
 

@@ -96,6 +96,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   const std::string& out() const { return out_.text; }  // so far; whole after wait()
   const std::string& err() const { return err_.text; }
   void signal(int number) const { ::kill(pid_, number); }
@@ -159,10 +160,14 @@ class Process {
 // A cloud_server; after again() another one on the same port.
 class CloudProcess {
  public:
-  explicit CloudProcess(Arguments arguments) : arguments_(std::move(arguments)) { start(0); }
+  explicit CloudProcess(Arguments arguments)
+      : arguments_(std::move(arguments)),
+        scheme_(std::ranges::count(arguments_, "--tls-cert") > 0 ? "https" : "http") {
+    start(0);
+  }
 
   int port() const { return port_; }
-  std::string url() const { return cat("http://127.0.0.1:", port_); }
+  std::string url() const { return cat(scheme_, "://127.0.0.1:", port_); }
   Process& process() { return *process_; }
   void again() { start(port_); }
 
@@ -173,7 +178,7 @@ class CloudProcess {
                       program_path("../test-blobs")};
     argv.insert(argv.end(), arguments_.begin(), arguments_.end());
     process_ = std::make_unique<Process>(std::move(argv));
-    const std::string mark = "listening on http://127.0.0.1:";
+    const std::string mark = cat("listening on ", scheme_, "://127.0.0.1:");
     size_t at = 0;
     const bool up = process_->until([&] {
       at = process_->err().find(mark);
@@ -184,6 +189,7 @@ class CloudProcess {
     CHECK(port_ > 0 && (port == 0 || port == port_));
   }
   const Arguments arguments_;
+  const std::string scheme_;
   std::unique_ptr<Process> process_;
   int port_ = 0;
 };

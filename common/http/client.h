@@ -17,6 +17,7 @@ struct Url {
   bool tls = false;
   std::string host;  // without the brackets of an IPv6 address
   int port = 80;
+  bool operator==(const Url&) const = default;
 };
 // http://host[:port] or https://host[:port], perhaps with a final slash. Throws Error(kInput) for
 // anything else.

@@ -6,37 +6,47 @@ Sessions::~Sessions() {
   for (auto& [id, session] : sessions_) session->batcher->shard().pages().close(session->sequence);
 }
 
-Sessions::Put Sessions::put(const std::string& id, const SessionRange& range, Batcher& batcher) {
+size_t Sessions::count_of(const std::string& owner) const {
+  auto at = sessions_.lower_bound(SessionName("", owner));
+  size_t count = 0;
+  for (; at != sessions_.end() && at->first.owner == owner; ++at) ++count;
+  return count;
+}
+
+Sessions::Put Sessions::put(const SessionName& name, const SessionRange& range, Batcher& batcher,
+                            size_t most) {
   const std::lock_guard lock(mutex_);
-  const auto at = sessions_.find(id);
+  const auto at = sessions_.find(name);
   if (at != sessions_.end()) return at->second->range == range ? Put::kExists : Put::kConflict;
-  if (sessions_.size() >= limit_ && !evict_idle(nullptr)) {
+  const auto now = std::chrono::steady_clock::now();
+  if (most != 0 && count_of(name.owner) >= most && !evict_idle([&](const Session& session) {
+        return session.name.owner == name.owner && now - session.used >= abandoned_;
+      })) {
+    return Put::kOwnerFull;
+  }
+  if (sessions_.size() >= limit_ && !evict_idle([](const Session&) { return true; })) {
     throw Error(ErrorKind::kBusy, cat("all ", limit_, " sessions are in use, try again later"));
   }
-  auto session = std::make_shared<Session>();
-  session->id = id;
+  auto session = std::make_shared<Session>(name);
   session->range = range;
   session->batcher = &batcher;
   session->sequence = batcher.shard().pages().open();
-  session->used = std::chrono::steady_clock::now();
-  sessions_.emplace(id, std::move(session));
+  session->used = now;
+  sessions_.emplace(name, std::move(session));
   return Put::kCreated;
 }
 
-void Sessions::erase(std::map<std::string, std::shared_ptr<Session>>::iterator at) {
+void Sessions::erase(Map::iterator at) {
   at->second->batcher->shard().pages().close(at->second->sequence);
   sessions_.erase(at);
 }
 
-bool Sessions::evict_idle(const Batcher* batcher) {
+bool Sessions::evict_idle(const May& may) {
   auto oldest = sessions_.end();
   for (auto at = sessions_.begin(); at != sessions_.end(); ++at) {
     const Session& session = *at->second;
     if (session.next_ticket != session.serving) continue;  // in use or waited for
-    if (batcher != nullptr &&
-        (session.batcher != batcher || batcher->pages().length(session.sequence) == 0)) {
-      continue;
-    }
+    if (!may(session)) continue;
     if (oldest == sessions_.end() || session.used < oldest->second->used) oldest = at;
   }
   if (oldest == sessions_.end()) return false;
@@ -47,19 +57,21 @@ bool Sessions::evict_idle(const Batcher* batcher) {
 
 bool Sessions::evict_one(const Batcher& batcher) {
   const std::lock_guard lock(mutex_);
-  return evict_idle(&batcher);
+  return evict_idle([&](const Session& session) {
+    return session.batcher == &batcher && batcher.pages().length(session.sequence) > 0;
+  });
 }
 
-bool Sessions::with(const std::string& id, const std::function<void(Session&)>& use) {
+bool Sessions::with(const SessionName& name, const std::function<void(Session&)>& use) {
   std::unique_lock lock(mutex_);
-  const auto at = sessions_.find(id);
+  const auto at = sessions_.find(name);
   if (at == sessions_.end()) return false;
   const std::shared_ptr<Session> session = at->second;
   const uint64_t ticket = session->next_ticket++;
   turn_.wait(lock, [&] { return session->serving == ticket; });
   // A session that another step's client removed while this one waited is still here: remove()
   // takes a ticket too.
-  const auto still = sessions_.find(id);
+  const auto still = sessions_.find(name);
   const bool there = still != sessions_.end() && still->second == session;
   lock.unlock();
   std::exception_ptr error;
@@ -78,10 +90,10 @@ bool Sessions::with(const std::string& id, const std::function<void(Session&)>& 
   return there;
 }
 
-bool Sessions::remove(const std::string& id) {
-  return with(id, [&](Session& session) {
+bool Sessions::remove(const SessionName& name) {
+  return with(name, [&](Session& session) {
     const std::lock_guard lock(mutex_);
-    const auto at = sessions_.find(id);
+    const auto at = sessions_.find(name);
     if (at != sessions_.end() && at->second.get() == &session) erase(at);
   });
 }

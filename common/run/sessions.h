@@ -22,12 +22,22 @@ struct SessionRange {
   bool operator==(const SessionRange&) const = default;
 };
 
+// Whose session: what one owner names means nothing to another.
+struct SessionName {
+  SessionName(std::string id, std::string owner = {})
+      : owner(std::move(owner)), id(std::move(id)) {}
+  std::string owner, id;  // in this order: those of one owner are together
+  auto operator<=>(const SessionName&) const = default;
+};
+
 struct Session {
-  std::string id;
+  SessionName name;
   SessionRange range;
   Batcher* batcher = nullptr;
   SequenceId sequence = 0;
   uint64_t layer_rows = 0;  // rows times layers computed so far
+
+  explicit Session(SessionName name) : name(std::move(name)) {}
 
  private:
   friend class Sessions;
@@ -38,34 +48,42 @@ struct Session {
 // Any number of threads.
 class Sessions {
  public:
-  enum class Put { kCreated, kExists, kConflict };
+  enum class Put { kCreated, kExists, kConflict, kOwnerFull };
 
   // At most `limit` sessions; a new one beyond it takes the place of the least recently used idle
-  // one.
-  explicit Sessions(size_t limit) : limit_(limit) {}
+  // one. An owner's own limit is harder, so that its clients take turns and do not chase each other
+  // out: there only one that was idle for `abandoned` gives way.
+  explicit Sessions(size_t limit, std::chrono::milliseconds abandoned = std::chrono::seconds(30))
+      : limit_(limit), abandoned_(abandoned) {}
   ~Sessions();
 
-  // Throws Error(kBusy) when all `limit` sessions are in use.
-  Put put(const std::string& id, const SessionRange& range, Batcher& batcher);
+  // `most`: sessions of this owner; 0: no limit. Throws Error(kBusy) when all `limit` sessions are
+  // in use.
+  Put put(const SessionName& name, const SessionRange& range, Batcher& batcher, size_t most = 0);
   // False when there is none. Waits for its steps to end.
-  bool remove(const std::string& id);
+  bool remove(const SessionName& name);
   // Frees the pages of the least recently used idle session of `batcher`; false when there is none.
   bool evict_one(const Batcher& batcher);
 
   // Calls `use` with the session, alone with it; false when there is none.
-  bool with(const std::string& id, const std::function<void(Session&)>& use);
+  bool with(const SessionName& name, const std::function<void(Session&)>& use);
 
   size_t size() const;
   uint64_t evicted() const { return evicted_; }
 
  private:
-  void erase(std::map<std::string, std::shared_ptr<Session>>::iterator at);  // with the lock held
-  bool evict_idle(const Batcher* batcher);                                   // with the lock held
+  using Map = std::map<SessionName, std::shared_ptr<Session>>;
+  using May = std::function<bool(const Session&)>;
+  // With the lock held:
+  void erase(Map::iterator at);
+  bool evict_idle(const May& may);
+  size_t count_of(const std::string& owner) const;
 
   const size_t limit_;
+  const std::chrono::milliseconds abandoned_;
   mutable std::mutex mutex_;
   std::condition_variable turn_;
-  std::map<std::string, std::shared_ptr<Session>> sessions_;
+  Map sessions_;
   uint64_t evicted_ = 0;
 };
 

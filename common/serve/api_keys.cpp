@@ -1,0 +1,219 @@
+#include "serve/api_keys.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/file.h"
+
+namespace split::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using http::HttpError;
+
+constexpr uint64_t kMaxFileBytes = 1 << 20;
+constexpr size_t kLeastKey = 16, kMostKey = 256, kMostName = 64;
+constexpr uint64_t kMostLimit = 1ull << 50;
+
+bool is_name(std::string_view text) {
+  return !text.empty() && text.size() <= kMostName && std::ranges::all_of(text, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '_' || c == '-';
+  });
+}
+
+bool is_key(std::string_view text) {
+  return text.size() >= kLeastKey && text.size() <= kMostKey &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7f; });
+}
+
+// The next word of the line, taken off its front; empty at the end or a comment.
+std::string_view take_word(std::string_view& line) {
+  const size_t begin = std::min(line.find_first_not_of(" \t\r"), line.size());
+  line.remove_prefix(begin);
+  if (line.starts_with('#')) line = {};
+  const std::string_view word = line.substr(0, line.find_first_of(" \t\r"));
+  line.remove_prefix(word.size());
+  return word;
+}
+
+// False when `word` is no limit.
+bool read_limit(std::string_view word, KeyLimits& limits) {
+  const size_t equals = word.find('=');
+  if (equals == word.npos) return false;
+  const auto value = parse_u64(word.substr(equals + 1), 1, kMostLimit);
+  if (!value) return false;
+  const std::string_view name = word.substr(0, equals);
+  if (name == "sessions") {
+    limits.sessions = *value;
+  } else if (name == "rows_per_s") {
+    limits.rows_per_s = *value;
+  } else if (name == "bytes_per_s") {
+    limits.bytes_per_s = *value;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+Sha256::Digest digest_of(std::string_view text) {
+  Sha256 sum;
+  sum.update(as_bytes_of(text));
+  return sum.finish();
+}
+
+[[noreturn]] void refuse(const char* code, const char* message, const char* challenge) {
+  throw HttpError(401, code, message, {}, {{"WWW-Authenticate", challenge}});
+}
+
+}  // namespace
+
+void RateLimit::refill(Time now) {
+  if (last_ != Time{}) {
+    level_ += rate_ * std::chrono::duration<double>(now - last_).count();
+    level_ = std::min(level_, rate_);
+  }
+  last_ = now;
+}
+
+double RateLimit::wait(Time now) {
+  refill(now);
+  return level_ > 0 ? 0 : std::max(-level_ / rate_, 1e-3);
+}
+
+void RateLimit::take(Time now, double amount) {
+  refill(now);
+  level_ -= amount;
+}
+
+struct ApiKeys::Key {
+  std::string name;
+  Sha256::Digest digest{};  // equal lengths whatever is compared
+  KeyLimits limits;
+  std::mutex mutex;
+  RateLimit rows{0}, bytes{0};  // under it
+};
+
+ApiKeys::ApiKeys() = default;
+ApiKeys::~ApiKeys() = default;
+ApiKeys::ApiKeys(ApiKeys&&) noexcept = default;
+ApiKeys& ApiKeys::operator=(ApiKeys&&) noexcept = default;
+
+ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
+  ApiKeys keys;
+  for (size_t number = 1; !text.empty(); ++number) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const auto bad = [&](std::string_view why) {
+      return Error(ErrorKind::kInput, cat("[keys] ", what, ", line ", number, ": ", why));
+    };
+    const std::string_view word = take_word(line);
+    if (word.empty()) continue;
+    const size_t colon = std::min(word.find(':'), word.size());
+    auto key = std::make_unique<Key>();
+    key->name = word.substr(0, colon);
+    const std::string_view secret = word.substr(std::min(colon + 1, word.size()));
+    if (colon == word.size() || !is_name(key->name)) {
+      throw bad("expected NAME:KEY, a name of 1..64 letters, digits, '.', '_' and '-'");
+    }
+    if (!is_key(secret)) {
+      throw bad(cat("expected a key of ", kLeastKey, "..", kMostKey, " printable characters"));
+    }
+    key->digest = digest_of(secret);
+    for (const auto& other : keys.keys_) {
+      if (other->name == key->name) throw bad("a second key of this name");
+      if (other->digest == key->digest) throw bad(cat("the same key as ", other->name, "'s"));
+    }
+    for (std::string_view limit; !(limit = take_word(line)).empty();) {
+      if (!read_limit(limit, key->limits)) {
+        throw bad("expected sessions=N, rows_per_s=N or bytes_per_s=N behind the key, N from 1");
+      }
+    }
+    key->rows = RateLimit(static_cast<double>(key->limits.rows_per_s));
+    key->bytes = RateLimit(static_cast<double>(key->limits.bytes_per_s));
+    keys.keys_.push_back(std::move(key));
+  }
+  if (keys.empty())
+    throw Error(ErrorKind::kInput, cat("[keys] ", what, ": expected keys, found none"));
+  return keys;
+}
+
+ApiKeys ApiKeys::read(const std::string& file) {
+  return parse(read_file(file, kMaxFileBytes), file);
+}
+
+ApiKeys::Key* ApiKeys::find(const std::string& name) const {
+  for (const auto& key : keys_) {
+    if (key->name == name) return key.get();
+  }
+  return nullptr;
+}
+
+std::string ApiKeys::admit(const http::Headers& headers) const {
+  constexpr std::string_view kScheme = "Bearer ";
+  const auto given = headers.get("Authorization");
+  if (!given) {
+    refuse("api_key_missing", "this server wants an API key: Authorization: Bearer KEY", "Bearer");
+  }
+  // One digest and every comparison to its end, so that time tells nothing.
+  const bool bearer = http::same_name(given->substr(0, kScheme.size()), kScheme);
+  const Sha256::Digest digest = digest_of(bearer ? given->substr(kScheme.size()) : "");
+  Key* who = nullptr;
+  for (const auto& key : keys_) {
+    if (::CRYPTO_memcmp(key->digest.data(), digest.data(), digest.size()) == 0) who = key.get();
+  }
+  if (who == nullptr) {
+    refuse("invalid_api_key", "this API key is not one of the server's",
+           "Bearer error=\"invalid_token\"");
+  }
+  if (who->limits.bytes_per_s > 0) {
+    const std::lock_guard lock(who->mutex);
+    const double seconds = who->bytes.wait(Clock::now());
+    if (seconds > 0) {
+      throw HttpError(429, "rate_limited", "this key's bytes a second are spent", {},
+                      {{"Retry-After", cat(std::ceil(seconds))}});
+    }
+  }
+  return who->name;
+}
+
+void ApiKeys::expect_rows(const std::string& name) const {
+  Key* const key = find(name);
+  if (key == nullptr || key->limits.rows_per_s == 0) return;
+  const std::lock_guard lock(key->mutex);
+  const double seconds = key->rows.wait(Clock::now());
+  if (seconds == 0) return;
+  throw HttpError(429, "rate_limited", "this key's rows a second are spent", {},
+                  {{"Retry-After", cat(std::ceil(seconds))}});
+}
+
+void ApiKeys::took_rows(const std::string& name, uint64_t rows) const {
+  Key* const key = find(name);
+  if (key == nullptr || key->limits.rows_per_s == 0) return;
+  const std::lock_guard lock(key->mutex);
+  key->rows.take(Clock::now(), static_cast<double>(rows));
+}
+
+void ApiKeys::took_bytes(const std::string& name, uint64_t bytes) const {
+  Key* const key = find(name);
+  if (key == nullptr || key->limits.bytes_per_s == 0) return;
+  const std::lock_guard lock(key->mutex);
+  key->bytes.take(Clock::now(), static_cast<double>(bytes));
+}
+
+uint64_t ApiKeys::most_sessions(const std::string& name) const {
+  const Key* const key = find(name);
+  return key == nullptr ? 0 : key->limits.sessions;
+}
+
+void ApiKeys::guard(http::Server& server) const {
+  if (empty()) return;
+  server.set_guard([this](const http::Headers& headers) { return admit(headers); });
+  server.add_observer([this](const http::Request& request, const http::Answered& answered) {
+    took_bytes(request.principal, answered.bytes_in + answered.bytes_out);
+  });
+}
+
+}  // namespace split::serve

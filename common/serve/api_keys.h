@@ -1,0 +1,76 @@
+// Who may ask a server: named keys from a file, compared in constant time, and how much each may
+// have. A limit on a rate lets a request begin while nothing is owed, and what it takes is then
+// owed: so that one of any size passes, and the mean is kept. Keys themselves are in no message.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "http/server.h"
+
+namespace split::serve {
+
+// A budget that refills by `rate` a second, up to one second's worth. Knows no clock.
+class RateLimit {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  explicit RateLimit(double rate) : rate_(rate), level_(rate) {}
+  // Seconds until nothing is owed; 0: now.
+  double wait(Time now);
+  void take(Time now, double amount);
+
+ private:
+  void refill(Time now);
+  double rate_, level_;
+  Time last_{};
+};
+
+struct KeyLimits {  // 0: none
+  uint64_t sessions = 0;
+  uint64_t rows_per_s = 0;   // of the model: tokens of prompts and answers
+  uint64_t bytes_per_s = 0;  // both ways
+};
+
+// Any number of threads.
+class ApiKeys {
+ public:
+  // A line each: "NAME:KEY [sessions=N] [rows_per_s=N] [bytes_per_s=N]"; '#' begins a comment.
+  // `what` names the text in errors. Throws Error(kInput) with the line's number.
+  static ApiKeys parse(std::string_view text, std::string_view what);
+  static ApiKeys read(const std::string& file);
+
+  ApiKeys();
+  ~ApiKeys();
+  ApiKeys(ApiKeys&&) noexcept;
+  ApiKeys& operator=(ApiKeys&&) noexcept;
+
+  bool empty() const { return keys_.empty(); }
+  // The name of the key in `Authorization: Bearer KEY`. Throws HttpError 401 `api_key_missing`,
+  // `invalid_api_key`, or 429 `rate_limited` while bytes are owed.
+  std::string admit(const http::Headers& headers) const;
+  // Before and after rows are computed for this name; the first throws HttpError 429 while rows are
+  // owed. Nothing for names without such a limit, and for nobody's ("").
+  void expect_rows(const std::string& name) const;
+  void took_rows(const std::string& name, uint64_t rows) const;
+  void took_bytes(const std::string& name, uint64_t bytes) const;
+  uint64_t most_sessions(const std::string& name) const;  // 0: no limit
+
+  // Guards the server's routes and counts what passes. The keys outlive it; none: nothing is done.
+  void guard(http::Server& server) const;
+
+ private:
+  struct Key;
+  Key* find(const std::string& name) const;
+  std::vector<std::unique_ptr<Key>> keys_;
+};
+
+}  // namespace split::serve
