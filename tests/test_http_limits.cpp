@@ -125,6 +125,35 @@ TEST(HttpServerStop, FinishesWhatIsInFlight) {
   stopping.get();
 }
 
+// Whoever watches the server sees that it is stopping, and new work goes elsewhere.
+TEST(HttpServerStop, TellsNewcomersWhileItFinishes) {
+  Gate gate;
+  Running running({}, [&](Server& server) {
+    add_echo(server);
+    server.route("GET", "/gate", [&](const Request&) { return gate.pass(); });
+    server.route(
+        "GET", "/readyz", [](const Request&) { return Response::text(503, "not ready"); },
+        Access::kOpen);
+  });
+  Peer busy(running.port), half(running.port), idle(running.port);
+  half.say(post("Content-Length: 5\r\nExpect: 100-continue\r\n", ""));
+  EXPECT_TRUE(says(half.until("\r\n\r\n"), 100));
+  busy.say(get("/gate"));
+  gate.wait_for_entered(1);
+  auto stopping = std::async(std::launch::async, [&] { running.stop(); });
+  EXPECT_EQ(idle.to_end(), "");  // so it has begun
+  const std::string refused = last_words(running.port, get("/hi"));
+  EXPECT_TRUE(says(refused, 503) && has(refused, "Retry-After: 1\r\n")) << refused;
+  EXPECT_TRUE(has(refused, "\"stopping\"")) << refused;
+  EXPECT_EQ(body_of(last_words(running.port, get("/readyz"))), "not ready");
+  const Peer silent(running.port);  // is not waited for
+  half.say("hello");  // was on its way before
+  EXPECT_EQ(body_of(half.to_end()), "hello");
+  gate.open.set_value();
+  EXPECT_EQ(body_of(busy.to_end()), "passed");
+  stopping.get();
+}
+
 TEST(HttpServerStop, CutsOffWhatTakesTooLong) {
   std::atomic<bool> entered{false};
   Running running({.shutdown_timeout = milliseconds(100)}, [&](Server& server) {

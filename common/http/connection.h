@@ -34,6 +34,7 @@ struct Connection {
   short waits_for = POLLIN;  // the event before the last Io::kWait can turn into something else
   std::string peer;
   State state = kHead;
+  bool late = false;   // came when the server was stopping already
   std::string in;      // received, not yet used: the next requests of a client that does not wait
   size_t scanned = 0;  // of `in`, while looking for the head's end
   RequestHead head;

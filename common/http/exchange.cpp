@@ -189,12 +189,15 @@ std::optional<HttpError> Exchange::refusal(const RequestHead& head) const {
   }
 }
 
-Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments,
+Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments, bool late,
                             std::string_view& name) const {
   std::string allowed;
   if (const Route* const route =
           find_route(request.method, segments, request.path_params, allowed)) {
     name = route->name;
+    if (late && route->access != Access::kOpen) {
+      throw HttpError(503, "stopping", "this server is stopping", {}, {{"Retry-After", "1"}});
+    }
     if (guard_ && route->access == Access::kGuarded) request.principal = guard_(request.headers);
     return route->handler(request);
   }
@@ -230,7 +233,7 @@ bool Exchange::answer(Connection& connection) const {
 
   Response response;
   try {
-    response = dispatch(request, head.segments, answered.route);
+    response = dispatch(request, head.segments, connection.late, answered.route);
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
   }

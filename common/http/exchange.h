@@ -47,8 +47,8 @@ class Exchange {
   // is added to `allowed`.
   const Route* find_route(const std::string& method, const std::vector<std::string>& segments,
                           std::vector<std::string>& params, std::string& allowed) const;
-  // `name` becomes the route's.
-  Response dispatch(Request& request, const std::vector<std::string>& segments,
+  // `late`: only open routes are still answered. `name` becomes the route's.
+  Response dispatch(Request& request, const std::vector<std::string>& segments, bool late,
                     std::string_view& name) const;
 
   // What lets a page from elsewhere read the answer.

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -69,7 +70,7 @@ void Server::Impl::run() {
   std::array<epoll_event, 256> events;
   for (;;) {
     if (stopping && !stop_begun) begin_stop();
-    if (stop_begun && (connections.size() == draining || Clock::now() >= stop_deadline)) break;
+    if (stop_begun && (!has_work() || Clock::now() >= stop_deadline)) break;
     auto next = std::min(stop_deadline, accept_again);
     if (!timers.empty()) next = std::min(next, timers.begin()->first);
     int wait = -1;
@@ -93,6 +94,7 @@ void Server::Impl::run() {
       on_timeout(*connections.at(timers.begin()->second));
     }
   }
+  listener.reset();
   // Late handlers find their client gone and their writes failing.
   for (const auto& [fd, c] : connections) {
     if (c->state == Connection::kBusy) ::shutdown(fd, SHUT_RDWR);
@@ -163,6 +165,7 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   Connection& c = *owned;
   c.fd = std::move(fd);
   c.peer = numeric_address(address);
+  c.late = stop_begun;
   watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
   const size_t from_there = ++per_address[c.peer];
   connections.emplace(c.fd.get(), std::move(owned));
@@ -179,11 +182,20 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   set_deadline(c, Clock::now() + (tls ? options.head_timeout : options.idle_timeout));
 }
 
+// Requests in flight or on their way since before the stop.
+bool Server::Impl::has_work() const {
+  return std::ranges::any_of(connections, [](const auto& entry) {
+    const Connection& c = *entry.second;
+    if (c.state == Connection::kBusy) return true;
+    const bool arriving = c.state == Connection::kBody || !c.in.empty();
+    return arriving && !c.late && c.state != Connection::kDrain;
+  });
+}
+
+// Whoever comes from now on is told so, until the others have their answers.
 void Server::Impl::begin_stop() {
   stop_begun = true;
   stop_deadline = Clock::now() + options.shutdown_timeout;
-  accept_again = Clock::time_point::max();
-  listener.reset();
   std::vector<Connection*> idle;
   for (const auto& [fd, c] : connections) {
     const bool nothing_asked = c->state == Connection::kHead && c->in.empty();

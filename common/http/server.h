@@ -101,7 +101,7 @@ class Server {
   int bind();
   // Serves on this thread and the workers until stop(); once. Returns when every request in flight
   // has been answered or shutdown_timeout has passed, after which their clients are cut off and
-  // their handlers waited for.
+  // their handlers waited for. Until then new connections get 503, but for open routes.
   void run();
   // From any thread, at any time. Not from a signal handler.
   void stop();

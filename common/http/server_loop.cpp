@@ -33,7 +33,6 @@ void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
 void Server::Impl::destroy(Connection& c) {
   set_deadline(c, Clock::time_point::max());
   body_bytes -= c.charged;
-  if (c.state == Connection::kDrain) --draining;
   const auto address = per_address.find(c.peer);
   if (--address->second == 0) per_address.erase(address);
   connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
@@ -175,7 +174,6 @@ void Server::Impl::drain(Connection& c) {
   c.in = {};
   c.body = {};
   c.state = Connection::kDrain;
-  ++draining;
   end_sending(c);
   set_deadline(c, Clock::now() + kDrainTime);
   arm(c);

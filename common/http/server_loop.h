@@ -39,6 +39,7 @@ struct Server::Impl {
   void take_finished();
   void on_timeout(Connection& c);
   void begin_stop();
+  bool has_work() const;
   void arm(Connection& c);  // its next event, or what is already there
   void set_deadline(Connection& c, Clock::time_point deadline);
 
@@ -54,7 +55,6 @@ struct Server::Impl {
   std::map<std::string, size_t> per_address;
   std::set<std::pair<Clock::time_point, int>> timers;
   uint64_t body_bytes = 0;  // of all requests being received or answered
-  size_t draining = 0;
   bool stop_begun = false;
   Clock::time_point stop_deadline = Clock::time_point::max();
   Clock::time_point accept_again = Clock::time_point::max();
