@@ -133,6 +133,12 @@ Exchange::~Exchange() = default;
 
 void Exchange::add_route(Route route) { routes_.push_back(std::move(route)); }
 
+std::vector<std::pair<std::string, std::string>> Exchange::routes() const {
+  std::vector<std::pair<std::string, std::string>> all;
+  for (const Route& route : routes_) all.emplace_back(route.method, route.name);
+  return all;
+}
+
 void Exchange::add_cors(const Request& request, Response& response) const {
   if (options_.cors_origins.empty()) return;
   response.headers.add("Vary", "Origin");
@@ -227,6 +233,7 @@ bool Exchange::answer(Connection& connection) const {
   request.query_params = std::move(head.query);
   request.body = std::move(connection.body);
   request.client_gone = [&connection] { return is_gone(connection); };
+  const LogScope scope(request.id);
   Answered answered;
   answered.bytes_in = request.body.size();
   const auto start = Clock::now();

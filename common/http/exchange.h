@@ -30,6 +30,7 @@ class Exchange {
   void set_error_renderer(ErrorRenderer renderer) { renderer_ = std::move(renderer); }
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
+  std::vector<std::pair<std::string, std::string>> routes() const;
   // What the guard has against a request of this head, before its body is there.
   std::optional<HttpError> refusal(const RequestHead& head) const;
   // An error's answer, by the renderer.

@@ -43,7 +43,7 @@ Server::Impl::Impl(Options given)
       wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       workers({.keep = options.idle_workers,
                .most = options.max_inflight,
-               .queue = options.queue,
+               .queue = options.max_inflight + options.queue,
                .stack_bytes = options.worker_stack_bytes}) {
   if (!epoll || !wake) throw Error(ErrorKind::kIo, cat("[http] epoll: ", errno_text(errno)));
   if (!options.tls_cert_file.empty()) {
@@ -215,6 +215,12 @@ void Server::route(std::string method, std::string_view pattern, Handler handler
 void Server::set_guard(Guard guard) { impl_->exchange.set_guard(std::move(guard)); }
 
 void Server::add_observer(Observer observer) { impl_->exchange.add_observer(std::move(observer)); }
+
+void Server::on_refused(RefusalObserver observer) { impl_->on_refused = std::move(observer); }
+
+std::vector<std::pair<std::string, std::string>> Server::routes() const {
+  return impl_->exchange.routes();
+}
 
 void Server::set_error_renderer(ErrorRenderer renderer) {
   impl_->exchange.set_error_renderer(std::move(renderer));

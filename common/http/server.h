@@ -48,6 +48,14 @@ struct Answered {
 // Told after each answer of a worker, by its thread; must not throw. The request's body may be
 // gone.
 using Observer = std::function<void(const Request&, const Answered&)>;
+// A request that the server refused before any route saw it.
+struct Refused {
+  std::string_view id, peer;
+  int status = 0;
+  std::string_view code;
+};
+// Told by the loop's thread; must not throw or wait.
+using RefusalObserver = std::function<void(const Refused&)>;
 
 class Server {
  public:
@@ -95,6 +103,9 @@ class Server {
   void set_error_renderer(ErrorRenderer renderer);
   void set_guard(Guard guard);
   void add_observer(Observer observer);
+  void on_refused(RefusalObserver observer);
+  // Method and pattern of each route, in their order.
+  std::vector<std::pair<std::string, std::string>> routes() const;
 
   // Listens, so that connections queue up, and returns the port. Throws AddressInUse, Error(kInput)
   // for a host that is no address of this machine, Error(kIo).

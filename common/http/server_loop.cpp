@@ -116,7 +116,9 @@ void Server::Impl::hand_over(Connection& c) {
   set_deadline(c, Clock::time_point::max());
   c.state = Connection::kBusy;
   ++inflight;
-  const bool taken = workers.submit([this, &c] {
+  // Counted here: a thread whose answer is out may not be back for the next job yet.
+  const bool room = inflight <= options.max_inflight + options.queue;
+  const bool taken = room && workers.submit([this, &c] {
     bool keep = false;
     try {
       keep = exchange.answer(c);
@@ -161,8 +163,9 @@ void Server::Impl::take_finished() {
 // Answers from the loop and ends the connection. The answer fits a fresh socket's buffer; a client
 // whose buffer is full is not reading and gets none.
 void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body) {
-  const std::string answer =
-      closing_answer(exchange.render(error), request_id(c.head.headers), with_body);
+  const std::string id = request_id(c.head.headers);
+  const std::string answer = closing_answer(exchange.render(error), id, with_body);
+  if (on_refused) on_refused({id, c.peer, error.status, error.code});
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};
   size_t sent = 0;
   send(c, {&piece, 1}, sent);

@@ -46,6 +46,7 @@ struct Server::Impl {
   const Options options;
   std::atomic<bool> stopping{false};
   Exchange exchange;
+  RefusalObserver on_refused;
   TlsContext tls;  // none: plain
   Fd listener;
   Fd epoll;
