@@ -1,0 +1,188 @@
+#include "serve/metrics.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace split::serve {
+namespace {
+
+std::string number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;
+  return {text, end};
+}
+
+// In a label's quotes, or of a HELP line, where quotes stay as they are.
+std::string escaped(std::string_view text, bool quotes) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\')
+      out += "\\\\";
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '"' && quotes)
+      out += "\\\"";
+    else
+      out += c;
+  }
+  return out;
+}
+
+std::string labels_text(const Metrics::Labels& labels, std::string_view bound = {}) {
+  std::string out;
+  const auto add = [&](std::string_view name, std::string_view value) {
+    out += cat(out.empty() ? "{" : ",", name, "=\"", escaped(value, true), "\"");
+  };
+  for (const auto& [name, value] : labels) add(name, value);
+  if (!bound.empty()) add("le", bound);
+  return out.empty() ? out : out + "}";
+}
+
+// The n-th field, from 0, behind the name in /proc/self/stat; 0 where there is none.
+double stat_field(int n) {
+  std::ifstream file("/proc/self/stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t name_end = text.rfind(')');  // the name may hold anything
+  if (name_end == std::string::npos) return 0;
+  size_t at = name_end + 2;
+  for (int i = 0; i < n && at != std::string::npos; ++i) {
+    at = text.find(' ', at);
+    if (at != std::string::npos) ++at;
+  }
+  return at == std::string::npos ? 0 : std::strtod(text.c_str() + at, nullptr);
+}
+
+double ticks_to_seconds(double ticks) {
+  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+// Seconds since 1970 at which this process began.
+double process_start() {
+  std::ifstream file("/proc/stat");
+  std::string word;
+  double booted = 0;
+  while (file >> word) {
+    if (word == "btime") file >> booted;
+  }
+  return booted + ticks_to_seconds(stat_field(19));
+}
+
+double open_files() {
+  std::error_code error;
+  const std::filesystem::directory_iterator files("/proc/self/fd", error);
+  return error ? 0 : static_cast<double>(std::distance(begin(files), end(files)));
+}
+
+}  // namespace
+
+void Histogram::observe(double value) {
+  const auto at = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
+  const std::lock_guard lock(mutex_);
+  ++counts_[static_cast<size_t>(at)];
+  sum_ += value;
+}
+
+std::vector<double> latency_bounds() {
+  return {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
+          0.05,   0.1,     0.25,   0.5,   1,      2.5,   5,    10};
+}
+
+Metrics::Series& Metrics::find(std::string_view name, std::string_view help, std::string_view kind,
+                               const Labels& labels) {
+  auto at = families_.find(name);
+  if (at == families_.end()) {
+    at = families_.emplace(std::string(name), Family{std::string(help), std::string(kind), {}})
+             .first;
+  }
+  CHECK(at->second.kind == kind);
+  return at->second.series[labels];
+}
+
+Counter& Metrics::counter(std::string_view name, std::string_view help, const Labels& labels) {
+  const std::lock_guard lock(mutex_);
+  Series& series = find(name, help, "counter", labels);
+  if (!series.counter) series.counter = std::make_unique<Counter>();
+  return *series.counter;
+}
+
+Histogram& Metrics::histogram(std::string_view name, std::string_view help, const Labels& labels,
+                              const std::vector<double>& bounds) {
+  const std::lock_guard lock(mutex_);
+  Series& series = find(name, help, "histogram", labels);
+  if (!series.histogram) series.histogram = std::make_unique<Histogram>(bounds);
+  return *series.histogram;
+}
+
+void Metrics::gauge(std::string_view name, std::string_view help, std::function<double()> value,
+                    const Labels& labels) {
+  const std::lock_guard lock(mutex_);
+  find(name, help, "gauge", labels).value = std::move(value);
+}
+
+void Metrics::counted(std::string_view name, std::string_view help, std::function<double()> value,
+                      const Labels& labels) {
+  const std::lock_guard lock(mutex_);
+  find(name, help, "counter", labels).value = std::move(value);
+}
+
+std::string Metrics::text() const {
+  const std::lock_guard lock(mutex_);
+  std::string out;
+  for (const auto& [name, family] : families_) {
+    out += cat("# HELP ", name, " ", escaped(family.help, false), "\n# TYPE ", name, " ",
+               family.kind, "\n");
+    const auto line = [&out, &name = name](std::string_view suffix, const std::string& labels,
+                                           const std::string& value) {
+      out += cat(name, suffix, labels, " ", value, "\n");
+    };
+    for (const auto& [labels, series] : family.series) {
+      if (series.counter) line("", labels_text(labels), cat(series.counter->value()));
+      if (series.value) line("", labels_text(labels), number(series.value()));
+      if (!series.histogram) continue;
+      const Histogram& histogram = *series.histogram;
+      const std::lock_guard histogram_lock(histogram.mutex_);
+      uint64_t count = 0;
+      for (size_t i = 0; i < histogram.counts_.size(); ++i) {
+        count += histogram.counts_[i];
+        const double bound = i < histogram.bounds_.size() ? histogram.bounds_[i] : HUGE_VAL;
+        line("_bucket", labels_text(labels, number(bound)), cat(count));
+      }
+      line("_sum", labels_text(labels), number(histogram.sum_));
+      line("_count", labels_text(labels), cat(count));
+    }
+  }
+  return out;
+}
+
+void add_process_metrics(Metrics& metrics) {
+  metrics.counted("process_cpu_seconds_total", "CPU time of this process, user and system.",
+                  [] { return ticks_to_seconds(stat_field(11) + stat_field(12)); });
+  metrics.gauge("process_resident_memory_bytes", "Memory of this process in RAM.",
+                [] { return stat_field(21) * static_cast<double>(::sysconf(_SC_PAGESIZE)); });
+  metrics.gauge("process_virtual_memory_bytes", "Address space of this process.",
+                [] { return stat_field(20); });
+  metrics.gauge("process_threads", "Threads of this process.", [] { return stat_field(17); });
+  metrics.gauge("process_open_fds", "Open file descriptors.", open_files);
+  metrics.gauge("process_max_fds", "Most file descriptors.", [] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    return static_cast<double>(limit.rlim_cur);
+  });
+  metrics.gauge("process_start_time_seconds", "When this process began, since 1970.",
+                [start = process_start()] { return start; });
+}
+
+}  // namespace split::serve

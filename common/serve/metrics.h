@@ -1,0 +1,89 @@
+// Counters, gauges and histograms in Prometheus' text format, once for both programs. Names follow
+// prometheus.io/docs/practices/naming: a prefix, base units, _total for what only grows. Labels
+// never say who or what was asked: no session, no key, no text.
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace split::serve {
+
+// Any number of threads.
+class Counter {
+ public:
+  void add(uint64_t by = 1) { value_.fetch_add(by, std::memory_order_relaxed); }
+  uint64_t value() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+// Any number of threads.
+class Histogram {
+ public:
+  explicit Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)) {
+    counts_.resize(bounds_.size() + 1);
+  }
+  void observe(double value);
+
+ private:
+  friend class Metrics;
+  mutable std::mutex mutex_;
+  const std::vector<double> bounds_;  // upper ones, ascending
+  std::vector<uint64_t> counts_;      // the last one: above all
+  double sum_ = 0;
+};
+
+// Seconds from 100 us to 10 s.
+std::vector<double> latency_bounds();
+
+// Any number of threads. What it hands out lives as long as it.
+class Metrics {
+ public:
+  using Labels = std::vector<std::pair<std::string, std::string>>;
+
+  // The one of this name and these labels, made when it is first asked for. `help` and the kind are
+  // those of the first time.
+  Counter& counter(std::string_view name, std::string_view help, const Labels& labels = {});
+  Histogram& histogram(std::string_view name, std::string_view help, const Labels& labels = {},
+                       const std::vector<double>& bounds = latency_bounds());
+  // Asked whenever the text is made, by any thread.
+  void gauge(std::string_view name, std::string_view help, std::function<double()> value,
+             const Labels& labels = {});
+  void counted(std::string_view name, std::string_view help, std::function<double()> value,
+               const Labels& labels = {});
+
+  // Everything, in the text format 0.0.4, families in the order of their names.
+  std::string text() const;
+
+ private:
+  struct Series {
+    std::unique_ptr<Counter> counter;
+    std::unique_ptr<Histogram> histogram;
+    std::function<double()> value;
+  };
+  struct Family {
+    std::string help, kind;
+    std::map<Labels, Series> series;
+  };
+  // With the lock held.
+  Series& find(std::string_view name, std::string_view help, std::string_view kind,
+               const Labels& labels);
+
+  mutable std::mutex mutex_;
+  std::map<std::string, Family, std::less<>> families_;
+};
+
+// process_*: CPU seconds, memory, descriptors, threads, start time; what /proc says of this one.
+void add_process_metrics(Metrics& metrics);
+
+}  // namespace split::serve
