@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 namespace split {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+// A job of so few rows is somebody's next token, perhaps with drafts: it is not kept waiting.
+constexpr uint32_t kFewRows = 8;
+// While jobs of few rows came this lately, the next one is expected during the next step.
+constexpr std::chrono::milliseconds kLately{250};
+constexpr std::chrono::milliseconds kMostPatience{10};
+constexpr size_t kMostPaces = 4096;
 
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-// Jobs that can share a step.
-bool alike(const Job& a, const Job& b) {
-  return a.phase == b.phase && a.from == b.from && a.to == b.to &&
-         (a.tokens != nullptr) == (b.tokens != nullptr);
+double ms_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
 }
 
 }  // namespace
@@ -23,6 +24,12 @@ bool alike(const Job& a, const Job& b) {
 size_t Batcher::depth() const {
   const std::lock_guard lock(mutex_);
   return queue_.size() + running_;
+}
+
+// Jobs that can share a step.
+bool Batcher::alike(const Job& a, const Job& b) const {
+  return (a.phase == b.phase || shard_.phases_alike()) && a.from == b.from && a.to == b.to &&
+         (a.tokens != nullptr) == (b.tokens != nullptr);
 }
 
 // What would break a step, and with it the others in it, is refused before it is queued.
@@ -47,39 +54,121 @@ void Batcher::run(Job& job) {
   const auto start = Clock::now();
   Ticket ticket;
   ticket.job = &job;
-  std::unique_lock lock(mutex_);
-  queue_.push_back(&ticket);
-  while (!ticket.finished) {
-    if (led_) {
-      ticket.changed.wait(lock);
-      continue;
-    }
+  {
+    const std::lock_guard lock(mutex_);
+    enter(ticket);
+    if (!led_) ticket.state = Ticket::kLeads;
     led_ = true;
-    const std::vector<Share> shares = pick();
-    running_ = shares.size();
-    lock.unlock();
-    try {
-      step(shares);
-    } catch (...) {  // out of memory, say: theirs, and the next leader goes on
-      for (const Share& share : shares) share.ticket->error = std::current_exception();
-    }
-    lock.lock();
-    led_ = false;
-    running_ = 0;
-    for (const Share& share : shares) {
-      Ticket& other = *share.ticket;
-      if (other.error != nullptr || other.done == other.job->rows) {
-        other.finished = true;
-        if (&other != &ticket) other.changed.notify_one();
-      } else {
-        queue_.push_back(&other);  // behind those that waited meanwhile
-      }
-    }
   }
-  if (!led_ && !queue_.empty()) queue_.front()->changed.notify_one();
-  lock.unlock();
+  ticket.state.wait(Ticket::kWaiting);
+  if (ticket.state == Ticket::kLeads) lead(ticket);
   job.queue_ms = std::max(0.0, ms_since(start) - job.compute_ms);
   if (ticket.error != nullptr) std::rethrow_exception(ticket.error);
+}
+
+// Runs steps until its own job is done, then hands over.
+void Batcher::lead(Ticket& ticket) {
+  for (bool leads = true; leads;) {
+    std::unique_lock lock(mutex_);
+    gather(lock);
+    std::vector<Share> shares;
+    try {
+      drop_gone();
+      shares = pick();
+    } catch (...) {  // out of memory: this one's, nothing was begun
+      ticket.error = std::current_exception();
+      if (std::erase(queue_, &ticket) > 0) finish(ticket);
+    }
+    if (!shares.empty()) run_step(lock, shares);
+    std::vector<Ticket*> finished = std::exchange(finished_, {});
+    leads = std::erase(finished, &ticket) == 0;
+    if (!leads) led_ = !queue_.empty();
+    Ticket* const next = !leads && led_ ? queue_.front() : nullptr;
+    lock.unlock();
+    // Who is told may be gone at once: after that only its address is used.
+    const auto tell = [](Ticket& other, Ticket::State state) {
+      other.state.store(state);
+      other.state.notify_one();
+    };
+    if (next != nullptr) tell(*next, Ticket::kLeads);
+    for (Ticket* other : finished) tell(*other, Ticket::kFinished);
+  }
+}
+
+void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Share>& shares) {
+  running_ = shares.size();
+  lock.unlock();
+  const auto began = Clock::now();
+  try {
+    step(shares);
+  } catch (...) {  // out of memory, say: theirs, and the next step is others'
+    for (const Share& share : shares) share.ticket->error = std::current_exception();
+  }
+  const auto ended = Clock::now();
+  lock.lock();
+  running_ = 0;
+  step_ended_ = ended;
+  patience_ =
+      fixed_patience_.value_or(std::min<Clock::duration>((ended - began) / 4, kMostPatience));
+  finish_step(shares);
+}
+
+void Batcher::enter(Ticket& ticket) {
+  Turn& turn = turns_[ticket.job->asker.owner];
+  Pace& pace = paces_[ticket.job->sequence];
+  queue_.push_back(&ticket);
+  if (turn.jobs++ == 0) turn.served = virtual_now_;  // who was away saved nothing up
+  if (!pace.away) return;
+  pace.away = false;
+  const bool expected = pace.quick && pace.left == step_ended_ && expected_ > 0;
+  pace.quick = Clock::now() - pace.left <= patience_;
+  if (expected && --expected_ == 0) gathered_.notify_one();
+}
+
+void Batcher::gather(std::unique_lock<std::mutex>& lock) {
+  gathered_.wait_until(lock, step_ended_ + patience_, [&] { return expected_ == 0; });
+  expected_ = 0;
+}
+
+void Batcher::drop_gone() {
+  std::vector<Ticket*> gone;
+  for (Ticket* ticket : queue_) {
+    const auto& asked = ticket->job->asker.gone;
+    if (asked && asked()) gone.push_back(ticket);
+  }
+  for (Ticket* ticket : gone) {
+    std::erase(queue_, ticket);
+    ticket->error = std::make_exception_ptr(AskerGone());
+    finish(*ticket);
+  }
+}
+
+void Batcher::finish_step(const std::vector<Share>& shares) {
+  expected_ = 0;
+  if (paces_.size() > kMostPaces) {
+    std::erase_if(paces_, [](const auto& pace) { return pace.second.away; });
+  }
+  for (const Share& share : shares) {
+    Ticket& ticket = *share.ticket;
+    if (ticket.job->rows <= kFewRows) few_seen_ = step_ended_;
+    if (ticket.error == nullptr && ticket.left() > 0) {
+      queue_.push_back(&ticket);  // behind those that waited meanwhile
+      continue;
+    }
+    if (ticket.error == nullptr) {
+      Pace& pace = paces_.at(ticket.job->sequence);
+      pace.away = true;
+      pace.left = step_ended_;
+      if (pace.quick) ++expected_;
+    }
+    finish(ticket);
+  }
+}
+
+void Batcher::finish(Ticket& ticket) {
+  const auto turn = turns_.find(ticket.job->asker.owner);
+  if (--turn->second.jobs == 0) turns_.erase(turn);
+  finished_.push_back(&ticket);
 }
 
 // The rows among the next `rows` of a job whose result is wanted, counted from the first of them.
@@ -104,31 +193,73 @@ std::vector<uint32_t> Batcher::wanted_in(const Ticket& ticket, uint32_t rows) co
   return wanted;
 }
 
-std::vector<Batcher::Share> Batcher::pick() {
-  std::vector<Share> shares;
-  const Job& first = *queue_.front()->job;
-  const uint32_t max_wanted = shard_.max_wanted(first.to);
-  const bool company = queue_.size() > 1;
-  uint32_t rows = 0, wanted = 0;
-  for (auto at = queue_.begin(); at != queue_.end() && rows < shard_.options().max_rows;) {
-    Ticket& ticket = **at;
-    if (!alike(first, *ticket.job)) {
-      ++at;
-      continue;
-    }
-    uint32_t count = std::min(ticket.job->rows - ticket.done, shard_.options().max_rows - rows);
-    if (company) count = std::min(count, slice_);
-    uint32_t want = static_cast<uint32_t>(wanted_in(ticket, count).size());
-    while (count > 0 && wanted + want > max_wanted) {
-      count -= std::min(count, wanted + want - max_wanted);
-      want = static_cast<uint32_t>(wanted_in(ticket, count).size());
-    }
-    if (count == 0) break;
-    shares.push_back({&ticket, count, want});
-    rows += count;
-    wanted += want;
-    at = queue_.erase(at);
+// Somebody's next token waits, or is about to come.
+bool Batcher::bounded() const {
+  return Clock::now() - few_seen_ < kLately ||
+         std::any_of(queue_.begin(), queue_.end(),
+                     [](const Ticket* ticket) { return ticket->job->rows <= kFewRows; });
+}
+
+// What of a ticket fits into `room` rows, with at most `most_wanted` results.
+Batcher::Share Batcher::share_of(Ticket& ticket, uint32_t room, uint32_t most_wanted) const {
+  uint32_t rows = std::min(ticket.left(), room);
+  auto wanted = static_cast<uint32_t>(wanted_in(ticket, rows).size());
+  while (rows > 0 && wanted > most_wanted) {
+    rows -= std::min(rows, wanted - most_wanted);
+    wanted = static_cast<uint32_t>(wanted_in(ticket, rows).size());
   }
+  return {&ticket, rows, wanted};
+}
+
+std::vector<Batcher::Share> Batcher::pick() {
+  if (queue_.empty()) return {};
+  const auto behind = [&](const std::string* a, const std::string* b) {
+    return turns_.at(*a).served < turns_.at(*b).served;
+  };
+  const auto owner_of = [](const Ticket* ticket) { return &ticket->job->asker.owner; };
+  const Job& first = *(*std::min_element(queue_.begin(), queue_.end(), [&](auto* a, auto* b) {
+                        return behind(owner_of(a), owner_of(b));
+                      }))->job;
+  // The jobs like it, in a line for each owner; who waits longest has the first line.
+  std::vector<std::deque<Ticket*>> lines;
+  for (Ticket* ticket : queue_) {
+    if (!alike(first, *ticket->job)) continue;
+    const auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& other) {
+      return *owner_of(other.front()) == *owner_of(ticket);
+    });
+    (line == lines.end() ? lines.emplace_back() : *line).push_back(ticket);
+  }
+  const bool company = queue_.size() > 1, slices = bounded();
+  uint32_t room = shard_.options().max_rows, room_of_long = slices ? slice_ : room;
+  uint32_t most_wanted = shard_.max_wanted(first.to);
+  std::vector<Share> shares;
+  while (!lines.empty() && room > 0) {
+    const auto line =
+        std::min_element(lines.begin(), lines.end(), [&](const auto& a, const auto& b) {
+          return behind(owner_of(a.front()), owner_of(b.front()));
+        });
+    Ticket& ticket = *line->front();
+    line->pop_front();
+    if (line->empty()) lines.erase(line);
+    Turn& turn = turns_.at(*owner_of(&ticket));
+    const bool few = ticket.left() <= kFewRows;
+    const uint32_t fits = few ? room : std::min({room, room_of_long, company ? slice_ : room});
+    const Share share = share_of(ticket, fits, most_wanted);
+    if (share.rows == 0) {
+      if (few) break;  // no more results fit
+      continue;        // long ones have their rows
+    }
+    shares.push_back(share);
+    room -= share.rows;
+    if (!few) room_of_long -= share.rows;
+    most_wanted -= share.wanted;
+    virtual_now_ = std::max(virtual_now_, turn.served);
+    turn.served += share.rows;
+  }
+  std::erase_if(queue_, [&](const Ticket* ticket) {
+    return std::any_of(shares.begin(), shares.end(),
+                       [&](const Share& share) { return share.ticket == ticket; });
+  });
   return shares;
 }
 
@@ -185,6 +316,7 @@ void Batcher::step(const std::vector<Share>& shares) {
     return;
   }
   const double ms = ms_since(start);
+  StepSeen seen{ms, static_cast<uint32_t>(running.size())};
   for (const Share* share : running) {
     Ticket& ticket = *share->ticket;
     if (parts.size() > 1) {
@@ -194,7 +326,9 @@ void Batcher::step(const std::vector<Share>& shares) {
     ticket.done += share->rows;
     ticket.delivered += share->wanted;
     ticket.job->compute_ms += ms;
+    (ticket.job->phase == Phase::kPrompt ? seen.prompt_rows : seen.generated_rows) += share->rows;
   }
+  if (seen_) seen_(seen);
 }
 
 }  // namespace split

@@ -2,20 +2,41 @@
 // in slices, so that no one waits for more than a bounded step. A row's bits do not depend on the
 // company it keeps (device/device.h).
 //
+// Who is served first: of the waiting jobs those of the owner that had the fewest rows lately, then
+// the oldest. Jobs of few rows join a step at once; while there are such, long prompts share
+// `slice` rows of it, so that nobody's next token waits for somebody's prompt. A caller that came
+// straight back after its last step is waited for, a quarter of that step at most: two half-empty
+// steps cost more. Who has gone leaves before the next step.
+//
 // There is no thread of its own: one of the waiting callers runs the step for all and then hands
 // over. With one caller that costs nothing, where a scheduler thread costs two wake-ups a token.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <map>
 #include <mutex>
+#include <unordered_map>
 
 #include "run/shard.h"
 
 namespace split {
 
 enum class Wanted : uint8_t { kNone, kLast, kAll, kList };
+
+// For whom a job is.
+struct Asker {
+  std::string owner;           // those of one owner share its turns: an API key's name, or empty
+  std::function<bool()> gone;  // true once nobody waits for the result; any thread, cheap
+};
+
+// The asker has gone: nobody reads this.
+struct AskerGone : Error {
+  AskerGone() : Error(ErrorKind::kBusy, "the client has gone") {}
+};
 
 // What one caller wants computed: rows appended to one sequence.
 struct Job {
@@ -28,16 +49,28 @@ struct Job {
   Wanted wanted = Wanted::kLast;
   std::vector<uint32_t> list;  // for kList: rows, ascending
   float* out = nullptr;        // [wanted rows, width(to)]
+  Asker asker;
 
   double compute_ms = 0;  // results: the time of the steps it was part of,
   double queue_ms = 0;    // and of waiting for them
 };
 
+// What a step was.
+struct StepSeen {
+  double ms = 0;
+  uint32_t sequences = 0;
+  uint32_t prompt_rows = 0, generated_rows = 0;
+};
+
 // Any number of threads; a sequence is in one job at a time.
 class Batcher {
  public:
-  // `slice`: rows of a prompt that run together while others wait.
-  explicit Batcher(Shard& shard, uint32_t slice = 64) : shard_(shard), slice_(slice) {}
+  using Clock = std::chrono::steady_clock;
+
+  // `slice`: rows of a prompt that run together while others wait. `patience`: with who is expected
+  // straight back; else a quarter of the last step.
+  explicit Batcher(Shard& shard, uint32_t slice = 64, std::optional<Clock::duration> patience = {})
+      : shard_(shard), slice_(slice), fixed_patience_(patience) {}
 
   Shard& shard() { return shard_; }
   const KvPages& pages() const { return shard_.pages(); }
@@ -45,10 +78,13 @@ class Batcher {
   // Called, by whichever thread runs a step, when a sequence gets no pages: frees some and returns
   // true, or false when there are none to free. Set before the first run().
   void on_pages_spent(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
+  // Called after each step that was computed, by whichever thread ran it. Set before the first
+  // run().
+  void on_step(std::function<void(const StepSeen&)> seen) { seen_ = std::move(seen); }
 
   // Runs the job to its end. Throws Error(kInput) for a token outside of the vocabulary or more
   // rows than the context holds, with nothing done; Error(kBusy) when the sequence gets no pages,
-  // Error(kDevice): the sequence then has the rows of the steps before, or fewer.
+  // AskerGone, Error(kDevice): the sequence then has the rows of the steps before, or fewer.
   void run(Job& job);
 
   // Jobs waiting or running.
@@ -59,27 +95,62 @@ class Batcher {
     Job* job = nullptr;
     uint32_t done = 0;       // rows
     uint32_t delivered = 0;  // wanted rows
-    bool finished = false;
     std::exception_ptr error;
-    std::condition_variable changed;
+    // Its caller sleeps on this, without the lock: many at once would queue up for that.
+    enum State : int { kWaiting, kLeads, kFinished };
+    std::atomic<int> state{kWaiting};
+
+    uint32_t left() const { return job->rows - done; }
   };
   struct Share {
     Ticket* ticket;
     uint32_t rows;
     uint32_t wanted;
   };
+  // Rows that an owner with jobs here was given, on the clock of all (start-time fair queueing).
+  struct Turn {
+    uint64_t served = 0;
+    size_t jobs = 0;
+  };
+  // How a sequence's caller behaves between its jobs.
+  struct Pace {
+    bool away = false;   // has its result and has not come back
+    bool quick = false;  // came straight back last time
+    Clock::time_point left;
+  };
   void check(const Job& job) const;
-  std::vector<Share> pick();                    // with the lock held
-  void step(const std::vector<Share>& shares);  // without
+  bool alike(const Job& a, const Job& b) const;
   std::vector<uint32_t> wanted_in(const Ticket& ticket, uint32_t rows) const;
+  void step(const std::vector<Share>& shares);  // without the lock
+  void lead(Ticket& ticket);
+  void run_step(std::unique_lock<std::mutex>& lock, const std::vector<Share>& shares);
+  // With the lock held:
+  void enter(Ticket& ticket);
+  void gather(std::unique_lock<std::mutex>& lock);
+  void drop_gone();
+  void finish_step(const std::vector<Share>& shares);
+  void finish(Ticket& ticket);
+  std::vector<Share> pick();
+  Share share_of(Ticket& ticket, uint32_t room, uint32_t most_wanted) const;
+  bool bounded() const;
 
   Shard& shard_;
   const uint32_t slice_;
+  const std::optional<Clock::duration> fixed_patience_;
   std::function<bool()> make_room_;
+  std::function<void(const StepSeen&)> seen_;
   mutable std::mutex mutex_;
   std::deque<Ticket*> queue_;
-  bool led_ = false;    // somebody runs a step or is about to
-  size_t running_ = 0;  // jobs in that step
+  bool led_ = false;               // somebody runs a step, is about to, or was told to
+  std::vector<Ticket*> finished_;  // whom the leader has yet to tell
+  size_t running_ = 0;             // jobs in that step
+  std::map<std::string, Turn> turns_;
+  uint64_t virtual_now_ = 0;
+  std::unordered_map<SequenceId, Pace> paces_;
+  size_t expected_ = 0;  // quick ones that the last step delivered and that are not back
+  std::condition_variable gathered_;
+  Clock::time_point step_ended_, few_seen_;
+  Clock::duration patience_{};
   std::vector<float> out_;
 };
 

@@ -2,8 +2,8 @@
 
 namespace split {
 
-LocalForward::LocalForward(Batcher& batcher)
-    : batcher_(batcher), sequence_(batcher.shard().pages().open()) {}
+LocalForward::LocalForward(Batcher& batcher, Asker asker)
+    : batcher_(batcher), asker_(std::move(asker)), sequence_(batcher.shard().pages().open()) {}
 
 LocalForward::~LocalForward() { batcher_.shard().pages().close(sequence_); }
 
@@ -21,6 +21,7 @@ std::span<const float> LocalForward::run(uint32_t past, std::span<const int32_t>
   job.wanted = all ? Wanted::kAll : Wanted::kLast;
   logits_.resize((all ? tokens.size() : 1) * shard.width(job.to));
   job.out = logits_.data();
+  job.asker = asker_;
   batcher_.run(job);
   compute_ms_ += job.compute_ms;
   return logits_;

@@ -23,7 +23,7 @@ class Forward {
 // The whole model on one shard, which has all stages.
 class LocalForward : public Forward {
  public:
-  explicit LocalForward(Batcher& batcher);
+  explicit LocalForward(Batcher& batcher, Asker asker = {});
   ~LocalForward() override;
   LocalForward(const LocalForward&) = delete;
   LocalForward& operator=(const LocalForward&) = delete;
@@ -34,6 +34,7 @@ class LocalForward : public Forward {
 
  private:
   Batcher& batcher_;
+  const Asker asker_;
   SequenceId sequence_;
   std::vector<float> logits_;
   double compute_ms_ = 0;

@@ -98,6 +98,11 @@ class Shard {
   int head_point() const { return model_.config().layers + 2; }
   // Floats of one result row at a point: V for the head, else C.
   size_t width(int point) const;
+  // Whether rows have the same bits in both phases: only halves use matrix units in one and not
+  // in the other.
+  bool phases_alike() const {
+    return options_.profile != Profile::kF16 && options_.profile != Profile::kBF16;
+  }
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(int point) const;
 
