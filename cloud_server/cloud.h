@@ -10,6 +10,8 @@
 #include "http/server.h"
 #include "run/sessions.h"
 #include "serve/api_keys.h"
+#include "serve/metrics.h"
+#include "serve/openapi.h"
 
 namespace split::cloud {
 
@@ -21,6 +23,8 @@ struct Cloud {
   bool legacy_routes = false;  // the original web page's are answered
   std::string blob_url;        // where edges get blobs (wire::ModelInfo); empty: here
   serve::ApiKeys keys;         // none: anybody may ask
+  serve::Metrics metrics;
+  enum class MetricsFor { kGuarded, kAnybody, kNobody } metrics_for = MetricsFor::kGuarded;
 
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);
@@ -35,6 +39,11 @@ void add_model_routes(http::Server& server, Cloud& cloud);        // /v1/models.
 void add_forward_routes(http::Server& server, Cloud& cloud);      // stateless forward, completions
 void add_session_routes(http::Server& server, Cloud& cloud);      // /v1/sessions...
 void add_legacy_routes(http::Server& server, Cloud& cloud);       // the original web page's
+void add_api_route(http::Server& server, const Cloud& cloud);     // /openapi.json
+void observe(http::Server& server, Cloud& cloud);                 // /metrics, and what it says
+
+// What /openapi.json says of them.
+std::span<const serve::ApiRoute> api_routes();
 
 // "0".."L", "norm" or "head" as a point (run/shard.h). Throws Error(kInput) about `to`.
 int point_named(const std::string& text, int layers);
@@ -51,6 +60,8 @@ struct OneSequence {
 
 // Runs the job for who asks: counted, and refused by 429 while their key owes rows.
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
+// For whom a request's jobs run. While the request is answered.
+Asker asker_of(const http::Request& request);
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);
 // True when the client wants safetensors rather than JSON.

@@ -25,9 +25,12 @@ int point_named(const std::string& text, int layers) {
   return static_cast<int>(*point);
 }
 
+Asker asker_of(const http::Request& request) { return {request.principal, request.client_gone}; }
+
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
   cloud.keys.expect_rows(request.principal);
   cloud.keys.took_rows(request.principal, job.rows);
+  job.asker = asker_of(request);
   model.batcher().run(job);
 }
 
@@ -122,6 +125,8 @@ void add_routes(http::Server& server, Cloud& cloud) {
   add_forward_routes(server, cloud);
   add_session_routes(server, cloud);
   add_legacy_routes(server, cloud);
+  add_api_route(server, cloud);
+  observe(server, cloud);
 }
 
 }  // namespace split::cloud

@@ -225,8 +225,8 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
 // The rows of a completion are its key's.
 class CountedForward : public LocalForward {
  public:
-  CountedForward(Batcher& batcher, const serve::ApiKeys& keys, std::string name)
-      : LocalForward(batcher), keys_(keys), name_(std::move(name)) {}
+  CountedForward(Batcher& batcher, const serve::ApiKeys& keys, const Asker& asker)
+      : LocalForward(batcher, asker), keys_(keys), name_(asker.owner) {}
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override {
     keys_.took_rows(name_, tokens.size());
@@ -248,9 +248,9 @@ void add_forward_routes(http::Server& server, Cloud& cloud) {
     return serve::completions(request, [&](const std::string& id) {
       ServedModel& model = cloud.find(id);
       return serve::CompletionModel{model.id(), &model.config(), model.tokenizer(),
-                                    [&cloud, &model, name = request.principal] {
+                                    [&cloud, &model, asker = asker_of(request)] {
                                       return std::make_unique<CountedForward>(model.batcher(),
-                                                                              cloud.keys, name);
+                                                                              cloud.keys, asker);
                                     }};
     });
   });

@@ -2,6 +2,7 @@
 // Wiring only.
 #include <arpa/inet.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,6 +46,7 @@ struct Options {
   bool legacy_routes = false;
   std::vector<std::string> cors_origins;
   std::string api_key_file, tls_cert, tls_key;
+  std::string log_format = "text", metrics = "keys";
 };
 
 Flags make_flags(Options& options) {
@@ -105,6 +107,13 @@ Flags make_flags(Options& options) {
               &options.cors_origins);
   flags.toggle("legacy-routes", "answer the original SplitCompute web page (with --port 5000)",
                &options.legacy_routes);
+  flags.choice("metrics", {"keys", "open", "off"},
+               "GET /metrics: to who has a key, or anybody where there are none; to anybody; or to "
+               "nobody (keys)",
+               &options.metrics);
+  flags.choice("log-format", {"text", "json"},
+               "on stderr: lines for people, or JSON for every event, each request too (text)",
+               &options.log_format);
   flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
   return flags;
@@ -182,7 +191,17 @@ bool is_origin(std::string_view text) {
   });
 }
 
+// As many connections as the system lets this process have: shells give 1,024.
+void allow_connections() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 int serve(Options options) {
+  allow_connections();
+  if (options.log_format == "json") set_log_format(LogFormat::kJson);
   for (const std::string& origin : options.cors_origins) {
     if (!is_origin(origin)) {
       throw Error(ErrorKind::kInput,
@@ -226,6 +245,8 @@ int serve(Options options) {
   Cloud cloud;
   cloud.version = SPLIT_VERSION;
   cloud.legacy_routes = options.legacy_routes;
+  if (options.metrics == "open") cloud.metrics_for = Cloud::MetricsFor::kAnybody;
+  if (options.metrics == "off") cloud.metrics_for = Cloud::MetricsFor::kNobody;
   cloud.blob_url = options.blob_url;
   if (!options.api_key_file.empty()) cloud.keys = serve::ApiKeys::read(options.api_key_file);
   http::Server::Options server_options;

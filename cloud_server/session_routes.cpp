@@ -132,8 +132,6 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
     pages.truncate(session.sequence, asked.past);
     refuse_overflow(hidden.rows > 0);
   }
-  session.layer_rows +=
-      uint64_t{rows} * static_cast<uint64_t>(session.range.to - session.range.from);
 
   http::Response response;
   const auto accept = request.headers.get("Accept");
@@ -151,6 +149,14 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
     response.body = wire::frame("hidden", out_rows, channels, out);
   }
   describe_run(response, job);
+  SessionReceipt& receipt = session.receipt;
+  ++receipt.steps;
+  receipt.layer_rows +=
+      uint64_t{rows} * static_cast<uint64_t>(session.range.to - session.range.from);
+  receipt.queue_ms += job.queue_ms;
+  receipt.compute_ms += job.compute_ms;
+  receipt.bytes_in += request.body.size();
+  receipt.bytes_out += response.body.size();
   return response;
 }
 
@@ -172,7 +178,12 @@ void add_session_routes(http::Server& server, Cloud& cloud) {
                             {"from", session.range.from},
                             {"to", session.range.to},
                             {"have", session.batcher->pages().length(session.sequence)},
-                            {"layer_rows", session.layer_rows}}
+                            {"steps", session.receipt.steps},
+                            {"layer_rows", session.receipt.layer_rows},
+                            {"queue_ms", session.receipt.queue_ms},
+                            {"compute_ms", session.receipt.compute_ms},
+                            {"bytes_in", session.receipt.bytes_in},
+                            {"bytes_out", session.receipt.bytes_out}}
                  .dump();
     });
     if (!found) unknown_session();

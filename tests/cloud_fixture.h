@@ -163,12 +163,15 @@ class TestCloud {
     options.shutdown_timeout = std::chrono::seconds(1);
     options.worker_stack_bytes = 1 << 20;
     if (adjust) adjust(cloud, options);
-    running_ = std::make_unique<http::Running>(
-        options, [this](http::Server& server) { add_routes(server, cloud); });
+    running_ = std::make_unique<http::Running>(options, [this](http::Server& server) {
+      add_routes(server, cloud);
+      server.add_observer(expect_listed);
+    });
     caller_ = std::make_unique<Caller>(url());
   }
 
   Caller& ask() { return *caller_; }
+  http::Server& server() { return running_->server; }
 
   std::string url() const { return running_->url(); }
   int port() const { return running_->port; }
@@ -179,6 +182,19 @@ class TestCloud {
   Cloud cloud;
 
  private:
+  // /openapi.json says that this may happen.
+  static void expect_listed(const http::Request& request, const http::Answered& answered) {
+    if (answered.route.empty() || request.method == "OPTIONS") return;
+    const std::string method = request.method == "HEAD" ? "GET" : request.method;
+    for (const serve::ApiRoute& route : api_routes()) {
+      if (route.method != method || route.path != answered.route) continue;
+      const auto in = [&](const auto& list) {
+        return std::find(std::begin(list), std::end(list), answered.status) != std::end(list);
+      };
+      EXPECT_TRUE(in(route.statuses) || in(serve::kAnyStatuses))
+          << method << " " << answered.route << " answered " << answered.status;
+    }
+  }
   std::unique_ptr<http::Running> running_;
   std::unique_ptr<Caller> caller_;
 };

@@ -30,12 +30,20 @@ struct SessionName {
   auto operator<=>(const SessionName&) const = default;
 };
 
+// What a session cost so far.
+struct SessionReceipt {
+  uint64_t steps = 0;
+  uint64_t layer_rows = 0;  // rows times layers computed
+  double queue_ms = 0, compute_ms = 0;
+  uint64_t bytes_in = 0, bytes_out = 0;  // bodies
+};
+
 struct Session {
   SessionName name;
   SessionRange range;
   Batcher* batcher = nullptr;
   SequenceId sequence = 0;
-  uint64_t layer_rows = 0;  // rows times layers computed so far
+  SessionReceipt receipt;
 
   explicit Session(SessionName name) : name(std::move(name)) {}
 
