@@ -157,7 +157,7 @@ class OpenApi : public testing::Test {
   OpenApi() {
     cloud.cloud.ready = true;
     cloud.cloud.legacy_routes = true;
-    const Json model = json_of(cloud.ask().get("/v1/models/demo"));
+    const Json model = json_of(cloud.ask().get("/v1/models/demo?format=f16"));
     parameters_ = {{"file", "config.json"},
                    {"stage", "norm"},
                    {"name", "transformer.ln_f.weight"},
