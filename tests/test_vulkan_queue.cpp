@@ -1,7 +1,9 @@
-// How long steps are cut into submissions.
+// How long steps are cut into submissions and command buffers.
 #include <gtest/gtest.h>
 
-#include "device/vulkan/queue.h"
+#include "device/vulkan/recording.h"
+#include "device/vulkan/rules.h"
+#include "tensor/tensor.h"
 
 namespace split {
 namespace {
@@ -27,24 +29,34 @@ TEST(VulkanPace, LearnsWhatADeviceTakes) {
   EXPECT_NEAR(pace.estimate_ms(decode), 200, 1) << "too small to tell";
 }
 
+// Null without a device.
+std::unique_ptr<vulkan::Instance> some_instance() {
+  try {
+    auto instance = std::make_unique<vulkan::Instance>();
+    return instance->devices().empty() ? nullptr : std::move(instance);
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+vulkan::Segment empty_commands(vulkan::Context& context, const vulkan::Cost& cost) {
+  const vulkan::Segment segment{context.command_buffer(), cost};
+  VkCommandBufferBeginInfo begin{};
+  begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+  vulkan::check(vkBeginCommandBuffer(segment.commands, &begin), "vkBeginCommandBuffer");
+  vulkan::check(vkEndCommandBuffer(segment.commands), "vkEndCommandBuffer");
+  return segment;
+}
+
 TEST(VulkanQueue, CutsALongStepIntoSubmissions) {
   using namespace vulkan;
-  std::unique_ptr<Instance> instance;
-  try {
-    instance = std::make_unique<Instance>();
-  } catch (const Error& error) {
-    GTEST_SKIP() << error.what();
-  }
-  if (instance->devices().empty()) GTEST_SKIP() << "no Vulkan device";
+  auto instance = some_instance();
+  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
   Context context(std::move(instance), 0);
   Queue queue(context);
   std::vector<Segment> step;
   for (int i = 0; i < 6; ++i) {
-    step.push_back({context.command_buffer(), {20'000'000, 0}});  // 20 ms at the first pace
-    VkCommandBufferBeginInfo begin{};
-    begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
-    check(vkBeginCommandBuffer(step.back().commands, &begin), "vkBeginCommandBuffer");
-    check(vkEndCommandBuffer(step.back().commands), "vkEndCommandBuffer");
+    step.push_back(empty_commands(context, {20'000'000, 0}));  // 20 ms at the first pace
   }
   queue.run(step);
   EXPECT_EQ(queue.submissions(), 3u) << "two of 20 ms each";
@@ -57,6 +69,41 @@ TEST(VulkanQueue, CutsALongStepIntoSubmissions) {
     ASSERT_TRUE(queue.device_ms().has_value());
     EXPECT_LT(*queue.device_ms(), 1000);
   }
+}
+
+// Each command buffer costs a GPU 24 us, so that steps are cut only as far as they must be.
+TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
+  using namespace vulkan;
+  auto instance = some_instance();
+  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
+  const auto core = std::make_shared<Core>(std::move(instance), 0);
+  constexpr int64_t kWidth = 256;
+  constexpr uint32_t kMost = 8192;
+  const Tensor x = input("x", DType::kF32, {kRows, kWidth});
+  const Tensor w = weight("w", DType::kF32, {kWidth, kWidth});
+  const Program program = compile("two", {{"y", matmul(matmul(x, w), w)}}, kFuseRules);
+  Limits limits;
+  limits.rows = kMost;
+  limits.arena_row_bytes = program.arena_row_bytes;
+  VulkanWorkspace workspace(core, limits);
+  const std::vector<float> values(kWidth * kWidth);
+  VulkanBuffer weights(core, {DType::kF32, {kWidth, kWidth}, std::as_bytes(std::span(values))});
+  VulkanBuffer in(core, kMost * kWidth * sizeof(float)), out(core, in.size());
+  const Binding bindings[] = {{"x", &in}, {"w", &weights}, {"y", &out}};
+  VulkanExecutable executable(core, program, workspace, bindings);
+  Recordings recordings(core);
+  const auto command_buffers = [&](uint32_t rows) {
+    RowBatch batch;
+    batch.rows = rows;
+    std::vector<Segment> segments;
+    recordings.get({&executable}, batch, segments);
+    return segments.size();
+  };
+  EXPECT_EQ(command_buffers(16), 1u);
+  EXPECT_EQ(command_buffers(kMost), 2u) << "two of 54 ms each at the first pace";
+  const std::vector<Segment> fast = {empty_commands(core->context, {0, 1'000'000'000})};
+  for (int i = 0; i < 4; ++i) core->queue.run(fast);
+  EXPECT_EQ(command_buffers(kMost), 1u);
 }
 
 }  // namespace

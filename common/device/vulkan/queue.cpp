@@ -130,7 +130,7 @@ void Queue::wait() {
   const VkSemaphore semaphore = timeline_.get();
   // A blocking wait costs 20-30 us more than a spin on a GPU; a software device needs the core.
   const bool software = context_.capabilities().software;
-  const auto spin_end = Clock::now() + std::chrono::microseconds(software ? 0 : 2000);
+  const auto spin_end = Clock::now() + std::chrono::microseconds(software ? 0 : 5000);
   while (Clock::now() < spin_end) {
     uint64_t reached = 0;
     check(vkGetSemaphoreCounterValue(context_.device(), semaphore, &reached),

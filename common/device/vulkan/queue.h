@@ -52,6 +52,7 @@ class Queue {
   // Error(kDevice).
   void run(const std::vector<Segment>& segments);
   uint64_t submissions() const { return submissions_; }  // since the start
+  const Pace& pace() const { return pace_; }
 
   // From now on run() also takes the device's own time, where it can tell.
   void measure(bool on) { measure_ = on && stamps_.get() != VK_NULL_HANDLE; }

@@ -17,8 +17,16 @@ constexpr size_t kMaxRecordings = 64;  // a sequence takes 0.1 ms to record agai
 void Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
                      std::vector<Segment>& out) {
   Key key;
-  for (VulkanExecutable* program : programs)
-    key.emplace_back(program->id(), program->prepare(batch));
+  Cost all;
+  for (VulkanExecutable* program : programs) {
+    const size_t variant = program->prepare(batch);
+    key.programs.emplace_back(program->id(), variant);
+    const uint64_t rows = program->rows(batch);
+    for (const VulkanExecutable::Command& command : program->commands(variant)) {
+      all += variant < kWide ? Cost{command.weights, 0} : Cost{0, command.weights * rows};
+    }
+  }
+  key.whole = core_->queue.pace().estimate_ms(all) <= kSubmissionMs;
   auto at = all_.find(key);
   if (at == all_.end()) {
     if (all_.size() >= kMaxRecordings) clear();
@@ -41,14 +49,14 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
     if (!parts.empty()) check(vkEndCommandBuffer(parts.back().commands), "vkEndCommandBuffer");
   };
   for (size_t p = 0; p < programs.size(); ++p) {
-    const size_t variant = key[p].second;
+    const size_t variant = key.programs[p].second;
     const std::vector<VulkanExecutable::Command>& commands = programs[p]->commands(variant);
     const uint64_t rows = variant >= kWide ? programs[p]->capacity() : 1;
     const uint64_t most = variant >= kWide ? kPartProducts : kPartWeights;
     for (size_t i = 0; i < commands.size(); ++i) {
       const uint64_t more = (commands[i].weights * rows << 16) / (most >> 16);
-      const bool starts =
-          parts.empty() || (commands[i].waits && share > 0 && share + more > uint64_t{1} << 32);
+      const bool starts = parts.empty() || (!key.whole && commands[i].waits && share > 0 &&
+                                            share + more > uint64_t{1} << 32);
       if (starts) {
         end();
         share = 0;

@@ -1,6 +1,7 @@
 // Command buffers for sequences of programs: recorded when a sequence is first run, replayed from
-// then on. One of few rows is one command buffer, as long as a weak device takes it in one
-// submission; others can be cut.
+// then on. One command buffer each where the device is known to take it in one submission: every
+// other one costs a GPU 24 us (measured on an H200). Until then, and on a weak device, several that
+// go in submissions of their own.
 #pragma once
 
 #include <map>
@@ -29,8 +30,11 @@ class Recordings {
     std::vector<std::pair<size_t, uint64_t>> wide;  // program's place, weights
     uint64_t narrow = 0;                            // weights
   };
-  // Executables' ids with the variant of each.
-  using Key = std::vector<std::pair<uint64_t, size_t>>;
+  struct Key {
+    bool whole = false;
+    std::vector<std::pair<uint64_t, size_t>> programs;  // executables' ids, and the variant of each
+    auto operator<=>(const Key&) const = default;
+  };
   std::vector<Part> record(const std::vector<VulkanExecutable*>& programs, const Key& key);
   void clear();
 
