@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "cloud_server/cloud.h"
 #include "http/form.h"
 #include "run/generate.h"
@@ -14,35 +15,6 @@ namespace split::cloud {
 namespace {
 
 using http::HttpError;
-
-// Base64 of bytes that come in pieces.
-class Base64 {
- public:
-  explicit Base64(std::string& out) : out_(out) {}
-  void add(Bytes bytes) {
-    for (const std::byte byte : bytes) {
-      bits_ = bits_ << 8 | std::to_integer<uint32_t>(byte);
-      if (++count_ < 3) continue;
-      for (int shift = 18; shift >= 0; shift -= 6) out_ += kDigits[bits_ >> shift & 63];
-      bits_ = 0;
-      count_ = 0;
-    }
-  }
-  void finish() {
-    if (count_ == 0) return;
-    bits_ <<= 8 * (3 - count_);
-    for (int i = 0; i < 4; ++i) {
-      out_ += i <= count_ ? kDigits[bits_ >> (18 - 6 * i) & 63] : '=';
-    }
-  }
-
- private:
-  static constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string& out_;
-  uint32_t bits_ = 0;
-  int count_ = 0;
-};
 
 // The page computes x w^T with torch.nn.Linear's [out, in]; the checkpoint has Conv1D's [in, out],
 // but for blocks, whose rows are outputs.

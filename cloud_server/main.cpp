@@ -1,6 +1,5 @@
 // cloud_server: holds GPT-2 checkpoints, runs their head layers, serves partial state and weights.
 // Wiring only.
-#include <arpa/inet.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -119,14 +118,6 @@ Flags make_flags(Options& options) {
   return flags;
 }
 
-bool is_loopback(const std::string& host) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
-  return host == "localhost";
-}
-
 // The bundled model: beside the binary's tree, or $SPLIT_MODEL, which the --model flag reads by
 // itself.
 std::filesystem::path bundled_model() {
@@ -210,7 +201,7 @@ int serve(Options options) {
                       shown(origin));
     }
   }
-  if (!is_loopback(options.host) && !options.insecure && options.api_key_file.empty()) {
+  if (!http::is_loopback(options.host) && !options.insecure && options.api_key_file.empty()) {
     throw Error(ErrorKind::kInput,
                 "--host " + options.host +
                     ": anybody who reaches it could use it; give keys (--api-key-file), or "
@@ -303,12 +294,12 @@ int serve(Options options) {
       }
     });
     const bool tls = !options.tls_cert.empty();
-    if (!cloud.keys.empty() && !tls && !is_loopback(options.host)) {
+    if (!cloud.keys.empty() && !tls && !http::is_loopback(options.host)) {
       log_warning(
           "keys and texts travel in the clear: --tls-cert and --tls-key, or a proxy with TLS");
     }
     log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
-                 is_loopback(options.host) ? " (this machine only; --host to change)" : ""));
+                 http::is_loopback(options.host) ? " (this machine only; --host to change)" : ""));
     try {
       server.run();
     } catch (...) {

@@ -1,8 +1,8 @@
 // Models, their files and their weights.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "cloud_server/cloud.h"
+#include "serve/models.h"
 #include "wire/fields.h"
 
 namespace split::cloud {
@@ -12,7 +12,7 @@ constexpr char kImmutable[] = "public, max-age=31536000, immutable";
 
 http::Response weights_answer(FileView file) {
   return http::Response::bytes(std::move(file.pieces), std::move(file.owner),
-                               std::string(wire::kTensorType), "\"" + file.tag + "\"");
+                               std::string(wire::kTensorType), cat("\"", file.tag, "\""));
 }
 
 // What a query asks for: the stages between two points, or all; formats, or all.
@@ -58,15 +58,9 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
 
 void add_model_routes(http::Server& server, Cloud& cloud) {
   server.route("GET", "/v1/models", [&cloud](const http::Request&) {
-    nlohmann::json data = nlohmann::json::array();
-    for (const auto& model : cloud.models) {
-      data.push_back(
-          {{"id", model->id()}, {"object", "model"}, {"created", 0}, {"owned_by", "splitcompute"}});
-    }
-    return http::Response::json(200,
-                                nlohmann::json{{"object", "list"}, {"data", std::move(data)}}.dump(
-                                    -1, ' ', false, nlohmann::json::error_handler_t::replace) +
-                                    "\n");
+    std::vector<std::string> ids;
+    for (const auto& model : cloud.models) ids.push_back(model->id());
+    return serve::model_list(ids);
   });
   server.route("GET", "/v1/models/{id}", [&cloud](const http::Request& request) {
     ServedModel& model = cloud.find(request.path_params[0]);
@@ -85,7 +79,7 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
       const bool json = name.ends_with(".json");
       return http::Response::bytes({view}, std::move(file),
                                    json ? "application/json" : "text/plain; charset=utf-8",
-                                   "\"" + Sha256::hex_of(view) + "\"");
+                                   cat("\"", Sha256::hex_of(view), "\""));
     }
     throw http::HttpError(404, "not_found",
                           "expected config.json, vocab.json, merges.txt or tokenizer.json");

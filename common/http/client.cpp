@@ -23,6 +23,7 @@ class Guarded : public httplib::ClientImpl {
 
   // The kept connection of TLS has ended, which the library's look at the socket does not show.
   bool has_ended() const { return session_ != nullptr && !tls_alive(session_.get()); }
+  uint64_t connections() const { return connections_; }
 
  private:
   bool create_and_connect_socket(Socket& socket, httplib::Error& error) override {
@@ -36,6 +37,7 @@ class Guarded : public httplib::ClientImpl {
       }
     }
     if (fd) {
+      ++connections_;
       socket.sock = fd.release();
       return true;
     }
@@ -57,6 +59,7 @@ class Guarded : public httplib::ClientImpl {
   const TlsContext& tls_;
   TlsSession session_;
   ClientExchange*& exchange_;  // the one that runs
+  uint64_t connections_ = 0;
 };
 
 bool sendable(std::string_view text, char lowest) {
@@ -259,5 +262,6 @@ void Client::cancel() {
 }
 
 const std::string& Client::origin() const { return impl_->origin; }
+uint64_t Client::connections() const { return impl_->library->connections(); }
 
 }  // namespace split::http

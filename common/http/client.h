@@ -81,6 +81,7 @@ class Client {
   void cancel();
 
   const std::string& origin() const;  // "http://host:port"
+  uint64_t connections() const;       // made so far: another number, another server perhaps
 
  private:
   struct Impl;

@@ -28,6 +28,9 @@ class AddressInUse : public Error {
 };
 
 using Handler = std::function<Response(const Request&)>;
+// Whether only this machine reaches a server there.
+bool is_loopback(const std::string& host);
+
 // Makes the answer for an error; called from any thread, must not throw.
 using ErrorRenderer = std::function<Response(const HttpError&)>;
 

@@ -1,0 +1,14 @@
+// POST /v1/embeddings in OpenAI's shape: the mean of a text's final states, of length 1.
+#pragma once
+
+#include "http/message.h"
+#include "serve/work.h"
+
+namespace split::serve {
+
+http::Response embeddings(const http::Request& request, const FindModel& find);
+
+// Of the rows of [rows, C].
+std::vector<float> mean_row(std::span<const float> rows, size_t channels);
+
+}  // namespace split::serve

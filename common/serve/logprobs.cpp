@@ -1,0 +1,65 @@
+#include "serve/logprobs.h"
+
+#include "text/utf8.h"
+#include "wire/protocol.h"
+
+namespace split::serve {
+
+std::string LogprobLists::bytes_of(int32_t id) const {
+  if (tokenizer_ == nullptr || id >= tokenizer_->size()) return cat("<", id, ">");
+  return std::string(tokenizer_->token_bytes(id));
+}
+
+std::string LogprobLists::text_of(int32_t id) const { return to_valid_utf8(bytes_of(id)); }
+
+nlohmann::json LogprobLists::chat_token(int32_t id, float logprob) const {
+  Json bytes = Json::array();
+  for (const char c : bytes_of(id)) bytes.push_back(static_cast<uint8_t>(c));
+  return {
+      {"token", text_of(id)}, {"logprob", wire::json_number(logprob)}, {"bytes", std::move(bytes)}};
+}
+
+void LogprobLists::add(int32_t id, const ScoredToken* scored) {
+  if (kind_ == Kind::kChat) {
+    CHECK(scored != nullptr);
+    Json token = chat_token(id, scored->logprob);
+    token["top_logprobs"] = Json::array();
+    for (const TokenLogprob& one : scored->top) {
+      token["top_logprobs"].push_back(chat_token(one.id, one.logprob));
+    }
+    tokens_.push_back(std::move(token));
+    return;
+  }
+  tokens_.push_back(text_of(id));
+  offsets_.push_back(offset_);
+  offset_ += tokens_.back().get_ref<const std::string&>().size();
+  logprobs_.push_back(scored == nullptr ? Json() : Json(wire::json_number(scored->logprob)));
+  Json top, ids = Json::array();
+  if (scored != nullptr) {
+    top = Json::object();
+    for (const TokenLogprob& one : scored->top) {
+      const double logprob = wire::json_number(one.logprob);
+      top[text_of(one.id)] = logprob;
+      ids.push_back({one.id, logprob});
+    }
+  }
+  top_.push_back(std::move(top));
+  top_ids_.push_back(std::move(ids));
+}
+
+nlohmann::json LogprobLists::take() {
+  Json out;
+  if (kind_ == Kind::kChat) {
+    out = {{"content", std::move(tokens_)}, {"refusal", nullptr}};
+  } else {
+    out = {{"tokens", std::move(tokens_)},
+           {"token_logprobs", std::move(logprobs_)},
+           {"top_logprobs", std::move(top_)},
+           {"text_offset", std::move(offsets_)}};
+    if (with_ids_) out["top_token_ids"] = std::move(top_ids_);
+  }
+  tokens_ = logprobs_ = top_ = top_ids_ = offsets_ = Json::array();
+  return out;
+}
+
+}  // namespace split::serve

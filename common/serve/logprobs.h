@@ -1,0 +1,39 @@
+// Tokens and their log-probabilities as OpenAI lists them: for a completion four parallel lists,
+// for a chat one list of objects.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "run/generate.h"
+
+namespace split::serve {
+
+class LogprobLists {
+ public:
+  enum class Kind { kCompletion, kChat };
+
+  // `with_ids`: the most likely tokens by id as well ("top_token_ids", an extension), as texts may
+  // coincide.
+  LogprobLists(Kind kind, const Tokenizer* tokenizer, bool with_ids)
+      : kind_(kind), tokenizer_(tokenizer), with_ids_(with_ids) {}
+
+  void add(int32_t id, const ScoredToken* scored);
+  bool empty() const { return tokens_.empty(); }
+  // What was added since the last take().
+  nlohmann::json take();
+
+ private:
+  using Json = nlohmann::json;
+  std::string bytes_of(int32_t id) const;
+  std::string text_of(int32_t id) const;
+  Json chat_token(int32_t id, float logprob) const;
+
+  const Kind kind_;
+  const Tokenizer* tokenizer_;
+  const bool with_ids_;
+  size_t offset_ = 0;
+  Json tokens_ = Json::array(), logprobs_ = Json::array(), top_ = Json::array(),
+       top_ids_ = Json::array(), offsets_ = Json::array();
+};
+
+}  // namespace split::serve

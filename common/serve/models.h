@@ -1,0 +1,14 @@
+// GET /v1/models in OpenAI's shape.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "http/message.h"
+
+namespace split::serve {
+
+http::Response model_list(std::span<const std::string> ids);
+http::Response model_entry(const std::string& id);
+
+}  // namespace split::serve

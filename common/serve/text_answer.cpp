@@ -1,0 +1,286 @@
+#include "serve/text_answer.h"
+
+#include <atomic>
+#include <random>
+
+#include "base/json.h"
+#include "http/sse.h"
+#include "serve/watch.h"
+#include "text/utf8.h"
+
+namespace split::serve {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string next_id(const char* prefix) {
+  static std::atomic<uint64_t> counter{0};
+  static const uint64_t start = std::random_device()();
+  return cat(prefix, std::hex, start, "-", counter.fetch_add(1));
+}
+
+// One answer. Its choices run on the calling thread.
+class TextAnswer {
+ public:
+  TextAnswer(WorkModel model, TextRequest request, const Shape& shape)
+      : model_(std::move(model)),
+        request_(std::move(request)),
+        shape_(shape),
+        work_(model_.begin()),
+        id_(next_id(shape.id_prefix)),
+        created_(std::chrono::duration_cast<std::chrono::seconds>(
+                     std::chrono::system_clock::now().time_since_epoch())
+                     .count()) {}
+
+  http::Response whole(const http::Request& http);
+  void stream(http::Sink& sink);
+
+  std::string server_timing() const { return work_->server_timing(); }
+
+ private:
+  // One choice as events.
+  class Events;
+
+  template <typename Body>
+  void for_each_choice(const Body& body) {
+    int index = 0;
+    for (const auto& prompt : request_.prompts) {
+      for (int i = 0; i < request_.choices; ++i) {
+        GenerateOptions options = request_.options;
+        options.sampling.seed += static_cast<uint64_t>(i);  // the first choice is that of n = 1
+        if (!body(index++, prompt, options)) return;
+      }
+    }
+  }
+
+  static void add_prompt(LogprobLists& lists, const std::vector<int32_t>& prompt,
+                         const Generated& result) {
+    for (size_t i = 0; i < prompt.size(); ++i) {
+      lists.add(prompt[i],
+                i == 0 || i > result.scored_prompt.size() ? nullptr : &result.scored_prompt[i - 1]);
+    }
+  }
+
+  std::string prompt_text(const std::vector<int32_t>& prompt) const {
+    return model_.tokenizer == nullptr ? "" : to_valid_utf8(model_.tokenizer->decode(prompt));
+  }
+
+  std::string without_spaces(std::string text) const {
+    if (request_.skip_spaces) text.erase(0, text.find_first_not_of(' '));
+    return text;
+  }
+
+  // A prompt counts once, whatever n is.
+  void count(int index, const std::vector<int32_t>& prompt, const Generated& result) {
+    if (index % request_.choices == 0) prompt_tokens_ += prompt.size();
+    completion_tokens_ += result.tokens.size();
+  }
+
+  Json envelope(const char* object, Json choices) const {
+    return {{"id", id_},
+            {"object", object},
+            {"created", created_},
+            {"model", model_.id},
+            {"choices", std::move(choices)}};
+  }
+
+  LogprobLists new_lists() const {
+    return {shape_.logprobs, model_.tokenizer, request_.return_token_ids};
+  }
+
+  WorkModel model_;
+  TextRequest request_;
+  const Shape& shape_;
+  std::unique_ptr<Work> work_;
+  std::string id_;
+  int64_t created_;
+  size_t prompt_tokens_ = 0, completion_tokens_ = 0;
+};
+
+http::Response TextAnswer::whole(const http::Request& http) {
+  const Watch watch(http.client_gone, [this] { work_->cancel(); });
+  Json choices = Json::array();
+  for_each_choice([&](int index, const auto& prompt, const GenerateOptions& options) {
+    const Generated result =
+        work_->generate(prompt, options, [&](auto, auto*) { return !watch.gone(); });
+    LogprobLists lists = new_lists();
+    if (request_.echo) add_prompt(lists, prompt, result);
+    for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
+    Json choice = shape_.choice((request_.echo ? prompt_text(prompt) : "") +
+                                without_spaces(to_valid_utf8(result.text)));
+    choice["index"] = index;
+    choice["logprobs"] = options.logprobs >= 0 ? lists.take() : Json();
+    choice["finish_reason"] = result.finish_reason;
+    if (request_.return_token_ids) {
+      choice["prompt_token_ids"] = prompt;
+      choice["token_ids"] = result.tokens;
+    }
+    choices.push_back(std::move(choice));
+    count(index, prompt, result);
+    return result.finish_reason != "cancelled";
+  });
+  Json json = envelope(shape_.object, std::move(choices));
+  json["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
+  return http::Response::json(200, dump(json) + "\n");
+}
+
+class TextAnswer::Events {
+ public:
+  Events(TextAnswer& answer, Watch& watch, int index, const std::vector<int32_t>& prompt,
+         const GenerateOptions& options)
+      : answer_(answer),
+        request_(answer.request_),
+        watch_(watch),
+        index_(index),
+        prompt_(prompt),
+        options_(options),
+        lists_(answer.new_lists()),
+        at_start_(request_.skip_spaces) {}
+
+  // False when nobody reads any more.
+  bool run() {
+    if (answer_.shape_.opens && !send("", nullptr)) return false;
+    const Generated result = request_.echo && options_.score_prompt ? at_once() : as_it_comes();
+    answer_.count(index_, prompt_, result);
+    return result.finish_reason != "cancelled" && send("", result.finish_reason.c_str());
+  }
+
+ private:
+  // Each event's text is made of whole characters; anything else would not be JSON.
+  bool send(std::string text, const char* finish) {
+    Json choice = answer_.shape_.piece(to_valid_utf8(text), first_, finish != nullptr);
+    choice["index"] = index_;
+    choice["logprobs"] = options_.logprobs >= 0 && !lists_.empty() ? lists_.take() : Json();
+    choice["finish_reason"] = finish == nullptr ? Json() : Json(finish);
+    if (request_.return_token_ids) {
+      if (first_) choice["prompt_token_ids"] = prompt_;
+      choice["token_ids"] = std::exchange(ids_, {});
+    }
+    first_ = false;
+    Json chunk = answer_.envelope(answer_.shape_.chunk_object, Json::array({std::move(choice)}));
+    if (request_.include_usage) chunk["usage"] = nullptr;
+    return watch_.write(http::sse_event(dump(chunk)));
+  }
+
+  // The prompt's scores are known only at the end of its pass: all of this choice in one go.
+  Generated at_once() {
+    Generated result =
+        answer_.work_->generate(prompt_, options_, [&](auto, auto*) { return !watch_.gone(); });
+    add_prompt(lists_, prompt_, result);
+    for (const ScoredToken& token : result.scored) lists_.add(token.id, &token);
+    ids_ = result.tokens;
+    if (!send(answer_.prompt_text(prompt_) + result.text, nullptr)) {
+      result.finish_reason = "cancelled";
+    }
+    return result;
+  }
+
+  Generated as_it_comes() {
+    if (request_.echo) send(answer_.prompt_text(prompt_), nullptr);
+    return answer_.work_->generate(
+        prompt_, options_, [&](std::string_view text, const ScoredToken* token) {
+          if (token != nullptr) {
+            ids_.push_back(token->id);
+            if (options_.logprobs >= 0) lists_.add(token->id, token);
+          }
+          if (at_start_) {
+            text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+            at_start_ = text.empty();
+          }
+          if (text.empty() && !request_.return_token_ids) return !watch_.gone();
+          return send(std::string(text), nullptr);
+        });
+  }
+
+  TextAnswer& answer_;
+  const TextRequest& request_;
+  Watch& watch_;
+  const int index_;
+  const std::vector<int32_t>& prompt_;
+  const GenerateOptions& options_;
+  LogprobLists lists_;
+  bool first_ = true;
+  bool at_start_;             // of a text whose first spaces are skipped
+  std::vector<int32_t> ids_;  // whose text is in the next event
+};
+
+void TextAnswer::stream(http::Sink& sink) {
+  Watch watch([&sink] { return sink.client_gone(); }, [this] { work_->cancel(); }, &sink,
+              model_.quiet);
+  try {
+    for_each_choice([&](int index, const auto& prompt, const GenerateOptions& options) {
+      return Events(*this, watch, index, prompt, options).run();
+    });
+    if (request_.include_usage) {
+      Json chunk = envelope(shape_.chunk_object, Json::array());
+      chunk["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
+      watch.write(http::sse_event(dump(chunk)));
+    }
+    watch.write(http::sse_done());
+  } catch (...) {
+    // The status has gone out: the error is an event, and no [DONE] follows.
+    std::string error = http::error_response(http::current_exception_as_error()).body;
+    error.erase(error.find_last_not_of('\n') + 1);
+    watch.write(http::sse_event(error));
+  }
+}
+
+}  // namespace
+
+const Shape kCompletionShape = {"cmpl-",
+                                "text_completion",
+                                "text_completion",
+                                LogprobLists::Kind::kCompletion,
+                                [](std::string text) {
+                                  return Json{{"text", std::move(text)}};
+                                },
+                                [](std::string text, bool, bool) {
+                                  return Json{{"text", std::move(text)}};
+                                },
+                                false};
+
+const Shape kChatShape = {
+    "chatcmpl-",
+    "chat.completion",
+    "chat.completion.chunk",
+    LogprobLists::Kind::kChat,
+    [](std::string text) {
+      return Json{
+          {"message", {{"role", "assistant"}, {"content", std::move(text)}, {"refusal", nullptr}}}};
+    },
+    [](std::string text, bool first, bool last) {
+      Json delta = Json::object();
+      if (first) delta["role"] = "assistant";
+      if (!last) delta["content"] = std::move(text);
+      return Json{{"delta", std::move(delta)}};
+    },
+    true};
+
+http::Response text_answer(const http::Request& http, WorkModel model, TextRequest request,
+                           const Shape& shape) {
+  request.options.sampling.validate();
+  const bool stream = request.stream;
+  const auto answer = std::make_shared<TextAnswer>(std::move(model), std::move(request), shape);
+  http::Response response =
+      stream ? http::Response::events([answer](http::Sink& sink) { answer->stream(sink); })
+             : answer->whole(http);
+  const std::string timing = answer->server_timing();
+  if (!timing.empty()) response.headers.set("Server-Timing", timing);
+  return response;
+}
+
+nlohmann::json usage_of(const Work& work, size_t prompt_tokens,
+                        std::optional<size_t> completion_tokens) {
+  Json usage = {{"prompt_tokens", prompt_tokens},
+                {"total_tokens", prompt_tokens + completion_tokens.value_or(0)}};
+  if (completion_tokens) usage["completion_tokens"] = *completion_tokens;
+  const std::string receipt = work.receipt();
+  if (!receipt.empty()) usage["splitcompute"] = parse_json(receipt, 8, "the receipt");
+  return usage;
+}
+
+std::string dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace split::serve

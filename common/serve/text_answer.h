@@ -1,0 +1,34 @@
+// The answer to a completion or a chat: its choices one after the other, as JSON or as events, with
+// what they cost. The two differ in their words, which a Shape has.
+#pragma once
+
+#include "http/message.h"
+#include "serve/logprobs.h"
+#include "serve/text_request.h"
+
+namespace split::serve {
+
+// How one kind of answer is worded. `finish` and `logprobs` may be null.
+struct Shape {
+  using Json = nlohmann::json;
+  const char* id_prefix;
+  const char* object;
+  const char* chunk_object;
+  LogprobLists::Kind logprobs;
+  Json (*choice)(std::string text);  // what a whole answer says of a choice's text
+  Json (*piece)(std::string text, bool first, bool last);  // and an event
+  bool opens;                                              // a first event without text
+};
+extern const Shape kCompletionShape, kChatShape;
+
+// Answers with JSON, or with events when the request says "stream".
+http::Response text_answer(const http::Request& http, WorkModel model, TextRequest request,
+                           const Shape& shape);
+
+// {"prompt_tokens","completion_tokens"?,"total_tokens","splitcompute"?}
+nlohmann::json usage_of(const Work& work, size_t prompt_tokens,
+                        std::optional<size_t> completion_tokens);
+
+std::string dump(const nlohmann::json& json);
+
+}  // namespace split::serve

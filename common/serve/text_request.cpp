@@ -1,0 +1,116 @@
+#include "serve/text_request.h"
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace split::serve {
+namespace {
+
+using Json = nlohmann::json;
+using wire::Fields;
+
+constexpr int kMaxChoices = 16;  // n
+constexpr int kMaxStops = 16;
+// Positions of all choices, each with what is listed there: bounds the time and the answer's size.
+constexpr uint64_t kMaxEntries = 1 << 18;
+
+uint64_t draw_seed() {
+  std::random_device device;
+  // 53 bits, so that a client that reads numbers as doubles can send it back.
+  return (uint64_t{device()} << 32 | device()) >> 11;
+}
+
+}  // namespace
+
+void read_common(Fields& fields, TextRequest& request) {
+  GenerateOptions& options = request.options;
+  options.sampling.temperature = static_cast<float>(fields.number_or("temperature", 0, 100, 1));
+  options.sampling.top_p = static_cast<float>(fields.number_or("top_p", 0, 1, 1));
+  options.sampling.top_k = static_cast<int>(fields.integer_or("top_k", 0, 1 << 24, 0));
+  options.sampling.repetition_penalty =
+      static_cast<float>(fields.number_or("repetition_penalty", 0.01, 100, 1));
+  options.sampling.seed = fields.has("seed")
+                              ? static_cast<uint64_t>(fields.integer("seed", INT64_MIN, INT64_MAX))
+                              : draw_seed();
+  if (fields.has("stop")) options.stop = fields.texts("stop", kMaxStops);
+  for (const std::string& stop : options.stop) {
+    if (stop.empty()) Fields::refuse("stop", "expected strings that are not empty");
+  }
+  options.ignore_end = fields.boolean_or("ignore_eos", false);
+  request.choices = static_cast<int>(fields.integer_or("n", 1, kMaxChoices, 1));
+  request.stream = fields.boolean_or("stream", false);
+  request.return_token_ids = fields.boolean_or("return_token_ids", false);
+  if (fields.has("stream_options")) {
+    if (!fields.raw("stream_options").is_object()) {
+      Fields::refuse("stream_options", "expected an object");
+    }
+    Fields more(&fields.raw("stream_options"));
+    request.include_usage = more.boolean_or("include_usage", false);
+    more.finish();
+  }
+  // What OpenAI's clients may send without changing the answer, and what would change it but is not
+  // here.
+  for (const char* key : {"user", "metadata", "store", "service_tier"}) fields.ignore(key);
+  for (const char* key : {"presence_penalty", "frequency_penalty"}) fields.number_or(key, 0, 0, 0);
+  if (fields.has("logit_bias") && !fields.raw("logit_bias").empty()) {
+    Fields::refuse("logit_bias", "is not supported");
+  }
+}
+
+std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
+                                               const WorkModel& model, bool special, size_t most) {
+  const ModelConfig& config = *model.config;
+  // What is wrong with a prompt is said of this field.
+  const auto checked = [&](const auto& make) {
+    try {
+      return make();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      throw Error(ErrorKind::kInput, error.what(), std::string(name));
+    }
+  };
+  const auto encode = [&](const Json& text) {
+    return checked([&] {
+      return prompt_ids(config, model.tokenizer, text.get_ref<const std::string&>(), special);
+    });
+  };
+  const auto ids_of = [&](const Json& list) {
+    const Json wrapped = {{name, list}};
+    Fields one(&wrapped);
+    std::vector<int32_t> ids =
+        one.integers(name, 0, config.vocab - 1, static_cast<size_t>(config.context) + 1);
+    if (ids.empty()) Fields::refuse(name, "expected at least one token id");
+    checked([&] {
+      check_prompt(config, ids);
+      return 0;
+    });
+    return ids;
+  };
+  if (value.is_string()) return {encode(value)};
+  if (!value.is_array() || value.empty()) {
+    Fields::refuse(name, "expected a string, a list of strings or a list of token ids");
+  }
+  if (value[0].is_number()) return {ids_of(value)};
+  if (value.size() > most) Fields::refuse(name, cat("expected at most ", most, " prompts"));
+  std::vector<std::vector<int32_t>> prompts;
+  for (const Json& item : value) prompts.push_back(item.is_string() ? encode(item) : ids_of(item));
+  return prompts;
+}
+
+void check_cost(const TextRequest& request, const ModelConfig& config) {
+  uint64_t positions = 0;  // at most 64 contexts
+  for (const auto& prompt : request.prompts) {
+    positions += prompt.size();
+    positions += std::min(static_cast<uint64_t>(request.options.max_tokens),
+                          static_cast<uint64_t>(config.context) - prompt.size());
+  }
+  const auto choices = static_cast<uint64_t>(request.choices);
+  const auto listed = static_cast<uint64_t>(1 + std::max(0, request.options.logprobs));
+  if (positions * choices * listed > kMaxEntries) {
+    Fields::refuse("max_tokens",
+                   cat("prompts and tokens, times n, times logprobs and 1, expected at most ",
+                       kMaxEntries, ", got ", positions * choices * listed));
+  }
+}
+
+}  // namespace split::serve

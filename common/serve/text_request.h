@@ -1,0 +1,39 @@
+// What completions and chats are asked for in the same words, read and bounded.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "serve/work.h"
+#include "wire/fields.h"
+
+namespace split::serve {
+
+struct TextRequest {
+  std::vector<std::vector<int32_t>> prompts;
+  GenerateOptions options;
+  int choices = 1;
+  bool echo = false;
+  bool stream = false;
+  bool include_usage = false;
+  bool return_token_ids = false;
+  bool skip_spaces = false;  // those that a text begins with
+};
+
+inline constexpr int kMaxLogprobs = 100;  // the k largest at each position
+// Of a completion: nobody asks for the whole context there.
+inline constexpr int kMaxTokensAsked = 1 << 24;
+
+// Sampling, stop, seed, n, stream and stream_options, with OpenAI's defaults; and the fields that
+// change no answer here, or would and are refused. Throws Error(kInput) as Fields does.
+void read_common(wire::Fields& fields, TextRequest& request);
+
+// One prompt or more from `value`, the field `name`: a string, a list of strings, a list of ids, or
+// a list of lists of ids; at most `most` of them.
+std::vector<std::vector<int32_t>> read_prompts(const nlohmann::json& value, std::string_view name,
+                                               const WorkModel& model, bool special, size_t most);
+
+// Refuses what would take too long or too much to list.
+void check_cost(const TextRequest& request, const ModelConfig& config);
+
+}  // namespace split::serve

@@ -1,0 +1,50 @@
+#include "serve/watch.h"
+
+#include "http/sse.h"
+
+namespace split::serve {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{50};  // asking is one system call
+
+}  // namespace
+
+Watch::Watch(std::function<bool()> gone, std::function<void()> on_gone, http::Sink* sink,
+             std::chrono::milliseconds quiet)
+    : ask_(std::move(gone)),
+      on_gone_(std::move(on_gone)),
+      sink_(sink),
+      quiet_(quiet),
+      thread_([this] { look(); }) {}
+
+Watch::~Watch() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  end_.notify_one();
+  thread_.join();
+}
+
+void Watch::look() {
+  std::unique_lock lock(mutex_);
+  while (!end_.wait_for(lock, std::min(kLook, quiet_), [this] { return ended_; })) {
+    if (ask_ && ask_()) {
+      gone_ = true;
+      lock.unlock();
+      on_gone_();
+      return;
+    }
+    if (sink_ == nullptr || Clock::now() - written_ < quiet_) continue;
+    sink_->write(http::sse_comment("working"));
+    written_ = Clock::now();
+  }
+}
+
+bool Watch::write(std::string_view bytes) {
+  const std::lock_guard lock(mutex_);
+  written_ = Clock::now();
+  return sink_->write(bytes);
+}
+
+}  // namespace split::serve

@@ -1,0 +1,49 @@
+// What the routes of this layer run on: a model that somebody opened, and for each request its
+// Work, which computes texts and states and says at the end what they cost. The cloud's runs on one
+// machine, the edge's on two; routes see no difference.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "run/generate.h"
+
+namespace split::serve {
+
+// One request's. One thread at a time, but for cancel(). Throws Error and HttpError.
+class Work {
+ public:
+  virtual ~Work() = default;
+
+  virtual Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                             const OnText& on_text) = 0;
+  // What leaves the final norm for each token, [tokens, C].
+  virtual std::vector<float> states(std::span<const int32_t> tokens);
+  // From any thread, when nobody waits for it any more: what runs ends soon, by an Error or as
+  // "cancelled", and so does what is asked for later.
+  virtual void cancel() noexcept {}
+  // What it cost so far: a JSON object, or nothing, and the value of a Server-Timing header.
+  virtual std::string receipt() const { return {}; }
+  virtual std::string server_timing() const { return {}; }
+};
+
+// Everything outlives the answers, streams included.
+struct WorkModel {
+  std::string id;
+  const ModelConfig* config = nullptr;
+  const Tokenizer* tokenizer = nullptr;  // null: ids only
+  std::function<std::unique_ptr<Work>()> begin;
+  std::chrono::milliseconds quiet{15000};  // of a stream, until a comment is sent
+};
+
+// Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.
+using FindModel = std::function<WorkModel(const std::string& id)>;
+
+// A model whose texts run on sequences that `open` makes.
+WorkModel work_on(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
+                  std::function<std::unique_ptr<Forward>()> open);
+
+}  // namespace split::serve
