@@ -22,7 +22,11 @@ constexpr std::chrono::milliseconds kLook{20};
 BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
                    const std::vector<wire::BlobInfo>& blobs, const LoadOptions& options,
                    Interrupt& interrupt)
-    : cache_(cache), from_(std::move(from)), retry_(options.retry), interrupt_(interrupt) {
+    : cache_(cache),
+      from_(std::move(from)),
+      retry_(options.retry),
+      on_chunk_(options.on_chunk),
+      interrupt_(interrupt) {
   for (const wire::BlobInfo& blob : blobs) {
     if (by_hash_.contains(blob.sha256)) continue;
     Item& item = items_.emplace_back();
@@ -237,6 +241,7 @@ Bytes BlobLoad::read_chunk(const Fd& file, const Item& item, size_t chunk, Worke
 }
 
 void BlobLoad::checked(Item& item, size_t chunk, bool good) {
+  if (good && on_chunk_) on_chunk_(item.info.sha256, chunk);
   bool done = false;
   {
     const std::lock_guard lock(mutex_);
@@ -290,6 +295,7 @@ void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
 }
 
 void BlobLoad::filled(Item& item, size_t chunk) {
+  if (on_chunk_) on_chunk_(item.info.sha256, chunk);
   const std::lock_guard lock(mutex_);
   item.chunks[chunk] = Chunk::kDone;
   item.begun |= chunk == 0;

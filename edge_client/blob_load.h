@@ -35,10 +35,15 @@ struct FetchCounts {
   uint64_t from_cache = 0;  // and that were good on this disk
 };
 
+// A chunk is good: the blob's hash, and which. From any of a load's threads, perhaps more than
+// once.
+using OnChunk = std::function<void(const std::string& sha256, size_t chunk)>;
+
 struct LoadOptions {
   RetryOptions retry;
   ProgressTo progress;
   std::optional<uint64_t> cache_limit;
+  OnChunk on_chunk;
   unsigned workers = 4;  // each with a connection, if it needs one, and a chunk of memory
 };
 
@@ -113,6 +118,7 @@ class BlobLoad {
   const ShardCache cache_;
   const BlobOrigin from_;
   const RetryOptions retry_;
+  const OnChunk on_chunk_;
   Interrupt& interrupt_;
 
   std::mutex mutex_;  // of everything below; never held while the Interrupt is asked

@@ -12,6 +12,7 @@ namespace split::edge {
 void Interrupt::raise(int signal) {
   const std::lock_guard lock(mutex_);
   if (signal_ != 0) return;
+  if (signal == SIGINT && diverted_) return diverted_();
   signal_ = signal;
   raised_.notify_all();
   for (const auto& call : calls_) call();
@@ -25,6 +26,18 @@ int Interrupt::signal() const {
 bool Interrupt::wait(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
   return !raised_.wait_for(lock, time, [&] { return signal_ != 0; });
+}
+
+Interrupt::Diversion::Diversion(Interrupt& interrupt, std::function<void()> call)
+    : interrupt_(interrupt) {
+  const std::lock_guard lock(interrupt.mutex_);
+  CHECK(!interrupt.diverted_);
+  interrupt.diverted_ = std::move(call);
+}
+
+Interrupt::Diversion::~Diversion() {
+  const std::lock_guard lock(interrupt_.mutex_);
+  interrupt_.diverted_ = {};
 }
 
 Interrupt::Hook::Hook(Interrupt& interrupt, std::function<void()> call) : interrupt_(interrupt) {

@@ -22,6 +22,18 @@ class Interrupt {
   // False, at once, when interrupted; true after `time`.
   bool wait(std::chrono::milliseconds time);
 
+  // While it lives, SIGINT is `call` and no interrupt. One at a time.
+  class Diversion {
+   public:
+    Diversion(Interrupt& interrupt, std::function<void()> call);
+    ~Diversion();
+    Diversion(const Diversion&) = delete;
+    Diversion& operator=(const Diversion&) = delete;
+
+   private:
+    Interrupt& interrupt_;
+  };
+
   // While it lives, `call` is called by raise(), also when that was before. It must not ask the
   // Interrupt.
   class Hook {
@@ -41,6 +53,7 @@ class Interrupt {
   std::condition_variable raised_;
   int signal_ = 0;
   std::list<std::function<void()>> calls_;
+  std::function<void()> diverted_;
 };
 
 // Turns SIGINT and SIGTERM into raise(); a second one ends the process at once. Made before any

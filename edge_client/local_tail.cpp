@@ -11,6 +11,15 @@ bool TailRange::empty(const ModelConfig& config) const {
   return !embed && first >= config.layers && last <= config.layers;
 }
 
+std::vector<std::string> TailRange::stages(const ModelConfig& config) const {
+  std::vector<std::string> names;
+  if (embed) names.push_back("embed");
+  for (int i = first; i < std::min(last, config.layers); ++i) names.push_back(cat("block.", i));
+  if (last > config.layers) names.push_back("norm");
+  if (last > config.layers + 1) names.push_back("head");
+  return names;
+}
+
 std::string TailRange::describe(const ModelConfig& config) const {
   std::vector<std::string> parts;
   if (embed) parts.push_back("embed");
@@ -36,31 +45,24 @@ const wire::StageInfo& find_stage(const wire::ModelInfo& info, const std::string
 
 }  // namespace
 
-std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
-                                     const TailRange& range, const StageFormats& formats) {
-  std::vector<std::string> stages;
-  if (range.embed) stages.push_back("embed");
-  const int layers = model.config().layers;
-  for (int i = range.first; i < std::min(range.last, layers); ++i)
-    stages.push_back(cat("block.", i));
-  if (range.last > layers) stages.push_back("norm");
-  if (range.last > layers + 1) stages.push_back("head");
-
-  std::vector<wire::BlobInfo> blobs;
-  for (const std::string& stage : stages) {
+std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
+                                    const TailRange& range, const StageFormats& formats) {
+  std::map<std::string, std::string> format_of;  // of the blobs so far, by name
+  std::vector<StageBlobs> all;
+  for (const std::string& stage : range.stages(model.config())) {
     const wire::StageInfo& offered = find_stage(info, stage);
     const std::optional<DType> asked = formats.of(stage);
     const std::string wanted = asked ? std::string(format_name(*asked)) : offered.format;
     const DType dtype = dtype_from_format(wanted).value_or(DType::kF32);
+    StageBlobs& own = all.emplace_back(StageBlobs{stage, {}});
     for (const std::string& name : model.stage(stage).blobs_as(dtype)) {
-      const auto same =
-          std::ranges::find_if(blobs, [&](const auto& blob) { return blob.name == name; });
-      if (same != blobs.end()) {
-        if (same->format == wanted) continue;
+      const auto [same, is_new] = format_of.emplace(name, wanted);
+      if (!is_new && same->second == wanted) continue;
+      if (!is_new) {
         throw Error(
             ErrorKind::kInput,
             cat("--format: '", name, "' of ", shown(info.id), " is in ", stage,
-                " and in another stage: expected one format, got ", wanted, " and ", same->format));
+                " and in another stage: expected one format, got ", wanted, " and ", same->second));
       }
       const auto found = std::ranges::find_if(offered.blobs, [&](const auto& blob) {
         return blob.name == name && blob.format == wanted;
@@ -70,15 +72,24 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
                     cat("--format: the server has ", stage, " of ", shown(info.id), " not in ",
                         shown(wanted), "; --plan shows in what"));
       }
-      blobs.push_back(*found);
+      own.blobs.push_back(*found);
     }
+  }
+  return all;
+}
+
+std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
+                                     const TailRange& range, const StageFormats& formats) {
+  std::vector<wire::BlobInfo> blobs;
+  for (const StageBlobs& stage : stage_blobs(model, info, range, formats)) {
+    blobs.insert(blobs.end(), stage.blobs.begin(), stage.blobs.end());
   }
   return blobs;
 }
 
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
                      const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
-                     std::unique_ptr<BlobLoad> load)
+                     std::unique_ptr<BlobLoad> load, uint64_t kv_budget)
     : load_(std::move(load)), device_(std::move(device)) {
   const ModelConfig& config = model.config();
   ShardOptions options;
@@ -86,8 +97,8 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const T
   options.first = range.first;
   options.last = range.last;
   options.formats = formats;
-  options.kv_bytes = kv_bytes_for(
-      config, std::max(0, std::min(range.last, config.layers) - range.first), options.profile, 1);
+  const int layers = std::max(0, std::min(range.last, config.layers) - range.first);
+  options.kv_bytes = std::max(kv_budget, kv_bytes_for(config, layers, options.profile, 1));
   for (const wire::BlobInfo& blob : blobs) {
     for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
   }

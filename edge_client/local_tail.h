@@ -21,24 +21,34 @@ struct TailRange {
   bool embed = false;
   int first = 0, last = 0;
 
-  bool empty(const ModelConfig& config) const;  // nothing to compute here
+  bool empty(const ModelConfig& config) const;                       // nothing to compute here
+  std::vector<std::string> stages(const ModelConfig& config) const;  // "block.2", "norm" ...
   // "blocks 2-3, norm, head"
   std::string describe(const ModelConfig& config) const;
 };
 
+// What a stage needs that none before it has.
+struct StageBlobs {
+  std::string stage;
+  std::vector<wire::BlobInfo> blobs;
+};
 // Each blob once, in the format of its stage. Throws Error(kInput) for a format that the server
 // does not have.
+std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
+                                    const TailRange& range, const StageFormats& formats);
+// The same in one list.
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
                                      const TailRange& range, const StageFormats& formats);
 
 // One thread at a time.
 class LocalTail {
  public:
-  // `load` brings `blobs`. Throws what it throws, Error(kIntegrity) for blobs that do not hold the
-  // model's weights, Error(kDevice).
+  // `load` brings `blobs`. `kv_budget`: bytes of keys and values, at least those of one whole
+  // context, and these by default. Throws what `load` throws, Error(kIntegrity) for blobs that do
+  // not hold the model's weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
             const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
-            std::unique_ptr<BlobLoad> load);
+            std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0);
 
   // Returns when the blobs are also kept; throws as the constructor does. Once.
   FetchCounts finish() { return load_->finish(); }

@@ -4,9 +4,13 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "http/server.h"
+#include "serve/chat.h"
 
 namespace split::edge {
 namespace {
+
+constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 
 constexpr const char* kSummary =
     "edge_client: text from a GPT-2 that runs in two places. The server runs the first blocks, "
@@ -15,6 +19,8 @@ constexpr const char* kSummary =
     "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
     "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n"
+    "  edge_client --server URL --serve                   the same for OpenAI's clients\n"
+    "  edge_client doctor --server URL                    what works, in ten lines\n"
     "  edge_client cache ls|verify|prune                  the weights on this machine\n";
 
 // "1,2,3".
@@ -32,6 +38,27 @@ std::vector<int32_t> ids_of(std::string_view text) {
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
   return ids;
+}
+
+// HOST:PORT, [ADDRESS]:PORT or PORT.
+void read_address(std::string_view text, Options& options) {
+  const size_t colon = text.rfind(':');
+  const bool host = colon != text.npos;
+  std::string_view name = host ? text.substr(0, colon) : "127.0.0.1";
+  const bool six = name.starts_with('[') && name.ends_with(']');
+  if (six) name = name.substr(1, name.size() - 2);
+  const auto port = parse_u64(host ? text.substr(colon + 1) : text, 0, 65535);
+  if (!port || name.empty() || (!six && name.find(':') != name.npos)) {
+    throw Error(ErrorKind::kInput,
+                cat("--serve: expected HOST:PORT like ", kDefaultAddress, ", got ", shown(text)));
+  }
+  options.host = name;
+  options.port = static_cast<int>(*port);
+  if (!http::is_loopback(options.host) && !options.insecure) {
+    throw Error(ErrorKind::kInput,
+                cat("--serve ", shown(text),
+                    ": anybody who reaches it could use it; --insecure says that is meant"));
+  }
 }
 
 }  // namespace
@@ -52,10 +79,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              &options.ca_cert);
   flags.number("timeout", "SECONDS", "give up on a server that is silent for so long (60)",
                &options.timeout, 1u, 86400u);
-  flags.number(
-      "retry-for", "SECONDS",
-      "try again for so long when the server is lost or busy (30); the text stays the same",
-      &options.retry_for, 0u, 86400u);
+  flags.number("retry-for", "SECONDS", "try again for so long when the server is lost or busy (30)",
+               &options.retry_for, 0u, 86400u);
 
   flags.group("The prompt, one of");
   flags.text("prompt", "TEXT", "the text to go on from", &prompt);
@@ -66,23 +91,21 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
 
   flags.group("The split");
   flags.text("cut", "K|cloud",
-             "the server runs blocks 0..K-1, this machine the others (default: all but two); 0 "
-             "needs the server for loading only; cloud runs everything there",
+             "blocks 0..K-1 run on the server (default: all but two); 0 needs it for loading only, "
+             "cloud runs everything there",
              &cut);
   flags.choice("head", {"edge", "cloud"},
                "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
-  flags.text("format", "FORMAT|KIND=FORMAT,...",
-             "of the weights to download: auto (as they are), f32, f16, q8_0 or q4_0 (with a q8_0 "
-             "head), or of each of embed, block, norm and head: head=q8_0,block=q4_0",
+  flags.text("format", "FORMAT",
+             "of weights to download: auto (as they are), f32, f16, q8_0, q4_0 (with a q8_0 head), "
+             "or of kinds of stages: head=q8_0,block=q4_0",
              &format);
   flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N", &options.device.device);
   flags.number("threads", "N", "of the cpu device (0: one for each processor)",
                &options.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "for the weights (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
-  flags.bytes("cache-limit", "BYTES",
-              "of weights in the cache: those used longest ago make room for new ones; what this "
-              "run needs stays (no limit)",
+  flags.bytes("cache-limit", "BYTES", "of the cache: weights used longest ago make room (no limit)",
               &cache_limit);
 
   flags.group("The text");
@@ -100,6 +123,17 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.texts("stop", "S", "end before this text; can be given several times", &options.stop);
   flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
 
+  flags.group("A server");
+  std::string address;
+  flags.optional_text("serve", "HOST:PORT",
+                      "answer OpenAI's clients at http://HOST:PORT/v1 (127.0.0.1:8081)",
+                      kDefaultAddress, &address);
+  flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
+  flags.text("chat-template", "TEXT", "a chat's message as text ('{role}: {content}\\n')",
+             &options.chat_template);
+  flags.bytes("kv-budget", "BYTES", "keys and values of all answers (16 whole contexts, up to 1G)",
+              &options.kv_budget);
+
   flags.group("Output");
   flags.number("logprobs", "N", "with --json: log-probabilities, and the N most likely tokens",
                &options.logprobs, 0, 1000);
@@ -110,9 +144,16 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("json", "print one JSON object", &options.json);
   flags.toggle("quiet", "no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);
+  std::string completion;
+  flags.choice("completion", {"bash"},
+               "print a completion: source <(edge_client --completion bash)", &completion);
 
   line.asked = flags.parse(arguments, environment);
   if (line.asked == Flags::Asked::kHelp) line.help = flags.help();
+  if (line.asked == Flags::Asked::kNothing && flags.given("completion")) {
+    line.asked = Flags::Asked::kHelp;
+    line.help = flags.bash_completion("edge_client", {"cache", "doctor"});
+  }
   if (line.asked != Flags::Asked::kNothing) return line;
 
   const int prompts =
@@ -120,6 +161,20 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (prompts > 1) {
     throw Error(ErrorKind::kInput,
                 "expected one of --prompt, --prompt-file and --prompt-ids, got more");
+  }
+  if (flags.given("serve")) {
+    if (prompts > 0 || options.embed || options.plan) {
+      throw Error(ErrorKind::kInput, "--serve: expected no prompt, --embed or --plan beside it");
+    }
+    options.serve = true;
+    read_address(address, options);
+  }
+  if (!options.chat_template.empty()) {
+    try {
+      serve::ChatTemplate::parse(options.chat_template);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kInput, cat("--chat-template: ", error.what()));
+    }
   }
   if (flags.given("prompt")) options.prompt = prompt;
   if (flags.given("prompt-file")) options.prompt_file = prompt_file;

@@ -29,6 +29,14 @@ struct Options {
   std::string cache;  // empty: the default place
   std::optional<uint64_t> cache_limit;
 
+  // As a server.
+  bool serve = false;
+  std::string host = "127.0.0.1";
+  int port = 8081;
+  bool insecure = false;
+  std::string chat_template;  // empty: serve/chat.h's
+  uint64_t kv_budget = 0;     // bytes; 0: one whole context, of a server some
+
   int max_tokens = 64;
   float temperature = 0.8f, top_p = 0.95f, repetition_penalty = 1;
   int top_k = 0;

@@ -30,10 +30,26 @@ std::string list(std::span<const int32_t> ids) {
 
 }  // namespace
 
+void Receipt::describe(const Split& split, const ModelConfig& config, const std::string& origin) {
+  model = split.info.id;
+  server = origin;
+  profile = split.info.profile;
+  cut = split.place.name();
+  device = split.device;
+  cloud_stages = split.place.on_cloud(config);
+  edge_stages = split.place.on_edge(config);
+  fetched = split.fetched;
+}
+
+std::string Receipt::plan() const {
+  return cat(model, ": ", cloud_stages, " on ", server, "; ", edge_stages,
+             device == "none" ? " here" : cat(" on ", device));
+}
+
 double Receipt::tokens_per_second() const {
-  const double after_first = generate_ms - first_token_ms;
+  const double after_first = counts.ms - first_token_ms;
   if (tokens > 1 && after_first > 0) return static_cast<double>(tokens - 1) / after_first * 1000;
-  return tokens == 1 && generate_ms > 0 ? 1000 / generate_ms : 0;
+  return tokens == 1 && counts.ms > 0 ? 1000 / counts.ms : 0;
 }
 
 uint64_t peak_memory() {
@@ -79,12 +95,35 @@ std::string to_text(const Receipt& r) {
   return out;
 }
 
+namespace {
+
+// "cut":2,"device":"cpu (1 thread, avx2)"
+std::string split_members(const Receipt& r) {
+  return cat("\"cut\":", r.cut == "cloud" ? "\"cloud\"" : r.cut,
+             ",\"device\":", http::json_quote(r.device));
+}
+
+std::string cost_members(const Receipt& r) {
+  const Traffic& traffic = r.counts.traffic;
+  return cat(
+      "\"bytes_downloaded\":", r.fetched.downloaded, ",\"bytes_from_cache\":", r.fetched.from_cache,
+      ",\"bytes_up\":", traffic.bytes_up, ",\"bytes_down\":", traffic.bytes_down,
+      ",\"steps\":", r.counts.steps, ",\"cloud_ms\":", fixed(traffic.cloud_ms, 3),
+      ",\"wire_ms\":", fixed(traffic.wire_ms, 3), ",\"edge_ms\":", fixed(r.counts.edge_ms, 3),
+      ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
+      ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
+      ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays);
+}
+
+}  // namespace
+
+std::string cost_json(const Receipt& receipt) {
+  return cat("{", split_members(receipt), ",", cost_members(receipt), "}");
+}
+
 std::string to_json(const Receipt& r, std::span<const int32_t> prompt, const Generated& generated,
                     bool logprobs) {
-  const Traffic& traffic = r.counts.traffic;
-  std::string out = cat("{\"model\":", http::json_quote(r.model),
-                        ",\"cut\":", r.cut == "cloud" ? "\"cloud\"" : r.cut,
-                        ",\"device\":", http::json_quote(r.device));
+  std::string out = cat("{\"model\":", http::json_quote(r.model), ",", split_members(r));
   out += cat(",\"prompt_tokens\":", list(prompt), ",\"tokens\":", list(generated.tokens),
              ",\"text\":", http::json_quote(generated.text),
              ",\"finish_reason\":", http::json_quote(generated.finish_reason));
@@ -101,17 +140,8 @@ std::string to_json(const Receipt& r, std::span<const int32_t> prompt, const Gen
     }
     out += "]";
   }
-  out += cat(",\"receipt\":{\"bytes_downloaded\":", r.fetched.downloaded,
-             ",\"bytes_from_cache\":", r.fetched.from_cache, ",\"bytes_up\":", traffic.bytes_up,
-             ",\"bytes_down\":", traffic.bytes_down, ",\"steps\":", r.counts.steps);
-  out +=
-      cat(",\"cloud_ms\":", fixed(traffic.cloud_ms, 3), ",\"wire_ms\":", fixed(traffic.wire_ms, 3),
-          ",\"edge_ms\":", fixed(r.counts.edge_ms, 3), ",\"load_ms\":", fixed(r.load_ms, 3),
-          ",\"load_peak_bytes\":", r.load_peak_bytes,
-          ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3));
-  out += cat(",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
-             ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
-             ",\"seed\":", r.seed, "}}\n");
+  out += cat(",\"receipt\":{", cost_members(r), ",\"load_ms\":", fixed(r.load_ms, 3),
+             ",\"load_peak_bytes\":", r.load_peak_bytes, ",\"seed\":", r.seed, "}}\n");
   return out;
 }
 

@@ -159,13 +159,34 @@ std::vector<std::string> Remote::models() {
   }
 }
 
+std::optional<std::string> Remote::version() {
+  try {
+    const Json info = parse_json(ask("GET", "/openapi.json", {}, {}).body, 32, "it").at("info");
+    return tamed(
+        cat(info.at("title").get<std::string>(), " ", info.at("version").get<std::string>()));
+  } catch (const RemoteError& error) {
+    if (error.status == 0) throw;
+  } catch (const Error&) {
+  } catch (const Json::exception&) {
+  }
+  return std::nullopt;
+}
+
 wire::ModelInfo Remote::model(const std::string& id) {
   const http::Reply reply = ask("GET", wire::model_path(path_segment(id)) + query_, {}, {});
+  described_ = client_.connections();
   try {
     return wire::parse_model_info(reply.body);
   } catch (const Error& error) {
     throw senseless("an answer that describes no model", error);
   }
+}
+
+bool Remote::still_has(const wire::ModelInfo& info) {
+  if (described_ == client_.connections()) return true;
+  if (wire::to_json(model(info.id)) == wire::to_json(info)) return true;
+  described_ = 0;
+  return false;
 }
 
 std::string Remote::file(const std::string& id, const std::string& name) {

@@ -60,9 +60,15 @@ class Remote {
   void cancel() { client_.cancel(); }  // any thread; for good
 
   std::vector<std::string> models();
+  // "cloud_server 0.1.0", if it says so.
+  std::optional<std::string> version();
   // What model() asks for from now on (wire::model_query()): the server may still be making others.
   void want(std::string query) { query_ = std::move(query); }
   wire::ModelInfo model(const std::string& id);
+  // Whether the server has the model that model() described, here or to another Remote: asked once
+  // on each connection, since a server that was started again may have other weights under the same
+  // name.
+  bool still_has(const wire::ModelInfo& info);
   std::string file(const std::string& id, const std::string& name);
   // True when it is new there, false when it stood already.
   bool open_session(const std::string& session, const wire::SessionRequest& request);
@@ -93,6 +99,7 @@ class Remote {
   std::chrono::milliseconds timeout_;
   const Credentials credentials_;
   http::Client client_;
+  uint64_t described_ = 0;  // the connection on which model() was asked last
 };
 
 // queue and compute of a Server-Timing header, in ms; 0 when there is none that can be read.

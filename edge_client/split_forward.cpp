@@ -25,8 +25,22 @@ std::string random_session_id() {
 
 }  // namespace
 
+SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
+  traffic.bytes_up += other.traffic.bytes_up;
+  traffic.bytes_down += other.traffic.bytes_down;
+  traffic.cloud_ms += other.traffic.cloud_ms;
+  traffic.wire_ms += other.traffic.wire_ms;
+  steps += other.steps;
+  cloud_layer_rows += other.cloud_layer_rows;
+  replays += other.replays;
+  edge_ms += other.edge_ms;
+  ms += other.ms;
+  return *this;
+}
+
 SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
-                           Batcher* tail, const RetryOptions& retry, Interrupt& interrupt)
+                           Batcher* tail, const RetryOptions& retry, Interrupt& interrupt,
+                           Goodbye goodbye)
     : remote_(remote),
       info_(info),
       model_(model),
@@ -34,6 +48,7 @@ SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Mo
       tail_(tail),
       retry_options_(retry),
       interrupt_(interrupt),
+      goodbye_(std::move(goodbye)),
       session_(random_session_id()) {
   CHECK(cut_ > 0 || tail_ != nullptr);
   if (tail_ != nullptr) sequence_ = tail_->shard().pages().open();
@@ -48,6 +63,7 @@ void SplitForward::close() noexcept {
   if (!open_ || !reachable_) return;
   open_ = false;
   try {
+    if (goodbye_) return goodbye_(session_);
     Remote(remote_.origin(), kGoodbye, remote_.credentials()).close_session(session_);
   } catch (const std::exception&) {  // the server forgets idle sessions by itself
   }
@@ -58,13 +74,13 @@ std::span<const float> SplitForward::run(uint32_t past, std::span<const int32_t>
   const int layers = model_.config().layers;
   const size_t rows = all ? tokens.size() : 1;
   ++counts_.steps;
-  const int to = tail_ == nullptr ? layers : tail_->shard().options().last;
-  if (to == layers + 2) {
+  const bool head_here = tail_ != nullptr && tail_->shard().options().last == layers + 2;
+  const int to = head_here ? layers + 2 : layers;
+  if (head_here) {
     logits_.resize(rows * static_cast<size_t>(model_.config().vocab));
     advance(past, tokens, phase, to, all, logits_.data());
     return logits_;
   }
-  CHECK(to == layers);
   wire::Matrix hidden;
   hidden.rows = static_cast<uint32_t>(rows);
   hidden.columns = static_cast<uint32_t>(model_.config().channels);
@@ -98,11 +114,13 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
   CHECK(past <= rows_.size() && !tokens.empty());
   rows_.resize(past);
   cloud_rows_ = std::min(cloud_rows_, past);
-  const bool keeps_rows = tail_ != nullptr && cut_ < layers;  // the tail has a KV cache
+  const bool local = tail_ != nullptr && to > cut_;
+  const bool keeps_rows = local && cut_ < layers;  // the tail has a KV cache
   if (keeps_rows) tail_->shard().pages().truncate(sequence_, past);
   const size_t width =
-      tail_ == nullptr ? static_cast<size_t>(model_.config().channels) : tail_->shard().width(to);
+      local ? tail_->shard().width(to) : static_cast<size_t>(model_.config().channels);
   for (size_t at = 0; at < tokens.size(); at += kSliceRows) {
+    if (interrupt_.signal() != 0) throw RemoteError("[edge] interrupted", 0, "");
     const auto slice = tokens.subspan(at, std::min(kSliceRows, tokens.size() - at));
     const bool last = at + slice.size() == tokens.size();
     Job job;
@@ -124,7 +142,7 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
     } else {
       job.tokens = slice.data();
     }
-    if (tail_ == nullptr) {
+    if (!local) {
       if (job.wanted != Wanted::kNone) std::ranges::copy(hidden.values, job.out);
     } else if (keeps_rows || job.wanted != Wanted::kNone) {
       if (!keeps_rows) tail_->shard().pages().truncate(sequence_, 0);
@@ -173,14 +191,13 @@ wire::Matrix SplitForward::step(uint32_t past, std::vector<int32_t> tokens, Phas
 void SplitForward::open() {
   cloud_rows_ = 0;
   remote_.open_session(session_, {info_.id, 0, cut_});
-  // A server that was started again may have other weights under the same name; with those the
-  // text would go on as another model's.
-  if (opened_once_ && wire::to_json(remote_.model(info_.id)) != wire::to_json(info_)) {
+  // With other weights the text would go on as another model's.
+  if (!remote_.still_has(info_)) {
     throw RemoteError(cat("[server] ", remote_.origin(), ": the model ", shown(info_.id),
-                          " has changed while the text was being written"),
+                          " has changed since it was loaded here"),
                       200, "model_mismatch");
   }
-  open_ = opened_once_ = true;
+  open_ = true;
 }
 
 // The rows the session should have and does not, in pieces of one phase.

@@ -5,6 +5,7 @@
 // server.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,25 +22,33 @@ struct SplitCounts {
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
   uint64_t replays = 0;
   double edge_ms = 0;  // computing here
+  double ms = 0;       // in all
+
+  SplitCounts& operator+=(const SplitCounts& other);
 };
+
+// Ends a session on the server, in its own time; must not throw.
+using Goodbye = std::function<void(const std::string& session)>;
 
 // One thread at a time.
 class SplitForward : public Forward {
  public:
-  // `tail` has the stages from `cut` on, with the head, or without it, and then the head is asked
-  // of the cloud; null when there are no stages for this machine.
+  // `tail` has the stages from `cut` on, with the head, or without it (perhaps with the norm), and
+  // then the head is asked of the cloud; null when there are no stages for this machine.
   SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
-               Batcher* tail, const RetryOptions& retry, Interrupt& interrupt);
+               Batcher* tail, const RetryOptions& retry, Interrupt& interrupt,
+               Goodbye goodbye = {});
   ~SplitForward() override;
   SplitForward(const SplitForward&) = delete;
   SplitForward& operator=(const SplitForward&) = delete;
 
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override;
-  // What leaves the final norm for each token of a prompt, [tokens, C]; the tail ends there.
+  // What leaves the final norm for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
 
-  // Ends the session on the server, if there is one; waits at most a moment and never throws.
+  // Ends the session on the server, if there is one, by `goodbye` or over a connection of its own;
+  // waits at most a moment and never throws.
   void close() noexcept;
 
   const SplitCounts& counts() const { return counts_; }
@@ -66,10 +75,10 @@ class SplitForward : public Forward {
   Batcher* const tail_;
   const RetryOptions retry_options_;
   Interrupt& interrupt_;
+  const Goodbye goodbye_;
 
   std::string session_;  // 32 hex digits
   bool open_ = false;    // on the server, as far as we know
-  bool opened_once_ = false;
   bool reachable_ = true;
   uint32_t cloud_rows_ = 0;  // that the session surely has
   std::vector<Row> rows_;    // of the whole sequence

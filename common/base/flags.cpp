@@ -130,6 +130,12 @@ void Flags::toggle(std::string name, std::string help, bool* out) {
   flags_.back().switched = true;
 }
 
+void Flags::optional_text(std::string name, std::string metavar, std::string help,
+                          std::string implied, std::string* out) {
+  text(std::move(name), cat("[", metavar, "]"), std::move(help), out);
+  flags_.back().implied = std::move(implied);
+}
+
 void Flags::rest(std::string metavar, std::vector<std::string>* out) {
   rest_metavar_ = std::move(metavar);
   rest_ = out;
@@ -199,6 +205,8 @@ Flags::Asked Flags::parse(const std::vector<std::string>& arguments,
       apply(*flag, source, "1");
     } else if (equals != argument.npos) {
       apply(*flag, source, argument.substr(equals + 1));
+    } else if (flag->implied && (i + 1 == arguments.size() || arguments[i + 1].starts_with("-"))) {
+      apply(*flag, source, *flag->implied);
     } else if (i + 1 < arguments.size()) {
       apply(*flag, source, arguments[++i]);
     } else {
@@ -212,7 +220,7 @@ Flags::Asked Flags::parse(const std::vector<std::string>& arguments,
     if (value == nullptr || *value == '\0') continue;
     std::string_view left = value;
     if (flag.list == nullptr) {
-      apply(flag, variable, left);
+      apply(flag, variable, flag.implied && left == "1" ? *flag.implied : left);
       continue;
     }
     while (!left.empty()) {
@@ -259,8 +267,8 @@ std::string Flags::help() const {
     }
   }
   out +=
-      "\nEvery flag is also an environment variable: --top-k 40 is SPLIT_TOP_K=40, a switch is\n";
-  out += "SPLIT_NAME=1. Also: --help, --version.\n";
+      "\nEach is also an environment variable (--top-k 40 is SPLIT_TOP_K=40). Also: --help, "
+      "--version.\n";
   return out;
 }
 

@@ -55,6 +55,10 @@ class Flags {
             float high);
   // Takes no value; in the environment 1, true, 0 or false.
   void toggle(std::string name, std::string help, bool* out);
+  // Any text, or none: then `implied`. In the environment 1 is none. The next argument is its value
+  // unless it begins with "-".
+  void optional_text(std::string name, std::string metavar, std::string help, std::string implied,
+                     std::string* out);
   // Takes what is no flag; without it such an argument is refused.
   void rest(std::string metavar, std::vector<std::string>* out);
 
@@ -74,6 +78,10 @@ class Flags {
   // at most 100 columns.
   std::string help() const;
 
+  // A file for bash to source: the flags, and `commands` that may stand in their place.
+  std::string bash_completion(std::string_view program,
+                              const std::vector<std::string>& commands) const;
+
   static std::string variable_of(std::string_view name);  // "top-k" -> "SPLIT_TOP_K"
 
  private:
@@ -83,6 +91,7 @@ class Flags {
     std::string name, metavar, help;
     size_t group = 0;
     bool switched = false;  // takes no value
+    std::optional<std::string> implied;
     Set set;
     bool given = false;
     std::vector<std::string>* list = nullptr;

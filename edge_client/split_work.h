@@ -1,0 +1,51 @@
+// One request of a local server on the split model: a connection to the cloud of its own, its rows
+// in the steps that all share on this machine's device, and a receipt.
+#pragma once
+
+#include <memory>
+
+#include "edge_client/receipt.h"
+#include "edge_client/remote_pool.h"
+#include "edge_client/split_text.h"
+#include "serve/work.h"
+
+namespace split::edge {
+
+class SplitWork : public serve::Work {
+ public:
+  // What all requests share; outlives them.
+  struct Shared {
+    const Model& model;
+    const Tokenizer* tokenizer;
+    const RetryOptions& retry;
+    RemotePool& pool;
+    std::function<void(const std::string& receipt)> done;  // at the end of each
+  };
+  SplitWork(const Shared& shared, std::shared_ptr<Split> split);
+  ~SplitWork() override;
+  SplitWork(const SplitWork&) = delete;
+  SplitWork& operator=(const SplitWork&) = delete;
+
+  // What the cloud does not do becomes HttpError 502 `cloud_error` or 503 `cloud_unavailable`.
+  Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                     const OnText& on_text) override;
+  std::vector<float> states(std::span<const int32_t> tokens) override;
+  void cancel() noexcept override;
+  std::string receipt() const override;
+  std::string server_timing() const override;
+  bool cancelled() const { return interrupt_.signal() != 0; }
+  Receipt counted() const;  // what it cost so far
+
+ private:
+  SplitRun run();
+
+  const Shared& shared_;
+  const std::shared_ptr<Split> split_;
+  const std::unique_ptr<RemotePool::Lease> lease_;
+  Interrupt interrupt_;  // of this request
+  SplitCounts counts_;
+  size_t tokens_ = 0;
+  double first_token_ms_ = 0;
+};
+
+}  // namespace split::edge
