@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "edge_client/page.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
 #include "serve/models.h"
@@ -89,8 +90,14 @@ void add_routes(http::Server& server, Service& service) {
     response.headers.set("Cache-Control", "no-store");
     return response;
   });
+  // The same words as a completion's, and nothing of them here: what the split is compared with.
+  server.route("POST", "/split/unsplit", [&service](const Request& request) {
+    return serve::completions(request,
+                              [&service](const std::string& id) { return service.unsplit(id); });
+  });
   server.route("PUT", "/split/cut",
                [&service](const Request& request) { return put_cut(service, request.body); });
+  add_page(server);
 }
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {

@@ -101,6 +101,19 @@ serve::WorkModel Service::find(const std::string& id) {
           [this, &shared] { return std::make_unique<SplitWork>(shared, present()); }};
 }
 
+serve::WorkModel Service::unsplit(const std::string& id) {
+  serve::WorkModel model = find(id);
+  model.begin = [this] {
+    const std::shared_ptr<Split> split = present();
+    const auto whole = std::make_shared<Split>();
+    whole->place.all_on_cloud = true;
+    whole->info = split->info;
+    whole->query = split->query;
+    return std::make_unique<SplitWork>(*shared_, whole);
+  };
+  return model;
+}
+
 void Service::move_cut(std::optional<int> cut) {
   const std::lock_guard loading(loading_);
   const std::shared_ptr<Split> now = present();

@@ -29,6 +29,8 @@ class Service {
 
   // Throws HttpError 503 `loading` and 404 `model_not_found`.
   serve::WorkModel find(const std::string& id);
+  // The same model, everything on the cloud.
+  serve::WorkModel unsplit(const std::string& id);
   const serve::ChatTemplate& chat() const { return chat_; }
 
   // Downloads what is missing and lets answers begin there from now on; none: everything on the

@@ -25,22 +25,9 @@ std::string random_session_id() {
 
 }  // namespace
 
-SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
-  traffic.bytes_up += other.traffic.bytes_up;
-  traffic.bytes_down += other.traffic.bytes_down;
-  traffic.cloud_ms += other.traffic.cloud_ms;
-  traffic.wire_ms += other.traffic.wire_ms;
-  steps += other.steps;
-  cloud_layer_rows += other.cloud_layer_rows;
-  replays += other.replays;
-  edge_ms += other.edge_ms;
-  ms += other.ms;
-  return *this;
-}
-
 SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
                            Batcher* tail, const RetryOptions& retry, Interrupt& interrupt,
-                           Goodbye goodbye)
+                           SplitCounts& counts, Goodbye goodbye)
     : remote_(remote),
       info_(info),
       model_(model),
@@ -49,7 +36,8 @@ SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Mo
       retry_options_(retry),
       interrupt_(interrupt),
       goodbye_(std::move(goodbye)),
-      session_(random_session_id()) {
+      session_(random_session_id()),
+      counts_(counts) {
   CHECK(cut_ > 0 || tail_ != nullptr);
   if (tail_ != nullptr) sequence_ = tail_->shard().pages().open();
 }

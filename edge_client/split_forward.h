@@ -23,8 +23,6 @@ struct SplitCounts {
   uint64_t replays = 0;
   double edge_ms = 0;  // computing here
   double ms = 0;       // in all
-
-  SplitCounts& operator+=(const SplitCounts& other);
 };
 
 // Ends a session on the server, in its own time; must not throw.
@@ -34,9 +32,10 @@ using Goodbye = std::function<void(const std::string& session)>;
 class SplitForward : public Forward {
  public:
   // `tail` has the stages from `cut` on, with the head, or without it (perhaps with the norm), and
-  // then the head is asked of the cloud; null when there are no stages for this machine.
+  // then the head is asked of the cloud; null when there are no stages for this machine. What it
+  // costs is added to `counts` as it comes.
   SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
-               Batcher* tail, const RetryOptions& retry, Interrupt& interrupt,
+               Batcher* tail, const RetryOptions& retry, Interrupt& interrupt, SplitCounts& counts,
                Goodbye goodbye = {});
   ~SplitForward() override;
   SplitForward(const SplitForward&) = delete;
@@ -50,8 +49,6 @@ class SplitForward : public Forward {
   // Ends the session on the server, if there is one, by `goodbye` or over a connection of its own;
   // waits at most a moment and never throws.
   void close() noexcept;
-
-  const SplitCounts& counts() const { return counts_; }
 
  private:
   struct Row {
@@ -84,7 +81,7 @@ class SplitForward : public Forward {
   std::vector<Row> rows_;    // of the whole sequence
   SequenceId sequence_ = 0;  // of the tail
   std::vector<float> out_, logits_;
-  SplitCounts counts_;
+  SplitCounts& counts_;
 };
 
 }  // namespace split::edge

@@ -18,22 +18,10 @@ class Timed {
   const Clock::time_point start_ = Clock::now();
 };
 
-// Whatever happens, what a sequence cost is counted, and its session ends.
-class Sequence {
- public:
-  Sequence(const SplitRun& run, int cut, Batcher* tail, SplitCounts& counts)
-      : forward(run.remote, run.split.info, run.model, cut, tail, run.retry, run.interrupt,
-                run.goodbye),
-        counts_(counts) {}
-  ~Sequence() { counts_ += forward.counts(); }
-  Sequence(const Sequence&) = delete;
-  Sequence& operator=(const Sequence&) = delete;
-
-  SplitForward forward;
-
- private:
-  SplitCounts& counts_;
-};
+SplitForward forward_of(const SplitRun& run, int cut, SplitCounts& counts) {
+  return {run.remote, run.split.info, run.model, cut,        run.split.batcher(),
+          run.retry,  run.interrupt,  counts,    run.goodbye};
+}
 
 }  // namespace
 
@@ -51,17 +39,17 @@ Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
     counts.cloud_layer_rows += fed * static_cast<size_t>(layers);
     return text;
   }
-  Sequence sequence(run, all_on_cloud ? layers : run.split.place.cut, run.split.batcher(), counts);
+  SplitForward forward = forward_of(run, all_on_cloud ? layers : run.split.place.cut, counts);
   const Timed timed(counts.ms);
-  return generate(sequence.forward, run.model.config(), run.tokenizer, prompt, options, on_text);
+  return generate(forward, run.model.config(), run.tokenizer, prompt, options, on_text);
 }
 
 std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> tokens,
                                 SplitCounts& counts) {
   if (!run.split.place.all_on_cloud) {
-    Sequence sequence(run, run.split.place.cut, run.split.batcher(), counts);
+    SplitForward forward = forward_of(run, run.split.place.cut, counts);
     const Timed timed(counts.ms);
-    return sequence.forward.norms(tokens);
+    return forward.norms(tokens);
   }
   const Timed timed(counts.ms);
   const auto channels = static_cast<uint32_t>(run.model.config().channels);

@@ -4,6 +4,7 @@
 #   scripts/demo.sh "Once upon a time" --max-tokens 100 --cut 2
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/servers.sh
 
 prompt='Once upon a time there was'
 if [ $# -gt 0 ] && [ "${1:0:2}" != -- ]; then
@@ -24,24 +25,7 @@ stop() {
 }
 trap stop EXIT
 
-# The server says where it listens; then it is asked until it is ready. Bash's own sockets: a bare system has no curl.
-port=''
-for _ in $(seq 600); do
-  port=$(sed -n 's|^listening on http://[^ ]*:\([0-9]*\).*|\1|p' "$log")
-  if [ -n "$port" ] && exec 3<> "/dev/tcp/127.0.0.1/$port"; then
-    printf 'GET /readyz HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n' >&3
-    read -r _ status _ <&3 || status=''
-    exec 3>&-
-    [ "$status" != 200 ] || break
-  fi 2> /dev/null
-  kill -0 "$server" 2> /dev/null || break
-  sleep 0.1
-done
-if [ "${status-}" != 200 ]; then
-  cat "$log" >&2
-  echo "demo.sh: the server did not start" >&2
-  exit 1
-fi
+await "$log" "$server"
 cat "$log" >&2
 echo >&2
 

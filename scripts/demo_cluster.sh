@@ -5,6 +5,7 @@
 # programs are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/servers.sh
 
 edges=6 tokens=200 balancer=haproxy
 usage() { sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
@@ -34,33 +35,16 @@ stop() {
 trap stop EXIT
 fail() { echo "demo_cluster.sh: $*" >&2; exit 1; }
 
-listening() {  # FILE: the port that a server's messages name, as soon as they do
-  local port
-  for _ in $(seq 300); do
-    port=$(sed -n 's|^listening on http://[^ ]*:\([0-9]*\).*|\1|p' "$1")
-    [ -z "$port" ] || { echo "$port"; return; }
-    sleep 0.1
-  done
-  cat "$1" >&2
-  fail "a server did not start"
-}
-ready() {  # PORT: answers 200 to GET /readyz
-  local status
-  { exec 3<> "/dev/tcp/127.0.0.1/$1"; } 2> /dev/null || return 1
-  printf 'GET /readyz HTTP/1.1\r\nHost: demo\r\nConnection: close\r\n\r\n' >&3
-  read -r _ status _ <&3 || status=''
-  exec 3>&-
-  [ "$status" = 200 ]
-}
-wait_ready() { for _ in $(seq 300); do ready "$1" && return; sleep 0.1; done; fail "port $1 is not ready"; }
-
 for name in a b c; do
   "$bin/cloud_server" --port 0 --threads 1 2> "$dir/$name.log" &
   pids+=($!)
 done
 ports=()
-for name in a b c; do ports+=("$(listening "$dir/$name.log")"); done
-for port in "${ports[@]}"; do wait_ready "$port"; done
+for i in 0 1 2; do
+  name=abc
+  await "$dir/${name:i:1}.log" "${pids[i]}"
+  ports+=("$port")
+done
 
 port=${PORT:-8080}
 [ "$port" != 0 ] || port=$((20000 + RANDOM)) PORT=''
@@ -78,7 +62,7 @@ else
   nginx -p "$dir" -c nginx.conf -g 'daemon off;' 2> "$dir/balancer.log" &
 fi
 pids+=($!)
-wait_ready "$port"
+for _ in $(seq 300); do ! ready "$port" || break; sleep 0.1; done
 kill -0 "${pids[-1]}" 2> /dev/null || { cat "$dir/balancer.log" >&2; fail "$balancer did not start"; }
 echo "three servers behind http://127.0.0.1:$port" >&2
 

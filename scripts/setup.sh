@@ -9,7 +9,7 @@ packages=(cmake g++ make ccache libcpp-httplib-dev nlohmann-json3-dev libvulkan-
 packages+=(mesa-vulkan-drivers)
 for option in "$@"; do
   case $option in
-    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl)
+    --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl chromium)
       # Debian's own are not wanted beside others.
       command -v npm > /dev/null || packages+=(nodejs npm) ;;
     --haproxy) packages+=(haproxy) ;;

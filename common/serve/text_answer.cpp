@@ -158,7 +158,11 @@ class TextAnswer::Events {
     }
     first_ = false;
     Json chunk = answer_.envelope(answer_.shape_.chunk_object, Json::array({std::move(choice)}));
-    if (request_.include_usage) chunk["usage"] = nullptr;
+    if (request_.continuous_usage) {
+      chunk["usage"] = usage_of(*answer_.work_, prompt_.size(), tokens_);
+    } else if (request_.include_usage) {
+      chunk["usage"] = nullptr;
+    }
     return watch_.write(http::sse_event(dump(chunk)));
   }
 
@@ -180,6 +184,7 @@ class TextAnswer::Events {
     return answer_.work_->generate(
         prompt_, options_, [&](std::string_view text, const ScoredToken* token) {
           if (token != nullptr) {
+            ++tokens_;
             ids_.push_back(token->id);
             if (options_.logprobs >= 0) lists_.add(token->id, token);
           }
@@ -200,6 +205,7 @@ class TextAnswer::Events {
   const GenerateOptions& options_;
   LogprobLists lists_;
   bool first_ = true;
+  size_t tokens_ = 0;
   bool at_start_;             // of a text whose first spaces are skipped
   std::vector<int32_t> ids_;  // whose text is in the next event
 };

@@ -46,6 +46,7 @@ void read_common(Fields& fields, TextRequest& request) {
     }
     Fields more(&fields.raw("stream_options"));
     request.include_usage = more.boolean_or("include_usage", false);
+    request.continuous_usage = more.boolean_or("continuous_usage_stats", false);  // vLLM's word
     more.finish();
   }
   // What OpenAI's clients may send without changing the answer, and what would change it but is not

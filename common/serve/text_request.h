@@ -16,6 +16,7 @@ struct TextRequest {
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
+  bool continuous_usage = false;  // with each event, what it took so far
   bool return_token_ids = false;
   bool skip_spaces = false;  // those that a text begins with
 };

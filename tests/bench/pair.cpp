@@ -56,7 +56,8 @@ void measure_pair(const Options& options, Report& report) {
   edge::Remote remote(loopback.url(), std::chrono::milliseconds(60000));
   const wire::ModelInfo info = remote.model(options.size);
   edge::Interrupt interrupt;
-  edge::SplitForward split(remote, info, model.model(), cut, &tail, {}, interrupt);
+  edge::SplitCounts counts;
+  edge::SplitForward split(remote, info, model.model(), cut, &tail, {}, interrupt, counts);
   LocalForward whole(loopback.model().batcher());
 
   const std::vector<int32_t> prompt = random_tokens(config, kPrompt);
@@ -76,7 +77,6 @@ void measure_pair(const Options& options, Report& report) {
     throw Error(ErrorKind::kRemote, "[bench] the pair gave another text than the whole model");
   }
   const double pair = 1 / median(split_steps), unsplit = 1 / median(whole_steps);
-  const edge::SplitCounts& counts = split.counts();
   report.add("pair_tokens_per_second", pair, "tokens/s");
   report.add("unsplit_tokens_per_second", unsplit, "tokens/s");
   report.add("pair_over_unsplit", pair / unsplit, "", kGoal);

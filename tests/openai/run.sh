@@ -5,17 +5,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 binaries=$1 folder=$2
 
-command -v npm > /dev/null && command -v node > /dev/null || {
-  echo "openai client: skipped, npm or node is not installed (scripts/setup.sh --tests installs both)"
-  exit 77
-}
-mkdir -p "$folder"
-cp "$here"/package.json "$here"/package-lock.json "$here"/test.mjs "$folder"
-# Again only when another version is asked for.
-cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed" || {
-  npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error
-  cp "$folder/package-lock.json" "$folder/node_modules/.installed"
-}
+"$here/../npm_ci.sh" "$here" "$folder"
+cp "$here/test.mjs" "$folder"
 
 cloud='' edge=''
 stop() {

@@ -1,0 +1,12 @@
+// The edge's web page, as files built into the program: nothing is read from disk and nothing on
+// the page comes from elsewhere. Knows no model; the page asks the routes beside it.
+#pragma once
+
+#include "http/server.h"
+
+namespace split::edge {
+
+// GET / and the page's files. Every answer forbids the browser anything but this origin.
+void add_page(http::Server& server);
+
+}  // namespace split::edge
