@@ -1,0 +1,134 @@
+// The CPU's products of rows rounded to bf16.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+
+#include "cpu_kernels.h"
+
+namespace split::test {
+namespace {
+
+// Bit for bit what plain loops make of rows rounded to bf16: in every set, by tiles where there are
+// some, for every number of rows and columns, whole steps of K or not.
+void check_step_products(DType dtype, bool transposed) {
+  for (const size_t inner : {1, 7, 31, 32, 33, 64, 100, 255, 257, 320}) {
+    for (const size_t width : {1, 7, 16, 20, 32, 47, 48, 49, 96, 100, 145}) {
+      const size_t steps = steps_of(inner);
+      const auto w = is_quantised(dtype)
+                         ? random_blocks(dtype, width, inner, static_cast<uint32_t>(inner + width))
+                         : narrowed(ordinary(inner * width, 6), dtype);
+      const auto weights = is_quantised(dtype) ? std::vector<float>() : widened(w, dtype);
+      std::vector<std::byte> read(strips_of(width) * steps * step_bytes(dtype));
+      for (size_t strip = strips_of(width); strip-- > 0;) {
+        pack_strip(w.data(), dtype, transposed, inner, width, strip, read.data());
+      }
+      const size_t most = 70;  // rows: two blocks of tiles and some
+      const auto x = ordinary(most * inner, 7);
+      const auto rounded = widened(narrowed(x, DType::kBF16), DType::kBF16);
+      std::vector<float> all(most * width);
+      for (size_t m = 0; m < width; ++m) {
+        for (size_t r = 0; r < most; ++r) {
+          float total = 0;
+          for (size_t s = 0; s < steps; ++s) {
+            const std::byte* const block =
+                is_quantised(dtype) ? w.data() + (m * steps + s) * block_bytes(dtype) : nullptr;
+            float chains[2] = {0, 0};
+            for (size_t k = 0; k < kBlock && s * kBlock + k < inner; ++k) {
+              const size_t at = s * kBlock + k;
+              const float weight = block != nullptr ? number_at(dtype, block, k)
+                                   : transposed     ? weights[m * inner + at]
+                                                    : weights[at * width + m];
+              chains[k % 2] = std::fma(rounded[r * inner + at], weight, chains[k % 2]);
+            }
+            const float sum = chains[0] + chains[1];
+            total = block != nullptr ? std::fma(sum, scale_of(block), total) : total + sum;
+          }
+          all[r * width + m] = total;
+        }
+      }
+      const auto scratch = std::make_unique<StepScratch>();
+      const auto check = [&](const CpuKernels& kernels, const CpuKernels::Steps& set,
+                             const char* kind) {
+        std::vector<std::byte> form(rounded_bytes((most + 15) / 16 * 16, inner, set.element));
+        for (size_t r = 0; r < most; ++r) set.round(x.data() + r * inner, inner, r, form.data());
+        for (const size_t rows : {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}) {
+          StepTask task;
+          task.x = form.data();
+          task.rows = rows;
+          task.w = read.data();
+          task.dtype = dtype;
+          task.inner = inner;
+          task.scratch = scratch->bytes;
+          const std::vector<float> y =
+              all_columns(task, set.matmul, width, rows % 2 == 0 ? kStripColumns : kTaskColumns);
+          ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
+              << kernels.name << kind << ": " << rows << " rows, " << inner << " x " << width;
+        }
+      };
+      for (const CpuKernels* kernels : kernel_sets()) {
+        check(*kernels, kernels->few, "");
+        if (kernels->many_blocks > 0) check(*kernels, kernels->many, ", tiles");
+      }
+    }
+  }
+}
+
+TEST(Kernels, RoundedBF16) { check_step_products(DType::kBF16, false); }
+TEST(Kernels, RoundedBF16Transposed) { check_step_products(DType::kBF16, true); }
+TEST(Kernels, RoundedQ8) { check_step_products(DType::kQ8_0, true); }
+TEST(Kernels, RoundedQ4) { check_step_products(DType::kQ4_0, true); }
+
+#ifdef SPLIT_X86_KERNELS
+// As in a tile: of a row, and of a product.
+TEST(Kernels, RoundedDenormalsAreZeros) {
+  const std::vector<float> x = {1e-39f, 1e-20f};
+  const auto w = narrowed({1.0f, 1e-20f}, DType::kBF16);
+  alignas(64) std::byte scratch[kStepScratch], read[step_bytes(DType::kBF16)], form[16 << 10];
+  pack_strip(w.data(), DType::kBF16, true, 2, 1, 0, read);
+  for (const CpuKernels* kernels : kernel_sets()) {
+    for (const CpuKernels::Steps* set : {&kernels->few, &kernels->many}) {
+      if (set->matmul == nullptr) continue;
+      float y[kTaskColumns] = {1};
+      set->round(x.data(), 2, 0, form);
+      StepTask task;
+      task.x = form;
+      task.rows = 1;
+      task.w = read;
+      task.inner = 2;
+      task.columns = 1;
+      task.y = y;
+      task.y_stride = kTaskColumns;
+      task.scratch = scratch;
+      set->matmul(task);
+      EXPECT_EQ(y[0], 0.0f) << kernels->name;
+    }
+  }
+}
+#endif
+
+// To nearest even, as the table of types does it; zeros behind.
+TEST(Kernels, RoundToBF16) {
+  std::vector<float> x = ordinary(100, 3);
+  for (const float odd : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 3.4e38f, -3.4e38f, 1.00390625f,
+                          1.01171875f, 1e-40f}) {
+    x.push_back(odd);
+  }
+  for (const CpuKernels* kernels : kernel_sets()) {
+    std::vector<float> floats(128, 7);
+    kernels->few.round(x.data(), x.size(), 0, reinterpret_cast<std::byte*>(floats.data()));
+    std::vector<uint16_t> tiles(16 * 128, 7);
+    if (kernels->many_blocks > 0) {
+      kernels->many.round(x.data(), x.size(), 3, reinterpret_cast<std::byte*>(tiles.data()));
+    }
+    for (size_t i = 0; i < 128; ++i) {
+      const uint16_t expected = i < x.size() ? f32_to_bf16(x[i]) : 0;
+      EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), uint32_t{expected} << 16) << kernels->name << i;
+      if (kernels->many_blocks == 0) continue;
+      EXPECT_EQ(tiles[i / 32 * 512 + 3 * 32 + i % 32], expected) << kernels->name << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace split::test
