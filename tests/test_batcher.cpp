@@ -1,5 +1,5 @@
 // Who is in which step: turns of owners, slices of prompts beside short jobs, who has gone, who is
-// waited for. What the rows come to, whoever they share a step with, is test_rows.cpp's.
+// waited for. What the rows come to, whoever they share a step with, is test_shared_steps.cpp's.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,0 +1,136 @@
+// The pages of keys and values.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "run/kv_pages.h"
+
+namespace split::test {
+namespace {
+
+std::vector<uint32_t> table_of(const KvPages& pages, SequenceId id) {
+  std::vector<uint32_t> table(1000);
+  table.resize(pages.copy_table(id, table.data()));
+  return table;
+}
+
+TEST(KvPages, CountsWholePages) {
+  KvPages pages(10, 5);
+  const SequenceId id = pages.open();
+  EXPECT_EQ(pages.in_use(), 0u);
+  EXPECT_TRUE(pages.reserve(id, 0));
+  EXPECT_EQ(pages.in_use(), 0u);
+  EXPECT_TRUE(pages.reserve(id, 1));
+  EXPECT_EQ(pages.in_use(), 1u);
+  EXPECT_TRUE(pages.reserve(id, kPageTokens));
+  EXPECT_EQ(pages.in_use(), 1u);
+  EXPECT_TRUE(pages.reserve(id, kPageTokens + 1));
+  EXPECT_EQ(pages.in_use(), 2u);
+  EXPECT_EQ(pages.length(id), 0u);
+  pages.advance(id, kPageTokens + 1);
+  EXPECT_EQ(pages.length(id), kPageTokens + 1);
+}
+
+TEST(KvPages, TruncateGivesBackWhatIsBehind) {
+  KvPages pages(10, 5);
+  const SequenceId id = pages.open();
+  ASSERT_TRUE(pages.reserve(id, 4 * kPageTokens));
+  pages.advance(id, 4 * kPageTokens);
+  const auto before = table_of(pages, id);
+  pages.truncate(id, 2 * kPageTokens + 1);
+  EXPECT_EQ(table_of(pages, id), std::vector<uint32_t>(before.begin(), before.begin() + 3));
+  pages.truncate(id, 2 * kPageTokens);
+  EXPECT_EQ(pages.in_use(), 2u);
+  pages.truncate(id, 0);
+  EXPECT_EQ(pages.in_use(), 0u);
+  EXPECT_EQ(pages.length(id), 0u);
+  EXPECT_THROW(pages.truncate(id, 1), std::logic_error);
+}
+
+TEST(KvPages, SpentBudgetChangesNothing) {
+  KvPages pages(5, 5);
+  const SequenceId a = pages.open(), b = pages.open();
+  ASSERT_TRUE(pages.reserve(a, 3 * kPageTokens));
+  ASSERT_TRUE(pages.reserve(b, kPageTokens));
+  const auto tables = std::pair(table_of(pages, a), table_of(pages, b));
+  EXPECT_FALSE(pages.reserve(b, 3 * kPageTokens));
+  EXPECT_EQ(tables, std::pair(table_of(pages, a), table_of(pages, b)));
+  EXPECT_EQ(pages.in_use(), 4u);
+  EXPECT_TRUE(pages.reserve(b, 2 * kPageTokens));
+  EXPECT_FALSE(pages.reserve(a, 3 * kPageTokens + 1));
+  pages.close(b);
+  EXPECT_TRUE(pages.reserve(a, 5 * kPageTokens));
+  EXPECT_THROW(pages.reserve(a, 5 * kPageTokens + 1), std::logic_error);
+}
+
+TEST(KvPages, ClosedSequencesAreGone) {
+  KvPages pages(5, 5);
+  const SequenceId a = pages.open();
+  ASSERT_TRUE(pages.reserve(a, 5 * kPageTokens));
+  pages.close(a);
+  EXPECT_EQ(pages.in_use(), 0u);
+  EXPECT_THROW(pages.length(a), std::logic_error);
+  EXPECT_THROW(pages.close(a), std::logic_error);
+  const SequenceId b = pages.open();
+  EXPECT_NE(a, b);
+  EXPECT_TRUE(pages.reserve(b, 5 * kPageTokens));
+}
+
+// Random operations against a model that knows only lengths and counts.
+TEST(KvPages, AgreesWithASimpleModel) {
+  struct Simple {
+    uint32_t length = 0, pages = 0;
+  };
+  constexpr uint32_t kTotal = 37, kEach = 9;
+  std::mt19937 random(1);
+  KvPages pages(kTotal, kEach);
+  std::map<SequenceId, Simple> model;
+  for (int i = 0; i < 20000; ++i) {
+    uint32_t used = 0;
+    for (const auto& [id, simple] : model) used += simple.pages;
+    const auto pick = [&] {
+      return std::next(model.begin(), static_cast<ptrdiff_t>(random() % model.size()));
+    };
+    const uint32_t choice = model.empty() ? 0 : random() % 8;
+    if (choice == 0) {
+      ASSERT_TRUE(model.emplace(pages.open(), Simple{}).second);
+    } else if (choice == 1) {
+      const auto at = pick();
+      pages.close(at->first);
+      model.erase(at);
+    } else if (choice == 2) {
+      auto& [id, simple] = *pick();
+      simple.length = static_cast<uint32_t>(random() % (simple.length + 1));
+      simple.pages = std::min(simple.pages, (simple.length + kPageTokens - 1) / kPageTokens);
+      pages.truncate(id, simple.length);
+    } else {
+      auto& [id, simple] = *pick();
+      const uint32_t length =
+          std::min<uint32_t>(simple.length + random() % 50, kEach * kPageTokens);
+      const uint32_t wanted = std::max(simple.pages, (length + kPageTokens - 1) / kPageTokens);
+      const bool fits = used - simple.pages + wanted <= kTotal;
+      ASSERT_EQ(pages.reserve(id, length), fits);
+      if (fits) {
+        simple.pages = wanted;
+        if (choice > 3) pages.advance(id, simple.length = length);
+      }
+    }
+    std::set<uint32_t> owned;
+    uint32_t held = 0;
+    for (const auto& [id, simple] : model) {
+      ASSERT_EQ(pages.length(id), simple.length);
+      const auto table = table_of(pages, id);
+      ASSERT_EQ(table.size(), simple.pages);
+      held += simple.pages;
+      for (const uint32_t page : table) {
+        ASSERT_LT(page, kTotal);
+        ASSERT_TRUE(owned.insert(page).second) << "page " << page << " has two owners";
+      }
+    }
+    ASSERT_EQ(pages.in_use(), held);
+  }
+}
+
+}  // namespace
+}  // namespace split::test

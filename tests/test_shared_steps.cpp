@@ -1,0 +1,192 @@
+// Jobs of many threads in one step. Made to run under the thread sanitizer too.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "sequences.h"
+
+namespace split::test {
+namespace {
+
+struct Answer {
+  std::vector<float> prompt;               // states of all rows of the prompt
+  std::vector<std::vector<float>> logits;  // of each generated row
+};
+
+// A prompt, then tokens one by one, as a session does it.
+Answer answer(Batcher& batcher, std::span<const int32_t> prompt, std::span<const int32_t> more) {
+  Shard& shard = batcher.shard();
+  Sequence sequence(shard);
+  Answer result;
+  Job job;
+  job.sequence = sequence.id;
+  job.to = 1;
+  job.rows = static_cast<uint32_t>(prompt.size());
+  job.tokens = prompt.data();
+  job.wanted = Wanted::kAll;
+  result.prompt.resize(prompt.size() * shard.width(1));
+  job.out = result.prompt.data();
+  batcher.run(job);
+  shard.pages().truncate(sequence.id, 0);
+  Job again;
+  again.sequence = sequence.id;
+  again.to = shard.head_point();
+  again.rows = job.rows;
+  again.tokens = prompt.data();
+  again.out = result.logits.emplace_back(shard.width(again.to)).data();
+  batcher.run(again);
+  for (const int32_t& token : more) {
+    Job one;
+    one.phase = Phase::kGenerate;
+    one.sequence = sequence.id;
+    one.to = shard.head_point();
+    one.rows = 1;
+    one.tokens = &token;
+    one.out = result.logits.emplace_back(shard.width(one.to)).data();
+    batcher.run(one);
+  }
+  return result;
+}
+
+class BatcherTest : public testing::Test {
+ protected:
+  BatcherTest()
+      : golden_("rand-a"), device_(make_cpu_device(2)), ids_(golden_.values<int32_t>("eval.ids")) {}
+  std::unique_ptr<Shard> shard(uint64_t sequences, uint32_t max_rows = 64) {
+    ShardOptions options = options_for(*golden_.model, 0, golden_.model->config().layers + 2);
+    options.max_rows = max_rows;
+    options.kv_bytes = kv_bytes_for(golden_.model->config(), golden_.model->config().layers,
+                                    Profile::kF32, sequences);
+    return std::make_unique<Shard>(*device_, *golden_.model, golden_.weights(), options);
+  }
+  std::span<const int32_t> prompt(size_t i) const {
+    return std::span(ids_).subspan(3 * i, 5 + 7 * (i % 7));
+  }
+  std::span<const int32_t> more(size_t i) const { return std::span(ids_).subspan(5 * i + 2, 8); }
+
+  Golden golden_;
+  std::unique_ptr<Device> device_;
+  std::vector<int32_t> ids_;
+};
+
+TEST_F(BatcherTest, ManyThreadsGetWhatTheyWouldGetAlone) {
+  constexpr size_t kThreads = 12;
+  const auto shared = shard(kThreads, 40);
+  std::vector<Answer> alone, together(kThreads);
+  {
+    Batcher batcher(*shared);
+    for (size_t i = 0; i < kThreads; ++i) alone.push_back(answer(batcher, prompt(i), more(i)));
+  }
+  for (const uint32_t slice : {4u, 16u, 64u}) {
+    Batcher batcher(*shared, slice);
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] { together[i] = answer(batcher, prompt(i), more(i)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < kThreads; ++i) {
+      EXPECT_EQ(first_difference(together[i].prompt, alone[i].prompt), -1);
+      expect_same(together[i].logits, alone[i].logits, cat("thread ", i, ", slice ", slice));
+    }
+    EXPECT_EQ(batcher.depth(), 0u);
+  }
+  EXPECT_EQ(shared->pages().in_use(), 0u);
+}
+
+// Wanted rows of every kind arrive where they belong.
+TEST_F(BatcherTest, DeliversListedRows) {
+  const auto whole = shard(2, 16);
+  Batcher batcher(*whole);
+  const auto tokens = std::span(ids_).first(50);
+  Sequence a(*whole), b(*whole);
+  const size_t width = whole->width(1);
+  std::vector<float> all(50 * width), some(4 * width);
+  Job job;
+  job.sequence = a.id;
+  job.to = 1;
+  job.rows = 50;
+  job.tokens = tokens.data();
+  job.wanted = Wanted::kAll;
+  job.out = all.data();
+  batcher.run(job);
+  job.sequence = b.id;
+  job.wanted = Wanted::kList;
+  job.list = {0, 15, 16, 49};
+  job.out = some.data();
+  batcher.run(job);
+  for (size_t i = 0; i < job.list.size(); ++i) {
+    EXPECT_EQ(first_difference(std::span(some).subspan(i * width, width),
+                               std::span(all).subspan(job.list[i] * width, width)),
+              -1);
+  }
+}
+
+// Jobs that fail, for each reason there is, amid others that do not.
+TEST_F(BatcherTest, OneJobsErrorIsItsOwn) {
+  const size_t width = golden_.model->config().channels;
+  const auto small = shard(2);  // pages for two whole contexts
+  Batcher reference(*small);
+  std::vector<Answer> alone;
+  for (size_t i = 0; i < 3; ++i) {
+    alone.push_back(answer(reference, prompt(0), more(i)));
+  }
+  for (int round = 0; round < 20; ++round) {
+    Batcher batcher(*small, 4);
+    std::vector<Answer> answers(3);
+    std::vector<std::thread> threads;
+    // Holds one context's pages; the three below need one page each.
+    Sequence holder(*small);
+    ASSERT_TRUE(small->pages().reserve(holder.id, 64));
+    for (size_t i = 0; i < 3; ++i) {
+      threads.emplace_back([&, i] { answers[i] = answer(batcher, prompt(0), more(i)); });
+    }
+    const auto failing = [&](ErrorKind kind, std::vector<int32_t> tokens) {
+      threads.emplace_back([&, kind, tokens = std::move(tokens)] {
+        Sequence sequence(*small);
+        std::vector<float> out(width);
+        Job job;
+        job.sequence = sequence.id;
+        job.to = 1;
+        job.rows = static_cast<uint32_t>(tokens.size());
+        job.tokens = tokens.data();
+        job.out = out.data();
+        try {
+          batcher.run(job);
+          ADD_FAILURE() << "a job that cannot run ran";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), kind) << error.what();
+        }
+      });
+    };
+    failing(ErrorKind::kInput, std::vector<int32_t>(65, 1));  // context 64
+    failing(ErrorKind::kInput, {1, -1});
+    failing(ErrorKind::kInput, {1, golden_.model->config().vocab});
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+    for (size_t i = 0; i < 3; ++i) expect_same(answers[i].logits, alone[i].logits, "beside errors");
+
+    // The holder takes another context but three pages: who wants four gets none, the rest run on.
+    Sequence second(*small);
+    ASSERT_TRUE(small->pages().reserve(second.id, 16));
+    for (size_t i = 0; i < 3; ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          answers[i] = answer(batcher, prompt(0), more(i));
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::kBusy);
+          answers[i] = {};
+        }
+      });
+    }
+    failing(ErrorKind::kBusy, std::vector<int32_t>(64, 1));
+    for (std::thread& thread : threads) thread.join();
+    for (size_t i = 0; i < 3; ++i) {
+      if (!answers[i].logits.empty())
+        expect_same(answers[i].logits, alone[i].logits, "beside busy");
+    }
+  }
+  EXPECT_EQ(small->pages().in_use(), 0u);
+}
+
+}  // namespace
+}  // namespace split::test
