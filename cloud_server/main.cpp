@@ -59,9 +59,10 @@ Flags make_flags(Options& options) {
               "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
               &options.models);
   flags.choice(
-      "profile", {"f32", "f16", "bf16", "q8_0", "q4_0"},
+      "profile", {"f32", "f16", "bf16", "q8_0", "q4_0", "int8"},
       "what this server computes with: the checkpoint's weights and a float KV, or half or "
-      "quantised weights and a half KV; float sums in all (f32)",
+      "quantised weights and a half KV; float sums in all but int8, which rounds the rows of "
+      "products by q8_0 weights, or by the model's own blocks, to eight bits too (CPU; f32)",
       &options.profile);
   flags.choice("kv", {"auto", "q8_0"},
                "of keys and values: the profile's, or blocks of eight bits (CPU; auto)",

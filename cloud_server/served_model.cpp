@@ -8,9 +8,15 @@
 namespace split::cloud {
 namespace {
 
-// Blocks are computed with as they lie or not at all.
-void check_profile(const Checkpoint& checkpoint, const Model& model, Profile profile) {
-  const StageFormats wanted = profile_formats(profile);
+// What the profile computes with. Blocks are taken as they lie or not at all; int8 takes either
+// kind.
+StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
+  StageFormats wanted = profile_formats(profile);
+  for (const Stage& stage : model.stages()) {
+    const DType own = own_format(checkpoint, model, stage);
+    if (profile != Profile::kInt8 || !is_quantised(own)) continue;
+    (stage.name == "head" ? wanted.head : wanted.block) = own;
+  }
   for (const Stage& stage : model.stages()) {
     const DType own = own_format(checkpoint, model, stage);
     const DType format = wanted.of(stage.name).value_or(own);
@@ -21,6 +27,7 @@ void check_profile(const Checkpoint& checkpoint, const Model& model, Profile pro
                       format_name(own)));
     }
   }
+  return wanted;
 }
 
 }  // namespace
@@ -33,7 +40,7 @@ ServedModel::ServedModel(const ModelOptions& options)
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.path.string())),
       device_(make_tested_device({options.device, options.threads})) {
-  check_profile(checkpoint_, *model_, options.profile);
+  const StageFormats formats = formats_of(checkpoint_, *model_, options.profile);
   if (tokenizer_ && tokenizer_->size() > config().vocab) {
     throw Error(ErrorKind::kInput, cat("[model] ", options.path.string(), ": the tokenizer has ",
                                        tokenizer_->size(), " tokens, the model ", config().vocab));
@@ -41,7 +48,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   ShardOptions shard;
   shard.last = config().layers + 2;
   shard.profile = options.profile;
-  shard.formats = profile_formats(options.profile);
+  shard.formats = formats;
   shard.wide = options.wide;
   shard.kv = options.kv;
   shard.kv_bytes = options.kv_budget;

@@ -99,7 +99,7 @@ uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
   if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;
   const int layers = std::max(0, std::min(place.range.last, config().layers) - place.range.first);
-  return std::min(kMost, kv_bytes_for(config(), layers, Profile::kF32, kContexts));
+  return std::min(kMost, kv_bytes_for(config(), layers, options_.profile, kContexts));
 }
 
 std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInfo& info,
@@ -112,13 +112,14 @@ std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInf
   const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, options_.formats);
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_tested_device(options_.device);
+  expect_profile(*device, options_.profile);
   LoadOptions load;
   load.retry = retry_;
   load.cache_limit = options_.cache_limit;
   load.on_chunk = on_chunk;
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
   split->tail.emplace(
-      std::move(device), *model_, place.range, options_.formats, blobs,
+      std::move(device), *model_, place.range, options_.formats, options_.profile, blobs,
       std::make_unique<BlobLoad>(
           ShardCache(cache_root(options_.cache, environment_)),
           blob_origin(info, remote_.origin(), remote_.timeout(), remote_.credentials()), blobs,
@@ -126,6 +127,7 @@ std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInf
       kv_budget(place));
   split->fetched = split->tail->finish();
   split->device = split->tail->device_name();
+  split->profile = profile_name(options_.profile);
   return split;
 }
 

@@ -24,6 +24,7 @@ struct Split {
   std::optional<LocalTail> tail;  // none when nothing runs here
   FetchCounts fetched;
   std::string device = "none";  // of the tail
+  std::string profile;          // likewise
 
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
 };

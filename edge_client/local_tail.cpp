@@ -88,14 +88,16 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 }
 
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
-                     const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
-                     std::unique_ptr<BlobLoad> load, uint64_t kv_budget)
+                     const StageFormats& formats, Profile profile,
+                     std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
+                     uint64_t kv_budget)
     : load_(std::move(load)), device_(std::move(device)) {
   const ModelConfig& config = model.config();
   ShardOptions options;
   options.embed = range.embed;
   options.first = range.first;
   options.last = range.last;
+  options.profile = profile;
   options.formats = formats;
   const int layers = std::max(0, std::min(range.last, config.layers) - range.first);
   options.kv_bytes = std::max(kv_budget, kv_bytes_for(config, layers, options.profile, 1));

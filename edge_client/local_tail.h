@@ -43,11 +43,11 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 // One thread at a time.
 class LocalTail {
  public:
-  // `load` brings `blobs`. `kv_budget`: bytes of keys and values, at least those of one whole
-  // context, and these by default. Throws what `load` throws, Error(kIntegrity) for blobs that do
-  // not hold the model's weights, Error(kDevice).
+  // `load` brings `blobs`; the device takes the profile. `kv_budget`: bytes of keys and values, at
+  // least those of one whole context, and these by default. Throws what `load` throws,
+  // Error(kIntegrity) for blobs that do not hold the model's weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
-            const StageFormats& formats, std::span<const wire::BlobInfo> blobs,
+            const StageFormats& formats, Profile profile, std::span<const wire::BlobInfo> blobs,
             std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0);
 
   // Returns when the blobs are also kept; throws as the constructor does. Once.

@@ -13,9 +13,8 @@ namespace {
 constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 
 constexpr const char* kSummary =
-    "edge_client: text from a GPT-2 that runs in two places. The server runs the first blocks, "
-    "this\n"
-    "machine downloads the others once, runs them and prints the text.\n"
+    "edge_client: text from a GPT-2 whose first blocks run on a server, the others on this "
+    "machine\n"
     "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
     "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n"
@@ -67,7 +66,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const Flags::Environment& environment) {
   CommandLine line;
   Options& options = line.options;
-  std::string prompt, prompt_file, prompt_ids, cut, head = "edge", format = "auto";
+  std::string prompt, prompt_file, prompt_ids, cut, head = "edge", format = "auto", profile = "f32";
   uint64_t cache_limit = 0;
   Flags flags(kSummary);
 
@@ -90,9 +89,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("no-special", "<|endoftext|> in the prompt is plain text", &options.no_special);
 
   flags.group("The split");
-  flags.text("cut", "K|cloud",
-             "blocks 0..K-1 run on the server (default: all but two); 0 needs it for loading only, "
-             "cloud runs everything there",
+  flags.text("cut", "K|cloud", "the server runs the first K blocks (all but two), or everything",
              &cut);
   flags.choice("head", {"edge", "cloud"},
                "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
@@ -100,6 +97,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              "of weights to download: auto (as they are), f32, f16, q8_0, q4_0 (with a q8_0 head), "
              "or of kinds of stages: head=q8_0,block=q4_0",
              &format);
+  flags.choice("profile", {"f32", "int8"},
+               "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU only (f32)", &profile);
   flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N", &options.device.device);
   flags.number("threads", "N", "of the cpu device (0: one for each processor)",
                &options.device.threads, 0u, 1024u);
@@ -195,6 +194,15 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     options.formats = StageFormats::parse(format);
   } catch (const Error& error) {
     throw Error(ErrorKind::kInput, cat("--format: ", error.what()));
+  }
+  options.profile = *profile_from_name(profile);
+  if (options.profile == Profile::kInt8) {
+    if (!flags.given("format")) options.formats = profile_formats(options.profile);
+    const auto in_blocks = [](std::optional<DType> dtype) { return dtype && is_quantised(*dtype); };
+    if (!in_blocks(options.formats.block) && !in_blocks(options.formats.head)) {
+      throw Error(ErrorKind::kInput,
+                  cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(format)));
+    }
   }
   for (const std::string& stop : options.stop) {
     if (stop.empty()) throw Error(ErrorKind::kInput, "--stop: expected some text, got ''");

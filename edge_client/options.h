@@ -10,6 +10,7 @@
 #include "base/flags.h"
 #include "device/device.h"
 #include "nn/formats.h"
+#include "run/shard.h"
 
 namespace split::edge {
 
@@ -25,6 +26,7 @@ struct Options {
   bool all_on_cloud = false;   // --cut cloud
   bool head_on_cloud = false;  // --head cloud
   StageFormats formats;        // to download
+  Profile profile = Profile::kF32;
   DeviceOptions device;
   std::string cache;  // empty: the default place
   std::optional<uint64_t> cache_limit;

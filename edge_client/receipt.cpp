@@ -36,6 +36,7 @@ void Receipt::describe(const Split& split, const ModelConfig& config, const std:
   profile = split.info.profile;
   cut = split.place.name();
   device = split.device;
+  edge_profile = split.profile;
   cloud_stages = split.place.on_cloud(config);
   edge_stages = split.place.on_edge(config);
   fetched = split.fetched;
@@ -78,7 +79,8 @@ std::string to_text(const Receipt& r) {
   };
   line("model", cat(r.model, ", cut ", r.cut));
   line("cloud", cat(r.cloud_stages, " on ", r.server, " (", r.profile, ")"));
-  line("edge", cat(r.edge_stages, r.device == "none" ? "" : cat(" on ", r.device)));
+  line("edge", cat(r.edge_stages,
+                   r.device == "none" ? "" : cat(" on ", r.device, " (", r.edge_profile, ")")));
   line("weights",
        cat(human_bytes(r.fetched.downloaded), " downloaded, ", human_bytes(r.fetched.from_cache),
            " from the cache; ready after ", fixed(r.load_ms / 1000, 2), " s"));

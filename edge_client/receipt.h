@@ -15,6 +15,7 @@ struct Receipt {
   std::string model, server, profile;     // of the server
   std::string cut;                        // "2" or "cloud"
   std::string device = "none";            // of this machine, when it computes
+  std::string edge_profile;               // likewise
   std::string cloud_stages, edge_stages;  // "embed, blocks 0-1"
   FetchCounts fetched;
   uint64_t load_peak_bytes = 0;  // of this process's memory, until everything was loaded

@@ -372,11 +372,14 @@ TEST(CloudProfiles, ComputeWithQuantisedWeights) {
   };
   const std::vector<float> f32 = logits(Profile::kF32);
   const double q8 = relative(logits(Profile::kQ8_0), f32),
-               q4 = relative(logits(Profile::kQ4_0), f32);
+               q4 = relative(logits(Profile::kQ4_0), f32),
+               int8 = relative(logits(Profile::kInt8), f32);
   EXPECT_LT(q8, 0.02);
   EXPECT_GT(q8, 1e-4) << "nothing was rounded";
   EXPECT_LT(q4, 0.25);
   EXPECT_GT(q4, 4 * q8);
+  EXPECT_LT(int8, 0.04);
+  EXPECT_GT(int8, q8);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CloudWeights, testing::Values("demo", "rand-a", "rand-b"),

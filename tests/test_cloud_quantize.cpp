@@ -69,6 +69,13 @@ TEST_F(CloudQuantize, IsWhatTheFloatsBecomeOnTheFly) {
       TestCloud plain({name}, 64 << 20, {}, profile);
       TestCloud small({dir.string()}, 64 << 20, {}, profile);
       EXPECT_TRUE(logits(small, id_of(dir)) == logits(plain, name)) << name << format;
+      // Rows in int8 take the blocks there are, and make q8_0 where there are none.
+      TestCloud int8({dir.string()}, 64 << 20, {}, Profile::kInt8);
+      EXPECT_FALSE(logits(int8, id_of(dir)) == logits(plain, name)) << name << format;
+      if (dtype == DType::kQ8_0) {
+        TestCloud made({name}, 64 << 20, {}, Profile::kInt8);
+        EXPECT_TRUE(logits(int8, id_of(dir)) == logits(made, name)) << name;
+      }
 
       const wire::ModelInfo theirs = info(plain, name), ours = info(small, id_of(dir));
       const std::string floats = theirs.format;

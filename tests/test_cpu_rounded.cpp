@@ -21,7 +21,7 @@ void check_step_products(DType dtype, bool transposed) {
       const auto weights = is_quantised(dtype) ? std::vector<float>() : widened(w, dtype);
       std::vector<std::byte> read(strips_of(width) * steps * step_bytes(dtype));
       for (size_t strip = strips_of(width); strip-- > 0;) {
-        pack_strip(w.data(), dtype, transposed, inner, width, strip, read.data());
+        pack_strip(w.data(), dtype, Rounding::kBF16, transposed, inner, width, strip, read.data());
       }
       const size_t most = 70;  // rows: two blocks of tiles and some
       const auto x = ordinary(most * inner, 7);
@@ -50,7 +50,7 @@ void check_step_products(DType dtype, bool transposed) {
       const auto scratch = std::make_unique<StepScratch>();
       const auto check = [&](const CpuKernels& kernels, const CpuKernels::Steps& set,
                              const char* kind) {
-        std::vector<std::byte> form(rounded_bytes((most + 15) / 16 * 16, inner, set.element));
+        std::vector<std::byte> form(rounded_bytes((most + 15) / 16 * 16, inner, set.step));
         for (size_t r = 0; r < most; ++r) set.round(x.data() + r * inner, inner, r, form.data());
         for (const size_t rows : {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}) {
           StepTask task;
@@ -85,7 +85,7 @@ TEST(Kernels, RoundedDenormalsAreZeros) {
   const std::vector<float> x = {1e-39f, 1e-20f};
   const auto w = narrowed({1.0f, 1e-20f}, DType::kBF16);
   alignas(64) std::byte scratch[kStepScratch], read[step_bytes(DType::kBF16)], form[16 << 10];
-  pack_strip(w.data(), DType::kBF16, true, 2, 1, 0, read);
+  pack_strip(w.data(), DType::kBF16, Rounding::kBF16, true, 2, 1, 0, read);
   for (const CpuKernels* kernels : kernel_sets()) {
     for (const CpuKernels::Steps* set : {&kernels->few, &kernels->many}) {
       if (set->matmul == nullptr) continue;

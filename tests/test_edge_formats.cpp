@@ -24,9 +24,10 @@ class EdgeFormats : public testing::TestWithParam<const char*> {
     return run_edge(arguments);
   }
   // What one machine writes that holds its weights so.
-  std::vector<int32_t> alone(const std::string& formats) {
+  std::vector<int32_t> alone(const std::string& formats, Profile profile = Profile::kF32) {
     const auto device = make_cpu_device(1);
     ShardOptions options = options_for(*golden.model, 0, golden.model->config().layers + 2);
+    options.profile = profile;
     options.formats = StageFormats::parse(formats);
     Shard shard(*device, *golden.model, golden.weights(), options);
     Batcher batcher(shard);
@@ -62,6 +63,18 @@ TEST_P(EdgeFormats, GiveTheTextOfOneMachineWithTheseWeights) {
     texts.insert(tokens);
   }
   EXPECT_GE(texts.size(), 3u) << "formats that give one text are one format";
+}
+
+// Weights in q8_0 where no format is named.
+TEST_P(EdgeFormats, TheInt8ProfileGivesTheTextOfOneMachineWithIt) {
+  for (const char* formats : {"q8_0", "q4_0", "head=q4_0"}) {
+    const auto expected = alone(formats, Profile::kInt8);
+    const Outcome got = run({"--cut=0", "--profile=int8", cat("--format=", formats)});
+    ASSERT_EQ(got.code, 0) << got.err;
+    EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), expected) << formats;
+    if (std::string_view(formats) != "q8_0") continue;
+    EXPECT_EQ(run({"--cut=0", "--profile=int8"}).json()["tokens"], expected);
+  }
 }
 
 // The head in blocks, the rest as it is: one text wherever the blocks run.
@@ -118,6 +131,10 @@ TEST(EdgeFormat, SaysWhatIsWrongInOneLine) {
        "--format: expected a format of embed, block, norm or head"},
       {{"--format=embed=q8_0"}, "--format: expected auto, f32 or f16 for embed"},
       {{"--format=embed=f16,head=f32", "--cut=0"}, "'wte' of 'rand-a' is in head and in another"},
+      {{"--profile=int8", "--format=f16"},
+       "--profile int8: expected --format q8_0 or q4_0, got 'f16'"},
+      {{"--profile=int8", "--format=auto"}, "expected --format q8_0 or q4_0, got 'auto'"},
+      {{"--profile=q8_0"}, "--profile"},
   };
   for (const auto& [extra, message] : cases) {
     std::vector<std::string> arguments = {cat("--server=", cloud.url()),
@@ -179,7 +196,7 @@ TEST(EdgeFormat, RefusesBlobsThatAreNotWhatTheirFormatSays) {
     range.first = layers - 1;
     range.last = layers;
     edge::LocalTail(make_cpu_device(1), *golden.model, range, StageFormats::parse(formats),
-                    std::span(&blob, 1), std::move(load));
+                    Profile::kF32, std::span(&blob, 1), std::move(load));
   };
   std::vector<OwnedTensor> made;
   std::vector<NamedTensor> tensors;

@@ -73,7 +73,7 @@ void expect_overlap(std::unique_ptr<Device> device) {
   edge::Interrupt interrupt;
   edge::BlobOrigin origin = edge::blob_origin(info, cloud.url(), std::chrono::seconds(60));
   edge::LocalTail tail(std::make_unique<Watched>(std::move(device), loaded), *golden.model, range,
-                       {}, blobs,
+                       {}, Profile::kF32, blobs,
                        std::make_unique<edge::BlobLoad>(edge::ShardCache(cache.path), origin, blobs,
                                                         edge::LoadOptions{}, interrupt));
   uint64_t bytes = 0;

@@ -100,7 +100,7 @@ TEST_P(RowInvariance, EitherPhase) {
 }
 
 TEST_P(RowInvariance, EveryInstructionSet) {
-  for (const char* isa : {"scalar", "avx2", "avx512", "amx", "neon"}) {
+  for (const char* isa : {"scalar", "avx2", "avx512", "vnni", "amx", "neon", "dotprod"}) {
     ::setenv("SPLIT_CPU_ISA", isa, 1);
     const Loaded loaded = load(2);
     ::unsetenv("SPLIT_CPU_ISA");
@@ -213,7 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
                     // Widths that are no whole blocks: 100 and 48.
                     Case{"rand-b", Profile::kQ8_0}, Case{"demo", Profile::kQ4_0},
                     Case{"rand-c", Profile::kQ4_0}, Case{"demo", Profile::kQ8_0, DType::kQ8_0},
-                    Case{"rand-a", Profile::kF32, DType::kQ8_0}),
+                    Case{"rand-a", Profile::kF32, DType::kQ8_0}, Case{"demo", Profile::kInt8},
+                    Case{"rand-b", Profile::kInt8}, Case{"rand-c", Profile::kInt8}),
     [](const auto& info) {
       std::string name =
           cat(info.param.model, "_", profile_name(info.param.profile), info.param.kv ? "_kv" : "");

@@ -49,6 +49,7 @@ struct Limits {
   bool matrix = false;         // a profile of halves: prompt rows may use matrix units, always,
                                // and products by BF16 weights may round their rows to bf16
   bool wide = false;           // generated rows too
+  bool int8 = false;           // products by quantised weights round their rows to int8
 };
 
 // What the programs of one shard share: the arena for temporaries and the symbols of the current
@@ -102,6 +103,8 @@ class Device {
   virtual std::unique_ptr<Buffer> alloc(size_t bytes) = 0;
   // Whether alloc_pages() takes the type: F32, F16, or Q8_0, which stores each row in blocks.
   virtual bool keeps(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
+  // Whether limits.int8 is known here.
+  virtual bool multiplies_int8() const { return false; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, channels]. Not touched until used.
   virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                               DType dtype) = 0;

@@ -22,6 +22,7 @@ uint64_t page_bytes(const ModelConfig& config, int layers, DType kv) {
 
 // What is kept, once device and model take it.
 DType kept(const Device& device, const ModelConfig& config, const ShardOptions& options) {
+  expect_profile(device, options.profile);
   const DType kv = kv_type(options.profile, options.kv);
   if (!device.keeps(kv)) {
     throw Error(ErrorKind::kInput, cat("[shard] keys and values in ", format_name(kv), ": ",
@@ -63,11 +64,9 @@ int layers_of(const Model& model, const ShardOptions& options) {
 }  // namespace
 
 namespace {
-constexpr std::pair<Profile, std::string_view> kProfiles[] = {{Profile::kF32, "f32"},
-                                                              {Profile::kF16, "f16"},
-                                                              {Profile::kBF16, "bf16"},
-                                                              {Profile::kQ8_0, "q8_0"},
-                                                              {Profile::kQ4_0, "q4_0"}};
+constexpr std::pair<Profile, std::string_view> kProfiles[] = {
+    {Profile::kF32, "f32"},   {Profile::kF16, "f16"},   {Profile::kBF16, "bf16"},
+    {Profile::kQ8_0, "q8_0"}, {Profile::kQ4_0, "q4_0"}, {Profile::kInt8, "int8"}};
 }  // namespace
 
 std::string_view profile_name(Profile profile) {
@@ -83,7 +82,14 @@ std::optional<Profile> profile_from_name(std::string_view name) {
 
 StageFormats profile_formats(Profile profile) {
   const bool blocks = profile == Profile::kQ8_0 || profile == Profile::kQ4_0;
+  if (profile == Profile::kInt8) return StageFormats::parse("q8_0");
   return blocks ? StageFormats::parse(profile_name(profile)) : StageFormats{};
+}
+
+void expect_profile(const Device& device, Profile profile) {
+  if (profile != Profile::kInt8 || device.multiplies_int8()) return;
+  throw Error(ErrorKind::kInput, cat("profile int8: ", device.name(),
+                                     " has no such products, expected the CPU (--device cpu)"));
 }
 
 TensorView stored_weight(const Checkpoint& checkpoint, const WeightDecl& decl) {
@@ -171,6 +177,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   loaded.limits.pages = pages_.total();
   loaded.limits.matrix = options_.profile == Profile::kF16 || options_.profile == Profile::kBF16;
   loaded.limits.wide = options.wide;
+  loaded.limits.int8 = options_.profile == Profile::kInt8;
   for (const Program& program : programs) {
     loaded.limits.arena_row_bytes =
         std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);

@@ -24,12 +24,15 @@ namespace split {
 
 // Weight format and activations: kF32 is float arithmetic on the checkpoint's own types with a
 // float KV cache; the others have a half KV cache and float sums: kF16 and kBF16 read half weights,
-// kQ8_0 and kQ4_0 are for weights in the formats of profile_formats(). On the CPU the rows of a
-// product by BF16 weights of kBF16, and by quantised weights of any profile, are rounded to bf16.
-enum class Profile : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0 };
+// kQ8_0, kQ4_0 and kInt8 are for weights in the formats of profile_formats(). On the CPU the rows
+// of a product by BF16 weights of kBF16, and by quantised weights of any profile, are rounded to
+// bf16; those by quantised weights of kInt8, which is the CPU's alone, to blocks of int8.
+enum class Profile : uint8_t { kF32, kF16, kBF16, kQ8_0, kQ4_0, kInt8 };
 std::string_view profile_name(Profile profile);
 std::optional<Profile> profile_from_name(std::string_view name);
 StageFormats profile_formats(Profile profile);
+// Throws Error(kInput) where the device has no such products.
+void expect_profile(const Device& device, Profile profile);
 
 // Weights by their checkpoint names. A Shard first asks what all of them are and then for their
 // bytes, in the order of its stages: what is on its way is waited for when its turn comes.
@@ -78,9 +81,9 @@ struct ShardRows {
 // One thread at a time.
 class Shard {
  public:
-  // Throws Error(kInput) for a budget that holds no sequence, a type of keys and values that the
-  // device or the model does not take and a quantised weight with a scale that is not finite,
-  // Error(kShape) for a weight of another shape or type.
+  // Throws Error(kInput) for a budget that holds no sequence, a profile or a type of keys and
+  // values that the device or the model does not take and a quantised weight with a scale that is
+  // not finite, Error(kShape) for a weight of another shape or type.
   Shard(Device& device, const Model& model, const WeightSource& weights,
         const ShardOptions& options);
   ~Shard();

@@ -119,6 +119,7 @@ int run(int argc, char** argv) {
   if (sides[0]->model.config().channels / sides[0]->model.config().heads % kBlock == 0) {
     add(Profile::kQ8_0, DType::kQ8_0);
   }
+  add(Profile::kInt8);
   add(Profile::kQ4_0);
   add(Profile::kF32);
   BareProducts bare(sides[0]->model.config(), sides[0]->rows, options->threads);

@@ -150,7 +150,8 @@ class Store {
     std::optional<edge::LocalTail> tail;
     seconds.push_back(timed([&] {
       info_ = remote_.model(options_.size);
-      tail.emplace(std::move(device), model_.model(), range_, formats_, blobs, begin(place, blobs));
+      tail.emplace(std::move(device), model_.model(), range_, formats_, Profile::kF32, blobs,
+                   begin(place, blobs));
       counts = tail->finish();
     }));
     return counts;

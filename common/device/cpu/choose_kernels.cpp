@@ -7,6 +7,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
+#ifdef SPLIT_NEON_KERNELS
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 namespace split {
 
@@ -27,11 +31,12 @@ bool tiles_granted() {
 #endif
 
 const CpuKernels& choose_kernels(std::string_view limit) {
-  if (!limit.empty() && limit != "scalar" && limit != "avx2" && limit != "avx512" &&
-      limit != "amx" && limit != "neon") {
-    throw Error(ErrorKind::kInput,
-                cat("[cpu] instruction set: expected scalar, avx2, avx512, amx or neon, got '",
-                    limit, "'"));
+  constexpr std::string_view kLimits[] = {"",     "scalar", "avx2", "avx512",
+                                          "vnni", "amx",    "neon", "dotprod"};
+  if (std::ranges::find(kLimits, limit) == std::end(kLimits)) {
+    throw Error(ErrorKind::kInput, cat("[cpu] instruction set: expected scalar, avx2, avx512, "
+                                       "vnni, amx, neon or dotprod, got '",
+                                       limit, "'"));
   }
 #ifdef SPLIT_X86_KERNELS
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
@@ -39,12 +44,17 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
-  static const bool tiles = avx512 && tiles_granted();
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  static const bool tiles = vnni && tiles_granted();
   if (tiles && (limit.empty() || limit == "amx")) return kKernelsAmx;
-  if (avx512 && (limit.empty() || limit == "amx" || limit == "avx512")) return kKernelsAvx512;
+  if (vnni && (limit.empty() || limit == "amx" || limit == "vnni")) return kKernelsVnni;
+  if (avx512 && limit != "scalar" && limit != "avx2") return kKernelsAvx512;
   if (avx2 && limit != "scalar") return kKernelsAvx2;
 #endif
-#ifdef SPLIT_NEON_KERNELS  // every aarch64 has it
+#ifdef SPLIT_NEON_KERNELS
+  const bool dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  if (dotprod && limit != "scalar" && limit != "neon") return kKernelsDotprod;
+  // Every aarch64 has it.
   if (limit != "scalar") return kKernelsNeon;
 #endif
   return kKernelsScalar;

@@ -53,13 +53,13 @@ class CpuBuffer : public Buffer {
     });
     return packed_->data();
   }
-  std::byte* packed_strips(DType dtype, bool transposed, size_t inner, size_t width,
-                           ThreadPool& pool) {
+  std::byte* packed_strips(DType dtype, Rounding rounding, bool transposed, size_t inner,
+                           size_t width, ThreadPool& pool) {
     if (packed_ != nullptr) return packed_->data();
     check_size(dtype, inner, width);
     packed_ = std::make_unique<CpuBuffer>(strips_of(width) * steps_of(inner) * step_bytes(dtype));
     pool.run(strips_of(width), [&](size_t strip) {
-      pack_strip(data_, dtype, transposed, inner, width, strip, packed_->data());
+      pack_strip(data_, dtype, rounding, transposed, inner, width, strip, packed_->data());
     });
     return packed_->data();
   }

@@ -32,7 +32,7 @@ class CpuWorkspace : public Workspace {
 
   // The rows of the present product, rounded: room for those of `inner` elements.
   void reserve_rounded(size_t inner) {
-    const size_t bytes = rounded_bytes((limits_.rows + 15) / 16 * 16, inner, sizeof(float));
+    const size_t bytes = rounded_bytes((limits_.rows + 15) / 16 * 16, inner, kMostRounded);
     if (rounded_ == nullptr || rounded_->size() < bytes) {
       rounded_ = std::make_unique<CpuBuffer>(bytes);
     }
@@ -123,10 +123,14 @@ class CpuExecutable : public Executable {
                                         "' is bound to nothing"));
   }
 
-  // Whether a product by this matrix rounds its rows to bf16.
+  // Whether a product by this matrix rounds its rows, and to what.
   bool rounds(const Slot& matrix) const {
     return is_quantised(matrix.dtype) ||
            (matrix.dtype == DType::kBF16 && workspace_.limits().matrix);
+  }
+  Rounding rounding(const Slot& matrix) const {
+    return workspace_.limits().int8 && is_quantised(matrix.dtype) ? Rounding::kInt8
+                                                                  : Rounding::kBF16;
   }
   bool in_place(const Slot& matrix) const { return matrix.transposed && !rounds(matrix); }
 
@@ -140,7 +144,8 @@ class CpuExecutable : public Executable {
     }
     if (buffer != nullptr && slot.kind == SlotKind::kWeight && rounds(slot)) {
       workspace_.reserve_rounded(static_cast<size_t>(step.inner));
-      return buffer->packed_strips(slot.dtype, slot.transposed, static_cast<size_t>(step.inner),
+      return buffer->packed_strips(slot.dtype, rounding(slot), slot.transposed,
+                                   static_cast<size_t>(step.inner),
                                    static_cast<size_t>(step.columns), pool_);
     }
     if (buffer != nullptr && slot.kind == SlotKind::kWeight) {
@@ -169,7 +174,7 @@ class CpuExecutable : public Executable {
     const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
     const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
     const bool rounded = rounds(matrix);
-    const CpuKernels::Steps& steps = kernels_.steps(matrix.dtype, rows);
+    const CpuKernels::Steps& steps = kernels_.steps(rounding(matrix), matrix.dtype, rows);
     if (rounded) round_rows(steps, floats(step.x), rows, inner);
     // Wide tasks, unless threads would go without.
     const size_t each = width / kTaskColumns >= 4 * size_t{pool_.threads()} ? kTaskColumns
@@ -190,7 +195,7 @@ class CpuExecutable : public Executable {
       float* product = scratch + kScratch;
       if (rounded) {
         StepTask work;
-        work.x = workspace_.rounded() + rounded_bytes(first_row, inner, steps.element);
+        work.x = workspace_.rounded() + rounded_bytes(first_row, inner, steps.step);
         work.rows = block;
         work.w = w;
         work.dtype = matrix.dtype;
@@ -311,6 +316,7 @@ class CpuDevice : public Device {
     return std::make_unique<CpuBuffer>(bytes);
   }
 
+  bool multiplies_int8() const override { return true; }
   bool keeps(DType kv) const override {
     return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kQ8_0;
   }

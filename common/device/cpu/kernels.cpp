@@ -3,6 +3,7 @@
 #include "device/cpu/kernels.h"
 
 #include "device/cpu/glsl_shim.h"
+#include "device/cpu/int8_products.h"
 #include "device/cpu/products.h"
 #include "device/cpu/step_products.h"
 #if defined(__AMX_BF16__)
@@ -90,19 +91,9 @@ void widen(const std::byte* from, DType dtype, float* to, size_t n) {
 
 // One block of Q8_0: numbers of the rounded scale, to nearest even.
 void quantise_block(const float* from, std::byte* to) {
-  int largest = 0;  // magnitude, whose bits have the order of whole numbers
-  for (size_t i = 0; i < kBlock; ++i) {
-    const int bits = glsl::floatBitsToInt(from[i]) & 0x7fffffff;
-    largest = largest < bits ? bits : largest;
-  }
-  const uint16_t scale = f32_to_f16(glsl::intBitsToFloat(largest) / 127.0f);
-  const float d = f16_to_f32(scale), inverse = d > 0 ? 1.0f / d : 0.0f;
+  const uint16_t scale = f32_to_f16(largest_magnitude(from) / 127.0f);
   int8_t numbers[kBlock];
-  for (size_t i = 0; i < kBlock; ++i) {
-    const float q = glsl::min(127.0f, glsl::max(-127.0f, from[i] * inverse));  // a NaN: -127
-    constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
-    numbers[i] = static_cast<int8_t>(static_cast<int>(q + kWhole - kWhole));
-  }
+  round_numbers(from, f16_to_f32(scale), numbers);
   __builtin_memcpy(to, &scale, sizeof scale);
   __builtin_memcpy(to + sizeof scale, numbers, sizeof numbers);
 }
@@ -150,9 +141,9 @@ const CpuKernels SPLIT_KERNELS = {
     },
     SPLIT_ISA::matmul,
     SPLIT_ISA::matmul_transposed,
-    {SPLIT_ISA::round_to_floats, SPLIT_ISA::matmul_steps, sizeof(float)},
+    {SPLIT_ISA::round_to_floats, SPLIT_ISA::matmul_steps, kBlock * sizeof(float)},
 #if defined(__AMX_BF16__)
-    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, sizeof(uint16_t)},
+    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, kBlock * sizeof(uint16_t)},
     1,
     3,
 #else
@@ -160,6 +151,7 @@ const CpuKernels SPLIT_KERNELS = {
     0,
     0,
 #endif
+    {SPLIT_ISA::round_to_int8, SPLIT_ISA::matmul_int8, sizeof(RowStep)},
     SPLIT_ISA::attend,
     SPLIT_ISA::widen,
     SPLIT_ISA::narrow,

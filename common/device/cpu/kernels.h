@@ -4,7 +4,7 @@
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
 // 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
-// tree. Rows rounded to bf16: StepTask. None depends on the number of rows.
+// tree. Rows rounded to bf16 or to blocks of int8: StepTask. None depends on the number of rows.
 #pragma once
 
 #include <cstddef>
@@ -47,6 +47,11 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // two chains from zero, over its even and its odd k, and adds the two: what TDPBF16PS of AMX
 // computes. Of BF16 the result is the chain of these sums; of blocks a chain of fused
 // multiply-adds: each sum times its block's scale. Denormals count as zeros on x86.
+//
+// Or of rows rounded to blocks of int8 (RowStep), of a matrix in Q8_0 or Q4_0. A step sums whole
+// numbers, exactly; the result is a chain of fused multiply-adds: each sum times the product of the
+// matrix's and the row's scale.
+enum class Rounding : uint8_t { kBF16, kInt8 };
 struct StepTask {
   const std::byte* x = nullptr;  // as CpuKernels::Steps::round made it
   size_t rows = 0;
@@ -73,10 +78,17 @@ constexpr size_t step_bytes(DType dtype) {
          : dtype == DType::kQ8_0 ? numbers + step_scales(dtype)
                                  : numbers / 2 + step_scales(dtype);
 }
-// Bytes before row `rows`, a multiple of 16, of rows rounded.
-constexpr size_t rounded_bytes(size_t rows, size_t inner, size_t element) {
-  return rows * steps_of(inner) * kBlock * element;
+// A step of a row in int8: numbers times a scale, the largest of which is 127 or -127.
+struct RowStep {
+  int8_t numbers[kBlock];
+  float scale;
+  int32_t sum;  // of the numbers
+};
+// Bytes before row `rows`, a multiple of 16, of rows rounded, `step` bytes each step.
+constexpr size_t rounded_bytes(size_t rows, size_t inner, size_t step) {
+  return rows * steps_of(inner) * step;
 }
+inline constexpr size_t kMostRounded = kBlock * sizeof(float);  // of a step
 constexpr size_t strips_of(size_t width) { return (width + kStripColumns - 1) / kStripColumns; }
 
 // Strip `strip` of a matrix of `width` columns: one step after another, each the scales
@@ -84,10 +96,13 @@ constexpr size_t strips_of(size_t width) { return (width + kStripColumns - 1) / 
 //   BF16  [kBlock / 2][16] pairs: k = 2 p, then 2 p + 1
 //   Q8_0  [kBlock][16] bytes
 //   Q4_0  [kBlock / 8][16] words; word g has k = 8 g + 2 p at bit 4 p, 8 g + 2 p + 1 at 16 + 4 p
+// and for rows in int8, fours of k together,
+//   Q8_0  [kBlock / 4][16][4] bytes
+//   Q4_0  [kBlock / 8][16][4] bytes; those of group g have k = 8 g + i below, 8 g + 4 + i above
 // The last strip is filled up with zeros. A matrix in blocks has the columns as its rows, one in
 // BF16 does where it is `transposed`.
-void pack_strip(const std::byte* w, DType dtype, bool transposed, size_t inner, size_t width,
-                size_t strip, std::byte* packed);
+void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transposed, size_t inner,
+                size_t width, size_t strip, std::byte* packed);
 
 // Some rows of one head, at positions that follow each other: row r sees the keys 0 .. position + r
 // of its sequence, in splits of kSplitKeys.
@@ -129,18 +144,20 @@ struct CpuKernels {
   Reduce reduce[64];
   void (*matmul)(const MatmulTask& task);
   void (*matmul_transposed)(const MatmulTask& task);
-  // A row rounded to bf16 where the product looks for it, with zeros up to whole steps; and the
-  // product. Rows begin at rounded_bytes().
+  // A row rounded where the product looks for it, with zeros up to whole steps; and the product.
+  // Rows begin at rounded_bytes().
   struct Steps {
     void (*round)(const float* from, size_t inner, size_t row, std::byte* x);
     void (*matmul)(const StepTask& task);
-    size_t element;  // bytes of a rounded number
+    size_t step;  // bytes of a rounded step of a row
   };
   Steps few;   // by fused multiply-adds
   Steps many;  // by tiles, where there are; the same bits
   // Rows from which on the tiles are faster, for BF16 and for blocks; 0: never.
   size_t many_bf16, many_blocks;
-  const Steps& steps(DType dtype, size_t rows) const {
+  Steps int8;  // of Rounding::kInt8
+  const Steps& steps(Rounding rounding, DType dtype, size_t rows) const {
+    if (rounding == Rounding::kInt8) return int8;
     const size_t from = dtype == DType::kBF16 ? many_bf16 : many_blocks;
     return from > 0 && rows >= from ? many : few;
   }
@@ -154,14 +171,16 @@ extern const CpuKernels kKernelsScalar;
 #ifdef SPLIT_X86_KERNELS
 extern const CpuKernels kKernelsAvx2;
 extern const CpuKernels kKernelsAvx512;
+extern const CpuKernels kKernelsVnni;
 extern const CpuKernels kKernelsAmx;
 #endif
 #ifdef SPLIT_NEON_KERNELS
 extern const CpuKernels kKernelsNeon;
+extern const CpuKernels kKernelsDotprod;
 #endif
 
-// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "amx",
-// "neon", or "" for no limit. Throws Error(kInput) for another word.
+// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "vnni",
+// "amx", "neon", "dotprod", or "" for no limit. Throws Error(kInput) for another word.
 const CpuKernels& choose_kernels(std::string_view limit);
 
 }  // namespace split
