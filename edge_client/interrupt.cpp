@@ -74,9 +74,13 @@ SignalWatch::SignalWatch(Interrupt& interrupt) : end_(::eventfd(0, EFD_CLOEXEC))
 }
 
 SignalWatch::~SignalWatch() {
-  const uint64_t one = 1;
-  CHECK(::write(end_.get(), &one, sizeof one) == sizeof one);
+  wake_reader(end_);
   thread_.join();
+}
+
+void wake_reader(const Fd& event) {
+  const uint64_t one = 1;
+  while (::write(event.get(), &one, sizeof one) != sizeof one) continue;
 }
 
 int exit_code_of_signal(int signal) { return signal == SIGINT ? 130 : 0; }

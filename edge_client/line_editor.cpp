@@ -159,10 +159,7 @@ LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_colu
                                      std::string& line) {
   const Fd wake(::eventfd(0, EFD_CLOEXEC));
   CHECK(wake);
-  const Interrupt::Hook hook(interrupt_, [&] {
-    const uint64_t one = 1;
-    CHECK(::write(wake.get(), &one, sizeof one) == sizeof one);
-  });
+  const Interrupt::Hook hook(interrupt_, [&] { wake_reader(wake); });
   const RawMode raw(input_);
   Line typed;
   for (;;) {

@@ -19,10 +19,7 @@ constexpr size_t kMostPrompt = 64 << 20;  // 64 MiB: no context holds a hundredt
 std::string read_all(int input, std::string_view name, Interrupt& interrupt) {
   const Fd wake(::eventfd(0, EFD_CLOEXEC));
   CHECK(wake);
-  const Interrupt::Hook hook(interrupt, [&] {
-    const uint64_t one = 1;
-    CHECK(::write(wake.get(), &one, sizeof one) == sizeof one);
-  });
+  const Interrupt::Hook hook(interrupt, [&] { wake_reader(wake); });
   std::string text;
   char buffer[64 << 10];
   for (;;) {

@@ -47,7 +47,7 @@ for i in 0 1 2; do
 done
 
 port=${PORT:-8080}
-[ "$port" != 0 ] || port=$((20000 + RANDOM)) PORT=''
+[ "$port" != 0 ] || port=$((10000 + RANDOM % 20000)) PORT=''  # below those that connections are given
 while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
   [ -z "${PORT-}" ] || fail "port $port is taken"
   port=$((port + 1))
