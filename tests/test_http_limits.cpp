@@ -147,7 +147,7 @@ TEST(HttpServerStop, TellsNewcomersWhileItFinishes) {
   EXPECT_TRUE(has(refused, "\"stopping\"")) << refused;
   EXPECT_EQ(body_of(last_words(running.port, get("/readyz"))), "not ready");
   const Peer silent(running.port);  // is not waited for
-  half.say("hello");  // was on its way before
+  half.say("hello");                // was on its way before
   EXPECT_EQ(body_of(half.to_end()), "hello");
   gate.open.set_value();
   EXPECT_EQ(body_of(busy.to_end()), "passed");
