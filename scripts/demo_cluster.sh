@@ -25,14 +25,7 @@ fi
 PATH=$PATH:/usr/sbin
 command -v "$balancer" > /dev/null || { echo "demo_cluster.sh: no $balancer" >&2; exit 77; }
 
-dir=$(mktemp -d)
-pids=()
-stop() {
-  kill "${pids[@]}" 2> /dev/null || :
-  wait "${pids[@]}" 2> /dev/null || :
-  rm -rf "$dir"
-}
-trap stop EXIT
+begin_servers
 fail() { echo "demo_cluster.sh: $*" >&2; exit 1; }
 
 for name in a b c; do

@@ -9,14 +9,7 @@ scripts/setup.sh
 [ -x build/bin/edge_client ] || echo "demo_page.sh: building, some minutes the first time" >&2
 scripts/build.sh
 
-dir=$(mktemp -d)
-pids=()
-stop() {
-  kill "${pids[@]}" 2> /dev/null || :
-  wait "${pids[@]}" 2> /dev/null || :
-  rm -rf "$dir"
-}
-trap stop EXIT
+begin_servers
 trap 'exit 0' INT TERM
 
 build/bin/cloud_server --port 0 2> "$dir/cloud" &

@@ -1,5 +1,17 @@
 # For scripts that start cloud_server or edge_client --serve: sourced, not run. Bash's own sockets, since a bare system has no curl.
 
+# begin_servers: a folder $dir for what they write; with the script end it and the processes that it adds to $pids.
+begin_servers() {
+  dir=$(mktemp -d)
+  pids=()
+  trap end_servers EXIT
+}
+end_servers() {
+  kill "${pids[@]}" 2> /dev/null || :
+  wait "${pids[@]}" 2> /dev/null || :
+  rm -rf "$dir"
+}
+
 # ready PORT: something there answers GET /readyz with 200.
 ready() {
   local status
