@@ -1,8 +1,10 @@
-// A raw socket for the HTTP tests: says exactly these bytes, shows exactly what comes back.
+// A raw socket for the HTTP tests, perhaps with TLS over it: says exactly these bytes, shows
+// exactly what comes back.
 #pragma once
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -12,22 +14,33 @@
 
 #include "base/file.h"
 #include "http/server.h"
+#include "http/tls.h"
 
 namespace split::http {
 
 class Peer {
  public:
+  static constexpr int kPatience = 20;  // seconds: a test that waits this long has failed
+
   explicit Peer(Fd fd) : fd_(std::move(fd)) {
-    const timeval limit{20, 0};  // a test that waits this long has failed
+    const timeval limit{kPatience, 0};
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     ::setsockopt(fd_.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
   }
-  explicit Peer(int port) : Peer(connected(port)) {}
+  // With a context: over TLS, whose first words are said at once, the others with the bytes.
+  explicit Peer(int port, const TlsContext* tls = nullptr) : Peer(connected(port)) {
+    if (tls == nullptr) return;
+    tls_ = tls_connect(*tls, fd_.get(), "127.0.0.1");
+    tls_handshake(tls_.get());
+  }
 
+  bool shake_hands() {
+    return repeat([&] { return tls_handshake(tls_.get()); }) == TlsNext::kDone;
+  }
   // False when the other side has closed.
   bool say(std::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      const ssize_t n = send_some(bytes);
       if (n <= 0) return false;
       bytes.remove_prefix(static_cast<size_t>(n));
     }
@@ -54,7 +67,11 @@ class Peer {
     return head + (at == std::string::npos ? "" : exactly(std::stoull(head.substr(at + 16))));
   }
   int fd() const { return fd_.get(); }
-  void close_writing() { ::shutdown(fd_.get(), SHUT_WR); }
+  SSL* tls() const { return tls_.get(); }
+  void close_writing() {
+    if (tls_) tls_close(tls_.get());
+    ::shutdown(fd_.get(), SHUT_WR);
+  }
   void close() { fd_.reset(); }
 
  private:
@@ -67,9 +84,31 @@ class Peer {
     CHECK(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
     return fd;
   }
+  template <typename Step>
+  TlsNext repeat(const Step& step) {
+    for (;;) {
+      const TlsNext next = step();
+      if (next == TlsNext::kDone || next == TlsNext::kEnd) return next;
+      pollfd poll{fd_.get(), static_cast<short>(next == TlsNext::kRead ? POLLIN : POLLOUT), 0};
+      if (::poll(&poll, 1, kPatience * 1000) == 0) return TlsNext::kEnd;
+    }
+  }
+  ssize_t send_some(std::string_view bytes) {
+    if (!tls_) return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    size_t sent = 0;
+    repeat([&] { return tls_write(tls_.get(), bytes, sent); });
+    return static_cast<ssize_t>(sent);
+  }
   bool more() {
     char buffer[16384];
-    const ssize_t n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
+    ssize_t n = 0;
+    if (tls_) {
+      size_t got = 0;
+      repeat([&] { return tls_read(tls_.get(), buffer, got); });
+      n = static_cast<ssize_t>(got);
+    } else {
+      n = ::recv(fd_.get(), buffer, sizeof buffer, 0);
+    }
     if (n > 0) got_.append(buffer, static_cast<size_t>(n));
     return n > 0;
   }
@@ -80,6 +119,7 @@ class Peer {
   }
 
   Fd fd_;
+  TlsSession tls_;
   std::string got_;
 };
 
@@ -124,8 +164,8 @@ inline bool says(const std::string& answer, int status) {
 }
 
 // The whole answer to these bytes on a connection of their own, which the server must end.
-inline std::string last_words(int port, std::string_view bytes) {
-  Peer peer(port);
+inline std::string last_words(int port, std::string_view bytes, const TlsContext* tls = nullptr) {
+  Peer peer(port, tls);
   peer.say(bytes);
   return peer.to_end();
 }

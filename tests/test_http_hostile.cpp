@@ -1,10 +1,15 @@
-// What httplib 0.11.4 gets wrong, row by row, asked of the built cloud_server; the reference is
-// "A.3" of the notes on the library. The same bytes as units are in test_http*.cpp. After each row
-// the server answers on, and its memory is what it was.
+// What httplib 0.11.4 gets wrong, row by row, asked of the built cloud_server, with and without
+// TLS; the reference is "A.3" of the notes on the library. The same bytes as units are in
+// test_http*.cpp. Then what only TLS can get wrong. After each row the server answers on, and its
+// memory is what it was.
+#include <openssl/ssl.h>
+
+#include <atomic>
 #include <fstream>
 
 #include "http_peer.h"
 #include "programs.h"
+#include "tls_testing.h"
 
 namespace split::test {
 namespace {
@@ -16,14 +21,16 @@ using http::last_words;
 using http::Peer;
 using http::post;
 using http::says;
+using http::TlsContext;
 
 const std::string kModel = SPLIT_SOURCE_DIR "/tests/golden/rand-a";
 constexpr uint64_t kMostGrowth = 16 << 10;  // KiB; the library's holes took 200 MiB and more
 constexpr char kForward[] = "/v1/models/rand-a/forward";
 constexpr char kFile[] = "/v1/models/rand-a/files/config.json";
 
-class HttpHostile : public ::testing::Test {
+class HostileServer : public ::testing::Test {
  protected:
+  explicit HostileServer(bool secure) : secure_(secure) {}
   void SetUp() override {
     ask();
     before_ = anonymous_kb();
@@ -31,26 +38,28 @@ class HttpHostile : public ::testing::Test {
   void TearDown() override {
     ask();
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LE(anonymous_kb(), before_ + kMostGrowth);
+    EXPECT_LE(anonymous_kb(), before_ + most_growth_);
 #endif
     cloud_.process().signal(SIGTERM);
     EXPECT_EQ(cloud_.process().wait(), 0) << cloud_.process().err();
   }
   void ask() {
-    Peer peer(port());
+    Peer peer = connect();
     peer.say(post("Content-Length: 14\r\n", R"({"tokens":[1]})", kForward));
     EXPECT_TRUE(says(peer.answer(), 200));
   }
   int port() const { return cloud_.port(); }
+  const TlsContext* tls() const { return secure_ ? &context_ : nullptr; }
+  Peer connect() const { return Peer(port(), tls()); }
   void expect(const std::string& bytes, int status) {
-    const std::string answer = last_words(port(), bytes + get("/livez"));
+    const std::string answer = last_words(port(), bytes + get("/livez"), tls());
     EXPECT_TRUE(says(answer, status)) << bytes.substr(0, 200) << "\n-> " << answer.substr(0, 300);
     EXPECT_FALSE(has(answer, "\r\n\r\nok\n")) << "what was hidden behind it was served";
     EXPECT_FALSE(has(answer, "EXCEPTION_WHAT")) << answer;
   }
   // `piece` again and again, 64 MiB of it or until the server has enough.
   void expect_endless(const std::string& begin, const std::string& piece, int status) {
-    Peer peer(port());
+    Peer peer = connect();
     peer.say(begin);
     std::string block;
     while (block.size() < (64 << 10)) block += piece;
@@ -66,24 +75,41 @@ class HttpHostile : public ::testing::Test {
     }
     return 0;
   }
-  CloudProcess cloud_{{"--model", kModel, "--device", "cpu", "--threads", "1", "--legacy-routes"}};
-  uint64_t before_ = 0;
+  Arguments arguments() const {
+    Arguments all = {"--model", kModel, "--device", "cpu", "--threads", "1", "--legacy-routes"};
+    if (secure_)
+      all.insert(all.end(), {"--tls-cert", files_.cert_file, "--tls-key", files_.key_file});
+    return all;
+  }
+  const bool secure_;
+  const Folder folder_;
+  const TlsFiles files_{folder_.path};
+  const TlsContext context_ = http::tls_client_context(files_.ca_file);
+  CloudProcess cloud_{arguments()};
+  uint64_t before_ = 0, most_growth_ = kMostGrowth;
 };
 
-TEST_F(HttpHostile, BodiesOfNoKnownLength) {  // CVE-2025-46728, -53629, CVE-2026-45352
+class HttpHostile : public HostileServer, public ::testing::WithParamInterface<bool> {
+ protected:
+  HttpHostile() : HostileServer(GetParam()) {}
+};
+INSTANTIATE_TEST_SUITE_P(, HttpHostile, ::testing::Bool(),
+                         [](const auto& row) { return row.param ? "Tls" : "Plain"; });
+
+TEST_P(HttpHostile, BodiesOfNoKnownLength) {  // CVE-2025-46728, -53629, CVE-2026-45352
   expect(post("Transfer-Encoding: chunked\r\n", "1\r\nx\r\n0\r\n\r\n", kForward), 411);
   expect(post("Transfer-Encoding: chunked\r\n", "fffffffffffffffe\r\n", kForward), 411);
   expect(post("", "{}", kForward), 411);
   expect_endless(post("Transfer-Encoding: chunked\r\n", "", kForward), "1000\r\n", 411);
 }
 
-TEST_F(HttpHostile, HeadsWithoutEnd) {  // CVE-2025-53628, -52887
+TEST_P(HttpHostile, HeadsWithoutEnd) {  // CVE-2025-53628, -52887
   expect_endless("GET /", "a", 414);
   expect_endless("GET / HTTP/1.1\r\nHost: x\r\nX: ", "a", 431);
   expect_endless("GET / HTTP/1.1\r\nHost: x\r\n", "H: v\r\n", 431);
 }
 
-TEST_F(HttpHostile, CompressedBodies) {  // CVE-2026-22776, -28435
+TEST_P(HttpHostile, CompressedBodies) {  // CVE-2026-22776, -28435
   for (const char* coding : {"gzip", "deflate", "br", "GZIP"}) {
     expect(post(cat("Content-Length: 4\r\nContent-Encoding: ", coding, "\r\n"), "\x1f\x8b\x08",
                 kForward),
@@ -91,20 +117,20 @@ TEST_F(HttpHostile, CompressedBodies) {  // CVE-2026-22776, -28435
   }
 }
 
-TEST_F(HttpHostile, EscapesInHeaders) {  // CVE-2026-45372, CVE-2023-26130
+TEST_P(HttpHostile, EscapesInHeaders) {  // CVE-2026-45372, CVE-2023-26130
   expect(get("/livez", "X-Request-Id: a%0d%0aSet-Cookie: b\r\n"), 400);
   const std::string answer =
-      last_words(port(), get("/%0d%0aSet-Cookie:%20b", "Connection: close\r\n"));
+      last_words(port(), get("/%0d%0aSet-Cookie:%20b", "Connection: close\r\n"), tls());
   EXPECT_FALSE(has(answer, "\r\nSet-Cookie")) << answer;
 }
 
-TEST_F(HttpHostile, NamesThatAreTheServers) {  // CVE-2025-66570
-  Peer peer(port());
+TEST_P(HttpHostile, NamesThatAreTheServers) {  // CVE-2025-66570
+  Peer peer = connect();
   peer.say(get("/livez", "REMOTE_ADDR: 6.6.6.6\r\nREMOTE_PORT: 1\r\nLOCAL_ADDR: 6.6.6.6\r\n"));
   EXPECT_TRUE(says(peer.answer(), 200));
 }
 
-TEST_F(HttpHostile, RequestsInRequests) {  // CVE-2026-34441
+TEST_P(HttpHostile, RequestsInRequests) {  // CVE-2026-34441
   const std::string hidden = get("/livez");
   const std::string size = cat("Content-Length: ", hidden.size(), "\r\n");
   expect(get("/livez", size) + hidden, 400);
@@ -115,9 +141,9 @@ TEST_F(HttpHostile, RequestsInRequests) {  // CVE-2026-34441
   expect("GET /livez HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n", 400);
 }
 
-TEST_F(HttpHostile, ExceptionsStayInside) {  // CVE-2026-28434
+TEST_P(HttpHostile, ExceptionsStayInside) {  // CVE-2026-28434
   for (const std::string& body : {std::string("{"), std::string(30000, '['), std::string("\xff")}) {
-    Peer peer(port());
+    Peer peer = connect();
     peer.say(post(cat("Content-Length: ", body.size(), "\r\n"), body, kForward));
     const std::string answer = peer.answer();
     EXPECT_TRUE(says(answer, 400)) << answer;
@@ -125,8 +151,8 @@ TEST_F(HttpHostile, ExceptionsStayInside) {  // CVE-2026-28434
   }
 }
 
-TEST_F(HttpHostile, RangesPastTheEndAndManyOfThem) {
-  Peer peer(port());
+TEST_P(HttpHostile, RangesPastTheEndAndManyOfThem) {
+  Peer peer = connect();
   peer.say(get(kFile));
   const std::string file = body_of(peer.answer());
   const size_t size = file.size();
@@ -145,13 +171,13 @@ TEST_F(HttpHostile, RangesPastTheEndAndManyOfThem) {
   EXPECT_TRUE(says(peer.answer(), 416));
 }
 
-TEST_F(HttpHostile, PathsAndFormsForBadExpressions) {  // 8824017, CVE-2026-29076
+TEST_P(HttpHostile, PathsAndFormsForBadExpressions) {  // 8824017, CVE-2026-29076
   expect(get(cat("/", std::string(8000, 'a'))), 414);
   expect(get(cat("/v1/sessions/", std::string(1100, '/'))), 414);
   const std::string form =
       cat("--b\r\nContent-Disposition: form-data; name=\"input_text\"; filename=\"",
           std::string(200000, 'a'), "\r\n\r\nx\r\n--b--\r\n");
-  Peer peer(port());
+  Peer peer = connect();
   peer.say(post(
       cat("Content-Type: multipart/form-data; boundary=b\r\nContent-Length: ", form.size(), "\r\n"),
       form, "/"));
@@ -159,35 +185,138 @@ TEST_F(HttpHostile, PathsAndFormsForBadExpressions) {  // 8824017, CVE-2026-2907
 }
 
 // The library listens with room for five.
-TEST_F(HttpHostile, ManyConnectAtOnce) {
+TEST_P(HttpHostile, ManyConnectAtOnce) {
   cloud_.process().signal(SIGSTOP);
   std::vector<Peer> peers;
   for (int i = 0; i < 300; ++i) {
-    peers.emplace_back(port());  // the kernel takes them
-    peers.back().say(get("/livez"));
+    peers.push_back(connect());  // the kernel takes them
+    if (!secure_) peers.back().say(get("/livez"));
   }
   cloud_.process().signal(SIGCONT);
-  for (Peer& peer : peers) EXPECT_TRUE(says(peer.answer(), 200));
+  for (Peer& peer : peers) {
+    if (secure_) peer.say(get("/livez"));
+    EXPECT_TRUE(says(peer.answer(), 200));
+  }
 }
 
-TEST_F(HttpHostile, SlowHeadsKeepNobodyWaiting) {
+TEST_P(HttpHostile, SlowHeadsKeepNobodyWaiting) {
   std::vector<Peer> slow;
   for (int i = 0; i < 500; ++i) {
-    slow.emplace_back(port());
+    slow.push_back(connect());
     slow.back().say("GET /livez HT");
   }
   for (int i = 0; i < 20; ++i) ask();
 }
 
-TEST_F(HttpHostile, RequestsInOnePacket) {
-  Peer peer(port());
+TEST_P(HttpHostile, RequestsInOnePacket) {
+  Peer peer = connect();
   peer.say(get("/livez") + get("/livez") + get("/livez"));
   for (int i = 0; i < 3; ++i) EXPECT_EQ(body_of(peer.answer()), "ok\n");
+  const std::string body = R"({"tokens":[1]})";
+  peer.say(post("Content-Length: 14\r\n", body, kForward) + get("/livez"));
+  EXPECT_TRUE(says(peer.answer(), 200));
+  EXPECT_EQ(body_of(peer.answer()), "ok\n");
 }
 
-TEST_F(HttpHostile, LargeBodiesAreRefusedByTheirHead) {
+TEST_P(HttpHostile, LargeBodiesAreRefusedByTheirHead) {
   expect(post("Content-Length: 99999999999\r\n", "", kForward), 413);
   expect(post("Content-Length: 99999999999\r\nExpect: 100-continue\r\n", "", kForward), 413);
+}
+
+class HttpHostileTls : public HostileServer {
+ protected:
+  HttpHostileTls() : HostileServer(true) {}
+  // What the server says to bytes that begin no handshake.
+  std::string plainly(std::string_view bytes) const { return last_words(port(), bytes); }
+};
+
+TEST_F(HttpHostileTls, HalfHandshakesKeepNobodyWaiting) {
+  most_growth_ += 500 * 30;  // what they cost while they are there, and malloc keeps
+  std::vector<Peer> half;
+  for (int i = 0; i < 500; ++i) {
+    half.push_back(i % 2 == 0 ? connect() : Peer(port()));  // a hello and no more, or nothing
+    if (i % 4 == 1) half.back().say(std::string_view("\x16\x03\x01\x02\x00\x01", 6));
+  }
+  for (int i = 0; i < 20; ++i) ask();
+}
+
+TEST_F(HttpHostileTls, PlainRequestsAreToldAndNotServed) {
+  for (const std::string& request :
+       {get("/livez"), post("Content-Length: 14\r\n", R"({"tokens":[1]})", kForward)}) {
+    const std::string answer = plainly(request + get("/livez"));
+    EXPECT_TRUE(says(answer, 400) && has(answer, "https://")) << answer;
+    EXPECT_FALSE(has(answer, "\r\n\r\nok\n"));
+  }
+  Peer endless(port());
+  const std::string block(64 << 10, 'a');
+  for (int i = 0; i < 1024 && endless.say(block); ++i) continue;
+  EXPECT_FALSE(has(endless.to_end(), "HTTP"));
+}
+
+TEST_F(HttpHostileTls, BytesThatAreNoHandshakeEnd) {
+  using namespace std::string_view_literals;
+  const std::string_view rows[] = {
+      "\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10"sv,  // as SSL 2 began
+      "\x16\x03\x01\xff\xff\x01\x00\x00\x00"sv,          // a record over the limit
+      "\x16\x03\x01\x00\x00"sv,                          // one of nothing
+      "\x16\x03\x01\x00\x04\x01\xff\xff\xff"sv,          // a hello of 16 MiB
+      "\x16\x03\x03\x00\x04\x14\x00\x00\x00"sv,          // the end at the beginning
+      "\x14\x03\x03\x00\x01\x01"sv,
+      "\x15\x03\x01\x00\x02\x02\x28"sv,
+      "\x17\x03\x03\x00\x04GET "sv,
+      "\x18\x03\x02\x00\x03\x01\x40\x00"sv,  // a heartbeat that asks for 16 KiB
+  };
+  for (const std::string_view row : rows) {
+    Peer peer(port());
+    peer.say(row);
+    peer.close_writing();
+    EXPECT_LE(peer.to_end().size(), 16u) << "at most an alert to row " << &row - rows;
+  }
+  Peer peer(port());
+  while (peer.say(std::string(64 << 10, '\0'))) continue;
+}
+
+// A request that was cut off is none, and one that is whole needs no goodbye.
+TEST_F(HttpHostileTls, EndsWithoutGoodbye) {
+  Peer cut = connect();
+  cut.say(post("Content-Length: 14\r\n", R"({"token)", kForward));
+  ::shutdown(cut.fd(), SHUT_WR);
+  EXPECT_EQ(cut.to_end(), "");
+  Peer whole = connect();
+  whole.say(get("/livez"));
+  ::shutdown(whole.fd(), SHUT_WR);
+  EXPECT_EQ(body_of(whole.answer()), "ok\n");
+  for (int i = 0; i < 50; ++i) {
+    Peer reset = connect();
+    reset.say(get("/openapi.json"));
+    const linger now{1, 0};
+    ::setsockopt(reset.fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+  }
+}
+
+TEST_F(HttpHostileTls, SecondHandshakesAreRefused) {
+  TlsContext old = http::tls_client_context(files_.ca_file);
+  ::SSL_CTX_set_max_proto_version(old.get(), TLS1_2_VERSION);
+  ::SSL_CTX_clear_options(old.get(), SSL_OP_NO_RENEGOTIATION);
+  Peer peer(port(), &old);
+  ASSERT_TRUE(peer.shake_hands());
+  ASSERT_EQ(::SSL_renegotiate(peer.tls()), 1);
+  EXPECT_FALSE(peer.shake_hands());
+}
+
+// A client that changes its keys without end has the loop no longer than any other.
+TEST_F(HttpHostileTls, NewKeysWithoutEndKeepNobodyWaiting) {
+  std::atomic<bool> done{false};
+  std::thread flood([&] {
+    Peer peer = connect();
+    bool going = peer.shake_hands();
+    while (going && !done) {
+      going = ::SSL_key_update(peer.tls(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1 && peer.shake_hands();
+    }
+  });
+  for (int i = 0; i < 20; ++i) ask();
+  done = true;
+  flood.join();
 }
 
 // The library's accept loop ends for ever when there are no descriptors left (#2561).

@@ -2,9 +2,8 @@
 // answers are the same with and without TLS is with the client's tests.
 #include <gtest/gtest.h>
 #include <openssl/ssl.h>
-#include <poll.h>
 
-#include <future>
+#include <array>
 
 #include "http/client.h"
 #include "http/tls.h"
@@ -17,64 +16,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A client that chooses its own records.
-class TlsPeer {
- public:
-  TlsPeer(int port, const std::string& ca_file, int most_version = TLS1_3_VERSION)
-      : socket_(port), context_(tls_client_context(ca_file)) {
-    ::SSL_CTX_set_min_proto_version(context_.get(), 0);
-    ::SSL_CTX_set_max_proto_version(context_.get(), most_version);
-    ::SSL_CTX_set_security_level(context_.get(), 0);  // or it would not even ask
-    ::SSL_CTX_set_cipher_list(context_.get(), "ALL");
-    session_ = tls_connect(context_, socket_.fd(), "127.0.0.1");
-  }
-  bool shake_hands() {
-    return repeat([&] { return tls_handshake(session_.get()); }) == TlsNext::kDone;
-  }
-  // One record, up to 16 KiB.
-  void say(std::string_view bytes) {
-    size_t sent = 0;
-    repeat([&] { return tls_write(session_.get(), bytes, sent); });
-    CHECK(sent == bytes.size());
-  }
-  std::string answer() {
-    const std::string head = until("\r\n\r\n");
-    const size_t at = head.find("Content-Length: ");
-    const size_t size = at == std::string::npos ? 0 : std::stoull(head.substr(at + 16));
-    while (got_.size() < size && more()) continue;
-    return head + std::exchange(got_, "");
-  }
-  std::string version() const { return ::SSL_get_version(session_.get()); }
-
- private:
-  template <typename Step>
-  TlsNext repeat(const Step& step) {
-    for (;;) {
-      const TlsNext next = step();
-      if (next == TlsNext::kDone || next == TlsNext::kEnd) return next;
-      pollfd poll{socket_.fd(), static_cast<short>(next == TlsNext::kRead ? POLLIN : POLLOUT), 0};
-      if (::poll(&poll, 1, 20000) == 0) return TlsNext::kEnd;  // it has failed
-    }
-  }
-  bool more() {
-    char buffer[4096];
-    size_t n = 0;
-    if (repeat([&] { return tls_read(session_.get(), buffer, n); }) != TlsNext::kDone) return false;
-    got_.append(buffer, n);
-    return true;
-  }
-  std::string until(std::string_view mark) {
-    while (got_.find(mark) == std::string::npos && more()) continue;
-    const size_t end = std::min(got_.find(mark) + mark.size(), got_.size());
-    std::string text = got_.substr(0, end);
-    got_.erase(0, end);
-    return text;
-  }
-  Peer socket_;
-  TlsContext context_;
-  TlsSession session_;
-  std::string got_;
-};
+// One that would speak anything.
+TlsContext lax_context(const std::string& ca_file, int most_version = TLS1_3_VERSION) {
+  TlsContext context = tls_client_context(ca_file);
+  ::SSL_CTX_set_min_proto_version(context.get(), 0);
+  ::SSL_CTX_set_max_proto_version(context.get(), most_version);
+  ::SSL_CTX_set_security_level(context.get(), 0);  // or it would not even ask
+  ::SSL_CTX_set_cipher_list(context.get(), "ALL");
+  return context;
+}
 
 class HttpTls : public ::testing::Test {
  protected:
@@ -112,13 +62,15 @@ TEST_F(HttpTls, SpeaksOnePointTwoAndUp) {
   const Running running(options(), add_routes);
   for (const auto& [version, name] :
        {std::pair{TLS1_2_VERSION, "TLSv1.2"}, {TLS1_3_VERSION, "TLSv1.3"}}) {
-    TlsPeer peer(running.port, tls_.ca_file, version);
+    const TlsContext context = lax_context(tls_.ca_file, version);
+    Peer peer(running.port, &context);
     ASSERT_TRUE(peer.shake_hands()) << name;
-    EXPECT_EQ(peer.version(), name);
+    EXPECT_STREQ(::SSL_get_version(peer.tls()), name);
     peer.say(get("/hi"));
     EXPECT_EQ(body_of(peer.answer()), "hi, secure");
   }
-  TlsPeer old(running.port, tls_.ca_file, TLS1_1_VERSION);
+  const TlsContext before = lax_context(tls_.ca_file, TLS1_1_VERSION);
+  Peer old(running.port, &before);
   EXPECT_FALSE(old.shake_hands());
 }
 
@@ -127,8 +79,8 @@ TEST_F(HttpTls, WhatIsDecryptedAlreadyIsNotForgotten) {
   Server::Options small = options();
   small.max_head_bytes = 128;
   const Running running(small, add_routes);
-  TlsPeer peer(running.port, tls_.ca_file);
-  ASSERT_TRUE(peer.shake_hands());
+  const TlsContext context = tls_client_context(tls_.ca_file);
+  Peer peer(running.port, &context);
   const std::string body(16000, 'b');
   peer.say(post("Content-Length: 16000\r\n", body));
   EXPECT_TRUE(body_of(peer.answer()) == body);
@@ -136,6 +88,29 @@ TEST_F(HttpTls, WhatIsDecryptedAlreadyIsNotForgotten) {
   for (int i = 0; i < 40; ++i) many += post("Content-Length: 3\r\n", cat(i + 100));
   peer.say(many);
   for (int i = 0; i < 40; ++i) EXPECT_EQ(body_of(peer.answer()), cat(i + 100));
+}
+
+// A client that changes its keys again and again has a call no longer than any other.
+TEST_F(HttpTls, ReadsOneRecordACall) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const Fd ours(ends[0]), theirs(ends[1]);
+  const TlsContext trusting = tls_client_context(tls_.ca_file);
+  const TlsContext serving = tls_server_context(tls_.cert_file, tls_.key_file);
+  const TlsSession client = tls_connect(trusting, ours.get(), "localhost");
+  const TlsSession server = tls_accept(serving, theirs.get());
+  while (tls_handshake(client.get()) != TlsNext::kDone) tls_handshake(server.get());
+  while (tls_handshake(server.get()) != TlsNext::kDone) continue;
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_EQ(::SSL_key_update(client.get(), SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+    ASSERT_EQ(tls_handshake(client.get()), TlsNext::kDone);
+  }
+  size_t n = 0, calls = 1;
+  ASSERT_EQ(tls_write(client.get(), "x", n), TlsNext::kDone);
+  char byte = 0;
+  while (tls_read(server.get(), {&byte, 1}, n) == TlsNext::kRead) ++calls;
+  EXPECT_EQ(byte, 'x');
+  EXPECT_EQ(calls, 21u);
 }
 
 TEST_F(HttpTls, TellsPlainClientsWhatItSpeaks) {
@@ -163,6 +138,53 @@ TEST_F(HttpTls, SlowHandshakesCostNoThreadAndEnd) {
   for (Peer& peer : slow) EXPECT_EQ(peer.to_end(), "");  // though it never ended a record
 }
 
+TEST_F(HttpTls, TheOldestOfManyHandshakesGivesWay) {
+  Server::Options few = options();
+  few.max_handshakes = 4;
+  few.head_timeout = std::chrono::hours(1);
+  const Running running(few, add_routes);
+  const TlsContext context = tls_client_context(tls_.ca_file);
+  std::vector<Peer> peers;
+  for (int i = 0; i < 10; ++i) {
+    peers.emplace_back(running.port);
+    if (i % 2 == 0) peers.back().say(std::string_view("\x16\x03\x01\x02\x00\x01", 6));
+  }
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(peers[i].to_end(), "");
+  for (int i = 0; i < 20; ++i) {
+    Peer peer(running.port, &context);
+    peer.say(get("/hi"));
+    EXPECT_EQ(body_of(peer.answer()), "hi, secure");
+    if (i == 0) {
+      EXPECT_LE(running.server.stats().connections, 5u);
+    }
+  }
+}
+
+// One deadline for the handshake, not one for each of its bytes.
+TEST_F(HttpTls, AHandshakeInSingleBytesEndsToo) {
+  Server::Options quick = options();
+  quick.head_timeout = milliseconds(200);
+  const Running running(quick, add_routes);
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const Fd ours(ends[0]), theirs(ends[1]);
+  const TlsContext context = tls_client_context(tls_.ca_file);
+  const TlsSession session = tls_connect(context, ours.get(), "localhost");
+  tls_handshake(session.get());
+  std::array<char, 4096> hello;
+  const ssize_t size = ::recv(theirs.get(), hello.data(), hello.size(), 0);
+  ASSERT_GT(size, 100);
+  Peer peer(running.port);
+  pollfd answer{peer.fd(), POLLIN, 0};
+  ssize_t said = 0;
+  while (said < size && peer.say({&hello[static_cast<size_t>(said)], 1})) {
+    ++said;
+    if (::poll(&answer, 1, 10) != 0) break;
+  }
+  EXPECT_LT(said, size);
+  EXPECT_EQ(peer.to_end(), "");
+}
+
 TEST_F(HttpTls, StopsWithoutWaitingForHandshakes) {
   Running running(options(), add_routes);
   Peer silent(running.port);
@@ -181,8 +203,8 @@ TEST_F(HttpTls, GivesUpOnReadersThatStop) {
       return Response::bytes({as_bytes_of(large)}, nullptr, "a/b", "");
     });
   });
-  TlsPeer peer(running.port, tls_.ca_file);
-  ASSERT_TRUE(peer.shake_hands());
+  const TlsContext context = tls_client_context(tls_.ca_file);
+  Peer peer(running.port, &context);
   peer.say(get("/large"));
   while (running.server.stats().inflight == 0) std::this_thread::yield();
   while (running.server.stats().inflight != 0) std::this_thread::yield();

@@ -180,6 +180,9 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
     c.state = Connection::kHandshake;
   }
   set_deadline(c, Clock::now() + (tls ? options.head_timeout : options.idle_timeout));
+  if (handshakes.size() > options.max_handshakes) {
+    destroy(*connections.at(handshakes.begin()->second));
+  }
 }
 
 // Requests in flight or on their way since before the stop.

@@ -74,6 +74,7 @@ class Server {
                                     << 20;  // all requests being received or answered; past it 503
     size_t max_connections = 8192;
     size_t max_per_address = 8192;
+    size_t max_handshakes = 1024;  // of TLS, 30 KiB each; past it the oldest is ended
     size_t max_inflight = 256;  // handlers at once, each on its own thread
     size_t idle_workers = 8;    // threads kept when there is nothing to do
     size_t queue = 64;          // checked requests that wait beyond max_inflight; past it 503

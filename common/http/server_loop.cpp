@@ -26,8 +26,11 @@ void Server::Impl::arm(Connection& c) {
 
 void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
   timers.erase({c.deadline, c.fd.get()});
+  handshakes.erase({c.deadline, c.fd.get()});
   c.deadline = deadline;
-  if (deadline != Clock::time_point::max()) timers.insert({deadline, c.fd.get()});
+  if (deadline == Clock::time_point::max()) return;
+  timers.insert({deadline, c.fd.get()});
+  if (c.state == Connection::kHandshake) handshakes.insert({deadline, c.fd.get()});
 }
 
 void Server::Impl::destroy(Connection& c) {

@@ -55,6 +55,7 @@ struct Server::Impl {
   std::vector<int> pending;  // have bytes that epoll does not know of
   std::map<std::string, size_t> per_address;
   std::set<std::pair<Clock::time_point, int>> timers;
+  std::set<std::pair<Clock::time_point, int>> handshakes;  // of these
   uint64_t body_bytes = 0;  // of all requests being received or answered
   bool stop_begun = false;
   Clock::time_point stop_deadline = Clock::time_point::max();

@@ -86,6 +86,8 @@ TlsContext new_context(const SSL_METHOD* method) {
   // A parked connection keeps no buffers.
   ::SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                             SSL_MODE_RELEASE_BUFFERS);
+  // A call reads one record, so that one that is not data (new keys, again and again) ends it too.
+  ::SSL_CTX_clear_mode(c, SSL_MODE_AUTO_RETRY);
   ::SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   return context;
 }
