@@ -64,10 +64,10 @@ inline double relative(std::span<const float> got, std::span<const float> expect
   return std::sqrt(difference / norm);
 }
 
-// Somebody with one connection. One thread at a time.
+// Somebody with one connection, and perhaps a key. One thread at a time.
 class Caller {
  public:
-  explicit Caller(const std::string& url) : client_(url) {}
+  explicit Caller(const std::string& url, const std::string& key = {}) : client_(url, with(key)) {}
 
   http::Reply get(const std::string& path, const http::Headers& headers = {}) {
     return client_.request("GET", path, {}, {}, headers);
@@ -88,6 +88,11 @@ class Caller {
   static constexpr char kTensors[] = "application/octet-stream";
 
  private:
+  static http::Client::Options with(const std::string& key) {
+    http::Client::Options options;
+    options.bearer_token = key;
+    return options;
+  }
   http::Client client_;
 };
 

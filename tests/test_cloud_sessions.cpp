@@ -4,6 +4,7 @@
 
 #include "cloud_fixture.h"
 #include "run/shard.h"
+#include "serve/api_keys.h"
 #include "wire/protocol.h"
 
 namespace split::cloud {
@@ -16,7 +17,8 @@ std::string session_id(int n) {
 
 class CloudSessions : public testing::Test {
  protected:
-  explicit CloudSessions(uint64_t kv = 16 << 20) : cloud({"rand-a"}, kv) {}
+  explicit CloudSessions(uint64_t kv = 16 << 20, const TestCloud::Adjust& adjust = {})
+      : cloud({"rand-a"}, kv, {}, Profile::kF32, adjust) {}
 
   http::Reply put(int n, const Json& body) {
     return cloud.ask().send("PUT", wire::session_path(session_id(n)), body.dump());
@@ -32,8 +34,11 @@ class CloudSessions : public testing::Test {
   }
   // What enters block `to` after these tokens, by the stateless route.
   std::vector<float> fresh(const std::vector<int32_t>& tokens, int to) {
-    return hidden(cloud.ask().post_for_tensors("/v1/models/rand-a/forward",
-                                               {{"tokens", tokens}, {"to", to}}));
+    return fresh(cloud.ask(), tokens, to);
+  }
+  std::vector<float> fresh(Caller& caller, const std::vector<int32_t>& tokens, int to) {
+    return hidden(
+        caller.post_for_tensors("/v1/models/rand-a/forward", {{"tokens", tokens}, {"to", to}}));
   }
   std::vector<float> tail(const std::vector<float>& values, size_t rows) {
     return {values.end() - static_cast<ptrdiff_t>(rows * 96), values.end()};
@@ -220,13 +225,23 @@ TEST_F(CloudSessions, StepsOfOneRunOneAtATime) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Room for six contexts: twelve of the sessions below.
+// Two keys, and room for six contexts: twelve of the sessions below.
 class CanarySessions : public CloudSessions {
  protected:
-  static constexpr int kSessions = 1000, kThreads = 8, kOpen = 5, kSteps = 3, kRows = 8;
+  static constexpr int kSessions = 1000, kThreads = 8, kOpen = 6, kSteps = 3, kRows = 8;
 
-  CanarySessions() : CloudSessions(6ull * 2 * 3 * 64 * 96 * 4) {}
+  CanarySessions()
+      : CloudSessions(6ull * 2 * 3 * 64 * 96 * 4, [](Cloud& cloud, http::Server::Options&) {
+          cloud.keys = serve::ApiKeys::parse("ann:" + key_of(0) + "\nbob:" + key_of(1), "keys");
+        }) {}
 
+  // Every other session is of the other key,
+  static std::string key_of(int n) { return cat("0123456789abcde", n % 2); }
+  // and of four, two have the same id.
+  static std::string path_of(int n) {
+    return wire::session_path(session_id(n % 4 == 1 ? n - 1 : n));
+  }
+  static bool shares_its_id(int n) { return n % 4 < 2; }
   // Tokens of nobody else.
   static std::vector<int32_t> canary(int n) {
     std::vector<int32_t> tokens;
@@ -238,50 +253,67 @@ class CanarySessions : public CloudSessions {
     for (bool replay = false;;) {
       const int from = replay ? 0 : past;
       const std::vector<int32_t> more(tokens.begin() + from, tokens.begin() + past + kRows);
-      const http::Reply reply = caller.post(wire::session_forward_path(session_id(n)),
-                                            {{"past", from}, {"tokens", more}});
+      const http::Reply reply =
+          caller.post(path_of(n) + "/forward", {{"past", from}, {"tokens", more}});
       if (reply.status == 200) return tail(floats_of(reply.body, "hidden"), kRows);
       if (reply.status != 404 && reply.status != 503) return {};
-      caller.send("PUT", wire::session_path(session_id(n)), "{\"cut\":2}");
+      caller.send("PUT", path_of(n), "{\"cut\":2}");
       replay = true;
       ++replays;
     }
   }
+  // Reads, goes on with, cuts back and deletes a session of the other key: what of it succeeds.
+  int trespasses(Caller& other, int n) {
+    int done = 0;
+    for (const char* method : {"GET", "DELETE"})
+      done += other.send(method, path_of(n)).status != 404;
+    for (const int past : {0, kRows}) {
+      const http::Reply reply =
+          other.post(path_of(n) + "/forward", {{"past", past}, {"tokens", {1}}});
+      done += reply.status != 404 || reply.body.find("session_unknown") == std::string::npos;
+    }
+    return done;
+  }
+  // Some sessions of both keys at a time, a step of each after the other.
+  void run(int first, int count, Caller (&callers)[2]) {
+    std::vector<std::vector<float>> got(static_cast<size_t>(count));
+    const auto caller = [&](int n) -> Caller& { return callers[n % 2]; };
+    for (int n = first; n < first + count; ++n) caller(n).send("PUT", path_of(n), "{\"cut\":2}");
+    for (int step = 0; step < kSteps; ++step) {
+      for (int n = first; n < first + count; ++n) {
+        const auto part = rows(caller(n), n, canary(n), step * kRows);
+        auto& all = got[static_cast<size_t>(n - first)];
+        all.insert(all.end(), part.begin(), part.end());
+        if (!shares_its_id(n)) trespassed += trespasses(caller(n + 1), n);
+      }
+    }
+    for (int n = first; n < first + count; ++n) {
+      if (got[static_cast<size_t>(n - first)] != alone[static_cast<size_t>(n)]) ++wrong;
+      const int ended = caller(n).send("DELETE", path_of(n)).status;
+      if (ended != 204 && ended != 404) ++wrong;
+    }
+  }
 
-  std::atomic<int> replays{0};
+  std::vector<std::vector<float>> alone;
+  std::atomic<int> replays{0}, wrong{0}, trespassed{0};
 };
 
 // Sessions of many clients, interleaved, in pages that others had before: each as if alone.
 TEST_F(CanarySessions, InterleavedAreEachAsAlone) {
-  std::vector<std::vector<float>> alone;
-  for (int n = 0; n < kSessions; ++n) alone.push_back(fresh(canary(n), 2));
-  std::atomic<int> wrong{0};
+  Caller ann(cloud.url(), key_of(0));
+  for (int n = 0; n < kSessions; ++n) alone.push_back(fresh(ann, canary(n), 2));
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) {
     threads.emplace_back([&, i] {
-      Caller caller(cloud.url());
+      Caller callers[2] = {Caller(cloud.url(), key_of(0)), Caller(cloud.url(), key_of(1))};
       for (int first = i * kOpen; first < kSessions; first += kThreads * kOpen) {
-        std::vector<std::vector<float>> got(kOpen);
-        for (int n = 0; n < kOpen; ++n) {
-          caller.send("PUT", wire::session_path(session_id(first + n)), "{\"cut\":2}");
-        }
-        for (int step = 0; step < kSteps; ++step) {
-          for (int n = 0; n < kOpen; ++n) {
-            const auto part = rows(caller, first + n, canary(first + n), step * kRows);
-            auto& all = got[static_cast<size_t>(n)];
-            all.insert(all.end(), part.begin(), part.end());
-          }
-        }
-        for (int n = 0; n < kOpen; ++n) {
-          if (got[static_cast<size_t>(n)] != alone[static_cast<size_t>(first + n)]) ++wrong;
-          const int ended = caller.send("DELETE", wire::session_path(session_id(first + n))).status;
-          if (ended != 204 && ended != 404) ++wrong;
-        }
+        run(first, std::min(kOpen, kSessions - first), callers);
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(trespassed, 0);
   EXPECT_GT(replays, 0);  // pages did go from hand to hand
   EXPECT_GT(cloud.cloud.sessions.evicted(), 0u);
   EXPECT_EQ(cloud.pages().in_use(), 0u);
