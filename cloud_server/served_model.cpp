@@ -49,6 +49,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.last = config().layers + 2;
   shard.profile = options.profile;
   shard.formats = formats;
+  shard.threads = options.threads;
   shard.wide = options.wide;
   shard.kv = options.kv;
   shard.kv_bytes = options.kv_budget;

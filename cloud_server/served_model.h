@@ -39,7 +39,7 @@ class ServedModel {
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   Profile profile() const { return options_.profile; }
-  Device& device() { return *device_; }
+  Device& device() { return shard_->device(); }
   Batcher& batcher() { return *batcher_; }
   WeightStore& weights() { return *weights_; }
 

@@ -26,6 +26,11 @@ SessionName name_of(const http::Request& request) {
   throw HttpError(404, "session_unknown", "no such session: PUT it and send its tokens again");
 }
 
+[[noreturn]] void mismatch(uint32_t past, uint32_t have) {
+  throw HttpError(409, "position_mismatch", cat("past is ", past, ", have is ", have), "past",
+                  {{"Split-Have", cat(have)}}, {{"have", have}});
+}
+
 http::Response put_session(Cloud& cloud, const http::Request& request, const std::string& id) {
   const wire::SessionRequest asked = wire::parse_session_request(request.body);
   ServedModel& model = cloud.find(asked.model);
@@ -107,18 +112,16 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
                     "past");
   }
   KvPages& pages = model.batcher().shard().pages();
-  const uint32_t have = pages.length(session.sequence);
-  if (asked.past > have) {
-    throw HttpError(409, "position_mismatch", cat("past is ", asked.past, ", have is ", have),
-                    "past", {{"Split-Have", cat(have)}}, {{"have", have}});
+  if (!pages.cut_back(session.sequence, asked.past)) {
+    mismatch(asked.past, pages.length(session.sequence));
   }
-  pages.truncate(session.sequence, asked.past);
 
   Job job;
   job.phase = asked.prompt ? Phase::kPrompt : Phase::kGenerate;
   job.from = session.range.from;
   job.to = session.range.to;
   job.sequence = session.sequence;
+  job.past = asked.past;
   job.rows = rows;
   job.tokens = hidden.rows > 0 ? nullptr : asked.tokens.data();
   job.hidden = hidden.rows > 0 ? hidden.values.data() : nullptr;
@@ -126,10 +129,14 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   const uint32_t out_rows = job.wanted == Wanted::kAll ? rows : 1;
   std::vector<float> out(size_t{out_rows} * channels);
   job.out = out.data();
-  run_job(cloud, request, model, job);
+  try {
+    run_job(cloud, request, model, job);
+  } catch (const LostRows&) {
+    mismatch(asked.past, pages.length(session.sequence));
+  }
   if (!all_finite(out)) {
     // The session keeps nothing of such rows.
-    pages.truncate(session.sequence, asked.past);
+    pages.cut_back(session.sequence, asked.past);
     refuse_overflow(hidden.rows > 0);
   }
 

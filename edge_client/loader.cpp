@@ -124,9 +124,8 @@ std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInf
           ShardCache(cache_root(options_.cache, environment_)),
           blob_origin(info, remote_.origin(), remote_.timeout(), remote_.credentials()), blobs,
           load, interrupt_),
-      kv_budget(place));
+      kv_budget(place), options_.device.threads);
   split->fetched = split->tail->finish();
-  split->device = split->tail->device_name();
   split->profile = profile_name(options_.profile);
   return split;
 }

@@ -23,10 +23,10 @@ struct Split {
   std::string query;              // that `info` answers (wire::model_query())
   std::optional<LocalTail> tail;  // none when nothing runs here
   FetchCounts fetched;
-  std::string device = "none";  // of the tail
-  std::string profile;          // likewise
+  std::string profile;  // of the tail
 
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
+  std::string device() const { return tail ? tail->device_name() : "none"; }  // now
 };
 
 // One thread at a time.

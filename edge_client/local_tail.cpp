@@ -90,7 +90,7 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
                      const StageFormats& formats, Profile profile,
                      std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
-                     uint64_t kv_budget)
+                     uint64_t kv_budget, unsigned threads)
     : load_(std::move(load)), device_(std::move(device)) {
   const ModelConfig& config = model.config();
   ShardOptions options;
@@ -99,19 +99,20 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const T
   options.last = range.last;
   options.profile = profile;
   options.formats = formats;
+  options.threads = threads;
   const int layers = std::max(0, std::min(range.last, config.layers) - range.first);
   options.kv_bytes = std::max(kv_budget, kv_bytes_for(config, layers, options.profile, 1));
   for (const wire::BlobInfo& blob : blobs) {
     for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
   }
   // Under its own name or, if no blob has that, as what it is a copy of.
-  const auto tensor_of = [&](const std::string& name, bool with_bytes) {
+  const auto tensor_of = [this, &model](const std::string& name, bool with_bytes) {
     const std::string& from = model.weight(name).from;
     return tensor(from.empty() || blob_of_.contains(name) ? name : from, with_bytes);
   };
   WeightSource weights;
-  weights.declared = [&](const std::string& name) { return tensor_of(name, false); };
-  weights.view = [&](const std::string& name) { return tensor_of(name, true); };
+  weights.declared = [=](const std::string& name) { return tensor_of(name, false); };
+  weights.view = [=](const std::string& name) { return tensor_of(name, true); };
   weights.taken = [](const TensorView& view) { MappedFile::let_go(view.bytes); };
   try {
     shard_ = std::make_unique<Shard>(*device_, model, weights, options);

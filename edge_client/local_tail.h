@@ -44,16 +44,17 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 class LocalTail {
  public:
   // `load` brings `blobs`; the device takes the profile. `kv_budget`: bytes of keys and values, at
-  // least those of one whole context, and these by default. Throws what `load` throws,
-  // Error(kIntegrity) for blobs that do not hold the model's weights, Error(kDevice).
+  // least those of one whole context, and these by default. `threads`: of the CPU that takes a
+  // failed device's place. Throws what `load` throws, Error(kIntegrity) for blobs that do not hold
+  // the model's weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
             const StageFormats& formats, Profile profile, std::span<const wire::BlobInfo> blobs,
-            std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0);
+            std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0, unsigned threads = 0);
 
   // Returns when the blobs are also kept; throws as the constructor does. Once.
   FetchCounts finish() { return load_->finish(); }
   Batcher& batcher() { return *batcher_; }
-  std::string device_name() const { return device_->name(); }
+  std::string device_name() const { return shard_->device().name(); }
 
  private:
   TensorView tensor(const std::string& name, bool with_bytes);

@@ -35,7 +35,7 @@ void Receipt::describe(const Split& split, const ModelConfig& config, const std:
   server = origin;
   profile = split.info.profile;
   cut = split.place.name();
-  device = split.device;
+  device = split.device();
   edge_profile = split.profile;
   cloud_stages = split.place.on_cloud(config);
   edge_stages = split.place.on_edge(config);

@@ -136,6 +136,7 @@ void Run::print_text() {
       split_run(), prompt_, options,
       [this](std::string_view text, const ScoredToken* token) { return put_text(text, token); },
       receipt_.counts);
+  receipt_.device = split_->device();  // it may have failed meanwhile
   receipt_.prompt_tokens = prompt_.size();
   receipt_.tokens = generated.tokens.size();
   receipt_.finish_reason = generated.finish_reason;

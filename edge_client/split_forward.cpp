@@ -104,7 +104,7 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
   cloud_rows_ = std::min(cloud_rows_, past);
   const bool local = tail_ != nullptr && to > cut_;
   const bool keeps_rows = local && cut_ < layers;  // the tail has a KV cache
-  if (keeps_rows) tail_->shard().pages().truncate(sequence_, past);
+  if (keeps_rows) tail_->shard().pages().cut_back(sequence_, past);
   const size_t width =
       local ? tail_->shard().width(to) : static_cast<size_t>(model_.config().channels);
   for (size_t at = 0; at < tokens.size(); at += kSliceRows) {
@@ -116,6 +116,7 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
     job.from = cut_;
     job.to = to;
     job.sequence = sequence_;
+    job.past = keeps_rows ? past + static_cast<uint32_t>(at) : 0;
     job.rows = static_cast<uint32_t>(slice.size());
     job.wanted = all ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNone;
     job.out = all ? out + at * width : out;
@@ -133,7 +134,7 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
     if (!local) {
       if (job.wanted != Wanted::kNone) std::ranges::copy(hidden.values, job.out);
     } else if (keeps_rows || job.wanted != Wanted::kNone) {
-      if (!keeps_rows) tail_->shard().pages().truncate(sequence_, 0);
+      if (!keeps_rows) tail_->shard().pages().cut_back(sequence_, 0);
       run_tail(job);
     }
     for (const int32_t token : slice) rows_.push_back({token, phase});
@@ -141,9 +142,45 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
 }
 
 void SplitForward::run_tail(Job& job) {
-  const auto start = Clock::now();
-  tail_->run(job);
-  counts_.edge_ms += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  for (bool done = false; !done;) {
+    const auto start = Clock::now();
+    try {
+      tail_->run(job);
+      done = true;
+    } catch (const LostRows&) {
+    }
+    counts_.edge_ms += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    if (!done) restore_tail(*job.past);
+  }
+}
+
+// The tail has the first `until` rows again, whose hidden states the cloud computes once more.
+void SplitForward::restore_tail(uint32_t until) {
+  KvPages& pages = tail_->shard().pages();
+  for (uint32_t at; (at = pages.length(sequence_)) < until;) {
+    Job job;
+    job.phase = rows_[at].phase;
+    std::vector<int32_t> tokens;
+    for (size_t i = at; i < until && rows_[i].phase == job.phase && tokens.size() < kSliceRows; ++i)
+      tokens.push_back(rows_[i].token);
+    wire::Matrix hidden;
+    if (cut_ > 0) {
+      hidden = from_cloud(at, tokens, job.phase, wire::Rows::kAll);
+      job.hidden = hidden.values.data();
+    } else {
+      job.tokens = tokens.data();
+    }
+    job.from = cut_;
+    job.to = model_.config().layers;
+    job.sequence = sequence_;
+    job.past = at;
+    job.rows = static_cast<uint32_t>(tokens.size());
+    job.wanted = Wanted::kNone;
+    try {
+      tail_->run(job);
+    } catch (const LostRows&) {  // again: from what it has then
+    }
+  }
 }
 
 wire::Matrix SplitForward::from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,

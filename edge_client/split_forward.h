@@ -64,6 +64,7 @@ class SplitForward : public Forward {
   wire::Matrix step(uint32_t past, std::vector<int32_t> tokens, Phase phase, wire::Rows rows);
   void recover(const RemoteError& error, Retry& retry);
   void run_tail(Job& job);
+  void restore_tail(uint32_t until);
 
   Remote& remote_;
   const wire::ModelInfo& info_;

@@ -89,7 +89,7 @@ std::string SplitWork::receipt() const { return cost_json(counted()); }
 
 std::string SplitWork::server_timing() const {
   std::string text = cat("cut;desc=", described(split_->place.name()),
-                         ", device;desc=", described(split_->device));
+                         ", device;desc=", described(split_->device()));
   if (counts_.steps == 0) return text;  // the head of a stream
   const auto metric = [&](const char* name, double ms) {
     char number[64];

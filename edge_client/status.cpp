@@ -75,7 +75,7 @@ std::string Service::status() {
   if (!split && !coming) return json.dump() + "\n";
 
   const ModelConfig& config = loader_.config();
-  const std::string device = split ? split->device : "none";
+  const std::string device = split ? split->device() : "none";
   json["model"] = info.id;
   json["layers"] = config.layers;
   json["head"] = (split ? split->place : *coming).head_on_cloud ? "cloud" : "edge";

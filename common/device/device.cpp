@@ -22,7 +22,12 @@ std::unique_ptr<Device> make_device(const DeviceOptions& options) {
     }
     return device;
   }
-  if (std::unique_ptr<Device> device = make_vulkan_device("")) return device;
+  try {
+    if (std::unique_ptr<Device> device = make_vulkan_device("")) return device;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    log_warning(cat(error.what(), "; the CPU takes its place"));
+  }
 #else
   if (name != "auto") throw Error(ErrorKind::kDevice, "[device] this build has no Vulkan device");
 #endif

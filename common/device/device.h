@@ -127,6 +127,12 @@ class Device {
   virtual void run(Workspace& workspace, std::span<Executable* const> programs,
                    const RowBatch& batch) = 0;
 
+  // Whether a driver or other hardware stands behind it, which may be lost or out of memory: what
+  // it held is then gone, and once all that was made of it is destroyed, restart() makes it as new
+  // or throws Error(kDevice).
+  virtual bool fallible() const { return false; }
+  virtual void restart() {}
+
   // From now on run() also takes the time that the device itself needs, where it can tell.
   virtual void measure(bool /*on*/) {}
   virtual std::optional<double> device_ms() const { return std::nullopt; }  // of the last run()

@@ -54,6 +54,7 @@ void Batcher::run(Job& job) {
   const auto start = Clock::now();
   Ticket ticket;
   ticket.job = &job;
+  ticket.past = job.past.value_or(shard_.pages().length(job.sequence));
   {
     const std::lock_guard lock(mutex_);
     enter(ticket);
@@ -171,6 +172,12 @@ void Batcher::finish(Ticket& ticket) {
   finished_.push_back(&ticket);
 }
 
+// After its sequence was lost.
+void Batcher::lose(Ticket& ticket) const {
+  if (ticket.past > 0) ticket.error = std::make_exception_ptr(LostRows());
+  ticket.done = ticket.delivered = 0;
+}
+
 // The rows among the next `rows` of a job whose result is wanted, counted from the first of them.
 std::vector<uint32_t> Batcher::wanted_in(const Ticket& ticket, uint32_t rows) const {
   const Job& job = *ticket.job;
@@ -274,7 +281,12 @@ void Batcher::step(const std::vector<Share>& shares) {
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
     const Job& job = *ticket.job;
-    const uint32_t length = shard_.pages().length(job.sequence) + share.rows;
+    const uint32_t past = shard_.pages().length(job.sequence);
+    if (past != ticket.past + ticket.done) {
+      lose(ticket);
+      continue;
+    }
+    const uint32_t length = past + share.rows;
     bool reserved = shard_.pages().reserve(job.sequence, length);
     while (!reserved && make_room_ && make_room_()) {
       reserved = shard_.pages().reserve(job.sequence, length);
@@ -305,7 +317,13 @@ void Batcher::step(const std::vector<Share>& shares) {
     out = out_.data();
   }
   try {
-    shard_.forward(like.phase, like.from, like.to, parts, out);
+    try {
+      shard_.forward(like.phase, like.from, like.to, parts, out);
+    } catch (const Error& error) {
+      if (!shard_.recover(error)) throw;
+      for (const Share* share : running) lose(*share->ticket);
+      return;
+    }
   } catch (...) {
     for (const Share* share : running) {
       share->ticket->error = std::current_exception();

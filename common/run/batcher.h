@@ -25,6 +25,13 @@
 
 namespace split {
 
+// The device failed and took every sequence with it (Shard::recover): this one has to be computed
+// again from its start.
+class LostRows : public Error {
+ public:
+  LostRows() : Error(ErrorKind::kBusy, "the device was lost: the sequence starts again") {}
+};
+
 enum class Wanted : uint8_t { kNone, kLast, kAll, kList };
 
 // For whom a job is.
@@ -43,6 +50,7 @@ struct Job {
   Phase phase = Phase::kPrompt;
   int from = 0, to = 0;
   SequenceId sequence = 0;
+  std::optional<uint32_t> past;  // rows that the caller believes the sequence has
   uint32_t rows = 0;
   const int32_t* tokens = nullptr;  // [rows], or
   const float* hidden = nullptr;    // [rows, C]
@@ -84,7 +92,9 @@ class Batcher {
 
   // Runs the job to its end. Throws Error(kInput) for a token outside of the vocabulary or more
   // rows than the context holds, with nothing done; Error(kBusy) when the sequence gets no pages,
-  // AskerGone, Error(kDevice): the sequence then has the rows of the steps before, or fewer.
+  // AskerGone, Error(kDevice): the sequence then has the rows of the steps before, or fewer. Throws
+  // LostRows where a device was lost and the sequence was not empty, or is not as long as `past`
+  // says; a job that began it is begun again.
   void run(Job& job);
 
   // Jobs waiting or running.
@@ -93,6 +103,7 @@ class Batcher {
  private:
   struct Ticket {
     Job* job = nullptr;
+    uint32_t past = 0;       // rows that the sequence had
     uint32_t done = 0;       // rows
     uint32_t delivered = 0;  // wanted rows
     std::exception_ptr error;
@@ -120,6 +131,7 @@ class Batcher {
   };
   void check(const Job& job) const;
   bool alike(const Job& a, const Job& b) const;
+  void lose(Ticket& ticket) const;
   std::vector<uint32_t> wanted_in(const Ticket& ticket, uint32_t rows) const;
   void step(const std::vector<Share>& shares);  // without the lock
   void lead(Ticket& ticket);

@@ -20,7 +20,8 @@ class Forward {
                                      bool all) = 0;
 };
 
-// The whole model on one shard, which has all stages.
+// The whole model on one shard, which has all stages. Remembers its rows, to compute them again
+// when a device is lost.
 class LocalForward : public Forward {
  public:
   explicit LocalForward(Batcher& batcher, Asker asker = {});
@@ -33,9 +34,17 @@ class LocalForward : public Forward {
   double compute_ms() const { return compute_ms_; }
 
  private:
+  struct Row {
+    int32_t token;
+    Phase phase;
+  };
+  void run_job(Job& job);
+  void restore(uint32_t past);
+
   Batcher& batcher_;
   const Asker asker_;
   SequenceId sequence_;
+  std::vector<Row> rows_;
   std::vector<float> logits_;
   double compute_ms_ = 0;
 };

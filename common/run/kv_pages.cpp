@@ -27,12 +27,23 @@ uint32_t KvPages::length(SequenceId id) const {
   return find(id).length;
 }
 
-void KvPages::truncate(SequenceId id, uint32_t length) {
+void KvPages::truncate(SequenceId id, uint32_t length) { CHECK(cut_back(id, length)); }
+
+bool KvPages::cut_back(SequenceId id, uint32_t length) {
   const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
-  CHECK(length <= sequence.length);
+  if (length > sequence.length) return false;
   sequence.length = length;
   release(sequence, (size_t{length} + kPageTokens - 1) / kPageTokens);
+  return true;
+}
+
+void KvPages::forget() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [id, sequence] : sequences_) {
+    sequence.length = 0;
+    release(sequence, 0);
+  }
 }
 
 bool KvPages::reserve(SequenceId id, uint32_t length) {

@@ -24,11 +24,15 @@ class KvPages {
   // Cuts a sequence back to `length` positions, no more than it has; pages behind it are free
   // again.
   void truncate(SequenceId id, uint32_t length);
+  // The same, or false when it has fewer: a device was lost meanwhile.
+  bool cut_back(SequenceId id, uint32_t length);
   // Gives a sequence pages for `length` positions. False, with nothing changed, when too few are
   // free.
   bool reserve(SequenceId id, uint32_t length);
   // The sequence now has `length` positions, which it has pages for.
   void advance(SequenceId id, uint32_t length);
+  // Every sequence is empty.
+  void forget();
   // Writes the sequence's pages to `out`, which has room for a whole context; returns how many
   // there are.
   size_t copy_table(SequenceId id, uint32_t* out) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/log.h"
 #include "io/quantize.h"
@@ -10,6 +11,7 @@ namespace split {
 namespace {
 
 constexpr uint32_t kMaxLogitRows = 32;  // of one step: 50,257 floats each
+constexpr uint64_t kSteadySteps = 64;   // a device that fails again before has failed for good
 
 DType kv_type(Profile profile, std::optional<DType> kv) {
   return kv.value_or(profile == Profile::kF32 ? DType::kF32 : DType::kF16);
@@ -128,17 +130,54 @@ struct Shard::Loaded {
 
 Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
              const ShardOptions& options)
-    : device_(device),
+    : device_(&device),
       model_(model),
+      weights_(weights),
       options_(options),
       page_bytes_(split::page_bytes(model.config(), layers_of(model, options),
                                     kept(device, model.config(), options))),
       pages_(page_count(model.config(), layers_of(model, options), options),
              pages_per_sequence(model.config())),
-      loaded_(std::make_unique<Loaded>()) {
+      steps_(kSteadySteps) {
+  try {
+    load();
+  } catch (const Error& error) {
+    if (!recover(error)) throw;
+  }
+}
+
+bool Shard::recover(const Error& error) {
+  if (error.kind() != ErrorKind::kDevice || !device().fallible()) return false;
+  loaded_.reset();
+  const auto load_again = [&](const std::string& what) {
+    load();
+    log_warning(cat(error.what(), "; ", what));
+    pages_.forget();
+  };
+  if (std::exchange(steps_, 0) >= kSteadySteps) {
+    try {
+      device().restart();
+      load_again(cat(device().name(), " was started again"));
+      return true;
+    } catch (const Error& again) {
+      if (again.kind() != ErrorKind::kDevice) throw;
+    }
+  }
+  cpu_ = make_cpu_device(options_.threads);
+  device_ = cpu_.get();
+  load_again("the CPU takes its place");
+  return true;
+}
+
+void Shard::load() {
+  auto made = std::make_unique<Loaded>();
+  const Model& model = model_;
+  const WeightSource& weights = weights_;
+  const ShardOptions& options = options_;
+  Device& device = this->device();
   const ModelConfig& config = model.config();
   const auto channels = static_cast<size_t>(config.channels);
-  Loaded& loaded = *loaded_;
+  Loaded& loaded = *made;
 
   // What a stage's weights are in the programs.
   const auto stored_in = [&](std::optional<DType> format) -> Model::DTypeOf {
@@ -225,12 +264,12 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
                                  : converted(view, slot.dtype);
           view = loaded.converted.emplace(slot.name, std::move(made)).first->second.view;
         }
-        buffer = device_.upload(slot, view);
+        buffer = device.upload(slot, view);
         taken.emplace_back(buffer.get(), source);
       }
       bindings.push_back({slot.name, buffer.get()});
     }
-    auto executable = device_.load(program, *loaded.workspace, bindings);
+    auto executable = device.load(program, *loaded.workspace, bindings);
     if (weights.taken) {
       for (const auto& [buffer, view] : taken) {
         if (!buffer->borrows()) weights.taken(view);
@@ -262,6 +301,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
   device.settle();
   std::erase_if(loaded.converted,
                 [&](const auto& item) { return !loaded.weights.at(item.first)->borrows(); });
+  loaded_ = std::move(made);
 }
 
 Shard::~Shard() = default;
@@ -276,6 +316,7 @@ uint32_t Shard::max_wanted(int point) const {
 }
 
 void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out) {
+  if (loaded_ == nullptr) throw Error(ErrorKind::kDevice, "[shard] its device failed");
   Loaded& loaded = *loaded_;
   const ModelConfig& config = model_.config();
   const auto channels = static_cast<size_t>(config.channels);
@@ -347,7 +388,8 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     batch.out = (to == norm_point() ? loaded.normed : loaded.logits).get();
     batch.out_bytes = std::as_writable_bytes(std::span(out, loaded.out_rows.size() * row_floats));
   }
-  device_.run(*loaded.workspace, loaded.programs, batch);
+  device().run(*loaded.workspace, loaded.programs, batch);
+  ++steps_;
   if (any && to <= config.layers) {
     for (ptrdiff_t i = 0; i < rows_out; ++i) {
       const size_t row = loaded.out_rows[static_cast<size_t>(i)] - loaded.out_rows.front();

@@ -1,12 +1,14 @@
 // A Shard runs the stages between two points of a model on one device, and owns the KV pages of its
 // layers. Cloud and edge run the same class over different stages, and any range inside a shard can
-// be run from an injected hidden state. Knows no socket and no text.
+// be run from an injected hidden state. Keeps asking for weights: a device that fails is loaded
+// again. Knows no socket and no text.
 //
 // Points: k = 0..L is the hidden state that enters block k (L: what leaves the last block), L + 1
 // what leaves the final norm, L + 2 the logits. A range [from, to) starts at a point 0..L and ends
 // at any later one; from tokens it starts before point 0, with the embedding.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -67,6 +69,7 @@ struct ShardOptions {
   bool wide = false;
   uint64_t kv_bytes = 0;  // at least one sequence of the whole context
   uint32_t max_rows = 512;
+  unsigned threads = 0;  // of the CPU that takes a failed device's place; 0: one for each processor
 };
 
 // The rows of one sequence in a step, appended at its present length.
@@ -81,9 +84,10 @@ struct ShardRows {
 // One thread at a time.
 class Shard {
  public:
-  // Throws Error(kInput) for a budget that holds no sequence, a profile or a type of keys and
-  // values that the device or the model does not take and a quantised weight with a scale that is
-  // not finite, Error(kShape) for a weight of another shape or type.
+  // The source stays usable as long as the Shard lives. A device that fails is replaced as by
+  // recover(). Throws Error(kInput) for a budget that holds no sequence, a profile or a type of
+  // keys and values that the device or the model does not take and a quantised weight with a scale
+  // that is not finite, Error(kShape) for a weight of another shape or type.
   Shard(Device& device, const Model& model, const WeightSource& weights,
         const ShardOptions& options);
   ~Shard();
@@ -92,7 +96,8 @@ class Shard {
 
   const Model& model() const { return model_; }
   const ShardOptions& options() const { return options_; }
-  Device& device() { return device_; }
+  // The one it was given, or the CPU in its place.
+  Device& device() { return *device_; }
   KvPages& pages() { return pages_; }
   const KvPages& pages() const { return pages_; }
   uint64_t page_bytes() const { return page_bytes_; }  // of one page, over all layers, K and V
@@ -114,14 +119,23 @@ class Shard {
   // together. Throws Error(kDevice), after which the sequences are as before.
   void forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out);
 
+  // After forward() threw `error`: if that was a device's failure, loads all again, on the device
+  // or, when that fails too or just failed, on the CPU, and says so in a line. Every sequence is
+  // empty then. False for anything else. Throws what loading throws.
+  bool recover(const Error& error);
+
  private:
   struct Loaded;  // programs, buffers and the step's scratch
-  Device& device_;
+  void load();
+  std::atomic<Device*> device_;
+  std::unique_ptr<Device> cpu_;  // once it took the place
   const Model& model_;
+  const WeightSource weights_;
   ShardOptions options_;
   uint64_t page_bytes_ = 0;
   KvPages pages_;  // after page_bytes_
   std::unique_ptr<Loaded> loaded_;
+  uint64_t steps_ = 0;  // since the device was started
 };
 
 // Bytes of KV cache that `sequences` whole contexts take in a shard of `layers` layers.

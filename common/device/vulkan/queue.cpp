@@ -76,6 +76,15 @@ void Queue::make_stamps() {
 }
 
 void Queue::run(const std::vector<Segment>& segments) {
+  try {
+    run_all(segments);
+  } catch (const Error&) {
+    vkDeviceWaitIdle(context_.device());  // what still runs ends before its buffers do
+    throw;
+  }
+}
+
+void Queue::run_all(const std::vector<Segment>& segments) {
   const auto start = Clock::now();
   Cost all;
   double pending_ms = 0;

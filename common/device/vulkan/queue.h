@@ -60,6 +60,7 @@ class Queue {
   std::optional<double> device_ms() const { return device_ms_; }
 
  private:
+  void run_all(const std::vector<Segment>& segments);
   void submit(const std::vector<VkCommandBuffer>& commands);
   void wait();
   void make_stamps();

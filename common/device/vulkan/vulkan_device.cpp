@@ -15,12 +15,18 @@ VulkanBuffer& own(Buffer& buffer) { return dynamic_cast<VulkanBuffer&>(buffer); 
 
 class VulkanDevice final : public Device {
  public:
-  explicit VulkanDevice(CorePtr core) : core_(core), recordings_(std::move(core)) {}
+  explicit VulkanDevice(CorePtr core) : index_(core->context.index()) {
+    const Capabilities& device = core->context.capabilities();
+    name_ = cat("vulkan:", index_, " (", device.name, device.software ? ", software)" : ")");
+    take(std::move(core));
+  }
 
-  std::string name() const override {
-    const Capabilities& device = core_->context.capabilities();
-    return cat("vulkan:", core_->context.index(), " (", device.name,
-               device.software ? ", software)" : ")");
+  std::string name() const override { return name_; }
+  bool fallible() const override { return true; }
+  void restart() override {
+    recordings_.reset();
+    core_.reset();
+    take(std::make_shared<Core>(std::make_unique<Instance>(), index_));
   }
   std::optional<std::string> fingerprint() const override {
     if (core_->context.capabilities().software) return std::nullopt;
@@ -76,7 +82,7 @@ class VulkanDevice final : public Device {
     for (Executable* program : programs) {
       programs_.push_back(&dynamic_cast<VulkanExecutable&>(*program));
     }
-    recordings_.get(programs_, batch, segments_);
+    recordings_->get(programs_, batch, segments_);
     ours.copy_out(batch, segments_);
     core_->queue.run(segments_);
     if (debug_level() >= 2) {
@@ -89,8 +95,15 @@ class VulkanDevice final : public Device {
   std::optional<double> device_ms() const override { return core_->queue.device_ms(); }
 
  private:
+  void take(CorePtr core) {
+    core_ = std::move(core);
+    recordings_.emplace(core_);
+  }
+
+  const size_t index_;
+  std::string name_;
   CorePtr core_;
-  Recordings recordings_;
+  std::optional<Recordings> recordings_;
   std::vector<VulkanExecutable*> programs_;  // of the current step
   std::vector<Segment> segments_;
 };
@@ -102,7 +115,11 @@ std::unique_ptr<Instance> try_instance() {
   } catch (const Error& error) {
     const char* validate = std::getenv("SPLIT_VALIDATE");
     if (validate != nullptr && *validate != '\0') throw;
-    if (debug_level() >= 1) log_info(error.what());  // most machines without a GPU have no driver
+    // Most machines without a GPU have no driver.
+    const bool none =
+        std::string_view(error.what()).find("INCOMPATIBLE_DRIVER") != std::string::npos;
+    if (!none) log_warning(error.what());
+    if (none && debug_level() >= 1) log_info(error.what());
     return nullptr;
   }
 }

@@ -1,0 +1,37 @@
+// The CPU behind a driver that fails: at one step, or from that step on, or at loads too.
+#pragma once
+
+#include "forwarding_device.h"
+
+namespace split::test {
+
+class FailingDevice : public ForwardingDevice {
+ public:
+  // Step number `at`, from 0, fails and takes everything with it; with `for_good` it never starts
+  // again.
+  explicit FailingDevice(int at, bool for_good = false)
+      : ForwardingDevice(make_cpu_device(1)), at_(at), for_good_(for_good) {}
+
+  bool fallible() const override { return true; }
+  void restart() override {
+    ++restarts;
+    if (for_good_) fail();
+  }
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    if (steps++ == at_) fail();
+    ForwardingDevice::run(workspace, programs, batch);
+  }
+
+  int steps = 0, restarts = 0;
+
+ private:
+  [[noreturn]] static void fail() {
+    throw Error(ErrorKind::kDevice, "[test] VK_ERROR_DEVICE_LOST");
+  }
+
+  const int at_;
+  const bool for_good_;
+};
+
+}  // namespace split::test
