@@ -1,7 +1,6 @@
 // What every route takes and answers: the table behind GET /openapi.json.
-#include "serve/openapi.h"
-
 #include "cloud_server/cloud.h"
+#include "serve/completions.h"
 
 namespace split::cloud {
 namespace {
@@ -15,35 +14,8 @@ const std::vector<serve::ApiField> kSessionBody = {
     {"to", "integer", "the point that they leave at"},
     {"cut", "integer", "the same as to"}};
 
-const std::vector<serve::ApiField> kCompletionBody = {
-    {"model", "string", "of GET /v1/models; without it the first"},
-    {"prompt", "", "a text, a list of texts, a list of ids, or a list of lists of ids"},
-    {"max_tokens", "integer", "16 unless given"},
-    {"temperature", "number", "0: the likeliest"},
-    {"top_p", "number", ""},
-    {"top_k", "integer", ""},
-    {"repetition_penalty", "number", ""},
-    {"seed", "integer", "the same seed, the same text"},
-    {"stop", "", "a text or a list of texts"},
-    {"n", "integer", "texts for each prompt"},
-    {"logprobs", "integer", "of the likeliest tokens at each position"},
-    {"echo", "boolean", "the prompt too"},
-    {"stream", "boolean", "as events"},
-    {"stream_options", "object", "include_usage"},
-    {"ignore_eos", "boolean", "on past the end of the text"},
-    {"special", "boolean", "special tokens in a prompt's text are read as such"},
-    {"return_token_ids", "boolean", ""}};
-
-const std::vector<serve::ApiRoute> kRoutes = {
+const std::vector<serve::ApiRoute> kOwnRoutes = {
     {"GET", "/", "ten lines to try", kText},
-    {"GET", "/livez", "whether this process answers", kText},
-    {"GET", "/readyz", "whether it would answer a forward pass now", kText, {200, 503}},
-    {"GET",
-     "/metrics",
-     "counters, in Prometheus' text format",
-     "text/plain; version=0.0.4",
-     {200, 404}},
-    {"GET", "/openapi.json", "this"},
     {"GET", "/v1/models", "the models"},
     {"GET",
      "/v1/models/{id}",
@@ -88,7 +60,13 @@ const std::vector<serve::ApiRoute> kRoutes = {
      {},
      kJson,
      {kTensors}},
-    {"POST", "/v1/completions", "texts in OpenAI's shape", kJson, {200, 404}, {}, kCompletionBody},
+    {"POST",
+     "/v1/completions",
+     "texts in OpenAI's shape",
+     kJson,
+     {200, 404},
+     {},
+     serve::completion_fields()},
     {"PUT",
      "/v1/sessions/{id}",
      "opens a session of this id: 32 hex digits",
@@ -139,10 +117,17 @@ const std::vector<serve::ApiRoute> kRoutes = {
 
 }  // namespace
 
-std::span<const serve::ApiRoute> api_routes() { return kRoutes; }
+std::span<const serve::ApiRoute> api_routes() {
+  static const std::vector<serve::ApiRoute> routes = [] {
+    std::vector<serve::ApiRoute> all = serve::service_api();
+    all.insert(all.end(), kOwnRoutes.begin(), kOwnRoutes.end());
+    return all;
+  }();
+  return routes;
+}
 
 void add_api_route(http::Server& server, const Cloud& cloud) {
-  serve::add_openapi_route(server, "SplitCompute cloud", cloud.version, kRoutes);
+  serve::add_openapi_route(server, "SplitCompute cloud", cloud.version, api_routes());
 }
 
 }  // namespace split::cloud

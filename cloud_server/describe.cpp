@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cloud_server/cloud.h"
+#include "serve/observe.h"
 #include "wire/fields.h"
 
 namespace split::cloud {
@@ -101,17 +102,7 @@ void add_description_routes(http::Server& server, Cloud& cloud) {
   server.route("GET", "/", [&cloud](const http::Request& request) {
     return http::Response::text(200, curl_lines(request, *cloud.models[0]));
   });
-  const auto open = http::Access::kOpen;  // to whoever starts and watches servers
-  server.route(
-      "GET", "/livez", [](const http::Request&) { return http::Response::text(200, "ok\n"); },
-      open);
-  server.route(
-      "GET", "/readyz",
-      [&cloud](const http::Request&) {
-        return cloud.ready ? http::Response::text(200, "ready\n")
-                           : http::Response::text(503, "not ready\n");
-      },
-      open);
+  serve::add_health_routes(server, [&cloud] { return cloud.ready.load(); });
 }
 
 void add_routes(http::Server& server, Cloud& cloud) {

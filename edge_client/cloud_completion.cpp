@@ -35,12 +35,13 @@ std::string request_of(const std::string& model, std::span<const int32_t> prompt
 class Stream {
  public:
   Stream(const Tokenizer* tokenizer, const GenerateOptions& options, size_t already,
-         const OnText& on_text)
+         const OnText& on_text, SplitCounts& counts)
       : tokenizer_(tokenizer),
         options_(options),
         stops_(options.stop),
         skip_(already),
-        on_text_(on_text) {}
+        on_text_(on_text),
+        counts_(counts) {}
 
   bool take(std::string_view event);
   Generated finish();
@@ -56,6 +57,8 @@ class Stream {
   Utf8Stream utf8_;
   size_t skip_;  // bytes that the reader has from an earlier stream
   const OnText& on_text_;
+  SplitCounts& counts_;
+  Clock::time_point last_ = Clock::now();
   Generated result_;
 };
 
@@ -69,6 +72,9 @@ bool Stream::emit(std::string text, const ScoredToken* token) {
 }
 
 bool Stream::take(std::string_view text) {
+  const Clock::time_point now = Clock::now();
+  counts_.traffic.cloud_ms += std::chrono::duration<double, std::milli>(now - last_).count();
+  last_ = now;
   const Json event = parse_json(text, 16, "an event");
   if (event.contains("error")) {
     const Json& error = event["error"];
@@ -100,6 +106,7 @@ bool Stream::take(std::string_view text) {
     }
     ++index;
     result_.tokens.push_back(token.id);
+    ++counts_.steps;
     std::string out;
     if (tokenizer_ != nullptr && token.id < tokenizer_->size()) {
       out = stops_.push(utf8_.push(tokenizer_->token_bytes(token.id)));
@@ -133,8 +140,7 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
   Retry retry(retry_options, interrupt);
   size_t shown_bytes = 0, most_tokens = 0;
   for (;;) {
-    Stream stream(tokenizer, options, shown_bytes, on_text);
-    const auto start = Clock::now();
+    Stream stream(tokenizer, options, shown_bytes, on_text, counts);
     try {
       try {
         remote.complete(
@@ -155,10 +161,8 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       if (error.kind() != ErrorKind::kInput) throw;
       throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
     }
-    counts.traffic.cloud_ms +=
-        std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     Generated result = stream.finish();
-    counts.steps += std::max<size_t>(1, result.tokens.size());
+    if (result.tokens.empty()) ++counts.steps;
     if (result.finish_reason.empty()) {
       throw RemoteError(cat("[server] ", remote.origin(), ": an answer without a finish_reason"),
                         200, "");

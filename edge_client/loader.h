@@ -54,6 +54,8 @@ class Loader {
   // Another connection to the server. Any thread.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
   const RetryOptions& retry() const { return retry_; }
+  // Told of each retry from now on, of what is loaded and of what runs.
+  void on_retry(std::function<void(const RemoteError&)> told) { retry_.on_retry = std::move(told); }
 
  private:
   template <typename Call>

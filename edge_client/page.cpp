@@ -24,6 +24,10 @@ std::string_view content_type(std::string_view name) {
   return "image/svg+xml";
 }
 
+std::string path_of(const File& file) {
+  return file.name == "index.html" ? "/" : cat("/", file.name);
+}
+
 Bytes bytes_of(const File& file) { return std::as_bytes(std::span(file.bytes)); }
 
 http::Response answer(const File& file, const std::string& etag) {
@@ -42,9 +46,23 @@ http::Response answer(const File& file, const std::string& etag) {
 
 }  // namespace
 
+std::vector<serve::ApiRoute> page_routes() {
+  static const std::vector<std::string> paths = [] {
+    std::vector<std::string> all;
+    for (const File& file : kFiles) all.push_back(path_of(file));
+    return all;
+  }();
+  std::vector<serve::ApiRoute> routes;
+  for (size_t i = 0; i < paths.size(); ++i) {
+    routes.push_back(
+        {"GET", paths[i], "the page", content_type(kFiles[i].name), {200, 206, 304, 416}});
+  }
+  return routes;
+}
+
 void add_page(http::Server& server) {
   for (const File& file : kFiles) {
-    const std::string path = file.name == "index.html" ? "/" : cat("/", file.name);
+    const std::string path = path_of(file);
     const std::string etag = cat("\"", Sha256::hex_of(bytes_of(file)), "\"");
     server.route("GET", path, [&file, etag](const http::Request&) { return answer(file, etag); });
   }

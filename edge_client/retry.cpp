@@ -31,6 +31,7 @@ void Retry::failed(const RemoteError& error, bool passes) {
   const auto left = std::chrono::duration_cast<milliseconds>(end_ - now);
   if (left.count() <= 0) throw error;
   if (!interrupt_.wait(std::min(wait, left))) throw error;
+  if (options_.on_retry) options_.on_retry(error);
 }
 
 }  // namespace split::edge

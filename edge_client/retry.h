@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <random>
 
 #include "edge_client/interrupt.h"
@@ -13,7 +14,8 @@ namespace split::edge {
 
 struct RetryOptions {
   std::chrono::milliseconds budget{30000};
-  std::chrono::milliseconds first{20}, most{2000};  // waits
+  std::chrono::milliseconds first{20}, most{2000};        // waits
+  std::function<void(const RemoteError&)> on_retry = {};  // told before each; any thread
 };
 
 // One thread at a time.

@@ -206,7 +206,7 @@ void Run::ask() {
   load();
   RemotePool pool([this](auto timeout) { return loader_.connect(timeout); },
                   loader_.remote().timeout());
-  const SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool, {}};
+  const SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
   run_prompt_loop({options_, world_, interrupt_, shared, std::move(split_), generate_options()});
 }
 

@@ -7,6 +7,7 @@
 #include "serve/completions.h"
 #include "serve/embeddings.h"
 #include "serve/models.h"
+#include "serve/observe.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -61,16 +62,10 @@ std::string only_from_here(const http::Headers& headers) {
 
 void add_routes(http::Server& server, Service& service) {
   const serve::FindModel find = [&service](const std::string& id) { return service.find(id); };
-  server.route(
-      "GET", "/livez", [](const Request&) { return Response::text(200, "ok\n"); },
-      http::Access::kOpen);
-  server.route(
-      "GET", "/readyz",
-      [&service](const Request&) {
-        return service.ready() ? Response::text(200, "ready\n")
-                               : Response::text(503, "not ready\n");
-      },
-      http::Access::kOpen);
+  serve::add_health_routes(server, [&service] { return service.ready(); });
+  serve::observe(server, service.metrics(), SPLIT_VERSION);
+  serve::add_metrics_route(server, service.metrics());
+  serve::add_openapi_route(server, "SplitCompute edge", SPLIT_VERSION, api_routes());
   server.route("GET", "/v1/models", [find](const Request&) {
     const std::string id = find("").id;
     return serve::model_list({&id, 1});

@@ -35,7 +35,28 @@ Service::Service(const Options& options, const Console& console,
       pool_([this](auto timeout) { return loader_.connect(timeout); }, loader_.remote().timeout()),
       chat_(serve::ChatTemplate::parse(options.chat_template.empty() ? serve::kDefaultChatTemplate
                                                                      : options.chat_template)),
-      probe_(loader_.connect(kProbe)) {}
+      probe_(loader_.connect(kProbe)) {
+  loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
+  observe();
+}
+
+// What is true of the cut that answers begin with now.
+void Service::observe() {
+  serve::observe_batcher(metrics_.metrics, [this] {
+    const std::shared_ptr<Split> split = present();
+    return std::shared_ptr<Batcher>(split, split ? split->batcher() : nullptr);
+  });
+  metrics_.metrics.info("split_edge_placement_info",
+                        "What runs where; always 1. cut: blocks on the cloud, or all of it.",
+                        [this]() -> std::optional<serve::Metrics::Labels> {
+                          const std::shared_ptr<Split> split = present();
+                          if (!split) return std::nullopt;
+                          return {{{"model", split->info.id},
+                                   {"cut", split->place.name()},
+                                   {"head", split->place.head_on_cloud ? "cloud" : "edge"},
+                                   {"device", split->device}}};
+                        });
+}
 
 void Service::load() {
   const std::lock_guard loading(loading_);
@@ -46,10 +67,13 @@ void Service::load() {
   const std::lock_guard lock(mutex_);
   tokenizer_ = std::move(tokenizer);
   shared_.emplace(SplitWork::Shared{loader_.model(), tokenizer_ ? &*tokenizer_ : nullptr,
-                                    loader_.retry(), pool_, [this](const std::string& receipt) {
+                                    loader_.retry(), pool_,
+                                    [this](const Receipt& receipt) {
+                                      metrics_.ended(receipt);
                                       const std::lock_guard receipts(mutex_);
-                                      last_receipt_ = receipt;
-                                    }});
+                                      last_receipt_ = cost_json(receipt);
+                                    },
+                                    &metrics_});
   split_ = std::move(split);
 }
 
@@ -68,9 +92,12 @@ std::shared_ptr<Split> Service::load_split(const Placement& place) {
     coming_ = place;
     coming_info_ = info;
   }
-  return loader_.load(place, info, [this](const std::string& sha256, size_t chunk) {
-    progress_.chunk(sha256, chunk);
-  });
+  std::unique_ptr<Split> split = loader_.load(
+      place, info,
+      [this](const std::string& sha256, size_t chunk) { progress_.chunk(sha256, chunk); });
+  metrics_.loaded(split->fetched);
+  if (split->batcher() != nullptr) metrics_.steps.watch(*split->batcher());
+  return split;
 }
 
 std::shared_ptr<Split> Service::present() const {

@@ -37,6 +37,9 @@ class Service {
   // cloud. Throws HttpError and Error.
   void move_cut(std::optional<int> cut);
 
+  const serve::Metrics& metrics() const { return metrics_.metrics; }
+  serve::Metrics& metrics() { return metrics_.metrics; }
+
   // {"model","cut","server","device","stages" ...}
   std::string status();
 
@@ -44,8 +47,10 @@ class Service {
   std::shared_ptr<Split> present() const;
   std::shared_ptr<Split> load_split(const Placement& place);
   bool reachable();
+  void observe();
 
   const Options& options_;
+  EdgeMetrics metrics_;
   Loader loader_;  // of whoever holds:
   std::mutex loading_;
   RemotePool pool_;

@@ -8,6 +8,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+double ms_between(Clock::time_point start, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - start).count();
+}
+
 // Its message is one tame line, and the reader is this machine's user.
 [[noreturn]] void throw_as_answer(const RemoteError& error) {
   if (error.transient()) {
@@ -42,7 +46,7 @@ SplitWork::SplitWork(const Shared& shared, std::shared_ptr<Split> split)
 }
 
 SplitWork::~SplitWork() {
-  if (counts_.steps > 0 && shared_.done) shared_.done(receipt());
+  if (counts_.steps > 0 && shared_.done) shared_.done(counted());
 }
 
 SplitRun SplitWork::run() {
@@ -57,10 +61,21 @@ SplitRun SplitWork::run() {
 
 Generated SplitWork::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const OnText& on_text) {
+  prompt_tokens_ += prompt.size();
   const auto start = Clock::now();
+  Clock::time_point last = start;
+  SplitCounts before = counts_;
+  bool first = true;
   const auto timed = [&](std::string_view text, const ScoredToken* token) {
-    if (token != nullptr && tokens_++ == 0) {
-      first_token_ms_ = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    if (token != nullptr) {
+      const Clock::time_point now = Clock::now();
+      if (tokens_++ == 0) first_token_ms_ = ms_between(start, now);
+      if (shared_.metrics != nullptr) {
+        shared_.metrics->token(before, counts_, ms_between(last, now) / 1e3, first);
+      }
+      first = false;
+      last = now;
+      before = counts_;
     }
     return on_text(text, token) && interrupt_.signal() == 0;
   };
@@ -68,6 +83,7 @@ Generated SplitWork::generate(std::span<const int32_t> prompt, const GenerateOpt
 }
 
 std::vector<float> SplitWork::states(std::span<const int32_t> tokens) {
+  prompt_tokens_ += tokens.size();
   return answered([&] { return final_states(run(), tokens, counts_); });
 }
 
@@ -80,6 +96,7 @@ Receipt SplitWork::counted() const {
   Receipt receipt;
   receipt.describe(*split_, shared_.model.config(), shared_.pool.origin());
   receipt.counts = counts_;
+  receipt.prompt_tokens = prompt_tokens_;
   receipt.tokens = tokens_;
   receipt.first_token_ms = first_token_ms_;
   return receipt;

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "edge_client/receipt.h"
+#include "edge_client/observe.h"
 #include "edge_client/remote_pool.h"
 #include "edge_client/split_text.h"
 #include "serve/work.h"
@@ -19,7 +19,8 @@ class SplitWork : public serve::Work {
     const Tokenizer* tokenizer;
     const RetryOptions& retry;
     RemotePool& pool;
-    std::function<void(const std::string& receipt)> done;  // at the end of each
+    std::function<void(const Receipt&)> done = {};  // at the end of each
+    EdgeMetrics* metrics = nullptr;
   };
   SplitWork(const Shared& shared, std::shared_ptr<Split> split);
   ~SplitWork() override;
@@ -44,7 +45,7 @@ class SplitWork : public serve::Work {
   const std::unique_ptr<RemotePool::Lease> lease_;
   Interrupt interrupt_;  // of this request
   SplitCounts counts_;
-  size_t tokens_ = 0;
+  size_t prompt_tokens_ = 0, tokens_ = 0;
   double first_token_ms_ = 0;
 };
 

@@ -14,6 +14,7 @@
 #include "http/client.h"
 #include "http_peer.h"
 #include "io/safetensors.h"
+#include "openapi_testing.h"
 
 namespace split::cloud {
 
@@ -190,15 +191,8 @@ class TestCloud {
   // /openapi.json says that this may happen.
   static void expect_listed(const http::Request& request, const http::Answered& answered) {
     if (answered.route.empty() || request.method == "OPTIONS") return;
-    const std::string method = request.method == "HEAD" ? "GET" : request.method;
-    for (const serve::ApiRoute& route : api_routes()) {
-      if (route.method != method || route.path != answered.route) continue;
-      const auto in = [&](const auto& list) {
-        return std::find(std::begin(list), std::end(list), answered.status) != std::end(list);
-      };
-      EXPECT_TRUE(in(route.statuses) || in(serve::kAnyStatuses))
-          << method << " " << answered.route << " answered " << answered.status;
-    }
+    EXPECT_TRUE(test::lists(api_routes(), request.method, answered.route, answered.status))
+        << request.method << " " << answered.route << " answered " << answered.status;
   }
   std::unique_ptr<http::Running> running_;
   std::unique_ptr<Caller> caller_;

@@ -4,7 +4,9 @@
 #include <mutex>
 
 #include "cloud_fixture.h"
+#include "openapi_testing.h"
 #include "prometheus_text.h"
+#include "promtool.h"
 #include "wire/protocol.h"
 
 namespace split::cloud {
@@ -64,6 +66,13 @@ TEST(CloudMetrics, CountWhatWasAskedAndNeverWhoOrWhat) {
   for (const std::string& secret : {kSession, std::string("canary"), std::string("nowhere")}) {
     EXPECT_EQ(reply.body.find(secret), std::string::npos) << secret;
   }
+}
+
+TEST(CloudMetrics, PromtoolFindsNothing) {
+  SKIP_WITHOUT_PROMTOOL();
+  TestCloud cloud({"rand-a"});
+  EXPECT_EQ(cloud.ask().post("/v1/completions", {{"prompt", {1}}, {"max_tokens", 2}}).status, 200);
+  test::expect_promtool_finds_nothing(cloud.ask().get("/metrics").body);
 }
 
 TEST(CloudMetrics, AreForWhoMayAsk) {
@@ -162,8 +171,17 @@ class OpenApi : public testing::Test {
                    {"stage", "norm"},
                    {"name", "transformer.ln_f.weight"},
                    {"hash", model["stages"].back()["blobs"][0]["sha256"].get<std::string>()}};
-    document = json_of(cloud.ask().get("/openapi.json"));
+    EXPECT_EQ(cloud.ask().send("PUT", wire::session_path(kSession), R"({"to":0})").status, 201);
   }
+  test::OpenApiCheck check() {
+    return {json_of(cloud.ask().get("/openapi.json")),
+            [this](const std::string& method, const std::string& path, const std::string& body,
+                   const std::string& type) { return cloud.ask().send(method, path, body, type); },
+            [this](const std::string& path) { return path_of(path); }};
+  }
+  TestCloud cloud{{"demo"}};
+
+ private:
   // With the braces filled.
   std::string path_of(std::string path) const {
     for (size_t at = 0; (at = path.find('{')) != std::string::npos;) {
@@ -176,149 +194,22 @@ class OpenApi : public testing::Test {
     }
     return path;
   }
-  static Json example(const Json& schema) {
-    const std::string type = schema.value("type", "string");
-    if (type == "integer" || type == "number") return 0;
-    if (type == "array") return Json::array({1});
-    if (type == "boolean") return false;
-    return "a";
-  }
-  // The least that an operation takes.
-  static Json least_body(const Json& schema) {
-    Json body = Json::object();
-    for (const Json& name : schema.value("required", Json::array())) {
-      body[name.get<std::string>()] = example(schema["properties"][name.get<std::string>()]);
-    }
-    if (schema.contains("oneOf")) {
-      const std::string name = schema["oneOf"][0]["required"][0];
-      body[name] = example(schema["properties"][name]);
-    }
-    return body;
-  }
-  http::Reply send(const std::string& method, const std::string& path, const std::string& type,
-                   const Json& body) {
-    std::string text = body.dump();
-    if (type != "application/json") {
-      text.clear();
-      for (const auto& [name, value] : body.items()) {
-        text += cat(text.empty() ? "" : "&", name, "=",
-                    value.is_string() ? value.get<std::string>() : value.dump());
-      }
-    }
-    std::string upper = method;
-    std::transform(upper.begin(), upper.end(), upper.begin(),
-                   [](unsigned char c) { return std::toupper(c); });
-    return cloud.ask().send(upper, path_of(path), upper == "GET" ? "" : text, type);
-  }
-  // Of a refusal.
-  static std::string param_of(const http::Reply& reply) {
-    const Json param = json_of(reply, 400)["error"]["param"];
-    return param.is_string() ? param.get<std::string>() : "";
-  }
-  // Calls test(method, path, type, schema) for each operation with a body.
-  template <typename Test>
-  void for_each_body(const Test& test) {
-    ASSERT_EQ(cloud.ask().send("PUT", wire::session_path(kSession), R"({"to":0})").status, 201);
-    for (const auto& [path, operations] : document["paths"].items()) {
-      for (const auto& [method, operation] : operations.items()) {
-        if (!operation.contains("requestBody")) continue;
-        for (const auto& [type, content] : operation["requestBody"]["content"].items()) {
-          if (content["schema"]["type"] == "object") test(method, path, type, content["schema"]);
-        }
-      }
-    }
-  }
-
-  TestCloud cloud{{"demo"}};
-  Json document;
-
- private:
   std::map<std::string, std::string> parameters_;
 };
 
 TEST_F(OpenApi, HasEveryRouteAndNoOther) {
-  std::set<std::pair<std::string, std::string>> listed, served;
-  std::set<std::string> ids;
-  for (const auto& [path, operations] : document["paths"].items()) {
-    for (const auto& [method, operation] : operations.items()) {
-      listed.emplace(method, path);
-      EXPECT_TRUE(ids.insert(operation["operationId"]).second) << operation["operationId"];
-      EXPECT_FALSE(operation["summary"].get<std::string>().empty());
-    }
-  }
-  for (auto [method, path] : cloud.server().routes()) {
-    std::transform(method.begin(), method.end(), method.begin(),
-                   [](unsigned char c) { return std::tolower(c); });
-    served.emplace(method, path);
-  }
-  EXPECT_EQ(listed, served);
-  EXPECT_EQ(document["openapi"], "3.0.3");
-  EXPECT_EQ(document["info"]["version"], "test");
+  check().expect_routes(cloud.server().routes());
+  EXPECT_EQ(json_of(cloud.ask().get("/openapi.json"))["info"]["version"], "test");
 }
 
 // What the fixture checks of every answer in these tests: its status is listed.
-TEST_F(OpenApi, EveryOperationAnswersTheLeastRequest) {
-  ASSERT_EQ(cloud.ask().send("PUT", wire::session_path(kSession), R"({"to":0})").status, 201);
-  std::vector<std::string> last;  // what ends the session
-  for (const auto& [path, operations] : document["paths"].items()) {
-    for (const auto& [method, operation] : operations.items()) {
-      std::string type = "application/json";
-      Json body = Json::object();
-      if (operation.contains("requestBody")) {
-        for (const auto& [name, content] : operation["requestBody"]["content"].items()) {
-          if (content["schema"]["type"] != "object") continue;
-          type = name;
-          body = least_body(content["schema"]);
-        }
-      }
-      if (method == "delete") {
-        last.push_back(path);
-        continue;
-      }
-      const http::Reply reply = send(method, path, type, body);
-      EXPECT_LT(reply.status, 300) << method << " " << path << ": " << reply.body.substr(0, 300);
-    }
-  }
-  for (const std::string& path : last) {
-    EXPECT_EQ(cloud.ask().send("DELETE", path_of(path)).status, 204);
-  }
-}
+TEST_F(OpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 
 TEST_F(OpenApi, RequiredFieldsAreRefusedWhenMissing) {
-  size_t fields = 0;
-  for_each_body([&](const std::string& method, const std::string& path, const std::string& type,
-                    const Json& schema) {
-    for (const Json& field : schema.value("required", Json::array())) {
-      Json body = least_body(schema);
-      body.erase(field.get<std::string>());
-      const http::Reply reply = send(method, path, type, body);
-      EXPECT_EQ(param_of(reply), field.get<std::string>()) << path;
-      ++fields;
-    }
-    if (!schema.contains("oneOf")) return;
-    EXPECT_EQ(send(method, path, type, Json::object()).status, 400) << path;
-    ++fields;
-  });
-  EXPECT_GE(fields, 6u);
+  EXPECT_GE(check().expect_required_refused(), 6u);
 }
 
-TEST_F(OpenApi, EveryFieldIsKnownAndNoOther) {
-  for_each_body([&](const std::string& method, const std::string& path, const std::string& type,
-                    const Json& schema) {
-    if (type != "application/json") return;
-    for (const auto& [field, described] : schema["properties"].items()) {
-      if (described.value("type", "") == "object") continue;
-      Json body = least_body(schema);
-      if (schema.contains("oneOf") && (field == "to" || field == "cut")) body = Json::object();
-      body[field] = {{"not", "this"}};
-      const http::Reply reply = send(method, path, type, body);
-      EXPECT_EQ(param_of(reply), field) << path;
-    }
-    Json body = least_body(schema);
-    body["no_such_field"] = 1;
-    EXPECT_EQ(param_of(send(method, path, type, body)), "no_such_field") << path;
-  });
-}
+TEST_F(OpenApi, EveryFieldIsKnownAndNoOther) { check().expect_fields_known_and_no_other(); }
 
 }  // namespace
 }  // namespace split::cloud

@@ -150,4 +150,18 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }
 
+std::vector<ApiField> chat_fields() {
+  std::vector<ApiField> fields = {
+      {"model", "string", "of GET /v1/models; without it the first"},
+
+      {"messages", "array", "each with role and content", true},
+      {"max_tokens", "integer", "to the end of the context unless given"},
+      {"max_completion_tokens", "integer", "the same"},
+      {"logprobs", "boolean", "of each token"},
+      {"top_logprobs", "integer", "and of the likeliest at each position"}};
+  const std::vector<ApiField> common = common_fields();
+  fields.insert(fields.end(), common.begin(), common.end());
+  return fields;
+}
+
 }  // namespace split::serve

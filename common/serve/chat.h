@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "http/message.h"
+#include "serve/openapi.h"
 #include "serve/work.h"
 
 namespace split::serve {
@@ -29,5 +30,8 @@ inline constexpr std::string_view kDefaultChatTemplate = "{role}: {content}\\n";
 
 http::Response chat_completions(const http::Request& request, const FindModel& find,
                                 const ChatTemplate& words);
+
+// The members of its body, for /openapi.json.
+std::vector<ApiField> chat_fields();
 
 }  // namespace split::serve

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "http/message.h"
+#include "serve/openapi.h"
 #include "serve/work.h"
 
 namespace split::serve {
@@ -10,5 +11,8 @@ namespace split::serve {
 // Answers the request: JSON, or events when it says "stream". Throws Error(kInput) for a body that
 // is wrong.
 http::Response completions(const http::Request& request, const FindModel& find);
+
+// The members of its body, for /openapi.json.
+std::vector<ApiField> completion_fields();
 
 }  // namespace split::serve

@@ -102,4 +102,13 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
   return response;
 }
 
+std::vector<ApiField> embedding_fields() {
+  return {{"model", "string", "of GET /v1/models; without it the first"},
+
+          {"input", "", "a text, a list of texts, a list of ids, or a list of lists of ids", true},
+          {"encoding_format", "string", "float or base64"},
+          {"dimensions", "integer", "the model's own"},
+          {"normalize", "boolean", "to unit length, as OpenAI's clients expect (true)"}};
+}
+
 }  // namespace split::serve

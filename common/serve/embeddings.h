@@ -2,6 +2,7 @@
 #pragma once
 
 #include "http/message.h"
+#include "serve/openapi.h"
 #include "serve/work.h"
 
 namespace split::serve {
@@ -10,5 +11,8 @@ http::Response embeddings(const http::Request& request, const FindModel& find);
 
 // Of the rows of [rows, C].
 std::vector<float> mean_row(std::span<const float> rows, size_t channels);
+
+// The members of its body, for /openapi.json.
+std::vector<ApiField> embedding_fields();
 
 }  // namespace split::serve

@@ -100,15 +100,20 @@ std::vector<double> latency_bounds() {
           0.05,   0.1,     0.25,   0.5,   1,      2.5,   5,    10};
 }
 
-Metrics::Series& Metrics::find(std::string_view name, std::string_view help, std::string_view kind,
-                               const Labels& labels) {
+Metrics::Family& Metrics::family(std::string_view name, std::string_view help,
+                                 std::string_view kind) {
   auto at = families_.find(name);
   if (at == families_.end()) {
-    at = families_.emplace(std::string(name), Family{std::string(help), std::string(kind), {}})
-             .first;
+    Family family{std::string(help), std::string(kind), {}, {}};
+    at = families_.emplace(std::string(name), std::move(family)).first;
   }
   CHECK(at->second.kind == kind);
-  return at->second.series[labels];
+  return at->second;
+}
+
+Metrics::Series& Metrics::find(std::string_view name, std::string_view help, std::string_view kind,
+                               const Labels& labels) {
+  return family(name, help, kind).series[labels];
 }
 
 Counter& Metrics::counter(std::string_view name, std::string_view help, const Labels& labels) {
@@ -138,6 +143,12 @@ void Metrics::counted(std::string_view name, std::string_view help, std::functio
   find(name, help, "counter", labels).value = std::move(value);
 }
 
+void Metrics::info(std::string_view name, std::string_view help,
+                   std::function<std::optional<Labels>()> labels) {
+  const std::lock_guard lock(mutex_);
+  family(name, help, "gauge").info = std::move(labels);
+}
+
 std::string Metrics::text() const {
   const std::lock_guard lock(mutex_);
   std::string out;
@@ -148,6 +159,9 @@ std::string Metrics::text() const {
                                            const std::string& value) {
       out += cat(name, suffix, labels, " ", value, "\n");
     };
+    if (family.info) {
+      if (const auto labels = family.info()) line("", labels_text(*labels), "1");
+    }
     for (const auto& [labels, series] : family.series) {
       if (series.counter) line("", labels_text(labels), cat(series.counter->value()));
       if (series.value) line("", labels_text(labels), number(series.value()));

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -62,6 +63,10 @@ class Metrics {
   void counted(std::string_view name, std::string_view help, std::function<double()> value,
                const Labels& labels = {});
 
+  // One series, always 1, whose labels are what is to be known; while there are none: none.
+  void info(std::string_view name, std::string_view help,
+            std::function<std::optional<Labels>()> labels);
+
   // Everything, in the text format 0.0.4, families in the order of their names.
   std::string text() const;
 
@@ -74,8 +79,10 @@ class Metrics {
   struct Family {
     std::string help, kind;
     std::map<Labels, Series> series;
+    std::function<std::optional<Labels>()> info;
   };
   // With the lock held.
+  Family& family(std::string_view name, std::string_view help, std::string_view kind);
   Series& find(std::string_view name, std::string_view help, std::string_view kind,
                const Labels& labels);
 

@@ -7,6 +7,10 @@ namespace {
 
 constexpr char kRequests[] = "split_http_requests_total";
 constexpr char kRequestsHelp[] = "Requests answered, by route and status.";
+constexpr char kSteps[] = "split_forward_duration_seconds";
+constexpr char kStepsHelp[] = "Steps, by whether there are rows of a prompt in them.";
+constexpr char kRows[] = "split_tokens_total";
+constexpr char kRowsHelp[] = "Rows computed.";
 constexpr char kNoRoute[] = "none";  // nothing is there, or the request never reached a route
 
 double seconds(std::chrono::steady_clock::duration duration) {
@@ -58,6 +62,54 @@ void add_metrics_route(http::Server& server, const Metrics& metrics, http::Acces
         return response;
       },
       access);
+}
+
+void add_health_routes(http::Server& server, std::function<bool()> ready) {
+  server.route(
+      "GET", "/livez", [](const http::Request&) { return http::Response::text(200, "ok\n"); },
+      http::Access::kOpen);
+  server.route(
+      "GET", "/readyz",
+      [ready = std::move(ready)](const http::Request&) {
+        return ready() ? http::Response::text(200, "ready\n")
+                       : http::Response::text(503, "not ready\n");
+      },
+      http::Access::kOpen);
+}
+
+StepMetrics::StepMetrics(Metrics& metrics)
+    : prefill_{metrics.histogram(kSteps, kStepsHelp, {{"phase", "prefill"}}),
+               metrics.counter(kRows, kRowsHelp, {{"phase", "prefill"}})},
+      decode_{metrics.histogram(kSteps, kStepsHelp, {{"phase", "decode"}}),
+              metrics.counter(kRows, kRowsHelp, {{"phase", "decode"}})} {}
+
+void StepMetrics::watch(Batcher& batcher) const {
+  batcher.on_step([prefill = prefill_, decode = decode_](const StepSeen& seen) {
+    (seen.prompt_rows > 0 ? prefill : decode).seconds.observe(seen.ms / 1e3);
+    prefill.tokens.add(seen.prompt_rows);
+    decode.tokens.add(seen.generated_rows);
+  });
+}
+
+void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()> present,
+                     const Metrics::Labels& labels) {
+  const auto gauge = [&](const char* name, const char* help, double (*value)(Batcher&)) {
+    metrics.gauge(
+        name, help,
+        [present, value] {
+          const std::shared_ptr<Batcher> batcher = present();
+          return batcher ? value(*batcher) : 0.0;
+        },
+        labels);
+  };
+  gauge("split_kv_bytes", "Keys and values held, in whole pages.", [](Batcher& batcher) {
+    return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().in_use();
+  });
+  gauge("split_kv_budget_bytes", "Keys and values that there is room for.", [](Batcher& batcher) {
+    return static_cast<double>(batcher.shard().page_bytes()) * batcher.pages().total();
+  });
+  gauge("split_queue_depth", "Jobs that wait for a step or are in one.",
+        [](Batcher& batcher) { return static_cast<double>(batcher.depth()); });
 }
 
 }  // namespace split::serve

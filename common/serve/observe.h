@@ -1,8 +1,13 @@
 // What a server tells whoever runs it: counters of its requests on GET /metrics, and with
-// --log-format json a line of log for each. Once for both programs.
+// --log-format json a line of log for each; what its steps were; and whether it is well. Once for
+// both programs.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "http/server.h"
+#include "run/batcher.h"
 #include "serve/metrics.h"
 
 namespace split::serve {
@@ -15,5 +20,29 @@ void observe(http::Server& server, Metrics& metrics, const std::string& version)
 // GET /metrics.
 void add_metrics_route(http::Server& server, const Metrics& metrics,
                        http::Access access = http::Access::kGuarded);
+
+// GET /livez, and GET /readyz: 503 until `ready` says true. For whoever starts and watches servers,
+// without a key.
+void add_health_routes(http::Server& server, std::function<bool()> ready);
+
+// split_forward_duration_seconds{phase} and split_tokens_total{phase}: of the batchers it watches.
+class StepMetrics {
+ public:
+  explicit StepMetrics(Metrics& metrics);
+  // Before the batcher's first step; the metrics outlive it.
+  void watch(Batcher& batcher) const;
+
+ private:
+  struct Phase {
+    Histogram& seconds;
+    Counter& tokens;
+  };
+  Phase prefill_, decode_;
+};
+
+// split_kv_bytes, split_kv_budget_bytes and split_queue_depth of what `present` returns, which may
+// be nothing.
+void observe_batcher(Metrics& metrics, std::function<std::shared_ptr<Batcher>()> present,
+                     const Metrics::Labels& labels = {});
 
 }  // namespace split::serve

@@ -100,6 +100,18 @@ std::string operation_id(const ApiRoute& route) {
 
 }  // namespace
 
+std::vector<ApiRoute> service_api() {
+  static constexpr char kText[] = "text/plain; charset=utf-8";
+  return {{"GET", "/livez", "whether this process answers", kText},
+          {"GET", "/readyz", "whether it would compute an answer now", kText, {200, 503}},
+          {"GET",
+           "/metrics",
+           "counters, in Prometheus' text format",
+           "text/plain; version=0.0.4",
+           {200, 404}},
+          {"GET", "/openapi.json", "this"}};
+}
+
 std::string openapi_json(std::string_view title, std::string_view version,
                          std::span<const ApiRoute> routes) {
   Json paths = Json::object();

@@ -35,6 +35,9 @@ struct ApiRoute {
 inline constexpr int kAnyStatuses[] = {400, 401, 408, 413, 414, 415, 417,
                                        429, 431, 500, 501, 503, 505};
 
+// Of those that every server here has: /livez, /readyz, /metrics and /openapi.json.
+std::vector<ApiRoute> service_api();
+
 std::string openapi_json(std::string_view title, std::string_view version,
                          std::span<const ApiRoute> routes);
 

@@ -58,6 +58,20 @@ void read_common(Fields& fields, TextRequest& request) {
   }
 }
 
+std::vector<ApiField> common_fields() {
+  return {{"temperature", "number", "0: the likeliest"},
+          {"top_p", "number", ""},
+          {"top_k", "integer", ""},
+          {"repetition_penalty", "number", ""},
+          {"seed", "integer", "the same seed, the same text"},
+          {"stop", "", "a text or a list of texts"},
+          {"n", "integer", "texts for each prompt: the seed and those behind it"},
+          {"stream", "boolean", "as events"},
+          {"stream_options", "object", "include_usage, continuous_usage_stats"},
+          {"ignore_eos", "boolean", "on past the end of the text"},
+          {"return_token_ids", "boolean", ""}};
+}
+
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
                                                const WorkModel& model, bool special, size_t most) {
   const ModelConfig& config = *model.config;

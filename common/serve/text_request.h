@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "serve/openapi.h"
 #include "serve/work.h"
 #include "wire/fields.h"
 
@@ -28,6 +29,9 @@ inline constexpr int kMaxTokensAsked = 1 << 24;
 // Sampling, stop, seed, n, stream and stream_options, with OpenAI's defaults; and the fields that
 // change no answer here, or would and are refused. Throws Error(kInput) as Fields does.
 void read_common(wire::Fields& fields, TextRequest& request);
+
+// What it reads, described.
+std::vector<ApiField> common_fields();
 
 // One prompt or more from `value`, the field `name`: a string, a list of strings, a list of ids, or
 // a list of lists of ids; at most `most` of them.
