@@ -54,7 +54,7 @@ void Service::observe() {
                           return {{{"model", split->info.id},
                                    {"cut", split->place.name()},
                                    {"head", split->place.head_on_cloud ? "cloud" : "edge"},
-                                   {"device", split->device}}};
+                                   {"device", split->device()}}};
                         });
 }
 
