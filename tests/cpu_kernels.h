@@ -9,6 +9,12 @@
 #include "run_program.h"
 #include "tensor/blocks.h"
 
+namespace split {
+#ifdef SPLIT_X86_KERNELS
+extern const CpuKernels kKernelsEmulated;  // AMX, by emulated_tiles.h
+#endif
+}  // namespace split
+
 namespace split::test {
 
 // The kernels this processor can run, the plain ones first.
@@ -18,6 +24,9 @@ inline std::vector<const CpuKernels*> kernel_sets() {
     const CpuKernels& kernels = choose_kernels(limit);
     if (sets.empty() || sets.back() != &kernels) sets.push_back(&kernels);
   }
+#ifdef SPLIT_X86_KERNELS
+  if (__builtin_cpu_supports("avx512bf16")) sets.push_back(&kKernelsEmulated);
+#endif
   return sets;
 }
 

@@ -8,30 +8,69 @@
 namespace split::test {
 namespace {
 
+// Pages of keys and of values as the device keeps them, in parts of odd lengths.
+std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels& kernels,
+                                                               const std::vector<float>& keys,
+                                                               const std::vector<float>& values,
+                                                               DType dtype, size_t channels) {
+  std::pair<std::vector<std::byte>, std::vector<std::byte>> pages;
+  pages.first.resize(kv_bytes(dtype, keys.size()));
+  pages.second.resize(pages.first.size());
+  const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
+  for (size_t token = 0, part = 1; token * channels < keys.size();) {
+    KeepTask task;
+    task.k = keys.data() + token * channels;
+    task.v = values.data() + token * channels;
+    task.stride = channels;
+    task.slot = token % kPageTokens;
+    task.rows = std::min(part, kPageTokens - task.slot);
+    task.channels = channels;
+    task.dtype = dtype;
+    task.keys = pages.first.data() + token / kPageTokens * page_bytes;
+    task.values = pages.second.data() + token / kPageTokens * page_bytes;
+    kernels.keep(task);
+    token += task.rows;
+    part = part % 16 + 1;
+  }
+  return pages;
+}
+
+// The numbers that are kept.
+std::vector<float> as_kept(const std::vector<float>& from, DType dtype) {
+  if (dtype != DType::kQ8_0) return widened(narrowed(from, dtype), dtype);
+  std::vector<std::byte> blocks(kv_bytes(dtype, from.size()));
+  std::vector<float> out(from.size());
+  kernel_sets()[0]->narrow(from.data(), dtype, blocks.data(), from.size());
+  dequantise_row(dtype, blocks.data(), out.size(), out.data());
+  return out;
+}
+
+TEST(Kernels, KeepTheSamePagesInEverySet) {
+  constexpr size_t kChannels = 96;
+  const auto k = ordinary(3 * kPageTokens * kChannels, 1), v = ordinary(k.size(), 2);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    const auto first = kept(*kernel_sets()[0], k, v, dtype, kChannels);
+    for (const CpuKernels* kernels : kernel_sets()) {
+      EXPECT_EQ(kept(*kernels, k, v, dtype, kChannels), first) << kernels->name;
+    }
+  }
+}
+
 // Some rows over scattered pages, against a softmax in double; each row has the bits that it has
 // alone, in every set.
 TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
   constexpr size_t kPages = 20;
   std::vector<uint32_t> pages(kPages);
   for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((7 * i + 9) % kPages);
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
-    for (const size_t head_size : {1, 5, 16, 20, 64, 96, 100}) {
-      if (dtype == DType::kQ8_0 && head_size % kBlock != 0) continue;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    const bool rounds = dtype == DType::kBF16;
+    for (const size_t head_size : {1, 5, 16, 20, 32, 64, 96, 100}) {
+      if ((dtype == DType::kQ8_0 || rounds) && head_size % kBlock != 0) continue;
       const size_t heads = 3, channels = heads * head_size, head = 1;
-      const auto kept = [&](uint32_t seed) {
-        const auto from = ordinary(kPages * kPageTokens * channels, seed);
-        std::vector<std::byte> bytes(kv_bytes(dtype, from.size()));
-        kernel_sets()[0]->narrow(from.data(), dtype, bytes.data(), from.size());
-        return bytes;
-      };
-      const auto read = [&](const std::vector<std::byte>& bytes) {
-        if (dtype != DType::kQ8_0) return widened(bytes, dtype);
-        std::vector<float> out(kPages * kPageTokens * channels);
-        dequantise_row(dtype, bytes.data(), out.size(), out.data());
-        return out;
-      };
-      const auto keys = kept(1), values = kept(2);
-      const auto wide_keys = read(keys), wide_values = read(values);
+      const auto all_keys = ordinary(kPages * kPageTokens * channels, 1);
+      const auto all_values = ordinary(kPages * kPageTokens * channels, 2);
+      const auto [keys, values] = kept(*kernel_sets()[0], all_keys, all_values, dtype, channels);
+      const auto wide_keys = as_kept(all_keys, dtype), wide_values = as_kept(all_values, dtype);
       const size_t q_stride = head_size + 3, out_stride = head_size + 1;
       const auto q = ordinary(kAttendRows * q_stride, 3);
       for (const size_t position : {0, 1, 14, 15, 16, 100, 120, 127, 128, 250}) {
@@ -75,7 +114,7 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
                    head * head_size + d;
           };
           std::vector<double> scores;
-          double largest = -HUGE_VAL, sum = 0;
+          double largest = -INFINITY, sum = 0;
           for (size_t key = 0; key <= position + row; ++key) {
             double dot = 0;
             for (size_t d = 0; d < head_size; ++d) {
@@ -90,11 +129,94 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
             for (size_t key = 0; key < scores.size(); ++key) {
               total += scores[key] * wide_values[at(key, d)];
             }
-            EXPECT_NEAR(all[row * out_stride + d], total / sum, 1e-5)
+            // Queries and weights in bf16: 2^-9 of each, of sums of numbers below 1.
+            EXPECT_NEAR(all[row * out_stride + d], total / sum, rounds ? 2e-2 : 1e-5)
                 << head_size << ", position " << position + row;
           }
         }
       }
+    }
+  }
+}
+
+// Later tokens of the same step, and what another sequence left in a page, may be no numbers.
+TEST(Kernels, AttendSeesNothingOfLaterTokens) {
+  constexpr size_t kHead = 64, kTokens = 3 * kPageTokens, kFirst = 21, kBad = 26;
+  const uint32_t pages[] = {1, 0, 2};
+  const auto q = ordinary(kAttendRows * kHead, 3);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    auto k = ordinary(kTokens * kHead, 1), v = ordinary(kTokens * kHead, 2);
+    const auto with = [&](float value) {  // from token kBad on; pages 0 and 1 have changed places
+      for (size_t token = kBad; token < kTokens; ++token) {
+        const size_t at = (pages[token / kPageTokens] * kPageTokens + token % kPageTokens) * kHead;
+        std::fill_n(k.begin() + static_cast<ptrdiff_t>(at), kHead, value);
+        std::fill_n(v.begin() + static_cast<ptrdiff_t>(at), kHead, value);
+      }
+      return kept(*kernel_sets()[0], k, v, dtype, kHead);
+    };
+    const auto clean = with(0.5f), bad = with(NAN);
+    for (const CpuKernels* kernels : kernel_sets()) {
+      for (const size_t rows : {kBad - kFirst, kAttendRows}) {
+        const auto run = [&](const auto& kept_pages) {
+          std::vector<float> out(kAttendRows * kHead), scratch(attend_scratch(kHead));
+          AttendTask task;
+          task.q = q.data();
+          task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+          task.rows = rows;
+          task.position = kFirst;
+          task.keys = kept_pages.first.data();
+          task.values = kept_pages.second.data();
+          task.dtype = dtype;
+          task.pages = pages;
+          task.scale = 0.125f;
+          task.out = out.data();
+          task.scratch = scratch.data();
+          kernels->attend(task);
+          return out;
+        };
+        const auto expected = run(clean), got = run(bad);
+        const size_t seen = (kBad - kFirst) * kHead;
+        EXPECT_EQ(first_difference(std::span(got).first(seen), std::span(expected).first(seen)), -1)
+            << kernels->name << ": " << rows << " rows, " << dtype_name(dtype);
+        if (rows > kBad - kFirst) {
+          EXPECT_TRUE(std::isnan(got[seen])) << kernels->name;
+        }
+      }
+    }
+  }
+}
+
+// The first two pages' sum underflows to a negative zero, to which a third adds a zero.
+TEST(Kernels, AttendGivesAZeroTheSameSignInCompany) {
+  constexpr size_t kHead = 64, kTokens = 3 * kPageTokens, kPosition = 2 * kPageTokens - 1;
+  const uint32_t pages[] = {0, 1, 2};
+  std::vector<float> k(kTokens * kHead), v(k.size());
+  std::fill_n(v.begin(), kHead, 0x1.8p-126f);
+  std::fill_n(v.begin() + kPageTokens * kHead, kHead, -0x1.cp-126f);
+  const std::vector<float> q(kAttendRows * kHead);
+  for (const CpuKernels* kernels : kernel_sets()) {
+    const auto all = kept(*kernels, k, v, DType::kBF16, kHead);
+    const auto run = [&](size_t rows) {
+      std::vector<float> out(kAttendRows * kHead), scratch(attend_scratch(kHead));
+      AttendTask task;
+      task.q = q.data();
+      task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+      task.rows = rows;
+      task.position = kPosition;
+      task.keys = all.first.data();
+      task.values = all.second.data();
+      task.dtype = DType::kBF16;
+      task.pages = pages;
+      task.scale = 0.125f;
+      task.out = out.data();
+      task.scratch = scratch.data();
+      kernels->attend(task);
+      out.resize(kHead);
+      return out;
+    };
+    const auto alone = run(1);
+    for (const size_t rows : {2, 3, 8}) {
+      EXPECT_EQ(first_difference(run(rows), alone), -1) << kernels->name << ": " << rows;
     }
   }
 }

@@ -83,7 +83,8 @@ void check_products(DType dtype) {
       for (const CpuKernels* kernels : kernel_sets()) {
         const CpuKernels::Steps& set = kernels->int8;
         std::vector<std::byte> form(rounded_bytes(48, inner, set.step));
-        for (size_t r = 0; r < kMost; ++r) set.round(x.data() + r * inner, inner, r, form.data());
+        for (size_t r = 0; r < kMost; ++r)
+          set.round({x.data() + r * inner, inner, r, 0, inner, form.data()});
         for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 35}) {
           StepTask task;
           task.x = form.data();
@@ -114,7 +115,8 @@ TEST(Int8Kernels, RoundRows) {
   x.resize(x.size() - 5);
   for (const CpuKernels* kernels : kernel_sets()) {
     std::vector<RowStep> got(2 * 3, RowStep{{1}, 7, 7});
-    kernels->int8.round(x.data(), x.size(), 1, reinterpret_cast<std::byte*>(got.data()));
+    kernels->int8.round(
+        {x.data(), x.size(), 1, 0, x.size(), reinterpret_cast<std::byte*>(got.data())});
     const auto expected = rounded_row(x);
     EXPECT_EQ(expected[1].numbers[1], 0);
     EXPECT_EQ(expected[1].numbers[2], 2);
@@ -141,7 +143,8 @@ TEST(Int8Kernels, WhatIsNotFiniteStaysSo) {
       std::vector<RowStep> form(1);
       StepTask task;
       task.x = reinterpret_cast<std::byte*>(form.data());
-      kernels->int8.round(x.data(), kBlock, 0, reinterpret_cast<std::byte*>(form.data()));
+      kernels->int8.round(
+          {x.data(), kBlock, 0, 0, kBlock, reinterpret_cast<std::byte*>(form.data())});
       task.rows = 1;
       task.w = read.data();
       task.dtype = DType::kQ8_0;

@@ -51,7 +51,13 @@ void check_step_products(DType dtype, bool transposed) {
       const auto check = [&](const CpuKernels& kernels, const CpuKernels::Steps& set,
                              const char* kind) {
         std::vector<std::byte> form(rounded_bytes((most + 15) / 16 * 16, inner, set.step));
-        for (size_t r = 0; r < most; ++r) set.round(x.data() + r * inner, inner, r, form.data());
+        for (size_t r = 0; r < most; ++r) {
+          // In parts of two steps.
+          for (size_t first = 0; first < inner; first += 2 * kBlock) {
+            set.round({x.data() + r * inner + first, inner, r, first,
+                       std::min(2 * kBlock, inner - first), form.data()});
+          }
+        }
         for (const size_t rows : {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}) {
           StepTask task;
           task.x = form.data();
@@ -90,7 +96,7 @@ TEST(Kernels, RoundedDenormalsAreZeros) {
     for (const CpuKernels::Steps* set : {&kernels->few, &kernels->many}) {
       if (set->matmul == nullptr) continue;
       float y[kTaskColumns] = {1};
-      set->round(x.data(), 2, 0, form);
+      set->round({x.data(), 2, 0, 0, 2, form});
       StepTask task;
       task.x = form;
       task.rows = 1;
@@ -116,10 +122,12 @@ TEST(Kernels, RoundToBF16) {
   }
   for (const CpuKernels* kernels : kernel_sets()) {
     std::vector<float> floats(128, 7);
-    kernels->few.round(x.data(), x.size(), 0, reinterpret_cast<std::byte*>(floats.data()));
+    kernels->few.round(
+        {x.data(), x.size(), 0, 0, x.size(), reinterpret_cast<std::byte*>(floats.data())});
     std::vector<uint16_t> tiles(16 * 128, 7);
     if (kernels->many_blocks > 0) {
-      kernels->many.round(x.data(), x.size(), 3, reinterpret_cast<std::byte*>(tiles.data()));
+      kernels->many.round(
+          {x.data(), x.size(), 3, 0, x.size(), reinterpret_cast<std::byte*>(tiles.data())});
     }
     for (size_t i = 0; i < 128; ++i) {
       const uint16_t expected = i < x.size() ? f32_to_bf16(x[i]) : 0;

@@ -101,7 +101,9 @@ class Device {
 
   // Zeroed. Throws Error(kDevice) when there is no room.
   virtual std::unique_ptr<Buffer> alloc(size_t bytes) = 0;
-  // Whether alloc_pages() takes the type: F32, F16, or Q8_0, which stores each row in blocks.
+  // Whether alloc_pages() takes the type: F32, F16, Q8_0, which stores each row in blocks, or BF16,
+  // with which attention rounds its queries and weights to bf16 too; of these two, heads of whole
+  // kBlock channels.
   virtual bool keeps(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
   // Whether limits.int8 is known here.
   virtual bool multiplies_int8() const { return false; }

@@ -22,21 +22,30 @@ uint64_t page_bytes(const ModelConfig& config, int layers, DType kv) {
          tensor_bytes(kv, {kPageTokens, config.channels}).value();
 }
 
-// What is kept, once device and model take it.
+// What is kept, once device and model take it. Where products round their rows to bf16, so does
+// attention, on a device that can and with heads of whole steps.
 DType kept(const Device& device, const ModelConfig& config, const ShardOptions& options) {
   expect_profile(device, options.profile);
+  const int64_t head = config.channels / config.heads;
+  const bool whole = head % static_cast<int64_t>(kBlock) == 0;
+  const bool rounds = options.profile != Profile::kF32 && options.profile != Profile::kF16;
+  if (!options.kv && rounds && whole && device.keeps(DType::kBF16)) return DType::kBF16;
   const DType kv = kv_type(options.profile, options.kv);
   if (!device.keeps(kv)) {
     throw Error(ErrorKind::kInput, cat("[shard] keys and values in ", format_name(kv), ": ",
                                        device.name(), " does not keep them so"));
   }
-  const int64_t head = config.channels / config.heads;
-  if (is_quantised(kv) && head % static_cast<int64_t>(kBlock) != 0) {
+  if (is_quantised(kv) && !whole) {
     throw Error(ErrorKind::kInput,
                 cat("[shard] keys and values in ", format_name(kv),
                     ": expected heads of a multiple of ", kBlock, ", got ", head));
   }
   return kv;
+}
+
+ShardOptions with_kept(const Device& device, const ModelConfig& config, ShardOptions options) {
+  options.kv = kept(device, config, options);
+  return options;
 }
 
 uint32_t pages_per_sequence(const ModelConfig& config) {
@@ -133,9 +142,8 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
     : device_(&device),
       model_(model),
       weights_(weights),
-      options_(options),
-      page_bytes_(split::page_bytes(model.config(), layers_of(model, options),
-                                    kept(device, model.config(), options))),
+      options_(with_kept(device, model.config(), options)),
+      page_bytes_(split::page_bytes(model.config(), layers_of(model, options), *options_.kv)),
       pages_(page_count(model.config(), layers_of(model, options), options),
              pages_per_sequence(model.config())),
       steps_(kSteadySteps) {
@@ -193,7 +201,7 @@ void Shard::load() {
   };
   const Model::DTypeOf stored = stored_in({}), in_blocks = stored_in(options_.formats.block),
                        in_head = stored_in(options_.formats.head);
-  const DType cache = kv_type(options_.profile, options_.kv);
+  const DType cache = *options_.kv;
   const FuseRules rules = device.fuse_rules();
   std::vector<Program> programs;
   const auto compiled = [&](std::string name, const std::vector<NamedOutput>& outputs) {

@@ -153,6 +153,30 @@ template <DType dtype, size_t Rows>
   for (; d < padded; d += 16) columns.template operator()<1>(d);
 }
 
+// Of one row: of a split, or of those so far, scaled to the largest score.
+struct Merged {
+  float largest, sum;
+};
+// The weights of the first `seen` scores of a split. Writes whole Vecs.
+inline void weigh(float* scores, float* weights, size_t seen, Merged& split) {
+  split.largest = glsl::SPLIT_ISA::reduce_max(scores, seen);
+  // What is not seen is not summed.
+  const size_t count = (seen + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+  for (size_t key = 0; key < count; ++key) scores[key] -= split.largest;
+  glsl::SPLIT_ISA::unary_exp(scores, weights, count);
+  split.sum = glsl::SPLIT_ISA::reduce_sum(weights, seen);
+}
+
+// Adds a split that is not the first: total [n] += part [n].
+inline void merge(const Merged& split, const float* part, size_t n, float* total, Merged& all) {
+  const float both = glsl::max(all.largest, split.largest);
+  const float differences[2] = {all.largest - both, split.largest - both};
+  float factors[2];
+  glsl::SPLIT_ISA::unary_exp(differences, factors, 2);
+  for (size_t d = 0; d < n; ++d) total[d] = total[d] * factors[0] + part[d] * factors[1];
+  all = {both, all.sum * factors[0] + split.sum * factors[1]};
+}
+
 // Known: the head size, or 0.
 template <DType dtype, size_t Known>
 void attend_typed(const AttendTask& task) {
@@ -165,7 +189,7 @@ void attend_typed(const AttendTask& task) {
   float* const total = part + kAttendRows * padded;
   float* const scores = total + kAttendRows * padded;
   float* const weights = scores + kAttendRows * kSplitKeys;
-  float largest[kAttendRows], sum[kAttendRows];
+  Merged merged[kAttendRows];
   for (size_t r = 0; r < task.rows; ++r) {
     for (size_t d = 0; d < padded; ++d) {
       q[r * padded + d] = d < task.head_size ? task.q[r * task.q_stride + d] : 0;
@@ -204,15 +228,9 @@ void attend_typed(const AttendTask& task) {
         finish(r, score<DType::kF32>(q + r * padded, wide, padded));
       }
     }
-    float split_largest[kAttendRows], split_sum[kAttendRows];
+    Merged split[kAttendRows];
     for (size_t r = row0; r < task.rows; ++r) {
-      float *const s = scores + r * kSplitKeys, *const w = weights + r * kSplitKeys;
-      split_largest[r] = glsl::SPLIT_ISA::reduce_max(s, seen(r));
-      // Whole Vecs: what is not seen is not summed.
-      const size_t count = (seen(r) + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
-      for (size_t key = 0; key < count; ++key) s[key] -= split_largest[r];
-      glsl::SPLIT_ISA::unary_exp(s, w, count);
-      split_sum[r] = glsl::SPLIT_ISA::reduce_sum(w, seen(r));
+      weigh(scores + r * kSplitKeys, weights + r * kSplitKeys, seen(r), split[r]);
     }
     float* const out = first == 0 ? total : part;
     for (size_t i = row0 * padded; i < task.rows * padded; ++i) out[i] = 0;
@@ -240,28 +258,17 @@ void attend_typed(const AttendTask& task) {
                                    to);
       }
     }
-    // Each is scaled to the largest score so far.
     for (size_t r = row0; r < task.rows; ++r) {
       if (first == 0) {
-        largest[r] = split_largest[r];
-        sum[r] = split_sum[r];
-        continue;
+        merged[r] = split[r];
+      } else {
+        merge(split[r], part + r * padded, padded, total + r * padded, merged[r]);
       }
-      const float both = glsl::max(largest[r], split_largest[r]);
-      const float differences[2] = {largest[r] - both, split_largest[r] - both};
-      float factors[2];
-      glsl::SPLIT_ISA::unary_exp(differences, factors, 2);
-      float* const to = total + r * padded;
-      for (size_t d = 0; d < padded; ++d) {
-        to[d] = to[d] * factors[0] + part[r * padded + d] * factors[1];
-      }
-      sum[r] = sum[r] * factors[0] + split_sum[r] * factors[1];
-      largest[r] = both;
     }
   }
   for (size_t r = 0; r < task.rows; ++r) {
     float* const out = task.out + r * task.out_stride;
-    for (size_t d = 0; d < task.head_size; ++d) out[d] = total[r * padded + d] / sum[r];
+    for (size_t d = 0; d < task.head_size; ++d) out[d] = total[r * padded + d] / merged[r].sum;
   }
 }
 
@@ -269,17 +276,6 @@ template <DType dtype>
 void attend_of(const AttendTask& task) {
   // 64: of every GPT-2.
   task.head_size == 64 ? attend_typed<dtype, 64>(task) : attend_typed<dtype, 0>(task);
-}
-
-void attend(const AttendTask& task) {
-  switch (task.dtype) {
-    case DType::kF16:
-      return attend_of<DType::kF16>(task);
-    case DType::kQ8_0:
-      return attend_of<DType::kQ8_0>(task);
-    default:
-      return attend_of<DType::kF32>(task);
-  }
 }
 
 }  // namespace

@@ -5,45 +5,14 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
-#include "device/cpu/cpu_buffer.h"
+#include "device/cpu/cpu_workspace.h"
+#include "device/cpu/rounded_slots.h"
+#include "device/cpu/step_times.h"
 #include "device/cpu/tape_runner.h"
 #include "device/device.h"
 
 namespace split {
 namespace {
-
-// This thread's scratch, on a cache line: grows to what the largest step needs, then stays.
-float* thread_scratch(size_t floats) {
-  struct alignas(64) Line {
-    float values[16];
-  };
-  thread_local std::vector<Line> scratch;
-  const size_t lines = (floats + 15) / 16;
-  if (scratch.size() < lines) scratch.resize(lines);
-  return scratch.data()->values;
-}
-
-class CpuWorkspace : public Workspace {
- public:
-  explicit CpuWorkspace(const Limits& limits)
-      : limits_(limits), arena_(limits.arena_row_bytes * limits.rows) {}
-  const Limits& limits() const { return limits_; }
-  std::byte* arena() const { return arena_.data(); }
-
-  // The rows of the present product, rounded: room for those of `inner` elements.
-  void reserve_rounded(size_t inner) {
-    const size_t bytes = rounded_bytes((limits_.rows + 15) / 16 * 16, inner, kMostRounded);
-    if (rounded_ == nullptr || rounded_->size() < bytes) {
-      rounded_ = std::make_unique<CpuBuffer>(bytes);
-    }
-  }
-  std::byte* rounded() const { return rounded_->data(); }
-
- private:
-  Limits limits_;
-  CpuBuffer arena_;
-  std::unique_ptr<CpuBuffer> rounded_;
-};
 
 class CpuExecutable : public Executable {
  public:
@@ -51,6 +20,12 @@ class CpuExecutable : public Executable {
                 const CpuKernels& kernels, ThreadPool& pool)
       : program_(program), workspace_(workspace), kernels_(kernels), pool_(pool) {
     for (const Slot& slot : program_.slots) places_.push_back(place(slot, bindings));
+    rounded_ = rounded_slots(program_, [&](const Slot& slot) { return rounds(slot); });
+    for (size_t i = 0; i < rounded_.size(); ++i) {
+      if (rounded_[i].matrix >= 0) {
+        workspace_.reserve_rounded(rounded_[i].buffer, places_[i].columns);
+      }
+    }
     for (const Step& step : program_.steps) {
       tapes_.emplace_back(step.tape, kernels);
       for (const Operand& operand : step.tape.operands) {
@@ -67,7 +42,7 @@ class CpuExecutable : public Executable {
     }
   }
 
-  void run(const RowBatch& batch, const std::vector<int32_t>& out_rows) {
+  void run(const RowBatch& batch, const std::vector<int32_t>& out_rows, StepTimes& times) {
     for (size_t i = 0; i < program_.slots.size(); ++i) {
       const Slot& slot = program_.slots[i];
       if (slot.kind != SlotKind::kInput || slot.dtype != DType::kI32) continue;
@@ -76,21 +51,28 @@ class CpuExecutable : public Executable {
                                                          : out_rows.data();
       places_[i].base = reinterpret_cast<std::byte*>(const_cast<int32_t*>(symbol));
     }
+    for (size_t i = 0; i < rounded_.size(); ++i) {
+      const RoundedSlot& slot = rounded_[i];
+      if (slot.matrix < 0) continue;
+      places_[i].base = workspace_.rounded(slot.buffer);
+      const Slot& matrix = program_.slots[static_cast<size_t>(slot.matrix)];
+      places_[i].rounded = &kernels_.steps(rounding(matrix), matrix.dtype,
+                                           slot.rows == kOutRows ? out_rows.size() : batch.rows);
+    }
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       const Step& step = program_.steps[i];
       const size_t rows = step.rows == kOutRows ? out_rows.size() : batch.rows;
       if (rows == 0) continue;
-      switch (step.kind) {
-        case StepKind::kGroup:
-          run_group(step, tapes_[i], rows);
-          break;
-        case StepKind::kMatmul:
-          run_matmul(step, tapes_[i], matrices_[i], rows);
-          break;
-        case StepKind::kAttention:
-          run_attention(step, batch);
-          break;
-      }
+      times.timed(step, [&] {
+        switch (step.kind) {
+          case StepKind::kGroup:
+            return run_group(step, tapes_[i], rows);
+          case StepKind::kMatmul:
+            return run_matmul(step, tapes_[i], matrices_[i], rows);
+          case StepKind::kAttention:
+            return run_attention(step, batch);
+        }
+      });
     }
   }
 
@@ -143,7 +125,7 @@ class CpuExecutable : public Executable {
       return buffer->data();
     }
     if (buffer != nullptr && slot.kind == SlotKind::kWeight && rounds(slot)) {
-      workspace_.reserve_rounded(static_cast<size_t>(step.inner));
+      workspace_.reserve_rounded(CpuWorkspace::kPresent, static_cast<size_t>(step.inner));
       return buffer->packed_strips(slot.dtype, rounding(slot), slot.transposed,
                                    static_cast<size_t>(step.inner),
                                    static_cast<size_t>(step.columns), pool_);
@@ -175,7 +157,11 @@ class CpuExecutable : public Executable {
     const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
     const bool rounded = rounds(matrix);
     const CpuKernels::Steps& steps = kernels_.steps(rounding(matrix), matrix.dtype, rows);
-    if (rounded) round_rows(steps, floats(step.x), rows, inner);
+    const bool ready = place_of(step.x).rounded != nullptr;
+    if (rounded && !ready) round_rows(steps, floats(step.x), rows, inner);
+    const std::byte* const x = ready     ? place_of(step.x).base
+                               : rounded ? workspace_.rounded(CpuWorkspace::kPresent)
+                                         : nullptr;
     // Wide tasks, unless threads would go without.
     const size_t each = width / kTaskColumns >= 4 * size_t{pool_.threads()} ? kTaskColumns
                         : rounded                                           ? kStripColumns
@@ -195,7 +181,7 @@ class CpuExecutable : public Executable {
       float* product = scratch + kScratch;
       if (rounded) {
         StepTask work;
-        work.x = workspace_.rounded() + rounded_bytes(first_row, inner, steps.step);
+        work.x = x + rounded_bytes(first_row, inner, steps.step);
         work.rows = block;
         work.w = w;
         work.dtype = matrix.dtype;
@@ -228,10 +214,55 @@ class CpuExecutable : public Executable {
 
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner) {
     const auto round = [&](size_t row) {
-      steps.round(x + row * inner, inner, row, workspace_.rounded());
+      steps.round(
+          {x + row * inner, inner, row, 0, inner, workspace_.rounded(CpuWorkspace::kPresent)});
     };
     if (rows * inner >= 1 << 14) return pool_.run(rows, round);  // some microseconds of work
     for (size_t row = 0; row < rows; ++row) round(row);
+  }
+
+  // First rows of what `together(row, first)` lets be one: of one sequence, at positions that
+  // follow each other.
+  template <typename Together>
+  void find_runs(const RowBatch& batch, const Together& together) {
+    runs_.clear();
+    for (size_t row = 0; row < batch.rows; ++row) {
+      const bool follows = row > 0 && together(row, runs_.back()) &&
+                           batch.sequences[row] == batch.sequences[row - 1] &&
+                           batch.positions[row] == batch.positions[row - 1] + 1;
+      if (!follows) runs_.push_back(row);
+    }
+  }
+  size_t rows_of_run(size_t run, const RowBatch& batch) const {
+    return (run + 1 < runs_.size() ? runs_[run + 1] : batch.rows) - runs_[run];
+  }
+  const uint32_t* pages_of(size_t row, const RowBatch& batch) const {
+    return batch.page_tables.data() +
+           batch.sequences[row] * size_t{workspace_.limits().pages_per_sequence};
+  }
+
+  // Every row's K and V: rows of one sequence see each other. A page is one thread's.
+  void keep_rows(const Step& step, const RowBatch& batch) {
+    const auto channels = static_cast<size_t>(step.columns);
+    const DType dtype = place_of(step.k_cache).dtype;
+    const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
+    find_runs(batch, [&](size_t row, size_t) { return batch.positions[row] % kPageTokens != 0; });
+    pool_.run(runs_.size(), [&](size_t run) {
+      const size_t row = runs_[run];
+      const auto position = static_cast<size_t>(batch.positions[row]);
+      const size_t page = pages_of(row, batch)[position / kPageTokens] * page_bytes;
+      KeepTask keep;
+      keep.k = floats(step.qkv) + row * 3 * channels + channels;
+      keep.v = keep.k + channels;
+      keep.stride = 3 * channels;
+      keep.rows = rows_of_run(run, batch);
+      keep.slot = position % kPageTokens;
+      keep.channels = channels;
+      keep.dtype = dtype;
+      keep.keys = place_of(step.k_cache).base + page;
+      keep.values = place_of(step.v_cache).base + page;
+      kernels_.keep(keep);
+    });
   }
 
   void run_attention(const Step& step, const RowBatch& batch) {
@@ -239,54 +270,42 @@ class CpuExecutable : public Executable {
     const auto heads = static_cast<size_t>(step.heads);
     const size_t head_size = channels / heads;
     const float* qkv = floats(step.qkv);
-    float* out = floats(step.out);
-    const size_t table = workspace_.limits().pages_per_sequence;
+    const SlotPlace& out = place_of(step.out);
     const DType dtype = place_of(step.k_cache).dtype;
-    const size_t row_bytes = kv_bytes(dtype, channels);
-    const auto pages_of = [&](size_t row) {
-      return batch.page_tables.data() + batch.sequences[row] * table;
-    };
-    // Every row's K and V first: rows of one sequence see each other.
-    pool_.run(batch.rows, [&](size_t row) {
-      const auto position = static_cast<size_t>(batch.positions[row]);
-      const size_t token =
-          pages_of(row)[position / kPageTokens] * size_t{kPageTokens} + position % kPageTokens;
-      const float* k = qkv + row * 3 * channels + channels;
-      kernels_.narrow(k, dtype, place_of(step.k_cache).base + token * row_bytes, channels);
-      kernels_.narrow(k + channels, dtype, place_of(step.v_cache).base + token * row_bytes,
-                      channels);
-    });
+    keep_rows(step, batch);
     // Rows of one sequence at positions that follow each other share the reading of its pages.
-    runs_.clear();
-    for (size_t row = 0; row < batch.rows; ++row) {
-      const bool follows = row > 0 && row - runs_.back() < kAttendRows &&
-                           batch.sequences[row] == batch.sequences[row - 1] &&
-                           batch.positions[row] == batch.positions[row - 1] + 1;
-      if (!follows) runs_.push_back(row);
-    }
+    find_runs(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
     const size_t work = runs_.size() * heads;
     const size_t each = (work + 4095) / 4096;
     pool_.run((work + each - 1) / each, [&](size_t task) {
-      float* scratch = thread_scratch(attend_scratch(head_size));
+      float* scratch = thread_scratch(attend_scratch(head_size) + kAttendRows * head_size);
       for (size_t item = task * each; item < std::min(work, (task + 1) * each); ++item) {
         const size_t run = item / heads, head = item % heads, row = runs_[run];
         AttendTask attend;
         attend.q = qkv + row * 3 * channels + head * head_size;
         attend.q_stride = 3 * channels;
-        attend.rows = (run + 1 < runs_.size() ? runs_[run + 1] : batch.rows) - row;
+        attend.rows = rows_of_run(run, batch);
         attend.position = static_cast<size_t>(batch.positions[row]);
         attend.keys = place_of(step.k_cache).base;
         attend.values = place_of(step.v_cache).base;
         attend.dtype = dtype;
-        attend.pages = pages_of(row);
+        attend.pages = pages_of(row, batch);
         attend.channels = channels;
         attend.head_offset = head * head_size;
         attend.head_size = head_size;
         attend.scale = step.scale;
-        attend.out = out + row * channels + head * head_size;
+        attend.out = reinterpret_cast<float*>(out.base) + row * channels + head * head_size;
         attend.out_stride = channels;
         attend.scratch = scratch;
+        if (out.rounded != nullptr) {
+          attend.out = scratch + attend_scratch(head_size);
+          attend.out_stride = head_size;
+        }
         kernels_.attend(attend);
+        for (size_t r = 0; out.rounded != nullptr && r < attend.rows; ++r) {
+          out.rounded->round({attend.out + r * head_size, channels, row + r, head * head_size,
+                              head_size, out.base});
+        }
       }
     });
   }
@@ -296,9 +315,10 @@ class CpuExecutable : public Executable {
   const CpuKernels& kernels_;
   ThreadPool& pool_;
   std::vector<SlotPlace> places_;
+  std::vector<RoundedSlot> rounded_;  // of the slots
   std::vector<TapeRunner> tapes_;
   std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
-  std::vector<size_t> runs_;                // first rows, in an attention
+  std::vector<size_t> runs_;                // of an attention: find_runs()
 };
 
 class CpuDevice : public Device {
@@ -318,7 +338,7 @@ class CpuDevice : public Device {
 
   bool multiplies_int8() const override { return true; }
   bool keeps(DType kv) const override {
-    return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kQ8_0;
+    return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kBF16 || kv == DType::kQ8_0;
   }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                       DType dtype) override {
@@ -374,8 +394,9 @@ class CpuDevice : public Device {
     if (batch.in != nullptr) write(*batch.in, 0, batch.in_bytes);
     out_rows_.assign(batch.out_rows.begin(), batch.out_rows.end());
     for (Executable* program : programs) {
-      static_cast<CpuExecutable*>(program)->run(batch, out_rows_);
+      static_cast<CpuExecutable*>(program)->run(batch, out_rows_, times_);
     }
+    times_.report(batch.rows);
     if (batch.out != nullptr) read(*batch.out, batch.out_offset, batch.out_bytes);
   }
 
@@ -387,6 +408,7 @@ class CpuDevice : public Device {
 
   const CpuKernels& kernels_;
   ThreadPool pool_;
+  StepTimes times_;
   std::vector<int32_t> out_rows_;
 };
 

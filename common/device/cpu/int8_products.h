@@ -31,13 +31,14 @@ inline void round_numbers(const float* from, float scale, int8_t* numbers) {
 }
 
 // x [rows][steps]. What is not finite makes the scale so, and with it the products.
-void round_to_int8(const float* from, size_t inner, size_t row, std::byte* x) {
-  auto* to = reinterpret_cast<RowStep*>(x) + row * steps_of(inner);
-  for (size_t k = 0; k < inner; k += kBlock, ++to) {
+void round_to_int8(const RoundTask& task) {
+  auto* to =
+      reinterpret_cast<RowStep*>(task.x) + task.row * steps_of(task.inner) + task.first / kBlock;
+  for (size_t k = 0; k < task.count; k += kBlock, ++to) {
     float rest[kBlock] = {};
-    const float* block = from + k;
-    if (inner - k < kBlock) {
-      __builtin_memcpy(rest, block, (inner - k) * sizeof(float));
+    const float* block = task.from + k;
+    if (task.count - k < kBlock) {
+      __builtin_memcpy(rest, block, (task.count - k) * sizeof(float));
       block = rest;
     }
     to->scale = largest_magnitude(block) / 127.0f;

@@ -38,7 +38,8 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
     for (float& c : chain) c = start;                          \
     size_t i = 0;                                              \
     for (; i + 16 <= n; i += 16) {                             \
-      for (size_t lane = 0; lane < 16; ++lane) {               \
+      _Pragma("GCC unroll 1") /* or it is never vectorised */  \
+          for (size_t lane = 0; lane < 16; ++lane) {           \
         const float acc = chain[lane], x = in[i + lane];       \
         chain[lane] = combine;                                 \
       }                                                        \
@@ -62,6 +63,7 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
 }  // namespace split
 
 #include "device/cpu/attention.h"
+#include "device/cpu/page_attention.h"
 
 namespace split {
 namespace SPLIT_ISA {
@@ -116,6 +118,15 @@ void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
   }
 }
 
+void keep(const KeepTask& task) {
+  if (task.dtype == DType::kBF16) return keep_pairs(task);
+  for (size_t r = 0; r < task.rows; ++r) {
+    const size_t at = (task.slot + r) * kv_bytes(task.dtype, task.channels);
+    narrow(task.k + r * task.stride, task.dtype, task.keys + at, task.channels);
+    narrow(task.v + r * task.stride, task.dtype, task.values + at, task.channels);
+  }
+}
+
 }  // namespace
 }  // namespace SPLIT_ISA
 
@@ -152,6 +163,7 @@ const CpuKernels SPLIT_KERNELS = {
     0,
 #endif
     {SPLIT_ISA::round_to_int8, SPLIT_ISA::matmul_int8, sizeof(RowStep)},
+    SPLIT_ISA::keep,
     SPLIT_ISA::attend,
     SPLIT_ISA::widen,
     SPLIT_ISA::narrow,

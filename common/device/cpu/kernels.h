@@ -64,6 +64,16 @@ struct StepTask {
   size_t y_stride = 0;           // floats from one row to the next
   std::byte* scratch = nullptr;  // kStepScratch bytes, on a cache line
 };
+// Some columns of one row, made ready for the product: from a whole step on, and whole steps or up
+// to the row's end, behind which are zeros.
+struct RoundTask {
+  const float* from = nullptr;  // column `first`
+  size_t inner = 0;             // K
+  size_t row = 0;
+  size_t first = 0;
+  size_t count = 0;
+  std::byte* x = nullptr;  // of all rows, which begin at rounded_bytes()
+};
 inline constexpr size_t kStripColumns = 32;
 inline constexpr size_t kStepsAtOnce = 4;  // of what is widened at once: 16 KiB, a part of L1
 inline constexpr size_t kStepScratch = 32 << 10;
@@ -104,16 +114,37 @@ constexpr size_t strips_of(size_t width) { return (width + kStripColumns - 1) / 
 void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transposed, size_t inner,
                 size_t width, size_t strip, std::byte* packed);
 
+// Keys and values in BF16 lie as a tile reads them: a page of keys is [channels / 2] rows of
+// sixteen pairs, one a token: channels 2 p and 2 p + 1. A page of values is, for each sixteen
+// channels, [kPageTokens / 2] rows of sixteen pairs, one a channel: tokens 2 p and 2 p + 1. A head
+// has whole steps of channels and takes the same bytes of both. Of other types a page is
+// [kPageTokens, channels].
+//
+// Keys and values of some rows of one page.
+struct KeepTask {
+  const float* k = nullptr;  // [rows, channels], `stride` floats apart
+  const float* v = nullptr;
+  size_t stride = 0;
+  size_t rows = 0;
+  size_t slot = 0;  // of the first row: 0 .. kPageTokens - 1
+  size_t channels = 0;
+  DType dtype = DType::kF32;
+  std::byte* keys = nullptr;  // the pages
+  std::byte* values = nullptr;
+};
+
 // Some rows of one head, at positions that follow each other: row r sees the keys 0 .. position + r
-// of its sequence, in splits of kSplitKeys.
+// of its sequence, in splits of kSplitKeys. Over keys and values in BF16 queries and weights are
+// rounded to bf16 too, and summed as StepTask has it: scores in steps of 32 channels, values in
+// steps of a page.
 struct AttendTask {
   const float* q = nullptr;  // [rows, head_size], q_stride floats apart
   size_t q_stride = 0;
   size_t rows = 0;  // at most kAttendRows
   size_t position = 0;
-  const std::byte* keys = nullptr;  // pages [kPageTokens, channels]
+  const std::byte* keys = nullptr;  // all pages
   const std::byte* values = nullptr;
-  DType dtype = DType::kF32;        // F32, F16, or Q8_0 in the blocks of tensor/blocks.h
+  DType dtype = DType::kF32;        // F32, F16, BF16, or Q8_0 in the blocks of tensor/blocks.h
   const uint32_t* pages = nullptr;  // of the sequence
   size_t channels = 0;
   size_t head_offset = 0;  // h * head_size
@@ -126,7 +157,7 @@ struct AttendTask {
 inline constexpr size_t kAttendRows = 16;
 // Bytes of `n` channels of a key or value, whole blocks of them.
 constexpr size_t kv_bytes(DType dtype, size_t n) {
-  return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * (dtype == DType::kF16 ? 2 : 4);
+  return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * (dtype == DType::kF32 ? 4 : 2);
 }
 constexpr size_t attend_scratch(size_t head_size) {
   const size_t padded = (head_size + 15) / 16 * 16;
@@ -144,10 +175,9 @@ struct CpuKernels {
   Reduce reduce[64];
   void (*matmul)(const MatmulTask& task);
   void (*matmul_transposed)(const MatmulTask& task);
-  // A row rounded where the product looks for it, with zeros up to whole steps; and the product.
-  // Rows begin at rounded_bytes().
+  // Rows rounded where the product looks for them; and the product.
   struct Steps {
-    void (*round)(const float* from, size_t inner, size_t row, std::byte* x);
+    void (*round)(const RoundTask& task);
     void (*matmul)(const StepTask& task);
     size_t step;  // bytes of a rounded step of a row
   };
@@ -161,6 +191,7 @@ struct CpuKernels {
     const size_t from = dtype == DType::kBF16 ? many_bf16 : many_blocks;
     return from > 0 && rows >= from ? many : few;
   }
+  void (*keep)(const KeepTask& task);
   void (*attend)(const AttendTask& task);
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);

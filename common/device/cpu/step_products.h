@@ -70,10 +70,10 @@ inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
 #endif
 
 // One step of a strip, as stored; or as floats [kBlock][kStripColumns], widened once for many rows.
-template <DType dtype>
+template <DType dtype, size_t Pairs>
 inline Pair pair_at(const std::byte* numbers, size_t vec, size_t p) {
   if constexpr (dtype == DType::kBF16) {
-    return pair_of_bf16(numbers + (vec * kPairs + p) * 64);
+    return pair_of_bf16(numbers + (vec * Pairs + p) * 64);
   } else if constexpr (dtype == DType::kQ8_0) {
     const std::byte* const at = numbers + (vec * kPairs + p) * 32;
     return {from_numbers(load_numbers(at)), from_numbers(load_numbers(at + 16))};
@@ -88,7 +88,7 @@ inline Pair pair_at(const std::byte* numbers, size_t vec, size_t p) {
 }
 
 // y [Rows, 16 Vecs] += one step, times the scales where there are.
-template <DType dtype, size_t Rows, size_t Vecs>
+template <DType dtype, size_t Rows, size_t Vecs, size_t Pairs = kPairs>
 inline void add_step(const float* x, size_t x_stride, const std::byte* numbers, size_t vec,
                      const std::byte* scales, float* y, size_t y_stride) {
   Vec even[Rows][Vecs], odd[Rows][Vecs];
@@ -96,9 +96,9 @@ inline void add_step(const float* x, size_t x_stride, const std::byte* numbers, 
     for (size_t v = 0; v < Vecs; ++v) even[r][v] = odd[r][v] = zero();
   }
 #pragma GCC unroll 16
-  for (size_t p = 0; p < kPairs; ++p) {
+  for (size_t p = 0; p < Pairs; ++p) {
     Pair pairs[Vecs];
-    for (size_t v = 0; v < Vecs; ++v) pairs[v] = pair_at<dtype>(numbers, vec + v, p);
+    for (size_t v = 0; v < Vecs; ++v) pairs[v] = pair_at<dtype, Pairs>(numbers, vec + v, p);
     for (size_t r = 0; r < Rows; ++r) {
       const Vec first = broadcast(x[r * x_stride + 2 * p]);
       for (size_t v = 0; v < Vecs; ++v) even[r][v] = fma(first, pairs[v].even, even[r][v]);
@@ -179,7 +179,7 @@ void matmul_steps_typed(const StepTask& task) {
         float* const to = wide + s * kBlock * kStripColumns;
         for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
           for (size_t p = 0; p < kPairs; ++p) {
-            const Pair pair = pair_at<dtype>(step + kScales, vec, p);
+            const Pair pair = pair_at<dtype, kPairs>(step + kScales, vec, p);
             store(to + 2 * p * kStripColumns + 16 * vec, pair.even);
             store(to + (2 * p + 1) * kStripColumns + 16 * vec, pair.odd);
           }
@@ -213,11 +213,13 @@ inline uint32_t bf16_bits(float value) {
 }
 
 // x [rows, whole steps] floats.
-void round_to_floats(const float* from, size_t inner, size_t row, std::byte* x) {
-  const size_t padded = steps_of(inner) * kBlock;
-  auto* const out = reinterpret_cast<float*>(x) + row * padded;
-  for (size_t i = 0; i < inner; ++i) out[i] = __builtin_bit_cast(float, bf16_bits(from[i]));
-  for (size_t i = inner; i < padded; ++i) out[i] = 0;
+void round_to_floats(const RoundTask& task) {
+  const size_t padded = steps_of(task.inner) * kBlock, end = task.first + task.count;
+  auto* const out = reinterpret_cast<float*>(task.x) + task.row * padded + task.first;
+  for (size_t i = 0; i < task.count; ++i) {
+    out[i] = __builtin_bit_cast(float, bf16_bits(task.from[i]));
+  }
+  for (size_t i = task.count; end == task.inner && i < padded - task.first; ++i) out[i] = 0;
 }
 
 }  // namespace

@@ -36,8 +36,24 @@ void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t row
   for (size_t done = 0; done < rows; done += each) {
     run_block(slots, row + done, std::min(each, rows - done), first, count,
               product == nullptr ? nullptr : product + done * product_stride, product_stride,
-              scratch);
+              scratch, done > 0);
   }
+}
+
+// A vector as a row for each row, so that an op takes all rows at once.
+TapeRunner::Value TapeRunner::repeated(const Operand& from, const std::vector<SlotPlace>& slots,
+                                       size_t rows, size_t first, size_t count, float* buffer,
+                                       bool again) const {
+  const size_t stride = padded(count);
+  if (!again) {
+    const Value vector = operand(from, slots, 0, 1, first, count, buffer);
+    for (size_t r = 0; r < rows; ++r) {
+      if (buffer + r * stride != vector.data) {
+        std::memcpy(buffer + r * stride, vector.data, count * sizeof(float));
+      }
+    }
+  }
+  return {buffer, stride, false};
 }
 
 // A value that is in a slot; in `buffer` where it must be converted.
@@ -80,14 +96,16 @@ TapeRunner::Value TapeRunner::operand(const Operand& operand, const std::vector<
 
 void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size_t rows,
                            size_t first, size_t count, const float* product, size_t product_stride,
-                           float* scratch) const {
+                           float* scratch, bool again) const {
   const size_t stride = padded(count), each = rows_at_once(count) * stride;
   Value values[kMaxValues];
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     const Operand& from = tape_.operands[i];
-    values[i] = from.access == Access::kResult
-                    ? Value{product, product_stride, false}
-                    : operand(from, slots, row, rows, first, count, scratch + i * each);
+    float* const buffer = scratch + i * each;
+    values[i] = from.access == Access::kResult ? Value{product, product_stride, false}
+                : from.access == Access::kVector && rows_at_once(count) > 1 && (rows > 1 || again)
+                    ? repeated(from, slots, rows, first, count, buffer, again)
+                    : operand(from, slots, row, rows, first, count, buffer);
   }
 
   // Row r of a value, or its one element spread over a row.
@@ -113,8 +131,9 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     const Value* const z = instruction.z < 0 ? nullptr : &values[instruction.z];
     if (per_row_[index]) {
       z == nullptr ? unary(x.data, out, rows) : binary(x.data, z->data, out, rows);
-    } else if (z == nullptr && x.stride == count && stride == count) {
-      unary(x.data, out, rows * count);
+    } else if (stride == count && x.stride == count && !x.per_row &&
+               (z == nullptr || (z->stride == count && !z->per_row))) {
+      z == nullptr ? unary(x.data, out, rows * count) : binary(x.data, z->data, out, rows * count);
     } else {
       for (size_t r = 0; r < rows; ++r) {
         const float* const left = row_of(x, r, 0);
@@ -133,8 +152,13 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
       continue;
     }
     for (size_t r = 0; r < rows; ++r) {
-      std::memcpy(out + (row + r) * place.columns + first, row_of(value, r, 0),
-                  count * sizeof(float));
+      if (place.rounded != nullptr) {
+        place.rounded->round(
+            {row_of(value, r, 0), place.columns, row + r, first, count, place.base});
+      } else {
+        std::memcpy(out + (row + r) * place.columns + first, row_of(value, r, 0),
+                    count * sizeof(float));
+      }
     }
   }
 }

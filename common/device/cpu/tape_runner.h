@@ -16,6 +16,8 @@ struct SlotPlace {
   DType dtype = DType::kF32;
   size_t columns = 0;        // elements a row
   size_t rows_of_table = 0;  // of what is gathered from
+  // What is written is rounded on its way, for the products that alone read it.
+  const CpuKernels::Steps* rounded = nullptr;
 };
 
 // One tape, made ready once. Threads may run it at once, each with scratch of its own.
@@ -38,8 +40,12 @@ class TapeRunner {
     size_t stride = 0;
     bool per_row = false;
   };
+  // `again`: after other rows of the same columns, with the same scratch.
   void run_block(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
-                 size_t count, const float* product, size_t product_stride, float* scratch) const;
+                 size_t count, const float* product, size_t product_stride, float* scratch,
+                 bool again) const;
+  Value repeated(const Operand& operand, const std::vector<SlotPlace>& slots, size_t rows,
+                 size_t first, size_t count, float* buffer, bool again) const;
   Value operand(const Operand& operand, const std::vector<SlotPlace>& slots, size_t row,
                 size_t rows, size_t first, size_t count, float* buffer) const;
   Tape tape_;

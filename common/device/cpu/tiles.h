@@ -5,6 +5,11 @@
 #pragma once
 
 #include "device/cpu/step_products.h"
+#ifdef SPLIT_EMULATED_TILES
+#include "emulated_tiles.h"
+#else
+#include "device/cpu/tile_instructions.h"
+#endif
 
 namespace split::SPLIT_ISA {
 namespace {
@@ -12,29 +17,11 @@ namespace {
 constexpr size_t kTileHeight = 16;
 constexpr size_t kTileBytes = 1024;
 
-// By name, because the compiler's own take literals only.
-template <int tile>
-inline void tile_zero() {
-  asm volatile("tilezero %%tmm%c0" ::"i"(tile));
-}
-template <int tile>
-inline void tile_load(const void* from, size_t stride) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(from), "r"(stride), "i"(tile) : "memory");
-}
-template <int tile>
-inline void tile_store(void* to, size_t stride) {
-  asm volatile("tilestored %%tmm%c2, (%0,%1,1)" ::"r"(to), "r"(stride), "i"(tile) : "memory");
-}
-template <int sums, int rows, int columns>
-inline void tile_multiply() {
-  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(sums), "i"(rows), "i"(columns));
-}
-
 // The shapes of this thread's tiles: those of rows are as high as the rows are many.
 class TileShapes {
  public:
   TileShapes() = default;
-  ~TileShapes() { asm volatile("tilerelease"); }
+  ~TileShapes() { tile_release(); }
   TileShapes(const TileShapes&) = delete;
   TileShapes& operator=(const TileShapes&) = delete;
 
@@ -42,21 +29,13 @@ class TileShapes {
     if (upper == upper_ && lower == lower_) return;
     upper_ = upper;
     lower_ = lower;
-    Config config;
+    TileConfig config;
     const size_t heights[8] = {upper, upper, lower, lower, upper, lower, 16, 16};
-    for (size_t tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = 64;
-      config.rows[tile] = static_cast<uint8_t>(heights[tile]);
-    }
-    asm volatile("ldtilecfg %0" ::"m"(config));
+    for (size_t tile = 0; tile < 8; ++tile) config.set(tile, heights[tile], 64);
+    config.load();
   }
 
  private:
-  struct alignas(64) Config {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-  };
   size_t upper_ = 0, lower_ = 0;
 };
 
@@ -177,6 +156,8 @@ inline void add_scaled(const TileBlock& b, const std::byte* sums, const std::byt
 inline void chain_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
   constexpr size_t kAtOnce = 8;  // steps: 16 KiB, a part of L1
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
+  const size_t blocks = (task.rows + 2 * kTileHeight - 1) / (2 * kTileHeight);
+  const size_t part = (kAtOnce + blocks - 1) / blocks;
   for (size_t done = 0; done < steps; done += kAtOnce, w += kAtOnce * 2 * kTileBytes) {
     const size_t count = steps - done < kAtOnce ? steps - done : kAtOnce;
     for (size_t row = 0; row < task.rows; row += 2 * kTileHeight) {
@@ -189,10 +170,10 @@ inline void chain_strip(const StepTask& task, const std::byte* w, float* y, Tile
                             y + row * task.y_stride,
                             task.y_stride,
                             done == 0};
-      if (row == 0) {
-        for (size_t line = 0; line < count * 2 * kTileBytes; line += 64) {
-          __builtin_prefetch(w + kAtOnce * 2 * kTileBytes + line);
-        }
+      // The next steps come from memory while these are multiplied: a part of them with each rows.
+      const std::byte* const next = w + (kAtOnce + row / (2 * kTileHeight) * part) * 2 * kTileBytes;
+      for (size_t line = 0; line < part * 2 * kTileBytes; line += 64) {
+        part < kAtOnce ? __builtin_prefetch(next + line, 0, 2) : __builtin_prefetch(next + line);
       }
       if (rows > kTileHeight) {
         shapes.set(kTileHeight, rows < 2 * kTileHeight ? rows - kTileHeight : kTileHeight);
@@ -276,18 +257,20 @@ void matmul_tiles(const StepTask& task) {
 }
 
 // x: for each sixteen rows and each step a tile.
-void round_to_tiles(const float* from, size_t inner, size_t row, std::byte* x) {
-  const size_t steps = steps_of(inner);
-  std::byte* tile = x + row / kTileHeight * steps * kTileBytes + row % kTileHeight * 64;
-  for (size_t k = 0; k < inner; k += kBlock, tile += kTileBytes) {
+void round_to_tiles(const RoundTask& task) {
+  const size_t steps = steps_of(task.inner), end = task.first + task.count;
+  std::byte* tile = task.x + (task.row / kTileHeight * steps + task.first / kBlock) * kTileBytes +
+                    task.row % kTileHeight * 64;
+  const float* from = task.from;
+  for (size_t k = task.first; k < end; k += kBlock, tile += kTileBytes, from += kBlock) {
     uint16_t out[kBlock] = {};
-    if (inner - k >= kBlock) {
+    if (end - k >= kBlock) {
       for (size_t i = 0; i < kBlock; ++i) {
-        out[i] = static_cast<uint16_t>(bf16_bits(from[k + i]) >> 16);
+        out[i] = static_cast<uint16_t>(bf16_bits(from[i]) >> 16);
       }
     } else {
-      for (size_t i = 0; k + i < inner; ++i) {
-        out[i] = static_cast<uint16_t>(bf16_bits(from[k + i]) >> 16);
+      for (size_t i = 0; k + i < end; ++i) {
+        out[i] = static_cast<uint16_t>(bf16_bits(from[i]) >> 16);
       }
     }
     __builtin_memcpy(tile, out, sizeof out);

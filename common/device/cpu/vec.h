@@ -37,6 +37,7 @@ inline void store_f16(void* p, Vec a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p), _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT));
 }
 inline Vec mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
+inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
 inline Vec from_numbers(__m128i q) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q))}; }
 inline __m256 fold(Vec a) {
   return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
@@ -74,6 +75,7 @@ inline void store_f16(void* p, Vec x) {
   _mm_storeu_si128(half + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT));
 }
 inline Vec mul(Vec x, Vec y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+inline Vec max(Vec x, Vec y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 inline Vec from_numbers(__m128i q) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};
@@ -127,6 +129,10 @@ inline Vec mul(Vec x, Vec y) {
   for (int i = 0; i < 4; ++i) x.v[i] = vmulq_f32(x.v[i], y.v[i]);
   return x;
 }
+inline Vec max(Vec x, Vec y) {
+  for (int i = 0; i < 4; ++i) x.v[i] = vmaxq_f32(x.v[i], y.v[i]);
+  return x;
+}
 inline Vec from_numbers(int8x16_t q) {
   const int16x8_t low = vmovl_s8(vget_low_s8(q)), high = vmovl_high_s8(q);
   return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
@@ -178,6 +184,10 @@ inline Vec mul(Vec x, Vec y) {
   Vec r;
   for (int i = 0; i < 16; ++i) r.v[i] = x.v[i] * y.v[i];
   return r;
+}
+inline Vec max(Vec x, Vec y) {
+  for (int i = 0; i < 16; ++i) x.v[i] = x.v[i] > y.v[i] ? x.v[i] : y.v[i];
+  return x;
 }
 
 #endif

@@ -1,0 +1,48 @@
+// What the programs of a shard share on the CPU: the arena, rows that are rounded for a product,
+// and each thread's scratch.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "device/cpu/cpu_buffer.h"
+#include "device/cpu/rounded_slots.h"
+
+namespace split {
+
+// This thread's scratch, on a cache line: grows to what the largest step needs, then stays.
+inline float* thread_scratch(size_t floats) {
+  struct alignas(64) Line {
+    float values[16];
+  };
+  thread_local std::vector<Line> scratch;
+  const size_t lines = (floats + 15) / 16;
+  if (scratch.size() < lines) scratch.resize(lines);
+  return scratch.data()->values;
+}
+
+class CpuWorkspace : public Workspace {
+ public:
+  explicit CpuWorkspace(const Limits& limits)
+      : limits_(limits), arena_(limits.arena_row_bytes * limits.rows) {}
+  const Limits& limits() const { return limits_; }
+  std::byte* arena() const { return arena_.data(); }
+
+  // Room for the rows of a product by `inner` rows of a matrix, rounded. Moves what was there.
+  void reserve_rounded(int buffer, size_t inner) {
+    const size_t bytes = rounded_bytes((limits_.rows + 15) / 16 * 16, inner, kMostRounded);
+    std::unique_ptr<CpuBuffer>& rounded = rounded_[buffer];
+    if (rounded == nullptr || rounded->size() < bytes) {
+      rounded = std::make_unique<CpuBuffer>(bytes);
+    }
+  }
+  std::byte* rounded(int buffer) const { return rounded_[buffer]->data(); }
+  static constexpr int kPresent = kRoundedBuffers;  // what is rounded for one product
+
+ private:
+  Limits limits_;
+  CpuBuffer arena_;
+  std::unique_ptr<CpuBuffer> rounded_[kRoundedBuffers + 1];
+};
+
+}  // namespace split
