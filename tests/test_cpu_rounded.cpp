@@ -113,11 +113,11 @@ TEST(Kernels, RoundedDenormalsAreZeros) {
 }
 #endif
 
-// To nearest even, as the table of types does it; zeros behind.
+// To nearest even, as the table of types does it, but of denormals zeros; zeros behind.
 TEST(Kernels, RoundToBF16) {
   std::vector<float> x = ordinary(100, 3);
   for (const float odd : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 3.4e38f, -3.4e38f, 1.00390625f,
-                          1.01171875f, 1e-40f}) {
+                          1.01171875f, 1e-40f, 1.1754942e-38f}) {
     x.push_back(odd);
   }
   for (const CpuKernels* kernels : kernel_sets()) {
@@ -130,7 +130,8 @@ TEST(Kernels, RoundToBF16) {
           {x.data(), x.size(), 3, 0, x.size(), reinterpret_cast<std::byte*>(tiles.data())});
     }
     for (size_t i = 0; i < 128; ++i) {
-      const uint16_t expected = i < x.size() ? f32_to_bf16(x[i]) : 0;
+      const bool denormal = i < x.size() && std::fpclassify(x[i]) == FP_SUBNORMAL;
+      const uint16_t expected = i < x.size() && !denormal ? f32_to_bf16(x[i]) : 0;
       EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), uint32_t{expected} << 16) << kernels->name << i;
       if (kernels->many_blocks == 0) continue;
       EXPECT_EQ(tiles[i / 32 * 512 + 3 * 32 + i % 32], expected) << kernels->name << i;

@@ -162,17 +162,20 @@ inline void weigh(float* scores, float* weights, size_t seen, Merged& split) {
   split.largest = glsl::SPLIT_ISA::reduce_max(scores, seen);
   // What is not seen is not summed.
   const size_t count = (seen + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
-  for (size_t key = 0; key < count; ++key) scores[key] -= split.largest;
+  const float largest = split.largest;
+  for (size_t key = 0; key < count; ++key) scores[key] -= largest;
   glsl::SPLIT_ISA::unary_exp(scores, weights, count);
   split.sum = glsl::SPLIT_ISA::reduce_sum(weights, seen);
 }
 
-// Adds a split that is not the first: total [n] += part [n].
-inline void merge(const Merged& split, const float* part, size_t n, float* total, Merged& all) {
+// Adds a split that is not the first: total [n] += part [n]. exp_both: of two numbers.
+template <typename ExpBoth>
+inline void merge(const Merged& split, const float* part, size_t n, float* total, Merged& all,
+                  const ExpBoth& exp_both) {
   const float both = glsl::max(all.largest, split.largest);
   const float differences[2] = {all.largest - both, split.largest - both};
   float factors[2];
-  glsl::SPLIT_ISA::unary_exp(differences, factors, 2);
+  exp_both(differences, factors);
   for (size_t d = 0; d < n; ++d) total[d] = total[d] * factors[0] + part[d] * factors[1];
   all = {both, all.sum * factors[0] + split.sum * factors[1]};
 }
@@ -262,7 +265,8 @@ void attend_typed(const AttendTask& task) {
       if (first == 0) {
         merged[r] = split[r];
       } else {
-        merge(split[r], part + r * padded, padded, total + r * padded, merged[r]);
+        merge(split[r], part + r * padded, padded, total + r * padded, merged[r],
+              [](const float* x, float* y) { glsl::SPLIT_ISA::unary_exp(x, y, 2); });
       }
     }
   }

@@ -17,8 +17,10 @@ namespace split {
 #ifdef SPLIT_X86_KERNELS
 namespace {
 
-// Whether the processor has bf16 tiles and the kernel lets this process have their registers.
+// Whether the processor has bf16 tiles, and what rounds for them, and the kernel lets this process
+// have their registers.
 bool tiles_granted() {
+  if (!__builtin_cpu_supports("avx512bf16")) return false;
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kBf16Tiles = 1u << 22, kTiles = 1u << 24;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;

@@ -16,11 +16,7 @@ constexpr size_t kPagePairs = kPageTokens / 2;
 constexpr size_t kPagesOfSplit = kSplitKeys / kPageTokens;
 static_assert(kPageTokens == 16 && kPageTokens == kKeysAtOnce);
 
-inline uint32_t pair_of(float first, float second) {
-  return bf16_bits(first) >> 16 | bf16_bits(second);
-}
-
-// The row as one half of pairs [n][kPageTokens] of 16 bits: every second of them.
+// One row of values as halves of pairs: every second of them.
 inline void keep_half(const float* v, size_t channels, size_t slot, std::byte* page) {
   std::byte* to = page + slot / 2 * 64 + slot % 2 * sizeof(uint16_t);
   for (size_t c = 0; c < channels; c += 16, to += kPagePairs * 64) {
@@ -36,19 +32,27 @@ inline void keep_pair(const float* v, size_t stride, size_t channels, size_t slo
   std::byte* to = page + slot / 2 * 64;
   for (size_t c = 0; c < channels; c += 16, to += kPagePairs * 64) {
     uint32_t words[16];
-    for (size_t i = 0; i < 16; ++i) words[i] = pair_of(v[c + i], v[stride + c + i]);
+    for (size_t i = 0; i < 16; ++i) {
+      words[i] = bf16_bits(v[c + i]) >> 16 | bf16_bits(v[stride + c + i]);
+    }
     __builtin_memcpy(to, words, sizeof words);
+  }
+}
+// One row of keys as a column of pairs.
+inline void keep_column(const float* k, size_t channels, std::byte* to) {
+  for (size_t c = 0; c < channels; c += kBlock) {
+    uint32_t words[kPairs];
+    round_halves(k + c, kBlock, reinterpret_cast<std::byte*>(words));
+    for (size_t p = 0; p < kPairs; ++p, to += 64) {
+      __builtin_memcpy(to, &words[p], sizeof words[p]);
+    }
   }
 }
 
 void keep_pairs(const KeepTask& task) {
   for (size_t r = 0; r < task.rows; ++r) {
-    const float* const k = task.k + r * task.stride;
-    std::byte* to = task.keys + (task.slot + r) * sizeof(uint32_t);
-    for (size_t c = 0; c < task.channels; c += 2, to += 64) {
-      const uint32_t word = pair_of(k[c], k[c + 1]);
-      __builtin_memcpy(to, &word, sizeof word);
-    }
+    keep_column(task.k + r * task.stride, task.channels,
+                task.keys + (task.slot + r) * sizeof(uint32_t));
   }
   for (size_t r = 0; r < task.rows; ++r) {
     const size_t slot = task.slot + r;
@@ -256,7 +260,8 @@ inline void weigh_pages(float* scores, float* weights, float scale, size_t seen,
     for (int i = 0; i < half; ++i) lanes[i] = glsl::max(lanes[i], lanes[i + half]);
   }
   split.largest = lanes[0];
-  for (size_t key = 0; key < whole; ++key) weights[key] = weight_of(scores[key] - split.largest);
+  const float top = lanes[0];
+  for (size_t key = 0; key < whole; ++key) weights[key] = weight_of(scores[key] - top);
   for (size_t key = seen; key < whole; ++key) weights[key] = 0;
   for (size_t key = whole; key < most; key += 16) store(weights + key, zero());
   Vec chains = zero();
@@ -314,8 +319,11 @@ void attend_pages(const AttendTask& task) {
     for (size_t i = 0; i < pages.count; ++i) {
       pages.keys[i] = head_of(task.keys, page0 + i);
       pages.values[i] = values_of(page0 + i);
-      // Pages are read in stripes, which no hardware prefetcher follows.
-      for (size_t line = 0; line < head_size * kPageTokens * sizeof(uint16_t); line += 64) {
+      // Pages are read in stripes, which no hardware prefetcher follows; those of a prompt are in
+      // L2.
+      for (size_t line = 0;
+           task.rows < kPageTokens && line < head_size * kPageTokens * sizeof(uint16_t);
+           line += 64) {
         __builtin_prefetch(pages.values[i] + line);
         if (page0 + i + kPagesOfSplit <= last) {
           __builtin_prefetch(head_of(task.keys, page0 + i + kPagesOfSplit) + line);
@@ -340,7 +348,10 @@ void attend_pages(const AttendTask& task) {
       if (first == 0) {
         merged[r] = split[r];
       } else {
-        merge(split[r], part + r * head_size, head_size, total + r * head_size, merged[r]);
+        const auto weight = [](const float* x, float* y) {
+          for (int i = 0; i < 2; ++i) y[i] = weight_of(x[i]);
+        };
+        merge(split[r], part + r * head_size, head_size, total + r * head_size, merged[r], weight);
       }
     }
   }

@@ -205,11 +205,29 @@ void matmul_steps(const StepTask& task) {
   }
 }
 
-// To nearest even; a NaN stays one.
+// To nearest even; a NaN stays one, a denormal becomes a zero: as VCVTNEPS2BF16 has it.
 inline uint32_t bf16_bits(float value) {
   const auto bits = __builtin_bit_cast(uint32_t, value);
-  const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
-  return ((bits & 0x7fffffff) > 0x7f800000 ? bits | 0x400000 : rounded) & 0xffff0000;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  const uint32_t rounded =
+      magnitude < 0x00800000 ? bits & 0x80000000 : bits + 0x7fff + (bits >> 16 & 1);
+  return (magnitude > 0x7f800000 ? bits | 0x400000 : rounded) & 0xffff0000;
+}
+
+// n of them, the upper halves side by side.
+inline void round_halves(const float* from, size_t n, std::byte* to) {
+  size_t i = 0;
+#if defined(__AVX512BF16__)
+  for (; i + 32 <= n; i += 32) {
+    const __m512bh both =
+        _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + 16), _mm512_loadu_ps(from + i));
+    __builtin_memcpy(to + 2 * i, &both, sizeof both);
+  }
+#endif
+  for (; i < n; ++i) {
+    const auto half = static_cast<uint16_t>(bf16_bits(from[i]) >> 16);
+    __builtin_memcpy(to + 2 * i, &half, sizeof half);
+  }
 }
 
 // x [rows, whole steps] floats.

@@ -154,12 +154,13 @@ inline void add_scaled(const TileBlock& b, const std::byte* sums, const std::byt
 
 // One strip in BF16.
 inline void chain_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
-  constexpr size_t kAtOnce = 8;  // steps: 16 KiB, a part of L1
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
   const size_t blocks = (task.rows + 2 * kTileHeight - 1) / (2 * kTileHeight);
-  const size_t part = (kAtOnce + blocks - 1) / blocks;
-  for (size_t done = 0; done < steps; done += kAtOnce, w += kAtOnce * 2 * kTileBytes) {
-    const size_t count = steps - done < kAtOnce ? steps - done : kAtOnce;
+  // Steps at once: 16 KiB, a part of L1; of many rows as many as a row of GPT-2 124M has, whose
+  // sums are then never put aside.
+  const size_t at_once = blocks == 1 ? 8 : 24, part = (at_once + blocks - 1) / blocks;
+  for (size_t done = 0; done < steps; done += at_once, w += at_once * 2 * kTileBytes) {
+    const size_t count = steps - done < at_once ? steps - done : at_once;
     for (size_t row = 0; row < task.rows; row += 2 * kTileHeight) {
       const size_t rows = task.rows - row;
       const TileBlock block{task.x + row / kTileHeight * x_stride + done * kTileBytes,
@@ -171,9 +172,9 @@ inline void chain_strip(const StepTask& task, const std::byte* w, float* y, Tile
                             task.y_stride,
                             done == 0};
       // The next steps come from memory while these are multiplied: a part of them with each rows.
-      const std::byte* const next = w + (kAtOnce + row / (2 * kTileHeight) * part) * 2 * kTileBytes;
+      const std::byte* const next = w + (at_once + row / (2 * kTileHeight) * part) * 2 * kTileBytes;
       for (size_t line = 0; line < part * 2 * kTileBytes; line += 64) {
-        part < kAtOnce ? __builtin_prefetch(next + line, 0, 2) : __builtin_prefetch(next + line);
+        blocks > 1 ? __builtin_prefetch(next + line, 0, 2) : __builtin_prefetch(next + line);
       }
       if (rows > kTileHeight) {
         shapes.set(kTileHeight, rows < 2 * kTileHeight ? rows - kTileHeight : kTileHeight);
@@ -263,17 +264,12 @@ void round_to_tiles(const RoundTask& task) {
                     task.row % kTileHeight * 64;
   const float* from = task.from;
   for (size_t k = task.first; k < end; k += kBlock, tile += kTileBytes, from += kBlock) {
-    uint16_t out[kBlock] = {};
     if (end - k >= kBlock) {
-      for (size_t i = 0; i < kBlock; ++i) {
-        out[i] = static_cast<uint16_t>(bf16_bits(from[i]) >> 16);
-      }
+      round_halves(from, kBlock, tile);
     } else {
-      for (size_t i = 0; k + i < end; ++i) {
-        out[i] = static_cast<uint16_t>(bf16_bits(from[i]) >> 16);
-      }
+      __builtin_memset(tile, 0, 64);
+      round_halves(from, end - k, tile);
     }
-    __builtin_memcpy(tile, out, sizeof out);
   }
 }
 
