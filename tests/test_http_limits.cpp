@@ -68,6 +68,49 @@ TEST(HttpServerLimits, CapsBodiesOfAllRequestsTogether) {
   EXPECT_TRUE(says(again.answer(), 200));
 }
 
+// A client that comes straight back is waited for by the thread that answered: what it then says
+// is read as ever.
+TEST(HttpServerLimits, WhoComesStraightBackIsReadAsEver) {
+  const Running running({.max_head_bytes = 4096, .max_body_bytes = 1 << 20}, add_echo);
+  const std::string large(1 << 20, 'z');
+  const auto back = [&] {
+    Peer peer(running.port);
+    for (int i = 0; i < 4; ++i) {
+      peer.say(get("/hi"));
+      EXPECT_EQ(body_of(peer.answer()), "hi ");
+    }
+    return peer;
+  };
+  for (const size_t cut : {1, 20, 51, 54}) {  // in the head and in the body
+    Peer peer = back();
+    const std::string request = post("Content-Length: 5\r\n", "hello");
+    peer.say(request.substr(0, cut));
+    while (running.server.stats().inflight != 0) std::this_thread::yield();
+    peer.say(request.substr(cut));
+    EXPECT_EQ(body_of(peer.answer()), "hello");
+  }
+  Peer whole = back();
+  whole.say("\r\n" + post(cat("Content-Length: ", large.size(), "\r\n"), large));
+  EXPECT_TRUE(body_of(whole.answer()) == large);
+  whole.say(get("/hi") + post("Content-Length: 5\r\n", "hello") + get("/none"));
+  EXPECT_EQ(body_of(whole.answer()), "hi ");
+  EXPECT_EQ(body_of(whole.answer()), "hello");
+  EXPECT_TRUE(says(whole.answer(), 404));
+  const std::pair<std::string, int> bad[] = {
+      {get("/hi", "Content-Length: 1\r\n") + "x", 400},
+      {post("Content-Length: 1\r\nContent-Length: 2\r\n", "xx"), 400},
+      {get("/hi", "X: " + std::string(5000, 'x') + "\r\n"), 431},
+      {post("Content-Length: 9999999\r\n", "x"), 413}};
+  for (const auto& [bytes, status] : bad) {
+    Peer peer = back();
+    peer.say(bytes + get("/hi"));
+    const std::string answer = peer.to_end();
+    EXPECT_TRUE(says(answer, status) && !has(answer, "hi ")) << answer;
+  }
+  back().close();
+  while (running.server.stats().connections != 1) std::this_thread::yield();  // `whole`
+}
+
 // Handlers that wait until the test lets them go.
 struct Gate {
   std::promise<void> open;

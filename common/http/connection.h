@@ -1,5 +1,5 @@
 // One accepted connection and the small socket operations on it. The loop owns every connection;
-// while `state` is kBusy a worker alone uses `head`, `body` and the socket, and the loop touches
+// while `state` is kBusy a worker alone uses all but `fd` and `state`, and the loop touches
 // nothing but the socket's shutdown. Whether there is TLS between is known here alone.
 #pragma once
 
@@ -41,6 +41,8 @@ struct Connection {
   std::string body;
   uint64_t charged = 0;  // bytes of body counted against the total
   size_t drained = 0;
+  Clock::time_point answered;  // last time
+  bool quick = false;          // came straight back then
   Clock::time_point deadline = Clock::time_point::max();
 };
 

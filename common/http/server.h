@@ -75,9 +75,9 @@ class Server {
     size_t max_connections = 8192;
     size_t max_per_address = 8192;
     size_t max_handshakes = 1024;  // of TLS, 30 KiB each; past it the oldest is ended
-    size_t max_inflight = 256;  // handlers at once, each on its own thread
-    size_t idle_workers = 8;    // threads kept when there is nothing to do
-    size_t queue = 64;          // checked requests that wait beyond max_inflight; past it 503
+    size_t max_inflight = 256;     // handlers at once, each on its own thread
+    size_t idle_workers = 8;       // threads kept when there is nothing to do
+    size_t queue = 64;             // checked requests that wait beyond max_inflight; past it 503
     size_t worker_stack_bytes = 256 << 10;
     uint64_t min_write_rate = 64 << 10;  // bytes per second that a reader must take
     std::chrono::milliseconds idle_timeout{75000};

@@ -12,6 +12,9 @@ namespace {
 constexpr std::chrono::milliseconds kDrainTime{1000};
 constexpr size_t kDrainBytes = 64 << 20;
 constexpr uint64_t kUnguardedBody = 64 << 10;  // received before anybody asks whose it is
+// How long a worker waits for the next request of a client that came straight back before. An edge
+// is back when it has computed its own part of a token.
+constexpr std::chrono::milliseconds kStay{10};
 
 }  // namespace
 
@@ -77,7 +80,11 @@ void Server::Impl::advance(Connection& c) {
       c.in.shrink_to_fit();  // a parked connection keeps no buffer
       return arm(c);
     }
-    if (c.scanned == 0) set_deadline(c, Clock::now() + options.head_timeout);
+    if (c.scanned == 0) {
+      const auto now = Clock::now();
+      c.quick = now - c.answered < kStay;
+      set_deadline(c, now + options.head_timeout);
+    }
     const auto end = find_head_end(c.in, c.scanned);
     if (!end && c.in.size() <= options.max_head_bytes) return arm(c);
     if (!end || *end > options.max_head_bytes) {
@@ -124,7 +131,7 @@ void Server::Impl::hand_over(Connection& c) {
   const bool taken = room && workers.submit([this, &c] {
     bool keep = false;
     try {
-      keep = exchange.answer(c);
+      keep = answer_all(c);
     } catch (...) {  // out of memory while answering, or a stream's own exception
       log_error("[http] an answer failed");
     }
@@ -140,6 +147,46 @@ void Server::Impl::hand_over(Connection& c) {
     refuse(c, {503, "overloaded", "too many requests at once", {}, {{"Retry-After", "1"}}},
            c.head.method != "HEAD");
   }
+}
+
+bool Server::Impl::answer_all(Connection& c) {
+  while (exchange.answer(c)) {
+    c.answered = Clock::now();
+    if (!next_at_once(c)) return true;
+  }
+  return false;
+}
+
+// A step's client asks for the next one soon: whoever answered waits for it, which saves waking the
+// loop, and a worker by it. Half of the workers are left to others.
+bool Server::Impl::next_at_once(Connection& c) {
+  if (!c.quick || c.charged > kUnguardedBody || stopping) return false;
+  if (inflight + staying > options.max_inflight / 2) return false;
+  ++staying;
+  --inflight;
+  if (c.in.empty() && !has_pending(c)) {
+    pollfd ready{c.fd.get(), POLLIN, 0};
+    c.quick = ::poll(&ready, 1, static_cast<int>(kStay.count())) > 0;
+  }
+  const bool room = ++inflight <= options.max_inflight + options.queue;
+  --staying;
+  return c.quick && room && take_whole(c);
+}
+
+// What is there, if that is a good request with all of its body; anything else stays in `in`.
+bool Server::Impl::take_whole(Connection& c) {
+  if (c.in.empty() && receive(c, c.in, options.max_head_bytes + 1) != Io::kDone) return false;
+  size_t scanned = 0;
+  const auto end = find_head_end(c.in, scanned);
+  if (!end || *end > options.max_head_bytes) return false;
+  auto parsed = parse_request_head(std::string_view(c.in).substr(0, *end),
+                                   {options.max_headers, options.max_body_bytes});
+  auto* const head = std::get_if<RequestHead>(&parsed);
+  if (head == nullptr || head->content_length > c.in.size() - *end) return false;
+  c.head = std::move(*head);
+  c.body = c.in.substr(*end, c.head.content_length);
+  c.in.erase(0, *end + c.head.content_length);
+  return true;
 }
 
 void Server::Impl::take_finished() {

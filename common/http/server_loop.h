@@ -33,6 +33,10 @@ struct Server::Impl {
   void advance(Connection& c);
   bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
   void hand_over(Connection& c);
+  // On a worker's thread:
+  bool answer_all(Connection& c);    // and whether it can take another
+  bool next_at_once(Connection& c);  // its head and body; false: the loop's to wait for
+  bool take_whole(Connection& c);
   void refuse(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
   void destroy(Connection& c);
@@ -63,6 +67,7 @@ struct Server::Impl {
 
   std::atomic<size_t> open{0};
   std::atomic<size_t> inflight{0};
+  std::atomic<size_t> staying{0};  // workers that wait for their client's next request
   std::mutex finished_mutex;
   std::vector<std::pair<Connection*, bool>> finished;  // and whether it can take another request
   Workers workers;                                     // last: its threads use what is above
