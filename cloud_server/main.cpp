@@ -38,7 +38,7 @@ struct Options {
   std::string profile = "f32", kv = "auto", formats = "f32,f16,q8_0,q4_0";
   unsigned threads = 0;
   uint64_t kv_budget = 1ull << 30;
-  uint64_t shutdown_timeout = 10;
+  uint64_t max_inflight = 256, shutdown_timeout = 10;
   std::string blob_cache, blob_url;
   bool wide = false;
   bool insecure = false;
@@ -114,6 +114,10 @@ Flags make_flags(Options& options) {
   flags.choice("log-format", {"text", "json"},
                "on stderr: lines for people, or JSON for every event, each request too (text)",
                &options.log_format);
+  flags.number("max-inflight", "N",
+               "requests answered at once, each on a thread; a fourth as many wait, others get 503 "
+               "(256)",
+               &options.max_inflight, uint64_t{1}, uint64_t{4096});
   flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
   return flags;
@@ -247,6 +251,8 @@ int serve(Options options) {
   server_options.cors_origins = options.cors_origins;
   server_options.tls_cert_file = options.tls_cert;
   server_options.tls_key_file = options.tls_key;
+  server_options.max_inflight = options.max_inflight;
+  server_options.queue = options.max_inflight / 4;
   server_options.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
   server_options.worker_stack_bytes =
       1 << 20;  // a step runs on its caller's stack, drivers' compilers included

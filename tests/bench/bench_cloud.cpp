@@ -22,6 +22,8 @@ constexpr size_t kIdle = 4000;
 constexpr uint64_t kKvBudget = 1ull << 30, kSlack = 128ull << 20;
 constexpr int kKills = 3;
 constexpr double kEfficiency = 0.85;
+// Of the server that is overloaded: its threads, and what may wait for one (a fourth as many).
+constexpr size_t kThreads = 32, kCapacity = kThreads + kThreads / 4, kOverloadSteps = 40;
 
 // The same steps without a server: one row of each of some sequences, in one run of a shard.
 class BareSteps {
@@ -134,6 +136,29 @@ uint64_t most_resident(const CloudProcess& server, const std::function<void()>& 
   return most;
 }
 
+// Three times the requests that a server takes at once, from clients that come back 20 ms after a
+// refusal, beside as many as it takes and one alone; then all but one stop.
+void measure_overload(Report& report, SessionsLoad& sessions, const std::vector<double>& single) {
+  const LoadResult full = sessions.run(kCapacity);
+  LoadResult over;
+  std::atomic<bool> ended{false};
+  std::thread edges([&] {
+    over = sessions.run(3 * kCapacity);
+    ended = true;
+  });
+  while (!ended && sessions.stepped() < 3 * kCapacity * kOverloadSteps) std::this_thread::yield();
+  sessions.stop();
+  const double seconds = sessions.seconds_until_quick(2 * median(single));
+  edges.join();
+  report.add("overload_refused", static_cast<double>(over.refused), "");
+  report.add("overload_failed", static_cast<double>(full.failed + over.failed), "");
+  report.add("overload_p99_us", quantile(over.step_us, 0.99), "us");
+  report.add("overload_p99_ratio", quantile(over.step_us, 0.99) / quantile(full.step_us, 0.99), "",
+             2);
+  report.add("overload_p99_over_single", quantile(over.step_us, 0.99) / quantile(single, 0.99), "");
+  report.add("overload_recovery_ms", 1e3 * seconds, "ms", 1000);
+}
+
 int run(int argc, char** argv) {
   const auto options = parse_options(
       argc, argv, "bench_cloud: a cloud_server with many connections and sessions\n", "");
@@ -220,6 +245,12 @@ int run(int argc, char** argv) {
   edges.join();
   report.add("faults_tried", static_cast<double>(faulty.replays), "");
   report.add("faults_lost", static_cast<double>(faulty.failed), "");
+
+  server->kill();
+  std::vector<std::string> few = flags(port);
+  few.insert(few.end(), {"--max-inflight", cat(kThreads)});
+  server = std::make_unique<CloudProcess>(few);
+  measure_overload(report, patient, single);
   report.finish();
   return failed + faulty.failed == 0 ? 0 : 1;
 }

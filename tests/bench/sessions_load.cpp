@@ -2,6 +2,7 @@
 
 #include <barrier>
 #include <cstdio>
+#include <functional>
 #include <thread>
 
 #include "bench/bench.h"
@@ -10,6 +11,9 @@ namespace split::bench {
 namespace {
 
 using std::chrono::milliseconds;
+
+// An edge waits a second when it is told so; these press on.
+constexpr milliseconds kAgain{20};
 
 std::string session_name(size_t n) {
   char text[33];
@@ -32,33 +36,42 @@ struct SessionsLoad::Edge {
   // The state of the last of the first `have` + `count` tokens, of which the cloud has `have`.
   const std::vector<float>& advance(size_t have, size_t count, bool prompt) {
     const auto from = script.begin() + static_cast<ptrdiff_t>(have);
+    const auto start = Clock::now();
     answer = remote.step(session,
                          {static_cast<uint32_t>(have),
                           {from, from + static_cast<ptrdiff_t>(count)},
                           prompt,
                           wire::Rows::kLast},
                          load.channels, traffic);
+    took_us = 1e6 * seconds_since(start);
     return answer.values;
   }
 
-  // The same, whatever becomes of the server in between.
-  const std::vector<float>& advance_anyhow(size_t have, size_t count, bool prompt,
-                                           size_t& replays) {
+  // Does `work` again while the server is full or lost; whether it was lost is what it is told.
+  void anyhow(const std::function<void(bool)>& work) {
     const auto give_up = Clock::now() + load.retry_for;
-    for (bool replay = false;; replay = true) {
+    for (bool replay = false;;) {
       try {
-        if (replay) {
-          open();
-          return advance(0, have + count, true);
-        }
-        return advance(have, count, prompt);
+        return work(replay);
       } catch (const edge::RemoteError& error) {
+        const bool full = error.status == 429 || error.status == 503;
         const bool again = error.transient() || error.code == "session_unknown";
         if (!again || Clock::now() >= give_up) throw;
-        if (!replay) ++replays;
-        std::this_thread::sleep_for(milliseconds(20));
+        if (full) ++refused;
+        if (!full && !replay) ++replays;
+        replay = replay || !full;
+        std::this_thread::sleep_for(kAgain);
       }
     }
+  }
+  // advance(), whatever becomes of the server in between.
+  const std::vector<float>& advance_anyhow(size_t have, size_t count, bool prompt) {
+    anyhow([&](bool replay) {
+      if (!replay) return void(advance(have, count, prompt));
+      open();
+      advance(0, have + count, true);
+    });
+    return answer.values;
   }
 
   const Load& load;
@@ -67,6 +80,8 @@ struct SessionsLoad::Edge {
   edge::Remote remote;
   edge::Traffic traffic;
   wire::Matrix answer;
+  double took_us = 0;
+  size_t replays = 0, refused = 0;
 };
 
 SessionsLoad::SessionsLoad(const RandomModel& model, Load load) : load_(std::move(load)) {
@@ -87,11 +102,11 @@ SessionsLoad::SessionsLoad(const RandomModel& model, Load load) : load_(std::mov
 }
 
 LoadResult SessionsLoad::run(size_t sessions) {
-  finished_ = 0;
+  stepped_ = 0;
+  stopped_ = false;
   LoadResult result;
   std::vector<std::vector<double>> step_us(sessions), wire_us(sessions);
-  std::vector<size_t> replays(sessions);
-  std::atomic<size_t> failed{0};
+  std::atomic<size_t> failed{0}, replays{0}, refused{0};
   Clock::time_point began;
   std::barrier prompted(static_cast<ptrdiff_t>(sessions), [&]() noexcept { began = Clock::now(); });
   const auto one = [&](size_t n) {
@@ -99,24 +114,26 @@ LoadResult SessionsLoad::run(size_t sessions) {
     Edge edge(load_, scripts_[n % kScripts], n);
     bool waited = false;
     try {
-      edge.open();
-      bool same = edge.advance_anyhow(0, load_.prompt, true, replays[n]) == alone[0];
+      edge.anyhow([&](bool) { edge.open(); });
+      bool same = edge.advance_anyhow(0, load_.prompt, true) == alone[0];
       waited = true;
       prompted.arrive_and_wait();
-      for (size_t t = 0; t < load_.steps; ++t) {
+      for (size_t t = 0; t < load_.steps && !stopped_; ++t, ++stepped_) {
         const double before = edge.traffic.wire_ms;
-        const auto start = Clock::now();
-        same &= edge.advance_anyhow(load_.prompt + t, 1, false, replays[n]) == alone[t + 1];
-        step_us[n].push_back(1e6 * seconds_since(start));
+        same &= edge.advance_anyhow(load_.prompt + t, 1, false) == alone[t + 1];
+        step_us[n].push_back(edge.took_us);
         wire_us[n].push_back(1e3 * (edge.traffic.wire_ms - before));
       }
-      edge.remote.close_session(edge.session);
+      edge.anyhow([&](bool lost) {
+        if (!lost) edge.remote.close_session(edge.session);
+      });
       if (!same) ++failed;
     } catch (const std::exception& error) {
       if (failed++ == 0) std::fprintf(stderr, "session %zu: %s\n", n, error.what());
       if (!waited) prompted.arrive_and_drop();
     }
-    ++finished_;
+    replays += edge.replays;
+    refused += edge.refused;
   };
   std::vector<std::thread> threads;
   for (size_t n = 0; n < sessions; ++n) threads.emplace_back(one, n);
@@ -126,9 +143,25 @@ LoadResult SessionsLoad::run(size_t sessions) {
   for (size_t n = 0; n < sessions; ++n) {
     result.step_us.insert(result.step_us.end(), step_us[n].begin(), step_us[n].end());
     result.wire_us.insert(result.wire_us.end(), wire_us[n].begin(), wire_us[n].end());
-    result.replays += replays[n];
   }
+  result.replays = replays;
+  result.refused = refused;
   return result;
+}
+
+double SessionsLoad::seconds_until_quick(double most_us) {
+  const auto start = Clock::now();
+  Edge edge(load_, scripts_[0], 1u << 20);
+  edge.anyhow([&](bool) { edge.open(); });
+  edge.advance_anyhow(0, load_.prompt, true);
+  double since = 0;
+  for (int quick = 0; quick < 10;) {
+    edge.advance_anyhow(load_.prompt, 1, false);
+    quick = edge.took_us <= most_us ? quick + 1 : 0;
+    if (quick == 1) since = seconds_since(start);
+  }
+  edge.remote.close_session(edge.session);
+  return since;
 }
 
 }  // namespace split::bench

@@ -18,20 +18,21 @@ struct Load {
   int cut = 0;
   size_t sessions = 1;
   size_t prompt = 32, steps = 64;
-  std::chrono::seconds retry_for{0};  // a lost server is waited for
+  std::chrono::seconds retry_for{0};  // a lost or full server is waited for
 };
 
 struct LoadResult {
   double seconds = 0;           // from the first generated token on, of all
-  std::vector<double> step_us;  // of each generated token, all sessions
+  std::vector<double> step_us;  // of each generated token, all sessions: the request that was taken
   std::vector<double> wire_us;  // of these, what was neither queue nor computing
   size_t failed = 0;            // sessions that gave up or got other bits
   size_t replays = 0;           // answers to a lost server
+  size_t refused = 0;           // requests that a full server did not take
   double tokens_per_second() const { return static_cast<double>(step_us.size()) / seconds; }
 };
 
 // The scripts that sessions follow, and what each gives alone. One thread at a time, but for
-// finished().
+// stepped() and stop().
 class SessionsLoad {
  public:
   SessionsLoad(const RandomModel& model, Load load);
@@ -39,7 +40,12 @@ class SessionsLoad {
   // All sessions at once, each on a thread of its own; they wait for each other behind their
   // prompts.
   LoadResult run(size_t sessions);
-  size_t finished() const { return finished_; }  // sessions of this run
+  size_t stepped() const { return stepped_; }  // generated tokens of this run
+  // Every session of this run ends with its next answer.
+  void stop() { stopped_ = true; }
+  // Steps of one session, until the first of ten in a row that take at most `most_us`; the seconds
+  // to its answer from now on.
+  double seconds_until_quick(double most_us);
 
  private:
   static constexpr size_t kScripts = 4;
@@ -47,7 +53,8 @@ class SessionsLoad {
   const Load load_;
   std::vector<std::vector<int32_t>> scripts_;           // prompt and tokens
   std::vector<std::vector<std::vector<float>>> alone_;  // the last row of each step
-  std::atomic<size_t> finished_{0};
+  std::atomic<size_t> stepped_{0};
+  std::atomic<bool> stopped_{false};
 };
 
 }  // namespace split::bench
