@@ -211,14 +211,19 @@ TEST(Sampler, BreaksTiesById) {
 }
 
 // The definition: sort everything by (logit, id), cut, sum, walk.
-int32_t sample_slowly(const std::vector<float>& logits, const SamplingOptions& options,
-                      uint64_t position) {
+int32_t sample_slowly(const std::vector<float>& logits, const Ids& history,
+                      const SamplingOptions& options, uint64_t position) {
   std::vector<int32_t> ids(logits.size());
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
-  const auto logit = [&](int32_t id) { return double{logits[static_cast<size_t>(id)]}; };
+  const auto logit = [&](int32_t id) {
+    const double own = logits[static_cast<size_t>(id)], penalty = options.repetition_penalty;
+    if (std::find(history.begin(), history.end(), id) == history.end()) return own;
+    return own > 0 ? own / penalty : own * penalty;
+  };
   const auto weight = [&](int32_t id) { return std::exp(logit(id) / options.temperature); };
   std::stable_sort(ids.begin(), ids.end(),
                    [&](int32_t a, int32_t b) { return logit(a) > logit(b); });
+  if (options.temperature == 0) return ids.front();
   if (options.top_k > 0) ids.resize(std::min(ids.size(), static_cast<size_t>(options.top_k)));
   double total = 0, sum = 0;
   for (const int32_t id : ids) total += weight(id);
@@ -246,8 +251,35 @@ TEST(Sampler, AgreesWithSortingEverything) {
     options.top_p = static_cast<float>(random.below(65)) / 64;
     options.seed = random.below(1000);
     const uint64_t position = random.below(1000);
-    ASSERT_EQ(sample(logits, {}, options, position), sample_slowly(logits, options, position))
+    ASSERT_EQ(sample(logits, {}, options, position), sample_slowly(logits, {}, options, position))
         << logits.size() << " " << options.top_k << " " << options.top_p;
+  }
+}
+
+// Of many ids few are looked at.
+TEST(Sampler, AgreesWithSortingManyIdsWhateverThePenalty) {
+  RandomText random(9);
+  for (int i = 0; i < 60; ++i) {
+    std::vector<float> logits(1000 + random.below(2000));
+    for (float& logit : logits) logit = static_cast<float>(random.below(200)) / 16 - 10;
+    if (i % 10 == 0) std::fill(logits.begin(), logits.end(), -2.0f);
+    Ids history(random.below(40));
+    // Mostly of the best ones, some more than once.
+    for (int32_t& id : history) {
+      id = static_cast<int32_t>(random.below(logits.size()));
+      for (size_t n = 0; n < 20 && logits[static_cast<size_t>(id)] < 1; ++n) ++id %= 1000;
+    }
+    constexpr float kPenalties[] = {1, 1.5f, 0.5f};
+    SamplingOptions options{.temperature = static_cast<float>(random.below(4)) / 2};
+    options.repetition_penalty = kPenalties[random.below(3)];
+    options.top_k = static_cast<int>(random.below(20));
+    options.top_p = i % 2 == 0 ? 1 : 0.53f;  // no sum of equal weights
+    options.seed = random.below(1000);
+    const uint64_t position = random.below(1000);
+    ASSERT_EQ(sample(logits, history, options, position),
+              sample_slowly(logits, history, options, position))
+        << logits.size() << " " << options.temperature << " " << options.top_k << " "
+        << options.repetition_penalty;
   }
 }
 

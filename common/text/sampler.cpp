@@ -1,7 +1,11 @@
 #include "text/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <functional>
+#include <limits>
+#include <utility>
 
 #include "base/error.h"
 
@@ -15,6 +19,12 @@ template <typename... Args>
 
 void check_logits(std::span<const float> logits) {
   if (logits.empty()) fail("logits: expected at least one, got none");
+  constexpr uint32_t kSpecial = 0x7f800000;  // the exponent of what is no number
+  uint32_t special = 0;
+  for (const float logit : logits) {
+    special |= (std::bit_cast<uint32_t>(logit) & kSpecial) == kSpecial ? 1u : 0u;
+  }
+  if (special == 0) return;
   for (size_t id = 0; id < logits.size(); ++id) {
     if (!std::isfinite(logits[id])) {
       fail("logits: expected finite numbers, got ", logits[id], " for id ", id);
@@ -39,6 +49,8 @@ constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
   return a.value != b.value ? a.value > b.value : a.id < b.id;
 };
 
+constexpr auto kById = [](const Candidate& a, const Candidate& b) { return a.id < b.id; };
+
 std::vector<Candidate> candidates_of(std::span<const float> logits) {
   std::vector<Candidate> candidates(logits.size());
   for (size_t id = 0; id < logits.size(); ++id)
@@ -54,17 +66,81 @@ double log_sum(std::span<const float> logits) {
   return largest + std::log(sum);
 }
 
-// The logits after penalty and temperature, less their maximum, in order of id.
-std::vector<Candidate> scores_of(std::span<const float> logits, std::span<const int32_t> history,
-                                 const SamplingOptions& options) {
-  std::vector<Candidate> scores = candidates_of(logits);
-  const double penalty = options.repetition_penalty;
+constexpr size_t kBlockIds = 128;
+
+// The largest of each kBlockIds logits, in lanes that a compiler makes vectors of.
+std::vector<float> block_maxima(std::span<const float> logits) {
+  std::vector<float> maxima((logits.size() + kBlockIds - 1) / kBlockIds);
+  for (size_t block = 0; block < maxima.size(); ++block) {
+    const auto part = logits.subspan(block * kBlockIds)
+                          .first(std::min(kBlockIds, logits.size() - block * kBlockIds));
+    std::array<float, 16> best;
+    best.fill(-std::numeric_limits<float>::infinity());
+    size_t i = 0;
+    for (; i + best.size() <= part.size(); i += best.size()) {
+      for (size_t j = 0; j < best.size(); ++j) {
+        best[j] = part[i + j] > best[j] ? part[i + j] : best[j];
+      }
+    }
+    for (; i < part.size(); ++i) best[0] = std::max(best[0], part[i]);
+    maxima[block] = *std::max_element(best.begin(), best.end());
+  }
+  return maxima;
+}
+
+// The logits after the penalty: once, however often an id occurs in history.
+std::vector<Candidate> penalised(std::span<const float> logits, std::span<const int32_t> history,
+                                 double penalty) {
+  std::vector<Candidate> values = candidates_of(logits);
   for (const int32_t id : history) {
     check_id(logits, id, "history");
-    const double logit =
-        logits[static_cast<size_t>(id)];  // not the score: once, however often it occurs
-    scores[static_cast<size_t>(id)].value = logit > 0 ? logit / penalty : logit * penalty;
+    const double logit = logits[static_cast<size_t>(id)];
+    values[static_cast<size_t>(id)].value = logit > 0 ? logit / penalty : logit * penalty;
   }
+  return values;
+}
+
+// The same of those alone that can be among the `count` best scores, in order of id.
+std::vector<Candidate> contenders(std::span<const float> logits, std::span<const int32_t> history,
+                                  double penalty, size_t count) {
+  if (count > logits.size() / kBlockIds) return penalised(logits, history, penalty);
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  std::vector<float> others(logits.begin(), logits.end());  // without what the penalty changes
+  std::vector<Candidate> all;
+  for (const int32_t id : history) {
+    check_id(logits, id, "history");
+    const double logit = std::exchange(others[static_cast<size_t>(id)], kNone);
+    if (logit == kNone) continue;
+    all.push_back({logit > 0 ? logit / penalty : logit * penalty, id});
+  }
+  const std::vector<float> maxima = block_maxima(others);
+  std::vector<float> best = maxima;
+  std::nth_element(best.begin(), best.begin() + static_cast<ptrdiff_t>(count - 1), best.end(),
+                   std::greater<>());
+  double largest = *std::max_element(maxima.begin(), maxima.end());
+  for (const Candidate& c : all) largest = std::max(largest, c.value);
+  // So many reach `bound`. What is smaller by more than the rounding of scores has no chance.
+  const double bound = best[count - 1];
+  const double floor = bound - 0x1p-40 * (std::abs(bound) + std::abs(largest));
+  if (!std::isfinite(floor)) return penalised(logits, history, penalty);
+  std::erase_if(all, [&](const Candidate& c) { return c.value < floor; });
+  for (size_t block = 0; block < maxima.size(); ++block) {
+    if (maxima[block] < floor) continue;
+    const size_t end = std::min(others.size(), (block + 1) * kBlockIds);
+    for (size_t id = block * kBlockIds; id < end; ++id) {
+      if (others[id] >= floor) all.push_back({others[id], static_cast<int32_t>(id)});
+    }
+  }
+  std::sort(all.begin(), all.end(), kById);
+  return all;
+}
+
+// Those that may be drawn: the logits after penalty and temperature, less their maximum.
+std::vector<Candidate> scores_of(std::span<const float> logits, std::span<const int32_t> history,
+                                 const SamplingOptions& options) {
+  const size_t wanted = options.temperature == 0 ? 1 : static_cast<size_t>(options.top_k);
+  std::vector<Candidate> scores =
+      contenders(logits, history, options.repetition_penalty, wanted > 0 ? wanted : logits.size());
   const double largest = std::min_element(scores.begin(), scores.end(), kBetter)->value;
   const double temperature = options.temperature > 0 ? options.temperature : 1;
   for (Candidate& score : scores) score.value = (score.value - largest) / temperature;
@@ -128,8 +204,7 @@ int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
     std::nth_element(candidates.begin(), end - 1, candidates.end(), kBetter);
     candidates.erase(end, candidates.end());
     // The sums below run by id, not in the order that the selection left.
-    std::sort(candidates.begin(), candidates.end(),
-              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    std::sort(candidates.begin(), candidates.end(), kById);
   }
   for (Candidate& c : candidates) c.value = std::exp(c.value);
   if (options.top_p < 1) keep_top_p(candidates, options.top_p);
