@@ -64,7 +64,10 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
       std::memcpy(row, from + (first + i) * columns * element, columns * element);
       std::memset(row + columns * element, 0, (stride - columns) * element);
     }
-  });
+  };
+  constexpr size_t kLineBytes = 64;  // whole lines of the view
+  memory.fill(result, stride * element, make,
+              layout == WeightLayout::kColumns ? kLineBytes / element : 1);
   made = std::move(result);
   return *made;
 }

@@ -245,11 +245,11 @@ Allocation& Memory::upload() {
   return *upload_;
 }
 
-void Memory::fill(const Allocation& to, size_t unit, const Make& make) {
+void Memory::fill(const Allocation& to, size_t unit, const Make& make, size_t together) {
   const size_t units = to.size() / unit;
   CHECK(units * unit == to.size());
   if (to.mapped() != nullptr) {
-    make_units(unit, 0, units, make, to.mapped());
+    make_units(unit, together, 0, units, make, to.mapped());
     return;
   }
   const size_t at_once = std::max<size_t>(kStagingBytes / unit, 1);
@@ -257,7 +257,7 @@ void Memory::fill(const Allocation& to, size_t unit, const Make& make) {
   for (size_t first = 0; first < units; first += at_once) {
     const size_t count = std::min(at_once, units - first);
     if (large.empty()) {
-      make_units(unit, first, count, make, upload().mapped());
+      make_units(unit, together, first, count, make, upload().mapped());
       copy(upload().buffer(), 0, to.buffer(), first * unit, count * unit);
     } else {
       make(first, count, large.data());
@@ -277,8 +277,9 @@ ThreadPool::Step Memory::filling() { return ThreadPool::Step(pool()); }
 
 // Each thread makes a few units in its cache, then copies them: what is mapped may be
 // write-combined and is written in order only.
-void Memory::make_units(size_t unit, size_t first, size_t count, const Make& make, std::byte* out) {
-  const size_t each = std::max<size_t>(kMakeBytes / unit, 1);
+void Memory::make_units(size_t unit, size_t together, size_t first, size_t count, const Make& make,
+                        std::byte* out) {
+  const size_t each = std::max<size_t>(kMakeBytes / unit / together, 1) * together;
   const std::function<void(size_t)> task = [&](size_t i) {
     thread_local std::vector<std::byte> made;
     const size_t begin = i * each, here = std::min(each, count - begin);

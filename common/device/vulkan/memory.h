@@ -59,7 +59,8 @@ class Memory {
   // Fills `to` with units of `unit` bytes, which make(first, count, out) makes, on all processors:
   // one core neither reorders weights nor fills a bus fast enough. `make` must not throw.
   using Make = std::function<void(size_t first, size_t count, std::byte* out)>;
-  void fill(const Allocation& to, size_t unit, const Make& make);
+  // Units that share what they are made from are best made `together`, as many as make a whole.
+  void fill(const Allocation& to, size_t unit, const Make& make, size_t together = 1);
   // As long as it lives, several fill() follow each other closely.
   ThreadPool::Step filling();
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
@@ -82,7 +83,8 @@ class Memory {
   Block& new_block(uint32_t type, size_t size);
   Allocation& upload();
   ThreadPool& pool();
-  void make_units(size_t unit, size_t first, size_t count, const Make& make, std::byte* out);
+  void make_units(size_t unit, size_t together, size_t first, size_t count, const Make& make,
+                  std::byte* out);
   void copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes);
 
   Context& context_;
