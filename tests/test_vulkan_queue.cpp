@@ -92,14 +92,18 @@ TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
   const Binding bindings[] = {{"x", &in}, {"w", &weights}, {"y", &out}};
   VulkanExecutable executable(core, program, workspace, bindings);
   Recordings recordings(core);
+  bool copies = false;
   const auto command_buffers = [&](uint32_t rows) {
     RowBatch batch;
     batch.rows = rows;
     std::vector<Segment> segments;
-    recordings.get({&executable}, batch, segments);
+    copies = recordings.get({&executable}, batch, {}, segments);
     return segments.size();
   };
+  EXPECT_EQ(command_buffers(1), 1u);
+  EXPECT_TRUE(copies) << "in the same one";
   EXPECT_EQ(command_buffers(16), 1u);
+  EXPECT_FALSE(copies) << "many rows have as many sizes";
   EXPECT_EQ(command_buffers(kMost), 2u) << "two of 54 ms each at the first pace";
   const std::vector<Segment> fast = {empty_commands(core->context, {0, 1'000'000'000})};
   for (int i = 0; i < 4; ++i) core->queue.run(fast);

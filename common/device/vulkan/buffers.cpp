@@ -53,7 +53,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   const size_t stride = padded(columns);
   Allocation result(memory, rows * stride * element, MemoryUse::kDevice);
   const std::byte* const from = view_->bytes.data();
-  memory.fill(result, stride * element, [&](size_t first, size_t count, std::byte* out) {
+  const auto make = [&](size_t first, size_t count, std::byte* out) {
     if (layout == WeightLayout::kColumns) {
       (element == 2 ? transpose_rows<uint16_t>
                     : transpose_rows<uint32_t>)(from, outer, inner, first, count, stride, out);
@@ -255,36 +255,39 @@ void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<Segment>& segme
   segments.push_back({in_.commands, {}});
 }
 
-void VulkanWorkspace::copy_out(const RowBatch& batch, std::vector<Segment>& segments) {
-  VkBuffer from = VK_NULL_HANDLE;  // null: the host reads in place
-  if (batch.out != nullptr && !batch.out_bytes.empty()) {
-    const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
-    CHECK(batch.out_offset <= out.size() &&
-          batch.out_bytes.size() <= out.size() - batch.out_offset);
-    if (out.mapped() == nullptr || !out.cached()) {
-      from = out.buffer();
-      if (!out_.staging || out_.staging->size() < batch.out_bytes.size()) {
-        out_.staging.emplace(core_->memory, out.size(), MemoryUse::kReadback);
-        out_.recorded = false;
-      }
-    }
+CopyOut VulkanWorkspace::copy_out(const RowBatch& batch) {
+  copy_ = {};
+  if (batch.out == nullptr || batch.out_bytes.empty()) return copy_;
+  const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
+  CHECK(batch.out_offset <= out.size() && batch.out_bytes.size() <= out.size() - batch.out_offset);
+  if (out.mapped() != nullptr && out.cached()) return copy_;
+  if (!out_.staging || out_.staging->size() < batch.out_bytes.size()) {
+    out_.staging.emplace(core_->memory, out.size(), MemoryUse::kReadback);
+    ++stagings_;
   }
-  if (!out_.recorded || out_.buffer != from || out_.offset != batch.out_offset ||
-      out_.bytes != batch.out_bytes.size()) {
+  copy_ = {out.buffer(), out_.staging->buffer(), batch.out_offset, batch.out_bytes.size(),
+           stagings_};
+  return copy_;
+}
+
+void CopyOut::record(VkCommandBuffer commands) const {
+  barrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+          VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
+          VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+  if (from == VK_NULL_HANDLE) return;
+  const VkBufferCopy region{offset, 0, bytes};
+  vkCmdCopyBuffer(commands, from, to, 1, &region);
+  barrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
+          VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+}
+
+void VulkanWorkspace::run_apart(const CopyOut& copy, std::vector<Segment>& segments) {
+  if (!out_.recorded || apart_ != copy) {
+    out_.recorded = false;
     begin(out_);
-    barrier(out_.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
-            VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
-            VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
-    if (from != VK_NULL_HANDLE) {
-      const VkBufferCopy region{batch.out_offset, 0, batch.out_bytes.size()};
-      vkCmdCopyBuffer(out_.commands, from, out_.staging->buffer(), 1, &region);
-      barrier(out_.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
-              VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
-    }
+    copy.record(out_.commands);
     check(vkEndCommandBuffer(out_.commands), "vkEndCommandBuffer");
-    out_.buffer = from;
-    out_.offset = batch.out_offset;
-    out_.bytes = batch.out_bytes.size();
+    apart_ = copy;
     out_.recorded = true;
   }
   segments.push_back({out_.commands, {}});
@@ -294,7 +297,7 @@ void VulkanWorkspace::finish(const RowBatch& batch) {
   if (batch.out == nullptr || batch.out_bytes.empty()) return;
   const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
   const std::byte* from =
-      out_.buffer == VK_NULL_HANDLE ? out.mapped() + batch.out_offset : out_.staging->mapped();
+      copy_.from == VK_NULL_HANDLE ? out.mapped() + batch.out_offset : out_.staging->mapped();
   core_->memory.copy(from, batch.out_bytes);
 }
 

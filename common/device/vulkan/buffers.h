@@ -53,6 +53,15 @@ class VulkanBuffer final : public Buffer {
   std::optional<TensorView> view_;
 };
 
+// What a step leaves for the host: made visible to it or, where it cannot read fast, copied.
+struct CopyOut {
+  VkBuffer from = VK_NULL_HANDLE, to = VK_NULL_HANDLE;  // null: read in place
+  size_t offset = 0, bytes = 0;
+  uint64_t staging = 0;  // which `to` it is: a handle may come again
+  void record(VkCommandBuffer commands) const;
+  auto operator<=>(const CopyOut&) const = default;
+};
+
 class VulkanWorkspace final : public Workspace {
  public:
   VulkanWorkspace(CorePtr core, const Limits& limits);
@@ -70,14 +79,15 @@ class VulkanWorkspace final : public Workspace {
   void write_symbols(const RowBatch& batch);
   // Commands before and after the programs, recorded again only when buffers or sizes change.
   void copy_in(const RowBatch& batch, std::vector<Segment>& segments);
-  void copy_out(const RowBatch& batch, std::vector<Segment>& segments);
-  void finish(const RowBatch& batch);  // after the wait
+  CopyOut copy_out(const RowBatch& batch);
+  void run_apart(const CopyOut& copy, std::vector<Segment>& segments);  // in commands of its own
+  void finish(const RowBatch& batch);                                   // after the wait
 
  private:
   struct Copy {
     VkCommandBuffer commands = VK_NULL_HANDLE;
     VkBuffer buffer = VK_NULL_HANDLE;
-    size_t offset = 0, bytes = 0;
+    size_t bytes = 0;
     bool recorded = false;
     std::optional<Allocation> staging;
   };
@@ -88,6 +98,9 @@ class VulkanWorkspace final : public Workspace {
   Allocation arena_, symbols_;
   std::shared_ptr<Allocation> scratch_;
   Copy in_, out_;
+  CopyOut copy_;           // of the current step
+  CopyOut apart_;          // that out_ has recorded
+  uint64_t stagings_ = 0;  // that out_ has had
 };
 
 }  // namespace split::vulkan

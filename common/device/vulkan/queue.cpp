@@ -67,12 +67,17 @@ void Queue::make_stamps() {
     VkCommandBufferBeginInfo begin{};
     begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
     check(vkBeginCommandBuffer(stamp_[i], &begin), "vkBeginCommandBuffer");
-    if (i == 0) vkCmdResetQueryPool(stamp_[i], pool, 0, 2);
-    vkCmdWriteTimestamp(
-        stamp_[i],
-        i == 0 ? VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT : VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, pool, i);
+    stamp(stamp_[i], i);
     check(vkEndCommandBuffer(stamp_[i]), "vkEndCommandBuffer");
   }
+}
+
+void Queue::stamp(VkCommandBuffer commands, uint32_t which) const {
+  if (which == 0) vkCmdResetQueryPool(commands, stamps_.get(), 0, 2);
+  vkCmdWriteTimestamp(
+      commands,
+      which == 0 ? VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT : VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT,
+      stamps_.get(), which);
 }
 
 void Queue::run(const std::vector<Segment>& segments) {
@@ -89,7 +94,10 @@ void Queue::run_all(const std::vector<Segment>& segments) {
   Cost all;
   double pending_ms = 0;
   std::vector<VkCommandBuffer> pending;
-  if (measure_) pending.push_back(stamp_[0]);
+  const bool stamps =
+      measure_ && std::none_of(segments.begin(), segments.end(),
+                               [](const Segment& segment) { return segment.timed; });
+  if (stamps) pending.push_back(stamp_[0]);
   for (const Segment& segment : segments) {
     const double ms = pace_.estimate_ms(segment.cost);
     if (pending_ms > 0 && pending_ms + ms > kSubmissionMs) {
@@ -101,7 +109,7 @@ void Queue::run_all(const std::vector<Segment>& segments) {
     pending_ms += ms;
     all += segment.cost;
   }
-  if (measure_) pending.push_back(stamp_[1]);
+  if (stamps) pending.push_back(stamp_[1]);
   submit(pending);
   wait();
   pace_.learn(all, ms_since(start));

@@ -39,6 +39,7 @@ class Pace {
 struct Segment {
   VkCommandBuffer commands = VK_NULL_HANDLE;
   Cost cost;
+  bool timed = false;  // has both of the queue's stamps itself
 };
 
 class Queue {
@@ -56,6 +57,9 @@ class Queue {
 
   // From now on run() also takes the device's own time, where it can tell.
   void measure(bool on) { measure_ = on && stamps_.get() != VK_NULL_HANDLE; }
+  bool measures() const { return measure_; }
+  // Records a stamp: 0 at the beginning of what is measured, 1 at its end.
+  void stamp(VkCommandBuffer commands, uint32_t which) const;
   // Of the last run, from its first command's start to its last one's end.
   std::optional<double> device_ms() const { return device_ms_; }
 

@@ -14,31 +14,38 @@ constexpr size_t kMaxRecordings = 64;  // a sequence takes 0.1 ms to record agai
 
 }  // namespace
 
-void Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
-                     std::vector<Segment>& out) {
+bool Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
+                     const CopyOut& copy, std::vector<Segment>& out) {
   Key key;
   Cost all;
+  bool narrow = !programs.empty();
   for (VulkanExecutable* program : programs) {
     const size_t variant = program->prepare(batch);
     key.programs.emplace_back(program->id(), variant);
+    narrow = narrow && variant < kWide;
     const uint64_t rows = program->rows(batch);
     for (const VulkanExecutable::Command& command : program->commands(variant)) {
       all += variant < kWide ? Cost{command.weights, 0} : Cost{0, command.weights * rows};
     }
   }
   key.whole = core_->queue.pace().estimate_ms(all) <= kSubmissionMs;
+  if (narrow && key.whole) {
+    key.copy = copy;
+    key.timed = core_->queue.measures();
+  }
   auto at = all_.find(key);
   if (at == all_.end()) {
     if (all_.size() >= kMaxRecordings) clear();
     at = all_.emplace(key, record(programs, key)).first;
   }
   for (const Part& part : at->second) {
-    Segment segment{part.commands, {part.narrow, 0}};
+    Segment segment{part.commands, {part.narrow, 0}, key.timed};
     for (const auto& [program, weights] : part.wide) {
       segment.cost.products += weights * programs[program]->rows(batch);
     }
     out.push_back(std::move(segment));
   }
+  return key.copy.has_value();
 }
 
 std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecutable*>& programs,
@@ -65,6 +72,7 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
         begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
         begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
         check(vkBeginCommandBuffer(parts.back().commands, &begin), "vkBeginCommandBuffer");
+        if (key.timed) core_->queue.stamp(parts.back().commands, 0);
       }
       share += more;
       Part& part = parts.back();
@@ -78,6 +86,8 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
       programs[p]->record(part.commands, variant, i, starts || i == 0);
     }
   }
+  if (key.copy) key.copy->record(parts.back().commands);
+  if (key.timed) core_->queue.stamp(parts.back().commands, 1);
   end();
   return parts;
 }

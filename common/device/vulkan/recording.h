@@ -5,6 +5,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,10 +20,11 @@ class Recordings {
   Recordings(const Recordings&) = delete;
   Recordings& operator=(const Recordings&) = delete;
 
-  // Appends the commands that run `programs` in order over a batch. Throws Error(kDevice) for a
-  // batch that does not fit one of them.
-  void get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
-           std::vector<Segment>& out);
+  // Appends the commands that run `programs` in order over a batch. Those of a few rows also copy:
+  // false when `copy` is left to do. Throws Error(kDevice) for a batch that does not fit one of
+  // them.
+  bool get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
+           const CopyOut& copy, std::vector<Segment>& out);
 
  private:
   struct Part {
@@ -32,6 +34,8 @@ class Recordings {
   };
   struct Key {
     bool whole = false;
+    bool timed = false;                                 // tells the time; for few rows alone
+    std::optional<CopyOut> copy;                        // likewise
     std::vector<std::pair<uint64_t, size_t>> programs;  // executables' ids, and the variant of each
     auto operator<=>(const Key&) const = default;
   };

@@ -82,8 +82,8 @@ class VulkanDevice final : public Device {
     for (Executable* program : programs) {
       programs_.push_back(&dynamic_cast<VulkanExecutable&>(*program));
     }
-    recordings_->get(programs_, batch, segments_);
-    ours.copy_out(batch, segments_);
+    const CopyOut copy = ours.copy_out(batch);
+    if (!recordings_->get(programs_, batch, copy, segments_)) ours.run_apart(copy, segments_);
     core_->queue.run(segments_);
     if (debug_level() >= 2) {
       for (const VulkanExecutable* program : programs_) log_info(program->times());
