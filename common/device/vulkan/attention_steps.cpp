@@ -56,7 +56,7 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   }
 
   const size_t partial_row =
-      static_cast<size_t>(step.heads) * workspace_.splits() * (size + 2) * sizeof(float);
+      static_cast<size_t>(step.heads) * workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float);
   const size_t budget = std::min(limit, kScratchBytes) / partial_row;
   plan.rows = piece_rows({step.qkv, step.out}, std::max<size_t>(budget, 1));
   if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {

@@ -1,6 +1,8 @@
 // What the files that make dispatches share.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <initializer_list>
 
 #include "device/vulkan/executable.h"
@@ -12,6 +14,14 @@ inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a 
 
 // Lanes of a workgroup that works on a row, alone or before a matrix: they fix the order of sums.
 inline uint32_t row_lanes(const Capabilities& device) { return device.small_tiles ? 64 : 128; }
+
+// Of a workgroup that sums no row.
+inline uint32_t most_lanes(const Capabilities& device) {
+  const VkPhysicalDeviceLimits& limits = device.properties.limits;
+  const uint32_t most =
+      std::min({512u, limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]});
+  return device.small_tiles ? row_lanes(device) : std::bit_floor(most);
+}
 
 inline uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
 

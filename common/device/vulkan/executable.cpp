@@ -188,7 +188,7 @@ PipelineKey VulkanExecutable::key_of(std::string text, const Step& step, uint32_
                       {1, core_->context.capabilities().subgroup},
                       {2, workspace_.capacity()},
                       {3, step.rows == kOutRows ? 1u : 0u},
-                      {19, core_->context.capabilities().small_tiles ? 1u : 16u}};
+                      {19, core_->context.capabilities().small_tiles ? 1u : 4u}};
   return result;
 }
 

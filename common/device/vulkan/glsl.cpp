@@ -167,7 +167,7 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
     text += cat("#define STAGED\n#define PARTIAL_BINDING ",
                 parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
     stage = cat(kPages, kMerged,
-                "#define TAKE(c, y) put_x(c, y);\n"
+                "#define TAKE(four, y) put_x(four, y);\n"
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, TAKE)\n}\n");
   }
   if (joined.attention != nullptr) {

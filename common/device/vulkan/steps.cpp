@@ -12,36 +12,62 @@ namespace {
 constexpr uint32_t kWideBlock = 8;  // rows of a workgroup of the wide matmul
 constexpr size_t kOneRow = 0;       // the narrow variant
 
-// How a matmul's work is laid on lanes. `lanes` fixes the order of the sum, so it depends on K and
-// the device alone; the others only move work.
+// How a matmul's work is laid on lanes. `lanes` fixes the order of the sum, so it depends on the
+// matrix and the device alone; the others only move work.
 struct MatmulShape {
   uint32_t workgroup = 0, lanes = 0, columns_per_lane = 0, unroll = 0;
   uint32_t columns() const { return workgroup / lanes * columns_per_lane; }
 };
 
+// What a matmul is done for: `block` rows at a time, of all rows there are when `wide`, with splits
+// of attention that it merges.
+struct MatmulUse {
+  uint32_t block = 1;
+  bool wide = false, merges = false;
+};
+
+// On an H200 the fastest of 2 to 5 for each matrix of GPT-2 small and XL at 1, 2, 4 and 8 rows.
+MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns,
+                      const MatmulUse& use) {
+  constexpr int64_t kDeep = 2048, kNarrow = 2048;
+  // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each does
+  // before its columns is done less often.
+  constexpr int64_t kManyColumns = 16384;
+  const bool few = inner <= kDeep && columns <= kNarrow;
+  MatmulShape shape{row_lanes(device), inner > kDeep ? 64u : few ? 32u : 16u, 1, 0};
+  if (use.block == 8) {
+    shape.columns_per_lane = 4;
+    shape.unroll = 1;
+  } else if (use.block > 1) {
+    shape.columns_per_lane = 2;
+  }
+  if (columns > kManyColumns) shape.columns_per_lane = 4;
+  if (few && !use.wide) {
+    // Few columns: more lanes for each. Splits of attention are merged in each workgroup, so that
+    // fewer and larger ones, with four elements for a lane, do it less often.
+    shape = {shape.workgroup, shape.lanes, 1, 0};
+    const auto fours = std::bit_ceil(static_cast<uint32_t>(inner + 3) / 4);
+    if (use.merges) shape.workgroup = std::clamp(fours, shape.workgroup, most_lanes(device));
+  }
+  return shape;
+}
+
 MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t columns,
-                         uint32_t block) {
-  const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
-  MatmulShape shape;
-  if (device.small_tiles) {
-    // Larger tiles run 1.4 times faster there and take twice as long to compile.
-    shape = {row_lanes(device), 8, block >= 4 ? 1u : 2u, 1};
-  } else {
-    // 16 lanes hide a row's latency up to K = 2048, more are needed past it (notes: GEMV shape).
-    shape = {row_lanes(device), inner <= 2048 ? 16u : 64u, block >= 4 ? 4u : 1u, 1};
-    if (block < 4) {
-      // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each
-      // does before its columns is done less often.
-      constexpr int64_t kManyColumns = 16384;
-      if (columns > kManyColumns) shape.columns_per_lane = 4;
-      // All of a lane's chunks on their way at once, in equal parts where they are too many.
-      const uint32_t own = std::max(ceil_div(chunks, shape.lanes), 1u);
-      shape.unroll = ceil_div(own, ceil_div(own, 8 / shape.columns_per_lane));
-    }
+                         const MatmulUse& use) {
+  // Larger tiles run 1.4 times faster on a software device and take twice as long to compile.
+  MatmulShape shape = device.small_tiles
+                          ? MatmulShape{row_lanes(device), 8, use.block >= 4 ? 1u : 2u, 1}
+                          : gpu_shape(device, inner, columns, use);
+  if (shape.unroll == 0) {
+    // As many of a lane's chunks on their way at once as registers hold, in equal parts.
+    const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
+    const uint32_t own = std::max(chunks / shape.lanes, 1u);
+    shape.unroll = 8 / std::min(shape.columns_per_lane, 8u);
+    while (own % shape.unroll != 0) --shape.unroll;
   }
   // Lanes that shuffles do not reach exchange sums through shared memory.
   while (shape.lanes > device.subgroup && shape.columns_per_lane > 1 &&
-         size_t{block} * shape.columns_per_lane * shape.workgroup * 4 > kSharedBytes) {
+         size_t{use.block} * shape.columns_per_lane * shape.workgroup * 4 > kSharedBytes) {
     shape.columns_per_lane /= 2;
   }
   return shape;
@@ -93,7 +119,7 @@ void add_tape_constants(const Kernel& kernel, PipelineKey& key) {
 
 // Whether the row that a matmul stages, and `more` bytes, fit beside what else its kernel shares.
 bool stages(const Capabilities& device, int64_t inner, size_t more) {
-  return static_cast<size_t>(inner + 8) * sizeof(float) + 2 * sizeof(float) * row_lanes(device) +
+  return static_cast<size_t>(inner + 8) * sizeof(float) + 2 * sizeof(float) * most_lanes(device) +
              more <=
          kSharedBytes;
 }
@@ -215,7 +241,8 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
   const uint32_t block = variant >= kWide ? kWideBlock : kNarrowRows[variant];
-  const MatmulShape shape = matmul_shape(device, step.inner, step.columns, block);
+  const MatmulUse use{block, variant >= kWide, joined.input == Joined::Input::kSplits};
+  const MatmulShape shape = matmul_shape(device, step.inner, step.columns, use);
   const MatrixShape tile = few ? kThinShape : matrix_shape(device, step.columns);
   const uint32_t unit_lanes = device.subgroup * tile.parts_m * tile.parts_n * tile.parts_k;
   const uint32_t group_columns = units ? tile.columns() : shape.columns();

@@ -269,30 +269,6 @@ std::string TapeWriter::group() const {
       row_body("COLUMNS", false), "}\n");
 }
 
-std::string TapeWriter::prologue() const {
-  // What a lane reads of the row is on its way before anything is computed.
-  std::ostringstream out;
-  out << "const uint HELD" << base_ << " = (K + WORKGROUP - 1) / WORKGROUP;\n"
-      << "void stage(uint r, uint lane) {\n  const uint row = piece.row_base + r;\n";
-  std::string loads;
-  for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    if (!is_held(i)) continue;
-    out << "  float held" << base_ + i << "[HELD" << base_ << "];\n";
-    loads += load(i, "    ", "K", "const float ");
-    loads += cat("    held", base_ + i, "[i] = v", base_ + i, ";\n");
-  }
-  out << "  [[unroll]] for (uint i = 0; i < HELD" << base_ << "; ++i) {\n"
-      << "    const uint c = min(lane + i * WORKGROUP, K - 1);\n"
-      << loads << "  }\n"
-      << row_body("K", true) << "}\n";
-  return out.str();
-}
-
-bool TapeWriter::is_held(size_t i) const {
-  const Access access = tape_.operands[i].access;
-  return access == Access::kRowwise || access == Access::kVector || access == Access::kGather;
-}
-
 std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   std::ostringstream out;
   const std::string loop =
@@ -314,12 +290,7 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
       out << compute(i, "  ");
     }
   }
-  if (stage) {
-    const int value = tape_.outputs[0].value;
-    out << loop << slice({value}, columns, stage) << "    put_x(c, " << name(value)
-        << ");\n  } END_ROW\n";
-    return out.str();
-  }
+  if (stage) return out.str() + staging();
   const auto is_element = [&](const TapeOutput& output) {
     return !per_row_[static_cast<size_t>(output.value)];
   };
@@ -387,7 +358,7 @@ std::string TapeWriter::slice(const std::vector<int>& values, std::string_view c
     if (i >= tape_.operands.size()) {
       out += compute(i - tape_.operands.size(), "    ");
     } else if (held && is_held(i)) {
-      out += cat("    const float v", base_ + i, " = held", base_ + i, "[i];\n");
+      out += cat("    const float v", base_ + i, " = held", base_ + i, "[i][j];\n");
     } else {
       out += load(i, "    ", columns);
     }

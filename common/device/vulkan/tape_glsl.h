@@ -85,6 +85,8 @@ class TapeWriter {
   std::string name(int value) const;
   std::string load(size_t i, const char* indent, std::string_view columns,
                    const char* type = "float ") const;
+  std::string four_loader(size_t i) const;
+  std::string staging() const;
   std::string compute(size_t i, const char* indent) const;
   bool is_held(size_t i) const;
   std::string slice(const std::vector<int>& values, std::string_view columns, bool held) const;

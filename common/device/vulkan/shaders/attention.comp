@@ -126,7 +126,7 @@ void main() {
   weight[lane] = e;
   barrier();
 
-  const uint out_base = ((r * HEADS + head) * SPLITS + split) * (D + 2);
+  const uint out_base = ((r * HEADS + head) * SPLITS + split) * SPLIT;
   if (lane == 0) {
     partial[out_base + D] = largest;
     partial[out_base + D + 1] = total;
@@ -136,14 +136,17 @@ void main() {
     [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[j] = 0.0;
     if (group < GROUPS) {
       [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
+        // Past the keys a weight is 0 and a value may be anything. No branch: a compiler would
+        // move the load into it.
         const uint key = group + n * GROUPS;
-        if (key >= keys) continue;
-        const float w = weight[key];
+        const bool there = key < keys;
+        const float w = weight[min(key, KEYS - 1)];
         [[unroll]] for (uint j = 0; j < 4; ++j) {
+          const uint bits = there ? values[n][j] : 0u;
           if (KV_TYPE == 0) {
-            sums[j] = fma(w, uintBitsToFloat(values[n][j]), sums[j]);
+            sums[j] = fma(w, uintBitsToFloat(bits), sums[j]);
           } else {
-            const vec2 both = unpackHalf2x16(values[n][j]);
+            const vec2 both = unpackHalf2x16(bits);
             sums[2 * j] = fma(w, both.x, sums[2 * j]);
             sums[2 * j + 1] = fma(w, both.y, sums[2 * j + 1]);
           }

@@ -10,22 +10,23 @@ const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 #ifndef UNITS
 #define FETCHES 1  // elements of a product that a lane fetches for before it finishes them
 #endif
-layout(constant_id = 19) const uint ROW_UNROLL = 1;  // elements of a row that a lane has at once
-// For each element c of a row, in order: FOR_ROW(width) { ... } END_ROW
+layout(constant_id = 19) const uint ROW_UNROLL = 1;  // fours of a row that a lane has at once
+// The elements of a row go to the lanes in fours, which a load can bring together. For each element
+// c of this lane, in order: FOR_ROW(width) { ... } END_ROW
 #define FOR_ROW(width) \
-  for (uint first = 0; first < (width); first += ROW_UNROLL * WORKGROUP) { \
-    [[unroll]] for (uint i = 0; i < ROW_UNROLL; ++i) { \
-      const uint c = first + i * WORKGROUP + lane; \
-      if (first + (i + 1) * WORKGROUP <= (width) || c < (width))
+  for (uint first = lane; first * 4 < (width); first += ROW_UNROLL * WORKGROUP) { \
+    [[unroll]] for (uint i = 0; i < 4 * ROW_UNROLL; ++i) { \
+      const uint c = (first + i / 4 * WORKGROUP) * 4 + i % 4; \
+      if (c < (width))
 #define END_ROW \
     } \
   }
-// The same where a lane has all of its elements at hand: element i of HELD<base>.
+// The same where a lane has all of its elements at hand: element j of HELD<base>[i].
 #define FOR_HELD(base) \
-  { \
-    [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \
-      const uint c = lane + i * WORKGROUP; \
-      if ((i + 1) * WORKGROUP <= K || c < K)
+  [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \
+    [[unroll]] for (uint j = 0; j < 4; ++j) { \
+      const uint c = (lane + i * WORKGROUP) * 4 + j; \
+      if ((i + 1) * WORKGROUP * 4 <= K || c < K)
 
 // A dispatch covers rows [row_base, row_base + row_piece) of the step and columns
 // [column_base, column_base + column_piece) of a matrix; buffers with a row of the step per row are

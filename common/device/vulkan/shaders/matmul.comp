@@ -11,18 +11,72 @@ vec4 brain4(uvec2 bits) {
 float dot4(vec4 a, vec4 b, float sum) {
   return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
-const uint VECTORS = UNROLL * COLUMNS_PER_LANE * PER_CHUNK;
-const uint BATCH = LANES * UNROLL;  // chunks of a column on their way at once
-const uint BATCHES = (CHUNKS + BATCH - 1) / BATCH;
-const bool EVEN = CHUNKS % BATCH == 0;
-// Chunks of a batch of each column; past the end the last one, which is not used.
-#define LOAD(to, batch) \
-  [[unroll]] for (uint u = 0; u < UNROLL; ++u) { \
-    const uint at = (batch) * BATCH + u * LANES + t; \
-    const uint c = EVEN ? at : min(at, CHUNKS - 1); \
+const uint VECTORS = COLUMNS_PER_LANE * PER_CHUNK;  // of a chunk
+const uint FULL = CHUNKS / LANES;                   // chunks that every lane has
+const bool REST = CHUNKS % LANES != 0;              // some have one more
+const uint BATCHES = FULL / UNROLL;                 // UNROLL divides FULL
+// What a chunk is multiplied with may be on its way with it; a row in shared memory is not.
+#ifdef STAGED
+const bool X_AHEAD = false;
+#else
+const bool X_AHEAD = BLOCK == 1;
+#endif
+const uint AHEAD = X_AHEAD ? UNROLL : 1;
+struct Chunks {
+  uvec4 w[UNROLL * VECTORS];
+  vec4 low[AHEAD], high[AHEAD];
+};
+// Nothing between a load and its use is conditional: a compiler would move the load there.
+#define LOAD(to, u, c) \
+  { \
     [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
       [[unroll]] for (uint p = 0; p < PER_CHUNK; ++p) { \
-        to[(u * COLUMNS_PER_LANE + m) * PER_CHUNK + p] = W_VECTOR(w_row[m] + c * PER_CHUNK + p); \
+        to.w[(u) * VECTORS + m * PER_CHUNK + p] = W_VECTOR(w_row[m] + (c) * PER_CHUNK + p); \
+      } \
+    } \
+    if (X_AHEAD) { \
+      to.low[u] = LOAD_X(0, (c) * 8); \
+      to.high[u] = LOAD_X(0, (c) * 8 + 4); \
+    } \
+  }
+#define LOAD_BATCH(to, batch) \
+  [[unroll]] for (uint u = 0; u < UNROLL; ++u) { LOAD(to, u, ((batch) * UNROLL + u) * LANES + t) }
+#ifdef IN_BLOCKS
+#define DECODE(from, at) low[m] = quarter_of_w(from.w[at], 0), high[m] = quarter_of_w(from.w[at], 1);
+#else
+#define DECODE(from, at) \
+  if (W_TYPE == 0) { \
+    low[m] = uintBitsToFloat(from.w[at]); \
+    high[m] = uintBitsToFloat(from.w[at + PER_CHUNK - 1]); \
+  } else if (W_TYPE == 1) { \
+    low[m] = half4(from.w[at].xy); \
+    high[m] = half4(from.w[at].zw); \
+  } else { \
+    low[m] = brain4(from.w[at].xy); \
+    high[m] = brain4(from.w[at].zw); \
+  }
+#endif
+#ifdef STAGED
+#define LOAD_X(n, k) vec4(0.0)
+#define X_LOW(from, u, n, c) x_low[c]
+#define X_HIGH(from, u, n, c) x_high[c]
+#else
+#define LOAD_X(n, k) load_x(row[n], k)
+#define X_LOW(from, u, n, c) (X_AHEAD ? from.low[u] : LOAD_X(n, (c) * 8))
+#define X_HIGH(from, u, n, c) (X_AHEAD ? from.high[u] : LOAD_X(n, (c) * 8 + 4))
+#endif
+// Adds the products of chunk c to `sums`.
+#define USE(from, u, c) \
+  { \
+    vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE]; \
+    [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
+      DECODE(from, (u) * VECTORS + m * PER_CHUNK) \
+    } \
+    [[unroll]] for (uint n = 0; n < BLOCK; ++n) { \
+      const vec4 a = X_LOW(from, u, n, c), b = X_HIGH(from, u, n, c); \
+      [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
+        const uint i = n * COLUMNS_PER_LANE + m; \
+        sums[i] = dot4(high[m], b, dot4(low[m], a, sums[i])); \
       } \
     } \
   }
@@ -44,56 +98,43 @@ void main() {
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = 0.0;
 
   // The first chunks are on their way while the row is staged, the next ones while these are used.
-  uvec4 v[VECTORS], next[VECTORS];
-  LOAD(v, 0)
+  Chunks now, next, rest;
+  const uint rest_c = min(FULL * LANES + t, CHUNKS - 1);
+  if (BATCHES > 0) {
+    LOAD_BATCH(now, 0)
+  }
+  if (REST) LOAD(rest, 0, rest_c)
   if (SUMS <= LANES) {
     const uint r = row0 + t / COLUMNS_PER_LANE, column = column0 + t % COLUMNS_PER_LANE;
     if (t < SUMS && r < rows && column < piece.column_piece) fetch(0, r, piece.column_base + column);
   }
 #ifdef STAGED
-  for (uint k = K + lane; k < CHUNKS * 8; k += WORKGROUP) put_x(k, 0.0);
+  if ((K + 3) / 4 < CHUNKS * 2 && lane == 0) put_x(CHUNKS * 2 - 1, vec4(0.0));
   stage(row0, lane);
   barrier();
 #endif
-  for (uint batch = 0; batch < BATCHES; ++batch) {
-    if (BATCHES > 1 && batch + 1 < BATCHES) { LOAD(next, batch + 1) }
-    [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
-      const uint c = batch * BATCH + u * LANES + t;
-      if (EVEN || c < CHUNKS) {
-        vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE];
-        [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
-          const uint at = (u * COLUMNS_PER_LANE + m) * PER_CHUNK;
-#ifdef IN_BLOCKS
-          low[m] = quarter_of_w(v[at], 0);
-          high[m] = quarter_of_w(v[at], 1);
-#else
-          if (W_TYPE == 0) {
-            low[m] = uintBitsToFloat(v[at]);
-            high[m] = uintBitsToFloat(v[at + PER_CHUNK - 1]);
-          } else if (W_TYPE == 1) {
-            low[m] = half4(v[at].xy);
-            high[m] = half4(v[at].zw);
-          } else {
-            low[m] = brain4(v[at].xy);
-            high[m] = brain4(v[at].zw);
-          }
-#endif
-        }
-        [[unroll]] for (uint n = 0; n < BLOCK; ++n) {
-#ifdef STAGED
-          const vec4 a = x_low[c], b = x_high[c];
-#else
-          const vec4 a = load_x(row[n], c * 8), b = load_x(row[n], c * 8 + 4);
-#endif
-          [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
-            const uint i = n * COLUMNS_PER_LANE + m;
-            sums[i] = dot4(high[m], b, dot4(low[m], a, sums[i]));
-          }
-        }
+  [[dont_unroll]] for (uint batch = 0; batch + 1 < BATCHES; ++batch) {
+    LOAD_BATCH(next, batch + 1)
+    [[unroll]] for (uint u = 0; u < UNROLL; ++u) USE(now, u, (batch * UNROLL + u) * LANES + t)
+    [[unroll]] for (uint i = 0; i < UNROLL * VECTORS; ++i) now.w[i] = next.w[i];
+    if (X_AHEAD) {
+      [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
+        now.low[u] = next.low[u];
+        now.high[u] = next.high[u];
       }
     }
-    if (BATCHES > 1) {
-      [[unroll]] for (uint i = 0; i < VECTORS; ++i) v[i] = next[i];
+  }
+  if (BATCHES > 0) {
+    [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
+      USE(now, u, ((BATCHES - 1) * UNROLL + u) * LANES + t)
+    }
+  }
+  if (REST) {
+    float before[SUMS];
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) before[i] = sums[i];
+    USE(rest, 0, rest_c)
+    [[unroll]] for (uint i = 0; i < SUMS; ++i) {
+      sums[i] = FULL * LANES + t < CHUNKS ? sums[i] : before[i];
     }
   }
 

@@ -1,7 +1,10 @@
 R"glsl(
 // Joins the splits of a row. One workgroup a row.
 layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
-#define TAKE(c, y) result[r * C + c] = RESULT(y);
+#define TAKE(four, y) \
+  [[unroll]] for (uint j = 0; j < 4; ++j) { \
+    if (C % 4 == 0 || four * 4 + j < C) result[r * C + four * 4 + j] = RESULT(y[j]); \
+  }
 
 void main() {
   const uint r = gl_WorkGroupID.x, lane = lane_index();

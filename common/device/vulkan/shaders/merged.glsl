@@ -1,70 +1,81 @@
 R"glsl(
 layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial { float partial[]; };
+layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial4 { vec4 partial4[]; };
 // Attention's result is its splits joined in order: each weighs e^(its largest score - the largest
 // of all). What a lane needs is on its way before it computes; splits past the used ones are not
 // read.
-const uint SPLIT = D + 2;  // floats that a split left: sums of values, largest score, sum of weights
 shared float split_weight[HEADS * SPLITS];
 shared float head_total[HEADS];
 
 void weigh_splits(uint r, uint lane, uint used) {
   for (uint head = lane; head < HEADS; head += WORKGROUP) {
     const uint base = (r * HEADS + head) * SPLITS * SPLIT + D;
-    float score[SPLITS], weights[SPLITS];
+    vec2 sums[SPLITS];  // the largest score and the sum of weights
     [[unroll]] for (uint s = 0; s < SPLITS; ++s) {
-      if (s < used) {
-        score[s] = partial[base + s * SPLIT];
-        weights[s] = partial[base + s * SPLIT + 1];
-      }
+      const uint at = base + s * SPLIT;
+      if (s >= used) continue;
+      if (D % 4 == 0) sums[s] = partial4[at / 4].xy;
+      else sums[s] = vec2(partial[at], partial[at + 1]);
     }
-    float largest = score[0];
+    float largest = sums[0].x;
     [[unroll]] for (uint s = 1; s < SPLITS; ++s) {
-      if (s < used) largest = max(largest, score[s]);
+      if (s < used) largest = max(largest, sums[s].x);
     }
     float total = 0.0;
     [[unroll]] for (uint s = 0; s < SPLITS; ++s) {
       if (s < used) {
-        float scale = exp_f(score[s] - largest);
+        float scale = exp_f(sums[s].x - largest);
         split_weight[head * SPLITS + s] = scale;
-        total = fma(scale, weights[s], total);
+        total = fma(scale, sums[s].y, total);
       }
     }
     head_total[head] = total;
   }
 }
 
-// MERGE_ROW(r, lane, TAKE): TAKE(c, y) for each element of row r.
-const uint MERGED = (C + WORKGROUP - 1) / WORKGROUP;  // elements of a lane
-const bool AT_ONCE = MERGED * SPLITS <= 128;           // they fit into registers
+// Elements 4 * four .. of split s; past the last, the last.
+vec4 split_value(uint r, uint four, uint s) {
+  const uint first = (r * HEADS * SPLITS + s) * SPLIT, c = four * 4;
+  if (D % 4 == 0) return partial4[(first + c / D * SPLITS * SPLIT + c % D) / 4];
+  vec4 value;
+  [[unroll]] for (uint j = 0; j < 4; ++j) {
+    const uint at = min(c + j, C - 1);
+    value[j] = partial[first + at / D * SPLITS * SPLIT + at % D];
+  }
+  return value;
+}
+
+// MERGE_ROW(r, lane, TAKE): TAKE(four, y) for each four elements of row r.
+const uint FOURS = (C + 3) / 4;
+const uint MERGED = (FOURS + WORKGROUP - 1) / WORKGROUP;  // fours of a lane
+const bool AT_ONCE = MERGED * SPLITS <= 32;               // they fit into registers
 const uint HELD = AT_ONCE ? MERGED : 1;
 #define MERGE_ROW(r, lane, TAKE) \
   const uint used = symbol(POSITIONS, piece.row_base + r) / KEYS + 1; \
-  float value[HELD * SPLITS]; \
+  vec4 value[HELD * SPLITS]; \
   if (AT_ONCE) { \
     [[unroll]] for (uint i = 0; i < HELD; ++i) { \
-      const uint c = min(lane + i * WORKGROUP, C - 1); \
+      const uint four = min(lane + i * WORKGROUP, FOURS - 1); \
       [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
-        if (s < used) value[i * SPLITS + s] = split_value(r, c, s); \
+        if (s < used) value[i * SPLITS + s] = split_value(r, four, s); \
       } \
     } \
   } \
   weigh_splits(r, lane, used); \
   barrier(); \
   [[unroll]] for (uint i = 0; i < HELD; ++i) { \
-    for (uint c = lane + i * WORKGROUP; c < C; c += HELD * WORKGROUP) { \
-      const uint head = c / D; \
-      float sum = 0.0; \
+    for (uint four = lane + i * WORKGROUP; four < FOURS; four += HELD * WORKGROUP) { \
+      vec4 y = vec4(0.0); \
       [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
         if (s < used) { \
-          const float v = AT_ONCE ? value[i * SPLITS + s] : split_value(r, c, s); \
-          sum = fma(split_weight[head * SPLITS + s], v, sum); \
+          const vec4 v = AT_ONCE ? value[i * SPLITS + s] : split_value(r, four, s); \
+          [[unroll]] for (uint j = 0; j < 4; ++j) { \
+            y[j] = fma(split_weight[min(four * 4 + j, C - 1) / D * SPLITS + s], v[j], y[j]); \
+          } \
         } \
       } \
-      float y = sum / head_total[head]; \
-      TAKE(c, y) \
+      [[unroll]] for (uint j = 0; j < 4; ++j) y[j] = y[j] / head_total[min(four * 4 + j, C - 1) / D]; \
+      TAKE(four, y) \
     } \
   }
-float split_value(uint r, uint c, uint s) {
-  return partial[((r * HEADS + c / D) * SPLITS + s) * SPLIT + c % D];
-}
 )glsl"

@@ -11,6 +11,8 @@ layout(constant_id = 26) const float SCALE = 1.0;
 const uint C = HEADS * D;
 const uint PAGE_TOKENS = 16;
 const uint KEYS = 128;  // of a split
+// Floats that a split leaves: sums of values, its largest score, the sum of weights, and padding.
+const uint SPLIT = (D + 5) / 4 * 4;
 // Where the page table of a row starts. A few rows have one each, so that it is read at once; more
 // have their sequence's.
 layout(constant_id = 27) const bool ROW_TABLES = false;

@@ -1,0 +1,81 @@
+// What a TapeWriter writes for a matmul whose row it makes: loads by fours, all on their way before
+// anything is computed.
+#include "device/vulkan/tape_glsl.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+
+bool TapeWriter::is_held(size_t i) const {
+  const Access access = tape_.operands[i].access;
+  return access == Access::kRowwise || access == Access::kVector || access == Access::kGather;
+}
+
+// vec4 four_i(r, row, c): elements c .. c + 3 of a row of K, c a multiple of 4; past the end, the
+// last one.
+std::string TapeWriter::four_loader(size_t i) const {
+  const size_t id = base_ + i;
+  const Operand& operand = tape_.operands[i];
+  const bool rowwise = operand.access == Access::kRowwise,
+             gather = operand.access == Access::kGather;
+  const Bind::Kind kind = rowwise                                             ? Bind::Kind::kRowwise
+                          : gather && is_weight_table(operand) && pieces_ > 1 ? Bind::Kind::kTable
+                                                                              : Bind::Kind::kWhole;
+  const uint32_t binding = parts_.binding_of({kind, operand.slot, 0});
+  std::ostringstream out;
+  const auto view = [&](const char* type, const char* letter) {
+    out << "layout(set = 0, binding = " << binding << ") readonly buffer B" << letter << id << " { "
+        << type << " " << letter << id << "[]; };\n";
+  };
+  std::ostringstream fast;
+  if (rowwise) {
+    view("vec4", "q");
+    fast << "    return q" << id << "[(r * K + c) / 4];\n";
+  } else if (!gather) {
+    view("vec4", "q");
+    view("uvec2", "p");
+    fast << "    if (TYPE" << id << " == 0) return q" << id << "[c / 4];\n    const uvec2 two = p"
+         << id << "[c / 4];\n    return vec4(value" << id << "(two.x, 0), value" << id
+         << "(two.x, 1), value" << id << "(two.y, 0), value" << id << "(two.y, 1));\n";
+  } else if (!is_weight_table(operand)) {
+    view("vec4", "q");
+    fast << "    if (TYPE" << id << " == 0 && STRIDE" << id << " % 4 == 0) return q" << id
+         << "[(symbol(INDEX" << id << ", row) * STRIDE" << id << " + c) / 4];\n";
+  }
+  out << "vec4 four" << id << "(uint r, uint row, uint first) {\n  if (K % 4 == 0) {\n"
+      << "    const uint c = first;\n"
+      << fast.str() << "  }\n  vec4 four;\n"
+      << "  [[unroll]] for (uint j = 0; j < 4; ++j) {\n    const uint c = min(first + j, K - 1);\n"
+      << load(i, "    ", "K", "const float ") << "    four[j] = v" << id
+      << ";\n  }\n  return four;\n}\n";
+  return out.str();
+}
+
+std::string TapeWriter::prologue() const {
+  // What a lane reads of the row is on its way before anything is computed.
+  std::ostringstream out, loads, loaders;
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    if (!is_held(i)) continue;
+    loaders << four_loader(i);
+    out << "  vec4 held" << base_ + i << "[HELD" << base_ << "];\n";
+    loads << "    held" << base_ + i << "[i] = four" << base_ + i << "(r, row, c);\n";
+  }
+  return cat(loaders.str(), "const uint HELD", base_,
+             " = ((K + 3) / 4 + WORKGROUP - 1) / WORKGROUP;\n"
+             "void stage(uint r, uint lane) {\n  const uint row = piece.row_base + r;\n",
+             out.str(), "  [[unroll]] for (uint i = 0; i < HELD", base_,
+             "; ++i) {\n    const uint c = min(lane + i * WORKGROUP, (K + 3) / 4 - 1) * 4;\n",
+             loads.str(), "  }\n", row_body("K", true), "}\n");
+}
+
+// The output's fours to put_x(); past the end zeros.
+std::string TapeWriter::staging() const {
+  const int value = tape_.outputs[0].value;
+  return cat("  [[unroll]] for (uint i = 0; i < HELD", base_, "; ++i) {\n",
+             "    const uint four = lane + i * WORKGROUP;\n    vec4 y;\n",
+             "    [[unroll]] for (uint j = 0; j < 4; ++j) {\n",
+             "      const uint c = min(four * 4 + j, K - 1);\n", slice({value}, "K", true),
+             "      y[j] = four * 4 + j < K ? ", name(value), " : 0.0;\n    }\n",
+             "    if (four * 4 < K) put_x(four, y);\n  }\n");
+}
+
+}  // namespace split::vulkan
