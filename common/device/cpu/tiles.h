@@ -111,44 +111,62 @@ inline void chain_tiles(const TileBlock& b) {
   if constexpr (two) tile_store<2>(lower, stride), tile_store<3>(lower + 16, stride);
 }
 
-// sums [steps][2] tiles of up to 16 rows: each step by itself.
-inline void step_tiles(const TileBlock& b, size_t turn, std::byte* sums) {
-  const auto step = [&]<int left, int right>(size_t s) {
-    tile_load<4>(b.x + s * kTileBytes, 64);
-    const std::byte* const w = b.w + s * 2 * kTileBytes;
-    std::byte* const to = sums + s * 2 * kTileBytes;
+// sums [2] tiles of up to 16 rows, of one step. Other tiles each second turn: a step then does not
+// wait for the last one's sums.
+inline void step_tiles(const std::byte* x, const std::byte* w, size_t turn, std::byte* sums) {
+  const auto step = [&]<int left, int right>() {
+    tile_load<4>(x, 64);
     tile_load<6>(w, 64), tile_zero<left>(), tile_multiply<left, 4, 6>();
     tile_load<7>(w + kTileBytes, 64), tile_zero<right>(), tile_multiply<right, 4, 7>();
-    tile_store<left>(to, 64), tile_store<right>(to + kTileBytes, 64);
+    tile_store<left>(sums, 64), tile_store<right>(sums + kTileBytes, 64);
   };
-  for (size_t s = 0; s < b.steps; ++s) {
-    (turn + s) % 2 == 0 ? step.template operator()<0, 1>(s) : step.template operator()<2, 3>(s);
-  }
+  turn % 2 == 0 ? step.template operator()<0, 1>() : step.template operator()<2, 3>();
+}
+// The same of two blocks of rows, which share the loading of the numbers.
+inline void step_tiles_twice(const std::byte* x, size_t x_stride, const std::byte* w,
+                             std::byte* upper, std::byte* lower) {
+  tile_load<4>(x, 64), tile_load<6>(w, 64);
+  tile_zero<0>(), tile_multiply<0, 4, 6>();
+  tile_load<7>(w + kTileBytes, 64), tile_zero<1>(), tile_multiply<1, 4, 7>();
+  tile_load<5>(x + x_stride, 64), tile_zero<2>(), tile_multiply<2, 5, 6>();
+  tile_zero<3>(), tile_multiply<3, 5, 7>();
+  tile_store<0>(upper, 64), tile_store<1>(upper + kTileBytes, 64);
+  tile_store<2>(lower, 64), tile_store<3>(lower + kTileBytes, 64);
 }
 
-// y += each step's sums times its scales.
+// y [rows, 32] += the sums [steps][2] tiles of some steps times their scales; `first`: y is not
+// there.
+struct ScaledSums {
+  const std::byte* sums;
+  const std::byte* scales;
+  size_t scales_stride;  // bytes from a step's to the next's
+  size_t steps;
+  size_t rows;
+  float* y;
+  size_t y_stride;  // floats
+  bool first;
+};
 template <size_t Round>
-inline void add_scaled(const TileBlock& b, const std::byte* sums, const std::byte* scales,
-                       size_t scales_stride) {
+inline void add_scaled(const ScaledSums& task) {
   for (size_t v = 0; v < kVecsOfStrip; ++v) {
     Vec factors[Round];
     for (size_t s = 0; s < Round; ++s) {
-      factors[s] = s < b.steps ? load_f16(scales + s * scales_stride + 32 * v) : zero();
+      factors[s] =
+          s < task.steps ? load_f16(task.scales + s * task.scales_stride + 32 * v) : zero();
     }
-    const auto add_row = [&](size_t r, size_t steps) {
-      const auto* const tile = reinterpret_cast<const float*>(sums + v * kTileBytes + r * 64);
-      float* const to = b.y + r * b.y_stride + 16 * v;
-      Vec total = b.first ? zero() : load(to);
-      for (size_t s = 0; s < steps; ++s) {
-        total = fma(load(tile + s * 2 * kTileBytes / sizeof(float)), factors[s], total);
+    const auto add_rows = [&](size_t steps) {
+      for (size_t r = 0; r < task.rows; ++r) {
+        const auto* const tile =
+            reinterpret_cast<const float*>(task.sums + v * kTileBytes + r * 64);
+        float* const to = task.y + r * task.y_stride + 16 * v;
+        Vec total = task.first ? zero() : load(to);
+        for (size_t s = 0; s < steps; ++s) {
+          total = fma(load(tile + s * 2 * kTileBytes / sizeof(float)), factors[s], total);
+        }
+        store(to, total);
       }
-      store(to, total);
     };
-    if (b.steps == Round) {
-      for (size_t r = 0; r < b.rows; ++r) add_row(r, Round);
-    } else {
-      for (size_t r = 0; r < b.rows; ++r) add_row(r, b.steps);
-    }
+    task.steps == Round ? add_rows(Round) : add_rows(task.steps);
   }
 }
 
@@ -187,46 +205,82 @@ inline void chain_strip(const StepTask& task, const std::byte* w, float* y, Tile
   }
 }
 
-// One strip in blocks, in rounds of some steps. Nothing is read right after it was written, which a
-// tile would wait for: numbers are expanded a round ahead, sums are added a round behind.
-template <DType dtype, size_t Round>
+// One strip in blocks, of up to 16 rows. Nothing is read right after it was written, which a tile
+// would wait for: numbers are expanded a step ahead, sums are added a step behind.
+template <DType dtype>
+inline void scaled_strip_few(const StepTask& task, const std::byte* w, float* y,
+                             TileShapes& shapes) {
+  constexpr size_t kBytes = step_bytes(dtype);
+  const size_t steps = steps_of(task.inner);
+  std::byte* const pairs = task.scratch;  // of two steps
+  std::byte* const sums = pairs + 2 * 2 * kTileBytes;
+  static_assert(2 * 2 * 2 * kTileBytes <= kStepScratch);
+  const auto of = [](std::byte* two, size_t s) { return two + s % 2 * 2 * kTileBytes; };
+  const auto expand = [&](size_t s) {
+    if (s < steps) expand_step<dtype>(w + s * kBytes + step_scales(dtype), of(pairs, s));
+  };
+  const auto add = [&](size_t s) {
+    add_scaled<1>({of(sums, s), w + s * kBytes, kBytes, 1, task.rows, y, task.y_stride, s == 0});
+  };
+  shapes.set(task.rows, task.rows);
+  expand(0);
+  for (size_t s = 0; s < steps; ++s) {
+    expand(s + 1);
+    step_tiles(task.x + s * kTileBytes, of(pairs, s), s, of(sums, s));
+    if (s > 0) add(s - 1);
+  }
+  add(steps - 1);
+}
+
+// Of more rows, 32 and two steps at a time; numbers are expanded a round ahead. The last rows have
+// whole tiles too, whose shapes take long to change: what is no row is not added.
+template <DType dtype>
 inline void scaled_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
-  constexpr size_t kBytes = step_bytes(dtype), kRound = Round * 2 * kTileBytes;
-  static_assert(4 * kRound <= kStepScratch);
+  constexpr size_t kRound = 2, kRows = 2 * kTileHeight;
+  constexpr size_t kBytes = step_bytes(dtype), kRoundBytes = kRound * 2 * kTileBytes;
+  static_assert(4 * kRoundBytes <= kStepScratch);
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
-  std::byte* const pairs = task.scratch;
-  std::byte* const sums = pairs + 2 * kRound;
+  std::byte* const pairs = task.scratch;  // of two rounds
+  std::byte* const upper = pairs + 2 * kRoundBytes;
+  std::byte* const lower = upper + kRoundBytes;
+  const auto pairs_of = [&](size_t s) { return pairs + s % (2 * kRound) * 2 * kTileBytes; };
   const auto expand = [&](size_t from) {
-    for (size_t s = from; s < from + Round && s < steps; ++s) {
-      expand_step<dtype>(w + s * kBytes + step_scales(dtype),
-                         pairs + s % (2 * Round) * 2 * kTileBytes);
+    for (size_t s = from; s < from + kRound && s < steps; ++s) {
+      expand_step<dtype>(w + s * kBytes + step_scales(dtype), pairs_of(s));
     }
   };
-  TileBlock behind{};
-  const std::byte *behind_sums = nullptr, *behind_scales = nullptr;
-  size_t turn = 0;
+  shapes.set(kTileHeight, kTileHeight);
   expand(0);
-  for (size_t done = 0; done < steps; done += Round) {
-    expand(done + Round);
-    for (size_t row = 0; row < task.rows; row += kTileHeight, ++turn) {
-      const size_t rows = task.rows - row < kTileHeight ? task.rows - row : kTileHeight;
-      const TileBlock block{task.x + row / kTileHeight * x_stride + done * kTileBytes,
-                            x_stride,
-                            rows,
-                            pairs + done % (2 * Round) * 2 * kTileBytes,
-                            steps - done < Round ? steps - done : Round,
-                            y + row * task.y_stride,
-                            task.y_stride,
-                            done == 0};
-      shapes.set(rows, rows);
-      step_tiles(block, turn, sums + turn % 2 * kRound);
-      if (turn > 0) add_scaled<Round>(behind, behind_sums, behind_scales, kBytes);
-      behind = block;
-      behind_sums = sums + turn % 2 * kRound;
-      behind_scales = w + done * kBytes;
+  for (size_t done = 0; done < steps; done += kRound) {
+    const size_t count = steps - done < kRound ? steps - done : kRound;
+    expand(done + kRound);
+    for (size_t row = 0; row < task.rows; row += kRows) {
+      const size_t rows = task.rows - row < kRows ? task.rows - row : kRows;
+      const std::byte* const x = task.x + row / kTileHeight * x_stride + done * kTileBytes;
+      for (size_t s = 0; s < count; ++s) {
+        const std::byte* const at = x + s * kTileBytes;
+        const size_t to = s * 2 * kTileBytes;
+        rows > kTileHeight
+            ? step_tiles_twice(at, x_stride, pairs_of(done + s), upper + to, lower + to)
+            : step_tiles(at, pairs_of(done + s), s, upper + to);
+      }
+      // The rows that come next lie in L2.
+      const std::byte* const next =
+          row + kRows < task.rows ? x + 2 * x_stride : task.x + (done + kRound) * kTileBytes;
+      for (size_t line = 0; line < kRound * kTileBytes; line += 64) {
+        __builtin_prefetch(next + line), __builtin_prefetch(next + x_stride + line);
+      }
+      ScaledSums sums{upper,       w + done * kBytes,       kBytes,        count,
+                      kTileHeight, y + row * task.y_stride, task.y_stride, done == 0};
+      if (rows <= kTileHeight) sums.rows = rows;
+      add_scaled<kRound>(sums);
+      if (rows <= kTileHeight) continue;
+      sums.sums = lower;
+      sums.rows = rows - kTileHeight;
+      sums.y += kTileHeight * task.y_stride;
+      add_scaled<kRound>(sums);
     }
   }
-  add_scaled<Round>(behind, behind_sums, behind_scales, kBytes);
 }
 
 template <DType dtype>
@@ -238,9 +292,8 @@ void matmul_tiles_typed(const StepTask& task) {
     if constexpr (dtype == DType::kBF16) {
       chain_strip(task, w, task.y + c, shapes);
     } else {
-      // Few rows wait for each other's steps; for many the sums are added less often.
-      task.rows <= 4 * kTileHeight ? scaled_strip<dtype, 1>(task, w, task.y + c, shapes)
-                                   : scaled_strip<dtype, 4>(task, w, task.y + c, shapes);
+      task.rows <= kTileHeight ? scaled_strip_few<dtype>(task, w, task.y + c, shapes)
+                               : scaled_strip<dtype>(task, w, task.y + c, shapes);
     }
   }
 }
