@@ -33,7 +33,8 @@ double minimum(const std::vector<double>& values) {
 }
 
 std::optional<Options> parse_options(int argc, char** argv, std::string_view summary,
-                                     std::string_view device) {
+                                     std::string_view device,
+                                     const std::function<void(Flags&)>& more) {
   Options options;
   options.device = device;
   Flags flags{std::string(summary)};
@@ -47,6 +48,7 @@ std::optional<Options> parse_options(int argc, char** argv, std::string_view sum
   flags.number("threads", "N", "of the CPU device (one per processor)", &options.threads, 0u,
                1024u);
   flags.number("runs", "N", "alternating repetitions (5)", &options.runs, 1u, 1000u);
+  if (more) more(flags);
   if (flags.parse(argc, argv) != Flags::Asked::kNothing) {
     std::cout << flags.help();
     return std::nullopt;

@@ -40,9 +40,10 @@ struct Options {
 };
 
 // Reads the arguments; nothing when --help was asked for and printed. `device` is the default, and
-// empty for a program that runs on the CPU only.
+// empty for a program that runs on the CPU only; `more` adds a program's own flags.
 std::optional<Options> parse_options(int argc, char** argv, std::string_view summary,
-                                     std::string_view device);
+                                     std::string_view device,
+                                     const std::function<void(Flags&)>& more = {});
 
 // Prints its rows as they come; the file is written by finish().
 class Report {

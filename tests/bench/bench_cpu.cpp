@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "bench/bare_products.h"
 #include "bench/pair.h"
@@ -98,14 +99,39 @@ void report_side(Report& report, const Side& side, double bandwidth,
   }
 }
 
+constexpr Profile kProfiles[] = {Profile::kF16,  Profile::kBF16, Profile::kQ8_0,
+                                 Profile::kInt8, Profile::kQ4_0, Profile::kF32};
+
+// Those that a comma-separated list names, all for an empty one.
+std::vector<Profile> profiles_of(const std::string& list) {
+  if (list.empty()) return {std::begin(kProfiles), std::end(kProfiles)};
+  std::vector<Profile> result;
+  std::istringstream names(list);
+  for (std::string name; std::getline(names, name, ',');) {
+    const std::optional<Profile> profile = profile_from_name(name);
+    if (!profile) {
+      throw Error(
+          ErrorKind::kInput,
+          cat("--profiles: expected some of f16,bf16,q8_0,int8,q4_0,f32, got '", name, "'"));
+    }
+    result.push_back(*profile);
+  }
+  return result;
+}
+
 int run(int argc, char** argv) {
+  std::string list;
   const auto options = parse_options(
       argc, argv,
       "bench_cpu: whole-model steps on the CPU device\n\n"
       "Limits: decode and batches, the weights and KV bytes of a step at the read bandwidth of\n"
       "this run; prefill, the bare matrix products of the blocks in bf16 by oneDNN in this run.\n",
-      "");
+      "", [&](Flags& flags) {
+        flags.text("profiles", "LIST", "some of f16,bf16,q8_0,int8,q4_0,f32 (all); the pair is f16",
+                   &list);
+      });
   if (!options) return 0;
+  const std::vector<Profile> profiles = profiles_of(list);
   const auto device = make_cpu_device(options->threads);
   Report report(*options, "cpu", device->name());
   std::vector<std::unique_ptr<Side>> sides;
@@ -113,15 +139,13 @@ int run(int argc, char** argv) {
     sides.push_back(std::make_unique<Side>(*options, *device, profile, kv));
     sides.back()->steps.batch(kMostSequences);  // fills the caches, touches the memory
   };
-  add(Profile::kF16);
-  add(Profile::kBF16);
-  add(Profile::kQ8_0);
-  if (sides[0]->model.config().channels / sides[0]->model.config().heads % kBlock == 0) {
-    add(Profile::kQ8_0, DType::kQ8_0);
+  for (const Profile profile : profiles) {
+    add(profile);
+    const ModelConfig& config = sides[0]->model.config();
+    if (profile == Profile::kQ8_0 && config.channels / config.heads % kBlock == 0) {
+      add(profile, DType::kQ8_0);
+    }
   }
-  add(Profile::kInt8);
-  add(Profile::kQ4_0);
-  add(Profile::kF32);
   BareProducts bare(sides[0]->model.config(), sides[0]->rows, options->threads);
   std::vector<double> bandwidths, bare_seconds;
   for (unsigned i = 0; i < options->runs; ++i) {
@@ -144,7 +168,7 @@ int run(int argc, char** argv) {
     report.add("busy_step_p99_over_p50", quantile(busy, 0.99) / median(busy), "", 2.0);
   }
   sides.clear();  // their memory
-  measure_pair(*options, report);
+  if (std::ranges::find(profiles, Profile::kF16) != profiles.end()) measure_pair(*options, report);
   for (const char* line : kPublished) report.note(line);
   report.finish();
   return 0;
