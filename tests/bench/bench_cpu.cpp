@@ -1,6 +1,7 @@
 // The area cpu: whole-model steps on the CPU device beside what this machine's memory and the bare
 // matrix products allow, all measured in alternation in one process.
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,6 +31,7 @@ class BusyProcess {
  public:
   BusyProcess() : pid_(::fork()) {
     if (pid_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a reader of the table may go and end the parent
     for (volatile unsigned i = 0;;) i = i + 1;
   }
   ~BusyProcess() {
