@@ -36,7 +36,7 @@ MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns
   const bool few = inner <= kDeep && columns <= kNarrow;
   MatmulShape shape{row_lanes(device), inner > kDeep ? 64u : few ? 32u : 16u, 1, 0};
   if (use.block == 8) {
-    shape.columns_per_lane = 4;
+    shape.columns_per_lane = inner > kDeep && !use.wide ? 2 : 4;
     shape.unroll = 1;
   } else if (use.block > 1) {
     shape.columns_per_lane = 2;
