@@ -25,12 +25,17 @@ std::unique_ptr<Remote> Loader::connect(std::chrono::milliseconds timeout) const
 }
 
 std::string Loader::wanted_id() {
-  // Nothing was ever heard of this server: most likely it is not there, so nobody is kept waiting.
+  // Nothing was ever heard of this server: one that was started just before takes a moment, else it
+  // is most likely not there, so nobody is kept waiting.
+  constexpr std::chrono::milliseconds kStarting{2000};
+  const auto began = std::chrono::steady_clock::now();
+  const auto patience = std::min(kStarting, retry_.budget);
   const std::vector<std::string> ids = retried([&] {
     try {
       return remote_.models();
     } catch (const RemoteError& error) {
       if (error.status != 0 || interrupt_.signal() != 0) throw;
+      if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
       throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
     }
   });

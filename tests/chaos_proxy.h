@@ -21,6 +21,8 @@ namespace split::test {
 
 class ChaosProxy {
  public:
+  // What begins a request that counts as a step.
+  static constexpr std::string_view kStep = "POST /v1/sessions/";
   enum class Fault { kCut, kReset, kHalfClose, kSwallow, kFlip };
   enum class Way { kRequest, kAnswer };
   struct Plan {
@@ -29,15 +31,13 @@ class ChaosProxy {
     uint64_t at;    // bytes of it that pass before
     int step = 0;   // of those after plan(), counted over all connections
     int times = 1;  // on so many steps in a row
+    std::string_view of = kStep;
   };
   // Every piece of at most `piece` bytes waits for `delay` and a part of `jitter`.
   struct Pace {
     std::chrono::microseconds delay{0}, jitter{0};
     size_t piece = 1 << 14;
   };
-  // What begins a request that counts as a step.
-  static constexpr std::string_view kStep = "POST /v1/sessions/";
-
   explicit ChaosProxy(int behind) : behind_(behind) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
@@ -167,8 +167,8 @@ class ChaosProxy {
   void begin(Place& place, std::string_view bytes) {
     place.up = place.down = 0;
     place.armed.reset();
-    if (!bytes.starts_with(kStep)) return;
     const std::lock_guard lock(mutex_);
+    if (!bytes.starts_with(plan_ ? plan_->of : kStep)) return;
     const int step = steps_++;
     if (plan_ && step >= plan_->step && step < plan_->step + plan_->times) place.armed = *plan_;
   }

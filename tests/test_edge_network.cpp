@@ -68,6 +68,15 @@ TEST_F(Network, CutsAtEveryByteOfThePromptLeaveTheText) {
     expect_same_at_every_byte(Fault::kCut, way, 0, stride(101));
 }
 
+// As of a server that is only just being started.
+TEST_F(Network, FirstRequestsThatFailAreMadeAgain) {
+  proxy_.plan({Fault::kReset, Way::kRequest, 0, 0, 3, "GET /v1/models "});
+  const Outcome got = run();
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(tokens(got), tokens(calm_));
+  EXPECT_EQ(proxy_.struck(), 3);
+}
+
 TEST_F(Network, ResetsAtEveryByteOfAStepLeaveTheText) {
   for (const Way way : {Way::kRequest, Way::kAnswer})
     expect_same_at_every_byte(Fault::kReset, way, 1, stride(37));
