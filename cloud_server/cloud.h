@@ -12,6 +12,7 @@
 #include "serve/api_keys.h"
 #include "serve/metrics.h"
 #include "serve/openapi.h"
+#include "serve/work.h"
 
 namespace split::cloud {
 
@@ -20,9 +21,10 @@ struct Cloud {
   Sessions sessions{1 << 16};
   std::atomic<bool> ready{false};
   std::string version;
-  bool legacy_routes = false;  // the original web page's are answered
-  std::string blob_url;        // where edges get blobs (wire::ModelInfo); empty: here
-  serve::ApiKeys keys;         // none: anybody may ask
+  bool legacy_routes = false;     // the original web page's are answered
+  serve::SpareThreads spare{64};  // for several texts of an answer at once
+  std::string blob_url;           // where edges get blobs (wire::ModelInfo); empty: here
+  serve::ApiKeys keys;            // none: anybody may ask
   serve::Metrics metrics;
   enum class MetricsFor { kGuarded, kAnybody, kNobody } metrics_for = MetricsFor::kGuarded;
 

@@ -247,11 +247,14 @@ void add_forward_routes(http::Server& server, Cloud& cloud) {
     cloud.keys.expect_rows(request.principal);
     return serve::completions(request, [&](const std::string& id) {
       ServedModel& model = cloud.find(id);
-      return serve::work_on(model.id(), model.config(), model.tokenizer(),
-                            [&cloud, &model, asker = asker_of(request)] {
-                              return std::make_unique<CountedForward>(model.batcher(), cloud.keys,
-                                                                      asker);
-                            });
+      serve::WorkModel work = serve::work_on(
+          model.id(), model.config(), model.tokenizer(),
+          [&cloud, &model, asker = asker_of(request)] {
+            return std::make_unique<CountedForward>(model.batcher(), cloud.keys, asker);
+          },
+          model.device().name());
+      work.spare = &cloud.spare;
+      return work;
     });
   });
 }

@@ -41,6 +41,14 @@ bool RemoteError::transient() const {
   return status == 0 || status == 408 || status == 429 || (status >= 502 && status <= 504);
 }
 
+Traffic& Traffic::operator+=(const Traffic& other) {
+  bytes_up += other.bytes_up;
+  bytes_down += other.bytes_down;
+  cloud_ms += other.cloud_ms;
+  wire_ms += other.wire_ms;
+  return *this;
+}
+
 double server_ms(std::optional<std::string_view> header) {
   double total = 0;
   std::string_view left = header.value_or("");
@@ -49,7 +57,10 @@ double server_ms(std::optional<std::string_view> header) {
     const std::string_view metric = left.substr(0, comma);
     left.remove_prefix(std::min(comma + 1, left.size()));
     const size_t at = metric.find("dur=");
-    if (at == metric.npos) continue;
+    const std::string_view name =
+        metric.substr(std::min(metric.find_first_not_of(' '), metric.size()));
+    if (at == metric.npos || !(name.starts_with("queue;") || name.starts_with("compute;")))
+      continue;
     double ms = 0;
     const auto [end, error] = std::from_chars(metric.begin() + at + 4, metric.end(), ms);
     if (error == std::errc() && std::isfinite(ms) && ms > 0) total += ms;

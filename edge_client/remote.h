@@ -33,6 +33,8 @@ struct Traffic {
   uint64_t bytes_up = 0, bytes_down = 0;  // bodies
   double cloud_ms = 0;                    // of which the server says that it took it
   double wire_ms = 0;                     // the rest of the time until the answer
+
+  Traffic& operator+=(const Traffic& other);
 };
 
 // What a reply of no good status means, in one line.

@@ -124,8 +124,11 @@ serve::WorkModel Service::find(const std::string& id) {
                           "no model of this id: GET /v1/models lists the one there is", "model");
   }
   const SplitWork::Shared& shared = *shared_;  // not changed any more
-  return {split->info.id, &shared.model.config(), shared.tokenizer,
-          [this, &shared] { return std::make_unique<SplitWork>(shared, present()); }};
+  serve::WorkModel model{split->info.id, &shared.model.config(), shared.tokenizer, [this, &shared] {
+                           return std::make_unique<SplitWork>(shared, present());
+                         }};
+  model.spare = &spare_;
+  return model;
 }
 
 serve::WorkModel Service::unsplit(const std::string& id) {

@@ -54,6 +54,7 @@ class Service {
   Loader loader_;  // of whoever holds:
   std::mutex loading_;
   RemotePool pool_;
+  serve::SpareThreads spare_{64};  // for several texts of an answer at once
   const serve::ChatTemplate chat_;
   std::atomic<bool> stopping_{false};
   StageProgress progress_;

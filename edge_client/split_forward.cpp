@@ -25,9 +25,19 @@ std::string random_session_id() {
 
 }  // namespace
 
+SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
+  traffic += other.traffic;
+  steps += other.steps;
+  cloud_layer_rows += other.cloud_layer_rows;
+  replays += other.replays;
+  edge_ms += other.edge_ms;
+  ms += other.ms;
+  return *this;
+}
+
 SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
                            Batcher* tail, const RetryOptions& retry, Interrupt& interrupt,
-                           SplitCounts& counts, Goodbye goodbye)
+                           SplitCounts& counts, Goodbye goodbye, Asker asker)
     : remote_(remote),
       info_(info),
       model_(model),
@@ -36,6 +46,7 @@ SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Mo
       retry_options_(retry),
       interrupt_(interrupt),
       goodbye_(std::move(goodbye)),
+      asker_(std::move(asker)),
       session_(random_session_id()),
       counts_(counts) {
   CHECK(cut_ > 0 || tail_ != nullptr);
@@ -116,6 +127,7 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
     job.from = cut_;
     job.to = to;
     job.sequence = sequence_;
+    job.asker = asker_;
     job.past = keeps_rows ? past + static_cast<uint32_t>(at) : 0;
     job.rows = static_cast<uint32_t>(slice.size());
     job.wanted = all ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNone;
@@ -173,6 +185,7 @@ void SplitForward::restore_tail(uint32_t until) {
     job.from = cut_;
     job.to = model_.config().layers;
     job.sequence = sequence_;
+    job.asker = asker_;
     job.past = at;
     job.rows = static_cast<uint32_t>(tokens.size());
     job.wanted = Wanted::kNone;

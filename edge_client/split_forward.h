@@ -23,6 +23,8 @@ struct SplitCounts {
   uint64_t replays = 0;
   double edge_ms = 0;  // computing here
   double ms = 0;       // in all
+
+  SplitCounts& operator+=(const SplitCounts& other);
 };
 
 // Ends a session on the server, in its own time; must not throw.
@@ -36,7 +38,7 @@ class SplitForward : public Forward {
   // costs is added to `counts` as it comes.
   SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
                Batcher* tail, const RetryOptions& retry, Interrupt& interrupt, SplitCounts& counts,
-               Goodbye goodbye = {});
+               Goodbye goodbye = {}, Asker asker = {});
   ~SplitForward() override;
   SplitForward(const SplitForward&) = delete;
   SplitForward& operator=(const SplitForward&) = delete;
@@ -74,6 +76,7 @@ class SplitForward : public Forward {
   const RetryOptions retry_options_;
   Interrupt& interrupt_;
   const Goodbye goodbye_;
+  const Asker asker_;  // of the tail's jobs
 
   std::string session_;  // 32 hex digits
   bool open_ = false;    // on the server, as far as we know

@@ -19,8 +19,8 @@ class Timed {
 };
 
 SplitForward forward_of(const SplitRun& run, int cut, SplitCounts& counts) {
-  return {run.remote, run.split.info, run.model, cut,        run.split.batcher(),
-          run.retry,  run.interrupt,  counts,    run.goodbye};
+  return {run.remote, run.split.info, run.model, cut,         run.split.batcher(),
+          run.retry,  run.interrupt,  counts,    run.goodbye, run.asker};
 }
 
 }  // namespace

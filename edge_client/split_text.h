@@ -19,6 +19,7 @@ struct SplitRun {
   const RetryOptions& retry;
   Interrupt& interrupt;
   Goodbye goodbye;  // to the session at the end
+  Asker asker = {};
 };
 
 // As generate(), counted. Throws as it does, and RemoteError.

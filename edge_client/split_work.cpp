@@ -1,14 +1,12 @@
 #include "edge_client/split_work.h"
 
 #include <csignal>
-#include <cstdio>
 
 namespace split::edge {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-double ms_between(Clock::time_point start, Clock::time_point end) {
+double ms_between(std::chrono::steady_clock::time_point start,
+                  std::chrono::steady_clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - start).count();
 }
 
@@ -29,96 +27,120 @@ auto answered(const Call& call) {
   }
 }
 
-// A Server-Timing metric's description: a quoted string of plain characters.
-std::string described(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c >= ' ' && c < 0x7f && c != '"' && c != '\\') out += c;
-  }
-  return out + "\"";
-}
-
 }  // namespace
 
+// One text or its states, while it is computed.
+class SplitWork::Running {
+ public:
+  Running(SplitWork& work, size_t prompt_tokens) : work_(work), lease_(work.shared_.pool.take()) {
+    lease_->remote().want(work.split_->query);
+    const std::lock_guard lock(work_.mutex_);
+    if (work_.interrupt_.signal() != 0) lease_->cancel();
+    if (work_.running_.empty()) work_.since_ = Clock::now();
+    work_.running_.push_back(this);
+    work_.prompt_tokens_ += prompt_tokens;
+  }
+  ~Running() {
+    const std::lock_guard lock(work_.mutex_);
+    std::erase(work_.running_, this);
+    work_.ended_ += counts;
+    if (work_.running_.empty()) work_.ms_ += ms_between(work_.since_, Clock::now());
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  SplitRun run() {
+    return {lease_->remote(),
+            *work_.split_,
+            work_.shared_.model,
+            work_.shared_.tokenizer,
+            work_.shared_.retry,
+            work_.interrupt_,
+            [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); },
+            {cat(static_cast<const void*>(&work_)),
+             [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }}};
+  }
+  // It has another token.
+  void token() {
+    const auto now = Clock::now();
+    EdgeMetrics* const metrics = work_.shared_.metrics;
+    if (metrics != nullptr) metrics->token(told_, counts, ms_between(last_, now) / 1e3, first_);
+    first_ = false;
+    last_ = now;
+    const std::lock_guard lock(work_.mutex_);
+    told_ = counts;
+    ++work_.tokens_;
+    if (!work_.first_token_ms_) work_.first_token_ms_ = ms_between(work_.since_, now);
+  }
+  void cancel() { lease_->cancel(); }
+  const SplitCounts& told() const { return told_; }
+
+  SplitCounts counts;  // of the thread that computes
+
+ private:
+  SplitWork& work_;
+  const std::unique_ptr<RemotePool::Lease> lease_;
+  SplitCounts told_;  // as of the last token
+  Clock::time_point last_ = Clock::now();
+  bool first_ = true;
+};
+
 SplitWork::SplitWork(const Shared& shared, std::shared_ptr<Split> split)
-    : shared_(shared), split_(std::move(split)), lease_(shared.pool.take()) {
-  lease_->remote().want(split_->query);
-}
+    : shared_(shared), split_(std::move(split)) {}
 
 SplitWork::~SplitWork() {
-  if (counts_.steps > 0 && shared_.done) shared_.done(counted());
-}
-
-SplitRun SplitWork::run() {
-  return {lease_->remote(),
-          *split_,
-          shared_.model,
-          shared_.tokenizer,
-          shared_.retry,
-          interrupt_,
-          [&pool = shared_.pool](const std::string& session) { pool.dismiss(session); }};
+  if (ended_.steps > 0 && shared_.done) shared_.done(counted());
 }
 
 Generated SplitWork::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const OnText& on_text) {
-  prompt_tokens_ += prompt.size();
-  const auto start = Clock::now();
-  Clock::time_point last = start;
-  SplitCounts before = counts_;
-  bool first = true;
-  const auto timed = [&](std::string_view text, const ScoredToken* token) {
-    if (token != nullptr) {
-      const Clock::time_point now = Clock::now();
-      if (tokens_++ == 0) first_token_ms_ = ms_between(start, now);
-      if (shared_.metrics != nullptr) {
-        shared_.metrics->token(before, counts_, ms_between(last, now) / 1e3, first);
-      }
-      first = false;
-      last = now;
-      before = counts_;
-    }
+  Running one(*this, prompt.size());
+  const auto counted = [&](std::string_view text, const ScoredToken* token) {
+    if (token != nullptr) one.token();
     return on_text(text, token) && interrupt_.signal() == 0;
   };
-  return answered([&] { return generate_text(run(), prompt, options, timed, counts_); });
+  return answered([&] { return generate_text(one.run(), prompt, options, counted, one.counts); });
 }
 
 std::vector<float> SplitWork::states(std::span<const int32_t> tokens) {
-  prompt_tokens_ += tokens.size();
-  return answered([&] { return final_states(run(), tokens, counts_); });
+  Running one(*this, tokens.size());
+  return answered([&] { return final_states(one.run(), tokens, one.counts); });
 }
 
 void SplitWork::cancel() noexcept {
   interrupt_.raise(SIGTERM);
-  lease_->cancel();
+  const std::lock_guard lock(mutex_);
+  for (Running* one : running_) one->cancel();
 }
 
 Receipt SplitWork::counted() const {
   Receipt receipt;
   receipt.describe(*split_, shared_.model.config(), shared_.pool.origin());
-  receipt.counts = counts_;
+  const std::lock_guard lock(mutex_);
+  receipt.counts = ended_;
+  for (const Running* one : running_) receipt.counts += one->told();
+  // Of the clock, while texts at once each count their own.
+  receipt.counts.ms = ms_ + (running_.empty() ? 0 : ms_between(since_, Clock::now()));
   receipt.prompt_tokens = prompt_tokens_;
   receipt.tokens = tokens_;
-  receipt.first_token_ms = first_token_ms_;
+  receipt.first_token_ms = first_token_ms_.value_or(0);
   return receipt;
 }
 
 std::string SplitWork::receipt() const { return cost_json(counted()); }
 
 std::string SplitWork::server_timing() const {
-  std::string text = cat("cut;desc=", described(split_->place.name()),
-                         ", device;desc=", described(split_->device()));
-  if (counts_.steps == 0) return text;  // the head of a stream
-  const auto metric = [&](const char* name, double ms) {
-    char number[64];
-    std::snprintf(number, sizeof number, ", %s;dur=%.3f", name, ms);
-    text += number;
-  };
-  metric("cloud", counts_.traffic.cloud_ms);
-  metric("wire", counts_.traffic.wire_ms);
-  metric("edge", counts_.edge_ms);
-  if (tokens_ > 0) metric("first_token", first_token_ms_);
-  metric("total", counts_.ms);
-  return text;
+  const Receipt now = counted();
+  std::string header;
+  serve::add_timing(header, "cut", now.cut);
+  serve::add_timing(header, "device", now.device);
+  if (now.counts.steps == 0) return header;  // of a stream
+  serve::add_timing(header, "cloud", now.counts.traffic.cloud_ms);
+  serve::add_timing(header, "wire", now.counts.traffic.wire_ms);
+  serve::add_timing(header, "edge", now.counts.edge_ms);
+  if (now.tokens > 0) serve::add_timing(header, "first_token", now.first_token_ms);
+  serve::add_timing(header, "total", now.counts.ms);
+  return header;
 }
 
 }  // namespace split::edge

@@ -1,8 +1,13 @@
-// One request of a local server on the split model: a connection to the cloud of its own, its rows
-// in the steps that all share on this machine's device, and a receipt.
+// One request of a local server on the split model: for each of its texts a connection to the cloud
+// and a session there, its rows in the steps that all share on this machine's device, and one
+// receipt.
 #pragma once
 
+#include <chrono>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
 
 #include "edge_client/observe.h"
 #include "edge_client/remote_pool.h"
@@ -38,15 +43,20 @@ class SplitWork : public serve::Work {
   Receipt counted() const;  // what it cost so far
 
  private:
-  SplitRun run();
+  using Clock = std::chrono::steady_clock;
+  class Running;
 
   const Shared& shared_;
   const std::shared_ptr<Split> split_;
-  const std::unique_ptr<RemotePool::Lease> lease_;
   Interrupt interrupt_;  // of this request
-  SplitCounts counts_;
+
+  mutable std::mutex mutex_;  // of all below
+  std::vector<Running*> running_;
+  SplitCounts ended_;  // of those that run no more
   size_t prompt_tokens_ = 0, tokens_ = 0;
-  double first_token_ms_ = 0;
+  double ms_ = 0;  // during which some ran, before
+  Clock::time_point since_{};
+  std::optional<double> first_token_ms_;
 };
 
 }  // namespace split::edge

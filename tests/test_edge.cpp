@@ -364,6 +364,7 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
 TEST(Edge, ReadsServerTiming) {
   EXPECT_DOUBLE_EQ(edge::server_ms("queue;dur=1.5, compute;dur=2"), 3.5);
   EXPECT_DOUBLE_EQ(edge::server_ms("cache;desc=x, compute;dur=-3, a;dur=inf, b;dur=zz"), 0);
+  EXPECT_DOUBLE_EQ(edge::server_ms("device;desc=\"x\", total;dur=9,queue;dur=1"), 1);
   EXPECT_DOUBLE_EQ(edge::server_ms(std::nullopt), 0);
   EXPECT_EQ(edge::path_segment("a/../b?c%"), "a%2f..%2fb%3fc%25");
 }

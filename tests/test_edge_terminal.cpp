@@ -146,12 +146,17 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   EXPECT_LT(part.size(), text.size());
   EXPECT_TRUE(text.starts_with(part.substr(0, part.size() - 1))) << part;
   cloud.reset({});
-  until(err, "\r> \x1b[K");
+  // What was drawn while keys came is not the next prompt.
+  const auto next_prompt = [&](std::string_view behind) {
+    until(err, behind);
+    until(err, "\r> \x1b[K");
+  };
+  next_prompt("seed 3\n");
   terminal.type("never mind\x03");
-  until(err, "^C\r\n");
+  next_prompt("^C\r\n");
   terminal.type("\x1b[A\r");
   EXPECT_EQ(until(out, "\n"), text);
-  until(err, "\r> \x1b[K");
+  next_prompt("seed 3\n");
   terminal.type("\x04");
   program.join();
   EXPECT_EQ(code, 0);

@@ -38,7 +38,8 @@ std::span<const float> LocalForward::run(uint32_t past, std::span<const int32_t>
 
 void LocalForward::run_job(Job& job) {
   batcher_.run(job);
-  compute_ms_ += job.compute_ms;
+  spent_.compute_ms += job.compute_ms;
+  spent_.queue_ms += job.queue_ms;
 }
 
 // The sequence has the first `past` rows again: with their phases, so with their bits.

@@ -18,6 +18,12 @@ class Forward {
   // Throws Error(kBusy, kDevice, kRemote).
   virtual std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                                      bool all) = 0;
+
+  // Of its steps so far, where it is known: waiting for a step, and in one.
+  struct Spent {
+    double queue_ms = 0, compute_ms = 0;
+  };
+  virtual Spent spent() const { return {}; }
 };
 
 // The whole model on one shard, which has all stages. Remembers its rows, to compute them again
@@ -31,7 +37,7 @@ class LocalForward : public Forward {
 
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override;
-  double compute_ms() const { return compute_ms_; }
+  Spent spent() const override { return spent_; }
 
  private:
   struct Row {
@@ -46,7 +52,7 @@ class LocalForward : public Forward {
   SequenceId sequence_;
   std::vector<Row> rows_;
   std::vector<float> logits_;
-  double compute_ms_ = 0;
+  Spent spent_;
 };
 
 }  // namespace split

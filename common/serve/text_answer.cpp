@@ -1,6 +1,7 @@
 #include "serve/text_answer.h"
 
 #include <atomic>
+#include <mutex>
 #include <random>
 
 #include "base/json.h"
@@ -19,13 +20,14 @@ std::string next_id(const char* prefix) {
   return cat(prefix, std::hex, start, "-", counter.fetch_add(1));
 }
 
-// One answer. Its choices run on the calling thread.
+// One answer. Its choices run at once, as far as there are threads.
 class TextAnswer {
  public:
   TextAnswer(WorkModel model, TextRequest request, const Shape& shape)
       : model_(std::move(model)),
         request_(std::move(request)),
         shape_(shape),
+        choices_(model_.spare),
         work_(model_.begin()),
         id_(next_id(shape.id_prefix)),
         created_(std::chrono::duration_cast<std::chrono::seconds>(
@@ -41,16 +43,32 @@ class TextAnswer {
   // One choice as events.
   class Events;
 
+  size_t choices() const { return request_.prompts.size() * static_cast<size_t>(request_.choices); }
   template <typename Body>
   void for_each_choice(const Body& body) {
-    int index = 0;
-    for (const auto& prompt : request_.prompts) {
-      for (int i = 0; i < request_.choices; ++i) {
-        GenerateOptions options = request_.options;
-        options.sampling.seed += static_cast<uint64_t>(i);  // the first choice is that of n = 1
-        if (!body(index++, prompt, options)) return;
-      }
-    }
+    const auto one = [&](size_t index) {
+      const auto n = static_cast<size_t>(request_.choices);
+      GenerateOptions options = request_.options;
+      options.sampling.seed += index % n;  // the first choice is that of n = 1
+      return body(index, request_.prompts[index / n], options);
+    };
+    choices_.run(choices(), one, [this] { work_->cancel(); });
+  }
+
+  // A text that is begun again gives the same words again: on_text gets each once.
+  Generated generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
+                     const OnText& on_text) {
+    Generated result;
+    size_t told = 0;
+    choices_.retried([&] {
+      size_t at = 0;
+      result = work_->generate(prompt, options, [&](std::string_view text, const auto* token) {
+        if (at++ < told) return true;
+        told = at;
+        return on_text(text, token);
+      });
+    });
+    return result;
   }
 
   static void add_prompt(LogprobLists& lists, const std::vector<int32_t>& prompt,
@@ -71,8 +89,9 @@ class TextAnswer {
   }
 
   // A prompt counts once, whatever n is.
-  void count(int index, const std::vector<int32_t>& prompt, const Generated& result) {
-    if (index % request_.choices == 0) prompt_tokens_ += prompt.size();
+  void count(size_t index, const std::vector<int32_t>& prompt, const Generated& result) {
+    const std::lock_guard lock(counting_);
+    if (index % static_cast<size_t>(request_.choices) == 0) prompt_tokens_ += prompt.size();
     completion_tokens_ += result.tokens.size();
   }
 
@@ -91,18 +110,19 @@ class TextAnswer {
   WorkModel model_;
   TextRequest request_;
   const Shape& shape_;
+  Choices choices_;
   std::unique_ptr<Work> work_;
   std::string id_;
   int64_t created_;
+  std::mutex counting_;  // of:
   size_t prompt_tokens_ = 0, completion_tokens_ = 0;
 };
 
 http::Response TextAnswer::whole(const http::Request& http) {
   const Watch watch(http.client_gone, [this] { work_->cancel(); });
-  Json choices = Json::array();
-  for_each_choice([&](int index, const auto& prompt, const GenerateOptions& options) {
-    const Generated result =
-        work_->generate(prompt, options, [&](auto, auto*) { return !watch.gone(); });
+  std::vector<Json> made(choices());
+  for_each_choice([&](size_t index, const auto& prompt, const GenerateOptions& options) {
+    const Generated result = generate(prompt, options, [&](auto, auto*) { return !watch.gone(); });
     LogprobLists lists = new_lists();
     if (request_.echo) add_prompt(lists, prompt, result);
     for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
@@ -115,18 +135,18 @@ http::Response TextAnswer::whole(const http::Request& http) {
       choice["prompt_token_ids"] = prompt;
       choice["token_ids"] = result.tokens;
     }
-    choices.push_back(std::move(choice));
+    made[index] = std::move(choice);
     count(index, prompt, result);
     return result.finish_reason != "cancelled";
   });
-  Json json = envelope(shape_.object, std::move(choices));
+  Json json = envelope(shape_.object, std::move(made));
   json["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
   return http::Response::json(200, dump(json) + "\n");
 }
 
 class TextAnswer::Events {
  public:
-  Events(TextAnswer& answer, Watch& watch, int index, const std::vector<int32_t>& prompt,
+  Events(TextAnswer& answer, Watch& watch, size_t index, const std::vector<int32_t>& prompt,
          const GenerateOptions& options)
       : answer_(answer),
         request_(answer.request_),
@@ -169,7 +189,7 @@ class TextAnswer::Events {
   // The prompt's scores are known only at the end of its pass: all of this choice in one go.
   Generated at_once() {
     Generated result =
-        answer_.work_->generate(prompt_, options_, [&](auto, auto*) { return !watch_.gone(); });
+        answer_.generate(prompt_, options_, [&](auto, auto*) { return !watch_.gone(); });
     add_prompt(lists_, prompt_, result);
     for (const ScoredToken& token : result.scored) lists_.add(token.id, &token);
     ids_ = result.tokens;
@@ -181,7 +201,7 @@ class TextAnswer::Events {
 
   Generated as_it_comes() {
     if (request_.echo) send(answer_.prompt_text(prompt_), nullptr);
-    return answer_.work_->generate(
+    return answer_.generate(
         prompt_, options_, [&](std::string_view text, const ScoredToken* token) {
           if (token != nullptr) {
             ++tokens_;
@@ -200,7 +220,7 @@ class TextAnswer::Events {
   TextAnswer& answer_;
   const TextRequest& request_;
   Watch& watch_;
-  const int index_;
+  const size_t index_;
   const std::vector<int32_t>& prompt_;
   const GenerateOptions& options_;
   LogprobLists lists_;
@@ -214,7 +234,7 @@ void TextAnswer::stream(http::Sink& sink) {
   Watch watch([&sink] { return sink.client_gone(); }, [this] { work_->cancel(); }, &sink,
               model_.quiet);
   try {
-    for_each_choice([&](int index, const auto& prompt, const GenerateOptions& options) {
+    for_each_choice([&](size_t index, const auto& prompt, const GenerateOptions& options) {
       return Events(*this, watch, index, prompt, options).run();
     });
     if (request_.include_usage) {

@@ -1,4 +1,4 @@
-// The answer to a completion or a chat: its choices one after the other, as JSON or as events, with
+// The answer to a completion or a chat: its choices, several at once, as JSON or as events, with
 // what they cost. The two differ in their words, which a Shape has.
 #pragma once
 

@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "run/generate.h"
+#include "serve/choices.h"
 
 namespace split::serve {
 
-// One request's. One thread at a time, but for cancel(). Throws Error and HttpError.
+// One request's. Any number of threads: its texts may run at once. Throws Error and HttpError.
 class Work {
  public:
   virtual ~Work() = default;
@@ -22,10 +23,11 @@ class Work {
                              const OnText& on_text) = 0;
   // What leaves the final norm for each token, [tokens, C].
   virtual std::vector<float> states(std::span<const int32_t> tokens);
-  // From any thread, when nobody waits for it any more: what runs ends soon, by an Error or as
+  // When nobody waits for it any more: what runs ends soon, by an Error or as
   // "cancelled", and so does what is asked for later.
   virtual void cancel() noexcept {}
-  // What it cost so far: a JSON object, or nothing, and the value of a Server-Timing header.
+  // What it cost so far: a JSON object, or nothing, and the value of a Server-Timing header, which
+  // before anything ran says on what it will.
   virtual std::string receipt() const { return {}; }
   virtual std::string server_timing() const { return {}; }
 };
@@ -37,13 +39,18 @@ struct WorkModel {
   const Tokenizer* tokenizer = nullptr;  // null: ids only
   std::function<std::unique_ptr<Work>()> begin;
   std::chrono::milliseconds quiet{15000};  // of a stream, until a comment is sent
+  SpareThreads* spare = nullptr;           // for several texts of an answer at once
 };
 
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.
 using FindModel = std::function<WorkModel(const std::string& id)>;
 
-// A model whose texts run on sequences that `open` makes.
+// A model whose texts run on sequences that `open` makes, on this device.
 WorkModel work_on(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
-                  std::function<std::unique_ptr<Forward>()> open);
+                  std::function<std::unique_ptr<Forward>()> open, std::string device = {});
+
+// The parts of a Server-Timing header, one after the other.
+void add_timing(std::string& header, std::string_view name, double ms);
+void add_timing(std::string& header, std::string_view name, std::string_view description);
 
 }  // namespace split::serve

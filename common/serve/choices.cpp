@@ -1,0 +1,104 @@
+#include "serve/choices.h"
+
+#include <algorithm>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "run/batcher.h"
+
+namespace split::serve {
+namespace {
+
+constexpr size_t kMostAtOnce = 32;  // of one answer
+
+}  // namespace
+
+size_t SpareThreads::take(size_t wanted) {
+  const std::lock_guard lock(mutex_);
+  const size_t taken = std::min(wanted, left_);
+  left_ -= taken;
+  return taken;
+}
+
+void SpareThreads::give_back(size_t count) {
+  const std::lock_guard lock(mutex_);
+  left_ += count;
+}
+
+void Choices::run(size_t count, const std::function<bool(size_t)>& one,
+                  const std::function<void()>& on_error) {
+  count_ = count;
+  const size_t wanted = std::min(count, kMostAtOnce) - std::min<size_t>(count, 1);
+  const size_t more = spare_ == nullptr ? 0 : spare_->take(wanted);
+  std::vector<std::thread> threads;
+  threads.reserve(more);
+  try {
+    for (size_t i = 0; i < more; ++i) threads.emplace_back([&] { work(one, on_error); });
+  } catch (const std::system_error&) {  // the system has no more: those there are do it
+  }
+  work(one, on_error);
+  for (std::thread& thread : threads) thread.join();
+  if (more > 0) spare_->give_back(more);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void Choices::work(const std::function<bool(size_t)>& one, const std::function<void()>& on_error) {
+  std::unique_lock lock(mutex_);
+  while (!stopped_ && next_ < count_) {
+    const size_t index = next_++;
+    ++running_;
+    ++begun_;
+    lock.unlock();
+    bool more = false;
+    std::exception_ptr error;
+    try {
+      more = one(index);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    --running_;
+    ++finished_;
+    if (error && !stopped_) {
+      error_ = error;
+      on_error();
+    }
+    stopped_ = stopped_ || !more;
+    ended_.notify_all();
+  }
+}
+
+Choices::Beside Choices::beside() {
+  const std::lock_guard lock(mutex_);
+  return {running_, begun_};
+}
+
+void Choices::retried(const std::function<void()>& call) {
+  for (;;) {
+    const Beside before = beside();
+    try {
+      return call();
+    } catch (const AskerGone&) {
+      throw;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kBusy || !wait_for_others(before)) throw;
+    }
+  }
+}
+
+// What this choice held is free now. Of those that found no room the last one goes on, and the
+// others when it has ended; one that had nobody beside it waits for nothing.
+bool Choices::wait_for_others(const Beside& before) {
+  std::unique_lock lock(mutex_);
+  if (stopped_ || (before.running == 1 && before.begun == begun_)) return false;
+  if (running_ == 1) return true;
+  --running_;
+  const size_t finished = finished_;
+  ended_.wait(lock, [&] { return stopped_ || finished_ > finished; });
+  ++running_;
+  ++begun_;
+  return !stopped_;
+}
+
+}  // namespace split::serve

@@ -1,0 +1,59 @@
+// The choices of one answer, several at once: each on a thread of its own, as far as the server has
+// some to spare, so that their rows share steps. Knows no text.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+
+#include "base/error.h"
+
+namespace split::serve {
+
+// Threads that all answers of a server may take beside their own. Any thread.
+class SpareThreads {
+ public:
+  explicit SpareThreads(size_t count) : left_(count) {}
+  size_t take(size_t wanted);  // as many as there are
+  void give_back(size_t count);
+
+ private:
+  std::mutex mutex_;
+  size_t left_;
+};
+
+class Choices {
+ public:
+  // `spare` may be null: then one after the other.
+  explicit Choices(SpareThreads* spare) : spare_(spare) {}
+
+  // Calls one(index) for each of `count`, in their order, as many at once as there are threads;
+  // none begins after one that returned false or threw. Throws the first error once all have ended;
+  // `on_error` is called before, to end the others.
+  void run(size_t count, const std::function<bool(size_t index)>& one,
+           const std::function<void()>& on_error);
+
+  // Within one: calls `call`, and again each time it is refused, by Error(kBusy), what other
+  // choices of these hold and then have given back.
+  void retried(const std::function<void()>& call);
+
+ private:
+  void work(const std::function<bool(size_t)>& one, const std::function<void()>& on_error);
+  struct Beside {
+    size_t running, begun;
+  };
+  Beside beside();
+  bool wait_for_others(const Beside& before);
+
+  SpareThreads* const spare_;
+  std::mutex mutex_;  // of all below
+  std::condition_variable ended_;
+  size_t next_ = 0, count_ = 0;
+  size_t running_ = 0;   // that hold something
+  size_t begun_ = 0;     // how often one began to
+  size_t finished_ = 0;  // that hold nothing any more
+  bool stopped_ = false;
+  std::exception_ptr error_;
+};
+
+}  // namespace split::serve
