@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "http/check.h"
 #include "http/sse.h"
 #include "text/utf8.h"
 #include "wire/fields.h"
@@ -38,7 +39,8 @@ std::string tamed(std::string_view text) {
 }  // namespace
 
 bool RemoteError::transient() const {
-  return status == 0 || status == 408 || status == 429 || (status >= 502 && status <= 504);
+  return code == "damaged" || status == 0 || status == 408 || status == 429 ||
+         (status >= 502 && status <= 504);
 }
 
 Traffic& Traffic::operator+=(const Traffic& other) {
@@ -144,7 +146,15 @@ http::Reply Remote::ask(std::string_view method, const std::string& path, std::s
     traffic->cloud_ms += cloud;
     traffic->wire_ms += all - cloud;
   }
-  if (reply.status < 200 || reply.status > 299) throw refusal(origin(), reply, path);
+  // A server that checks says of each answer of its own that the request came as it was sent; a
+  // refusal without that may be of another request.
+  const bool checked = reply.headers.get(http::kCheckHeader).has_value();
+  peer_checks_ |= checked;
+  if (reply.status < 200 || reply.status > 299) {
+    RemoteError error = refusal(origin(), reply, path);
+    if (peer_checks_ && !checked && !error.transient()) error.code = "damaged";
+    throw error;
+  }
   return reply;
 }
 

@@ -20,7 +20,8 @@ class RemoteError : public Error {
   RemoteError(const std::string& message, int status, std::string code)
       : Error(ErrorKind::kRemote, message), status(status), code(std::move(code)) {}
 
-  // Whether the same request may succeed later: no answer, or a server that is busy or restarting.
+  // Whether the same request may succeed later: no answer, a server that is busy or restarting, or
+  // a request that it got with other bytes.
   bool transient() const;
 
   int status;                           // 0: no answer; 200: one that makes no sense
@@ -101,7 +102,8 @@ class Remote {
   std::chrono::milliseconds timeout_;
   const Credentials credentials_;
   http::Client client_;
-  uint64_t described_ = 0;  // the connection on which model() was asked last
+  bool peer_checks_ = false;  // its answers had check values
+  uint64_t described_ = 0;    // the connection on which model() was asked last
 };
 
 // queue and compute of a Server-Timing header, in ms; 0 when there is none that can be read.

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "base/bytes.h"
+#include "base/crc32c.h"
 #include "base/file.h"
 #include "base/thread_pool.h"
 
@@ -27,6 +28,19 @@ TEST(Bytes, ArithmeticRefusesOverflow) {
   EXPECT_EQ(checked_mul(1ull << 32, 1ull << 32), std::nullopt);
   EXPECT_EQ(checked_add(~0ull, 0), ~0ull);
   EXPECT_EQ(checked_add(~0ull, 1), std::nullopt);
+}
+
+TEST(Bytes, Crc32cIsTheStandardOne) {  // RFC 3720, section B.4
+  EXPECT_EQ(crc32c(as_bytes_of("123456789")), 0xe3069283u);
+  EXPECT_EQ(crc32c(as_bytes_of(std::string(32, '\0'))), 0x8a9136aau);
+  EXPECT_EQ(crc32c(as_bytes_of(std::string(32, '\xff'))), 0x62a8ab43u);
+  std::string ascending;
+  for (char c = 0; c < 32; ++c) ascending += c;
+  EXPECT_EQ(crc32c(as_bytes_of(ascending)), 0x46dd794eu);
+  for (size_t cut = 0; cut <= ascending.size(); ++cut) {
+    const Bytes all = as_bytes_of(ascending);
+    EXPECT_EQ(crc32c(all.subspan(cut), crc32c(all.first(cut))), 0x46dd794eu) << cut;
+  }
 }
 
 TEST(Bytes, ParsesWholeNumbersOnly) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "chaos_proxy.h"
+#include "edge_client/remote.h"
 #include "edge_world.h"
 
 namespace split::test {
@@ -30,11 +31,12 @@ class Network : public ::testing::Test {
     return outcome.json()["tokens"].get<std::vector<int32_t>>();
   }
   // The fault at every `stride`-th byte of step `step`.
-  void expect_same_at_every_byte(Fault fault, Way way, int step, uint64_t stride) {
+  void expect_same_at_every_byte(Fault fault, Way way, int step, uint64_t stride,
+                                 const std::string& timeout = "30") {
     uint64_t size = 1;
     for (uint64_t at = 0; at < size; at += stride) {
       proxy_.plan({fault, way, at, step});
-      const Outcome got = run();
+      const Outcome got = run(timeout);
       ASSERT_EQ(got.code, 0) << "byte " << at << ": " << got.err;
       ASSERT_EQ(tokens(got), tokens(calm_)) << "byte " << at;
       // An answer's times are some digits longer or shorter.
@@ -85,6 +87,42 @@ TEST_F(Network, ResetsAtEveryByteOfAStepLeaveTheText) {
 TEST_F(Network, HalfClosedConnectionsLeaveTheText) {
   for (const Way way : {Way::kRequest, Way::kAnswer})
     expect_same_at_every_byte(Fault::kHalfClose, way, 1, stride(61));
+}
+
+// What the edge asked is what the cloud answers, whichever byte of either changed.
+TEST_F(Network, FlipsAtEveryByteOfAStepLeaveItsState) {
+  const std::vector<int32_t> ids = golden_.values<int32_t>("p0.ids");
+  const std::string session(32, 'f');
+  edge::Traffic traffic;
+  // Not long: a flip may announce bytes that never come.
+  edge::Remote remote(proxy_.url(), std::chrono::milliseconds(300));
+  const auto step = [&] { return remote.step(session, {0, ids}, 96, traffic).values; };
+  remote.open_session(session, {"rand-a", 0, 2});
+  const std::vector<float> expected = step();
+  for (const Way way : {Way::kRequest, Way::kAnswer}) {
+    proxy_.plan({Fault::kFlip, way, ~0ull});
+    EXPECT_EQ(step(), expected);
+    const uint64_t size = proxy_.passed(way);
+    EXPECT_GT(size, 200u);
+    for (uint64_t at = 0; at < size; ++at) {
+      proxy_.plan({Fault::kFlip, way, at});
+      std::vector<float> got;
+      for (int tries = 0; got.empty() && tries < 3; ++tries) {
+        try {
+          got = step();
+        } catch (const edge::RemoteError& error) {
+          const bool passes = error.transient() || error.code == "session_unknown";
+          ASSERT_TRUE(passes) << "byte " << at << ": " << error.what();
+        }
+      }
+      ASSERT_TRUE(got == expected) << "byte " << at;
+    }
+  }
+}
+
+TEST_F(Network, FlippedBytesLeaveTheText) {
+  for (const Way way : {Way::kRequest, Way::kAnswer})
+    expect_same_at_every_byte(Fault::kFlip, way, 1, stride(29), "1");
 }
 
 // A network that takes bytes and gives none: the edge's own timeout ends it.

@@ -3,6 +3,8 @@
 
 #include <mutex>
 
+#include "http/check.h"
+#include "http/client.h"
 #include "http_peer.h"
 
 namespace split::http {
@@ -110,6 +112,40 @@ TEST_F(HttpGuard, ObserversSeeEachAnswer) {
   EXPECT_EQ(seen_[2].route, "");
   EXPECT_EQ(seen_[2].status, 404);
   EXPECT_EQ(seen_[3].route, "/open");
+}
+
+// Bytes that changed on their way are no other request and no other answer.
+TEST(HttpCheck, TellsDamageFromARequest) {
+  const Running running({}, [](Server& server) {
+    server.route("POST", "/echo", [](const Request& r) { return Response::text(200, r.body); });
+    server.route("GET", "/echo", [](const Request&) { return Response::text(200, "got"); });
+  });
+  const auto ask = [&](const std::string& method, const std::string& target,
+                       const std::string& body, const std::string& check) {
+    Peer peer(running.port);
+    peer.say(cat(method, " ", target, " HTTP/1.1\r\nHost: x\r\n", kCheckHeader, ": ", check,
+                 "\r\nConnection: close\r\n",
+                 body.empty() ? "" : cat("Content-Length: ", body.size(), "\r\n"), "\r\n", body));
+    return peer.to_end();
+  };
+  const std::string good = check_of("POST /echo?a=1", "hello");
+  const std::string answer = ask("POST", "/echo?a=1", "hello", good);
+  EXPECT_TRUE(says(answer, 200));
+  EXPECT_TRUE(has(answer, cat(kCheckHeader, ": ", check_of("200", "hello"), "\r\n"))) << answer;
+  for (const std::string& damaged :
+       {ask("POST", "/echo?a=1", "hellp", good), ask("POST", "/echo?a=0", "hello", good),
+        ask("POST", "/echo?a=1", "hell", good), ask("POST", "/fcho?a=1", "hello", good),
+        ask("GET", "/echo", "", check_of("POST /echo", "")),
+        ask("POST", "/echo?a=1", "hello", "crc32c=00000000"),
+        ask("POST", "/echo?a=1", "hello", "crc32c=")}) {
+    EXPECT_TRUE(says(damaged, 400) && has(damaged, "\"damaged\"")) << damaged;
+    EXPECT_FALSE(has(damaged, kCheckHeader));
+  }
+  const std::string other = ask("POST", "/echo", "hello", "xxh3=0123");
+  EXPECT_TRUE(says(other, 200) && !has(other, kCheckHeader)) << other;
+  EXPECT_TRUE(says(ask("HEAD", "/echo", "", check_of("HEAD /echo", "")), 200));
+  const std::string missing = ask("GET", "/none", "", check_of("GET /none", ""));
+  EXPECT_TRUE(says(missing, 404) && has(missing, kCheckHeader)) << missing;
 }
 
 }  // namespace

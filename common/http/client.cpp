@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "base/file.h"
+#include "http/check.h"
 #include "http/client_stream.h"
 
 static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");
@@ -156,6 +157,8 @@ struct Client::Impl {
              uint64_t max_bytes, ClientExchange::Clock::time_point end,
              const OnStatus& on_status = {});
 
+  void verify(const Reply& reply);
+
   const Options options;
   const Url url;
   std::string origin, host;  // "http://host:port"; the header, without a usual port
@@ -187,6 +190,10 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
       throw Error(ErrorKind::kInput, "[http] a header holds controls or is not ASCII");
     }
     request.headers.emplace(name, value);
+  }
+  const bool checked = on_data == nullptr && method != "HEAD";
+  if (checked) {
+    request.headers.emplace(kCheckHeader, check_of(cat(method, ' ', path), request.body));
   }
   ClientExchange exchange{.options = options,
                           .cancel_fd = cancel_fd.get(),
@@ -234,7 +241,17 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   }
   reply.status = exchange.head->status;
   reply.headers = std::move(exchange.head->headers);
+  if (checked) verify(reply);
   return reply;
+}
+
+void Client::Impl::verify(const Reply& reply) {
+  const auto value = reply.headers.get(kCheckHeader);
+  if (!value || compare_check(*value, cat(reply.status), reply.body) != Check::kDamaged) {
+    return;
+  }
+  library->stop();  // what else is in this connection is no reply either
+  throw Error(ErrorKind::kRemote, cat("[http] ", origin, ": the answer changed on its way"));
 }
 
 Client::Client(std::string_view url, Options options)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "http/check.h"
 #include "http/range.h"
 
 // Members that this file overrides and calls are not a public interface: another version needs
@@ -74,6 +75,17 @@ std::string_view piece_at(const std::vector<Bytes>& pieces, uint64_t offset) {
     offset -= piece.size();
   }
   return {};
+}
+
+// Whether the request brought a check value that fits. Throws HttpError when it does not.
+bool is_checked(const RequestHead& head, std::string_view body) {
+  const auto value = head.headers.get(kCheckHeader);
+  if (!value) return false;
+  const Check check = compare_check(*value, cat(head.method, ' ', head.target), body);
+  if (check == Check::kDamaged) {
+    throw HttpError(400, "damaged", "the request changed on its way here: send it again");
+  }
+  return check == Check::kFits;
 }
 
 class EventSink : public Sink {
@@ -229,7 +241,6 @@ bool Exchange::answer(Connection& connection) const {
   request.peer = connection.peer;
   request.secure = connection.tls != nullptr;
   request.id = request_id(head.headers);
-  request.headers = std::move(head.headers);
   request.query_params = std::move(head.query);
   request.body = std::move(connection.body);
   request.client_gone = [&connection] { return is_gone(connection); };
@@ -239,10 +250,16 @@ bool Exchange::answer(Connection& connection) const {
   const auto start = Clock::now();
 
   Response response;
+  bool checked = false;
   try {
+    checked = is_checked(head, request.body);
+    request.headers = std::move(head.headers);
     response = dispatch(request, head.segments, connection.late, answered.route);
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
+  }
+  if (checked && head.method != "HEAD" && !response.owner && !response.stream) {
+    response.headers.set(kCheckHeader, check_of(cat(response.status), response.body));
   }
   add_cors(request, response);
   // A stream for HTTP/1.0 ends where the connection does.

@@ -105,6 +105,7 @@ bool parse_query(std::string_view text, std::vector<std::pair<std::string, std::
 
 std::optional<HttpError> parse_target(std::string_view target, RequestHead& head) {
   const HttpError malformed(400, "malformed_target", "the request target is not a path");
+  head.target = target;
   if (target == "*" && head.method == "OPTIONS") {
     head.path.assign(1, '*');
     return std::nullopt;

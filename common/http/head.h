@@ -22,6 +22,7 @@ struct HeadLimits {
 
 struct RequestHead {
   std::string method;
+  std::string target;                 // as sent
   std::string path;                   // decoded; "*" for OPTIONS *
   std::vector<std::string> segments;  // of the path, split before decoding: %2F does not separate
   std::vector<std::pair<std::string, std::string>> query;

@@ -1,0 +1,39 @@
+#include "base/crc32c.h"
+
+namespace split {
+namespace {
+
+// kTables[k][b]: byte b with k zero bytes behind it, so that eight bytes are looked up at once.
+constexpr auto kTables = [] {
+  constexpr uint32_t kPolynomial = 0x82f63b78;  // its bits in reverse
+  std::array<std::array<uint32_t, 256>, 8> tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ (value & 1 ? kPolynomial : 0);
+    tables[0][byte] = value;
+  }
+  for (size_t k = 1; k < tables.size(); ++k) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const uint32_t before = tables[k - 1][byte];
+      tables[k][byte] = (before >> 8) ^ tables[0][before & 0xff];
+    }
+  }
+  return tables;
+}();
+
+}  // namespace
+
+uint32_t crc32c(Bytes bytes, uint32_t so_far) {
+  uint32_t value = ~so_far;
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+    const uint64_t word = load_le64(bytes.data()) ^ value;
+    value = 0;
+    for (size_t i = 0; i < 8; ++i) value ^= kTables[7 - i][(word >> (8 * i)) & 0xff];
+  }
+  for (const std::byte byte : bytes) {
+    value = (value >> 8) ^ kTables[0][(value ^ static_cast<uint32_t>(byte)) & 0xff];
+  }
+  return ~value;
+}
+
+}  // namespace split

@@ -1,0 +1,14 @@
+// CRC-32C (Castagnoli): finds every burst of up to 32 flipped bits, and others but for one in 2^32.
+// Against accidents, not against people. Source: RFC 3720, section 12.1.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace split {
+
+// Of these bytes behind those whose value `so_far` is: in pieces as at once.
+uint32_t crc32c(Bytes bytes, uint32_t so_far = 0);
+
+}  // namespace split
