@@ -1,5 +1,6 @@
 // Models, their files and their weights.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "cloud_server/cloud.h"
 #include "serve/models.h"
@@ -83,6 +84,20 @@ void add_model_routes(http::Server& server, Cloud& cloud) {
     }
     throw http::HttpError(404, "not_found",
                           "expected config.json, vocab.json, merges.txt or tokenizer.json");
+  });
+  server.route("GET", "/v1/models/{id}/stages", [&cloud](const http::Request& request) {
+    ServedModel& model = cloud.find(request.path_params[0]);
+    const auto times = model.batcher().shard().stage_times();
+    nlohmann::json data = nlohmann::json::array();
+    for (const Stage& stage : model.model().stages()) {
+      const auto at = times.find(stage.name);
+      data.push_back({{"stage", stage.name},
+                      {"ms", at == times.end() ? nlohmann::json() : nlohmann::json(at->second)}});
+    }
+    const nlohmann::json json = {{"object", "list"}, {"data", data}};
+    http::Response response = http::Response::json(200, json.dump() + "\n");
+    response.headers.set("Cache-Control", "no-store");
+    return response;
   });
   server.route("GET", "/v1/models/{id}/stages/{stage}", [&cloud](const http::Request& request) {
     ServedModel& model = cloud.find(request.path_params[0]);

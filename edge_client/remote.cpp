@@ -210,6 +210,23 @@ bool Remote::still_has(const wire::ModelInfo& info) {
   return false;
 }
 
+std::map<std::string, double> Remote::stage_times(const std::string& id) {
+  const http::Reply reply = ask("GET", wire::model_path(path_segment(id)) + "/stages", {}, {});
+  std::map<std::string, double> times;
+  try {
+    const Json list = parse_json(reply.body, 8, "the times");
+    for (const Json& stage : list.at("data")) {
+      const Json& ms = stage.at("ms");
+      if (ms.is_number()) times[stage.at("stage").get<std::string>()] = ms.get<double>();
+    }
+  } catch (const Error& error) {
+    throw senseless("an answer that is no list of stages", error);
+  } catch (const Json::exception&) {
+    throw RemoteError(cat("[server] ", origin(), ": an answer that is no list of stages"), 200, "");
+  }
+  return times;
+}
+
 std::string Remote::file(const std::string& id, const std::string& name) {
   return ask("GET", wire::model_file_path(path_segment(id), path_segment(name)), {}, {}).body;
 }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,6 +73,8 @@ class Remote {
   // on each connection, since a server that was started again may have other weights under the same
   // name.
   bool still_has(const wire::ModelInfo& info);
+  // ms of each stage there, as far as they are known.
+  std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
   // True when it is new there, false when it stood already.
   bool open_session(const std::string& session, const wire::SessionRequest& request);

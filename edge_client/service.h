@@ -46,7 +46,11 @@ class Service {
  private:
   std::shared_ptr<Split> present() const;
   std::shared_ptr<Split> load_split(const Placement& place);
-  bool reachable();
+  struct Probe {
+    bool reachable = false;
+    std::map<std::string, double> stage_ms;  // on the cloud
+  };
+  Probe look();
   void observe();
 
   const Options& options_;
@@ -70,7 +74,7 @@ class Service {
   std::mutex probe_mutex_;  // of:
   const std::unique_ptr<Remote> probe_;
   std::chrono::steady_clock::time_point probed_{};
-  bool reachable_ = false;
+  Probe seen_;
 };
 
 }  // namespace split::edge

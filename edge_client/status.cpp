@@ -31,26 +31,35 @@ std::vector<std::string> edge_stages(const Placement& place, const ModelConfig& 
   return stages;
 }
 
+Json ms_of(const std::map<std::string, double>& times, const std::string& stage) {
+  const auto at = times.find(stage);
+  return at == times.end() ? Json() : Json(at->second);
+}
+
 Json cut_of(const Placement& place) { return place.all_on_cloud ? Json("cloud") : Json(place.cut); }
 
 }  // namespace
 
-// Of the server, as of the last look.
-bool Service::reachable() {
+// At the server, or what the last look saw.
+Service::Probe Service::look() {
   const std::lock_guard lock(probe_mutex_);
-  if (Clock::now() < probed_ + kLookAgain) return reachable_;
+  if (Clock::now() < probed_ + kLookAgain) return seen_;
+  const std::shared_ptr<Split> split = present();
+  seen_ = {};
   try {
     probe_->models();
-    reachable_ = true;
+    seen_.reachable = true;
+    if (split) seen_.stage_ms = probe_->stage_times(split->info.id);
   } catch (const RemoteError& error) {
-    reachable_ = error.status != 0;
+    seen_.reachable = error.status != 0;
   }
   probed_ = Clock::now();
-  return reachable_;
+  return seen_;
 }
 
 std::string Service::status() {
-  const bool there = reachable();
+  const Probe probe = look();
+  const bool there = probe.reachable;
   std::shared_ptr<Split> split;
   std::optional<Placement> coming;
   wire::ModelInfo info;
@@ -88,6 +97,9 @@ std::string Service::status() {
   const auto here = split ? edge_stages(split->place, config) : std::vector<std::string>();
   const auto soon = coming ? edge_stages(*coming, config) : std::vector<std::string>();
   const auto counts = progress_.counts();
+  const auto ms_here = split && split->batcher() != nullptr
+                           ? split->batcher()->shard().stage_times()
+                           : std::map<std::string, double>();
   for (const wire::StageInfo& stage : info.stages) {
     const bool on_edge = has(here, stage.name), comes = !on_edge && has(soon, stage.name);
     const auto count = counts.find(stage.name);
@@ -100,6 +112,7 @@ std::string Service::status() {
                               {"state", comes              ? done > 0 ? "downloading" : "absent"
                                         : on_edge || there ? "ready"
                                                            : "absent"},
+                              {"ms", ms_of(on_edge ? ms_here : probe.stage_ms, stage.name)},
                               {"bytes", bytes},
                               {"bytes_done", done}});
   }

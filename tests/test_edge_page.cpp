@@ -56,6 +56,23 @@ TEST_F(EdgePage, TheCloudAloneWritesTheSame) {
   EXPECT_EQ(whole["usage"]["splitcompute"]["cut"], "cloud");
 }
 
+TEST_F(EdgePage, EachStageIsTimedWhereItRuns) {
+  for (const Json& stage : edge_.status()["stages"]) EXPECT_EQ(stage["ms"], nullptr);
+  edge_.ask("/v1/completions", wish());
+  const Json there = Json::parse(
+      http::Client(cloud_.url()).request("GET", "/v1/models/rand-a/stages").body)["data"];
+  const Json here = edge_.status()["stages"];
+  ASSERT_EQ(here.size(), there.size());
+  for (size_t i = 0; i < here.size(); ++i) {
+    EXPECT_EQ(there[i]["stage"], here[i]["name"]);
+    const bool cloud = here[i]["where"] == "cloud", norm = here[i]["name"] == "norm";
+    EXPECT_EQ(there[i]["ms"].is_number(), cloud) << there;  // embed and the first block
+    if (!cloud) {
+      EXPECT_EQ(here[i]["ms"].is_number(), !norm) << here;
+    }
+  }
+}
+
 TEST_F(EdgePage, EachEventSaysWhatTheTextTookSoFar) {
   Json body = wish();
   body["stream"] = true;

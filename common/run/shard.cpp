@@ -1,7 +1,7 @@
 #include "run/shard.h"
 
 #include <algorithm>
-#include <map>
+#include <chrono>
 #include <utility>
 
 #include "base/log.h"
@@ -11,7 +11,9 @@ namespace split {
 namespace {
 
 constexpr uint32_t kMaxLogitRows = 32;  // of one step: 50,257 floats each
-constexpr uint64_t kSteadySteps = 64;   // a device that fails again before has failed for good
+constexpr uint32_t kSmallRows = 8;      // of a step whose stages are timed
+constexpr uint64_t kMeasureEvery = 32;
+constexpr uint64_t kSteadySteps = 64;  // a device that fails again before has failed for good
 
 DType kv_type(Profile profile, std::optional<DType> kv) {
   return kv.value_or(profile == Profile::kF32 ? DType::kF32 : DType::kF16);
@@ -323,6 +325,29 @@ uint32_t Shard::max_wanted(int point) const {
   return point == head_point() ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
 }
 
+std::map<std::string, double> Shard::stage_times() const {
+  const std::lock_guard lock(times_mutex_);
+  return times_;
+}
+
+// One program after the other, timed. The final norm is in the head's program.
+void Shard::run_apart(const std::vector<std::string>& stages, const RowBatch& batch) {
+  Loaded& loaded = *loaded_;
+  const std::span<Executable* const> programs = loaded.programs;
+  std::vector<double> ms;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    RowBatch part = batch;
+    if (i > 0) part.in = nullptr;
+    if (i + 1 < programs.size()) part.out = nullptr;
+    const auto start = std::chrono::steady_clock::now();
+    device().run(*loaded.workspace, programs.subspan(i, 1), part);
+    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+                     .count());
+  }
+  const std::lock_guard lock(times_mutex_);
+  for (size_t i = 0; i < ms.size(); ++i) times_[stages[i]] = ms[i];
+}
+
 void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out) {
   if (loaded_ == nullptr) throw Error(ErrorKind::kDevice, "[shard] its device failed");
   Loaded& loaded = *loaded_;
@@ -396,7 +421,21 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     batch.out = (to == norm_point() ? loaded.normed : loaded.logits).get();
     batch.out_bytes = std::as_writable_bytes(std::span(out, loaded.out_rows.size() * row_floats));
   }
-  device().run(*loaded.workspace, loaded.programs, batch);
+  const bool small = phase == Phase::kGenerate && batch.rows <= kSmallRows;
+  // A GPU would take a submission and a wait for each stage.
+  if (small && !device().fallible() && small_steps_++ % kMeasureEvery == 1) {
+    std::vector<std::string> stages;
+    if (from_tokens) stages.push_back("embed");
+    for (int layer = from; layer < std::min(to, config.layers); ++layer) {
+      stages.push_back(cat("block.", layer));
+    }
+    if (stages.size() < loaded.programs.size()) {
+      stages.push_back(to == norm_point() ? "norm" : "head");
+    }
+    run_apart(stages, batch);
+  } else {
+    device().run(*loaded.workspace, loaded.programs, batch);
+  }
   ++steps_;
   if (any && to <= config.layers) {
     for (ptrdiff_t i = 0; i < rows_out; ++i) {

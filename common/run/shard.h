@@ -10,7 +10,9 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -120,6 +122,10 @@ class Shard {
   // together. Throws Error(kDevice), after which the sequences are as before.
   void forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out);
 
+  // ms of each stage in a step of few rows, as far as such steps have come by: of the last one that
+  // ran stage by stage, which one in 32 does where that costs nothing, on a CPU. Any thread.
+  std::map<std::string, double> stage_times() const;
+
   // After forward() threw `error`: if that was a device's failure, loads all again, on the device
   // or, when that fails too or just failed, on the CPU, and says so in a line. Every sequence is
   // empty then. False for anything else. Throws what loading throws.
@@ -128,6 +134,7 @@ class Shard {
  private:
   struct Loaded;  // programs, buffers and the step's scratch
   void load();
+  void run_apart(const std::vector<std::string>& stages, const RowBatch& batch);
   std::atomic<Device*> device_;
   std::unique_ptr<Device> cpu_;  // once it took the place
   const Model& model_;
@@ -137,6 +144,9 @@ class Shard {
   KvPages pages_;  // after page_bytes_
   std::unique_ptr<Loaded> loaded_;
   uint64_t steps_ = 0;  // since the device was started
+  uint64_t small_steps_ = 0;
+  mutable std::mutex times_mutex_;  // of:
+  std::map<std::string, double> times_;
 };
 
 // Bytes of KV cache that `sequences` whole contexts take in a shard of `layers` layers.

@@ -5,7 +5,8 @@ import * as figures from './figures.js';
 import * as picture from './stages.js';
 
 const $ = (id) => document.getElementById(id);
-const plot = new figures.Plot($('plot'), $('plot-scale'));
+const plot = new figures.Plot($('plot'), $('plot-scale'), ['cloud', 'wire', 'edge'], (ms) => `${ms.toFixed(2)} ms`);
+const bytes_plot = new figures.Plot($('bytes-plot'), $('bytes-scale'), ['up', 'down'], (n) => picture.bytes(Math.round(n)));
 let state;        // the edge's last status
 let running;      // AbortController of the answer that runs
 let moving;       // while the cut does
@@ -53,11 +54,10 @@ function show_cut() {
 }
 
 function show_stage_times() {
-  const times = picture.times(state.stages, receipt);
-  $('stage-times').replaceChildren(...state.stages.map((stage, index) => {
+  $('stage-times').replaceChildren(...state.stages.map((stage) => {
     const row = document.createElement('tr');
     for (const text of [stage.name, picture.describe(stage), picture.bytes(stage.bytes),
-      times[index] === undefined ? '–' : times[index].toFixed(3)])
+      stage.ms === null ? '–' : stage.ms.toFixed(3)])
       row.insertCell().textContent = text;
     return row;
   }));
@@ -135,6 +135,7 @@ async function generate(event) {
   trouble('');
   $('parity').textContent = '';
   plot.clear();
+  bytes_plot.clear();
   $('took').hidden = false;
   const prompt = document.createElement('span'), text = document.createTextNode('');
   prompt.className = 'asked';
@@ -146,8 +147,10 @@ async function generate(event) {
       if (chunk.usage) {
         const now = chunk.usage.splitcompute;
         const spent = (what) => Math.max(0, now[what] - (receipt?.[what] ?? 0));
-        if (chunk.choices.length > 0 && chunk.choices[0].text)
+        if (chunk.choices.length > 0 && chunk.choices[0].text) {
           plot.add({cloud: spent('cloud_ms'), wire: spent('wire_ms'), edge: spent('edge_ms')});
+          bytes_plot.add({up: spent('bytes_up'), down: spent('bytes_down')});
+        }
         receipt = now;
         figures.show($('figures'), figures.rows(receipt, chunk.usage));
       }

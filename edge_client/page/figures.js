@@ -3,13 +3,16 @@
 import {bytes} from './stages.js';
 
 const kBars = 128;  // tokens the plot shows: the last ones
-const kWidth = 640, kHeight = 160;  // of the plot's viewBox
-const kParts = ['cloud', 'wire', 'edge'];
+const kWidth = 640, kHeight = 160;  // of the plots' viewBox
 
+// Of each token some parts, one on the other. `say` puts a figure into words.
 export class Plot {
-  constructor(svg, scale) {
+  constructor(svg, scale, parts, say) {
     this.svg = svg;
     this.scale = scale;
+    this.parts = parts;
+    this.say = say;
+    this.name = svg.getAttribute('aria-label');
     this.clear();
   }
   clear() {
@@ -17,7 +20,7 @@ export class Plot {
     this.svg.replaceChildren();
     this.scale.textContent = '';
   }
-  // One token: {cloud, wire, edge} in ms.
+  // One token: a figure for each part.
   add(token) {
     this.tokens.push(token);
     if (this.pending) return;
@@ -26,21 +29,21 @@ export class Plot {
   }
   draw() {
     const shown = this.tokens.slice(-kBars);
-    const total = (token) => kParts.reduce((sum, part) => sum + token[part], 0);
+    const total = (token) => this.parts.reduce((sum, part) => sum + token[part], 0);
     // The first token stands for the whole prompt: it would flatten the others.
     const tops = shown.length > 2 ? shown.slice(1).map(total) : shown.map(total);
     const top = Math.max(...tops, 1e-3);
     const width = kWidth / Math.max(shown.length, 32);
-    const paths = {cloud: '', wire: '', edge: ''};
+    const paths = Object.fromEntries(this.parts.map((part) => [part, '']));
     shown.forEach((token, index) => {
       let y = kHeight;
-      for (const part of kParts) {
+      for (const part of this.parts) {
         const height = Math.min(token[part] / top * (kHeight - 4), y);
         y -= height;
         paths[part] += `M${(index * width).toFixed(2)} ${y.toFixed(2)}h${(width * 0.85).toFixed(2)}v${height.toFixed(2)}h-${(width * 0.85).toFixed(2)}z`;
       }
     });
-    for (const part of kParts) {
+    for (const part of this.parts) {
       let path = this.svg.querySelector(`.${part}`);
       if (!path) {
         path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
@@ -49,10 +52,10 @@ export class Plot {
       }
       path.setAttribute('d', paths[part]);
     }
-    this.scale.textContent = `top: ${top.toFixed(2)} ms a token`;
+    this.scale.textContent = `top: ${this.say(top)} a token`;
     const mean = tops.reduce((a, b) => a + b, 0) / tops.length;
     this.svg.setAttribute('aria-label',
-      `Milliseconds of each token: ${shown.length} tokens, ${mean.toFixed(2)} ms on average`);
+      `${this.name}: ${shown.length} tokens, ${this.say(mean)} on average`);
   }
 }
 

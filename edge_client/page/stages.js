@@ -52,13 +52,3 @@ export function align(slider, layers) {
   slider.style.marginLeft = `calc(${100 * kOuter / total}% - .5rem)`;
   slider.style.width = `calc(${100 * layers / total}% + 1rem)`;
 }
-
-// A side's time over its stages, in proportion to the bytes of weights that each reads for a token.
-export function times(stages, figures) {
-  const read = (stage) => stage.name === 'embed' ? 0 : stage.bytes;  // embed looks up one row
-  const sum = (where) => stages.reduce((all, s) => all + (s.where === where ? read(s) : 0), 0);
-  const whole = {cloud: sum('cloud'), edge: sum('edge')};
-  const spent = figures && {cloud: figures.cloud_ms / figures.steps, edge: figures.edge_ms / figures.steps};
-  return stages.map((stage) =>
-    spent && whole[stage.where] > 0 ? spent[stage.where] * read(stage) / whole[stage.where] : undefined);
-}

@@ -94,8 +94,10 @@ test('streams a text and says what it took', async () => {
   for (const name of ['First token after', 'Tokens per second', 'Cloud, per step', 'Up, per token', 'Replays'])
     assert.ok(figures.includes(name), figures);
   assert.match(await page.getAttribute('#plot', 'aria-label'), /\d+ tokens, \d+\.\d*[1-9]\d* ms on average/);
+  assert.match(await page.getAttribute('#bytes-plot', 'aria-label'), /^Bytes of each token: \d+ tokens, \d+(\.\d)? k?B on average$/);
   await page.click('summary');
-  assert.match(await text('#stage-times'), /block\.0\s+runs on the cloud\s+[\d.]+ MB\s+\d+\.\d{3}/);
+  for (const row of [/block\.0\s*runs on the cloud\s*[\d.]+ MB\s*\d+\.\d{3}/, /block\.7\s*runs on this machine's CPU\s*[\d.]+ MB\s*\d+\.\d{3}/])
+    await page.locator('#stage-times tr', {hasText: row}).waitFor();
   await page.screenshot({path: join(shots, 'answer.png'), fullPage: true});
 });
 
