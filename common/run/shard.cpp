@@ -421,7 +421,8 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     batch.out = (to == norm_point() ? loaded.normed : loaded.logits).get();
     batch.out_bytes = std::as_writable_bytes(std::span(out, loaded.out_rows.size() * row_floats));
   }
-  const bool small = phase == Phase::kGenerate && batch.rows <= kSmallRows;
+  const bool small = phase == Phase::kGenerate && batch.rows <= kSmallRows &&
+                     !loaded.programs.empty();  // else rows only pass through
   // A GPU would take a submission and a wait for each stage.
   if (small && !device().fallible() && small_steps_++ % kMeasureEvery == 1) {
     std::vector<std::string> stages;
