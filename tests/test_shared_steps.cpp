@@ -188,5 +188,25 @@ TEST_F(BatcherTest, OneJobsErrorIsItsOwn) {
   EXPECT_EQ(small->pages().in_use(), 0u);
 }
 
+// Also where other steps would run stage by stage to be timed.
+TEST_F(BatcherTest, AStepOfNoStageGivesItsRowsBack) {
+  const auto owned = shard(1);
+  Batcher batcher(*owned);
+  Sequence sequence(*owned);
+  for (int step = 0; step < 3; ++step) {
+    std::vector<float> in(owned->width(1)), out(in.size());
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(step) + 0.25f * i;
+    Job job;
+    job.phase = Phase::kGenerate;
+    job.sequence = sequence.id;
+    job.from = job.to = 1;
+    job.rows = 1;
+    job.hidden = in.data();
+    job.out = out.data();
+    batcher.run(job);
+    EXPECT_EQ(out, in) << step;
+  }
+}
+
 }  // namespace
 }  // namespace split::test
