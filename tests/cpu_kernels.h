@@ -3,6 +3,8 @@
 
 #include <bit>
 #include <cstring>
+#include <initializer_list>
+#include <memory>
 
 #include "device/cpu/kernels.h"
 #include "kernel_values.h"
@@ -92,6 +94,28 @@ std::vector<float> all_columns(Task task, void (*matmul)(const Task& task), size
     }
   }
   return y;
+}
+
+// The first rows of `all` [rows, width], for each number of rows: whatever the device cuts a
+// product into. `form` is x as `set` rounds it, `read` the packed matrix.
+inline void check_rows(const CpuKernels::Steps& set, const std::vector<std::byte>& form,
+                       const std::vector<std::byte>& read, DType dtype, size_t inner, size_t width,
+                       std::initializer_list<size_t> numbers, const std::vector<float>& all,
+                       const std::string& name) {
+  const auto scratch = std::make_unique<StepScratch>();
+  for (const size_t rows : numbers) {
+    StepTask task;
+    task.x = form.data();
+    task.rows = rows;
+    task.w = read.data();
+    task.dtype = dtype;
+    task.inner = inner;
+    task.scratch = scratch->bytes;
+    const std::vector<float> y =
+        all_columns(task, set.matmul, width, rows % 2 == 0 ? kStripColumns : kTaskColumns);
+    ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
+        << name << ": " << rows << " rows, " << inner << " x " << width;
+  }
 }
 
 }  // namespace split::test

@@ -79,25 +79,13 @@ void check_products(DType dtype) {
           all[r * width + m] = total;
         }
       }
-      const auto scratch = std::make_unique<StepScratch>();
       for (const CpuKernels* kernels : kernel_sets()) {
         const CpuKernels::Steps& set = kernels->int8;
         std::vector<std::byte> form(rounded_bytes(48, inner, set.step));
         for (size_t r = 0; r < kMost; ++r)
           set.round({x.data() + r * inner, inner, r, 0, inner, form.data()});
-        for (const size_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 35}) {
-          StepTask task;
-          task.x = form.data();
-          task.rows = rows;
-          task.w = read.data();
-          task.dtype = dtype;
-          task.inner = inner;
-          task.scratch = scratch->bytes;
-          const std::vector<float> y =
-              all_columns(task, set.matmul, width, rows % 2 == 0 ? kStripColumns : kTaskColumns);
-          ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
-              << kernels->name << ": " << rows << " rows, " << inner << " x " << width;
-        }
+        check_rows(set, form, read, dtype, inner, width,
+                   {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 35}, all, kernels->name);
       }
     }
   }

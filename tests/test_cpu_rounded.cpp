@@ -47,7 +47,6 @@ void check_step_products(DType dtype, bool transposed) {
           all[r * width + m] = total;
         }
       }
-      const auto scratch = std::make_unique<StepScratch>();
       const auto check = [&](const CpuKernels& kernels, const CpuKernels::Steps& set,
                              const char* kind) {
         std::vector<std::byte> form(rounded_bytes((most + 15) / 16 * 16, inner, set.step));
@@ -58,19 +57,8 @@ void check_step_products(DType dtype, bool transposed) {
                        std::min(2 * kBlock, inner - first), form.data()});
           }
         }
-        for (const size_t rows : {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}) {
-          StepTask task;
-          task.x = form.data();
-          task.rows = rows;
-          task.w = read.data();
-          task.dtype = dtype;
-          task.inner = inner;
-          task.scratch = scratch->bytes;
-          const std::vector<float> y =
-              all_columns(task, set.matmul, width, rows % 2 == 0 ? kStripColumns : kTaskColumns);
-          ASSERT_EQ(first_difference(y, std::span(all).first(y.size())), -1)
-              << kernels.name << kind << ": " << rows << " rows, " << inner << " x " << width;
-        }
+        check_rows(set, form, read, dtype, inner, width,
+                   {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}, all, cat(kernels.name, kind));
       };
       for (const CpuKernels* kernels : kernel_sets()) {
         check(*kernels, kernels->few, "");
