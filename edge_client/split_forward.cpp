@@ -70,21 +70,15 @@ void SplitForward::close() noexcept {
 
 std::span<const float> SplitForward::run(uint32_t past, std::span<const int32_t> tokens,
                                          Phase phase, bool all) {
+  if (head_here()) return run_tail_to(tail_->shard().head_point(), past, tokens, phase, all);
   const int layers = model_.config().layers;
   const size_t rows = all ? tokens.size() : 1;
   ++counts_.steps;
-  const bool head_here = tail_ != nullptr && tail_->shard().options().last == layers + 2;
-  const int to = head_here ? layers + 2 : layers;
-  if (head_here) {
-    logits_.resize(rows * static_cast<size_t>(model_.config().vocab));
-    advance(past, tokens, phase, to, all, logits_.data());
-    return logits_;
-  }
   wire::Matrix hidden;
   hidden.rows = static_cast<uint32_t>(rows);
   hidden.columns = static_cast<uint32_t>(model_.config().channels);
   hidden.values.resize(rows * hidden.columns);
-  advance(past, tokens, phase, to, all, hidden.values.data());
+  advance(past, tokens, phase, layers, all, hidden.values.data());
   Retry retry(retry_options_, interrupt_);
   for (;;) {
     try {
@@ -97,6 +91,20 @@ std::span<const float> SplitForward::run(uint32_t past, std::span<const int32_t>
       retry.failed(error);
     }
   }
+}
+
+std::span<const float> SplitForward::top(uint32_t past, std::span<const int32_t> tokens,
+                                         Phase phase) {
+  return run_tail_to(tail_->shard().top_point(), past, tokens, phase, false);
+}
+
+std::span<const float> SplitForward::run_tail_to(int point, uint32_t past,
+                                                 std::span<const int32_t> tokens, Phase phase,
+                                                 bool all) {
+  ++counts_.steps;
+  logits_.resize((all ? tokens.size() : 1) * tail_->shard().width(point));
+  advance(past, tokens, phase, point, all, logits_.data());
+  return logits_;
 }
 
 std::vector<float> SplitForward::norms(std::span<const int32_t> tokens) {

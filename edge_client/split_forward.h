@@ -45,6 +45,8 @@ class SplitForward : public Forward {
 
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override;
+  bool gives_top() const override { return head_here() && tail_->shard().far(); }
+  std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase) override;
   // What leaves the final norm for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
 
@@ -57,6 +59,11 @@ class SplitForward : public Forward {
     int32_t token;
     Phase phase;
   };
+  bool head_here() const {
+    return tail_ != nullptr && tail_->shard().options().last == tail_->shard().head_point();
+  }
+  std::span<const float> run_tail_to(int point, uint32_t past, std::span<const int32_t> tokens,
+                                     Phase phase, bool all);
   void advance(uint32_t past, std::span<const int32_t> tokens, Phase phase, int to, bool all,
                float* out);
   wire::Matrix from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,

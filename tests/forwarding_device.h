@@ -37,6 +37,7 @@ class ForwardingDevice : public Device {
     return device_->load(program, workspace, bindings);
   }
   void settle() override { device_->settle(); }
+  bool far() const override { return device_->far(); }
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
     device_->run(workspace, programs, batch);

@@ -71,6 +71,10 @@ class Reference {
         attention(program, step, batch);
         continue;
       }
+      if (step.kind == StepKind::kTopK) {
+        topk(program, step);
+        continue;
+      }
       std::vector<double> product;
       if (step.kind == StepKind::kMatmul) {
         const std::vector<double> x = step.x >= 0
@@ -218,6 +222,25 @@ class Reference {
           }
         }
       }
+    }
+    slot(program, step.out) = std::move(out);
+  }
+
+  void topk(const Program& program, const Step& step) {
+    const auto width = static_cast<size_t>(step.inner), k = static_cast<size_t>(step.columns) / 2;
+    const std::vector<double>& x = slot(program, step.x);
+    std::vector<double> out;
+    for (size_t r = 0; r < rows_; ++r) {
+      std::vector<std::pair<double, double>> all;  // less what it is ordered by, column
+      for (size_t c = 0; c < width; ++c) {
+        const double value = x[r * width + c];
+        all.emplace_back(std::isfinite(value) ? -value : -HUGE_VAL, static_cast<double>(c));
+      }
+      std::sort(all.begin(), all.end());
+      for (size_t i = 0; i < k; ++i) {
+        out.push_back(x[r * width + static_cast<size_t>(all[i].second)]);
+      }
+      for (size_t i = 0; i < k; ++i) out.push_back(all[i].second);
     }
     slot(program, step.out) = std::move(out);
   }

@@ -9,6 +9,7 @@
 
 #include "forwarding_device.h"
 #include "golden_model.h"
+#include "tensor/topk.h"
 
 namespace split {
 namespace {
@@ -151,6 +152,46 @@ TEST_F(BatcherSteps, APromptGoesInSlicesWhileTokensWaitAndInOneRunWithThem) {
 }
 
 // Where the phases are computed in different ways they take turns, a slice at a time.
+// One step for those that want all logits and those that want the largest.
+TEST_F(BatcherSteps, TheTopIsFoundAmongTheLogitsOfOthers) {
+  const Model& model = *golden_.model;
+  Shard shard(device_, model, golden_.weights(),
+              test::options_for(model, 0, model.config().layers + 2));
+  Batcher batcher(shard, kSlice, std::chrono::seconds(0));
+  const auto run = [&](int32_t token, int to) {
+    std::vector<float> out(shard.width(to));
+    Job job;
+    job.phase = Phase::kGenerate;
+    job.to = to;
+    job.sequence = shard.pages().open();
+    job.rows = 1;
+    job.tokens = &token;
+    job.out = out.data();
+    batcher.run(job);
+    shard.pages().close(job.sequence);
+    return out;
+  };
+  std::vector<float> logits = run(1, shard.head_point());
+  std::vector<float> want(shard.width(shard.top_point()));
+  topk_row(logits, want);
+  EXPECT_EQ(run(1, shard.top_point()), want);  // alone
+
+  device_.shut();
+  std::vector<float> top;
+  const int points[] = {shard.head_point(), shard.top_point(), shard.head_point()};
+  for (int32_t i = 0; i < 3; ++i) {
+    const size_t waiting = batcher.depth();
+    threads_.emplace_back([&, i] {
+      auto out = run(i, points[i]);
+      if (i == 1) top = std::move(out);
+    });
+    while (batcher.depth() == waiting) std::this_thread::yield();
+  }
+  join();
+  EXPECT_EQ(top, want);
+  EXPECT_EQ(device_.steps().back(), (std::vector<int32_t>{1, 2}));  // the first one ran at once
+}
+
 TEST_F(BatcherSteps, PhasesOfHalvesTakeTurns) {
   make(Profile::kF16);
   device_.shut();

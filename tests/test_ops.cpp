@@ -277,6 +277,38 @@ TEST(Ops, EveryReductionAgreesWithDouble) {
   }
 }
 
+TEST(Ops, TopKIsTheHeadOfTheSortedRow) {
+  const auto device = make_cpu_device(2);
+  for_each_shape([&](int64_t columns, uint32_t rows) {
+    for (const int64_t k : {int64_t{1}, std::min<int64_t>(columns, 40), columns}) {
+      const Program program = compile(
+          "op", {{"y", topk(input("x", DType::kF32, {kRows, columns}), k)}}, device->fuse_rules());
+      StepValues step = step_of(rows);
+      auto& in = step.values["x"] = ordinary(rows * columns, 5);
+      for (float& x : in) x = std::round(x * 4) / 4;  // with equal ones, and with -0
+      in[in.size() / 2] = -kInfinity;
+      in.back() = std::nanf("");
+      const auto got = run_program(*device, program, step);
+      for (size_t row = 0; row < rows; ++row) {
+        const auto at = [&](int64_t c) { return in[row * columns + c]; };
+        std::vector<int64_t> order(columns);
+        std::iota(order.begin(), order.end(), 0);
+        std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+          if (!std::isfinite(at(a)) || !std::isfinite(at(b))) {
+            return !std::isfinite(at(a)) && std::isfinite(at(b));
+          }
+          return at(a) > at(b);
+        });
+        const float* const y = got.at("y").data() + row * 2 * k;
+        for (int64_t i = 0; i < k; ++i) {
+          EXPECT_TRUE(same_bits(y[i], at(order[i])));
+          EXPECT_EQ(y[k + i], static_cast<float>(order[i]));
+        }
+      }
+    }
+  });
+}
+
 // The largest of values that are all below any float, and the other way round.
 TEST(Ops, ReductionsStartWithTheNeutralElement) {
   const CpuKernels& kernels = choose_kernels("");

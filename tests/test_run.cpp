@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <map>
 
+#include "forwarding_device.h"
 #include "golden_model.h"
+#include "run/generate.h"
 
 namespace split {
 namespace {
@@ -119,6 +121,51 @@ TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
         if (i + 1 < greedy.size()) logits = step(std::span(&next, 1));
       }
     }
+  }
+}
+
+// A device behind a bus, as a GPU's.
+class FarDevice : public test::ForwardingDevice {
+ public:
+  FarDevice() : ForwardingDevice(make_cpu_device(2)) {}
+  bool far() const override { return true; }
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    ForwardingDevice::run(workspace, programs, batch);
+    most_bytes = std::max(most_bytes, batch.out_bytes.size());
+  }
+  size_t most_bytes = 0;  // that came back from a step
+};
+
+TEST(FarDevice, GivesTheSameTextWithoutAllLogits) {
+  const Golden golden("rand-a");
+  const ModelConfig& config = golden.model->config();
+  const auto near = make_cpu_device(2);
+  const auto generated = [&](Device& device, const GenerateOptions& options) {
+    Shard shard(device, *golden.model, golden.weights(),
+                options_for(*golden.model, 0, config.layers + 2));
+    Batcher batcher(shard);
+    LocalForward forward(batcher);
+    return generate(forward, config, nullptr, std::vector<int32_t>{3, 1, 2}, options, {}).tokens;
+  };
+  struct Row {
+    float temperature;
+    int top_k;
+    float penalty;
+    bool all;  // logits are wanted
+  };
+  for (const Row& row : {Row{0, 0, 1, false}, Row{0.9f, 5, 1, false}, Row{0.9f, 0, 1, true},
+                         Row{0, 0, 1.3f, true}, Row{0.9f, 1000, 1, true}}) {
+    GenerateOptions options;
+    options.max_tokens = 12;
+    options.ignore_end = true;
+    options.sampling = {row.temperature, row.top_k, 0.95f, row.penalty, 3};
+    FarDevice far;
+    EXPECT_EQ(generated(far, options), generated(*near, options));
+    const size_t all = static_cast<size_t>(config.vocab) * sizeof(float);
+    const size_t few =
+        2 * std::min<size_t>(kTopLogits, static_cast<size_t>(config.vocab)) * sizeof(float);
+    EXPECT_EQ(far.most_bytes, row.all ? all : few) << row.temperature << " " << row.top_k;
   }
 }
 

@@ -256,6 +256,36 @@ TEST(Sampler, AgreesWithSortingEverything) {
   }
 }
 
+TEST(Sampler, TheTopSufficesForGreedyAndForTopK) {
+  EXPECT_TRUE(top_suffices({.temperature = 0}, 1));
+  EXPECT_TRUE(top_suffices({.top_k = 8}, 8));
+  EXPECT_FALSE(top_suffices({.top_k = 9}, 8));
+  EXPECT_FALSE(top_suffices({.top_k = 0}, 8));
+  EXPECT_FALSE(top_suffices({.temperature = 0, .repetition_penalty = 1.1f}, 8));
+  RandomText random(11);
+  for (int i = 0; i < 1000; ++i) {
+    std::vector<float> logits(64 + random.below(400));
+    for (float& logit : logits) logit = static_cast<float>(random.below(160)) / 8 - 5;
+    Ids ids(logits.size());
+    std::iota(ids.begin(), ids.end(), 0);
+    std::stable_sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+      return logits[static_cast<size_t>(a)] > logits[static_cast<size_t>(b)];
+    });
+    std::vector<float> top;
+    for (size_t n = 0; n < 64; ++n) top.push_back(logits[static_cast<size_t>(ids[n])]);
+    for (size_t n = 0; n < 64; ++n) top.push_back(static_cast<float>(ids[n]));
+    SamplingOptions options{.temperature = static_cast<float>(random.below(4)) / 2};
+    options.top_k = i % 4 == 0 ? 64 : 1 + static_cast<int>(random.below(64));
+    options.top_p = i % 3 == 0 ? 1 : static_cast<float>(random.below(65)) / 64;
+    options.seed = random.below(1000);
+    const uint64_t position = random.below(1000);
+    ASSERT_EQ(sample_top(top, options, position), sample(logits, {}, options, position))
+        << options.temperature << " " << options.top_k << " " << options.top_p;
+    top[0] = std::numeric_limits<float>::infinity();
+    ASSERT_THROW(sample_top(top, options, position), Error);
+  }
+}
+
 // Of many ids few are looked at.
 TEST(Sampler, AgreesWithSortingManyIdsWhateverThePenalty) {
   RandomText random(9);

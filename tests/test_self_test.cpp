@@ -52,7 +52,8 @@ TEST(SelfTest, PassesWhatComputesRight) {
 TEST(SelfTest, NamesTheKernelThatDoesNot) {
   for (const auto& [kind, part] : {std::pair{StepKind::kGroup, "layer norm of 40 rows"},
                                    {StepKind::kMatmul, "product by F32 of 40 rows"},
-                                   {StepKind::kAttention, "attention over F32 of 40 rows"}}) {
+                                   {StepKind::kAttention, "attention over F32 of 40 rows"},
+                                   {StepKind::kTopK, "top k of 40 rows"}}) {
     for (const double by : {0.1, std::nan("")}) {
       Wrong wrong(kind, by);
       try {

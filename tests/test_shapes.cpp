@@ -43,6 +43,13 @@ TEST(Shapes, ErrorsNameWhatWasExpectedAndGot) {
             "[attention] expected heads that divide 12, got 5");
   EXPECT_EQ(refusal([&] { attention(qkv, v, v, 0, 1.0f); }),
             "[attention] expected heads that divide 12, got 0");
+  EXPECT_EQ(refusal([&] { topk(v, 1); }), "[topk] expected [rows, C <= 2^24], got [12]");
+  EXPECT_EQ(refusal([&] {
+              topk(input("x", DType::kF32, {kRows, (1 << 24) + 1}), 1);
+            }),
+            "[topk] expected [rows, C <= 2^24], got [-1, 16777217]");
+  EXPECT_EQ(refusal([&] { topk(x, 0); }), "[topk] expected k from 1 to 16, got 0");
+  EXPECT_EQ(refusal([&] { topk(x, 17); }), "[topk] expected k from 1 to 16, got 17");
 }
 
 // What no step could run is refused by compile(), not run wrongly.

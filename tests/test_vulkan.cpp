@@ -3,6 +3,7 @@
 // not depend on the company a row is in. With the validation layers where they are installed.
 #include "base/file.h"
 #include "nn/functional.h"
+#include "tensor/topk.h"
 #include "vulkan_bench.h"
 
 namespace split::test {
@@ -67,6 +68,43 @@ TEST_F(Vulkan, EveryOpAgreesWithTheReference) {
       const double absolute = 1e-6 + 1e-7 * static_cast<double>(columns);
       expect_close(bench.read(program.name, want.size()), want, cat(program.name, " x ", columns),
                    program.name.rfind("sum", 0) == 0 ? absolute : 1e-6);
+    }
+  }
+}
+
+TEST_F(Vulkan, TopKIsExact) {
+  constexpr uint32_t kRowCount = 9;
+  for (const auto& [columns, k] :
+       {std::pair<int64_t, int64_t>{1, 1}, {7, 7}, {257, 40}, {4096, 64}, {50257, 64}}) {
+    const auto width = static_cast<size_t>(columns);
+    std::vector<float> x;
+    for (uint32_t i = 0; i < kRowCount * columns; ++i) x.push_back(noise(i, 4.0f));
+    // Many equal ones, equal ones alone, and what is no number.
+    for (size_t i = width; i < 2 * width; ++i) x[i] = std::round(x[i]);
+    std::fill_n(x.begin() + 2 * columns, columns, -1.5f);
+    for (size_t i = 3 * width; i < 4 * width; ++i) x[i] = i % 2 == 0 ? 0.0f : -0.0f;
+    x[5 * width - 1] = std::nanf("");
+    x[6 * width - 1] = -INFINITY;
+    Limits limits;
+    limits.rows = kRowCount;
+    Bench bench(*device_, limits);
+    bench.set("x", x);
+    bench.add(compile("top", {{"y", topk(input("x", DType::kF32, {kRows, columns}), k)}},
+                      device_->fuse_rules()));
+    bench.load();
+    for (const uint32_t rows : {1u, 5u, kRowCount}) {
+      bench.run(rows_only(rows));
+      std::vector<float> want(rows * 2 * static_cast<size_t>(k));
+      for (uint32_t r = 0; r < rows; ++r) {
+        topk_row(std::span(x).subspan(r * width, width),
+                 std::span(want).subspan(r * want.size() / rows, want.size() / rows));
+      }
+      const auto got = bench.read("y", want.size());
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
+            << columns << " columns, " << rows << " rows, [" << i << "] " << got[i] << " "
+            << want[i];
+      }
     }
   }
 }

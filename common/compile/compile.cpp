@@ -117,6 +117,11 @@ class Emitter {
       step.heads = unit.kernel->heads;
       step.scale = unit.kernel->scale;
       step.out = value_slot(*unit.kernel);
+    } else if (unit.kernel->op == Op::k_topk) {
+      step.kind = StepKind::kTopK;
+      step.inner = unit.kernel->inputs[0]->dims[1];
+      step.x = value_slot(*unit.kernel->inputs[0]);
+      step.out = value_slot(*unit.kernel);
     } else {
       step.kind = StepKind::kMatmul;
       const Node& matrix = *unit.kernel->inputs[1];

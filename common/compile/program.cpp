@@ -110,6 +110,10 @@ class Printer {
              << " <- " << slot(step.qkv) << ", " << slot(step.k_cache) << ", " << slot(step.v_cache)
              << "\n";
         break;
+      case StepKind::kTopK:
+        out_ << "  topk " << step.columns / 2 << " of " << dims_text({step.rows, step.inner})
+             << ": " << slot(step.out) << " <- " << slot(step.x) << "\n";
+        break;
     }
     print(step.tape, "    ");
   }

@@ -4,7 +4,7 @@
 //
 //   Slot   a tensor: an input, a weight, an output, or a temporary with its place in the arena
 //   Tape   pointwise and reduction ops over one row (or a segment of it), values numbered as they
-//   come Step   one kernel: a group of rows (a Tape), a matrix product, or attention
+//   come Step   one kernel: a group of rows (a Tape), a matrix product, attention, or the top k
 #pragma once
 
 #include <string>
@@ -75,12 +75,12 @@ struct Tape {
   std::vector<bool> per_row() const;
 };
 
-enum class StepKind : uint8_t { kGroup, kMatmul, kAttention };
+enum class StepKind : uint8_t { kGroup, kMatmul, kAttention, kTopK };
 
 struct Step {
   StepKind kind = StepKind::kGroup;
   int64_t rows = 0;     // kRows or kOutRows
-  int64_t columns = 0;  // groups: C; matmul: M; attention: C
+  int64_t columns = 0;  // groups: C; matmul: M; attention: C; top k: 2 k
   // Groups: the work. Matmul: what makes its result into the outputs (Access::kResult is the
   // product).
   Tape tape;
@@ -88,7 +88,7 @@ struct Step {
   int x = -1, w = -1;
   Tape prologue;
   int64_t inner = 0;  // K
-  // Attention: slots.
+  // Attention: slots. Top k: from slot x, [rows, inner], to slot out.
   int qkv = -1, k_cache = -1, v_cache = -1, out = -1;
   int heads = 0;
   float scale = 0;

@@ -135,6 +135,9 @@ class Device {
   virtual bool fallible() const { return false; }
   virtual void restart() {}
 
+  // Whether a bus lies between its buffers and the host.
+  virtual bool far() const { return false; }
+
   // From now on run() also takes the time that the device itself needs, where it can tell.
   virtual void measure(bool /*on*/) {}
   virtual std::optional<double> device_ms() const { return std::nullopt; }  // of the last run()

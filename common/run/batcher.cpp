@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "tensor/topk.h"
+
 namespace split {
 namespace {
 
@@ -26,10 +28,11 @@ size_t Batcher::depth() const {
   return queue_.size() + running_;
 }
 
-// Jobs that can share a step.
+// Jobs that can share a step: the top of some is found among all logits that others want.
 bool Batcher::alike(const Job& a, const Job& b) const {
-  return (a.phase == b.phase || shard_.phases_alike()) && a.from == b.from && a.to == b.to &&
-         (a.tokens != nullptr) == (b.tokens != nullptr);
+  const auto point = [&](const Job& job) { return std::min(job.to, shard_.head_point()); };
+  return (a.phase == b.phase || shard_.phases_alike()) && a.from == b.from &&
+         point(a) == point(b) && (a.tokens != nullptr) == (b.tokens != nullptr);
 }
 
 // What would break a step, and with it the others in it, is refused before it is queued.
@@ -275,7 +278,6 @@ void Batcher::step(const std::vector<Share>& shares) {
   std::vector<ShardRows> parts;
   std::vector<const Share*> running;
   const Job& like = *shares[0].ticket->job;
-  const size_t width = shard_.width(like.to);
   const auto channels = static_cast<size_t>(shard_.model().config().channels);
   size_t total = 0;
   for (const Share& share : shares) {
@@ -307,6 +309,9 @@ void Batcher::step(const std::vector<Share>& shares) {
     running.push_back(&share);
   }
   if (parts.empty()) return;
+  int to = running[0]->ticket->job->to;
+  for (const Share* share : running) to = std::min(to, share->ticket->job->to);
+  const size_t width = shard_.width(to);
   // One part alone is written where it belongs.
   Ticket& only = *running[0]->ticket;
   float* out = nullptr;
@@ -318,7 +323,7 @@ void Batcher::step(const std::vector<Share>& shares) {
   }
   try {
     try {
-      shard_.forward(like.phase, like.from, like.to, parts, out);
+      shard_.forward(like.phase, like.from, to, parts, out);
     } catch (const Error& error) {
       if (!shard_.recover(error)) throw;
       for (const Share* share : running) lose(*share->ticket);
@@ -337,9 +342,14 @@ void Batcher::step(const std::vector<Share>& shares) {
   StepSeen seen{ms, static_cast<uint32_t>(running.size())};
   for (const Share* share : running) {
     Ticket& ticket = *share->ticket;
-    if (parts.size() > 1) {
-      std::copy_n(out, share->wanted * width, ticket.job->out + ticket.delivered * width);
-      out += share->wanted * width;
+    for (uint32_t i = 0; parts.size() > 1 && i < share->wanted; ++i, out += width) {
+      const size_t own = shard_.width(ticket.job->to);
+      float* const row = ticket.job->out + (ticket.delivered + i) * own;
+      if (ticket.job->to == to) {
+        std::copy_n(out, width, row);
+      } else {
+        topk_row({out, width}, {row, own});
+      }
     }
     ticket.done += share->rows;
     ticket.delivered += share->wanted;

@@ -2,6 +2,11 @@
 
 namespace split {
 
+std::span<const float> Forward::top(uint32_t, std::span<const int32_t>, Phase) {
+  CHECK(gives_top());
+  return {};
+}
+
 LocalForward::LocalForward(Batcher& batcher, Asker asker)
     : batcher_(batcher), asker_(std::move(asker)), sequence_(batcher.shard().pages().open()) {}
 
@@ -9,19 +14,29 @@ LocalForward::~LocalForward() { batcher_.shard().pages().close(sequence_); }
 
 std::span<const float> LocalForward::run(uint32_t past, std::span<const int32_t> tokens,
                                          Phase phase, bool all) {
-  Shard& shard = batcher_.shard();
+  return run_to(batcher_.shard().head_point(), past, tokens, phase, all);
+}
+
+std::span<const float> LocalForward::top(uint32_t past, std::span<const int32_t> tokens,
+                                         Phase phase) {
+  return run_to(batcher_.shard().top_point(), past, tokens, phase, false);
+}
+
+std::span<const float> LocalForward::run_to(int point, uint32_t past,
+                                            std::span<const int32_t> tokens, Phase phase,
+                                            bool all) {
   CHECK(past <= rows_.size());
   rows_.resize(past);
   Job job;
   job.phase = phase;
   job.from = 0;
-  job.to = shard.head_point();
+  job.to = point;
   job.sequence = sequence_;
   job.rows = static_cast<uint32_t>(tokens.size());
   job.tokens = tokens.data();
   job.wanted = all ? Wanted::kAll : Wanted::kLast;
-  logits_.resize((all ? tokens.size() : 1) * shard.width(job.to));
-  job.out = logits_.data();
+  out_.resize((all ? tokens.size() : 1) * batcher_.shard().width(job.to));
+  job.out = out_.data();
   job.asker = asker_;
   for (bool done = false; !done;) {
     try {
@@ -33,7 +48,7 @@ std::span<const float> LocalForward::run(uint32_t past, std::span<const int32_t>
     }
   }
   for (const int32_t token : tokens) rows_.push_back({token, phase});
-  return logits_;
+  return out_;
 }
 
 void LocalForward::run_job(Job& job) {

@@ -19,6 +19,12 @@ class Forward {
   virtual std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                                      bool all) = 0;
 
+  // Whether top() is cheaper than all logits.
+  virtual bool gives_top() const { return false; }
+  // The same with what the last token's largest logits are, best first, and whose: [2, K], K =
+  // kTopLogits or the vocabulary.
+  virtual std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase);
+
   // Of its steps so far, where it is known: waiting for a step, and in one.
   struct Spent {
     double queue_ms = 0, compute_ms = 0;
@@ -37,6 +43,8 @@ class LocalForward : public Forward {
 
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override;
+  bool gives_top() const override { return batcher_.shard().far(); }
+  std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase) override;
   Spent spent() const override { return spent_; }
 
  private:
@@ -44,6 +52,8 @@ class LocalForward : public Forward {
     int32_t token;
     Phase phase;
   };
+  std::span<const float> run_to(int point, uint32_t past, std::span<const int32_t> tokens,
+                                Phase phase, bool all);
   void run_job(Job& job);
   void restore(uint32_t past);
 
@@ -51,7 +61,7 @@ class LocalForward : public Forward {
   const Asker asker_;
   SequenceId sequence_;
   std::vector<Row> rows_;
-  std::vector<float> logits_;
+  std::vector<float> out_;
   Spent spent_;
 };
 

@@ -75,7 +75,15 @@ Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer*
 
   const size_t room = static_cast<size_t>(config.context) - prompt.size();
   const size_t limit = std::min(room, static_cast<size_t>(std::max(0, options.max_tokens)));
-  std::vector<float> logits;
+  // All logits cross no bus where few do.
+  const bool top = !score && forward.gives_top() &&
+                   top_suffices(options.sampling, std::min<size_t>(kTopLogits, vocab));
+  const auto step = [&](uint32_t past, std::span<const int32_t> tokens, Phase phase) {
+    const auto last =
+        top ? forward.top(past, tokens, phase) : forward.run(past, tokens, phase, false);
+    return std::vector<float>(last.begin(), last.end());
+  };
+  std::vector<float> logits;  // or [2, K] with `top`
   if (score && options.score_prompt) {
     for (size_t at = 0; at < prompt.size(); at += kScoreRows) {
       const auto slice = prompt.subspan(at, std::min(kScoreRows, prompt.size() - at));
@@ -88,13 +96,13 @@ Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer*
       logits.assign(last.begin(), last.end());
     }
   } else if (limit > 0) {
-    const auto last = forward.run(0, prompt, Phase::kPrompt, false);
-    logits.assign(last.begin(), last.end());
+    logits = step(0, prompt, Phase::kPrompt);
   }
 
   std::vector<int32_t> history(prompt.begin(), prompt.end());
   for (size_t n = 0; n < limit; ++n) {
-    const int32_t id = sample(logits, history, options.sampling, history.size());
+    const int32_t id = top ? sample_top(logits, options.sampling, history.size())
+                           : sample(logits, history, options.sampling, history.size());
     if (id == config.end_of_text && !options.ignore_end) {
       result.finish_reason = "stop";
       break;
@@ -116,9 +124,7 @@ Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer*
       return result;
     }
     if (n + 1 < limit) {
-      const auto next = forward.run(static_cast<uint32_t>(history.size()) - 1, std::span(&id, 1),
-                                    Phase::kGenerate, false);
-      logits.assign(next.begin(), next.end());
+      logits = step(static_cast<uint32_t>(history.size()) - 1, std::span(&id, 1), Phase::kGenerate);
     }
   }
   std::string rest = stops.push(utf8.flush());

@@ -54,6 +54,7 @@ std::vector<Case> cases() {
   for (const DType cache : {DType::kF32, DType::kF16}) {
     all.push_back({cat("attention over ", dtype_name(cache)), attended(cache), kFloat, cache});
   }
+  all.push_back({"top k", topk(x(1024), 40), 0});
   const Tensor half = weight("w", DType::kF16, {kChannels, 160});
   all.push_back({"product by matrix units", matmul(relu(x(kChannels)), half) + b(160), kHalf,
                  DType::kF32, true});

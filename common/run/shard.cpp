@@ -126,9 +126,9 @@ struct Shard::Loaded {
   std::vector<std::unique_ptr<Buffer>> caches;  // K and V of each layer
   std::unique_ptr<Buffer> hidden[2];            // point k is in hidden[k % 2]
   std::unique_ptr<Buffer> normed;
-  std::unique_ptr<Buffer> logits;
+  std::unique_ptr<Buffer> logits, top;
   std::unique_ptr<Workspace> workspace;
-  std::unique_ptr<Executable> embed, norm, head;
+  std::unique_ptr<Executable> embed, norm, head, topk;
   std::vector<std::unique_ptr<Executable>> blocks;  // of the layers from options.first on
   Limits limits;
 
@@ -218,6 +218,8 @@ void Shard::load() {
   if (options.last >= norm_point()) compiled("norm", model.trace_norm(stored));
   if (options.last >= head_point()) {
     compiled("head", model.trace_head(in_head));
+    const Tensor logits = input("logits", DType::kF32, {kOutRows, config.vocab});
+    compiled("topk", {{"top", topk(logits, std::min(kTopLogits, config.vocab))}});
   }
 
   loaded.limits.rows = options.max_rows;
@@ -239,6 +241,7 @@ void Shard::load() {
   if (options.last >= head_point()) {
     loaded.logits = device.alloc(size_t{max_wanted(head_point())} *
                                  static_cast<size_t>(config.vocab) * sizeof(float));
+    loaded.top = device.alloc(size_t{max_wanted(top_point())} * width(top_point()) * sizeof(float));
   }
 
   std::optional<ThreadPool> threads;  // of this machine, once there is something to quantise
@@ -307,6 +310,8 @@ void Shard::load() {
   if (options.last >= head_point()) {
     loaded.head =
         bind(programs[next++], {{"hidden", final_hidden}, {"logits", loaded.logits.get()}});
+    loaded.topk =
+        bind(programs[next++], {{"logits", loaded.logits.get()}, {"top", loaded.top.get()}});
   }
   device.settle();
   std::erase_if(loaded.converted,
@@ -317,12 +322,14 @@ void Shard::load() {
 Shard::~Shard() = default;
 
 size_t Shard::width(int point) const {
-  return static_cast<size_t>(point == head_point() ? model_.config().vocab
-                                                   : model_.config().channels);
+  const ModelConfig& config = model_.config();
+  return static_cast<size_t>(point == top_point()    ? 2 * std::min(kTopLogits, config.vocab)
+                             : point == head_point() ? config.vocab
+                                                     : config.channels);
 }
 
 uint32_t Shard::max_wanted(int point) const {
-  return point == head_point() ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
+  return point >= head_point() ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
 }
 
 std::map<std::string, double> Shard::stage_times() const {
@@ -354,7 +361,8 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   const ModelConfig& config = model_.config();
   const auto channels = static_cast<size_t>(config.channels);
   const bool from_tokens = parts[0].tokens != nullptr;
-  CHECK(from >= options_.first && from <= config.layers && to >= from && to <= options_.last);
+  CHECK(from >= options_.first && from <= config.layers && to >= from);
+  CHECK(to <= options_.last || (to == top_point() && options_.last == head_point()));
   CHECK(!from_tokens || (from == 0 && options_.embed));
 
   loaded.tokens.clear();
@@ -393,7 +401,8 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   }
   const bool any = !loaded.out_rows.empty();
   if (any && to == norm_point()) loaded.programs.push_back(loaded.norm.get());
-  if (any && to == head_point()) loaded.programs.push_back(loaded.head.get());
+  if (any && to >= head_point()) loaded.programs.push_back(loaded.head.get());
+  if (any && to == top_point()) loaded.programs.push_back(loaded.topk.get());
 
   RowBatch batch;
   batch.phase = phase;
@@ -418,7 +427,10 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     batch.out_offset = first * row_floats * sizeof(float);
     batch.out_bytes = std::as_writable_bytes(std::span(loaded.out));
   } else if (any) {
-    batch.out = (to == norm_point() ? loaded.normed : loaded.logits).get();
+    batch.out = (to == norm_point()   ? loaded.normed
+                 : to == head_point() ? loaded.logits
+                                      : loaded.top)
+                    .get();
     batch.out_bytes = std::as_writable_bytes(std::span(out, loaded.out_rows.size() * row_floats));
   }
   const bool small = phase == Phase::kGenerate && batch.rows <= kSmallRows &&
@@ -433,6 +445,7 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     if (stages.size() < loaded.programs.size()) {
       stages.push_back(to == norm_point() ? "norm" : "head");
     }
+    if (any && to == top_point()) stages.push_back("topk");
     run_apart(stages, batch);
   } else {
     device().run(*loaded.workspace, loaded.programs, batch);

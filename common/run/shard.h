@@ -4,8 +4,9 @@
 // again. Knows no socket and no text.
 //
 // Points: k = 0..L is the hidden state that enters block k (L: what leaves the last block), L + 1
-// what leaves the final norm, L + 2 the logits. A range [from, to) starts at a point 0..L and ends
-// at any later one; from tokens it starts before point 0, with the embedding.
+// what leaves the final norm, L + 2 the logits, L + 3 their largest and whose they are. A range
+// [from, to) starts at a point 0..L and ends at any later one; from tokens it starts before point
+// 0, with the embedding.
 #pragma once
 
 #include <atomic>
@@ -62,7 +63,7 @@ WeightSource weights_of(const Checkpoint& checkpoint, const Model& model);
 struct ShardOptions {
   bool embed = true;  // tokens can be fed
   int first = 0;      // the lowest point that a hidden state can be fed at
-  int last = 0;       // the highest point that can be asked for, up to L + 2
+  int last = 0;  // the highest point that can be asked for, up to L + 2, which brings L + 3 along
   Profile profile = Profile::kF32;
   // Where these are quantised, matrices that do not come so are quantised at load.
   StageFormats formats;
@@ -74,6 +75,9 @@ struct ShardOptions {
   uint32_t max_rows = 512;
   unsigned threads = 0;  // of the CPU that takes a failed device's place; 0: one for each processor
 };
+
+// Logits that the last point has: the largest, or all of a smaller vocabulary.
+inline constexpr int kTopLogits = 64;
 
 // The rows of one sequence in a step, appended at its present length.
 struct ShardRows {
@@ -107,8 +111,11 @@ class Shard {
 
   int norm_point() const { return model_.config().layers + 1; }
   int head_point() const { return model_.config().layers + 2; }
-  // Floats of one result row at a point: V for the head, else C.
+  int top_point() const { return head_point() + 1; }
+  // Floats of one result row at a point: V for the head, two for each of its top k, else C.
   size_t width(int point) const;
+  // Whether rows cross a bus to the host, so that all logits cost more than finding the top k.
+  bool far() const { return device_.load()->far(); }
   // Whether rows have the same bits in both phases: only halves use matrix units in one and not
   // in the other.
   bool phases_alike() const {

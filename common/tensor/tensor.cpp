@@ -112,4 +112,13 @@ Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache
   return Tensor(std::move(node));
 }
 
+Tensor topk(const Tensor& x, int64_t k) {
+  constexpr int64_t kExact = 1 << 24;  // whole numbers below are floats
+  if (x.dims().size() != 2 || x.dims()[1] > kExact) refuse("topk", "[rows, C <= 2^24]", x.dims());
+  if (k <= 0 || k > x.dims()[1]) {
+    throw Error(ErrorKind::kShape, cat("[topk] expected k from 1 to ", x.dims()[1], ", got ", k));
+  }
+  return Tensor(make_node(Op::k_topk, {x.dims()[0], 2 * k}, {x}));
+}
+
 }  // namespace split

@@ -64,6 +64,10 @@ Tensor matmul(const Tensor& x, const Tensor& w);
 // C]. The caches are inputs of shape [C]: one layer's keys and values, paged by the device.
 Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
                  float scale);
+// The k largest elements of each row, x [R, C] -> [R, 2 k]: first the elements, largest first and
+// equal ones by column, then their columns, as floats. What is not finite comes before all else, so
+// that no reader misses it.
+Tensor topk(const Tensor& x, int64_t k);
 
 // What a graph is asked for, and what the caller calls it.
 struct NamedOutput {

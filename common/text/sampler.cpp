@@ -100,7 +100,7 @@ std::vector<Candidate> penalised(std::span<const float> logits, std::span<const 
   return values;
 }
 
-// The same of those alone that can be among the `count` best scores, in order of id.
+// The same of those alone that can be among the `count` best, in order of id.
 std::vector<Candidate> contenders(std::span<const float> logits, std::span<const int32_t> history,
                                   double penalty, size_t count) {
   if (count > logits.size() / kBlockIds) return penalised(logits, history, penalty);
@@ -117,11 +117,7 @@ std::vector<Candidate> contenders(std::span<const float> logits, std::span<const
   std::vector<float> best = maxima;
   std::nth_element(best.begin(), best.begin() + static_cast<ptrdiff_t>(count - 1), best.end(),
                    std::greater<>());
-  double largest = *std::max_element(maxima.begin(), maxima.end());
-  for (const Candidate& c : all) largest = std::max(largest, c.value);
-  // So many reach `bound`. What is smaller by more than the rounding of scores has no chance.
-  const double bound = best[count - 1];
-  const double floor = bound - 0x1p-40 * (std::abs(bound) + std::abs(largest));
+  const double floor = best[count - 1];  // that so many reach
   if (!std::isfinite(floor)) return penalised(logits, history, penalty);
   std::erase_if(all, [&](const Candidate& c) { return c.value < floor; });
   for (size_t block = 0; block < maxima.size(); ++block) {
@@ -133,18 +129,6 @@ std::vector<Candidate> contenders(std::span<const float> logits, std::span<const
   }
   std::sort(all.begin(), all.end(), kById);
   return all;
-}
-
-// Those that may be drawn: the logits after penalty and temperature, less their maximum.
-std::vector<Candidate> scores_of(std::span<const float> logits, std::span<const int32_t> history,
-                                 const SamplingOptions& options) {
-  const size_t wanted = options.temperature == 0 ? 1 : static_cast<size_t>(options.top_k);
-  std::vector<Candidate> scores =
-      contenders(logits, history, options.repetition_penalty, wanted > 0 ? wanted : logits.size());
-  const double largest = std::min_element(scores.begin(), scores.end(), kBetter)->value;
-  const double temperature = options.temperature > 0 ? options.temperature : 1;
-  for (Candidate& score : scores) score.value = (score.value - largest) / temperature;
-  return scores;
 }
 
 double sum_of(const std::vector<Candidate>& candidates) {
@@ -177,6 +161,32 @@ void keep_top_p(std::vector<Candidate>& weights, double top_p) {
   weights.resize(kept);
 }
 
+// Draws from logits after the penalty, in order of id: at least those that top-k leaves.
+int32_t draw(std::vector<Candidate> candidates, const SamplingOptions& options, uint64_t position) {
+  const Candidate best = *std::min_element(candidates.begin(), candidates.end(), kBetter);
+  if (options.temperature == 0) return best.id;
+  if (options.top_k > 0 && static_cast<size_t>(options.top_k) < candidates.size()) {
+    const auto end = candidates.begin() + options.top_k;
+    std::nth_element(candidates.begin(), end - 1, candidates.end(), kBetter);
+    candidates.erase(end, candidates.end());
+    // The sums below run by id, not in the order that the selection left.
+    std::sort(candidates.begin(), candidates.end(), kById);
+  }
+  for (Candidate& c : candidates) c.value = std::exp((c.value - best.value) / options.temperature);
+  if (options.top_p < 1) keep_top_p(candidates, options.top_p);
+
+  const double target = uniform_at(options.seed, position) * sum_of(candidates);
+  double sum = 0;
+  int32_t drawn = candidates.front().id;
+  for (const Candidate& c : candidates) {
+    if (c.value == 0) continue;
+    drawn = c.id;
+    sum += c.value;
+    if (sum > target) break;
+  }
+  return drawn;
+}
+
 }  // namespace
 
 void SamplingOptions::validate() const {
@@ -195,30 +205,31 @@ int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
                const SamplingOptions& options, uint64_t position) {
   options.validate();
   check_logits(logits);
-  std::vector<Candidate> candidates = scores_of(logits, history, options);
-  if (options.temperature == 0) {
-    return std::min_element(candidates.begin(), candidates.end(), kBetter)->id;
-  }
-  if (options.top_k > 0 && static_cast<size_t>(options.top_k) < candidates.size()) {
-    const auto end = candidates.begin() + options.top_k;
-    std::nth_element(candidates.begin(), end - 1, candidates.end(), kBetter);
-    candidates.erase(end, candidates.end());
-    // The sums below run by id, not in the order that the selection left.
-    std::sort(candidates.begin(), candidates.end(), kById);
-  }
-  for (Candidate& c : candidates) c.value = std::exp(c.value);
-  if (options.top_p < 1) keep_top_p(candidates, options.top_p);
+  const size_t wanted = options.temperature == 0 ? 1 : static_cast<size_t>(options.top_k);
+  return draw(
+      contenders(logits, history, options.repetition_penalty, wanted > 0 ? wanted : logits.size()),
+      options, position);
+}
 
-  const double target = uniform_at(options.seed, position) * sum_of(candidates);
-  double sum = 0;
-  int32_t drawn = candidates.front().id;
-  for (const Candidate& c : candidates) {
-    if (c.value == 0) continue;
-    drawn = c.id;
-    sum += c.value;
-    if (sum > target) break;
+bool top_suffices(const SamplingOptions& options, size_t count) {
+  const bool few = options.temperature == 0 ||
+                   (options.top_k > 0 && static_cast<size_t>(options.top_k) <= count);
+  return few && options.repetition_penalty == 1;
+}
+
+int32_t sample_top(std::span<const float> top, const SamplingOptions& options, uint64_t position) {
+  options.validate();
+  const auto logits = top.first(top.size() / 2), ids = top.subspan(logits.size());
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const auto id = static_cast<int32_t>(ids[i]);
+    if (!std::isfinite(logits[i])) {
+      fail("logits: expected finite numbers, got ", logits[i], " for id ", id);
+    }
+    candidates.push_back({logits[i], id});
   }
-  return drawn;
+  std::sort(candidates.begin(), candidates.end(), kById);
+  return draw(std::move(candidates), options, position);
 }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int n) {

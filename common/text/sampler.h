@@ -24,12 +24,18 @@ struct SamplingOptions {
 
 // Draws the token at `position` of a sequence. As in transformers: the logits of ids in `history`
 // are divided by the penalty if positive and multiplied by it otherwise (once, however often the id
-// occurs); then temperature, top-k, top-p (the fewest largest whose probability reaches top_p),
+// occurs); then top-k, temperature, top-p (the fewest largest whose probability reaches top_p),
 // softmax. Exactly k tokens survive top-k: of equal ones those with the smaller ids. Greedy takes
 // the smallest id of the largest logits. Throws Error(kInput) for options out of range, no logits,
 // a logit that is NaN or infinite, an id outside [0, V).
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
                const SamplingOptions& options, uint64_t position);
+
+// Whether sample() needs no more of the logits than the `count` largest.
+bool top_suffices(const SamplingOptions& options, size_t count);
+// sample() from these, for which they suffice. top [2, count]: the largest logits, larger ones first
+// and equal ones by id, then their ids; what is not finite would come first.
+int32_t sample_top(std::span<const float> top, const SamplingOptions& options, uint64_t position);
 
 struct TokenLogprob {
   int32_t id;

@@ -165,6 +165,20 @@ int run(int argc, char** argv) {
     add(cat("batch_", kBatches[b], kind), 1e6 * median(batch[b]), "us");
   }
   add(cat("prefill_", prompt, "_us"), 1e6 * median(prefill), "us");
+  std::vector<double> tail, tail_logits, tail_gpu_us;
+  for (unsigned i = 0; i < 20 * options->runs; ++i) {
+    tail.push_back(steps.tail(context, true));
+    tail_logits.push_back(steps.tail(context, false));
+  }
+  gpu.device->measure(true);
+  for (unsigned i = 0; i < 20 * options->runs; ++i) {
+    steps.tail(context, true);
+    if (const auto ms = gpu.device->device_ms()) tail_gpu_us.push_back(1e3 * *ms);
+  }
+  gpu.device->measure(false);
+  if (!tail_gpu_us.empty()) add("tail_gpu_us", median(tail_gpu_us), "us");
+  add("tail_wall_us", 1e6 * median(tail), "us");
+  add("tail_all_logits_wall_us", 1e6 * median(tail_logits), "us");
 
   {  // as a server for many sessions is
     Steps wide(*gpu.device, model, Profile::kF16, {}, true);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/sampler.h"
+
 namespace split::bench {
 namespace {
 
@@ -66,6 +68,23 @@ double Steps::decode(uint32_t context) {
   const SequenceId id = at_context(context);
   const ShardRows part{id, 1, tokens_.data() + context - 1, nullptr, {0}};
   const double seconds = step(Phase::kGenerate, std::span(&part, 1));
+  shard_.pages().truncate(id, context - 1);
+  return seconds;
+}
+
+double Steps::tail(uint32_t context, bool top) {
+  const SequenceId id = at_context(context);
+  CHECK(shard_.pages().reserve(id, context));
+  const std::vector<float> hidden(shard_.width(0), 0.25f);
+  const ShardRows part{id, 1, nullptr, hidden.data(), {0}};
+  const int to = top ? shard_.top_point() : shard_.head_point();
+  const SamplingOptions greedy{.temperature = 0};
+  const double seconds = timed([&] {
+    shard_.forward(Phase::kGenerate, model_.config().layers / 2, to, std::span(&part, 1),
+                   logits_.data());
+    const std::span<const float> row(logits_.data(), shard_.width(to));
+    token_ = top ? sample_top(row, greedy, context) : sample(row, {}, greedy, context);
+  });
   shard_.pages().truncate(id, context - 1);
   return seconds;
 }

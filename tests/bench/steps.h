@@ -24,6 +24,9 @@ class Steps {
 
   // Seconds of a step of one token at position `context` - 1, so that it sees `context` keys.
   double decode(uint32_t context);
+  // Seconds from a hidden state in the middle of the model, as an edge gets it, to the greedy
+  // token: from the `top` or from all logits.
+  double tail(uint32_t context, bool top);
   // Seconds of a prompt of `rows` tokens with the last one's logits.
   double prefill(uint32_t rows);
   // Seconds of one token of each of `sequences` sequences, kBatchContext keys each, all with
@@ -46,6 +49,7 @@ class Steps {
   std::map<uint32_t, SequenceId> by_context_;
   std::vector<SequenceId> batch_;
   std::vector<float> logits_;
+  int32_t token_ = 0;  // that tail() came to
 };
 
 }  // namespace split::bench

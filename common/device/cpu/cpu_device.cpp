@@ -10,6 +10,7 @@
 #include "device/cpu/step_times.h"
 #include "device/cpu/tape_runner.h"
 #include "device/device.h"
+#include "tensor/topk.h"
 
 namespace split {
 namespace {
@@ -71,6 +72,8 @@ class CpuExecutable : public Executable {
             return run_matmul(step, tapes_[i], matrices_[i], rows);
           case StepKind::kAttention:
             return run_attention(step, batch);
+          case StepKind::kTopK:
+            return run_topk(step, rows);
         }
       });
     }
@@ -149,6 +152,13 @@ class CpuExecutable : public Executable {
       const size_t row = task * each;
       tape.run(places_, row, std::min(each, rows - row), 0, columns, nullptr, 0,
                thread_scratch(tape.scratch_floats(columns)));
+    });
+  }
+
+  void run_topk(const Step& step, size_t rows) {
+    const auto inner = static_cast<size_t>(step.inner), width = static_cast<size_t>(step.columns);
+    pool_.run(rows, [&](size_t row) {
+      topk_row({floats(step.x) + row * inner, inner}, {floats(step.out) + row * width, width});
     });
   }
 

@@ -12,12 +12,13 @@ bool reads_floats(const Step& step, int slot) {
     });
   };
   return named(step.tape) || named(step.prologue) || step.w == slot || step.qkv == slot ||
-         step.k_cache == slot || step.v_cache == slot;
+         step.k_cache == slot || step.v_cache == slot ||
+         (step.kind == StepKind::kTopK && step.x == slot);
 }
 
 std::vector<int> written(const Step& step) {
   std::vector<int> slots;
-  if (step.kind == StepKind::kAttention) slots.push_back(step.out);
+  if (step.out >= 0) slots.push_back(step.out);
   for (const TapeOutput& output : step.tape.outputs) slots.push_back(output.slot);
   return slots;
 }
@@ -33,7 +34,8 @@ std::vector<RoundedSlot> rounded_slots(const Program& program,
   const auto writes_steps = [&](const Step& step) {
     if (step.kind == StepKind::kMatmul) return rounds(slot_of(step.w));
     return step.kind == StepKind::kGroup ||
-           step.columns / step.heads % static_cast<int64_t>(kBlock) == 0;
+           (step.kind == StepKind::kAttention &&
+            step.columns / step.heads % static_cast<int64_t>(kBlock) == 0);
   };
   std::vector<RoundedSlot> result(program.slots.size());
   std::vector<int> writers(program.slots.size());

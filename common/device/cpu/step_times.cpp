@@ -12,6 +12,7 @@ StepTimes::StepTimes() : on_(debug_level() >= 2) {}
 void StepTimes::add(const Step& step, Clock::duration duration) {
   std::string what = step.kind == StepKind::kMatmul ? cat("matmul ", step.inner, "x", step.columns)
                      : step.kind == StepKind::kAttention ? cat("attention ", step.heads, " heads")
+                     : step.kind == StepKind::kTopK      ? cat("top ", step.columns / 2)
                                                          : cat("group ", step.columns);
   const auto same =
       std::find_if(sums_.begin(), sums_.end(), [&](const Sum& sum) { return sum.what == what; });

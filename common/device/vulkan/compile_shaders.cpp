@@ -24,13 +24,17 @@ void add(Modules& modules, const std::string& text) {
 void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
   const Program program = compile("known", outputs, kFuseRules);
   constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
-  const Halves halves = half_slots(program, [](const Step&) { return true; });
+  const Halves halves =
+      half_slots(program, [](const Step& s) { return s.kind == StepKind::kMatmul; });
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     const Step* before = i > 0 ? &program.steps[i - 1] : nullptr;
     const Step* after = i + 1 < program.steps.size() ? &program.steps[i + 1] : nullptr;
     for (const bool shuffle : {false, true}) {
-      if (step.kind == StepKind::kGroup) {
+      if (step.kind == StepKind::kTopK) {
+        add(modules, block_max_text());
+        add(modules, topk_text());
+      } else if (step.kind == StepKind::kGroup) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
         if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);
       } else if (step.kind == StepKind::kAttention) {
@@ -82,6 +86,7 @@ int run(const char* path) {
     add(modules, model->trace_block(0, dtype, DType::kF32));
     add(modules, model->trace_norm(dtype));
     add(modules, model->trace_head(dtype));
+    add(modules, {{"best", topk(input("logits", DType::kF32, {kOutRows, 8}), 8)}});
     const auto blocks = [&](const std::string& name) {
       return model->weight(name).product == Product::kNone ? DType::kF32 : DType::kQ8_0;
     };

@@ -112,6 +112,7 @@ class VulkanExecutable final : public Executable {
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
+  void add_topk(const Step& step, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);

@@ -48,6 +48,15 @@ constexpr std::string_view kMerged =
 constexpr std::string_view kMerge =
 #include "device/vulkan/shaders/merge.comp"
     ;
+constexpr std::string_view kTopK =
+#include "device/vulkan/shaders/topk.glsl"
+    ;
+constexpr std::string_view kBlockMax =
+#include "device/vulkan/shaders/block_max.comp"
+    ;
+constexpr std::string_view kRowTopK =
+#include "device/vulkan/shaders/topk.comp"
+    ;
 
 std::string header(bool shuffle, std::string_view extensions = "") {
   return cat(
@@ -218,5 +227,7 @@ std::string merge_text(bool shuffle, bool half) {
 std::string tiled_attention_text() {
   return cat(units_header(""), op_functions_glsl(), kPages, kTiledAttention);
 }
+std::string block_max_text() { return cat(header(false), kColumns, kTopK, kBlockMax); }
+std::string topk_text() { return cat(header(false), kColumns, kTopK, kRowTopK); }
 
 }  // namespace split::vulkan

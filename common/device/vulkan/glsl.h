@@ -87,5 +87,9 @@ std::string merge_text(bool shuffle, bool half);
 // The whole of attention by matrix units. Bindings: 1 qkv, 2 the result in halves, 3 and 4 the
 // caches, which are halves.
 std::string tiled_attention_text();
+// The largest of each block of a row, and from these the row's k largest. Bindings: 1 x, 2 the
+// blocks' largest, 3 the result.
+std::string block_max_text();
+std::string topk_text();
 
 }  // namespace split::vulkan

@@ -187,8 +187,8 @@ bool VulkanExecutable::stores_kv(size_t i) {
 
 // Whether matrix units can compute it from x as halves.
 bool VulkanExecutable::units_take(const Step& step) const {
-  return slot(step.w).dtype == DType::kF16 && step.inner % kUnitTile == 0 &&
-         step.columns >= 2 * kUnitTile;
+  return step.kind == StepKind::kMatmul && slot(step.w).dtype == DType::kF16 &&
+         step.inner % kUnitTile == 0 && step.columns >= 2 * kUnitTile;
 }
 
 void VulkanExecutable::add_group(const Step& step, size_t variant,
@@ -334,6 +334,9 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
         break;
       case StepKind::kAttention:
         add_attention(i, variant, all);
+        break;
+      case StepKind::kTopK:
+        add_topk(program_.steps[i], all);
         break;
     }
     // A narrow variant's rows are all in the first piece.

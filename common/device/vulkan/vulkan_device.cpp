@@ -23,6 +23,7 @@ class VulkanDevice final : public Device {
 
   std::string name() const override { return name_; }
   bool fallible() const override { return true; }
+  bool far() const override { return true; }
   void restart() override {
     recordings_.reset();
     core_.reset();

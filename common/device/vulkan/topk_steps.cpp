@@ -1,0 +1,37 @@
+// The dispatches of the top k: the largest of each block of a row, then the row's from those.
+#include "device/vulkan/dispatches.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr uint32_t kBlocks = 512, kBlocksOfGroup = 32;  // as shaders/topk.glsl and block_max.comp
+
+}  // namespace
+
+void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
+  const uint32_t piece = piece_rows({step.x, step.out}, workspace_.capacity());
+  scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
+  const Range maxima{scratch_.back()->buffer(), 0, size_t{piece} * kBlocks * sizeof(uint32_t)};
+  const auto add = [&](const char* what, std::string text, uint32_t base) {
+    Dispatch dispatch;
+    dispatch.what = what;
+    dispatch.key = key_of(std::move(text), step, most_lanes(core_->context.capabilities()));
+    add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.inner)}});
+    dispatch.ranges = {symbols(), rowwise(step.x, base, piece, {}), maxima};
+    dispatch.push = {base, piece, 0, 0};
+    dispatch.out_rows = step.rows == kOutRows;
+    return dispatch;
+  };
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch blocks = add("block-max", block_max_text(), base);
+    blocks.groups[0] = kBlocks / kBlocksOfGroup;
+    blocks.row_axis = 1;
+    out.push_back(std::move(blocks));
+    Dispatch rows = add("topk", topk_text(), base);
+    add_constants(rows.key, {{5, static_cast<uint32_t>(step.columns / 2)}});
+    rows.ranges.push_back(rowwise(step.out, base, piece, {}));
+    out.push_back(std::move(rows));
+  }
+}
+
+}  // namespace split::vulkan
