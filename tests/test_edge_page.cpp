@@ -57,7 +57,8 @@ TEST_F(EdgePage, TheCloudAloneWritesTheSame) {
 }
 
 TEST_F(EdgePage, EachStageIsTimedWhereItRuns) {
-  for (const Json& stage : edge_.status()["stages"]) EXPECT_EQ(stage["ms"], nullptr);
+  const Json before = edge_.status()["stages"];
+  for (const Json& stage : before) EXPECT_EQ(stage["ms"], nullptr);
   edge_.ask("/v1/completions", wish());
   const Json there = Json::parse(
       http::Client(cloud_.url()).request("GET", "/v1/models/rand-a/stages").body)["data"];
