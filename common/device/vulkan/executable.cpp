@@ -60,7 +60,8 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
         MemoryUse::kUpload);
     CHECK(counts.mapped() != nullptr);
   }
-  for (size_t variant = 0; variant < kVariants; ++variant) {
+  // The kernels for many rows take longest to make: they are begun first.
+  for (size_t variant = kVariants; variant-- > 0;) {
     for (Dispatch& dispatch : all[variant]) {
       dispatch.pipeline = core_->pipelines.begin(dispatch.key);
       dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);

@@ -4,7 +4,7 @@
 namespace split::vulkan {
 namespace {
 
-constexpr uint32_t kBlocks = 512, kBlocksOfGroup = 32;  // as shaders/topk.glsl and block_max.comp
+constexpr uint32_t kBlocks = 256, kTeam = 32;  // as shaders/topk.glsl has them
 
 }  // namespace
 
@@ -12,10 +12,11 @@ void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
   const uint32_t piece = piece_rows({step.x, step.out}, workspace_.capacity());
   scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
   const Range maxima{scratch_.back()->buffer(), 0, size_t{piece} * kBlocks * sizeof(uint32_t)};
+  const uint32_t lanes = most_lanes(core_->context.capabilities());
   const auto add = [&](const char* what, std::string text, uint32_t base) {
     Dispatch dispatch;
     dispatch.what = what;
-    dispatch.key = key_of(std::move(text), step, most_lanes(core_->context.capabilities()));
+    dispatch.key = key_of(std::move(text), step, lanes);
     add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.inner)}});
     dispatch.ranges = {symbols(), rowwise(step.x, base, piece, {}), maxima};
     dispatch.push = {base, piece, 0, 0};
@@ -24,7 +25,7 @@ void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
   };
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch blocks = add("block-max", block_max_text(), base);
-    blocks.groups[0] = kBlocks / kBlocksOfGroup;
+    blocks.groups[0] = kBlocks / (lanes / kTeam);
     blocks.row_axis = 1;
     out.push_back(std::move(blocks));
     Dispatch rows = add("topk", topk_text(), base);

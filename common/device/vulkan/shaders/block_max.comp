@@ -1,20 +1,25 @@
 R"glsl(
-// The largest of each block of a row. One workgroup for 32 blocks, WORKGROUP / 32 lanes for each.
+// The largest of each block of a row, a team for each.
 layout(set = 0, binding = 2) writeonly buffer Maxima { uint maxima[]; };
 shared uint found[WORKGROUP];
 
 void main() {
   const uint r = gl_WorkGroupID.y, lane = gl_LocalInvocationIndex;
   if (r >= row_count()) return;
-  const uint block = gl_WorkGroupID.x * 32 + lane % 32;
+  const uint block = gl_WorkGroupID.x * (WORKGROUP / TEAM) + lane / TEAM;
   uint largest = 0;
-  for (uint c = block + lane / 32 * BLOCKS; c < COLUMNS; c += WORKGROUP / 32 * BLOCKS) {
-    largest = max(largest, order(x[r * COLUMNS + c]));
+  for (uint first = lane % TEAM; first < EACH; first += TEAM * AT_ONCE) {
+    uint bits[AT_ONCE];
+    [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) bits[i] = bits_of(r, block, first + i * TEAM);
+    [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) {
+      largest = max(largest, order_in(block, first + i * TEAM, bits[i]));
+    }
   }
   found[lane] = largest;
-  barrier();
-  if (lane >= 32) return;
-  for (uint i = lane + 32; i < WORKGROUP; i += 32) largest = max(largest, found[i]);
-  maxima[r * BLOCKS + block] = largest;
+  [[unroll]] for (uint reach = TEAM / 2; reach > 0; reach /= 2) {
+    barrier();
+    if (lane % TEAM < reach) found[lane] = max(found[lane], found[lane + reach]);
+  }
+  if (lane % TEAM == 0) maxima[r * BLOCKS + block] = found[lane];
 }
 )glsl"

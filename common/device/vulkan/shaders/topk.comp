@@ -17,7 +17,7 @@ void put(uint r, uint rank, uint c) {
 }
 
 bool before(uint key_a, uint a, uint key_b, uint b) {
-  return key_a != key_b ? key_a > key_b : a < b;
+  return key_a > key_b || (key_a == key_b && a < b);
 }
 
 // One after the other, for rows with more candidates than there is room for: of equal elements.
@@ -56,35 +56,58 @@ void main() {
   for (uint b = lane; b < BLOCKS; b += WORKGROUP) largest[b] = maxima[r * BLOCKS + b];
   barrier();
   for (uint b = lane; b < BLOCKS; b += WORKGROUP) {
-    uint rank = 0;
-    for (uint i = 0; i < BLOCKS; ++i) rank += before(largest[i], i, largest[b], b) ? 1 : 0;
-    if (rank == COUNT - 1) bound = largest[b];
+    uint larger = 0, as_large = 0;
+    for (uint first = 0; first < BLOCKS; first += AT_ONCE) {
+      [[unroll]] for (uint i = first; i < first + AT_ONCE; ++i) {
+        larger += largest[i] > largest[b] ? 1 : 0;
+        as_large += largest[i] >= largest[b] ? 1 : 0;
+      }
+    }
+    if (larger < COUNT && COUNT <= as_large) bound = largest[b];  // the same, whoever writes it
   }
   barrier();
   for (uint b = lane; b < BLOCKS; b += WORKGROUP) {
     if (largest[b] >= bound) listed[atomicAdd(lists, 1)] = b;
   }
   barrier();
-  const uint each = (COLUMNS + BLOCKS - 1) / BLOCKS;
-  for (uint i = lane; i < lists * each; i += WORKGROUP) {
-    const uint c = listed[i % lists] + i / lists * BLOCKS;
-    const uint k = c < COLUMNS ? order(x[r * COLUMNS + c]) : 0;
-    if (k < bound) continue;
-    const uint at = atomicAdd(found, 1);
-    if (at < CANDIDATES) {
-      key[at] = k;
-      column[at] = c;
+  const uint all_lists = lists;
+  for (uint l = lane / TEAM; l < all_lists; l += WORKGROUP / TEAM) {
+    const uint block = listed[l];
+    for (uint first = lane % TEAM; first < EACH; first += TEAM * AT_ONCE) {
+      uint bits[AT_ONCE];
+      [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) bits[i] = bits_of(r, block, first + i * TEAM);
+      [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) {
+        const uint k = order_in(block, first + i * TEAM, bits[i]);
+        if (k < bound) continue;
+        const uint at = atomicAdd(found, 1);
+        if (at < CANDIDATES) {
+          key[at] = k;
+          column[at] = block * EACH + first + i * TEAM;
+        }
+      }
     }
   }
   barrier();
-  if (found > CANDIDATES) {
+  const uint candidates = found;
+  if (candidates > CANDIDATES) {
     put_in_turns(r, lane);
     return;
   }
-  for (uint i = lane; i < found; i += WORKGROUP) {
+  // Nobody's, up to a whole turn of the loop below.
+  for (uint i = candidates + lane; i < (candidates + AT_ONCE - 1) / AT_ONCE * AT_ONCE;
+       i += WORKGROUP) {
+    key[i] = 0;
+  }
+  barrier();
+  for (uint i = lane; i < candidates; i += WORKGROUP) {
+    const uint own_key = key[i], own = column[i];
     uint rank = 0;
-    for (uint j = 0; j < found; ++j) rank += before(key[j], column[j], key[i], column[i]) ? 1 : 0;
-    if (rank < COUNT) put(r, rank, column[i]);
+    for (uint first = 0; first < candidates; first += AT_ONCE) {
+      [[unroll]] for (uint j = first; j < first + AT_ONCE; ++j) {
+        rank += before(key[j], column[j], own_key, own) ? 1 : 0;
+      }
+    }
+    if (rank < COUNT) put(r, rank, own);
   }
 }
 )glsl"
