@@ -177,7 +177,9 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
                 parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
     stage = cat(kPages, kMerged,
                 "#define TAKE(four, y) put_x(four, y);\n"
-                "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, TAKE)\n}\n");
+                "uint staged_splits;\n"
+                "void fetch_stage(uint r, uint lane) { staged_splits = used_splits(r); }\n"
+                "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
   }
   if (joined.attention != nullptr) {
     text += cat(joined.input == Joined::Input::kSplits ? "" : kPages,

@@ -29,17 +29,18 @@ struct MatmulUse {
 // On an H200 the fastest of 2 to 5 for each matrix of GPT-2 small and XL at 1, 2, 4 and 8 rows.
 MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns,
                       const MatmulUse& use) {
-  constexpr int64_t kDeep = 2048, kNarrow = 2048;
+  constexpr int64_t kHalfDeep = 1024, kDeep = 2048, kNarrow = 2048;
   // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each does
   // before its columns is done less often.
   constexpr int64_t kManyColumns = 16384;
   const bool few = inner <= kDeep && columns <= kNarrow;
   MatmulShape shape{row_lanes(device), inner > kDeep ? 64u : few ? 32u : 16u, 1, 0};
   if (use.block == 8) {
-    shape.columns_per_lane = inner > kDeep && !use.wide ? 2 : 4;
+    shape.columns_per_lane = inner > kHalfDeep && !use.wide ? 2 : 4;
     shape.unroll = 1;
   } else if (use.block > 1) {
     shape.columns_per_lane = 2;
+    if (use.block == 4 && inner <= kDeep) shape.unroll = 2;
   }
   if (columns > kManyColumns) shape.columns_per_lane = 4;
   if (few && !use.wide) {
@@ -58,13 +59,11 @@ MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t colu
   MatmulShape shape = device.small_tiles
                           ? MatmulShape{row_lanes(device), 8, use.block >= 4 ? 1u : 2u, 1}
                           : gpu_shape(device, inner, columns, use);
-  if (shape.unroll == 0) {
-    // As many of a lane's chunks on their way at once as registers hold, in equal parts.
-    const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
-    const uint32_t own = std::max(chunks / shape.lanes, 1u);
-    shape.unroll = 8 / std::min(shape.columns_per_lane, 8u);
-    while (own % shape.unroll != 0) --shape.unroll;
-  }
+  // As many of a lane's chunks on their way at once as registers hold, in equal parts.
+  const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
+  const uint32_t own = std::max(chunks / shape.lanes, 1u);
+  if (shape.unroll == 0) shape.unroll = 8 / std::min(shape.columns_per_lane, 8u);
+  while (own % shape.unroll != 0) --shape.unroll;
   // Lanes that shuffles do not reach exchange sums through shared memory.
   while (shape.lanes > device.subgroup && shape.columns_per_lane > 1 &&
          size_t{use.block} * shape.columns_per_lane * shape.workgroup * 4 > kSharedBytes) {

@@ -52,19 +52,20 @@ std::string TapeWriter::four_loader(size_t i) const {
 
 std::string TapeWriter::prologue() const {
   // What a lane reads of the row is on its way before anything is computed.
-  std::ostringstream out, loads, loaders;
+  std::ostringstream held, loads, loaders;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     if (!is_held(i)) continue;
     loaders << four_loader(i);
-    out << "  vec4 held" << base_ + i << "[HELD" << base_ << "];\n";
+    held << "vec4 held" << base_ + i << "[HELD" << base_ << "];\n";
     loads << "    held" << base_ + i << "[i] = four" << base_ + i << "(r, row, c);\n";
   }
-  return cat(loaders.str(), "const uint HELD", base_,
-             " = ((K + 3) / 4 + WORKGROUP - 1) / WORKGROUP;\n"
-             "void stage(uint r, uint lane) {\n  const uint row = piece.row_base + r;\n",
-             out.str(), "  [[unroll]] for (uint i = 0; i < HELD", base_,
-             "; ++i) {\n    const uint c = min(lane + i * WORKGROUP, (K + 3) / 4 - 1) * 4;\n",
-             loads.str(), "  }\n", row_body("K", true), "}\n");
+  const std::string row = "  const uint row = piece.row_base + r;\n";
+  return cat(
+      loaders.str(), "const uint HELD", base_, " = ((K + 3) / 4 + WORKGROUP - 1) / WORKGROUP;\n",
+      held.str(), "void fetch_stage(uint r, uint lane) {\n", row,
+      "  [[unroll]] for (uint i = 0; i < HELD", base_,
+      "; ++i) {\n    const uint c = min(lane + i * WORKGROUP, (K + 3) / 4 - 1) * 4;\n", loads.str(),
+      "  }\n}\nvoid stage(uint r, uint lane) {\n", row, row_body("K", true), "}\n");
 }
 
 // The output's fours to put_x(); past the end zeros.

@@ -42,7 +42,12 @@ struct Chunks {
 #define LOAD_BATCH(to, batch) \
   [[unroll]] for (uint u = 0; u < UNROLL; ++u) { LOAD(to, u, ((batch) * UNROLL + u) * LANES + t) }
 #ifdef IN_BLOCKS
-#define DECODE(from, at) low[m] = quarter_of_w(from.w[at], 0), high[m] = quarter_of_w(from.w[at], 1);
+#define DECODE(from, at) \
+  { \
+    const float scale = scale_of(from.w[at].z); \
+    low[m] = scale * quarter_of_w(from.w[at], 0); \
+    high[m] = scale * quarter_of_w(from.w[at], 1); \
+  }
 #else
 #define DECODE(from, at) \
   if (W_TYPE == 0) { \
@@ -98,8 +103,12 @@ void main() {
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = 0.0;
 
   // The first chunks are on their way while the row is staged, the next ones while these are used.
+  // The row's own come first: they would wait for weights otherwise.
   Chunks now, next, rest;
   const uint rest_c = min(FULL * LANES + t, CHUNKS - 1);
+#ifdef STAGED
+  fetch_stage(row0, lane);
+#endif
   if (BATCHES > 0) {
     LOAD_BATCH(now, 0)
   }

@@ -22,23 +22,25 @@ uvec4 chunk_of_w(uint at) {
   if (W_TYPE == 3) return uvec4(w_bytes[at], scale, 0u);
   return uvec4(w_nibbles[at], 0u, scale, 0u);
 }
-// By whole numbers: a device may take a half below 2^-14 for 0, which scales often are.
+// By bits: a device may take a half below 2^-14 for 0, which scales often are.
 float scale_of(uint bits) {
-  const uint size = bits & 0x7fffu;
-  const float normal = uintBitsToFloat((size << 13) + 0x38000000u);
-  const float scale = size < 0x400u ? float(size) * 5.9604644775390625e-08 : normal;
-  return (bits & 0x8000u) != 0u ? -scale : scale;
+  const uint size = (bits & 0x7fffu) << 13;
+  const float small = uintBitsToFloat(size + 0x38800000u) - uintBitsToFloat(0x38800000u);
+  const float scale = size < 0x800000u ? small : uintBitsToFloat(size + 0x38000000u);
+  return uintBitsToFloat(floatBitsToUint(scale) | (bits & 0x8000u) << 16);
 }
-// Elements 0..3 or 4..7 of a chunk. Exact: a number times a scale fits a float.
+// Numbers 0..3 or 4..7 of a chunk; times their scale they fit a float. A nibble becomes the last bits of a float, which is quicker than
+// a conversion.
 vec4 quarter_of_w(uvec4 chunk, uint which) {
-  const float d = scale_of(chunk.z);
   if (W_TYPE == 3) {
     const int four = int(which == 0 ? chunk.x : chunk.y);
-    return d * vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
+    return vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
   }
   const uint four = chunk.x >> (16 * which);
-  return d * vec4(int(four & 15u) - 8, int(four >> 4 & 15u) - 8, int(four >> 8 & 15u) - 8,
-                  int(four >> 12 & 15u) - 8);
+  return vec4(uintBitsToFloat((four & 0xfu) | 0x4b000000u) - 8388616.0,
+              uintBitsToFloat((four & 0xf0u) | 0x49000000u) - 524296.0,
+              uintBitsToFloat((four & 0xf00u) | 0x47000000u) - 32776.0,
+              uintBitsToFloat((four & 0xf000u) | 0x45000000u) - 2056.0);
 }
 #define W_VECTOR(at) chunk_of_w(at)
 #else

@@ -45,13 +45,13 @@ vec4 split_value(uint r, uint four, uint s) {
   return value;
 }
 
-// MERGE_ROW(r, lane, TAKE): TAKE(four, y) for each four elements of row r.
+// MERGE_ROW(r, lane, used, TAKE), with used_splits(r): TAKE(four, y) for each four elements of row r.
 const uint FOURS = (C + 3) / 4;
 const uint MERGED = (FOURS + WORKGROUP - 1) / WORKGROUP;  // fours of a lane
 const bool AT_ONCE = MERGED * SPLITS <= 32;               // they fit into registers
 const uint HELD = AT_ONCE ? MERGED : 1;
-#define MERGE_ROW(r, lane, TAKE) \
-  const uint used = symbol(POSITIONS, piece.row_base + r) / KEYS + 1; \
+uint used_splits(uint r) { return symbol(POSITIONS, piece.row_base + r) / KEYS + 1; }
+#define MERGE_ROW(r, lane, used, TAKE) \
   vec4 value[HELD * SPLITS]; \
   if (AT_ONCE) { \
     [[unroll]] for (uint i = 0; i < HELD; ++i) { \
