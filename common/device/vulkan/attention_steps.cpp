@@ -25,7 +25,10 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   }
   const auto size = static_cast<size_t>(step.columns / step.heads);
   constexpr size_t kVectors = kAttentionLanes * 8 * sizeof(float);  // sums of values
-  if (size * sizeof(float) + kVectors + 2 * kAttentionLanes * sizeof(float) + 64 > kSharedBytes) {
+  const size_t shared = size * sizeof(float) + kVectors + 2 * kAttentionLanes * sizeof(float) + 64;
+  plan.keeps_splits =
+      shared + workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float) <= kSharedBytes;
+  if (shared > kSharedBytes) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
                                         " elements exceed 16 KiB of shared memory"));
   }
@@ -86,19 +89,19 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   const bool shuffle = device.subgroup > 1;
   const AttentionPlan& plan = attention(step);
   const auto add = [&](const char* what, std::string text, uint32_t workgroup, uint32_t base,
-                       bool caches) {
+                       bool caches, bool whole = false) {
     Dispatch dispatch;
     dispatch.what = what;
     dispatch.key = key_of(std::move(text), step, workgroup);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols()};
-    if (caches) {
-      dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows, {}));
-      dispatch.ranges.push_back(plan.partial);
-      dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
-    } else {
-      dispatch.ranges.push_back(plan.partial);
+    if (caches) dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows, {}));
+    if (!whole) dispatch.ranges.push_back(plan.partial);
+    if (!caches || whole) {
       dispatch.ranges.push_back(rowwise(step.out, base, plan.rows, halves(variant)));
+    }
+    if (caches) {
+      dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
     }
     dispatch.push = {base, plan.rows, 0, 0};
     out.push_back(std::move(dispatch));
@@ -110,6 +113,18 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
         base == 0;
   }
   if (add_tiled_attention(step, variant, out)) return;
+  const bool half = variant > kWide && halves_[static_cast<size_t>(step.out)];
+  if (variant == kUnits && shuffle && plan.keeps_splits) {
+    // Many rows fill the device, each by one workgroup a head.
+    const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
+    for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
+      Dispatch* rows = add("row-attention", attention_text(plan.pieces, shuffle, of),
+                           kAttentionLanes, base, true, true);
+      rows->groups[0] = static_cast<uint32_t>(step.heads);
+      rows->row_axis = 2;
+    }
+    return;
+  }
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
     Dispatch* split =
         add("attention", attention_text(plan.pieces, shuffle), kAttentionLanes, base, true);
@@ -117,7 +132,6 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     split->row_axis = 2;
     split->splits = true;
     if (joins_matmul(i, variant)) continue;
-    const bool half = variant > kWide && halves_[static_cast<size_t>(step.out)];
     add("merge", merge_text(shuffle, half), row_lanes(device), base, false);
   }
 }
@@ -136,7 +150,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   constexpr uint32_t kTileKeys = 64;
   const uint32_t widest = std::max(size, kTileKeys);
   const size_t tiles = size_t{2} * kTileKeys * (size / 8 + 1) * 16;
-  const size_t each = kUnitTile * ((widest + 4) * 4 + (widest / 2 + 4) * 4) + 8;
+  const size_t each = kUnitTile * ((widest + 4) * 4 + (widest / 2 + 4) * 4 + 4) + 8;
   uint32_t parts = 4;
   while (parts > 0 && tiles + parts * each > device.shared_bytes()) parts /= 2;
   if (parts == 0) return false;

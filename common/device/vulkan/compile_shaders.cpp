@@ -41,6 +41,10 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
         for (const uint32_t pieces : {1u, kCachePieces}) {
           add(modules, kv_store_text(pieces, shuffle));
           add(modules, attention_text(pieces, shuffle));
+          if (shuffle) {
+            add(modules, attention_text(pieces, shuffle, AttentionOf::kFloats));
+            add(modules, attention_text(pieces, shuffle, AttentionOf::kHalves));
+          }
         }
         add(modules, merge_text(shuffle, false));
         if (shuffle) {

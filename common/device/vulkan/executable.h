@@ -80,6 +80,7 @@ class VulkanExecutable final : public Executable {
     uint32_t piece_pages = 0;   // pages of a piece
     std::vector<Range> caches;  // K's pieces, then V's
     uint32_t rows = 0;          // of the step at a time
+    bool keeps_splits = false;  // those of a row fit into shared memory
     Range partial;
   };
 

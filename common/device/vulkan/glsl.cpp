@@ -199,8 +199,9 @@ Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joi
           kColumns, kUnits);
   if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
   const bool put = joined.attention != nullptr;
-  text += cat(op_functions_glsl(), op_functions({&step.tape}), tape.declarations(),
-              tape.epilogue(put), few ? "" : tape.tile_epilogue(put));
+  // What passes through halves has no use for the last bits of an exponential.
+  text += cat(op_functions_glsl(), "#define exp_f exp\n", op_functions({&step.tape}),
+              tape.declarations(), tape.epilogue(put), few ? "" : tape.tile_epilogue(put));
   return std::move(parts).kernel(cat(text, few ? kThinMatrix : kMatrix));
 }
 
@@ -217,8 +218,11 @@ std::string caches(uint32_t pieces) {
 std::string kv_store_text(uint32_t pieces, bool shuffle) {
   return cat(header(shuffle), caches(pieces), kPages, kPut, kKvStore);
 }
-std::string attention_text(uint32_t pieces, bool shuffle) {
-  return cat(header(shuffle), caches(pieces), op_functions_glsl(), kPages,
+std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of) {
+  const std::string_view result = of == AttentionOf::kSplit    ? ""
+                                  : of == AttentionOf::kHalves ? "#define RESULT float16_t\n"
+                                                               : "#define RESULT float\n";
+  return cat(header(shuffle), result, caches(pieces), op_functions_glsl(), kPages,
              "shared float exchange[KEYS * 8];\n", reduce_function(Op::k_reduce_max),
              reduce_function(Op::k_reduce_sum), kAttention);
 }
@@ -226,9 +230,7 @@ std::string merge_text(bool shuffle, bool half) {
   return cat(header(shuffle), "#define PARTIAL_BINDING 1\n#define RESULT ",
              half ? "float16_t\n" : "float\n", op_functions_glsl(), kPages, kMerged, kMerge);
 }
-std::string tiled_attention_text() {
-  return cat(units_header(""), op_functions_glsl(), kPages, kTiledAttention);
-}
+std::string tiled_attention_text() { return cat(units_header(""), kPages, kTiledAttention); }
 std::string block_max_text() { return cat(header(false), kColumns, kTopK, kBlockMax); }
 std::string topk_text() { return cat(header(false), kColumns, kTopK, kRowTopK); }
 

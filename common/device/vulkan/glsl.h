@@ -79,9 +79,12 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
 // halves. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
                      size_t max_range, const Halves& halves);
-// `pieces` of each cache: 1 or kCachePieces. Bindings: 1 qkv, 2 the splits' results, 3 the caches.
+// `pieces` of each cache: 1 or kCachePieces. Bindings: 1 qkv, 2 the splits' results
+// or the row's, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
-std::string attention_text(uint32_t pieces, bool shuffle);
+// What a workgroup of attention makes: the results of one split, or a row of floats or of halves.
+enum class AttentionOf : uint8_t { kSplit, kFloats, kHalves };
+std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of = AttentionOf::kSplit);
 // `half`: the result is kept as halves.
 std::string merge_text(bool shuffle, bool half);
 // The whole of attention by matrix units. Bindings: 1 qkv, 2 the result in halves, 3 and 4 the

@@ -72,35 +72,67 @@ MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t colu
   return shape;
 }
 
-// How a tile of a product by matrix units is laid on subgroups. The order of the sums does not
-// depend on it.
+// How a tile of a product by matrix units is laid on subgroups. How K is cut, by `parts_k` and
+// `step`, fixes the order of the sums; the others only move work.
 struct MatrixShape {
   uint32_t tiles_m = 4, tiles_n = 2;               // of a subgroup
   uint32_t parts_m = 2, parts_n = 4, parts_k = 1;  // subgroups
   uint32_t step = 64;                              // of K at a time
+  uint32_t depth = 1;                              // rounds on their way, for few rows
   uint32_t rows() const { return kUnitTile * parts_m * tiles_m; }
   uint32_t columns() const { return kUnitTile * parts_n * tiles_n; }
-  // Of shared memory: tiles of halves with 16 bytes of padding a row, and a tile of sums.
-  size_t shared_bytes() const {
-    return size_t{rows() + columns()} * (step * 2 + 16) +
-           size_t{parts_m} * parts_n * kUnitTile * kUnitTile * sizeof(float);
-  }
+  uint32_t subgroups() const { return parts_m * parts_n * parts_k; }
 };
 
-// Smaller tiles for narrow matrices, so that a few hundred rows fill a large GPU.
+// Of shared memory: tiles of halves with 16 bytes of padding a row, then sums in their place.
+size_t shared_bytes(const MatrixShape& shape, bool few) {
+  const size_t row = shape.step * 2 + 16, rows = shape.rows(), columns = shape.columns();
+  const size_t tile = kUnitTile * kUnitTile * sizeof(float);
+  return few ? shape.parts_k * std::max((rows + columns) * row, rows * columns * sizeof(float))
+             : std::max((rows + columns) * row, shape.parts_m * shape.parts_n * tile);
+}
+
+bool fits(const Capabilities& device, const MatrixShape& shape, bool few) {
+  const VkPhysicalDeviceLimits& limits = device.properties.limits;
+  const uint32_t lanes = device.subgroup * shape.subgroups();
+  return shared_bytes(shape, few) <= device.shared_bytes() &&
+         lanes <=
+             std::min(limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]);
+}
+
+// Smaller tiles for narrow matrices, so that a few hundred rows fill a large GPU. On an H200 the
+// fastest of five to ten for each matrix of GPT-2 small and XL at 512 rows.
 MatrixShape matrix_shape(const Capabilities& device, int64_t columns) {
-  MatrixShape shape;
-  if (columns <= 2048) shape = {2, 2, 2, 4, 1, 64};
+  MatrixShape shape{2, 4, 4, 2, 1, 64};
+  if (columns > 4096 && columns <= 5120) shape = {3, 4, 4, 2, 1, 64};
+  if (columns <= 2048) shape = {2, 2, 2, 2, 2, 64};
   if (columns <= 1024) shape = {2, 2, 2, 2, 2, 128};
-  while (shape.shared_bytes() > device.shared_bytes()) {
-    (shape.step > 2 * kUnitTile ? shape.step : shape.tiles_m) /= 2;
+  while (!fits(device, shape, false)) {
+    if (shape.step > 2 * kUnitTile) {
+      shape.step /= 2;
+    } else {
+      (shape.parts_k > 1 ? shape.parts_k : shape.parts_m > 1 ? shape.parts_m : shape.tiles_m) /= 2;
+    }
   }
   return shape;
 }
 
-// The same for few rows, where the subgroups of a workgroup cut K among them, and the order of the
-// sums depends on how many they are.
-constexpr MatrixShape kThinShape{2, 1, 1, 1, 4, 64};
+// The same for few rows, where the parts along K take its steps in turn: enough subgroups for a
+// narrow matrix, and less to read of the rows for a wide one. On an H200 the fastest of a hundred.
+MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns) {
+  MatrixShape shape{2, 1, 1, 1, 6, 64, inner > 2048 ? 3u : 1u};
+  if (columns > 2048) shape = {2, 2, 1, 1, 4, 64, 1};
+  if (columns > 4096) shape = {2, 1, 1, 4, 3, 64, 1};
+  if (columns > 16384) shape = {2, 1, 1, 4, 1, 64, 2};
+  while (!fits(device, shape, true)) {
+    if (shape.parts_k > 1) {
+      --shape.parts_k;
+    } else {
+      shape.parts_n /= 2;
+    }
+  }
+  return shape;
+}
 
 std::vector<int> rowwise_slots(const Kernel& kernel) {
   std::vector<int> result;
@@ -242,8 +274,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const uint32_t block = variant >= kWide ? kWideBlock : kNarrowRows[variant];
   const MatmulUse use{block, variant >= kWide, joined.input == Joined::Input::kSplits};
   const MatmulShape shape = matmul_shape(device, step.inner, step.columns, use);
-  const MatrixShape tile = few ? kThinShape : matrix_shape(device, step.columns);
-  const uint32_t unit_lanes = device.subgroup * tile.parts_m * tile.parts_n * tile.parts_k;
+  const MatrixShape tile =
+      few ? thin_shape(device, step.inner, step.columns) : matrix_shape(device, step.columns);
+  const uint32_t unit_lanes = device.subgroup * tile.subgroups();
   const uint32_t group_columns = units ? tile.columns() : shape.columns();
   const bool blocks = is_quantised(w.dtype);
   const size_t scales_row = blocks ? blocks_of(step.inner) * sizeof(uint16_t) : 0;
@@ -273,11 +306,13 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
                                    {5, static_cast<uint32_t>(step.inner)}});
       if (units) {
-        add_constants(dispatch.key, {{15, tile.tiles_m}, {16, tile.tiles_n}});
-        if (!few) {
-          add_constants(
-              dispatch.key,
-              {{17, tile.parts_m}, {18, tile.parts_n}, {28, tile.parts_k}, {29, tile.step}});
+        add_constants(
+            dispatch.key,
+            {{15, tile.tiles_m}, {16, tile.tiles_n}, {18, tile.parts_n}, {28, tile.parts_k}});
+        if (few) {
+          add_constants(dispatch.key, {{30, tile.depth}});
+        } else {
+          add_constants(dispatch.key, {{17, tile.parts_m}, {29, tile.step}});
         }
       } else {
         add_constants(dispatch.key, {{6, shape.lanes},

@@ -2,9 +2,17 @@ R"glsl(
 // One head of one row over one split: the keys of 128 positions at an absolute multiple of 128, up
 // to the row's own. Leaves the weighted sum of values, the largest score and the sum of weights.
 // WORKGROUP is 128: lane i scores key i; then the values are summed in groups of lanes, and the
-// groups are added in order.
+// groups are added in order. With RESULT a workgroup takes all splits of a row one after another, as
+// is best for many rows, and joins them as merged.glsl does.
 layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
+#ifdef RESULT
+layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
+shared float kept[SPLITS * SPLIT];
+#define KEEP(at, value) kept[split * SPLIT + (at)] = value
+#else
 layout(set = 0, binding = 2) writeonly buffer Partial { float partial[]; };
+#define KEEP(at, value) partial[out_base + (at)] = value
+#endif
 #define CACHE(name, at) layout(set = 0, binding = at) readonly buffer name##Cache { uvec4 name[]; };
 CACHE(k0, K_BINDING) CACHE(v0, V_BINDING)
 #if CACHE_PIECES > 1
@@ -66,9 +74,7 @@ uint place(uint page, uint key) { return page * PAGE_TOKENS + key % PAGE_TOKENS;
 #define LOCAL(at) (at)
 #endif
 
-void main() {
-  const uint head = gl_WorkGroupID.x, split = gl_WorkGroupID.y, r = gl_WorkGroupID.z;
-  if (r >= row_count()) return;
+void attend(uint head, uint split, uint r) {
   const uint row = piece.row_base + r;
   const uint lane = lane_index();
   const uint group = lane / VECTORS, vector = lane % VECTORS;
@@ -126,10 +132,12 @@ void main() {
   weight[lane] = e;
   barrier();
 
+#ifndef RESULT
   const uint out_base = ((r * HEADS + head) * SPLITS + split) * SPLIT;
+#endif
   if (lane == 0) {
-    partial[out_base + D] = largest;
-    partial[out_base + D + 1] = total;
+    KEEP(D, largest);
+    KEEP(D + 1, total);
   }
   if (WHOLE) {
     float sums[WIDTH];
@@ -160,7 +168,7 @@ void main() {
     for (uint d = lane; d < D; d += KEYS) {
       float sum = exchange[d];
       for (uint g = 1; g < GROUPS; ++g) sum = sum + exchange[g * D + d];
-      partial[out_base + d] = sum;
+      KEEP(d, sum);
     }
     return;
   }
@@ -173,7 +181,7 @@ void main() {
         sum = fma(weight[key], value_at(PART(at), LOCAL(at) * C + head * D + d), sum);
       }
     }
-    if (PARTS == 1) partial[out_base + d] = sum;
+    if (PARTS == 1) KEEP(d, sum);
     else exchange[lane] = sum;
   }
   if (PARTS > 1) {
@@ -181,8 +189,33 @@ void main() {
     if (lane < D) {
       float sum = exchange[lane];
       for (uint p = 1; p < PARTS; ++p) sum = sum + exchange[p * D + lane];
-      partial[out_base + lane] = sum;
+      KEEP(lane, sum);
     }
   }
+}
+
+void main() {
+  const uint head = gl_WorkGroupID.x, r = gl_WorkGroupID.z;
+  if (r >= row_count()) return;
+#ifdef RESULT
+  const uint used = symbol(POSITIONS, piece.row_base + r) / KEYS + 1;
+  for (uint split = 0; split < used; ++split) {
+    attend(head, split, r);
+    barrier();
+  }
+  float largest = kept[D];
+  for (uint s = 1; s < used; ++s) largest = max(largest, kept[s * SPLIT + D]);
+  for (uint d = lane_index(); d < D; d += KEYS) {
+    float total = 0.0, y = 0.0;
+    for (uint s = 0; s < used; ++s) {
+      const float scale = exp_f(kept[s * SPLIT + D] - largest);
+      total = fma(scale, kept[s * SPLIT + D + 1], total);
+      y = fma(scale, kept[s * SPLIT + d], y);
+    }
+    result[r * C + head * D + d] = RESULT(y / total);
+  }
+#else
+  attend(head, gl_WorkGroupID.y, r);
+#endif
 }
 )glsl"

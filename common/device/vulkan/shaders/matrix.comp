@@ -3,9 +3,8 @@ R"glsl(
 // a tile of TILE_ROWS x TILE_COLUMNS and walks K in steps of STEP through shared memory; a subgroup
 // owns a part of the tile and, of each step, one of PARTS_K parts, which are added in order. Any number
 // of rows takes the same way, so a row's sum does not depend on its company.
-layout(constant_id = 17) const uint PARTS_M = 2;  // subgroups along the rows,
-layout(constant_id = 18) const uint PARTS_N = 4;  // the columns
-layout(constant_id = 28) const uint PARTS_K = 1;  // and K
+layout(constant_id = 17) const uint PARTS_M = 2;  // subgroups along the rows
+layout(constant_id = 28) const uint PARTS_K = 1;  // and along K
 layout(constant_id = 29) const uint STEP = 64;
 const uint TILE_ROWS = LM * PARTS_M * TILES_M;
 const uint TILE_COLUMNS = LN * PARTS_N * TILES_N;
@@ -19,9 +18,11 @@ const bool WHOLE_STEPS = CHUNKS % STEP_CHUNKS == 0;
 const bool WHOLE_X = TILE_ROWS % ROW_STRIDE == 0;
 const bool WHOLE_W = TILE_COLUMNS % ROW_STRIDE == 0;
 const uint PARTS = PARTS_M * PARTS_N;
-shared uvec4 x_tile[TILE_ROWS * STRIDE];
-shared uvec4 w_tile[TILE_COLUMNS * STRIDE];
-shared float sums[PARTS * LM * LN];
+// Rows and columns of a step; after the last one a tile of sums for each part.
+const uint W_BASE = TILE_ROWS * STRIDE;
+const uint TILES = W_BASE + TILE_COLUMNS * STRIDE, SUMS = PARTS * LM * LN / 4;
+shared uvec4 tiles[TILES > SUMS ? TILES : SUMS];
+float sum_at(uint at) { return uintBitsToFloat(tiles[at / 4][at % 4]); }
 
 void main() {
   const uint lane = lane_index();
@@ -43,9 +44,8 @@ void main() {
     const uint at = (step) * STEP_CHUNKS + chunk; \
     const bool there = WHOLE_STEPS || at < CHUNKS; \
     [[unroll]] for (uint i = 0; i < X_LOADS; ++i) { \
-      const uint row = row0 + first + i * ROW_STRIDE; \
       xs[i] = uvec4(0); \
-      if (there && row < rows) xs[i] = x[row * CHUNKS + at]; \
+      if (there) xs[i] = x[min(row0 + first + i * ROW_STRIDE, rows - 1) * CHUNKS + at]; \
     } \
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) { \
       const uint column = min(column0 + first + i * ROW_STRIDE, piece.column_piece - 1); \
@@ -58,11 +58,11 @@ void main() {
     barrier();
     [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
       const uint row = first + i * ROW_STRIDE;
-      if (WHOLE_X || row < TILE_ROWS) x_tile[row * STRIDE + chunk] = xs[i];
+      if (WHOLE_X || row < TILE_ROWS) tiles[row * STRIDE + chunk] = xs[i];
     }
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
       const uint column = first + i * ROW_STRIDE;
-      if (WHOLE_W || column < TILE_COLUMNS) w_tile[column * STRIDE + chunk] = ws[i];
+      if (WHOLE_W || column < TILE_COLUMNS) tiles[W_BASE + column * STRIDE + chunk] = ws[i];
     }
     barrier();
     if (step + 1 < STEPS) FETCH(step + 1)
@@ -70,17 +70,19 @@ void main() {
       const uint k = (part_k * (STEP / LK / PARTS_K) + n) * (LK / 8);
       fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> a[TILES_M];
       [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
-        coopMatLoadNV(a[i], x_tile, (part_m * TILES_M + i) * LM * STRIDE + k, STRIDE, false);
+        coopMatLoadNV(a[i], tiles, (part_m * TILES_M + i) * LM * STRIDE + k, STRIDE, false);
       }
       [[unroll]] for (uint j = 0; j < TILES_N; ++j) {
+        const uint column = (part_n * TILES_N + j) * LN;
         fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> b;
-        coopMatLoadNV(b, w_tile, (part_n * TILES_N + j) * LN * STRIDE + k, STRIDE, true);
+        coopMatLoadNV(b, tiles, W_BASE + column * STRIDE + k, STRIDE, true);
         [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
           total[i][j] = coopMatMulAddNV(a[i], b, total[i][j]);
         }
       }
     }
   }
+  barrier();
 
   const uint own = part * LM * LN;
   if (PARTS_K > 1) {
@@ -88,11 +90,11 @@ void main() {
       [[unroll]] for (uint j = 0; j < TILES_N; ++j) {
         for (uint other = 1; other < PARTS_K; ++other) {
           barrier();
-          if (part_k == other) coopMatStoreNV(total[i][j], sums, own, LN, false);
+          if (part_k == other) coopMatStoreNV(total[i][j], tiles, own / 4, LN / 4, false);
           barrier();
           if (part_k == 0) {
             SUM more;
-            coopMatLoadNV(more, sums, own, LN, false);
+            coopMatLoadNV(more, tiles, own / 4, LN / 4, false);
             total[i][j] = total[i][j] + more;
           }
         }
@@ -113,13 +115,13 @@ void main() {
       }
       // Through shared memory to the subgroup's lanes. A loop: this is there for each tile.
       subgroupBarrier();
-      coopMatStoreNV(total[i][j], sums, own, LN, false);
+      coopMatStoreNV(total[i][j], tiles, own / 4, LN / 4, false);
       subgroupBarrier();
       [[dont_unroll]] for (uint e = gl_SubgroupInvocationID; e < LM * LN; e += SUBGROUP) {
         const uint r = row1 + e / LN, column = column1 + e % LN;
         if (r < rows && column < piece.column_piece) {
           fetch(0, r, piece.column_base + column);
-          finish(0, r, piece.column_base + column, sums[own + e]);
+          finish(0, r, piece.column_base + column, sum_at(own + e));
         }
       }
     }

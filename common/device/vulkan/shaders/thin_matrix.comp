@@ -1,88 +1,114 @@
 R"glsl(
-// The same product for few rows, which wait for weights. A workgroup has a tile of TILES_M x TILES_N;
-// its subgroups take K in steps of STEP in turn, each through shared memory of its own, two steps on
-// their way while one is used, and their sums are added in order. Tiles past an edge are moved back
-// onto it.
+// The same product for few rows, which wait for weights. A workgroup has a tile of TILES_M x
+// (PARTS_N x TILES_N) tiles and takes K in steps of STEP: its subgroups are PARTS_K parts of PARTS_N. A
+// part takes every PARTS_K-th step, its subgroups share the rows of it, and each has its own columns;
+// what is DEPTH rounds ahead is on its way while one is used. The parts' sums are added in order. Tiles
+// past an edge are moved back onto it.
+layout(constant_id = 28) const uint PARTS_K = 4;
+layout(constant_id = 30) const uint DEPTH = 1;
+// Nothing is conditional on the step where several rounds are on their way: a compiler moves a
+// conditional load to where it is used. What is past the end is the last step again, times rows of 0.
+const bool ALWAYS = DEPTH > 1;
 const uint STEP = 64;
 const uint TILE_ROWS = LM * TILES_M;
-const uint TILE_COLUMNS = LN * TILES_N;
+const uint OWN_COLUMNS = LN * TILES_N, TILE_COLUMNS = OWN_COLUMNS * PARTS_N;
 const uint STEP_CHUNKS = STEP / 8;
 const uint STRIDE = STEP_CHUNKS + 1;  // a chunk of padding: rows start in different banks
 const uint STEPS = (CHUNKS + STEP_CHUNKS - 1) / STEP_CHUNKS;
+const uint ROUNDS = (STEPS + PARTS_K * DEPTH - 1) / (PARTS_K * DEPTH) * DEPTH;
 const bool WHOLE_STEPS = CHUNKS % STEP_CHUNKS == 0;
 const uint ROW_STRIDE = SUBGROUP / STEP_CHUNKS;  // rows that a subgroup loads at once
-const uint X_LOADS = TILE_ROWS / ROW_STRIDE, W_LOADS = TILE_COLUMNS / ROW_STRIDE;
+const uint X_STRIDE = ROW_STRIDE * PARTS_N;      // and those of a part
+const uint X_LOADS = TILE_ROWS / X_STRIDE, W_LOADS = OWN_COLUMNS / ROW_STRIDE;
 const uint ELEMENTS = TILE_ROWS * TILE_COLUMNS;
-shared uvec4 x_tile[SUBGROUPS * TILE_ROWS * STRIDE];
-shared uvec4 w_tile[SUBGROUPS * TILE_COLUMNS * STRIDE];
-shared float sums[SUBGROUPS * ELEMENTS];
+// Rows and weights of each part; then their sums.
+const uint X_TILE = TILE_ROWS * STRIDE, W_TILE = OWN_COLUMNS * STRIDE;
+const uint TILES = PARTS_K * (X_TILE + PARTS_N * W_TILE), SUMS = PARTS_K * ELEMENTS / 4;
+shared uvec4 tiles[TILES > SUMS ? TILES : SUMS];
+float sum_of(uint part, uint e) {
+  const uint at = part * ELEMENTS + e;
+  return uintBitsToFloat(tiles[at / 4][at % 4]);
+}
+void wait_for_part() {
+  if (PARTS_N > 1) barrier();
+  else subgroupBarrier();
+}
 
 void main() {
-  const uint lane = lane_index(), own = gl_SubgroupID;
+  const uint lane = lane_index();
+  const uint part_k = gl_SubgroupID / PARTS_N, part_n = gl_SubgroupID % PARTS_N;
   const uint rows = row_count();
   const uint row0 = gl_WorkGroupID.y * TILE_ROWS;
   const uint column0 = min(gl_WorkGroupID.x * TILE_COLUMNS, piece.column_piece - TILE_COLUMNS);
   if (row0 >= rows) return;
   const uint chunk = gl_SubgroupInvocationID % STEP_CHUNKS;
   const uint first = gl_SubgroupInvocationID / STEP_CHUNKS;
-  const uint x_base = own * TILE_ROWS * STRIDE, w_base = own * TILE_COLUMNS * STRIDE;
+  const uint x_first = first + part_n * ROW_STRIDE;
+  const uint w_first = column0 + part_n * OWN_COLUMNS + first;
+  const uint x_base = part_k * X_TILE, w_base = PARTS_K * X_TILE + gl_SubgroupID * W_TILE;
 
   SUM total[TILES_M][TILES_N];
   [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
     [[unroll]] for (uint j = 0; j < TILES_N; ++j) total[i][j] = SUM(0.0);
   }
-#define FETCH(xs, ws, step) \
+  uvec4 xs[DEPTH][X_LOADS], ws[DEPTH][W_LOADS];
+#define FETCH(d, step) \
   { \
     const uint at = (step) * STEP_CHUNKS + chunk; \
-    const bool there = (step) < STEPS && (WHOLE_STEPS || at < CHUNKS); \
+    const bool there = WHOLE_STEPS || at < CHUNKS; \
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) { \
-      ws[i] = uvec4(0); \
-      if (there) ws[i] = w[(column0 + first + i * ROW_STRIDE) * CHUNKS + at]; \
+      ws[d][i] = uvec4(0); \
+      if (there) ws[d][i] = w[(w_first + i * ROW_STRIDE) * CHUNKS + at]; \
     } \
     [[unroll]] for (uint i = 0; i < X_LOADS; ++i) { \
-      xs[i] = uvec4(0); \
-      if (there) xs[i] = x[min(row0 + first + i * ROW_STRIDE, rows - 1) * CHUNKS + at]; \
+      xs[d][i] = uvec4(0); \
+      if (there) xs[d][i] = x[min(row0 + x_first + i * X_STRIDE, rows - 1) * CHUNKS + at]; \
     } \
   }
-#define USE(xs, ws, next) \
-  subgroupBarrier(); \
-  [[unroll]] for (uint i = 0; i < W_LOADS; ++i) { \
-    w_tile[w_base + (first + i * ROW_STRIDE) * STRIDE + chunk] = ws[i]; \
-  } \
-  [[unroll]] for (uint i = 0; i < X_LOADS; ++i) { \
-    x_tile[x_base + (first + i * ROW_STRIDE) * STRIDE + chunk] = xs[i]; \
-  } \
-  subgroupBarrier(); \
-  FETCH(xs, ws, next) \
-  [[unroll]] for (uint k = 0; k < STEP / LK; ++k) { \
-    fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> a[TILES_M]; \
-    [[unroll]] for (uint i = 0; i < TILES_M; ++i) { \
-      coopMatLoadNV(a[i], x_tile, x_base + i * LM * STRIDE + k * LK / 8, STRIDE, false); \
-    } \
-    [[unroll]] for (uint j = 0; j < TILES_N; ++j) { \
-      fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> b; \
-      coopMatLoadNV(b, w_tile, w_base + j * LN * STRIDE + k * LK / 8, STRIDE, true); \
-      [[unroll]] for (uint i = 0; i < TILES_M; ++i) { \
-        total[i][j] = coopMatMulAddNV(a[i], b, total[i][j]); \
-      } \
-    } \
-  }
-  uvec4 even_x[X_LOADS], even_w[W_LOADS], odd_x[X_LOADS], odd_w[W_LOADS];
-  FETCH(even_x, even_w, own)
-  FETCH(odd_x, odd_w, own + SUBGROUPS)
+#define FETCH_AHEAD(d, step) \
+  if (ALWAYS) FETCH(d, min(step, STEPS - 1)) \
+  else if ((step) < STEPS) FETCH(d, step)
+  [[unroll]] for (uint d = 0; d < DEPTH; ++d) { FETCH_AHEAD(d, part_k + d * PARTS_K) }
   [[unroll]] for (uint n = 0; n < FETCHES; ++n) {
     const uint e = min(n * WORKGROUP + lane, ELEMENTS - 1);
     fetch(n, min(row0 + e / TILE_COLUMNS, rows - 1), piece.column_base + column0 + e % TILE_COLUMNS);
   }
-  for (uint step = own; step < STEPS; step += 2 * SUBGROUPS) {
-    USE(even_x, even_w, step + 2 * SUBGROUPS)
-    USE(odd_x, odd_w, step + 3 * SUBGROUPS)
+  for (uint base = 0; base < ROUNDS; base += DEPTH) {
+    [[unroll]] for (uint d = 0; d < DEPTH; ++d) {
+      const uint step = (base + d) * PARTS_K + part_k;
+      const bool there = step < STEPS;
+      wait_for_part();
+      [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
+        tiles[w_base + (first + i * ROW_STRIDE) * STRIDE + chunk] = ws[d][i];
+      }
+      [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
+        tiles[x_base + (x_first + i * X_STRIDE) * STRIDE + chunk] =
+            ALWAYS && !there ? uvec4(0) : xs[d][i];
+      }
+      wait_for_part();
+      FETCH_AHEAD(d, step + DEPTH * PARTS_K)
+      if (!ALWAYS && !there) continue;
+      [[unroll]] for (uint k = 0; k < STEP / LK; ++k) {
+        fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> a[TILES_M];
+        [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
+          coopMatLoadNV(a[i], tiles, x_base + i * LM * STRIDE + k * LK / 8, STRIDE, false);
+        }
+        [[unroll]] for (uint j = 0; j < TILES_N; ++j) {
+          fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> b;
+          coopMatLoadNV(b, tiles, w_base + j * LN * STRIDE + k * LK / 8, STRIDE, true);
+          [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
+            total[i][j] = coopMatMulAddNV(a[i], b, total[i][j]);
+          }
+        }
+      }
+    }
   }
 
+  barrier();
   [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
     [[unroll]] for (uint j = 0; j < TILES_N; ++j) {
-      const uint at = own * ELEMENTS + i * LM * TILE_COLUMNS + j * LN;
-      coopMatStoreNV(total[i][j], sums, at, TILE_COLUMNS, false);
+      const uint at = part_k * ELEMENTS + i * LM * TILE_COLUMNS + part_n * OWN_COLUMNS + j * LN;
+      coopMatStoreNV(total[i][j], tiles, at / 4, TILE_COLUMNS / 4, false);
     }
   }
   barrier();
@@ -90,8 +116,8 @@ void main() {
     const uint e = n * WORKGROUP + lane;
     const uint r = row0 + e / TILE_COLUMNS;
     if (e < ELEMENTS && r < rows) {
-      float sum = sums[e];
-      [[unroll]] for (uint s = 1; s < SUBGROUPS; ++s) sum = sum + sums[s * ELEMENTS + e];
+      float sum = sum_of(0, e);
+      [[unroll]] for (uint s = 1; s < PARTS_K; ++s) sum = sum + sum_of(s, e);
       finish(n, r, piece.column_base + column0 + e % TILE_COLUMNS, sum);
     }
   }

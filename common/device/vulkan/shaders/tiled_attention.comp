@@ -29,6 +29,7 @@ shared uint halves[ROWS * HALF_STRIDE];    // q, then weights
 shared uvec4 k_tile[TILE_KEYS * KEY_STRIDE];
 shared uvec4 v_tile[TILE_KEYS * KEY_STRIDE];
 shared uint sequences[SUBGROUPS], lasts[SUBGROUPS];
+shared float row_scales[ROWS];
 
 uint least(uint value) {
   [[unroll]] for (uint offset = 1; offset < SUBGROUP; offset <<= 1) {
@@ -40,8 +41,10 @@ uint least(uint value) {
 void main() {
   const uint head = gl_WorkGroupID.x, lane = gl_SubgroupInvocationID;
   const uint rows = row_count();
-  const uint row0 = gl_WorkGroupID.y * ROWS + gl_SubgroupID * 16;
-  if (gl_WorkGroupID.y * ROWS >= rows) return;
+  // The last rows have the most keys: they begin first.
+  const uint block = gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y;
+  const uint row0 = block * ROWS + gl_SubgroupID * 16;
+  if (block * ROWS >= rows) return;
   const uint own = lane / ROW_LANES, part = lane % ROW_LANES;
   const uint r = min(row0 + own, rows - 1);
   const uint position = symbol(POSITIONS, piece.row_base + r);
@@ -59,8 +62,10 @@ void main() {
   [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
     coopMatLoadNV(q[d], halves, half_base + d * 8, HALF_STRIDE, false);
   }
-  vec2 total[D_PAIRS];
-  [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) total[i] = vec2(0.0);
+  fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> total[D_TILES];
+  [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
+    total[d] = fcoopmatNV<32, gl_ScopeSubgroup, LM, LN>(0.0);
+  }
   float largest = -3.4e38, sum = 0.0;
 
   bool pending = row0 + own < rows;
@@ -135,8 +140,8 @@ void main() {
       float tile_sum = 0.0;
       [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
         const uint key = (i * ROW_LANES + part) * 2;
-        const float w0 = key < keys ? exp_f(weight[i].x - most) : 0.0;
-        const float w1 = key + 1 < keys ? exp_f(weight[i].y - most) : 0.0;
+        const float w0 = key < keys ? exp(weight[i].x - most) : 0.0;
+        const float w1 = key + 1 < keys ? exp(weight[i].y - most) : 0.0;
         tile_sum = tile_sum + w0;
         tile_sum = tile_sum + w1;
         halves[half_row + i * ROW_LANES + part] = packHalf2x16(vec2(w0, w1));
@@ -144,37 +149,39 @@ void main() {
       [[unroll]] for (uint offset = 1; offset < ROW_LANES; offset <<= 1) {
         tile_sum = tile_sum + lane_xor(tile_sum, offset);
       }
-      const float scale = exp_f(largest - most);
+      const float scale = exp(largest - most);
       sum = fma(sum, scale, tile_sum);
       largest = most;
+      if (part == 0) row_scales[gl_SubgroupID * 16 + own] = scale;
       subgroupBarrier();
 
       fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> weights[KEY_TILES];
       [[unroll]] for (uint t = 0; t < KEY_TILES; ++t) {
         coopMatLoadNV(weights[t], halves, half_base + t * 8, HALF_STRIDE, false);
       }
+      // Element (row, column) is at `row`: 0 elements from one column to the next.
+      fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> scales;
+      coopMatLoadNV(scales, row_scales, gl_SubgroupID * 16, 0, true);
       [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
-        fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> values =
-            fcoopmatNV<32, gl_ScopeSubgroup, LM, LN>(0.0);
+        [[unroll]] for (uint e = 0; e < total[d].length(); ++e) total[d][e] = total[d][e] * scales[e];
         [[unroll]] for (uint t = 0; t < KEY_TILES; ++t) {
           fcoopmatNV<16, gl_ScopeSubgroup, LK, LN> v;
           coopMatLoadNV(v, v_tile, t * 16 * KEY_STRIDE + d * 2, KEY_STRIDE, false);
-          values = coopMatMulAddNV(weights[t], v, values);
+          total[d] = coopMatMulAddNV(weights[t], v, total[d]);
         }
-        coopMatStoreNV(values, floats, float_base + d * 16, FLOAT_STRIDE, false);
-      }
-      subgroupBarrier();
-      [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
-        const uint e = float_row + (i * ROW_LANES + part) * 2;
-        total[i].x = fma(total[i].x, scale, floats[e]);
-        total[i].y = fma(total[i].y, scale, floats[e + 1]);
       }
       subgroupBarrier();
     }
   }
+  [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
+    coopMatStoreNV(total[d], floats, float_base + d * 16, FLOAT_STRIDE, false);
+  }
+  subgroupBarrier();
   if (row0 + own >= rows) return;
   [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
-    result[(r * C + head * D) / 2 + i * ROW_LANES + part] = packHalf2x16(total[i] / sum);
+    const uint e = float_row + (i * ROW_LANES + part) * 2;
+    const vec2 sums = vec2(floats[e], floats[e + 1]);
+    result[(r * C + head * D) / 2 + i * ROW_LANES + part] = packHalf2x16(sums / sum);
   }
 }
 )glsl"
