@@ -132,7 +132,10 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     split->row_axis = 2;
     split->splits = true;
     if (joins_matmul(i, variant)) continue;
-    add("merge", merge_text(shuffle, half), row_lanes(device), base, false);
+    // Each lane has elements of its own, four at a time: many lanes, few elements.
+    const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);
+    const uint32_t lanes = std::clamp(fours, row_lanes(device), most_lanes(device));
+    add("merge", merge_text(shuffle, half), lanes, base, false);
   }
 }
 

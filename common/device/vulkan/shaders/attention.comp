@@ -199,10 +199,11 @@ void main() {
   if (r >= row_count()) return;
 #ifdef RESULT
   const uint used = symbol(POSITIONS, piece.row_base + r) / KEYS + 1;
-  for (uint split = 0; split < used; ++split) {
+  uint split = 0;
+  do {  // the first split's loads do not wait for how many there are
     attend(head, split, r);
     barrier();
-  }
+  } while (++split < used);
   float largest = kept[D];
   for (uint s = 1; s < used; ++s) largest = max(largest, kept[s * SPLIT + D]);
   for (uint d = lane_index(); d < D; d += KEYS) {
