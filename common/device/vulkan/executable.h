@@ -36,6 +36,7 @@ class VulkanExecutable final : public Executable {
     bool splits = false;   // groups[1] is for the splits of attention
     bool waits = true;     // for what comes before it
     uint64_t weights = 0;  // elements of its matrix
+    bool units = false;    // its products are by matrix units
     std::string what;      // for people
   };
 

@@ -12,6 +12,14 @@ constexpr uint64_t kPartWeights = 50'000'000;
 constexpr uint64_t kPartProducts = 500'000'000;
 constexpr size_t kMaxRecordings = 64;  // a sequence takes 0.1 ms to record again
 
+// What a command asks for over many rows: tiles are computed whole, and a product by matrix units
+// is counted as an eighth, which is about what it takes beside one without. One pace serves all.
+Cost wide_cost(const VulkanExecutable::Command& command, uint64_t rows) {
+  constexpr uint64_t kUnitsGain = 8;
+  const uint64_t tile = command.rows_per_group, all = (rows + tile - 1) / tile * tile;
+  return {0, command.weights * all / (command.units ? kUnitsGain : 1)};
+}
+
 }  // namespace
 
 bool Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
@@ -25,7 +33,7 @@ bool Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBa
     narrow = narrow && variant < kWide;
     const uint64_t rows = program->rows(batch);
     for (const VulkanExecutable::Command& command : program->commands(variant)) {
-      all += variant < kWide ? Cost{command.weights, 0} : Cost{0, command.weights * rows};
+      all += variant < kWide ? Cost{command.weights, 0} : wide_cost(command, rows);
     }
   }
   key.whole = core_->queue.pace().estimate_ms(all) <= kSubmissionMs;
@@ -40,8 +48,10 @@ bool Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBa
   }
   for (const Part& part : at->second) {
     Segment segment{part.commands, {part.narrow, 0}, key.timed};
-    for (const auto& [program, weights] : part.wide) {
-      segment.cost.products += weights * programs[program]->rows(batch);
+    for (const auto& [program, i] : part.wide) {
+      const VulkanExecutable& executable = *programs[program];
+      segment.cost +=
+          wide_cost(executable.commands(key.programs[program].second)[i], executable.rows(batch));
     }
     out.push_back(std::move(segment));
   }
@@ -58,10 +68,11 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
   for (size_t p = 0; p < programs.size(); ++p) {
     const size_t variant = key.programs[p].second;
     const std::vector<VulkanExecutable::Command>& commands = programs[p]->commands(variant);
-    const uint64_t rows = variant >= kWide ? programs[p]->capacity() : 1;
-    const uint64_t most = variant >= kWide ? kPartProducts : kPartWeights;
     for (size_t i = 0; i < commands.size(); ++i) {
-      const uint64_t more = (commands[i].weights * rows << 16) / (most >> 16);
+      const uint64_t more = variant < kWide
+                                ? (commands[i].weights << 16) / (kPartWeights >> 16)
+                                : (wide_cost(commands[i], programs[p]->capacity()).products << 16) /
+                                      (kPartProducts >> 16);
       const bool starts = parts.empty() || (!key.whole && commands[i].waits && share > 0 &&
                                             share + more > uint64_t{1} << 32);
       if (starts) {
@@ -78,10 +89,8 @@ std::vector<Recordings::Part> Recordings::record(const std::vector<VulkanExecuta
       Part& part = parts.back();
       if (variant < kWide) {
         part.narrow += commands[i].weights;
-      } else if (!part.wide.empty() && part.wide.back().first == p) {
-        part.wide.back().second += commands[i].weights;
-      } else {
-        part.wide.emplace_back(p, commands[i].weights);
+      } else if (commands[i].weights > 0) {
+        part.wide.emplace_back(p, i);
       }
       programs[p]->record(part.commands, variant, i, starts || i == 0);
     }

@@ -29,8 +29,8 @@ class Recordings {
  private:
   struct Part {
     VkCommandBuffer commands = VK_NULL_HANDLE;
-    std::vector<std::pair<size_t, uint64_t>> wide;  // program's place, weights
-    uint64_t narrow = 0;                            // weights
+    std::vector<std::pair<size_t, size_t>> wide;  // programs' places, their commands of many rows
+    uint64_t narrow = 0;                          // weights
   };
   struct Key {
     bool whole = false;

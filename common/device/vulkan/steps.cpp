@@ -346,6 +346,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       dispatch.out_rows = step.rows == kOutRows;
       dispatch.waits = first;
       dispatch.weights = static_cast<uint64_t>(step.inner) * count;
+      dispatch.units = units;
       dispatch.what =
           cat(units ? "units-" : "", joined.input == Joined::Input::kSlot ? "" : "joined-",
               "matmul-", step.inner, "x", count);
