@@ -93,10 +93,11 @@ TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
   VulkanExecutable executable(core, program, workspace, bindings);
   Recordings recordings(core);
   bool copies = false;
+  std::vector<Segment> segments;
   const auto command_buffers = [&](uint32_t rows) {
     RowBatch batch;
     batch.rows = rows;
-    std::vector<Segment> segments;
+    segments.clear();
     copies = recordings.get({&executable}, batch, {}, segments);
     return segments.size();
   };
@@ -104,6 +105,9 @@ TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
   EXPECT_TRUE(copies) << "in the same one";
   EXPECT_EQ(command_buffers(16), 1u);
   EXPECT_FALSE(copies) << "many rows have as many sizes";
+  const uint64_t sixteen = segments[0].cost.products;
+  EXPECT_EQ(command_buffers(9), 1u);
+  EXPECT_EQ(segments[0].cost.products, sixteen) << "tiles of rows are computed whole";
   EXPECT_EQ(command_buffers(kMost), 2u) << "two of 54 ms each at the first pace";
   const std::vector<Segment> fast = {empty_commands(core->context, {0, 1'000'000'000})};
   for (int i = 0; i < 4; ++i) core->queue.run(fast);
