@@ -1,5 +1,13 @@
-// A small GPT-2 on the Vulkan device: rows in every company, optional paths, bindings in pieces.
+// A small GPT-2 on the Vulkan device: rows in every company, optional paths, bindings in pieces,
+// layouts of products.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <sstream>
+
+#include "base/file.h"
 #include "nn/model.h"
+#include "temporary_folder.h"
 #include "vulkan_bench.h"
 
 namespace split::test {
@@ -120,27 +128,126 @@ TEST_F(Vulkan, MatrixUnitsAgreeAndRowsAreInvariant) {
   }
 }
 
+// Logits of a prompt and of steps of 1 to 8 rows.
+std::vector<float> logits_of_all(Device& device, const Tiny& tiny) {
+  Steps steps;
+  Bench bench(device, Steps::limits(160));
+  tiny.fill(bench, device.fuse_rules());
+  bench.load();
+  std::vector<float> result = logits(bench, steps.batch(0, 0, 150));
+  for (const uint32_t count : {1u, 2u, 4u, 5u}) {
+    const auto more = logits(bench, steps.batch(0, 145, count));
+    result.insert(result.end(), more.begin(), more.end());
+  }
+  return result;
+}
+
 TEST_F(Vulkan, OptionalPathsAndSmallBindingsGiveTheSameBits) {
   for (const DType dtype : {DType::kF32, DType::kQ8_0}) {
     const Tiny tiny(dtype, "gelu");
-    Steps steps;
-    const auto run = [&](Device& device) {
-      Bench bench(device, Steps::limits(160));
-      tiny.fill(bench, device.fuse_rules());
-      bench.load();
-      std::vector<float> result = logits(bench, steps.batch(0, 0, 150));
-      for (const uint32_t count : {1u, 4u, 5u}) {
-        const auto more = logits(bench, steps.batch(0, 145, count));
-        result.insert(result.end(), more.begin(), more.end());
-      }
-      return result;
-    };
+    const auto run = [&](Device& device) { return logits_of_all(device, tiny); };
     const std::vector<float> want = run(*device_);
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "shuffle")), want, "no shuffles");
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "host_visible")), want, "staging");
     // Tables, matrices, caches and rows in pieces: 64 rows of qkv have 46,080 bytes.
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_MAX_RANGE", "62000")), want, "62000 bytes");
   }
+}
+
+// y [rows, 96] = x [rows, 320] w + b, for 1, 2, 4 and 8 rows.
+std::vector<float> products(Device& device, DType dtype) {
+  constexpr uint32_t kInner = 320, kColumns = 96, kMostRows = 8;
+  const bool blocks = is_quantised(dtype);
+  const Tensor w = blocks ? transpose(weight("w", dtype, {kColumns, kInner}))
+                          : weight("w", dtype, {kInner, kColumns});
+  const Tensor y =
+      matmul(input("x", DType::kF32, {kRows, kInner}), w) + weight("b", DType::kF32, {kColumns});
+  std::vector<float> x, matrix, bias;
+  for (uint32_t i = 0; i < kMostRows * kInner; ++i) x.push_back(noise(i));
+  for (uint32_t i = 0; i < kInner * kColumns; ++i) matrix.push_back(noise(i + 1, 0.1f));
+  for (uint32_t i = 0; i < kColumns; ++i) bias.push_back(noise(i + 2));
+  Limits limits;
+  limits.rows = limits.sequences = kMostRows;
+  limits.pages_per_sequence = limits.pages = 1;
+  Bench bench(device, limits);
+  bench.set("x", x);
+  bench.set("w", matrix);
+  bench.set("b", bias);
+  bench.add(compile("product", {{"y", y}}, device.fuse_rules()));
+  bench.load();
+  std::vector<float> all;
+  for (const uint32_t rows : {1u, 2u, 4u, kMostRows}) {
+    bench.write("x", x);
+    bench.run(rows_only(rows));
+    const auto part = bench.read("y", rows * kColumns);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
+TEST_F(Vulkan, EveryLayoutOfAProductGivesTheSameBits) {
+  const auto by_rule = device_with("SPLIT_VULKAN_DISABLE", "tuner");
+  const Tiny tiny(DType::kF16);  // with products that rows are normed and splits are joined for
+  const std::vector<float> model = logits_of_all(*by_rule, tiny);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0}) {
+    const std::vector<float> want = products(*by_rule, dtype);
+    for (const char* layout : {"0", "1", "2", "3", "4"}) {
+      const auto device = device_with("SPLIT_VULKAN_TUNE", layout);
+      expect_equal_bits(products(*device, dtype), want, layout);
+      if (dtype == DType::kF16 && *layout % 2 == 1) {
+        expect_equal_bits(logits_of_all(*device, tiny), model, layout);
+      }
+    }
+  }
+}
+
+// With a cache folder of its own.
+class TunedVulkan : public Vulkan {
+ protected:
+  void SetUp() override {
+    if (const char* const value = getenv("XDG_CACHE_HOME")) before_ = value;
+    setenv("XDG_CACHE_HOME", folder_.path.c_str(), 1);
+    Vulkan::SetUp();
+  }
+  void TearDown() override {
+    Vulkan::TearDown();
+    if (before_) {
+      setenv("XDG_CACHE_HOME", before_->c_str(), 1);
+    } else {
+      unsetenv("XDG_CACHE_HOME");
+    }
+  }
+  TemporaryFolder folder_;
+  std::optional<std::string> before_;
+};
+
+TEST_F(TunedVulkan, KeepsWhatWasFound) {
+  const auto by_rule = device_with("SPLIT_VULKAN_DISABLE", "tuner");
+  const std::vector<float> want = products(*by_rule, DType::kF32);
+  const auto start = [&](const std::string& what) {
+    const auto device = device_with("SPLIT_VULKAN_TUNE", "measure");
+    expect_equal_bits(products(*device, DType::kF32), want, what);
+  };
+  start("measured");
+  const auto folder = folder_.path / "splitcompute" / "tuning";
+  ASSERT_TRUE(std::filesystem::exists(folder));
+  const auto path = std::filesystem::directory_iterator(folder)->path();
+  const std::string kept = read_file(path, 1 << 20);
+  EXPECT_EQ(std::count(kept.begin(), kept.end(), '\n'), 1) << kept;
+  const auto rewritten = [&](const std::string& what, const std::string& text) {
+    write_file(path, as_bytes_of(text));
+    const auto written = std::filesystem::last_write_time(path);
+    start(what);
+    return std::filesystem::last_write_time(path) != written;
+  };
+  EXPECT_FALSE(rewritten("kept", kept));
+  EXPECT_TRUE(rewritten("nonsense", "320 96 0 one"));
+  // The fifth number of a line is a workgroup's lanes.
+  std::string other, word;
+  std::istringstream words(kept);
+  for (int i = 0; words >> word; ++i) other += (i == 4 ? "3" : word) + " ";
+  EXPECT_TRUE(rewritten("no layout of ours", other));
+  EXPECT_NE(read_file(path, 1 << 20), other);
 }
 
 TEST_F(Vulkan, RefusesWhatDoesNotFit) {

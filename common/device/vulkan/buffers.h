@@ -6,6 +6,7 @@
 
 #include "device/vulkan/memory.h"
 #include "device/vulkan/pipelines.h"
+#include "device/vulkan/tuner.h"
 
 namespace split::vulkan {
 
@@ -14,11 +15,13 @@ struct Core {
       : context(std::move(instance), index),
         queue(context),
         memory(context, queue),
-        pipelines(context) {}
+        pipelines(context),
+        tuner(context.capabilities()) {}
   Context context;
   Queue queue;
   Memory memory;
   Pipelines pipelines;
+  Tuner tuner;
   uint64_t executables = 0;  // ever made
 };
 using CorePtr = std::shared_ptr<Core>;

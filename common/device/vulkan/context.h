@@ -2,8 +2,8 @@
 // handle by RAII and checks every VkResult. It knows no Program and no kernel.
 //
 // SPLIT_VALIDATE=1 turns on the validation layers with synchronisation validation; their messages
-// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix turns optional paths
-// off. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
+// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner turns optional
+// paths off. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
 #pragma once
 
 #include <vulkan/vulkan.h>

@@ -38,6 +38,8 @@ class VulkanExecutable final : public Executable {
     uint64_t weights = 0;  // elements of its matrix
     bool units = false;    // its products are by matrix units
     std::string what;      // for people
+    // Of a product whose layout has yet to be tuned, and what it has for now.
+    std::optional<std::pair<MatmulQuestion, MatmulShape>> question;
   };
 
   uint64_t id() const { return id_; }  // no other of this device has it, ever
@@ -56,6 +58,11 @@ class VulkanExecutable final : public Executable {
   // The device's time of each command of the last prepare(), in a line; at SPLIT_DEBUG=2, where the
   // device tells the time. After they ran.
   std::string times() const;
+
+  // Layouts that the products have whose questions are open; 0 when none is.
+  size_t layouts() const { return layouts_; }
+  // Tells the tuner what those took in the last run.
+  void report(Tuner& tuner) const;
 
  private:
   struct Range {
@@ -121,6 +128,7 @@ class VulkanExecutable final : public Executable {
   void make_sets(const std::vector<std::vector<Dispatch>>& all);
   void make_stamps();
   uint32_t first_stamp(size_t variant) const;
+  std::vector<double> command_us() const;  // of the last prepare(); none where nothing was stamped
 
   CorePtr core_;
   const uint64_t id_;
@@ -137,7 +145,8 @@ class VulkanExecutable final : public Executable {
   std::array<std::vector<Command>, kVariants> commands_;
   Handle<VkQueryPool> stamps_;  // per variant, one before its first command and one after each
   size_t last_ = 0;             // variant of the last prepare()
-  Halves halves_;               // when there are variants that use matrix units, else empty
+  size_t layouts_ = 0;
+  Halves halves_;  // when there are variants that use matrix units, else empty
   const Halves no_halves_;
   // A VkDispatchIndirectCommand for each command of kWide and of those after it.
   std::array<Allocation, kVariants - kWide> counts_;

@@ -321,12 +321,6 @@ void Memory::copy(const std::byte* from, std::span<std::byte> to) {
   });
 }
 
-void Memory::zero(const Allocation& to) {
-  if (to.mapped() != nullptr) {
-    std::memset(to.mapped(), 0, to.size());
-  } else {
-    copy(VK_NULL_HANDLE, 0, to.buffer(), 0, 0);
-  }
-}
+void Memory::zero(const Allocation& to) { copy(VK_NULL_HANDLE, 0, to.buffer(), 0, 0); }
 
 }  // namespace split::vulkan

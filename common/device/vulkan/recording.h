@@ -25,6 +25,8 @@ class Recordings {
   // them.
   bool get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
            const CopyOut& copy, std::vector<Segment>& out);
+  // Forgets them; nothing of them may run.
+  void clear();
 
  private:
   struct Part {
@@ -40,7 +42,6 @@ class Recordings {
     auto operator<=>(const Key&) const = default;
   };
   std::vector<Part> record(const std::vector<VulkanExecutable*>& programs, const Key& key);
-  void clear();
 
   CorePtr core_;
   std::map<Key, std::vector<Part>> all_;

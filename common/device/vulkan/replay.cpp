@@ -1,5 +1,6 @@
 // The second half of loading an Executable, and its replay: descriptor sets, commands, counts.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/log.h"
@@ -50,7 +51,8 @@ void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) 
 }
 
 void VulkanExecutable::make_stamps() {
-  if (debug_level() < 2 || core_->context.capabilities().timestamp_bits == 0) return;
+  if (debug_level() < 2 && layouts_ == 0) return;
+  if (core_->context.capabilities().timestamp_bits == 0) return;
   VkQueryPoolCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
   info.queryType = VK_QUERY_TYPE_TIMESTAMP;
@@ -67,22 +69,40 @@ uint32_t VulkanExecutable::first_stamp(size_t variant) const {
   return static_cast<uint32_t>(first);
 }
 
-std::string VulkanExecutable::times() const {
-  const std::vector<Command>& what = commands_[last_];
-  if (stamps_.get() == VK_NULL_HANDLE || what.empty()) return "";
-  std::vector<uint64_t> ticks(what.size() + 1);
+std::vector<double> VulkanExecutable::command_us() const {
+  const size_t count = commands_[last_].size();
+  if (stamps_.get() == VK_NULL_HANDLE || count == 0) return {};
+  std::vector<uint64_t> ticks(count + 1);
   check(vkGetQueryPoolResults(core_->context.device(), stamps_.get(), first_stamp(last_),
                               static_cast<uint32_t>(ticks.size()), ticks.size() * sizeof(uint64_t),
                               ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
         "vkGetQueryPoolResults");
-  const auto us = [&](uint64_t from, uint64_t to) {
-    const float period = core_->context.capabilities().properties.limits.timestampPeriod;
-    return static_cast<uint64_t>(static_cast<float>(to - from) * period / 100.0f) / 10.0;
-  };
+  const Capabilities& device = core_->context.capabilities();
+  std::vector<double> us;
+  for (size_t i = 0; i < count; ++i) {
+    us.push_back(static_cast<double>(ticks[i + 1] - ticks[i]) *
+                 static_cast<double>(device.properties.limits.timestampPeriod) / 1e3);
+  }
+  return us;
+}
+
+std::string VulkanExecutable::times() const {
+  const std::vector<double> us = command_us();
+  if (us.empty()) return "";
   std::string line = cat("times of '", program_.name, "', us:");
-  for (size_t i = 0; i < what.size(); ++i)
-    line += cat(" ", what[i].what, " ", us(ticks[i], ticks[i + 1]));
+  for (size_t i = 0; i < us.size(); ++i) {
+    line += cat(" ", commands_[last_][i].what, " ", std::floor(10 * us[i]) / 10);
+  }
   return line;
+}
+
+void VulkanExecutable::report(Tuner& tuner) const {
+  const std::vector<double> us = command_us();
+  std::map<std::pair<MatmulQuestion, MatmulShape>, double> sums;  // a matrix may be in pieces
+  for (size_t i = 0; i < us.size(); ++i) {
+    if (const auto& question = commands_[last_][i].question) sums[*question] += us[i];
+  }
+  for (const auto& [what, sum] : sums) tuner.took(what.first, what.second, sum);
 }
 
 void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i,

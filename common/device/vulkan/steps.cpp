@@ -12,13 +12,6 @@ namespace {
 constexpr uint32_t kWideBlock = 8;  // rows of a workgroup of the wide matmul
 constexpr size_t kOneRow = 0;       // the narrow variant
 
-// How a matmul's work is laid on lanes. `lanes` fixes the order of the sum, so it depends on the
-// matrix and the device alone; the others only move work.
-struct MatmulShape {
-  uint32_t workgroup = 0, lanes = 0, columns_per_lane = 0, unroll = 0;
-  uint32_t columns() const { return workgroup / lanes * columns_per_lane; }
-};
-
 // What a matmul is done for: `block` rows at a time, of all rows there are when `wide`, with splits
 // of attention that it merges.
 struct MatmulUse {
@@ -53,12 +46,10 @@ MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns
   return shape;
 }
 
-MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t columns,
-                         const MatmulUse& use) {
-  // Larger tiles run 1.4 times faster on a software device and take twice as long to compile.
-  MatmulShape shape = device.small_tiles
-                          ? MatmulShape{row_lanes(device), 8, use.block >= 4 ? 1u : 2u, 1}
-                          : gpu_shape(device, inner, columns, use);
+// What follows from the rest: chunks on their way, where there is no number, and as many columns as
+// there is room for.
+MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inner,
+                     const MatmulUse& use) {
   // As many of a lane's chunks on their way at once as registers hold, in equal parts.
   const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
   const uint32_t own = std::max(chunks / shape.lanes, 1u);
@@ -70,6 +61,27 @@ MatmulShape matmul_shape(const Capabilities& device, int64_t inner, int64_t colu
     shape.columns_per_lane /= 2;
   }
   return shape;
+}
+
+// Layouts with the same order of sums: first the rule's. `before`: a row's sums, of as many lanes
+// as the workgroup has, are made first.
+std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inner, int64_t columns,
+                                        const MatmulUse& use, bool before) {
+  // Larger tiles run 1.4 times faster on a software device and take twice as long to compile.
+  const MatmulShape rule = device.small_tiles
+                               ? MatmulShape{row_lanes(device), 8, use.block >= 4 ? 1u : 2u, 1}
+                               : gpu_shape(device, inner, columns, use);
+  std::vector<MatmulShape> all{finished(rule, device, inner, use)};
+  const auto add = [&](uint32_t workgroup, uint32_t columns_per_lane) {
+    const auto other = finished({workgroup, rule.lanes, columns_per_lane, 0}, device, inner, use);
+    const bool fits = workgroup >= rule.lanes && workgroup <= most_lanes(device);
+    if (fits && std::find(all.begin(), all.end(), other) == all.end()) all.push_back(other);
+  };
+  for (const uint32_t each : {1u, 2u, 4u}) add(rule.workgroup, each);
+  for (const uint32_t workgroup : {64u, 128u, 256u}) {
+    if (!before) add(workgroup, rule.columns_per_lane);
+  }
+  return all;
 }
 
 // How a tile of a product by matrix units is laid on subgroups. How K is cut, by `parts_k` and
@@ -273,7 +285,15 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
 
   const uint32_t block = variant >= kWide ? kWideBlock : kNarrowRows[variant];
   const MatmulUse use{block, variant >= kWide, joined.input == Joined::Input::kSplits};
-  const MatmulShape shape = matmul_shape(device, step.inner, step.columns, use);
+  const std::vector<MatmulShape> layouts =
+      matmul_layouts(device, step.inner, step.columns, use, joined.input == Joined::Input::kGroup);
+  const MatmulQuestion question{static_cast<uint32_t>(step.inner),
+                                static_cast<uint32_t>(step.columns), matrix_code(w.dtype),
+                                static_cast<uint32_t>(joined.input)};
+  // Of one row, which is most of what an edge does, and for which the time of a kernel alone is
+  // that in a step: of more rows it misled on an H200.
+  const bool asks = variant == kOneRow && layouts.size() > 1;
+  const MatmulShape shape = asks ? core_->tuner.choose(question, layouts) : layouts[0];
   const MatrixShape tile =
       few ? thin_shape(device, step.inner, step.columns) : matrix_shape(device, step.columns);
   const uint32_t unit_lanes = device.subgroup * tile.subgroups();
@@ -347,6 +367,10 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       dispatch.waits = first;
       dispatch.weights = static_cast<uint64_t>(step.inner) * count;
       dispatch.units = units;
+      if (asks && core_->tuner.is_open(question)) {
+        dispatch.question = {question, shape};
+        layouts_ = std::max(layouts_, layouts.size());
+      }
       dispatch.what =
           cat(units ? "units-" : "", joined.input == Joined::Input::kSlot ? "" : "joined-",
               "matmul-", step.inner, "x", count);

@@ -1,4 +1,5 @@
 // The Vulkan device: chooses a physical device and ties its parts to the Device interface.
+#include <chrono>
 #include <cstdlib>
 
 #include "base/log.h"
@@ -10,6 +11,12 @@
 namespace split {
 namespace vulkan {
 namespace {
+
+// Of tuning.
+constexpr std::chrono::milliseconds kWarmUp{100};  // a GPU that rested runs slowly at first
+constexpr std::chrono::milliseconds kMostTuning{1000};
+constexpr int kRounds = 5;
+constexpr size_t kOthersBytes = size_t{64} << 20;  // written between runs, as other layers are read
 
 VulkanBuffer& own(Buffer& buffer) { return dynamic_cast<VulkanBuffer&>(buffer); }
 
@@ -70,8 +77,22 @@ class VulkanDevice final : public Device {
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {
     if (debug_level() >= 1) log_info(to_string(program));
-    return std::make_unique<VulkanExecutable>(core_, program,
-                                              dynamic_cast<VulkanWorkspace&>(workspace), bindings);
+    auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
+    const auto make = [&] {
+      return std::make_unique<VulkanExecutable>(core_, program, ours, bindings);
+    };
+    auto made = make();
+    if (made->layouts() == 0) return made;
+    // Side by side: a device's clock drifts.
+    std::vector<std::unique_ptr<VulkanExecutable>> all;
+    all.push_back(std::move(made));
+    for (size_t i = 1; i < all[0]->layouts(); ++i) {
+      core_->tuner.propose(i);
+      all.push_back(make());
+    }
+    core_->pipelines.settle();
+    tune(ours, all);
+    return make();
   }
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
@@ -96,6 +117,38 @@ class VulkanDevice final : public Device {
   std::optional<double> device_ms() const override { return core_->queue.device_ms(); }
 
  private:
+  // Runs the executables, which differ in their layouts, over a row of nobody.
+  void tune(VulkanWorkspace& workspace, std::span<const std::unique_ptr<VulkanExecutable>> all) {
+    const std::vector<uint32_t> spare(workspace.limits().pages_per_sequence,
+                                      workspace.limits().pages);
+    const int32_t zero = 0;
+    const uint32_t first = 0;
+    RowBatch batch;
+    batch.phase = Phase::kGenerate;
+    batch.rows = 1;
+    batch.tokens = batch.positions = std::span(&zero, 1);
+    batch.sequences = batch.out_rows = std::span(&first, 1);
+    batch.page_tables = spare;
+    const Allocation others(core_->memory, kOthersBytes, MemoryUse::kDevice);
+    const auto run_all = [&](bool report) {
+      for (const auto& executable : all) {
+        core_->memory.zero(others);
+        Executable* const program = executable.get();
+        run(workspace, std::span(&program, 1), batch);
+        if (report) executable->report(core_->tuner);
+      }
+    };
+    const auto start = std::chrono::steady_clock::now();
+    const auto since = [&] { return std::chrono::steady_clock::now() - start; };
+    do run_all(false);
+    while (since() < kWarmUp);
+    for (int round = 0; round < kRounds && (round == 0 || since() < kMostTuning); ++round) {
+      run_all(true);
+    }
+    recordings_->clear();
+    core_->tuner.settle();
+  }
+
   void take(CorePtr core) {
     core_ = std::move(core);
     recordings_.emplace(core_);
