@@ -63,9 +63,9 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
   std::vector<uint32_t> pages(kPages);
   for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((7 * i + 9) % kPages);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
-    const bool rounds = dtype == DType::kBF16;
+    const bool rounds = dtype == DType::kQ8_0 || dtype == DType::kBF16;
     for (const size_t head_size : {1, 5, 16, 20, 32, 64, 96, 100}) {
-      if ((dtype == DType::kQ8_0 || rounds) && head_size % kBlock != 0) continue;
+      if (rounds && head_size % kBlock != 0) continue;
       const size_t heads = 3, channels = heads * head_size, head = 1;
       const auto all_keys = ordinary(kPages * kPageTokens * channels, 1);
       const auto all_values = ordinary(kPages * kPageTokens * channels, 2);
@@ -133,6 +133,51 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
             EXPECT_NEAR(all[row * out_stride + d], total / sum, rounds ? 2e-2 : 1e-5)
                 << head_size << ", position " << position + row;
           }
+        }
+      }
+    }
+  }
+}
+
+// Any number of heads at once: each as alone.
+TEST(Kernels, AttendHeadsTogether) {
+  constexpr size_t kHead = 64, kHeads = 19, kChannels = kHeads * kHead, kPosition = 150;
+  constexpr size_t kPages = 11;
+  std::vector<uint32_t> pages(kPages);
+  for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((4 * i + 3) % kPages);
+  const auto all_keys = ordinary(kPages * kPageTokens * kChannels, 1);
+  const auto all_values = ordinary(all_keys.size(), 2), q = ordinary(kAttendRows * kChannels, 3);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    const auto [keys, values] = kept(*kernel_sets()[0], all_keys, all_values, dtype, kChannels);
+    for (const CpuKernels* kernels : kernel_sets()) {
+      for (const size_t rows : {1, 2, 5, 16}) {
+        const auto run = [&](size_t heads) {
+          std::vector<float> out(rows * kChannels), scratch(attend_scratch(kHead));
+          for (size_t head = 0; head < kHeads; head += heads) {
+            AttendTask task;
+            task.q = q.data() + head * kHead;
+            task.q_stride = task.channels = task.out_stride = kChannels;
+            task.rows = rows;
+            task.position = kPosition;
+            task.keys = keys.data();
+            task.values = values.data();
+            task.dtype = dtype;
+            task.pages = pages.data();
+            task.heads = std::min(heads, kHeads - head);
+            task.head_offset = head * kHead;
+            task.head_size = kHead;
+            task.scale = 0.125f;
+            task.out = out.data() + head * kHead;
+            task.scratch = scratch.data();
+            kernels->attend(task);
+          }
+          return out;
+        };
+        const auto alone = run(1);
+        for (const size_t heads : {2, 7, 19}) {
+          EXPECT_EQ(first_difference(run(heads), alone), -1)
+              << kernels->name << ": " << heads << " heads, " << rows << " rows, "
+              << dtype_name(dtype);
         }
       }
     }

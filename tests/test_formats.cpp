@@ -279,7 +279,7 @@ TEST_F(Formats, CostWhatIsStatedAndLessThanGgmlsRounding) {
   }
 }
 
-// Measured: 0.003 %, 1.06e-4.
+// Measured: -0.026 %, 1.44e-4.
 TEST_F(Formats, KeysAndValuesInBlocksCostLittle) {
   add("f32", false, Profile::kF16);
   add("f32", false, Profile::kF16, DType::kQ8_0);

@@ -1,5 +1,5 @@
-// Attention of some rows of one head over the pages of their sequence. For kernels.cpp only, which
-// is compiled once for each instruction set.
+// Attention of some rows of one head over the pages of their sequence, in floats or halves. For
+// kernels.cpp only, which is compiled once for each instruction set.
 //
 // A key or value is widened once for all rows. Each score is 16 chains and a tree; a split's result
 // is one chain over its keys; splits are merged in order: the same for any number of rows.
@@ -57,36 +57,16 @@ inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first
   return {pages + token * stride + kv_bytes(dtype, task.head_offset), stride};
 }
 
-inline float half_at(const std::byte* p) {
-  uint16_t bits;
-  __builtin_memcpy(&bits, p, sizeof bits);
-#if defined(__F16C__)
-  return _cvtsh_ss(bits);
-#else
-  return f16_to_f32(bits);
-#endif
-}
-
 // The first `count` of them as floats [kKeysAtOnce, padded], zeros behind all.
 template <DType dtype>
 inline Keys widened(const AttendTask& task, Keys keys, size_t count, size_t padded, float* to) {
   const Keys result{reinterpret_cast<const std::byte*>(to), padded * sizeof(float)};
   for (size_t key = 0; key < count; ++key, keys.data += keys.stride, to += padded) {
-    if constexpr (dtype == DType::kQ8_0) {
-      const std::byte* block = keys.data;
-      for (size_t d = 0; d < padded; d += kBlock, block += kv_bytes(dtype, kBlock)) {
-        const Vec scale = broadcast(half_at(block));
-        for (size_t i = 0; i < kBlock; i += 16) {
-          store(to + d + i, mul(from_numbers(load_numbers(block + 2 + i)), scale));
-        }
-      }
-    } else {
-      constexpr size_t kSize = size_of(dtype);
-      const size_t whole = task.head_size / 16 * 16;
-      for (size_t d = 0; d < whole; d += 16) store(to + d, load_as<dtype>(keys.data + d * kSize));
-      if (whole < padded) {
-        store(to + whole, load_as<dtype>(keys.data + whole * kSize, task.head_size - whole));
-      }
+    constexpr size_t kSize = size_of(dtype);
+    const size_t whole = task.head_size / 16 * 16;
+    for (size_t d = 0; d < whole; d += 16) store(to + d, load_as<dtype>(keys.data + d * kSize));
+    if (whole < padded) {
+      store(to + whole, load_as<dtype>(keys.data + whole * kSize, task.head_size - whole));
     }
   }
   for (size_t i = count; i < kKeysAtOnce; ++i, to += padded) {
@@ -200,8 +180,7 @@ void attend_typed(const AttendTask& task) {
   }
   const size_t end = task.position + task.rows;  // of the keys
   // One row reads floats where they lie.
-  constexpr bool kFloats = dtype != DType::kQ8_0;
-  const bool alone = kFloats && task.rows == 1 && task.head_size == padded;
+  const bool alone = task.rows == 1 && task.head_size == padded;
   for (size_t first = 0; first < end; first += kSplitKeys) {
     const size_t most = end - first < kSplitKeys ? end - first : kSplitKeys;
     // The first row that sees the split, and how many of its keys a row sees.
@@ -220,11 +199,9 @@ void attend_typed(const AttendTask& task) {
       const auto finish = [&](size_t r, Vec dots) {
         store(scores + r * kSplitKeys + key, mul(dots, scale));
       };
-      if constexpr (kFloats) {
-        if (alone && count == kKeysAtOnce) {
-          finish(0, score<dtype>(q, stored, padded));
-          continue;
-        }
+      if (alone && count == kKeysAtOnce) {
+        finish(0, score<dtype>(q, stored, padded));
+        continue;
       }
       const Keys wide = widened<dtype>(task, stored, count, padded, keys);
       for (size_t r = row0; r < task.rows; ++r) {
@@ -240,11 +217,9 @@ void attend_typed(const AttendTask& task) {
     for (size_t key = 0; key < most; key += kKeysAtOnce) {
       const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
       const Keys stored = keys_at<dtype>(task, task.values, first + key);
-      if constexpr (kFloats) {
-        if (alone && count == kKeysAtOnce) {
-          add_values<dtype, 1>(weights + key, stored, count, padded, out);
-          continue;
-        }
+      if (alone && count == kKeysAtOnce) {
+        add_values<dtype, 1>(weights + key, stored, count, padded, out);
+        continue;
       }
       const Keys wide = widened<dtype>(task, stored, count, padded, keys);
       size_t r = row0;

@@ -285,37 +285,40 @@ class CpuExecutable : public Executable {
     keep_rows(step, batch);
     // Rows of one sequence at positions that follow each other share the reading of its pages.
     find_runs(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
+    // Heads together, unless threads would go without: they lie side by side.
     const size_t work = runs_.size() * heads;
-    const size_t each = (work + 4095) / 4096;
-    pool_.run((work + each - 1) / each, [&](size_t task) {
-      float* scratch = thread_scratch(attend_scratch(head_size) + kAttendRows * head_size);
-      for (size_t item = task * each; item < std::min(work, (task + 1) * each); ++item) {
-        const size_t run = item / heads, head = item % heads, row = runs_[run];
-        AttendTask attend;
-        attend.q = qkv + row * 3 * channels + head * head_size;
-        attend.q_stride = 3 * channels;
-        attend.rows = rows_of_run(run, batch);
-        attend.position = static_cast<size_t>(batch.positions[row]);
-        attend.keys = place_of(step.k_cache).base;
-        attend.values = place_of(step.v_cache).base;
-        attend.dtype = dtype;
-        attend.pages = pages_of(row, batch);
-        attend.channels = channels;
-        attend.head_offset = head * head_size;
-        attend.head_size = head_size;
-        attend.scale = step.scale;
-        attend.out = reinterpret_cast<float*>(out.base) + row * channels + head * head_size;
-        attend.out_stride = channels;
-        attend.scratch = scratch;
-        if (out.rounded != nullptr) {
-          attend.out = scratch + attend_scratch(head_size);
-          attend.out_stride = head_size;
-        }
-        kernels_.attend(attend);
-        for (size_t r = 0; out.rounded != nullptr && r < attend.rows; ++r) {
-          out.rounded->round({attend.out + r * head_size, channels, row + r, head * head_size,
-                              head_size, out.base});
-        }
+    const size_t wanted = 4 * size_t{pool_.threads()};
+    const size_t each = std::clamp<size_t>(work / wanted, 1, heads);
+    const size_t parts = (heads + each - 1) / each;
+    pool_.run(runs_.size() * parts, [&](size_t task) {
+      float* scratch = thread_scratch(attend_scratch(head_size) + kAttendRows * channels);
+      const size_t run = task / parts, head = task % parts * each, row = runs_[run];
+      AttendTask attend;
+      attend.q = qkv + row * 3 * channels + head * head_size;
+      attend.q_stride = 3 * channels;
+      attend.rows = rows_of_run(run, batch);
+      attend.position = static_cast<size_t>(batch.positions[row]);
+      attend.keys = place_of(step.k_cache).base;
+      attend.values = place_of(step.v_cache).base;
+      attend.dtype = dtype;
+      attend.pages = pages_of(row, batch);
+      attend.channels = channels;
+      attend.heads = std::min(each, heads - head);
+      attend.head_offset = head * head_size;
+      attend.head_size = head_size;
+      attend.scale = step.scale;
+      attend.out = reinterpret_cast<float*>(out.base) + row * channels + head * head_size;
+      attend.out_stride = channels;
+      attend.scratch = scratch;
+      const size_t width = attend.heads * head_size;
+      if (out.rounded != nullptr) {
+        attend.out = scratch + attend_scratch(head_size);
+        attend.out_stride = width;
+      }
+      kernels_.attend(attend);
+      for (size_t r = 0; out.rounded != nullptr && r < attend.rows; ++r) {
+        out.rounded->round(
+            {attend.out + r * width, channels, row + r, head * head_size, width, out.base});
       }
     });
   }

@@ -30,6 +30,22 @@ inline void round_numbers(const float* from, float scale, int8_t* numbers) {
   }
 }
 
+// One block of Q8_0: numbers of the rounded scale, to nearest even.
+inline void quantise_block(const float* from, std::byte* to) {
+  const float exact = largest_magnitude(from) / 127.0f;
+#if defined(__F16C__)
+  const uint16_t scale = _cvtss_sh(exact, _MM_FROUND_TO_NEAREST_INT);
+  const float rounded = _cvtsh_ss(scale);
+#else
+  const uint16_t scale = f32_to_f16(exact);
+  const float rounded = f16_to_f32(scale);
+#endif
+  int8_t numbers[kBlock];
+  round_numbers(from, rounded, numbers);
+  __builtin_memcpy(to, &scale, sizeof scale);
+  __builtin_memcpy(to + sizeof scale, numbers, sizeof numbers);
+}
+
 // x [rows][steps]. What is not finite makes the scale so, and with it the products.
 void round_to_int8(const RoundTask& task) {
   auto* to =

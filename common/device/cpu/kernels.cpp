@@ -91,15 +91,6 @@ void widen(const std::byte* from, DType dtype, float* to, size_t n) {
   }
 }
 
-// One block of Q8_0: numbers of the rounded scale, to nearest even.
-void quantise_block(const float* from, std::byte* to) {
-  const uint16_t scale = f32_to_f16(largest_magnitude(from) / 127.0f);
-  int8_t numbers[kBlock];
-  round_numbers(from, f16_to_f32(scale), numbers);
-  __builtin_memcpy(to, &scale, sizeof scale);
-  __builtin_memcpy(to + sizeof scale, numbers, sizeof numbers);
-}
-
 void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
   if (dtype == DType::kQ8_0) {
     for (size_t i = 0; i < n; i += kBlock) quantise_block(from + i, to + kv_bytes(dtype, i));
@@ -120,6 +111,7 @@ void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
 
 void keep(const KeepTask& task) {
   if (task.dtype == DType::kBF16) return keep_pairs(task);
+  if (task.dtype == DType::kQ8_0) return keep_blocks(task);
   for (size_t r = 0; r < task.rows; ++r) {
     const size_t at = (task.slot + r) * kv_bytes(task.dtype, task.channels);
     narrow(task.k + r * task.stride, task.dtype, task.keys + at, task.channels);

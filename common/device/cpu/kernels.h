@@ -116,9 +116,10 @@ void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transpo
 
 // Keys and values in BF16 lie as a tile reads them: a page of keys is [channels / 2] rows of
 // sixteen pairs, one a token: channels 2 p and 2 p + 1. A page of values is, for each sixteen
-// channels, [kPageTokens / 2] rows of sixteen pairs, one a channel: tokens 2 p and 2 p + 1. A head
-// has whole steps of channels and takes the same bytes of both. Of other types a page is
-// [kPageTokens, channels].
+// channels, [kPageTokens / 2] rows of sixteen pairs, one a channel: tokens 2 p and 2 p + 1. In Q8_0
+// each step of channels has the scales of its sixteen tokens and then bytes, of keys [kBlock][16]
+// tokens, of values for each sixteen channels [kPageTokens][16]. A head has whole steps of channels
+// and takes the same bytes of both. Of other types a page is [kPageTokens, channels].
 //
 // Keys and values of some rows of one page.
 struct KeepTask {
@@ -133,24 +134,25 @@ struct KeepTask {
   std::byte* values = nullptr;
 };
 
-// Some rows of one head, at positions that follow each other: row r sees the keys 0 .. position + r
-// of its sequence, in splits of kSplitKeys. Over keys and values in BF16 queries and weights are
-// rounded to bf16 too, and summed as StepTask has it: scores in steps of 32 channels, values in
-// steps of a page.
+// Some rows of some heads, at positions that follow each other: row r sees the keys 0 .. position +
+// r of its sequence, in splits of kSplitKeys. Over keys and values in BF16 or Q8_0 queries and
+// weights are rounded to bf16 too, and summed as StepTask has it: scores in steps of 32 channels,
+// values in steps of a page. The scales of values are in the weights before they are rounded.
 struct AttendTask {
-  const float* q = nullptr;  // [rows, head_size], q_stride floats apart
+  const float* q = nullptr;  // [rows, heads, head_size], q_stride floats from row to row
   size_t q_stride = 0;
   size_t rows = 0;  // at most kAttendRows
   size_t position = 0;
   const std::byte* keys = nullptr;  // all pages
   const std::byte* values = nullptr;
-  DType dtype = DType::kF32;        // F32, F16, BF16, or Q8_0 in the blocks of tensor/blocks.h
+  DType dtype = DType::kF32;        // F32, F16, BF16 or Q8_0
   const uint32_t* pages = nullptr;  // of the sequence
   size_t channels = 0;
-  size_t head_offset = 0;  // h * head_size
+  size_t heads = 1;
+  size_t head_offset = 0;  // of the first: h * head_size
   size_t head_size = 0;
   float scale = 0;
-  float* out = nullptr;  // [rows, head_size], out_stride floats apart
+  float* out = nullptr;  // [rows, heads, head_size], out_stride floats from row to row
   size_t out_stride = 0;
   float* scratch = nullptr;  // attend_scratch() floats
 };

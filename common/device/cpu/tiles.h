@@ -41,6 +41,13 @@ class TileShapes {
 
 constexpr size_t kAhead = 6144;  // bytes, farther than the hardware's prefetcher reaches
 
+// A row of a tile: sixteen numbers of an even k and those of the next, as pairs of bf16.
+inline void expand_row(const std::byte* numbers, std::byte* to) {
+  const __m512i even = _mm512_castps_si512(from_numbers(load_numbers(numbers)).v);
+  const __m512i odd = _mm512_castps_si512(from_numbers(load_numbers(numbers + 16)).v);
+  _mm512_store_si512(to, _mm512_or_si512(odd, _mm512_srli_epi32(even, 16)));
+}
+
 // One step of a strip as pairs of bf16: two tiles. Every number of a block is exact.
 template <DType dtype>
 inline void expand_step(const std::byte* numbers, std::byte* to) {
@@ -48,9 +55,7 @@ inline void expand_step(const std::byte* numbers, std::byte* to) {
     __builtin_prefetch(numbers + kAhead - 64);  // the scales
     for (size_t i = 0; i < kVecsOfStrip * kPairs; ++i, numbers += 32, to += 64) {
       if (i % 2 == 0) __builtin_prefetch(numbers + kAhead);
-      const __m512i even = _mm512_castps_si512(from_numbers(load_numbers(numbers)).v);
-      const __m512i odd = _mm512_castps_si512(from_numbers(load_numbers(numbers + 16)).v);
-      _mm512_store_si512(to, _mm512_or_si512(odd, _mm512_srli_epi32(even, 16)));
+      expand_row(numbers, to);
     }
   } else {
     // The lookup takes the low five bits of each half word.
