@@ -20,7 +20,10 @@ class CpuExecutable : public Executable {
   CpuExecutable(const Program& program, CpuWorkspace& workspace, std::span<const Binding> bindings,
                 const CpuKernels& kernels, ThreadPool& pool)
       : program_(program), workspace_(workspace), kernels_(kernels), pool_(pool) {
-    for (const Slot& slot : program_.slots) places_.push_back(place(slot, bindings));
+    for (const Slot& slot : program_.slots) {
+      places_.push_back(place(slot, bindings));
+      outputs_.push_back(slot.kind == SlotKind::kOutput ? bound(slot, bindings) : nullptr);
+    }
     rounded_ = rounded_slots(program_, [&](const Slot& slot) { return rounds(slot); });
     for (size_t i = 0; i < rounded_.size(); ++i) {
       if (rounded_[i].matrix >= 0) {
@@ -43,7 +46,18 @@ class CpuExecutable : public Executable {
     }
   }
 
-  void run(const RowBatch& batch, const std::vector<int32_t>& out_rows, StepTimes& times) {
+  // Whether the last of a run writes what is wanted of `batch.out` where it is wanted: a step's
+  // logits are megabytes.
+  bool writes_out(const RowBatch& batch) const { return out_slot(batch) < outputs_.size(); }
+
+  // `last` of a run.
+  void run(const RowBatch& batch, const std::vector<int32_t>& out_rows, bool last,
+           StepTimes& times) {
+    const size_t direct = last ? out_slot(batch) : outputs_.size();
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (outputs_[i] == nullptr) continue;
+      places_[i].base = i == direct ? batch.out_bytes.data() : outputs_[i]->data();
+    }
     for (size_t i = 0; i < program_.slots.size(); ++i) {
       const Slot& slot = program_.slots[i];
       if (slot.kind != SlotKind::kInput || slot.dtype != DType::kI32) continue;
@@ -85,6 +99,22 @@ class CpuExecutable : public Executable {
       if (binding.name == slot.name) return static_cast<CpuBuffer*>(binding.buffer);
     }
     return nullptr;
+  }
+
+  // The output that is all of what is wanted and that no step reads, or none.
+  size_t out_slot(const RowBatch& batch) const {
+    for (size_t i = 0; batch.out != nullptr && i < outputs_.size(); ++i) {
+      if (outputs_[i] != batch.out) continue;
+      const Slot& slot = program_.slots[i];
+      const size_t rows = slot.dims[0] == kOutRows ? batch.out_rows.size() : batch.rows;
+      const bool whole = slot.dims.size() == 2 && slot.dims[0] < 0 && batch.out_offset == 0 &&
+                         batch.out_bytes.size() == rows * places_[i].columns * sizeof(float);
+      const bool read = std::ranges::any_of(program_.steps, [&](const Step& step) {
+        return reads_floats(step, static_cast<int>(i)) || step.x == static_cast<int>(i);
+      });
+      if (whole && !read) return i;
+    }
+    return outputs_.size();
   }
 
   SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const {
@@ -328,6 +358,7 @@ class CpuExecutable : public Executable {
   const CpuKernels& kernels_;
   ThreadPool& pool_;
   std::vector<SlotPlace> places_;
+  std::vector<CpuBuffer*> outputs_;   // of the slots: null, of those that are no output
   std::vector<RoundedSlot> rounded_;  // of the slots
   std::vector<TapeRunner> tapes_;
   std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
@@ -407,10 +438,13 @@ class CpuDevice : public Device {
     if (batch.in != nullptr) write(*batch.in, 0, batch.in_bytes);
     out_rows_.assign(batch.out_rows.begin(), batch.out_rows.end());
     for (Executable* program : programs) {
-      static_cast<CpuExecutable*>(program)->run(batch, out_rows_, times_);
+      static_cast<CpuExecutable*>(program)->run(batch, out_rows_, program == programs.back(),
+                                                times_);
     }
     times_.report(batch.rows);
-    if (batch.out != nullptr) read(*batch.out, batch.out_offset, batch.out_bytes);
+    const bool written =
+        !programs.empty() && static_cast<CpuExecutable*>(programs.back())->writes_out(batch);
+    if (batch.out != nullptr && !written) read(*batch.out, batch.out_offset, batch.out_bytes);
   }
 
  private:

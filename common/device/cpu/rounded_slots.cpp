@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace split {
-namespace {
 
 bool reads_floats(const Step& step, int slot) {
   const auto named = [&](const Tape& tape) {
@@ -15,6 +14,8 @@ bool reads_floats(const Step& step, int slot) {
          step.k_cache == slot || step.v_cache == slot ||
          (step.kind == StepKind::kTopK && step.x == slot);
 }
+
+namespace {
 
 std::vector<int> written(const Step& step) {
   std::vector<int> slots;
