@@ -210,7 +210,8 @@ class CpuExecutable : public Executable {
     constexpr size_t kRowBlock = 256;
     const size_t column_tasks = (width + each - 1) / each;
     const size_t row_tasks = (rows + kRowBlock - 1) / kRowBlock;
-    pool_.run(column_tasks * row_tasks, [&](size_t task) {
+    const size_t tasks = column_tasks * row_tasks;
+    const auto run_task = [&](size_t task) {
       const size_t first = task / row_tasks * each;
       const size_t first_row = task % row_tasks * kRowBlock;
       const size_t block = std::min(kRowBlock, rows - first_row);
@@ -249,6 +250,12 @@ class CpuExecutable : public Executable {
       }
       tape.run(places_, first_row, block, first, columns, product, kTaskColumns,
                product + block * kTaskColumns);
+    };
+    // Some at a time: they read the matrix as it lies, and what was fetched ahead is used.
+    const size_t together = std::max<size_t>(1, tasks / (4 * size_t{pool_.threads()}));
+    pool_.run((tasks + together - 1) / together, [&](size_t part) {
+      const size_t end = std::min(tasks, (part + 1) * together);
+      for (size_t task = part * together; task < end; ++task) run_task(task);
     });
   }
 

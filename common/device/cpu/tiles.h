@@ -237,11 +237,11 @@ inline void scaled_strip_few(const StepTask& task, const std::byte* w, float* y,
   add(steps - 1);
 }
 
-// Of more rows, 32 and two steps at a time; numbers are expanded a round ahead. The last rows have
-// whole tiles too, whose shapes take long to change: what is no row is not added.
+// Of more rows, 32 and three steps at a time; numbers are expanded a round ahead. The last rows
+// have whole tiles too, whose shapes take long to change: what is no row is not added.
 template <DType dtype>
 inline void scaled_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
-  constexpr size_t kRound = 2, kRows = 2 * kTileHeight;
+  constexpr size_t kRound = 3, kRows = 2 * kTileHeight;
   constexpr size_t kBytes = step_bytes(dtype), kRoundBytes = kRound * 2 * kTileBytes;
   static_assert(4 * kRoundBytes <= kStepScratch);
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
