@@ -114,8 +114,9 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   }
   if (add_tiled_attention(step, variant, out)) return;
   const bool half = variant > kWide && halves_[static_cast<size_t>(step.out)];
-  if (variant == kUnits && shuffle && plan.keeps_splits) {
-    // Many rows fill the device, each by one workgroup a head.
+  const bool many = variant == kUnits || (variant == kWide && device.small_tiles);
+  if (many && shuffle && plan.keeps_splits) {
+    // Many rows fill the device, each by one workgroup a head. The same bits as by splits.
     const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
     for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
       Dispatch* rows = add("row-attention", attention_text(plan.pieces, shuffle, of),

@@ -67,8 +67,8 @@ class TapeWriter {
   // bool takes_tile(r, c) and void finish_tile(r, c, product): the same over a tile of matrix units
   // that is whole, where that can be: nothing passes through lanes.
   std::string tile_epilogue(bool put) const;
-  // void fetch_stage(r, lane): what the tape reads of row r; then void stage(r, lane): the tape over
-  // it, whose one output goes to put_x().
+  // void fetch_stage(r, lane): what the tape reads of row r; then void stage(r, lane): the tape
+  // over it, whose one output goes to put_x().
   std::string prologue() const;
 
  private:
