@@ -15,7 +15,13 @@ namespace {
 constexpr uint64_t kMaxFileBytes = uint64_t{1} << 20;
 constexpr double kGain = 0.95;  // of the rule's time: less may be noise
 
+constexpr uint64_t kFewElements = uint64_t{1} << 14;  // of a matrix: read in a microsecond or two
+
 }  // namespace
+
+bool Tuner::matters(const MatmulQuestion& question) {
+  return uint64_t{question.inner} * question.columns >= kFewElements;
+}
 
 Tuner::Tuner(const Capabilities& device) {
   const char* const value = std::getenv("SPLIT_VULKAN_TUNE");
@@ -53,14 +59,16 @@ void Tuner::load() {
       known_.clear();
       return;
     }
-    known_[q] = s;
+    known_[q] = {s, true};
   }
 }
 
 void Tuner::save() const {
   if (path_.empty()) return;
   std::string file;
-  for (const auto& [q, s] : known_) {
+  for (const auto& [q, answer] : known_) {
+    if (!answer.measured) continue;
+    const MatmulShape& s = answer.layout;
     file += cat(q.inner, " ", q.columns, " ", q.type, " ", q.input, " ", s.workgroup, " ", s.lanes,
                 " ", s.columns_per_lane, " ", s.unroll, "\n");
   }
@@ -76,9 +84,10 @@ void Tuner::save() const {
 
 MatmulShape Tuner::choose(const MatmulQuestion& question, const std::vector<MatmulShape>& layouts) {
   if (taken_) return layouts[std::min<size_t>(*taken_, layouts.size() - 1)];
-  if (!on_) return layouts[0];
+  if (!on_ || !matters(question)) return layouts[0];
   if (const auto at = known_.find(question); at != known_.end()) {
-    if (std::find(layouts.begin(), layouts.end(), at->second) != layouts.end()) return at->second;
+    const MatmulShape& layout = at->second.layout;
+    if (std::find(layouts.begin(), layouts.end(), layout) != layouts.end()) return layout;
     known_.erase(at);  // of another version
   }
   asked_[question].rule = layouts[0];
@@ -91,13 +100,12 @@ void Tuner::took(const MatmulQuestion& question, const MatmulShape& layout, doub
 }
 
 void Tuner::settle() {
-  proposed_ = 0;
   for (const auto& [question, asked] : asked_) {
     const auto best = std::min_element(asked.us.begin(), asked.us.end(),
                                        [](auto& a, auto& b) { return a.second < b.second; });
     const auto rule = asked.us.find(asked.rule);
     const bool gains = rule != asked.us.end() && best->second < kGain * rule->second;
-    known_[question] = gains ? best->first : asked.rule;
+    known_[question] = {gains ? best->first : asked.rule, rule != asked.us.end()};
     if (debug_level() >= 1 && rule != asked.us.end()) {
       log_info(cat("tuned ", question.inner, "x", question.columns, ": ", best->second, " us by ",
                    best->first.workgroup, " lanes, ", best->first.columns_per_lane,

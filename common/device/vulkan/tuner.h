@@ -42,18 +42,34 @@ class Tuner {
   // is proposed.
   MatmulShape choose(const MatmulQuestion& question, const std::vector<MatmulShape>& layouts);
   // Nothing is known of it, and something could be.
-  bool is_open(const MatmulQuestion& question) const { return on_ && !known_.contains(question); }
-  // From now on choose() takes layout i, where there is one, for open questions.
-  void propose(size_t i) { proposed_ = i; }
+  bool is_open(const MatmulQuestion& question) const {
+    return on_ && matters(question) && !known_.contains(question);
+  }
+  // As long as it lives, choose() takes layout i, where there is one, for open questions.
+  class Proposal {
+   public:
+    Proposal(Tuner& tuner, size_t i) : tuner_(tuner) { tuner_.proposed_ = i; }
+    ~Proposal() { tuner_.proposed_ = 0; }
+    Proposal(const Proposal&) = delete;
+    Proposal& operator=(const Proposal&) = delete;
+
+   private:
+    Tuner& tuner_;
+  };
   void took(const MatmulQuestion& question, const MatmulShape& layout, double us);
-  // Answers what choose() was asked by what was measured, else by the rule, and keeps the answers.
+  // Answers what choose() was asked by what was measured, and keeps that, else by the rule.
   void settle();
 
  private:
+  struct Answer {
+    MatmulShape layout;
+    bool measured = false;
+  };
   struct Asked {
     MatmulShape rule;
     std::map<MatmulShape, double> us;  // the least
   };
+  static bool matters(const MatmulQuestion& question);
   void load();
   void save() const;
 
@@ -61,7 +77,7 @@ class Tuner {
   std::optional<uint64_t> taken_;  // SPLIT_VULKAN_TUNE=I
   std::filesystem::path path_;     // empty when there is no cache directory
   size_t proposed_ = 0;
-  std::map<MatmulQuestion, MatmulShape> known_;
+  std::map<MatmulQuestion, Answer> known_;
   std::map<MatmulQuestion, Asked> asked_;
 };
 

@@ -1,6 +1,8 @@
 // The Vulkan device: chooses a physical device and ties its parts to the Device interface.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 
 #include "base/log.h"
 #include "device/device.h"
@@ -78,7 +80,8 @@ class VulkanDevice final : public Device {
                                    std::span<const Binding> bindings) override {
     if (debug_level() >= 1) log_info(to_string(program));
     auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
-    const auto make = [&] {
+    const auto make = [&](size_t layout = 0) {
+      const Tuner::Proposal proposal(core_->tuner, layout);
       return std::make_unique<VulkanExecutable>(core_, program, ours, bindings);
     };
     auto made = make();
@@ -86,12 +89,9 @@ class VulkanDevice final : public Device {
     // Side by side: a device's clock drifts.
     std::vector<std::unique_ptr<VulkanExecutable>> all;
     all.push_back(std::move(made));
-    for (size_t i = 1; i < all[0]->layouts(); ++i) {
-      core_->tuner.propose(i);
-      all.push_back(make());
-    }
+    for (size_t i = 1; i < all[0]->layouts(); ++i) all.push_back(make(i));
     core_->pipelines.settle();
-    tune(ours, all);
+    tune(ours, all, row_of(program, bindings));
     return make();
   }
   void run(Workspace& workspace, std::span<Executable* const> programs,
@@ -117,8 +117,33 @@ class VulkanDevice final : public Device {
   std::optional<double> device_ms() const override { return core_->queue.device_ms(); }
 
  private:
-  // Runs the executables, which differ in their layouts, over a row of nobody.
-  void tune(VulkanWorkspace& workspace, std::span<const std::unique_ptr<VulkanExecutable>> all) {
+  // A row to put into a program, and where it puts its own.
+  struct Row {
+    Buffer* in = nullptr;
+    Buffer* out = nullptr;
+    std::vector<float> values, result;
+  };
+  static Row row_of(const Program& program, std::span<const Binding> bindings) {
+    Row row;
+    for (const Binding& binding : bindings) {
+      const int index = program.find(binding.name);
+      if (index < 0) continue;
+      const Slot& slot = program.slots[static_cast<size_t>(index)];
+      if (slot.dims.size() != 2 || slot.dims[0] >= 0 || slot.dtype != DType::kF32) continue;
+      const bool in = slot.kind == SlotKind::kInput;
+      (in ? row.in : row.out) = binding.buffer;
+      (in ? row.values : row.result).resize(static_cast<size_t>(slot.dims[1]));
+    }
+    for (size_t i = 0; i < row.values.size(); ++i) {
+      row.values[i] = static_cast<float>(i * 2654435761u % 2048) / 1024 - 1;
+    }
+    return row;
+  }
+
+  // Runs the executables, which differ in their layouts, over a row of nobody. One whose result is
+  // not the first's, bit for bit, is left out.
+  void tune(VulkanWorkspace& workspace, std::span<const std::unique_ptr<VulkanExecutable>> all,
+            Row row) {
     const std::vector<uint32_t> spare(workspace.limits().pages_per_sequence,
                                       workspace.limits().pages);
     const int32_t zero = 0;
@@ -129,13 +154,22 @@ class VulkanDevice final : public Device {
     batch.tokens = batch.positions = std::span(&zero, 1);
     batch.sequences = batch.out_rows = std::span(&first, 1);
     batch.page_tables = spare;
+    batch.in = row.in;
+    batch.in_bytes = std::as_bytes(std::span(row.values));
+    batch.out = row.out;
+    batch.out_bytes = std::as_writable_bytes(std::span(row.result));
     const Allocation others(core_->memory, kOthersBytes, MemoryUse::kDevice);
+    std::vector<float> want;
+    std::vector<bool> right(all.size(), true);
     const auto run_all = [&](bool report) {
-      for (const auto& executable : all) {
+      for (size_t i = 0; i < all.size(); ++i) {
         core_->memory.zero(others);
-        Executable* const program = executable.get();
+        Executable* const program = all[i].get();
         run(workspace, std::span(&program, 1), batch);
-        if (report) executable->report(core_->tuner);
+        if (want.empty()) want = row.result;
+        right[i] = right[i] &&
+                   std::memcmp(want.data(), row.result.data(), want.size() * sizeof(float)) == 0;
+        if (report && right[i]) all[i]->report(core_->tuner);
       }
     };
     const auto start = std::chrono::steady_clock::now();
@@ -144,6 +178,10 @@ class VulkanDevice final : public Device {
     while (since() < kWarmUp);
     for (int round = 0; round < kRounds && (round == 0 || since() < kMostTuning); ++round) {
       run_all(true);
+    }
+    if (const auto wrong = std::count(right.begin(), right.end(), false); wrong > 0) {
+      log_warning(cat("[vulkan] ", wrong, " of ", all.size(),
+                      " layouts of products give other bits on ", name_, ": not used"));
     }
     recordings_->clear();
     core_->tuner.settle();
