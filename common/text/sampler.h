@@ -33,8 +33,8 @@ int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
 
 // Whether sample() needs no more of the logits than the `count` largest.
 bool top_suffices(const SamplingOptions& options, size_t count);
-// sample() from these, for which they suffice. top [2, count]: the largest logits, larger ones first
-// and equal ones by id, then their ids; what is not finite would come first.
+// sample() from these, for which they suffice. top [2, count]: the largest logits, larger ones
+// first and equal ones by id, then their ids; what is not finite would come first.
 int32_t sample_top(std::span<const float> top, const SamplingOptions& options, uint64_t position);
 
 struct TokenLogprob {
