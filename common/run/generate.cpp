@@ -79,11 +79,9 @@ Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer*
   const bool top = !score && forward.gives_top() &&
                    top_suffices(options.sampling, std::min<size_t>(kTopLogits, vocab));
   const auto step = [&](uint32_t past, std::span<const int32_t> tokens, Phase phase) {
-    const auto last =
-        top ? forward.top(past, tokens, phase) : forward.run(past, tokens, phase, false);
-    return std::vector<float>(last.begin(), last.end());
+    return top ? forward.top(past, tokens, phase) : forward.run(past, tokens, phase, false);
   };
-  std::vector<float> logits;  // or [2, K] with `top`
+  std::span<const float> logits;  // or [2, K] with `top`; of the last step, until the next
   if (score && options.score_prompt) {
     for (size_t at = 0; at < prompt.size(); at += kScoreRows) {
       const auto slice = prompt.subspan(at, std::min(kScoreRows, prompt.size() - at));
@@ -92,8 +90,7 @@ Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer*
         result.scored_prompt.push_back(
             scored(rows.subspan(i * vocab, vocab), prompt[at + i + 1], options.logprobs));
       }
-      const auto last = rows.last(vocab);
-      logits.assign(last.begin(), last.end());
+      logits = rows.last(vocab);
     }
   } else if (limit > 0) {
     logits = step(0, prompt, Phase::kPrompt);

@@ -219,7 +219,7 @@ void Shard::load() {
   if (options.last >= head_point()) {
     compiled("head", model.trace_head(in_head));
     const Tensor logits = input("logits", DType::kF32, {kOutRows, config.vocab});
-    compiled("topk", {{"top", topk(logits, std::min(kTopLogits, config.vocab))}});
+    compiled("topk", {{"top", topk(logits, static_cast<int64_t>(width(top_point()) / 2))}});
   }
 
   loaded.limits.rows = options.max_rows;
