@@ -104,9 +104,11 @@ int run(int argc, char** argv) {
   // The first load has no pipeline cache; later ones, each on a new device, have the first one's.
   // What a second Shard takes on the same device, which has its pipelines, is not pipelines' time.
   // What tuning takes is told apart.
-  CHECK(::setenv("SPLIT_VULKAN_DISABLE", "tuner", 1) == 0);
+  const char* const value = std::getenv("SPLIT_VULKAN_DISABLE");
+  const std::string disabled = value == nullptr ? "" : value;
+  CHECK(::setenv("SPLIT_VULKAN_DISABLE", cat(disabled, ",tuner").c_str(), 1) == 0);
   Loaded gpu = load(*options, model);
-  CHECK(::unsetenv("SPLIT_VULKAN_DISABLE") == 0);
+  CHECK(::setenv("SPLIT_VULKAN_DISABLE", disabled.c_str(), 1) == 0);
   Report report(*options, "gpu", gpu.device->name());
   const auto add = [&](const std::string& name, double value, const std::string& unit) {
     report.add(name, value, unit, goal(options->size, name));
