@@ -1,8 +1,11 @@
-// How long steps are cut into submissions and command buffers.
+// How long steps are cut into submissions and command buffers, and which programs share kernels.
 #include <gtest/gtest.h>
+
+#include <set>
 
 #include "device/vulkan/recording.h"
 #include "device/vulkan/rules.h"
+#include "nn/model.h"
 #include "tensor/tensor.h"
 
 namespace split {
@@ -112,6 +115,48 @@ TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
   const std::vector<Segment> fast = {empty_commands(core->context, {0, 1'000'000'000})};
   for (int i = 0; i < 4; ++i) core->queue.run(fast);
   EXPECT_EQ(command_buffers(kMost), 1u);
+}
+
+// Layers are alike; what another text could come of is not.
+TEST(VulkanKernels, AreSharedByProgramsThatDifferInNamesAlone) {
+  using namespace vulkan;
+  auto instance = some_instance();
+  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
+  const auto core = std::make_shared<Core>(std::move(instance), 0);
+  Kernels& kernels = core->kernels;
+  const auto model = make_model(
+      R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 1, "vocab_size": 8,
+          "n_positions": 8, "activation_function": "gelu"})");
+  const auto block = [&](int layer, DType dtype) {
+    const auto of = [&](const std::string&) { return dtype; };
+    return compile(cat("block.", layer), model->trace_block(layer, of, DType::kF32), kFuseRules);
+  };
+  const auto gathered = [](const char* index, DType dtype, float number) {
+    const Tensor rows = gather(weight("w", dtype, {8, 8}), input(index, DType::kI32, {kRows}));
+    return compile(index, {{"y", rows * number}}, kFuseRules);
+  };
+  const Program first = block(0, DType::kF32), second = block(1, DType::kF32);
+  EXPECT_EQ(kernels.like(first), kernels.like(second));
+  const std::vector<Program> unlike = {first,
+                                       block(0, DType::kF16),
+                                       gathered("tokens", DType::kF32, 0.0f),
+                                       gathered("tokens", DType::kF32, -0.0f),
+                                       gathered("tokens", DType::kF16, 0.0f),
+                                       gathered("positions", DType::kF32, 0.0f)};
+  std::set<const Program*> all;
+  for (const Program& program : unlike) all.insert(kernels.like(program));
+  EXPECT_EQ(all.size(), unlike.size());
+
+  int made = 0;
+  const auto make = [&] { return Kernel{cat("text ", ++made), {}, {}}; };
+  const Kernels::Key key{.what = Kernels::What::kGroup, .like = kernels.like(first)};
+  Kernels::Key other = key;
+  other.step = 1;
+  const KeptKernel& one = kernels.get(key, make);
+  EXPECT_EQ(*kernels.get(other, make).text, "text 2");
+  EXPECT_EQ(&kernels.get(key, make), &one);
+  EXPECT_EQ(*one.text, "text 1");
+  EXPECT_EQ(made, 2);
 }
 
 }  // namespace

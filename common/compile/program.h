@@ -7,6 +7,7 @@
 //   come Step   one kernel: a group of rows (a Tape), a matrix product, attention, or the top k
 #pragma once
 
+#include <bit>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct Slot {
   // Temporaries: bytes from the arena's start for one row of a step; times the step's largest row
   // count.
   size_t offset = 0;
+  bool operator==(const Slot&) const = default;
 };
 
 // Where a Tape's value comes from, for row r and column c.
@@ -48,8 +50,12 @@ enum class Access : uint8_t {
 struct Operand {
   Access access = Access::kRowwise;
   int slot = -1;
-  int index = -1;   // kGather
-  float value = 0;  // kImmediate
+  int index = -1;                                // kGather
+  float value = 0;                               // kImmediate
+  bool operator==(const Operand& other) const {  // a number by its bits
+    return access == other.access && slot == other.slot && index == other.index &&
+           std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(other.value);
+  }
 };
 
 // y = op(x) or op(x, z); operands count first, then instructions: value i is operands[i] or
@@ -58,11 +64,13 @@ struct Instruction {
   Op op = Op::k_add;
   int x = -1;
   int z = -1;
+  bool operator==(const Instruction&) const = default;
 };
 
 struct TapeOutput {
   int value = -1;
   int slot = -1;
+  bool operator==(const TapeOutput&) const = default;
 };
 
 struct Tape {
@@ -73,6 +81,7 @@ struct Tape {
   bool empty() const { return outputs.empty(); }
   // True when value `i` has one element a row (a reduction, or computed from such values only).
   std::vector<bool> per_row() const;
+  bool operator==(const Tape&) const = default;
 };
 
 enum class StepKind : uint8_t { kGroup, kMatmul, kAttention, kTopK };
@@ -92,6 +101,7 @@ struct Step {
   int qkv = -1, k_cache = -1, v_cache = -1, out = -1;
   int heads = 0;
   float scale = 0;
+  bool operator==(const Step&) const = default;
 };
 
 struct Program {
@@ -101,6 +111,7 @@ struct Program {
   size_t arena_row_bytes = 0;  // the arena's bytes for each row of the largest step
 
   int find(std::string_view slot_name) const;  // -1 when there is none
+  bool operator==(const Program&) const = default;
 };
 
 // A listing, one line a step, that tests pin: a change of fusion shows as a diff.

@@ -88,11 +88,18 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   const Capabilities& device = core_->context.capabilities();
   const bool shuffle = device.subgroup > 1;
   const AttentionPlan& plan = attention(step);
-  const auto add = [&](const char* what, std::string text, uint32_t workgroup, uint32_t base,
+  using What = Kernels::What;
+  const auto kernel = [&](What what, const auto& text, bool half = false) -> const KeptKernel& {
+    const uint32_t pieces = what == What::kMerge ? 0 : plan.pieces;
+    return core_->kernels.get({.what = what, .pieces = pieces, .half = half}, [&] {
+      return Kernel{text(), {}, {}};
+    });
+  };
+  const auto add = [&](const char* what, const KeptKernel& of, uint32_t workgroup, uint32_t base,
                        bool caches, bool whole = false) {
     Dispatch dispatch;
     dispatch.what = what;
-    dispatch.key = key_of(std::move(text), step, workgroup);
+    dispatch.key = key_of(of, step, workgroup);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols()};
     if (caches) dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows, {}));
@@ -109,8 +116,9 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   };
   const bool stored = i > 0 && stores_kv(i - 1);
   for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
-    add("store", kv_store_text(plan.pieces, shuffle), row_lanes(device), base, true)->waits =
-        base == 0;
+    add("store", kernel(What::kStore, [&] { return kv_store_text(plan.pieces, shuffle); }),
+        row_lanes(device), base, true)
+        ->waits = base == 0;
   }
   if (add_tiled_attention(step, variant, out)) return;
   const bool half = variant > kWide && halves_[static_cast<size_t>(step.out)];
@@ -119,7 +127,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     // Many rows fill the device, each by one workgroup a head. The same bits as by splits.
     const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
     for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
-      Dispatch* rows = add("row-attention", attention_text(plan.pieces, shuffle, of),
+      const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
+      Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half),
                            kAttentionLanes, base, true, true);
       rows->groups[0] = static_cast<uint32_t>(step.heads);
       rows->row_axis = 2;
@@ -127,8 +136,9 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     return;
   }
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
+    const auto text = [&] { return attention_text(plan.pieces, shuffle); };
     Dispatch* split =
-        add("attention", attention_text(plan.pieces, shuffle), kAttentionLanes, base, true);
+        add("attention", kernel(What::kSplitAttention, text), kAttentionLanes, base, true);
     split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
     split->row_axis = 2;
     split->splits = true;
@@ -136,7 +146,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     // Each lane has elements of its own, four at a time: many lanes, few elements.
     const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);
     const uint32_t lanes = std::clamp(fours, row_lanes(device), most_lanes(device));
-    add("merge", merge_text(shuffle, half), lanes, base, false);
+    const auto merge = [&] { return merge_text(shuffle, half); };
+    add("merge", kernel(What::kMerge, merge, half), lanes, base, false);
   }
 }
 
@@ -162,7 +173,10 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
     dispatch.what = "tiled-attention";
-    dispatch.key = key_of(tiled_attention_text(), step, parts * device.subgroup);
+    const KeptKernel& kernel = core_->kernels.get({.what = Kernels::What::kTiledAttention}, [] {
+      return Kernel{tiled_attention_text(), {}, {}};
+    });
+    dispatch.key = key_of(kernel, step, parts * device.subgroup);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols(), rowwise(step.qkv, base, piece, {}),
                        rowwise(step.out, base, piece, halves(variant)), plan.caches[0],

@@ -4,8 +4,8 @@
 
 #include <optional>
 
+#include "device/vulkan/kernels.h"
 #include "device/vulkan/memory.h"
-#include "device/vulkan/pipelines.h"
 #include "device/vulkan/tuner.h"
 
 namespace split::vulkan {
@@ -16,11 +16,13 @@ struct Core {
         queue(context),
         memory(context, queue),
         pipelines(context),
+        kernels(pipelines),
         tuner(context.capabilities()) {}
   Context context;
   Queue queue;
   Memory memory;
   Pipelines pipelines;
+  Kernels kernels;
   Tuner tuner;
   uint64_t executables = 0;  // ever made
 };

@@ -8,7 +8,11 @@
 namespace split::vulkan {
 VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                                    std::span<const Binding> bindings)
-    : core_(std::move(core)), id_(core_->executables++), workspace_(workspace), program_(program) {
+    : core_(std::move(core)),
+      id_(core_->executables++),
+      workspace_(workspace),
+      program_(program),
+      like_(core_->kernels.like(program)) {
   buffers_.resize(program_.slots.size(), nullptr);
   for (const Binding& binding : bindings) {
     for (size_t i = 0; i < program_.slots.size(); ++i) {
@@ -182,9 +186,10 @@ uint32_t VulkanExecutable::piece_rows(const std::vector<int>& slots, size_t max_
   return static_cast<uint32_t>(std::max<size_t>(rows / kPieceAlign, 1) * kPieceAlign);
 }
 
-PipelineKey VulkanExecutable::key_of(std::string text, const Step& step, uint32_t workgroup) const {
+PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
+                                     uint32_t workgroup) const {
   PipelineKey result;
-  result.text = core_->pipelines.kept(std::move(text));
+  result.text = kernel.text;
   result.constants = {{0, workgroup},
                       {1, core_->context.capabilities().subgroup},
                       {2, workspace_.capacity()},

@@ -8,7 +8,6 @@
 #include <array>
 
 #include "device/vulkan/buffers.h"
-#include "device/vulkan/glsl.h"
 
 namespace split::vulkan {
 
@@ -102,7 +101,7 @@ class VulkanExecutable final : public Executable {
   Range symbols() const;
   // Rows of a piece so that no rowwise binding of these slots is too large.
   uint32_t piece_rows(const std::vector<int>& slots, size_t max_rows) const;
-  PipelineKey key_of(std::string text, const Step& step, uint32_t workgroup) const;
+  PipelineKey key_of(const KeptKernel& kernel, const Step& step, uint32_t workgroup) const;
 
   // Slots that a variant keeps as halves, and whether it gives a matmul to matrix units.
   const Halves& halves(size_t variant) const { return variant > kWide ? halves_ : no_halves_; }
@@ -117,7 +116,7 @@ class VulkanExecutable final : public Executable {
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by step i + 1
   bool stores_kv(size_t i);                           // step i puts what step i + 1 would
 
-  void add_group(const Step& step, size_t variant, std::vector<Dispatch>& out) const;
+  void add_group(size_t i, size_t variant, std::vector<Dispatch>& out) const;
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
@@ -134,6 +133,7 @@ class VulkanExecutable final : public Executable {
   const uint64_t id_;
   VulkanWorkspace& workspace_;
   Program program_;
+  const Program* const like_;           // of Kernels
   std::vector<VulkanBuffer*> buffers_;  // by slot
   std::vector<std::shared_ptr<Allocation>> scratch_;
   std::map<const Step*, AttentionPlan> attention_;

@@ -146,7 +146,7 @@ MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t column
   return shape;
 }
 
-std::vector<int> rowwise_slots(const Kernel& kernel) {
+std::vector<int> rowwise_slots(const KeptKernel& kernel) {
   std::vector<int> result;
   for (const Bind& bind : kernel.binds) {
     if (bind.kind == Bind::Kind::kRowwise) result.push_back(bind.slot);
@@ -154,7 +154,7 @@ std::vector<int> rowwise_slots(const Kernel& kernel) {
   return result;
 }
 
-void add_tape_constants(const Kernel& kernel, PipelineKey& key) {
+void add_tape_constants(const KeptKernel& kernel, PipelineKey& key) {
   for (size_t i = 0; i < kernel.constants.size(); ++i) {
     key.constants.emplace_back(kTapeConstants + static_cast<uint32_t>(i), kernel.constants[i]);
   }
@@ -234,15 +234,17 @@ bool VulkanExecutable::units_take(const Step& step) const {
          step.inner % kUnitTile == 0 && step.columns >= 2 * kUnitTile;
 }
 
-void VulkanExecutable::add_group(const Step& step, size_t variant,
-                                 std::vector<Dispatch>& out) const {
+void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>& out) const {
+  const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
-  const Kernel kernel =
-      group_kernel(program_, step, device.subgroup > 1, device.max_range, halves(variant));
+  const KeptKernel& kernel = core_->kernels.get(
+      {.what = Kernels::What::kGroup, .like = like_, .step = i, .halves = halves(variant)}, [&] {
+        return group_kernel(program_, step, device.subgroup > 1, device.max_range, halves(variant));
+      });
   const uint32_t piece = piece_rows(rowwise_slots(kernel), workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
-    dispatch.key = key_of(kernel.text, step, row_lanes(device));
+    dispatch.key = key_of(kernel, step, row_lanes(device));
     dispatch.key.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
     add_tape_constants(kernel, dispatch.key);
     dispatch.ranges.push_back(symbols());
@@ -275,10 +277,21 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   }
   if (stores_kv(i)) joined.attention = &program_.steps[i + 1];
   const bool units = by_units(step, variant), few = variant == kUnits;
-  const Kernel kernel =
-      units ? matrix_kernel(program_, step, joined, few, device.max_range, halves(variant))
-            : matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range,
-                            halves(variant));
+  using What = Kernels::What;
+  const KeptKernel& kernel = core_->kernels.get(
+      {.what = !units ? What::kMatmul
+               : few  ? What::kThinMatrix
+                      : What::kMatrix,
+       .like = like_,
+       .step = i,
+       .input = joined.input,
+       .stores = joined.attention != nullptr,
+       .halves = halves(variant)},
+      [&] {
+        return units ? matrix_kernel(program_, step, joined, few, device.max_range, halves(variant))
+                     : matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range,
+                                     halves(variant));
+      });
   std::vector<int> rows_of = rowwise_slots(kernel);
   if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.x);
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
@@ -322,7 +335,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     for (size_t column = 0; column < all_columns; column += columns) {
       const size_t count = std::min(columns, all_columns - column);
       Dispatch dispatch;
-      dispatch.key = key_of(kernel.text, step, units ? unit_lanes : shape.workgroup);
+      dispatch.key = key_of(kernel, step, units ? unit_lanes : shape.workgroup);
       add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
                                    {5, static_cast<uint32_t>(step.inner)}});
       if (units) {
@@ -386,7 +399,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
     const size_t first = all.size();
     switch (program_.steps[i].kind) {
       case StepKind::kGroup:
-        if (!joins_matmul(i, variant)) add_group(program_.steps[i], variant, all);
+        if (!joins_matmul(i, variant)) add_group(i, variant, all);
         break;
       case StepKind::kMatmul:
         add_matmul(i, variant, all);

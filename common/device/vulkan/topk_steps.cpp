@@ -13,10 +13,15 @@ void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
   scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
   const Range maxima{scratch_.back()->buffer(), 0, size_t{piece} * kBlocks * sizeof(uint32_t)};
   const uint32_t lanes = most_lanes(core_->context.capabilities());
-  const auto add = [&](const char* what, std::string text, uint32_t base) {
+  const auto add = [&](const char* what, Kernels::What which, std::string (*text)(),
+                       uint32_t base) {
     Dispatch dispatch;
     dispatch.what = what;
-    dispatch.key = key_of(std::move(text), step, lanes);
+    dispatch.key = key_of(core_->kernels.get({.what = which},
+                                             [&] {
+                                               return Kernel{text(), {}, {}};
+                                             }),
+                          step, lanes);
     add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.inner)}});
     dispatch.ranges = {symbols(), rowwise(step.x, base, piece, {}), maxima};
     dispatch.push = {base, piece, 0, 0};
@@ -24,11 +29,11 @@ void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
     return dispatch;
   };
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
-    Dispatch blocks = add("block-max", block_max_text(), base);
+    Dispatch blocks = add("block-max", Kernels::What::kBlockMax, block_max_text, base);
     blocks.groups[0] = kBlocks / (lanes / kTeam);
     blocks.row_axis = 1;
     out.push_back(std::move(blocks));
-    Dispatch rows = add("topk", topk_text(), base);
+    Dispatch rows = add("topk", Kernels::What::kTopK, topk_text, base);
     add_constants(rows.key, {{5, static_cast<uint32_t>(step.columns / 2)}});
     rows.ranges.push_back(rowwise(step.out, base, piece, {}));
     out.push_back(std::move(rows));
