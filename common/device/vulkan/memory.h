@@ -1,5 +1,5 @@
-// Device memory: buffers cut from larger allocations, written in place where the host can see them
-// and through staging where it cannot. One thread at a time.
+// Device memory: buffers of their own or, small ones, cut from larger allocations; written in place
+// where the host can see them and through staging where it cannot. One thread at a time.
 #pragma once
 
 #include <functional>
@@ -80,7 +80,8 @@ class Memory {
   void place(Allocation& allocation, MemoryUse use);
   void release(Allocation& allocation);
   uint32_t type_for(uint32_t allowed, MemoryUse use) const;
-  Block& new_block(uint32_t type, size_t size);
+  // For `alone`, when given, and nothing else.
+  Block& new_block(uint32_t type, size_t size, VkBuffer alone);
   Allocation& upload();
   ThreadPool& pool();
   void make_units(size_t unit, size_t together, size_t first, size_t count, const Make& make,
