@@ -35,7 +35,7 @@ class Buffer {
   virtual ~Buffer() = default;
   virtual size_t size() const = 0;  // bytes
   // Of an uploaded weight, once the programs that use it are loaded: whether it still reads the
-  // view's bytes.
+  // view's bytes. Where that only goes on beside the caller, no longer after settle().
   virtual bool borrows() const { return true; }
 };
 

@@ -121,8 +121,8 @@ uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, ui
 }
 
 struct Shard::Loaded {
+  std::map<std::string, OwnedTensor> converted;  // gone after the buffers, which may read them
   std::map<std::string, std::unique_ptr<Buffer>> weights;
-  std::map<std::string, OwnedTensor> converted;
   std::vector<std::unique_ptr<Buffer>> caches;  // K and V of each layer
   std::unique_ptr<Buffer> hidden[2];            // point k is in hidden[k % 2]
   std::unique_ptr<Buffer> normed;
@@ -245,9 +245,16 @@ void Shard::load() {
   }
 
   std::optional<ThreadPool> threads;  // of this machine, once there is something to quantise
+  std::vector<std::pair<const Buffer*, TensorView>> borrowed;
+  const auto tell_taken = [&] {
+    std::erase_if(borrowed, [&](const auto& item) {
+      if (item.first->borrows()) return false;
+      weights.taken(item.second);
+      return true;
+    });
+  };
   // One buffer for each weight, whoever reads it.
   const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
-    std::vector<std::pair<const Buffer*, TensorView>> taken;
     for (const Slot& slot : program.slots) {
       if (slot.kind != SlotKind::kWeight) continue;
       std::unique_ptr<Buffer>& buffer = loaded.weights[slot.name];
@@ -278,16 +285,12 @@ void Shard::load() {
           view = loaded.converted.emplace(slot.name, std::move(made)).first->second.view;
         }
         buffer = device.upload(slot, view);
-        taken.emplace_back(buffer.get(), source);
+        if (weights.taken) borrowed.emplace_back(buffer.get(), source);
       }
       bindings.push_back({slot.name, buffer.get()});
     }
     auto executable = device.load(program, *loaded.workspace, bindings);
-    if (weights.taken) {
-      for (const auto& [buffer, view] : taken) {
-        if (!buffer->borrows()) weights.taken(view);
-      }
-    }
+    tell_taken();
     return executable;
   };
   size_t next = 0;
@@ -314,6 +317,7 @@ void Shard::load() {
         bind(programs[next++], {{"logits", loaded.logits.get()}, {"top", loaded.top.get()}});
   }
   device.settle();
+  tell_taken();
   std::erase_if(loaded.converted,
                 [&](const auto& item) { return !loaded.weights.at(item.first)->borrows(); });
   loaded_ = std::move(made);

@@ -53,21 +53,28 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   const size_t stride = padded(columns);
   Allocation result(memory, rows * stride * element, MemoryUse::kDevice);
   const std::byte* const from = view_->bytes.data();
-  const auto make = [&](size_t first, size_t count, std::byte* out) {
-    if (layout == WeightLayout::kColumns) {
-      (element == 2 ? transpose_rows<uint16_t>
-                    : transpose_rows<uint32_t>)(from, outer, inner, first, count, stride, out);
-      return;
-    }
-    for (size_t i = 0; i < count; ++i) {
-      std::byte* const row = out + i * stride * element;
-      std::memcpy(row, from + (first + i) * columns * element, columns * element);
-      std::memset(row + columns * element, 0, (stride - columns) * element);
-    }
-  };
-  constexpr size_t kLineBytes = 64;  // whole lines of the view
-  memory.fill(result, stride * element, make,
-              layout == WeightLayout::kColumns ? kLineBytes / element : 1);
+  if (layout == WeightLayout::kColumns) {
+    const auto make = [=](const Filler::Part& part, std::byte* out) {
+      const size_t first = part.from / element, length = part.bytes / element;
+      const std::byte* const rows_of_k = from + first * inner * element;
+      const size_t k = std::min(length, outer - first);  // and zeros behind
+      (element == 2 ? transpose_rows<uint16_t> : transpose_rows<uint32_t>)(rows_of_k, k, inner,
+                                                                           part.first, part.count,
+                                                                           length, out);
+    };
+    // Of each row of the view a few lines of the cache: its page is looked up for each strip.
+    constexpr size_t kStripBytes = 512, kPartBytes = 1024;
+    last_fill_ = memory.fill(result, stride * element, make, {kStripBytes / element, kPartBytes});
+  } else {
+    const auto make = [=](const Filler::Part& part, std::byte* out) {
+      for (size_t i = 0; i < part.count; ++i) {
+        std::byte* const row = out + i * stride * element;
+        std::memcpy(row, from + (part.first + i) * columns * element, columns * element);
+        std::memset(row + columns * element, 0, (stride - columns) * element);
+      }
+    };
+    last_fill_ = memory.fill(result, stride * element, make);
+  }
   made = std::move(result);
   return *made;
 }
@@ -83,10 +90,11 @@ void VulkanBuffer::split_blocks() {
   const size_t count = view_->bytes.size() / each;
   const std::byte* const from = view_->bytes.data();
   Allocation numbers(memory, count * numbers_bytes, MemoryUse::kDevice);
-  memory.fill(numbers, numbers_bytes, [&](size_t first, size_t here, std::byte* out) {
-    for (size_t i = 0; i < here; ++i, out += numbers_bytes) {
-      const std::byte* const block = from + (first + i) * each;
-      if (view_->dtype == DType::kQ8_0) {
+  const DType dtype = view_->dtype;
+  memory.fill(numbers, numbers_bytes, [=](const Filler::Part& part, std::byte* out) {
+    for (size_t i = 0; i < part.count; ++i, out += numbers_bytes) {
+      const std::byte* const block = from + (part.first + i) * each;
+      if (dtype == DType::kQ8_0) {
         std::memcpy(out, block + sizeof(uint16_t), numbers_bytes);
         continue;
       }
@@ -100,15 +108,17 @@ void VulkanBuffer::split_blocks() {
   });
   // In whole words: the last may have half of one.
   scales_.emplace(memory, (count + 1) / 2 * sizeof(uint32_t), MemoryUse::kDevice);
-  memory.fill(*scales_, sizeof(uint32_t), [&](size_t first, size_t here, std::byte* out) {
-    for (size_t i = 2 * first; i < 2 * (first + here); ++i, out += sizeof(uint16_t)) {
-      if (i < count) {
-        std::memcpy(out, from + i * each, sizeof(uint16_t));
-      } else {
-        std::memset(out, 0, sizeof(uint16_t));
-      }
-    }
-  });
+  last_fill_ =
+      memory.fill(*scales_, sizeof(uint32_t), [=](const Filler::Part& part, std::byte* out) {
+        for (size_t i = 2 * part.first; i < 2 * (part.first + part.count);
+             ++i, out += sizeof(uint16_t)) {
+          if (i < count) {
+            std::memcpy(out, from + i * each, sizeof(uint16_t));
+          } else {
+            std::memset(out, 0, sizeof(uint16_t));
+          }
+        }
+      });
   rows_ = std::move(numbers);
 }
 

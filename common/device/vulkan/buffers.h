@@ -42,7 +42,9 @@ class VulkanBuffer final : public Buffer {
   VulkanBuffer(CorePtr core, const TensorView& view);
 
   size_t size() const override { return size_; }
-  bool borrows() const override { return !rows_ && !columns_; }
+  bool borrows() const override {
+    return (!rows_ && !columns_) || !core_->memory.filled(last_fill_);
+  }
   bool is_weight() const { return view_.has_value(); }
   const Allocation& plain() const;  // CHECKs that this is no weight
   const Allocation& weight(WeightLayout layout);
@@ -56,6 +58,7 @@ class VulkanBuffer final : public Buffer {
   size_t size_ = 0;
   std::optional<Allocation> plain_, rows_, columns_, scales_;
   std::optional<TensorView> view_;
+  uint64_t last_fill_ = 0;  // of Memory's, that reads the view
 };
 
 // What a step leaves for the host: made visible to it or, where it cannot read fast, copied.

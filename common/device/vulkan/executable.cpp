@@ -50,11 +50,8 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   std::vector<std::vector<Dispatch>> all(kVariants);
   const bool mixed = uses_rows_ && uses_out_rows_;
   const size_t last = halves_.empty() ? kWide : workspace_.limits().wide ? kUnits : kPromptUnits;
-  {
-    const auto busy = core_->memory.filling();  // weights are laid out where they are first used
-    for (size_t variant = mixed ? kWide : 0; variant <= last; ++variant) {
-      all[variant] = dispatches(variant);
-    }
+  for (size_t variant = mixed ? kWide : 0; variant <= last; ++variant) {
+    all[variant] = dispatches(variant);
   }
   make_sets(all);
   for (size_t variant = kWide; variant < kVariants; ++variant) {

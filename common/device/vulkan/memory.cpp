@@ -6,13 +6,12 @@
 namespace split::vulkan {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{64} << 20;    // small buffers share blocks of this
+constexpr size_t kBlockBytes = size_t{64} << 20;  // small buffers share blocks of this
 // Larger ones have an allocation of their own, dedicated to them: NVIDIA's driver takes 2 ms for a
 // GiB of these and 20 for one of others.
 constexpr size_t kSmallBytes = size_t{4} << 20;
 constexpr size_t kStagingBytes = size_t{32} << 20;  // past this size copies are no faster
-constexpr size_t kMakeBytes = size_t{64} << 10;  // that a thread makes at a time: stays in its L2
-constexpr unsigned kMaxMakers = 16;
+constexpr unsigned kMaxCopiers = 16;
 
 size_t round_up(size_t value, size_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -39,13 +38,11 @@ Allocation::Allocation(Memory& memory, size_t bytes, MemoryUse use)
 }
 
 Allocation::~Allocation() {
-  buffer_.reset();
   if (block_ != nullptr) memory_->release(*this);
 }
 
 Allocation& Allocation::operator=(Allocation&& other) noexcept {
   if (this == &other) return *this;
-  buffer_.reset();
   if (block_ != nullptr) memory_->release(*this);
   memory_ = other.memory_;
   buffer_ = std::move(other.buffer_);
@@ -185,6 +182,8 @@ void Memory::place(Allocation& allocation, MemoryUse use) {
 }
 
 void Memory::release(Allocation& allocation) {
+  wait_filled();
+  allocation.buffer_.reset();
   auto* block = static_cast<Block*>(std::exchange(allocation.block_, nullptr));
   auto at = block->free.emplace(allocation.offset_, allocation.length_).first;
   if (const auto next = std::next(at);
@@ -251,50 +250,42 @@ Allocation& Memory::upload() {
   return *upload_;
 }
 
-void Memory::fill(const Allocation& to, size_t unit, const Make& make, size_t together) {
+uint64_t Memory::fill(const Allocation& to, size_t unit, const Filler::Make& make,
+                      Filler::Cut cut) {
   const size_t units = to.size() / unit;
   CHECK(units * unit == to.size());
-  if (to.mapped() != nullptr) {
-    make_units(unit, together, 0, units, make, to.mapped());
-    return;
-  }
-  const size_t at_once = std::max<size_t>(kStagingBytes / unit, 1);
-  std::vector<std::byte> large(unit > kStagingBytes ? unit : 0);
-  for (size_t first = 0; first < units; first += at_once) {
-    const size_t count = std::min(at_once, units - first);
-    if (large.empty()) {
-      make_units(unit, together, first, count, make, upload().mapped());
-      copy(upload().buffer(), 0, to.buffer(), first * unit, count * unit);
-    } else {
-      make(first, count, large.data());
-      write(to, first * unit, large);
+  if (to.mapped() != nullptr) return filler_.begin({make, to.mapped(), unit, 0, units, cut});
+  const size_t half = kStagingBytes / 2;
+  if (unit > half) {
+    std::vector<std::byte> one(unit);
+    for (size_t i = 0; i < units; ++i) {
+      make({i, 1, 0, unit}, one.data());
+      write(to, i * unit, one);
     }
+    return 0;
   }
+  // One half of the staging memory is filled while the other is copied.
+  const size_t at_once = half / unit;
+  const auto slot = [&](size_t first) { return first / at_once % 2 * half; };
+  const auto count = [&](size_t first) { return std::min(at_once, units - first); };
+  const auto begin = [&](size_t first) {
+    std::byte* const out = upload().mapped() + slot(first);
+    return filler_.begin({make, out, unit, first, count(first), cut});
+  };
+  uint64_t made = begin(0);
+  for (size_t first = 0; first < units; first += at_once) {
+    filler_.wait(made);
+    if (first + at_once < units) made = begin(first + at_once);
+    copy(upload().buffer(), slot(first), to.buffer(), first * unit, count(first) * unit);
+  }
+  return made;
 }
 
 ThreadPool& Memory::pool() {
   if (!pool_) {
-    pool_.emplace(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxMakers));
+    pool_.emplace(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxCopiers));
   }
   return *pool_;
-}
-
-ThreadPool::Step Memory::filling() { return ThreadPool::Step(pool()); }
-
-// Each thread makes a few units in its cache, then copies them: what is mapped may be
-// write-combined and is written in order only.
-void Memory::make_units(size_t unit, size_t together, size_t first, size_t count, const Make& make,
-                        std::byte* out) {
-  const size_t each = std::max<size_t>(kMakeBytes / unit / together, 1) * together;
-  const std::function<void(size_t)> task = [&](size_t i) {
-    thread_local std::vector<std::byte> made;
-    const size_t begin = i * each, here = std::min(each, count - begin);
-    made.resize(std::max(made.size(), here * unit));
-    make(first + begin, here, made.data());
-    std::memcpy(out + begin * unit, made.data(), here * unit);
-  };
-  const auto busy = filling();
-  pool().run((count + each - 1) / each, task);
 }
 
 void Memory::read(const Allocation& from, size_t offset, std::span<std::byte> out) {

@@ -8,6 +8,7 @@
 
 #include "base/thread_pool.h"
 #include "device/device.h"
+#include "device/vulkan/filler.h"
 #include "device/vulkan/queue.h"
 
 namespace split::vulkan {
@@ -56,13 +57,13 @@ class Memory {
 
   Context& context() { return context_; }
   void write(const Allocation& to, size_t offset, Bytes bytes);
-  // Fills `to` with units of `unit` bytes, which make(first, count, out) makes, on all processors:
-  // one core neither reorders weights nor fills a bus fast enough. `make` must not throw.
-  using Make = std::function<void(size_t first, size_t count, std::byte* out)>;
-  // Units that share what they are made from are best made `together`, as many as make a whole.
-  void fill(const Allocation& to, size_t unit, const Make& make, size_t together = 1);
-  // As long as it lives, several fill() follow each other closely.
-  ThreadPool::Step filling();
+  // Fills `to` with units of `unit` bytes, which `make` makes in parts, on all processors: one core
+  // neither reorders weights nor fills a bus fast enough. Where the host sees `to`, this goes on
+  // beside the caller: what `make` reads stays until filled() the returned number, and the device
+  // reads `to` after wait_filled(). No Allocation is released before that. `make` must not throw.
+  uint64_t fill(const Allocation& to, size_t unit, const Filler::Make& make, Filler::Cut cut = {});
+  bool filled(uint64_t fill) const { return filler_.done(fill); }
+  void wait_filled() { filler_.wait(); }
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
   void zero(const Allocation& to);
   // memcpy on all processors when there is much of it.
@@ -84,8 +85,6 @@ class Memory {
   Block& new_block(uint32_t type, size_t size, VkBuffer alone);
   Allocation& upload();
   ThreadPool& pool();
-  void make_units(size_t unit, size_t together, size_t first, size_t count, const Make& make,
-                  std::byte* out);
   void copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes);
 
   Context& context_;
@@ -94,6 +93,7 @@ class Memory {
   std::unique_ptr<Allocation> upload_, readback_;  // staging, made when first needed
   std::optional<ThreadPool> pool_;                 // likewise
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
+  Filler filler_;
 };
 
 }  // namespace split::vulkan

@@ -46,7 +46,10 @@ class VulkanDevice final : public Device {
     return cat(core_->context.capabilities().name, ", kernels ", to_hex(kernels.finish()));
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
-  void settle() override { core_->pipelines.settle(); }
+  void settle() override {
+    core_->memory.wait_filled();
+    core_->pipelines.settle();
+  }
 
   std::unique_ptr<Buffer> alloc(size_t bytes) override {
     auto buffer = std::make_unique<VulkanBuffer>(core_, bytes);
@@ -97,6 +100,7 @@ class VulkanDevice final : public Device {
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
     auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
+    core_->memory.wait_filled();
     ours.write_symbols(batch);
     segments_.clear();
     ours.copy_in(batch, segments_);
