@@ -234,6 +234,10 @@ void Shard::load() {
         std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);
   }
   loaded.workspace = device.workspace(loaded.limits);
+  // All caches before any weight: beside weights that go up, a device takes several times as long.
+  for (int i = 0; i < 2 * (last_block - options.first); ++i) {
+    loaded.caches.push_back(device.alloc_pages(loaded.limits, config.channels, cache));
+  }
   for (auto& hidden : loaded.hidden)
     hidden = device.alloc(options.max_rows * channels * sizeof(float));
   if (options.last >= norm_point())
@@ -296,14 +300,12 @@ void Shard::load() {
   size_t next = 0;
   if (options.embed) loaded.embed = bind(programs[next++], {{"hidden", loaded.hidden[0].get()}});
   for (int layer = options.first; layer < last_block; ++layer) {
-    for (int i = 0; i < 2; ++i) {
-      loaded.caches.push_back(device.alloc_pages(loaded.limits, config.channels, cache));
-    }
+    const size_t k_cache = 2 * loaded.blocks.size();
     loaded.blocks.push_back(
         bind(programs[next++], {{"hidden", loaded.hidden[layer % 2].get()},
                                 {"hidden_out", loaded.hidden[(layer + 1) % 2].get()},
-                                {"k_cache", loaded.caches[loaded.caches.size() - 2].get()},
-                                {"v_cache", loaded.caches.back().get()}}));
+                                {"k_cache", loaded.caches[k_cache].get()},
+                                {"v_cache", loaded.caches[k_cache + 1].get()}}));
   }
   Buffer* const final_hidden = loaded.hidden[config.layers % 2].get();
   if (options.last >= norm_point()) {
