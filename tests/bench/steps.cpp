@@ -28,9 +28,7 @@ Steps::Steps(Device& device, const RandomModel& model, Profile profile, std::opt
              bool wide)
     : model_(model),
       shard_(device, model.model(), model.weights(), options_of(model.config(), profile, kv, wide)),
-      tokens_(random_tokens(model.config(), static_cast<size_t>(model.config().context))) {
-  logits_.resize(kMostSequences * static_cast<size_t>(model.config().vocab));
-}
+      tokens_(random_tokens(model.config(), static_cast<size_t>(model.config().context))) {}
 
 uint32_t Steps::long_context() const {
   return std::min(1000u, static_cast<uint32_t>(model_.config().context) - 1);
@@ -40,11 +38,18 @@ double Steps::kv_bytes(uint32_t context) const {
   return static_cast<double>(shard_.page_bytes()) / kPageTokens * context;
 }
 
+// Made when first needed: a Steps is made in the time that its Shard takes.
+float* Steps::results() {
+  logits_.resize(kMostSequences * static_cast<size_t>(model_.config().vocab));
+  return logits_.data();
+}
+
 double Steps::step(Phase phase, std::span<const ShardRows> parts) {
+  float* const out = results();
   for (const ShardRows& part : parts) {
     CHECK(shard_.pages().reserve(part.sequence, shard_.pages().length(part.sequence) + part.count));
   }
-  return timed([&] { shard_.forward(phase, 0, shard_.head_point(), parts, logits_.data()); });
+  return timed([&] { shard_.forward(phase, 0, shard_.head_point(), parts, out); });
 }
 
 // Makes the sequence `length` positions long.
@@ -79,10 +84,10 @@ double Steps::tail(uint32_t context, bool top) {
   const ShardRows part{id, 1, nullptr, hidden.data(), {0}};
   const int to = top ? shard_.top_point() : shard_.head_point();
   const SamplingOptions greedy{.temperature = 0};
+  float* const out = results();
   const double seconds = timed([&] {
-    shard_.forward(Phase::kGenerate, model_.config().layers / 2, to, std::span(&part, 1),
-                   logits_.data());
-    const std::span<const float> row(logits_.data(), shard_.width(to));
+    shard_.forward(Phase::kGenerate, model_.config().layers / 2, to, std::span(&part, 1), out);
+    const std::span<const float> row(out, shard_.width(to));
     token_ = top ? sample_top(row, greedy, context) : sample(row, {}, greedy, context);
   });
   shard_.pages().truncate(id, context - 1);

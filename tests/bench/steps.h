@@ -41,6 +41,7 @@ class Steps {
  private:
   void feed(SequenceId id, uint32_t length);
   SequenceId at_context(uint32_t context);
+  float* results();
   double step(Phase phase, std::span<const ShardRows> parts);
 
   const RandomModel& model_;
