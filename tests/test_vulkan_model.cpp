@@ -149,6 +149,8 @@ TEST_F(Vulkan, OptionalPathsAndSmallBindingsGiveTheSameBits) {
     const std::vector<float> want = run(*device_);
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "shuffle")), want, "no shuffles");
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "host_visible")), want, "staging");
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_ADDRESSES", "1")), want, "addresses");
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "addresses")), want, "descriptors");
     // Tables, matrices, caches and rows in pieces: 64 rows of qkv have 46,080 bytes.
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_MAX_RANGE", "62000")), want, "62000 bytes");
   }
@@ -167,8 +169,7 @@ std::vector<float> products(Device& device, DType dtype) {
   for (uint32_t i = 0; i < kInner * kColumns; ++i) matrix.push_back(noise(i + 1, 0.1f));
   for (uint32_t i = 0; i < kColumns; ++i) bias.push_back(noise(i + 2));
   Limits limits;
-  limits.rows = limits.sequences = kMostRows;
-  limits.pages_per_sequence = limits.pages = 1;
+  limits.rows = kMostRows;
   Bench bench(device, limits);
   bench.set("x", x);
   bench.set("w", matrix);

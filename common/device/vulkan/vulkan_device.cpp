@@ -156,7 +156,8 @@ class VulkanDevice final : public Device {
     batch.phase = Phase::kGenerate;
     batch.rows = 1;
     batch.tokens = batch.positions = std::span(&zero, 1);
-    batch.sequences = batch.out_rows = std::span(&first, 1);
+    batch.out_rows = std::span(&first, 1);
+    if (workspace.limits().sequences > 0) batch.sequences = std::span(&first, 1);
     batch.page_tables = spare;
     batch.in = row.in;
     batch.in_bytes = std::as_bytes(std::span(row.values));
