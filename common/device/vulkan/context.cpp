@@ -5,7 +5,9 @@
 #include <link.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -298,6 +300,9 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
       (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0 &&
       subgroup.subgroupSize <= 64 && !is_disabled("shuffle");
   if (shuffles) result.subgroup = subgroup.subgroupSize;
+  result.most_lanes = std::bit_floor(
+      std::min({limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0],
+                shuffles ? result.subgroup * size_control.maxComputeWorkgroupSubgroups : ~0u}));
 
   if (result.subgroup == 32 && result.shared_bytes() >= kMatrixSharedBytes &&
       has_device_extension(device, kMatrixExtension) && !is_disabled("matrix")) {
@@ -308,6 +313,14 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
     result.matrix = matrix.cooperativeMatrix != VK_FALSE && features12.shaderFloat16 != VK_FALSE &&
                     features12.vulkanMemoryModel != VK_FALSE && has_half_tiles(instance, device);
   }
+
+  // 0.3 to 0.5 us less of each dispatch on an H200; on a software device two to three times slower,
+  // and synchronisation validation does not see through them.
+  constexpr uint32_t kNvidia = 0x10de;
+  result.addresses = features12.bufferDeviceAddress != VK_FALSE &&
+                     features.features.shaderInt16 != VK_FALSE &&
+                     (result.properties.vendorID == kNvidia || is_set("SPLIT_VULKAN_ADDRESSES")) &&
+                     !is_disabled("addresses");
 
   result.max_range = limits.maxStorageBufferRange;
   if (const char* value = std::getenv("SPLIT_VULKAN_MAX_RANGE")) {
@@ -340,6 +353,7 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
   VkPhysicalDeviceVulkan12Features features12{};
   features12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
   features12.timelineSemaphore = VK_TRUE;
+  features12.bufferDeviceAddress = capabilities_.addresses ? VK_TRUE : VK_FALSE;
   VkPhysicalDeviceVulkan11Features features11{};
   features11.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES;
   features11.pNext = &features12;
@@ -374,6 +388,9 @@ Context::Context(std::unique_ptr<Instance> instance, size_t index)
   info.pQueueCreateInfos = &queue;
   info.enabledExtensionCount = static_cast<uint32_t>(extensions.size());
   info.ppEnabledExtensionNames = extensions.data();
+  VkPhysicalDeviceFeatures features{};
+  features.shaderInt16 = capabilities_.addresses ? VK_TRUE : VK_FALSE;
+  info.pEnabledFeatures = &features;
   check(vkCreateDevice(physical_, &info, nullptr, &device_), "vkCreateDevice");
   vkGetDeviceQueue(device_, capabilities_.queue_family, 0, &queue_);
 

@@ -2,8 +2,9 @@
 // handle by RAII and checks every VkResult. It knows no Program and no kernel.
 //
 // SPLIT_VALIDATE=1 turns on the validation layers with synchronisation validation; their messages
-// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner turns optional
-// paths off. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
+// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner,addresses turns
+// optional paths off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where they are not known
+// to pay. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -85,8 +86,10 @@ struct Capabilities {
   uint32_t queue_family = 0;
   uint32_t timestamp_bits = 0;    // of that queue; 0: it tells no time
   uint32_t subgroup = 1;          // lanes that shuffles reach; 1: shuffles are not used
+  uint32_t most_lanes = 1;        // of a workgroup, a power of two
   bool size_control_ext = false;  // subgroup size control is an extension here, not core
   bool matrix = false;            // matrix units for halves
+  bool addresses = false;         // kernels are given addresses, not descriptors, where it pays
   size_t max_range = 0;           // bytes of one binding
   VkPhysicalDeviceProperties properties{};
   size_t shared_bytes() const { return properties.limits.maxComputeSharedMemorySize; }

@@ -66,8 +66,12 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
     for (Dispatch& dispatch : all[variant]) {
       dispatch.pipeline = core_->pipelines.begin(dispatch.key);
       dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);
-      dispatch.set =
-          sets_.at({core_->pipelines.set_layout(dispatch.key.bindings), dispatch.ranges});
+      if (core_->pipelines.by_address(dispatch.key.bindings)) {
+        dispatch.addresses = addresses_of(dispatch.ranges);
+      } else {
+        dispatch.set =
+            sets_.at({core_->pipelines.set_layout(dispatch.key.bindings), dispatch.ranges});
+      }
       commands_[variant].push_back(std::move(dispatch));
     }
   }

@@ -26,7 +26,8 @@ class VulkanExecutable final : public Executable {
   struct Command {
     const Pipelines::Made* pipeline = nullptr;
     VkPipelineLayout layout = VK_NULL_HANDLE;
-    VkDescriptorSet set = VK_NULL_HANDLE;
+    VkDescriptorSet set = VK_NULL_HANDLE;    // of its buffers,
+    std::vector<VkDeviceAddress> addresses;  // or these
     PushConstants push;
     std::array<uint32_t, 3> groups{1, 1, 1};
     size_t row_axis = 0;  // groups[row_axis] is for the rows
@@ -85,6 +86,9 @@ class VulkanExecutable final : public Executable {
   struct AttentionPlan {
     uint32_t pieces = 1;        // of each cache
     uint32_t piece_pages = 0;   // pages of a piece
+    uint32_t key_lanes = 1;     // that share a key of a split
+    uint32_t lanes = 1;         // of a workgroup of a split,
+    uint32_t row_lanes = 1;     // and of one of all splits of a row
     std::vector<Range> caches;  // K's pieces, then V's
     uint32_t rows = 0;          // of the step at a time
     bool keeps_splits = false;  // those of a row fit into shared memory
@@ -125,6 +129,7 @@ class VulkanExecutable final : public Executable {
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
   void make_sets(const std::vector<std::vector<Dispatch>>& all);
+  std::vector<VkDeviceAddress> addresses_of(const std::vector<Range>& ranges) const;
   void make_stamps();
   uint32_t first_stamp(size_t variant) const;
   std::vector<double> command_us() const;  // of the last prepare(); none where nothing was stamped

@@ -27,6 +27,9 @@ Allocation::Allocation(Memory& memory, size_t bytes, MemoryUse use)
   info.size = round_up(std::max<size_t>(bytes, 16), 16);
   info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
                VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
+  if (memory.context().capabilities().addresses) {
+    info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  }
   VkBuffer buffer = VK_NULL_HANDLE;
   const VkResult result = vkCreateBuffer(device, &info, nullptr, &buffer);
   if (result < 0) {
@@ -117,6 +120,10 @@ Memory::Block& Memory::new_block(uint32_t type, size_t size, VkBuffer alone) {
   info.pNext = alone != VK_NULL_HANDLE ? &dedicated : nullptr;
   info.allocationSize = size;
   info.memoryTypeIndex = type;
+  VkMemoryAllocateFlagsInfo flags{};
+  flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
+  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
+  if (context_.capabilities().addresses) info.pNext = &flags;
   VkDeviceMemory memory = VK_NULL_HANDLE;
   const VkResult result = vkAllocateMemory(context_.device(), &info, nullptr, &memory);
   if (result < 0) {

@@ -7,6 +7,7 @@
 #include "base/cache_dir.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "device/vulkan/addresses.h"
 #include "device/vulkan/spirv.h"
 
 namespace split::vulkan {
@@ -95,23 +96,32 @@ void Pipelines::save_cache() {
   }
 }
 
+bool Pipelines::by_address(uint32_t bindings) const {
+  const Capabilities& device = context_.capabilities();
+  return device.addresses && sizeof(PushConstants) + bindings * sizeof(VkDeviceAddress) <=
+                                 device.properties.limits.maxPushConstantsSize;
+}
+
 const Pipelines::Layout& Pipelines::layouts(uint32_t bindings) {
   const auto at = layouts_.find(bindings);
   if (at != layouts_.end()) return at->second;
-  std::vector<VkDescriptorSetLayoutBinding> all(bindings);
-  for (uint32_t i = 0; i < bindings; ++i) {
+  const bool addresses = by_address(bindings);
+  std::vector<VkDescriptorSetLayoutBinding> all(addresses ? 0 : bindings);
+  for (uint32_t i = 0; i < all.size(); ++i) {
     all[i] = {i, VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr};
   }
   VkDescriptorSetLayoutCreateInfo set_info{};
   set_info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO;
-  set_info.bindingCount = bindings;
+  set_info.bindingCount = static_cast<uint32_t>(all.size());
   set_info.pBindings = all.data();
   VkDescriptorSetLayout set = VK_NULL_HANDLE;
   check(vkCreateDescriptorSetLayout(context_.device(), &set_info, nullptr, &set),
         "vkCreateDescriptorSetLayout");
   Layout layout;
   layout.set = {context_.device(), set, vkDestroyDescriptorSetLayout};
-  const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof(PushConstants)};
+  const size_t behind = addresses ? bindings * sizeof(VkDeviceAddress) : 0;
+  const VkPushConstantRange push{VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                                 static_cast<uint32_t>(sizeof(PushConstants) + behind)};
   VkPipelineLayoutCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO;
   info.setLayoutCount = 1;
@@ -134,11 +144,11 @@ const std::string* Pipelines::kept(std::string text) {
   return &modules_.try_emplace(std::move(text)).first->first;
 }
 
-VkShaderModule Pipelines::module(const std::string* text) {
-  Handle<VkShaderModule>& made = modules_.at(*text);
+VkShaderModule Pipelines::module(const PipelineKey& asked) {
+  Handle<VkShaderModule>& made = modules_.at(*asked.text);
   if (made.get() != VK_NULL_HANDLE) return made.get();
-  if (debug_level() >= 4) log_info(*text);
-  const std::string key = kernel_key(*text);
+  if (debug_level() >= 4) log_info(*asked.text);
+  const std::string key = kernel_key(*asked.text);
   const auto all = embedded_kernels();
   const auto known = std::lower_bound(
       all.begin(), all.end(), key,
@@ -148,8 +158,9 @@ VkShaderModule Pipelines::module(const std::string* text) {
   if (known != all.end() && known->key == key) {
     words = known->words;
   } else {
-    words = compiled = compile_glsl(*text);
+    words = compiled = compile_glsl(*asked.text);
   }
+  if (by_address(asked.bindings)) words = compiled = with_addresses(words);
   VkShaderModuleCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO;
   info.codeSize = words.size_bytes();
@@ -193,7 +204,7 @@ Handle<VkPipeline> Pipelines::make(const PipelineKey& key, const Made& made) con
 const Pipelines::Made* Pipelines::begin(const PipelineKey& key) {
   if (const auto known = pipelines_.find(key); known != pipelines_.end()) return &known->second;
   Made made;
-  made.module = module(key.text);
+  made.module = module(key);
   made.layout = layout(key.bindings);
   const auto at = pipelines_.emplace(key, std::move(made)).first;
   const std::lock_guard lock(mutex_);

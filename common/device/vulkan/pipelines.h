@@ -27,7 +27,6 @@ struct PipelineKey {
 
 struct PushConstants {
   uint32_t row_base = 0, row_piece = 0, column_base = 0, column_piece = 0;
-  bool operator==(const PushConstants&) const = default;
 };
 
 class Pipelines {
@@ -46,6 +45,9 @@ class Pipelines {
   VkPipeline get(const Made& made);
   // Waits for all that was begun, and keeps the driver's cache. Throws Error(kDevice).
   void settle();
+  // Whether a kernel of so many buffers finds them by addresses behind its push constants, and not
+  // in a set: it has no set layout then.
+  bool by_address(uint32_t bindings) const;
   VkDescriptorSetLayout set_layout(uint32_t bindings);
   VkPipelineLayout layout(uint32_t bindings);
 
@@ -55,7 +57,7 @@ class Pipelines {
     Handle<VkPipelineLayout> pipeline;
   };
   const Layout& layouts(uint32_t bindings);
-  VkShaderModule module(const std::string* text);
+  VkShaderModule module(const PipelineKey& key);
   Handle<VkPipeline> make(const PipelineKey& key, const Made& made) const;
   void work();
   void load_cache();

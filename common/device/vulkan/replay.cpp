@@ -13,6 +13,7 @@ void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) 
   uint32_t buffers = 0;
   for (const auto& variant : all) {
     for (const Dispatch& dispatch : variant) {
+      if (core_->pipelines.by_address(dispatch.key.bindings)) continue;
       const auto layout = core_->pipelines.set_layout(dispatch.key.bindings);
       if (sets_.try_emplace({layout, dispatch.ranges}, VkDescriptorSet{}).second) {
         buffers += dispatch.key.bindings;
@@ -48,6 +49,18 @@ void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) 
     write.pBufferInfo = infos.data();
     vkUpdateDescriptorSets(device, 1, &write, 0, nullptr);
   }
+}
+
+std::vector<VkDeviceAddress> VulkanExecutable::addresses_of(
+    const std::vector<Range>& ranges) const {
+  std::vector<VkDeviceAddress> addresses;
+  for (const Range& range : ranges) {
+    VkBufferDeviceAddressInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+    info.buffer = range.buffer;
+    addresses.push_back(vkGetBufferDeviceAddress(core_->context.device(), &info) + range.offset);
+  }
+  return addresses;
 }
 
 void VulkanExecutable::make_stamps() {
@@ -125,8 +138,14 @@ void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i
   }
   vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
                     core_->pipelines.get(*command.pipeline));
-  vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.layout, 0, 1,
-                          &command.set, 0, nullptr);
+  if (command.set != VK_NULL_HANDLE) {
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.layout, 0, 1,
+                            &command.set, 0, nullptr);
+  } else {
+    vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, sizeof command.push,
+                       static_cast<uint32_t>(command.addresses.size() * sizeof(VkDeviceAddress)),
+                       command.addresses.data());
+  }
   vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof command.push,
                      &command.push);
   if (variant >= kWide) {
