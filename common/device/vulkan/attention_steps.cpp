@@ -8,7 +8,8 @@
 namespace split::vulkan {
 namespace {
 
-constexpr uint32_t kAttentionLanes = 128;           // one a key of a split
+// Of a workgroup of one row's split, and of one that takes all splits of a row.
+constexpr uint32_t kMostLanes = 1024, kRowLanes = 128;
 constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
 
 }  // namespace
@@ -24,14 +25,31 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
                     dtype_name(slot(step.v_cache).dtype), ": expected both F32 or both F16"));
   }
   const auto size = static_cast<size_t>(step.columns / step.heads);
-  constexpr size_t kVectors = kAttentionLanes * 8 * sizeof(float);  // sums of values
-  const size_t shared = size * sizeof(float) + kVectors + 2 * kAttentionLanes * sizeof(float) + 64;
-  plan.keeps_splits =
-      shared + workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float) <= kSharedBytes;
-  if (shared > kSharedBytes) {
+  const size_t width = 16 / dtype_size(kv);
+  plan.key_lanes = static_cast<uint32_t>(std::bit_ceil((size + width - 1) / width));
+  if (plan.key_lanes > kSplitKeys) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
-                                        " elements exceed 16 KiB of shared memory"));
+                                        " elements, expected at most ", kSplitKeys * width));
   }
+  // As many lanes as there is shared memory for: what is exchanged, the lanes' largest, the keys'
+  // weights, and of each part of the lanes its sums. Their number changes no bits.
+  const Capabilities& device = core_->context.capabilities();
+  const uint32_t reach = std::max(device.subgroup, plan.key_lanes);
+  const size_t kept = workspace_.splits() * ((size + 5) / 4 * 4);
+  const auto shared = [&](uint32_t lanes) {
+    return ((reach > device.subgroup ? lanes : 1) + lanes / device.subgroup + kSplitKeys +
+            lanes / reach * (plan.key_lanes * width + 1)) *
+           sizeof(float);
+  };
+  const auto lanes = [&](uint32_t most) {
+    uint32_t result =
+        std::clamp(std::min(most, device.most_lanes), kSplitKeys, kSplitKeys * plan.key_lanes);
+    while (result > kSplitKeys && shared(result) > kSharedBytes) result /= 2;
+    return result;
+  };
+  plan.lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kMostLanes);
+  plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
+  plan.keeps_splits = shared(plan.row_lanes) + kept * sizeof(float) <= kSharedBytes;
 
   const size_t page_bytes =
       kPageTokens * static_cast<size_t>(slot(step.k_cache).dims.back()) * dtype_size(kv);
@@ -80,7 +98,8 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
                       {24, type_code(slot(step.k_cache).dtype)},
                       {25, workspace_.splits()},
                       {26, std::bit_cast<uint32_t>(step.scale)},
-                      {27, variant >= kWide ? 0u : 1u}});
+                      {27, variant >= kWide ? 0u : 1u},
+                      {31, attention(step).key_lanes}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
@@ -128,8 +147,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
     for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
       const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
-      Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half),
-                           kAttentionLanes, base, true, true);
+      Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half), plan.row_lanes,
+                           base, true, true);
       rows->groups[0] = static_cast<uint32_t>(step.heads);
       rows->row_axis = 2;
     }
@@ -137,8 +156,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   }
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
     const auto text = [&] { return attention_text(plan.pieces, shuffle); };
-    Dispatch* split =
-        add("attention", kernel(What::kSplitAttention, text), kAttentionLanes, base, true);
+    Dispatch* split = add("attention", kernel(What::kSplitAttention, text), plan.lanes, base, true);
     split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
     split->row_axis = 2;
     split->splits = true;

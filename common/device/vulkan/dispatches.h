@@ -17,10 +17,7 @@ inline uint32_t row_lanes(const Capabilities& device) { return device.small_tile
 
 // Of a workgroup that sums no row.
 inline uint32_t most_lanes(const Capabilities& device) {
-  const VkPhysicalDeviceLimits& limits = device.properties.limits;
-  const uint32_t most =
-      std::min({512u, limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]});
-  return device.small_tiles ? row_lanes(device) : std::bit_floor(most);
+  return device.small_tiles ? row_lanes(device) : std::min(512u, device.most_lanes);
 }
 
 inline uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }

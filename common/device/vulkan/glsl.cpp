@@ -222,9 +222,7 @@ std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of) {
   const std::string_view result = of == AttentionOf::kSplit    ? ""
                                   : of == AttentionOf::kHalves ? "#define RESULT float16_t\n"
                                                                : "#define RESULT float\n";
-  return cat(header(shuffle), result, caches(pieces), op_functions_glsl(), kPages,
-             "shared float exchange[KEYS * 8];\n", reduce_function(Op::k_reduce_max),
-             reduce_function(Op::k_reduce_sum), kAttention);
+  return cat(header(shuffle), result, caches(pieces), op_functions_glsl(), kPages, kAttention);
 }
 std::string merge_text(bool shuffle, bool half) {
   return cat(header(shuffle), "#define PARTIAL_BINDING 1\n#define RESULT ",

@@ -203,10 +203,10 @@ bool VulkanExecutable::apart(const Tape& reads, const Tape& writes) const {
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   if (variant != kOneRow || i + 1 >= program_.steps.size()) return false;
   const Step &step = program_.steps[i], &next = program_.steps[i + 1];
-  // Of attention, also each split's weight and each head's sum of them.
+  // Of attention, also what each split left for each head, and its weight.
   const bool attention = step.kind == StepKind::kAttention;
   const size_t more =
-      attention ? static_cast<size_t>(step.heads) * (workspace_.splits() + 1) * sizeof(float) : 0;
+      attention ? static_cast<size_t>(step.heads) * workspace_.splits() * 3 * sizeof(float) : 0;
   if (next.kind != StepKind::kMatmul || step.rows != next.rows ||
       !stages(core_->context.capabilities(), next.inner, more)) {
     return false;

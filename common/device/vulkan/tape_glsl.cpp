@@ -8,7 +8,9 @@
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
+namespace {
 
+// float tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
 std::string reduce_function(Op which) {
   const OpInfo& op = op_info(which);
   const std::string name(op.name), combine = cat("combine_", name);
@@ -31,11 +33,9 @@ std::string reduce_function(Op which) {
       "    barrier();\n"
       "    float parts[SUBGROUPS];\n"
       "    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i) parts[i] = exchange[i];\n"
-      "    [[unroll]] for (uint step = 1; step < SUBGROUPS; step <<= 1) {\n"
-      "      [[unroll]] for (uint i = 0; i + step < SUBGROUPS; i += 2 * step) {\n"
-      "        parts[i] = ",
+      "    JOIN_IN_PAIRS(parts, SUBGROUPS, ",
       combine,
-      "(parts[i], parts[i + step]);\n      }\n    }\n"
+      ")\n"
       "    return parts[0];\n  }\n"
       "  for (uint offset = 1; offset < WORKGROUP; offset <<= 1) {\n"
       "    barrier();\n    exchange[lane] = value;\n    barrier();\n"
@@ -43,6 +43,8 @@ std::string reduce_function(Op which) {
       "    value = (lane & offset) == 0u ? ",
       combine, "(value, other) : ", combine, "(other, value);\n  }\n  return value;\n}\n");
 }
+
+}  // namespace
 
 std::string op_functions(const std::vector<const Tape*>& tapes) {
   std::ostringstream out;

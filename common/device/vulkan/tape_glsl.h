@@ -43,10 +43,7 @@ class KernelParts {
   std::vector<uint32_t> constants_;
 };
 
-// float tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
-// Needs `shared float exchange[WORKGROUP]`.
-std::string reduce_function(Op op);
-// The ops of some tapes as functions.
+// The ops of some tapes as functions. Reductions need `shared float exchange[WORKGROUP]`.
 std::string op_functions(const std::vector<const Tape*>& tapes);
 
 class TapeWriter {

@@ -1,10 +1,14 @@
 R"glsl(
 // One head of one row over one split: the keys of 128 positions at an absolute multiple of 128, up
 // to the row's own. Leaves the weighted sum of values, the largest score and the sum of weights.
-// WORKGROUP is 128: lane i scores key i; then the values are summed in groups of lanes, and the
-// groups are added in order. With RESULT a workgroup takes all splits of a row one after another, as
-// is best for many rows, and joins them as merged.glsl does.
+// KEY_LANES lanes share a key, each with 16 bytes of it, so that a subgroup reads whole rows; a group
+// of them has OWN keys. Short code for many lanes: instructions are fetched anew in each dispatch,
+// which on an H200 takes longer than what they do. Sums over keys are of products in pairs, those
+// whose keys differ in the highest bit first, however many lanes there are and however far shuffles
+// reach. With RESULT a workgroup takes all splits of a row one after another, as is best for many
+// rows, and joins them as merged.glsl does.
 layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
+layout(set = 0, binding = 1) readonly buffer Qkv4 { vec4 qkv4[]; };
 #ifdef RESULT
 layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
 shared float kept[SPLITS * SPLIT];
@@ -41,156 +45,199 @@ uvec4 load_v(uint part, uint i) {
 #endif
   return v0[i];
 }
-float value_at(uint part, uint e) {
-  if (KV_TYPE == 0) return uintBitsToFloat(load_v(part, e >> 2)[e & 3u]);
-  return unpackHalf2x16(load_v(part, e >> 3)[(e >> 1) & 3u])[e & 1u];
-}
-float key_at(uint part, uint e) {
-  if (KV_TYPE == 0) return uintBitsToFloat(load_k(part, e >> 2)[e & 3u]);
-  return unpackHalf2x16(load_k(part, e >> 3)[(e >> 1) & 3u])[e & 1u];
-}
-
-// Elements in 16 bytes of a cache. When heads are whole vectors, a lane scores its key vector by
-// vector, all on their way at once, and (group, vector) sums a vector of every GROUPS-th value.
-const uint WIDTH = KV_TYPE == 0 ? 4 : 8;
-const uint HEAD_VECTORS = D / WIDTH;  // glslang 12 loses an expression inside `?:`
-const bool WHOLE = D % WIDTH == 0 && HEAD_VECTORS <= 16;
-const uint VECTORS = WHOLE ? HEAD_VECTORS : 1;
-const uint GROUPS = KEYS / VECTORS;
-const uint GROUP_KEYS = (KEYS + GROUPS - 1) / GROUPS;
-const uint PARTS = D < KEYS ? KEYS / D : 1;  // of the values when heads are not whole vectors
-shared float q[D];
+layout(constant_id = 31) const uint KEY_LANES = 1;  // a power of two: the vectors of a key, or more
+const uint WIDTH = KV_TYPE == 0 ? 4 : 8;            // elements of 16 bytes
+const uint HEAD_VECTORS = (D + WIDTH - 1) / WIDTH;
+const bool WHOLE = D % WIDTH == 0;
+const uint GROUPS = WORKGROUP / KEY_LANES;
+const uint OWN = KEYS / GROUPS;        // KEY_LANES at most
+const uint COPIES = KEY_LANES / OWN;   // lanes that have a score
+const uint REACH = SUBGROUP > KEY_LANES ? SUBGROUP : KEY_LANES;  // lanes whose sums shuffles make
+const uint PARTS = WORKGROUP / REACH;
+const uint PART = 1 + KEY_LANES * WIDTH;  // floats of a part: its sums of weights and of values
+shared float exchange[KEY_LANES > SUBGROUP ? WORKGROUP : 1];
 shared float weight[KEYS];
+shared float part_largest[SUBGROUPS];
+shared float part_sums[PARTS * PART];
+
 uint split_page(uint table, uint split, uint key) {
   return symbols[table + min((split * KEYS + key) / PAGE_TOKENS, TABLE_PAGES - 1)];
 }
 // A key of a page, and its piece and its place there.
 uint place(uint page, uint key) { return page * PAGE_TOKENS + key % PAGE_TOKENS; }
 #if CACHE_PIECES > 1
-#define PART(at) ((at) / (PIECE_PAGES * PAGE_TOKENS))
+#define PIECE(at) ((at) / (PIECE_PAGES * PAGE_TOKENS))
 #define LOCAL(at) ((at) % (PIECE_PAGES * PAGE_TOKENS))
 #else
-#define PART(at) 0u
+#define PIECE(at) 0u
 #define LOCAL(at) (at)
 #endif
+// Vector v of the row at `at`: elements [v * WIDTH, ...) of a head, past its end zeros.
+#define VECTOR(load, to, at, head, v) \
+  { \
+    const uint base = LOCAL(at) * C + head * D; \
+    if (WHOLE) { \
+      to = load(PIECE(at), base / WIDTH + min(v, HEAD_VECTORS - 1)); \
+    } else { \
+      to = uvec4(0); \
+      [[unroll]] for (uint j = 0; j < WIDTH; ++j) { \
+        const uint e = base + v * WIDTH + j; \
+        if (v * WIDTH + j < D) { \
+          const uint word = load(PIECE(at), e / WIDTH)[KV_TYPE == 0 ? e & 3u : e >> 1 & 3u]; \
+          if (KV_TYPE == 0) to[j] = word; \
+          else to[j / 2] |= (word >> 16 * (e & 1u) & 0xffffu) << 16 * (j & 1u); \
+        } \
+      } \
+    } \
+  }
+// Element j of a vector.
+float element(uvec4 bits, uint j) {
+  if (KV_TYPE == 0) return uintBitsToFloat(bits[j]);
+  const vec2 both = unpackHalf2x16(bits[j / 2]);
+  return (j & 1u) == 0u ? both.x : both.y;
+}
+// What the lane `offset` away has, which differs in this bit.
+float other_lane(float value, uint lane, uint offset) {
+  if (offset < SUBGROUP) return lane_xor(value, offset);
+  barrier();
+  exchange[lane] = value;
+  barrier();
+  return exchange[lane ^ offset];
+}
+
+// Of all lanes.
+float largest_of_all(float value, uint lane) {
+  [[unroll]] for (uint offset = 1; offset < SUBGROUP; offset <<= 1) {
+    value = max(value, lane_xor(value, offset));
+  }
+  if (lane % SUBGROUP == 0) part_largest[lane / SUBGROUP] = value;
+  barrier();
+  if (SUBGROUPS > SUBGROUP) {
+    for (uint i = 0; i < SUBGROUPS; ++i) value = max(value, part_largest[i]);
+    return value;
+  }
+  value = part_largest[lane % SUBGROUPS];
+  [[unroll]] for (uint offset = 1; offset < SUBGROUPS; offset <<= 1) {
+    value = max(value, lane_xor(value, offset));
+  }
+  return value;
+}
 
 void attend(uint head, uint split, uint r) {
   const uint row = piece.row_base + r;
   const uint lane = lane_index();
-  const uint group = lane / VECTORS, vector = lane % VECTORS;
+  const uint group = lane / KEY_LANES, vector = lane % KEY_LANES;
+  // Of a group's keys: the bits that all have. Neighbours differ in the highest.
+  const uint low = GROUPS == 1 ? 0 : bitfieldReverse(group) >> (32 - findMSB(GROUPS));
   // The pages are looked up while the position is: theirs is the first of three waits.
   const uint table = table_of(row);
-  const uint own_page = split_page(table, split, lane);
-  uint value_pages[GROUP_KEYS];
-  [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
-    value_pages[n] = split_page(table, split, group + n * GROUPS);
-  }
+  uint pages[OWN];
+  [[unroll]] for (uint n = 0; n < OWN; ++n) pages[n] = split_page(table, split, n * GROUPS + low);
   const uint position = symbol(POSITIONS, row);
   if (split * KEYS > position) return;
   const uint keys = min(position + 1 - split * KEYS, KEYS);
 
   // Keys, values and q are on their way at once. Past the row's own position they are whatever the
   // pages hold, and not used.
-  uvec4 k[VECTORS], values[GROUP_KEYS];
-  const uint own = place(own_page, lane);
-  if (WHOLE) {
-    [[unroll]] for (uint i = 0; i < VECTORS; ++i) {
-      k[i] = load_k(PART(own), (LOCAL(own) * C + head * D) / WIDTH + i);
+  uvec4 k[OWN], values[OWN];
+  float q[WIDTH];
+  [[unroll]] for (uint n = 0; n < OWN; ++n) {
+    const uint at = place(pages[n], n * GROUPS + low);
+    VECTOR(load_k, k[n], at, head, vector)
+  }
+  const uint own_q = r * 3 * C + head * D;
+  if (D % 4 == 0) {
+    [[unroll]] for (uint i = 0; i < WIDTH / 4; ++i) {
+      const uint four = vector * (WIDTH / 4) + i;
+      const vec4 x = qkv4[own_q / 4 + min(four, D / 4 - 1)];
+      [[unroll]] for (uint j = 0; j < 4; ++j) q[i * 4 + j] = four < D / 4 ? x[j] : 0.0;
     }
-    [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
-      const uint at = place(value_pages[n], group + n * GROUPS);
-      values[n] = load_v(PART(at), (LOCAL(at) * C + head * D) / WIDTH + vector);
+  } else {
+    [[unroll]] for (uint j = 0; j < WIDTH; ++j) {
+      const uint d = vector * WIDTH + j;
+      const float x = qkv[own_q + min(d, D - 1)];
+      q[j] = d < D ? x : 0.0;
     }
   }
-  for (uint d = lane; d < D; d += KEYS) q[d] = qkv[r * 3 * C + head * D + d];
-  barrier();
-
-  float score = -3.4e38;
-  if (lane < keys) {
-    float sum = 0.0;
-    if (WHOLE) {
-      [[unroll]] for (uint i = 0; i < VECTORS; ++i) {
-        [[unroll]] for (uint j = 0; j < 4; ++j) {
-          if (KV_TYPE == 0) {
-            sum = fma(uintBitsToFloat(k[i][j]), q[i * 4 + j], sum);
-          } else {
-            const vec2 both = unpackHalf2x16(k[i][j]);
-            sum = fma(both.x, q[i * 8 + 2 * j], sum);
-            sum = fma(both.y, q[i * 8 + 2 * j + 1], sum);
-          }
-        }
-      }
-    } else {
-      const uint base = LOCAL(own) * C + head * D;
-      for (uint d = 0; d < D; ++d) sum = fma(key_at(PART(own), base + d), q[d], sum);
-    }
-    score = sum * SCALE;
+  [[unroll]] for (uint n = 0; n < OWN; ++n) {
+    const uint at = place(pages[n], n * GROUPS + low);
+    VECTOR(load_v, values[n], at, head, vector)
   }
-  const float largest = tree_max(score, lane);
-  float e = lane < keys ? exp_f(score - largest) : 0.0;
-  const float total = tree_sum(e, lane);
-  weight[lane] = e;
-  barrier();
 
+  float scores[OWN];
+  [[unroll]] for (uint n = 0; n < OWN; ++n) {
+    scores[n] = 0.0;
+    [[unroll]] for (uint j = 0; j < WIDTH; ++j) scores[n] = fma(element(k[n], j), q[j], scores[n]);
+  }
+  // Each lane gives away half of the sums that it has and keeps the others, until one is left; that
+  // one is summed by all that have it. By literal numbers: an array that other loops index is not
+  // kept in registers.
+#define GIVE(P) \
+  if (OWN > P) { \
+    const bool upper = (vector & (P * COPIES)) != 0u; \
+    [[unroll]] for (uint n = 0; n < P; ++n) { \
+      const float low_sum = scores[n], high_sum = scores[OWN > P ? n + P : 0]; \
+      const float given = upper ? low_sum : high_sum; \
+      scores[n] = (upper ? high_sum : low_sum) + other_lane(given, lane, P * COPIES); \
+    } \
+  }
+  GIVE(64) GIVE(32) GIVE(16) GIVE(8) GIVE(4) GIVE(2) GIVE(1)
+  float sum = scores[0];
+  [[unroll]] for (uint offset = COPIES / 2; offset > 0; offset >>= 1) {
+    sum = sum + other_lane(sum, lane, offset);
+  }
+  const uint own = vector / COPIES;
+  const uint own_key = own * GROUPS + low;
+  const float score = own_key < keys ? sum * SCALE : -3.4e38;
+  const float largest = largest_of_all(score, lane);
+  const float e = own_key < keys ? exp_f(score - largest) : 0.0;
+
+  // Past the keys a weight is 0 and a value may be anything. No branch: a compiler would move the
+  // load into it.
+  float weights[OWN], sums[OWN * WIDTH];
+  if (KEY_LANES > SUBGROUP) {
+    weight[own * GROUPS + group] = e;
+    barrier();
+  }
+  [[unroll]] for (uint n = 0; n < OWN; ++n) {
+    weights[n] = KEY_LANES > SUBGROUP ? weight[n * GROUPS + group]
+                                      : lane_value(e, group * KEY_LANES + n * COPIES);
+    const bool there = n * GROUPS + low < keys;
+    const uvec4 bits = uvec4(there ? values[n].x : 0u, there ? values[n].y : 0u,
+                             there ? values[n].z : 0u, there ? values[n].w : 0u);
+    [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[n * WIDTH + j] = weights[n] * element(bits, j);
+  }
+#define PAIR(P) \
+  if (OWN > P) { \
+    [[unroll]] for (uint n = 0; n < P; ++n) { \
+      const uint other = OWN > P ? n + P : 0; \
+      weights[n] = weights[n] + weights[other]; \
+      [[unroll]] for (uint j = 0; j < WIDTH; ++j) { \
+        sums[n * WIDTH + j] = sums[n * WIDTH + j] + sums[other * WIDTH + j]; \
+      } \
+    } \
+  }
+  PAIR(64) PAIR(32) PAIR(16) PAIR(8) PAIR(4) PAIR(2) PAIR(1)
+  [[unroll]] for (uint offset = KEY_LANES; offset < SUBGROUP; offset <<= 1) {
+    weights[0] = weights[0] + lane_xor(weights[0], offset);
+    [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[j] = sums[j] + lane_xor(sums[j], offset);
+  }
+  if (lane % REACH < KEY_LANES) {
+    const uint part = lane / REACH * PART;
+    if (vector == 0) part_sums[part] = weights[0];
+    [[unroll]] for (uint j = 0; j < WIDTH; ++j) part_sums[part + 1 + vector * WIDTH + j] = sums[j];
+  }
+  barrier();
 #ifndef RESULT
   const uint out_base = ((r * HEADS + head) * SPLITS + split) * SPLIT;
 #endif
-  if (lane == 0) {
-    KEEP(D, largest);
-    KEEP(D + 1, total);
-  }
-  if (WHOLE) {
-    float sums[WIDTH];
-    [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[j] = 0.0;
-    if (group < GROUPS) {
-      [[unroll]] for (uint n = 0; n < GROUP_KEYS; ++n) {
-        // Past the keys a weight is 0 and a value may be anything. No branch: a compiler would
-        // move the load into it.
-        const uint key = group + n * GROUPS;
-        const bool there = key < keys;
-        const float w = weight[min(key, KEYS - 1)];
-        [[unroll]] for (uint j = 0; j < 4; ++j) {
-          const uint bits = there ? values[n][j] : 0u;
-          if (KV_TYPE == 0) {
-            sums[j] = fma(w, uintBitsToFloat(bits), sums[j]);
-          } else {
-            const vec2 both = unpackHalf2x16(bits);
-            sums[2 * j] = fma(w, both.x, sums[2 * j]);
-            sums[2 * j + 1] = fma(w, both.y, sums[2 * j + 1]);
-          }
-        }
-      }
-      [[unroll]] for (uint j = 0; j < WIDTH; ++j) {
-        exchange[group * D + vector * WIDTH + j] = sums[j];
-      }
-    }
-    barrier();
-    for (uint d = lane; d < D; d += KEYS) {
-      float sum = exchange[d];
-      for (uint g = 1; g < GROUPS; ++g) sum = sum + exchange[g * D + d];
-      KEEP(d, sum);
-    }
-    return;
-  }
-  const uint part = PARTS > 1 ? lane / D : 0;
-  for (uint d = PARTS > 1 ? lane % D : lane; d < D; d += KEYS) {
-    float sum = 0.0;
-    if (part < PARTS) {
-      for (uint key = part; key < keys; key += PARTS) {
-        const uint at = place(split_page(table, split, key), key);
-        sum = fma(weight[key], value_at(PART(at), LOCAL(at) * C + head * D + d), sum);
-      }
-    }
-    if (PARTS == 1) KEEP(d, sum);
-    else exchange[lane] = sum;
-  }
-  if (PARTS > 1) {
-    barrier();
-    if (lane < D) {
-      float sum = exchange[lane];
-      for (uint p = 1; p < PARTS; ++p) sum = sum + exchange[p * D + lane];
-      KEEP(lane, sum);
-    }
+  if (lane == 0) KEEP(D, largest);
+  for (uint d = lane; d <= D; d += WORKGROUP) {
+    float parts[PARTS];
+    [[unroll]] for (uint p = 0; p < PARTS; ++p) parts[p] = part_sums[p * PART + d];
+    JOIN_IN_PAIRS(parts, PARTS, PLUS)
+    if (d == 0) KEEP(D + 1, parts[0]);
+    else KEEP(d - 1, parts[0]);
   }
 }
 
@@ -206,14 +253,14 @@ void main() {
   } while (++split < used);
   float largest = kept[D];
   for (uint s = 1; s < used; ++s) largest = max(largest, kept[s * SPLIT + D]);
-  for (uint d = lane_index(); d < D; d += KEYS) {
+  for (uint d = lane_index(); d < D; d += WORKGROUP) {
     float total = 0.0, y = 0.0;
     for (uint s = 0; s < used; ++s) {
       const float scale = exp_f(kept[s * SPLIT + D] - largest);
       total = fma(scale, kept[s * SPLIT + D + 1], total);
       y = fma(scale, kept[s * SPLIT + d], y);
     }
-    result[r * C + head * D + d] = RESULT(y / total);
+    result[r * C + head * D + d] = RESULT(y * (1.0 / total));
   }
 #else
   attend(head, gl_WorkGroupID.y, r);

@@ -56,9 +56,29 @@ uint lane_index() { return gl_SubgroupID * SUBGROUP + gl_SubgroupInvocationID; }
 #else
 uint lane_index() { return gl_LocalInvocationIndex; }
 #endif
+// Joins all of an array into its first: neighbours, then pairs of pairs. By literal numbers: in a loop
+// over `step` an array may not be kept in registers.
+#define JOIN_STEP(array, count, JOIN, step) \
+  [[unroll]] for (uint i = 0; i + step < count; i += 2 * step) { \
+    array[i] = JOIN(array[i], array[i + step]); \
+  }
+#define JOIN_IN_PAIRS(array, count, JOIN) \
+  JOIN_STEP(array, count, JOIN, 1) JOIN_STEP(array, count, JOIN, 2) \
+  JOIN_STEP(array, count, JOIN, 4) JOIN_STEP(array, count, JOIN, 8) \
+  JOIN_STEP(array, count, JOIN, 16) JOIN_STEP(array, count, JOIN, 32) \
+  JOIN_STEP(array, count, JOIN, 64)
+#define PLUS(a, b) ((a) + (b))
 float lane_xor(float value, uint offset) {
 #ifdef SHUFFLE
   return subgroupShuffleXor(value, offset);
+#else
+  return value;
+#endif
+}
+// What another lane of the subgroup has.
+float lane_value(float value, uint lane) {
+#ifdef SHUFFLE
+  return subgroupShuffle(value, lane % SUBGROUP);
 #else
   return value;
 #endif

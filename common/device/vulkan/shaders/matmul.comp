@@ -161,11 +161,7 @@ void main() {
       [[unroll]] for (uint j = 0; j < LANES / REACH; ++j) {
         parts[j] = lane_sums[i * WORKGROUP + lane - t + j * REACH];
       }
-      [[unroll]] for (uint step = 1; step < LANES / REACH; step <<= 1) {
-        [[unroll]] for (uint j = 0; j + step < LANES / REACH; j += 2 * step) {
-          parts[j] = parts[j] + parts[j + step];
-        }
-      }
+      JOIN_IN_PAIRS(parts, LANES / REACH, PLUS)
       sums[i] = parts[0];
     }
   } else if (LANES > REACH) {

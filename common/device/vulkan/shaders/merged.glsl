@@ -3,33 +3,27 @@ layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial { fl
 layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial4 { vec4 partial4[]; };
 // Attention's result is its splits joined in order: each weighs e^(its largest score - the largest
 // of all). What a lane needs is on its way before it computes; splits past the used ones are not
-// read.
+// read. A lane finds the weight of a head's split, so that there is little code.
+shared float split_largest[HEADS * SPLITS];
+shared float split_total[HEADS * SPLITS];
 shared float split_weight[HEADS * SPLITS];
-shared float head_total[HEADS];
 
 void weigh_splits(uint r, uint lane, uint used) {
-  for (uint head = lane; head < HEADS; head += WORKGROUP) {
-    const uint base = (r * HEADS + head) * SPLITS * SPLIT + D;
-    vec2 sums[SPLITS];  // the largest score and the sum of weights
-    [[unroll]] for (uint s = 0; s < SPLITS; ++s) {
-      const uint at = base + s * SPLIT;
-      if (s >= used) continue;
-      if (D % 4 == 0) sums[s] = partial4[at / 4].xy;
-      else sums[s] = vec2(partial[at], partial[at + 1]);
-    }
-    float largest = sums[0].x;
-    [[unroll]] for (uint s = 1; s < SPLITS; ++s) {
-      if (s < used) largest = max(largest, sums[s].x);
-    }
-    float total = 0.0;
-    [[unroll]] for (uint s = 0; s < SPLITS; ++s) {
-      if (s < used) {
-        float scale = exp_f(sums[s].x - largest);
-        split_weight[head * SPLITS + s] = scale;
-        total = fma(scale, sums[s].y, total);
-      }
-    }
-    head_total[head] = total;
+  for (uint i = lane; i < HEADS * SPLITS; i += WORKGROUP) {
+    if (i % SPLITS >= used) continue;
+    const uint at = (r * HEADS * SPLITS + i) * SPLIT + D;
+    vec2 both;
+    if (D % 4 == 0) both = partial4[at / 4].xy;
+    else both = vec2(partial[at], partial[at + 1]);
+    split_largest[i] = both.x;
+    split_total[i] = both.y;
+  }
+  barrier();
+  for (uint i = lane; i < HEADS * SPLITS; i += WORKGROUP) {
+    const uint first = i / SPLITS * SPLITS;
+    float largest = split_largest[first];
+    for (uint s = 1; s < used; ++s) largest = max(largest, split_largest[first + s]);
+    if (i - first < used) split_weight[i] = exp_f(split_largest[i] - largest);
   }
 }
 
@@ -65,16 +59,19 @@ uint used_splits(uint r) { return symbol(POSITIONS, piece.row_base + r) / KEYS +
   barrier(); \
   [[unroll]] for (uint i = 0; i < HELD; ++i) { \
     for (uint four = lane + i * WORKGROUP; four < FOURS; four += HELD * WORKGROUP) { \
-      vec4 y = vec4(0.0); \
+      vec4 y = vec4(0.0), total = vec4(0.0); \
       [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
         if (s < used) { \
           const vec4 v = AT_ONCE ? value[i * SPLITS + s] : split_value(r, four, s); \
           [[unroll]] for (uint j = 0; j < 4; ++j) { \
-            y[j] = fma(split_weight[min(four * 4 + j, C - 1) / D * SPLITS + s], v[j], y[j]); \
+            const uint head = (D % 4 == 0 ? four * 4 : min(four * 4 + j, C - 1)) / D; \
+            const float scale = split_weight[head * SPLITS + s]; \
+            total[j] = fma(scale, split_total[head * SPLITS + s], total[j]); \
+            y[j] = fma(scale, v[j], y[j]); \
           } \
         } \
       } \
-      [[unroll]] for (uint j = 0; j < 4; ++j) y[j] = y[j] / head_total[min(four * 4 + j, C - 1) / D]; \
+      y *= 1.0 / total; \
       TAKE(four, y) \
     } \
   }
