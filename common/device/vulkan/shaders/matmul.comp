@@ -43,11 +43,11 @@ struct Chunks {
   [[unroll]] for (uint u = 0; u < UNROLL; ++u) { LOAD(to, u, ((batch) * UNROLL + u) * LANES + t) }
 #ifdef IN_BLOCKS
 #define DECODE(from, at) \
-  { \
-    const float scale = scale_of(from.w[at].z); \
-    low[m] = scale * quarter_of_w(from.w[at], 0); \
-    high[m] = scale * quarter_of_w(from.w[at], 1); \
-  }
+  low[m] = quarter_of_w(from.w[at], 0); \
+  high[m] = quarter_of_w(from.w[at], 1); \
+  scale[m] = scale_of(from.w[at].z);
+// A chunk's products are summed before they are multiplied with its scale.
+#define ADD_PRODUCTS(i) sums[i] = fma(scale[m], dot4(high[m], b, dot4(low[m], a, 0.0)), sums[i]);
 #else
 #define DECODE(from, at) \
   if (W_TYPE == 0) { \
@@ -60,6 +60,7 @@ struct Chunks {
     low[m] = brain4(from.w[at].xy); \
     high[m] = brain4(from.w[at].zw); \
   }
+#define ADD_PRODUCTS(i) sums[i] = dot4(high[m], b, dot4(low[m], a, sums[i]));
 #endif
 #ifdef STAGED
 #define LOAD_X(n, k) vec4(0.0)
@@ -74,14 +75,14 @@ struct Chunks {
 #define USE(from, u, c) \
   { \
     vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE]; \
+    float scale[COLUMNS_PER_LANE]; \
     [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
       DECODE(from, (u) * VECTORS + m * PER_CHUNK) \
     } \
     [[unroll]] for (uint n = 0; n < BLOCK; ++n) { \
       const vec4 a = X_LOW(from, u, n, c), b = X_HIGH(from, u, n, c); \
       [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
-        const uint i = n * COLUMNS_PER_LANE + m; \
-        sums[i] = dot4(high[m], b, dot4(low[m], a, sums[i])); \
+        ADD_PRODUCTS(n * COLUMNS_PER_LANE + m) \
       } \
     } \
   }

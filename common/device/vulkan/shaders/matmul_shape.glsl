@@ -13,24 +13,23 @@ const uint CHUNKS = (K + 7) / 8;
 // 32; rows are of whole blocks. (w, w, scale's bits, -) is one in flight.
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
-layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
+layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint16_t w_scales[]; };
 const uint ROW_VECTORS = (K + 31) / 32 * 4;
 const uint PER_CHUNK = 1;
 uvec4 chunk_of_w(uint at) {
-  const uint block = at >> 2;
-  const uint scale = w_scales[block >> 1] >> ((block & 1u) << 4) & 0xffffu;
+  const uint scale = uint(w_scales[at / 4]);
   if (W_TYPE == 3) return uvec4(w_bytes[at], scale, 0u);
   return uvec4(w_nibbles[at], 0u, scale, 0u);
 }
 // By bits: a device may take a half below 2^-14 for 0, which scales often are.
 float scale_of(uint bits) {
   const uint size = (bits & 0x7fffu) << 13;
-  const float small = uintBitsToFloat(size + 0x38800000u) - uintBitsToFloat(0x38800000u);
-  const float scale = size < 0x800000u ? small : uintBitsToFloat(size + 0x38000000u);
+  const float led = uintBitsToFloat(size + 0x38000000u);  // as if a 1 led its bits
+  const float scale = size < 0x800000u ? fma(2.0, led, -1.0 / 16384) : led;
   return uintBitsToFloat(floatBitsToUint(scale) | (bits & 0x8000u) << 16);
 }
-// Numbers 0..3 or 4..7 of a chunk; times their scale they fit a float. A nibble becomes the last bits of a float, which is quicker than
-// a conversion.
+// Numbers 0..3 or 4..7 of a chunk, without their scale. A nibble becomes the last bits of a float,
+// for which devices have no conversion.
 vec4 quarter_of_w(uvec4 chunk, uint which) {
   if (W_TYPE == 3) {
     const int four = int(which == 0 ? chunk.x : chunk.y);
