@@ -115,15 +115,15 @@ Memory::Block& Memory::new_block(uint32_t type, size_t size, VkBuffer alone) {
   VkMemoryDedicatedAllocateInfo dedicated{};
   dedicated.sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO;
   dedicated.buffer = alone;
-  VkMemoryAllocateInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
-  info.pNext = alone != VK_NULL_HANDLE ? &dedicated : nullptr;
-  info.allocationSize = size;
-  info.memoryTypeIndex = type;
   VkMemoryAllocateFlagsInfo flags{};
   flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
-  flags.flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT;
-  if (context_.capabilities().addresses) info.pNext = &flags;
+  flags.pNext = alone != VK_NULL_HANDLE ? &dedicated : nullptr;
+  flags.flags = context_.capabilities().addresses ? VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT : 0;
+  VkMemoryAllocateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
+  info.pNext = &flags;
+  info.allocationSize = size;
+  info.memoryTypeIndex = type;
   VkDeviceMemory memory = VK_NULL_HANDLE;
   const VkResult result = vkAllocateMemory(context_.device(), &info, nullptr, &memory);
   if (result < 0) {
