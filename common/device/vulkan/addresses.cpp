@@ -96,7 +96,7 @@ class Rewriter {
     if (i.op == kTypeInt && a[1] == 32 && a[2] == 0) uint_ = a[0];
     if (i.op == kTypeInt && a[1] == 16) has_shorts_ = true;
     if (i.op == kTypeInt || i.op == kTypeFloat) bytes_[a[0]] = a[1] / 8;
-    if (i.op == kTypeVector) bytes_[a[0]] = bytes_.at(a[1]) * a[2];
+    if (i.op == kTypeVector && bytes_.count(a[1]) != 0) bytes_[a[0]] = bytes_[a[1]] * a[2];
     if (i.op == kTypeVector && a[1] == uint_ && a[2] == 2) pair_ = a[0];
     if (i.op == kTypeStruct) structs_[a[0]] = static_cast<uint32_t>(a.size()) - 1;
     if (i.op == kTypePointer) {

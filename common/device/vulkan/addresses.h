@@ -12,7 +12,7 @@ namespace split::vulkan {
 
 // SPIR-V as compile_glsl() makes it, whose storage buffers are bindings 0 .. n of set 0. The result
 // has none: behind the push constants it has (a block of words, a multiple of 8 bytes), the address
-// of binding i follows at 8 * i bytes. Throws Error(kDevice) for a module of another form.
+// of binding i follows at 8 * i bytes. CHECKs that the module has this form.
 std::vector<uint32_t> with_addresses(std::span<const uint32_t> words);
 
 }  // namespace split::vulkan

@@ -43,7 +43,8 @@ class VulkanDevice final : public Device {
     Sha256 kernels;
     for (const EmbeddedKernel& kernel : embedded_kernels())
       kernels.update(as_bytes_of(std::string_view(kernel.key)));
-    return cat(core_->context.capabilities().name, ", kernels ", to_hex(kernels.finish()));
+    return cat(core_->context.capabilities().name, ", kernels ", to_hex(kernels.finish()),
+               core_->context.capabilities().addresses ? ", by addresses" : "");
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
   void settle() override {
