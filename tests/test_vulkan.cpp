@@ -294,5 +294,30 @@ TEST_F(Vulkan, AttentionAgreesAcrossPagesAndSplits) {
   }
 }
 
+TEST_F(Vulkan, RefusesAttentionThatDoesNotFit) {
+  const auto refusal = [&](int64_t size, uint32_t pages_per_sequence) -> std::string {
+    const Tensor y =
+        attention(input("x", DType::kF32, {kRows, 3 * size}), input("k", DType::kF32, {size}),
+                  input("v", DType::kF32, {size}), 1, 0.25f);
+    Limits limits = Steps::limits(8);
+    limits.pages_per_sequence = pages_per_sequence;
+    Bench bench(*device_, limits);
+    bench.add(compile("a", {{"y", y}}, device_->fuse_rules()));
+    bench.set("x", std::vector<float>(static_cast<size_t>(8 * 3 * size)));
+    try {
+      bench.load();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kDevice);
+      return error.what();
+    }
+    return "none";
+  };
+  EXPECT_EQ(refusal(512, 8), "none");
+  EXPECT_EQ(refusal(516, 8), "[vulkan] attention: heads of 516 elements, expected at most 512");
+  constexpr uint32_t kPages = 1 << 18;  // of 128 keys' splits an eighth, 12 bytes each
+  EXPECT_NE(refusal(8, kPages).find("1 heads over 32768 splits"), std::string::npos)
+      << refusal(8, kPages);
+}
+
 }  // namespace
 }  // namespace split::test

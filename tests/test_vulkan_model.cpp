@@ -251,6 +251,17 @@ TEST_F(TunedVulkan, KeepsWhatWasFound) {
   EXPECT_NE(read_file(path, 1 << 20), other);
 }
 
+// Not by what a device that has none would do instead.
+TEST_F(Vulkan, GivesKernelsAddressesWhereAskedTo) {
+  setenv("SPLIT_VULKAN_ADDRESSES", "1", 1);
+  const vulkan::Instance instance;
+  for (const VkPhysicalDevice device : instance.devices()) {
+    const vulkan::Capabilities has = vulkan::inspect(instance.get(), device);
+    EXPECT_TRUE(has.addresses || !has.software) << has.name;
+  }
+  unsetenv("SPLIT_VULKAN_ADDRESSES");
+}
+
 TEST_F(Vulkan, RefusesWhatDoesNotFit) {
   const Tiny tiny(DType::kF32);
   Bench bench(*device_, Steps::limits(16));

@@ -9,7 +9,7 @@ namespace split::vulkan {
 namespace {
 
 // Of a workgroup of one row's split, and of one that takes all splits of a row.
-constexpr uint32_t kMostLanes = 1024, kRowLanes = 128;
+constexpr uint32_t kSplitLanes = 1024, kRowLanes = 128;
 constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
 
 }  // namespace
@@ -47,8 +47,14 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
     while (result > kSplitKeys && shared(result) > kSharedBytes) result /= 2;
     return result;
   };
-  plan.lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kMostLanes);
+  plan.split_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kSplitLanes);
   plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
+  if (merge_bytes(step) > device.shared_bytes()) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] attention: ", step.heads, " heads over ", workspace_.splits(),
+                    " splits of ", kSplitKeys, " keys are joined in ", merge_bytes(step),
+                    " bytes of shared memory, this device has ", device.shared_bytes()));
+  }
   plan.keeps_splits = shared(plan.row_lanes) + kept * sizeof(float) <= kSharedBytes;
 
   const size_t page_bytes =
@@ -88,6 +94,10 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
   plan.partial = {scratch_.back()->buffer(), 0, plan.rows * partial_row};
   return attention_[&step] = std::move(plan);
+}
+
+size_t VulkanExecutable::merge_bytes(const Step& step) const {
+  return static_cast<size_t>(step.heads) * workspace_.splits() * 3 * sizeof(float);
 }
 
 void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
@@ -156,7 +166,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   }
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
     const auto text = [&] { return attention_text(plan.pieces, shuffle); };
-    Dispatch* split = add("attention", kernel(What::kSplitAttention, text), plan.lanes, base, true);
+    Dispatch* split =
+        add("attention", kernel(What::kSplitAttention, text), plan.split_lanes, base, true);
     split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
     split->row_axis = 2;
     split->splits = true;

@@ -87,7 +87,7 @@ class VulkanExecutable final : public Executable {
     uint32_t pieces = 1;        // of each cache
     uint32_t piece_pages = 0;   // pages of a piece
     uint32_t key_lanes = 1;     // that share a key of a split
-    uint32_t lanes = 1;         // of a workgroup of a split,
+    uint32_t split_lanes = 1;   // of a workgroup of a split,
     uint32_t row_lanes = 1;     // and of one of all splits of a row
     std::vector<Range> caches;  // K's pieces, then V's
     uint32_t rows = 0;          // of the step at a time
@@ -126,6 +126,8 @@ class VulkanExecutable final : public Executable {
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
   void add_topk(const Step& step, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
+  // Shared memory of what merged.glsl keeps.
+  size_t merge_bytes(const Step& step) const;
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
   void make_sets(const std::vector<std::vector<Dispatch>>& all);

@@ -205,8 +205,7 @@ bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step &step = program_.steps[i], &next = program_.steps[i + 1];
   // Of attention, also what each split left for each head, and its weight.
   const bool attention = step.kind == StepKind::kAttention;
-  const size_t more =
-      attention ? static_cast<size_t>(step.heads) * workspace_.splits() * 3 * sizeof(float) : 0;
+  const size_t more = attention ? merge_bytes(step) : 0;
   if (next.kind != StepKind::kMatmul || step.rows != next.rows ||
       !stages(core_->context.capabilities(), next.inner, more)) {
     return false;
