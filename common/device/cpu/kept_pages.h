@@ -1,5 +1,5 @@
 // Keys and values in BF16 or Q8_0 as their pages hold them, which is as the products of
-// page_attention.h read them (kernels.h). For kernels.cpp only, which is compiled once for each
+// page_products.h read them (kernels.h). For kernels.cpp only, which is compiled once for each
 // instruction set.
 #pragma once
 

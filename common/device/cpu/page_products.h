@@ -1,0 +1,335 @@
+// The two products of attention over the pages of a split, whose keys and values lie as these read
+// them (kernels.h): by tiles where there are some, else by fused multiply-adds, with the same bits.
+// For kernels.cpp only, which is compiled once for each instruction set.
+#pragma once
+
+#include "device/cpu/kept_pages.h"
+#include "device/cpu/step_products.h"
+#if defined(__AMX_BF16__)
+#include "device/cpu/tiles.h"
+#endif
+
+namespace split::SPLIT_ISA {
+namespace {
+
+// What a split's two products read. The bytes of the first of some heads, which lie side by side.
+struct SplitPages {
+  const std::byte* keys[kPagesOfSplit];
+  const std::byte* values[kPagesOfSplit];
+  const std::byte* next;  // keys of the split after this one, or null
+  size_t count;
+  size_t tokens;  // of them, which the last row sees
+  size_t heads;
+  size_t head_size;
+  size_t head_bytes;
+  std::byte* tail;  // room for a page of a head
+};
+
+// Asks for a head of a page.
+inline void fetch(const std::byte* from, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
+}
+// What is multiplied some heads later, of this page or the next, which may be null.
+inline void fetch_ahead(const SplitPages& pages, const std::byte* page, const std::byte* next,
+                        size_t head) {
+  constexpr size_t kHeads = 4;
+  const size_t ahead = head + (pages.heads < kHeads ? pages.heads : kHeads);
+  if (ahead < pages.heads) {
+    fetch(page + ahead * pages.head_bytes, pages.head_bytes);
+  } else if (next != nullptr) {
+    fetch(next + (ahead - pages.heads) * pages.head_bytes, pages.head_bytes);
+  }
+}
+
+// A step of values of a page in BF16, with zeros for all tokens from `count` on.
+inline const std::byte* first_values(const std::byte* values, size_t count, std::byte* to) {
+  for (size_t row = 0; row < 2 * kPagePairs; ++row) {
+    uint32_t words[16];
+    __builtin_memcpy(words, values + row * 64, sizeof words);
+    const size_t token = row % kPagePairs * 2;
+    const uint32_t mask = token + 1 < count ? 0xffffffff : token < count ? 0xffff : 0;
+    for (uint32_t& word : words) word &= mask;
+    __builtin_memcpy(to + row * 64, words, sizeof words);
+  }
+  return to;
+}
+
+// A page's weights of a row times the values' scales of a step; zeros where nothing is seen,
+// whatever lies there.
+inline void scale_weights(const float* weights, const std::byte* scales, float* scaled) {
+  float factors[kPageTokens];
+  store(factors, load_f16(scales));
+  for (size_t i = 0; i < kPageTokens; ++i) {
+    scaled[i] = weights[i] == 0 ? 0 : weights[i] * factors[i];
+  }
+}
+
+// y [rows, 16] += x [rows, 2 Pairs] times numbers [2 Pairs, 16], and times the scales where there
+// are.
+#if defined(__AVX512F__)
+constexpr size_t kPageRows = 8;  // of two chains, in 32 registers
+#else
+constexpr size_t kPageRows = 2;
+#endif
+template <DType dtype, size_t Pairs, size_t Rows = kPageRows>
+void add_pairs(const float* x, size_t x_stride, const std::byte* numbers, const std::byte* scales,
+               size_t rows, float* y, size_t y_stride) {
+  for (; rows >= Rows; rows -= Rows, x += Rows * x_stride, y += Rows * y_stride) {
+    add_step<dtype, Rows, 1, Pairs>(x, x_stride, numbers, 0, scales, y, y_stride);
+  }
+  if constexpr (Rows > 1) {
+    if (rows > 0) {
+      add_pairs<dtype, Pairs, Rows / 2>(x, x_stride, numbers, scales, rows, y, y_stride);
+    }
+  }
+}
+
+// The two products of a split: scores [heads, rows, kSplitKeys] of q [heads, rows, head_size],
+// which round() made, and out [heads, rows, head_size] of weights [heads, rows, kSplitKeys].
+template <DType dtype>
+struct ByMultiplyAdd {
+  static constexpr DType kType = dtype;
+  static constexpr size_t kStep = page_step_bytes(dtype), kScales = page_scales(dtype);
+
+  explicit ByMultiplyAdd(size_t /*rows*/) {}
+  static void round(const float* from, size_t inner, size_t row, std::byte* x) {
+    round_to_floats({from, inner, row, 0, inner, x});
+  }
+  static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
+    const size_t head_size = pages.head_size;
+    for (size_t page = 0; page < pages.count; ++page) {
+      const auto* x = reinterpret_cast<const float*>(q);
+      float* to = scores + page * kPageTokens;
+      const std::byte* step = pages.keys[page];
+      const std::byte* const next = page + 1 < pages.count ? pages.keys[page + 1] : pages.values[0];
+      for (size_t head = 0; head < pages.heads; ++head) {
+        fetch_ahead(pages, pages.keys[page], next, head);
+        for (size_t r = 0; r < rows; ++r) store(to + r * kSplitKeys, zero());
+        for (size_t d = 0; d < head_size; d += kBlock, step += kStep) {
+          add_pairs<dtype, kPairs>(x + d, head_size, step + kScales, kScales > 0 ? step : nullptr,
+                                   rows, to, kSplitKeys);
+        }
+        x += rows * head_size;
+        to += rows * kSplitKeys;
+      }
+    }
+  }
+  static void add(const float* weights, size_t rows, const SplitPages& pages, std::byte*,
+                  float* out) {
+    const size_t head_size = pages.head_size;
+    for (size_t i = 0; i < pages.heads * rows * head_size; i += 16) store(out + i, zero());
+    for (size_t page = 0; page < pages.count; ++page) {
+      const float* from = weights + page * kPageTokens;
+      const size_t tokens = pages.tokens - page * kPageTokens;
+      float* to = out;
+      const std::byte* step = pages.values[page];
+      const std::byte* const next = page + 1 < pages.count ? pages.values[page + 1] : pages.next;
+      for (size_t head = 0; head < pages.heads; ++head) {
+        fetch_ahead(pages, pages.values[page], next, head);
+        float x[kAttendRows * kPageTokens];
+        for (size_t d = 0; d < head_size; d += kBlock, step += kStep) {
+          for (size_t r = 0; (d == 0 || kScales > 0) && r < rows; ++r) {
+            float scaled[kPageTokens];
+            const float* w = from + r * kSplitKeys;
+            if constexpr (kScales > 0) scale_weights(w, step, scaled), w = scaled;
+            for (size_t i = 0; i < kPageTokens; ++i) {
+              x[r * kPageTokens + i] = __builtin_bit_cast(float, bf16_bits(w[i]));
+            }
+          }
+          const std::byte* numbers = step + kScales;
+          if (dtype == DType::kBF16 && tokens < kPageTokens) {
+            numbers = first_values(step, tokens, pages.tail);
+          }
+          for (size_t c = d; c < d + kBlock; c += 16, numbers += (kStep - kScales) / 2) {
+            add_pairs<dtype, kPagePairs>(x, kPageTokens, numbers, nullptr, rows, to + c, head_size);
+          }
+        }
+        from += rows * kSplitKeys;
+        to += rows * head_size;
+      }
+    }
+  }
+};
+
+#if defined(__AMX_BF16__)
+// The same of one head. Tiles 0 to 3 are sums, 4 queries, 5 keys, 6 weights, 7 values.
+class TilesOfPages {
+ public:
+  explicit TilesOfPages(size_t rows) {
+    TileConfig config;
+    for (size_t tile = 0; tile < 8; ++tile) {
+      config.set(tile, tile == 5 ? 16 : tile == 7 ? kPagePairs : rows, tile == 6 ? 32 : 64);
+    }
+    config.load();
+  }
+  ~TilesOfPages() { tile_release(); }
+  TilesOfPages(const TilesOfPages&) = delete;
+  TilesOfPages& operator=(const TilesOfPages&) = delete;
+
+  static void round(const float* from, size_t inner, size_t row, std::byte* x) {
+    round_to_tiles({from, inner, row, 0, inner, x});
+  }
+
+ protected:
+  // Those of a prompt are in L2.
+  static void fetch_all(const SplitPages& pages, size_t rows) {
+    if (rows == kAttendRows) return;
+    for (size_t page = 0; page < pages.count; ++page) {
+      fetch(pages.values[page], pages.head_bytes);
+      if (page > 0) fetch(pages.keys[page], pages.head_bytes);
+    }
+  }
+  template <int tile>
+  static void key_sums(const std::byte* at) {
+    tile_load<5>(at, 64);
+    tile_multiply<tile, 4, 5>();
+  }
+  template <int tile>
+  static void value_sums(const std::byte* at) {
+    tile_load<7>(at + tile * kPagePairs * 64, 64);
+    tile_multiply<tile, 6, 7>();
+  }
+  static void load_weights(const std::byte* weights, size_t page) {
+    tile_load<6>(weights + page / 2 * kTileBytes + page % 2 * 32, 64);
+  }
+};
+
+template <DType dtype>
+struct ByTiles;
+
+template <>
+struct ByTiles<DType::kBF16> : TilesOfPages {
+  static constexpr DType kType = DType::kBF16;
+  using TilesOfPages::TilesOfPages;
+
+  static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
+    fetch_all(pages, rows);
+    size_t page = 0;
+    for (; page + 4 <= pages.count; page += 4) score_pages<4>(q, pages, page, scores);
+    for (; page < pages.count; ++page) score_pages<1>(q, pages, page, scores);
+  }
+  static void add(const float* weights, size_t rows, const SplitPages& pages, std::byte* rounded,
+                  float* out) {
+    for (size_t r = 0; r < rows; ++r) {
+      round(weights + r * kSplitKeys, pages.count * kPageTokens, r, rounded);
+    }
+    SplitPages seen = pages;
+    if (const size_t tokens = pages.tokens % kPageTokens; tokens > 0) {
+      const std::byte*& last = seen.values[pages.count - 1];
+      for (size_t at = 0; at < pages.head_bytes; at += kTileBytes) {
+        first_values(last + at, tokens, pages.tail + at);
+      }
+      last = pages.tail;
+    }
+    size_t d = 0;
+    for (; d + 64 <= pages.head_size; d += 64) add_columns<4>(rounded, seen, d, out);
+    for (; d < pages.head_size; d += 32) add_columns<2>(rounded, seen, d, out);
+  }
+
+ private:
+  template <size_t Pages>
+  static void score_pages(const std::byte* q, const SplitPages& pages, size_t page, float* scores) {
+    const std::byte* const* const keys = pages.keys + page;
+    tile_zero<0>();
+    if constexpr (Pages == 4) tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+    for (size_t at = 0; at < pages.head_bytes; at += kTileBytes) {
+      tile_load<4>(q + at, 64);
+      key_sums<0>(keys[0] + at);
+      if constexpr (Pages == 4) {
+        key_sums<1>(keys[1] + at), key_sums<2>(keys[2] + at), key_sums<3>(keys[3] + at);
+      }
+    }
+    float* const to = scores + page * kPageTokens;
+    constexpr size_t kStride = kSplitKeys * sizeof(float);
+    tile_store<0>(to, kStride);
+    if constexpr (Pages == 4) {
+      tile_store<1>(to + 16, kStride), tile_store<2>(to + 32, kStride);
+      tile_store<3>(to + 48, kStride);
+    }
+  }
+  template <size_t Tiles>
+  static void add_columns(const std::byte* weights, const SplitPages& pages, size_t d, float* out) {
+    tile_zero<0>(), tile_zero<1>();
+    if constexpr (Tiles == 4) tile_zero<2>(), tile_zero<3>();
+    for (size_t page = 0; page < pages.count; ++page) {
+      load_weights(weights, page);
+      const std::byte* const at = pages.values[page] + d / 16 * kPagePairs * 64;
+      value_sums<0>(at), value_sums<1>(at);
+      if constexpr (Tiles == 4) value_sums<2>(at), value_sums<3>(at);
+    }
+    const size_t stride = pages.head_size * sizeof(float);
+    tile_store<0>(out + d, stride), tile_store<1>(out + d + 16, stride);
+    if constexpr (Tiles == 4) {
+      tile_store<2>(out + d + 32, stride), tile_store<3>(out + d + 48, stride);
+    }
+  }
+};
+
+// A step of all pages at a time: its numbers become pairs of bf16 first.
+template <>
+struct ByTiles<DType::kQ8_0> : TilesOfPages {
+  static constexpr DType kType = DType::kQ8_0;
+  static constexpr size_t kStep = page_step_bytes(kType), kScales = page_scales(kType);
+  using TilesOfPages::TilesOfPages;
+
+  static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
+    fetch_all(pages, rows);
+    alignas(64) std::byte pairs[kPagesOfSplit * kTileBytes], sums[kPagesOfSplit * kTileBytes];
+    for (size_t step = 0; step < pages.head_size / kBlock; ++step) {
+      expand(pages.keys, pages.count, step, pairs);
+      tile_load<4>(q + step * kTileBytes, 64);
+      for (size_t page = 0; page < pages.count; ++page) {
+        const std::byte* const from = pairs + page * kTileBytes;
+        std::byte* const to = sums + page * kTileBytes;
+        if (page % 2 == 0) {
+          tile_zero<0>(), key_sums<0>(from), tile_store<0>(to, 64);
+        } else {
+          tile_zero<1>(), key_sums<1>(from), tile_store<1>(to, 64);
+        }
+      }
+      for (size_t page = 0; page < pages.count; ++page) {
+        const Vec scales = load_f16(pages.keys[page] + step * kStep);
+        const auto* const from = reinterpret_cast<const float*>(sums + page * kTileBytes);
+        for (size_t r = 0; r < rows; ++r) {
+          float* const to = scores + r * kSplitKeys + page * kPageTokens;
+          store(to, fma(load(from + 16 * r), scales, step == 0 ? zero() : load(to)));
+        }
+      }
+    }
+  }
+  static void add(const float* weights, size_t rows, const SplitPages& pages, std::byte* rounded,
+                  float* out) {
+    alignas(64) std::byte pairs[kPagesOfSplit * kTileBytes];
+    const size_t stride = pages.head_size * sizeof(float);
+    for (size_t step = 0; step < pages.head_size / kBlock; ++step, out += kBlock) {
+      expand(pages.values, pages.count, step, pairs);
+      for (size_t r = 0; r < rows; ++r) {
+        float scaled[kSplitKeys];
+        for (size_t page = 0; page < pages.count; ++page) {
+          scale_weights(weights + r * kSplitKeys + page * kPageTokens,
+                        pages.values[page] + step * kStep, scaled + page * kPageTokens);
+        }
+        round(scaled, pages.count * kPageTokens, r, rounded);
+      }
+      tile_zero<0>(), tile_zero<1>();
+      for (size_t page = 0; page < pages.count; ++page) {
+        load_weights(rounded, page);
+        value_sums<0>(pairs + page * kTileBytes), value_sums<1>(pairs + page * kTileBytes);
+      }
+      tile_store<0>(out, stride), tile_store<1>(out + 16, stride);
+    }
+  }
+
+ private:
+  static void expand(const std::byte* const* from, size_t count, size_t step, std::byte* pairs) {
+    for (size_t page = 0; page < count; ++page) {
+      const std::byte* const numbers = from[page] + step * kStep + kScales;
+      std::byte* const to = pairs + page * kTileBytes;
+      for (size_t row = 0; row < kPairs; ++row) expand_row(numbers + row * 32, to + row * 64);
+    }
+  }
+};
+#endif
+
+}  // namespace
+}  // namespace split::SPLIT_ISA
