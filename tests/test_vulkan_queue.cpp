@@ -1,5 +1,7 @@
-// How long steps are cut into submissions and command buffers, and which programs share kernels.
+// How long drivers stay, how steps are cut into submissions and command buffers, and which programs
+// share kernels.
 #include <gtest/gtest.h>
+#include <link.h>
 
 #include <set>
 
@@ -32,6 +34,18 @@ TEST(VulkanPace, LearnsWhatADeviceTakes) {
   EXPECT_NEAR(pace.estimate_ms(decode), 200, 1) << "too small to tell";
 }
 
+// The libraries of this process.
+std::set<std::string> loaded_libraries() {
+  std::set<std::string> names;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) {
+        static_cast<std::set<std::string>*>(to)->insert(info->dlpi_name);
+        return 0;
+      },
+      &names);
+  return names;
+}
+
 // Null without a device.
 std::unique_ptr<vulkan::Instance> some_instance() {
   try {
@@ -40,6 +54,15 @@ std::unique_ptr<vulkan::Instance> some_instance() {
   } catch (const Error&) {
     return nullptr;
   }
+}
+
+// A process can load some of them only so often.
+TEST(VulkanInstance, LeavesItsDriversLoaded) {
+  auto instance = some_instance();
+  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
+  const std::set<std::string> with = loaded_libraries();
+  instance.reset();
+  EXPECT_EQ(loaded_libraries(), with);
 }
 
 vulkan::Segment empty_commands(vulkan::Context& context, const vulkan::Cost& cost) {

@@ -1,9 +1,7 @@
 #include "device/vulkan/context.h"
 
-#ifdef __SANITIZE_ADDRESS__
 #include <dlfcn.h>
 #include <link.h>
-#endif
 
 #include <algorithm>
 #include <atomic>
@@ -73,6 +71,22 @@ bool is_set(const char* variable) {
   return value != nullptr && *value != '\0' && std::strcmp(value, "0") != 0;
 }
 
+// Drivers and layers stay loaded when their instance goes: a process can load NVIDIA's driver 30
+// times (580.159.04; the loader finds none after that), each of which takes 0.1 s, and what an
+// unloaded one pointed to looks like a leak of ours.
+void keep_drivers() {
+  std::vector<std::string> names;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* to) {
+        if (info->dlpi_name[0] != 0) static_cast<decltype(names)*>(to)->push_back(info->dlpi_name);
+        return 0;
+      },
+      &names);
+  for (const std::string& name : names) {
+    ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+  }
+}
+
 constexpr uint32_t kMinSharedBytes = 16 * 1024;
 constexpr uint32_t kMinStorageBuffers = 16;
 
@@ -120,22 +134,6 @@ bool is_disabled(const char* path) {
   return list.find(cat(",", path, ",")) != std::string::npos;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-// What an unloaded driver or layer pointed to looks like a leak of ours: they stay.
-void keep_drivers() {
-  std::vector<std::string> names;
-  ::dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* to) {
-        if (info->dlpi_name[0] != 0) static_cast<decltype(names)*>(to)->push_back(info->dlpi_name);
-        return 0;
-      },
-      &names);
-  for (const std::string& name : names) {
-    ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-  }
-}
-#endif
-
 Instance::Instance() {
   uint32_t version = VK_API_VERSION_1_0;
   check(vkEnumerateInstanceVersion(&version), "instance version");
@@ -182,9 +180,7 @@ Instance::Instance() {
   info.enabledLayerCount = static_cast<uint32_t>(layers.size());
   info.ppEnabledLayerNames = layers.data();
   check(vkCreateInstance(&info, nullptr, &instance_), "vkCreateInstance");
-#ifdef __SANITIZE_ADDRESS__
   keep_drivers();
-#endif
   if (validate) {
     const auto create = reinterpret_cast<PFN_vkCreateDebugUtilsMessengerEXT>(
         vkGetInstanceProcAddr(instance_, "vkCreateDebugUtilsMessengerEXT"));
