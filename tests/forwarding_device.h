@@ -32,6 +32,9 @@ class ForwardingDevice : public Device {
   std::unique_ptr<Workspace> workspace(const Limits& limits) override {
     return device_->workspace(limits);
   }
+  void prepare(std::span<const Program> programs, Workspace& workspace) override {
+    device_->prepare(programs, workspace);
+  }
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {
     return device_->load(program, workspace, bindings);

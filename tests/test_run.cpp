@@ -207,6 +207,31 @@ TEST(ShardLoading, AsksForBytesInTheOrderOfTheStages) {
   EXPECT_FALSE(has("wte.weight"));
 }
 
+class WatchedDevice : public test::ForwardingDevice {
+ public:
+  WatchedDevice() : ForwardingDevice(make_cpu_device(1)) {}
+  std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
+    seen.push_back("a weight");
+    return ForwardingDevice::upload(slot, view);
+  }
+  void prepare(std::span<const Program> programs, Workspace&) override {
+    for (const Program& program : programs) seen.push_back(program.name);
+  }
+  std::vector<std::string> seen;
+};
+
+TEST(ShardLoading, TellsTheDeviceOfAllProgramsBeforeAnyWeight) {
+  const Golden golden("rand-a");
+  WatchedDevice device;
+  const int layers = golden.model->config().layers;
+  Shard shard(device, *golden.model, golden.weights(), options_for(*golden.model, 0, layers + 2));
+  std::vector<std::string> expected = {"embed"};
+  for (int layer = 0; layer < layers; ++layer) expected.push_back(cat("block.", layer));
+  for (const char* last : {"norm", "head", "topk", "a weight"}) expected.push_back(last);
+  device.seen.resize(expected.size());
+  EXPECT_EQ(device.seen, expected);
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, Goldens, testing::Values("demo", "rand-a", "rand-b", "rand-c"),
                          [](const auto& info) {
                            std::string name = info.param;

@@ -1,8 +1,9 @@
-// How long drivers stay, how steps are cut into submissions and command buffers, and which programs
-// share kernels.
+// How long drivers stay, how steps are cut into submissions and command buffers, which programs
+// share kernels, and what is known of one before it is loaded.
 #include <gtest/gtest.h>
 #include <link.h>
 
+#include <map>
 #include <set>
 
 #include "device/vulkan/recording.h"
@@ -138,6 +139,95 @@ TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
   const std::vector<Segment> fast = {empty_commands(core->context, {0, 1'000'000'000})};
   for (int i = 0; i < 4; ++i) core->queue.run(fast);
   EXPECT_EQ(command_buffers(kMost), 1u);
+}
+
+// Memory and pipelines are asked for before the first weight is there, all of them at once.
+TEST(VulkanNeeds, AreWhatLoadingTakes) {
+  using namespace vulkan;
+  auto instance = some_instance();
+  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
+  const auto core = std::make_shared<Core>(std::move(instance), 0);
+  const auto model = make_model(
+      R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 1, "vocab_size": 8,
+          "n_positions": 32, "activation_function": "gelu_new"})");
+  for (const DType dtype : {DType::kF16, DType::kQ8_0}) {
+    const auto of = [&](const std::string& name) {
+      return model->weight(name).product == Product::kNone ? DType::kF32 : dtype;
+    };
+    const Program block = compile("block", model->trace_block(0, of, DType::kF16), kFuseRules);
+    Limits limits;
+    limits.rows = limits.sequences = 16;
+    limits.pages_per_sequence = limits.pages = 2;
+    limits.arena_row_bytes = block.arena_row_bytes;
+    limits.matrix = dtype == DType::kF16;
+    VulkanWorkspace workspace(core, limits);
+    const VulkanExecutable::Needs needs = VulkanExecutable::needs(core, block, workspace);
+    for (const auto& keys : needs.pipelines) {
+      for (const PipelineKey& key : keys) core->pipelines.begin(key);
+    }
+    std::map<size_t, std::vector<size_t>> expected;
+    std::vector<size_t> all;
+    for (const auto& [slot, parts] : needs.memory) {
+      expected[slot] = parts;
+      all.insert(all.end(), parts.begin(), parts.end());
+    }
+    core->memory.reserve(all);
+    const size_t begun = core->pipelines.begun(), blocks = core->memory.blocks();
+
+    const std::vector<std::byte> zeros(64 * 256 * sizeof(float));
+    std::map<size_t, VulkanBuffer> buffers;
+    std::vector<Binding> bindings;
+    for (size_t i = 0; i < block.slots.size(); ++i) {
+      const Slot& slot = block.slots[i];
+      if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+      const bool cache = slot.kind != SlotKind::kWeight && slot.dims.size() == 1;
+      VulkanBuffer& buffer =
+          slot.kind == SlotKind::kWeight
+              ? buffers
+                    .try_emplace(i, core,
+                                 TensorView{slot.dtype, slot.dims,
+                                            std::span(zeros).first(
+                                                tensor_bytes(slot.dtype, slot.dims).value())})
+                    .first->second
+              : buffers
+                    .try_emplace(i, core,
+                                 cache ? cache_bytes(limits, slot.dims[0], slot.dtype)
+                                       : 16 * 64 * sizeof(float),
+                                 cache ? MemoryUse::kModel : MemoryUse::kDevice)
+                    .first->second;
+      bindings.push_back({slot.name, &buffer});
+    }
+    const VulkanExecutable executable(core, block, workspace, bindings);
+    core->memory.wait_filled();
+    EXPECT_EQ(core->pipelines.begun(), begun);
+    EXPECT_EQ(core->memory.blocks(), blocks);
+    for (const auto& [slot, parts] : expected) {
+      EXPECT_EQ(buffers.at(slot).parts(), parts) << block.slots[slot].name;
+    }
+    core->pipelines.settle();
+  }
+}
+
+// What was made room for and not taken is given back.
+TEST(VulkanMemory, GivesBackWhatNobodyTook) {
+  using namespace vulkan;
+  auto instance = some_instance();
+  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
+  Core core(std::move(instance), 0);
+  Memory& memory = core.memory;
+  memory.reserve(std::vector<size_t>{1000, 2000});
+  EXPECT_EQ(memory.blocks(), 1u);
+  {
+    const Allocation one(memory, 1000, MemoryUse::kModel), two(memory, 2000, MemoryUse::kModel);
+    EXPECT_EQ(one.buffer(), two.buffer());
+    EXPECT_EQ(memory.blocks(), 1u) << "both are in it";
+    memory.trim();
+    EXPECT_EQ(memory.blocks(), 1u);
+  }
+  EXPECT_EQ(memory.blocks(), 0u);
+  memory.reserve(std::vector<size_t>{1000});
+  memory.trim();
+  EXPECT_EQ(memory.blocks(), 0u);
 }
 
 // Layers are alike; what another text could come of is not.

@@ -118,6 +118,9 @@ class Device {
   virtual void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) = 0;
 
   virtual std::unique_ptr<Workspace> workspace(const Limits& limits) = 0;
+  // Told of all programs that will be loaded, before what they are bound to is there: a device may
+  // make room for it, and begin what takes long. Throws Error(kDevice) as load() does.
+  virtual void prepare(std::span<const Program> /*programs*/, Workspace& /*workspace*/) {}
   // Binds every input, weight and output slot of `program` but the step's symbols, which the
   // workspace holds. Throws Error(kDevice) for a program this device cannot run.
   virtual std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,

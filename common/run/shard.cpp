@@ -212,6 +212,7 @@ void Shard::load() {
         std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);
   }
   loaded.workspace = device.workspace(loaded.limits);
+  device.prepare(programs, *loaded.workspace);
   // All caches before any weight: beside weights that go up, a device takes several times as long.
   for (int i = 0; i < 2 * (last_block - options.first); ++i) {
     loaded.caches.push_back(device.alloc_pages(loaded.limits, config.channels, cache));

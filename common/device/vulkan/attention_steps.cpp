@@ -77,8 +77,8 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   for (const Allocation* cache : {&k, &v}) {
     for (size_t p = 0; p < plan.pieces; ++p) {
       const size_t base = p * plan.piece_pages < pages ? p * plan.piece_pages : 0;
-      plan.caches.push_back({cache->buffer(), base * page_bytes,
-                             std::min<size_t>(plan.piece_pages, pages - base) * page_bytes});
+      plan.caches.push_back(part(*cache, base * page_bytes,
+                                 std::min<size_t>(plan.piece_pages, pages - base) * page_bytes));
     }
   }
 
@@ -92,7 +92,7 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
                     " bytes a row, a binding of this device has at most ", limit));
   }
   scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
-  plan.partial = {scratch_.back()->buffer(), 0, plan.rows * partial_row};
+  plan.partial = part(*scratch_.back(), 0, plan.rows * partial_row);
   return attention_[&step] = std::move(plan);
 }
 

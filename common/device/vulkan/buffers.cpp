@@ -16,13 +16,46 @@ size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }
 
 }  // namespace
 
-VulkanBuffer::VulkanBuffer(CorePtr core, size_t bytes)
-    : core_(std::move(core)),
-      size_(bytes),
-      plain_(std::in_place, core_->memory, bytes, MemoryUse::kDevice) {}
+size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype) {
+  return (size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
+         dtype_size(dtype);
+}
+
+VulkanBuffer::VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use)
+    : core_(std::move(core)), size_(bytes), plain_(std::in_place, core_->memory, bytes, use) {}
 
 VulkanBuffer::VulkanBuffer(CorePtr core, const TensorView& view)
     : core_(std::move(core)), size_(view.bytes.size()), view_(view) {}
+
+VulkanBuffer::VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits)
+    : core_(std::move(core)), sketch_(true) {
+  if (slot.kind == SlotKind::kWeight) {
+    view_ = {slot.dtype, slot.dims, {}};
+    size_ = tensor_bytes(slot.dtype, slot.dims).value();
+    return;
+  }
+  const bool cache = slot.dims.size() == 1;
+  size_ = cache ? cache_bytes(limits, slot.dims[0], slot.dtype)
+                : limits.rows * static_cast<size_t>(slot.dims[1]) * dtype_size(slot.dtype);
+  plain_.emplace(size_);
+}
+
+std::vector<size_t> VulkanBuffer::parts() const {
+  std::vector<size_t> sizes;
+  for (const auto* made : {&plain_, &rows_, &columns_, &scales_}) {
+    if (made->has_value()) sizes.push_back((*made)->size());
+  }
+  return sizes;
+}
+
+Allocation VulkanBuffer::room(size_t bytes) const {
+  return sketch_ ? Allocation(bytes) : Allocation(core_->memory, bytes, MemoryUse::kModel);
+}
+
+void VulkanBuffer::fill(const Allocation& to, size_t unit, const Filler::Make& make,
+                        Filler::Cut cut) {
+  if (!sketch_) last_fill_ = core_->memory.fill(to, unit, make, cut);
+}
 
 const Allocation& VulkanBuffer::plain() const {
   CHECK(plain_.has_value());
@@ -39,11 +72,10 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   if (view_->dims.size() != 2) layout = WeightLayout::kRows;
   std::optional<Allocation>& made = layout == WeightLayout::kRows ? rows_ : columns_;
   if (made.has_value()) return *made;
-  Memory& memory = core_->memory;
   const size_t element = dtype_size(view_->dtype);
   if (view_->dims.size() != 2) {
-    made.emplace(memory, view_->bytes.size(), MemoryUse::kDevice);
-    memory.write(*made, 0, view_->bytes);
+    made = room(size_);
+    if (!sketch_) core_->memory.write(*made, 0, view_->bytes);
     return *made;
   }
   const auto outer = static_cast<size_t>(view_->dims[0]);
@@ -51,7 +83,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   const size_t rows = layout == WeightLayout::kRows ? outer : inner;
   const size_t columns = layout == WeightLayout::kRows ? inner : outer;
   const size_t stride = padded(columns);
-  Allocation result(memory, rows * stride * element, MemoryUse::kDevice);
+  Allocation result = room(rows * stride * element);
   const std::byte* const from = view_->bytes.data();
   if (layout == WeightLayout::kColumns) {
     const auto make = [=](const Filler::Part& part, std::byte* out) {
@@ -64,7 +96,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
     };
     // Of each row of the view a few lines of the cache: its page is looked up for each strip.
     constexpr size_t kStripBytes = 512, kPartBytes = 1024;
-    last_fill_ = memory.fill(result, stride * element, make, {kStripBytes / element, kPartBytes});
+    fill(result, stride * element, make, {kStripBytes / element, kPartBytes});
   } else {
     const auto make = [=](const Filler::Part& part, std::byte* out) {
       for (size_t i = 0; i < part.count; ++i) {
@@ -73,7 +105,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
         std::memset(row + columns * element, 0, (stride - columns) * element);
       }
     };
-    last_fill_ = memory.fill(result, stride * element, make);
+    fill(result, stride * element, make);
   }
   made = std::move(result);
   return *made;
@@ -85,13 +117,12 @@ const Allocation& VulkanBuffer::scales() const {
 }
 
 void VulkanBuffer::split_blocks() {
-  Memory& memory = core_->memory;
   const size_t each = block_bytes(view_->dtype), numbers_bytes = each - sizeof(uint16_t);
-  const size_t count = view_->bytes.size() / each;
+  const size_t count = size_ / each;
   const std::byte* const from = view_->bytes.data();
-  Allocation numbers(memory, count * numbers_bytes, MemoryUse::kDevice);
+  Allocation numbers = room(count * numbers_bytes);
   const DType dtype = view_->dtype;
-  memory.fill(numbers, numbers_bytes, [=](const Filler::Part& part, std::byte* out) {
+  fill(numbers, numbers_bytes, [=](const Filler::Part& part, std::byte* out) {
     for (size_t i = 0; i < part.count; ++i, out += numbers_bytes) {
       const std::byte* const block = from + (part.first + i) * each;
       if (dtype == DType::kQ8_0) {
@@ -107,18 +138,17 @@ void VulkanBuffer::split_blocks() {
     }
   });
   // In whole words: the last may have half of one.
-  scales_.emplace(memory, (count + 1) / 2 * sizeof(uint32_t), MemoryUse::kDevice);
-  last_fill_ =
-      memory.fill(*scales_, sizeof(uint32_t), [=](const Filler::Part& part, std::byte* out) {
-        for (size_t i = 2 * part.first; i < 2 * (part.first + part.count);
-             ++i, out += sizeof(uint16_t)) {
-          if (i < count) {
-            std::memcpy(out, from + i * each, sizeof(uint16_t));
-          } else {
-            std::memset(out, 0, sizeof(uint16_t));
-          }
-        }
-      });
+  scales_ = room((count + 1) / 2 * sizeof(uint32_t));
+  fill(*scales_, sizeof(uint32_t), [=](const Filler::Part& part, std::byte* out) {
+    for (size_t i = 2 * part.first; i < 2 * (part.first + part.count);
+         ++i, out += sizeof(uint16_t)) {
+      if (i < count) {
+        std::memcpy(out, from + i * each, sizeof(uint16_t));
+      } else {
+        std::memset(out, 0, sizeof(uint16_t));
+      }
+    }
+  });
   rows_ = std::move(numbers);
 }
 
@@ -248,17 +278,19 @@ void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<Segment>& segme
     in_.recorded = false;
   }
   std::memcpy(in_.staging->mapped(), batch.in_bytes.data(), batch.in_bytes.size());
-  if (!in_.recorded || in_.buffer != to.buffer() || in_.bytes != batch.in_bytes.size()) {
+  if (!in_.recorded || in_.buffer != to.buffer() || in_.offset != to.offset() ||
+      in_.bytes != batch.in_bytes.size()) {
     begin(in_);
     barrier(in_.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
             VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT);
-    const VkBufferCopy region{0, 0, batch.in_bytes.size()};
+    const VkBufferCopy region{in_.staging->offset(), to.offset(), batch.in_bytes.size()};
     vkCmdCopyBuffer(in_.commands, in_.staging->buffer(), to.buffer(), 1, &region);
     barrier(in_.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
             VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
             VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
     check(vkEndCommandBuffer(in_.commands), "vkEndCommandBuffer");
     in_.buffer = to.buffer();
+    in_.offset = to.offset();
     in_.bytes = batch.in_bytes.size();
     in_.recorded = true;
   }
@@ -275,8 +307,8 @@ CopyOut VulkanWorkspace::copy_out(const RowBatch& batch) {
     out_.staging.emplace(core_->memory, out.size(), MemoryUse::kReadback);
     ++stagings_;
   }
-  copy_ = {out.buffer(), out_.staging->buffer(), batch.out_offset, batch.out_bytes.size(),
-           stagings_};
+  copy_ = {out.buffer(),           out_.staging->buffer(), out.offset() + batch.out_offset,
+           out_.staging->offset(), batch.out_bytes.size(), stagings_};
   return copy_;
 }
 
@@ -285,7 +317,7 @@ void CopyOut::record(VkCommandBuffer commands) const {
           VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
           VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
   if (from == VK_NULL_HANDLE) return;
-  const VkBufferCopy region{offset, 0, bytes};
+  const VkBufferCopy region{from_offset, to_offset, bytes};
   vkCmdCopyBuffer(commands, from, to, 1, &region);
   barrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
           VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);

@@ -28,6 +28,9 @@ struct Core {
 };
 using CorePtr = std::shared_ptr<Core>;
 
+// Of K or V of one layer.
+size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype);
+
 // How a weight lies in device memory.
 enum class WeightLayout : uint8_t {
   kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements; of a
@@ -37,9 +40,11 @@ enum class WeightLayout : uint8_t {
 
 class VulkanBuffer final : public Buffer {
  public:
-  VulkanBuffer(CorePtr core, size_t bytes);
+  VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use = MemoryUse::kDevice);
   // A weight. Its layout follows from its first use, until when it stays in the view.
   VulkanBuffer(CorePtr core, const TensorView& view);
+  // A sketch: has the sizes of what will be bound to the slot, and no memory.
+  VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits);
 
   size_t size() const override { return size_; }
   bool borrows() const override {
@@ -50,12 +55,17 @@ class VulkanBuffer final : public Buffer {
   const Allocation& weight(WeightLayout layout);
   const Allocation& scales() const;  // of a quantised weight, after weight(): [rows][blocks] halves
   const TensorView& view() const { return *view_; }
+  // Sizes of what it has, or is a sketch of, in device memory.
+  std::vector<size_t> parts() const;
 
  private:
   void split_blocks();
+  Allocation room(size_t bytes) const;
+  void fill(const Allocation& to, size_t unit, const Filler::Make& make, Filler::Cut cut = {});
 
   CorePtr core_;
   size_t size_ = 0;
+  bool sketch_ = false;
   std::optional<Allocation> plain_, rows_, columns_, scales_;
   std::optional<TensorView> view_;
   uint64_t last_fill_ = 0;  // of Memory's, that reads the view
@@ -64,7 +74,7 @@ class VulkanBuffer final : public Buffer {
 // What a step leaves for the host: made visible to it or, where it cannot read fast, copied.
 struct CopyOut {
   VkBuffer from = VK_NULL_HANDLE, to = VK_NULL_HANDLE;  // null: read in place
-  size_t offset = 0, bytes = 0;
+  size_t from_offset = 0, to_offset = 0, bytes = 0;
   uint64_t staging = 0;  // which `to` it is: a handle may come again
   void record(VkCommandBuffer commands) const;
   auto operator<=>(const CopyOut&) const = default;
@@ -95,7 +105,7 @@ class VulkanWorkspace final : public Workspace {
   struct Copy {
     VkCommandBuffer commands = VK_NULL_HANDLE;
     VkBuffer buffer = VK_NULL_HANDLE;
-    size_t bytes = 0;
+    size_t offset = 0, bytes = 0;
     bool recorded = false;
     std::optional<Allocation> staging;
   };

@@ -6,26 +6,14 @@
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
-VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
-                                   std::span<const Binding> bindings)
+
+VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace)
     : core_(std::move(core)),
       id_(core_->executables++),
       workspace_(workspace),
       program_(program),
-      like_(core_->kernels.like(program)) {
-  buffers_.resize(program_.slots.size(), nullptr);
-  for (const Binding& binding : bindings) {
-    for (size_t i = 0; i < program_.slots.size(); ++i) {
-      if (program_.slots[i].kind == SlotKind::kTemp || program_.slots[i].name != binding.name) {
-        continue;
-      }
-      buffers_[i] = dynamic_cast<VulkanBuffer*>(binding.buffer);
-      if (buffers_[i] == nullptr) {
-        throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': '",
-                                            binding.name, "' is not a buffer of this device"));
-      }
-    }
-  }
+      like_(core_->kernels.like(program)),
+      buffers_(program_.slots.size(), nullptr) {
   if (program_.arena_row_bytes > workspace_.limits().arena_row_bytes) {
     throw Error(
         ErrorKind::kDevice,
@@ -47,12 +35,64 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
     halves_ = half_slots(program_, [&](const Step& step) { return units_take(step); });
     if (std::find(halves_.begin(), halves_.end(), true) == halves_.end()) halves_.clear();
   }
+}
+
+void VulkanExecutable::bind(std::span<const Binding> bindings) {
+  for (const Binding& binding : bindings) {
+    for (size_t i = 0; i < program_.slots.size(); ++i) {
+      if (program_.slots[i].kind == SlotKind::kTemp || program_.slots[i].name != binding.name) {
+        continue;
+      }
+      buffers_[i] = dynamic_cast<VulkanBuffer*>(binding.buffer);
+      if (buffers_[i] == nullptr) {
+        throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': '",
+                                            binding.name, "' is not a buffer of this device"));
+      }
+    }
+  }
+}
+
+std::vector<std::vector<VulkanExecutable::Dispatch>> VulkanExecutable::dispatches() {
   std::vector<std::vector<Dispatch>> all(kVariants);
   const bool mixed = uses_rows_ && uses_out_rows_;
   const size_t last = halves_.empty() ? kWide : workspace_.limits().wide ? kUnits : kPromptUnits;
   for (size_t variant = mixed ? kWide : 0; variant <= last; ++variant) {
     all[variant] = dispatches(variant);
   }
+  return all;
+}
+
+VulkanExecutable::Needs VulkanExecutable::needs(const CorePtr& core, const Program& program,
+                                                VulkanWorkspace& workspace) {
+  VulkanExecutable sketch(core, program, workspace);
+  std::vector<std::unique_ptr<VulkanBuffer>> buffers(program.slots.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Slot& slot = program.slots[i];
+    if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+    buffers[i] = std::make_unique<VulkanBuffer>(core, slot, workspace.limits());
+    sketch.buffers_[i] = buffers[i].get();
+  }
+  const Tuner::Preview preview(core->tuner);
+  Needs needs;
+  std::vector<std::vector<Dispatch>> all = sketch.dispatches();
+  for (size_t variant = 0; variant < kVariants; ++variant) {
+    for (Dispatch& dispatch : all[variant]) {
+      needs.pipelines[variant].push_back(std::move(dispatch.key));
+    }
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Slot& slot = program.slots[i];
+    const bool stays = slot.kind == SlotKind::kWeight || slot.dims.size() == 1;
+    if (buffers[i] != nullptr && stays) needs.memory.push_back({i, buffers[i]->parts()});
+  }
+  return needs;
+}
+
+VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
+                                   std::span<const Binding> bindings)
+    : VulkanExecutable(std::move(core), program, workspace) {
+  bind(bindings);
+  std::vector<std::vector<Dispatch>> all = dispatches();
   make_sets(all);
   for (size_t variant = kWide; variant < kVariants; ++variant) {
     Allocation& counts = counts_[variant - kWide];
@@ -61,8 +101,7 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
         MemoryUse::kUpload);
     CHECK(counts.mapped() != nullptr);
   }
-  // The kernels for many rows take longest to make: they are begun first.
-  for (size_t variant = kVariants; variant-- > 0;) {
+  for (size_t variant = 0; variant < kVariants; ++variant) {
     for (Dispatch& dispatch : all[variant]) {
       dispatch.pipeline = core_->pipelines.begin(dispatch.key);
       dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);
@@ -125,7 +164,7 @@ VulkanExecutable::Range VulkanExecutable::whole(int index) const {
     throw Error(ErrorKind::kDevice, cat("[vulkan] '", s.name, "': ", bytes,
                                         " bytes, a binding of this device has at most ", limit));
   }
-  return {at.allocation->buffer(), at.offset, bytes};
+  return part(*at.allocation, at.offset, bytes);
 }
 
 VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base, uint32_t row_piece,
@@ -137,7 +176,7 @@ VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base, 
   // A piece past the buffer's rows is never run: bind its first rows, so that the set is whole.
   const size_t base = row_base < at.rows ? row_base : 0;
   const size_t rows = std::min<size_t>(row_piece, at.rows - base);
-  return {at.allocation->buffer(), at.offset + base * row_bytes, rows * row_bytes};
+  return part(*at.allocation, at.offset + base * row_bytes, rows * row_bytes);
 }
 
 VulkanExecutable::Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t row_base,
@@ -147,7 +186,7 @@ VulkanExecutable::Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t r
   if (bind.kind == Bind::Kind::kWhole) return whole(bind.slot);
   if (bind.kind == Bind::Kind::kCache) {
     const Allocation& cache = bound(bind.slot).plain();
-    return {cache.buffer(), 0, cache.size()};
+    return part(cache, 0, cache.size());
   }
   const Slot& s = slot(bind.slot);
   const size_t limit = core_->context.capabilities().max_range;
@@ -162,11 +201,11 @@ VulkanExecutable::Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t r
   const Place at = place(bind.slot);
   const size_t base = bind.piece * rows < all_rows ? bind.piece * rows : 0;
   const size_t bytes = std::min(rows, all_rows - base) * row_bytes;
-  return {at.allocation->buffer(), base * row_bytes, (bytes + 3) / 4 * 4};
+  return part(*at.allocation, base * row_bytes, (bytes + 3) / 4 * 4);
 }
 
 VulkanExecutable::Range VulkanExecutable::symbols() const {
-  return {workspace_.symbols().buffer(), 0, workspace_.symbols().size()};
+  return part(workspace_.symbols(), 0, workspace_.symbols().size());
 }
 
 uint32_t VulkanExecutable::piece_rows(const std::vector<int>& slots, size_t max_rows) const {

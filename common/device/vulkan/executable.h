@@ -23,6 +23,17 @@ class VulkanExecutable final : public Executable {
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                    std::span<const Binding> bindings);
 
+  // What loading the program will take, found without what it is bound to.
+  struct Needs {
+    struct Room {
+      size_t slot = 0;            // a weight or a cache
+      std::vector<size_t> parts;  // bytes
+    };
+    std::vector<Room> memory;
+    std::array<std::vector<PipelineKey>, kVariants> pipelines;
+  };
+  static Needs needs(const CorePtr& core, const Program& program, VulkanWorkspace& workspace);
+
   struct Command {
     const Pipelines::Made* pipeline = nullptr;
     VkPipelineLayout layout = VK_NULL_HANDLE;
@@ -70,6 +81,12 @@ class VulkanExecutable final : public Executable {
     VkDeviceSize offset = 0, bytes = 0;
     auto operator<=>(const Range&) const = default;
   };
+  static Range part(const Allocation& of, size_t offset, size_t bytes) {
+    return {of.buffer(), of.offset() + offset, bytes};
+  }
+  // Bound to nothing yet.
+  VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace);
+  void bind(std::span<const Binding> bindings);
   // A command before there are pipelines and sets.
   struct Dispatch : Command {
     PipelineKey key;
@@ -130,6 +147,7 @@ class VulkanExecutable final : public Executable {
   size_t merge_bytes(const Step& step) const;
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
+  std::vector<std::vector<Dispatch>> dispatches();  // of all variants that it has
   void make_sets(const std::vector<std::vector<Dispatch>>& all);
   std::vector<VkDeviceAddress> addresses_of(const std::vector<Range>& ranges) const;
   void make_stamps();

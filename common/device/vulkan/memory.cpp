@@ -6,37 +6,24 @@
 namespace split::vulkan {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{64} << 20;  // small buffers share blocks of this
-// Larger ones have an allocation of their own, dedicated to them: NVIDIA's driver takes 2 ms for a
-// GiB of these and 20 for one of others.
+constexpr size_t kBlockBytes = size_t{16} << 20;  // small ones share blocks of this
 constexpr size_t kSmallBytes = size_t{4} << 20;
+constexpr size_t kMostReserved = size_t{1} << 30;   // what any device gives at once
+constexpr size_t kAlign = 256;                      // no device asks for more
 constexpr size_t kStagingBytes = size_t{32} << 20;  // past this size copies are no faster
 constexpr unsigned kMaxCopiers = 16;
 
-size_t round_up(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
+// What so many bytes take of a block.
+size_t part_bytes(size_t bytes) {
+  return (std::max<size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
 }
+
+bool is_for_device(MemoryUse use) { return use == MemoryUse::kModel || use == MemoryUse::kDevice; }
 
 }  // namespace
 
 Allocation::Allocation(Memory& memory, size_t bytes, MemoryUse use)
     : memory_(&memory), size_(bytes) {
-  const VkDevice device = memory.context().device();
-  VkBufferCreateInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
-  info.size = round_up(std::max<size_t>(bytes, 16), 16);
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-               VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
-  if (memory.context().capabilities().addresses) {
-    info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  }
-  VkBuffer buffer = VK_NULL_HANDLE;
-  const VkResult result = vkCreateBuffer(device, &info, nullptr, &buffer);
-  if (result < 0) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] a buffer of ", bytes, " bytes: ", result_name(result)));
-  }
-  buffer_ = {device, buffer, vkDestroyBuffer};
   memory.place(*this, use);
 }
 
@@ -48,13 +35,12 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
   if (this == &other) return *this;
   if (block_ != nullptr) memory_->release(*this);
   memory_ = other.memory_;
-  buffer_ = std::move(other.buffer_);
+  buffer_ = std::exchange(other.buffer_, VK_NULL_HANDLE);
+  offset_ = other.offset_;
   size_ = std::exchange(other.size_, 0);
   mapped_ = std::exchange(other.mapped_, nullptr);
   cached_ = other.cached_;
   block_ = std::exchange(other.block_, nullptr);
-  offset_ = other.offset_;
-  length_ = other.length_;
   return *this;
 }
 
@@ -92,6 +78,7 @@ uint32_t Memory::type_for(uint32_t allowed, MemoryUse use) const {
   };
   int type = -1;
   switch (use) {
+    case MemoryUse::kModel:
     case MemoryUse::kDevice:
       // A small host-visible window of a discrete GPU is left to what needs it.
       if (!is_disabled("host_visible")) type = find(kLocal | kHost, 0, true);
@@ -105,94 +92,119 @@ uint32_t Memory::type_for(uint32_t allowed, MemoryUse use) const {
       type = find(kHost | kCached, 0, false);
       break;
   }
-  if (type < 0 && use != MemoryUse::kDevice) type = find(kHost, 0, false);
+  if (type < 0 && !is_for_device(use)) type = find(kHost, 0, false);
   if (type < 0) type = find(0, 0, false);
   if (type < 0) throw Error(ErrorKind::kDevice, "[vulkan] no memory type for a storage buffer");
   return static_cast<uint32_t>(type);
 }
 
-Memory::Block& Memory::new_block(uint32_t type, size_t size, VkBuffer alone) {
+Memory::Block& Memory::new_block(MemoryUse use, size_t size) {
+  const VkDevice device = context_.device();
+  const Capabilities& capabilities = context_.capabilities();
+  Block block;
+  block.use = use;
+  block.size = size;
+  block.free[0] = size;
+  VkBufferCreateInfo buffer_info{};
+  buffer_info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
+  buffer_info.size = size;
+  buffer_info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                      VK_BUFFER_USAGE_TRANSFER_DST_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
+  if (capabilities.addresses) buffer_info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
+  VkBuffer buffer = VK_NULL_HANDLE;
+  VkResult result = vkCreateBuffer(device, &buffer_info, nullptr, &buffer);
+  if (result < 0) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] a buffer of ", size, " bytes: ", result_name(result)));
+  }
+  block.buffer = {device, buffer, vkDestroyBuffer};
+  VkMemoryRequirements need{};
+  vkGetBufferMemoryRequirements(device, buffer, &need);
+  const uint32_t type = type_for(need.memoryTypeBits, use);
+
+  // Dedicated: NVIDIA's driver takes 2 ms for a GiB of this and 20 for one of other memory.
   VkMemoryDedicatedAllocateInfo dedicated{};
   dedicated.sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO;
-  dedicated.buffer = alone;
+  dedicated.buffer = buffer;
   VkMemoryAllocateFlagsInfo flags{};
   flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
-  flags.pNext = alone != VK_NULL_HANDLE ? &dedicated : nullptr;
-  flags.flags = context_.capabilities().addresses ? VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT : 0;
+  flags.pNext = &dedicated;
+  flags.flags = capabilities.addresses ? VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT : 0;
   VkMemoryAllocateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
   info.pNext = &flags;
-  info.allocationSize = size;
+  info.allocationSize = need.size;
   info.memoryTypeIndex = type;
   VkDeviceMemory memory = VK_NULL_HANDLE;
-  const VkResult result = vkAllocateMemory(context_.device(), &info, nullptr, &memory);
+  result = vkAllocateMemory(device, &info, nullptr, &memory);
   if (result < 0) {
-    const auto& heaps = context_.capabilities().memory;
+    const auto& heaps = capabilities.memory;
     throw Error(ErrorKind::kDevice, cat("[vulkan] no room for ", size, " bytes on a heap of ",
                                         heaps.memoryHeaps[heaps.memoryTypes[type].heapIndex].size,
                                         " bytes: ", result_name(result)));
   }
-  Block block;
-  block.memory = {context_.device(), memory, vkFreeMemory};
-  block.type = type;
-  block.size = size;
-  block.free[0] = size;
+  block.memory = {device, memory, vkFreeMemory};
+  check(vkBindBufferMemory(device, buffer, memory, 0), "vkBindBufferMemory");
+  const VkMemoryPropertyFlags properties = capabilities.memory.memoryTypes[type].propertyFlags;
+  block.cached = (properties & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
   constexpr VkMemoryPropertyFlags kHost =
       VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-  if ((context_.capabilities().memory.memoryTypes[type].propertyFlags & kHost) == kHost) {
+  const bool hidden = is_for_device(use) && is_disabled("host_visible");
+  if ((properties & kHost) == kHost && !hidden) {
     void* mapped = nullptr;
-    check(vkMapMemory(context_.device(), memory, 0, VK_WHOLE_SIZE, 0, &mapped), "vkMapMemory");
+    check(vkMapMemory(device, memory, 0, VK_WHOLE_SIZE, 0, &mapped), "vkMapMemory");
     block.mapped = static_cast<std::byte*>(mapped);
   }
   return blocks_.emplace_back(std::move(block));
 }
 
 void Memory::place(Allocation& allocation, MemoryUse use) {
-  VkMemoryRequirements need{};
-  vkGetBufferMemoryRequirements(context_.device(), allocation.buffer(), &need);
-  const uint32_t type = type_for(need.memoryTypeBits, use);
-  const size_t size = need.size;
+  const size_t size = part_bytes(allocation.size());
   const auto fit = [&](Block& block) {
-    for (const auto& [start, length] : block.free) {
-      const size_t offset = round_up(start, need.alignment);
-      if (offset + size > start + length) continue;
-      const size_t end = start + length, begin = start;
-      block.free.erase(begin);
-      if (offset > begin) block.free[begin] = offset - begin;
-      if (end > offset + size) block.free[offset + size] = end - offset - size;
-      allocation.block_ = &block;
-      allocation.offset_ = offset;
-      allocation.length_ = size;
-      return true;
-    }
-    return false;
+    const auto at = std::find_if(block.free.begin(), block.free.end(),
+                                 [&](const auto& part) { return part.second >= size; });
+    if (block.use != use || at == block.free.end()) return false;
+    const auto [offset, length] = *at;
+    block.free.erase(at);
+    if (length > size) block.free[offset + size] = length - size;
+    allocation.block_ = &block;
+    allocation.buffer_ = block.buffer.get();
+    allocation.offset_ = offset;
+    allocation.cached_ = block.cached;
+    if (block.mapped != nullptr) allocation.mapped_ = block.mapped + offset;
+    return true;
   };
-  bool placed = false;
-  const bool small = size <= kSmallBytes;
-  for (Block& block : blocks_) {
-    placed = small && block.type == type && block.size == kBlockBytes && fit(block);
-    if (placed) break;
+  if (std::any_of(blocks_.begin(), blocks_.end(), fit)) return;
+  CHECK(fit(new_block(use, size <= kSmallBytes ? kBlockBytes : size)));
+}
+
+void Memory::reserve(std::span<const size_t> sizes) {
+  trim();
+  size_t together = 0;
+  try {
+    for (const size_t bytes : sizes) {
+      const size_t part = part_bytes(bytes);
+      if (together > 0 && together + part > kMostReserved) {
+        new_block(MemoryUse::kModel, std::exchange(together, 0));
+      }
+      together += part;
+    }
+    if (together > 0) new_block(MemoryUse::kModel, together);
+  } catch (const Error&) {
+    // Parts alone may fit where they do not together; else place() says so.
   }
-  if (!placed) {
-    placed = fit(small ? new_block(type, kBlockBytes, VK_NULL_HANDLE)
-                       : new_block(type, size, allocation.buffer()));
-  }
-  CHECK(placed);
-  auto& block = *static_cast<Block*>(allocation.block_);
-  check(vkBindBufferMemory(context_.device(), allocation.buffer(), block.memory.get(),
-                           allocation.offset_),
-        "vkBindBufferMemory");
-  const auto flags = context_.capabilities().memory.memoryTypes[type].propertyFlags;
-  allocation.cached_ = (flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
-  const bool hidden = use == MemoryUse::kDevice && is_disabled("host_visible");
-  if (block.mapped != nullptr && !hidden) allocation.mapped_ = block.mapped + allocation.offset_;
+}
+
+void Memory::trim() {
+  blocks_.remove_if([](const Block& block) {
+    return !block.free.empty() && block.free.begin()->second == block.size;
+  });
 }
 
 void Memory::release(Allocation& allocation) {
   wait_filled();
-  allocation.buffer_.reset();
   auto* block = static_cast<Block*>(std::exchange(allocation.block_, nullptr));
-  auto at = block->free.emplace(allocation.offset_, allocation.length_).first;
+  auto at = block->free.emplace(allocation.offset_, part_bytes(allocation.size_)).first;
   if (const auto next = std::next(at);
       next != block->free.end() && at->first + at->second == next->first) {
     at->second += next->second;
@@ -211,7 +223,8 @@ void Memory::release(Allocation& allocation) {
   }
 }
 
-void Memory::copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes) {
+void Memory::copy(const Allocation* from, size_t from_offset, const Allocation& to,
+                  size_t to_offset, size_t bytes) {
   if (commands_ == VK_NULL_HANDLE) commands_ = context_.command_buffer();
   VkCommandBufferBeginInfo begin{};
   begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
@@ -223,11 +236,11 @@ void Memory::copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offs
   barrier.dstAccessMask = VK_ACCESS_MEMORY_READ_BIT | VK_ACCESS_MEMORY_WRITE_BIT;
   vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_ALL_COMMANDS_BIT,
                        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &barrier, 0, nullptr, 0, nullptr);
-  if (from == VK_NULL_HANDLE) {
-    vkCmdFillBuffer(commands_, to, to_offset, VK_WHOLE_SIZE, 0);
+  if (from == nullptr) {
+    vkCmdFillBuffer(commands_, to.buffer(), to.offset(), part_bytes(to.size()), 0);
   } else {
-    const VkBufferCopy region{from_offset, to_offset, bytes};
-    vkCmdCopyBuffer(commands_, from, to, 1, &region);
+    const VkBufferCopy region{from->offset() + from_offset, to.offset() + to_offset, bytes};
+    vkCmdCopyBuffer(commands_, from->buffer(), to.buffer(), 1, &region);
   }
   barrier.dstAccessMask |= VK_ACCESS_HOST_READ_BIT;
   vkCmdPipelineBarrier(commands_, VK_PIPELINE_STAGE_TRANSFER_BIT,
@@ -247,7 +260,7 @@ void Memory::write(const Allocation& to, size_t offset, Bytes bytes) {
   for (size_t done = 0; done < bytes.size();) {
     const size_t part = std::min(kStagingBytes, bytes.size() - done);
     std::memcpy(upload().mapped(), bytes.data() + done, part);
-    copy(upload().buffer(), 0, to.buffer(), offset + done, part);
+    copy(&upload(), 0, to, offset + done, part);
     done += part;
   }
 }
@@ -283,7 +296,7 @@ uint64_t Memory::fill(const Allocation& to, size_t unit, const Filler::Make& mak
   for (size_t first = 0; first < units; first += at_once) {
     filler_.wait(made);
     if (first + at_once < units) made = begin(first + at_once);
-    copy(upload().buffer(), slot(first), to.buffer(), first * unit, count(first) * unit);
+    copy(&upload(), slot(first), to, first * unit, count(first) * unit);
   }
   return made;
 }
@@ -307,7 +320,7 @@ void Memory::read(const Allocation& from, size_t offset, std::span<std::byte> ou
   }
   for (size_t done = 0; done < out.size();) {
     const size_t part = std::min(kStagingBytes, out.size() - done);
-    copy(from.buffer(), offset + done, readback_->buffer(), 0, part);
+    copy(&from, offset + done, *readback_, 0, part);
     std::memcpy(out.data() + done, readback_->mapped(), part);
     done += part;
   }
@@ -325,6 +338,6 @@ void Memory::copy(const std::byte* from, std::span<std::byte> to) {
   });
 }
 
-void Memory::zero(const Allocation& to) { copy(VK_NULL_HANDLE, 0, to.buffer(), 0, 0); }
+void Memory::zero(const Allocation& to) { copy(nullptr, 0, to, 0, 0); }
 
 }  // namespace split::vulkan

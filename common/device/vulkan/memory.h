@@ -1,5 +1,5 @@
-// Device memory: buffers of their own or, small ones, cut from larger allocations; written in place
-// where the host can see them and through staging where it cannot. One thread at a time.
+// Device memory: parts of a few large buffers; written in place where the host can see them and
+// through staging where it cannot. One thread at a time.
 #pragma once
 
 #include <functional>
@@ -14,23 +14,26 @@
 namespace split::vulkan {
 
 enum class MemoryUse : uint8_t {
-  kDevice,    // weights, caches, arenas: device-local, mapped when the whole heap is host-visible
+  kModel,     // weights and caches: device-local, mapped when the whole heap is host-visible
+  kDevice,    // likewise: arenas, and what goes in and out of programs
   kUpload,    // written by the host each step, read by kernels
   kReadback,  // written by the device, read by the host: cached
 };
 
 class Memory;
 
-// A VkBuffer with its memory. Its `size` is what was asked for, the VkBuffer is a multiple of 16.
+// A part of a VkBuffer. Its `size` is what was asked for, the part ends at a multiple of 256.
 class Allocation {
  public:
   Allocation() = default;
   Allocation(Memory& memory, size_t bytes, MemoryUse use);
+  explicit Allocation(size_t bytes) : size_(bytes) {}  // a size alone, without memory
   ~Allocation();
   Allocation(Allocation&& other) noexcept { *this = std::move(other); }
   Allocation& operator=(Allocation&& other) noexcept;
 
-  VkBuffer buffer() const { return buffer_.get(); }
+  VkBuffer buffer() const { return buffer_; }
+  size_t offset() const { return offset_; }  // in buffer(): a multiple of 256
   size_t size() const { return size_; }
   // Null when the host cannot see it.
   std::byte* mapped() const { return mapped_; }
@@ -40,12 +43,11 @@ class Allocation {
  private:
   friend class Memory;
   Memory* memory_ = nullptr;
-  Handle<VkBuffer> buffer_;
-  size_t size_ = 0;
+  VkBuffer buffer_ = VK_NULL_HANDLE;
+  size_t offset_ = 0, size_ = 0;
   std::byte* mapped_ = nullptr;
   bool cached_ = false;
   void* block_ = nullptr;  // Memory::Block
-  size_t offset_ = 0, length_ = 0;
 };
 
 class Memory {
@@ -56,6 +58,12 @@ class Memory {
   Memory& operator=(const Memory&) = delete;
 
   Context& context() { return context_; }
+  // Makes blocks in which allocations of these sizes fit, for kModel, as far as there is room: a
+  // few large ones take a driver less time than many. Until trim() nothing else gives them back.
+  void reserve(std::span<const size_t> sizes);
+  // Gives back what nothing is in.
+  void trim();
+  size_t blocks() const { return blocks_.size(); }
   void write(const Allocation& to, size_t offset, Bytes bytes);
   // Fills `to` with units of `unit` bytes, which `make` makes in parts, on all processors: one core
   // neither reorders weights nor fills a bus fast enough. Where the host sees `to`, this goes on
@@ -72,20 +80,23 @@ class Memory {
  private:
   friend class Allocation;
   struct Block {
+    MemoryUse use = MemoryUse::kDevice;
     Handle<VkDeviceMemory> memory;
-    uint32_t type = 0;
+    Handle<VkBuffer> buffer;  // all of it
     size_t size = 0;
     std::byte* mapped = nullptr;
+    bool cached = false;
     std::map<size_t, size_t> free;  // offset -> length
   };
   void place(Allocation& allocation, MemoryUse use);
   void release(Allocation& allocation);
   uint32_t type_for(uint32_t allowed, MemoryUse use) const;
-  // For `alone`, when given, and nothing else.
-  Block& new_block(uint32_t type, size_t size, VkBuffer alone);
+  Block& new_block(MemoryUse use, size_t size);
   Allocation& upload();
   ThreadPool& pool();
-  void copy(VkBuffer from, size_t from_offset, VkBuffer to, size_t to_offset, size_t bytes);
+  // Zeros for all of `to` without `from`.
+  void copy(const Allocation* from, size_t from_offset, const Allocation& to, size_t to_offset,
+            size_t bytes);
 
   Context& context_;
   Queue& queue_;

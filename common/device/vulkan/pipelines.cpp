@@ -66,6 +66,7 @@ void Pipelines::load_cache() {
     result = vkCreatePipelineCache(context_.device(), &info, nullptr, &cache);
   }
   check(result, "vkCreatePipelineCache");
+  kept_bytes_ = info.initialDataSize;
   cache_ = {context_.device(), cache, vkDestroyPipelineCache};
 }
 
@@ -75,6 +76,7 @@ void Pipelines::save_cache() {
   size_t size = 0;
   check(vkGetPipelineCacheData(context_.device(), cache_.get(), &size, nullptr),
         "vkGetPipelineCacheData");
+  if (size == kept_bytes_) return;  // nothing was added
   std::vector<std::byte> bytes(size);
   check(vkGetPipelineCacheData(context_.device(), cache_.get(), &size, bytes.data()),
         "vkGetPipelineCacheData");
@@ -89,6 +91,7 @@ void Pipelines::save_cache() {
     file.append(digest);
     file.append(bytes);
     file.commit();
+    kept_bytes_ = size;
   } catch (const Error& error) {
     log_warning(cat("[vulkan] the pipeline cache is not kept: ", error.what()));
   } catch (const std::filesystem::filesystem_error& error) {

@@ -41,6 +41,7 @@ class Pipelines {
   struct Made;
   // Begins to make it, on all processors, unless it is there or begun.
   const Made* begin(const PipelineKey& key);
+  size_t begun() const { return pipelines_.size(); }  // ever
   // Waits for it. Throws Error(kDevice).
   VkPipeline get(const Made& made);
   // Waits for all that was begun, and keeps the driver's cache. Throws Error(kDevice).
@@ -66,7 +67,8 @@ class Pipelines {
   Context& context_;
   std::filesystem::path path_;  // empty when there is no cache directory
   Handle<VkPipelineCache> cache_;
-  size_t saved_ = 0;  // pipelines when the cache was last written
+  size_t saved_ = 0;       // pipelines when the cache was last looked at
+  size_t kept_bytes_ = 0;  // of the driver's cache in the file
   std::map<uint32_t, Layout> layouts_;
   std::unordered_map<std::string, Handle<VkShaderModule>> modules_;  // by text, null until needed
   std::map<PipelineKey, Made> pipelines_;

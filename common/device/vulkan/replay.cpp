@@ -149,8 +149,9 @@ void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i
   vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof command.push,
                      &command.push);
   if (variant >= kWide) {
-    vkCmdDispatchIndirect(commands, counts_[variant - kWide].buffer(),
-                          i * sizeof(VkDispatchIndirectCommand));
+    const Allocation& counts = counts_[variant - kWide];
+    vkCmdDispatchIndirect(commands, counts.buffer(),
+                          counts.offset() + i * sizeof(VkDispatchIndirectCommand));
   } else {
     vkCmdDispatch(commands, command.groups[0], command.groups[1], command.groups[2]);
   }

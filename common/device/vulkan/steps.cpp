@@ -361,10 +361,10 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       if (joined.input == Joined::Input::kSlot) {
         dispatch.ranges.push_back(rowwise(step.x, base, piece, halves(variant)));
       }
-      dispatch.ranges.push_back({matrix.buffer(), column * w_row, count * w_row});
+      dispatch.ranges.push_back(part(matrix, column * w_row, count * w_row));
       if (blocks) {
-        dispatch.ranges.push_back({bound(step.w).scales().buffer(), column * scales_row,
-                                   (count * scales_row + 3) / 4 * 4});
+        dispatch.ranges.push_back(
+            part(bound(step.w).scales(), column * scales_row, (count * scales_row + 3) / 4 * 4));
       }
       for (const Bind& bind : kernel.binds) {
         dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial

@@ -11,7 +11,7 @@ constexpr uint32_t kBlocks = 256, kTeam = 32;  // as shaders/topk.glsl has them
 void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
   const uint32_t piece = piece_rows({step.x, step.out}, workspace_.capacity());
   scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
-  const Range maxima{scratch_.back()->buffer(), 0, size_t{piece} * kBlocks * sizeof(uint32_t)};
+  const Range maxima = part(*scratch_.back(), 0, size_t{piece} * kBlocks * sizeof(uint32_t));
   const uint32_t lanes = most_lanes(core_->context.capabilities());
   const auto add = [&](const char* what, Kernels::What which, std::string (*text)(),
                        uint32_t base) {

@@ -56,6 +56,17 @@ class Tuner {
    private:
     Tuner& tuner_;
   };
+  // As long as it lives, choose() leaves open questions unasked.
+  class Preview {
+   public:
+    explicit Preview(Tuner& tuner) : tuner_(tuner) { tuner_.previews_ = true; }
+    ~Preview() { tuner_.previews_ = false; }
+    Preview(const Preview&) = delete;
+    Preview& operator=(const Preview&) = delete;
+
+   private:
+    Tuner& tuner_;
+  };
   void took(const MatmulQuestion& question, const MatmulShape& layout, double us);
   // Answers what choose() was asked by what was measured, and keeps that, else by the rule.
   void settle();
@@ -77,6 +88,7 @@ class Tuner {
   std::optional<uint64_t> taken_;  // SPLIT_VULKAN_TUNE=I
   std::filesystem::path path_;     // empty when there is no cache directory
   size_t proposed_ = 0;
+  bool previews_ = false;
   std::map<MatmulQuestion, Answer> known_;
   std::map<MatmulQuestion, Asked> asked_;
 };

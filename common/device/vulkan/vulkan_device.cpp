@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "base/log.h"
 #include "device/device.h"
@@ -49,6 +50,7 @@ class VulkanDevice final : public Device {
   FuseRules fuse_rules() const override { return kFuseRules; }
   void settle() override {
     core_->memory.wait_filled();
+    core_->memory.trim();
     core_->pipelines.settle();
   }
 
@@ -59,8 +61,8 @@ class VulkanDevice final : public Device {
   }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
                                       DType dtype) override {
-    const size_t page = kPageTokens * static_cast<size_t>(channels) * dtype_size(dtype);
-    return std::make_unique<VulkanBuffer>(core_, page * (size_t{limits.pages} + 1));
+    return std::make_unique<VulkanBuffer>(core_, cache_bytes(limits, channels, dtype),
+                                          MemoryUse::kModel);
   }
   std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
     if (view.dims != slot.dims || tensor_bytes(view.dtype, view.dims) != view.bytes.size()) {
@@ -79,6 +81,33 @@ class VulkanDevice final : public Device {
 
   std::unique_ptr<Workspace> workspace(const Limits& limits) override {
     return std::make_unique<VulkanWorkspace>(core_, limits);
+  }
+  void prepare(std::span<const Program> programs, Workspace& workspace) override {
+    auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
+    std::vector<std::pair<const Program*, VulkanExecutable::Needs>> all;  // of those unlike others
+    std::set<std::string_view> weights;
+    std::vector<size_t> caches_bytes, weights_bytes;
+    for (const Program& program : programs) {
+      const Program* const like = core_->kernels.like(program);
+      auto at = std::find_if(all.begin(), all.end(), [&](auto& one) { return one.first == like; });
+      if (at == all.end()) {
+        at = all.insert(at, {like, VulkanExecutable::needs(core_, program, ours)});
+      }
+      for (const auto& [slot, parts] : at->second.memory) {
+        const bool weight = program.slots[slot].kind == SlotKind::kWeight;
+        if (weight && !weights.insert(program.slots[slot].name).second) continue;
+        std::vector<size_t>& to = weight ? weights_bytes : caches_bytes;
+        to.insert(to.end(), parts.begin(), parts.end());
+      }
+    }
+    // The kernels for many rows take longest to make: they are begun first.
+    for (size_t variant = kVariants; variant-- > 0;) {
+      for (const auto& [like, needs] : all) {
+        for (const PipelineKey& key : needs.pipelines[variant]) core_->pipelines.begin(key);
+      }
+    }
+    caches_bytes.insert(caches_bytes.end(), weights_bytes.begin(), weights_bytes.end());
+    core_->memory.reserve(caches_bytes);
   }
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {

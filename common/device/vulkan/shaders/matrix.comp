@@ -103,26 +103,29 @@ void main() {
     barrier();
     if (part_k > 0) return;
   }
-  [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
-    [[unroll]] for (uint j = 0; j < TILES_N; ++j) {
-      const uint row1 = row0 + (part_m * TILES_M + i) * LM;
-      const uint column1 = column0 + (part_n * TILES_N + j) * LN;
-      if (row1 >= rows || column1 >= piece.column_piece) continue;
-      const bool whole = row1 + LM <= rows && column1 + LN <= piece.column_piece;
-      if (whole && takes_tile(row1, piece.column_base + column1)) {
-        finish_tile(row1, piece.column_base + column1, total[i][j]);
-        continue;
-      }
-      // Through shared memory to the subgroup's lanes. A loop: this is there for each tile.
-      subgroupBarrier();
-      coopMatStoreNV(total[i][j], tiles, own / 4, LN / 4, false);
-      subgroupBarrier();
-      [[dont_unroll]] for (uint e = gl_SubgroupInvocationID; e < LM * LN; e += SUBGROUP) {
-        const uint r = row1 + e / LN, column = column1 + e % LN;
-        if (r < rows && column < piece.column_piece) {
-          fetch(0, r, piece.column_base + column);
-          finish(0, r, piece.column_base + column, sum_at(own + e));
-        }
+  // One copy of what follows: with one for each tile a driver compiled three times as long.
+  [[dont_unroll]] for (uint t = 0; t < TILES_M * TILES_N; ++t) {
+    SUM sum = total[0][0];
+    [[unroll]] for (uint i = 1; i < TILES_M * TILES_N; ++i) {
+      if (t == i) sum = total[i / TILES_N][i % TILES_N];
+    }
+    const uint row1 = row0 + (part_m * TILES_M + t / TILES_N) * LM;
+    const uint column1 = column0 + (part_n * TILES_N + t % TILES_N) * LN;
+    if (row1 >= rows || column1 >= piece.column_piece) continue;
+    const bool whole = row1 + LM <= rows && column1 + LN <= piece.column_piece;
+    if (whole && takes_tile(row1, piece.column_base + column1)) {
+      finish_tile(row1, piece.column_base + column1, sum);
+      continue;
+    }
+    // Through shared memory to the subgroup's lanes.
+    subgroupBarrier();
+    coopMatStoreNV(sum, tiles, own / 4, LN / 4, false);
+    subgroupBarrier();
+    [[dont_unroll]] for (uint e = gl_SubgroupInvocationID; e < LM * LN; e += SUBGROUP) {
+      const uint r = row1 + e / LN, column = column1 + e % LN;
+      if (r < rows && column < piece.column_piece) {
+        fetch(0, r, piece.column_base + column);
+        finish(0, r, piece.column_base + column, sum_at(own + e));
       }
     }
   }
