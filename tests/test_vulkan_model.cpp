@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "base/file.h"
+#include "device/vulkan/tuner.h"
 #include "nn/model.h"
 #include "temporary_folder.h"
 #include "vulkan_bench.h"
@@ -249,6 +250,23 @@ TEST_F(TunedVulkan, KeepsWhatWasFound) {
   for (int i = 0; words >> word; ++i) other += (i == 4 ? "3" : word) + " ";
   EXPECT_TRUE(rewritten("no layout of ours", other));
   EXPECT_NE(read_file(path, 1 << 20), other);
+}
+
+TEST_F(TunedVulkan, LeavesOpenWhatIsOnlyPreviewed) {
+  vulkan::Capabilities device;
+  device.timestamp_bits = 64;
+  vulkan::Tuner tuner(device);
+  const vulkan::MatmulQuestion question{1024, 1024, 0, 0};
+  const std::vector<vulkan::MatmulShape> layouts = {{128, 16, 1, 1}, {64, 16, 1, 1}};
+  {
+    const vulkan::Tuner::Preview preview(tuner);
+    EXPECT_EQ(tuner.choose(question, layouts), layouts[0]);
+  }
+  tuner.settle();
+  EXPECT_TRUE(tuner.is_open(question));
+  tuner.choose(question, layouts);
+  tuner.settle();
+  EXPECT_FALSE(tuner.is_open(question));
 }
 
 // Not by what a device that has none would do instead.

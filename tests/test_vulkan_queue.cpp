@@ -172,7 +172,7 @@ TEST(VulkanNeeds, AreWhatLoadingTakes) {
       all.insert(all.end(), parts.begin(), parts.end());
     }
     core->memory.reserve(all);
-    const size_t begun = core->pipelines.begun(), blocks = core->memory.blocks();
+    const size_t begun = core->pipelines.begun(), blocks = core->memory.blocks(MemoryUse::kModel);
 
     const std::vector<std::byte> zeros(64 * 256 * sizeof(float));
     std::map<size_t, VulkanBuffer> buffers;
@@ -200,7 +200,7 @@ TEST(VulkanNeeds, AreWhatLoadingTakes) {
     const VulkanExecutable executable(core, block, workspace, bindings);
     core->memory.wait_filled();
     EXPECT_EQ(core->pipelines.begun(), begun);
-    EXPECT_EQ(core->memory.blocks(), blocks);
+    EXPECT_EQ(core->memory.blocks(MemoryUse::kModel), blocks);
     for (const auto& [slot, parts] : expected) {
       EXPECT_EQ(buffers.at(slot).parts(), parts) << block.slots[slot].name;
     }
@@ -216,18 +216,18 @@ TEST(VulkanMemory, GivesBackWhatNobodyTook) {
   Core core(std::move(instance), 0);
   Memory& memory = core.memory;
   memory.reserve(std::vector<size_t>{1000, 2000});
-  EXPECT_EQ(memory.blocks(), 1u);
+  EXPECT_EQ(memory.blocks(MemoryUse::kModel), 1u);
   {
     const Allocation one(memory, 1000, MemoryUse::kModel), two(memory, 2000, MemoryUse::kModel);
     EXPECT_EQ(one.buffer(), two.buffer());
-    EXPECT_EQ(memory.blocks(), 1u) << "both are in it";
+    EXPECT_EQ(memory.blocks(MemoryUse::kModel), 1u) << "both are in it";
     memory.trim();
-    EXPECT_EQ(memory.blocks(), 1u);
+    EXPECT_EQ(memory.blocks(MemoryUse::kModel), 1u);
   }
-  EXPECT_EQ(memory.blocks(), 0u);
+  EXPECT_EQ(memory.blocks(MemoryUse::kModel), 0u);
   memory.reserve(std::vector<size_t>{1000});
   memory.trim();
-  EXPECT_EQ(memory.blocks(), 0u);
+  EXPECT_EQ(memory.blocks(MemoryUse::kModel), 0u);
 }
 
 // Layers are alike; what another text could come of is not.

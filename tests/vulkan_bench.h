@@ -51,6 +51,7 @@ class Bench {
 
   void load() {
     workspace_ = device_.workspace(limits_);
+    device_.prepare(programs_, *workspace_);
     for (const Program& program : programs_) {
       std::vector<Binding> bindings;
       for (const Slot& slot : program.slots) {

@@ -73,9 +73,13 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   std::optional<Allocation>& made = layout == WeightLayout::kRows ? rows_ : columns_;
   if (made.has_value()) return *made;
   const size_t element = dtype_size(view_->dtype);
+  const std::byte* const from = view_->bytes.data();
   if (view_->dims.size() != 2) {
-    made = room(size_);
-    if (!sketch_) core_->memory.write(*made, 0, view_->bytes);
+    Allocation result = room(size_);
+    fill(result, element, [=](const Filler::Part& part, std::byte* out) {
+      std::memcpy(out, from + part.first * element, part.count * element);
+    });
+    made = std::move(result);
     return *made;
   }
   const auto outer = static_cast<size_t>(view_->dims[0]);
@@ -84,7 +88,6 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   const size_t columns = layout == WeightLayout::kRows ? inner : outer;
   const size_t stride = padded(columns);
   Allocation result = room(rows * stride * element);
-  const std::byte* const from = view_->bytes.data();
   if (layout == WeightLayout::kColumns) {
     const auto make = [=](const Filler::Part& part, std::byte* out) {
       const size_t first = part.from / element, length = part.bytes / element;

@@ -215,6 +215,11 @@ std::vector<VkPhysicalDevice> Instance::devices() const {
   return all;
 }
 
+bool Capabilities::discrete() const {
+  return properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ||
+         is_disabled("host_visible");
+}
+
 Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
   Capabilities result;
   vkGetPhysicalDeviceProperties(device, &result.properties);

@@ -2,7 +2,9 @@
 // through staging where it cannot. One thread at a time.
 #pragma once
 
+#include <deque>
 #include <functional>
+#include <future>
 #include <list>
 #include <map>
 
@@ -14,8 +16,9 @@
 namespace split::vulkan {
 
 enum class MemoryUse : uint8_t {
-  kModel,     // weights and caches: device-local, mapped when the whole heap is host-visible
-  kDevice,    // likewise: arenas, and what goes in and out of programs
+  kDevice,    // arenas, inputs, outputs: device-local, mapped when the whole heap is host-visible
+  kModel,     // weights and caches: likewise, but not mapped where a bus lies between
+  kStaging,   // written by the host, to be copied to the device
   kUpload,    // written by the host each step, read by kernels
   kReadback,  // written by the device, read by the host: cached
 };
@@ -63,15 +66,15 @@ class Memory {
   void reserve(std::span<const size_t> sizes);
   // Gives back what nothing is in.
   void trim();
-  size_t blocks() const { return blocks_.size(); }
+  size_t blocks(MemoryUse use) const;
   void write(const Allocation& to, size_t offset, Bytes bytes);
   // Fills `to` with units of `unit` bytes, which `make` makes in parts, on all processors: one core
-  // neither reorders weights nor fills a bus fast enough. Where the host sees `to`, this goes on
-  // beside the caller: what `make` reads stays until filled() the returned number, and the device
-  // reads `to` after wait_filled(). No Allocation is released before that. `make` must not throw.
+  // neither reorders weights nor fills a bus fast enough. This goes on beside the caller: what
+  // `make` reads stays until filled() the returned number, and the device reads `to` after
+  // wait_filled(). No Allocation is released before that. `make` must not throw.
   uint64_t fill(const Allocation& to, size_t unit, const Filler::Make& make, Filler::Cut cut = {});
   bool filled(uint64_t fill) const { return filler_.done(fill); }
-  void wait_filled() { filler_.wait(); }
+  void wait_filled();
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
   void zero(const Allocation& to);
   // memcpy on all processors when there is much of it.
@@ -91,19 +94,43 @@ class Memory {
   void place(Allocation& allocation, MemoryUse use);
   void release(Allocation& allocation);
   uint32_t type_for(uint32_t allowed, MemoryUse use) const;
+  // Any thread.
+  Block make_block(MemoryUse use, size_t size) const;
   Block& new_block(MemoryUse use, size_t size);
-  Allocation& upload();
   ThreadPool& pool();
   // Zeros for all of `to` without `from`.
   void copy(const Allocation* from, size_t from_offset, const Allocation& to, size_t to_offset,
             size_t bytes);
 
+  // What is written through staging memory, a ring: made there, then copied, and gone from there
+  // once the queue is done with that.
+  struct Piece {
+    uint64_t made = 0;         // the Filler's job
+    size_t at = 0, bytes = 0;  // in the ring
+    VkBuffer to = VK_NULL_HANDLE;
+    size_t offset = 0;    // there
+    uint64_t copied = 0;  // the queue's number; 0: not begun
+  };
+  Allocation& ring();
+  // Room in the ring, once those before it have left it.
+  size_t ring_room(size_t bytes);
+  void copy_made();
+  void retire();
+  void begin_copies(VkCommandBuffer commands) const;
+  void end_copies(VkCommandBuffer commands) const;
+
   Context& context_;
   Queue& queue_;
   std::list<Block> blocks_;
-  std::unique_ptr<Allocation> upload_, readback_;  // staging, made when first needed
-  std::optional<ThreadPool> pool_;                 // likewise
+  std::future<Block> ring_block_;
+  std::unique_ptr<Allocation> ring_, readback_;  // staging, made when first needed
+  std::optional<ThreadPool> pool_;               // likewise
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
+  std::deque<Piece> pieces_;  // in the order of their jobs and places in the ring
+  size_t ring_end_ = 0;       // of the last piece
+  std::map<uint64_t, VkCommandBuffer> copying_;  // by the queue's number
+  std::vector<VkCommandBuffer> copied_;          // to be used again
+  bool lost_ = false;                            // what was to be copied
   Filler filler_;
 };
 

@@ -111,7 +111,7 @@ void Queue::run_all(const std::vector<Segment>& segments) {
   }
   if (stamps) pending.push_back(stamp_[1]);
   submit(pending);
-  wait();
+  wait(value_);
   pace_.learn(all, ms_since(start));
   device_ms_.reset();
   if (!measure_) return;
@@ -125,7 +125,12 @@ void Queue::run_all(const std::vector<Segment>& segments) {
                static_cast<double>(context_.capabilities().properties.limits.timestampPeriod) / 1e6;
 }
 
-void Queue::submit(const std::vector<VkCommandBuffer>& commands) {
+uint64_t Queue::begin(VkCommandBuffer commands) {
+  submit(std::span(&commands, 1));
+  return value_;
+}
+
+void Queue::submit(std::span<const VkCommandBuffer> commands) {
   ++value_;
   ++submissions_;
   const VkSemaphore semaphore = timeline_.get();
@@ -143,22 +148,24 @@ void Queue::submit(const std::vector<VkCommandBuffer>& commands) {
   check(vkQueueSubmit(context_.queue(), 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
 }
 
-void Queue::wait() {
+bool Queue::done(uint64_t number) const {
+  uint64_t reached = 0;
+  check(vkGetSemaphoreCounterValue(context_.device(), timeline_.get(), &reached),
+        "vkGetSemaphoreCounterValue");
+  return reached >= number;
+}
+
+void Queue::wait(uint64_t number) const {
   const VkSemaphore semaphore = timeline_.get();
   // A blocking wait costs 20-30 us more than a spin on a GPU; a software device needs the core.
   const bool software = context_.capabilities().software;
   const auto spin_end = Clock::now() + std::chrono::microseconds(software ? 0 : 5000);
-  while (Clock::now() < spin_end) {
-    uint64_t reached = 0;
-    check(vkGetSemaphoreCounterValue(context_.device(), semaphore, &reached),
-          "vkGetSemaphoreCounterValue");
-    if (reached >= value_) break;
-  }
+  while (Clock::now() < spin_end && !done(number)) continue;
   VkSemaphoreWaitInfo info{};
   info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO;
   info.semaphoreCount = 1;
   info.pSemaphores = &semaphore;
-  info.pValues = &value_;
+  info.pValues = &number;
   constexpr uint64_t kSecond = 1'000'000'000;
   const uint64_t limit = (software ? 600 : 30) * kSecond;
   const VkResult result = vkWaitSemaphores(context_.device(), &info, limit);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "device/vulkan/context.h"
@@ -52,6 +53,10 @@ class Queue {
   // Runs the segments in order and waits: a bounded spin, then a wait with a limit. Throws
   // Error(kDevice).
   void run(const std::vector<Segment>& segments);
+  // Begins commands, as number so and so; done() and wait() are for those up to a number.
+  uint64_t begin(VkCommandBuffer commands);
+  bool done(uint64_t number) const;
+  void wait(uint64_t number) const;
   uint64_t submissions() const { return submissions_; }  // since the start
   const Pace& pace() const { return pace_; }
 
@@ -65,8 +70,7 @@ class Queue {
 
  private:
   void run_all(const std::vector<Segment>& segments);
-  void submit(const std::vector<VkCommandBuffer>& commands);
-  void wait();
+  void submit(std::span<const VkCommandBuffer> commands);
   void make_stamps();
 
   Context& context_;
