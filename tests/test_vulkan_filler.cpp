@@ -125,54 +125,51 @@ TEST_F(VulkanFilling, BorrowsTheViewUntilThen) {
 // Several times as much as the ring has room for; among it what is larger than a piece of it.
 TEST_F(VulkanFilling, GoesThroughARingWhereTheHostSeesNoDeviceMemory) {
   setenv("SPLIT_VULKAN_DISABLE", "host_visible", 1);
-  {
-    auto instance = std::make_unique<Instance>();
-    Core core(std::move(instance), 0);
-    Memory& memory = core.memory;
-    constexpr size_t kMiB = size_t{1} << 20;
-    std::vector<Allocation> filled;
-    const auto byte_at = [](size_t weight, size_t i) {
-      return static_cast<std::byte>(weight * 89 + i * 7 + (i >> 8) * 13 + (i >> 16) * 31);
-    };
-    for (const auto& [unit, count] : {std::pair<size_t, size_t>{4096, 1000},
-                                      {3, 5},
-                                      {5 * kMiB, 2},
-                                      {kMiB - 12, 30},
-                                      {12288, 3000},
-                                      {4, 1}}) {
-      const Allocation& to = filled.emplace_back(memory, unit * count, MemoryUse::kModel);
-      EXPECT_EQ(to.mapped(), nullptr);
-      const size_t weight = filled.size(), bytes = unit;
-      memory.fill(to, unit, [=](const Filler::Part& part, std::byte* out) {
-        for (size_t i = 0; i < part.count * bytes; ++i) {
-          out[i] = byte_at(weight, part.first * bytes + i);
-        }
-      });
-    }
-    // What has not been made yet keeps its place in the ring.
-    constexpr size_t kFirst = 0, kLater = 8;
-    std::atomic<bool> begun{false};
-    bool too_early = false;
-    std::latch later(1);
-    const Allocation large(memory, 64 * kMiB, MemoryUse::kModel);
-    memory.fill(large, kMiB, [&](const Filler::Part& part, std::byte*) {
-      if (part.first == kLater) later.count_down();
-      if (part.first != kFirst) return;
-      later.wait();
-      too_early = begun;
+  Core core(std::make_unique<Instance>(), 0);
+  unsetenv("SPLIT_VULKAN_DISABLE");  // a device stays what it was made as
+  Memory& memory = core.memory;
+  constexpr size_t kMiB = size_t{1} << 20;
+  std::vector<Allocation> filled;
+  const auto byte_at = [](size_t weight, size_t i) {
+    return static_cast<std::byte>(weight * 89 + i * 7 + (i >> 8) * 13 + (i >> 16) * 31);
+  };
+  for (const auto& [unit, count] : {std::pair<size_t, size_t>{4096, 1000},
+                                    {3, 5},
+                                    {5 * kMiB, 2},
+                                    {kMiB - 12, 30},
+                                    {12288, 3000},
+                                    {4, 1}}) {
+    const Allocation& to = filled.emplace_back(memory, unit * count, MemoryUse::kModel);
+    EXPECT_EQ(to.mapped(), nullptr);
+    const size_t weight = filled.size(), bytes = unit;
+    memory.fill(to, unit, [=](const Filler::Part& part, std::byte* out) {
+      for (size_t i = 0; i < part.count * bytes; ++i) {
+        out[i] = byte_at(weight, part.first * bytes + i);
+      }
     });
-    begun = true;
-    memory.wait_filled();
-    EXPECT_FALSE(too_early) << "all was begun";
-    for (size_t weight = 1; weight <= filled.size(); ++weight) {
-      std::vector<std::byte> got(filled[weight - 1].size());
-      memory.read(filled[weight - 1], 0, got);
-      size_t wrong = 0;
-      for (size_t i = 0; i < got.size(); ++i) wrong += got[i] == byte_at(weight, i) ? 0 : 1;
-      EXPECT_EQ(wrong, 0u) << "weight " << weight;
-    }
   }
-  unsetenv("SPLIT_VULKAN_DISABLE");
+  // What has not been made yet keeps its place in the ring.
+  constexpr size_t kFirst = 0, kLater = 8;
+  std::atomic<bool> begun{false};
+  bool too_early = false;
+  std::latch later(1);
+  const Allocation large(memory, 64 * kMiB, MemoryUse::kModel);
+  memory.fill(large, kMiB, [&](const Filler::Part& part, std::byte*) {
+    if (part.first == kLater) later.count_down();
+    if (part.first != kFirst) return;
+    later.wait();
+    too_early = begun;
+  });
+  begun = true;
+  memory.wait_filled();
+  EXPECT_FALSE(too_early) << "all was begun";
+  for (size_t weight = 1; weight <= filled.size(); ++weight) {
+    std::vector<std::byte> got(filled[weight - 1].size());
+    memory.read(filled[weight - 1], 0, got);
+    size_t wrong = 0;
+    for (size_t i = 0; i < got.size(); ++i) wrong += got[i] == byte_at(weight, i) ? 0 : 1;
+    EXPECT_EQ(wrong, 0u) << "weight " << weight;
+  }
 }
 
 }  // namespace

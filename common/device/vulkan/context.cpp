@@ -215,17 +215,15 @@ std::vector<VkPhysicalDevice> Instance::devices() const {
   return all;
 }
 
-bool Capabilities::discrete() const {
-  return properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU ||
-         is_disabled("host_visible");
-}
-
 Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
   Capabilities result;
   vkGetPhysicalDeviceProperties(device, &result.properties);
   vkGetPhysicalDeviceMemoryProperties(device, &result.memory);
   const VkPhysicalDeviceLimits& limits = result.properties.limits;
   result.software = result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+  result.host_visible = !is_disabled("host_visible");
+  result.discrete =
+      result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU || !result.host_visible;
   result.small_tiles = result.software && !is_disabled("small_tiles");
   result.api_version = result.properties.apiVersion;
   result.name = result.properties.deviceName;

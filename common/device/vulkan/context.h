@@ -79,9 +79,8 @@ uint64_t validation_messages();
 struct Capabilities {
   std::string name;  // "NVIDIA H200, driver 580.159.04"
   bool software = false;
-  // Whether a bus lies between it and the host's memory; where host-visible memory is not used,
-  // as if.
-  bool discrete() const;
+  bool host_visible = true;  // memory of its own that the host sees is used as such
+  bool discrete = false;     // a bus lies between it and the host's memory, or is thought to
   bool small_tiles =
       false;            // work shaped for few lanes; SPLIT_VULKAN_DISABLE=small_tiles: as on a GPU
   std::string missing;  // what this project needs and it lacks; empty when it can be used

@@ -52,7 +52,7 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
 
 Memory::Memory(Context& context, Queue& queue) : context_(context), queue_(queue) {
   // Beside the caller: it takes an H200's driver 12 ms.
-  if (context.capabilities().discrete()) {
+  if (context.capabilities().discrete) {
     ring_block_ = std::async(std::launch::async,
                              [this] { return make_block(MemoryUse::kStaging, kRingBytes); });
   }
@@ -96,8 +96,8 @@ uint32_t Memory::type_for(uint32_t allowed, MemoryUse use) const {
     case MemoryUse::kModel:
       // A small host-visible window of a discrete GPU is left to what needs it. Over a bus, copies
       // from host memory bring up weights faster than processors write them in place.
-      if (!is_disabled("host_visible") &&
-          !(use == MemoryUse::kModel && context_.capabilities().discrete())) {
+      if (context_.capabilities().host_visible &&
+          !(use == MemoryUse::kModel && context_.capabilities().discrete)) {
         type = find(kLocal | kHost, 0, true);
       }
       if (type < 0) type = find(kLocal, VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT, false);
@@ -171,7 +171,7 @@ Memory::Block Memory::make_block(MemoryUse use, size_t size) const {
   block.cached = (properties & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
   constexpr VkMemoryPropertyFlags kHost =
       VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-  const bool hidden = is_for_device(use) && is_disabled("host_visible");
+  const bool hidden = is_for_device(use) && !capabilities.host_visible;
   if ((properties & kHost) == kHost && !hidden) {
     void* mapped = nullptr;
     check(vkMapMemory(device, memory, 0, VK_WHOLE_SIZE, 0, &mapped), "vkMapMemory");
