@@ -221,7 +221,12 @@ TEST_F(Vulkan, MatmulAgreesAndRowsAreInvariant) {
 TEST_F(Vulkan, MatmulAgreesInTheShapesOfAGpu) {
   constexpr std::pair<int64_t, int64_t> kSizes[] = {{257, 96}, {40, 2100}, {4200, 33}};
   constexpr DType kTypes[] = {DType::kF16};
-  expect_products(*device_with("SPLIT_VULKAN_DISABLE", "small_tiles"), kSizes, kTypes);
+  const auto device = device_with("SPLIT_VULKAN_DISABLE", "small_tiles");
+  expect_products(*device, kSizes, kTypes);
+  // For each number of lanes: blocks in whole turns, and behind them chunks of some lanes.
+  constexpr std::pair<int64_t, int64_t> kTurns[] = {{1100, 96}, {552, 2100}, {2400, 33}};
+  constexpr DType kBlocks[] = {DType::kQ8_0, DType::kQ4_0};
+  expect_products(*device, kTurns, kBlocks);
 }
 
 // Matrices in pieces of 128 columns of Q8_0, 256 of Q4_0; their scales are bound apart.

@@ -109,6 +109,7 @@ void expect_invariant_rows(Device& device, const Tiny& tiny, const Limits& limit
 
 TEST_F(Vulkan, AModelAgreesAndRowsAreInvariant) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ4_0}) {
+    SCOPED_TRACE(dtype_name(dtype));
     expect_invariant_rows(*device_, Tiny(dtype), Steps::limits(160), Phase::kPrompt, 2e-5);
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/vulkan/lane_order.h"
 #include "device/vulkan/transpose.h"
 #include "tensor/blocks.h"
 
@@ -120,36 +121,21 @@ const Allocation& VulkanBuffer::scales() const {
 }
 
 void VulkanBuffer::split_blocks() {
-  const size_t each = block_bytes(view_->dtype), numbers_bytes = each - sizeof(uint16_t);
-  const size_t count = size_ / each;
-  const std::byte* const from = view_->bytes.data();
-  Allocation numbers = room(count * numbers_bytes);
   const DType dtype = view_->dtype;
-  fill(numbers, numbers_bytes, [=](const Filler::Part& part, std::byte* out) {
-    for (size_t i = 0; i < part.count; ++i, out += numbers_bytes) {
-      const std::byte* const block = from + (part.first + i) * each;
-      if (dtype == DType::kQ8_0) {
-        std::memcpy(out, block + sizeof(uint16_t), numbers_bytes);
-        continue;
-      }
-      BlockQ4 q;
-      std::memcpy(&q, block, sizeof q);
-      for (size_t k = 0; k < kBlock / 2; k += 2) {  // elements k and k + 1, and 16 further on
-        out[k / 2] = static_cast<std::byte>((q.q[k] & 15) | (q.q[k + 1] & 15) << 4);
-        out[k / 2 + kBlock / 4] = static_cast<std::byte>(q.q[k] >> 4 | (q.q[k + 1] & 0xf0));
-      }
+  const int64_t rows = view_->dims[0], inner = view_->dims[1];
+  const LaneOrder order(dtype, inner, matmul_lanes(core_->context.capabilities(), inner, rows));
+  const std::byte* const from = view_->bytes.data();
+  const auto count = static_cast<size_t>(rows);
+  Allocation numbers = room(count * order.number_bytes());
+  fill(numbers, order.number_bytes(), [=](const Filler::Part& part, std::byte* out) {
+    for (size_t i = 0; i < part.count; ++i, out += order.number_bytes()) {
+      order.write_numbers(from + (part.first + i) * order.view_bytes(), out);
     }
   });
-  // In whole words: the last may have half of one.
-  scales_ = room((count + 1) / 2 * sizeof(uint32_t));
-  fill(*scales_, sizeof(uint32_t), [=](const Filler::Part& part, std::byte* out) {
-    for (size_t i = 2 * part.first; i < 2 * (part.first + part.count);
-         ++i, out += sizeof(uint16_t)) {
-      if (i < count) {
-        std::memcpy(out, from + i * each, sizeof(uint16_t));
-      } else {
-        std::memset(out, 0, sizeof(uint16_t));
-      }
+  scales_ = room(count * order.scale_bytes());
+  fill(*scales_, order.scale_bytes(), [=](const Filler::Part& part, std::byte* out) {
+    for (size_t i = 0; i < part.count; ++i, out += order.scale_bytes()) {
+      order.write_scales(from + (part.first + i) * order.view_bytes(), out);
     }
   });
   rows_ = std::move(numbers);

@@ -34,7 +34,7 @@ size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype);
 // How a weight lies in device memory.
 enum class WeightLayout : uint8_t {
   kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements; of a
-             // quantised one the numbers, in order along the row, apart from the scales
+             // quantised one the numbers, apart from the scales, in LaneOrder
   kColumns,  // a matrix [K, M] as [M, K], padded likewise: K is contiguous, as matmul reads it
 };
 
@@ -53,7 +53,7 @@ class VulkanBuffer final : public Buffer {
   bool is_weight() const { return view_.has_value(); }
   const Allocation& plain() const;  // CHECKs that this is no weight
   const Allocation& weight(WeightLayout layout);
-  const Allocation& scales() const;  // of a quantised weight, after weight(): [rows][blocks] halves
+  const Allocation& scales() const;  // of a quantised weight, after weight(): floats, in LaneOrder
   const TensorView& view() const { return *view_; }
   // Sizes of what it has, or is a sketch of, in device memory.
   std::vector<size_t> parts() const;

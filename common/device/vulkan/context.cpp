@@ -238,6 +238,9 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
 
   VkPhysicalDeviceDriverProperties driver{};
   driver.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES;
+  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV cores{};
+  cores.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV;
+  if (has_device_extension(device, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) driver.pNext = &cores;
   VkPhysicalDeviceSubgroupProperties subgroup{};
   subgroup.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
   subgroup.pNext = &driver;
@@ -249,7 +252,10 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
       result.api_version < VK_API_VERSION_1_3 &&
       has_device_extension(device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
   const bool can_size = result.api_version >= VK_API_VERSION_1_3 || result.size_control_ext;
-  if (can_size) driver.pNext = &size_control;
+  if (can_size) {
+    size_control.pNext = driver.pNext;
+    driver.pNext = &size_control;
+  }
   VkPhysicalDeviceProperties2 properties{};
   properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
   properties.pNext = &subgroup;
@@ -324,6 +330,8 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
                      features.features.shaderInt16 != VK_FALSE &&
                      (result.properties.vendorID == kNvidia || is_set("SPLIT_VULKAN_ADDRESSES")) &&
                      !is_disabled("addresses");
+
+  result.cores = cores.shaderSMCount;
 
   result.max_range = limits.maxStorageBufferRange;
   if (const char* value = std::getenv("SPLIT_VULKAN_MAX_RANGE")) {

@@ -92,6 +92,7 @@ struct Capabilities {
   bool size_control_ext = false;  // subgroup size control is an extension here, not core
   bool matrix = false;            // matrix units for halves
   bool addresses = false;         // kernels are given addresses, not descriptors, where it pays
+  uint32_t cores = 0;             // that run workgroups side by side; 0: it does not say
   size_t max_range = 0;           // bytes of one binding
   VkPhysicalDeviceProperties properties{};
   size_t shared_bytes() const { return properties.limits.maxComputeSharedMemorySize; }

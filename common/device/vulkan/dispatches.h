@@ -12,8 +12,10 @@ namespace split::vulkan {
 inline constexpr size_t kSharedBytes = 16 * 1024;
 inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
 
-// Lanes of a workgroup that works on a row, alone or before a matrix: they fix the order of sums.
-inline uint32_t row_lanes(const Capabilities& device) { return device.small_tiles ? 64 : 128; }
+// Lanes that work on a row together, alone or before a matrix: they fix the order of its sums.
+inline uint32_t row_lanes(const Capabilities& device) {
+  return device.small_tiles ? 64 : std::min(256u, device.most_lanes);
+}
 
 // Of a workgroup that sums no row.
 inline uint32_t most_lanes(const Capabilities& device) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/vulkan/dispatches.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
@@ -234,7 +235,8 @@ PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
                       {1, core_->context.capabilities().subgroup},
                       {2, workspace_.capacity()},
                       {3, step.rows == kOutRows ? 1u : 0u},
-                      {19, core_->context.capabilities().small_tiles ? 1u : 4u}};
+                      {19, core_->context.capabilities().small_tiles ? 1u : 4u},
+                      {32, row_lanes(core_->context.capabilities())}};
   return result;
 }
 

@@ -139,7 +139,7 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
   KernelParts parts(1);
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   return std::move(parts).kernel(
-      cat(header(shuffle), kColumns, "shared float exchange[WORKGROUP];\n", op_functions_glsl(),
+      cat(header(shuffle), kColumns, "shared float exchange[SUM_LANES];\n", op_functions_glsl(),
           op_functions({&step.tape}), tape.declarations(), tape.group()));
 }
 
@@ -170,7 +170,7 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
     tapes.push_back(&joined.group->tape);
     const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range,
                               halves);
-    text += "#define STAGED\nshared float exchange[WORKGROUP];\n";
+    text += "#define STAGED\nshared float exchange[SUM_LANES];\n";
     stage = cat(prologue.declarations(), prologue.prologue());
   } else if (joined.input == Joined::Input::kSplits) {
     text += cat("#define STAGED\n#define PARTIAL_BINDING ",

@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "device/vulkan/dispatches.h"
-#include "tensor/blocks.h"
+#include "device/vulkan/lane_order.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
@@ -12,22 +12,25 @@ namespace {
 constexpr uint32_t kWideBlock = 8;  // rows of a workgroup of the wide matmul
 constexpr size_t kOneRow = 0;       // the narrow variant
 
-// What a matmul is done for: `block` rows at a time, of all rows there are when `wide`, with splits
-// of attention that it merges.
+// What a matmul is done for: `block` rows at a time, of all rows there are when `wide`; a row whose
+// sums, or splits of attention that it merges, come first.
 struct MatmulUse {
   uint32_t block = 1;
-  bool wide = false, merges = false;
+  bool wide = false, sums = false, merges = false;
+  DType dtype = DType::kF32;  // of the matrix
 };
 
 // On an H200 the fastest of 2 to 5 for each matrix of GPT-2 small and XL at 1, 2, 4 and 8 rows.
 MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns,
                       const MatmulUse& use) {
-  constexpr int64_t kHalfDeep = 1024, kDeep = 2048, kNarrow = 2048;
+  constexpr int64_t kHalfDeep = 1024, kDeep = 2048;
   // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each does
   // before its columns is done less often.
   constexpr int64_t kManyColumns = 16384;
-  const bool few = inner <= kDeep && columns <= kNarrow;
-  MatmulShape shape{row_lanes(device), inner > kDeep ? 64u : few ? 32u : 16u, 1, 0};
+  constexpr uint32_t kWorkgroup = 128;
+  MatmulShape shape{use.sums ? row_lanes(device) : kWorkgroup, matmul_lanes(device, inner, columns),
+                    1, 0};
+  const bool few = shape.lanes == 32;
   if (use.block == 8) {
     shape.columns_per_lane = inner > kHalfDeep && !use.wide ? 2 : 4;
     shape.unroll = 1;
@@ -52,8 +55,10 @@ MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inne
                      const MatmulUse& use) {
   // As many of a lane's chunks on their way at once as registers hold, in equal parts.
   const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
-  const uint32_t own = std::max(chunks / shape.lanes, 1u);
+  const uint32_t side = chunks_side_by_side(use.dtype);
+  const uint32_t own = std::max(chunks / shape.lanes / side, 1u);
   if (shape.unroll == 0) shape.unroll = 8 / std::min(shape.columns_per_lane, 8u);
+  shape.unroll = std::max(shape.unroll / side, 1u);
   while (own % shape.unroll != 0) --shape.unroll;
   // Lanes that shuffles do not reach exchange sums through shared memory.
   while (shape.lanes > device.subgroup && shape.columns_per_lane > 1 &&
@@ -63,23 +68,37 @@ MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inne
   return shape;
 }
 
-// Layouts with the same order of sums: first the rule's. `before`: a row's sums, of as many lanes
-// as the workgroup has, are made first.
+// Layouts with the same order of sums: first the rule's.
 std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inner, int64_t columns,
-                                        const MatmulUse& use, bool before) {
+                                        const MatmulUse& use) {
   // Larger tiles run 1.4 times faster on a software device and take twice as long to compile.
-  const MatmulShape rule = device.small_tiles
-                               ? MatmulShape{row_lanes(device), 8, use.block >= 4 ? 1u : 2u, 1}
-                               : gpu_shape(device, inner, columns, use);
+  const MatmulShape rule =
+      device.small_tiles ? MatmulShape{row_lanes(device), matmul_lanes(device, inner, columns),
+                                       use.block >= 4 ? 1u : 2u, 1}
+                         : gpu_shape(device, inner, columns, use);
   std::vector<MatmulShape> all{finished(rule, device, inner, use)};
-  const auto add = [&](uint32_t workgroup, uint32_t columns_per_lane) {
-    const auto other = finished({workgroup, rule.lanes, columns_per_lane, 0}, device, inner, use);
-    const bool fits = workgroup >= rule.lanes && workgroup <= most_lanes(device);
+  const uint32_t least = use.sums ? row_lanes(device) : rule.lanes;
+  const uint32_t most = use.sums ? device.most_lanes : most_lanes(device);
+  const auto add = [&](uint32_t workgroup, uint32_t columns_per_lane, uint32_t unroll = 0) {
+    const auto other =
+        finished({workgroup, rule.lanes, columns_per_lane, unroll}, device, inner, use);
+    const bool fits = workgroup >= least && workgroup <= most;
     if (fits && std::find(all.begin(), all.end(), other) == all.end()) all.push_back(other);
   };
-  for (const uint32_t each : {1u, 2u, 4u}) add(rule.workgroup, each);
-  for (const uint32_t workgroup : {64u, 128u, 256u}) {
-    if (!before) add(workgroup, rule.columns_per_lane);
+  if (use.sums) {
+    for (const uint32_t each : {1u, 2u}) add(rule.workgroup, each);
+    if (device.cores == 0) add(2 * rule.workgroup, 1);
+    // Each workgroup makes the row anew: as few as there are cores, or twice as many.
+    constexpr uint32_t kFewRegisters = 4;
+    const uint32_t align = std::max(device.subgroup, rule.lanes);
+    for (const uint32_t each : {1u, 2u}) {
+      if (device.cores == 0) continue;
+      const uint32_t own = ceil_div(static_cast<uint64_t>(columns), device.cores * each);
+      add(ceil_div(own * rule.lanes, align) * align, 1, each == 1 ? kFewRegisters : 0);
+    }
+  } else {
+    for (const uint32_t each : {1u, 2u, 4u}) add(rule.workgroup, each);
+    for (const uint32_t workgroup : {64u, 128u, 256u}) add(workgroup, rule.columns_per_lane);
   }
   return all;
 }
@@ -296,9 +315,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
   const uint32_t block = variant >= kWide ? kWideBlock : kNarrowRows[variant];
-  const MatmulUse use{block, variant >= kWide, joined.input == Joined::Input::kSplits};
-  const std::vector<MatmulShape> layouts =
-      matmul_layouts(device, step.inner, step.columns, use, joined.input == Joined::Input::kGroup);
+  const MatmulUse use{block, variant >= kWide, joined.input == Joined::Input::kGroup,
+                      joined.input == Joined::Input::kSplits, w.dtype};
+  const std::vector<MatmulShape> layouts = matmul_layouts(device, step.inner, step.columns, use);
   const MatmulQuestion question{static_cast<uint32_t>(step.inner),
                                 static_cast<uint32_t>(step.columns), matrix_code(w.dtype),
                                 static_cast<uint32_t>(joined.input)};
@@ -311,8 +330,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const uint32_t unit_lanes = device.subgroup * tile.subgroups();
   const uint32_t group_columns = units ? tile.columns() : shape.columns();
   const bool blocks = is_quantised(w.dtype);
-  const size_t scales_row = blocks ? blocks_of(step.inner) * sizeof(uint16_t) : 0;
-  const size_t w_row = blocks ? blocks_of(step.inner) * block_bytes(w.dtype) - scales_row
+  std::optional<LaneOrder> order;
+  if (blocks) order.emplace(w.dtype, step.inner, shape.lanes);
+  const size_t w_row = blocks ? order->number_bytes()
                               : static_cast<size_t>((step.inner + 7) / 8 * 8) * dtype_size(w.dtype);
   const auto all_columns = static_cast<size_t>(step.columns);
   size_t columns =
@@ -363,8 +383,8 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       }
       dispatch.ranges.push_back(part(matrix, column * w_row, count * w_row));
       if (blocks) {
-        dispatch.ranges.push_back(
-            part(bound(step.w).scales(), column * scales_row, (count * scales_row + 3) / 4 * 4));
+        dispatch.ranges.push_back(part(bound(step.w).scales(), column * order->scale_bytes(),
+                                       count * order->scale_bytes()));
       }
       for (const Bind& bind : kernel.binds) {
         dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial

@@ -20,26 +20,26 @@ std::string reduce_function(Op which) {
       "float tree_",
       name, "(float value, uint lane) {\n",
       // Neighbours first, so that the order is that of the lanes, however far shuffles reach.
-      "  [[unroll]] for (uint offset = 1; offset < SUBGROUP && offset < WORKGROUP; "
+      "  [[unroll]] for (uint offset = 1; offset < SUBGROUP && offset < SUM_LANES; "
       "offset <<= 1) {\n"
       "    const float other = lane_xor(value, offset);\n"
       "    value = (lane & offset) == 0u ? ",
       combine, "(value, other) : ", combine,
       "(other, value);\n  }\n"
-      "  if (WORKGROUP <= SUBGROUP) return value;\n"
+      "  if (SUM_LANES <= SUBGROUP) return value;\n"
       "  if (SUBGROUP > 1) {\n"
       "    barrier();\n"
-      "    if (lane % SUBGROUP == 0) exchange[lane / SUBGROUP] = value;\n"
+      "    if (lane % SUBGROUP == 0 && SUMS_ROW) exchange[lane / SUBGROUP] = value;\n"
       "    barrier();\n"
-      "    float parts[SUBGROUPS];\n"
-      "    [[unroll]] for (uint i = 0; i < SUBGROUPS; ++i) parts[i] = exchange[i];\n"
-      "    JOIN_IN_PAIRS(parts, SUBGROUPS, ",
+      "    float parts[SUM_LANES / SUBGROUP];\n"
+      "    [[unroll]] for (uint i = 0; i < SUM_LANES / SUBGROUP; ++i) parts[i] = exchange[i];\n"
+      "    JOIN_IN_PAIRS(parts, SUM_LANES / SUBGROUP, ",
       combine,
       ")\n"
       "    return parts[0];\n  }\n"
-      "  for (uint offset = 1; offset < WORKGROUP; offset <<= 1) {\n"
-      "    barrier();\n    exchange[lane] = value;\n    barrier();\n"
-      "    const float other = exchange[lane ^ offset];\n"
+      "  for (uint offset = 1; offset < SUM_LANES; offset <<= 1) {\n"
+      "    barrier();\n    if (SUMS_ROW) exchange[lane] = value;\n    barrier();\n"
+      "    const float other = exchange[(lane ^ offset) % SUM_LANES];\n"
       "    value = (lane & offset) == 0u ? ",
       combine, "(value, other) : ", combine, "(other, value);\n  }\n  return value;\n}\n");
 }

@@ -61,18 +61,18 @@ std::string TapeWriter::prologue() const {
   }
   const std::string row = "  const uint row = piece.row_base + r;\n";
   return cat(
-      loaders.str(), "const uint HELD", base_, " = ((K + 3) / 4 + WORKGROUP - 1) / WORKGROUP;\n",
-      held.str(), "void fetch_stage(uint r, uint lane) {\n", row,
+      loaders.str(), "const uint HELD", base_, " = ((K + 3) / 4 + SUM_LANES - 1) / SUM_LANES;\n",
+      held.str(), "void fetch_stage(uint r, uint lane) {\n  if (!SUMS_ROW) return;\n", row,
       "  [[unroll]] for (uint i = 0; i < HELD", base_,
-      "; ++i) {\n    const uint c = min(lane + i * WORKGROUP, (K + 3) / 4 - 1) * 4;\n", loads.str(),
+      "; ++i) {\n    const uint c = min(lane + i * SUM_LANES, (K + 3) / 4 - 1) * 4;\n", loads.str(),
       "  }\n}\nvoid stage(uint r, uint lane) {\n", row, row_body("K", true), "}\n");
 }
 
 // The output's fours to put_x(); past the end zeros.
 std::string TapeWriter::staging() const {
   const int value = tape_.outputs[0].value;
-  return cat("  [[unroll]] for (uint i = 0; i < HELD", base_, "; ++i) {\n",
-             "    const uint four = lane + i * WORKGROUP;\n    vec4 y;\n",
+  return cat("  if (!SUMS_ROW) return;\n  [[unroll]] for (uint i = 0; i < HELD", base_,
+             "; ++i) {\n", "    const uint four = lane + i * SUM_LANES;\n    vec4 y;\n",
              "    [[unroll]] for (uint j = 0; j < 4; ++j) {\n",
              "      const uint c = min(four * 4 + j, K - 1);\n", slice({value}, "K", true),
              "      y[j] = four * 4 + j < K ? ", name(value), " : 0.0;\n    }\n",

@@ -10,6 +10,7 @@ const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 #ifndef UNITS
 #define FETCHES 1  // elements of a product that a lane fetches for before it finishes them
 #endif
+layout(constant_id = 32) const uint SUM_LANES = 64;  // of a workgroup, that work on a row together
 layout(constant_id = 19) const uint ROW_UNROLL = 1;  // fours of a row that a lane has at once
 // The elements of a row go to the lanes in fours, which a load can bring together. For each element
 // c of this lane, in order: FOR_ROW(width) { ... } END_ROW
@@ -21,12 +22,13 @@ layout(constant_id = 19) const uint ROW_UNROLL = 1;  // fours of a row that a la
 #define END_ROW \
     } \
   }
-// The same where a lane has all of its elements at hand: element j of HELD<base>[i].
+// The same where lanes that sum have all of their elements at hand: element j of HELD<base>[i].
+#define SUMS_ROW (SUM_LANES == WORKGROUP || lane < SUM_LANES)
 #define FOR_HELD(base) \
-  [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \
+  if (SUMS_ROW) [[unroll]] for (uint i = 0; i < HELD##base; ++i) { \
     [[unroll]] for (uint j = 0; j < 4; ++j) { \
-      const uint c = (lane + i * WORKGROUP) * 4 + j; \
-      if ((i + 1) * WORKGROUP * 4 <= K || c < K)
+      const uint c = (lane + i * SUM_LANES) * 4 + j; \
+      if ((i + 1) * SUM_LANES * 4 <= K || c < K)
 
 // A dispatch covers rows [row_base, row_base + row_piece) of the step and columns
 // [column_base, column_base + column_piece) of a matrix; buffers with a row of the step per row are

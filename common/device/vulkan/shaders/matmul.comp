@@ -3,7 +3,7 @@ R"glsl(
 // LANES lanes share an output. K is cut into chunks of 8; lane t sums chunks t, t + LANES, ... in
 // order by fma into one accumulator, and the lanes are added in pairs: neighbours, then pairs of
 // pairs. That order depends on LANES alone: BLOCK (rows a workgroup takes), COLUMNS_PER_LANE and
-// UNROLL (chunks in flight) do not change it.
+// UNROLL (turns in flight) do not change it.
 vec4 half4(uvec2 bits) { return vec4(unpackHalf2x16(bits.x), unpackHalf2x16(bits.y)); }
 vec4 brain4(uvec2 bits) {
   return uintBitsToFloat(uvec4(bits.x << 16, bits.x & 0xffff0000u, bits.y << 16, bits.y & 0xffff0000u));
@@ -11,68 +11,35 @@ vec4 brain4(uvec2 bits) {
 float dot4(vec4 a, vec4 b, float sum) {
   return fma(a.w, b.w, fma(a.z, b.z, fma(a.y, b.y, fma(a.x, b.x, sum))));
 }
-const uint VECTORS = COLUMNS_PER_LANE * PER_CHUNK;  // of a chunk
-const uint FULL = CHUNKS / LANES;                   // chunks that every lane has
-const bool REST = CHUNKS % LANES != 0;              // some have one more
-// Chunks are taken UNROLL at a time, in rounds. One by one the last round is of some lanes only;
-// otherwise UNROLL divides FULL, and what is left follows.
-const uint ALL = (CHUNKS + LANES - 1) / LANES;
-const uint BATCHES = FULL / UNROLL;
-const uint ROUNDS = UNROLL == 1 ? ALL : BATCHES;
+const uint VECTORS = COLUMNS_PER_LANE * PER_CHUNK;  // of a turn
+// A lane's chunks are taken in turns, of as many as lie side by side, and UNROLL turns at a time, in
+// rounds. One by one the last round is of some lanes only; otherwise UNROLL divides TURNS, and what
+// is left follows.
+const uint ALL = (CHUNKS + LANES - 1) / LANES;  // chunks of a lane, at most
+const uint TURNS = CHUNKS / LANES / TAKES;      // that every lane has
+const uint RESTS = ALL - TURNS * TAKES;         // chunks behind them, the last of some lanes only
+const uint REST_ROOM = RESTS == 0 ? 1 : RESTS;
+const uint LAST_TURN = TURNS == 0 ? 0 : TURNS - 1;
+const bool REST_APART = TAKES > 1 || UNROLL > 1;
+const uint BATCHES = TURNS / UNROLL;
+const uint ROUNDS = REST_APART ? BATCHES : ALL;
 // One copy of the code for all rounds: instructions are fetched anew in each dispatch. Two and four
 // rows are faster, by 5 to 9 % on an H200, with the last round apart.
 const bool LAST_APART = UNROLL > 1 && BLOCK > 1 && BATCHES > 0;
 // What a chunk is multiplied with may be on its way with it; a row in shared memory is not.
-#ifdef STAGED
+#if defined(STAGED) || defined(IN_BLOCKS)
 const bool X_AHEAD = false;
 #else
 const bool X_AHEAD = BLOCK == 1;
 #endif
 const uint AHEAD = X_AHEAD ? UNROLL : 1;
-struct Chunks {
+struct Turns {
   uvec4 w[UNROLL * VECTORS];
+  uvec4 scales[UNROLL * VECTORS];
   vec4 low[AHEAD], high[AHEAD];
 };
-// Nothing between a load and its use is conditional: a compiler would move the load there.
-#define LOAD(to, u, c) \
-  { \
-    [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
-      [[unroll]] for (uint p = 0; p < PER_CHUNK; ++p) { \
-        to.w[(u) * VECTORS + m * PER_CHUNK + p] = W_VECTOR(w_row[m] + (c) * PER_CHUNK + p); \
-      } \
-    } \
-    if (X_AHEAD) { \
-      to.low[u] = LOAD_X(0, (c) * 8); \
-      to.high[u] = LOAD_X(0, (c) * 8 + 4); \
-    } \
-  }
-#define CHUNK(round, u) (((round) * UNROLL + (u)) * LANES + t)
-#define LOAD_ROUND(to, round) \
-  [[unroll]] for (uint u = 0; u < UNROLL; ++u) { \
-    const uint c = min(CHUNK(round, u), CHUNKS - 1); \
-    LOAD(to, u, c) \
-  }
-#ifdef IN_BLOCKS
-#define DECODE(from, at) \
-  low[m] = quarter_of_w(from.w[at], 0); \
-  high[m] = quarter_of_w(from.w[at], 1); \
-  scale[m] = scale_of(from.w[at].z);
-// A chunk's products are summed before they are multiplied with its scale.
-#define ADD_PRODUCTS(i) sums[i] = fma(scale[m], dot4(high[m], b, dot4(low[m], a, 0.0)), sums[i]);
-#else
-#define DECODE(from, at) \
-  if (W_TYPE == 0) { \
-    low[m] = uintBitsToFloat(from.w[at]); \
-    high[m] = uintBitsToFloat(from.w[at + PER_CHUNK - 1]); \
-  } else if (W_TYPE == 1) { \
-    low[m] = half4(from.w[at].xy); \
-    high[m] = half4(from.w[at].zw); \
-  } else { \
-    low[m] = brain4(from.w[at].xy); \
-    high[m] = brain4(from.w[at].zw); \
-  }
-#define ADD_PRODUCTS(i) sums[i] = dot4(high[m], b, dot4(low[m], a, sums[i]));
-#endif
+#define TURN(round, u) ((round) * UNROLL + (u))
+#define CHUNK(turn, g) (((turn) * TAKES + (g)) * LANES + t)
 #ifdef STAGED
 #define LOAD_X(n, k) vec4(0.0)
 #define X_LOW(from, u, n, c) x_low[c]
@@ -82,20 +49,86 @@ struct Chunks {
 #define X_LOW(from, u, n, c) (X_AHEAD ? from.low[u] : LOAD_X(n, (c) * 8))
 #define X_HIGH(from, u, n, c) (X_AHEAD ? from.high[u] : LOAD_X(n, (c) * 8 + 4))
 #endif
-// Adds the products of chunk c to `sums`.
-#define USE(from, u, c) \
+#define FOR_COLUMNS(m) [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m)
+// Nothing between a load and its use is conditional: a compiler would move the load there.
+#ifdef IN_BLOCKS
+#define LOAD(to, u, turn) \
+  { \
+    const uint ahead = min(turn, LAST_TURN); \
+    FOR_COLUMNS(m) { \
+      if (TAKES == 1) { \
+        to.w[(u) * VECTORS + m] = uvec4(chunk_of_w(w_column[m], turn, t), 0u); \
+      } else { \
+        to.w[(u) * VECTORS + m] = w[w_column[m] * ROW_VECTORS + ahead * LANES + t]; \
+        to.scales[(u) * VECTORS + m] = scales_of_vector( \
+            (w_column[m] * ROW_SCALES + (ahead * LANES + t) / 4 * TAKES) / TAKES); \
+      } \
+    } \
+  }
+#define DECODE_CHUNK(one) \
+  { \
+    const uvec3 chunk = one; \
+    low[m] = quarter_of_w(chunk, 0); \
+    high[m] = quarter_of_w(chunk, 1); \
+    scale[m] = uintBitsToFloat(chunk.z); \
+  }
+#define DECODE(from, u, g) \
+  if (TAKES == 1) { \
+    DECODE_CHUNK(from.w[(u) * VECTORS + m].xyz) \
+  } else { \
+    DECODE_CHUNK(chunk_in(from.w[(u) * VECTORS + m], from.scales[(u) * VECTORS + m], g)) \
+  }
+#define USE_REST(i, c) ADD_CHUNK(now, 0, c, DECODE_CHUNK(rest[i * COLUMNS_PER_LANE + m]))
+// A chunk's products are summed before they are multiplied with its scale.
+#define ADDED(i) fma(scale[m], dot4(high[m], b, dot4(low[m], a, 0.0)), sums[i])
+#else
+#define LOAD(to, u, turn) \
+  { \
+    const uint c = min(CHUNK(turn, 0), CHUNKS - 1); \
+    FOR_COLUMNS(m) { \
+      [[unroll]] for (uint p = 0; p < PER_CHUNK; ++p) { \
+        to.w[(u) * VECTORS + m * PER_CHUNK + p] = w[w_column[m] * ROW_VECTORS + c * PER_CHUNK + p]; \
+      } \
+    } \
+    if (X_AHEAD) { \
+      to.low[u] = LOAD_X(0, c * 8); \
+      to.high[u] = LOAD_X(0, c * 8 + 4); \
+    } \
+  }
+#define DECODE(from, u, g) \
+  { \
+    const uint at = (u) * VECTORS + m * PER_CHUNK; \
+    if (W_TYPE == 0) { \
+      low[m] = uintBitsToFloat(from.w[at]); \
+      high[m] = uintBitsToFloat(from.w[at + PER_CHUNK - 1]); \
+    } else if (W_TYPE == 1) { \
+      low[m] = half4(from.w[at].xy); \
+      high[m] = half4(from.w[at].zw); \
+    } else { \
+      low[m] = brain4(from.w[at].xy); \
+      high[m] = brain4(from.w[at].zw); \
+    } \
+  }
+#define USE_REST(i, c) USE(rest, 0, 0, c)
+#define ADDED(i) dot4(high[m], b, dot4(low[m], a, sums[i]))
+#endif
+#define LOAD_ROUND(to, round) \
+  [[unroll]] for (uint u = 0; u < UNROLL; ++u) LOAD(to, u, TURN(round, u))
+// Adds the products of chunk c, whose numbers DECODED makes, to `sums`.
+#define ADD_CHUNK(from, u, c, DECODED) \
   { \
     vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE]; \
     float scale[COLUMNS_PER_LANE]; \
-    [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
-      DECODE(from, (u) * VECTORS + m * PER_CHUNK) \
-    } \
+    FOR_COLUMNS(m) DECODED \
     [[unroll]] for (uint n = 0; n < BLOCK; ++n) { \
       const vec4 a = X_LOW(from, u, n, c), b = X_HIGH(from, u, n, c); \
-      [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) { \
-        ADD_PRODUCTS(n * COLUMNS_PER_LANE + m) \
-      } \
+      FOR_COLUMNS(m) sums[n * COLUMNS_PER_LANE + m] = ADDED(n * COLUMNS_PER_LANE + m); \
     } \
+  }
+#define USE(from, u, g, c) ADD_CHUNK(from, u, c, DECODE(from, u, g))
+#define USE_ROUND(from, round) \
+  [[unroll]] for (uint u = 0; u < UNROLL; ++u) { \
+    [[unroll]] for (uint g = 0; g < TAKES; ++g) USE(from, u, g, CHUNK(TURN(round, u), g)) \
   }
 
 void main() {
@@ -106,26 +139,31 @@ void main() {
   const uint column0 = (gl_WorkGroupID.x * GROUPS + lane / LANES) * COLUMNS_PER_LANE;
   if (row0 >= rows) return;
 
-  uint row[BLOCK], w_row[COLUMNS_PER_LANE];
+  uint row[BLOCK], w_column[COLUMNS_PER_LANE];
   float sums[SUMS];
   [[unroll]] for (uint n = 0; n < BLOCK; ++n) row[n] = min(row0 + n, rows - 1);
-  [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m) {
-    w_row[m] = min(column0 + m, piece.column_piece - 1) * ROW_VECTORS;
-  }
+  FOR_COLUMNS(m) w_column[m] = min(column0 + m, piece.column_piece - 1);
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = 0.0;
 
   // The first chunks are on their way while the row is staged, the next ones while these are used.
   // The row's own come first: they would wait for weights otherwise.
-  Chunks now, next, rest;
-  const uint rest_c = min(FULL * LANES + t, CHUNKS - 1);
+  Turns now, next;
 #ifdef STAGED
   fetch_stage(row0, lane);
 #endif
   LOAD_ROUND(now, 0)
-  if (REST && UNROLL > 1) LOAD(rest, 0, rest_c)
+#ifdef IN_BLOCKS
+  uvec3 rest[REST_ROOM * COLUMNS_PER_LANE];
+  [[unroll]] for (uint i = 0; i < RESTS; ++i) {
+    FOR_COLUMNS(m) rest[i * COLUMNS_PER_LANE + m] = chunk_of_w(w_column[m], TURNS * TAKES + i, t);
+  }
+#else
+  Turns rest;
+  if (RESTS > 0 && REST_APART) LOAD(rest, 0, TURNS)
+#endif
   if (SUMS <= LANES) {
-    const uint r = row0 + t / COLUMNS_PER_LANE, column = column0 + t % COLUMNS_PER_LANE;
-    if (t < SUMS && r < rows && column < piece.column_piece) fetch(0, r, piece.column_base + column);
+    const uint r = row0 + t / COLUMNS_PER_LANE, c = column0 + t % COLUMNS_PER_LANE;
+    if (t < SUMS && r < rows && c < piece.column_piece) fetch(0, r, piece.column_base + c);
   }
 #ifdef STAGED
   if ((K + 3) / 4 < CHUNKS * 2 && lane == 0) put_x(CHUNKS * 2 - 1, vec4(0.0));
@@ -137,10 +175,13 @@ void main() {
     if (ROUNDS > 1) {
       LOAD_ROUND(next, round + 1)
     }
-    if (UNROLL > 1 || !REST || CHUNK(round, 0) < CHUNKS) {
-      [[unroll]] for (uint u = 0; u < UNROLL; ++u) USE(now, u, CHUNK(round, u))
+    if (REST_APART || RESTS == 0 || CHUNK(round, 0) < CHUNKS) {
+      USE_ROUND(now, round)
     }
-    [[unroll]] for (uint i = 0; i < UNROLL * VECTORS; ++i) now.w[i] = next.w[i];
+    [[unroll]] for (uint i = 0; i < UNROLL * VECTORS; ++i) {
+      now.w[i] = next.w[i];
+      now.scales[i] = next.scales[i];
+    }
     if (X_AHEAD) {
       [[unroll]] for (uint u = 0; u < UNROLL; ++u) {
         now.low[u] = next.low[u];
@@ -149,14 +190,17 @@ void main() {
     }
   }
   if (LAST_APART) {
-    [[unroll]] for (uint u = 0; u < UNROLL; ++u) USE(now, u, CHUNK(ROUNDS - 1, u))
+    USE_ROUND(now, ROUNDS - 1)
   }
-  if (REST && UNROLL > 1) {
-    float before[SUMS];
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) before[i] = sums[i];
-    USE(rest, 0, rest_c)
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) {
-      sums[i] = FULL * LANES + t < CHUNKS ? sums[i] : before[i];
+  if (REST_APART) {
+    [[unroll]] for (uint i = 0; i < RESTS; ++i) {
+      const uint c = min(CHUNK(TURNS, i), CHUNKS - 1);
+      float before[SUMS];
+      [[unroll]] for (uint j = 0; j < SUMS; ++j) before[j] = sums[j];
+      USE_REST(i, c)
+      [[unroll]] for (uint j = 0; j < SUMS; ++j) {
+        sums[j] = CHUNK(TURNS, i) < CHUNKS ? sums[j] : before[j];
+      }
     }
   }
 

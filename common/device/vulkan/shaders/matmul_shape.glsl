@@ -9,28 +9,47 @@ layout(constant_id = 11) const uint EXACT_ROWS = 0;  // rows when the recording 
 
 const uint CHUNKS = (K + 7) / 8;
 #ifdef IN_BLOCKS
-// The numbers of a chunk, 8 bytes or 8 nibbles, and apart from them a half-precision scale for each
-// 32; rows are of whole blocks. (w, w, scale's bits, -) is one in flight.
-layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
+// A lane has its chunks by vectors of 16 bytes: chunk t of SIDE rounds side by side, then those of
+// lane t + 1; the rounds left over are in order along the row. A chunk is 8 bytes or 8 nibbles. Apart
+// from them lie scales, one for each 32 numbers, in the same order: SIDE for each four lanes; a row of
+// them is filled up to a multiple of 4. Eight rows take chunks one by one, for fewer registers.
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Vectors { uvec4 w[]; };
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
-layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint16_t w_scales[]; };
-const uint ROW_VECTORS = (K + 31) / 32 * 4;
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
+layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
+layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Twos { uvec2 scale_twos[]; };
+layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Fours { uvec4 scale_fours[]; };
+const uint SIDE = W_TYPE == 3 ? 2 : 4;
+const uint TAKES = BLOCK == 8 ? 1 : SIDE;
+const uint BY_SIDE = CHUNKS / LANES / SIDE * SIDE;  // rounds in vectors
+const uint ROW_BLOCKS = (K + 31) / 32;
+const uint ROW_VECTORS = ROW_BLOCKS * 4 / SIDE;  // uvec4 in a row of w
+const uint ROW_SCALES = (ROW_BLOCKS + 3) / 4 * 4;
 const uint PER_CHUNK = 1;
-uvec4 chunk_of_w(uint at) {
-  const uint scale = uint(w_scales[at / 4]);
-  if (W_TYPE == 3) return uvec4(w_bytes[at], scale, 0u);
-  return uvec4(w_nibbles[at], 0u, scale, 0u);
+uvec4 scales_of_vector(uint at) {
+  if (W_TYPE == 3) return uvec4(scale_twos[at], 0u, 0u);
+  return scale_fours[at];
 }
-// By bits: a device may take a half below 2^-14 for 0, which scales often are.
-float scale_of(uint bits) {
-  const uint size = (bits & 0x7fffu) << 13;
-  const float led = uintBitsToFloat(size + 0x38000000u);  // as if a 1 led its bits
-  const float scale = size < 0x800000u ? fma(2.0, led, -1.0 / 16384) : led;
-  return uintBitsToFloat(floatBitsToUint(scale) | (bits & 0x8000u) << 16);
+// Lane t's chunk of a round by itself: (numbers, numbers, scale's bits).
+uvec3 chunk_of_w(uint column, uint round, uint t) {
+  uint c = min(round * LANES + t, CHUNKS - 1), block = c / 4;
+  if (round < BY_SIDE) {
+    c = (round / SIDE * LANES + t) * SIDE + round % SIDE;
+    block = (round / SIDE * (LANES / 4) + t / 4) * SIDE + round % SIDE;
+  }
+  const uint scale = w_scales[column * ROW_SCALES + block];
+  c += column * (ROW_BLOCKS * 4);
+  if (W_TYPE == 3) return uvec3(w_bytes[c], scale);
+  return uvec3(w_nibbles[c], 0u, scale);
+}
+// Chunk g of a vector.
+uvec3 chunk_in(uvec4 vector, uvec4 scales, uint g) {
+  if (W_TYPE == 3) return uvec3(g == 0 ? vector.xy : vector.zw, scales[g]);
+  return uvec3(vector[g], 0u, scales[g]);
 }
 // Numbers 0..3 or 4..7 of a chunk, without their scale. A nibble becomes the last bits of a float,
 // for which devices have no conversion.
-vec4 quarter_of_w(uvec4 chunk, uint which) {
+vec4 quarter_of_w(uvec3 chunk, uint which) {
   if (W_TYPE == 3) {
     const int four = int(which == 0 ? chunk.x : chunk.y);
     return vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
@@ -41,12 +60,11 @@ vec4 quarter_of_w(uvec4 chunk, uint which) {
               uintBitsToFloat((four & 0xf00u) | 0x47000000u) - 32776.0,
               uintBitsToFloat((four & 0xf000u) | 0x45000000u) - 2056.0);
 }
-#define W_VECTOR(at) chunk_of_w(at)
 #else
+const uint TAKES = 1;
 layout(set = 0, binding = W_BINDING) restrict readonly buffer W { uvec4 w[]; };
 const uint ROW_VECTORS = W_TYPE == 0 ? CHUNKS * 2 : CHUNKS;  // uvec4 in a row of w
 const uint PER_CHUNK = W_TYPE == 0 ? 2 : 1;
-#define W_VECTOR(at) w[at]
 #endif
 const uint GROUPS = WORKGROUP / LANES;
 const uint REACH = LANES < SUBGROUP ? LANES : SUBGROUP;  // lanes of an output in one subgroup

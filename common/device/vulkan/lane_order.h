@@ -1,0 +1,43 @@
+// The order in which a quantised matrix lies in device memory: that in which the lanes of
+// matmul.comp take it, in loads of 16 bytes. Of a row, cut into chunks of 8 numbers, LANES chunks
+// are a round; rounds are taken in turns of as many as have 16 bytes, and chunk t of each of a turn
+// lie side by side, then chunks t + 1. Rounds that are no whole turn are in order along the row.
+// Scales lie apart from the numbers, as floats, so that no kernel has to unpack them, in the same
+// order: one of each round of a turn for each block (four lanes).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/shape.h"
+
+namespace split::vulkan {
+
+// Chunks of a lane that lie side by side: of floats none do.
+inline uint32_t chunks_side_by_side(DType dtype) {
+  return dtype == DType::kQ8_0 ? 2 : dtype == DType::kQ4_0 ? 4 : 1;
+}
+
+class LaneOrder {
+ public:
+  // `lanes`: a multiple of 4.
+  LaneOrder(DType dtype, int64_t inner, uint32_t lanes);
+
+  size_t view_bytes() const;    // of a row as files have it
+  size_t number_bytes() const;  // of a row here: 8 bytes or 8 nibbles a chunk, whole blocks
+  size_t scale_bytes() const;   // floats, filled up with zeros to a multiple of 4
+  // A row, from how files have it.
+  void write_numbers(const std::byte* row, std::byte* out) const;
+  void write_scales(const std::byte* row, std::byte* out) const;
+
+ private:
+  // Calls each(i) for items of `width` chunks in the order in which they lie here: item i along the
+  // row.
+  template <typename Each>
+  void for_each(size_t width, const Each& each) const;
+
+  DType dtype_;
+  size_t blocks_, lanes_, takes_, turns_;
+};
+
+}  // namespace split::vulkan
