@@ -75,7 +75,6 @@ struct RoundTask {
   std::byte* x = nullptr;  // of all rows, which begin at rounded_bytes()
 };
 inline constexpr size_t kStripColumns = 32;
-inline constexpr size_t kStepsAtOnce = 4;  // of what is widened at once: 16 KiB, a part of L1
 inline constexpr size_t kStepScratch = 32 << 10;
 constexpr size_t steps_of(size_t inner) { return (inner + kBlock - 1) / kBlock; }
 // Bytes of one step of a strip, and of the scales before its numbers.

@@ -93,7 +93,7 @@ struct ByMultiplyAdd {
 
   explicit ByMultiplyAdd(size_t /*rows*/) {}
   static void round(const float* from, size_t inner, size_t row, std::byte* x) {
-    round_to_floats({from, inner, row, 0, inner, x});
+    round_floats(from, inner, reinterpret_cast<float*>(x) + row * inner);
   }
   static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
     const size_t head_size = pages.head_size;

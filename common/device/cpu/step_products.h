@@ -29,25 +29,61 @@ class FlushDenormals {
 #endif
 };
 
+// Units of their own add where there are such, beside those that multiply.
+#if defined(__AVX512F__)
+inline Vec add(Vec a, Vec b) { return {_mm512_add_ps(a.v, b.v)}; }
+#elif defined(__AVX2__)
+inline Vec add(Vec a, Vec b) { return {_mm256_add_ps(a.a, b.a), _mm256_add_ps(a.b, b.b)}; }
+#else
 inline Vec add(Vec a, Vec b) { return fma(a, broadcast(1.0f), b); }
+#endif
 
 // The k = 2 p and 2 p + 1 of sixteen columns of a step (kernels.h has the order).
 struct Pair {
   Vec even, odd;
 };
 #if defined(__AVX512F__)
-inline Pair pair_of_bf16(const std::byte* at) {
-  const __m512i words = _mm512_loadu_si512(at);
+inline Pair pair_of_words(__m512i words) {
   return {{_mm512_castsi512_ps(_mm512_slli_epi32(words, 16))},
           {_mm512_castsi512_ps(
               _mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000))))}};
 }
-// The table lookup takes the low four bits of each index.
+inline Pair pair_of_bf16(const std::byte* at) { return pair_of_words(_mm512_loadu_si512(at)); }
+// As pairs of bf16 first, by a table: the lookup takes the low five bits of each half.
 inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
-  const __m512 numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
-  const __m512i words = _mm512_loadu_si512(at);
-  return {{_mm512_permutexvar_ps(_mm512_srli_epi32(words, shift), numbers)},
-          {_mm512_permutexvar_ps(_mm512_srli_epi32(words, 16 + shift), numbers)}};
+  alignas(64) static constexpr uint16_t kNumbers[32] = {
+      0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0,      0x3f80, 0x4000,
+      0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
+      0xc000, 0xbf80, 0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
+  const __m512i words = _mm512_srli_epi32(_mm512_loadu_si512(at), shift);
+  return pair_of_words(_mm512_permutexvar_epi16(words, _mm512_load_si512(kNumbers)));
+}
+#elif defined(__AVX2__)
+struct Words {
+  __m256i a, b;
+};
+inline Words load_words(const std::byte* at) {
+  const auto* half = reinterpret_cast<const __m256i*>(at);
+  return {_mm256_loadu_si256(half), _mm256_loadu_si256(half + 1)};
+}
+inline Pair pair_of_bf16(const std::byte* at) {
+  const Words words = load_words(at);
+  const auto even = [](__m256i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); };
+  const auto odd = [](__m256i x) {
+    return _mm256_castsi256_ps(
+        _mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(0xffff0000))));
+  };
+  return {{even(words.a), even(words.b)}, {odd(words.a), odd(words.b)}};
+}
+inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
+  const Words words = load_words(at);
+  const auto number = [](__m256i x, unsigned by) {
+    const __m256i plus8 =
+        _mm256_and_si256(_mm256_srli_epi32(x, static_cast<int>(by)), _mm256_set1_epi32(15));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(plus8, _mm256_set1_epi32(8)));
+  };
+  return {{number(words.a, shift), number(words.b, shift)},
+          {number(words.a, 16 + shift), number(words.b, 16 + shift)}};
 }
 #else
 template <typename Of>
@@ -69,7 +105,17 @@ inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
 }
 #endif
 
-// One step of a strip, as stored; or as floats [kBlock][kStripColumns], widened once for many rows.
+// Keeps it in its registers, where GCC would read memory again for each use.
+inline void hold([[maybe_unused]] Vec& a) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(a.v));
+#elif defined(__AVX2__)
+  asm("" : "+x"(a.a), "+x"(a.b));
+#endif
+}
+
+// One step of a strip, as stored; or as floats, sixteen of the even k and sixteen of the odd of
+// each pair.
 template <DType dtype, size_t Pairs>
 inline Pair pair_at(const std::byte* numbers, size_t vec, size_t p) {
   if constexpr (dtype == DType::kBF16) {
@@ -77,13 +123,14 @@ inline Pair pair_at(const std::byte* numbers, size_t vec, size_t p) {
   } else if constexpr (dtype == DType::kQ8_0) {
     const std::byte* const at = numbers + (vec * kPairs + p) * 32;
     return {from_numbers(load_numbers(at)), from_numbers(load_numbers(at + 16))};
-  } else if constexpr (dtype == DType::kQ4_0) {
+  } else if constexpr (dtype == DType::kF32) {
+    const auto* const floats = reinterpret_cast<const float*>(numbers) + (vec * Pairs + p) * 32;
+    Pair pair{load(floats), load(floats + 16)};
+    hold(pair.even), hold(pair.odd);
+    return pair;
+  } else {
     return pair_of_nibbles(numbers + (vec * kBlock / 8 + p / 4) * 64,
                            static_cast<unsigned>(p % 4 * 4));
-  } else {
-    const auto* const floats =
-        reinterpret_cast<const float*>(numbers) + 2 * p * kStripColumns + 16 * vec;
-    return {load(floats), load(floats + kStripColumns)};
   }
 }
 
@@ -107,91 +154,116 @@ inline void add_step(const float* x, size_t x_stride, const std::byte* numbers, 
     }
   }
   for (size_t v = 0; v < Vecs; ++v) {
-    const Vec factor = scales == nullptr ? broadcast(1.0f) : load_f16(scales + 32 * (vec + v));
+    const Vec factor = scales == nullptr ? zero() : load_f16(scales + 32 * (vec + v));
     for (size_t r = 0; r < Rows; ++r) {
       float* const to = y + r * y_stride + 16 * (vec + v);
-      store(to, fma(add(even[r][v], odd[r][v]), factor, load(to)));
+      const Vec sum = add(even[r][v], odd[r][v]);
+      store(to, scales == nullptr ? add(sum, load(to)) : fma(sum, factor, load(to)));
     }
   }
 }
 
-// Rows and Vecs whose two chains the registers hold beside the weights.
+// Rows and Vecs whose two chains the registers hold beside the weights, and the rows up to which
+// each tile makes floats of these anew: of more, some steps are widened once.
 #if defined(__AVX512F__)
-constexpr size_t kStepRows = 6, kStepVecs = 2;  // of 32 registers
+constexpr size_t kStepRows = 4, kStepVecs = 2;  // of 32 registers
+constexpr size_t rows_unwidened(DType dtype) { return dtype == DType::kBF16 ? SIZE_MAX : 8; }
 #elif defined(__AVX2__)
 constexpr size_t kStepRows = 2, kStepVecs = 1;  // of 8: a Vec is two of 16
+constexpr size_t rows_unwidened(DType) { return 4; }
 #else
 constexpr size_t kStepRows = 2, kStepVecs = 1;
+constexpr size_t rows_unwidened(DType) { return 2; }
 #endif
 static_assert(kVecsOfStrip % kStepVecs == 0);
 
-// All rows from `row` on, in tiles of Rows and then of fewer.
-template <DType dtype, size_t Rows = kStepRows>
-void add_steps(const StepTask& task, size_t row, const float* x, const std::byte* w,
-               size_t w_stride, size_t steps, const std::byte* scales, size_t scales_stride,
-               float* y) {
-  const size_t x_stride = steps_of(task.inner) * kBlock;
-  for (; row + Rows <= task.rows; row += Rows) {
-    const std::byte *step = w, *scale = scales;
-    for (size_t s = 0; s < steps; ++s, step += w_stride) {
-      // The first pass comes from memory: 6 KiB ahead, which the hardware's prefetcher does not
-      // reach, to L2, because L1 has too few of its requests.
-      if (row == 0) {
-        for (size_t line = 0; line < w_stride; line += 64) {
-          __builtin_prefetch(step + 6144 + line, 0, 2);
-        }
-      }
-      for (size_t vec = 0; vec < kVecsOfStrip; vec += kStepVecs) {
-        add_step<dtype, Rows, kStepVecs>(x + row * x_stride + s * kBlock, x_stride, step, vec,
-                                         scale, y + row * task.y_stride, task.y_stride);
-      }
-      if (scale != nullptr) scale += scales_stride;
+// kStepRows rows, or what is left of them, by some steps of a strip.
+struct StepPart {
+  const float* x;  // [steps][kStepRows][kBlock]
+  const std::byte* w;
+  size_t w_stride;  // bytes from a step's numbers to the next's
+  const std::byte* scales;
+  size_t steps;
+  // What is multiplied next comes from memory meanwhile: of `groups` of rows, each asks for a part
+  // of its lines.
+  const std::byte* next;
+  size_t group, groups;
+  float* y;
+  size_t y_stride;  // floats
+};
+
+// `dtype` is the matrix's, `read` what its numbers are read as.
+template <DType dtype, DType read, size_t Rows = kStepRows>
+void add_steps(const StepPart& part, size_t rows) {
+  if constexpr (Rows > 1) {
+    if (rows < Rows) return add_steps<dtype, read, Rows - 1>(part, rows);
+  }
+  constexpr size_t kBytes = step_bytes(dtype);
+  for (size_t s = 0; s < part.steps; ++s) {
+    // To L2: L1 has too few requests to memory.
+    for (size_t line = part.group * 64; line < kBytes; line += part.groups * 64) {
+      __builtin_prefetch(part.next + s * kBytes + line, 0, 2);
+    }
+    for (size_t vec = 0; vec < kVecsOfStrip; vec += kStepVecs) {
+      add_step<read, Rows, kStepVecs>(
+          part.x + s * kStepRows * kBlock, kBlock, part.w + s * part.w_stride, vec,
+          step_scales(dtype) > 0 ? part.scales + s * kBytes : nullptr, part.y, part.y_stride);
     }
   }
-  if constexpr (Rows > 1) {
-    if (row < task.rows) {
-      add_steps<dtype, Rows - 1>(task, row, x, w, w_stride, steps, scales, scales_stride, y);
+}
+
+// A step as pair_at<DType::kF32>() reads it.
+template <DType dtype>
+void widen_step(const std::byte* numbers, float* to) {
+  for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
+    for (size_t p = 0; p < kPairs; ++p, to += 32) {
+      const Pair pair = pair_at<dtype, kPairs>(numbers, vec, p);
+      store(to, pair.even), store(to + 16, pair.odd);
+    }
+  }
+}
+
+// One strip, some steps at a time by all rows.
+template <DType dtype, bool wide>
+void step_strip(const StepTask& task, const std::byte* w, float* y) {
+  constexpr size_t kBytes = step_bytes(dtype), kScales = step_scales(dtype);
+  constexpr size_t kWideBytes = kBlock * kStripColumns * sizeof(float);
+  constexpr size_t kAtOnce = wide ? 4 : 12;  // 16 KiB of floats, a part of L1; at most 24 KiB
+  static_assert(!wide || kAtOnce * kWideBytes <= kStepScratch);
+  const size_t steps = steps_of(task.inner), groups = (task.rows + kStepRows - 1) / kStepRows;
+  for (size_t r = 0; r < task.rows; ++r) {
+    for (size_t v = 0; v < kVecsOfStrip; ++v) store(y + r * task.y_stride + 16 * v, zero());
+  }
+  for (size_t done = 0; done < steps; done += kAtOnce, w += kAtOnce * kBytes) {
+    const size_t count = steps - done < kAtOnce ? steps - done : kAtOnce;
+    for (size_t s = 0; wide && s < count; ++s) {
+      widen_step<dtype>(w + s * kBytes + kScales,
+                        reinterpret_cast<float*>(task.scratch + s * kWideBytes));
+    }
+    for (size_t g = 0; g < groups; ++g) {
+      const StepPart part{
+          reinterpret_cast<const float*>(task.x) + (g * steps + done) * kStepRows * kBlock,
+          wide ? task.scratch : w + kScales,
+          wide ? kWideBytes : kBytes,
+          w,
+          count,
+          w + kAtOnce * kBytes,
+          g,
+          groups,
+          y + g * kStepRows * task.y_stride,
+          task.y_stride};
+      add_steps<dtype, wide ? DType::kF32 : dtype>(part, task.rows - g * kStepRows);
     }
   }
 }
 
 template <DType dtype>
 void matmul_steps_typed(const StepTask& task) {
-  constexpr size_t kBytes = step_bytes(dtype), kScales = step_scales(dtype);
-  const size_t steps = steps_of(task.inner);
-  const auto* const x = reinterpret_cast<const float*>(task.x);
   for (size_t c = 0; c < task.columns; c += kStripColumns) {
-    const std::byte* w = task.w + (task.first + c) / kStripColumns * steps * kBytes;
-    float* const y = task.y + c;
-    for (size_t r = 0; r < task.rows; ++r) {
-      for (size_t v = 0; v < kVecsOfStrip; ++v) store(y + r * task.y_stride + 16 * v, zero());
-    }
-    if (task.rows <= kStepRows) {
-      add_steps<dtype>(task, 0, x, w + kScales, kBytes, steps, kScales > 0 ? w : nullptr, kBytes,
-                       y);
-      continue;
-    }
-    // Widened once for many rows.
-    auto* const wide = reinterpret_cast<float*>(task.scratch);
-    for (size_t done = 0; done < steps; done += kStepsAtOnce) {
-      const size_t count = steps - done < kStepsAtOnce ? steps - done : kStepsAtOnce;
-      for (size_t s = 0; s < count; ++s) {
-        const std::byte* const step = w + s * kBytes;
-        for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(step + 4096 + line);
-        float* const to = wide + s * kBlock * kStripColumns;
-        for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
-          for (size_t p = 0; p < kPairs; ++p) {
-            const Pair pair = pair_at<dtype, kPairs>(step + kScales, vec, p);
-            store(to + 2 * p * kStripColumns + 16 * vec, pair.even);
-            store(to + (2 * p + 1) * kStripColumns + 16 * vec, pair.odd);
-          }
-        }
-      }
-      add_steps<DType::kF32>(task, 0, x + done * kBlock, task.scratch,
-                             kBlock * kStripColumns * sizeof(float), count,
-                             kScales > 0 ? w : nullptr, kBytes, y);
-      w += count * kBytes;
-    }
+    const std::byte* const w =
+        task.w + (task.first + c) / kStripColumns * steps_of(task.inner) * step_bytes(dtype);
+    task.rows > rows_unwidened(dtype) ? step_strip<dtype, true>(task, w, task.y + c)
+                                      : step_strip<dtype, false>(task, w, task.y + c);
   }
 }
 
@@ -232,14 +304,22 @@ inline void round_halves(const float* from, size_t n, std::byte* to) {
   }
 }
 
-// x [rows, whole steps] floats.
+inline void round_floats(const float* from, size_t n, float* to) {
+  for (size_t i = 0; i < n; ++i) to[i] = __builtin_bit_cast(float, bf16_bits(from[i]));
+}
+
+// x: for each kStepRows rows and each step [kStepRows][kBlock] floats.
 void round_to_floats(const RoundTask& task) {
-  const size_t padded = steps_of(task.inner) * kBlock, end = task.first + task.count;
-  auto* const out = reinterpret_cast<float*>(task.x) + task.row * padded + task.first;
-  for (size_t i = 0; i < task.count; ++i) {
-    out[i] = __builtin_bit_cast(float, bf16_bits(task.from[i]));
+  const size_t steps = steps_of(task.inner);
+  auto* to =
+      reinterpret_cast<float*>(task.x) +
+      ((task.row / kStepRows * steps + task.first / kBlock) * kStepRows + task.row % kStepRows) *
+          kBlock;
+  for (size_t k = 0; k < task.count; k += kBlock, to += kStepRows * kBlock) {
+    const size_t count = task.count - k < kBlock ? task.count - k : kBlock;
+    if (count < kBlock) __builtin_memset(to, 0, kBlock * sizeof(float));
+    round_floats(task.from + k, count, to);
   }
-  for (size_t i = task.count; end == task.inner && i < padded - task.first; ++i) out[i] = 0;
 }
 
 }  // namespace
