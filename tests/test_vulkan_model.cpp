@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "base/file.h"
-#include "device/vulkan/tuner.h"
+#include "device/vulkan/dispatches.h"
+#include "device/vulkan/layouts.h"
 #include "nn/model.h"
 #include "temporary_folder.h"
 #include "vulkan_bench.h"
@@ -268,6 +269,26 @@ TEST_F(TunedVulkan, LeavesOpenWhatIsOnlyPreviewed) {
   tuner.choose(question, layouts);
   tuner.settle();
   EXPECT_FALSE(tuner.is_open(question));
+}
+
+// Where shuffles reach few lanes, what is exchanged fits beside a row that is made first.
+TEST(VulkanLayouts, ExchangeNoMoreThanTheyMay) {
+  vulkan::Capabilities device;
+  device.subgroup = 8;
+  device.most_lanes = 1024;
+  for (const bool sums : {false, true}) {
+    for (const int64_t columns : {1600, 6400, 50257}) {
+      const vulkan::MatmulUse use{1, false, sums, !sums, DType::kF16};
+      const auto layouts = vulkan::matmul_layouts(device, 1600, columns, use);
+      EXPECT_GT(layouts.size(), 1u);
+      for (const vulkan::MatmulShape& layout : layouts) {
+        const size_t floats = layout.workgroup * layout.columns_per_lane;
+        EXPECT_LE((floats + vulkan::row_lanes(device)) * sizeof(float),
+                  vulkan::exchange_bytes(device))
+            << columns << ": " << layout.workgroup << " lanes";
+      }
+    }
+  }
 }
 
 // Not by what a device that has none would do instead.

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "device/vulkan/dispatches.h"
+#include "device/vulkan/layouts.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {

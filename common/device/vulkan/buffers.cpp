@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "device/vulkan/lane_order.h"
+#include "device/vulkan/layouts.h"
 #include "device/vulkan/transpose.h"
-#include "tensor/blocks.h"
 
 namespace split::vulkan {
 namespace {

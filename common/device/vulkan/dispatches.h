@@ -10,7 +10,6 @@
 namespace split::vulkan {
 
 inline constexpr size_t kSharedBytes = 16 * 1024;
-inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
 
 // Lanes that work on a row together, alone or before a matrix: they fix the order of its sums.
 inline uint32_t row_lanes(const Capabilities& device) {

@@ -26,13 +26,6 @@ struct MatmulShape {
   auto operator<=>(const MatmulShape&) const = default;
 };
 
-// Lanes that share a sum of a matrix.
-inline uint32_t matmul_lanes(const Capabilities& device, int64_t inner, int64_t columns) {
-  constexpr int64_t kDeep = 2048, kFewColumns = 2048;
-  if (device.small_tiles) return 8;
-  return inner > kDeep ? 64 : columns <= kFewColumns ? 32 : 16;
-}
-
 // What a layout is chosen for.
 struct MatmulQuestion {
   uint32_t inner = 0, columns = 0, type = 0;  // of the matrix
