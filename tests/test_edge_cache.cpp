@@ -1,10 +1,7 @@
 // edge_client's cache: nothing is used that is not what its name says, whatever happened to the
 // disk or the download.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 
-#include <csignal>
 #include <fstream>
 
 #include "edge_client/part_file.h"
@@ -129,35 +126,6 @@ TEST_F(EdgeCache, IsOnlyReadWhenItIsComplete) {
   }
   ASSERT_EQ(second.code, 0) << second.err;
   EXPECT_EQ(second.json()["tokens"], first.json()["tokens"]);
-}
-
-TEST_F(EdgeCache, AFullDiskIsExitFourAndLeavesNothing) {
-  const TemporaryFolder cache;
-  struct FileLimit {
-    explicit FileLimit(rlim_t bytes) : handler(std::signal(SIGXFSZ, SIG_IGN)) {
-      ::getrlimit(RLIMIT_FSIZE, &before);
-      rlimit now = before;
-      now.rlim_cur = bytes;
-      ::setrlimit(RLIMIT_FSIZE, &now);
-    }
-    ~FileLimit() {
-      ::setrlimit(RLIMIT_FSIZE, &before);
-      std::signal(SIGXFSZ, handler);
-    }
-    rlimit before{};
-    void (*handler)(int);
-  };
-  // What the cloud, in this process too, keeps in files is made before the limit.
-  ASSERT_EQ(run_with(TemporaryFolder().path, {"--quiet"}).code, 0);
-  Outcome got;
-  {
-    const FileLimit limit(10000);
-    got = run_with(cache.path, {"--quiet"});
-  }
-  EXPECT_EQ(got.code, 4);
-  EXPECT_NE(got.err.find("File too large; --cache DIR"), std::string::npos) << got.err;
-  EXPECT_EQ(std::ranges::count(got.err, '\n'), 1) << got.err;
-  EXPECT_TRUE(files_in(cache.path).empty());
 }
 
 TEST_F(EdgeCache, ProgressIsOneTotalThatNeverGoesBack) {

@@ -156,21 +156,21 @@ TEST_F(Pair, ACacheThatCannotBeWrittenIsExitFour) {
 TEST_F(Pair, AFullDiskIsExitFourAndLeavesNothing) {
   const Arguments command =
       edge_command(cloud_.url(), kOnCpu + Arguments{"--quiet", "--prompt", kPrompt, "--cut", "6"});
-  const auto expect_full = [&](const Arguments& prefix) {
+  const auto expect_full = [&](std::string_view reason, const Arguments& prefix) {
     Process edge(prefix + command, {cat("XDG_CACHE_HOME=", home_.path.string())});
     EXPECT_EQ(edge.wait(), 4) << edge.err();
     EXPECT_EQ(edge.out(), "");
     EXPECT_EQ(lines_of(edge.err()), 1u) << edge.err();
-    EXPECT_NE(edge.err().find("--cache"), std::string::npos) << edge.err();
+    EXPECT_NE(edge.err().find(cat(reason, "; --cache DIR")), std::string::npos) << edge.err();
     EXPECT_EQ(blobs().size(), 0u);
   };
   // In the middle of a file, as when others fill the disk meanwhile.
-  expect_full({"sh", "-c", "ulimit -f 1000 && exec \"$@\"", "sh"});
+  expect_full("File too large", {"sh", "-c", "ulimit -f 1000 && exec \"$@\"", "sh"});
   // A small disk, in a mount namespace that ends with the process.
   const std::string mount =
       cat("mount -t tmpfs -o size=1m none ", home_.path.string(), " && exec \"$@\"");
   if (exit_code({"unshare", "-m", "sh", "-c", mount, "sh", "true"}) == 0) {
-    expect_full({"unshare", "-m", "sh", "-c", mount, "sh"});
+    expect_full("has 1.0 MB free", {"unshare", "-m", "sh", "-c", mount, "sh"});
   } else {
     std::printf("no right to mount: a small disk is not tested\n");
   }
