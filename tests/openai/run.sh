@@ -17,6 +17,7 @@ trap stop EXIT
 # start NAME COMMAND...: runs it in the background; $url is where it says that it listens, $pid its process.
 start() {
   local log=$folder/$1.log
+  : > "$log"  # not what an earlier run left
   "${@:2}" > "$log" 2>&1 &
   pid=$!
   until url=$(grep -o 'listening on http://[^ ]*' "$log"); do
