@@ -105,10 +105,7 @@ inline void int8_tile(const RowStep* x, size_t x_stride, const std::byte* w, siz
     }
   }
   for (size_t s = 0; s < steps; ++s, ++x, w += kBytes) {
-    // 4 KiB ahead, which the hardware's prefetcher does not reach.
-    if (prefetch) {
-      for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(w + 4096 + line);
-    }
+    if (prefetch) prefetch_ahead(w, kBytes);
     Ints sums[Rows][Vecs];
     for (size_t r = 0; r < Rows; ++r) {
       const Ints start = all(-offset<dtype> * x[r * x_stride].sum);

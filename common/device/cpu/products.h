@@ -8,13 +8,14 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile.
+// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile, also of
+// one of dot products.
 #if defined(__AVX512F__)
-constexpr size_t kSums = 24, kTileRows = 8;  // of 32 registers
+constexpr size_t kSums = 24, kTileRows = 8, kDotRows = 8;  // of 32 registers
 #elif defined(__AVX2__)
-constexpr size_t kSums = 6, kTileRows = 6;  // of 8: a Vec is two of 16
+constexpr size_t kSums = 6, kTileRows = 6, kDotRows = 2;  // of 8: a Vec is two of 16
 #else
-constexpr size_t kSums = 4, kTileRows = 2;
+constexpr size_t kSums = 4, kTileRows = 2, kDotRows = 2;
 #endif
 
 constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
@@ -143,12 +144,16 @@ void dot_tile(const MatmulTask& task, size_t row, size_t column) {
   const float* x = task.x + row * task.inner;
   size_t k = 0;
   for (; k + 16 <= task.inner; k += 16) {
+    // The first pass comes from memory.
+    constexpr size_t kSize = Columns * size_of(dtype);
+    if (row == 0) prefetch_ahead(w + k * kSize, 16 * kSize);
     Vec weights[Columns];
     for (size_t c = 0; c < Columns; ++c) {
       weights[c] = load_as<dtype>(w + (c * task.inner + k) * size_of(dtype));
     }
     for (size_t r = 0; r < Rows; ++r) {
-      const Vec values = load(x + r * task.inner + k);
+      Vec values = load(x + r * task.inner + k);
+      hold(values);
       for (size_t c = 0; c < Columns; ++c) sums[r][c] = fma(values, weights[c], sums[r][c]);
     }
   }
@@ -170,18 +175,20 @@ void dot_tile(const MatmulTask& task, size_t row, size_t column) {
   }
 }
 
-template <DType dtype, size_t Rows>
-void dot_rows(const MatmulTask& task, size_t row) {
-  size_t column = 0;
-  for (; column + 4 <= task.columns; column += 4) dot_tile<dtype, Rows, 4>(task, row, column);
-  for (; column < task.columns; ++column) dot_tile<dtype, Rows, 1>(task, row, column);
-}
-
-template <DType dtype>
-void matmul_transposed_typed(const MatmulTask& task) {
-  size_t row = 0;
-  for (; row + 4 <= task.rows; row += 4) dot_rows<dtype, 4>(task, row);
-  for (; row < task.rows; ++row) dot_rows<dtype, 1>(task, row);
+// All rows from `row` on, in tiles of Rows and then of half as many.
+template <DType dtype, size_t Rows = kDotRows>
+void dot_rows(const MatmulTask& task, size_t row = 0) {
+  constexpr size_t kColumns = kSums / Rows < 4 ? kSums / Rows : 4;
+  for (; row + Rows <= task.rows; row += Rows) {
+    size_t column = 0;
+    for (; column + kColumns <= task.columns; column += kColumns) {
+      dot_tile<dtype, Rows, kColumns>(task, row, column);
+    }
+    for (; column < task.columns; ++column) dot_tile<dtype, Rows, 1>(task, row, column);
+  }
+  if constexpr (Rows > 1) {
+    if (row < task.rows) dot_rows<dtype, Rows / 2>(task, row);
+  }
 }
 
 void matmul(const MatmulTask& task) {
@@ -198,11 +205,11 @@ void matmul(const MatmulTask& task) {
 void matmul_transposed(const MatmulTask& task) {
   switch (task.dtype) {
     case DType::kF16:
-      return matmul_transposed_typed<DType::kF16>(task);
+      return dot_rows<DType::kF16>(task);
     case DType::kBF16:
-      return matmul_transposed_typed<DType::kBF16>(task);
+      return dot_rows<DType::kBF16>(task);
     default:
-      return matmul_transposed_typed<DType::kF32>(task);
+      return dot_rows<DType::kF32>(task);
   }
 }
 

@@ -105,15 +105,6 @@ inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
 }
 #endif
 
-// Keeps it in its registers, where GCC would read memory again for each use.
-inline void hold([[maybe_unused]] Vec& a) {
-#if defined(__AVX512F__)
-  asm("" : "+v"(a.v));
-#elif defined(__AVX2__)
-  asm("" : "+x"(a.a), "+x"(a.b));
-#endif
-}
-
 // One step of a strip, as stored; or as floats, sixteen of the even k and sixteen of the odd of
 // each pair.
 template <DType dtype, size_t Pairs>
