@@ -12,7 +12,8 @@ namespace {
 std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels& kernels,
                                                                const std::vector<float>& keys,
                                                                const std::vector<float>& values,
-                                                               DType dtype, size_t channels) {
+                                                               DType dtype, size_t channels,
+                                                               size_t head_size) {
   std::pair<std::vector<std::byte>, std::vector<std::byte>> pages;
   pages.first.resize(kv_bytes(dtype, keys.size()));
   pages.second.resize(pages.first.size());
@@ -25,6 +26,7 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
     task.slot = token % kPageTokens;
     task.rows = std::min(part, kPageTokens - task.slot);
     task.channels = channels;
+    task.head_size = head_size;
     task.dtype = dtype;
     task.keys = pages.first.data() + token / kPageTokens * page_bytes;
     task.values = pages.second.data() + token / kPageTokens * page_bytes;
@@ -46,12 +48,12 @@ std::vector<float> as_kept(const std::vector<float>& from, DType dtype) {
 }
 
 TEST(Kernels, KeepTheSamePagesInEverySet) {
-  constexpr size_t kChannels = 96;
+  constexpr size_t kChannels = 96, kHeadSize = 32;
   const auto k = ordinary(3 * kPageTokens * kChannels, 1), v = ordinary(k.size(), 2);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
-    const auto first = kept(*kernel_sets()[0], k, v, dtype, kChannels);
+    const auto first = kept(*kernel_sets()[0], k, v, dtype, kChannels, kHeadSize);
     for (const CpuKernels* kernels : kernel_sets()) {
-      EXPECT_EQ(kept(*kernels, k, v, dtype, kChannels), first) << kernels->name;
+      EXPECT_EQ(kept(*kernels, k, v, dtype, kChannels, kHeadSize), first) << kernels->name;
     }
   }
 }
@@ -69,7 +71,8 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
       const size_t heads = 3, channels = heads * head_size, head = 1;
       const auto all_keys = ordinary(kPages * kPageTokens * channels, 1);
       const auto all_values = ordinary(kPages * kPageTokens * channels, 2);
-      const auto [keys, values] = kept(*kernel_sets()[0], all_keys, all_values, dtype, channels);
+      const auto [keys, values] =
+          kept(*kernel_sets()[0], all_keys, all_values, dtype, channels, head_size);
       const auto wide_keys = as_kept(all_keys, dtype), wide_values = as_kept(all_values, dtype);
       const size_t q_stride = head_size + 3, out_stride = head_size + 1;
       const auto q = ordinary(kAttendRows * q_stride, 3);
@@ -148,7 +151,8 @@ TEST(Kernels, AttendHeadsTogether) {
   const auto all_keys = ordinary(kPages * kPageTokens * kChannels, 1);
   const auto all_values = ordinary(all_keys.size(), 2), q = ordinary(kAttendRows * kChannels, 3);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
-    const auto [keys, values] = kept(*kernel_sets()[0], all_keys, all_values, dtype, kChannels);
+    const auto [keys, values] =
+        kept(*kernel_sets()[0], all_keys, all_values, dtype, kChannels, kHead);
     for (const CpuKernels* kernels : kernel_sets()) {
       for (const size_t rows : {1, 2, 5, 16}) {
         const auto run = [&](size_t heads) {
@@ -197,7 +201,7 @@ TEST(Kernels, AttendSeesNothingOfLaterTokens) {
         std::fill_n(k.begin() + static_cast<ptrdiff_t>(at), kHead, value);
         std::fill_n(v.begin() + static_cast<ptrdiff_t>(at), kHead, value);
       }
-      return kept(*kernel_sets()[0], k, v, dtype, kHead);
+      return kept(*kernel_sets()[0], k, v, dtype, kHead, kHead);
     };
     const auto clean = with(0.5f), bad = with(NAN);
     for (const CpuKernels* kernels : kernel_sets()) {
@@ -240,7 +244,7 @@ TEST(Kernels, AttendGivesAZeroTheSameSignInCompany) {
   std::fill_n(v.begin() + kPageTokens * kHead, kHead, -0x1.cp-126f);
   const std::vector<float> q(kAttendRows * kHead);
   for (const CpuKernels* kernels : kernel_sets()) {
-    const auto all = kept(*kernels, k, v, DType::kBF16, kHead);
+    const auto all = kept(*kernels, k, v, DType::kBF16, kHead, kHead);
     const auto run = [&](size_t rows) {
       std::vector<float> out(kAttendRows * kHead), scratch(attend_scratch(kHead));
       AttendTask task;

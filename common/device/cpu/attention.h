@@ -52,9 +52,8 @@ struct Keys {
 };
 template <DType dtype>
 inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first) {
-  const size_t token = task.pages[first / kPageTokens] * size_t{kPageTokens};
-  const size_t stride = kv_bytes(dtype, task.channels);
-  return {pages + token * stride + kv_bytes(dtype, task.head_offset), stride};
+  const size_t channels = task.pages[first / kPageTokens] * task.channels + task.head_offset;
+  return {pages + kPageTokens * kv_bytes(dtype, channels), kv_bytes(dtype, task.head_size)};
 }
 
 // The first `count` of them as floats [kKeysAtOnce, padded], zeros behind all.

@@ -305,6 +305,7 @@ class CpuExecutable : public Executable {
       keep.rows = rows_of_run(run, batch);
       keep.slot = position % kPageTokens;
       keep.channels = channels;
+      keep.head_size = channels / static_cast<size_t>(step.heads);
       keep.dtype = dtype;
       keep.keys = place_of(step.k_cache).base + page;
       keep.values = place_of(step.v_cache).base + page;

@@ -112,10 +112,13 @@ void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
 void keep(const KeepTask& task) {
   if (task.dtype == DType::kBF16) return keep_pairs(task);
   if (task.dtype == DType::kQ8_0) return keep_blocks(task);
+  const size_t bytes = kv_bytes(task.dtype, task.head_size);  // of a token in a head
   for (size_t r = 0; r < task.rows; ++r) {
-    const size_t at = (task.slot + r) * kv_bytes(task.dtype, task.channels);
-    narrow(task.k + r * task.stride, task.dtype, task.keys + at, task.channels);
-    narrow(task.v + r * task.stride, task.dtype, task.values + at, task.channels);
+    size_t at = (task.slot + r) * bytes;
+    for (size_t c = 0; c < task.channels; c += task.head_size, at += kPageTokens * bytes) {
+      narrow(task.k + r * task.stride + c, task.dtype, task.keys + at, task.head_size);
+      narrow(task.v + r * task.stride + c, task.dtype, task.values + at, task.head_size);
+    }
   }
 }
 

@@ -118,7 +118,7 @@ void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transpo
 // channels, [kPageTokens / 2] rows of sixteen pairs, one a channel: tokens 2 p and 2 p + 1. In Q8_0
 // each step of channels has the scales of its sixteen tokens and then bytes, of keys [kBlock][16]
 // tokens, of values for each sixteen channels [kPageTokens][16]. A head has whole steps of channels
-// and takes the same bytes of both. Of other types a page is [kPageTokens, channels].
+// and takes the same bytes of both. Of other types a page is [heads, kPageTokens, head_size].
 //
 // Keys and values of some rows of one page.
 struct KeepTask {
@@ -128,6 +128,7 @@ struct KeepTask {
   size_t rows = 0;
   size_t slot = 0;  // of the first row: 0 .. kPageTokens - 1
   size_t channels = 0;
+  size_t head_size = 0;
   DType dtype = DType::kF32;
   std::byte* keys = nullptr;  // the pages
   std::byte* values = nullptr;
