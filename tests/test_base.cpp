@@ -81,6 +81,23 @@ TEST(File, WritesWholeFilesOrNone) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path), {}), 1);
 }
 
+// Advice about parts that are no whole pages changes nothing, whatever it is worth.
+TEST(File, KeepsItsBytesWhateverIsAdvised) {
+  const TemporaryFolder folder;
+  std::string text(50000, 'x');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i * 7 % 251);
+  write_file(folder.path / "x", as_bytes_of(text));
+  const MappedFile file(folder.path / "x");
+  for (const auto& [first, count] :
+       {std::pair<size_t, size_t>{0, 50000}, {1, 9}, {5000, 45000}, {7, 0}}) {
+    MappedFile::will_need(file.bytes().subspan(first, count));
+    EXPECT_EQ(as_text(file.bytes()), text);
+    MappedFile::let_go(file.bytes().subspan(first, count));
+    EXPECT_EQ(as_text(file.bytes()), text);
+  }
+  MappedFile::will_need({});
+}
+
 TEST(File, SaysWhatIsWrong) {
   const TemporaryFolder folder;
   const auto kind_of = [](auto&& call) {

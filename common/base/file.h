@@ -48,6 +48,8 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   Bytes bytes() const { return {static_cast<const std::byte*>(address_), size_}; }
 
+  // Part of a map that will be read soon: a disk begins with it.
+  static void will_need(Bytes bytes);
   // Part of a map that will hardly be read again: it takes no memory of this process until it is.
   static void let_go(Bytes bytes);
 

@@ -236,8 +236,18 @@ void Shard::load() {
       return true;
     });
   };
+  // What a program reads is asked for while the weights of the one before are taken.
+  const auto ask_for = [&](const Program& program) {
+    for (const Slot& slot : program.slots) {
+      if (slot.kind == SlotKind::kWeight && !loaded.weights.contains(slot.name)) {
+        MappedFile::will_need(weights.declared(slot.name).bytes);
+      }
+    }
+  };
+  size_t next = 0;
   // One buffer for each weight, whoever reads it.
   const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
+    if (next < programs.size()) ask_for(programs[next]);
     for (const Slot& slot : program.slots) {
       if (slot.kind != SlotKind::kWeight) continue;
       std::unique_ptr<Buffer>& buffer = loaded.weights[slot.name];
@@ -276,7 +286,6 @@ void Shard::load() {
     tell_taken();
     return executable;
   };
-  size_t next = 0;
   if (options.embed) loaded.embed = bind(programs[next++], {{"hidden", loaded.hidden[0].get()}});
   for (int layer = options.first; layer < last_block; ++layer) {
     const size_t k_cache = 2 * loaded.blocks.size();
