@@ -236,18 +236,20 @@ void Shard::load() {
       return true;
     });
   };
-  // What a program reads is asked for while the weights of the one before are taken.
-  const auto ask_for = [&](const Program& program) {
+  // The weights of each program, as far as they are there: those of the next are asked for while
+  // one's are taken.
+  std::vector<std::vector<Bytes>> ahead;
+  for (const Program& program : programs) {
+    ahead.emplace_back();
     for (const Slot& slot : program.slots) {
-      if (slot.kind == SlotKind::kWeight && !loaded.weights.contains(slot.name)) {
-        MappedFile::will_need(weights.declared(slot.name).bytes);
-      }
+      if (slot.kind != SlotKind::kWeight) continue;
+      ahead.back().push_back(weights.declared(slot.name).bytes);
     }
-  };
+  }
   size_t next = 0;
   // One buffer for each weight, whoever reads it.
   const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
-    if (next < programs.size()) ask_for(programs[next]);
+    if (next < ahead.size()) std::ranges::for_each(ahead[next], MappedFile::will_need);
     for (const Slot& slot : program.slots) {
       if (slot.kind != SlotKind::kWeight) continue;
       std::unique_ptr<Buffer>& buffer = loaded.weights[slot.name];
