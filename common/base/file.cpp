@@ -49,6 +49,11 @@ uint64_t size_of(const Fd& fd, std::string_view what) {
   return static_cast<uint64_t>(status.st_size);
 }
 
+uintptr_t page_size() {
+  static const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
 struct OpenedFile {
   Fd fd;
   uint64_t size;
@@ -106,13 +111,6 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   }
   return *this;
 }
-
-namespace {
-uintptr_t page_size() {
-  static const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
-}  // namespace
 
 void MappedFile::will_need(Bytes bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) / page_size() * page_size();
