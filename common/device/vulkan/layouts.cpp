@@ -12,32 +12,26 @@ namespace {
 // Lanes times columns of each, of a layout that makes a row first.
 constexpr uint32_t kMostSums = 1024;
 
-// On an H200 the fastest of 2 to 5 for each matrix of GPT-2 small and XL at 1, 2, 4 and 8 rows.
+// On an H200 the fastest of 2 to 5 for each matrix of GPT-2 small and XL at 1 row; at 2, 4 and 8
+// the fastest of 24 or within 6 % of it.
 MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns,
                       const MatmulUse& use) {
-  constexpr int64_t kHalfDeep = 1024, kDeep = 2048;
+  const uint32_t lanes = matmul_lanes(device, inner, columns);
+  if (use.block > 1 && !use.wide) return {std::max(64u, lanes), lanes, 4, 2};
+  MatmulShape shape{use.sums ? row_lanes(device) : 128, lanes, 1, 0};
+  if (use.wide) {
+    shape.columns_per_lane = 4;
+    shape.unroll = 1;
+    return shape;
+  }
   // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each does
   // before its columns is done less often.
   constexpr int64_t kManyColumns = 16384;
-  constexpr uint32_t kWorkgroup = 128;
-  MatmulShape shape{use.sums ? row_lanes(device) : kWorkgroup, matmul_lanes(device, inner, columns),
-                    1, 0};
-  const bool few = shape.lanes == 32;
-  if (use.block == 8) {
-    shape.columns_per_lane = inner > kHalfDeep && !use.wide ? 2 : 4;
-    shape.unroll = 1;
-  } else if (use.block > 1) {
-    shape.columns_per_lane = 2;
-    if (use.block == 4 && inner <= kDeep) shape.unroll = 2;
-  }
   if (columns > kManyColumns) shape.columns_per_lane = 4;
-  if (few && !use.wide) {
-    // Few columns: more lanes for each. Splits of attention are merged in each workgroup, so that
-    // fewer and larger ones, with four elements for a lane, do it less often.
-    shape = {shape.workgroup, shape.lanes, 1, 0};
-    const auto fours = std::bit_ceil(static_cast<uint32_t>(inner + 3) / 4);
-    if (use.merges) shape.workgroup = std::clamp(fours, shape.workgroup, most_lanes(device));
-  }
+  // Splits of attention are merged in each workgroup: fewer and larger ones, with four elements for
+  // a lane, do it less often.
+  const auto fours = std::bit_ceil(static_cast<uint32_t>(inner + 3) / 4);
+  if (use.merges) shape.workgroup = std::clamp(fours, shape.workgroup, most_lanes(device));
   return shape;
 }
 
@@ -138,9 +132,9 @@ MatrixShape matrix_shape(const Capabilities& device, int64_t columns) {
 // The same for few rows, where the parts along K take its steps in turn: enough subgroups for a
 // narrow matrix, and less to read of the rows for a wide one. On an H200 the fastest of a hundred.
 MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns) {
-  MatrixShape shape{2, 1, 1, 1, 6, 64, inner > 2048 ? 3u : 1u};
+  MatrixShape shape{2, 1, 1, 1, 7, 64, inner > 2048 ? 3u : 1u};
   if (columns > 2048) shape = {2, 2, 1, 1, 4, 64, 1};
-  if (columns > 4096) shape = {2, 1, 1, 4, 3, 64, 1};
+  if (columns > 4096) shape = {2, 2, 1, 1, 5, 64, 1};
   if (columns > 16384) shape = {2, 1, 1, 4, 1, 64, 2};
   while (!fits(device, shape, true)) {
     if (shape.parts_k > 1) {

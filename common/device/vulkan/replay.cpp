@@ -102,7 +102,7 @@ std::vector<double> VulkanExecutable::command_us() const {
 std::string VulkanExecutable::times() const {
   const std::vector<double> us = command_us();
   if (us.empty()) return "";
-  std::string line = cat("times of '", program_.name, "', us:");
+  std::string line = cat("times of '", program_.name, "', variant ", last_, ", us:");
   for (size_t i = 0; i < us.size(); ++i) {
     line += cat(" ", commands_[last_][i].what, " ", std::floor(10 * us[i]) / 10);
   }

@@ -135,8 +135,9 @@ void main() {
   const uint lane = lane_index();
   const uint t = lane % LANES;
   const uint rows = EXACT_ROWS != 0 ? EXACT_ROWS : row_count();
-  const uint row0 = gl_WorkGroupID.y * BLOCK;
-  const uint column0 = (gl_WorkGroupID.x * GROUPS + lane / LANES) * COLUMNS_PER_LANE;
+  // Workgroups of the same columns run side by side, so that their weights are fetched once.
+  const uint row0 = gl_WorkGroupID.x * BLOCK;
+  const uint column0 = (gl_WorkGroupID.y * GROUPS + lane / LANES) * COLUMNS_PER_LANE;
   if (row0 >= rows) return;
 
   uint row[BLOCK], w_column[COLUMNS_PER_LANE];
