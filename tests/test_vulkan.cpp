@@ -140,6 +140,51 @@ TEST_F(Vulkan, GroupsMixRowsVectorsAndReductions) {
   }
 }
 
+// Its sums are of distances from a row's first element: far from 0, one that is far from the
+// others, and rows that are far from it.
+TEST_F(Vulkan, NormsHoldWhateverTheRowsFirstElementIs) {
+  constexpr int64_t kColumns = 300, kOut = 40;
+  constexpr uint32_t kRowCount = 4;
+  constexpr size_t kWidth = kColumns;
+  std::vector<float> xs, ws, ones(kWidth, 1.0f), zeros(kWidth, 0.0f);
+  for (uint32_t i = 0; i < kRowCount * kWidth; ++i) xs.push_back(noise(i));
+  for (uint32_t i = 0; i < kOut * kWidth; ++i) ws.push_back(noise(i + 31, 0.1f));
+  for (size_t i = 0; i < kWidth; ++i) xs[i] += 1000;
+  xs[kWidth] = 3000;
+  xs[2 * kWidth + kWidth / 2] = -3000;
+  std::fill_n(xs.begin() + 3 * kColumns, kColumns, 0.25f);
+  const Tensor norm =
+      layer_norm(input("x", DType::kF32, {kRows, kColumns}), weight("g", DType::kF32, {kColumns}),
+                 weight("b", DType::kF32, {kColumns}), 1e-5f);
+  const auto rules = device_->fuse_rules();
+  std::vector<float> product;
+  for (const bool alone : {true, false}) {
+    Limits limits;
+    limits.rows = kRowCount;
+    Bench bench(*device_, limits);
+    bench.set("x", xs);
+    bench.set("g", ones);
+    bench.set("b", zeros);
+    if (!alone) bench.set("w", ws);
+    const Tensor w = transpose(weight("w", DType::kF32, {kOut, kColumns}));
+    bench.add(compile("norm", {{"y", alone ? norm : matmul(norm, w)}}, rules));
+    bench.load();
+    const size_t out = alone ? kWidth : kOut;
+    const std::vector<float> got = in_slices(bench, xs, kWidth, out, kRowCount, kRowCount);
+    // One row is normed by the product's own kernel.
+    expect_equal_bits(in_slices(bench, xs, kWidth, out, kRowCount, 1), got, "by 1");
+    for (size_t i = 0; alone && i < got.size(); ++i) {
+      const std::span row = std::span(xs).subspan(i / kWidth * kWidth, kWidth);
+      double mean = 0, variance = 0;
+      for (const float x : row) mean += x / double{kColumns};
+      for (const float x : row) variance += (x - mean) * (x - mean) / double{kColumns};
+      // x and the mean are rounded to 2^-24 of their size.
+      const double scale = 1 / std::sqrt(variance + 1e-5);
+      EXPECT_NEAR(got[i], (xs[i] - mean) * scale, 2e-6 + scale * std::abs(mean) * 1.2e-7) << i;
+    }
+  }
+}
+
 // gelu(x w + b) over 33 rows, as one matrix and activations of noise make it.
 struct Products {
   static constexpr uint32_t kRowCount = 33;

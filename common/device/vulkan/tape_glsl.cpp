@@ -55,6 +55,7 @@ std::string op_functions(const std::vector<const Tape*>& tapes) {
       const OpInfo& op = op_info(instruction.op);
       if (op.kind == OpKind::kReduce) {
         out << reduce_function(instruction.op);
+        if (instruction.op == Op::k_reduce_sum) out << moments_glsl();
       } else {
         out << "float op_" << op.name << "(float x"
             << (op.kind == OpKind::kBinary ? ", float z" : "") << ") { float y = " << op.forward
@@ -279,10 +280,15 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     if (tape_.operands[i].access == Access::kPerRow) out << load(i, "  ", columns);
   }
+  const auto both = moments();
   for (size_t i = 0; i < tape_.instructions.size(); ++i) {
     const Instruction& instruction = tape_.instructions[i];
     const size_t value = tape_.operands.size() + i;
-    if (op_info(instruction.op).kind == OpKind::kReduce) {
+    if (both && static_cast<int>(value) == both->sum) {
+      out << both_moments(*both, loop, columns, stage);
+    } else if (both && static_cast<int>(value) == both->squares) {
+      out << squares(*both, columns);
+    } else if (op_info(instruction.op).kind == OpKind::kReduce) {
       const std::string op(op_info(instruction.op).name), v = name(static_cast<int>(value));
       out << "  float " << v << " = " << op_info(instruction.op).start << ";\n"
           << loop << slice({instruction.x}, columns, stage) << "    " << v << " = combine_" << op

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ class KernelParts {
 
 // The ops of some tapes as functions. Reductions need `shared float exchange[WORKGROUP]`.
 std::string op_functions(const std::vector<const Tape*>& tapes);
+// What both_moments() calls: float median(a, b, c); void tree_sums(a, b, lane), both summed over
+// the lanes of a workgroup.
+std::string moments_glsl();
 
 class TapeWriter {
  public:
@@ -87,6 +91,18 @@ class TapeWriter {
   std::string staging() const;
   std::string compute(size_t i, const char* indent) const;
   bool is_held(size_t i) const;
+  // Values: a sum of an operand, a multiple of it, and the sum of the operand's squared distances
+  // from that.
+  struct Moments {
+    int sum = 0, mean = 0, squares = 0;
+    size_t of = 0;
+  };
+  std::optional<Moments> moments() const;
+  // To three<base>; the value `sum`, from these, with what `squares` takes; that value.
+  std::string three_elements(const Moments& moments, std::string_view columns) const;
+  std::string both_moments(const Moments& moments, const std::string& loop,
+                           std::string_view columns, bool held) const;
+  std::string squares(const Moments& moments, std::string_view columns) const;
   std::string slice(const std::vector<int>& values, std::string_view columns, bool held) const;
   std::string row_body(std::string_view columns, bool stage) const;
   template <typename Predicate>

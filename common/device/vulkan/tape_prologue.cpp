@@ -53,6 +53,7 @@ std::string TapeWriter::four_loader(size_t i) const {
 std::string TapeWriter::prologue() const {
   // What a lane reads of the row is on its way before anything is computed.
   std::ostringstream held, loads, loaders;
+  std::string three;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     if (!is_held(i)) continue;
     loaders << four_loader(i);
@@ -60,12 +61,16 @@ std::string TapeWriter::prologue() const {
     loads << "    held" << base_ + i << "[i] = four" << base_ + i << "(r, row, c);\n";
   }
   const std::string row = "  const uint row = piece.row_base + r;\n";
+  if (const auto both = moments()) {
+    held << "float three" << base_ << "[3];\n";
+    three = three_elements(*both, "K");
+  }
   return cat(
       loaders.str(), "const uint HELD", base_, " = ((K + 3) / 4 + SUM_LANES - 1) / SUM_LANES;\n",
       held.str(), "void fetch_stage(uint r, uint lane) {\n  if (!SUMS_ROW) return;\n", row,
       "  [[unroll]] for (uint i = 0; i < HELD", base_,
       "; ++i) {\n    const uint c = min(lane + i * SUM_LANES, (K + 3) / 4 - 1) * 4;\n", loads.str(),
-      "  }\n}\nvoid stage(uint r, uint lane) {\n", row, row_body("K", true), "}\n");
+      "  }\n", three, "}\nvoid stage(uint r, uint lane) {\n", row, row_body("K", true), "}\n");
 }
 
 // The output's fours to put_x(); past the end zeros.
