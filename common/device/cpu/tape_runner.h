@@ -35,10 +35,12 @@ class TapeRunner {
 
  private:
   // Of some rows: `count` floats each, `stride` apart, or one each when per_row, side by side.
+  // Nothing by default: a block of rows has room for kMaxValues, and clearing it took an eighth of
+  // a norm.
   struct Value {
-    const float* data = nullptr;
-    size_t stride = 0;
-    bool per_row = false;
+    const float* data;
+    size_t stride;
+    bool per_row;
   };
   // `again`: after other rows of the same columns, with the same scratch.
   void run_block(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
