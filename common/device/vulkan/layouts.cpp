@@ -39,11 +39,13 @@ MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns
 // there is room for.
 MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inner,
                      const MatmulUse& use) {
-  // As many of a lane's chunks on their way at once as registers hold, in equal parts.
+  // As many of a lane's chunks on their way at once as registers hold, in equal parts: of blocks all
+  // that a lane has of 1,600.
   const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
   const uint32_t side = chunks_side_by_side(use.dtype);
   const uint32_t own = std::max(chunks / shape.lanes / side, 1u);
-  if (shape.unroll == 0) shape.unroll = 8 / std::min(shape.columns_per_lane, 8u);
+  const uint32_t most = is_quantised(use.dtype) ? 12 : 8;
+  if (shape.unroll == 0) shape.unroll = most / std::min(shape.columns_per_lane, most);
   shape.unroll = std::max(shape.unroll / side, 1u);
   while (own % shape.unroll != 0) --shape.unroll;
   // Lanes that shuffles do not reach exchange sums through shared memory, beside a row if it is
