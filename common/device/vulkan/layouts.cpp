@@ -39,8 +39,8 @@ MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns
 // there is room for.
 MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inner,
                      const MatmulUse& use) {
-  // As many of a lane's chunks on their way at once as registers hold, in equal parts: of blocks all
-  // that a lane has of 1,600.
+  // As many of a lane's chunks on their way at once as registers hold, in equal parts: of blocks
+  // all that a lane has of 1,600.
   const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
   const uint32_t side = chunks_side_by_side(use.dtype);
   const uint32_t own = std::max(chunks / shape.lanes / side, 1u);
