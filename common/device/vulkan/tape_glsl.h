@@ -44,7 +44,7 @@ class KernelParts {
   std::vector<uint32_t> constants_;
 };
 
-// The ops of some tapes as functions. Reductions need `shared float exchange[WORKGROUP]`.
+// The ops of some tapes as functions. Reductions need `shared float exchange[SUM_LANES]`.
 std::string op_functions(const std::vector<const Tape*>& tapes);
 // What both_moments() calls: float median(a, b, c); void tree_sums(a, b, lane), both summed over
 // the lanes of a workgroup.

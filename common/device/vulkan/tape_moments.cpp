@@ -2,9 +2,9 @@
 // wait for each other once. Distances are taken from an element of the row instead, x_0, and moved
 // to the mean afterwards: with d = x - x_0, D = sum d, E = sum d^2 and m = mean - x_0,
 //   sum x = D + K x_0,   sum (x - mean)^2 = E - m (2 D - K m).
-// x_0 is the median of three elements, for which one that is far from all others does not matter.
-// As two of them are at most sqrt(K / 2) standard deviations from the mean, E is at most K / 2 + 1
-// times what is left of it.
+// x_0 is the median of three elements, so that one that is far from all others does not matter.
+// Another of them is at least as far from the mean on the same side: x_0 is at most sqrt(K / 2)
+// standard deviations from it, and E at most K / 2 + 1 times what is left of it.
 #include "device/vulkan/tape_glsl.h"
 
 namespace split::vulkan {
