@@ -164,8 +164,9 @@ TEST_F(Pair, AFullDiskIsExitFourAndLeavesNothing) {
     EXPECT_NE(edge.err().find(cat(reason, "; --cache DIR")), std::string::npos) << edge.err();
     EXPECT_EQ(blobs().size(), 0u);
   };
-  // In the middle of a file, as when others fill the disk meanwhile.
-  expect_full("File too large", {"sh", "-c", "ulimit -f 1000 && exec \"$@\"", "sh"});
+  // In the middle of a file, as when others fill the disk meanwhile; of any, so that none is whole
+  // before another fails.
+  expect_full("File too large", {"sh", "-c", "ulimit -f 1 && exec \"$@\"", "sh"});
   // A small disk, in a mount namespace that ends with the process.
   const std::string mount =
       cat("mount -t tmpfs -o size=1m none ", home_.path.string(), " && exec \"$@\"");
