@@ -44,12 +44,13 @@ float* Steps::results() {
   return logits_.data();
 }
 
-double Steps::step(Phase phase, std::span<const ShardRows> parts) {
+double Steps::step(Phase phase, std::span<const ShardRows> parts, bool top) {
   float* const out = results();
   for (const ShardRows& part : parts) {
     CHECK(shard_.pages().reserve(part.sequence, shard_.pages().length(part.sequence) + part.count));
   }
-  return timed([&] { shard_.forward(phase, 0, shard_.head_point(), parts, out); });
+  const int to = top ? shard_.top_point() : shard_.head_point();
+  return timed([&] { shard_.forward(phase, 0, to, parts, out); });
 }
 
 // Makes the sequence `length` positions long.
@@ -108,7 +109,7 @@ double Steps::prefill(uint32_t rows) {
   return seconds;
 }
 
-double Steps::batch(uint32_t sequences) {
+double Steps::batch(uint32_t sequences, bool top) {
   CHECK(sequences <= kMostSequences);
   while (batch_.size() < sequences) {
     batch_.push_back(shard_.pages().open());
@@ -118,7 +119,7 @@ double Steps::batch(uint32_t sequences) {
   for (uint32_t i = 0; i < sequences; ++i) {
     parts.push_back({batch_[i], 1, tokens_.data() + i, nullptr, {0}});
   }
-  const double seconds = step(Phase::kGenerate, parts);
+  const double seconds = step(Phase::kGenerate, parts, top);
   for (uint32_t i = 0; i < sequences; ++i) shard_.pages().truncate(batch_[i], kBatchContext - 1);
   return seconds;
 }

@@ -29,9 +29,9 @@ class Steps {
   double tail(uint32_t context, bool top);
   // Seconds of a prompt of `rows` tokens with the last one's logits.
   double prefill(uint32_t rows);
-  // Seconds of one token of each of `sequences` sequences, kBatchContext keys each, all with
-  // logits.
-  double batch(uint32_t sequences);
+  // Seconds of one token of each of `sequences` sequences, kBatchContext keys each: to the `top`
+  // logits of each, as sampling asks a device for that is far, or to all.
+  double batch(uint32_t sequences, bool top = false);
 
   // The longest context up to 1,000 that the model has room for.
   uint32_t long_context() const;
@@ -42,7 +42,7 @@ class Steps {
   void feed(SequenceId id, uint32_t length);
   SequenceId at_context(uint32_t context);
   float* results();
-  double step(Phase phase, std::span<const ShardRows> parts);
+  double step(Phase phase, std::span<const ShardRows> parts, bool top = false);
 
   const RandomModel& model_;
   Shard shard_;
