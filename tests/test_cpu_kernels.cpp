@@ -25,7 +25,14 @@ TEST(InstructionSets, GiveEqualBitsForEveryOp) {
       for (const CpuKernels* kernels : sets) {
         std::vector<float> y(n);
         if (info.kind == OpKind::kUnary) kernels->unary[i](x.data(), y.data(), n);
-        if (info.kind == OpKind::kBinary) kernels->binary[i](x.data(), z.data(), y.data(), n);
+        if (info.kind == OpKind::kBinary) {
+          const std::vector<float> by(n, z[0]);
+          std::vector<float> expected(n);
+          kernels->binary[i](x.data(), by.data(), expected.data(), n);
+          kernels->binary_by[i](x.data(), z[0], y.data(), n);
+          EXPECT_EQ(first_difference(y, expected), -1) << info.name << " in " << kernels->name;
+          kernels->binary[i](x.data(), z.data(), y.data(), n);
+        }
         if (info.kind == OpKind::kReduce) y[0] = kernels->reduce[i](ordinary(n, 9).data(), n);
         if (first.empty()) first = y;
         EXPECT_EQ(first_difference(y, first), -1) << info.name << " in " << kernels->name;

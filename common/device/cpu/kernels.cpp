@@ -24,13 +24,19 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
       out[i] = forward;                                                            \
     }                                                                              \
   }
-#define BINARY(name, forward, gradient_x, gradient_z)                             \
-  void binary_##name(const float* __restrict left, const float* __restrict right, \
-                     float* __restrict out, size_t n) {                           \
-    for (size_t i = 0; i < n; ++i) {                                              \
-      const float x = left[i], z = right[i];                                      \
-      out[i] = forward;                                                           \
-    }                                                                             \
+#define BINARY(name, forward, gradient_x, gradient_z)                                             \
+  void binary_##name(const float* __restrict left, const float* __restrict right,                 \
+                     float* __restrict out, size_t n) {                                           \
+    for (size_t i = 0; i < n; ++i) {                                                              \
+      const float x = left[i], z = right[i];                                                      \
+      out[i] = forward;                                                                           \
+    }                                                                                             \
+  }                                                                                               \
+  void binary_by_##name(const float* __restrict left, float z, float* __restrict out, size_t n) { \
+    for (size_t i = 0; i < n; ++i) {                                                              \
+      const float x = left[i];                                                                    \
+      out[i] = forward;                                                                           \
+    }                                                                                             \
   }
 #define REDUCE(name, start, combine, gradient)                 \
   float reduce_##name(const float* in, size_t n) {             \
@@ -136,6 +142,12 @@ const CpuKernels SPLIT_KERNELS = {
     {
 #define UNARY(name, ...) nullptr,
 #define BINARY(name, ...) glsl::SPLIT_ISA::binary_##name,
+#define REDUCE(name, ...) nullptr,
+#include "tensor/ops.def"
+    },
+    {
+#define UNARY(name, ...) nullptr,
+#define BINARY(name, ...) glsl::SPLIT_ISA::binary_by_##name,
 #define REDUCE(name, ...) nullptr,
 #include "tensor/ops.def"
     },

@@ -170,10 +170,12 @@ struct CpuKernels {
   const char* name;
   using Unary = void (*)(const float* x, float* y, size_t n);
   using Binary = void (*)(const float* x, const float* z, float* y, size_t n);
+  using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);
   using Reduce = float (*)(const float* x, size_t n);
   // Null where the op is of another kind; indexed by Op.
   Unary unary[64];
   Binary binary[64];
+  BinaryBy binary_by[64];  // the same by one number
   Reduce reduce[64];
   void (*matmul)(const MatmulTask& task);
   void (*matmul_transposed)(const MatmulTask& task);

@@ -22,11 +22,21 @@ TapeRunner::TapeRunner(const Tape& tape, const CpuKernels& kernels)
     throw Error(ErrorKind::kDevice, cat("[cpu] expected at most ", kMaxValues,
                                         " values in one fused group, got ", per_row_.size()));
   }
+  // What the last instruction makes, unless the tape reads it from its slot.
+  const auto reads = [&](int slot) {
+    return std::ranges::any_of(tape_.operands, [&](const Operand& operand) {
+      return operand.slot == slot || operand.index == slot;
+    });
+  };
+  for (const TapeOutput& output : tape_.outputs) {
+    const bool last = static_cast<size_t>(output.value) + 1 == per_row_.size();
+    if (last && !per_row_.back() && !reads(output.slot)) made_in_ = output.slot;
+  }
 }
 
-// One buffer for each value, and two rows for broadcasts.
+// One buffer for each value, and a row for a broadcast.
 size_t TapeRunner::scratch_floats(size_t columns) const {
-  return (per_row_.size() * rows_at_once(columns) + 2) * padded(columns);
+  return (per_row_.size() * rows_at_once(columns) + 1) * padded(columns);
 }
 
 void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
@@ -109,9 +119,9 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
   }
 
   // Row r of a value, or its one element spread over a row.
-  const auto row_of = [&](const Value& value, size_t r, size_t spare) -> const float* {
+  const auto row_of = [&](const Value& value, size_t r) -> const float* {
     if (!value.per_row) return value.data + r * value.stride;
-    float* const out = scratch + per_row_.size() * each + spare * stride;
+    float* const out = scratch + per_row_.size() * each;
     std::fill_n(out, count, value.data[r]);
     return out;
   };
@@ -121,9 +131,17 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     const auto op = static_cast<size_t>(instruction.op);
     const Value& x = values[instruction.x];
     float* out = scratch + index * each;
-    values[index] = {out, stride, per_row_[index]};
+    size_t out_stride = stride;
+    if (made_in_ >= 0 && i + 1 == tape_.instructions.size()) {
+      const SlotPlace& place = slots[static_cast<size_t>(made_in_)];
+      if (place.rounded == nullptr) {
+        out = reinterpret_cast<float*>(place.base) + row * place.columns + first;
+        out_stride = place.columns;
+      }
+    }
+    values[index] = {out, out_stride, per_row_[index]};
     if (const CpuKernels::Reduce reduce = kernels_.reduce[op]; reduce != nullptr) {
-      for (size_t r = 0; r < rows; ++r) out[r] = reduce(row_of(x, r, 0), count);
+      for (size_t r = 0; r < rows; ++r) out[r] = reduce(row_of(x, r), count);
       continue;
     }
     const CpuKernels::Unary unary = kernels_.unary[op];
@@ -131,14 +149,20 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     const Value* const z = instruction.z < 0 ? nullptr : &values[instruction.z];
     if (per_row_[index]) {
       z == nullptr ? unary(x.data, out, rows) : binary(x.data, z->data, out, rows);
-    } else if (stride == count && x.stride == count && !x.per_row &&
+    } else if (out_stride == count && x.stride == count && !x.per_row &&
                (z == nullptr || (z->stride == count && !z->per_row))) {
       z == nullptr ? unary(x.data, out, rows * count) : binary(x.data, z->data, out, rows * count);
     } else {
       for (size_t r = 0; r < rows; ++r) {
-        const float* const left = row_of(x, r, 0);
-        z == nullptr ? unary(left, out + r * stride, count)
-                     : binary(left, row_of(*z, r, 1), out + r * stride, count);
+        const float* const left = row_of(x, r);
+        float* const to = out + r * out_stride;
+        if (z == nullptr) {
+          unary(left, to, count);
+        } else if (z->per_row) {
+          kernels_.binary_by[op](left, z->data[r], to, count);
+        } else {
+          binary(left, z->data + r * z->stride, to, count);
+        }
       }
     }
   }
@@ -153,12 +177,12 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     }
     for (size_t r = 0; r < rows; ++r) {
       if (place.rounded != nullptr) {
-        place.rounded->round(
-            {row_of(value, r, 0), place.columns, row + r, first, count, place.base});
-      } else {
-        std::memcpy(out + (row + r) * place.columns + first, row_of(value, r, 0),
-                    count * sizeof(float));
+        place.rounded->round({row_of(value, r), place.columns, row + r, first, count, place.base});
+        continue;
       }
+      float* const to = out + (row + r) * place.columns + first;
+      const float* const from = row_of(value, r);
+      if (from != to) std::memcpy(to, from, count * sizeof(float));
     }
   }
 }

@@ -53,6 +53,7 @@ class TapeRunner {
   Tape tape_;
   const CpuKernels& kernels_;
   std::vector<bool> per_row_;
+  int made_in_ = -1;  // the slot in which the last instruction can leave its result
 };
 
 }  // namespace split
