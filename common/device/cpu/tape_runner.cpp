@@ -22,15 +22,10 @@ TapeRunner::TapeRunner(const Tape& tape, const CpuKernels& kernels)
     throw Error(ErrorKind::kDevice, cat("[cpu] expected at most ", kMaxValues,
                                         " values in one fused group, got ", per_row_.size()));
   }
-  // What the last instruction makes, unless the tape reads it from its slot.
-  const auto reads = [&](int slot) {
-    return std::ranges::any_of(tape_.operands, [&](const Operand& operand) {
-      return operand.slot == slot || operand.index == slot;
-    });
-  };
+  // No tape writes what it reads.
   for (const TapeOutput& output : tape_.outputs) {
     const bool last = static_cast<size_t>(output.value) + 1 == per_row_.size();
-    if (last && !per_row_.back() && !reads(output.slot)) made_in_ = output.slot;
+    if (last && !per_row_.back()) made_in_ = output.slot;
   }
 }
 

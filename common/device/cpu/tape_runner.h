@@ -1,5 +1,5 @@
 // Runs a Tape over a segment of some rows on the CPU: each instruction over a block of them, in
-// scratch that fits L2.
+// scratch that fits L2, the last where its result belongs.
 #pragma once
 
 #include <vector>
