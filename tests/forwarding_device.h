@@ -41,6 +41,9 @@ class ForwardingDevice : public Device {
   }
   void settle() override { device_->settle(); }
   bool far() const override { return device_->far(); }
+  bool phases_alike(const Limits& limits, DType matrix) const override {
+    return device_->phases_alike(limits, matrix);
+  }
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
     device_->run(workspace, programs, batch);

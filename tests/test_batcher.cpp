@@ -18,8 +18,12 @@ namespace {
 class GatedDevice : public test::ForwardingDevice {
  public:
   GatedDevice() : ForwardingDevice(make_cpu_device(1)) {}
-  // As a GPU, whose steps are never run stage by stage to time these.
+  // As a GPU, whose steps are never run stage by stage to time these, and which gives prompt rows
+  // of halves to matrix units.
   bool fallible() const override { return true; }
+  bool phases_alike(const Limits& limits, DType matrix) const override {
+    return Device::phases_alike(limits, matrix);
+  }
 
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
@@ -151,7 +155,6 @@ TEST_F(BatcherSteps, APromptGoesInSlicesWhileTokensWaitAndInOneRunWithThem) {
   EXPECT_EQ(rows_of(2, steps[4]), 60 - 3 * kSlice);
 }
 
-// Where the phases are computed in different ways they take turns, a slice at a time.
 // One step for those that want all logits and those that want the largest.
 TEST_F(BatcherSteps, TheTopIsFoundAmongTheLogitsOfOthers) {
   const Model& model = *golden_.model;
@@ -192,6 +195,7 @@ TEST_F(BatcherSteps, TheTopIsFoundAmongTheLogitsOfOthers) {
   EXPECT_EQ(device_.steps().back(), (std::vector<int32_t>{1, 2}));  // the first one ran at once
 }
 
+// Where the phases are computed in different ways they take turns, a slice at a time.
 TEST_F(BatcherSteps, PhasesOfHalvesTakeTurns) {
   make(Profile::kF16);
   device_.shut();

@@ -341,8 +341,9 @@ TEST_F(CloudQuantize, KeepsTheBlocksOfAGguf) {
     TestCloud floats({dir.string()});
     const std::vector<float> got = floats_of(logits(cloud, id_of(path)), "logits");
     const std::vector<float> expected = floats_of(logits(floats, id_of(dir)), "logits");
-    // Products by blocks round their rows to bf16, 2^-9 relative each: 3.2e-3 of the logits here.
-    EXPECT_LT(relative(got, expected), 4e-3);
+    // Products of prompts by blocks round rows and numbers to bf16, 2^-9 relative each: 4.5e-3 of
+    // the logits here.
+    EXPECT_LT(relative(got, expected), 6e-3);
 
     const wire::ModelInfo served = info(cloud, id_of(path));
     for (const wire::StageInfo& stage : served.stages) {

@@ -1,6 +1,7 @@
 // The CPU's products of rows rounded to bf16.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 
@@ -72,6 +73,43 @@ TEST(Kernels, RoundedBF16) { check_step_products(DType::kBF16, false); }
 TEST(Kernels, RoundedBF16Transposed) { check_step_products(DType::kBF16, true); }
 TEST(Kernels, RoundedQ8) { check_step_products(DType::kQ8_0, true); }
 TEST(Kernels, RoundedQ4) { check_step_products(DType::kQ4_0, true); }
+
+// A strip of blocks becomes that of the matrix of their numbers times their scales, in BF16.
+TEST(Kernels, Dequantise) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    for (const size_t inner : {32, 64, 320}) {
+      for (const size_t width : {1, 16, 47, 145}) {
+        const size_t steps = steps_of(inner);
+        const auto blocks = random_blocks(dtype, width, inner, static_cast<uint32_t>(inner));
+        std::vector<float> floats(width * inner);
+        for (size_t i = 0; i < floats.size(); ++i) {
+          const std::byte* const block =
+              blocks.data() + (i / inner * steps + i % inner / kBlock) * block_bytes(dtype);
+          floats[i] = number_at(dtype, block, i % inner % kBlock) * scale_of(block);
+        }
+        const auto matrix = narrowed(floats, DType::kBF16);
+        const size_t each = steps * step_bytes(dtype), wide = steps * step_bytes(DType::kBF16);
+        std::vector<std::byte> from(strips_of(width) * each), expected(strips_of(width) * wide),
+            got(expected.size());
+        for (size_t strip = 0; strip < strips_of(width); ++strip) {
+          pack_strip(blocks.data(), dtype, Rounding::kBF16, true, inner, width, strip, from.data());
+          pack_strip(matrix.data(), DType::kBF16, Rounding::kBF16, true, inner, width, strip,
+                     expected.data());
+        }
+        for (const CpuKernels* kernels : kernel_sets()) {
+          std::ranges::fill(got, std::byte{1});
+          for (size_t strip = 0; strip < strips_of(width); ++strip) {
+            kernels->dequantise(from.data() + strip * each, dtype, steps,
+                                got.data() + strip * wide);
+          }
+          // As floats: what fills a strip up may be a zero below zero.
+          EXPECT_EQ(widened(got, DType::kBF16), widened(expected, DType::kBF16))
+              << kernels->name << ": " << inner << " x " << width;
+        }
+      }
+    }
+  }
+}
 
 #ifdef SPLIT_X86_KERNELS
 // As in a tile: of a row, and of a product.

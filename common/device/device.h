@@ -26,8 +26,9 @@ inline constexpr uint32_t kPageTokens = 16;
 inline constexpr uint32_t kSplitKeys =
     128;  // attention is summed over splits at absolute multiples of this, in order
 
-// The same arithmetic, except where a GPU profile gives prompt rows (and, in a wide Shard,
-// generated rows) to matrix units.
+// The same arithmetic, except where a device has a faster one for many rows: a GPU gives prompt
+// rows of halves (and, in a wide Shard, generated rows) to matrix units, the CPU multiplies prompt
+// rows by quantised weights in bf16. phases_alike() tells.
 enum class Phase : uint8_t { kPrompt, kGenerate };
 
 class Buffer {
@@ -105,6 +106,8 @@ class Device {
   // with which attention rounds its queries and weights to bf16 too; of these two, heads of whole
   // kBlock channels.
   virtual bool keeps(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
+  // Whether a row has the same bits in both phases, by matrices of this type.
+  virtual bool phases_alike(const Limits& limits, DType /*matrix*/) const { return !limits.matrix; }
   // Whether limits.int8 is known here.
   virtual bool multiplies_int8() const { return false; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, channels]. Not touched until used.

@@ -211,6 +211,12 @@ void Shard::load() {
     loaded.limits.arena_row_bytes =
         std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);
   }
+  phases_alike_ = std::ranges::all_of(programs, [&](const Program& program) {
+    return std::ranges::all_of(program.slots, [&](const Slot& slot) {
+      const bool matrix = slot.kind == SlotKind::kWeight && slot.dims.size() == 2;
+      return !matrix || device.phases_alike(loaded.limits, slot.dtype);
+    });
+  });
   loaded.workspace = device.workspace(loaded.limits);
   device.prepare(programs, *loaded.workspace);
   // All caches before any weight: beside weights that go up, a device takes several times as long.

@@ -116,11 +116,8 @@ class Shard {
   size_t width(int point) const;
   // Whether rows cross a bus to the host, so that all logits cost more than finding the top k.
   bool far() const { return device_.load()->far(); }
-  // Whether rows have the same bits in both phases: only halves use matrix units in one and not
-  // in the other.
-  bool phases_alike() const {
-    return options_.profile != Profile::kF16 && options_.profile != Profile::kBF16;
-  }
+  // Whether rows have the same bits in both phases. Any thread.
+  bool phases_alike() const { return phases_alike_; }
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(int point) const;
 
@@ -150,6 +147,7 @@ class Shard {
   uint64_t page_bytes_ = 0;
   KvPages pages_;  // after page_bytes_
   std::unique_ptr<Loaded> loaded_;
+  std::atomic<bool> phases_alike_ = true;
   uint64_t steps_ = 0;  // since the device was started
   uint64_t small_steps_ = 0;
   mutable std::mutex times_mutex_;  // of:

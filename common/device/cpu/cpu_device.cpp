@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/thread_pool.h"
+#include "device/cpu/cpu_product.h"
 #include "device/cpu/cpu_workspace.h"
 #include "device/cpu/rounded_slots.h"
 #include "device/cpu/step_times.h"
@@ -71,7 +72,7 @@ class CpuExecutable : public Executable {
       if (slot.matrix < 0) continue;
       places_[i].base = workspace_.rounded(slot.buffer);
       const Slot& matrix = program_.slots[static_cast<size_t>(slot.matrix)];
-      places_[i].rounded = &kernels_.steps(rounding(matrix), matrix.dtype,
+      places_[i].rounded = &kernels_.steps(rounding(matrix), multiplied(matrix, batch.phase),
                                            slot.rows == kOutRows ? out_rows.size() : batch.rows);
     }
     for (size_t i = 0; i < program_.steps.size(); ++i) {
@@ -83,7 +84,7 @@ class CpuExecutable : public Executable {
           case StepKind::kGroup:
             return run_group(step, tapes_[i], rows);
           case StepKind::kMatmul:
-            return run_matmul(step, tapes_[i], matrices_[i], rows);
+            return run_matmul(step, tapes_[i], matrices_[i], batch.phase, rows);
           case StepKind::kAttention:
             return run_attention(step, batch);
           case StepKind::kTopK:
@@ -147,6 +148,13 @@ class CpuExecutable : public Executable {
     return workspace_.limits().int8 && is_quantised(matrix.dtype) ? Rounding::kInt8
                                                                   : Rounding::kBF16;
   }
+  // What a product multiplies its numbers as. Prompt rows are many: for them blocks become BF16
+  // first, which is then done once for all of them.
+  DType multiplied(const Slot& matrix, Phase phase) const {
+    const bool dequantised = phase == Phase::kPrompt && is_quantised(matrix.dtype) &&
+                             rounding(matrix) == Rounding::kBF16;
+    return dequantised ? DType::kBF16 : matrix.dtype;
+  }
   bool in_place(const Slot& matrix) const { return matrix.transposed && !rounds(matrix); }
 
   // What a matmul reads: a transposed matrix of floats where it lies, another packed.
@@ -192,67 +200,54 @@ class CpuExecutable : public Executable {
     });
   }
 
-  void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w, size_t rows) {
+  void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w, Phase phase,
+                  size_t rows) {
     const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
     const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
-    const bool rounded = rounds(matrix);
-    const CpuKernels::Steps& steps = kernels_.steps(rounding(matrix), matrix.dtype, rows);
-    const bool ready = place_of(step.x).rounded != nullptr;
-    if (rounded && !ready) round_rows(steps, floats(step.x), rows, inner);
-    const std::byte* const x = ready     ? place_of(step.x).base
-                               : rounded ? workspace_.rounded(CpuWorkspace::kPresent)
-                                         : nullptr;
+    CpuProduct product{kernels_};
+    product.x = place_of(step.x).base;
+    product.w = w;
+    product.stored = matrix.dtype;
+    product.dtype = multiplied(matrix, phase);
+    product.transposed = matrix.transposed;
+    product.inner = inner;
+    product.width = width;
+    if (rounds(matrix)) {
+      product.rounded = &kernels_.steps(rounding(matrix), product.dtype, rows);
+      if (place_of(step.x).rounded == nullptr) {
+        round_rows(*product.rounded, floats(step.x), rows, inner);
+        product.x = workspace_.rounded(CpuWorkspace::kPresent);
+      }
+    }
     // Wide tasks, unless threads would go without.
-    const size_t each = width / kTaskColumns >= 4 * size_t{pool_.threads()} ? kTaskColumns
-                        : rounded                                           ? kStripColumns
-                                                                            : kPanelColumns;
-    // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs.
-    constexpr size_t kRowBlock = 256;
+    const size_t wanted = 4 * size_t{pool_.threads()};
+    const size_t each = product.dequantises()            ? kStripColumns
+                        : width / kTaskColumns >= wanted ? kTaskColumns
+                        : product.rounded != nullptr     ? kStripColumns
+                                                         : kPanelColumns;
     const size_t column_tasks = (width + each - 1) / each;
-    const size_t row_tasks = (rows + kRowBlock - 1) / kRowBlock;
+    // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs: one of
+    // them a task, or all after a strip that was dequantised for them.
+    constexpr size_t kRowBlock = 256;
+    const size_t most = product.dequantises() && column_tasks >= wanted ? rows : kRowBlock;
+    const size_t row_tasks = (rows + most - 1) / most;
     const size_t tasks = column_tasks * row_tasks;
     const auto run_task = [&](size_t task) {
-      const size_t first = task / row_tasks * each;
-      const size_t first_row = task % row_tasks * kRowBlock;
-      const size_t block = std::min(kRowBlock, rows - first_row);
-      const size_t columns = std::min(each, width - first);
-      constexpr size_t kScratch = std::max(kPanelFloats, kStepScratch / sizeof(float));
-      float* scratch =
-          thread_scratch(kScratch + block * kTaskColumns + tape.scratch_floats(columns));
-      float* product = scratch + kScratch;
-      if (rounded) {
-        StepTask work;
-        work.x = x + rounded_bytes(first_row, inner, steps.step);
-        work.rows = block;
-        work.w = w;
-        work.dtype = matrix.dtype;
-        work.inner = inner;
-        work.first = first;
-        work.columns = columns;
-        work.y = product;
-        work.y_stride = kTaskColumns;
-        work.scratch = reinterpret_cast<std::byte*>(scratch);
-        steps.matmul(work);
-      } else {
-        MatmulTask work;
-        work.x = floats(step.x) + first_row * inner;
-        work.rows = block;
-        work.w = w;
-        work.dtype = matrix.dtype;
-        work.inner = inner;
-        work.width = width;
-        work.first = first;
-        work.columns = columns;
-        work.y = product;
-        work.y_stride = kTaskColumns;
-        work.panel = scratch;
-        (matrix.transposed ? kernels_.matmul_transposed : kernels_.matmul)(work);
+      const size_t first = task / row_tasks * each, columns = std::min(each, width - first);
+      const size_t begin = task % row_tasks * most, end = std::min(rows, begin + most);
+      const size_t y_floats = std::min(kRowBlock, end - begin) * kTaskColumns;
+      float* const scratch =
+          thread_scratch(product.scratch_floats() + y_floats + tape.scratch_floats(columns));
+      float* const y = scratch + product.scratch_floats();
+      product.begin(first, scratch);
+      for (size_t row = begin; row < end; row += kRowBlock) {
+        const size_t count = std::min(kRowBlock, end - row);
+        product.multiply(row, count, first, columns, scratch, y);
+        tape.run(places_, row, count, first, columns, y, kTaskColumns, y + y_floats);
       }
-      tape.run(places_, first_row, block, first, columns, product, kTaskColumns,
-               product + block * kTaskColumns);
     };
     // Some at a time: they read the matrix as it lies, and what was fetched ahead is used.
-    const size_t together = std::max<size_t>(1, tasks / (4 * size_t{pool_.threads()}));
+    const size_t together = std::max<size_t>(1, tasks / wanted);
     pool_.run((tasks + together - 1) / together, [&](size_t part) {
       const size_t end = std::min(tasks, (part + 1) * together);
       for (size_t task = part * together; task < end; ++task) run_task(task);
@@ -388,6 +383,9 @@ class CpuDevice : public Device {
     return std::make_unique<CpuBuffer>(bytes);
   }
 
+  bool phases_alike(const Limits& limits, DType matrix) const override {
+    return !is_quantised(matrix) || limits.int8;
+  }
   bool multiplies_int8() const override { return true; }
   bool keeps(DType kv) const override {
     return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kBF16 || kv == DType::kQ8_0;

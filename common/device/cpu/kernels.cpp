@@ -170,6 +170,7 @@ const CpuKernels SPLIT_KERNELS = {
     0,
 #endif
     {SPLIT_ISA::round_to_int8, SPLIT_ISA::matmul_int8, sizeof(RowStep)},
+    SPLIT_ISA::dequantise,
     SPLIT_ISA::keep,
     SPLIT_ISA::attend,
     SPLIT_ISA::widen,

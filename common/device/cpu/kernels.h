@@ -195,6 +195,9 @@ struct CpuKernels {
     const size_t from = dtype == DType::kBF16 ? many_bf16 : many_blocks;
     return from > 0 && rows >= from ? many : few;
   }
+  // A strip of Q8_0 or Q4_0, packed for rows in bf16, as one of BF16: each number times its scale,
+  // rounded to nearest even. Dearer for a weight than a product in blocks, cheaper for a row.
+  void (*dequantise)(const std::byte* strip, DType dtype, size_t steps, std::byte* to);
   void (*keep)(const KeepTask& task);
   void (*attend)(const AttendTask& task);
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.

@@ -39,8 +39,6 @@ class TileShapes {
   size_t upper_ = 0, lower_ = 0;
 };
 
-constexpr size_t kAhead = 6144;  // bytes, farther than the hardware's prefetcher reaches
-
 // A row of a tile: sixteen numbers of an even k and those of the next, as pairs of bf16.
 inline void expand_row(const std::byte* numbers, std::byte* to) {
   const __m512i even = _mm512_castps_si512(from_numbers(load_numbers(numbers)).v);

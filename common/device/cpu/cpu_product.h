@@ -1,0 +1,70 @@
+// A matrix product of a step, as its tasks see it: each has some columns, and these of some rows at
+// a time.
+#pragma once
+
+#include <algorithm>
+
+#include "device/cpu/kernels.h"
+
+namespace split {
+
+struct CpuProduct {
+  const CpuKernels& kernels;
+  const CpuKernels::Steps* rounded = nullptr;  // how the rows were rounded; null: they are floats
+  const std::byte* x = nullptr;                // all rows
+  const std::byte* w = nullptr;                // the matrix as it is packed
+  DType stored = DType::kF32;                  // what it is packed as
+  DType dtype =
+      DType::kF32;  // what it is multiplied as: where it was stored in blocks perhaps BF16
+  bool transposed = false;
+  size_t inner = 0, width = 0;  // K, M
+
+  bool dequantises() const { return dtype != stored; }
+  size_t scratch_floats() const {
+    return kKernelFloats +
+           (dequantises() ? steps_of(inner) * step_bytes(dtype) / sizeof(float) : 0);
+  }
+  // Before a task's rows: what they share. Of a matrix that is dequantised a task has one strip.
+  void begin(size_t first, float* scratch) const {
+    if (!dequantises()) return;
+    const size_t steps = steps_of(inner);
+    kernels.dequantise(w + first / kStripColumns * steps * step_bytes(stored), stored, steps,
+                       reinterpret_cast<std::byte*>(scratch + kKernelFloats));
+  }
+  // y [rows, kTaskColumns]: rows from `row` on by columns from `first` on.
+  void multiply(size_t row, size_t rows, size_t first, size_t columns, float* scratch,
+                float* y) const {
+    if (rounded == nullptr) {
+      MatmulTask task;
+      task.x = reinterpret_cast<const float*>(x) + row * inner;
+      task.rows = rows;
+      task.w = w;
+      task.dtype = dtype;
+      task.inner = inner;
+      task.width = width;
+      task.first = first;
+      task.columns = columns;
+      task.y = y;
+      task.y_stride = kTaskColumns;
+      task.panel = scratch;
+      return (transposed ? kernels.matmul_transposed : kernels.matmul)(task);
+    }
+    StepTask task;
+    task.x = x + rounded_bytes(row, inner, rounded->step);
+    task.rows = rows;
+    task.w = dequantises() ? reinterpret_cast<const std::byte*>(scratch + kKernelFloats) : w;
+    task.dtype = dtype;
+    task.inner = inner;
+    task.first = dequantises() ? 0 : first;
+    task.columns = columns;
+    task.y = y;
+    task.y_stride = kTaskColumns;
+    task.scratch = reinterpret_cast<std::byte*>(scratch);
+    rounded->matmul(task);
+  }
+
+ private:
+  static constexpr size_t kKernelFloats = std::max(kPanelFloats, kStepScratch / sizeof(float));
+};
+
+}  // namespace split
