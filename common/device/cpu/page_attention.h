@@ -43,28 +43,61 @@ inline float weight_of(float x) {
   return p * __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, shifted) + 127) << 23);
 }
 
-// Weights [most] of the first `seen` scores of a split, zeros behind.
-inline void weigh_pages(float* scores, float* weights, float scale, size_t seen, size_t most,
-                        Merged& split) {
-  const size_t whole = (seen + 15) / 16 * 16;
-  const Vec factor = broadcast(scale);
-  for (size_t key = 0; key < whole; key += 16) store(scores + key, mul(load(scores + key), factor));
-  for (size_t key = seen; key < whole; ++key) scores[key] = -__builtin_inff();
-  Vec largest = load(scores);
-  for (size_t key = 16; key < whole; key += 16) largest = max(largest, load(scores + key));
-  float lanes[16];
-  store(lanes, largest);
-  for (int half = 8; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] = glsl::max(lanes[i], lanes[i + half]);
+// Of each lane, a row of a head: of a split, or of those so far.
+struct MergedLanes {
+  float largest[kAttendRows], sum[kAttendRows];
+};
+
+// weights [lanes, kSplitKeys] of the first seen[lane] scores of a split, zeros behind up to `most`.
+// All lanes at a time: each alone would wait for its own maximum and its own sum.
+inline void weigh_pages(float* scores, float* weights, float scale, const size_t* seen,
+                        size_t lanes, size_t most, MergedLanes& split) {
+  static_assert(kAttendRows == 16);
+  const auto whole = [&](size_t lane) { return (seen[lane] + 15) / 16 * 16; };
+  Vec rows[kAttendRows];
+  for (Vec& row : rows) row = zero();
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    float* const from = scores + lane * kSplitKeys;
+    for (size_t key = seen[lane]; key < whole(lane); ++key) from[key] = -__builtin_inff();
+    rows[lane] = load(from);
+    for (size_t key = 16; key < whole(lane); key += 16) {
+      rows[lane] = max(rows[lane], load(from + key));
+    }
   }
-  split.largest = lanes[0];
-  const float top = lanes[0];
-  for (size_t key = 0; key < whole; ++key) weights[key] = weight_of(scores[key] - top);
-  for (size_t key = seen; key < whole; ++key) weights[key] = 0;
-  for (size_t key = whole; key < most; key += 16) store(weights + key, zero());
-  Vec chains = zero();
-  for (size_t key = 0; key < whole; key += 16) chains = add(chains, load(weights + key));
-  split.sum = sum(chains);
+  store(split.largest, mul(maxima(rows), broadcast(scale)));
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    const float* __restrict const from = scores + lane * kSplitKeys;
+    float* __restrict const to = weights + lane * kSplitKeys;
+    const float top = split.largest[lane];
+    for (size_t key = 0; key < whole(lane); key += 16) {
+      for (size_t i = key; i < key + 16; ++i) {
+        to[i] = weight_of(__builtin_fmaf(from[i], scale, -top));
+      }
+    }
+    for (size_t key = seen[lane]; key < whole(lane); ++key) to[key] = 0;
+    for (size_t key = whole(lane); key < most; key += 16) store(to + key, zero());
+    rows[lane] = zero();
+    for (size_t key = 0; key < whole(lane); key += 16) rows[lane] = add(rows[lane], load(to + key));
+  }
+  store(split.sum, sums(rows));
+}
+
+// total [lanes, n] += part [lanes, n], of the lanes that see the split, which is not the first.
+inline void merge_pages(const MergedLanes& split, const bool* sees, const float* part, size_t n,
+                        size_t lanes, float* total, MergedLanes& all) {
+  float factors[2][kAttendRows];
+  for (size_t lane = 0; lane < kAttendRows; ++lane) {
+    const float both = glsl::max(all.largest[lane], split.largest[lane]);
+    factors[0][lane] = weight_of(all.largest[lane] - both);
+    factors[1][lane] = weight_of(split.largest[lane] - both);
+  }
+  for (size_t lane = 0; lane < lanes; ++lane, total += n, part += n) {
+    if (!sees[lane]) continue;
+    const float before = factors[0][lane], now = factors[1][lane];
+    for (size_t d = 0; d < n; ++d) total[d] = total[d] * before + part[d] * now;
+    all.largest[lane] = glsl::max(all.largest[lane], split.largest[lane]);
+    all.sum[lane] = all.sum[lane] * before + split.sum[lane] * now;
+  }
 }
 
 // Heads by rows at most kAttendRows.
@@ -112,7 +145,7 @@ void attend_pages(const AttendTask& task) {
     const size_t head = lane / task.rows, row = lane % task.rows;
     Products::round(task.q + row * task.q_stride + head * head_size, head_size, lane, q);
   }
-  Merged merged[kAttendRows];
+  MergedLanes merged = {};
   for (size_t first = 0; first < end; first += kSplitKeys) {
     const size_t page0 = first / kPageTokens;
     pages.tokens = end - first < kSplitKeys ? end - first : kSplitKeys;
@@ -123,30 +156,24 @@ void attend_pages(const AttendTask& task) {
     }
     pages.next = page0 + pages.count <= last ? heads_of(task.keys, page0 + pages.count) : nullptr;
     products.score(q, task.rows, pages, scores);
-    // The first row that sees the split, and how many of its keys a row sees.
-    const size_t row0 = first > task.position ? first - task.position : 0;
+    // How many of the split's keys a row sees.
     const size_t most = pages.count * kPageTokens;
-    Merged split[kAttendRows];
+    size_t seen[kAttendRows] = {};
+    bool sees[kAttendRows] = {};
     for (size_t lane = 0; lane < lanes; ++lane) {
-      const size_t row = lane % task.rows;
-      const size_t seen = row < row0 ? 0 : task.position + row + 1 - first;
-      weigh_pages(scores + lane * kSplitKeys, weights + lane * kSplitKeys, task.scale,
-                  seen < most ? seen : most, most, split[lane]);
+      const size_t keys = task.position + lane % task.rows + 1;
+      seen[lane] = keys <= first ? 0 : keys - first < most ? keys - first : most;
+      sees[lane] = seen[lane] > 0;
     }
+    MergedLanes split = {};
+    weigh_pages(scores, weights, task.scale, seen, lanes, most, split);
     // Scores have been read: their room is the rounded weights'.
     products.add(weights, task.rows, pages, reinterpret_cast<std::byte*>(scores),
                  first == 0 ? total : part);
-    for (size_t lane = 0; lane < lanes; ++lane) {
-      if (lane % task.rows < row0) continue;
-      if (first == 0) {
-        merged[lane] = split[lane];
-      } else {
-        const auto weight = [](const float* x, float* y) {
-          for (int i = 0; i < 2; ++i) y[i] = weight_of(x[i]);
-        };
-        merge(split[lane], part + lane * head_size, head_size, total + lane * head_size,
-              merged[lane], weight);
-      }
+    if (first == 0) {
+      merged = split;
+    } else {
+      merge_pages(split, sees, part, head_size, lanes, total, merged);
     }
   }
   for (size_t lane = 0; lane < lanes; ++lane) {
@@ -154,7 +181,8 @@ void attend_pages(const AttendTask& task) {
     float* const out = task.out + lane % task.rows * task.out_stride + lane / task.rows * head_size;
     // A sum that underflowed is a zero, whose sign may have come from pages that only other rows
     // see.
-    for (size_t d = 0; d < head_size; ++d) out[d] = from[d] / merged[lane].sum + 0.0f;
+    const float inverse = 1.0f / merged.sum[lane];
+    for (size_t d = 0; d < head_size; ++d) out[d] = from[d] * inverse + 0.0f;
   }
 }
 
