@@ -8,7 +8,8 @@
 namespace split::test {
 namespace {
 
-// Pages of keys and of values as the device keeps them, in parts of odd lengths.
+// Pages of keys and of values as the device keeps them: the first at once, then in parts of odd
+// lengths.
 std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels& kernels,
                                                                const std::vector<float>& keys,
                                                                const std::vector<float>& values,
@@ -18,7 +19,7 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
   pages.first.resize(kv_bytes(dtype, keys.size()));
   pages.second.resize(pages.first.size());
   const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
-  for (size_t token = 0, part = 1; token * channels < keys.size();) {
+  for (size_t token = 0, part = kPageTokens; token * channels < keys.size();) {
     KeepTask task;
     task.k = keys.data() + token * channels;
     task.v = values.data() + token * channels;
@@ -32,7 +33,7 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
     task.values = pages.second.data() + token / kPageTokens * page_bytes;
     kernels.keep(task);
     token += task.rows;
-    part = part % 16 + 1;
+    part = part % kPageTokens + 1;
   }
   return pages;
 }
@@ -49,7 +50,7 @@ std::vector<float> as_kept(const std::vector<float>& from, DType dtype) {
 
 TEST(Kernels, KeepTheSamePagesInEverySet) {
   constexpr size_t kChannels = 96, kHeadSize = 32;
-  const auto k = ordinary(3 * kPageTokens * kChannels, 1), v = ordinary(k.size(), 2);
+  const auto k = ordinary(4 * kPageTokens * kChannels, 1), v = ordinary(k.size(), 2);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
     const auto first = kept(*kernel_sets()[0], k, v, dtype, kChannels, kHeadSize);
     for (const CpuKernels* kernels : kernel_sets()) {

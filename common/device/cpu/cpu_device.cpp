@@ -225,6 +225,7 @@ class CpuExecutable : public Executable {
                         : width / kTaskColumns >= wanted ? kTaskColumns
                         : product.rounded != nullptr     ? kStripColumns
                                                          : kPanelColumns;
+    product.each = each;
     const size_t column_tasks = (width + each - 1) / each;
     // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs: one of
     // them a task, or all after a strip that was dequantised for them.
@@ -235,7 +236,7 @@ class CpuExecutable : public Executable {
     const auto run_task = [&](size_t task) {
       const size_t first = task / row_tasks * each, columns = std::min(each, width - first);
       const size_t begin = task % row_tasks * most, end = std::min(rows, begin + most);
-      const size_t y_floats = std::min(kRowBlock, end - begin) * kTaskColumns;
+      const size_t y_floats = std::min(kRowBlock, end - begin) * each;
       float* const scratch =
           thread_scratch(product.scratch_floats() + y_floats + tape.scratch_floats(columns));
       float* const y = scratch + product.scratch_floats();
@@ -243,7 +244,7 @@ class CpuExecutable : public Executable {
       for (size_t row = begin; row < end; row += kRowBlock) {
         const size_t count = std::min(kRowBlock, end - row);
         product.multiply(row, count, first, columns, scratch, y);
-        tape.run(places_, row, count, first, columns, y, kTaskColumns, y + y_floats);
+        tape.run(places_, row, count, first, columns, y, each, y + y_floats);
       }
     };
     // Some at a time: they read the matrix as it lies, and what was fetched ahead is used.

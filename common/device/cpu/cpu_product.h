@@ -18,6 +18,7 @@ struct CpuProduct {
       DType::kF32;  // what it is multiplied as: where it was stored in blocks perhaps BF16
   bool transposed = false;
   size_t inner = 0, width = 0;  // K, M
+  size_t each = 0;              // columns of a task: whole strips or panels
 
   bool dequantises() const { return dtype != stored; }
   size_t scratch_floats() const {
@@ -31,7 +32,7 @@ struct CpuProduct {
     kernels.dequantise(w + first / kStripColumns * steps * step_bytes(stored), stored, steps,
                        reinterpret_cast<std::byte*>(scratch + kKernelFloats));
   }
-  // y [rows, kTaskColumns]: rows from `row` on by columns from `first` on.
+  // y [rows, each]: rows from `row` on by columns from `first` on.
   void multiply(size_t row, size_t rows, size_t first, size_t columns, float* scratch,
                 float* y) const {
     if (rounded == nullptr) {
@@ -45,7 +46,7 @@ struct CpuProduct {
       task.first = first;
       task.columns = columns;
       task.y = y;
-      task.y_stride = kTaskColumns;
+      task.y_stride = each;
       task.panel = scratch;
       return (transposed ? kernels.matmul_transposed : kernels.matmul)(task);
     }
@@ -58,7 +59,7 @@ struct CpuProduct {
     task.first = dequantises() ? 0 : first;
     task.columns = columns;
     task.y = y;
-    task.y_stride = kTaskColumns;
+    task.y_stride = each;
     task.scratch = reinterpret_cast<std::byte*>(scratch);
     rounded->matmul(task);
   }

@@ -35,11 +35,15 @@ inline void keep_pair(const float* v, size_t stride, size_t channels, size_t slo
                       std::byte* page) {
   std::byte* to = page + slot / 2 * 64;
   for (size_t c = 0; c < channels; c += 16, to += kPagePairs * 64) {
+#if defined(__AVX512BF16__)
+    store_rounded({load(v + c), load(v + stride + c)}, to);
+#else
     uint32_t words[16];
     for (size_t i = 0; i < 16; ++i) {
       words[i] = bf16_bits(v[c + i]) >> 16 | bf16_bits(v[stride + c + i]);
     }
     __builtin_memcpy(to, words, sizeof words);
+#endif
   }
 }
 // One row of keys as a column of pairs.
@@ -53,8 +57,40 @@ inline void keep_column(const float* k, size_t channels, std::byte* to) {
   }
 }
 
+// Sixteen rows of keys, a whole page of them: its columns side by side.
+inline void keep_columns(const float* k, size_t stride, size_t channels, std::byte* to) {
+  using Line = uint32_t __attribute__((vector_size(64)));
+  for (size_t c = 0; c < channels; c += kBlock, to += kPairs * 64) {
+    Line rows[kPageTokens];
+    for (size_t r = 0; r < kPageTokens; ++r) {
+      round_halves(k + r * stride + c, kBlock, reinterpret_cast<std::byte*>(&rows[r]));
+    }
+    // Rows i and i + 8 side by side, four times over: the square is turned.
+#pragma GCC unroll 4
+    for (int round = 0; round < 4; ++round) {
+      Line next[kPageTokens];
+#pragma GCC unroll 8
+      for (size_t i = 0; i < kPageTokens / 2; ++i) {
+        const Line a = rows[i], b = rows[i + kPageTokens / 2];
+        next[2 * i] =
+            __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+        next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                                  29, 14, 30, 15, 31);
+      }
+      for (size_t i = 0; i < kPageTokens; ++i) rows[i] = next[i];
+    }
+    __builtin_memcpy(to, rows, sizeof rows);
+  }
+}
+
 void keep_pairs(const KeepTask& task) {
-  for (size_t r = 0; r < task.rows; ++r) {
+#if defined(__AVX512F__)
+  const bool page = task.rows == kPageTokens;
+#else
+  const bool page = false;  // the square is too large for the registers
+#endif
+  if (page) keep_columns(task.k, task.stride, task.channels, task.keys);
+  for (size_t r = 0; !page && r < task.rows; ++r) {
     keep_column(task.k + r * task.stride, task.channels,
                 task.keys + (task.slot + r) * sizeof(uint32_t));
   }
