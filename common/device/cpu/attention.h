@@ -166,14 +166,12 @@ inline void weigh(float* scores, float* weights, size_t seen, Merged& split) {
   split.sum = glsl::SPLIT_ISA::reduce_sum(weights, seen);
 }
 
-// Adds a split that is not the first: total [n] += part [n]. exp_both: of two numbers.
-template <typename ExpBoth>
-inline void merge(const Merged& split, const float* part, size_t n, float* total, Merged& all,
-                  const ExpBoth& exp_both) {
+// Adds a split that is not the first: total [n] += part [n].
+inline void merge(const Merged& split, const float* part, size_t n, float* total, Merged& all) {
   const float both = glsl::max(all.largest, split.largest);
   const float differences[2] = {all.largest - both, split.largest - both};
   float factors[2];
-  exp_both(differences, factors);
+  glsl::SPLIT_ISA::unary_exp(differences, factors, 2);
   for (size_t d = 0; d < n; ++d) total[d] = total[d] * factors[0] + part[d] * factors[1];
   all = {both, all.sum * factors[0] + split.sum * factors[1]};
 }
@@ -258,8 +256,7 @@ void attend_typed(const AttendTask& task) {
       if (first == 0) {
         merged[r] = split[r];
       } else {
-        merge(split[r], part + r * padded, padded, total + r * padded, merged[r],
-              [](const float* x, float* y) { glsl::SPLIT_ISA::unary_exp(x, y, 2); });
+        merge(split[r], part + r * padded, padded, total + r * padded, merged[r]);
       }
     }
   }

@@ -14,8 +14,7 @@ struct CpuProduct {
   const std::byte* x = nullptr;                // all rows
   const std::byte* w = nullptr;                // the matrix as it is packed
   DType stored = DType::kF32;                  // what it is packed as
-  DType dtype =
-      DType::kF32;  // what it is multiplied as: where it was stored in blocks perhaps BF16
+  DType dtype = DType::kF32;                   // what it is multiplied as: of blocks perhaps BF16
   bool transposed = false;
   size_t inner = 0, width = 0;  // K, M
   size_t each = 0;              // columns of a task: whole strips or panels

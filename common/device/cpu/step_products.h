@@ -271,7 +271,8 @@ void matmul_steps(const StepTask& task) {
   }
 }
 
-// Sixteen pairs as bf16, to nearest even; no NaN and no denormal is among them.
+// Sixteen pairs as bf16, to nearest even. Where no instruction does it, NaNs and denormals may not
+// be among them.
 inline void store_rounded(const Pair& pair, std::byte* to) {
 #if defined(__AVX512BF16__)
   alignas(64) static constexpr uint16_t kSideBySide[32] = {
