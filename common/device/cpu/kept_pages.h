@@ -6,6 +6,7 @@
 #include "device/cpu/attention.h"
 #include "device/cpu/int8_products.h"
 #include "device/cpu/step_products.h"
+#include "device/cpu/turn_square.h"
 
 namespace split::SPLIT_ISA {
 namespace {
@@ -65,20 +66,7 @@ inline void keep_columns(const float* k, size_t stride, size_t channels, std::by
     for (size_t r = 0; r < kPageTokens; ++r) {
       round_halves(k + r * stride + c, kBlock, reinterpret_cast<std::byte*>(&rows[r]));
     }
-    // Rows i and i + 8 side by side, four times over: the square is turned.
-#pragma GCC unroll 4
-    for (int round = 0; round < 4; ++round) {
-      Line next[kPageTokens];
-#pragma GCC unroll 8
-      for (size_t i = 0; i < kPageTokens / 2; ++i) {
-        const Line a = rows[i], b = rows[i + kPageTokens / 2];
-        next[2 * i] =
-            __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                                  29, 14, 30, 15, 31);
-      }
-      for (size_t i = 0; i < kPageTokens; ++i) rows[i] = next[i];
-    }
+    turn_square(rows);
     __builtin_memcpy(to, rows, sizeof rows);
   }
 }

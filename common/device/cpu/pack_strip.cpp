@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/turn_square.h"
 #include "tensor/blocks.h"
 
 namespace split {
@@ -23,18 +24,7 @@ void place_q8(const std::byte* const (&q)[kLanes], std::byte* numbers) {
   for (size_t half = 0; half < kBlock; half += kLanes, numbers += kLanes * kLanes) {
     Row rows[kLanes];
     for (size_t c = 0; c < kLanes; ++c) std::memcpy(&rows[c], q[c] + half, sizeof rows[c]);
-    // Rows i and i + 8 side by side, four times over.
-    for (int round = 0; round < 4; ++round) {
-      Row next[kLanes];
-      for (size_t i = 0; i < kLanes / 2; ++i) {
-        const Row a = rows[i], b = rows[i + kLanes / 2];
-        next[2 * i] =
-            __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-        next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
-                                                  29, 14, 30, 15, 31);
-      }
-      std::memcpy(rows, next, sizeof rows);
-    }
+    turn_square(rows);
     std::memcpy(numbers, rows, sizeof rows);
   }
 }
