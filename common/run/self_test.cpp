@@ -36,7 +36,7 @@ std::vector<Case> cases() {
     return attention(x(3 * kChannels), input("k_cache", cache, {kChannels}),
                      input("v_cache", cache, {kChannels}), kHeads, 0.2f);
   };
-  // Halves where matrix units, or the CPU with quantised weights, round activations.
+  // Halves where matrix units round activations, or the CPU these and quantised weights.
   constexpr double kFloat = 1e-4, kHalf = 1e-2;
   std::vector<Case> all;
   all.push_back(

@@ -1,0 +1,375 @@
+// A Program on the CPU: rows are a loop bound, weights are read where they are mapped, work is cut
+// over the pool's threads in ways that change no sum. For cpu_device.cpp only.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "device/cpu/cpu_product.h"
+#include "device/cpu/cpu_workspace.h"
+#include "device/cpu/rounded_slots.h"
+#include "device/cpu/step_times.h"
+#include "device/cpu/tape_runner.h"
+#include "device/device.h"
+#include "tensor/topk.h"
+
+namespace split {
+
+class CpuExecutable : public Executable {
+ public:
+  CpuExecutable(const Program& program, CpuWorkspace& workspace, std::span<const Binding> bindings,
+                const CpuKernels& kernels, ThreadPool& pool)
+      : program_(program), workspace_(workspace), kernels_(kernels), pool_(pool) {
+    for (const Slot& slot : program_.slots) {
+      places_.push_back(place(slot, bindings));
+      outputs_.push_back(slot.kind == SlotKind::kOutput ? bound(slot, bindings) : nullptr);
+    }
+    rounded_ = rounded_slots(program_, [&](const Slot& slot) { return rounds(slot); });
+    for (size_t i = 0; i < rounded_.size(); ++i) {
+      if (rounded_[i].matrix >= 0) {
+        workspace_.reserve_rounded(rounded_[i].buffer, places_[i].columns);
+      }
+    }
+    for (const Step& step : program_.steps) {
+      tapes_.emplace_back(step.tape, kernels);
+      for (const Operand& operand : step.tape.operands) {
+        if (operand.slot < 0) continue;
+        CpuBuffer* const buffer =
+            bound(program_.slots[static_cast<size_t>(operand.slot)], bindings);
+        if (buffer != nullptr) buffer->read_in_place();
+      }
+      matrices_.push_back(step.kind == StepKind::kMatmul ? matrix(step, bindings) : nullptr);
+      if (!step.prologue.empty()) {
+        throw Error(ErrorKind::kDevice,
+                    "[cpu] a matmul with a prologue: compile without that rule");
+      }
+    }
+  }
+
+  // Whether the last of a run writes what is wanted of `batch.out` where it is wanted: a step's
+  // logits are megabytes.
+  bool writes_out(const RowBatch& batch) const { return out_slot(batch) < outputs_.size(); }
+
+  // `last` of a run.
+  void run(const RowBatch& batch, const std::vector<int32_t>& out_rows, bool last,
+           StepTimes& times) {
+    const size_t direct = last ? out_slot(batch) : outputs_.size();
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (outputs_[i] == nullptr) continue;
+      places_[i].base = i == direct ? batch.out_bytes.data() : outputs_[i]->data();
+    }
+    for (size_t i = 0; i < program_.slots.size(); ++i) {
+      const Slot& slot = program_.slots[i];
+      if (slot.kind != SlotKind::kInput || slot.dtype != DType::kI32) continue;
+      const int32_t* symbol = slot.name == "tokens"      ? batch.tokens.data()
+                              : slot.name == "positions" ? batch.positions.data()
+                                                         : out_rows.data();
+      places_[i].base = reinterpret_cast<std::byte*>(const_cast<int32_t*>(symbol));
+    }
+    for (size_t i = 0; i < rounded_.size(); ++i) {
+      const RoundedSlot& slot = rounded_[i];
+      if (slot.matrix < 0) continue;
+      places_[i].base = workspace_.rounded(slot.buffer);
+      const Slot& matrix = program_.slots[static_cast<size_t>(slot.matrix)];
+      places_[i].rounded = &kernels_.steps(rounding(matrix), multiplied(matrix, batch.phase),
+                                           slot.rows == kOutRows ? out_rows.size() : batch.rows);
+    }
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      const Step& step = program_.steps[i];
+      const size_t rows = step.rows == kOutRows ? out_rows.size() : batch.rows;
+      if (rows == 0) continue;
+      times.timed(step, [&] {
+        switch (step.kind) {
+          case StepKind::kGroup:
+            return run_group(step, tapes_[i], rows);
+          case StepKind::kMatmul:
+            return run_matmul(step, tapes_[i], matrices_[i], batch.phase, rows);
+          case StepKind::kAttention:
+            return run_attention(step, batch);
+          case StepKind::kTopK:
+            return run_topk(step, rows);
+        }
+      });
+    }
+  }
+
+ private:
+  static CpuBuffer* bound(const Slot& slot, std::span<const Binding> bindings) {
+    for (const Binding& binding : bindings) {
+      if (binding.name == slot.name) return static_cast<CpuBuffer*>(binding.buffer);
+    }
+    return nullptr;
+  }
+
+  // The output that is all of what is wanted and that no step reads, or none.
+  size_t out_slot(const RowBatch& batch) const {
+    for (size_t i = 0; batch.out != nullptr && i < outputs_.size(); ++i) {
+      if (outputs_[i] != batch.out) continue;
+      const Slot& slot = program_.slots[i];
+      const size_t rows = slot.dims[0] == kOutRows ? batch.out_rows.size() : batch.rows;
+      const bool whole = slot.dims.size() == 2 && slot.dims[0] < 0 && batch.out_offset == 0 &&
+                         batch.out_bytes.size() == rows * places_[i].columns * sizeof(float);
+      const bool read = std::ranges::any_of(program_.steps, [&](const Step& step) {
+        return reads_floats(step, static_cast<int>(i)) || step.x == static_cast<int>(i);
+      });
+      if (whole && !read) return i;
+    }
+    return outputs_.size();
+  }
+
+  SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const {
+    SlotPlace result;
+    result.dtype = slot.dtype;
+    result.columns = static_cast<size_t>(slot.dims.back());
+    if (slot.dims.size() == 2) result.rows_of_table = static_cast<size_t>(slot.dims[0]);
+    if (slot.dims.size() == 2 && slot.dims[0] < 0) result.rows_of_table = workspace_.limits().rows;
+    if (slot.kind == SlotKind::kTemp) {
+      result.base = workspace_.arena() + slot.offset * workspace_.limits().rows;
+      return result;
+    }
+    if (slot.dtype == DType::kI32) return result;  // a symbol: set by each run
+    if (CpuBuffer* const buffer = bound(slot, bindings)) {
+      result.base = buffer->data();
+      // Vectors were widened when they came in.
+      if (slot.kind == SlotKind::kWeight && slot.dims.size() == 1) result.dtype = DType::kF32;
+      return result;
+    }
+    throw Error(ErrorKind::kDevice, cat("[cpu] program ", program_.name, ": slot '", slot.name,
+                                        "' is bound to nothing"));
+  }
+
+  // Whether a product by this matrix rounds its rows, and to what.
+  bool rounds(const Slot& matrix) const {
+    return is_quantised(matrix.dtype) ||
+           (matrix.dtype == DType::kBF16 && workspace_.limits().matrix);
+  }
+  Rounding rounding(const Slot& matrix) const {
+    return workspace_.limits().int8 && is_quantised(matrix.dtype) ? Rounding::kInt8
+                                                                  : Rounding::kBF16;
+  }
+  // What a product multiplies its numbers as. Prompt rows are many: for them blocks become BF16
+  // first, which is then done once for all of them.
+  DType multiplied(const Slot& matrix, Phase phase) const {
+    const bool dequantised = phase == Phase::kPrompt && is_quantised(matrix.dtype) &&
+                             rounding(matrix) == Rounding::kBF16;
+    return dequantised ? DType::kBF16 : matrix.dtype;
+  }
+  bool in_place(const Slot& matrix) const { return matrix.transposed && !rounds(matrix); }
+
+  // What a matmul reads: a transposed matrix of floats where it lies, another packed.
+  const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const {
+    const Slot& slot = program_.slots[static_cast<size_t>(step.w)];
+    CpuBuffer* const buffer = bound(slot, bindings);
+    if (buffer != nullptr && in_place(slot)) {
+      buffer->read_in_place();
+      return buffer->data();
+    }
+    if (buffer != nullptr && slot.kind == SlotKind::kWeight && rounds(slot)) {
+      workspace_.reserve_rounded(CpuWorkspace::kPresent, static_cast<size_t>(step.inner));
+      return buffer->packed_strips(slot.dtype, rounding(slot), slot.transposed,
+                                   static_cast<size_t>(step.inner),
+                                   static_cast<size_t>(step.columns), pool_);
+    }
+    if (buffer != nullptr && slot.kind == SlotKind::kWeight) {
+      return buffer->packed(slot.dtype, static_cast<size_t>(step.inner),
+                            static_cast<size_t>(step.columns), pool_);
+    }
+    throw Error(ErrorKind::kDevice,
+                cat("[cpu] program ", program_.name, ": matrix '", slot.name, "' is no weight"));
+  }
+
+  const SlotPlace& place_of(int slot) const { return places_[static_cast<size_t>(slot)]; }
+  float* floats(int slot) const { return reinterpret_cast<float*>(place_of(slot).base); }
+
+  void run_group(const Step& step, const TapeRunner& tape, size_t rows) {
+    const auto columns = static_cast<size_t>(step.columns);
+    const size_t each =
+        std::max<size_t>(1, 4096 / columns);  // rows a task: some microseconds of work
+    pool_.run((rows + each - 1) / each, [&](size_t task) {
+      const size_t row = task * each;
+      tape.run(places_, row, std::min(each, rows - row), 0, columns, nullptr, 0,
+               thread_scratch(tape.scratch_floats(columns)));
+    });
+  }
+
+  void run_topk(const Step& step, size_t rows) {
+    const auto inner = static_cast<size_t>(step.inner), width = static_cast<size_t>(step.columns);
+    pool_.run(rows, [&](size_t row) {
+      topk_row({floats(step.x) + row * inner, inner}, {floats(step.out) + row * width, width});
+    });
+  }
+
+  void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w, Phase phase,
+                  size_t rows) {
+    const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
+    const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
+    CpuProduct product{kernels_};
+    product.x = place_of(step.x).base;
+    product.w = w;
+    product.stored = matrix.dtype;
+    product.dtype = multiplied(matrix, phase);
+    product.transposed = matrix.transposed;
+    product.inner = inner;
+    product.width = width;
+    if (rounds(matrix)) {
+      product.rounded = &kernels_.steps(rounding(matrix), product.dtype, rows);
+      if (place_of(step.x).rounded == nullptr) {
+        round_rows(*product.rounded, floats(step.x), rows, inner);
+        product.x = workspace_.rounded(CpuWorkspace::kPresent);
+      }
+    }
+    // Wide tasks, unless threads would go without.
+    const size_t wanted = 4 * size_t{pool_.threads()};
+    const size_t each = product.dequantises()            ? kStripColumns
+                        : width / kTaskColumns >= wanted ? kTaskColumns
+                        : product.rounded != nullptr     ? kStripColumns
+                                                         : kPanelColumns;
+    product.each = each;
+    const size_t column_tasks = (width + each - 1) / each;
+    // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs: one of
+    // them a task, or all after a strip that was dequantised for them.
+    constexpr size_t kRowBlock = 256;
+    const size_t most = product.dequantises() && column_tasks >= wanted ? rows : kRowBlock;
+    const size_t row_tasks = (rows + most - 1) / most;
+    const size_t tasks = column_tasks * row_tasks;
+    const auto run_task = [&](size_t task) {
+      const size_t first = task / row_tasks * each, columns = std::min(each, width - first);
+      const size_t begin = task % row_tasks * most, end = std::min(rows, begin + most);
+      const size_t y_floats = std::min(kRowBlock, end - begin) * each;
+      float* const scratch =
+          thread_scratch(product.scratch_floats() + y_floats + tape.scratch_floats(columns));
+      float* const y = scratch + product.scratch_floats();
+      product.begin(first, scratch);
+      for (size_t row = begin; row < end; row += kRowBlock) {
+        const size_t count = std::min(kRowBlock, end - row);
+        product.multiply(row, count, first, columns, scratch, y);
+        tape.run(places_, row, count, first, columns, y, each, y + y_floats);
+      }
+    };
+    // Some at a time: they read the matrix as it lies, and what was fetched ahead is used.
+    const size_t together = std::max<size_t>(1, tasks / wanted);
+    pool_.run((tasks + together - 1) / together, [&](size_t part) {
+      const size_t end = std::min(tasks, (part + 1) * together);
+      for (size_t task = part * together; task < end; ++task) run_task(task);
+    });
+  }
+
+  void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner) {
+    const auto round = [&](size_t row) {
+      steps.round(
+          {x + row * inner, inner, row, 0, inner, workspace_.rounded(CpuWorkspace::kPresent)});
+    };
+    if (rows * inner >= 1 << 14) return pool_.run(rows, round);  // some microseconds of work
+    for (size_t row = 0; row < rows; ++row) round(row);
+  }
+
+  // First rows of what `together(row, first)` lets be one: of one sequence, at positions that
+  // follow each other.
+  template <typename Together>
+  void find_runs(const RowBatch& batch, const Together& together) {
+    runs_.clear();
+    for (size_t row = 0; row < batch.rows; ++row) {
+      const bool follows = row > 0 && together(row, runs_.back()) &&
+                           batch.sequences[row] == batch.sequences[row - 1] &&
+                           batch.positions[row] == batch.positions[row - 1] + 1;
+      if (!follows) runs_.push_back(row);
+    }
+  }
+  size_t rows_of_run(size_t run, const RowBatch& batch) const {
+    return (run + 1 < runs_.size() ? runs_[run + 1] : batch.rows) - runs_[run];
+  }
+  const uint32_t* pages_of(size_t row, const RowBatch& batch) const {
+    return batch.page_tables.data() +
+           batch.sequences[row] * size_t{workspace_.limits().pages_per_sequence};
+  }
+
+  // Every row's K and V: rows of one sequence see each other. A page is one thread's.
+  void keep_rows(const Step& step, const RowBatch& batch) {
+    const auto channels = static_cast<size_t>(step.columns);
+    const DType dtype = place_of(step.k_cache).dtype;
+    const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
+    find_runs(batch, [&](size_t row, size_t) { return batch.positions[row] % kPageTokens != 0; });
+    pool_.run(runs_.size(), [&](size_t run) {
+      const size_t row = runs_[run];
+      const auto position = static_cast<size_t>(batch.positions[row]);
+      const size_t page = pages_of(row, batch)[position / kPageTokens] * page_bytes;
+      KeepTask keep;
+      keep.k = floats(step.qkv) + row * 3 * channels + channels;
+      keep.v = keep.k + channels;
+      keep.stride = 3 * channels;
+      keep.rows = rows_of_run(run, batch);
+      keep.slot = position % kPageTokens;
+      keep.channels = channels;
+      keep.head_size = channels / static_cast<size_t>(step.heads);
+      keep.dtype = dtype;
+      keep.keys = place_of(step.k_cache).base + page;
+      keep.values = place_of(step.v_cache).base + page;
+      kernels_.keep(keep);
+    });
+  }
+
+  void run_attention(const Step& step, const RowBatch& batch) {
+    const auto channels = static_cast<size_t>(step.columns);
+    const auto heads = static_cast<size_t>(step.heads);
+    const size_t head_size = channels / heads;
+    const float* qkv = floats(step.qkv);
+    const SlotPlace& out = place_of(step.out);
+    const DType dtype = place_of(step.k_cache).dtype;
+    keep_rows(step, batch);
+    // Rows of one sequence at positions that follow each other share the reading of its pages.
+    find_runs(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
+    // Heads together, unless threads would go without: they lie side by side.
+    const size_t work = runs_.size() * heads;
+    const size_t wanted = 4 * size_t{pool_.threads()};
+    const size_t each = std::clamp<size_t>(work / wanted, 1, heads);
+    const size_t parts = (heads + each - 1) / each;
+    pool_.run(runs_.size() * parts, [&](size_t task) {
+      float* scratch = thread_scratch(attend_scratch(head_size) + kAttendRows * channels);
+      const size_t run = task / parts, head = task % parts * each, row = runs_[run];
+      AttendTask attend;
+      attend.q = qkv + row * 3 * channels + head * head_size;
+      attend.q_stride = 3 * channels;
+      attend.rows = rows_of_run(run, batch);
+      attend.position = static_cast<size_t>(batch.positions[row]);
+      attend.keys = place_of(step.k_cache).base;
+      attend.values = place_of(step.v_cache).base;
+      attend.dtype = dtype;
+      attend.pages = pages_of(row, batch);
+      attend.channels = channels;
+      attend.heads = std::min(each, heads - head);
+      attend.head_offset = head * head_size;
+      attend.head_size = head_size;
+      attend.scale = step.scale;
+      attend.out = reinterpret_cast<float*>(out.base) + row * channels + head * head_size;
+      attend.out_stride = channels;
+      attend.scratch = scratch;
+      const size_t width = attend.heads * head_size;
+      if (out.rounded != nullptr) {
+        attend.out = scratch + attend_scratch(head_size);
+        attend.out_stride = width;
+      }
+      kernels_.attend(attend);
+      for (size_t r = 0; out.rounded != nullptr && r < attend.rows; ++r) {
+        out.rounded->round(
+            {attend.out + r * width, channels, row + r, head * head_size, width, out.base});
+      }
+    });
+  }
+
+  Program program_;
+  CpuWorkspace& workspace_;
+  const CpuKernels& kernels_;
+  ThreadPool& pool_;
+  std::vector<SlotPlace> places_;
+  std::vector<CpuBuffer*> outputs_;   // of the slots: null, of those that are no output
+  std::vector<RoundedSlot> rounded_;  // of the slots
+  std::vector<TapeRunner> tapes_;
+  std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
+  std::vector<size_t> runs_;                // of an attention: find_runs()
+};
+
+}  // namespace split
