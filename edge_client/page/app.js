@@ -136,6 +136,7 @@ async function generate(event) {
   $('parity').textContent = '';
   plot.clear();
   bytes_plot.clear();
+  figures.show($('figures'));
   $('took').hidden = false;
   const prompt = document.createElement('span'), text = document.createTextNode('');
   prompt.className = 'asked';
@@ -152,7 +153,7 @@ async function generate(event) {
           bytes_plot.add({up: spent('bytes_up'), down: spent('bytes_down')});
         }
         receipt = now;
-        figures.show($('figures'), figures.rows(receipt, chunk.usage));
+        figures.show($('figures'), receipt, chunk.usage);
       }
     }, running.signal);
     asked = ask;

@@ -59,32 +59,31 @@ export class Plot {
   }
 }
 
-export function show(list, rows) {
-  list.replaceChildren(...rows.map(([name, value]) => {
+// Name and words of each figure of an answer: `receipt` is usage.splitcompute, `usage` the answer's.
+const per_step = (ms) => (receipt) => `${(receipt[ms] / Math.max(1, receipt.steps)).toFixed(2)} ms`;
+const per_token = (n) => (receipt, usage) =>
+  bytes(Math.round(receipt[n] / Math.max(1, usage.prompt_tokens + usage.completion_tokens - 1)));
+const kFigures = [
+  ['First token after', (receipt) => `${receipt.time_to_first_token_ms.toFixed(0)} ms`],
+  ['Tokens per second', (receipt) => receipt.tokens_per_second.toFixed(1)],
+  ['Cloud, per step', per_step('cloud_ms')],
+  ['Wire, per step', per_step('wire_ms')],
+  ['Edge, per step', per_step('edge_ms')],
+  ['Up, per token', per_token('bytes_up')],
+  ['Down, per token', per_token('bytes_down')],
+  ['Layer-rows on the cloud', (receipt) => String(receipt.cloud_layer_rows)],
+  ['Replays', (receipt) => String(receipt.replays)],
+];
+
+// Before the first receipt each figure has its place already: nothing moves when it comes.
+export function show(list, receipt, usage) {
+  list.replaceChildren(...kFigures.map(([name, words]) => {
     const group = document.createElement('div'), term = document.createElement('dt'), detail = document.createElement('dd');
     term.textContent = name;
-    detail.textContent = value;
+    detail.textContent = receipt ? words(receipt, usage) : '–';
     group.append(term, detail);
     return group;
   }));
-}
-
-// `receipt` is usage.splitcompute; `usage` the answer's.
-export function rows(receipt, usage) {
-  const steps = Math.max(1, receipt.steps);
-  const tokens = Math.max(1, usage.prompt_tokens + usage.completion_tokens - 1);
-  const ms = (value) => `${(value / steps).toFixed(2)} ms`;
-  return [
-    ['First token after', `${receipt.time_to_first_token_ms.toFixed(0)} ms`],
-    ['Tokens per second', receipt.tokens_per_second.toFixed(1)],
-    ['Cloud, per step', ms(receipt.cloud_ms)],
-    ['Wire, per step', ms(receipt.wire_ms)],
-    ['Edge, per step', ms(receipt.edge_ms)],
-    ['Up, per token', bytes(Math.round(receipt.bytes_up / tokens))],
-    ['Down, per token', bytes(Math.round(receipt.bytes_down / tokens))],
-    ['Layer-rows on the cloud', String(receipt.cloud_layer_rows)],
-    ['Replays', String(receipt.replays)],
-  ];
 }
 
 export const cosine = (a, b) => {

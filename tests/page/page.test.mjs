@@ -131,8 +131,10 @@ test('stop ends an answer and leaves the page usable', async () => {
 test('a text streams piece by piece, and the page goes on drawing and answering', async () => {
   await page.evaluate(() => {
     window.lengths = new Set();
+    window.tops = new Set();  // of a button below the text, from the first drawing of an answer on
     const look = () => {
       window.lengths.add(document.getElementById('text').innerText.length);
+      if (!document.getElementById('took').hidden) window.tops.add(document.querySelector('#embed button').offsetTop);
       requestAnimationFrame(look);
     };
     look();
@@ -142,8 +144,14 @@ test('a text streams piece by piece, and the page goes on drawing and answering'
   await page.click('#embed button');
   await page.locator('#cosine', {hasText: 'cosine'}).waitFor();
   await page.locator('#parity', {hasText: 'Seed'}).waitFor();
-  const seen = await page.evaluate(() => window.lengths.size);
+  const [seen, tops, below] = await page.evaluate(() => {
+    const box = document.querySelector('.answer').getBoundingClientRect(), end = document.createRange();
+    end.selectNodeContents(document.getElementById('text'));
+    return [window.lengths.size, [...window.tops], end.getBoundingClientRect().bottom - box.bottom];
+  });
   assert.ok(seen > 5, `the text was drawn at ${seen} lengths`);
+  assert.equal(tops.length, 1, `a button below moved while the text grew: ${tops}`);
+  assert.ok(below <= 1, `the text ends ${below} pixels below its box`);
 });
 
 test('the cut moves by keyboard, and the text stays', async () => {
