@@ -315,8 +315,11 @@ TEST(Ops, ReductionsStartWithTheNeutralElement) {
   for (const size_t n : {1, 7, 16, 40}) {
     for (const float x : {-kInfinity, kInfinity, -3.4028235e38f, 3.4028235e38f}) {
       const std::vector<float> row(n, x);
-      EXPECT_EQ(kernels.reduce[static_cast<size_t>(Op::k_reduce_max)](row.data(), n), x);
-      EXPECT_EQ(kernels.reduce[static_cast<size_t>(Op::k_reduce_min)](row.data(), n), x);
+      for (const Op op : {Op::k_reduce_max, Op::k_reduce_min}) {
+        float y = 0;
+        kernels.reduce[static_cast<size_t>(op)](row.data(), n, 1, n, &y);
+        EXPECT_EQ(y, x);
+      }
     }
   }
 }

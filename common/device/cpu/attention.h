@@ -157,13 +157,13 @@ struct Merged {
 };
 // The weights of the first `seen` scores of a split. Writes whole Vecs.
 inline void weigh(float* scores, float* weights, size_t seen, Merged& split) {
-  split.largest = glsl::SPLIT_ISA::reduce_max(scores, seen);
+  glsl::SPLIT_ISA::reduce_max(scores, 0, 1, seen, &split.largest);
   // What is not seen is not summed.
   const size_t count = (seen + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
   const float largest = split.largest;
   for (size_t key = 0; key < count; ++key) scores[key] -= largest;
   glsl::SPLIT_ISA::unary_exp(scores, weights, count);
-  split.sum = glsl::SPLIT_ISA::reduce_sum(weights, seen);
+  glsl::SPLIT_ISA::reduce_sum(weights, 0, 1, seen, &split.sum);
 }
 
 // Adds a split that is not the first: total [n] += part [n].

@@ -38,30 +38,51 @@ using namespace split::glsl;  // NOLINT: the table's rows are GLSL
       out[i] = forward;                                                                           \
     }                                                                                             \
   }
-#define REDUCE(name, start, combine, gradient)                 \
-  float reduce_##name(const float* in, size_t n) {             \
-    float chain[16];                                           \
-    for (float& c : chain) c = start;                          \
-    size_t i = 0;                                              \
-    for (; i + 16 <= n; i += 16) {                             \
-      _Pragma("GCC unroll 1") /* or it is never vectorised */  \
-          for (size_t lane = 0; lane < 16; ++lane) {           \
-        const float acc = chain[lane], x = in[i + lane];       \
-        chain[lane] = combine;                                 \
-      }                                                        \
-    }                                                          \
-    for (size_t lane = 0; i + lane < n; ++lane) {              \
-      const float acc = chain[lane], x = in[i + lane];         \
-      chain[lane] = combine;                                   \
-    }                                                          \
-    for (size_t half = 8; half > 0; half /= 2) {               \
-      for (size_t lane = 0; lane < half; ++lane) {             \
-        const float acc = chain[lane], x = chain[lane + half]; \
-        chain[lane] = combine;                                 \
-      }                                                        \
-    }                                                          \
-    return chain[0];                                           \
+#define REDUCE(name, start, combine, gradient)                                            \
+  struct Reduce_##name {                                                                  \
+    static float first() { return start; }                                                \
+    static float both(float acc, float x) { return combine; }                             \
+  };                                                                                      \
+  void reduce_##name(const float* in, size_t stride, size_t rows, size_t n, float* out) { \
+    reduce_rows<Reduce_##name, 4>(in, stride, rows, n, out);                              \
   }
+
+// Some rows together: each alone would wait for its own chains.
+template <typename Op, size_t Rows>
+void reduce_rows(const float* in, size_t stride, size_t rows, size_t n, float* out) {
+  for (; rows >= Rows; rows -= Rows, in += Rows * stride, out += Rows) {
+    float chains[Rows][16];
+    for (auto& chain : chains) {
+      for (float& c : chain) c = Op::first();
+    }
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+      for (size_t row = 0; row < Rows; ++row) {
+        const float* const x = in + row * stride + i;
+        _Pragma("GCC unroll 1")  // or it is never vectorised
+            for (size_t lane = 0; lane < 16; ++lane) {
+          chains[row][lane] = Op::both(chains[row][lane], x[lane]);
+        }
+      }
+    }
+    for (size_t row = 0; row < Rows; ++row) {
+      float* const chain = chains[row];
+      for (size_t lane = 0; i + lane < n; ++lane) {
+        chain[lane] = Op::both(chain[lane], in[row * stride + i + lane]);
+      }
+      for (size_t half = 8; half > 0; half /= 2) {
+        for (size_t lane = 0; lane < half; ++lane) {
+          chain[lane] = Op::both(chain[lane], chain[lane + half]);
+        }
+      }
+      out[row] = chain[0];
+    }
+  }
+  if constexpr (Rows > 1) {
+    if (rows > 0) reduce_rows<Op, 1>(in, stride, rows, n, out);
+  }
+}
+
 #include "tensor/ops.def"
 
 }  // namespace glsl::SPLIT_ISA

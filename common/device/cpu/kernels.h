@@ -171,7 +171,8 @@ struct CpuKernels {
   using Unary = void (*)(const float* x, float* y, size_t n);
   using Binary = void (*)(const float* x, const float* z, float* y, size_t n);
   using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);
-  using Reduce = float (*)(const float* x, size_t n);
+  // y [rows] of rows of n numbers, `stride` apart.
+  using Reduce = void (*)(const float* x, size_t stride, size_t rows, size_t n, float* y);
   // Null where the op is of another kind; indexed by Op.
   Unary unary[64];
   Binary binary[64];

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 namespace split {
 namespace {
@@ -11,8 +12,41 @@ constexpr size_t kFill = 16;       // floats of padding behind each scratch valu
 
 size_t padded(size_t columns) { return (columns + kFill - 1) / kFill * kFill; }
 
-// Rows that go through the tape together: a value of theirs is at most 4 KiB, or one row.
-size_t rows_at_once(size_t columns) { return std::max<size_t>(1, 1024 / padded(columns)); }
+// Rows that go through the tape together: of narrow ones a value is at most 4 KiB, of wide ones
+// there are four, which reductions take together, while what is live fits L1.
+size_t rows_at_once(size_t columns) {
+  const size_t width = padded(columns);
+  return std::max<size_t>({1, 1024 / width, std::min<size_t>(4, 3200 / width)});
+}
+// From this width on a call for each row costs less than a copy of a vector for each.
+constexpr size_t kWide = 256;
+
+// Of each value the room in the scratch: a result takes that of one which is read no more. Operands
+// keep theirs, as vectors stay from block to block.
+std::vector<size_t> rooms_of(const Tape& tape) {
+  const size_t operands = tape.operands.size(), count = tape.instructions.size();
+  std::vector<size_t> last(operands + count);  // instruction that reads it; outputs are read after
+  const auto reads = [&](int value, size_t when) {
+    if (value >= 0) last[static_cast<size_t>(value)] = when;
+  };
+  for (size_t i = 0; i < count; ++i) {
+    reads(tape.instructions[i].x, i);
+    reads(tape.instructions[i].z, i);
+  }
+  for (const TapeOutput& output : tape.outputs) reads(output.value, count);
+  std::vector<size_t> rooms(operands), free;
+  std::iota(rooms.begin(), rooms.end(), size_t{0});
+  size_t next = operands;
+  for (size_t i = 0; i < count; ++i) {
+    if (free.empty()) free.push_back(next++);
+    rooms.push_back(free.back());
+    free.pop_back();
+    for (size_t value = operands; value < operands + i; ++value) {
+      if (last[value] == i) free.push_back(rooms[value]);
+    }
+  }
+  return rooms;
+}
 
 }  // namespace
 
@@ -22,6 +56,8 @@ TapeRunner::TapeRunner(const Tape& tape, const CpuKernels& kernels)
     throw Error(ErrorKind::kDevice, cat("[cpu] expected at most ", kMaxValues,
                                         " values in one fused group, got ", per_row_.size()));
   }
+  room_ = rooms_of(tape_);
+  rooms_ = room_.empty() ? 0 : *std::ranges::max_element(room_) + 1;
   // No tape writes what it reads.
   for (const TapeOutput& output : tape_.outputs) {
     const bool last = static_cast<size_t>(output.value) + 1 == per_row_.size();
@@ -29,9 +65,9 @@ TapeRunner::TapeRunner(const Tape& tape, const CpuKernels& kernels)
   }
 }
 
-// One buffer for each value, and a row for a broadcast.
+// The rooms, and a row for a broadcast.
 size_t TapeRunner::scratch_floats(size_t columns) const {
-  return (per_row_.size() * rows_at_once(columns) + 1) * padded(columns);
+  return (rooms_ * rows_at_once(columns) + 1) * padded(columns);
 }
 
 void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
@@ -108,7 +144,7 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     const Operand& from = tape_.operands[i];
     float* const buffer = scratch + i * each;
     values[i] = from.access == Access::kResult ? Value{product, product_stride, false}
-                : from.access == Access::kVector && rows_at_once(count) > 1 && (rows > 1 || again)
+                : from.access == Access::kVector && count < kWide && (rows > 1 || again)
                     ? repeated(from, slots, rows, first, count, buffer, again)
                     : operand(from, slots, row, rows, first, count, buffer);
   }
@@ -116,7 +152,7 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
   // Row r of a value, or its one element spread over a row.
   const auto row_of = [&](const Value& value, size_t r) -> const float* {
     if (!value.per_row) return value.data + r * value.stride;
-    float* const out = scratch + per_row_.size() * each;
+    float* const out = scratch + rooms_ * each;
     std::fill_n(out, count, value.data[r]);
     return out;
   };
@@ -125,7 +161,7 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     const size_t index = tape_.operands.size() + i;
     const auto op = static_cast<size_t>(instruction.op);
     const Value& x = values[instruction.x];
-    float* out = scratch + index * each;
+    float* out = scratch + room_[index] * each;
     size_t out_stride = stride;
     if (made_in_ >= 0 && i + 1 == tape_.instructions.size()) {
       const SlotPlace& place = slots[static_cast<size_t>(made_in_)];
@@ -136,7 +172,11 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     }
     values[index] = {out, out_stride, per_row_[index]};
     if (const CpuKernels::Reduce reduce = kernels_.reduce[op]; reduce != nullptr) {
-      for (size_t r = 0; r < rows; ++r) out[r] = reduce(row_of(x, r), count);
+      if (x.per_row) {
+        for (size_t r = 0; r < rows; ++r) reduce(row_of(x, r), 0, 1, count, out + r);
+      } else {
+        reduce(x.data, x.stride, rows, count, out);
+      }
       continue;
     }
     const CpuKernels::Unary unary = kernels_.unary[op];

@@ -53,6 +53,8 @@ class TapeRunner {
   Tape tape_;
   const CpuKernels& kernels_;
   std::vector<bool> per_row_;
+  std::vector<size_t> room_;  // of each value, in the scratch
+  size_t rooms_ = 0;
   int made_in_ = -1;  // the slot in which the last instruction can leave its result
 };
 

@@ -200,8 +200,9 @@ Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joi
   if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
   const bool put = joined.attention != nullptr;
   // What passes through halves has no use for the last bits of an exponential.
-  text += cat(op_functions_glsl(), "#define exp_f exp\n", op_functions({&step.tape}),
-              tape.declarations(), tape.epilogue(put), few ? "" : tape.tile_epilogue(put));
+  text += cat(op_functions_glsl(), "#define exp_f exp\n#define one_and_exp_f(x) (1.0 + exp(x))\n",
+              op_functions({&step.tape}), tape.declarations(), tape.epilogue(put),
+              few ? "" : tape.tile_epilogue(put));
   return std::move(parts).kernel(cat(text, few ? kThinMatrix : kMatrix));
 }
 
