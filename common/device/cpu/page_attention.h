@@ -29,18 +29,18 @@ inline bool all_finite(const std::byte* values, size_t bytes, size_t count, std:
 
 // e^x for x <= 0: 2^k e^r with |r| <= ln 2 / 2, to 4e-6, far below the rounding to bf16 that
 // follows. Below -87 what e^-87 is, 1.6e-38.
-inline float weight_of(float x) {
-  constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: what is added to it becomes whole
-  const float c = x < -87.0f ? -87.0f : x;
-  const float shifted = __builtin_fmaf(c, 1.442695041f, kWhole);
-  const float r = __builtin_fmaf(shifted - kWhole, -0.6931471806f, c);
-  float p = __builtin_fmaf(r, 8.333333333e-3f, 4.166666667e-2f);
-  p = __builtin_fmaf(p, r, 1.666666667e-1f);
-  p = __builtin_fmaf(p, r, 0.5f);
-  p = __builtin_fmaf(p, r, 1.0f);
-  p = __builtin_fmaf(p, r, 1.0f);
-  // The bits of 1.5 * 2^23 leave by the shift.
-  return p * __builtin_bit_cast(float, (__builtin_bit_cast(uint32_t, shifted) + 127) << 23);
+inline Vec weights_of(Vec x) {
+  const Vec whole =
+      broadcast(12583039.0f);               // 1.5 * 2^23 + 127: of the sum the low bits are k + 127
+  const Vec c = max(broadcast(-87.0f), x);  // a NaN stays
+  const Vec shifted = fma(c, broadcast(1.442695041f), whole);
+  const Vec r = fma(add(shifted, broadcast(-12583039.0f)), broadcast(-0.6931471806f), c);
+  Vec p = fma(r, broadcast(8.333333333e-3f), broadcast(4.166666667e-2f));
+  p = fma(p, r, broadcast(1.666666667e-1f));
+  p = fma(p, r, broadcast(0.5f));
+  p = fma(p, r, broadcast(1.0f));
+  p = fma(p, r, broadcast(1.0f));
+  return mul(p, low_bits_as_exponent(shifted));
 }
 
 // Of each lane, a row of a head: of a split, or of those so far.
@@ -48,10 +48,11 @@ struct MergedLanes {
   float largest[kAttendRows], sum[kAttendRows];
 };
 
-// weights [lanes, kSplitKeys] of the first seen[lane] scores of a split, zeros behind up to `most`.
-// All lanes at a time: each alone would wait for its own maximum and its own sum.
-inline void weigh_pages(float* scores, float* weights, float scale, const size_t* seen,
-                        size_t lanes, size_t most, MergedLanes& split) {
+// The weights of the first seen[lane] scores of a split, zeros behind up to `most`, where and as
+// the product reads them. All lanes at a time: each alone would wait for its own maximum and sum.
+template <typename Products>
+void weigh_pages(float* scores, std::byte* weights, float scale, const size_t* seen, size_t lanes,
+                 size_t most, MergedLanes& split) {
   static_assert(kAttendRows == 16);
   const auto whole = [&](size_t lane) { return (seen[lane] + 15) / 16 * 16; };
   Vec rows[kAttendRows];
@@ -66,18 +67,28 @@ inline void weigh_pages(float* scores, float* weights, float scale, const size_t
   }
   store(split.largest, mul(maxima(rows), broadcast(scale)));
   for (size_t lane = 0; lane < lanes; ++lane) {
-    const float* __restrict const from = scores + lane * kSplitKeys;
-    float* __restrict const to = weights + lane * kSplitKeys;
-    const float top = split.largest[lane];
-    for (size_t key = 0; key < whole(lane); key += 16) {
-      for (size_t i = key; i < key + 16; ++i) {
-        to[i] = weight_of(__builtin_fmaf(from[i], scale, -top));
-      }
+    const float* const from = scores + lane * kSplitKeys;
+    const Vec factor = broadcast(scale), top = broadcast(-split.largest[lane]);
+    Vec total = zero();
+    size_t key = 0;
+    for (; key + kBlock <= seen[lane]; key += kBlock) {
+      const Vec some[2] = {weights_of(fma(load(from + key), factor, top)),
+                           weights_of(fma(load(from + key + 16), factor, top))};
+      total = add(add(total, some[0]), some[1]);
+      Products::put_weights(some, lane, key, weights);
     }
-    for (size_t key = seen[lane]; key < whole(lane); ++key) to[key] = 0;
-    for (size_t key = whole(lane); key < most; key += 16) store(to + key, zero());
-    rows[lane] = zero();
-    for (size_t key = 0; key < whole(lane); key += 16) rows[lane] = add(rows[lane], load(to + key));
+    for (; key < most; key += kBlock) {
+      const size_t count = seen[lane] > key ? seen[lane] - key : 0;
+      float lanes_of[kBlock] = {};
+      for (size_t i = 0; i < count; i += 16) {
+        store(lanes_of + i, weights_of(fma(load(from + key + i), factor, top)));
+      }
+      for (size_t i = count; i < kBlock; ++i) lanes_of[i] = 0;
+      const Vec some[2] = {load(lanes_of), load(lanes_of + 16)};
+      total = add(add(total, some[0]), some[1]);
+      Products::put_weights(some, lane, key, weights);
+    }
+    rows[lane] = total;
   }
   store(split.sum, sums(rows));
 }
@@ -85,12 +96,10 @@ inline void weigh_pages(float* scores, float* weights, float scale, const size_t
 // total [lanes, n] += part [lanes, n], of the lanes that see the split, which is not the first.
 inline void merge_pages(const MergedLanes& split, const bool* sees, const float* part, size_t n,
                         size_t lanes, float* total, MergedLanes& all) {
+  const Vec largest[2] = {load(all.largest), load(split.largest)};
+  const Vec minus_both = mul(max(largest[0], largest[1]), broadcast(-1.0f));
   float factors[2][kAttendRows];
-  for (size_t lane = 0; lane < kAttendRows; ++lane) {
-    const float both = glsl::max(all.largest[lane], split.largest[lane]);
-    factors[0][lane] = weight_of(all.largest[lane] - both);
-    factors[1][lane] = weight_of(split.largest[lane] - both);
-  }
+  for (size_t i = 0; i < 2; ++i) store(factors[i], weights_of(add(largest[i], minus_both)));
   for (size_t lane = 0; lane < lanes; ++lane, total += n, part += n) {
     if (!sees[lane]) continue;
     const float before = factors[0][lane], now = factors[1][lane];
@@ -111,7 +120,7 @@ void attend_pages(const AttendTask& task) {
   float* const part = rounded_q + kAttendRows * head_size;
   float* const total = part + kAttendRows * head_size;
   float* const scores = total + kAttendRows * head_size;
-  float* const weights = scores + kAttendRows * kSplitKeys;
+  auto* const weights = reinterpret_cast<std::byte*>(scores + kAttendRows * kSplitKeys);
   auto* const q = reinterpret_cast<std::byte*>(rounded_q);
 
   SplitPages pages;
@@ -166,8 +175,8 @@ void attend_pages(const AttendTask& task) {
       sees[lane] = seen[lane] > 0;
     }
     MergedLanes split = {};
-    weigh_pages(scores, weights, task.scale, seen, lanes, most, split);
-    // Scores have been read: their room is the rounded weights'.
+    weigh_pages<Products>(scores, weights, task.scale, seen, lanes, most, split);
+    // Scores have been read: their room is scratch.
     products.add(weights, task.rows, pages, reinterpret_cast<std::byte*>(scores),
                  first == 0 ? total : part);
     if (first == 0) {

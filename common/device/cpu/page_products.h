@@ -56,13 +56,19 @@ inline const std::byte* first_values(const std::byte* values, size_t count, std:
 
 // A page's weights of a row times the values' scales of a step; zeros where nothing is seen,
 // whatever lies there.
-inline void scale_weights(const float* weights, const std::byte* scales, float* scaled) {
-  float factors[kPageTokens];
-  store(factors, load_f16(scales));
-  for (size_t i = 0; i < kPageTokens; ++i) {
-    scaled[i] = weights[i] == 0 ? 0 : weights[i] * factors[i];
-  }
+#if defined(__AVX512F__)
+inline Vec scaled(Vec weights, Vec scales) {
+  const __mmask16 seen = _mm512_cmp_ps_mask(weights.v, zero().v, _CMP_NEQ_UQ);
+  return {_mm512_maskz_mul_ps(seen, weights.v, scales.v)};
 }
+#else
+inline Vec scaled(Vec weights, Vec scales) {
+  float w[kPageTokens], factors[kPageTokens];
+  store(w, weights), store(factors, scales);
+  for (size_t i = 0; i < kPageTokens; ++i) w[i] = w[i] == 0 ? 0 : w[i] * factors[i];
+  return load(w);
+}
+#endif
 
 // y [rows, 16] += x [rows, 2 Pairs] times numbers [2 Pairs, 16], and times the scales where there
 // are.
@@ -84,8 +90,16 @@ void add_pairs(const float* x, size_t x_stride, const std::byte* numbers, const 
   }
 }
 
+// Weights of a block of keys of a lane, as they are.
+inline void put_floats(const Vec (&weights)[2], size_t lane, size_t key, std::byte* to) {
+  float* const at = reinterpret_cast<float*>(to) + lane * kSplitKeys + key;
+  store(at, weights[0]);
+  store(at + 16, weights[1]);
+}
+
 // The two products of a split: scores [heads, rows, kSplitKeys] of q [heads, rows, head_size],
-// which round() made, and out [heads, rows, head_size] of weights [heads, rows, kSplitKeys].
+// which round() made, and out [heads, rows, head_size] of weights [heads, rows, kSplitKeys], which
+// put_weights() made of blocks of keys.
 template <DType dtype>
 struct ByMultiplyAdd {
   static constexpr DType kType = dtype;
@@ -114,34 +128,41 @@ struct ByMultiplyAdd {
       }
     }
   }
-  static void add(const float* weights, size_t rows, const SplitPages& pages, std::byte*,
+  static void put_weights(const Vec (&weights)[2], size_t lane, size_t key, std::byte* to) {
+    put_floats(weights, lane, key, to);
+    float* const at = reinterpret_cast<float*>(to) + lane * kSplitKeys + key;
+    if constexpr (kScales == 0) round_floats(at, kBlock, at);
+  }
+  static void add(const std::byte* weights, size_t rows, const SplitPages& pages, std::byte*,
                   float* out) {
     const size_t head_size = pages.head_size;
     for (size_t i = 0; i < pages.heads * rows * head_size; i += 16) store(out + i, zero());
     for (size_t page = 0; page < pages.count; ++page) {
-      const float* from = weights + page * kPageTokens;
+      const float* from = reinterpret_cast<const float*>(weights) + page * kPageTokens;
       const size_t tokens = pages.tokens - page * kPageTokens;
       float* to = out;
       const std::byte* step = pages.values[page];
       const std::byte* const next = page + 1 < pages.count ? pages.values[page + 1] : pages.next;
       for (size_t head = 0; head < pages.heads; ++head) {
         fetch_ahead(pages, pages.values[page], next, head);
-        float x[kAttendRows * kPageTokens];
         for (size_t d = 0; d < head_size; d += kBlock, step += kStep) {
-          for (size_t r = 0; (d == 0 || kScales > 0) && r < rows; ++r) {
-            float scaled[kPageTokens];
-            const float* w = from + r * kSplitKeys;
-            if constexpr (kScales > 0) scale_weights(w, step, scaled), w = scaled;
-            for (size_t i = 0; i < kPageTokens; ++i) {
-              x[r * kPageTokens + i] = __builtin_bit_cast(float, bf16_bits(w[i]));
-            }
-          }
+          const float* x = from;
+          size_t x_stride = kSplitKeys;
           const std::byte* numbers = step + kScales;
-          if (dtype == DType::kBF16 && tokens < kPageTokens) {
+          float rounded[kAttendRows * kPageTokens];
+          if constexpr (kScales > 0) {
+            const Vec scales = load_f16(step);
+            for (size_t r = 0; r < rows; ++r) {
+              float* const row = rounded + r * kPageTokens;
+              store(row, scaled(load(from + r * kSplitKeys), scales));
+              round_floats(row, kPageTokens, row);
+            }
+            x = rounded, x_stride = kPageTokens;
+          } else if (tokens < kPageTokens) {
             numbers = first_values(step, tokens, pages.tail);
           }
           for (size_t c = d; c < d + kBlock; c += 16, numbers += (kStep - kScales) / 2) {
-            add_pairs<dtype, kPagePairs>(x, kPageTokens, numbers, nullptr, rows, to + c, head_size);
+            add_pairs<dtype, kPagePairs>(x, x_stride, numbers, nullptr, rows, to + c, head_size);
           }
         }
         from += rows * kSplitKeys;
@@ -208,11 +229,11 @@ struct ByTiles<DType::kBF16> : TilesOfPages {
     for (; page + 4 <= pages.count; page += 4) score_pages<4>(q, pages, page, scores);
     for (; page < pages.count; ++page) score_pages<1>(q, pages, page, scores);
   }
-  static void add(const float* weights, size_t rows, const SplitPages& pages, std::byte* rounded,
+  static void put_weights(const Vec (&weights)[2], size_t lane, size_t key, std::byte* to) {
+    store_halves(weights, to + key / kBlock * kTileBytes + lane * 64);
+  }
+  static void add(const std::byte* weights, size_t, const SplitPages& pages, std::byte*,
                   float* out) {
-    for (size_t r = 0; r < rows; ++r) {
-      round(weights + r * kSplitKeys, pages.count * kPageTokens, r, rounded);
-    }
     SplitPages seen = pages;
     if (const size_t tokens = pages.tokens % kPageTokens; tokens > 0) {
       const std::byte*& last = seen.values[pages.count - 1];
@@ -222,8 +243,8 @@ struct ByTiles<DType::kBF16> : TilesOfPages {
       last = pages.tail;
     }
     size_t d = 0;
-    for (; d + 64 <= pages.head_size; d += 64) add_columns<4>(rounded, seen, d, out);
-    for (; d < pages.head_size; d += 32) add_columns<2>(rounded, seen, d, out);
+    for (; d + 64 <= pages.head_size; d += 64) add_columns<4>(weights, seen, d, out);
+    for (; d < pages.head_size; d += 32) add_columns<2>(weights, seen, d, out);
   }
 
  private:
@@ -297,19 +318,24 @@ struct ByTiles<DType::kQ8_0> : TilesOfPages {
       }
     }
   }
-  static void add(const float* weights, size_t rows, const SplitPages& pages, std::byte* rounded,
-                  float* out) {
+  static void put_weights(const Vec (&weights)[2], size_t lane, size_t key, std::byte* to) {
+    put_floats(weights, lane, key, to);
+  }
+  static void add(const std::byte* weights, size_t rows, const SplitPages& pages,
+                  std::byte* rounded, float* out) {
     alignas(64) std::byte pairs[kPagesOfSplit * kTileBytes];
+    const auto* const from = reinterpret_cast<const float*>(weights);
     const size_t stride = pages.head_size * sizeof(float);
     for (size_t step = 0; step < pages.head_size / kBlock; ++step, out += kBlock) {
       expand(pages.values, pages.count, step, pairs);
-      for (size_t r = 0; r < rows; ++r) {
-        float scaled[kSplitKeys];
-        for (size_t page = 0; page < pages.count; ++page) {
-          scale_weights(weights + r * kSplitKeys + page * kPageTokens,
-                        pages.values[page] + step * kStep, scaled + page * kPageTokens);
+      for (size_t page = 0; page < pages.count; page += 2) {
+        Vec scales[2] = {load_f16(pages.values[page] + step * kStep), zero()};
+        if (page + 1 < pages.count) scales[1] = load_f16(pages.values[page + 1] + step * kStep);
+        for (size_t r = 0; r < rows; ++r) {
+          const float* const w = from + r * kSplitKeys + page * kPageTokens;
+          store_halves({scaled(load(w), scales[0]), scaled(load(w + kPageTokens), scales[1])},
+                       rounded + page / 2 * kTileBytes + r * 64);
         }
-        round(scaled, pages.count * kPageTokens, r, rounded);
       }
       tile_zero<0>(), tile_zero<1>();
       for (size_t page = 0; page < pages.count; ++page) {

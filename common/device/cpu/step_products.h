@@ -343,14 +343,18 @@ inline uint32_t bf16_bits(float value) {
   return (magnitude > 0x7f800000 ? bits | 0x400000 : rounded) & 0xffff0000;
 }
 
+#if defined(__AVX512BF16__)
+inline void store_halves(const Vec (&from)[2], std::byte* to) {
+  const __m512bh both = _mm512_cvtne2ps_pbh(from[1].v, from[0].v);
+  __builtin_memcpy(to, &both, sizeof both);
+}
+#endif
 // n of them, the upper halves side by side.
 inline void round_halves(const float* from, size_t n, std::byte* to) {
   size_t i = 0;
 #if defined(__AVX512BF16__)
   for (; i + 32 <= n; i += 32) {
-    const __m512bh both =
-        _mm512_cvtne2ps_pbh(_mm512_loadu_ps(from + i + 16), _mm512_loadu_ps(from + i));
-    __builtin_memcpy(to + 2 * i, &both, sizeof both);
+    store_halves({load(from + i), load(from + i + 16)}, to + 2 * i);
   }
 #endif
   for (; i < n; ++i) {

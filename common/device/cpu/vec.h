@@ -38,6 +38,9 @@ inline void store_f16(void* p, Vec a) {
 }
 inline Vec mul(Vec a, Vec b) { return {_mm512_mul_ps(a.v, b.v)}; }
 inline Vec max(Vec a, Vec b) { return {_mm512_max_ps(a.v, b.v)}; }
+inline Vec low_bits_as_exponent(Vec a) {  // bits << 23
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(a.v), 23))};
+}
 inline Vec from_numbers(__m128i q) { return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q))}; }
 inline __m256 fold(Vec a) {
   return _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
@@ -76,6 +79,10 @@ inline void store_f16(void* p, Vec x) {
 }
 inline Vec mul(Vec x, Vec y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
 inline Vec max(Vec x, Vec y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+inline Vec low_bits_as_exponent(Vec x) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x.a), 23)),
+          _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(x.b), 23))};
+}
 inline Vec from_numbers(__m128i q) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};
@@ -133,6 +140,10 @@ inline Vec max(Vec x, Vec y) {
   for (int i = 0; i < 4; ++i) x.v[i] = vmaxq_f32(x.v[i], y.v[i]);
   return x;
 }
+inline Vec low_bits_as_exponent(Vec x) {
+  for (float32x4_t& v : x.v) v = vreinterpretq_f32_u32(vshlq_n_u32(vreinterpretq_u32_f32(v), 23));
+  return x;
+}
 inline Vec from_numbers(int8x16_t q) {
   const int16x8_t low = vmovl_s8(vget_low_s8(q)), high = vmovl_high_s8(q);
   return {{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
@@ -187,6 +198,10 @@ inline Vec mul(Vec x, Vec y) {
 }
 inline Vec max(Vec x, Vec y) {
   for (int i = 0; i < 16; ++i) x.v[i] = x.v[i] > y.v[i] ? x.v[i] : y.v[i];
+  return x;
+}
+inline Vec low_bits_as_exponent(Vec x) {
+  for (float& v : x.v) v = __builtin_bit_cast(float, __builtin_bit_cast(uint32_t, v) << 23);
   return x;
 }
 
