@@ -313,6 +313,28 @@ TEST(Sampler, AgreesWithSortingManyIdsWhateverThePenalty) {
   }
 }
 
+// Flat and steep: the fewest best that reach top_p are one or nearly all.
+TEST(Sampler, AgreesWithSortingWhereverTheTopEnds) {
+  RandomText random(13);
+  for (int i = 0; i < 150; ++i) {
+    std::vector<float> logits(1 + random.below(20'000));
+    constexpr float kSpreads[] = {0, 0.1f, 1, 8, 60};
+    const float spread = kSpreads[random.below(5)];
+    for (float& logit : logits) {
+      float sum = 0;  // of uniform numbers: nearly normal
+      for (int n = 0; n < 4; ++n) sum += static_cast<float>(random.below(1 << 20)) / (1 << 19) - 1;
+      logit = spread * sum;
+    }
+    constexpr float kTops[] = {1e-3f, 0.5f, 0.95f, 0.999f, 0.9999999f, 1};
+    SamplingOptions options{.temperature = 0.25f + static_cast<float>(random.below(8)) / 4};
+    options.top_p = kTops[random.below(6)];
+    for (options.seed = 0; options.seed < 10; ++options.seed) {
+      ASSERT_EQ(sample(logits, {}, options, 5), sample_slowly(logits, {}, options, 5))
+          << logits.size() << " " << spread << " " << options.temperature << " " << options.top_p;
+    }
+  }
+}
+
 TEST(Sampler, RepeatsItselfAndFollowsTheSeed) {
   std::vector<float> logits(50257);
   RandomText random(8);

@@ -1,7 +1,7 @@
 // From logits to the next token. The same logits, history, options and position give the same
-// token, today or in a replay: the one random number of a position is a hash of (seed, position),
-// sums run in a fixed order in double, and equal values are ordered by id. This file knows no model
-// and no tokenizer: ids are rows of `logits`.
+// token, today or in a replay, on any machine: the one random number of a position is a hash of
+// (seed, position), weights are floats to 1e-7 whose sums run in a fixed order in double, and equal
+// values are ordered by id. This file knows no model and no tokenizer: ids are rows of `logits`.
 #pragma once
 
 #include <array>
