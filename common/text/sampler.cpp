@@ -58,14 +58,6 @@ constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
   return a.value != b.value ? a.value > b.value : a.index < b.index;
 };
 
-// log(sum(exp(logits)))
-double log_sum(std::span<const float> logits) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - largest);
-  return largest + std::log(sum);
-}
-
 constexpr size_t kBlockIds = 128;
 
 size_t blocks_of(size_t n) { return (n + kBlockIds - 1) / kBlockIds; }
@@ -178,6 +170,12 @@ struct Weights {
   std::vector<double> sums;
   double total = 0;
 };
+
+// log(sum(exp(logits)))
+double log_sum(std::span<const float> logits) {
+  const float best = best_of(logits, 1)[0].value;
+  return best + std::log(Weights(logits, best, 1).total);
+}
 
 // The first whose weight takes the running sum, from `sum` on, above `target`; else the last that
 // weighs anything, or none.
