@@ -22,7 +22,8 @@ namespace split::test {
 // The kernels this processor can run, the plain ones first.
 inline std::vector<const CpuKernels*> kernel_sets() {
   std::vector<const CpuKernels*> sets;
-  for (const char* limit : {"scalar", "avx2", "avx512", "vnni", "amx", "neon", "dotprod"}) {
+  for (const char* limit :
+       {"scalar", "avx2", "avx512", "vnni", "avx512bf16", "amx", "neon", "dotprod"}) {
     const CpuKernels& kernels = choose_kernels(limit);
     if (sets.empty() || sets.back() != &kernels) sets.push_back(&kernels);
   }

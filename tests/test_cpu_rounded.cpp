@@ -27,29 +27,33 @@ void check_step_products(DType dtype, bool transposed) {
       const size_t most = 70;  // rows: two blocks of tiles and some
       const auto x = ordinary(most * inner, 7);
       const auto rounded = widened(narrowed(x, DType::kBF16), DType::kBF16);
-      std::vector<float> all(most * width);
+      std::vector<float> all(most * width), by_pairs(most * width);
       for (size_t m = 0; m < width; ++m) {
         for (size_t r = 0; r < most; ++r) {
           float total = 0;
+          float chain = 0;  // over all pairs, of each the odd k first
           for (size_t s = 0; s < steps; ++s) {
             const std::byte* const block =
                 is_quantised(dtype) ? w.data() + (m * steps + s) * block_bytes(dtype) : nullptr;
             float chains[2] = {0, 0};
-            for (size_t k = 0; k < kBlock && s * kBlock + k < inner; ++k) {
-              const size_t at = s * kBlock + k;
+            for (size_t i = 0; i < kBlock; ++i) {
+              const size_t k = i ^ 1, at = s * kBlock + k;
+              if (at >= inner) continue;
               const float weight = block != nullptr ? number_at(dtype, block, k)
                                    : transposed     ? weights[m * inner + at]
                                                     : weights[at * width + m];
               chains[k % 2] = std::fma(rounded[r * inner + at], weight, chains[k % 2]);
+              chain = std::fma(rounded[r * inner + at], weight, chain);
             }
             const float sum = chains[0] + chains[1];
             total = block != nullptr ? std::fma(sum, scale_of(block), total) : total + sum;
           }
           all[r * width + m] = total;
+          by_pairs[r * width + m] = chain;
         }
       }
       const auto check = [&](const CpuKernels& kernels, const CpuKernels::Steps& set,
-                             const char* kind) {
+                             const std::vector<float>& expected, const char* kind) {
         std::vector<std::byte> form(rounded_bytes((most + 15) / 16 * 16, inner, set.step));
         for (size_t r = 0; r < most; ++r) {
           // In parts of two steps.
@@ -59,11 +63,15 @@ void check_step_products(DType dtype, bool transposed) {
           }
         }
         check_rows(set, form, read, dtype, inner, width,
-                   {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}, all, cat(kernels.name, kind));
+                   {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}, expected, cat(kernels.name, kind));
       };
       for (const CpuKernels* kernels : kernel_sets()) {
-        check(*kernels, kernels->few, "");
-        if (kernels->many_blocks > 0) check(*kernels, kernels->many, ", tiles");
+        check(*kernels, kernels->few, all, "");
+        if (kernels->many_blocks > 0) {
+          check(*kernels, kernels->many, all, ", tiles");
+        } else if (kernels->many_bf16 > 0 && dtype == DType::kBF16) {
+          check(*kernels, kernels->many, by_pairs, ", pairs");
+        }
       }
     }
   }
@@ -155,7 +163,7 @@ TEST(Kernels, RoundToBF16) {
     std::erase(floats, kOther);
     ASSERT_EQ(floats.size(), 128u) << kernels->name;
     std::vector<uint16_t> tiles(16 * 128, 7);
-    if (kernels->many_blocks > 0) {
+    if (kernels->many_bf16 > 0) {
       kernels->many.round(
           {x.data(), x.size(), 3, 0, x.size(), reinterpret_cast<std::byte*>(tiles.data())});
     }
@@ -163,7 +171,7 @@ TEST(Kernels, RoundToBF16) {
       const bool denormal = i < x.size() && std::fpclassify(x[i]) == FP_SUBNORMAL;
       const uint16_t expected = i < x.size() && !denormal ? f32_to_bf16(x[i]) : 0;
       EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), uint32_t{expected} << 16) << kernels->name << i;
-      if (kernels->many_blocks == 0) continue;
+      if (kernels->many_bf16 == 0) continue;
       EXPECT_EQ(tiles[i / 32 * 512 + 3 * 32 + i % 32], expected) << kernels->name << i;
     }
   }

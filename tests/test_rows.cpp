@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "device/cpu/kernels.h"
 #include "sequences.h"
 
 namespace split::test {
@@ -116,7 +117,16 @@ TEST_P(RowInvariance, EitherPhase) {
 }
 
 TEST_P(RowInvariance, EveryInstructionSet) {
-  for (const char* isa : {"scalar", "avx2", "avx512", "vnni", "amx", "neon", "dotprod"}) {
+  // Products of rows and weights in bf16 have an order of their own there.
+  const auto by_pairs = [](std::string_view limit) {
+    return std::string_view(choose_kernels(limit).name) == "avx512bf16";
+  };
+  const Profile profile = GetParam().profile;
+  const bool in_bf16 =
+      profile == Profile::kBF16 ||
+      ((profile == Profile::kQ8_0 || profile == Profile::kQ4_0) && phase_ == Phase::kPrompt);
+  for (const char* isa :
+       {"scalar", "avx2", "avx512", "vnni", "avx512bf16", "amx", "neon", "dotprod"}) {
     ::setenv("SPLIT_CPU_ISA", isa, 1);
     const Loaded loaded = load(2);
     ::unsetenv("SPLIT_CPU_ISA");
@@ -124,7 +134,15 @@ TEST_P(RowInvariance, EveryInstructionSet) {
       Sequence sequence(*loaded.shard);
       const int to = points().back();
       const size_t count = std::min<size_t>(tokens_.size(), 9);
-      expect_same(sequence.run(to, tokens(0, count), slice, phase_), expected(to, 0, count), isa);
+      const Rows rows = sequence.run(to, tokens(0, count), slice, phase_);
+      if (!in_bf16 || by_pairs(isa) == by_pairs("")) {
+        expect_same(rows, expected(to, 0, count), isa);
+        continue;
+      }
+      for (size_t row = 0; row < rows.size(); ++row) {
+        // Sums in another order round the next product's rows elsewhere: 0.003 at most of these.
+        EXPECT_LT(relative(rows[row], reference_[to][row]), 0.01) << isa << ", row " << row;
+      }
     }
   }
 }

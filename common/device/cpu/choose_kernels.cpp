@@ -17,10 +17,8 @@ namespace split {
 #ifdef SPLIT_X86_KERNELS
 namespace {
 
-// Whether the processor has bf16 tiles, and what rounds for them, and the kernel lets this process
-// have their registers.
+// Whether the processor has bf16 tiles and the kernel lets this process have their registers.
 bool tiles_granted() {
-  if (!__builtin_cpu_supports("avx512bf16")) return false;
   unsigned a = 0, b = 0, c = 0, d = 0;
   constexpr unsigned kBf16Tiles = 1u << 22, kTiles = 1u << 24;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
@@ -33,11 +31,11 @@ bool tiles_granted() {
 #endif
 
 const CpuKernels& choose_kernels(std::string_view limit) {
-  constexpr std::string_view kLimits[] = {"",     "scalar", "avx2", "avx512",
-                                          "vnni", "amx",    "neon", "dotprod"};
+  constexpr std::string_view kLimits[] = {"",           "scalar", "avx2", "avx512", "vnni",
+                                          "avx512bf16", "amx",    "neon", "dotprod"};
   if (std::ranges::find(kLimits, limit) == std::end(kLimits)) {
     throw Error(ErrorKind::kInput, cat("[cpu] instruction set: expected scalar, avx2, avx512, "
-                                       "vnni, amx, neon or dotprod, got '",
+                                       "vnni, avx512bf16, amx, neon or dotprod, got '",
                                        limit, "'"));
   }
 #ifdef SPLIT_X86_KERNELS
@@ -47,9 +45,14 @@ const CpuKernels& choose_kernels(std::string_view limit) {
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
-  static const bool tiles = vnni && tiles_granted();
-  if (tiles && (limit.empty() || limit == "amx")) return kKernelsAmx;
-  if (vnni && (limit.empty() || limit == "amx" || limit == "vnni")) return kKernelsVnni;
+  const bool pairs = vnni && __builtin_cpu_supports("avx512bf16");
+  static const bool tiles = pairs && tiles_granted();
+  const auto one_of = [&](std::initializer_list<std::string_view> limits) {
+    return limit.empty() || std::ranges::find(limits, limit) != limits.end();
+  };
+  if (tiles && one_of({"amx"})) return kKernelsAmx;
+  if (pairs && one_of({"amx", "avx512bf16"})) return kKernelsAvx512bf16;
+  if (vnni && one_of({"amx", "avx512bf16", "vnni"})) return kKernelsVnni;
   if (avx512 && limit != "scalar" && limit != "avx2") return kKernelsAvx512;
   if (avx2 && limit != "scalar") return kKernelsAvx2;
 #endif

@@ -8,6 +8,8 @@
 #include "device/cpu/step_products.h"
 #if defined(__AMX_BF16__)
 #include "device/cpu/tiles.h"
+#elif defined(__AVX512BF16__)
+#include "device/cpu/pair_products.h"
 #endif
 #include "device/device.h"
 
@@ -185,6 +187,10 @@ const CpuKernels SPLIT_KERNELS = {
     {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, kBlock * sizeof(uint16_t)},
     1,
     3,
+#elif defined(__AVX512BF16__)
+    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_pairs, kBlock * sizeof(uint16_t)},
+    1,
+    0,
 #else
     {},
     0,

@@ -1,6 +1,6 @@
 // The CPU's inner loops, compiled once for each instruction set (kernels.cpp) and chosen at run
 // time. Every set sums in the same order with the same fused multiply-adds, so that all of them
-// give the same bits.
+// give the same bits (but for one product of one set: StepTask).
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
 // 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
@@ -46,7 +46,9 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // which is packed in strips. K goes in steps of kBlock, the last filled up with zeros. A step sums
 // two chains from zero, over its even and its odd k, and adds the two: what TDPBF16PS of AMX
 // computes. Of BF16 the result is the chain of these sums; of blocks a chain of fused
-// multiply-adds: each sum times its block's scale. Denormals count as zeros on x86.
+// multiply-adds: each sum times its block's scale. Denormals count as zeros on x86. The set
+// "avx512bf16" alone has an order of its own for BF16: one chain over all pairs, of each the odd k
+// first, which VDPBF16PS computes in half the time.
 //
 // Or of rows rounded to blocks of int8 (RowStep), of a matrix in Q8_0 or Q4_0. A step sums whole
 // numbers, exactly; the result is a chain of fused multiply-adds: each sum times the product of the
@@ -187,8 +189,8 @@ struct CpuKernels {
     size_t step;  // bytes of a rounded step of a row
   };
   Steps few;   // by fused multiply-adds
-  Steps many;  // by tiles, where there are; the same bits
-  // Rows from which on the tiles are faster, for BF16 and for blocks; 0: never.
+  Steps many;  // by tiles, with the same bits, or by pairs; null where there are neither
+  // Rows from which on `many` is taken, for BF16 and for blocks; 0: never.
   size_t many_bf16, many_blocks;
   Steps int8;  // of Rounding::kInt8
   const Steps& steps(Rounding rounding, DType dtype, size_t rows) const {
@@ -211,6 +213,7 @@ extern const CpuKernels kKernelsScalar;
 extern const CpuKernels kKernelsAvx2;
 extern const CpuKernels kKernelsAvx512;
 extern const CpuKernels kKernelsVnni;
+extern const CpuKernels kKernelsAvx512bf16;
 extern const CpuKernels kKernelsAmx;
 #endif
 #ifdef SPLIT_NEON_KERNELS
@@ -219,7 +222,8 @@ extern const CpuKernels kKernelsDotprod;
 #endif
 
 // The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "vnni",
-// "amx", "neon", "dotprod", or "" for no limit. Throws Error(kInput) for another word.
+// "avx512bf16", "amx", "neon", "dotprod", or "" for no limit. Throws Error(kInput) for another
+// word.
 const CpuKernels& choose_kernels(std::string_view limit);
 
 }  // namespace split

@@ -381,5 +381,26 @@ void round_to_floats(const RoundTask& task) {
   }
 }
 
+#if defined(__AVX512BF16__)
+constexpr size_t kTileHeight = 16;
+constexpr size_t kTileBytes = 1024;
+
+// x: for each sixteen rows and each step a tile.
+void round_to_tiles(const RoundTask& task) {
+  const size_t steps = steps_of(task.inner), end = task.first + task.count;
+  std::byte* tile = task.x + (task.row / kTileHeight * steps + task.first / kBlock) * kTileBytes +
+                    task.row % kTileHeight * 64;
+  const float* from = task.from;
+  for (size_t k = task.first; k < end; k += kBlock, tile += kTileBytes, from += kBlock) {
+    if (end - k >= kBlock) {
+      round_halves(from, kBlock, tile);
+    } else {
+      __builtin_memset(tile, 0, 64);
+      round_halves(from, end - k, tile);
+    }
+  }
+}
+#endif
+
 }  // namespace
 }  // namespace split::SPLIT_ISA

@@ -14,9 +14,6 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-constexpr size_t kTileHeight = 16;
-constexpr size_t kTileBytes = 1024;
-
 // The shapes of this thread's tiles: those of rows are as high as the rows are many.
 class TileShapes {
  public:
@@ -310,22 +307,6 @@ void matmul_tiles(const StepTask& task) {
       return matmul_tiles_typed<DType::kQ4_0>(task);
     default:
       return matmul_tiles_typed<DType::kBF16>(task);
-  }
-}
-
-// x: for each sixteen rows and each step a tile.
-void round_to_tiles(const RoundTask& task) {
-  const size_t steps = steps_of(task.inner), end = task.first + task.count;
-  std::byte* tile = task.x + (task.row / kTileHeight * steps + task.first / kBlock) * kTileBytes +
-                    task.row % kTileHeight * 64;
-  const float* from = task.from;
-  for (size_t k = task.first; k < end; k += kBlock, tile += kTileBytes, from += kBlock) {
-    if (end - k >= kBlock) {
-      round_halves(from, kBlock, tile);
-    } else {
-      __builtin_memset(tile, 0, 64);
-      round_halves(from, end - k, tile);
-    }
   }
 }
 
