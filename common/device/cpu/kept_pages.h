@@ -5,7 +5,7 @@
 
 #include "device/cpu/attention.h"
 #include "device/cpu/int8_products.h"
-#include "device/cpu/step_products.h"
+#include "device/cpu/rounding.h"
 #include "device/cpu/turn_square.h"
 
 namespace split::SPLIT_ISA {

@@ -5,6 +5,7 @@
 #include "device/cpu/glsl_shim.h"
 #include "device/cpu/int8_products.h"
 #include "device/cpu/products.h"
+#include "device/cpu/rounding.h"
 #include "device/cpu/step_products.h"
 #if defined(__AMX_BF16__)
 #include "device/cpu/tiles.h"

@@ -2,7 +2,7 @@
 // twice what fused multiply-adds do, in an order of its own. For kernels.cpp only.
 #pragma once
 
-#include "device/cpu/step_products.h"
+#include "device/cpu/rounding.h"
 
 namespace split::SPLIT_ISA {
 namespace {

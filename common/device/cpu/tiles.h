@@ -4,7 +4,7 @@
 // columns, 4 and 5 the two blocks of rows, 6 and 7 those of columns.
 #pragma once
 
-#include "device/cpu/step_products.h"
+#include "device/cpu/rounding.h"
 #ifdef SPLIT_EMULATED_TILES
 #include "emulated_tiles.h"
 #else

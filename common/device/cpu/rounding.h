@@ -1,0 +1,142 @@
+// To bf16: rows and strips of blocks, as the products of step_products.h, tiles.h and
+// pair_products.h read them. For kernels.cpp only, which is compiled once for each instruction set.
+#pragma once
+
+#include "device/cpu/step_products.h"
+
+namespace split::SPLIT_ISA {
+namespace {
+
+// Sixteen pairs as bf16, to nearest even. Where no instruction does it, NaNs and denormals may not
+// be among them.
+inline void store_rounded(const Pair& pair, std::byte* to) {
+#if defined(__AVX512BF16__)
+  alignas(64) static constexpr uint16_t kSideBySide[32] = {
+      0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512bh halves = _mm512_cvtne2ps_pbh(pair.odd.v, pair.even.v);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi16(_mm512_load_si512(kSideBySide),
+                                                   __builtin_bit_cast(__m512i, halves)));
+#elif defined(__AVX512F__)
+  const auto rounded = [](__m512 x) {
+    const __m512i bits = _mm512_castps_si512(x);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    return _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd);
+  };
+  _mm512_storeu_si512(
+      to, _mm512_mask_blend_epi16(0xaaaaaaaa, _mm512_srli_epi32(rounded(pair.even.v), 16),
+                                  rounded(pair.odd.v)));
+#elif defined(__AVX2__)
+  const auto rounded = [](__m256 x) {
+    const __m256i bits = _mm256_castps_si256(x);
+    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  };
+  const auto pairs = [&](__m256 even, __m256 odd) {
+    return _mm256_blend_epi16(_mm256_srli_epi32(rounded(even), 16), rounded(odd), 0xaa);
+  };
+  auto* const half = reinterpret_cast<__m256i*>(to);
+  _mm256_storeu_si256(half, pairs(pair.even.a, pair.odd.a));
+  _mm256_storeu_si256(half + 1, pairs(pair.even.b, pair.odd.b));
+#else
+  float even[16], odd[16];
+  store(even, pair.even), store(odd, pair.odd);
+  const auto rounded = [](float x) {
+    const auto bits = __builtin_bit_cast(uint32_t, x);
+    return bits + 0x7fff + (bits >> 16 & 1);
+  };
+  uint32_t words[16];
+  for (int i = 0; i < 16; ++i) words[i] = rounded(even[i]) >> 16 | (rounded(odd[i]) & 0xffff0000);
+  __builtin_memcpy(to, words, sizeof words);
+#endif
+}
+
+template <DType dtype>
+void dequantise_typed(const std::byte* strip, size_t steps, std::byte* to) {
+  constexpr size_t kBytes = step_bytes(dtype);
+  for (size_t s = 0; s < steps; ++s, strip += kBytes) {
+    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(strip + kAhead + line);
+    for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
+      const Vec scales = load_f16(strip + 32 * vec);
+      for (size_t p = 0; p < kPairs; ++p, to += 64) {
+        const Pair numbers = pair_at<dtype, kPairs>(strip + step_scales(dtype), vec, p);
+        store_rounded({mul(numbers.even, scales), mul(numbers.odd, scales)}, to);
+      }
+    }
+  }
+}
+void dequantise(const std::byte* strip, DType dtype, size_t steps, std::byte* to) {
+  dtype == DType::kQ8_0 ? dequantise_typed<DType::kQ8_0>(strip, steps, to)
+                        : dequantise_typed<DType::kQ4_0>(strip, steps, to);
+}
+
+// To nearest even; a NaN stays one, a denormal becomes a zero: as VCVTNEPS2BF16 has it.
+inline uint32_t bf16_bits(float value) {
+  const auto bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  const uint32_t rounded =
+      magnitude < 0x00800000 ? bits & 0x80000000 : bits + 0x7fff + (bits >> 16 & 1);
+  return (magnitude > 0x7f800000 ? bits | 0x400000 : rounded) & 0xffff0000;
+}
+
+#if defined(__AVX512BF16__)
+inline void store_halves(const Vec (&from)[2], std::byte* to) {
+  const __m512bh both = _mm512_cvtne2ps_pbh(from[1].v, from[0].v);
+  __builtin_memcpy(to, &both, sizeof both);
+}
+#endif
+// n of them, the upper halves side by side.
+inline void round_halves(const float* from, size_t n, std::byte* to) {
+  size_t i = 0;
+#if defined(__AVX512BF16__)
+  for (; i + 32 <= n; i += 32) {
+    store_halves({load(from + i), load(from + i + 16)}, to + 2 * i);
+  }
+#endif
+  for (; i < n; ++i) {
+    const auto half = static_cast<uint16_t>(bf16_bits(from[i]) >> 16);
+    __builtin_memcpy(to + 2 * i, &half, sizeof half);
+  }
+}
+
+inline void round_floats(const float* from, size_t n, float* to) {
+  for (size_t i = 0; i < n; ++i) to[i] = __builtin_bit_cast(float, bf16_bits(from[i]));
+}
+
+// x: for each kStepRows rows and each step [kStepRows][kBlock] floats.
+void round_to_floats(const RoundTask& task) {
+  const size_t steps = steps_of(task.inner);
+  auto* to =
+      reinterpret_cast<float*>(task.x) +
+      ((task.row / kStepRows * steps + task.first / kBlock) * kStepRows + task.row % kStepRows) *
+          kBlock;
+  for (size_t k = 0; k < task.count; k += kBlock, to += kStepRows * kBlock) {
+    const size_t count = task.count - k < kBlock ? task.count - k : kBlock;
+    if (count < kBlock) __builtin_memset(to, 0, kBlock * sizeof(float));
+    round_floats(task.from + k, count, to);
+  }
+}
+
+#if defined(__AVX512BF16__)
+constexpr size_t kTileHeight = 16;
+constexpr size_t kTileBytes = 1024;
+
+// x: for each sixteen rows and each step a tile.
+void round_to_tiles(const RoundTask& task) {
+  const size_t steps = steps_of(task.inner), end = task.first + task.count;
+  std::byte* tile = task.x + (task.row / kTileHeight * steps + task.first / kBlock) * kTileBytes +
+                    task.row % kTileHeight * 64;
+  const float* from = task.from;
+  for (size_t k = task.first; k < end; k += kBlock, tile += kTileBytes, from += kBlock) {
+    if (end - k >= kBlock) {
+      round_halves(from, kBlock, tile);
+    } else {
+      __builtin_memset(tile, 0, 64);
+      round_halves(from, end - k, tile);
+    }
+  }
+}
+#endif
+
+}  // namespace
+}  // namespace split::SPLIT_ISA

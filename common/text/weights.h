@@ -1,0 +1,44 @@
+// What the sampler draws from: the best of many values, the weights of all, and the index at a
+// number of [0, 1). Values are logits in the order of their ids; of equal ones the smaller index is
+// better.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace split {
+
+struct Candidate {
+  float value;
+  int32_t index;
+};
+
+// Larger values first, smaller ids first among equals: a total order, so that no result depends on
+// a sort's moods.
+inline constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
+  return a.value != b.value ? a.value > b.value : a.index < b.index;
+};
+
+// The `count` best, in no order.
+std::vector<Candidate> best_of(std::span<const float> values, size_t count);
+
+// What each value weighs beside the best, e^((value - best) / temperature) to 1e-7 of it (0 below
+// e^-87), and the sums of each kBlockIds of them and of all. The same bits on any machine.
+struct Weights {
+  Weights(std::span<const float> values, float best, double temperature);
+
+  std::vector<float> each;
+  std::vector<double> sums;
+  double total = 0;
+};
+inline constexpr size_t kBlockIds = 128;
+
+// The index at `uniform` of all weights, in order.
+size_t draw_from_all(const Weights& weights, double uniform);
+// The index at `uniform` of the fewest best whose weights reach top_p of their sum, best first.
+size_t draw_from_top(std::span<const float> values, float best, double temperature,
+                     const Weights& weights, double top_p, double uniform);
+
+}  // namespace split
