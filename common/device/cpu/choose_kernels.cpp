@@ -31,9 +31,14 @@ bool tiles_granted() {
 #endif
 
 const CpuKernels& choose_kernels(std::string_view limit) {
-  constexpr std::string_view kLimits[] = {"",           "scalar", "avx2", "avx512", "vnni",
-                                          "avx512bf16", "amx",    "neon", "dotprod"};
-  if (std::ranges::find(kLimits, limit) == std::end(kLimits)) {
+  // Each allows those before it.
+  constexpr std::string_view kLimits[] = {"scalar", "avx2", "avx512",  "vnni", "avx512bf16",
+                                          "amx",    "neon", "dotprod", ""};
+  const auto rank = [&](std::string_view set) {
+    return std::ranges::find(kLimits, set) - std::begin(kLimits);
+  };
+  const auto allowed = [&](std::string_view set) { return rank(set) <= rank(limit); };
+  if (rank(limit) == std::ssize(kLimits)) {
     throw Error(ErrorKind::kInput, cat("[cpu] instruction set: expected scalar, avx2, avx512, "
                                        "vnni, avx512bf16, amx, neon or dotprod, got '",
                                        limit, "'"));
@@ -47,20 +52,16 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
   const bool pairs = vnni && __builtin_cpu_supports("avx512bf16");
   static const bool tiles = pairs && tiles_granted();
-  const auto one_of = [&](std::initializer_list<std::string_view> limits) {
-    return limit.empty() || std::ranges::find(limits, limit) != limits.end();
-  };
-  if (tiles && one_of({"amx"})) return kKernelsAmx;
-  if (pairs && one_of({"amx", "avx512bf16"})) return kKernelsAvx512bf16;
-  if (vnni && one_of({"amx", "avx512bf16", "vnni"})) return kKernelsVnni;
-  if (avx512 && limit != "scalar" && limit != "avx2") return kKernelsAvx512;
-  if (avx2 && limit != "scalar") return kKernelsAvx2;
+  if (tiles && allowed("amx")) return kKernelsAmx;
+  if (pairs && allowed("avx512bf16")) return kKernelsAvx512bf16;
+  if (vnni && allowed("vnni")) return kKernelsVnni;
+  if (avx512 && allowed("avx512")) return kKernelsAvx512;
+  if (avx2 && allowed("avx2")) return kKernelsAvx2;
 #endif
 #ifdef SPLIT_NEON_KERNELS
   const bool dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  if (dotprod && limit != "scalar" && limit != "neon") return kKernelsDotprod;
-  // Every aarch64 has it.
-  if (limit != "scalar") return kKernelsNeon;
+  if (dotprod && allowed("dotprod")) return kKernelsDotprod;
+  if (allowed("neon")) return kKernelsNeon;  // every aarch64 has it
 #endif
   return kKernelsScalar;
 }
