@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <string_view>
 
 #include "cpu_kernels.h"
 
@@ -30,8 +31,8 @@ void check_step_products(DType dtype, bool transposed) {
       std::vector<float> all(most * width), by_pairs(most * width);
       for (size_t m = 0; m < width; ++m) {
         for (size_t r = 0; r < most; ++r) {
-          float total = 0;
-          float chain = 0;  // over all pairs, of each the odd k first
+          float total = 0, total_by_pairs = 0;
+          float chain = 0;  // over all pairs, of blocks a step's, of each the odd k first
           for (size_t s = 0; s < steps; ++s) {
             const std::byte* const block =
                 is_quantised(dtype) ? w.data() + (m * steps + s) * block_bytes(dtype) : nullptr;
@@ -47,9 +48,12 @@ void check_step_products(DType dtype, bool transposed) {
             }
             const float sum = chains[0] + chains[1];
             total = block != nullptr ? std::fma(sum, scale_of(block), total) : total + sum;
+            if (block == nullptr) continue;
+            total_by_pairs = std::fma(chain, scale_of(block), total_by_pairs);
+            chain = 0;
           }
           all[r * width + m] = total;
-          by_pairs[r * width + m] = chain;
+          by_pairs[r * width + m] = is_quantised(dtype) ? total_by_pairs : chain;
         }
       }
       const auto check = [&](const CpuKernels& kernels, const CpuKernels::Steps& set,
@@ -67,11 +71,9 @@ void check_step_products(DType dtype, bool transposed) {
       };
       for (const CpuKernels* kernels : kernel_sets()) {
         check(*kernels, kernels->few, all, "");
-        if (kernels->many_blocks > 0) {
-          check(*kernels, kernels->many, all, ", tiles");
-        } else if (kernels->many_bf16 > 0 && dtype == DType::kBF16) {
-          check(*kernels, kernels->many, by_pairs, ", pairs");
-        }
+        if (kernels->many.matmul == nullptr) continue;
+        const bool pairs = std::string_view(kernels->name) == "avx512bf16";
+        check(*kernels, kernels->many, pairs ? by_pairs : all, pairs ? ", pairs" : ", tiles");
       }
     }
   }

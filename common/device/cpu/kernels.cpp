@@ -191,7 +191,7 @@ const CpuKernels SPLIT_KERNELS = {
 #elif defined(__AVX512BF16__)
     {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_pairs, kBlock * sizeof(uint16_t)},
     1,
-    0,
+    1,
 #else
     {},
     0,

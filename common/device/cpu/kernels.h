@@ -1,6 +1,6 @@
 // The CPU's inner loops, compiled once for each instruction set (kernels.cpp) and chosen at run
 // time. Every set sums in the same order with the same fused multiply-adds, so that all of them
-// give the same bits (but for one product of one set: StepTask).
+// give the same bits (but for the products in bf16 of one set: StepTask).
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
 // 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
@@ -47,8 +47,8 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // two chains from zero, over its even and its odd k, and adds the two: what TDPBF16PS of AMX
 // computes. Of BF16 the result is the chain of these sums; of blocks a chain of fused
 // multiply-adds: each sum times its block's scale. Denormals count as zeros on x86. The set
-// "avx512bf16" alone has an order of its own for BF16: one chain over all pairs, of each the odd k
-// first, which VDPBF16PS computes in half the time.
+// "avx512bf16" has an order of its own, which VDPBF16PS computes in half the time: one chain over
+// all pairs, of each the odd k first; of blocks a step's sum is such a chain, from zero.
 //
 // Or of rows rounded to blocks of int8 (RowStep), of a matrix in Q8_0 or Q4_0. A step sums whole
 // numbers, exactly; the result is a chain of fused multiply-adds: each sum times the product of the

@@ -136,6 +136,34 @@ void round_to_tiles(const RoundTask& task) {
     }
   }
 }
+
+// Sixteen numbers in bytes of an even k and those of the next, as pairs of bf16: exact.
+inline __m512i bf16_of_bytes(const std::byte* numbers) {
+  const __m512i even = _mm512_castps_si512(from_numbers(load_numbers(numbers)).v);
+  const __m512i odd = _mm512_castps_si512(from_numbers(load_numbers(numbers + 16)).v);
+  return _mm512_or_si512(odd, _mm512_srli_epi32(even, 16));
+}
+
+// One step of a strip of blocks as pairs of bf16: two tiles. Every number of a block is exact. What
+// comes next is fetched ahead, to L1 or L2 as `locality` says (3, 2).
+template <DType dtype, int locality>
+inline void expand_step(const std::byte* numbers, std::byte* to) {
+  __builtin_prefetch(numbers + kAhead - 64, 0, locality);  // the scales
+  if constexpr (dtype == DType::kQ8_0) {
+    for (size_t i = 0; i < kVecsOfStrip * kPairs; ++i, numbers += 32, to += 64) {
+      if (i % 2 == 0) __builtin_prefetch(numbers + kAhead, 0, locality);
+      _mm512_store_si512(to, bf16_of_bytes(numbers));
+    }
+  } else {
+    for (size_t g = 0; g < kVecsOfStrip * kBlock / 8; ++g, to += 256) {
+      __builtin_prefetch(numbers + kAhead + g * 64, 0, locality);
+      const __m512i words = _mm512_loadu_si512(numbers + g * 64);
+      for (unsigned i = 0; i < 4; ++i) {
+        _mm512_store_si512(to + i * 64, bf16_of_nibbles(words, 4 * i));
+      }
+    }
+  }
+}
 #endif
 
 }  // namespace

@@ -50,14 +50,16 @@ inline Pair pair_of_words(__m512i words) {
               _mm512_and_si512(words, _mm512_set1_epi32(static_cast<int>(0xffff0000))))}};
 }
 inline Pair pair_of_bf16(const std::byte* at) { return pair_of_words(_mm512_loadu_si512(at)); }
-// As pairs of bf16 first, by a table: the lookup takes the low five bits of each half.
-inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
+// Pairs of bf16, by a table: the lookup takes the low five bits of each half.
+inline __m512i bf16_of_nibbles(__m512i words, unsigned shift) {
   alignas(64) static constexpr uint16_t kNumbers[32] = {
       0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0,      0x3f80, 0x4000,
       0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
       0xc000, 0xbf80, 0,      0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
-  const __m512i words = _mm512_srli_epi32(_mm512_loadu_si512(at), shift);
-  return pair_of_words(_mm512_permutexvar_epi16(words, _mm512_load_si512(kNumbers)));
+  return _mm512_permutexvar_epi16(_mm512_srli_epi32(words, shift), _mm512_load_si512(kNumbers));
+}
+inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
+  return pair_of_words(bf16_of_nibbles(_mm512_loadu_si512(at), shift));
 }
 #elif defined(__AVX2__)
 struct Words {

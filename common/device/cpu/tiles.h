@@ -36,43 +36,6 @@ class TileShapes {
   size_t upper_ = 0, lower_ = 0;
 };
 
-// A row of a tile: sixteen numbers of an even k and those of the next, as pairs of bf16.
-inline void expand_row(const std::byte* numbers, std::byte* to) {
-  const __m512i even = _mm512_castps_si512(from_numbers(load_numbers(numbers)).v);
-  const __m512i odd = _mm512_castps_si512(from_numbers(load_numbers(numbers + 16)).v);
-  _mm512_store_si512(to, _mm512_or_si512(odd, _mm512_srli_epi32(even, 16)));
-}
-
-// One step of a strip as pairs of bf16: two tiles. Every number of a block is exact.
-template <DType dtype>
-inline void expand_step(const std::byte* numbers, std::byte* to) {
-  if constexpr (dtype == DType::kQ8_0) {
-    __builtin_prefetch(numbers + kAhead - 64);  // the scales
-    for (size_t i = 0; i < kVecsOfStrip * kPairs; ++i, numbers += 32, to += 64) {
-      if (i % 2 == 0) __builtin_prefetch(numbers + kAhead);
-      expand_row(numbers, to);
-    }
-  } else {
-    // The lookup takes the low five bits of each half word.
-    alignas(64) uint16_t table[32];
-    for (int i = 0; i < 32; ++i) {
-      table[i] =
-          static_cast<uint16_t>(__builtin_bit_cast(uint32_t, static_cast<float>(i % 16 - 8)) >> 16);
-    }
-    const __m512i values = _mm512_load_si512(table);
-    __builtin_prefetch(numbers + kAhead - 64);  // the scales
-    for (size_t g = 0; g < kVecsOfStrip * kBlock / 8; ++g, to += 256) {
-      __builtin_prefetch(numbers + kAhead + g * 64);
-      const __m512i words = _mm512_loadu_si512(numbers + g * 64);
-      const auto pairs = [&](const __m512i& at) { return _mm512_permutexvar_epi16(at, values); };
-      _mm512_store_si512(to, pairs(words));
-      _mm512_store_si512(to + 64, pairs(_mm512_srli_epi16(words, 4)));
-      _mm512_store_si512(to + 128, pairs(_mm512_srli_epi16(words, 8)));
-      _mm512_store_si512(to + 192, pairs(_mm512_srli_epi16(words, 12)));
-    }
-  }
-}
-
 // Some rows by some steps of a strip.
 struct TileBlock {
   const std::byte* x;  // tiles of sixteen rows
@@ -217,7 +180,7 @@ inline void scaled_strip_few(const StepTask& task, const std::byte* w, float* y,
   static_assert(2 * 2 * 2 * kTileBytes <= kStepScratch);
   const auto of = [](std::byte* two, size_t s) { return two + s % 2 * 2 * kTileBytes; };
   const auto expand = [&](size_t s) {
-    if (s < steps) expand_step<dtype>(w + s * kBytes + step_scales(dtype), of(pairs, s));
+    if (s < steps) expand_step<dtype, 3>(w + s * kBytes + step_scales(dtype), of(pairs, s));
   };
   const auto add = [&](size_t s) {
     add_scaled<1>({of(sums, s), w + s * kBytes, kBytes, 1, task.rows, y, task.y_stride, s == 0});
@@ -246,7 +209,7 @@ inline void scaled_strip(const StepTask& task, const std::byte* w, float* y, Til
   const auto pairs_of = [&](size_t s) { return pairs + s % (2 * kRound) * 2 * kTileBytes; };
   const auto expand = [&](size_t from) {
     for (size_t s = from; s < from + kRound && s < steps; ++s) {
-      expand_step<dtype>(w + s * kBytes + step_scales(dtype), pairs_of(s));
+      expand_step<dtype, 3>(w + s * kBytes + step_scales(dtype), pairs_of(s));
     }
   };
   shapes.set(kTileHeight, kTileHeight);
