@@ -5,6 +5,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <memory>
+#include <string_view>
 
 #include "device/cpu/kernels.h"
 #include "kernel_values.h"
@@ -32,6 +33,9 @@ inline std::vector<const CpuKernels*> kernel_sets() {
 #endif
   return sets;
 }
+
+// Whether a set multiplies pairs of bf16 in an order of its own.
+inline bool by_pairs(const CpuKernels& set) { return std::string_view(set.name) == "avx512bf16"; }
 
 inline std::vector<std::byte> narrowed(const std::vector<float>& from, DType dtype) {
   std::vector<std::byte> bytes(from.size() * dtype_size(dtype));

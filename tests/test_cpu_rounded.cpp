@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <string_view>
 
 #include "cpu_kernels.h"
 
@@ -28,7 +27,7 @@ void check_step_products(DType dtype, bool transposed) {
       const size_t most = 70;  // rows: two blocks of tiles and some
       const auto x = ordinary(most * inner, 7);
       const auto rounded = widened(narrowed(x, DType::kBF16), DType::kBF16);
-      std::vector<float> all(most * width), by_pairs(most * width);
+      std::vector<float> all(most * width), all_by_pairs(most * width);
       for (size_t m = 0; m < width; ++m) {
         for (size_t r = 0; r < most; ++r) {
           float total = 0, total_by_pairs = 0;
@@ -53,7 +52,7 @@ void check_step_products(DType dtype, bool transposed) {
             chain = 0;
           }
           all[r * width + m] = total;
-          by_pairs[r * width + m] = is_quantised(dtype) ? total_by_pairs : chain;
+          all_by_pairs[r * width + m] = is_quantised(dtype) ? total_by_pairs : chain;
         }
       }
       const auto check = [&](const CpuKernels& kernels, const CpuKernels::Steps& set,
@@ -72,8 +71,8 @@ void check_step_products(DType dtype, bool transposed) {
       for (const CpuKernels* kernels : kernel_sets()) {
         check(*kernels, kernels->few, all, "");
         if (kernels->many.matmul == nullptr) continue;
-        const bool pairs = std::string_view(kernels->name) == "avx512bf16";
-        check(*kernels, kernels->many, pairs ? by_pairs : all, pairs ? ", pairs" : ", tiles");
+        const bool pairs = by_pairs(*kernels);
+        check(*kernels, kernels->many, pairs ? all_by_pairs : all, pairs ? ", pairs" : ", tiles");
       }
     }
   }

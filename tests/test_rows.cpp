@@ -117,13 +117,13 @@ TEST_P(RowInvariance, EitherPhase) {
 }
 
 TEST_P(RowInvariance, EveryInstructionSet) {
-  // Products of rows in bf16 have an order of their own there.
+  // Products in bf16, attention's too, have an order of their own there.
   const auto by_pairs = [](std::string_view limit) {
     return std::string_view(choose_kernels(limit).name) == "avx512bf16";
   };
   const Profile profile = GetParam().profile;
   const bool in_bf16 =
-      profile == Profile::kBF16 || profile == Profile::kQ8_0 || profile == Profile::kQ4_0;
+      (profile != Profile::kF32 && profile != Profile::kF16) || GetParam().kv.has_value();
   Rows others;  // of the first set with the other order
   for (const char* isa :
        {"scalar", "avx2", "avx512", "vnni", "avx512bf16", "amx", "neon", "dotprod"}) {

@@ -139,7 +139,8 @@ struct KeepTask {
 // Some rows of some heads, at positions that follow each other: row r sees the keys 0 .. position +
 // r of its sequence, in splits of kSplitKeys. Over keys and values in BF16 or Q8_0 queries and
 // weights are rounded to bf16 too, and summed as StepTask has it: scores in steps of 32 channels,
-// values in steps of a page. The scales of values are in the weights before they are rounded.
+// values in steps of a page ("avx512bf16" sums a step as one of blocks). The scales of values are
+// in the weights before they are rounded.
 struct AttendTask {
   const float* q = nullptr;  // [rows, heads, head_size], q_stride floats from row to row
   size_t q_stride = 0;

@@ -216,7 +216,7 @@ void attend_rounded(const AttendTask& task) {
   if (task.rows >= kRowsOfTiles) return attend_heads(task, 1, attend_pages<ByTiles<dtype>>);
 #endif
   // A page's heads one after another: it is read as it lies.
-  attend_heads(task, kAttendRows / task.rows, attend_pages<ByMultiplyAdd<dtype>>);
+  attend_heads(task, kAttendRows / task.rows, attend_pages<ByRows<dtype>>);
 }
 
 void attend(const AttendTask& task) {

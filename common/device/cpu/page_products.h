@@ -1,12 +1,17 @@
 // The two products of attention over the pages of a split, whose keys and values lie as these read
-// them (kernels.h): by tiles where there are some, else by fused multiply-adds, with the same bits.
+// them (kernels.h): by tiles where there are some, else by fused multiply-adds, with the same bits;
+// or by pairs.
 // For kernels.cpp only, which is compiled once for each instruction set.
 #pragma once
+
+#include <type_traits>
 
 #include "device/cpu/kept_pages.h"
 #include "device/cpu/step_products.h"
 #if defined(__AMX_BF16__)
 #include "device/cpu/tiles.h"
+#elif defined(__AVX512BF16__)
+#include "device/cpu/pair_products.h"
 #endif
 
 namespace split::SPLIT_ISA {
@@ -70,18 +75,48 @@ inline Vec scaled(Vec weights, Vec scales) {
 }
 #endif
 
-// y [rows, 16] += x [rows, 2 Pairs] times numbers [2 Pairs, 16], and times the scales where there
+// What queries and weights are rounded to, how many rows are multiplied together, and how:
+// y [Rows, 16] += x [Rows, 2 Pairs] times numbers [2 Pairs, 16], and times the scales where there
 // are.
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+using Rounded = uint16_t;
+constexpr size_t kPageRows = 16;
+inline void round_numbers(const float* from, size_t n, Rounded* to) {
+  round_halves(from, n, reinterpret_cast<std::byte*>(to));
+}
+template <DType dtype, size_t Pairs, size_t Rows>
+inline void add_page_step(const Rounded* x, size_t x_stride, const std::byte* numbers,
+                          const std::byte* scales, float* y, size_t y_stride) {
+  __m512 sums[Rows][1];
+  for (auto& sum : sums) sum[0] = _mm512_setzero_ps();
+  multiply_pairs<dtype, Rows, 1, Pairs>(reinterpret_cast<const std::byte*>(x), x_stride * sizeof *x,
+                                        numbers, 0, sums);
+  const Vec factors = scales == nullptr ? zero() : load_f16(scales);
+  for (size_t r = 0; r < Rows; ++r, y += y_stride) {
+    store(y, scales == nullptr ? add({sums[r][0]}, load(y)) : fma({sums[r][0]}, factors, load(y)));
+  }
+}
+#else
+using Rounded = float;
 #if defined(__AVX512F__)
 constexpr size_t kPageRows = 8;  // of two chains, in 32 registers
 #else
 constexpr size_t kPageRows = 2;
 #endif
+inline void round_numbers(const float* from, size_t n, Rounded* to) { round_floats(from, n, to); }
+template <DType dtype, size_t Pairs, size_t Rows>
+inline void add_page_step(const Rounded* x, size_t x_stride, const std::byte* numbers,
+                          const std::byte* scales, float* y, size_t y_stride) {
+  add_step<dtype, Rows, 1, Pairs>(x, x_stride, numbers, 0, scales, y, y_stride);
+}
+#endif
+
+// The same of all rows.
 template <DType dtype, size_t Pairs, size_t Rows = kPageRows>
-void add_pairs(const float* x, size_t x_stride, const std::byte* numbers, const std::byte* scales,
+void add_pairs(const Rounded* x, size_t x_stride, const std::byte* numbers, const std::byte* scales,
                size_t rows, float* y, size_t y_stride) {
   for (; rows >= Rows; rows -= Rows, x += Rows * x_stride, y += Rows * y_stride) {
-    add_step<dtype, Rows, 1, Pairs>(x, x_stride, numbers, 0, scales, y, y_stride);
+    add_page_step<dtype, Pairs, Rows>(x, x_stride, numbers, scales, y, y_stride);
   }
   if constexpr (Rows > 1) {
     if (rows > 0) {
@@ -101,18 +136,20 @@ inline void put_floats(const Vec (&weights)[2], size_t lane, size_t key, std::by
 // which round() made, and out [heads, rows, head_size] of weights [heads, rows, kSplitKeys], which
 // put_weights() made of blocks of keys.
 template <DType dtype>
-struct ByMultiplyAdd {
+struct ByRows {
   static constexpr DType kType = dtype;
   static constexpr size_t kStep = page_step_bytes(dtype), kScales = page_scales(dtype);
+  // As put_weights() leaves them: times scales, weights are not rounded yet.
+  using Weight = std::conditional_t<(kScales > 0), float, Rounded>;
 
-  explicit ByMultiplyAdd(size_t /*rows*/) {}
+  explicit ByRows(size_t /*rows*/) {}
   static void round(const float* from, size_t inner, size_t row, std::byte* x) {
-    round_floats(from, inner, reinterpret_cast<float*>(x) + row * inner);
+    round_numbers(from, inner, reinterpret_cast<Rounded*>(x) + row * inner);
   }
   static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
     const size_t head_size = pages.head_size;
     for (size_t page = 0; page < pages.count; ++page) {
-      const auto* x = reinterpret_cast<const float*>(q);
+      const auto* x = reinterpret_cast<const Rounded*>(q);
       float* to = scores + page * kPageTokens;
       const std::byte* step = pages.keys[page];
       const std::byte* const next = page + 1 < pages.count ? pages.keys[page + 1] : pages.values[0];
@@ -129,16 +166,17 @@ struct ByMultiplyAdd {
     }
   }
   static void put_weights(const Vec (&weights)[2], size_t lane, size_t key, std::byte* to) {
-    put_floats(weights, lane, key, to);
-    float* const at = reinterpret_cast<float*>(to) + lane * kSplitKeys + key;
-    if constexpr (kScales == 0) round_floats(at, kBlock, at);
+    if constexpr (kScales > 0) return put_floats(weights, lane, key, to);
+    float lanes[kBlock];
+    store(lanes, weights[0]), store(lanes + 16, weights[1]);
+    round_numbers(lanes, kBlock, reinterpret_cast<Rounded*>(to) + lane * kSplitKeys + key);
   }
   static void add(const std::byte* weights, size_t rows, const SplitPages& pages, std::byte*,
                   float* out) {
     const size_t head_size = pages.head_size;
     for (size_t i = 0; i < pages.heads * rows * head_size; i += 16) store(out + i, zero());
     for (size_t page = 0; page < pages.count; ++page) {
-      const float* from = reinterpret_cast<const float*>(weights) + page * kPageTokens;
+      const auto* from = reinterpret_cast<const Weight*>(weights) + page * kPageTokens;
       const size_t tokens = pages.tokens - page * kPageTokens;
       float* to = out;
       const std::byte* step = pages.values[page];
@@ -146,20 +184,21 @@ struct ByMultiplyAdd {
       for (size_t head = 0; head < pages.heads; ++head) {
         fetch_ahead(pages, pages.values[page], next, head);
         for (size_t d = 0; d < head_size; d += kBlock, step += kStep) {
-          const float* x = from;
+          const Rounded* x = nullptr;
           size_t x_stride = kSplitKeys;
           const std::byte* numbers = step + kScales;
-          float rounded[kAttendRows * kPageTokens];
+          Rounded rounded[kAttendRows * kPageTokens];
           if constexpr (kScales > 0) {
             const Vec scales = load_f16(step);
             for (size_t r = 0; r < rows; ++r) {
-              float* const row = rounded + r * kPageTokens;
+              float row[kPageTokens];
               store(row, scaled(load(from + r * kSplitKeys), scales));
-              round_floats(row, kPageTokens, row);
+              round_numbers(row, kPageTokens, rounded + r * kPageTokens);
             }
             x = rounded, x_stride = kPageTokens;
-          } else if (tokens < kPageTokens) {
-            numbers = first_values(step, tokens, pages.tail);
+          } else {
+            x = from;
+            if (tokens < kPageTokens) numbers = first_values(step, tokens, pages.tail);
           }
           for (size_t c = d; c < d + kBlock; c += 16, numbers += (kStep - kScales) / 2) {
             add_pairs<dtype, kPagePairs>(x, x_stride, numbers, nullptr, rows, to + c, head_size);

@@ -21,20 +21,20 @@ inline __m512bh pairs_at(const std::byte* numbers, size_t vec, size_t p) {
   }
 }
 
-// sums [Rows, 16 Vecs] += one step of strips `w_stride` bytes apart: of each pair the odd k first,
-// then the even, both fused.
-template <DType dtype, size_t Rows, size_t Vecs>
-inline void add_pairs_of_step(const std::byte* x, const std::byte* w, size_t w_stride,
-                              __m512 (&sums)[Rows][Vecs]) {
+// sums [Rows, 16 Vecs] += x [Rows, 2 Pairs] times one step of strips; strides are bytes. Of each
+// pair the odd k first, then the even, both fused.
+template <DType dtype, size_t Rows, size_t Vecs, size_t Pairs = kPairs>
+inline void multiply_pairs(const std::byte* x, size_t x_stride, const std::byte* w, size_t w_stride,
+                           __m512 (&sums)[Rows][Vecs]) {
 #pragma GCC unroll 16
-  for (size_t p = 0; p < kPairs; ++p) {
+  for (size_t p = 0; p < Pairs; ++p) {
     __m512bh columns[Vecs];
     for (size_t v = 0; v < Vecs; ++v) {
       columns[v] = pairs_at<dtype>(w + v / kVecsOfStrip * w_stride, v % kVecsOfStrip, p);
     }
     for (size_t r = 0; r < Rows; ++r) {
       int32_t pair = 0;
-      __builtin_memcpy(&pair, x + r * 64 + p * sizeof pair, sizeof pair);
+      __builtin_memcpy(&pair, x + r * x_stride + p * sizeof pair, sizeof pair);
       const auto all = __builtin_bit_cast(__m512bh, _mm512_set1_epi32(pair));
       for (size_t v = 0; v < Vecs; ++v) {
         sums[r][v] = _mm512_dpbf16_ps(sums[r][v], columns[v], all);
@@ -49,7 +49,7 @@ struct TiledRows {
   size_t stride;  // bytes from sixteen rows to the next
 
   const std::byte* at(size_t row) const {
-    return x + row / kTileHeight * stride + row % kTileHeight * 64;
+    return x + row / kTileHeight * stride + row % kTileHeight * kTileRow;
   }
 };
 
@@ -85,7 +85,7 @@ inline void chain_pairs(const PairPart& part, size_t row) {
       const std::byte* const next = w + part.steps * kBytes + line / kBytes * part.w_stride;
       __builtin_prefetch(next + line % kBytes, 0, 2);
     }
-    add_pairs_of_step<DType::kBF16>(x, w, part.w_stride, sums);
+    multiply_pairs<DType::kBF16>(x, kTileRow, w, part.w_stride, sums);
   }
   for (size_t r = 0; r < Rows; ++r) {
     for (size_t v = 0; v < kVecs; ++v) {
@@ -151,7 +151,7 @@ inline void blocks_by_pairs(const BlockPart& part, size_t rows, size_t row) {
     for (auto& of_row : sums) {
       for (__m512& sum : of_row) sum = _mm512_setzero_ps();
     }
-    add_pairs_of_step<dtype>(x, w, 0, sums);
+    multiply_pairs<dtype>(x, kTileRow, w, 0, sums);
     for (size_t v = 0; v < kVecsOfStrip; ++v) {
       const Vec factors = load_f16(part.scales + s * part.scales_stride + 32 * v);
       for (size_t r = 0; r < Rows; ++r) {

@@ -92,6 +92,10 @@ inline void round_halves(const float* from, size_t n, std::byte* to) {
   for (; i + 32 <= n; i += 32) {
     store_halves({load(from + i), load(from + i + 16)}, to + 2 * i);
   }
+  for (; i + 16 <= n; i += 16) {
+    const __m256bh halves = _mm512_cvtneps_pbh(load(from + i).v);
+    __builtin_memcpy(to + 2 * i, &halves, sizeof halves);
+  }
 #endif
   for (; i < n; ++i) {
     const auto half = static_cast<uint16_t>(bf16_bits(from[i]) >> 16);
@@ -119,7 +123,8 @@ void round_to_floats(const RoundTask& task) {
 
 #if defined(__AVX512BF16__)
 constexpr size_t kTileHeight = 16;
-constexpr size_t kTileBytes = 1024;
+constexpr size_t kTileRow = kBlock * sizeof(uint16_t);  // bytes
+constexpr size_t kTileBytes = kTileHeight * kTileRow;
 
 // x: for each sixteen rows and each step a tile.
 void round_to_tiles(const RoundTask& task) {
