@@ -64,14 +64,15 @@ inline Vec maxima(const Vec* v) {
 }
 #endif
 
-// Sixteen keys or values of a head in a page, or the first of them as floats.
+// Sixteen keys or values of a head (of the task's) in a page, or the first of them as floats.
 struct Keys {
   const std::byte* data;
   size_t stride;  // bytes from one to the next
 };
 template <DType dtype>
-inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first) {
-  const size_t channels = task.pages[first / kPageTokens] * task.channels + task.head_offset;
+inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first, size_t head) {
+  const size_t channels =
+      task.pages[first / kPageTokens] * task.channels + task.head_offset + head * task.head_size;
   return {pages + kPageTokens * kv_bytes(dtype, channels), kv_bytes(dtype, task.head_size)};
 }
 
@@ -93,14 +94,10 @@ inline Keys widened(const AttendTask& task, Keys keys, size_t count, size_t padd
   return result;
 }
 
-// Asks for some: pages are read in stripes, which no hardware prefetcher follows.
-template <DType dtype>
-inline void prefetch(const AttendTask& task, Keys keys, size_t count) {
-  for (size_t key = 0; key < count; ++key, keys.data += keys.stride) {
-    for (size_t line = 0; line < kv_bytes(dtype, task.head_size); line += 64) {
-      __builtin_prefetch(keys.data + line);
-    }
-  }
+// Asks for some bytes of a page. GCC takes a function that does no more than this for one without
+// effect and leaves out its calls, hence always_inline.
+[[gnu::always_inline]] inline void fetch(const std::byte* from, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
 }
 
 // The scores of one query and sixteen keys.
@@ -176,12 +173,15 @@ inline void merge(const Merged& split, const float* part, size_t n, float* total
   all = {both, all.sum * factors[0] + split.sum * factors[1]};
 }
 
+// Heads by rows at most kAttendRows; a page's heads one after another: it is read as it lies.
 // Known: the head size, or 0.
 template <DType dtype, size_t Known>
 void attend_typed(const AttendTask& task) {
-  const size_t padded = Known > 0 ? Known : (task.head_size + 15) / 16 * 16;
+  const size_t head_size = Known > 0 ? Known : task.head_size;
+  const size_t padded = (head_size + 15) / 16 * 16;
+  const size_t rows = task.rows, heads = task.heads, lanes = heads * rows;
   const Vec scale = broadcast(task.scale);
-  // Of attend_scratch().
+  // Of attend_scratch(). Lanes are rows of heads.
   float* const keys = task.scratch;
   float* const q = keys + kKeysAtOnce * padded;
   float* const part = q + kAttendRows * padded;
@@ -189,14 +189,14 @@ void attend_typed(const AttendTask& task) {
   float* const scores = total + kAttendRows * padded;
   float* const weights = scores + kAttendRows * kSplitKeys;
   Merged merged[kAttendRows];
-  for (size_t r = 0; r < task.rows; ++r) {
-    for (size_t d = 0; d < padded; ++d) {
-      q[r * padded + d] = d < task.head_size ? task.q[r * task.q_stride + d] : 0;
-    }
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    const float* const from = task.q + lane % rows * task.q_stride + lane / rows * head_size;
+    for (size_t d = 0; d < padded; ++d) q[lane * padded + d] = d < head_size ? from[d] : 0;
   }
-  const size_t end = task.position + task.rows;  // of the keys
+  const size_t end = task.position + rows;  // of the keys
+  const size_t head_bytes = kPageTokens * kv_bytes(dtype, head_size);
   // One row reads floats where they lie.
-  const bool alone = task.rows == 1 && task.head_size == padded;
+  const bool alone = rows == 1 && head_size == padded;
   for (size_t first = 0; first < end; first += kSplitKeys) {
     const size_t most = end - first < kSplitKeys ? end - first : kSplitKeys;
     // The first row that sees the split, and how many of its keys a row sees.
@@ -205,64 +205,79 @@ void attend_typed(const AttendTask& task) {
       const size_t count = task.position + r + 1 - first;
       return count < most ? count : most;
     };
-    for (size_t key = 0; key < most; key += kKeysAtOnce) {
-      const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
-      const Keys stored = keys_at<dtype>(task, task.keys, first + key);
-      // The next keys but one, and what the weights will want.
-      const size_t next = first + key + 2 * kKeysAtOnce;
-      if (next < end) prefetch<dtype>(task, keys_at<dtype>(task, task.keys, next), kKeysAtOnce);
-      prefetch<dtype>(task, keys_at<dtype>(task, task.values, first + key), count);
-      const auto finish = [&](size_t r, Vec dots) {
-        store(scores + r * kSplitKeys + key, mul(dots, scale));
-      };
-      if (alone && count == kKeysAtOnce) {
-        finish(0, score<dtype>(q, stored, padded));
-        continue;
-      }
-      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
-      for (size_t r = row0; r < task.rows; ++r) {
-        finish(r, score<DType::kF32>(q + r * padded, wide, padded));
-      }
-    }
-    Merged split[kAttendRows];
-    for (size_t r = row0; r < task.rows; ++r) {
-      weigh(scores + r * kSplitKeys, weights + r * kSplitKeys, seen(r), split[r]);
-    }
-    float* const out = first == 0 ? total : part;
-    for (size_t i = row0 * padded; i < task.rows * padded; ++i) out[i] = 0;
-    for (size_t key = 0; key < most; key += kKeysAtOnce) {
-      const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
-      const Keys stored = keys_at<dtype>(task, task.values, first + key);
-      if (alone && count == kKeysAtOnce) {
-        add_values<dtype, 1>(weights + key, stored, count, padded, out);
-        continue;
-      }
-      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
-      size_t r = row0;
-      while (r < task.rows && seen(r) <= key) ++r;  // these see none of them
-      for (; r < task.rows; ++r) {
-        const float* const w = weights + r * kSplitKeys + key;
-        float* const to = out + r * padded;
-        if (r + kRowsOfValues <= task.rows && seen(r) >= key + count) {
-          add_values<DType::kF32, kRowsOfValues>(w, wide, count, padded, to);
-          r += kRowsOfValues - 1;
-          continue;
+    // Calls each(key, count, head, keys or values of these), and asks for what comes next; behind
+    // the last for what is read `then`.
+    const auto pages_of = [&](const std::byte* pages, const std::byte* then, size_t then_first,
+                              const auto& each) {
+      for (size_t key = 0; key < most; key += kKeysAtOnce) {
+        const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
+        for (size_t head = 0; head < heads; ++head) {
+          const size_t next_head = head + 1 < heads ? head + 1 : 0;
+          const size_t next = next_head > 0 ? key : key + kKeysAtOnce;
+          if (next < most) {
+            fetch(keys_at<dtype>(task, pages, first + next, next_head).data, head_bytes);
+          } else if (then_first < end) {
+            fetch(keys_at<dtype>(task, then, then_first, 0).data, head_bytes);
+          }
+          each(key, count, head, keys_at<dtype>(task, pages, first + key, head));
         }
-        add_values<DType::kF32, 1>(w, wide, seen(r) - key < count ? seen(r) - key : count, padded,
-                                   to);
       }
+    };
+    pages_of(task.keys, task.values, first,
+             [&](size_t key, size_t count, size_t head, const Keys& stored) {
+               const auto finish = [&](size_t lane, Vec dots) {
+                 store(scores + lane * kSplitKeys + key, mul(dots, scale));
+               };
+               if (alone && count == kKeysAtOnce) {
+                 return finish(head, score<dtype>(q + head * padded, stored, padded));
+               }
+               const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+               for (size_t lane = head * rows + row0; lane < (head + 1) * rows; ++lane) {
+                 finish(lane, score<DType::kF32>(q + lane * padded, wide, padded));
+               }
+             });
+    Merged split[kAttendRows];
+    float* const out = first == 0 ? total : part;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (lane % rows < row0) continue;
+      weigh(scores + lane * kSplitKeys, weights + lane * kSplitKeys, seen(lane % rows),
+            split[lane]);
+      for (size_t d = 0; d < padded; ++d) out[lane * padded + d] = 0;
     }
-    for (size_t r = row0; r < task.rows; ++r) {
+    pages_of(task.values, task.keys, first + kSplitKeys,
+             [&](size_t key, size_t count, size_t head, const Keys& stored) {
+               const float* const w = weights + head * rows * kSplitKeys + key;
+               float* const to = out + head * rows * padded;
+               if (alone && count == kKeysAtOnce) {
+                 return add_values<dtype, 1>(w, stored, count, padded, to);
+               }
+               const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+               size_t r = row0;
+               while (r < rows && seen(r) <= key) ++r;  // these see none of them
+               for (; r < rows; ++r) {
+                 if (r + kRowsOfValues <= rows && seen(r) >= key + count) {
+                   add_values<DType::kF32, kRowsOfValues>(w + r * kSplitKeys, wide, count, padded,
+                                                          to + r * padded);
+                   r += kRowsOfValues - 1;
+                   continue;
+                 }
+                 add_values<DType::kF32, 1>(w + r * kSplitKeys, wide,
+                                            seen(r) - key < count ? seen(r) - key : count, padded,
+                                            to + r * padded);
+               }
+             });
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (lane % rows < row0) continue;
       if (first == 0) {
-        merged[r] = split[r];
+        merged[lane] = split[lane];
       } else {
-        merge(split[r], part + r * padded, padded, total + r * padded, merged[r]);
+        merge(split[lane], part + lane * padded, padded, total + lane * padded, merged[lane]);
       }
     }
   }
-  for (size_t r = 0; r < task.rows; ++r) {
-    float* const out = task.out + r * task.out_stride;
-    for (size_t d = 0; d < task.head_size; ++d) out[d] = total[r * padded + d] / merged[r].sum;
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    float* const out = task.out + lane % rows * task.out_stride + lane / rows * head_size;
+    for (size_t d = 0; d < head_size; ++d) out[d] = total[lane * padded + d] / merged[lane].sum;
   }
 }
 

@@ -163,7 +163,6 @@ void attend_pages(const AttendTask& task) {
       pages.keys[i] = heads_of(task.keys, page0 + i);
       pages.values[i] = heads_of(task.values, page0 + i);
     }
-    pages.next = page0 + pages.count <= last ? heads_of(task.keys, page0 + pages.count) : nullptr;
     products.score(q, task.rows, pages, scores);
     // How many of the split's keys a row sees.
     const size_t most = pages.count * kPageTokens;
@@ -226,9 +225,9 @@ void attend(const AttendTask& task) {
     case DType::kBF16:
       return attend_rounded<DType::kBF16>(task);
     case DType::kF16:
-      return attend_heads(task, 1, attend_of<DType::kF16>);
+      return attend_heads(task, kAttendRows / task.rows, attend_of<DType::kF16>);
     default:
-      return attend_heads(task, 1, attend_of<DType::kF32>);
+      return attend_heads(task, kAttendRows / task.rows, attend_of<DType::kF32>);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "device/cpu/attention.h"
 #include "device/cpu/kept_pages.h"
 #include "device/cpu/step_products.h"
 #if defined(__AMX_BF16__)
@@ -21,7 +22,6 @@ namespace {
 struct SplitPages {
   const std::byte* keys[kPagesOfSplit];
   const std::byte* values[kPagesOfSplit];
-  const std::byte* next;  // keys of the split after this one, or null
   size_t count;
   size_t tokens;  // of them, which the last row sees
   size_t heads;
@@ -29,22 +29,6 @@ struct SplitPages {
   size_t head_bytes;
   std::byte* tail;  // room for a page of a head
 };
-
-// Asks for a head of a page.
-inline void fetch(const std::byte* from, size_t bytes) {
-  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
-}
-// What is multiplied some heads later, of this page or the next, which may be null.
-inline void fetch_ahead(const SplitPages& pages, const std::byte* page, const std::byte* next,
-                        size_t head) {
-  constexpr size_t kHeads = 4;
-  const size_t ahead = head + (pages.heads < kHeads ? pages.heads : kHeads);
-  if (ahead < pages.heads) {
-    fetch(page + ahead * pages.head_bytes, pages.head_bytes);
-  } else if (next != nullptr) {
-    fetch(next + (ahead - pages.heads) * pages.head_bytes, pages.head_bytes);
-  }
-}
 
 // A step of values of a page in BF16, with zeros for all tokens from `count` on.
 inline const std::byte* first_values(const std::byte* values, size_t count, std::byte* to) {
@@ -152,9 +136,7 @@ struct ByRows {
       const auto* x = reinterpret_cast<const Rounded*>(q);
       float* to = scores + page * kPageTokens;
       const std::byte* step = pages.keys[page];
-      const std::byte* const next = page + 1 < pages.count ? pages.keys[page + 1] : pages.values[0];
       for (size_t head = 0; head < pages.heads; ++head) {
-        fetch_ahead(pages, pages.keys[page], next, head);
         for (size_t r = 0; r < rows; ++r) store(to + r * kSplitKeys, zero());
         for (size_t d = 0; d < head_size; d += kBlock, step += kStep) {
           add_pairs<dtype, kPairs>(x + d, head_size, step + kScales, kScales > 0 ? step : nullptr,
@@ -180,9 +162,7 @@ struct ByRows {
       const size_t tokens = pages.tokens - page * kPageTokens;
       float* to = out;
       const std::byte* step = pages.values[page];
-      const std::byte* const next = page + 1 < pages.count ? pages.values[page + 1] : pages.next;
       for (size_t head = 0; head < pages.heads; ++head) {
-        fetch_ahead(pages, pages.values[page], next, head);
         for (size_t d = 0; d < head_size; d += kBlock, step += kStep) {
           const Rounded* x = nullptr;
           size_t x_stride = kSplitKeys;
@@ -231,14 +211,6 @@ class TilesOfPages {
   }
 
  protected:
-  // Those of a prompt are in L2.
-  static void fetch_all(const SplitPages& pages, size_t rows) {
-    if (rows == kAttendRows) return;
-    for (size_t page = 0; page < pages.count; ++page) {
-      fetch(pages.values[page], pages.head_bytes);
-      if (page > 0) fetch(pages.keys[page], pages.head_bytes);
-    }
-  }
   template <int tile>
   static void key_sums(const std::byte* at) {
     tile_load<5>(at, 64);
@@ -262,8 +234,7 @@ struct ByTiles<DType::kBF16> : TilesOfPages {
   static constexpr DType kType = DType::kBF16;
   using TilesOfPages::TilesOfPages;
 
-  static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
-    fetch_all(pages, rows);
+  static void score(const std::byte* q, size_t, const SplitPages& pages, float* scores) {
     size_t page = 0;
     for (; page + 4 <= pages.count; page += 4) score_pages<4>(q, pages, page, scores);
     for (; page < pages.count; ++page) score_pages<1>(q, pages, page, scores);
@@ -333,7 +304,6 @@ struct ByTiles<DType::kQ8_0> : TilesOfPages {
   using TilesOfPages::TilesOfPages;
 
   static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
-    fetch_all(pages, rows);
     alignas(64) std::byte pairs[kPagesOfSplit * kTileBytes], sums[kPagesOfSplit * kTileBytes];
     for (size_t step = 0; step < pages.head_size / kBlock; ++step) {
       expand(pages.keys, pages.count, step, pairs);
