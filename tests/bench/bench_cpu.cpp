@@ -53,6 +53,7 @@ struct Side {
         formats(profile_formats(profile)),
         model(options.size, profile == Profile::kF32 ? DType::kF32 : DType::kF16),
         steps(device, model, profile, kv) {
+    steps.sample_too();
     rows = std::min(512u, static_cast<uint32_t>(model.config().context));
   }
 
@@ -125,7 +126,7 @@ int run(int argc, char** argv) {
   std::string list;
   const auto options = parse_options(
       argc, argv,
-      "bench_cpu: whole-model steps on the CPU device\n\n"
+      "bench_cpu: whole-model steps on the CPU device, to the greedy token\n\n"
       "Limits: decode and batches, the weights and KV bytes of a step at the read bandwidth of\n"
       "this run; prefill, the bare matrix products of the blocks in bf16 by oneDNN in this run.\n",
       "", [&](Flags& flags) {

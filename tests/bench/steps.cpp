@@ -50,7 +50,20 @@ double Steps::step(Phase phase, std::span<const ShardRows> parts, bool top) {
     CHECK(shard_.pages().reserve(part.sequence, shard_.pages().length(part.sequence) + part.count));
   }
   const int to = top ? shard_.top_point() : shard_.head_point();
-  return timed([&] { shard_.forward(phase, 0, to, parts, out); });
+  return timed([&] {
+    shard_.forward(phase, 0, to, parts, out);
+    const float* row = out;
+    for (size_t i = 0; samples_ && i < parts.size(); ++i) {
+      for (size_t wanted = 0; wanted < parts[i].wanted.size(); ++wanted, row += shard_.width(to)) {
+        choose(std::span(row, shard_.width(to)), top);
+      }
+    }
+  });
+}
+
+void Steps::choose(std::span<const float> row, bool top) {
+  const SamplingOptions greedy{.temperature = 0};
+  token_ = top ? sample_top(row, greedy, 0) : sample(row, {}, greedy, 0);
 }
 
 // Makes the sequence `length` positions long.
@@ -84,12 +97,10 @@ double Steps::tail(uint32_t context, bool top) {
   const std::vector<float> hidden(shard_.width(0), 0.25f);
   const ShardRows part{id, 1, nullptr, hidden.data(), {0}};
   const int to = top ? shard_.top_point() : shard_.head_point();
-  const SamplingOptions greedy{.temperature = 0};
   float* const out = results();
   const double seconds = timed([&] {
     shard_.forward(Phase::kGenerate, model_.config().layers / 2, to, std::span(&part, 1), out);
-    const std::span<const float> row(out, shard_.width(to));
-    token_ = top ? sample_top(row, greedy, context) : sample(row, {}, greedy, context);
+    choose(std::span(out, shard_.width(to)), top);
   });
   shard_.pages().truncate(id, context - 1);
   return seconds;

@@ -1,5 +1,5 @@
-// Whole-model steps on one device, timed: everything from tokens to logits in this process. Shared
-// by the areas cpu and gpu.
+// Whole-model steps on one device, timed: everything from tokens to logits, or to the next tokens,
+// in this process. Shared by the areas cpu and gpu.
 #pragma once
 
 #include <map>
@@ -18,6 +18,9 @@ class Steps {
   // `wide`: generated rows on matrix units too.
   Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv = {},
         bool wide = false);
+
+  // From now on a step ends with the greedy token of each row of logits, not with the logits.
+  void sample_too() { samples_ = true; }
 
   Shard& shard() { return shard_; }
   const std::vector<float>& logits() const { return logits_; }  // of the last step
@@ -43,6 +46,7 @@ class Steps {
   SequenceId at_context(uint32_t context);
   float* results();
   double step(Phase phase, std::span<const ShardRows> parts, bool top = false);
+  void choose(std::span<const float> row, bool top);
 
   const RandomModel& model_;
   Shard shard_;
@@ -50,7 +54,8 @@ class Steps {
   std::map<uint32_t, SequenceId> by_context_;
   std::vector<SequenceId> batch_;
   std::vector<float> logits_;
-  int32_t token_ = 0;  // that tail() came to
+  bool samples_ = false;
+  int32_t token_ = 0;  // sampled last
 };
 
 }  // namespace split::bench

@@ -1,7 +1,6 @@
 // The two products of attention over the pages of a split, whose keys and values lie as these read
 // them (kernels.h): by tiles where there are some, else by fused multiply-adds, with the same bits;
-// or by pairs.
-// For kernels.cpp only, which is compiled once for each instruction set.
+// or by pairs. For kernels.cpp only, which is compiled once for each instruction set.
 #pragma once
 
 #include <type_traits>
