@@ -223,19 +223,19 @@ void attend_typed(const AttendTask& task) {
         }
       }
     };
-    pages_of(task.keys, task.values, first,
-             [&](size_t key, size_t count, size_t head, const Keys& stored) {
-               const auto finish = [&](size_t lane, Vec dots) {
-                 store(scores + lane * kSplitKeys + key, mul(dots, scale));
-               };
-               if (alone && count == kKeysAtOnce) {
-                 return finish(head, score<dtype>(q + head * padded, stored, padded));
-               }
-               const Keys wide = widened<dtype>(task, stored, count, padded, keys);
-               for (size_t lane = head * rows + row0; lane < (head + 1) * rows; ++lane) {
-                 finish(lane, score<DType::kF32>(q + lane * padded, wide, padded));
-               }
-             });
+    const auto score_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {
+      const auto finish = [&](size_t lane, Vec dots) {
+        store(scores + lane * kSplitKeys + key, mul(dots, scale));
+      };
+      if (alone && count == kKeysAtOnce) {
+        return finish(head, score<dtype>(q + head * padded, stored, padded));
+      }
+      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+      for (size_t lane = head * rows + row0; lane < (head + 1) * rows; ++lane) {
+        finish(lane, score<DType::kF32>(q + lane * padded, wide, padded));
+      }
+    };
+    pages_of(task.keys, task.values, first, score_page);
     Merged split[kAttendRows];
     float* const out = first == 0 ? total : part;
     for (size_t lane = 0; lane < lanes; ++lane) {
@@ -244,28 +244,28 @@ void attend_typed(const AttendTask& task) {
             split[lane]);
       for (size_t d = 0; d < padded; ++d) out[lane * padded + d] = 0;
     }
-    pages_of(task.values, task.keys, first + kSplitKeys,
-             [&](size_t key, size_t count, size_t head, const Keys& stored) {
-               const float* const w = weights + head * rows * kSplitKeys + key;
-               float* const to = out + head * rows * padded;
-               if (alone && count == kKeysAtOnce) {
-                 return add_values<dtype, 1>(w, stored, count, padded, to);
-               }
-               const Keys wide = widened<dtype>(task, stored, count, padded, keys);
-               size_t r = row0;
-               while (r < rows && seen(r) <= key) ++r;  // these see none of them
-               for (; r < rows; ++r) {
-                 if (r + kRowsOfValues <= rows && seen(r) >= key + count) {
-                   add_values<DType::kF32, kRowsOfValues>(w + r * kSplitKeys, wide, count, padded,
-                                                          to + r * padded);
-                   r += kRowsOfValues - 1;
-                   continue;
-                 }
-                 add_values<DType::kF32, 1>(w + r * kSplitKeys, wide,
-                                            seen(r) - key < count ? seen(r) - key : count, padded,
-                                            to + r * padded);
-               }
-             });
+    const auto add_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {
+      const float* const w = weights + head * rows * kSplitKeys + key;
+      float* const to = out + head * rows * padded;
+      if (alone && count == kKeysAtOnce) {
+        return add_values<dtype, 1>(w, stored, count, padded, to);
+      }
+      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+      size_t r = row0;
+      while (r < rows && seen(r) <= key) ++r;  // these see none of them
+      for (; r < rows; ++r) {
+        if (r + kRowsOfValues <= rows && seen(r) >= key + count) {
+          add_values<DType::kF32, kRowsOfValues>(w + r * kSplitKeys, wide, count, padded,
+                                                 to + r * padded);
+          r += kRowsOfValues - 1;
+          continue;
+        }
+        add_values<DType::kF32, 1>(w + r * kSplitKeys, wide,
+                                   seen(r) - key < count ? seen(r) - key : count, padded,
+                                   to + r * padded);
+      }
+    };
+    pages_of(task.values, task.keys, first + kSplitKeys, add_page);
     for (size_t lane = 0; lane < lanes; ++lane) {
       if (lane % rows < row0) continue;
       if (first == 0) {
