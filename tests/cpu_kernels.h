@@ -20,11 +20,14 @@ extern const CpuKernels kKernelsEmulated;  // AMX, by emulated_tiles.h
 
 namespace split::test {
 
+// The limits of choose_kernels().
+inline constexpr const char* kInstructionSets[] = {"scalar",     "avx2", "avx512", "vnni",
+                                                   "avx512bf16", "amx",  "neon",   "dotprod"};
+
 // The kernels this processor can run, the plain ones first.
 inline std::vector<const CpuKernels*> kernel_sets() {
   std::vector<const CpuKernels*> sets;
-  for (const char* limit :
-       {"scalar", "avx2", "avx512", "vnni", "avx512bf16", "amx", "neon", "dotprod"}) {
+  for (const char* limit : kInstructionSets) {
     const CpuKernels& kernels = choose_kernels(limit);
     if (sets.empty() || sets.back() != &kernels) sets.push_back(&kernels);
   }
