@@ -140,7 +140,7 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   return std::move(parts).kernel(
       cat(header(shuffle), kColumns, "shared float exchange[SUM_LANES];\n", op_functions_glsl(),
-          op_functions({&step.tape}), tape.declarations(), tape.group()));
+          op_functions({&step.tape}), tape.declarations(), tape.group(step.columns)));
 }
 
 namespace {

@@ -59,8 +59,9 @@ class TapeWriter {
 
   // Buffers, constants and loaders.
   std::string declarations() const { return declared_.str(); }
-  // void main(): the tape over the row of this workgroup.
-  std::string group() const;
+  // void main(): the tape over the row of this workgroup. A row of `columns` that is summed is
+  // held: its lanes read it once.
+  std::string group(int64_t columns) const;
   // void fetch(n, r, c): what the tape reads beside the product, and void finish(n, r, c, product):
   // the tape over one element of a matmul's result; with `put` the result also goes to put_kv(). A
   // kernel may fetch for FETCHES elements before it finishes them: n tells them apart.
@@ -89,6 +90,7 @@ class TapeWriter {
                    const char* type = "float ") const;
   std::string four_loader(size_t i) const;
   std::string staging() const;
+  std::string held_group() const;
   std::string compute(size_t i, const char* indent) const;
   bool is_held(size_t i) const;
   // Values: a sum of an operand, a multiple of it, and the sum of the operand's squared distances

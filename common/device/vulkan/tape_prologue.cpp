@@ -73,6 +73,20 @@ std::string TapeWriter::prologue() const {
       "  }\n", three, "}\nvoid stage(uint r, uint lane) {\n", row, row_body("K", true), "}\n");
 }
 
+std::string TapeWriter::held_group() const {
+  const std::string o = cat("o", base_), four = is_half(tape_.outputs[0]) ? "f16vec4" : "vec4";
+  const uint32_t binding = parts_.binding_of({Bind::Kind::kRowwise, tape_.outputs[0].slot, 0});
+  return cat("#define K COLUMNS\n#define put_x(four, y) put_row(r, four, y)\n",
+             "layout(set = 0, binding = ", binding, ") writeonly buffer Bf", o, " { ", four, " f",
+             o, "[]; };\nvoid put_row(uint r, uint four, vec4 y) {\n  if (K % 4 == 0) {\n    f", o,
+             "[r * (K / 4) + four] = ", four, "(y);\n    return;\n  }\n",
+             "  for (uint j = 0; j < min(4u, K - four * 4); ++j) {\n    ", o,
+             "[r * K + four * 4 + j] = ", four == "vec4" ? "" : "float16_t", "(y[j]);\n  }\n}\n",
+             prologue(),
+             "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (r >= row_count()) return;\n"
+             "  const uint lane = lane_index();\n  fetch_stage(r, lane);\n  stage(r, lane);\n}\n");
+}
+
 // The output's fours to put_x(); past the end zeros.
 std::string TapeWriter::staging() const {
   const int value = tape_.outputs[0].value;
