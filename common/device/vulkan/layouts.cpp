@@ -137,7 +137,7 @@ MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t column
   MatrixShape shape{2, 1, 1, 1, 7, 64, inner > 2048 ? 3u : 1u};
   if (columns > 2048) shape = {2, 2, 1, 1, 4, 64, 1};
   if (columns > 4096) shape = {2, 2, 1, 1, 5, 64, 1};
-  if (columns > 16384) shape = {2, 1, 1, 4, 1, 64, 2};
+  if (columns > 16384) shape = {2, 2, 1, 2, 2, 64, 1};
   while (!fits(device, shape, true)) {
     if (shape.parts_k > 1) {
       --shape.parts_k;

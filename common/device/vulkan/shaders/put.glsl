@@ -1,16 +1,10 @@
 R"glsl(
 // Keys and values into their pages.
-#define CACHE(name, at) \
-  layout(set = 0, binding = at) buffer name##Float { float name##_f[]; }; \
-  layout(set = 0, binding = at) buffer name##Half { uint16_t name##_h[]; };
-CACHE(k0, K_BINDING) CACHE(v0, V_BINDING)
-#if CACHE_PIECES > 1
-CACHE(k1, K_BINDING + 1) CACHE(k2, K_BINDING + 2) CACHE(k3, K_BINDING + 3)
-CACHE(k4, K_BINDING + 4) CACHE(k5, K_BINDING + 5)
-CACHE(v1, V_BINDING + 1) CACHE(v2, V_BINDING + 2) CACHE(v3, V_BINDING + 3)
-CACHE(v4, V_BINDING + 4) CACHE(v5, V_BINDING + 5)
-#endif
-
+#ifdef UNITS
+#define HALF float16_t
+#define TO_HALF float16_t  // as a tile is converted
+#else
+#define HALF uint16_t
 // To nearest even, whatever the device's own conversion does.
 uint half_bits(float value) {
   const uint bits = floatBitsToUint(value);
@@ -27,10 +21,22 @@ uint half_bits(float value) {
   if (rest > tie || (rest == tie && (result & 1u) == 1u)) ++result;
   return sign | result;
 }
+#define TO_HALF(value) uint16_t(half_bits(value))
+#endif
+#define CACHE(name, at) \
+  layout(set = 0, binding = at) buffer name##Float { float name##_f[]; }; \
+  layout(set = 0, binding = at) buffer name##Half { HALF name##_h[]; };
+CACHE(k0, K_BINDING) CACHE(v0, V_BINDING)
+#if CACHE_PIECES > 1
+CACHE(k1, K_BINDING + 1) CACHE(k2, K_BINDING + 2) CACHE(k3, K_BINDING + 3)
+CACHE(k4, K_BINDING + 4) CACHE(k5, K_BINDING + 5)
+CACHE(v1, V_BINDING + 1) CACHE(v2, V_BINDING + 2) CACHE(v3, V_BINDING + 3)
+CACHE(v4, V_BINDING + 4) CACHE(v5, V_BINDING + 5)
+#endif
 
 #define PUT(name) \
   if (KV_TYPE == 0) name##_f[at] = value; \
-  else name##_h[at] = uint16_t(half_bits(value))
+  else name##_h[at] = TO_HALF(value)
 void put_k(uint part, uint at, float value) {
 #if CACHE_PIECES > 1
   if (part == 1) { PUT(k1); } else if (part == 2) { PUT(k2); } else if (part == 3) { PUT(k3); }
@@ -59,8 +65,6 @@ void put_kv(uint n, uint c, float value) {
 }
 
 #ifdef UNITS
-layout(set = 0, binding = K_BINDING) buffer KeyTiles { float16_t k_tiles[]; };
-layout(set = 0, binding = V_BINDING) buffer ValueTiles { float16_t v_tiles[]; };
 // A tile of 16 rows and columns [c, c + 16) of keys or values, when the rows are a page.
 bool is_page(uint row) {
   const uint place = symbol(PLACES, row);
@@ -69,8 +73,8 @@ bool is_page(uint row) {
 }
 void put_tile(uint row, uint c, SUM value) {
   const uint base = symbol(PLACES, row) * C;
-  if (c < 2 * C) coopMatStoreNV(HALF_SUM(value), k_tiles, base + c - C, C, false);
-  else coopMatStoreNV(HALF_SUM(value), v_tiles, base + c - 2 * C, C, false);
+  if (c < 2 * C) coopMatStoreNV(HALF_SUM(value), k0_h, base + c - C, C, false);
+  else coopMatStoreNV(HALF_SUM(value), v0_h, base + c - 2 * C, C, false);
 }
 #endif
 )glsl"
