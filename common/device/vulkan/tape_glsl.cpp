@@ -267,12 +267,8 @@ std::string TapeWriter::tile_epilogue(bool put) const {
 
 std::string TapeWriter::group(int64_t columns) const {
   constexpr int64_t kMostHeld = 4096;  // what a lane holds of them is in registers
-  const bool sums = std::any_of(tape_.instructions.begin(), tape_.instructions.end(),
-                                [](const Instruction& instruction) {
-                                  return op_info(instruction.op).kind == OpKind::kReduce;
-                                });
   const bool one = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] == columns;
-  if (sums && one && columns <= kMostHeld) return held_group();
+  if (one && columns <= kMostHeld) return held_group();
   return cat(
       "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (r >= row_count()) return;\n"
       "  const uint lane = lane_index();\n",

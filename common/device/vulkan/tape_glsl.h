@@ -59,8 +59,8 @@ class TapeWriter {
 
   // Buffers, constants and loaders.
   std::string declarations() const { return declared_.str(); }
-  // void main(): the tape over the row of this workgroup. A row of `columns` that is summed is
-  // held: its lanes read it once.
+  // void main(): the tape over the row of this workgroup. Of up to some columns lanes hold what
+  // they read, each element once.
   std::string group(int64_t columns) const;
   // void fetch(n, r, c): what the tape reads beside the product, and void finish(n, r, c, product):
   // the tape over one element of a matmul's result; with `put` the result also goes to put_kv(). A

@@ -16,30 +16,46 @@ std::string TapeWriter::four_loader(size_t i) const {
   const size_t id = base_ + i;
   const Operand& operand = tape_.operands[i];
   const bool rowwise = operand.access == Access::kRowwise,
-             gather = operand.access == Access::kGather;
-  const Bind::Kind kind = rowwise                                             ? Bind::Kind::kRowwise
-                          : gather && is_weight_table(operand) && pieces_ > 1 ? Bind::Kind::kTable
-                                                                              : Bind::Kind::kWhole;
-  const uint32_t binding = parts_.binding_of({kind, operand.slot, 0});
+             gather = operand.access == Access::kGather, table = is_weight_table(operand);
+  const uint32_t pieces = table ? pieces_ : 1;
+  const Bind::Kind kind = rowwise      ? Bind::Kind::kRowwise
+                          : pieces > 1 ? Bind::Kind::kTable
+                                       : Bind::Kind::kWhole;
   std::ostringstream out;
+  // Its elements by fours, as `type`; what is in pieces by a function of piece and four.
   const auto view = [&](const char* type, const char* letter) {
-    out << "layout(set = 0, binding = " << binding << ") readonly buffer B" << letter << id << " { "
-        << type << " " << letter << id << "[]; };\n";
+    std::ostringstream choice;
+    for (uint32_t p = 0; p < pieces; ++p) {
+      const std::string name = pieces > 1 ? cat(letter, id, "_", p) : cat(letter, id);
+      out << "layout(set = 0, binding = " << parts_.binding_of({kind, operand.slot, p})
+          << ") readonly buffer B" << name << " { " << type << " " << name << "[]; };\n";
+      if (p > 0) choice << "  if (part == " << p << ") return " << name << "[four];\n";
+    }
+    if (pieces == 1) return;
+    out << type << " " << letter << id << "_at(uint part, uint four) {\n"
+        << choice.str() << "  return " << letter << id << "_0[four];\n}\n";
   };
+  const std::string at = !gather ? "c"
+                         : table ? cat("at % PIECE_ROWS", id, " * STRIDE", id, " + c")
+                                 : cat("at * STRIDE", id, " + c");
+  const auto four = [&](const char* letter) {
+    return pieces > 1 ? cat(letter, id, "_at(at / PIECE_ROWS", id, ", (", at, ") / 4)")
+                      : cat(letter, id, "[(", at, ") / 4]");
+  };
+  view("vec4", "q");
   std::ostringstream fast;
   if (rowwise) {
-    view("vec4", "q");
     fast << "    return q" << id << "[(r * K + c) / 4];\n";
-  } else if (!gather) {
-    view("vec4", "q");
-    view("uvec2", "p");
-    fast << "    if (TYPE" << id << " == 0) return q" << id << "[c / 4];\n    const uvec2 two = p"
-         << id << "[c / 4];\n    return vec4(value" << id << "(two.x, 0), value" << id
-         << "(two.x, 1), value" << id << "(two.y, 0), value" << id << "(two.y, 1));\n";
-  } else if (!is_weight_table(operand)) {
-    view("vec4", "q");
-    fast << "    if (TYPE" << id << " == 0 && STRIDE" << id << " % 4 == 0) return q" << id
-         << "[(symbol(INDEX" << id << ", row) * STRIDE" << id << " + c) / 4];\n";
+  } else {
+    if (gather) fast << "    const uint at = symbol(INDEX" << id << ", row);\n";
+    fast << "    if (TYPE" << id << " == 0" << (gather ? cat(" && STRIDE", id, " % 4 == 0") : "")
+         << ") return " << four("q") << ";\n";
+    if (!gather || table) {  // of halves a table's rows, too, are whole fours
+      view("uvec2", "p");
+      fast << "    const uvec2 two = " << four("p") << ";\n    return vec4(value" << id
+           << "(two.x, 0), value" << id << "(two.x, 1), value" << id << "(two.y, 0), value" << id
+           << "(two.y, 1));\n";
+    }
   }
   out << "vec4 four" << id << "(uint r, uint row, uint first) {\n  if (K % 4 == 0) {\n"
       << "    const uint c = first;\n"
