@@ -224,28 +224,28 @@ class CpuExecutable : public Executable {
     }
     // Wide tasks, unless threads would go without.
     const size_t wanted = 4 * size_t{pool_.threads()};
-    const size_t each = product.dequantises()            ? kStripColumns
-                        : width / kTaskColumns >= wanted ? kTaskColumns
-                        : product.rounded != nullptr     ? kStripColumns
-                                                         : kPanelColumns;
+    const size_t each = width / kTaskColumns >= wanted ? kTaskColumns
+                        : product.rounded != nullptr   ? kStripColumns
+                                                       : kPanelColumns;
     product.each = each;
     const size_t column_tasks = (width + each - 1) / each;
-    // Rows in blocks, so that the product of a task stays in L2 while its epilogue runs: one of
-    // them a task, or all after a strip that was dequantised for them.
-    constexpr size_t kRowBlock = 256;
-    const size_t most = product.dequantises() && column_tasks >= wanted ? rows : kRowBlock;
+    // Rows in blocks, so that they stay in L2 while a task's strips go through them, and their
+    // product while its epilogue runs: one of them a task, or all after strips that were
+    // dequantised for them.
+    const size_t block = product.rows_of_block();
+    const size_t most = product.dequantises() && column_tasks >= wanted ? rows : block;
     const size_t row_tasks = (rows + most - 1) / most;
     const size_t tasks = column_tasks * row_tasks;
     const auto run_task = [&](size_t task) {
       const size_t first = task / row_tasks * each, columns = std::min(each, width - first);
       const size_t begin = task % row_tasks * most, end = std::min(rows, begin + most);
-      const size_t y_floats = std::min(kRowBlock, end - begin) * each;
+      const size_t y_floats = std::min(block, end - begin) * each;
       float* const scratch =
           thread_scratch(product.scratch_floats() + y_floats + tape.scratch_floats(columns));
       float* const y = scratch + product.scratch_floats();
-      product.begin(first, scratch);
-      for (size_t row = begin; row < end; row += kRowBlock) {
-        const size_t count = std::min(kRowBlock, end - row);
+      product.begin(first, columns, scratch);
+      for (size_t row = begin; row < end; row += block) {
+        const size_t count = std::min(block, end - row);
         product.multiply(row, count, first, columns, scratch, y);
         tape.run(places_, row, count, first, columns, y, each, y + y_floats);
       }

@@ -20,16 +20,26 @@ struct CpuProduct {
   size_t each = 0;              // columns of a task: whole strips or panels
 
   bool dequantises() const { return dtype != stored; }
-  size_t scratch_floats() const {
-    return kKernelFloats +
-           (dequantises() ? steps_of(inner) * step_bytes(dtype) / sizeof(float) : 0);
+  // Rows that are multiplied together: whole pairs of tiles, of rows that were rounded no more than
+  // a part of L2.
+  size_t rows_of_block() const {
+    constexpr size_t kMost = 256, kPair = 32, kBytes = size_t{768} << 10;
+    if (rounded == nullptr) return kMost;
+    return std::clamp(kBytes / rounded_bytes(1, inner, rounded->step) / kPair * kPair, kPair,
+                      kMost);
   }
-  // Before a task's rows: what they share. Of a matrix that is dequantised a task has one strip.
-  void begin(size_t first, float* scratch) const {
+  size_t scratch_floats() const {
+    return kKernelFloats + (dequantises() ? strips_of(each) * strip_bytes() / sizeof(float) : 0);
+  }
+  // Before a task's rows: what they share.
+  void begin(size_t first, size_t columns, float* scratch) const {
     if (!dequantises()) return;
     const size_t steps = steps_of(inner);
-    kernels.dequantise(w + first / kStripColumns * steps * step_bytes(stored), stored, steps,
-                       reinterpret_cast<std::byte*>(scratch + kKernelFloats));
+    auto* const to = reinterpret_cast<std::byte*>(scratch + kKernelFloats);
+    for (size_t strip = 0; strip < strips_of(columns); ++strip) {
+      kernels.dequantise(w + (first / kStripColumns + strip) * steps * step_bytes(stored), stored,
+                         steps, to + strip * strip_bytes());
+    }
   }
   // y [rows, each]: rows from `row` on by columns from `first` on.
   void multiply(size_t row, size_t rows, size_t first, size_t columns, float* scratch,
@@ -55,6 +65,7 @@ struct CpuProduct {
     task.w = dequantises() ? reinterpret_cast<const std::byte*>(scratch + kKernelFloats) : w;
     task.dtype = dtype;
     task.inner = inner;
+    task.cached = dequantises();
     task.first = dequantises() ? 0 : first;
     task.columns = columns;
     task.y = y;
@@ -64,6 +75,7 @@ struct CpuProduct {
   }
 
  private:
+  size_t strip_bytes() const { return steps_of(inner) * step_bytes(dtype); }
   static constexpr size_t kKernelFloats = std::max(kPanelFloats, kStepScratch / sizeof(float));
 };
 

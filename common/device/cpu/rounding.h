@@ -152,21 +152,30 @@ inline __m512i bf16_of_bytes(const std::byte* numbers) {
 // One step of a strip of blocks as pairs of bf16: two tiles. Every number of a block is exact. What
 // comes next is fetched ahead, to L1 or L2 as `locality` says (3, 2).
 template <DType dtype, int locality>
-inline void expand_step(const std::byte* numbers, std::byte* to) {
-  __builtin_prefetch(numbers + kAhead - 64, 0, locality);  // the scales
+__attribute__((always_inline)) inline void expand_quarter(const std::byte* numbers, size_t quarter,
+                                                          std::byte* to) {
+  if (quarter == 0) __builtin_prefetch(numbers + kAhead - 64, 0, locality);  // the scales
+  numbers += quarter * (step_bytes(dtype) - step_scales(dtype)) / 4;
+  to += quarter * kTileBytes / 2;
   if constexpr (dtype == DType::kQ8_0) {
-    for (size_t i = 0; i < kVecsOfStrip * kPairs; ++i, numbers += 32, to += 64) {
+    for (size_t i = 0; i < kVecsOfStrip * kPairs / 4; ++i, numbers += 32, to += 64) {
       if (i % 2 == 0) __builtin_prefetch(numbers + kAhead, 0, locality);
       _mm512_store_si512(to, bf16_of_bytes(numbers));
     }
   } else {
-    for (size_t g = 0; g < kVecsOfStrip * kBlock / 8; ++g, to += 256) {
-      __builtin_prefetch(numbers + kAhead + g * 64, 0, locality);
-      const __m512i words = _mm512_loadu_si512(numbers + g * 64);
+    for (size_t g = 0; g < kVecsOfStrip * kBlock / 32; ++g, numbers += 64, to += 256) {
+      __builtin_prefetch(numbers + kAhead, 0, locality);
+      const __m512i words = _mm512_loadu_si512(numbers);
       for (unsigned i = 0; i < 4; ++i) {
         _mm512_store_si512(to + i * 64, bf16_of_nibbles(words, 4 * i));
       }
     }
+  }
+}
+template <DType dtype, int locality>
+inline void expand_step(const std::byte* numbers, std::byte* to) {
+  for (size_t quarter = 0; quarter < 4; ++quarter) {
+    expand_quarter<dtype, locality>(numbers, quarter, to);
   }
 }
 #endif

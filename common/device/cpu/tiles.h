@@ -41,7 +41,7 @@ struct TileBlock {
   const std::byte* x;  // tiles of sixteen rows
   size_t x_stride;     // bytes from such rows to the next
   size_t rows;
-  const std::byte* w;  // pairs, two tiles a step
+  const std::byte* w;  // pairs, two tiles a step; or blocks
   size_t steps;
   float* y;
   size_t y_stride;  // floats
@@ -74,65 +74,6 @@ inline void chain_tiles(const TileBlock& b) {
   if constexpr (two) tile_store<2>(lower, stride), tile_store<3>(lower + 16, stride);
 }
 
-// sums [2] tiles of up to 16 rows, of one step. Other tiles each second turn: a step then does not
-// wait for the last one's sums.
-inline void step_tiles(const std::byte* x, const std::byte* w, size_t turn, std::byte* sums) {
-  const auto step = [&]<int left, int right>() {
-    tile_load<4>(x, 64);
-    tile_load<6>(w, 64), tile_zero<left>(), tile_multiply<left, 4, 6>();
-    tile_load<7>(w + kTileBytes, 64), tile_zero<right>(), tile_multiply<right, 4, 7>();
-    tile_store<left>(sums, 64), tile_store<right>(sums + kTileBytes, 64);
-  };
-  turn % 2 == 0 ? step.template operator()<0, 1>() : step.template operator()<2, 3>();
-}
-// The same of two blocks of rows, which share the loading of the numbers.
-inline void step_tiles_twice(const std::byte* x, size_t x_stride, const std::byte* w,
-                             std::byte* upper, std::byte* lower) {
-  tile_load<4>(x, 64), tile_load<6>(w, 64);
-  tile_zero<0>(), tile_multiply<0, 4, 6>();
-  tile_load<7>(w + kTileBytes, 64), tile_zero<1>(), tile_multiply<1, 4, 7>();
-  tile_load<5>(x + x_stride, 64), tile_zero<2>(), tile_multiply<2, 5, 6>();
-  tile_zero<3>(), tile_multiply<3, 5, 7>();
-  tile_store<0>(upper, 64), tile_store<1>(upper + kTileBytes, 64);
-  tile_store<2>(lower, 64), tile_store<3>(lower + kTileBytes, 64);
-}
-
-// y [rows, 32] += the sums [steps][2] tiles of some steps times their scales; `first`: y is not
-// there.
-struct ScaledSums {
-  const std::byte* sums;
-  const std::byte* scales;
-  size_t scales_stride;  // bytes from a step's to the next's
-  size_t steps;
-  size_t rows;
-  float* y;
-  size_t y_stride;  // floats
-  bool first;
-};
-template <size_t Round>
-inline void add_scaled(const ScaledSums& task) {
-  for (size_t v = 0; v < kVecsOfStrip; ++v) {
-    Vec factors[Round];
-    for (size_t s = 0; s < Round; ++s) {
-      factors[s] =
-          s < task.steps ? load_f16(task.scales + s * task.scales_stride + 32 * v) : zero();
-    }
-    const auto add_rows = [&](size_t steps) {
-      for (size_t r = 0; r < task.rows; ++r) {
-        const auto* const tile =
-            reinterpret_cast<const float*>(task.sums + v * kTileBytes + r * 64);
-        float* const to = task.y + r * task.y_stride + 16 * v;
-        Vec total = task.first ? zero() : load(to);
-        for (size_t s = 0; s < steps; ++s) {
-          total = fma(load(tile + s * 2 * kTileBytes / sizeof(float)), factors[s], total);
-        }
-        store(to, total);
-      }
-    };
-    task.steps == Round ? add_rows(Round) : add_rows(task.steps);
-  }
-}
-
 // One strip in BF16.
 inline void chain_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
@@ -154,7 +95,7 @@ inline void chain_strip(const StepTask& task, const std::byte* w, float* y, Tile
                             done == 0};
       // The next steps come from memory while these are multiplied: a part of them with each rows.
       const std::byte* const next = w + (at_once + row / (2 * kTileHeight) * part) * 2 * kTileBytes;
-      for (size_t line = 0; line < part * 2 * kTileBytes; line += 64) {
+      for (size_t line = 0; !task.cached && line < part * 2 * kTileBytes; line += 64) {
         blocks > 1 ? __builtin_prefetch(next + line, 0, 2) : __builtin_prefetch(next + line);
       }
       if (rows > kTileHeight) {
@@ -168,81 +109,91 @@ inline void chain_strip(const StepTask& task, const std::byte* w, float* y, Tile
   }
 }
 
-// One strip in blocks, of up to 16 rows. Nothing is read right after it was written, which a tile
-// would wait for: numbers are expanded a step ahead, sums are added a step behind.
-template <DType dtype>
-inline void scaled_strip_few(const StepTask& task, const std::byte* w, float* y,
-                             TileShapes& shapes) {
-  constexpr size_t kBytes = step_bytes(dtype);
-  const size_t steps = steps_of(task.inner);
-  std::byte* const pairs = task.scratch;  // of two steps
-  std::byte* const sums = pairs + 2 * 2 * kTileBytes;
-  static_assert(2 * 2 * 2 * kTileBytes <= kStepScratch);
-  const auto of = [](std::byte* two, size_t s) { return two + s % 2 * 2 * kTileBytes; };
-  const auto expand = [&](size_t s) {
-    if (s < steps) expand_step<dtype, 3>(w + s * kBytes + step_scales(dtype), of(pairs, s));
-  };
-  const auto add = [&](size_t s) {
-    add_scaled<1>({of(sums, s), w + s * kBytes, kBytes, 1, task.rows, y, task.y_stride, s == 0});
-  };
-  shapes.set(task.rows, task.rows);
-  expand(0);
-  for (size_t s = 0; s < steps; ++s) {
-    expand(s + 1);
-    step_tiles(task.x + s * kTileBytes, of(pairs, s), s, of(sums, s));
-    if (s > 0) add(s - 1);
+// y = x w of up to 32 rows by a strip in blocks: the sums of each step times its scales. While a
+// step is multiplied the next one's numbers are expanded and the last one's sums are added, in
+// parts between the instructions of tiles: a processor does no more side by side than it looks
+// ahead, which is less than a step. Nothing is read right after it was written, for which a tile
+// would wait.
+template <DType dtype, bool two>
+inline void scaled_tiles(const TileBlock& b, std::byte* scratch) {
+  constexpr size_t kBytes = step_bytes(dtype), kScales = step_scales(dtype);
+  constexpr size_t kPairBytes = 2 * kTileBytes, kSumBytes = (two ? 4 : 2) * kTileBytes;
+  static_assert(2 * (kPairBytes + kSumBytes) <= kStepScratch);
+  const auto pairs = [&](size_t s) { return scratch + s % 2 * kPairBytes; };
+  const auto sums = [&](size_t s) { return scratch + 2 * kPairBytes + s % 2 * kSumBytes; };
+  for (size_t r = 0; r < b.rows; ++r) {
+    for (size_t v = 0; v < kVecsOfStrip; ++v) store(b.y + r * b.y_stride + 16 * v, zero());
   }
-  add(steps - 1);
+  // Sixteen columns of the upper rows, the others, then the same of the lower ones.
+  const auto add = [&](size_t s, size_t tile) __attribute__((always_inline)) {
+    const bool upper = tile < 2;
+    const size_t rows = !upper ? b.rows - kTileHeight : two ? kTileHeight : b.rows;
+    const Vec scales = load_f16(b.w + s * kBytes + tile % 2 * 32);
+    const auto* from = reinterpret_cast<const float*>(sums(s) + tile * kTileBytes);
+    float* to = b.y + (upper ? 0 : kTileHeight * b.y_stride) + tile % 2 * 16;
+    for (size_t r = 0; r < rows; ++r, from += 16, to += b.y_stride) {
+      store(to, fma(load(from), scales, load(to)));
+    }
+  };
+  expand_step<dtype, 3>(b.w + kScales, pairs(0));
+  for (size_t s = 0; s < b.steps; ++s) {
+    const std::byte* const x = b.x + s * kTileBytes;
+    const std::byte* const w = pairs(s);
+    std::byte* const to = sums(s);
+    const size_t ahead = s + 1 < b.steps ? s + 1 : s;
+    const auto expand = [&](size_t quarter) __attribute__((always_inline)) {
+      expand_quarter<dtype, 3>(b.w + ahead * kBytes + kScales, quarter, pairs(s + 1));
+    };
+    const auto add_last = [&](size_t tile) __attribute__((always_inline)) {
+      if (s > 0) add(s - 1, tile);
+    };
+    tile_load<4>(x, 64), tile_load<6>(w, 64);
+    tile_zero<0>(), tile_multiply<0, 4, 6>();
+    expand(0);
+    tile_load<7>(w + kTileBytes, 64);
+    tile_zero<1>(), tile_multiply<1, 4, 7>();
+    if constexpr (two) {
+      tile_load<5>(x + b.x_stride, 64);
+      add_last(0);
+      tile_store<0>(to, 64);
+      tile_zero<2>(), tile_multiply<2, 5, 6>();
+      expand(1);
+      tile_store<1>(to + kTileBytes, 64);
+      add_last(1);
+      tile_zero<3>(), tile_multiply<3, 5, 7>();
+      expand(2);
+      tile_store<2>(to + 2 * kTileBytes, 64);
+      add_last(2);
+      expand(3);
+      tile_store<3>(to + 3 * kTileBytes, 64);
+      add_last(3);
+    } else {
+      expand(1);
+      add_last(0);
+      tile_store<0>(to, 64);
+      expand(2), expand(3);
+      tile_store<1>(to + kTileBytes, 64);
+      add_last(1);
+    }
+  }
+  for (size_t tile = 0; tile < (two ? 4 : 2); ++tile) add(b.steps - 1, tile);
 }
 
-// Of more rows, 32 and three steps at a time; numbers are expanded a round ahead. The last rows
-// have whole tiles too, whose shapes take long to change: what is no row is not added.
+// One strip in blocks.
 template <DType dtype>
 inline void scaled_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
-  constexpr size_t kRound = 3, kRows = 2 * kTileHeight;
-  constexpr size_t kBytes = step_bytes(dtype), kRoundBytes = kRound * 2 * kTileBytes;
-  static_assert(4 * kRoundBytes <= kStepScratch);
+  constexpr size_t kRows = 2 * kTileHeight;
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
-  std::byte* const pairs = task.scratch;  // of two rounds
-  std::byte* const upper = pairs + 2 * kRoundBytes;
-  std::byte* const lower = upper + kRoundBytes;
-  const auto pairs_of = [&](size_t s) { return pairs + s % (2 * kRound) * 2 * kTileBytes; };
-  const auto expand = [&](size_t from) {
-    for (size_t s = from; s < from + kRound && s < steps; ++s) {
-      expand_step<dtype, 3>(w + s * kBytes + step_scales(dtype), pairs_of(s));
-    }
-  };
-  shapes.set(kTileHeight, kTileHeight);
-  expand(0);
-  for (size_t done = 0; done < steps; done += kRound) {
-    const size_t count = steps - done < kRound ? steps - done : kRound;
-    expand(done + kRound);
-    for (size_t row = 0; row < task.rows; row += kRows) {
-      const size_t rows = task.rows - row < kRows ? task.rows - row : kRows;
-      const std::byte* const x = task.x + row / kTileHeight * x_stride + done * kTileBytes;
-      for (size_t s = 0; s < count; ++s) {
-        const std::byte* const at = x + s * kTileBytes;
-        const size_t to = s * 2 * kTileBytes;
-        rows > kTileHeight
-            ? step_tiles_twice(at, x_stride, pairs_of(done + s), upper + to, lower + to)
-            : step_tiles(at, pairs_of(done + s), s, upper + to);
-      }
-      // The rows that come next lie in L2.
-      const std::byte* const next =
-          row + kRows < task.rows ? x + 2 * x_stride : task.x + (done + kRound) * kTileBytes;
-      for (size_t line = 0; line < kRound * kTileBytes; line += 64) {
-        __builtin_prefetch(next + line), __builtin_prefetch(next + x_stride + line);
-      }
-      ScaledSums sums{upper,       w + done * kBytes,       kBytes,        count,
-                      kTileHeight, y + row * task.y_stride, task.y_stride, done == 0};
-      if (rows <= kTileHeight) sums.rows = rows;
-      add_scaled<kRound>(sums);
-      if (rows <= kTileHeight) continue;
-      sums.sums = lower;
-      sums.rows = rows - kTileHeight;
-      sums.y += kTileHeight * task.y_stride;
-      add_scaled<kRound>(sums);
-    }
+  // New shapes take long: of more rows all tiles are whole, and what is no row is not added.
+  const size_t height = task.rows < kTileHeight ? task.rows : kTileHeight;
+  shapes.set(height, height);
+  for (size_t row = 0; row < task.rows; row += kRows) {
+    const size_t rows = task.rows - row < kRows ? task.rows - row : kRows;
+    const std::byte* const x = task.x + row / kTileHeight * x_stride;
+    const TileBlock block{x,   x_stride, rows, w, steps, y + row * task.y_stride, task.y_stride,
+                          true};
+    rows > kTileHeight ? scaled_tiles<dtype, true>(block, task.scratch)
+                       : scaled_tiles<dtype, false>(block, task.scratch);
   }
 }
 
@@ -255,8 +206,7 @@ void matmul_tiles_typed(const StepTask& task) {
     if constexpr (dtype == DType::kBF16) {
       chain_strip(task, w, task.y + c, shapes);
     } else {
-      task.rows <= kTileHeight ? scaled_strip_few<dtype>(task, w, task.y + c, shapes)
-                               : scaled_strip<dtype>(task, w, task.y + c, shapes);
+      scaled_strip<dtype>(task, w, task.y + c, shapes);
     }
   }
 }
