@@ -30,7 +30,7 @@ TEST_F(Vulkan, BuffersHoldWhatIsWritten) {
 TEST_F(Vulkan, EveryOpAgreesWithTheReference) {
   const float specials[] = {0.0f, -0.0f, 87.0f, -87.0f, INFINITY, -INFINITY, 1e-7f, 0.6249f, -4.3f};
   constexpr uint32_t kRowCount = 3;
-  for (const int64_t columns : {1, 7, 256, 257}) {
+  for (const int64_t columns : {1, 7, 256, 257, 4099}) {  // of the last no lane holds all
     std::vector<NamedOutput> outputs;
     const Tensor x = input("x", DType::kF32, {kRows, columns});
     const Tensor z = input("z", DType::kF32, {kRows, columns});
@@ -110,7 +110,7 @@ TEST_F(Vulkan, TopKIsExact) {
 }
 
 TEST_F(Vulkan, GroupsMixRowsVectorsAndReductions) {
-  for (const int64_t columns : {1, 5, 96, 300}) {
+  for (const int64_t columns : {1, 5, 96, 300, 4099}) {
     const Tensor x = input("x", DType::kF32, {kRows, columns});
     const Tensor norm = layer_norm(x, weight("w", DType::kF16, {columns}),
                                    weight("b", DType::kBF16, {columns}), 1e-5f);
