@@ -20,13 +20,13 @@ struct CpuProduct {
   size_t each = 0;              // columns of a task: whole strips or panels
 
   bool dequantises() const { return dtype != stored; }
-  // Rows that are multiplied together: whole pairs of tiles, of rows that were rounded no more than
-  // a part of L2.
+  // Rows that are multiplied together: whole pairs of tiles; of rows that were rounded about what a
+  // part of L2 holds.
   size_t rows_of_block() const {
-    constexpr size_t kMost = 256, kPair = 32, kBytes = size_t{768} << 10;
+    constexpr size_t kLeast = 64, kMost = 256, kPair = 32, kBytes = size_t{768} << 10;
     if (rounded == nullptr) return kMost;
-    return std::clamp(kBytes / rounded_bytes(1, inner, rounded->step) / kPair * kPair, kPair,
-                      kMost);
+    const size_t fit = kBytes / rounded_bytes(1, inner, rounded->step);
+    return std::clamp(fit / kPair * kPair, kLeast, kMost);
   }
   size_t scratch_floats() const {
     return kKernelFloats + (dequantises() ? strips_of(each) * strip_bytes() / sizeof(float) : 0);
