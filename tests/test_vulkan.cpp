@@ -30,7 +30,7 @@ TEST_F(Vulkan, BuffersHoldWhatIsWritten) {
 TEST_F(Vulkan, EveryOpAgreesWithTheReference) {
   const float specials[] = {0.0f, -0.0f, 87.0f, -87.0f, INFINITY, -INFINITY, 1e-7f, 0.6249f, -4.3f};
   constexpr uint32_t kRowCount = 3;
-  for (const int64_t columns : {1, 7, 256, 257, 4099}) {  // of the last no lane holds all
+  for (const int64_t columns : {1, 7, 256, 257, 4099}) {  // the last is more than lanes hold
     std::vector<NamedOutput> outputs;
     const Tensor x = input("x", DType::kF32, {kRows, columns});
     const Tensor z = input("z", DType::kF32, {kRows, columns});

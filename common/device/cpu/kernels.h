@@ -59,7 +59,7 @@ struct StepTask {
   size_t rows = 0;
   const std::byte* w = nullptr;  // the whole matrix
   DType dtype = DType::kBF16;    // BF16, Q8_0 or Q4_0
-  bool cached = false;           // a cache has it: nothing of it need be fetched ahead
+  bool cached = false;           // it was just written: nothing of it need be fetched ahead
   size_t inner = 0;              // K
   size_t first = 0;              // of a strip
   size_t columns = 0;            // at most kTaskColumns

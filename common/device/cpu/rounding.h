@@ -149,8 +149,8 @@ inline __m512i bf16_of_bytes(const std::byte* numbers) {
   return _mm512_or_si512(odd, _mm512_srli_epi32(even, 16));
 }
 
-// One step of a strip of blocks as pairs of bf16: two tiles. Every number of a block is exact. What
-// comes next is fetched ahead, to L1 or L2 as `locality` says (3, 2).
+// A quarter of one step of a strip of blocks as pairs of bf16; all of it, two tiles. Every number
+// of a block is exact. What comes next is fetched ahead, to L1 or L2 as `locality` says (3, 2).
 template <DType dtype, int locality>
 __attribute__((always_inline)) inline void expand_quarter(const std::byte* numbers, size_t quarter,
                                                           std::byte* to) {
