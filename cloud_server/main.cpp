@@ -88,7 +88,7 @@ Flags make_flags(Options& options) {
                1024u);
   flags.toggle("wide",
                "for many sessions at once: a GPU computes generated rows on its matrix units too, "
-               "with activations in halves (with --profile f16)",
+               "with activations in halves (not with --profile f32)",
                &options.wide);
   flags.group("Serving");
   flags.text("host", "ADDRESS", "where to listen (127.0.0.1: this machine only)", &options.host);

@@ -204,9 +204,11 @@ struct Products {
     const Tensor w = transposed ? transpose(weight("w", dtype, {columns, inner}))
                                 : weight("w", dtype, {inner, columns});
     const DType vector = is_quantised(dtype) ? DType::kF32 : dtype;
-    const Tensor y = gelu_new(matmul(x, w) + weight("b", vector, {columns}));
+    // Units take what was made for products alone.
+    const Tensor y = gelu_new(matmul(units ? relu(x) : x, w) + weight("b", vector, {columns}));
     Limits limits;
     limits.rows = kRowCount;
+    limits.matrix = limits.wide = units;
     auto bench = std::make_unique<Bench>(device, limits);
     bench->set("x", xs);
     bench->set("w", ws);
@@ -215,14 +217,15 @@ struct Products {
     bench->load();
     return bench;
   }
-  std::vector<float> run(Bench& bench, uint32_t slice) const {
+  std::vector<float> run(Bench& bench, uint32_t slice, Phase phase = Phase::kPrompt) const {
     return in_slices(bench, xs, static_cast<size_t>(inner), static_cast<size_t>(columns), kRowCount,
-                     slice);
+                     slice, phase);
   }
   Device& device;
   int64_t inner, columns;
   DType dtype;
   bool transposed;
+  bool units = false;  // matrix units may compute it
   std::vector<float> xs, ws, bs;
 };
 
@@ -271,6 +274,29 @@ TEST_F(Vulkan, MatmulAgreesInTheShapesOfAGpu) {
   constexpr std::pair<int64_t, int64_t> kTurns[] = {{1100, 96}, {552, 2100}, {2400, 33}};
   constexpr DType kBlocks[] = {DType::kQ8_0, DType::kQ4_0};
   expect_products(*device, kTurns, kBlocks);
+}
+
+// Halves of x and w are within 2^-11 of these, relatively. Blocks for each number of lanes: in
+// whole turns, in some behind them, and half a block.
+TEST_F(Vulkan, MatmulByMatrixUnitsAgrees) {
+  for (const auto& [inner, columns] :
+       {std::pair<int64_t, int64_t>{1136, 96}, {528, 2100}, {2416, 48}, {48, 32}}) {
+    for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
+      Products products(*device_, inner, columns, dtype, true);
+      products.units = true;
+      const auto bench = products.bench();
+      bench->run_reference(rows_only(Products::kRowCount));
+      for (const Phase phase : {Phase::kPrompt, Phase::kGenerate}) {
+        const std::string what = cat(inner, " x ", columns, " ", dtype_name(dtype),
+                                     phase == Phase::kPrompt ? ", prompt" : ", generated");
+        const std::vector<float> all = products.run(*bench, Products::kRowCount, phase);
+        expect_close(all, bench->reference.values.at("y"), what, 1e-3);
+        for (const uint32_t slice : {1u, 9u}) {
+          expect_equal_bits(products.run(*bench, slice, phase), all, cat(what, " by ", slice));
+        }
+      }
+    }
+  }
 }
 
 // Matrices in pieces of 128 columns of Q8_0, 256 of Q4_0; their scales are bound apart.

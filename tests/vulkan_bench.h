@@ -170,11 +170,13 @@ inline RowBatch rows_only(uint32_t rows) {
 
 // Runs rows of "x" through the program in slices of `slice`, and returns output "y".
 inline std::vector<float> in_slices(Bench& bench, const std::vector<float>& x, size_t columns,
-                                    size_t out, uint32_t rows, uint32_t slice) {
+                                    size_t out, uint32_t rows, uint32_t slice,
+                                    Phase phase = Phase::kPrompt) {
   std::vector<float> result;
   for (uint32_t first = 0; first < rows; first += slice) {
     const uint32_t count = std::min(slice, rows - first);
     RowBatch batch = rows_only(count);
+    batch.phase = phase;
     std::vector<float> y(count * out);
     batch.in = bench.buffer("x");
     batch.in_bytes = std::as_bytes(std::span(x).subspan(first * columns, count * columns));

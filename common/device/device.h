@@ -27,8 +27,8 @@ inline constexpr uint32_t kSplitKeys =
     128;  // attention is summed over splits at absolute multiples of this, in order
 
 // The same arithmetic, except where a device has a faster one for many rows: a GPU gives prompt
-// rows of halves (and, in a wide Shard, generated rows) to matrix units, the CPU multiplies prompt
-// rows by quantised weights in bf16. phases_alike() tells.
+// rows of a profile of halves or blocks (and, in a wide Shard, generated rows) to matrix units, the
+// CPU multiplies prompt rows by quantised weights in bf16. phases_alike() tells.
 enum class Phase : uint8_t { kPrompt, kGenerate };
 
 class Buffer {
@@ -47,8 +47,8 @@ struct Limits {
   uint32_t pages_per_sequence = 0;
   uint32_t pages = 0;  // of each cache; page `pages` is a spare one, for rows that are only padding
   size_t arena_row_bytes = 0;  // the largest of the programs that run in it
-  bool matrix = false;         // a profile of halves: prompt rows may use matrix units, always,
-                               // and products by BF16 weights may round their rows to bf16
+  bool matrix = false;         // a profile of halves or blocks: prompt rows may use matrix units,
+                               // always, and products by BF16 weights round their rows to bf16
   bool wide = false;           // generated rows too
   bool int8 = false;           // products by quantised weights round their rows to int8
 };

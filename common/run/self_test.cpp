@@ -36,6 +36,10 @@ std::vector<Case> cases() {
     return attention(x(3 * kChannels), input("k_cache", cache, {kChannels}),
                      input("v_cache", cache, {kChannels}), kHeads, 0.2f);
   };
+  const auto matrix = [](DType dtype) {
+    return is_quantised(dtype) ? transpose(weight("w", dtype, {160, kChannels}))
+                               : weight("w", dtype, {kChannels, 160});
+  };
   // Halves where matrix units round activations, or the CPU these and quantised weights.
   constexpr double kFloat = 1e-4, kHalf = 1e-2;
   std::vector<Case> all;
@@ -45,21 +49,21 @@ std::vector<Case> cases() {
        kFloat});
   all.push_back({"activation", gelu_new(x(kChannels)), kFloat});
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0}) {
-    const bool blocks = is_quantised(dtype);
-    const Dims dims = blocks ? Dims{160, kChannels} : Dims{kChannels, 160};
-    const Tensor w = blocks ? transpose(weight("w", dtype, dims)) : weight("w", dtype, dims);
-    all.push_back({cat("product by ", dtype_name(dtype)), matmul(x(kChannels), w) + b(160),
-                   blocks ? kHalf : kFloat});
+    all.push_back({cat("product by ", dtype_name(dtype)),
+                   matmul(x(kChannels), matrix(dtype)) + b(160),
+                   is_quantised(dtype) ? kHalf : kFloat});
   }
   for (const DType cache : {DType::kF32, DType::kF16}) {
     all.push_back({cat("attention over ", dtype_name(cache)), attended(cache), kFloat, cache});
   }
   all.push_back({"top k", topk(x(1024), 40), 0});
-  const Tensor half = weight("w", DType::kF16, {kChannels, 160});
-  all.push_back({"product by matrix units", matmul(relu(x(kChannels)), half) + b(160), kHalf,
-                 DType::kF32, true});
-  all.push_back({"attention by matrix units", matmul(attended(DType::kF16), half) + b(160), kHalf,
-                 DType::kF16, true});
+  for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
+    all.push_back({cat("product by ", dtype_name(dtype), " on matrix units"),
+                   matmul(relu(x(kChannels)), matrix(dtype)) + b(160), kHalf, DType::kF32, true});
+  }
+  all.push_back({"attention by matrix units",
+                 matmul(attended(DType::kF16), matrix(DType::kF16)) + b(160), kHalf, DType::kF16,
+                 true});
   return all;
 }
 

@@ -204,7 +204,7 @@ void Shard::load() {
   loaded.limits.sequences = options.max_rows;
   loaded.limits.pages_per_sequence = pages_per_sequence(config);
   loaded.limits.pages = pages_.total();
-  loaded.limits.matrix = options_.profile == Profile::kF16 || options_.profile == Profile::kBF16;
+  loaded.limits.matrix = options_.profile != Profile::kF32 && options_.profile != Profile::kInt8;
   loaded.limits.wide = options.wide;
   loaded.limits.int8 = options_.profile == Profile::kInt8;
   for (const Program& program : programs) {

@@ -147,17 +147,19 @@ int run(int argc, char** argv) {
   for (const auto start = Clock::now(); seconds_since(start) < 0.5;) steps.decode(context);
   // Token after token, as a text is made. The device's own times are measured apart, which
   // lengthens what a caller sees, and each in turn with one of those.
+  const auto decode_twice = [&](Steps& steps, uint32_t at, std::vector<double>& seconds,
+                                std::vector<double>& device_us) {
+    seconds.push_back(steps.decode(at));
+    gpu.device->measure(true);
+    steps.decode(at);
+    if (const auto ms = gpu.device->device_ms()) device_us.push_back(1e3 * *ms);
+    gpu.device->measure(false);
+  };
   std::map<uint32_t, std::vector<double>> device_us;
   const std::map<uint32_t, std::vector<double>*> wall = {{context, &decode},
                                                          {steps.long_context(), &decode_long}};
   for (unsigned i = 0; i < 20 * options->runs; ++i) {
-    for (const auto& [at, seconds] : wall) {
-      seconds->push_back(steps.decode(at));
-      gpu.device->measure(true);
-      steps.decode(at);
-      if (const auto ms = gpu.device->device_ms()) device_us[at].push_back(1e3 * *ms);
-      gpu.device->measure(false);
-    }
+    for (const auto& [at, seconds] : wall) decode_twice(steps, at, *seconds, device_us[at]);
   }
   for (unsigned i = 0; i < options->runs; ++i) {
     for (size_t b = 0; b < std::size(kBatches); ++b) {
@@ -166,6 +168,7 @@ int run(int argc, char** argv) {
     prefill.push_back(steps.prefill(prompt));
   }
   for (const auto& [at, us] : device_us) {
+    if (us.empty()) continue;
     add(at == context ? "decode_f16_gpu_us" : cat("decode_f16_ctx", at, "_gpu_us"), median(us),
         "us");
   }
@@ -211,13 +214,17 @@ int run(int argc, char** argv) {
     const std::string name(profile_name(profile));
     Steps quantised(*gpu.device, model, profile);
     compare(quantised, model, profile, options->threads, report);
-    std::vector<double> one, many;
+    std::vector<double> one, one_us, prompts, many;
     for (const auto start = Clock::now(); seconds_since(start) < 0.5;) quantised.decode(context);
     for (unsigned i = 0; i < options->runs; ++i) {
-      for (int k = 0; k < 20; ++k) one.push_back(quantised.decode(context));
-      for (int k = 0; k < 5; ++k) many.push_back(quantised.batch(32));
+      for (int k = 0; k < 20; ++k) decode_twice(quantised, context, one, one_us);
+      prompts.push_back(quantised.prefill(prompt));
     }
+    Steps wide(*gpu.device, model, profile, {}, true);
+    for (unsigned i = 0; i < 5 * options->runs; ++i) many.push_back(wide.batch(32, true));
+    if (!one_us.empty()) add(cat("decode_", name, "_gpu_us"), median(one_us), "us");
     add(cat("decode_", name, "_wall_us"), 1e6 * median(one), "us");
+    add(cat("prefill_", prompt, "_", name, "_us"), 1e6 * median(prompts), "us");
     add(cat("batch_32_", name, "_us"), 1e6 * median(many), "us");
   }
   report.finish();

@@ -12,6 +12,9 @@ namespace {
 constexpr std::string_view kCommon =
 #include "device/vulkan/shaders/common.glsl"
     ;
+constexpr std::string_view kWeights =
+#include "device/vulkan/shaders/weights.glsl"
+    ;
 constexpr std::string_view kMatmulShape =
 #include "device/vulkan/shaders/matmul_shape.glsl"
     ;
@@ -153,6 +156,12 @@ std::string put_text(const Step& attention, KernelParts& parts) {
              kPut);
 }
 
+// Of a matrix; that of blocks has its scales bound behind it.
+std::string weight_bindings(uint32_t w, bool blocks) {
+  return cat("#define W_BINDING ", w, "\n",
+             blocks ? cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n") : "");
+}
+
 }  // namespace
 
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
@@ -161,8 +170,7 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
   KernelParts parts(w + (blocks ? 2 : 1));
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
-  std::string text = cat(header(shuffle), kColumns, "#define W_BINDING ", w, "\n");
-  if (blocks) text += cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n");
+  std::string text = cat(header(shuffle), kColumns, weight_bindings(w, blocks));
   std::string stage;
   std::vector<const Tape*> tapes = {&step.tape};
   if (joined.input == Joined::Input::kGroup) {
@@ -187,16 +195,16 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
   }
   return std::move(parts).kernel(
       cat(text, op_functions_glsl(), op_functions(tapes), tape.declarations(),
-          tape.epilogue(joined.attention != nullptr), kMatmulShape, stage, kMatmul));
+          tape.epilogue(joined.attention != nullptr), kWeights, kMatmulShape, stage, kMatmul));
 }
 
 Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
                      size_t max_range, const Halves& halves) {
-  KernelParts parts(3);
+  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
+  KernelParts parts(blocks ? 4 : 3);
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
-  std::string text =
-      cat(units_header(few ? "#define W_BINDING 2\n#define FEW\n" : "#define W_BINDING 2\n"),
-          kColumns, kUnits);
+  std::string text = cat(units_header(few ? "#define FEW\n" : ""), kColumns,
+                         weight_bindings(2, blocks), kWeights, kUnits);
   if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
   const bool put = joined.attention != nullptr;
   // What passes through halves has no use for the last bits of an exponential.

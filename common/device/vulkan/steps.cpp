@@ -102,8 +102,10 @@ bool VulkanExecutable::stores_kv(size_t i) {
 
 // Whether matrix units can compute it from x as halves.
 bool VulkanExecutable::units_take(const Step& step) const {
-  return step.kind == StepKind::kMatmul && slot(step.w).dtype == DType::kF16 &&
-         step.inner % kUnitTile == 0 && step.columns >= 2 * kUnitTile;
+  if (step.kind != StepKind::kMatmul) return false;
+  const DType dtype = slot(step.w).dtype;
+  return (dtype == DType::kF16 || is_quantised(dtype)) && step.inner % kUnitTile == 0 &&
+         step.columns >= 2 * kUnitTile;
 }
 
 void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>& out) const {
@@ -210,7 +212,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       Dispatch dispatch;
       dispatch.key = key_of(kernel, step, units ? unit_lanes : shape.workgroup);
       add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
-                                   {5, static_cast<uint32_t>(step.inner)}});
+                                   {5, static_cast<uint32_t>(step.inner)},
+                                   {6, shape.lanes},
+                                   {10, matrix_code(w.dtype)}});
       if (units) {
         add_constants(
             dispatch.key,
@@ -221,11 +225,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
           add_constants(dispatch.key, {{17, tile.parts_m}, {29, tile.step}});
         }
       } else {
-        add_constants(dispatch.key, {{6, shape.lanes},
-                                     {7, block},
+        add_constants(dispatch.key, {{7, block},
                                      {8, shape.columns_per_lane},
                                      {9, shape.unroll},
-                                     {10, matrix_code(w.dtype)},
                                      {11, variant < 2 ? kNarrowRows[variant] : 0}});
       }
       const Step* paged = splits != nullptr ? splits : joined.attention;

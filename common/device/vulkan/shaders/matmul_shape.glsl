@@ -1,64 +1,30 @@
 R"glsl(
-layout(constant_id = 5) const uint K = 8;
-layout(constant_id = 6) const uint LANES = 8;
 layout(constant_id = 7) const uint BLOCK = 1;
 layout(constant_id = 8) const uint COLUMNS_PER_LANE = 1;
 layout(constant_id = 9) const uint UNROLL = 1;
-layout(constant_id = 10) const uint W_TYPE = 0;    // 0: F32, 1: F16, 2: BF16, 3: Q8_0, 4: Q4_0
 layout(constant_id = 11) const uint EXACT_ROWS = 0;  // rows when the recording fixes them, else 0
 
-const uint CHUNKS = (K + 7) / 8;
 #ifdef IN_BLOCKS
-// A lane has its chunks by vectors of 16 bytes: chunk t of SIDE rounds side by side, then those of
-// lane t + 1; the rounds left over are in order along the row. A chunk is 8 bytes or 8 nibbles. Apart
-// from them lie scales, one for each 32 numbers, in the same order: SIDE for each four lanes; a row of
-// them is filled up to a multiple of 4. Eight rows take chunks one by one, for fewer registers.
+// Eight rows take chunks one by one, for fewer registers.
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Vectors { uvec4 w[]; };
-layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
-layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
-layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
 layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Twos { uvec2 scale_twos[]; };
 layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Fours { uvec4 scale_fours[]; };
-const uint SIDE = W_TYPE == 3 ? 2 : 4;
 const uint TAKES = BLOCK == 8 ? 1 : SIDE;
-const uint BY_SIDE = CHUNKS / LANES / SIDE * SIDE;  // rounds in vectors
-const uint ROW_BLOCKS = (K + 31) / 32;
 const uint ROW_VECTORS = ROW_BLOCKS * 4 / SIDE;  // uvec4 in a row of w
-const uint ROW_SCALES = (ROW_BLOCKS + 3) / 4 * 4;
 const uint PER_CHUNK = 1;
 uvec4 scales_of_vector(uint at) {
   if (W_TYPE == 3) return uvec4(scale_twos[at], 0u, 0u);
   return scale_fours[at];
 }
-// Lane t's chunk of a round by itself: (numbers, numbers, scale's bits).
+// Lane t's chunk of a round by itself.
 uvec3 chunk_of_w(uint column, uint round, uint t) {
-  uint c = min(round * LANES + t, CHUNKS - 1), block = c / 4;
-  if (round < BY_SIDE) {
-    c = (round / SIDE * LANES + t) * SIDE + round % SIDE;
-    block = (round / SIDE * (LANES / 4) + t / 4) * SIDE + round % SIDE;
-  }
-  const uint scale = w_scales[column * ROW_SCALES + block];
-  c += column * (ROW_BLOCKS * 4);
-  if (W_TYPE == 3) return uvec3(w_bytes[c], scale);
-  return uvec3(w_nibbles[c], 0u, scale);
+  const uint c = min(round * LANES + t, CHUNKS - 1);
+  return chunk_at(column, round < BY_SIDE ? (round / SIDE * LANES + t) * SIDE + round % SIDE : c);
 }
 // Chunk g of a vector.
 uvec3 chunk_in(uvec4 vector, uvec4 scales, uint g) {
   if (W_TYPE == 3) return uvec3(g == 0 ? vector.xy : vector.zw, scales[g]);
   return uvec3(vector[g], 0u, scales[g]);
-}
-// Numbers 0..3 or 4..7 of a chunk, without their scale. A nibble becomes the last bits of a float,
-// for which devices have no conversion.
-vec4 quarter_of_w(uvec3 chunk, uint which) {
-  if (W_TYPE == 3) {
-    const int four = int(which == 0 ? chunk.x : chunk.y);
-    return vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
-  }
-  const uint four = chunk.x >> (16 * which);
-  return vec4(uintBitsToFloat((four & 0xfu) | 0x4b000000u) - 8388616.0,
-              uintBitsToFloat((four & 0xf0u) | 0x49000000u) - 524296.0,
-              uintBitsToFloat((four & 0xf00u) | 0x47000000u) - 32776.0,
-              uintBitsToFloat((four & 0xf000u) | 0x45000000u) - 2056.0);
 }
 #else
 const uint TAKES = 1;

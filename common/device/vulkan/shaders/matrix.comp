@@ -37,20 +37,21 @@ void main() {
   [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
     [[unroll]] for (uint j = 0; j < TILES_N; ++j) total[i][j] = SUM(0.0);
   }
-  // The next step's halves are on their way while one is used.
-  uvec4 xs[X_LOADS], ws[W_LOADS];
+  // The next step's numbers are on their way while one is used.
+  uvec4 xs[X_LOADS];
+  W_CHUNK ws[W_LOADS];
 #define FETCH(step) \
   { \
     const uint at = (step) * STEP_CHUNKS + chunk; \
     const bool there = WHOLE_STEPS || at < CHUNKS; \
     [[unroll]] for (uint i = 0; i < X_LOADS; ++i) { \
       xs[i] = uvec4(0); \
-      if (there) xs[i] = x[min(row0 + first + i * ROW_STRIDE, rows - 1) * CHUNKS + at]; \
+      if (there) xs[i] = x_at(min(row0 + first + i * ROW_STRIDE, rows - 1), at); \
     } \
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) { \
       const uint column = min(column0 + first + i * ROW_STRIDE, piece.column_piece - 1); \
-      ws[i] = uvec4(0); \
-      if (there) ws[i] = w[column * CHUNKS + at]; \
+      ws[i] = W_CHUNK(0); \
+      if (there) ws[i] = w_at(column, at); \
     } \
   }
   FETCH(0)
@@ -62,7 +63,7 @@ void main() {
     }
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
       const uint column = first + i * ROW_STRIDE;
-      if (WHOLE_W || column < TILE_COLUMNS) tiles[W_BASE + column * STRIDE + chunk] = ws[i];
+      if (WHOLE_W || column < TILE_COLUMNS) tiles[W_BASE + column * STRIDE + chunk] = halves_of(ws[i]);
     }
     barrier();
     if (step + 1 < STEPS) FETCH(step + 1)

@@ -51,18 +51,19 @@ void main() {
   [[unroll]] for (uint i = 0; i < TILES_M; ++i) {
     [[unroll]] for (uint j = 0; j < TILES_N; ++j) total[i][j] = SUM(0.0);
   }
-  uvec4 xs[DEPTH][X_LOADS], ws[DEPTH][W_LOADS];
+  uvec4 xs[DEPTH][X_LOADS];
+  W_CHUNK ws[DEPTH][W_LOADS];
 #define FETCH(d, step) \
   { \
     const uint at = (step) * STEP_CHUNKS + chunk; \
     const bool there = WHOLE_STEPS || at < CHUNKS; \
     [[unroll]] for (uint i = 0; i < W_LOADS; ++i) { \
-      ws[d][i] = uvec4(0); \
-      if (there) ws[d][i] = w[(w_first + i * ROW_STRIDE) * CHUNKS + at]; \
+      ws[d][i] = W_CHUNK(0); \
+      if (there) ws[d][i] = w_at(w_first + i * ROW_STRIDE, at); \
     } \
     [[unroll]] for (uint i = 0; i < X_LOADS; ++i) { \
       xs[d][i] = uvec4(0); \
-      if (there) xs[d][i] = x[min(row0 + x_first + i * X_STRIDE, rows - 1) * CHUNKS + at]; \
+      if (there) xs[d][i] = x_at(min(row0 + x_first + i * X_STRIDE, rows - 1), at); \
     } \
   }
 #define FETCH_AHEAD(d, step) \
@@ -79,7 +80,7 @@ void main() {
       const bool there = step < STEPS;
       wait_for_part();
       [[unroll]] for (uint i = 0; i < W_LOADS; ++i) {
-        tiles[w_base + (first + i * ROW_STRIDE) * STRIDE + chunk] = ws[d][i];
+        tiles[w_base + (first + i * ROW_STRIDE) * STRIDE + chunk] = halves_of(ws[d][i]);
       }
       [[unroll]] for (uint i = 0; i < X_LOADS; ++i) {
         tiles[x_base + (x_first + i * X_STRIDE) * STRIDE + chunk] =

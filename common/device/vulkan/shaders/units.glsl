@@ -1,8 +1,7 @@
 R"glsl(
-// Shapes of the products by matrix units: x [rows, K] and w [columns, K] are halves, K is a multiple
-// of 16, sums are floats. Dimensions are named LM, LN and LK because the use of a matrix is read off
+// Shapes of the products by matrix units: x [rows, K] and w [columns, K] are halves, or become halves
+// on their way, K is a multiple of 16, sums are floats. Dimensions are named LM, LN and LK because the use of a matrix is read off
 // its dimensions' names (spirv.cpp).
-layout(constant_id = 5) const uint K = 16;
 layout(constant_id = 12) const uint LM = 16;
 layout(constant_id = 13) const uint LN = 16;
 layout(constant_id = 14) const uint LK = 16;
@@ -12,8 +11,28 @@ layout(constant_id = 18) const uint PARTS_N = 4;  // subgroups along the columns
 #define SUM fcoopmatNV<32, gl_ScopeSubgroup, LM, LN>
 #define HALF_SUM fcoopmatNV<16, gl_ScopeSubgroup, LM, LN>
 layout(set = 0, binding = 1) restrict readonly buffer X { uvec4 x[]; };
+// K is walked by places: those of chunks in a row of w. A chunk of x is a uvec4, 8 halves.
+#ifdef IN_BLOCKS
+#define W_CHUNK uvec3
+uint chunk_of_place(uint place) {
+  const uint t = place / SIDE;
+  return place >= BY_SIDE * LANES ? place : (t / LANES * SIDE + place % SIDE) * LANES + t % LANES;
+}
+W_CHUNK w_at(uint column, uint place) { return chunk_at(column, place); }
+uvec4 halves_of(W_CHUNK chunk) {
+  const float scale = uintBitsToFloat(chunk.z);
+  const vec4 low = quarter_of_w(chunk, 0) * scale, high = quarter_of_w(chunk, 1) * scale;
+  return uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy),
+               packHalf2x16(high.zw));
+}
+#else
+#define W_CHUNK uvec4
 layout(set = 0, binding = W_BINDING) restrict readonly buffer W { uvec4 w[]; };
-const uint CHUNKS = K / 8;  // uvec4 of a row, 8 halves each
+uint chunk_of_place(uint place) { return place; }
+W_CHUNK w_at(uint column, uint place) { return w[column * CHUNKS + place]; }
+uvec4 halves_of(W_CHUNK chunk) { return chunk; }
+#endif
+uvec4 x_at(uint row, uint place) { return x[row * CHUNKS + chunk_of_place(place)]; }
 #ifdef FEW
 const uint FETCHES = (LM * LN * TILES_M * TILES_N * PARTS_N + WORKGROUP - 1) / WORKGROUP;
 #else

@@ -1,0 +1,44 @@
+R"glsl(
+// What products know of their matrix: rows of K numbers, cut into chunks of 8, one row a column of w.
+layout(constant_id = 5) const uint K = 16;
+layout(constant_id = 6) const uint LANES = 8;
+layout(constant_id = 10) const uint W_TYPE = 0;  // 0: F32, 1: F16, 2: BF16, 3: Q8_0, 4: Q4_0
+const uint CHUNKS = (K + 7) / 8;
+
+#ifdef IN_BLOCKS
+// In blocks (lane_order.h) a chunk is 8 bytes or 8 nibbles, and a row of them lies in the order in
+// which LANES lanes take it by vectors of 16 bytes: chunk t of SIDE rounds side by side, then those of
+// lane t + 1; the rounds left over are in order along the row. Apart from them lie scales, one for
+// each 32 numbers, in the same order: SIDE for each four lanes; a row of them is filled up to a
+// multiple of 4.
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
+layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
+layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
+const uint SIDE = W_TYPE == 3 ? 2 : 4;
+const uint BY_SIDE = CHUNKS / LANES / SIDE * SIDE;  // rounds in vectors
+const uint ROW_BLOCKS = (K + 31) / 32;
+const uint ROW_SCALES = (ROW_BLOCKS + 3) / 4 * 4;
+// The chunk at a place of a column: (numbers, numbers, scale's bits).
+uvec3 chunk_at(uint column, uint place) {
+  const bool in_order = place >= BY_SIDE * LANES;
+  const uint block = in_order ? place / 4 : place / (4 * SIDE) * SIDE + place % SIDE;
+  const uint scale = w_scales[column * ROW_SCALES + block];
+  const uint at = column * (ROW_BLOCKS * 4) + place;
+  if (W_TYPE == 3) return uvec3(w_bytes[at], scale);
+  return uvec3(w_nibbles[at], 0u, scale);
+}
+// Numbers 0..3 or 4..7 of a chunk, without their scale. A nibble becomes the last bits of a float,
+// for which devices have no conversion.
+vec4 quarter_of_w(uvec3 chunk, uint which) {
+  if (W_TYPE == 3) {
+    const int four = int(which == 0 ? chunk.x : chunk.y);
+    return vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
+  }
+  const uint four = chunk.x >> (16 * which);
+  return vec4(uintBitsToFloat((four & 0xfu) | 0x4b000000u) - 8388616.0,
+              uintBitsToFloat((four & 0xf0u) | 0x49000000u) - 524296.0,
+              uintBitsToFloat((four & 0xf00u) | 0x47000000u) - 32776.0,
+              uintBitsToFloat((four & 0xf000u) | 0x45000000u) - 2056.0);
+}
+#endif
+)glsl"
