@@ -1,11 +1,13 @@
 // The area gpu: loading and whole-model steps on a Vulkan device, with its logits compared with the
 // CPU's f32 ones in the same run. Needs no file: the binary, libvulkan and a driver are enough.
-// Limits are the project's goals on an H200, for the sizes that have some.
+// Limits are what this device's memory and launches allow, measured in the same run; of what they
+// do not bound, the project's goals on an H200, for the sizes that have some.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
 
+#include "bench/kernels.h"
 #include "bench/steps.h"
 
 namespace split::bench {
@@ -27,6 +29,46 @@ std::optional<double> goal(const std::string& size, const std::string& name) {
   if (at == kGoals.end() || (size != "gpt2" && size != "gpt2-xl")) return std::nullopt;
   return size == "gpt2" ? at->second.first : at->second.second;
 }
+
+// What bounds a step of few rows: no cache holds a model, and each dispatch waits for the last.
+class Machine {
+ public:
+  explicit Machine(Device& device)
+      : device_(device),
+        matrix_(device, {4096, 65536, DType::kF16, true}, 1, 0),
+        launches_(device, {64, 64, DType::kF32, false}, 1, 128 * 64 * 64 * sizeof(float)),
+        launch_(device, {64, 64, DType::kF32, false}, 1, 0) {}
+
+  void measure() {
+    matrix_seconds_ = std::min(matrix_seconds_, device_seconds(matrix_));
+    dispatch_seconds_ = std::min(dispatch_seconds_, device_seconds(launches_));
+    submit_seconds_ = std::min(submit_seconds_, launch_.run(1) - device_seconds(launch_));
+  }
+  // Of one row by a matrix of half a GB.
+  double bytes_per_second() const { return 2.0 * 4096 * 65536 / matrix_seconds_; }
+  // Of a product of next to nothing that waits for the one before it.
+  double dispatch_seconds() const { return dispatch_seconds_; }
+  // Until a caller has a result, beyond the device's time.
+  double submit_seconds() const { return std::max(0.0, submit_seconds_); }
+  // Of a step's dispatches and what they read.
+  double step_seconds(int dispatches, double bytes) const {
+    return dispatches * dispatch_seconds() + bytes / bytes_per_second();
+  }
+
+ private:
+  // Of one product; a device that tells no time is timed by its caller.
+  double device_seconds(MatmulBench& bench) {
+    device_.measure(true);
+    const double wall = bench.run(1);
+    const auto ms = device_.device_ms();
+    device_.measure(false);
+    return ms ? *ms / 1e3 / static_cast<double>(bench.copies()) : wall;
+  }
+
+  Device& device_;
+  MatmulBench matrix_, launches_, launch_;
+  double matrix_seconds_ = 1e9, dispatch_seconds_ = 1e9, submit_seconds_ = 1e9;
+};
 
 // Caches of ours and of the drivers go to `dir`.
 void use_cache_dir(const std::string& dir) {
@@ -94,7 +136,10 @@ int run(int argc, char** argv) {
   const auto options = parse_options(
       argc, argv,
       "bench_gpu: loading and whole-model steps, f16 weights, on a Vulkan device\n\n"
-      "Limits: the project's goals on an H200 (gpt2 and gpt2-xl). --threads are the reference's.\n",
+      "Limits: of steps of few rows, five dispatches a block and the bytes that they read, as "
+      "fast\n"
+      "as this device makes and reads them in this run; else the project's goals on an H200 (gpt2\n"
+      "and gpt2-xl). --threads are the reference's.\n",
       "vulkan");
   if (!options) return 0;
   const ScratchDir scratch;
@@ -110,8 +155,12 @@ int run(int argc, char** argv) {
   Loaded gpu = load(*options, model);
   CHECK(::setenv("SPLIT_VULKAN_DISABLE", disabled.c_str(), 1) == 0);
   Report report(*options, "gpu", gpu.device->name());
-  const auto add = [&](const std::string& name, double value, const std::string& unit) {
-    report.add(name, value, unit, goal(options->size, name));
+  std::string goals;
+  const auto add = [&](const std::string& name, double value, const std::string& unit,
+                       std::optional<double> limit = {}) {
+    const std::optional<double> wanted = goal(options->size, name);
+    report.add(name, value, unit, limit ? limit : wanted);
+    if (limit && wanted) goals += cat(goals.empty() ? "" : ", ", name, " ", *wanted);
   };
   compare(*gpu.steps, model, Profile::kF32, options->threads, report);
   const double cold_ms = gpu.shard_ms;
@@ -145,6 +194,7 @@ int run(int argc, char** argv) {
   std::vector<double> decode, decode_long, prefill, batch[std::size(kBatches)];
   // A GPU that rested runs slowly for its first 300 ms.
   for (const auto start = Clock::now(); seconds_since(start) < 0.5;) steps.decode(context);
+  Machine machine(*gpu.device);
   // Token after token, as a text is made. The device's own times are measured apart, which
   // lengthens what a caller sees, and each in turn with one of those.
   const auto decode_twice = [&](Steps& steps, uint32_t at, std::vector<double>& seconds,
@@ -160,7 +210,20 @@ int run(int argc, char** argv) {
                                                          {steps.long_context(), &decode_long}};
   for (unsigned i = 0; i < 20 * options->runs; ++i) {
     for (const auto& [at, seconds] : wall) decode_twice(steps, at, *seconds, device_us[at]);
+    machine.measure();
   }
+  add("read_gbps", machine.bytes_per_second() / 1e9, "GB/s");
+  add("dispatch_us", 1e6 * machine.dispatch_seconds(), "us");
+  add("submit_us", 1e6 * machine.submit_seconds(), "us");
+  // Microseconds of `rows` rows that see `keys` keys each.
+  const auto limit_us = [&](double rows, uint32_t keys, const StageFormats& formats) {
+    const int dispatches = 5 * model.config().layers + 2;  // and the embedding, the head
+    return 1e6 * machine.step_seconds(dispatches,
+                                      model.step_bytes(formats) + rows * steps.kv_bytes(keys));
+  };
+  const auto wall_limit_us = [&](double rows, uint32_t keys, const StageFormats& formats) {
+    return limit_us(rows, keys, formats) + 1e6 * machine.submit_seconds();
+  };
   for (unsigned i = 0; i < options->runs; ++i) {
     for (size_t b = 0; b < std::size(kBatches); ++b) {
       for (int k = 0; k < 5; ++k) batch[b].push_back(steps.batch(kBatches[b]));
@@ -170,15 +233,17 @@ int run(int argc, char** argv) {
   for (const auto& [at, us] : device_us) {
     if (us.empty()) continue;
     add(at == context ? "decode_f16_gpu_us" : cat("decode_f16_ctx", at, "_gpu_us"), median(us),
-        "us");
+        "us", limit_us(1, at, {}));
   }
-  add("decode_f16_wall_us", 1e6 * median(decode), "us");
-  add("decode_f16_wall_best_us", 1e6 * minimum(decode), "us");
-  add(cat("decode_f16_ctx", steps.long_context(), "_wall_us"), 1e6 * median(decode_long), "us");
+  add("decode_f16_wall_us", 1e6 * median(decode), "us", wall_limit_us(1, context, {}));
+  add("decode_f16_wall_best_us", 1e6 * minimum(decode), "us", wall_limit_us(1, context, {}));
+  add(cat("decode_f16_ctx", steps.long_context(), "_wall_us"), 1e6 * median(decode_long), "us",
+      wall_limit_us(1, steps.long_context(), {}));
   add("decode_f16_weights_gbps", model.step_bytes() / median(decode) / 1e9, "GB/s");
   for (size_t b = 0; b < std::size(kBatches); ++b) {
     const char* const kind = kBatches[b] > 8 ? "_narrow_us" : "_us";
-    add(cat("batch_", kBatches[b], kind), 1e6 * median(batch[b]), "us");
+    add(cat("batch_", kBatches[b], kind), 1e6 * median(batch[b]), "us",
+        wall_limit_us(kBatches[b], kBatchContext, {}));
   }
   add(cat("prefill_", prompt, "_us"), 1e6 * median(prefill), "us");
   std::vector<double> tail, tail_logits, tail_gpu_us;
@@ -206,7 +271,7 @@ int run(int argc, char** argv) {
       all.push_back(wide.batch(32));
     }
     add("batch_1_wide_us", 1e6 * median(one), "us");
-    add("batch_32_us", 1e6 * median(many), "us");
+    add("batch_32_us", 1e6 * median(many), "us", wall_limit_us(32, kBatchContext, {}));
     add("batch_32_tokens_per_second", 32 / median(many), "tokens/s");
     add("batch_32_all_logits_us", 1e6 * median(all), "us");
   }
@@ -222,11 +287,17 @@ int run(int argc, char** argv) {
     }
     Steps wide(*gpu.device, model, profile, {}, true);
     for (unsigned i = 0; i < 5 * options->runs; ++i) many.push_back(wide.batch(32, true));
-    if (!one_us.empty()) add(cat("decode_", name, "_gpu_us"), median(one_us), "us");
-    add(cat("decode_", name, "_wall_us"), 1e6 * median(one), "us");
+    const StageFormats formats = profile_formats(profile);
+    if (!one_us.empty()) {
+      add(cat("decode_", name, "_gpu_us"), median(one_us), "us", limit_us(1, context, formats));
+    }
+    add(cat("decode_", name, "_wall_us"), 1e6 * median(one), "us",
+        wall_limit_us(1, context, formats));
     add(cat("prefill_", prompt, "_", name, "_us"), 1e6 * median(prompts), "us");
-    add(cat("batch_32_", name, "_us"), 1e6 * median(many), "us");
+    add(cat("batch_32_", name, "_us"), 1e6 * median(many), "us",
+        wall_limit_us(32, kBatchContext, formats));
   }
+  if (!goals.empty()) report.note(cat("goals on an H200: ", goals));
   report.finish();
   return 0;
 }

@@ -25,6 +25,7 @@ class MatmulBench {
   MatmulBench(Device& device, const MatmulShape& shape, uint32_t max_rows, double bytes);
   // Seconds of one product.
   double run(uint32_t rows);
+  size_t copies() const { return copies_.size(); }
 
  private:
   Device& device_;
