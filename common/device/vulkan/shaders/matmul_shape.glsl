@@ -18,8 +18,8 @@ uvec4 scales_of_vector(uint at) {
 }
 // Lane t's chunk of a round by itself.
 uvec3 chunk_of_w(uint column, uint round, uint t) {
-  const uint c = min(round * LANES + t, CHUNKS - 1);
-  return chunk_at(column, round < BY_SIDE ? (round / SIDE * LANES + t) * SIDE + round % SIDE : c);
+  if (round >= BY_SIDE) return chunk_at(column, min(round * LANES + t, CHUNKS - 1), true);
+  return chunk_at(column, (round / SIDE * LANES + t) * SIDE + round % SIDE, false);
 }
 // Chunk g of a vector.
 uvec3 chunk_in(uvec4 vector, uvec4 scales, uint g) {

@@ -14,11 +14,12 @@ layout(set = 0, binding = 1) restrict readonly buffer X { uvec4 x[]; };
 // K is walked by places: those of chunks in a row of w. A chunk of x is a uvec4, 8 halves.
 #ifdef IN_BLOCKS
 #define W_CHUNK uvec3
+bool is_in_order(uint place) { return place >= BY_SIDE * LANES; }
 uint chunk_of_place(uint place) {
   const uint t = place / SIDE;
-  return place >= BY_SIDE * LANES ? place : (t / LANES * SIDE + place % SIDE) * LANES + t % LANES;
+  return is_in_order(place) ? place : (t / LANES * SIDE + place % SIDE) * LANES + t % LANES;
 }
-W_CHUNK w_at(uint column, uint place) { return chunk_at(column, place); }
+W_CHUNK w_at(uint column, uint place) { return chunk_at(column, place, is_in_order(place)); }
 uvec4 halves_of(W_CHUNK chunk) {
   const float scale = uintBitsToFloat(chunk.z);
   const vec4 low = quarter_of_w(chunk, 0) * scale, high = quarter_of_w(chunk, 1) * scale;

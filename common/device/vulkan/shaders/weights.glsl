@@ -18,9 +18,9 @@ const uint SIDE = W_TYPE == 3 ? 2 : 4;
 const uint BY_SIDE = CHUNKS / LANES / SIDE * SIDE;  // rounds in vectors
 const uint ROW_BLOCKS = (K + 31) / 32;
 const uint ROW_SCALES = (ROW_BLOCKS + 3) / 4 * 4;
-// The chunk at a place of a column: (numbers, numbers, scale's bits).
-uvec3 chunk_at(uint column, uint place) {
-  const bool in_order = place >= BY_SIDE * LANES;
+// The chunk at a place of a column, among those in vectors or behind them, in order: (numbers,
+// numbers, scale's bits).
+uvec3 chunk_at(uint column, uint place, bool in_order) {
   const uint block = in_order ? place / 4 : place / (4 * SIDE) * SIDE + place % SIDE;
   const uint scale = w_scales[column * ROW_SCALES + block];
   const uint at = column * (ROW_BLOCKS * 4) + place;
