@@ -1,7 +1,7 @@
 R"glsl(
 // Shapes of the products by matrix units: x [rows, K] and w [columns, K] are halves, or become halves
-// on their way, K is a multiple of 16, sums are floats. Dimensions are named LM, LN and LK because the use of a matrix is read off
-// its dimensions' names (spirv.cpp).
+// on their way, K is a multiple of 16, sums are floats. Dimensions are named LM, LN and LK because the
+// use of a matrix is read off its dimensions' names (spirv.cpp).
 layout(constant_id = 12) const uint LM = 16;
 layout(constant_id = 13) const uint LN = 16;
 layout(constant_id = 14) const uint LK = 16;
