@@ -4,66 +4,34 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "cloud_server/cloud.h"
+#include "golden_values.h"
 #include "http/client.h"
 #include "http_peer.h"
-#include "io/safetensors.h"
 #include "openapi_testing.h"
 
 namespace split::cloud {
 
 using Json = nlohmann::json;
 
-inline std::string source(const std::string& path) {
-  return std::string(SPLIT_SOURCE_DIR) + "/" + path;
-}
-inline std::string model_dir(const std::string& name) {
-  return name == "demo" ? source("weights/demo") : source("tests/golden/" + name);
-}
+using test::model_dir;
+using test::relative;
+using test::source;
 
-struct Golden {
+struct Golden : test::GoldenValues {
   explicit Golden(const std::string& name)
-      : file(source(name == "demo" ? "tests/golden/demo.safetensors"
-                                   : "tests/golden/" + name + "/golden.safetensors")),
-        tensors(Safetensors::parse(file.bytes(), name)),
+      : GoldenValues(name),
         json(Json::parse(read_file(source(name == "demo" ? "tests/golden/demo.json"
                                                          : "tests/golden/" + name + "/golden.json"),
                                    64 << 20))) {}
-  bool has(const std::string& name) const { return tensors.tensors().count(name) != 0; }
-  template <typename T>
-  std::vector<T> values(const std::string& name) const {
-    const auto at = tensors.tensors().find(name);
-    CHECK(at != tensors.tensors().end());
-    std::vector<T> out(at->second.bytes.size() / sizeof(T));
-    if (!out.empty()) std::memcpy(out.data(), at->second.bytes.data(), out.size() * sizeof(T));
-    return out;
-  }
-  std::vector<int32_t> ids(int prompt) const { return values<int32_t>(cat("p", prompt, ".ids")); }
-  int prompts() const {
-    int n = 0;
-    while (has(cat("p", n, ".ids"))) ++n;
-    return n;
-  }
 
-  MappedFile file;
-  Safetensors tensors;
   Json json;
 };
-
-inline double relative(std::span<const float> got, std::span<const float> expected) {
-  double difference = 0, norm = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    difference += std::pow(double{got[i]} - double{expected[i]}, 2);
-    norm += std::pow(double{expected[i]}, 2);
-  }
-  return std::sqrt(difference / norm);
-}
 
 // Somebody with one connection, and perhaps a key. One thread at a time.
 class Caller {
