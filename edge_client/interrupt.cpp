@@ -78,11 +78,6 @@ SignalWatch::~SignalWatch() {
   thread_.join();
 }
 
-void wake_reader(const Fd& event) {
-  const uint64_t one = 1;
-  while (::write(event.get(), &one, sizeof one) != sizeof one) continue;
-}
-
 int exit_code_of_signal(int signal) { return signal == SIGINT ? 130 : 0; }
 
 }  // namespace split::edge

@@ -71,9 +71,6 @@ class SignalWatch {
 };
 
 // What a process that was ended by `signal` returns: 130 for SIGINT, 0 for SIGTERM.
-// Adds one to an eventfd, again until it is done: nothing else wakes who waits for it.
-void wake_reader(const Fd& event);
-
 int exit_code_of_signal(int signal);
 
 }  // namespace split::edge

@@ -26,6 +26,11 @@ void Fd::reset() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
+void wake_reader(const Fd& event) {
+  const uint64_t one = 1;
+  while (::write(event.get(), &one, sizeof one) < 0 && errno != EAGAIN) continue;
+}
+
 void hold_standard_streams() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(fd, F_GETFD) >= 0) continue;

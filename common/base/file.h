@@ -28,6 +28,10 @@ class Fd {
   int fd_ = -1;
 };
 
+// Adds one to an eventfd, again until it is done or, where it may not wait, the count is full:
+// nothing else wakes who waits for it.
+void wake_reader(const Fd& event);
+
 // Takes descriptors 0..2 where the caller has closed them, so that no file or socket of ours stands
 // where output goes; using them is an error as before. The first thing in main().
 void hold_standard_streams();

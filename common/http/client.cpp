@@ -272,11 +272,7 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
                      ClientExchange::Clock::time_point::max(), on_status);
 }
 
-void Client::cancel() {
-  const uint64_t one = 1;
-  if (::write(impl_->cancel_fd.get(), &one, sizeof one) < 0)
-    return;  // cannot fail below 2^64 calls
-}
+void Client::cancel() { wake_reader(impl_->cancel_fd); }
 
 const std::string& Client::origin() const { return impl_->origin; }
 uint64_t Client::connections() const { return impl_->library->connections(); }

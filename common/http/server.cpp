@@ -61,11 +61,6 @@ void Server::Impl::watch(int operation, int fd, uint32_t events) {
   }
 }
 
-void Server::Impl::wake_loop() {
-  const uint64_t one = 1;
-  if (::write(wake.get(), &one, sizeof one) < 0) return;  // the counter is full, so it is awake
-}
-
 void Server::Impl::run() {
   std::array<epoll_event, 256> events;
   for (;;) {
@@ -253,7 +248,7 @@ void Server::run() {
 
 void Server::stop() {
   impl_->stopping = true;
-  impl_->wake_loop();
+  wake_reader(impl_->wake);
 }
 
 Server::Stats Server::stats() const {

@@ -139,7 +139,7 @@ void Server::Impl::hand_over(Connection& c) {
       const std::lock_guard lock(finished_mutex);
       finished.emplace_back(&c, keep);
     }
-    wake_loop();
+    wake_reader(wake);
   });
   if (!taken) {
     --inflight;

@@ -22,7 +22,6 @@ struct Server::Impl {
   explicit Impl(Options given);
 
   void watch(int operation, int fd, uint32_t events);
-  void wake_loop();
 
   void run();
   void on_event(int fd);
