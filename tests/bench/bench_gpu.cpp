@@ -35,18 +35,17 @@ class Machine {
  public:
   explicit Machine(Device& device)
       : device_(device),
-        matrix_(device, {4096, 65536, DType::kF16, true}, 1, 0),
-        launches_(device, {64, 64, DType::kF32, false}, 1, 128 * 64 * 64 * sizeof(float)),
-        launch_(device, {64, 64, DType::kF32, false}, 1, 0) {}
+        matrix_(device, kMatrix, 1, 0),
+        launches_(device, kNothing, 1, 128 * kNothing.weight_bytes()),
+        launch_(device, kNothing, 1, 0) {}
 
   void measure() {
     matrix_seconds_ = std::min(matrix_seconds_, device_seconds(matrix_));
     dispatch_seconds_ = std::min(dispatch_seconds_, device_seconds(launches_));
     submit_seconds_ = std::min(submit_seconds_, launch_.run(1) - device_seconds(launch_));
   }
-  // Of one row by a matrix of half a GB.
-  double bytes_per_second() const { return 2.0 * 4096 * 65536 / matrix_seconds_; }
-  // Of a product of next to nothing that waits for the one before it.
+  double bytes_per_second() const { return kMatrix.weight_bytes() / matrix_seconds_; }
+  // Of a dispatch that waits for the one before it.
   double dispatch_seconds() const { return dispatch_seconds_; }
   // Until a caller has a result, beyond the device's time.
   double submit_seconds() const { return std::max(0.0, submit_seconds_); }
@@ -56,6 +55,10 @@ class Machine {
   }
 
  private:
+  // Half a GB; next to nothing.
+  static constexpr MatmulShape kMatrix{4096, 65536, DType::kF16, true};
+  static constexpr MatmulShape kNothing{64, 64, DType::kF32, false};
+
   // Of one product; a device that tells no time is timed by its caller.
   double device_seconds(MatmulBench& bench) {
     device_.measure(true);
@@ -136,10 +139,9 @@ int run(int argc, char** argv) {
   const auto options = parse_options(
       argc, argv,
       "bench_gpu: loading and whole-model steps, f16 weights, on a Vulkan device\n\n"
-      "Limits: of steps of few rows, five dispatches a block and the bytes that they read, as "
-      "fast\n"
-      "as this device makes and reads them in this run; else the project's goals on an H200 (gpt2\n"
-      "and gpt2-xl). --threads are the reference's.\n",
+      "Limits: of steps of few rows, five dispatches a block and the bytes that they read, as\n"
+      "fast as this device makes and reads them in this run; else the project's goals on an H200\n"
+      "(gpt2 and gpt2-xl). --threads are the reference's.\n",
       "vulkan");
   if (!options) return 0;
   const ScratchDir scratch;
