@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <latch>
 #include <thread>
 
 #include "base/bytes.h"
@@ -154,6 +155,28 @@ TEST(ThreadPool, ThrowsWhatATaskThrewWhenAllHaveEnded) {
       EXPECT_EQ(ended, 3);
     }
   }
+}
+
+TEST(ThreadPool, AThreadRunsItsShareInOrderAndThenWhatAnotherHasNotBegun) {
+  ThreadPool pool(2);
+  const auto caller = std::this_thread::get_id();
+  std::vector<size_t> order;  // of the other thread's tasks
+  std::latch caller_began(1), others_ended(99);
+  pool.run(100, [&](size_t i) {
+    if (std::this_thread::get_id() == caller) {
+      EXPECT_EQ(i, 0u);
+      caller_began.count_down();
+      others_ended.wait();  // until then it is held up, as a preempted thread is
+    } else {
+      caller_began.wait();
+      order.push_back(i);
+      others_ended.count_down();
+    }
+  });
+  std::vector<size_t> expected;
+  for (size_t i = 50; i < 100; ++i) expected.push_back(i);
+  for (size_t i = 49; i > 0; --i) expected.push_back(i);
+  EXPECT_EQ(order, expected);
 }
 
 TEST(ThreadPool, RunsEachTaskOnce) {

@@ -12,8 +12,7 @@ namespace {
 // not starved by its spinning sibling on a busy machine.
 constexpr int kSpinsBeforeYield = 2000;
 
-constexpr unsigned kFieldBits = 20;
-constexpr uint64_t kFieldMask = (uint64_t{1} << kFieldBits) - 1;
+constexpr uint64_t share_of(size_t next, size_t end) { return uint64_t{end} << 32 | next; }
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -23,11 +22,11 @@ void pause_cpu() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(unsigned threads) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
+ThreadPool::ThreadPool(unsigned threads)
+    : shares_(threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency())) {
   try {
-    workers_.reserve(threads);
-    for (unsigned i = 1; i < threads; ++i) workers_.emplace_back([this] { work(); });
+    workers_.reserve(shares_.size());
+    for (size_t i = 1; i < shares_.size(); ++i) workers_.emplace_back([this, i] { work(i); });
   } catch (...) {  // no room for one more
     end();
     throw;
@@ -56,19 +55,41 @@ void ThreadPool::end_step() {
   if (!workers_.empty()) spinning_.fetch_sub(1);
 }
 
-bool ThreadPool::run_one() {
-  uint64_t state = state_.load(std::memory_order_acquire);
-  do {
-    if ((state & kFieldMask) >= ((state >> kFieldBits) & kFieldMask)) return false;
-  } while (!state_.compare_exchange_weak(state, state + 1, std::memory_order_acq_rel));
+std::optional<size_t> ThreadPool::take(Share& share, Side side) {
+  uint64_t state = share.state.load(std::memory_order_acquire);
+  for (;;) {
+    const size_t next = state & UINT32_MAX, end = state >> 32;
+    if (next == end) return {};
+    const bool first = side == Side::kFirst;
+    const uint64_t left = first ? share_of(next + 1, end) : share_of(next, end - 1);
+    // Where this succeeds the task is one of the job that the share is now of, whichever it was
+    // when its state was read.
+    if (share.state.compare_exchange_weak(state, left, std::memory_order_acq_rel,
+                                          std::memory_order_acquire)) {
+      return first ? next : end - 1;
+    }
+  }
+}
+
+void ThreadPool::run_task(size_t task) {
   try {
-    (*task_.load(std::memory_order_relaxed))(state & kFieldMask);
+    (*task_.load(std::memory_order_relaxed))(task);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = std::current_exception();
   }
-  done_.fetch_add(1, std::memory_order_release);
-  return true;
+}
+
+void ThreadPool::run_some(size_t self) {
+  size_t ran = 0;
+  for (size_t i = 0; i < shares_.size(); ++i) {
+    Share& share = shares_[(self + i) % shares_.size()];
+    while (const std::optional<size_t> task = take(share, i == 0 ? Side::kFirst : Side::kLast)) {
+      run_task(*task);
+      ++ran;
+    }
+  }
+  if (ran > 0) done_.fetch_add(ran, std::memory_order_release);
 }
 
 void ThreadPool::run(size_t count, const std::function<void(size_t)>& task) {
@@ -76,16 +97,18 @@ void ThreadPool::run(size_t count, const std::function<void(size_t)>& task) {
     for (size_t i = 0; i < count; ++i) task(i);
     return;
   }
-  CHECK(count <= kFieldMask);
+  CHECK(count <= UINT32_MAX);
   const bool in_step = spinning_.load() > 0;
   if (!in_step) begin_step();
   task_.store(&task, std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
-  const uint64_t generation = (state_.load(std::memory_order_relaxed) >> (2 * kFieldBits)) + 1;
-  state_.store(generation << (2 * kFieldBits) | uint64_t{count} << kFieldBits,
-               std::memory_order_release);
-  while (run_one()) {
+  const size_t threads = shares_.size();
+  for (size_t i = 0; i < threads; ++i) {
+    shares_[i].state.store(share_of(i * count / threads, (i + 1) * count / threads),
+                           std::memory_order_release);
   }
+  job_.fetch_add(1, std::memory_order_release);
+  run_some(0);
   for (int spins = 0; done_.load(std::memory_order_acquire) != count; ++spins) {
     if (spins < kSpinsBeforeYield) {
       pause_cpu();
@@ -97,10 +120,13 @@ void ThreadPool::run(size_t count, const std::function<void(size_t)>& task) {
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-void ThreadPool::work() {
+void ThreadPool::work(size_t self) {
+  uint64_t last = 0;
   int spins = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    if (run_one()) {
+    if (const uint64_t job = job_.load(std::memory_order_acquire); job != last) {
+      last = job;
+      run_some(self);
       spins = 0;
     } else if (spinning_.load(std::memory_order_relaxed) == 0) {
       std::unique_lock lock(mutex_);

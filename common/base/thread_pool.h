@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -47,17 +48,27 @@ class ThreadPool {
   };
 
  private:
-  void work();
+  // Tasks [next, end) that are left of a thread's share of the job: `end` in the upper half, `next`
+  // in the lower. Its thread takes the first, so that what it reads goes on where it was; another
+  // that has none of its own left takes the last. So others run what a preempted thread has not
+  // begun, and one that wakes late sees a finished job.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> state{0};
+  };
+  enum class Side : uint8_t { kFirst, kLast };
+
+  void work(size_t self);
   void end();
 
-  // Takes one task of the job in `state` and runs it; false when none is left.
-  bool run_one();
+  // Runs tasks of the current job until no thread has any left.
+  void run_some(size_t self);
+  void run_task(size_t task);
+  // A task of a share, or none.
+  static std::optional<size_t> take(Share& share, Side side);
 
   std::vector<std::thread> workers_;
-  // The current job: generation (24 bits), tasks (20 bits), next task (20 bits). A worker claims a
-  // task by advancing it, so one that is preempted between tasks delays nobody, and one that wakes
-  // late sees a finished job.
-  std::atomic<uint64_t> state_{0};
+  std::vector<Share> shares_;     // the caller's, then those of the workers
+  std::atomic<uint64_t> job_{0};  // counts them: a worker looks for tasks once in each
   std::atomic<const std::function<void(size_t)>*> task_{
       nullptr};  // stable while a claimed task runs
   std::atomic<size_t> done_{0};

@@ -250,12 +250,7 @@ class CpuExecutable : public Executable {
         tape.run(places_, row, count, first, columns, y, each, y + y_floats);
       }
     };
-    // Some at a time: they read the matrix as it lies, and what was fetched ahead is used.
-    const size_t together = std::max<size_t>(1, tasks / wanted);
-    pool_.run((tasks + together - 1) / together, [&](size_t part) {
-      const size_t end = std::min(tasks, (part + 1) * together);
-      for (size_t task = part * together; task < end; ++task) run_task(task);
-    });
+    pool_.run(tasks, run_task);
   }
 
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner) {
