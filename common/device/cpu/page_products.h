@@ -67,16 +67,16 @@ constexpr size_t kPageRows = 16;
 inline void round_numbers(const float* from, size_t n, Rounded* to) {
   round_halves(from, n, reinterpret_cast<std::byte*>(to));
 }
-template <DType dtype, size_t Pairs, size_t Rows>
+template <DType dtype, bool scaled, size_t Pairs, size_t Rows>
 inline void add_page_step(const Rounded* x, size_t x_stride, const std::byte* numbers,
                           const std::byte* scales, float* y, size_t y_stride) {
   __m512 sums[Rows][1];
   for (auto& sum : sums) sum[0] = _mm512_setzero_ps();
   multiply_pairs<dtype, Rows, 1, Pairs>(reinterpret_cast<const std::byte*>(x), x_stride * sizeof *x,
                                         numbers, 0, sums);
-  const Vec factors = scales == nullptr ? zero() : load_f16(scales);
+  const Vec factors = scaled ? load_f16(scales) : zero();
   for (size_t r = 0; r < Rows; ++r, y += y_stride) {
-    store(y, scales == nullptr ? add({sums[r][0]}, load(y)) : fma({sums[r][0]}, factors, load(y)));
+    store(y, scaled ? fma({sums[r][0]}, factors, load(y)) : add({sums[r][0]}, load(y)));
   }
 }
 #else
@@ -87,23 +87,23 @@ constexpr size_t kPageRows = 8;  // of two chains, in 32 registers
 constexpr size_t kPageRows = 2;
 #endif
 inline void round_numbers(const float* from, size_t n, Rounded* to) { round_floats(from, n, to); }
-template <DType dtype, size_t Pairs, size_t Rows>
+template <DType dtype, bool scaled, size_t Pairs, size_t Rows>
 inline void add_page_step(const Rounded* x, size_t x_stride, const std::byte* numbers,
                           const std::byte* scales, float* y, size_t y_stride) {
-  add_step<dtype, Rows, 1, Pairs>(x, x_stride, numbers, 0, scales, y, y_stride);
+  add_step<dtype, scaled, Rows, 1, Pairs>(x, x_stride, numbers, 0, scales, y, y_stride);
 }
 #endif
 
 // The same of all rows.
-template <DType dtype, size_t Pairs, size_t Rows = kPageRows>
+template <DType dtype, bool scaled, size_t Pairs, size_t Rows = kPageRows>
 void add_pairs(const Rounded* x, size_t x_stride, const std::byte* numbers, const std::byte* scales,
                size_t rows, float* y, size_t y_stride) {
   for (; rows >= Rows; rows -= Rows, x += Rows * x_stride, y += Rows * y_stride) {
-    add_page_step<dtype, Pairs, Rows>(x, x_stride, numbers, scales, y, y_stride);
+    add_page_step<dtype, scaled, Pairs, Rows>(x, x_stride, numbers, scales, y, y_stride);
   }
   if constexpr (Rows > 1) {
     if (rows > 0) {
-      add_pairs<dtype, Pairs, Rows / 2>(x, x_stride, numbers, scales, rows, y, y_stride);
+      add_pairs<dtype, scaled, Pairs, Rows / 2>(x, x_stride, numbers, scales, rows, y, y_stride);
     }
   }
 }
@@ -138,8 +138,8 @@ struct ByRows {
       for (size_t head = 0; head < pages.heads; ++head) {
         for (size_t r = 0; r < rows; ++r) store(to + r * kSplitKeys, zero());
         for (size_t d = 0; d < head_size; d += kBlock, step += kStep) {
-          add_pairs<dtype, kPairs>(x + d, head_size, step + kScales, kScales > 0 ? step : nullptr,
-                                   rows, to, kSplitKeys);
+          add_pairs<dtype, (kScales > 0), kPairs>(x + d, head_size, step + kScales, step, rows, to,
+                                                  kSplitKeys);
         }
         x += rows * head_size;
         to += rows * kSplitKeys;
@@ -180,7 +180,8 @@ struct ByRows {
             if (tokens < kPageTokens) numbers = first_values(step, tokens, pages.tail);
           }
           for (size_t c = d; c < d + kBlock; c += 16, numbers += (kStep - kScales) / 2) {
-            add_pairs<dtype, kPagePairs>(x, x_stride, numbers, nullptr, rows, to + c, head_size);
+            add_pairs<dtype, false, kPagePairs>(x, x_stride, numbers, nullptr, rows, to + c,
+                                                head_size);
           }
         }
         from += rows * kSplitKeys;

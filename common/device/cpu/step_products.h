@@ -78,15 +78,19 @@ inline Pair pair_of_bf16(const std::byte* at) {
   };
   return {{even(words.a), even(words.b)}, {odd(words.a), odd(words.b)}};
 }
+// A nibble where it lies in the bits of a number's fraction, at a power of two for which its last
+// bit is one: that is taken away.
 inline Pair pair_of_nibbles(const std::byte* at, unsigned shift) {
   const Words words = load_words(at);
-  const auto number = [](__m256i x, unsigned by) {
-    const __m256i plus8 =
-        _mm256_and_si256(_mm256_srli_epi32(x, static_cast<int>(by)), _mm256_set1_epi32(15));
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(plus8, _mm256_set1_epi32(8)));
+  const int power = (127 + 23 - static_cast<int>(shift)) << 23;
+  const __m256i mask = _mm256_set1_epi32(15 << shift), one = _mm256_set1_epi32(power);
+  const __m256 eight = _mm256_castsi256_ps(_mm256_set1_epi32(power | 8 << shift));
+  const auto number = [&](__m256i x) {
+    const __m256i bits = _mm256_or_si256(_mm256_and_si256(x, mask), one);
+    return _mm256_sub_ps(_mm256_castsi256_ps(bits), eight);
   };
-  return {{number(words.a, shift), number(words.b, shift)},
-          {number(words.a, 16 + shift), number(words.b, 16 + shift)}};
+  return {{number(words.a), number(words.b)},
+          {number(_mm256_srli_epi32(words.a, 16)), number(_mm256_srli_epi32(words.b, 16))}};
 }
 #else
 template <typename Of>
@@ -128,8 +132,9 @@ inline Pair pair_at(const std::byte* numbers, size_t vec, size_t p) {
   }
 }
 
-// y [Rows, 16 Vecs] += one step, times the scales where there are.
-template <DType dtype, size_t Rows, size_t Vecs, size_t Pairs = kPairs>
+// y [Rows, 16 Vecs] += one step, times the scales where there are. (Asked at run time, GCC would
+// put off what only one answer needs until it is known, and keep all weights on the stack.)
+template <DType dtype, bool scaled, size_t Rows, size_t Vecs, size_t Pairs = kPairs>
 inline void add_step(const float* x, size_t x_stride, const std::byte* numbers, size_t vec,
                      const std::byte* scales, float* y, size_t y_stride) {
   Vec even[Rows][Vecs], odd[Rows][Vecs];
@@ -148,11 +153,11 @@ inline void add_step(const float* x, size_t x_stride, const std::byte* numbers, 
     }
   }
   for (size_t v = 0; v < Vecs; ++v) {
-    const Vec factor = scales == nullptr ? zero() : load_f16(scales + 32 * (vec + v));
+    const Vec factor = scaled ? load_f16(scales + 32 * (vec + v)) : zero();
     for (size_t r = 0; r < Rows; ++r) {
       float* const to = y + r * y_stride + 16 * (vec + v);
       const Vec sum = add(even[r][v], odd[r][v]);
-      store(to, scales == nullptr ? add(sum, load(to)) : fma(sum, factor, load(to)));
+      store(to, scaled ? fma(sum, factor, load(to)) : add(sum, load(to)));
     }
   }
 }
@@ -164,7 +169,7 @@ constexpr size_t kStepRows = 4, kStepVecs = 2;  // of 32 registers
 constexpr size_t rows_unwidened(DType dtype) { return dtype == DType::kBF16 ? SIZE_MAX : 8; }
 #elif defined(__AVX2__)
 constexpr size_t kStepRows = 2, kStepVecs = 1;  // of 8: a Vec is two of 16
-constexpr size_t rows_unwidened(DType) { return 4; }
+constexpr size_t rows_unwidened(DType dtype) { return dtype == DType::kBF16 ? SIZE_MAX : 4; }
 #else
 constexpr size_t kStepRows = 2, kStepVecs = 1;
 constexpr size_t rows_unwidened(DType) { return 2; }
@@ -198,10 +203,11 @@ void add_steps(const StepPart& part, size_t rows) {
     for (size_t line = part.group * 64; line < kBytes; line += part.groups * 64) {
       __builtin_prefetch(part.next + s * kBytes + line, 0, 2);
     }
-    for (size_t vec = 0; vec < kVecsOfStrip; vec += kStepVecs) {
-      add_step<read, Rows, kStepVecs>(
+    constexpr size_t kVecs = kStepVecs;
+    for (size_t vec = 0; vec < kVecsOfStrip; vec += kVecs) {
+      add_step<read, (step_scales(dtype) > 0), Rows, kVecs>(
           part.x + s * kStepRows * kBlock, kBlock, part.w + s * part.w_stride, vec,
-          step_scales(dtype) > 0 ? part.scales + s * kBytes : nullptr, part.y, part.y_stride);
+          part.scales + s * kBytes, part.y, part.y_stride);
     }
   }
 }
