@@ -2,20 +2,25 @@
 // which is compiled once for each instruction set; Vec (vec.h) is what differs between them.
 #pragma once
 
+#include <utility>
+
 #include "device/cpu/kernels.h"
 #include "device/cpu/vec.h"
 
 namespace split::SPLIT_ISA {
 namespace {
 
-// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile, also of
-// one of dot products.
+// Vecs of sums that the registers hold beside weights and a factor, and the rows of a tile; the
+// same of dot products, which hold a Vec of each row too.
 #if defined(__AVX512F__)
-constexpr size_t kSums = 24, kTileRows = 8, kDotRows = 8;  // of 32 registers
+constexpr size_t kSums = 24, kTileRows = 8;  // of 32 registers
+constexpr size_t kDotSums = 24, kDotRows = 8;
 #elif defined(__AVX2__)
-constexpr size_t kSums = 6, kTileRows = 6, kDotRows = 2;  // of 8: a Vec is two of 16
+constexpr size_t kSums = 6, kTileRows = 6;  // of 8: a Vec is two of 16
+constexpr size_t kDotSums = 4, kDotRows = 2;
 #else
-constexpr size_t kSums = 4, kTileRows = 2, kDotRows = 2;
+constexpr size_t kSums = 4, kTileRows = 2;
+constexpr size_t kDotSums = 4, kDotRows = 2;
 #endif
 
 constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
@@ -134,57 +139,66 @@ void matmul_typed(const MatmulTask& task) {
   }
 }
 
+// f(0), ..., f(N - 1), each a constant: what these index can lie in registers.
+template <size_t N, typename F>
+inline void each_of(const F& f) {
+  [&]<size_t... I>(std::index_sequence<I...>) { (f(std::integral_constant<size_t, I>()), ...); }
+  (std::make_index_sequence<N>());
+}
+
 template <DType dtype, size_t Rows, size_t Columns>
 void dot_tile(const MatmulTask& task, size_t row, size_t column) {
   Vec sums[Rows][Columns];
-  for (size_t r = 0; r < Rows; ++r) {
-    for (size_t c = 0; c < Columns; ++c) sums[r][c] = zero();
-  }
+  const auto each_sum = [&](const auto& f) {
+    each_of<Rows>([&](auto r) { each_of<Columns>([&](auto c) { f(r, c); }); });
+  };
+  each_sum([&](auto r, auto c) { sums[r][c] = zero(); });
   const std::byte* w = task.w + (task.first + column) * task.inner * size_of(dtype);
   const float* x = task.x + row * task.inner;
+  const auto add = [&](const auto& weights_at, const auto& values_at) {
+    Vec weights[Columns];
+    each_of<Columns>([&](auto c) { weights[c] = weights_at(w + c * task.inner * size_of(dtype)); });
+    each_of<Rows>([&](auto r) {
+      Vec values = values_at(x + r * task.inner);
+      hold(values);
+      each_of<Columns>([&](auto c) { sums[r][c] = fma(values, weights[c], sums[r][c]); });
+    });
+  };
   size_t k = 0;
   for (; k + 16 <= task.inner; k += 16) {
     // The first pass comes from memory.
     constexpr size_t kSize = Columns * size_of(dtype);
     if (row == 0) prefetch_ahead(w + k * kSize, 16 * kSize);
-    Vec weights[Columns];
-    for (size_t c = 0; c < Columns; ++c) {
-      weights[c] = load_as<dtype>(w + (c * task.inner + k) * size_of(dtype));
-    }
-    for (size_t r = 0; r < Rows; ++r) {
-      Vec values = load(x + r * task.inner + k);
-      hold(values);
-      for (size_t c = 0; c < Columns; ++c) sums[r][c] = fma(values, weights[c], sums[r][c]);
-    }
+    add([&](const std::byte* from) { return load_as<dtype>(from + k * size_of(dtype)); },
+        [&](const float* from) { return load(from + k); });
   }
-  if (k < task.inner) {
-    const size_t rest = task.inner - k;
-    for (size_t c = 0; c < Columns; ++c) {
-      const Vec weights = load_as<dtype>(w + (c * task.inner + k) * size_of(dtype), rest);
-      for (size_t r = 0; r < Rows; ++r) {
-        const Vec values =
-            load_as<DType::kF32>(reinterpret_cast<const std::byte*>(x + r * task.inner + k), rest);
-        sums[r][c] = fma(values, weights, sums[r][c]);
-      }
-    }
+  if (const size_t rest = task.inner - k; rest > 0) {
+    add([&](const std::byte* from) { return load_as<dtype>(from + k * size_of(dtype), rest); },
+        [&](const float* from) {
+          return load_as<DType::kF32>(reinterpret_cast<const std::byte*>(from + k), rest);
+        });
   }
-  for (size_t r = 0; r < Rows; ++r) {
-    for (size_t c = 0; c < Columns; ++c) {
-      task.y[(row + r) * task.y_stride + column + c] = sum(sums[r][c]);
-    }
-  }
+  each_sum(
+      [&](auto r, auto c) { task.y[(row + r) * task.y_stride + column + c] = sum(sums[r][c]); });
 }
 
-// All rows from `row` on, in tiles of Rows and then of half as many.
+// All rows from `row` on, in tiles of Rows and then of half as many. Some tiles read a few columns
+// one after another, while L1 has these.
 template <DType dtype, size_t Rows = kDotRows>
 void dot_rows(const MatmulTask& task, size_t row = 0) {
-  constexpr size_t kColumns = kSums / Rows < 4 ? kSums / Rows : 4;
-  for (; row + Rows <= task.rows; row += Rows) {
+  constexpr size_t kColumns = kDotSums / Rows < 4 ? kDotSums / Rows : 4;
+  constexpr size_t kTogether = 8;  // rows, which are in L1 too
+  while (row + Rows <= task.rows) {
+    const size_t left = task.rows - row;
+    const size_t end = row + (left < kTogether ? left / Rows * Rows : kTogether);
     size_t column = 0;
     for (; column + kColumns <= task.columns; column += kColumns) {
-      dot_tile<dtype, Rows, kColumns>(task, row, column);
+      for (size_t r = row; r < end; r += Rows) dot_tile<dtype, Rows, kColumns>(task, r, column);
     }
-    for (; column < task.columns; ++column) dot_tile<dtype, Rows, 1>(task, row, column);
+    for (; column < task.columns; ++column) {
+      for (size_t r = row; r < end; r += Rows) dot_tile<dtype, Rows, 1>(task, r, column);
+    }
+    row = end;
   }
   if constexpr (Rows > 1) {
     if (row < task.rows) dot_rows<dtype, Rows / 2>(task, row);
