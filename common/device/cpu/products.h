@@ -35,11 +35,30 @@ struct Part {
   float* y;
   size_t y_stride;
   bool accumulate;
+  // Where there are several passes, the next part comes from memory during all of them: each k asks
+  // for `next_step` bytes of it. Where there is one (0), a part comes from memory as it is read.
+  const std::byte* next;
+  size_t next_step;
 };
+
+// Vecs of `rows` rows whose sums the registers hold.
+constexpr size_t vecs_at_once(size_t rows, size_t vecs) {
+  return kSums / rows < vecs ? kSums / rows : vecs;
+}
+// How often all_rows() goes through a part.
+constexpr size_t passes_of(size_t rows, size_t vecs) {
+  size_t passes = 0;
+  while (rows > 0) {
+    const size_t tile = rows < kTileRows ? rows : kTileRows, at_once = vecs_at_once(tile, vecs);
+    passes += (vecs + at_once - 1) / at_once;
+    rows -= tile;
+  }
+  return passes;
+}
 
 // `Rows` rows of it from `row` on, one chain of k for each result.
 template <DType dtype, size_t Rows, size_t Vecs>
-inline void tile(const Part& part, size_t row, size_t column) {
+inline void tile(Part& part, size_t row, size_t column) {
   const float* x = part.x + row * part.x_stride;
   const std::byte* w = part.w + column * size_of(dtype);
   float* y = part.y + row * part.y_stride + column;
@@ -49,13 +68,15 @@ inline void tile(const Part& part, size_t row, size_t column) {
       sums[r][v] = part.accumulate ? load(y + r * part.y_stride + 16 * v) : zero();
     }
   }
-  for (size_t k = 0; k < part.depth; ++k, w += part.w_stride) {
-    if (row == 0) {
-      // The first pass comes from memory: 3 KiB ahead, which the hardware's prefetcher does not
-      // reach.
+  for (size_t k = 0; k < part.depth; ++k, w += part.w_stride, part.next += part.next_step) {
+    if (part.next_step == 0) {
+      // 3 KiB ahead, which the hardware's prefetcher does not reach.
       for (size_t line = 0; line < Vecs * 16 * size_of(dtype); line += 64) {
         __builtin_prefetch(w + 3072 + line);
       }
+    }
+    for (size_t line = 0; line < part.next_step; line += 64) {
+      __builtin_prefetch(part.next + line, 0, 2);
     }
     Vec weights[Vecs];
     for (size_t v = 0; v < Vecs; ++v) weights[v] = load_as<dtype>(w + v * 16 * size_of(dtype));
@@ -71,8 +92,8 @@ inline void tile(const Part& part, size_t row, size_t column) {
 
 // All Vecs of `Rows` rows, as many at once as the registers hold.
 template <DType dtype, size_t Rows, size_t Vecs>
-inline void tiles(const Part& part, size_t row, size_t column) {
-  constexpr size_t kAtOnce = kSums / Rows < Vecs ? kSums / Rows : Vecs;
+inline void tiles(Part& part, size_t row, size_t column) {
+  constexpr size_t kAtOnce = vecs_at_once(Rows, Vecs);
   tile<dtype, Rows, kAtOnce>(part, row, column);
   if constexpr (kAtOnce < Vecs) {
     tiles<dtype, Rows, Vecs - kAtOnce>(part, row, column + 16 * kAtOnce);
@@ -81,7 +102,7 @@ inline void tiles(const Part& part, size_t row, size_t column) {
 
 // All rows from `row` on, in tiles of Rows and then of fewer.
 template <DType dtype, size_t Vecs, size_t Rows = kTileRows>
-void all_rows(const Part& part, size_t row = 0) {
+void all_rows(Part& part, size_t row = 0) {
   for (; row + Rows <= part.rows; row += Rows) tiles<dtype, Rows, Vecs>(part, row, 0);
   if constexpr (Rows > 1) {
     if (row < part.rows) all_rows<dtype, Vecs, Rows - 1>(part, row);
@@ -92,8 +113,6 @@ void all_rows(const Part& part, size_t row = 0) {
 template <DType dtype>
 void widen_panel(const std::byte* w, size_t depth, size_t columns, float* panel, size_t to) {
   for (size_t k = 0; k < depth; ++k, w += columns * size_of(dtype), panel += to) {
-    __builtin_prefetch(w + 3072);
-    __builtin_prefetch(w + 3072 + 64);
     size_t c = 0;
     for (; c + 16 <= columns; c += 16) store(panel + c, load_as<dtype>(w + c * size_of(dtype)));
     if (c < columns) store(panel + c, load_as<dtype>(w + c * size_of(dtype), columns - c));
@@ -106,11 +125,12 @@ void one_panel(const MatmulTask& task, const std::byte* w, size_t columns, float
   // What is not F32 is widened once for many rows, and on the way for few.
   const bool in_place =
       columns == 16 * Vecs && (dtype == DType::kF32 || task.rows <= 4 * kTileRows);
-  const size_t stride = columns * size_of(dtype);
+  const size_t stride = columns * size_of(dtype), passes = passes_of(task.rows, Vecs);
+  const size_t next_step = passes == 1 ? 0 : (stride + passes - 1) / passes;
   for (size_t k = 0; k < task.inner; k += kPanelDepth) {
     const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
-    Part part{task.x + k, task.inner, task.rows,     w + k * stride, stride,
-              depth,      y,          task.y_stride, k > 0};
+    Part part{task.x + k, task.inner,    task.rows, w + k * stride,           stride,   depth,
+              y,          task.y_stride, k > 0,     w + (k + depth) * stride, next_step};
     if (in_place) {
       all_rows<dtype, Vecs>(part);
       continue;
