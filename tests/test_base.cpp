@@ -117,6 +117,15 @@ TEST(File, BringsWhatWillBeNeeded) {
     if (!all_arrive()) GTEST_SKIP() << "a file system that reads nothing ahead";
     FAIL() << "not what will_need() brought";
   }
+}
+
+TEST(File, HasWhatWasLetGo) {
+  const TemporaryFolder folder;
+  const std::string text(300000, 'x');
+  write_file(folder.path / "x", as_bytes_of(text));
+  const MappedFile file(folder.path / "x");
+  EXPECT_EQ(as_text(file.bytes()), text);
+  MappedFile::let_go({});
   MappedFile::let_go(file.bytes().subspan(9));
   EXPECT_EQ(as_text(file.bytes()), text);
 }

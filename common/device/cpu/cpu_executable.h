@@ -235,8 +235,7 @@ class CpuExecutable : public Executable {
     const size_t block = product.rows_of_block();
     const size_t most = product.dequantises() && column_tasks >= wanted ? rows : block;
     const size_t row_tasks = (rows + most - 1) / most;
-    const size_t tasks = column_tasks * row_tasks;
-    const auto run_task = [&](size_t task) {
+    pool_.run(column_tasks * row_tasks, [&](size_t task) {
       const size_t first = task / row_tasks * each, columns = std::min(each, width - first);
       const size_t begin = task % row_tasks * most, end = std::min(rows, begin + most);
       const size_t y_floats = std::min(block, end - begin) * each;
@@ -249,8 +248,7 @@ class CpuExecutable : public Executable {
         product.multiply(row, count, first, columns, scratch, y);
         tape.run(places_, row, count, first, columns, y, each, y + y_floats);
       }
-    };
-    pool_.run(tasks, run_task);
+    });
   }
 
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner) {

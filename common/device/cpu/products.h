@@ -2,6 +2,7 @@
 // which is compiled once for each instruction set; Vec (vec.h) is what differs between them.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "device/cpu/kernels.h"
@@ -129,8 +130,17 @@ void one_panel(const MatmulTask& task, const std::byte* w, size_t columns, float
   const size_t next_step = passes == 1 ? 0 : (stride + passes - 1) / passes;
   for (size_t k = 0; k < task.inner; k += kPanelDepth) {
     const size_t depth = task.inner - k < kPanelDepth ? task.inner - k : kPanelDepth;
-    Part part{task.x + k, task.inner,    task.rows, w + k * stride,           stride,   depth,
-              y,          task.y_stride, k > 0,     w + (k + depth) * stride, next_step};
+    Part part{.x = task.x + k,
+              .x_stride = task.inner,
+              .rows = task.rows,
+              .w = w + k * stride,
+              .w_stride = stride,
+              .depth = depth,
+              .y = y,
+              .y_stride = task.y_stride,
+              .accumulate = k > 0,
+              .next = w + (k + depth) * stride,
+              .next_step = next_step};
     if (in_place) {
       all_rows<dtype, Vecs>(part);
       continue;

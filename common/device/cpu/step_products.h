@@ -203,9 +203,8 @@ void add_steps(const StepPart& part, size_t rows) {
     for (size_t line = part.group * 64; line < kBytes; line += part.groups * 64) {
       __builtin_prefetch(part.next + s * kBytes + line, 0, 2);
     }
-    constexpr size_t kVecs = kStepVecs;
-    for (size_t vec = 0; vec < kVecsOfStrip; vec += kVecs) {
-      add_step<read, (step_scales(dtype) > 0), Rows, kVecs>(
+    for (size_t vec = 0; vec < kVecsOfStrip; vec += kStepVecs) {
+      add_step<read, (step_scales(dtype) > 0), Rows, kStepVecs>(
           part.x + s * kStepRows * kBlock, kBlock, part.w + s * part.w_stride, vec,
           part.scales + s * kBytes, part.y, part.y_stride);
     }
