@@ -118,7 +118,7 @@ void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>
   const uint32_t piece = piece_rows(rowwise_slots(kernel), workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
-    dispatch.key = key_of(kernel, step, row_lanes(device));
+    dispatch.key = key_of(kernel, step, variant, row_lanes(device));
     dispatch.key.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
     add_tape_constants(kernel, dispatch.key);
     dispatch.ranges.push_back(symbols());
@@ -210,7 +210,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     for (size_t column = 0; column < all_columns; column += columns) {
       const size_t count = std::min(columns, all_columns - column);
       Dispatch dispatch;
-      dispatch.key = key_of(kernel, step, units ? unit_lanes : shape.workgroup);
+      dispatch.key = key_of(kernel, step, variant, units ? unit_lanes : shape.workgroup);
       add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
                                    {5, static_cast<uint32_t>(step.inner)},
                                    {6, shape.lanes},
@@ -283,7 +283,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
         add_attention(i, variant, all);
         break;
       case StepKind::kTopK:
-        add_topk(program_.steps[i], all);
+        add_topk(program_.steps[i], variant, all);
         break;
     }
     // A narrow variant's rows are all in the first piece.

@@ -270,7 +270,7 @@ std::string TapeWriter::group(int64_t columns) const {
   const bool one = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] == columns;
   if (one && columns <= kMostHeld) return held_group();
   return cat(
-      "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (r >= row_count()) return;\n"
+      "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (!has_row(r)) return;\n"
       "  const uint lane = lane_index();\n",
       row_body("COLUMNS", false), "}\n");
 }

@@ -99,7 +99,7 @@ std::string TapeWriter::held_group() const {
              "  for (uint j = 0; j < min(4u, K - four * 4); ++j) {\n    ", o,
              "[r * K + four * 4 + j] = ", four == "vec4" ? "" : "float16_t", "(y[j]);\n  }\n}\n",
              prologue(),
-             "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (r >= row_count()) return;\n"
+             "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (!has_row(r)) return;\n"
              "  const uint lane = lane_index();\n  fetch_stage(r, lane);\n  stage(r, lane);\n}\n");
 }
 

@@ -243,7 +243,7 @@ void attend(uint head, uint split, uint r) {
 
 void main() {
   const uint head = gl_WorkGroupID.x, r = gl_WorkGroupID.z;
-  if (r >= row_count()) return;
+  if (!has_row(r)) return;
 #ifdef RESULT
   const uint used = symbol(POSITIONS, piece.row_base + r) / KEYS + 1;
   uint split = 0;

@@ -4,7 +4,7 @@ layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
 
 void main() {
   const uint r = gl_WorkGroupID.x;
-  if (r >= row_count()) return;
+  if (!has_row(r)) return;
   prepare_put(0, piece.row_base + r);
   for (uint c = C + gl_LocalInvocationIndex; c < 3 * C; c += WORKGROUP) {
     put_kv(0, c, qkv[r * 3 * C + c]);

@@ -138,7 +138,7 @@ void main() {
   // Workgroups of the same columns run side by side, so that their weights are fetched once.
   const uint row0 = gl_WorkGroupID.x * BLOCK;
   const uint column0 = (gl_WorkGroupID.y * GROUPS + lane / LANES) * COLUMNS_PER_LANE;
-  if (row0 >= rows) return;
+  if (!has_row(row0)) return;
 
   uint row[BLOCK], w_column[COLUMNS_PER_LANE];
   float sums[SUMS];

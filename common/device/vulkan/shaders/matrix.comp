@@ -28,7 +28,6 @@ void main() {
   const uint lane = lane_index();
   const uint rows = row_count();
   const uint row0 = gl_WorkGroupID.y * TILE_ROWS, column0 = gl_WorkGroupID.x * TILE_COLUMNS;
-  if (row0 >= rows) return;
   const uint part = gl_SubgroupID % PARTS, part_k = gl_SubgroupID / PARTS;
   const uint part_m = part / PARTS_N, part_n = part % PARTS_N;
   const uint chunk = lane % STEP_CHUNKS, first = lane / STEP_CHUNKS;

@@ -40,7 +40,6 @@ void main() {
   const uint rows = row_count();
   const uint row0 = gl_WorkGroupID.y * TILE_ROWS;
   const uint column0 = min(gl_WorkGroupID.x * TILE_COLUMNS, piece.column_piece - TILE_COLUMNS);
-  if (row0 >= rows) return;
   const uint chunk = gl_SubgroupInvocationID % STEP_CHUNKS;
   const uint first = gl_SubgroupInvocationID / STEP_CHUNKS;
   const uint x_first = first + part_n * ROW_STRIDE;

@@ -44,7 +44,6 @@ void main() {
   // The last rows have the most keys: they begin first.
   const uint block = gl_NumWorkGroups.y - 1 - gl_WorkGroupID.y;
   const uint row0 = block * ROWS + gl_SubgroupID * 16;
-  if (block * ROWS >= rows) return;
   const uint own = lane / ROW_LANES, part = lane % ROW_LANES;
   const uint r = min(row0 + own, rows - 1);
   const uint position = symbol(POSITIONS, piece.row_base + r);
