@@ -232,8 +232,9 @@ class CpuExecutable : public Executable {
     // Rows in blocks, so that they stay in L2 while a task's strips go through them, and their
     // product while its epilogue runs: one of them a task, or all after strips that were
     // dequantised for them.
-    const size_t block = product.rows_of_block();
-    const size_t most = product.dequantises() && column_tasks >= wanted ? rows : block;
+    const bool enough = column_tasks >= wanted;
+    const size_t block = product.rows_of_block(enough);
+    const size_t most = product.dequantises() && enough ? rows : block;
     const size_t row_tasks = (rows + most - 1) / most;
     pool_.run(column_tasks * row_tasks, [&](size_t task) {
       const size_t first = task / row_tasks * each, columns = std::min(each, width - first);

@@ -183,13 +183,14 @@ const CpuKernels SPLIT_KERNELS = {
     },
     SPLIT_ISA::matmul,
     SPLIT_ISA::matmul_transposed,
-    {SPLIT_ISA::round_to_floats, SPLIT_ISA::matmul_steps, kBlock * sizeof(float)},
+    {SPLIT_ISA::round_to_floats, SPLIT_ISA::matmul_steps, kBlock * sizeof(float), 0},
 #if defined(__AMX_BF16__)
-    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, kBlock * sizeof(uint16_t)},
+    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, kBlock * sizeof(uint16_t),
+     SPLIT_ISA::kPartSteps},
     1,
     3,
 #elif defined(__AVX512BF16__)
-    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_pairs, kBlock * sizeof(uint16_t)},
+    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_pairs, kBlock * sizeof(uint16_t), 0},
     1,
     1,
 #else
@@ -197,7 +198,7 @@ const CpuKernels SPLIT_KERNELS = {
     0,
     0,
 #endif
-    {SPLIT_ISA::round_to_int8, SPLIT_ISA::matmul_int8, sizeof(RowStep)},
+    {SPLIT_ISA::round_to_int8, SPLIT_ISA::matmul_int8, sizeof(RowStep), 0},
     SPLIT_ISA::dequantise,
     SPLIT_ISA::keep,
     SPLIT_ISA::attend,

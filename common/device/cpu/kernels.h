@@ -189,6 +189,7 @@ struct CpuKernels {
     void (*round)(const RoundTask& task);
     void (*matmul)(const StepTask& task);
     size_t step;  // bytes of a rounded step of a row
+    size_t part;  // steps of K that it takes all rows and columns through at a time; 0: all
   };
   Steps few;   // by fused multiply-adds
   Steps many;  // by tiles, with the same bits, or by pairs; null where there are neither

@@ -44,13 +44,20 @@ struct TileBlock {
   const std::byte* w;  // pairs, two tiles a step; or blocks
   size_t steps;
   float* y;
-  size_t y_stride;  // floats
-  bool first;       // y is not there yet
+  size_t y_stride;               // floats
+  bool first;                    // y is not there yet
+  const std::byte* x_then = {};  // of many rows in BF16: those after these
 };
 
-// y += x w of up to 32 rows, whole chains in the tiles.
-template <bool two>
+inline void fetch_tile(const std::byte* tile) {
+  for (size_t line = 0; line < kTileBytes; line += 64) __builtin_prefetch(tile + line);
+}
+
+// y += x w of up to 32 rows, whole chains in the tiles. Of many rows those of the next steps come
+// to L1 meanwhile.
+template <bool two, bool many>
 inline void chain_tiles(const TileBlock& b) {
+  constexpr size_t kFetched = 2;  // steps
   const size_t stride = b.y_stride * sizeof(float);
   float* const lower = b.y + kTileHeight * b.y_stride;
   if (b.first) {
@@ -62,48 +69,80 @@ inline void chain_tiles(const TileBlock& b) {
   }
   for (size_t s = 0; s < b.steps; ++s) {
     const std::byte *x = b.x + s * kTileBytes, *w = b.w + s * 2 * kTileBytes;
+    const std::byte* const then = s + kFetched < b.steps
+                                      ? x + kFetched * kTileBytes
+                                      : b.x_then + (s + kFetched - b.steps) * kTileBytes;
     tile_load<4>(x, 64);
     tile_load<6>(w, 64), tile_load<7>(w + kTileBytes, 64);
-    tile_multiply<0, 4, 6>(), tile_multiply<1, 4, 7>();
+    tile_multiply<0, 4, 6>();
+    if constexpr (many) fetch_tile(then);
+    tile_multiply<1, 4, 7>();
     if constexpr (two) {
       tile_load<5>(x + b.x_stride, 64);
-      tile_multiply<2, 5, 6>(), tile_multiply<3, 5, 7>();
+      tile_multiply<2, 5, 6>();
+      if constexpr (many) fetch_tile(then + b.x_stride);
+      tile_multiply<3, 5, 7>();
     }
   }
   tile_store<0>(b.y, stride), tile_store<1>(b.y + 16, stride);
   if constexpr (two) tile_store<2>(lower, stride), tile_store<3>(lower + 16, stride);
 }
 
-// One strip in BF16.
-inline void chain_strip(const StepTask& task, const std::byte* w, float* y, TileShapes& shapes) {
+// Steps of K that many rows take through all strips before the next ones: of 512 rows those are
+// 768 KiB, which stay in L2.
+constexpr size_t kPartSteps = 24;
+
+// Strips in BF16: some steps of one, which stay in L1, by all rows, then the next ones.
+inline void chain_strips(const StepTask& task, TileShapes& shapes) {
+  constexpr size_t kAtOnce = 8, kStepBytes = 2 * kTileBytes, kPair = 2 * kTileHeight;
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
-  const size_t blocks = (task.rows + 2 * kTileHeight - 1) / (2 * kTileHeight);
-  // Steps at once: 16 KiB, a part of L1; of many rows as many as a row of GPT-2 124M has, whose
-  // sums are then never put aside.
-  const size_t at_once = blocks == 1 ? 8 : 24, part = (at_once + blocks - 1) / blocks;
-  for (size_t done = 0; done < steps; done += at_once, w += at_once * 2 * kTileBytes) {
-    const size_t count = steps - done < at_once ? steps - done : at_once;
-    for (size_t row = 0; row < task.rows; row += 2 * kTileHeight) {
+  const size_t blocks = (task.rows + kPair - 1) / kPair, part = blocks > 1 ? kPartSteps : steps;
+  struct Place {
+    size_t part = 0, column = 0, from = 0;
+  };
+  const auto end = [&](const Place& at) { return steps - at.part < part ? steps : at.part + part; };
+  const auto after = [&](Place at) {
+    at.from += kAtOnce;
+    if (at.from < end(at)) return at;
+    at.column += kStripColumns;
+    if (at.column < task.columns) return Place{at.part, at.column, at.part};
+    return Place{at.part + part, 0, at.part + part};
+  };
+  const auto weights = [&](size_t column, size_t step) {
+    return task.w + ((task.first + column) / kStripColumns * steps + step) * kStepBytes;
+  };
+  for (Place at, then; at.from < steps; at = then) {
+    then = after(at);
+    const bool last = then.from >= steps;  // behind a task's strips are another's
+    const std::byte* w_then = last ? weights(task.columns, 0) : weights(then.column, then.from);
+    const std::byte* const x_then = task.x + (last ? 0 : then.from) * kTileBytes;
+    const size_t count = end(at) - at.from < kAtOnce ? end(at) - at.from : kAtOnce;
+    // The next steps come from memory while these are multiplied: a share of them with each rows.
+    size_t ahead = task.cached ? 0 : kAtOnce;
+    const size_t share = (kAtOnce + blocks - 1) / blocks;
+    for (size_t row = 0; row < task.rows; row += kPair) {
       const size_t rows = task.rows - row;
-      const TileBlock block{task.x + row / kTileHeight * x_stride + done * kTileBytes,
+      const std::byte* const x = task.x + row / kTileHeight * x_stride + at.from * kTileBytes;
+      const TileBlock block{x,
                             x_stride,
                             rows,
-                            w,
+                            weights(at.column, at.from),
                             count,
-                            y + row * task.y_stride,
+                            task.y + row * task.y_stride + at.column,
                             task.y_stride,
-                            done == 0};
-      // The next steps come from memory while these are multiplied: a part of them with each rows.
-      const std::byte* const next = w + (at_once + row / (2 * kTileHeight) * part) * 2 * kTileBytes;
-      for (size_t line = 0; !task.cached && line < part * 2 * kTileBytes; line += 64) {
-        blocks > 1 ? __builtin_prefetch(next + line, 0, 2) : __builtin_prefetch(next + line);
+                            at.from == 0,
+                            rows > kPair ? x + 2 * x_stride : x_then};
+      for (size_t step = 0; step < share && ahead > 0; ++step, --ahead, w_then += kStepBytes) {
+        for (size_t line = 0; line < kStepBytes; line += 64) {
+          blocks > 1 ? __builtin_prefetch(w_then + line, 0, 2) : __builtin_prefetch(w_then + line);
+        }
       }
       if (rows > kTileHeight) {
-        shapes.set(kTileHeight, rows < 2 * kTileHeight ? rows - kTileHeight : kTileHeight);
-        chain_tiles<true>(block);
+        shapes.set(kTileHeight, rows < kPair ? rows - kTileHeight : kTileHeight);
+        blocks > 1 ? chain_tiles<true, true>(block) : chain_tiles<true, false>(block);
       } else {
         shapes.set(rows, rows);
-        chain_tiles<false>(block);
+        chain_tiles<false, false>(block);
       }
     }
   }
@@ -200,12 +239,12 @@ inline void scaled_strip(const StepTask& task, const std::byte* w, float* y, Til
 template <DType dtype>
 void matmul_tiles_typed(const StepTask& task) {
   TileShapes shapes;
-  for (size_t c = 0; c < task.columns; c += kStripColumns) {
-    const std::byte* const w =
-        task.w + (task.first + c) / kStripColumns * steps_of(task.inner) * step_bytes(dtype);
-    if constexpr (dtype == DType::kBF16) {
-      chain_strip(task, w, task.y + c, shapes);
-    } else {
+  if constexpr (dtype == DType::kBF16) {
+    chain_strips(task, shapes);
+  } else {
+    for (size_t c = 0; c < task.columns; c += kStripColumns) {
+      const std::byte* const w =
+          task.w + (task.first + c) / kStripColumns * steps_of(task.inner) * step_bytes(dtype);
       scaled_strip<dtype>(task, w, task.y + c, shapes);
     }
   }
