@@ -10,6 +10,8 @@ namespace split::glsl {
 
 inline float min(float a, float b) { return b < a ? b : a; }
 inline float max(float a, float b) { return a < b ? b : a; }
+inline int min(int a, int b) { return b < a ? b : a; }
+inline int max(int a, int b) { return a < b ? b : a; }
 inline float abs(float a) { return __builtin_fabsf(a); }
 inline float sqrt(float a) { return __builtin_sqrtf(a); }
 inline float floor(float a) { return __builtin_floorf(a); }
