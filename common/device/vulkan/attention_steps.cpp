@@ -129,7 +129,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
                        bool caches, bool whole = false) {
     Dispatch dispatch;
     dispatch.what = what;
-    dispatch.key = key_of(of, step, variant, workgroup);
+    dispatch.key = key_of(of, step, workgroup);
+    if (caches) add_counted(variant, dispatch.key);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols()};
     if (caches) dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows, {}));
@@ -206,7 +207,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
     const KeptKernel& kernel = core_->kernels.get({.what = Kernels::What::kTiledAttention}, [] {
       return Kernel{tiled_attention_text(), {}, {}};
     });
-    dispatch.key = key_of(kernel, step, variant, parts * device.subgroup);
+    dispatch.key = key_of(kernel, step, parts * device.subgroup);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols(), rowwise(step.qkv, base, piece, {}),
                        rowwise(step.out, base, piece, halves(variant)), plan.caches[0],

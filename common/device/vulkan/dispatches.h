@@ -28,4 +28,10 @@ inline void add_constants(PipelineKey& key,
   key.constants.insert(key.constants.end(), constants);
 }
 
+// Whether each workgroup has a row (common.glsl). Of 3 or 4 rows, and of 5 to 8, there is one
+// recording, with a workgroup for each that it may have.
+inline void add_counted(size_t variant, PipelineKey& key) {
+  add_constants(key, {{33, variant < 2 || variant >= kWide ? 1u : 0u}});
+}
+
 }  // namespace split::vulkan

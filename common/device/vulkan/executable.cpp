@@ -227,11 +227,8 @@ uint32_t VulkanExecutable::piece_rows(const std::vector<int>& slots, size_t max_
   return static_cast<uint32_t>(std::max<size_t>(rows / kPieceAlign, 1) * kPieceAlign);
 }
 
-PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step, size_t variant,
+PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
                                      uint32_t workgroup) const {
-  // Of 3 or 4, and of 5 to 8 rows there is one recording each, with a workgroup for each it may
-  // have.
-  const bool counted = variant < 2 || variant >= kWide;
   PipelineKey result;
   result.text = kernel.text;
   result.constants = {{0, workgroup},
@@ -239,8 +236,7 @@ PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
                       {2, workspace_.capacity()},
                       {3, step.rows == kOutRows ? 1u : 0u},
                       {19, core_->context.capabilities().small_tiles ? 1u : 4u},
-                      {32, row_lanes(core_->context.capabilities())},
-                      {33, counted ? 1u : 0u}};
+                      {32, row_lanes(core_->context.capabilities())}};
   return result;
 }
 

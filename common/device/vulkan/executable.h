@@ -122,8 +122,7 @@ class VulkanExecutable final : public Executable {
   Range symbols() const;
   // Rows of a piece so that no rowwise binding of these slots is too large.
   uint32_t piece_rows(const std::vector<int>& slots, size_t max_rows) const;
-  PipelineKey key_of(const KeptKernel& kernel, const Step& step, size_t variant,
-                     uint32_t workgroup) const;
+  PipelineKey key_of(const KeptKernel& kernel, const Step& step, uint32_t workgroup) const;
 
   // Slots that a variant keeps as halves, and whether it gives a matmul to matrix units.
   const Halves& halves(size_t variant) const { return variant > kWide ? halves_ : no_halves_; }
@@ -142,7 +141,7 @@ class VulkanExecutable final : public Executable {
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
-  void add_topk(const Step& step, size_t variant, std::vector<Dispatch>& out);
+  void add_topk(const Step& step, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
   // Shared memory of what merged.glsl keeps.
   size_t merge_bytes(const Step& step) const;

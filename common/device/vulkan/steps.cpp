@@ -118,7 +118,8 @@ void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>
   const uint32_t piece = piece_rows(rowwise_slots(kernel), workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
-    dispatch.key = key_of(kernel, step, variant, row_lanes(device));
+    dispatch.key = key_of(kernel, step, row_lanes(device));
+    add_counted(variant, dispatch.key);
     dispatch.key.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
     add_tape_constants(kernel, dispatch.key);
     dispatch.ranges.push_back(symbols());
@@ -210,7 +211,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     for (size_t column = 0; column < all_columns; column += columns) {
       const size_t count = std::min(columns, all_columns - column);
       Dispatch dispatch;
-      dispatch.key = key_of(kernel, step, variant, units ? unit_lanes : shape.workgroup);
+      dispatch.key = key_of(kernel, step, units ? unit_lanes : shape.workgroup);
       add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
                                    {5, static_cast<uint32_t>(step.inner)},
                                    {6, shape.lanes},
@@ -229,6 +230,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                      {8, shape.columns_per_lane},
                                      {9, shape.unroll},
                                      {11, variant < 2 ? kNarrowRows[variant] : 0}});
+        add_counted(variant, dispatch.key);
       }
       const Step* paged = splits != nullptr ? splits : joined.attention;
       if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key);
@@ -283,7 +285,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
         add_attention(i, variant, all);
         break;
       case StepKind::kTopK:
-        add_topk(program_.steps[i], variant, all);
+        add_topk(program_.steps[i], all);
         break;
     }
     // A narrow variant's rows are all in the first piece.

@@ -8,7 +8,7 @@ constexpr uint32_t kBlocks = 256, kTeam = 32;  // as shaders/topk.glsl has them
 
 }  // namespace
 
-void VulkanExecutable::add_topk(const Step& step, size_t variant, std::vector<Dispatch>& out) {
+void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
   const uint32_t piece = piece_rows({step.x, step.out}, workspace_.capacity());
   scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
   const Range maxima = part(*scratch_.back(), 0, size_t{piece} * kBlocks * sizeof(uint32_t));
@@ -21,7 +21,7 @@ void VulkanExecutable::add_topk(const Step& step, size_t variant, std::vector<Di
                                              [&] {
                                                return Kernel{text(), {}, {}};
                                              }),
-                          step, variant, lanes);
+                          step, lanes);
     add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.inner)}});
     dispatch.ranges = {symbols(), rowwise(step.x, base, piece, {}), maxima};
     dispatch.push = {base, piece, 0, 0};

@@ -5,7 +5,7 @@ shared uint found[WORKGROUP];
 
 void main() {
   const uint r = gl_WorkGroupID.y, lane = gl_LocalInvocationIndex;
-  if (!has_row(r)) return;
+  if (r >= row_count()) return;
   const uint block = gl_WorkGroupID.x * (WORKGROUP / TEAM) + lane / TEAM;
   uint largest = 0;
   for (uint first = lane % TEAM; first < EACH; first += TEAM * AT_ONCE) {

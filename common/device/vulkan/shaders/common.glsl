@@ -52,8 +52,8 @@ uint row_count() {
   uint rows = symbols[ROW_KIND];
   return rows > piece.row_base ? min(rows - piece.row_base, piece.row_piece) : 0u;
 }
-// Whether the first row of a workgroup is one of them. Nothing waits for the symbols where there are
-// no more workgroups than rows need.
+// Whether the first row of a workgroup is one of them. Where there are no more workgroups than rows
+// need nothing waits for the symbols.
 layout(constant_id = 33) const bool COUNTED = false;
 bool has_row(uint r) { return COUNTED || r < row_count(); }
 

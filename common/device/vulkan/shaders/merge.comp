@@ -8,7 +8,7 @@ layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
 
 void main() {
   const uint r = gl_WorkGroupID.x, lane = lane_index();
-  if (!has_row(r)) return;
+  if (r >= row_count()) return;
   const uint used = used_splits(r);
   MERGE_ROW(r, lane, used, TAKE)
 }

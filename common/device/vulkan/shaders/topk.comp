@@ -51,7 +51,7 @@ void put_in_turns(uint r, uint lane) {
 
 void main() {
   const uint r = gl_WorkGroupID.x, lane = gl_LocalInvocationIndex;
-  if (!has_row(r)) return;
+  if (r >= row_count()) return;
   if (lane == 0) lists = found = 0;
   for (uint b = lane; b < BLOCKS; b += WORKGROUP) largest[b] = maxima[r * BLOCKS + b];
   barrier();
