@@ -48,6 +48,9 @@ struct MergedLanes {
   float largest[kAttendRows], sum[kAttendRows];
 };
 
+// From 16 - n on: n ones, then zeros.
+inline constexpr float kFirst[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
 // The weights of the first seen[lane] scores of a split, zeros behind up to `most`, where and as
 // the product reads them. All lanes at a time: each alone would wait for its own maximum and sum.
 template <typename Products>
@@ -78,13 +81,13 @@ void weigh_pages(float* scores, std::byte* weights, float scale, const size_t* s
       Products::put_weights(some, lane, key, weights);
     }
     for (; key < most; key += kBlock) {
-      const size_t count = seen[lane] > key ? seen[lane] - key : 0;
-      float lanes_of[kBlock] = {};
-      for (size_t i = 0; i < count; i += 16) {
-        store(lanes_of + i, weights_of(fma(load(from + key + i), factor, top)));
+      Vec some[2];
+      for (size_t half = 0; half < 2; ++half) {
+        const size_t first = key + 16 * half, count = seen[lane] > first ? seen[lane] - first : 0;
+        some[half] = count == 0 ? zero() : weights_of(fma(load(from + first), factor, top));
+        // Behind what is seen scores are -inf, whose weights are numbers.
+        if (count > 0 && count < 16) some[half] = mul(some[half], load(kFirst + 16 - count));
       }
-      for (size_t i = count; i < kBlock; ++i) lanes_of[i] = 0;
-      const Vec some[2] = {load(lanes_of), load(lanes_of + 16)};
       total = add(add(total, some[0]), some[1]);
       Products::put_weights(some, lane, key, weights);
     }
