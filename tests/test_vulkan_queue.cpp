@@ -47,22 +47,29 @@ std::set<std::string> loaded_libraries() {
   return names;
 }
 
-// Null without a device.
-std::unique_ptr<vulkan::Instance> some_instance() {
-  try {
-    auto instance = std::make_unique<vulkan::Instance>();
-    return instance->devices().empty() ? nullptr : std::move(instance);
-  } catch (const Error&) {
-    return nullptr;
+class WithVulkan : public testing::Test {
+ protected:
+  void SetUp() override {
+    try {
+      instance_ = std::make_unique<vulkan::Instance>();
+    } catch (const Error&) {  // no loader, or no driver
+    }
+    if (instance_ == nullptr || instance_->devices().empty()) GTEST_SKIP() << "no Vulkan device";
   }
-}
+
+  std::unique_ptr<vulkan::Instance> instance_;
+};
+using VulkanInstance = WithVulkan;
+using VulkanQueue = WithVulkan;
+using VulkanRecordings = WithVulkan;
+using VulkanNeeds = WithVulkan;
+using VulkanMemory = WithVulkan;
+using VulkanKernels = WithVulkan;
 
 // A process can load some of them only so often.
-TEST(VulkanInstance, LeavesItsDriversLoaded) {
-  auto instance = some_instance();
-  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
+TEST_F(VulkanInstance, LeavesItsDriversLoaded) {
   const std::set<std::string> with = loaded_libraries();
-  instance.reset();
+  instance_.reset();
   EXPECT_EQ(loaded_libraries(), with);
 }
 
@@ -75,11 +82,9 @@ vulkan::Segment empty_commands(vulkan::Context& context, const vulkan::Cost& cos
   return segment;
 }
 
-TEST(VulkanQueue, CutsALongStepIntoSubmissions) {
+TEST_F(VulkanQueue, CutsALongStepIntoSubmissions) {
   using namespace vulkan;
-  auto instance = some_instance();
-  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
-  Context context(std::move(instance), 0);
+  Context context(std::move(instance_), 0);
   Queue queue(context);
   std::vector<Segment> step;
   for (int i = 0; i < 6; ++i) {
@@ -99,11 +104,9 @@ TEST(VulkanQueue, CutsALongStepIntoSubmissions) {
 }
 
 // Each command buffer costs a GPU 24 us, so that steps are cut only as far as they must be.
-TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
+TEST_F(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
   using namespace vulkan;
-  auto instance = some_instance();
-  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
-  const auto core = std::make_shared<Core>(std::move(instance), 0);
+  const auto core = std::make_shared<Core>(std::move(instance_), 0);
   constexpr int64_t kWidth = 256;
   constexpr uint32_t kMost = 8192;
   const Tensor x = input("x", DType::kF32, {kRows, kWidth});
@@ -142,11 +145,9 @@ TEST(VulkanRecordings, AreOneCommandBufferOnceTheDeviceIsKnownToBeFastEnough) {
 }
 
 // Memory and pipelines are asked for before the first weight is there, all of them at once.
-TEST(VulkanNeeds, AreWhatLoadingTakes) {
+TEST_F(VulkanNeeds, AreWhatLoadingTakes) {
   using namespace vulkan;
-  auto instance = some_instance();
-  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
-  const auto core = std::make_shared<Core>(std::move(instance), 0);
+  const auto core = std::make_shared<Core>(std::move(instance_), 0);
   const auto model = make_model(
       R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 64, "n_head": 1, "vocab_size": 8,
           "n_positions": 32, "activation_function": "gelu_new"})");
@@ -209,11 +210,9 @@ TEST(VulkanNeeds, AreWhatLoadingTakes) {
 }
 
 // What was made room for and not taken is given back.
-TEST(VulkanMemory, GivesBackWhatNobodyTook) {
+TEST_F(VulkanMemory, GivesBackWhatNobodyTook) {
   using namespace vulkan;
-  auto instance = some_instance();
-  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
-  Core core(std::move(instance), 0);
+  Core core(std::move(instance_), 0);
   Memory& memory = core.memory;
   memory.reserve(std::vector<size_t>{1000, 2000});
   EXPECT_EQ(memory.blocks(MemoryUse::kModel), 1u);
@@ -231,11 +230,9 @@ TEST(VulkanMemory, GivesBackWhatNobodyTook) {
 }
 
 // Layers are alike; what another text could come of is not.
-TEST(VulkanKernels, AreSharedByProgramsThatDifferInNamesAlone) {
+TEST_F(VulkanKernels, AreSharedByProgramsThatDifferInNamesAlone) {
   using namespace vulkan;
-  auto instance = some_instance();
-  if (instance == nullptr) GTEST_SKIP() << "no Vulkan device";
-  const auto core = std::make_shared<Core>(std::move(instance), 0);
+  const auto core = std::make_shared<Core>(std::move(instance_), 0);
   Kernels& kernels = core->kernels;
   const auto model = make_model(
       R"({"model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 1, "vocab_size": 8,

@@ -25,8 +25,8 @@ struct CpuProduct {
   size_t rows_of_block(bool enough_columns) const {
     constexpr size_t kLeast = 64, kMost = 256, kPair = 32, kBytes = size_t{768} << 10;
     if (rounded == nullptr) return kMost;
-    if (rounded->part > 0)
-      return enough_columns ? kBytes / (rounded->part * rounded->step) : kMost / 2;
+    if (rounded->part > 0 && enough_columns) return kBytes / (rounded->part * rounded->step);
+    if (rounded->part > 0) return kMost / 2;
     const size_t fit = kBytes / rounded_bytes(1, inner, rounded->step);
     return std::clamp(fit / kPair * kPair, kLeast, kMost);
   }

@@ -49,7 +49,7 @@ struct MergedLanes {
 };
 
 // From 16 - n on: n ones, then zeros.
-inline constexpr float kFirst[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+inline constexpr float kOnesFirst[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
 // The weights of the first seen[lane] scores of a split, zeros behind up to `most`, where and as
 // the product reads them. All lanes at a time: each alone would wait for its own maximum and sum.
@@ -86,7 +86,7 @@ void weigh_pages(float* scores, std::byte* weights, float scale, const size_t* s
         const size_t first = key + 16 * half, count = seen[lane] > first ? seen[lane] - first : 0;
         some[half] = count == 0 ? zero() : weights_of(fma(load(from + first), factor, top));
         // Behind what is seen scores are -inf, whose weights are numbers.
-        if (count > 0 && count < 16) some[half] = mul(some[half], load(kFirst + 16 - count));
+        if (count > 0 && count < 16) some[half] = mul(some[half], load(kOnesFirst + 16 - count));
       }
       total = add(add(total, some[0]), some[1]);
       Products::put_weights(some, lane, key, weights);
