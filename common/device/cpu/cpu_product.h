@@ -21,12 +21,11 @@ struct CpuProduct {
 
   bool dequantises() const { return dtype != stored; }
   // Rows that are multiplied together: whole pairs of tiles; of rows that were rounded about what a
-  // part of L2 holds of the steps that are taken at a time, unless there would be too few tasks.
+  // part of L2 holds: where columns alone make enough tasks, of the steps that are taken at a time.
   size_t rows_of_block(bool enough_columns) const {
     constexpr size_t kLeast = 64, kMost = 256, kPair = 32, kBytes = size_t{768} << 10;
     if (rounded == nullptr) return kMost;
     if (rounded->part > 0 && enough_columns) return kBytes / (rounded->part * rounded->step);
-    if (rounded->part > 0) return kMost / 2;
     const size_t fit = kBytes / rounded_bytes(1, inner, rounded->step);
     return std::clamp(fit / kPair * kPair, kLeast, kMost);
   }

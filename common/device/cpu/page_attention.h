@@ -85,7 +85,7 @@ void weigh_pages(float* scores, std::byte* weights, float scale, const size_t* s
       for (size_t half = 0; half < 2; ++half) {
         const size_t first = key + 16 * half, count = seen[lane] > first ? seen[lane] - first : 0;
         some[half] = count == 0 ? zero() : weights_of(fma(load(from + first), factor, top));
-        // Behind what is seen scores are -inf, whose weights are numbers.
+        // Behind what is seen scores are -inf, whose weights are numbers where the row's are.
         if (count > 0 && count < 16) some[half] = mul(some[half], load(kOnesFirst + 16 - count));
       }
       total = add(add(total, some[0]), some[1]);

@@ -92,13 +92,13 @@ inline void chain_tiles(const TileBlock& b) {
 // 768 KiB, which stay in L2.
 constexpr size_t kPartSteps = 24;
 
-// Strips in BF16: some steps of one, which stay in L1, by all rows, then the next ones.
+// Strips in BF16: kAtOnce steps of one, 16 KiB, which stay in L1, by all rows, then the next ones.
 inline void chain_strips(const StepTask& task, TileShapes& shapes) {
   constexpr size_t kAtOnce = 8, kStepBytes = 2 * kTileBytes, kPair = 2 * kTileHeight;
   const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
   const size_t blocks = (task.rows + kPair - 1) / kPair, part = blocks > 1 ? kPartSteps : steps;
   struct Place {
-    size_t part = 0, column = 0, from = 0;
+    size_t part = 0, column = 0, from = 0;  // a part's first step, a strip's column, the next step
   };
   const auto end = [&](const Place& at) { return steps - at.part < part ? steps : at.part + part; };
   const auto after = [&](Place at) {

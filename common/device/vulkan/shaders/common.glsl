@@ -53,7 +53,7 @@ uint row_count() {
   return rows > piece.row_base ? min(rows - piece.row_base, piece.row_piece) : 0u;
 }
 // Whether the first row of a workgroup is one of them. Where there are no more workgroups than rows
-// need nothing waits for the symbols.
+// need nothing waits for the symbols; of kernels for any number of rows there never are.
 layout(constant_id = 33) const bool COUNTED = false;
 bool has_row(uint r) { return COUNTED || r < row_count(); }
 
