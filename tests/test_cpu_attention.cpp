@@ -21,16 +21,18 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
   const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
   for (size_t token = 0, part = kPageTokens; token * channels < keys.size();) {
     KeepTask task;
-    task.k = keys.data() + token * channels;
-    task.v = values.data() + token * channels;
+    task.from = keys.data() + token * channels;
     task.stride = channels;
     task.slot = token % kPageTokens;
     task.rows = std::min(part, kPageTokens - task.slot);
     task.channels = channels;
     task.head_size = head_size;
     task.dtype = dtype;
-    task.keys = pages.first.data() + token / kPageTokens * page_bytes;
-    task.values = pages.second.data() + token / kPageTokens * page_bytes;
+    task.page = pages.first.data() + token / kPageTokens * page_bytes;
+    kernels.keep(task);
+    task.values = true;
+    task.from = values.data() + token * channels;
+    task.page = pages.second.data() + token / kPageTokens * page_bytes;
     kernels.keep(task);
     token += task.rows;
     part = part % kPageTokens + 1;

@@ -34,7 +34,9 @@ class CpuExecutable : public Executable {
         workspace_.reserve_rounded(rounded_[i].buffer, places_[i].columns);
       }
     }
-    for (const Step& step : program_.steps) {
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      const Step& step = program_.steps[i];
+      keeps_for_.push_back(may_keep_for(i));
       tapes_.emplace_back(step.tape, kernels);
       for (const Operand& operand : step.tape.operands) {
         if (operand.slot < 0) continue;
@@ -87,8 +89,9 @@ class CpuExecutable : public Executable {
           case StepKind::kGroup:
             return run_group(step, tapes_[i], rows);
           case StepKind::kMatmul:
-            return run_matmul(step, tapes_[i], matrices_[i], batch.phase, rows);
+            return run_matmul(step, tapes_[i], matrices_[i], keeps_for(i, batch), batch, rows);
           case StepKind::kAttention:
+            if (i == 0 || keeps_for(i - 1, batch) == nullptr) keep_rows(step, batch);
             return run_attention(step, batch);
           case StepKind::kTopK:
             return run_topk(step, rows);
@@ -203,15 +206,42 @@ class CpuExecutable : public Executable {
     });
   }
 
-  void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w, Phase phase,
-                  size_t rows) {
+  // The attention whose keys and values the product of step i may keep: its result goes nowhere
+  // else, and tasks have whole strips of its columns, which are whole steps of a page.
+  const Step* may_keep_for(size_t i) const {
+    if (i + 1 >= program_.steps.size()) return nullptr;
+    const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+    if (step.kind != StepKind::kMatmul || next.kind != StepKind::kAttention) return nullptr;
+    const auto slot = [&](int index) -> const Slot& {
+      return program_.slots[static_cast<size_t>(index)];
+    };
+    const bool made_for_it = step.rows == next.rows && step.tape.outputs.size() == 1 &&
+                             step.tape.outputs[0].slot == next.qkv &&
+                             slot(next.qkv).kind == SlotKind::kTemp;
+    const bool read = std::ranges::any_of(program_.steps, [&](const Step& other) {
+      return &other != &next && (other.x == next.qkv || reads_floats(other, next.qkv));
+    });
+    const DType dtype = place_of(next.k_cache).dtype;
+    const bool in_steps = (dtype == DType::kBF16 || dtype == DType::kQ8_0) &&
+                          next.columns % static_cast<int64_t>(kStripColumns) == 0;
+    return made_for_it && !read && rounds(slot(step.w)) && in_steps ? &next : nullptr;
+  }
+
+  // Of generated rows each has a page of its own, and nothing is gained.
+  const Step* keeps_for(size_t i, const RowBatch& batch) const {
+    return batch.phase == Phase::kPrompt ? keeps_for_[i] : nullptr;
+  }
+
+  void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w,
+                  const Step* keeps_for, const RowBatch& batch, size_t rows) {
+    if (keeps_for != nullptr) find_page_runs(batch);
     const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
     const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
     CpuProduct product{kernels_};
     product.x = place_of(step.x).base;
     product.w = w;
     product.stored = matrix.dtype;
-    product.dtype = multiplied(matrix, phase);
+    product.dtype = multiplied(matrix, batch.phase);
     product.transposed = matrix.transposed;
     product.inner = inner;
     product.width = width;
@@ -240,14 +270,20 @@ class CpuExecutable : public Executable {
       const size_t first = task / row_tasks * each, columns = std::min(each, width - first);
       const size_t begin = task % row_tasks * most, end = std::min(rows, begin + most);
       const size_t y_floats = std::min(block, end - begin) * each;
-      float* const scratch =
-          thread_scratch(product.scratch_floats() + y_floats + tape.scratch_floats(columns));
+      const size_t kept_floats = keeps_for != nullptr ? kPageTokens * each : 0;
+      float* const scratch = thread_scratch(product.scratch_floats() + y_floats + kept_floats +
+                                            tape.scratch_floats(columns));
       float* const y = scratch + product.scratch_floats();
+      float* const rest = y + y_floats;
       product.begin(first, columns, scratch);
       for (size_t row = begin; row < end; row += block) {
         const size_t count = std::min(block, end - row);
         product.multiply(row, count, first, columns, scratch, y);
-        tape.run(places_, row, count, first, columns, y, each, y + y_floats);
+        if (keeps_for != nullptr) {
+          finish_and_keep(*keeps_for, batch, tape, row, count, first, columns, y, each, rest);
+        } else {
+          tape.run(places_, row, count, first, columns, y, each, rest);
+        }
       }
     });
   }
@@ -281,29 +317,69 @@ class CpuExecutable : public Executable {
            batch.sequences[row] * size_t{workspace_.limits().pages_per_sequence};
   }
 
+  // Of one page.
+  void find_page_runs(const RowBatch& batch) {
+    find_runs(batch, [&](size_t row, size_t) { return batch.positions[row] % kPageTokens != 0; });
+  }
+
+  // Columns of keys or of values, of rows in one page: [rows, columns] of `from`, `stride` floats
+  // apart.
+  void keep(const Step& attention, const RowBatch& batch, size_t row, size_t rows, size_t column,
+            size_t columns, const float* from, size_t stride) {
+    const auto channels = static_cast<size_t>(attention.columns);
+    const auto position = static_cast<size_t>(batch.positions[row]);
+    KeepTask task;
+    task.from = from;
+    task.stride = stride;
+    task.rows = rows;
+    task.slot = position % kPageTokens;
+    task.channels = columns;
+    task.head_size = channels / static_cast<size_t>(attention.heads);
+    task.values = column >= 2 * channels;
+    const SlotPlace& cache = place_of(task.values ? attention.v_cache : attention.k_cache);
+    task.dtype = cache.dtype;
+    task.page = cache.base + kPageTokens * (pages_of(row, batch)[position / kPageTokens] *
+                                                kv_bytes(task.dtype, channels) +
+                                            kv_bytes(task.dtype, column % channels));
+    kernels_.keep(task);
+  }
+
   // Every row's K and V: rows of one sequence see each other. A page is one thread's.
   void keep_rows(const Step& step, const RowBatch& batch) {
     const auto channels = static_cast<size_t>(step.columns);
-    const DType dtype = place_of(step.k_cache).dtype;
-    const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
-    find_runs(batch, [&](size_t row, size_t) { return batch.positions[row] % kPageTokens != 0; });
+    find_page_runs(batch);
     pool_.run(runs_.size(), [&](size_t run) {
-      const size_t row = runs_[run];
-      const auto position = static_cast<size_t>(batch.positions[row]);
-      const size_t page = pages_of(row, batch)[position / kPageTokens] * page_bytes;
-      KeepTask keep;
-      keep.k = floats(step.qkv) + row * 3 * channels + channels;
-      keep.v = keep.k + channels;
-      keep.stride = 3 * channels;
-      keep.rows = rows_of_run(run, batch);
-      keep.slot = position % kPageTokens;
-      keep.channels = channels;
-      keep.head_size = channels / static_cast<size_t>(step.heads);
-      keep.dtype = dtype;
-      keep.keys = place_of(step.k_cache).base + page;
-      keep.values = place_of(step.v_cache).base + page;
-      kernels_.keep(keep);
+      const float* const row = floats(step.qkv) + runs_[run] * 3 * channels;
+      for (const size_t column : {channels, 2 * channels}) {
+        keep(step, batch, runs_[run], rows_of_run(run, batch), column, channels, row + column,
+             3 * channels);
+      }
     });
+  }
+
+  // The tape over a product, of which keys and values go into their pages while they are in L1.
+  // Scratch: [kPageTokens, columns], and the tape's.
+  void finish_and_keep(const Step& attention, const RowBatch& batch, const TapeRunner& tape,
+                       size_t row, size_t rows, size_t first, size_t columns, const float* y,
+                       size_t stride, float* scratch) {
+    const auto channels = static_cast<size_t>(attention.columns);
+    float* const tape_scratch = scratch + kPageTokens * columns;
+    for (size_t from = first, end; from < first + columns; from = end) {
+      end = std::min(first + columns, (from / channels + 1) * channels);
+      const float* const product = y + (from - first);
+      if (from < channels) {
+        tape.run(places_, row, rows, from, end - from, product, stride, tape_scratch);
+        continue;
+      }
+      size_t run = static_cast<size_t>(std::ranges::upper_bound(runs_, row) - runs_.begin()) - 1;
+      for (size_t begin = row; begin < row + rows; ++run) {
+        const size_t count = std::min(runs_[run] + rows_of_run(run, batch), row + rows) - begin;
+        tape.run(places_, begin, count, from, end - from, product + (begin - row) * stride, stride,
+                 tape_scratch, scratch);
+        keep(attention, batch, begin, count, from, end - from, scratch, end - from);
+        begin += count;
+      }
+    }
   }
 
   void run_attention(const Step& step, const RowBatch& batch) {
@@ -313,7 +389,6 @@ class CpuExecutable : public Executable {
     const float* qkv = floats(step.qkv);
     const SlotPlace& out = place_of(step.out);
     const DType dtype = place_of(step.k_cache).dtype;
-    keep_rows(step, batch);
     // Rows of one sequence at positions that follow each other share the reading of its pages.
     find_runs(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
     // Heads together, unless threads would go without: they lie side by side.
@@ -363,6 +438,7 @@ class CpuExecutable : public Executable {
   std::vector<RoundedSlot> rounded_;  // of the slots
   std::vector<TapeRunner> tapes_;
   std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
+  std::vector<const Step*> keeps_for_;      // of the steps: an attention, or null
   std::vector<size_t> runs_;                // of an attention: find_runs()
 };
 

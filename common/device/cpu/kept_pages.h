@@ -72,25 +72,26 @@ inline void keep_columns(const float* k, size_t stride, size_t channels, std::by
 }
 
 void keep_pairs(const KeepTask& task) {
-#if defined(__AVX512F__)
-  const bool page = task.rows == kPageTokens;
-#else
-  const bool page = false;  // the square is too large for the registers
-#endif
-  if (page) keep_columns(task.k, task.stride, task.channels, task.keys);
-  for (size_t r = 0; !page && r < task.rows; ++r) {
-    keep_column(task.k + r * task.stride, task.channels,
-                task.keys + (task.slot + r) * sizeof(uint32_t));
-  }
-  for (size_t r = 0; r < task.rows; ++r) {
-    const size_t slot = task.slot + r;
-    const float* const v = task.v + r * task.stride;
-    if (slot % 2 == 0 && r + 1 < task.rows) {
-      keep_pair(v, task.stride, task.channels, slot, task.values);
-      ++r;
-    } else {
-      keep_half(v, task.channels, slot, task.values);
+  const auto row = [&](size_t r) { return task.from + r * task.stride; };
+  if (task.values) {
+    for (size_t r = 0; r < task.rows; ++r) {
+      const size_t slot = task.slot + r;
+      if (slot % 2 == 0 && r + 1 < task.rows) {
+        keep_pair(row(r), task.stride, task.channels, slot, task.page);
+        ++r;
+      } else {
+        keep_half(row(r), task.channels, slot, task.page);
+      }
     }
+    return;
+  }
+#if defined(__AVX512F__)  // else the square is too large for the registers
+  if (task.rows == kPageTokens) {
+    return keep_columns(task.from, task.stride, task.channels, task.page);
+  }
+#endif
+  for (size_t r = 0; r < task.rows; ++r) {
+    keep_column(row(r), task.channels, task.page + (task.slot + r) * sizeof(uint32_t));
   }
 }
 
@@ -99,18 +100,17 @@ void keep_blocks(const KeepTask& task) {
   for (size_t r = 0; r < task.rows; ++r) {
     const size_t slot = task.slot + r;
     for (size_t c = 0; c < task.channels; c += kBlock) {
-      const size_t at = c / kBlock * page_step_bytes(DType::kQ8_0);
       std::byte block[sizeof(uint16_t) + kBlock];
       const std::byte* const numbers = block + sizeof(uint16_t);
-      quantise_block(task.k + r * task.stride + c, block);
-      std::byte* to = task.keys + at;
+      quantise_block(task.from + r * task.stride + c, block);
+      std::byte* const to = task.page + c / kBlock * page_step_bytes(DType::kQ8_0);
       __builtin_memcpy(to + slot * sizeof(uint16_t), block, sizeof(uint16_t));
-      for (size_t k = 0; k < kBlock; ++k) to[kScales + k * kPageTokens + slot] = numbers[k];
-      quantise_block(task.v + r * task.stride + c, block);
-      to = task.values + at;
-      __builtin_memcpy(to + slot * sizeof(uint16_t), block, sizeof(uint16_t));
-      for (size_t k = 0; k < kBlock; k += 16) {
-        __builtin_memcpy(to + kScales + (k + slot) * 16, numbers + k, 16);
+      if (task.values) {
+        for (size_t k = 0; k < kBlock; k += 16) {
+          __builtin_memcpy(to + kScales + (k + slot) * 16, numbers + k, 16);
+        }
+      } else {
+        for (size_t k = 0; k < kBlock; ++k) to[kScales + k * kPageTokens + slot] = numbers[k];
       }
     }
   }

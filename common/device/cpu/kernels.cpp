@@ -146,8 +146,7 @@ void keep(const KeepTask& task) {
   for (size_t r = 0; r < task.rows; ++r) {
     size_t at = (task.slot + r) * bytes;
     for (size_t c = 0; c < task.channels; c += task.head_size, at += kPageTokens * bytes) {
-      narrow(task.k + r * task.stride + c, task.dtype, task.keys + at, task.head_size);
-      narrow(task.v + r * task.stride + c, task.dtype, task.values + at, task.head_size);
+      narrow(task.from + r * task.stride + c, task.dtype, task.page + at, task.head_size);
     }
   }
 }

@@ -123,18 +123,17 @@ void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transpo
 // tokens, of values for each sixteen channels [kPageTokens][16]. A head has whole steps of channels
 // and takes the same bytes of both. Of other types a page is [heads, kPageTokens, head_size].
 //
-// Keys and values of some rows of one page.
+// Keys, or values, of some rows of one page: whole heads, or whole steps where steps lie together.
 struct KeepTask {
-  const float* k = nullptr;  // [rows, channels], `stride` floats apart
-  const float* v = nullptr;
+  const float* from = nullptr;  // [rows, channels], `stride` floats apart
   size_t stride = 0;
   size_t rows = 0;
   size_t slot = 0;  // of the first row: 0 .. kPageTokens - 1
   size_t channels = 0;
   size_t head_size = 0;
   DType dtype = DType::kF32;
-  std::byte* keys = nullptr;  // the pages
-  std::byte* values = nullptr;
+  bool values = false;
+  std::byte* page = nullptr;  // from the first of the channels on
 };
 
 // Some rows of some heads, at positions that follow each other: row r sees the keys 0 .. position +

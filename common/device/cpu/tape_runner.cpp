@@ -14,9 +14,10 @@ size_t padded(size_t columns) { return (columns + kFill - 1) / kFill * kFill; }
 
 // Rows that go through the tape together: of narrow ones a value is at most 4 KiB, of wide ones
 // there are four, which reductions take together, while what is live fits L1.
+constexpr size_t kNarrowFloats = 1024, kWideFloats = 3200;
 size_t rows_at_once(size_t columns) {
   const size_t width = padded(columns);
-  return std::max<size_t>({1, 1024 / width, std::min<size_t>(4, 3200 / width)});
+  return std::max<size_t>({1, kNarrowFloats / width, std::min<size_t>(4, kWideFloats / width)});
 }
 // From this width on a call for each row costs less than a copy of a vector for each.
 constexpr size_t kWide = 256;
@@ -67,17 +68,18 @@ TapeRunner::TapeRunner(const Tape& tape, const CpuKernels& kernels)
 
 // The rooms, and a row for a broadcast.
 size_t TapeRunner::scratch_floats(size_t columns) const {
-  return (rooms_ * rows_at_once(columns) + 1) * padded(columns);
+  const size_t width = padded(columns);
+  return rooms_ * std::max({kNarrowFloats, std::min(4 * width, kWideFloats), width}) + width;
 }
 
 void TapeRunner::run(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
-                     size_t count, const float* product, size_t product_stride,
-                     float* scratch) const {
+                     size_t count, const float* product, size_t product_stride, float* scratch,
+                     float* elsewhere) const {
   const size_t each = rows_at_once(count);
   for (size_t done = 0; done < rows; done += each) {
     run_block(slots, row + done, std::min(each, rows - done), first, count,
               product == nullptr ? nullptr : product + done * product_stride, product_stride,
-              scratch, done > 0);
+              scratch, elsewhere == nullptr ? nullptr : elsewhere + done * count, done > 0);
   }
 }
 
@@ -137,7 +139,7 @@ TapeRunner::Value TapeRunner::operand(const Operand& operand, const std::vector<
 
 void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size_t rows,
                            size_t first, size_t count, const float* product, size_t product_stride,
-                           float* scratch, bool again) const {
+                           float* scratch, float* elsewhere, bool again) const {
   const size_t stride = padded(count), each = rows_at_once(count) * stride;
   Value values[kMaxValues];
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
@@ -165,7 +167,10 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
     size_t out_stride = stride;
     if (made_in_ >= 0 && i + 1 == tape_.instructions.size()) {
       const SlotPlace& place = slots[static_cast<size_t>(made_in_)];
-      if (place.rounded == nullptr) {
+      if (elsewhere != nullptr) {
+        out = elsewhere;
+        out_stride = count;
+      } else if (place.rounded == nullptr) {
         out = reinterpret_cast<float*>(place.base) + row * place.columns + first;
         out_stride = place.columns;
       }
@@ -215,7 +220,8 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
         place.rounded->round({row_of(value, r), place.columns, row + r, first, count, place.base});
         continue;
       }
-      float* const to = out + (row + r) * place.columns + first;
+      float* const to =
+          elsewhere != nullptr ? elsewhere + r * count : out + (row + r) * place.columns + first;
       const float* const from = row_of(value, r);
       if (from != to) std::memcpy(to, from, count * sizeof(float));
     }

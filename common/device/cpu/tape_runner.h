@@ -29,9 +29,11 @@ class TapeRunner {
   size_t scratch_floats(size_t columns) const;
 
   // Columns [first, first + count) of `rows` rows from `row` on. `product` [rows, product_stride]
-  // holds the kernel's result for the segment, or is null.
+  // holds the kernel's result for the segment, or is null. To `elsewhere` [rows, count], of a tape
+  // with one output, instead of that one's slot.
   void run(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first, size_t count,
-           const float* product, size_t product_stride, float* scratch) const;
+           const float* product, size_t product_stride, float* scratch,
+           float* elsewhere = nullptr) const;
 
  private:
   // Of some rows: `count` floats each, `stride` apart, or one each when per_row, side by side.
@@ -45,7 +47,7 @@ class TapeRunner {
   // `again`: after other rows of the same columns, with the same scratch.
   void run_block(const std::vector<SlotPlace>& slots, size_t row, size_t rows, size_t first,
                  size_t count, const float* product, size_t product_stride, float* scratch,
-                 bool again) const;
+                 float* elsewhere, bool again) const;
   Value repeated(const Operand& operand, const std::vector<SlotPlace>& slots, size_t rows,
                  size_t first, size_t count, float* buffer, bool again) const;
   Value operand(const Operand& operand, const std::vector<SlotPlace>& slots, size_t row,
