@@ -25,7 +25,12 @@ void check_step_products(DType dtype, bool transposed) {
         pack_strip(w.data(), dtype, Rounding::kBF16, transposed, inner, width, strip, read.data());
       }
       const size_t most = 70;  // rows: two blocks of tiles and some
-      const auto x = ordinary(most * inner, 7);
+      auto x = ordinary(most * inner, 7);
+      // What counts in blocks, from end to end of it; a whole row of the least.
+      for (size_t i = 0; is_quantised(dtype) && i < inner; ++i) {
+        x[3 * inner + i] = i % 2 == 0 ? -0x1p-60f : 0x1.8p-60f;
+        x[9 * inner + i] = i % 3 == 0 ? 0x1.4p47f : i % 3 == 1 ? 1.5f : -0x1.2p-59f;
+      }
       const auto rounded = widened(narrowed(x, DType::kBF16), DType::kBF16);
       std::vector<float> all(most * width), all_by_pairs(most * width);
       for (size_t m = 0; m < width; ++m) {
@@ -69,10 +74,11 @@ void check_step_products(DType dtype, bool transposed) {
                    {1, 2, 3, 6, 7, 15, 16, 17, 31, 32, 33, 70}, expected, cat(kernels.name, kind));
       };
       for (const CpuKernels* kernels : kernel_sets()) {
-        check(*kernels, kernels->few, all, "");
-        if (kernels->many.matmul == nullptr) continue;
+        const CpuKernels::ByRows& sets = is_quantised(dtype) ? kernels->blocks : kernels->bf16;
+        check(*kernels, sets.few, all, "");
+        if (sets.many.matmul == nullptr) continue;
         const bool pairs = by_pairs(*kernels);
-        check(*kernels, kernels->many, pairs ? all_by_pairs : all, pairs ? ", pairs" : ", tiles");
+        check(*kernels, sets.many, pairs ? all_by_pairs : all, pairs ? ", pairs" : ", tiles");
       }
     }
   }
@@ -128,7 +134,7 @@ TEST(Kernels, RoundedDenormalsAreZeros) {
   alignas(64) std::byte scratch[kStepScratch], read[step_bytes(DType::kBF16)], form[16 << 10];
   pack_strip(w.data(), DType::kBF16, Rounding::kBF16, true, 2, 1, 0, read);
   for (const CpuKernels* kernels : kernel_sets()) {
-    for (const CpuKernels::Steps* set : {&kernels->few, &kernels->many}) {
+    for (const CpuKernels::Steps* set : {&kernels->bf16.few, &kernels->bf16.many}) {
       if (set->matmul == nullptr) continue;
       float y[kTaskColumns] = {1};
       set->round({x.data(), 2, 0, 0, 2, form});
@@ -148,32 +154,44 @@ TEST(Kernels, RoundedDenormalsAreZeros) {
 }
 #endif
 
-// To nearest even, as the table of types does it, but of denormals zeros; zeros behind.
+// To nearest even, as the table of types does it, but of denormals zeros; zeros behind. For blocks
+// also of what is below 2^-60, and from 2^48 on infinite; tiles for these have 2^64 times as much.
 TEST(Kernels, RoundToBF16) {
-  std::vector<float> x = ordinary(100, 3);
-  for (const float odd : {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 3.4e38f, -3.4e38f, 1.00390625f,
-                          1.01171875f, 1e-40f, 1.1754942e-38f}) {
+  std::vector<float> x = ordinary(90, 3);
+  for (const float odd :
+       {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 3.4e38f, -3.4e38f, 1.00390625f, 1.01171875f, 1e-40f,
+        1.1754942e-38f, 0x1p-60f, -0x1.fffp-61f, 0x1.fffp47f, -0x1p48f, 1e-30f, 1e30f}) {
     x.push_back(odd);
   }
   for (const CpuKernels* kernels : kernel_sets()) {
-    // Among other rows, which keep what no rounded number is.
-    constexpr float kOther = 1.1f;
-    std::vector<float> floats(16 * 128, kOther);
-    kernels->few.round(
-        {x.data(), x.size(), 3, 0, x.size(), reinterpret_cast<std::byte*>(floats.data())});
-    std::erase(floats, kOther);
-    ASSERT_EQ(floats.size(), 128u) << kernels->name;
-    std::vector<uint16_t> tiles(16 * 128, 7);
-    if (kernels->many_bf16 > 0) {
-      kernels->many.round(
-          {x.data(), x.size(), 3, 0, x.size(), reinterpret_cast<std::byte*>(tiles.data())});
-    }
-    for (size_t i = 0; i < 128; ++i) {
-      const bool denormal = i < x.size() && std::fpclassify(x[i]) == FP_SUBNORMAL;
-      const uint16_t expected = i < x.size() && !denormal ? f32_to_bf16(x[i]) : 0;
-      EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), uint32_t{expected} << 16) << kernels->name << i;
-      if (kernels->many_bf16 == 0) continue;
-      EXPECT_EQ(tiles[i / 32 * 512 + 3 * 32 + i % 32], expected) << kernels->name << i;
+    for (const bool blocks : {false, true}) {
+      const CpuKernels::ByRows& sets = blocks ? kernels->blocks : kernels->bf16;
+      // Among other rows, which keep what no rounded number is.
+      constexpr float kOther = 1.1f;
+      std::vector<float> floats(16 * 128, kOther);
+      sets.few.round(
+          {x.data(), x.size(), 3, 0, x.size(), reinterpret_cast<std::byte*>(floats.data())});
+      std::erase(floats, kOther);
+      ASSERT_EQ(floats.size(), 128u) << kernels->name;
+      std::vector<uint16_t> tiles(16 * 128, 7);
+      if (sets.many_from > 0) {
+        sets.many.round(
+            {x.data(), x.size(), 3, 0, x.size(), reinterpret_cast<std::byte*>(tiles.data())});
+      }
+      const auto expected = [&](size_t i, bool ranged, float scale) -> uint16_t {
+        if (i >= x.size() || std::fpclassify(x[i]) == FP_SUBNORMAL) return 0;
+        if (ranged && std::abs(x[i]) < 0x1p-60f) return 0;
+        if (ranged && std::abs(x[i]) >= 0x1p48f) return f32_to_bf16(std::copysign(INFINITY, x[i]));
+        return f32_to_bf16(x[i] * scale);
+      };
+      for (size_t i = 0; i < 128; ++i) {
+        EXPECT_EQ(std::bit_cast<uint32_t>(floats[i]), uint32_t{expected(i, blocks, 1)} << 16)
+            << kernels->name << i;
+        if (sets.many_from == 0) continue;
+        const bool scaled = blocks && !by_pairs(*kernels);
+        EXPECT_EQ(tiles[i / 32 * 512 + 3 * 32 + i % 32], expected(i, scaled, scaled ? 0x1p64f : 1))
+            << kernels->name << i;
+      }
     }
   }
 }

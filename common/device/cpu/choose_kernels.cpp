@@ -17,12 +17,14 @@ namespace split {
 #ifdef SPLIT_X86_KERNELS
 namespace {
 
-// Whether the processor has bf16 tiles and the kernel lets this process have their registers.
+// Whether the processor has bf16 tiles, with what all such have beside them, and the kernel lets
+// this process have their registers.
 bool tiles_granted() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kBf16Tiles = 1u << 22, kTiles = 1u << 24;
+  constexpr unsigned kBf16Tiles = 1u << 22, kHalves = 1u << 23, kTiles = 1u << 24, kBytes = 1u << 1;
+  constexpr unsigned kAll = kBf16Tiles | kHalves | kTiles;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
-  if ((d & (kBf16Tiles | kTiles)) != (kBf16Tiles | kTiles)) return false;
+  if ((d & kAll) != kAll || (c & kBytes) == 0) return false;
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }

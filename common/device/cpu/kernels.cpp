@@ -151,6 +151,10 @@ void keep(const KeepTask& task) {
   }
 }
 
+template <bool blocks>
+constexpr CpuKernels::Steps few = {round_to_floats<blocks>, matmul_steps, kBlock * sizeof(float),
+                                   0};
+
 }  // namespace
 }  // namespace SPLIT_ISA
 
@@ -182,20 +186,24 @@ const CpuKernels SPLIT_KERNELS = {
     },
     SPLIT_ISA::matmul,
     SPLIT_ISA::matmul_transposed,
-    {SPLIT_ISA::round_to_floats, SPLIT_ISA::matmul_steps, kBlock * sizeof(float), 0},
 #if defined(__AMX_BF16__)
-    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_tiles, kBlock * sizeof(uint16_t),
-     SPLIT_ISA::kPartSteps},
-    1,
-    3,
+    {SPLIT_ISA::few<false>,
+     {SPLIT_ISA::round_to_tiles<false>, SPLIT_ISA::matmul_tiles, SPLIT_ISA::kTileRow,
+      SPLIT_ISA::kPartSteps},
+     1},
+    {SPLIT_ISA::few<true>,
+     {SPLIT_ISA::round_to_tiles<true>, SPLIT_ISA::matmul_tiles, SPLIT_ISA::kTileRow, 0},
+     3},
 #elif defined(__AVX512BF16__)
-    {SPLIT_ISA::round_to_tiles, SPLIT_ISA::matmul_pairs, kBlock * sizeof(uint16_t), 0},
-    1,
-    1,
+    {SPLIT_ISA::few<false>,
+     {SPLIT_ISA::round_to_tiles<false>, SPLIT_ISA::matmul_pairs, SPLIT_ISA::kTileRow, 0},
+     1},
+    {SPLIT_ISA::few<true>,
+     {SPLIT_ISA::round_to_tiles<false>, SPLIT_ISA::matmul_pairs, SPLIT_ISA::kTileRow, 0},
+     1},
 #else
-    {},
-    0,
-    0,
+    {SPLIT_ISA::few<false>, {}, 0},
+    {SPLIT_ISA::few<true>, {}, 0},
 #endif
     {SPLIT_ISA::round_to_int8, SPLIT_ISA::matmul_int8, sizeof(RowStep), 0},
     SPLIT_ISA::dequantise,

@@ -46,7 +46,8 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // which is packed in strips. K goes in steps of kBlock, the last filled up with zeros. A step sums
 // two chains from zero, over its even and its odd k, and adds the two: what TDPBF16PS of AMX
 // computes. Of BF16 the result is the chain of these sums; of blocks a chain of fused
-// multiply-adds: each sum times its block's scale. Denormals count as zeros on x86. The set
+// multiply-adds: each sum times its block's scale. Denormals count as zeros on x86; in rows of a
+// product by blocks what is below 2^-60 counts as zero, and from 2^48 on as infinite. The set
 // "avx512bf16" has an order of its own, which VDPBF16PS computes in half the time: one chain over
 // all pairs, of each the odd k first; of blocks a step's sum is such a chain, from zero.
 //
@@ -190,15 +191,18 @@ struct CpuKernels {
     size_t step;  // bytes of a rounded step of a row
     size_t part;  // steps of K that it takes all rows and columns through at a time; 0: all
   };
-  Steps few;   // by fused multiply-adds
-  Steps many;  // by tiles, with the same bits, or by pairs; null where there are neither
-  // Rows from which on `many` is taken, for BF16 and for blocks; 0: never.
-  size_t many_bf16, many_blocks;
-  Steps int8;  // of Rounding::kInt8
+  // By fused multiply-adds; and by tiles, with the same bits, or by pairs, from some rows on (0:
+  // never).
+  struct ByRows {
+    Steps few, many;
+    size_t many_from;
+  };
+  ByRows bf16, blocks;  // of Rounding::kBF16, by what the matrix is
+  Steps int8;           // of Rounding::kInt8
   const Steps& steps(Rounding rounding, DType dtype, size_t rows) const {
     if (rounding == Rounding::kInt8) return int8;
-    const size_t from = dtype == DType::kBF16 ? many_bf16 : many_blocks;
-    return from > 0 && rows >= from ? many : few;
+    const ByRows& of = dtype == DType::kBF16 ? bf16 : blocks;
+    return of.many_from > 0 && rows >= of.many_from ? of.many : of.few;
   }
   // A strip of Q8_0 or Q4_0, packed for rows in bf16, as one of BF16: each number times its scale,
   // rounded to nearest even. Dearer for a weight than a product in blocks, cheaper for a row.

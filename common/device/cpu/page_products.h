@@ -207,7 +207,7 @@ class TilesOfPages {
   TilesOfPages& operator=(const TilesOfPages&) = delete;
 
   static void round(const float* from, size_t inner, size_t row, std::byte* x) {
-    round_to_tiles({from, inner, row, 0, inner, x});
+    round_to_tiles<false>({from, inner, row, 0, inner, x});
   }
 
  protected:

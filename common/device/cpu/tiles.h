@@ -148,6 +148,11 @@ inline void chain_strips(const StepTask& task, TileShapes& shapes) {
   }
 }
 
+// What takes the scales of rows and of numbers from a block's sums.
+constexpr float unscaled(DType dtype) {
+  return dtype == DType::kQ8_0 ? 0x1p104f / kRowScale : 1.0f / kRowScale;
+}
+
 // y = x w of up to 32 rows by a strip in blocks: the sums of each step times its scales. While a
 // step is multiplied the next one's numbers are expanded and the last one's sums are added, in
 // parts between the instructions of tiles: a processor does no more side by side than it looks
@@ -167,21 +172,21 @@ inline void scaled_tiles(const TileBlock& b, std::byte* scratch) {
   const auto add = [&](size_t s, size_t tile) __attribute__((always_inline)) {
     const bool upper = tile < 2;
     const size_t rows = !upper ? b.rows - kTileHeight : two ? kTileHeight : b.rows;
-    const Vec scales = load_f16(b.w + s * kBytes + tile % 2 * 32);
+    const Vec scales = mul(load_f16(b.w + s * kBytes + tile % 2 * 32), broadcast(unscaled(dtype)));
     const auto* from = reinterpret_cast<const float*>(sums(s) + tile * kTileBytes);
     float* to = b.y + (upper ? 0 : kTileHeight * b.y_stride) + tile % 2 * 16;
     for (size_t r = 0; r < rows; ++r, from += 16, to += b.y_stride) {
       store(to, fma(load(from), scales, load(to)));
     }
   };
-  expand_step<dtype, 3>(b.w + kScales, pairs(0));
+  expand_step<dtype, 3, true>(b.w + kScales, pairs(0));
   for (size_t s = 0; s < b.steps; ++s) {
     const std::byte* const x = b.x + s * kTileBytes;
     const std::byte* const w = pairs(s);
     std::byte* const to = sums(s);
     const size_t ahead = s + 1 < b.steps ? s + 1 : s;
     const auto expand = [&](size_t quarter) __attribute__((always_inline)) {
-      expand_quarter<dtype, 3>(b.w + ahead * kBytes + kScales, quarter, pairs(s + 1));
+      expand_quarter<dtype, 3, true>(b.w + ahead * kBytes + kScales, quarter, pairs(s + 1));
     };
     const auto add_last = [&](size_t tile) __attribute__((always_inline)) {
       if (s > 0) add(s - 1, tile);
