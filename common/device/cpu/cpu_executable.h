@@ -11,6 +11,7 @@
 #include "base/thread_pool.h"
 #include "device/cpu/cpu_product.h"
 #include "device/cpu/cpu_workspace.h"
+#include "device/cpu/kept_rows.h"
 #include "device/cpu/rounded_slots.h"
 #include "device/cpu/step_times.h"
 #include "device/cpu/tape_runner.h"
@@ -234,7 +235,7 @@ class CpuExecutable : public Executable {
 
   void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w,
                   const Step* keeps_for, const RowBatch& batch, size_t rows) {
-    if (keeps_for != nullptr) find_page_runs(batch);
+    if (keeps_for != nullptr) runs_.find_in_pages(batch);
     const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
     const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
     CpuProduct product{kernels_};
@@ -280,7 +281,8 @@ class CpuExecutable : public Executable {
         const size_t count = std::min(block, end - row);
         product.multiply(row, count, first, columns, scratch, y);
         if (keeps_for != nullptr) {
-          finish_and_keep(*keeps_for, batch, tape, row, count, first, columns, y, each, rest);
+          finish_and_keep(pages_of(*keeps_for, batch), tape, row, count, first, columns, y, each,
+                          rest);
         } else {
           tape.run(places_, row, count, first, columns, y, each, rest);
         }
@@ -297,87 +299,50 @@ class CpuExecutable : public Executable {
     for (size_t row = 0; row < rows; ++row) round(row);
   }
 
-  // First rows of what `together(row, first)` lets be one: of one sequence, at positions that
-  // follow each other.
-  template <typename Together>
-  void find_runs(const RowBatch& batch, const Together& together) {
-    runs_.clear();
-    for (size_t row = 0; row < batch.rows; ++row) {
-      const bool follows = row > 0 && together(row, runs_.back()) &&
-                           batch.sequences[row] == batch.sequences[row - 1] &&
-                           batch.positions[row] == batch.positions[row - 1] + 1;
-      if (!follows) runs_.push_back(row);
-    }
-  }
-  size_t rows_of_run(size_t run, const RowBatch& batch) const {
-    return (run + 1 < runs_.size() ? runs_[run + 1] : batch.rows) - runs_[run];
-  }
-  const uint32_t* pages_of(size_t row, const RowBatch& batch) const {
-    return batch.page_tables.data() +
-           batch.sequences[row] * size_t{workspace_.limits().pages_per_sequence};
+  RowPages pages_of(const Step& attention, const RowBatch& batch) const {
+    return {kernels_,
+            attention,
+            place_of(attention.k_cache),
+            place_of(attention.v_cache),
+            batch,
+            workspace_.limits().pages_per_sequence};
   }
 
-  // Of one page.
-  void find_page_runs(const RowBatch& batch) {
-    find_runs(batch, [&](size_t row, size_t) { return batch.positions[row] % kPageTokens != 0; });
-  }
-
-  // Columns of keys or of values, of rows in one page: [rows, columns] of `from`, `stride` floats
-  // apart.
-  void keep(const Step& attention, const RowBatch& batch, size_t row, size_t rows, size_t column,
-            size_t columns, const float* from, size_t stride) {
-    const auto channels = static_cast<size_t>(attention.columns);
-    const auto position = static_cast<size_t>(batch.positions[row]);
-    KeepTask task;
-    task.from = from;
-    task.stride = stride;
-    task.rows = rows;
-    task.slot = position % kPageTokens;
-    task.channels = columns;
-    task.head_size = channels / static_cast<size_t>(attention.heads);
-    task.values = column >= 2 * channels;
-    const SlotPlace& cache = place_of(task.values ? attention.v_cache : attention.k_cache);
-    task.dtype = cache.dtype;
-    task.page = cache.base + kPageTokens * (pages_of(row, batch)[position / kPageTokens] *
-                                                kv_bytes(task.dtype, channels) +
-                                            kv_bytes(task.dtype, column % channels));
-    kernels_.keep(task);
-  }
-
-  // Every row's K and V: rows of one sequence see each other. A page is one thread's.
+  // Every row's K and V: rows of one sequence see each other.
   void keep_rows(const Step& step, const RowBatch& batch) {
     const auto channels = static_cast<size_t>(step.columns);
-    find_page_runs(batch);
-    pool_.run(runs_.size(), [&](size_t run) {
-      const float* const row = floats(step.qkv) + runs_[run] * 3 * channels;
+    const RowPages pages = pages_of(step, batch);
+    runs_.find_in_pages(batch);
+    pool_.run(runs_.count(), [&](size_t run) {
+      const size_t row = runs_.first(run), rows = runs_.end(run) - row;
+      const float* const qkv = floats(step.qkv) + row * 3 * channels;
       for (const size_t column : {channels, 2 * channels}) {
-        keep(step, batch, runs_[run], rows_of_run(run, batch), column, channels, row + column,
-             3 * channels);
+        pages.keep(row, rows, column, channels, qkv + column, 3 * channels);
       }
     });
   }
 
   // The tape over a product, of which keys and values go into their pages while they are in L1.
   // Scratch: [kPageTokens, columns], and the tape's.
-  void finish_and_keep(const Step& attention, const RowBatch& batch, const TapeRunner& tape,
-                       size_t row, size_t rows, size_t first, size_t columns, const float* y,
-                       size_t stride, float* scratch) {
-    const auto channels = static_cast<size_t>(attention.columns);
+  void finish_and_keep(const RowPages& pages, const TapeRunner& tape, size_t row, size_t rows,
+                       size_t first, size_t columns, const float* y, size_t stride,
+                       float* scratch) const {
+    const auto channels = static_cast<size_t>(pages.attention.columns);
     float* const tape_scratch = scratch + kPageTokens * columns;
-    for (size_t from = first, end; from < first + columns; from = end) {
-      end = std::min(first + columns, (from / channels + 1) * channels);
+    for (size_t from = first, to; from < first + columns; from = to) {
+      to = std::min(first + columns, (from / channels + 1) * channels);
       const float* const product = y + (from - first);
       if (from < channels) {
-        tape.run(places_, row, rows, from, end - from, product, stride, tape_scratch);
+        tape.run(places_, row, rows, from, to - from, product, stride, tape_scratch);
         continue;
       }
-      size_t run = static_cast<size_t>(std::ranges::upper_bound(runs_, row) - runs_.begin()) - 1;
-      for (size_t begin = row; begin < row + rows; ++run) {
-        const size_t count = std::min(runs_[run] + rows_of_run(run, batch), row + rows) - begin;
-        tape.run(places_, begin, count, from, end - from, product + (begin - row) * stride, stride,
-                 tape_scratch, scratch);
-        keep(attention, batch, begin, count, from, end - from, scratch, end - from);
-        begin += count;
+      size_t begin = row;
+      for (size_t run = runs_.run_of(row); begin < row + rows; ++run) {
+        const size_t end = std::min(runs_.end(run), row + rows);
+        tape.run(places_, begin, end - begin, from, to - from, product + (begin - row) * stride,
+                 stride, tape_scratch, scratch);
+        pages.keep(begin, end - begin, from, to - from, scratch, to - from);
+        begin = end;
       }
     }
   }
@@ -390,24 +355,25 @@ class CpuExecutable : public Executable {
     const SlotPlace& out = place_of(step.out);
     const DType dtype = place_of(step.k_cache).dtype;
     // Rows of one sequence at positions that follow each other share the reading of its pages.
-    find_runs(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
+    runs_.find(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
+    const RowPages pages = pages_of(step, batch);
     // Heads together, unless threads would go without: they lie side by side.
-    const size_t work = runs_.size() * heads;
+    const size_t work = runs_.count() * heads;
     const size_t wanted = 4 * size_t{pool_.threads()};
     const size_t each = std::clamp<size_t>(work / wanted, 1, heads);
     const size_t parts = (heads + each - 1) / each;
-    pool_.run(runs_.size() * parts, [&](size_t task) {
+    pool_.run(runs_.count() * parts, [&](size_t task) {
       float* scratch = thread_scratch(attend_scratch(head_size) + kAttendRows * channels);
-      const size_t run = task / parts, head = task % parts * each, row = runs_[run];
+      const size_t run = task / parts, head = task % parts * each, row = runs_.first(run);
       AttendTask attend;
       attend.q = qkv + row * 3 * channels + head * head_size;
       attend.q_stride = 3 * channels;
-      attend.rows = rows_of_run(run, batch);
+      attend.rows = runs_.end(run) - row;
       attend.position = static_cast<size_t>(batch.positions[row]);
       attend.keys = place_of(step.k_cache).base;
       attend.values = place_of(step.v_cache).base;
       attend.dtype = dtype;
-      attend.pages = pages_of(row, batch);
+      attend.pages = pages.of(row);
       attend.channels = channels;
       attend.heads = std::min(each, heads - head);
       attend.head_offset = head * head_size;
@@ -439,7 +405,7 @@ class CpuExecutable : public Executable {
   std::vector<TapeRunner> tapes_;
   std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
   std::vector<const Step*> keeps_for_;      // of the steps: an attention, or null
-  std::vector<size_t> runs_;                // of an attention: find_runs()
+  RowRuns runs_;                            // of the present step
 };
 
 }  // namespace split

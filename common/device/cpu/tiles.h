@@ -150,7 +150,7 @@ inline void chain_strips(const StepTask& task, TileShapes& shapes) {
 
 // What takes the scales of rows and of numbers from a block's sums.
 constexpr float unscaled(DType dtype) {
-  return dtype == DType::kQ8_0 ? 0x1p104f / kRowScale : 1.0f / kRowScale;
+  return (dtype == DType::kQ8_0 ? __builtin_ldexpf(1.0f, kScaledDown) : 1.0f) / kRowScale;
 }
 
 // y = x w of up to 32 rows by a strip in blocks: the sums of each step times its scales. While a
