@@ -49,7 +49,8 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // multiply-adds: each sum times its block's scale. Denormals count as zeros on x86; in rows of a
 // product by blocks what is below 2^-60 counts as zero, and from 2^48 on as infinite. The set
 // "avx512bf16" has an order of its own, which VDPBF16PS computes in half the time: one chain over
-// all pairs, of each the odd k first; of blocks a step's sum is such a chain, from zero.
+// all pairs, of each the odd k first; of blocks a step's sum is such a chain, from zero, of rows
+// without those bounds.
 //
 // Or of rows rounded to blocks of int8 (RowStep), of a matrix in Q8_0 or Q4_0. A step sums whole
 // numbers, exactly; the result is a chain of fused multiply-adds: each sum times the product of the
