@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <future>
+#include <latch>
 
 #include "http/workers.h"
 #include "http_peer.h"
@@ -335,6 +336,30 @@ TEST(HttpWorkers, ShrinkWhenIdle) {
   EXPECT_EQ(workers.threads(), 6u);
   gate.open.set_value();
   while (workers.threads() > 1) std::this_thread::yield();
+}
+
+std::atomic<int> threads_gone{0};
+struct SlowGoodbye {
+  ~SlowGoodbye() {
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    ++threads_gone;
+  }
+};
+
+// A library may keep something for each thread, which uses the library as it goes: OpenSSL does.
+TEST(HttpWorkers, AreGoneWhenClosed) {
+  threads_gone = 0;
+  Workers workers({.keep = 2, .most = 6, .queue = 0, .linger = milliseconds(20)});
+  std::latch all(6);  // a job for each thread
+  const auto job = [&] {
+    static thread_local const SlowGoodbye goodbye;
+    all.arrive_and_wait();
+  };
+  for (int i = 0; i < 6; ++i) EXPECT_TRUE(workers.submit(job));
+  // Those that nobody needs go by themselves.
+  while (workers.threads() > 2) std::this_thread::yield();
+  workers.close();
+  EXPECT_EQ(threads_gone, 6);
 }
 
 TEST(HttpSelfTest, KnowsTheInstalledLibrary) { EXPECT_NO_THROW(Server::self_test()); }

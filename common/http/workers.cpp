@@ -9,8 +9,8 @@ bool Workers::submit(std::function<void()> job) {
   if (closed_) return false;
   // Jobs already queued have idle threads on their way to them.
   if (idle_ <= jobs_.size()) {
-    const bool started = threads_ < options_.most && start_thread();
-    if (!started && (threads_ == 0 || jobs_.size() >= idle_ + options_.queue)) return false;
+    const bool started = running_.size() < options_.most && start_thread();
+    if (!started && (running_.empty() || jobs_.size() >= idle_ + options_.queue)) return false;
   }
   jobs_.push_back(std::move(job));
   wake_.notify_one();
@@ -25,12 +25,11 @@ bool Workers::start_thread() {
   stack = std::max<size_t>(stack, 4 << 20);  // their frames are several times larger
 #endif
   pthread_attr_setstacksize(&attributes, stack);
-  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_t thread;
   const bool started = pthread_create(&thread, &attributes, enter, this) == 0;
   pthread_attr_destroy(&attributes);
   if (started) {
-    ++threads_;
+    running_.push_back(thread);
     ++idle_;  // on its way: counts as one that will take a job
   }
   return started;
@@ -45,14 +44,14 @@ void Workers::work() {
   std::unique_lock lock(mutex_);
   for (;;) {
     while (jobs_.empty() && !closed_) {
-      if (threads_ <= options_.keep) {
+      if (running_.size() <= options_.keep) {
         wake_.wait(lock);
       } else if (wake_.wait_for(lock, options_.linger) == std::cv_status::timeout &&
-                 jobs_.empty() && threads_ > options_.keep) {
-        break;
+                 jobs_.empty() && !closed_ && running_.size() > options_.keep) {
+        return retire();
       }
     }
-    if (jobs_.empty()) break;
+    if (jobs_.empty()) return;
     std::function<void()> job = std::move(jobs_.front());
     jobs_.pop_front();
     --idle_;
@@ -62,21 +61,35 @@ void Workers::work() {
     lock.lock();
     ++idle_;
   }
+}
+
+void Workers::retire() {
   --idle_;
-  --threads_;
-  gone_.notify_all();  // under the lock: `this` may be destroyed as soon as it is released
+  const pthread_t self = pthread_self();
+  std::erase_if(running_, [&](pthread_t thread) { return pthread_equal(thread, self) != 0; });
+  // The one before has left work(): its stack goes now, this one's with the next.
+  if (retired_) pthread_join(*retired_, nullptr);
+  retired_ = self;
 }
 
 void Workers::close() {
-  std::unique_lock lock(mutex_);
-  closed_ = true;
-  wake_.notify_all();
-  gone_.wait(lock, [&] { return threads_ == 0; });
+  std::vector<pthread_t> all;
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+    wake_.notify_all();
+    all = running_;
+    if (retired_) all.push_back(*retired_);
+    retired_.reset();
+  }
+  for (const pthread_t thread : all) pthread_join(thread, nullptr);
+  const std::lock_guard lock(mutex_);
+  running_.clear();
 }
 
 size_t Workers::threads() const {
   const std::lock_guard lock(mutex_);
-  return threads_;
+  return running_.size();
 }
 
 }  // namespace split::http

@@ -10,6 +10,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <vector>
 
 namespace split::http {
 
@@ -23,7 +25,7 @@ class Workers {
     size_t stack_bytes = 256 << 10;
     std::chrono::milliseconds linger{2000};  // how long a thread above `keep` stays idle
   };
-  explicit Workers(const Options& options) : options_(options) {}
+  explicit Workers(const Options& options) : options_(options) { running_.reserve(options.most); }
   ~Workers() { close(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -31,21 +33,22 @@ class Workers {
   // False when every thread is busy and the queue is full, or no thread can be started. Jobs must
   // not throw.
   bool submit(std::function<void()> job);
-  // Runs what is queued, then ends all threads.
+  // Runs what is queued, then ends all threads: with what they keep for themselves, too.
   void close();
   size_t threads() const;
 
  private:
   static void* enter(void* self);
   void work();
-  bool start_thread();  // under the lock
+  bool start_thread();  // under the lock, and so is
+  void retire();        // what an idle thread does last
 
   const Options options_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::condition_variable gone_;
   std::deque<std::function<void()>> jobs_;
-  size_t threads_ = 0;
+  std::vector<pthread_t> running_;
+  std::optional<pthread_t> retired_;  // the last one, to be joined
   size_t idle_ = 0;
   bool closed_ = false;
 };
