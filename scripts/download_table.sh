@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# download_table.sh: writes what the edge downloads of the bundled model into README.md, as the manifest of a
-# cloud_server says it (edge_client --plan). A test compares the two.
+# download_table.sh: writes the bytes that an edge downloads of the bundled model into edge_client/README.md, as
+# edge_client --plan computes them from a cloud_server's manifest. A test compares the two.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -16,4 +16,4 @@ done
 build/bin/edge_client --server "$url" --plan > "$table"
 # Between the two marks.
 sed -i -e '/^<!-- scripts\/download_table.sh -->$/,/^<!-- end -->$/{//!d}' \
-  -e "/^<!-- scripts\/download_table.sh -->\$/r $table" README.md
+  -e "/^<!-- scripts\/download_table.sh -->\$/r $table" edge_client/README.md

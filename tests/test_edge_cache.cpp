@@ -329,9 +329,10 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
   EXPECT_EQ(plan.out.find(cat("| ", edge::human_bytes(bytes), " |"), line),
             plan.out.find(" |", line) + 2 + std::string("blocks 6-7, norm, head |").size())
       << plan.out;
-  const std::string readme = read_file(source("README.md"), 1 << 20);
+  const std::string readme = read_file(source("edge_client/README.md"), 1 << 20);
   EXPECT_NE(readme.find(plan.out), std::string::npos)
-      << "README.md does not hold this table (scripts/download_table.sh puts it there):\n"
+      << "edge_client/README.md does not hold this table (scripts/download_table.sh puts it "
+         "there):\n"
       << plan.out;
 }
 
