@@ -32,3 +32,6 @@ start edge "$binaries/edge_client" --server "$url" --serve 127.0.0.1:0 --device 
 edge=$pid
 cd "$folder"
 node test.mjs "$url"
+# The README's lines of JavaScript write a text.
+sed -n '/^```js$/,/^```$/{/^```/d;s|http://127.0.0.1:8081|'"$url"'|;p}' "$here/../../README.md" > readme.mjs
+[ -n "$(node readme.mjs)" ]
