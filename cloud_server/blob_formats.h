@@ -10,7 +10,7 @@
 #include "base/thread_pool.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
-#include "nn/model.h"
+#include "models/model.h"
 
 namespace split::cloud {
 

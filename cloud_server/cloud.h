@@ -12,7 +12,7 @@
 #include "serve/api_keys.h"
 #include "serve/metrics.h"
 #include "serve/openapi.h"
-#include "serve/work.h"
+#include "serve/text_backend.h"
 
 namespace split::cloud {
 

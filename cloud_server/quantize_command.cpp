@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "cloud_server/blob_formats.h"
 #include "io/weight_file.h"
-#include "nn/formats.h"
+#include "models/formats.h"
 #include "run/shard.h"
 
 namespace split::cloud {

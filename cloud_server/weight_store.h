@@ -16,7 +16,7 @@
 
 #include "cloud_server/blob_cache.h"
 #include "cloud_server/blob_formats.h"
-#include "nn/formats.h"
+#include "models/formats.h"
 #include "wire/protocol.h"
 
 namespace split::cloud {

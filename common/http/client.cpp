@@ -7,7 +7,7 @@
 #include <atomic>
 
 #include "base/file.h"
-#include "http/check.h"
+#include "http/body_checksum.h"
 #include "http/client_stream.h"
 
 static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");

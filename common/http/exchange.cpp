@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "http/check.h"
+#include "http/body_checksum.h"
 #include "http/range.h"
 
 // Members that this file overrides and calls are not a public interface: another version needs

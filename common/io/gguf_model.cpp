@@ -13,7 +13,7 @@ using Json = nlohmann::json;
 
 constexpr uint64_t kMaxTokens = 1 << 20;      // GPT-2 has 50257
 constexpr uint64_t kMaxTokenBytes = 8 << 20;  // of all of them, and of all merges; GPT-2: 0.5 MB
-constexpr uint64_t kMaxSize = 1 << 20;        // as nn/gpt2.cpp has it for config.json
+constexpr uint64_t kMaxSize = 1 << 20;        // as models/gpt2.cpp has it for config.json
 
 constexpr std::string_view kEmbedding = "token_embd.weight", kOutput = "output.weight";
 constexpr std::string_view kHead = "lm_head.weight";

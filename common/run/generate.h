@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/model.h"
+#include "models/model.h"
 #include "run/forward.h"
 #include "text/sampler.h"
 #include "text/tokenizer.h"

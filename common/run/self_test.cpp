@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "compile/compile.h"
 #include "io/quantize.h"
-#include "nn/functional.h"
+#include "models/functional.h"
 
 namespace split {
 namespace {

@@ -21,8 +21,8 @@
 
 #include "device/device.h"
 #include "io/checkpoint.h"
-#include "nn/formats.h"
-#include "nn/model.h"
+#include "models/formats.h"
+#include "models/model.h"
 #include "run/kv_pages.h"
 
 namespace split {

@@ -3,7 +3,7 @@
 
 #include "http/message.h"
 #include "serve/openapi.h"
-#include "serve/work.h"
+#include "serve/text_backend.h"
 
 namespace split::serve {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "serve/openapi.h"
-#include "serve/work.h"
+#include "serve/text_backend.h"
 #include "wire/fields.h"
 
 namespace split::serve {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "text/weights.h"
+#include "text/draw.h"
 
 namespace split {
 namespace {

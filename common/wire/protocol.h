@@ -20,7 +20,8 @@ namespace split::wire {
 // ----------------------------------------------------------------------------------------------------------
 std::string model_path(std::string_view id);  // GET: ModelInfo
 // "?format=q4_0&from=3&to=head": the checkpoint's own format of all stages, and of those between
-// two points (from tokens without `from`) this one, or these of each kind of stage (nn/formats.h).
+// two points (from tokens without `from`) this one, or these of each kind of stage
+// (models/formats.h).
 std::string model_query(std::string_view format, std::optional<int> from, std::string_view to);
 std::string model_file_path(std::string_view id,
                             std::string_view file);     // GET: config.json, vocab.json, merges.txt

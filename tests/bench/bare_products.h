@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "nn/model.h"
+#include "models/model.h"
 
 namespace split::bench {
 

@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "bench/loopback.h"
-#include "edge_client/local_tail.h"
+#include "edge_client/weights/local_tail.h"
 
 namespace split::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include "bench/bench.h"
 #include "bench/random_model.h"
 #include "cloud_server/cloud.h"
-#include "edge_client/remote.h"
+#include "edge_client/cloud/remote.h"
 
 namespace split::bench {
 

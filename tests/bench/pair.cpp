@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "bench/loopback.h"
-#include "edge_client/split_forward.h"
+#include "edge_client/split/split_forward.h"
 
 namespace split::bench {
 namespace {

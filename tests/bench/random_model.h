@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/model.h"
+#include "models/model.h"
 #include "run/shard.h"
 
 namespace split::bench {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/random_model.h"
-#include "edge_client/remote.h"
+#include "edge_client/cloud/remote.h"
 
 namespace split::bench {
 

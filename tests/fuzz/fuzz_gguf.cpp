@@ -2,7 +2,7 @@
 // whose model, tokenizer and configuration the layers above can read or refuse.
 #include "fuzz.h"
 #include "io/gguf_model.h"
-#include "nn/model.h"
+#include "models/model.h"
 #include "text/tokenizer.h"
 
 using namespace split;  // NOLINT(google-build-using-namespace): a program of its own

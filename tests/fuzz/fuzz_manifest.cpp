@@ -1,7 +1,7 @@
 // Any bytes as a server's manifest: refused with Error(kInput), or a manifest whose hashes are
 // hashes, that can be said again and is the same, and whose model can be made or is refused.
 #include "fuzz.h"
-#include "nn/model.h"
+#include "models/model.h"
 #include "wire/protocol.h"
 
 using namespace split;  // NOLINT(google-build-using-namespace): a program of its own

@@ -5,7 +5,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 binaries=$1 folder=$2
 
-"$here/../npm_ci.sh" "$here" "$folder"
+"$here/../support/npm_ci.sh" "$here" "$folder"
 cp "$here/test.mjs" "$folder"
 
 cloud='' edge=''

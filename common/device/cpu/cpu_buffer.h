@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "base/thread_pool.h"
-#include "device/cpu/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 #include "device/device.h"
 
 namespace split {

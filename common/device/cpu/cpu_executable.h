@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "device/cpu/bf16_temporaries.h"
 #include "device/cpu/cpu_product.h"
 #include "device/cpu/cpu_workspace.h"
-#include "device/cpu/kept_rows.h"
-#include "device/cpu/rounded_slots.h"
+#include "device/cpu/kv_rows.h"
 #include "device/cpu/step_times.h"
 #include "device/cpu/tape_runner.h"
 #include "device/device.h"

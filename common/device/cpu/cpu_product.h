@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "device/cpu/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 namespace split {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "device/cpu/bf16_temporaries.h"
 #include "device/cpu/cpu_buffer.h"
-#include "device/cpu/rounded_slots.h"
 
 namespace split {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "compile/program.h"
-#include "device/cpu/kernels.h"
+#include "device/cpu/kernels/kernels.h"
 
 namespace split {
 

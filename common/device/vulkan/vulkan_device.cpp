@@ -7,9 +7,9 @@
 
 #include "base/log.h"
 #include "device/device.h"
-#include "device/vulkan/recording.h"
-#include "device/vulkan/rules.h"
-#include "device/vulkan/spirv.h"
+#include "device/vulkan/codegen/rules.h"
+#include "device/vulkan/codegen/spirv.h"
+#include "device/vulkan/program/recording.h"
 
 namespace split {
 namespace vulkan {

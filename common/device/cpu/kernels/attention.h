@@ -1,0 +1,291 @@
+// Attention of some rows of one head over the pages of their sequence, in floats or halves. For
+// kernels.cpp only, which is compiled once for each instruction set.
+//
+// A key or value is widened once for all rows. Each score is 16 chains and a tree; a split's result
+// is one chain over its keys; splits are merged in order: the same for any number of rows.
+#pragma once
+
+#include "device/cpu/kernels/kernels.h"
+#include "device/cpu/kernels/vec.h"
+
+namespace split::SPLIT_ISA {
+namespace {
+
+constexpr size_t kKeysAtOnce = 16;
+constexpr size_t kRowsOfValues = 4;  // whose sums the registers hold
+static_assert(kKeysAtOnce == kPageTokens);
+
+// sum() of each of sixteen Vecs, and the largest number of each.
+#if defined(__AVX512F__)
+template <typename Join>
+inline Vec folded(const Vec* v, const Join& join) {
+  __m512 eight[8], four[4], two[2];
+  for (int i = 0; i < 8; ++i) {
+    const __m512 a = v[i].v, b = v[i + 8].v;
+    eight[i] = join(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const __m512 a = eight[i], b = eight[i + 4];
+    four[i] = join(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const __m512 a = four[i], b = four[i + 2];
+    two[i] = join(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));
+  }
+  const __m512 one =
+      join(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd));
+  // A quarter has the Vecs 0, 2, 1, 3 of four that are 4, 8 apart.
+  return {_mm512_permutexvar_ps(
+      _mm512_setr_epi32(0, 2, 1, 3, 8, 10, 9, 11, 4, 6, 5, 7, 12, 14, 13, 15), one)};
+}
+inline Vec sums(const Vec* v) {
+  return folded(v, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
+}
+inline Vec maxima(const Vec* v) {
+  return folded(v, [](__m512 a, __m512 b) { return _mm512_max_ps(a, b); });
+}
+#else
+inline Vec sums(const Vec* v) {
+  float lanes[16];
+  for (int i = 0; i < 16; ++i) lanes[i] = sum(v[i]);
+  return load(lanes);
+}
+inline Vec maxima(const Vec* v) {
+  float largest[16];
+  for (int i = 0; i < 16; ++i) {
+    float lanes[16];
+    store(lanes, v[i]);
+    for (int half = 8; half > 0; half /= 2) {
+      for (int j = 0; j < half; ++j) lanes[j] = glsl::max(lanes[j], lanes[j + half]);
+    }
+    largest[i] = lanes[0];
+  }
+  return load(largest);
+}
+#endif
+
+// Sixteen keys or values of a head (of the task's) in a page, or the first of them as floats.
+struct Keys {
+  const std::byte* data;
+  size_t stride;  // bytes from one to the next
+};
+template <DType dtype>
+inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first, size_t head) {
+  const size_t channels =
+      task.pages[first / kPageTokens] * task.channels + task.head_offset + head * task.head_size;
+  return {pages + kPageTokens * kv_bytes(dtype, channels), kv_bytes(dtype, task.head_size)};
+}
+
+// The first `count` of them as floats [kKeysAtOnce, padded], zeros behind all.
+template <DType dtype>
+inline Keys widened(const AttendTask& task, Keys keys, size_t count, size_t padded, float* to) {
+  const Keys result{reinterpret_cast<const std::byte*>(to), padded * sizeof(float)};
+  for (size_t key = 0; key < count; ++key, keys.data += keys.stride, to += padded) {
+    constexpr size_t kSize = size_of(dtype);
+    const size_t whole = task.head_size / 16 * 16;
+    for (size_t d = 0; d < whole; d += 16) store(to + d, load_as<dtype>(keys.data + d * kSize));
+    if (whole < padded) {
+      store(to + whole, load_as<dtype>(keys.data + whole * kSize, task.head_size - whole));
+    }
+  }
+  for (size_t i = count; i < kKeysAtOnce; ++i, to += padded) {
+    for (size_t d = 0; d < padded; d += 16) store(to + d, zero());
+  }
+  return result;
+}
+
+// Asks for some bytes of a page. GCC takes a function that does no more than this for one without
+// effect and leaves out its calls, hence always_inline.
+[[gnu::always_inline]] inline void fetch(const std::byte* from, size_t bytes) {
+  for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(from + line);
+}
+
+// The scores of one query and sixteen keys.
+template <DType dtype>
+[[gnu::always_inline]] inline Vec score(const float* q, Keys keys, size_t padded) {
+  Vec dots[kKeysAtOnce];
+  for (Vec& dot : dots) dot = zero();
+  for (size_t d = 0; d < padded; d += 16) {
+    const Vec values = load(q + d);
+#pragma GCC unroll 16
+    for (size_t key = 0; key < kKeysAtOnce; ++key) {
+      dots[key] = fma(values, load_as<dtype>(keys.data + key * keys.stride + d * size_of(dtype)),
+                      dots[key]);
+    }
+  }
+  return sums(dots);
+}
+
+// out [Rows, padded] += weights [Rows, count] values.
+template <DType dtype, size_t Rows>
+[[gnu::always_inline]] inline void add_values(const float* weights, Keys values, size_t count,
+                                              size_t padded, float* out) {
+#if defined(__AVX512F__)
+  constexpr size_t kVecs = 4;
+#else
+  constexpr size_t kVecs = 1;
+#endif
+  const auto columns = [&]<size_t Vecs>(size_t d) {
+    Vec totals[Rows][Vecs];
+    for (size_t r = 0; r < Rows; ++r) {
+      for (size_t v = 0; v < Vecs; ++v) totals[r][v] = load(out + r * padded + d + 16 * v);
+    }
+    const std::byte* from = values.data + d * size_of(dtype);
+    for (size_t key = 0; key < count; ++key, from += values.stride) {
+      Vec value[Vecs];
+      for (size_t v = 0; v < Vecs; ++v) value[v] = load_as<dtype>(from + 16 * v * size_of(dtype));
+      for (size_t r = 0; r < Rows; ++r) {
+        const Vec weight = broadcast(weights[r * kSplitKeys + key]);
+        for (size_t v = 0; v < Vecs; ++v) totals[r][v] = fma(weight, value[v], totals[r][v]);
+      }
+    }
+    for (size_t r = 0; r < Rows; ++r) {
+      for (size_t v = 0; v < Vecs; ++v) store(out + r * padded + d + 16 * v, totals[r][v]);
+    }
+  };
+  size_t d = 0;
+  for (; d + 16 * kVecs <= padded; d += 16 * kVecs) columns.template operator()<kVecs>(d);
+  for (; d < padded; d += 16) columns.template operator()<1>(d);
+}
+
+// Of one row: of a split, or of those so far, scaled to the largest score.
+struct Merged {
+  float largest, sum;
+};
+// The weights of the first `seen` scores of a split. Writes whole Vecs.
+inline void weigh(float* scores, float* weights, size_t seen, Merged& split) {
+  glsl::SPLIT_ISA::reduce_max(scores, 0, 1, seen, &split.largest);
+  // What is not seen is not summed.
+  const size_t count = (seen + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+  const float largest = split.largest;
+  for (size_t key = 0; key < count; ++key) scores[key] -= largest;
+  glsl::SPLIT_ISA::unary_exp(scores, weights, count);
+  glsl::SPLIT_ISA::reduce_sum(weights, 0, 1, seen, &split.sum);
+}
+
+// Adds a split that is not the first: total [n] += part [n].
+inline void merge(const Merged& split, const float* part, size_t n, float* total, Merged& all) {
+  const float both = glsl::max(all.largest, split.largest);
+  const float differences[2] = {all.largest - both, split.largest - both};
+  float factors[2];
+  glsl::SPLIT_ISA::unary_exp(differences, factors, 2);
+  for (size_t d = 0; d < n; ++d) total[d] = total[d] * factors[0] + part[d] * factors[1];
+  all = {both, all.sum * factors[0] + split.sum * factors[1]};
+}
+
+// Heads by rows at most kAttendRows; a page's heads one after another: it is read as it lies.
+// Known: the head size, or 0.
+template <DType dtype, size_t Known>
+void attend_typed(const AttendTask& task) {
+  const size_t head_size = Known > 0 ? Known : task.head_size;
+  const size_t padded = (head_size + 15) / 16 * 16;
+  const size_t rows = task.rows, heads = task.heads, lanes = heads * rows;
+  const Vec scale = broadcast(task.scale);
+  // Of attend_scratch(). Lanes are rows of heads.
+  float* const keys = task.scratch;
+  float* const q = keys + kKeysAtOnce * padded;
+  float* const part = q + kAttendRows * padded;
+  float* const total = part + kAttendRows * padded;
+  float* const scores = total + kAttendRows * padded;
+  float* const weights = scores + kAttendRows * kSplitKeys;
+  Merged merged[kAttendRows];
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    const float* const from = task.q + lane % rows * task.q_stride + lane / rows * head_size;
+    for (size_t d = 0; d < padded; ++d) q[lane * padded + d] = d < head_size ? from[d] : 0;
+  }
+  const size_t end = task.position + rows;  // of the keys
+  const size_t head_bytes = kPageTokens * kv_bytes(dtype, head_size);
+  // One row reads floats where they lie.
+  const bool alone = rows == 1 && head_size == padded;
+  for (size_t first = 0; first < end; first += kSplitKeys) {
+    const size_t most = end - first < kSplitKeys ? end - first : kSplitKeys;
+    // The first row that sees the split, and how many of its keys a row sees.
+    const size_t row0 = first > task.position ? first - task.position : 0;
+    const auto seen = [&](size_t r) {
+      const size_t count = task.position + r + 1 - first;
+      return count < most ? count : most;
+    };
+    // Calls each(key, count, head, keys or values of these), and asks for what comes next; behind
+    // the last for what is read `then`.
+    const auto pages_of = [&](const std::byte* pages, const std::byte* then, size_t then_first,
+                              const auto& each) {
+      for (size_t key = 0; key < most; key += kKeysAtOnce) {
+        const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
+        for (size_t head = 0; head < heads; ++head) {
+          const size_t next_head = head + 1 < heads ? head + 1 : 0;
+          const size_t next = next_head > 0 ? key : key + kKeysAtOnce;
+          if (next < most) {
+            fetch(keys_at<dtype>(task, pages, first + next, next_head).data, head_bytes);
+          } else if (then_first < end) {
+            fetch(keys_at<dtype>(task, then, then_first, 0).data, head_bytes);
+          }
+          each(key, count, head, keys_at<dtype>(task, pages, first + key, head));
+        }
+      }
+    };
+    const auto score_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {
+      const auto finish = [&](size_t lane, Vec dots) {
+        store(scores + lane * kSplitKeys + key, mul(dots, scale));
+      };
+      if (alone && count == kKeysAtOnce) {
+        return finish(head, score<dtype>(q + head * padded, stored, padded));
+      }
+      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+      for (size_t lane = head * rows + row0; lane < (head + 1) * rows; ++lane) {
+        finish(lane, score<DType::kF32>(q + lane * padded, wide, padded));
+      }
+    };
+    pages_of(task.keys, task.values, first, score_page);
+    Merged split[kAttendRows];
+    float* const out = first == 0 ? total : part;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (lane % rows < row0) continue;
+      weigh(scores + lane * kSplitKeys, weights + lane * kSplitKeys, seen(lane % rows),
+            split[lane]);
+      for (size_t d = 0; d < padded; ++d) out[lane * padded + d] = 0;
+    }
+    const auto add_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {
+      const float* const w = weights + head * rows * kSplitKeys + key;
+      float* const to = out + head * rows * padded;
+      if (alone && count == kKeysAtOnce) {
+        return add_values<dtype, 1>(w, stored, count, padded, to);
+      }
+      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+      size_t r = row0;
+      while (r < rows && seen(r) <= key) ++r;  // these see none of them
+      for (; r < rows; ++r) {
+        if (r + kRowsOfValues <= rows && seen(r) >= key + count) {
+          add_values<DType::kF32, kRowsOfValues>(w + r * kSplitKeys, wide, count, padded,
+                                                 to + r * padded);
+          r += kRowsOfValues - 1;
+          continue;
+        }
+        add_values<DType::kF32, 1>(w + r * kSplitKeys, wide,
+                                   seen(r) - key < count ? seen(r) - key : count, padded,
+                                   to + r * padded);
+      }
+    };
+    pages_of(task.values, task.keys, first + kSplitKeys, add_page);
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      if (lane % rows < row0) continue;
+      if (first == 0) {
+        merged[lane] = split[lane];
+      } else {
+        merge(split[lane], part + lane * padded, padded, total + lane * padded, merged[lane]);
+      }
+    }
+  }
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    float* const out = task.out + lane % rows * task.out_stride + lane / rows * head_size;
+    for (size_t d = 0; d < head_size; ++d) out[d] = total[lane * padded + d] / merged[lane].sum;
+  }
+}
+
+template <DType dtype>
+void attend_of(const AttendTask& task) {
+  // 64: of every GPT-2.
+  task.head_size == 64 ? attend_typed<dtype, 64>(task) : attend_typed<dtype, 0>(task);
+}
+
+}  // namespace
+}  // namespace split::SPLIT_ISA

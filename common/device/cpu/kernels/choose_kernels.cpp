@@ -1,0 +1,86 @@
+#include <algorithm>
+#include <cstring>
+
+#include "device/cpu/kernels/kernels.h"
+#ifdef SPLIT_X86_KERNELS
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#ifdef SPLIT_NEON_KERNELS
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+namespace split {
+
+#ifdef SPLIT_X86_KERNELS
+namespace {
+
+// Whether the processor has bf16 tiles, with what all such have beside them, and the kernel lets
+// this process have their registers.
+bool tiles_granted() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  constexpr unsigned kBf16Tiles = 1u << 22, kHalves = 1u << 23, kTiles = 1u << 24, kBytes = 1u << 1;
+  constexpr unsigned kAll = kBf16Tiles | kHalves | kTiles;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kAll) != kAll || (c & kBytes) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl
+  return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+#endif
+
+const CpuKernels& choose_kernels(std::string_view limit) {
+  // Each allows those before it.
+  constexpr std::string_view kLimits[] = {"scalar", "avx2", "avx512",  "vnni", "avx512bf16",
+                                          "amx",    "neon", "dotprod", ""};
+  const auto rank = [&](std::string_view set) {
+    return std::ranges::find(kLimits, set) - std::begin(kLimits);
+  };
+  // Unused where the build has the scalar set alone, as the fuzz targets' has.
+  [[maybe_unused]] const auto allowed = [&](std::string_view set) {
+    return rank(set) <= rank(limit);
+  };
+  if (rank(limit) == std::ssize(kLimits)) {
+    throw Error(ErrorKind::kInput, cat("[cpu] instruction set: expected scalar, avx2, avx512, "
+                                       "vnni, avx512bf16, amx, neon or dotprod, got '",
+                                       limit, "'"));
+  }
+#ifdef SPLIT_X86_KERNELS
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c");
+  const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
+                      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
+  const bool pairs = vnni && __builtin_cpu_supports("avx512bf16");
+  static const bool tiles = pairs && tiles_granted();
+  if (tiles && allowed("amx")) return kKernelsAmx;
+  if (pairs && allowed("avx512bf16")) return kKernelsAvx512bf16;
+  if (vnni && allowed("vnni")) return kKernelsVnni;
+  if (avx512 && allowed("avx512")) return kKernelsAvx512;
+  if (avx2 && allowed("avx2")) return kKernelsAvx2;
+#endif
+#ifdef SPLIT_NEON_KERNELS
+  const bool dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  if (dotprod && allowed("dotprod")) return kKernelsDotprod;
+  if (allowed("neon")) return kKernelsNeon;  // every aarch64 has it
+#endif
+  return kKernelsScalar;
+}
+
+void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,
+                 size_t last, std::byte* packed) {
+  const size_t element = dtype_size(dtype);
+  for (size_t k = first; k < last; ++k) {
+    for (size_t c = 0; c < width; c += kPanelColumns) {
+      const size_t columns = std::min(kPanelColumns, width - c);
+      std::memcpy(packed + (c * inner + k * columns) * element, w + (k * width + c) * element,
+                  columns * element);
+    }
+  }
+}
+
+}  // namespace split

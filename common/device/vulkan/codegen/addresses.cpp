@@ -1,0 +1,226 @@
+#include "device/vulkan/codegen/addresses.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace split::vulkan {
+namespace {
+
+// From the SPIR-V specification, 1.5.
+enum Op : uint32_t {
+  kName = 5,
+  kMemoryModel = 14,
+  kEntryPoint = 15,
+  kCapability = 17,
+  kTypeVoid = 19,
+  kTypeInt = 21,
+  kTypeFloat = 22,
+  kTypeVector = 23,
+  kTypeArray = 28,
+  kTypeStruct = 30,
+  kTypePointer = 32,
+  kConstant = 43,
+  kVariable = 59,
+  kLoad = 61,
+  kStore = 62,
+  kAccessChain = 65,
+  kDecorate = 71,
+  kMemberDecorate = 72,
+  kBitcast = 124,
+  kMatrixLoad = 4457,
+  kMatrixStore = 4458,
+};
+constexpr uint32_t kPushConstant = 9, kStorageBuffer = 12, kPhysicalBuffer = 5349;  // classes
+constexpr uint32_t kArrayStride = 6, kBinding = 33, kOffset = 35;                   // decorations
+constexpr uint32_t kAddressesCapability = 5347, kPhysical64 = 5348, kAligned = 2;
+constexpr uint32_t kShortsCapability = 22;  // what points to 16-bit integers is a use of them
+constexpr uint32_t kAddressBytes = 8, kWordBytes = 4;
+constexpr size_t kHeaderWords = 5, kBound = 3;
+
+struct Instruction {
+  uint32_t op = 0;
+  std::span<const uint32_t> a;  // its operands
+};
+
+std::vector<Instruction> instructions(std::span<const uint32_t> words) {
+  std::vector<Instruction> all;
+  for (size_t at = kHeaderWords; at < words.size();) {
+    const uint32_t op = words[at] & 0xffff, length = words[at] >> 16;
+    CHECK(length > 0 && length <= words.size() - at);
+    all.push_back({op, words.subspan(at + 1, length - 1)});
+    at += length;
+  }
+  return all;
+}
+
+class Rewriter {
+ public:
+  explicit Rewriter(std::span<const uint32_t> words)
+      : all_(instructions(words)), out_(words.begin(), words.begin() + kHeaderWords) {
+    for (const Instruction& i : all_) learn(i);
+    CHECK(push_ != 0 && uint_ != 0 && !bindings_.empty());
+    if (pair_ == 0) pair_ = bound_++;
+  }
+
+  std::vector<uint32_t> result() {
+    bool typed = false, capable = false;
+    for (const Instruction& i : all_) {
+      if (i.op != kCapability && !capable) {
+        emit(kCapability, {kAddressesCapability});
+        if (has_shorts_) emit(kCapability, {kShortsCapability});
+        capable = true;
+      }
+      if (i.op == kTypeVoid && !typed) {
+        emit(kDecorate, {array_, kArrayStride, kAddressBytes});
+        emit(kMemberDecorate, {block_, members_, kOffset, members_ * kWordBytes});
+        typed = true;
+      }
+      rewrite(i);
+    }
+    out_[kBound] = bound_;
+    return std::move(out_);
+  }
+
+ private:
+  void emit(uint32_t op, const std::vector<uint32_t>& operands) {
+    out_.push_back(static_cast<uint32_t>(operands.size() + 1) << 16 | op);
+    out_.insert(out_.end(), operands.begin(), operands.end());
+  }
+
+  void learn(const Instruction& i) {
+    const auto& a = i.a;
+    if (i.op == kDecorate && a[1] == kBinding) bindings_[a[0]] = a[2];
+    if (i.op == kTypeInt && a[1] == 32 && a[2] == 0) uint_ = a[0];
+    if (i.op == kTypeInt && a[1] == 16) has_shorts_ = true;
+    if (i.op == kTypeInt || i.op == kTypeFloat) bytes_[a[0]] = a[1] / 8;
+    if (i.op == kTypeVector && bytes_.count(a[1]) != 0) bytes_[a[0]] = bytes_[a[1]] * a[2];
+    if (i.op == kTypeVector && a[1] == uint_ && a[2] == 2) pair_ = a[0];
+    if (i.op == kTypeStruct) structs_[a[0]] = static_cast<uint32_t>(a.size()) - 1;
+    if (i.op == kTypePointer) {
+      pointees_[a[0]] = a[2];
+      if (a[1] == kStorageBuffer) buffer_pointers_.insert(a[0]);
+    }
+    if (i.op == kVariable && a[2] == kPushConstant) {
+      push_ = a[1];
+      block_ = pointees_.at(a[0]);
+      members_ = structs_.at(block_);
+    }
+    if (i.op == kVariable && a[2] == kStorageBuffer) buffers_[a[1]] = a[0];
+  }
+
+  // Before the block that gets the addresses: their types.
+  void declare_addresses() {
+    if (!has_pair_) emit(kTypeVector, {pair_, uint_, 2});
+    has_pair_ = true;
+    uint32_t count = 0;
+    for (const auto& [variable, binding] : bindings_) count = std::max(count, binding + 1);
+    numbers_ = bound_;
+    for (uint32_t n = 0; n <= std::max(count, members_); ++n) {
+      emit(kConstant, {uint_, bound_++, n});
+    }
+    emit(kTypeArray, {array_, pair_, numbers_ + count});
+    emit(kTypePointer, {pair_pointer_, kPushConstant, pair_});
+  }
+
+  // A pointer to all of the buffer.
+  uint32_t address(uint32_t variable) {
+    const uint32_t at = bound_, pair = bound_ + 1, pointer = bound_ + 2;
+    bound_ += 3;
+    emit(kAccessChain,
+         {pair_pointer_, at, push_, numbers_ + members_, numbers_ + bindings_.at(variable)});
+    emit(kLoad, {pair_, pair, at});
+    emit(kBitcast, {buffers_.at(variable), pointer, pair});
+    return pointer;
+  }
+
+  // With the alignment that an access by address must state: that of what is accessed. `memory` is
+  // where its memory operands are or would be.
+  void emit_access(uint32_t op, std::span<const uint32_t> a, uint32_t pointer, size_t memory) {
+    std::vector<uint32_t> b(a.begin(), a.end());
+    if (const auto known = accessed_.find(pointer); known != accessed_.end()) {
+      if (b.size() == memory) b.push_back(0);
+      CHECK((b[memory] & kAligned) == 0);
+      b[memory] |= kAligned;
+      // Operands follow in the order of their bits, and volatile, the bit before, has none.
+      b.insert(b.begin() + static_cast<std::ptrdiff_t>(memory) + 1, bytes_.at(known->second));
+    }
+    emit(op, b);
+  }
+
+  void rewrite(const Instruction& i) {
+    std::vector<uint32_t> a(i.a.begin(), i.a.end());
+    const auto is_buffer = [&](uint32_t id) { return buffers_.count(id) != 0; };
+    switch (i.op) {
+      case kMemoryModel:
+        a[0] = kPhysical64;
+        break;
+      case kEntryPoint:
+        a.erase(std::remove_if(a.begin() + 3, a.end(), is_buffer), a.end());
+        break;
+      case kName:
+      case kDecorate:
+        if (is_buffer(a[0])) return;
+        break;
+      case kTypeVector:
+        if (a[0] == pair_ && has_pair_) return;
+        has_pair_ = has_pair_ || a[0] == pair_;
+        break;
+      case kTypeStruct:
+        if (a[0] == block_) {
+          declare_addresses();
+          a.push_back(array_);
+        }
+        break;
+      case kTypePointer:
+        if (a[1] == kStorageBuffer) a[1] = kPhysicalBuffer;
+        break;
+      case kVariable:
+        if (is_buffer(a[1])) return;
+        break;
+      case kAccessChain:
+        if (buffer_pointers_.count(a[0]) != 0) {
+          if (is_buffer(a[2])) a[2] = address(a[2]);
+          accessed_[a[1]] = pointees_.at(a[0]);
+        }
+        break;
+      case kLoad:
+        return emit_access(i.op, a, a[2], 3);
+      case kMatrixLoad:
+        return emit_access(i.op, a, a[2], 5);
+      case kStore:
+        return emit_access(i.op, a, a[0], 2);
+      case kMatrixStore:
+        return emit_access(i.op, a, a[0], 4);
+      default:
+        break;
+    }
+    emit(i.op, a);
+  }
+
+  const std::vector<Instruction> all_;
+  std::vector<uint32_t> out_;
+  uint32_t bound_ = out_[kBound];
+  const uint32_t array_ = bound_++, pair_pointer_ = bound_++;
+  uint32_t numbers_ = 0;  // constants 0, 1, ...
+  bool has_shorts_ = false;
+  bool has_pair_ = false;                            // declared
+  uint32_t push_ = 0, block_ = 0, members_ = 0;      // the push constants, their type, its members
+  uint32_t uint_ = 0, pair_ = 0;                     // types
+  std::map<uint32_t, uint32_t> bindings_, buffers_;  // of variables: their binding, pointer type
+  std::map<uint32_t, uint32_t> pointees_, structs_;  // of types: what it points to, its members
+  std::map<uint32_t, uint32_t> bytes_;               // of types of numbers
+  std::set<uint32_t> buffer_pointers_;               // types
+  std::map<uint32_t, uint32_t> accessed_;            // pointers to numbers in buffers: their type
+};
+
+}  // namespace
+
+std::vector<uint32_t> with_addresses(std::span<const uint32_t> words) {
+  CHECK(words.size() > kHeaderWords);
+  return Rewriter(words).result();
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,131 @@
+// compile_shaders OUT.cpp: a build tool. Traces the known models as the Vulkan device will see them
+// and writes the SPIR-V of every kernel that they need.
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "base/error.h"
+#include "compile/compile.h"
+#include "device/vulkan/codegen/glsl.h"
+#include "device/vulkan/codegen/rules.h"
+#include "device/vulkan/codegen/spirv.h"
+#include "models/model.h"
+
+namespace split::vulkan {
+namespace {
+
+using Modules = std::map<std::string, std::vector<uint32_t>>;
+
+void add(Modules& modules, const std::string& text) {
+  const std::string key = kernel_key(text);
+  if (modules.count(key) == 0) modules[key] = compile_glsl(text);
+}
+
+void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
+  const Program program = compile("known", outputs, kFuseRules);
+  constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
+  const Halves halves =
+      half_slots(program, [](const Step& s) { return s.kind == StepKind::kMatmul; });
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    const Step* before = i > 0 ? &program.steps[i - 1] : nullptr;
+    const Step* after = i + 1 < program.steps.size() ? &program.steps[i + 1] : nullptr;
+    for (const bool shuffle : {false, true}) {
+      if (step.kind == StepKind::kTopK) {
+        add(modules, block_max_text());
+        add(modules, topk_text());
+      } else if (step.kind == StepKind::kGroup) {
+        add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
+        if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);
+      } else if (step.kind == StepKind::kAttention) {
+        for (const uint32_t pieces : {1u, kCachePieces}) {
+          add(modules, kv_store_text(pieces, shuffle));
+          add(modules, attention_text(pieces, shuffle));
+          if (shuffle) {
+            add(modules, attention_text(pieces, shuffle, AttentionOf::kFloats));
+            add(modules, attention_text(pieces, shuffle, AttentionOf::kHalves));
+          }
+        }
+        add(modules, merge_text(shuffle, false));
+        if (shuffle) {
+          add(modules, merge_text(shuffle, true));
+          add(modules, tiled_attention_text());
+        }
+      } else {
+        if (shuffle) {
+          for (const Step* store : {static_cast<const Step*>(nullptr), after}) {
+            if (store != nullptr && store->kind != StepKind::kAttention) continue;
+            Joined joined;
+            joined.attention = store;
+            for (const bool few : {false, true}) {
+              add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
+            }
+          }
+        }
+        // With what may be joined to it, and without.
+        for (const bool store : {false, true}) {
+          if (store && (after == nullptr || after->kind != StepKind::kAttention)) continue;
+          Joined joined;
+          joined.attention = store ? after : nullptr;
+          add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
+          if (before == nullptr || before->kind == StepKind::kMatmul) continue;
+          joined.input =
+              before->kind == StepKind::kGroup ? Joined::Input::kGroup : Joined::Input::kSplits;
+          joined.group = before;
+          add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
+        }
+      }
+    }
+  }
+}
+
+int run(const char* path) {
+  Modules modules;
+  for (const char* activation : {"gelu_new", "gelu", "relu", "silu"}) {
+    const auto model = make_model(
+        cat(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 8, )",
+            R"("n_positions": 8, "activation_function": ")", activation, "\"}"));
+    const auto dtype = [](const std::string&) { return DType::kF32; };
+    add(modules, model->trace_embed(dtype));
+    add(modules, model->trace_block(0, dtype, DType::kF32));
+    add(modules, model->trace_norm(dtype));
+    add(modules, model->trace_head(dtype));
+    add(modules, {{"best", topk(input("logits", DType::kF32, {kOutRows, 8}), 8)}});
+    const auto blocks = [&](const std::string& name) {
+      return model->weight(name).product == Product::kNone ? DType::kF32 : DType::kQ8_0;
+    };
+    add(modules, model->trace_block(0, blocks, DType::kF32));
+    add(modules, model->trace_head(blocks));
+  }
+  std::ofstream out(path);
+  out << "// Written by compile_shaders.\n#include \"device/vulkan/codegen/spirv.h\"\n"
+         "namespace split::vulkan {\nnamespace {\n";
+  size_t i = 0;
+  for (const auto& [key, words] : modules) {
+    out << "constexpr uint32_t k" << i++ << "[] = {";
+    for (const uint32_t word : words) out << word << ",";
+    out << "};\n";
+  }
+  out << "const EmbeddedKernel kAll[] = {\n";
+  i = 0;
+  for (const auto& [key, words] : modules) out << "{\"" << key << "\", k" << i++ << "},\n";
+  out << "};\n}\nstd::span<const EmbeddedKernel> embedded_kernels() { return kAll; }\n}\n";
+  out.close();
+  return out ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace split::vulkan
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::cerr << "usage: compile_shaders OUT.cpp\n";
+    return 2;
+  }
+  try {
+    return split::vulkan::run(argv[1]);
+  } catch (const std::exception& error) {
+    std::cerr << "compile_shaders: " << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,244 @@
+#include "device/vulkan/codegen/glsl.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "device/vulkan/codegen/tape_glsl.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr std::string_view kCommon =
+#include "device/vulkan/shaders/common.glsl"
+    ;
+constexpr std::string_view kWeights =
+#include "device/vulkan/shaders/weights.glsl"
+    ;
+constexpr std::string_view kMatmulShape =
+#include "device/vulkan/shaders/matmul_shape.glsl"
+    ;
+constexpr std::string_view kMatmul =
+#include "device/vulkan/shaders/matmul.comp"
+    ;
+constexpr std::string_view kUnits =
+#include "device/vulkan/shaders/units.glsl"
+    ;
+constexpr std::string_view kMatrix =
+#include "device/vulkan/shaders/matrix.comp"
+    ;
+constexpr std::string_view kThinMatrix =
+#include "device/vulkan/shaders/thin_matrix.comp"
+    ;
+constexpr std::string_view kPages =
+#include "device/vulkan/shaders/pages.glsl"
+    ;
+constexpr std::string_view kPut =
+#include "device/vulkan/shaders/put.glsl"
+    ;
+constexpr std::string_view kKvStore =
+#include "device/vulkan/shaders/kv_store.comp"
+    ;
+constexpr std::string_view kAttention =
+#include "device/vulkan/shaders/attention.comp"
+    ;
+constexpr std::string_view kTiledAttention =
+#include "device/vulkan/shaders/tiled_attention.comp"
+    ;
+constexpr std::string_view kMerged =
+#include "device/vulkan/shaders/merged.glsl"
+    ;
+constexpr std::string_view kMerge =
+#include "device/vulkan/shaders/merge.comp"
+    ;
+constexpr std::string_view kTopK =
+#include "device/vulkan/shaders/topk.glsl"
+    ;
+constexpr std::string_view kBlockMax =
+#include "device/vulkan/shaders/block_max.comp"
+    ;
+constexpr std::string_view kRowTopK =
+#include "device/vulkan/shaders/topk.comp"
+    ;
+
+std::string header(bool shuffle, std::string_view extensions = "") {
+  return cat(
+      "#version 460\n"
+      "#extension GL_EXT_control_flow_attributes : require\n"
+      "#extension GL_EXT_shader_16bit_storage : require\n",
+      shuffle ? "#extension GL_KHR_shader_subgroup_basic : require\n"
+                "#extension GL_KHR_shader_subgroup_shuffle : require\n"
+                "#define SHUFFLE\n"
+              : "",
+      extensions, kCommon);
+}
+
+constexpr std::string_view kColumns = "layout(constant_id = 4) const uint COLUMNS = 1;\n";
+
+// Of a kernel that uses matrix units.
+std::string units_header(std::string_view defines) {
+  constexpr std::string_view kExtensions =
+      "#pragma use_vulkan_memory_model\n"
+      "#extension GL_KHR_memory_scope_semantics : require\n"
+      "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
+      "#extension GL_NV_cooperative_matrix : require\n"
+      "#define UNITS\n";
+  return header(true, cat(kExtensions, defines));
+}
+
+}  // namespace
+
+uint32_t row_stride(const Slot& slot) {
+  const bool weight = slot.kind == SlotKind::kWeight;
+  const auto columns = static_cast<uint32_t>(slot.dims.size() < 2 ? slot.dims[0] : slot.dims[1]);
+  return weight && slot.dims.size() == 2 ? (columns + 7) / 8 * 8 : columns;
+}
+
+uint32_t type_code(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 1;
+    case DType::kBF16:
+      return 2;
+    default:
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] expected F32, F16 or BF16 elements, got ", dtype_name(dtype)));
+  }
+}
+
+uint32_t matrix_code(DType dtype) {
+  if (!is_quantised(dtype)) return type_code(dtype);
+  return dtype == DType::kQ8_0 ? 3 : 4;
+}
+
+uint32_t table_piece_rows(const Slot& slot, size_t max_range) {
+  const size_t row = row_stride(slot) * dtype_size(slot.dtype);
+  return static_cast<uint32_t>(
+      std::min<size_t>(max_range / row / kPieceAlign * kPieceAlign, 0x7fffffff));
+}
+
+Halves half_slots(const Program& program, const std::function<bool(const Step&)>& by_units) {
+  Halves halves(program.slots.size());
+  for (size_t i = 0; i < halves.size(); ++i) {
+    const auto index = static_cast<int>(i);
+    if (program.slots[i].kind != SlotKind::kTemp || program.slots[i].dtype != DType::kF32) continue;
+    bool only = true, read = false;
+    for (const Step& step : program.steps) {
+      for (const Tape* tape : {&step.tape, &step.prologue}) {
+        for (const Operand& operand : tape->operands) only = only && operand.slot != index;
+      }
+      only = only && step.qkv != index && (step.x != index || by_units(step));
+      read = read || step.x == index;
+    }
+    halves[i] = only && read;
+  }
+  return halves;
+}
+
+Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
+                    const Halves& halves) {
+  KernelParts parts(1);
+  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
+  return std::move(parts).kernel(
+      cat(header(shuffle), kColumns, "shared float exchange[SUM_LANES];\n", op_functions_glsl(),
+          op_functions({&step.tape}), tape.declarations(), tape.group(step.columns)));
+}
+
+namespace {
+
+// put_kv(), for caches of one piece.
+std::string put_text(const Step& attention, KernelParts& parts) {
+  const uint32_t k = parts.bind({Bind::Kind::kCache, attention.k_cache, 0});
+  const uint32_t v = parts.bind({Bind::Kind::kCache, attention.v_cache, 0});
+  return cat("#define CACHE_PIECES 1\n#define K_BINDING ", k, "\n#define V_BINDING ", v, "\n",
+             kPut);
+}
+
+// Of a matrix; that of blocks has its scales bound behind it.
+std::string weight_bindings(uint32_t w, bool blocks) {
+  return cat("#define W_BINDING ", w, "\n",
+             blocks ? cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n") : "");
+}
+
+}  // namespace
+
+Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
+                     size_t max_range, const Halves& halves) {
+  const uint32_t w = joined.input == Joined::Input::kSlot ? 2 : 1;
+  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
+  KernelParts parts(w + (blocks ? 2 : 1));
+  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
+  std::string text = cat(header(shuffle), kColumns, weight_bindings(w, blocks));
+  std::string stage;
+  std::vector<const Tape*> tapes = {&step.tape};
+  if (joined.input == Joined::Input::kGroup) {
+    constexpr size_t kPrologueBase = 100;  // past any epilogue's names
+    tapes.push_back(&joined.group->tape);
+    const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range,
+                              halves);
+    text += "#define STAGED\nshared float exchange[SUM_LANES];\n";
+    stage = cat(prologue.declarations(), prologue.prologue());
+  } else if (joined.input == Joined::Input::kSplits) {
+    text += cat("#define STAGED\n#define PARTIAL_BINDING ",
+                parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
+    stage = cat(kPages, kMerged,
+                "#define TAKE(four, y) put_x(four, y);\n"
+                "uint staged_splits;\n"
+                "void fetch_stage(uint r, uint lane) { staged_splits = used_splits(r); }\n"
+                "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
+  }
+  if (joined.attention != nullptr) {
+    text += cat(joined.input == Joined::Input::kSplits ? "" : kPages,
+                put_text(*joined.attention, parts));
+  }
+  return std::move(parts).kernel(
+      cat(text, op_functions_glsl(), op_functions(tapes), tape.declarations(),
+          tape.epilogue(joined.attention != nullptr), kWeights, kMatmulShape, stage, kMatmul));
+}
+
+Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
+                     size_t max_range, const Halves& halves) {
+  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
+  KernelParts parts(blocks ? 4 : 3);
+  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
+  std::string text = cat(units_header(few ? "#define FEW\n" : ""), kColumns,
+                         weight_bindings(2, blocks), kWeights, kUnits);
+  if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
+  const bool put = joined.attention != nullptr;
+  // What passes through halves has no use for the last bits of an exponential.
+  text += cat(op_functions_glsl(), "#define exp_f exp\n#define one_and_exp_f(x) (1.0 + exp(x))\n",
+              op_functions({&step.tape}), tape.declarations(), tape.epilogue(put),
+              few ? "" : tape.tile_epilogue(put));
+  return std::move(parts).kernel(cat(text, few ? kThinMatrix : kMatrix));
+}
+
+namespace {
+
+// The caches start at binding 3, K's pieces first.
+std::string caches(uint32_t pieces) {
+  return cat("#define CACHE_PIECES ", pieces, "\n#define K_BINDING 3\n#define V_BINDING ",
+             3 + pieces, "\n");
+}
+
+}  // namespace
+
+std::string kv_store_text(uint32_t pieces, bool shuffle) {
+  return cat(header(shuffle), caches(pieces), kPages, kPut, kKvStore);
+}
+std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of) {
+  const std::string_view result = of == AttentionOf::kSplit    ? ""
+                                  : of == AttentionOf::kHalves ? "#define RESULT float16_t\n"
+                                                               : "#define RESULT float\n";
+  return cat(header(shuffle), result, caches(pieces), op_functions_glsl(), kPages, kAttention);
+}
+std::string merge_text(bool shuffle, bool half) {
+  return cat(header(shuffle), "#define PARTIAL_BINDING 1\n#define RESULT ",
+             half ? "float16_t\n" : "float\n", op_functions_glsl(), kPages, kMerged, kMerge);
+}
+std::string tiled_attention_text() { return cat(units_header(""), kPages, kTiledAttention); }
+std::string block_max_text() { return cat(header(false), kColumns, kTopK, kBlockMax); }
+std::string topk_text() { return cat(header(false), kColumns, kTopK, kRowTopK); }
+
+}  // namespace split::vulkan

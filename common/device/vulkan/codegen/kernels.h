@@ -1,0 +1,65 @@
+// The kernels of a device's programs. A model's layers have the same Steps and differ in names and
+// buffers alone, so that a kernel's text is written once for all of them. Knows no buffer.
+#pragma once
+
+#include <list>
+#include <map>
+
+#include "device/vulkan/codegen/glsl.h"
+#include "device/vulkan/program/pipelines.h"
+
+namespace split::vulkan {
+
+// A Kernel whose text is one of Pipelines::kept().
+struct KeptKernel {
+  const std::string* text = nullptr;
+  std::vector<Bind> binds;
+  std::vector<uint32_t> constants;
+};
+
+// One thread at a time.
+class Kernels {
+ public:
+  explicit Kernels(Pipelines& pipelines) : pipelines_(pipelines) {}
+  Kernels(const Kernels&) = delete;
+  Kernels& operator=(const Kernels&) = delete;
+
+  // What stands for all programs that differ from this one in names alone.
+  const Program* like(const Program& program);
+
+  // What a kernel is, of those that one device has.
+  enum class What : uint8_t {
+    kGroup,
+    kMatmul,
+    kMatrix,
+    kThinMatrix,
+    kStore,
+    kSplitAttention,
+    kRowAttention,
+    kTiledAttention,
+    kMerge,
+    kBlockMax,
+    kTopK
+  };
+  // All that its text, bindings and constants depend on.
+  struct Key {
+    What what = What::kGroup;
+    const Program* like = nullptr;  // where they depend on the step
+    size_t step = 0;
+    Joined::Input input = Joined::Input::kSlot;
+    bool stores = false;  // Joined::attention
+    Halves halves = {};
+    uint32_t pieces = 0;  // of each cache
+    bool half = false;    // attention's result is kept as halves
+    auto operator<=>(const Key&) const = default;
+  };
+  // What `make` returns for it, the first time. Stays where it is.
+  const KeptKernel& get(const Key& key, const std::function<Kernel()>& make);
+
+ private:
+  Pipelines& pipelines_;
+  std::list<Program> programs_;  // unlike each other, without the names
+  std::map<Key, KeptKernel> kernels_;
+};
+
+}  // namespace split::vulkan

@@ -1,0 +1,394 @@
+#include "device/vulkan/codegen/tape_glsl.h"
+
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "base/error.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+// float tree_<op>(value, lane): a reduction over the lanes of a workgroup, the same value in all.
+std::string reduce_function(Op which) {
+  const OpInfo& op = op_info(which);
+  const std::string name(op.name), combine = cat("combine_", name);
+  return cat(
+      "float ", combine, "(float acc, float x) { float y = ", op.forward,
+      "; return y; }\n"
+      "float tree_",
+      name, "(float value, uint lane) {\n",
+      // Neighbours first, so that the order is that of the lanes, however far shuffles reach.
+      "  [[unroll]] for (uint offset = 1; offset < SUBGROUP && offset < SUM_LANES; "
+      "offset <<= 1) {\n"
+      "    const float other = lane_xor(value, offset);\n"
+      "    value = (lane & offset) == 0u ? ",
+      combine, "(value, other) : ", combine,
+      "(other, value);\n  }\n"
+      "  if (SUM_LANES <= SUBGROUP) return value;\n"
+      "  if (SUBGROUP > 1) {\n"
+      "    barrier();\n"
+      "    if (lane % SUBGROUP == 0 && SUMS_ROW) exchange[lane / SUBGROUP] = value;\n"
+      "    barrier();\n"
+      "    float parts[SUM_LANES / SUBGROUP];\n"
+      "    [[unroll]] for (uint i = 0; i < SUM_LANES / SUBGROUP; ++i) parts[i] = exchange[i];\n"
+      "    JOIN_IN_PAIRS(parts, SUM_LANES / SUBGROUP, ",
+      combine,
+      ")\n"
+      "    return parts[0];\n  }\n"
+      "  for (uint offset = 1; offset < SUM_LANES; offset <<= 1) {\n"
+      "    barrier();\n    if (SUMS_ROW) exchange[lane] = value;\n    barrier();\n"
+      "    const float other = exchange[(lane ^ offset) % SUM_LANES];\n"
+      "    value = (lane & offset) == 0u ? ",
+      combine, "(value, other) : ", combine, "(other, value);\n  }\n  return value;\n}\n");
+}
+
+}  // namespace
+
+std::string op_functions(const std::vector<const Tape*>& tapes) {
+  std::ostringstream out;
+  std::set<Op> done;
+  for (const Tape* tape : tapes) {
+    for (const Instruction& instruction : tape->instructions) {
+      if (!done.insert(instruction.op).second) continue;
+      const OpInfo& op = op_info(instruction.op);
+      if (op.kind == OpKind::kReduce) {
+        out << reduce_function(instruction.op);
+        if (instruction.op == Op::k_reduce_sum) out << moments_glsl();
+      } else {
+        out << "float op_" << op.name << "(float x"
+            << (op.kind == OpKind::kBinary ? ", float z" : "") << ") { float y = " << op.forward
+            << "; return y; }\n";
+      }
+    }
+  }
+  return out.str();
+}
+
+TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base,
+                       bool stores, size_t max_range, const Halves& halves)
+    : program_(program),
+      tape_(tape),
+      parts_(parts),
+      base_(base),
+      stores_(stores),
+      max_range_(max_range),
+      halves_(halves),
+      per_row_(tape.per_row()) {
+  const auto tables = static_cast<size_t>(
+      std::count_if(tape_.operands.begin(), tape_.operands.end(),
+                    [&](const Operand& operand) { return is_weight_table(operand); }));
+  // 16 storage buffers are sure: what is left after one each is for tables in pieces.
+  const size_t single =
+      tape_.operands.size() - tables + tape_.outputs.size() + parts_.next_binding();
+  pieces_ = tables > 0 && single + tables * kTablePieces <= 16 ? kTablePieces : 1;
+  declare();
+}
+
+bool TapeWriter::is_weight_table(const Operand& operand) const {
+  return operand.access == Access::kGather && slot(operand.slot).dims[0] >= 0;
+}
+
+void TapeWriter::uint_constant(const std::string& name, uint32_t value) {
+  declared_ << "layout(constant_id = " << parts_.constant(value) << ") const uint " << name
+            << " = 1;\n";
+}
+
+// Elements of any float type, as words.
+void TapeWriter::buffer_of_words(const std::string& name, const Bind& bind) {
+  declared_ << "layout(set = 0, binding = " << parts_.bind(bind) << ") readonly buffer B" << name
+            << " { uint " << name << "[]; };\n";
+}
+
+void TapeWriter::declare() {
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    const Operand& operand = tape_.operands[i];
+    const size_t id = base_ + i;
+    switch (operand.access) {
+      case Access::kResult:
+        break;
+      case Access::kImmediate:
+        declared_ << "layout(constant_id = "
+                  << parts_.constant(std::bit_cast<uint32_t>(operand.value)) << ") const float v"
+                  << id << " = 0.0;\n";
+        break;
+      case Access::kRowwise:
+      case Access::kPerRow:
+        if (slot(operand.slot).dtype != DType::kF32) {
+          throw Error(ErrorKind::kDevice,
+                      cat("[vulkan] program '", program_.name, "': slot '", slot(operand.slot).name,
+                          "': expected F32 rows, got ", dtype_name(slot(operand.slot).dtype)));
+        }
+        declared_ << "layout(set = 0, binding = "
+                  << parts_.bind({Bind::Kind::kRowwise, operand.slot, 0}) << ") readonly buffer Bb"
+                  << id << " { float b" << id << "[]; };\n";
+        break;
+      case Access::kVector:
+        buffer_of_words(cat("b", id), {Bind::Kind::kWhole, operand.slot, 0});
+        declare_loader(i, 1);
+        break;
+      case Access::kGather:
+        declare_gather(i);
+        break;
+    }
+  }
+  if (!stores_) return;
+  for (size_t i = 0; i < tape_.outputs.size(); ++i) {
+    declared_ << "layout(set = 0, binding = "
+              << parts_.bind({Bind::Kind::kRowwise, tape_.outputs[i].slot, 0})
+              << ") writeonly buffer Bo" << base_ + i << " { "
+              << (is_half(tape_.outputs[i]) ? "float16_t" : "float") << " o" << base_ + i
+              << "[]; };\n";
+  }
+}
+
+void TapeWriter::declare_gather(size_t i) {
+  const Operand& operand = tape_.operands[i];
+  const size_t id = base_ + i;
+  const Slot& table = slot(operand.slot);
+  const std::string& index = slot(operand.index).name;
+  const uint32_t which = index == "tokens"      ? 0u
+                         : index == "positions" ? 1u
+                         : index == "out_rows"  ? 3u
+                                                : ~0u;
+  if (which == ~0u) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': index '", index,
+                                        "': expected tokens, positions or out_rows"));
+  }
+  uint_constant(cat("INDEX", id), which);
+  uint_constant(cat("STRIDE", id), row_stride(table));
+  const uint32_t pieces = is_weight_table(operand) ? pieces_ : 1;
+  uint_constant(cat("PIECE_ROWS", id),
+                pieces > 1 ? table_piece_rows(table, max_range_) : 0x7fffffffu);
+  for (uint32_t p = 0; p < pieces; ++p) {
+    buffer_of_words(p == 0 ? cat("b", id) : cat("b", id, "_", p),
+                    {pieces > 1 ? Bind::Kind::kTable : Bind::Kind::kWhole, operand.slot, p});
+  }
+  declare_loader(i, pieces);
+}
+
+// uint word_i(part, element): the word that has it; float value_i(word, element).
+void TapeWriter::declare_loader(size_t i, uint32_t pieces) {
+  const size_t id = base_ + i;
+  uint_constant(cat("TYPE", id), type_code(slot(tape_.operands[i].slot).dtype));
+  declared_ << "uint word" << id << "(uint part, uint element) {\n"
+            << "  const uint at = TYPE" << id << " == 0 ? element : element >> 1;\n";
+  for (uint32_t p = 1; p < pieces; ++p) {
+    declared_ << "  if (part == " << p << ") return b" << id << "_" << p << "[at];\n";
+  }
+  declared_ << "  return b" << id << "[at];\n}\n"
+            << "float value" << id << "(uint word, uint element) {\n"
+            << "  if (TYPE" << id << " == 0) return uintBitsToFloat(word);\n"
+            << "  if (TYPE" << id << " == 1) return unpackHalf2x16(word)[element & 1u];\n"
+            << "  return uintBitsToFloat((element & 1u) == 0u ? word << 16 : word & "
+               "0xffff0000u);\n}\n";
+}
+
+std::string TapeWriter::epilogue(bool put) const {
+  // Words stay as they came until the product is there, so that nothing waits for them.
+  std::ostringstream out, fetch, finish;
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    const size_t id = base_ + i;
+    switch (tape_.operands[i].access) {
+      case Access::kImmediate:
+      case Access::kResult:
+        break;
+      case Access::kVector:
+        out << "uint w" << id << "[FETCHES];\n";
+        fetch << "  w" << id << "[n] = word" << id << "(0, c);\n";
+        finish << "  const float v" << id << " = value" << id << "(w" << id << "[n], c);\n";
+        break;
+      default:
+        out << "float f" << id << "[FETCHES];\n";
+        fetch << load(i, "  ", "COLUMNS") << "  f" << id << "[n] = v" << id << ";\n";
+        finish << "  const float v" << id << " = f" << id << "[n];\n";
+    }
+  }
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) finish << compute(i, "  ");
+  finish << stores("  ", [](const TapeOutput&) { return true; });
+  if (put) {
+    fetch << "  prepare_put(n, row);\n";
+    finish << "  put_kv(n, c, " << name(tape_.outputs[0].value) << ");\n";
+  }
+  out << "void fetch(uint n, uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
+      << fetch.str() << "}\nvoid finish(uint n, uint r, uint c, float product) {\n"
+      << finish.str() << "}\n";
+  return out.str();
+}
+
+std::string TapeWriter::tile_epilogue(bool put) const {
+  // A tile of an operand has its elements where the product's tile has them.
+  std::ostringstream out, loads, each;
+  std::string takes = "COLUMNS % 8 == 0";  // rows are aligned
+  bool possible = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] != 1;
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    const size_t id = base_ + i;
+    const Access access = tape_.operands[i].access;
+    if (access == Access::kVector) {
+      const uint32_t binding = parts_.binding_of({Bind::Kind::kWhole, tape_.operands[i].slot, 0});
+      for (const auto& [type, letter] : {std::pair{"float", "f"}, {"float16_t", "h"}}) {
+        out << "layout(set = 0, binding = " << binding << ") readonly buffer B" << letter << "b"
+            << id << " { " << type << " " << letter << "b" << id << "[]; };\n";
+      }
+      // Every row is the vector: 0 elements from one to the next.
+      loads << "  SUM t" << id << ";\n  if (TYPE" << id << " == 0) {\n    coopMatLoadNV(t" << id
+            << ", fb" << id << ", c, 0, false);\n  } else {\n    HALF_SUM h;\n"
+            << "    coopMatLoadNV(h, hb" << id << ", c, 0, false);\n    t" << id
+            << " = SUM(h);\n  }\n";
+      each << "    const float v" << id << " = t" << id << "[i];\n";
+      takes += cat(" && TYPE", id, " < 2");
+    } else if (access == Access::kRowwise) {
+      loads << "  SUM t" << id << ";\n  coopMatLoadNV(t" << id << ", b" << id
+            << ", r * COLUMNS + c, COLUMNS, false);\n";
+      each << "    const float v" << id << " = t" << id << "[i];\n";
+    } else if (access != Access::kImmediate && access != Access::kResult) {
+      possible = false;
+    }
+  }
+  if (!possible) {
+    return "bool takes_tile(uint r, uint c) { return false; }\n"
+           "void finish_tile(uint r, uint c, SUM total) {}\n";
+  }
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) each << compute(i, "    ");
+  const TapeOutput& output = tape_.outputs[0];
+  if (put) takes += " && C % 16 == 0 && (c < C || is_page(piece.row_base + r))";
+  out << "bool takes_tile(uint r, uint c) { return " << takes << "; }\n"
+      << "void finish_tile(uint r, uint c, SUM total) {\n"
+      << loads.str() << "  for (uint i = 0; i < total.length(); ++i) {\n"
+      << "    const float product = total[i];\n"
+      << each.str() << "    total[i] = " << name(output.value) << ";\n  }\n";
+  if (put)
+    out << "  if (c >= C) {\n    put_tile(piece.row_base + r, c, total);\n    return;\n  }\n";
+  out << "  coopMatStoreNV(" << (is_half(output) ? "HALF_SUM(total)" : "total") << ", o" << base_
+      << ", r * COLUMNS + c, COLUMNS, false);\n}\n";
+  return out.str();
+}
+
+std::string TapeWriter::group(int64_t columns) const {
+  constexpr int64_t kMostHeld = 4096;  // what a lane holds of them is in registers
+  const bool one = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] == columns;
+  if (one && columns <= kMostHeld) return held_group();
+  return cat(
+      "void main() {\n  const uint r = gl_WorkGroupID.x;\n  if (!has_row(r)) return;\n"
+      "  const uint lane = lane_index();\n",
+      row_body("COLUMNS", false), "}\n");
+}
+
+std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
+  std::ostringstream out;
+  const std::string loop =
+      stage ? cat("  FOR_HELD(", base_, ") {\n") : cat("  FOR_ROW(", columns, ") {\n");
+  if (!stage) out << "  const uint row = piece.row_base + r;\n";
+  for (size_t i = 0; i < tape_.operands.size(); ++i) {
+    if (tape_.operands[i].access == Access::kPerRow) out << load(i, "  ", columns);
+  }
+  const auto both = moments();
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) {
+    const Instruction& instruction = tape_.instructions[i];
+    const size_t value = tape_.operands.size() + i;
+    if (both && static_cast<int>(value) == both->sum) {
+      out << both_moments(*both, loop, columns, stage);
+    } else if (both && static_cast<int>(value) == both->squares) {
+      out << squares(*both, columns);
+    } else if (op_info(instruction.op).kind == OpKind::kReduce) {
+      const std::string op(op_info(instruction.op).name), v = name(static_cast<int>(value));
+      out << "  float " << v << " = " << op_info(instruction.op).start << ";\n"
+          << loop << slice({instruction.x}, columns, stage) << "    " << v << " = combine_" << op
+          << "(" << v << ", " << name(instruction.x) << ");\n  } END_ROW\n"
+          << "  " << v << " = tree_" << op << "(" << v << ", lane);\n";
+    } else if (per_row_[value]) {
+      out << compute(i, "  ");
+    }
+  }
+  if (stage) return out.str() + staging();
+  const auto is_element = [&](const TapeOutput& output) {
+    return !per_row_[static_cast<size_t>(output.value)];
+  };
+  std::vector<int> elements;
+  for (const TapeOutput& output : tape_.outputs) {
+    if (is_element(output)) elements.push_back(output.value);
+  }
+  if (!elements.empty()) {
+    out << loop << slice(elements, columns, stage) << stores("    ", is_element) << "  } END_ROW\n";
+  }
+  if (elements.size() < tape_.outputs.size()) {
+    out << "  if (lane == 0) {\n"
+        << stores("    ", [&](const TapeOutput& output) { return !is_element(output); }) << "  }\n";
+  }
+  return out.str();
+}
+
+std::string TapeWriter::name(int value) const {
+  const auto i = static_cast<size_t>(value);
+  const bool product = i < tape_.operands.size() && tape_.operands[i].access == Access::kResult;
+  return product ? "product" : cat("v", base_ + i);
+}
+
+std::string TapeWriter::load(size_t i, const char* indent, std::string_view columns,
+                             const char* type) const {
+  const size_t id = base_ + i;
+  switch (tape_.operands[i].access) {
+    case Access::kRowwise:
+      return cat(indent, type, "v", id, " = b", id, "[r * ", columns, " + c];\n");
+    case Access::kPerRow:
+      return cat(indent, type, "v", id, " = b", id, "[r];\n");
+    case Access::kVector:
+      return cat(indent, type, "v", id, " = value", id, "(word", id, "(0, c), c);\n");
+    case Access::kGather:
+      return cat(indent, "uint at", id, " = symbol(INDEX", id, ", row);\n", indent, "uint e", id,
+                 " = at", id, " % PIECE_ROWS", id, " * STRIDE", id, " + c;\n", indent, type, "v",
+                 id, " = value", id, "(word", id, "(at", id, " / PIECE_ROWS", id, ", e", id, "), e",
+                 id, ");\n");
+    default:
+      return "";
+  }
+}
+
+std::string TapeWriter::compute(size_t i, const char* indent) const {
+  const Instruction& instruction = tape_.instructions[i];
+  return cat(indent, "float v", base_ + tape_.operands.size() + i, " = op_",
+             op_info(instruction.op).name, "(", name(instruction.x),
+             instruction.z >= 0 ? cat(", ", name(instruction.z)) : "", ");\n");
+}
+
+// What has one value an element and is needed for `values`, in order.
+std::string TapeWriter::slice(const std::vector<int>& values, std::string_view columns,
+                              bool held) const {
+  std::vector<bool> needed(tape_.operands.size() + tape_.instructions.size(), false);
+  for (const int value : values) needed[static_cast<size_t>(value)] = true;
+  for (size_t i = needed.size(); i-- > tape_.operands.size();) {
+    if (!needed[i] || per_row_[i]) continue;
+    const Instruction& instruction = tape_.instructions[i - tape_.operands.size()];
+    needed[static_cast<size_t>(instruction.x)] = true;
+    if (instruction.z >= 0) needed[static_cast<size_t>(instruction.z)] = true;
+  }
+  std::string out;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    if (!needed[i] || per_row_[i]) continue;
+    if (i >= tape_.operands.size()) {
+      out += compute(i - tape_.operands.size(), "    ");
+    } else if (held && is_held(i)) {
+      out += cat("    const float v", base_ + i, " = held", base_ + i, "[i][j];\n");
+    } else {
+      out += load(i, "    ", columns);
+    }
+  }
+  return out;
+}
+
+template <typename Predicate>
+std::string TapeWriter::stores(const char* indent, const Predicate& wanted) const {
+  std::string out;
+  for (size_t i = 0; i < tape_.outputs.size(); ++i) {
+    const TapeOutput& output = tape_.outputs[i];
+    if (!wanted(output)) continue;
+    const bool single = slot(output.slot).dims[1] == 1;
+    const std::string value = name(output.value);
+    out += cat(indent, "o", base_ + i, single ? "[r]" : "[r * COLUMNS + c]", " = ",
+               is_half(output) ? cat("float16_t(", value, ")") : value, ";\n");
+  }
+  return out;
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,225 @@
+// The dispatches of attention: by splits of the keys, and of prompt rows by matrix units.
+#include <algorithm>
+#include <bit>
+
+#include "device/vulkan/program/dispatches.h"
+#include "device/vulkan/tuning/layouts.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+// Of a workgroup of one row's split, and of one that takes all splits of a row.
+constexpr uint32_t kSplitLanes = 1024, kRowLanes = 128;
+constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
+
+}  // namespace
+
+const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
+  if (const auto at = attention_.find(&step); at != attention_.end()) return at->second;
+  AttentionPlan plan;
+  const size_t limit = core_->context.capabilities().max_range;
+  const DType kv = slot(step.k_cache).dtype;
+  if (slot(step.v_cache).dtype != kv || type_code(kv) > 1) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] caches of ", dtype_name(kv), " and ",
+                    dtype_name(slot(step.v_cache).dtype), ": expected both F32 or both F16"));
+  }
+  const auto size = static_cast<size_t>(step.columns / step.heads);
+  const size_t width = 16 / dtype_size(kv);
+  plan.key_lanes = static_cast<uint32_t>(std::bit_ceil((size + width - 1) / width));
+  if (plan.key_lanes > kSplitKeys) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
+                                        " elements, expected at most ", kSplitKeys * width));
+  }
+  // As many lanes as there is shared memory for: what is exchanged, the lanes' largest, the keys'
+  // weights, and of each part of the lanes its sums. Their number changes no bits.
+  const Capabilities& device = core_->context.capabilities();
+  const uint32_t reach = std::max(device.subgroup, plan.key_lanes);
+  const size_t kept = workspace_.splits() * ((size + 5) / 4 * 4);
+  const auto shared = [&](uint32_t lanes) {
+    return ((reach > device.subgroup ? lanes : 1) + lanes / device.subgroup + kSplitKeys +
+            lanes / reach * (plan.key_lanes * width + 1)) *
+           sizeof(float);
+  };
+  const auto lanes = [&](uint32_t most) {
+    uint32_t result =
+        std::clamp(std::min(most, device.most_lanes), kSplitKeys, kSplitKeys * plan.key_lanes);
+    while (result > kSplitKeys && shared(result) > kSharedBytes) result /= 2;
+    return result;
+  };
+  plan.split_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kSplitLanes);
+  plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
+  if (merge_bytes(step) > device.shared_bytes()) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] attention: ", step.heads, " heads over ", workspace_.splits(),
+                    " splits of ", kSplitKeys, " keys are joined in ", merge_bytes(step),
+                    " bytes of shared memory, this device has ", device.shared_bytes()));
+  }
+  plan.keeps_splits = shared(plan.row_lanes) + kept * sizeof(float) <= kSharedBytes;
+
+  const size_t page_bytes =
+      kPageTokens * static_cast<size_t>(slot(step.k_cache).dims.back()) * dtype_size(kv);
+  const Allocation &k = bound(step.k_cache).plain(), &v = bound(step.v_cache).plain();
+  if (k.size() != v.size()) {
+    throw Error(ErrorKind::kDevice, "[vulkan] attention: caches of K and V of different sizes");
+  }
+  const size_t pages = k.size() / page_bytes;
+  constexpr size_t kAlignedPages = 8;  // 32 bytes each at least: offsets are multiples of 256
+  size_t piece_pages = limit / page_bytes;
+  plan.pieces = piece_pages < pages ? kCachePieces : 1;
+  if (plan.pieces > 1) piece_pages = piece_pages / kAlignedPages * kAlignedPages;
+  if (pages == 0 || piece_pages * plan.pieces < pages) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] cache '", slot(step.k_cache).name, "': ", k.size(), " bytes, ",
+                    kCachePieces, " bindings of this device have at most ", limit, " bytes each"));
+  }
+  plan.piece_pages = static_cast<uint32_t>(std::min(piece_pages, pages));
+  for (const Allocation* cache : {&k, &v}) {
+    for (size_t p = 0; p < plan.pieces; ++p) {
+      const size_t base = p * plan.piece_pages < pages ? p * plan.piece_pages : 0;
+      plan.caches.push_back(part(*cache, base * page_bytes,
+                                 std::min<size_t>(plan.piece_pages, pages - base) * page_bytes));
+    }
+  }
+
+  const size_t partial_row =
+      static_cast<size_t>(step.heads) * workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float);
+  const size_t budget = std::min(limit, kScratchBytes) / partial_row;
+  plan.rows = piece_rows({step.qkv, step.out}, std::max<size_t>(budget, 1));
+  if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] attention: partial results of ", partial_row,
+                    " bytes a row, a binding of this device has at most ", limit));
+  }
+  scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
+  plan.partial = part(*scratch_.back(), 0, plan.rows * partial_row);
+  return attention_[&step] = std::move(plan);
+}
+
+size_t VulkanExecutable::merge_bytes(const Step& step) const {
+  return static_cast<size_t>(step.heads) * workspace_.splits() * 3 * sizeof(float);
+}
+
+void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
+  add_constants(key, {{20, static_cast<uint32_t>(step.heads)},
+                      {21, static_cast<uint32_t>(step.columns / step.heads)},
+                      {22, workspace_.limits().pages_per_sequence},
+                      {23, attention(step).piece_pages},
+                      {24, type_code(slot(step.k_cache).dtype)},
+                      {25, workspace_.splits()},
+                      {26, std::bit_cast<uint32_t>(step.scale)},
+                      {27, variant >= kWide ? 0u : 1u},
+                      {31, attention(step).key_lanes}});
+}
+
+void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  const Step& step = program_.steps[i];
+  const Capabilities& device = core_->context.capabilities();
+  const bool shuffle = device.subgroup > 1;
+  const AttentionPlan& plan = attention(step);
+  using What = Kernels::What;
+  const auto kernel = [&](What what, const auto& text, bool half = false) -> const KeptKernel& {
+    const uint32_t pieces = what == What::kMerge ? 0 : plan.pieces;
+    return core_->kernels.get({.what = what, .pieces = pieces, .half = half}, [&] {
+      return Kernel{text(), {}, {}};
+    });
+  };
+  const auto add = [&](const char* what, const KeptKernel& of, uint32_t workgroup, uint32_t base,
+                       bool caches, bool whole = false) {
+    Dispatch dispatch;
+    dispatch.what = what;
+    dispatch.key = key_of(of, step, workgroup);
+    if (caches) add_counted(variant, dispatch.key);
+    add_page_constants(step, variant, dispatch.key);
+    dispatch.ranges = {symbols()};
+    if (caches) dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows, {}));
+    if (!whole) dispatch.ranges.push_back(plan.partial);
+    if (!caches || whole) {
+      dispatch.ranges.push_back(rowwise(step.out, base, plan.rows, halves(variant)));
+    }
+    if (caches) {
+      dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
+    }
+    dispatch.push = {base, plan.rows, 0, 0};
+    out.push_back(std::move(dispatch));
+    return &out.back();
+  };
+  const bool stored = i > 0 && stores_kv(i - 1);
+  for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
+    add("store", kernel(What::kStore, [&] { return kv_store_text(plan.pieces, shuffle); }),
+        row_lanes(device), base, true)
+        ->waits = base == 0;
+  }
+  if (add_tiled_attention(step, variant, out)) return;
+  const bool half = variant > kWide && halves_[static_cast<size_t>(step.out)];
+  const bool many = variant == kUnits || (variant == kWide && device.small_tiles);
+  if (many && shuffle && plan.keeps_splits) {
+    // Many rows fill the device, each by one workgroup a head. The same bits as by splits.
+    const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
+    for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
+      const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
+      Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half), plan.row_lanes,
+                           base, true, true);
+      rows->groups[0] = static_cast<uint32_t>(step.heads);
+      rows->row_axis = 2;
+    }
+    return;
+  }
+  for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
+    const auto text = [&] { return attention_text(plan.pieces, shuffle); };
+    Dispatch* split =
+        add("attention", kernel(What::kSplitAttention, text), plan.split_lanes, base, true);
+    split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
+    split->row_axis = 2;
+    split->splits = true;
+    if (joins_matmul(i, variant)) continue;
+    // Each lane has elements of its own, four at a time: many lanes, few elements.
+    const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);
+    const uint32_t lanes = std::clamp(fours, row_lanes(device), most_lanes(device));
+    const auto merge = [&] { return merge_text(shuffle, half); };
+    add("merge", kernel(What::kMerge, merge, half), lanes, base, false);
+  }
+}
+
+bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
+                                           std::vector<Dispatch>& out) {
+  const Capabilities& device = core_->context.capabilities();
+  const AttentionPlan& plan = attention(step);
+  const auto size = static_cast<uint32_t>(step.columns / step.heads);
+  if (variant != kPromptUnits || !halves_[static_cast<size_t>(step.out)] || plan.pieces > 1 ||
+      slot(step.k_cache).dtype != DType::kF16 || size % kUnitTile != 0 || size > 96 ||
+      device.subgroup < kUnitTile) {
+    return false;
+  }
+  // As the shader lays it out: a tile of keys and of values, and of each subgroup sums and halves.
+  constexpr uint32_t kTileKeys = 64;
+  const uint32_t widest = std::max(size, kTileKeys);
+  const size_t tiles = size_t{2} * kTileKeys * (size / 8 + 1) * 16;
+  const size_t each = kUnitTile * ((widest + 4) * 4 + (widest / 2 + 4) * 4 + 4) + 8;
+  uint32_t parts = 4;
+  while (parts > 0 && tiles + parts * each > device.shared_bytes()) parts /= 2;
+  if (parts == 0) return false;
+  const uint32_t piece = piece_rows({step.qkv, step.out}, workspace_.capacity());
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch dispatch;
+    dispatch.what = "tiled-attention";
+    const KeptKernel& kernel = core_->kernels.get({.what = Kernels::What::kTiledAttention}, [] {
+      return Kernel{tiled_attention_text(), {}, {}};
+    });
+    dispatch.key = key_of(kernel, step, parts * device.subgroup);
+    add_page_constants(step, variant, dispatch.key);
+    dispatch.ranges = {symbols(), rowwise(step.qkv, base, piece, {}),
+                       rowwise(step.out, base, piece, halves(variant)), plan.caches[0],
+                       plan.caches[1]};
+    dispatch.push = {base, piece, 0, 0};
+    dispatch.groups[0] = static_cast<uint32_t>(step.heads);
+    dispatch.row_axis = 1;
+    dispatch.rows_per_group = parts * kUnitTile;
+    dispatch.waits = base == 0;
+    out.push_back(std::move(dispatch));
+  }
+  return true;
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,37 @@
+// What the files that make dispatches share.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <initializer_list>
+
+#include "device/vulkan/program/executable.h"
+
+namespace split::vulkan {
+
+inline constexpr size_t kSharedBytes = 16 * 1024;
+
+// Lanes that work on a row together, alone or before a matrix: they fix the order of its sums.
+inline uint32_t row_lanes(const Capabilities& device) {
+  return device.small_tiles ? 64 : std::min(256u, device.most_lanes);
+}
+
+// Of a workgroup that sums no row.
+inline uint32_t most_lanes(const Capabilities& device) {
+  return device.small_tiles ? row_lanes(device) : std::min(512u, device.most_lanes);
+}
+
+inline uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
+
+inline void add_constants(PipelineKey& key,
+                          std::initializer_list<std::pair<uint32_t, uint32_t>> constants) {
+  key.constants.insert(key.constants.end(), constants);
+}
+
+// Whether each workgroup has a row (common.glsl). Of 3 or 4 rows, and of 5 to 8, there is one
+// recording, with a workgroup for each that it may have.
+inline void add_counted(size_t variant, PipelineKey& key) {
+  add_constants(key, {{33, variant < 2 || variant >= kWide ? 1u : 0u}});
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,243 @@
+#include "device/vulkan/program/executable.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/vulkan/program/dispatches.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+
+VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace)
+    : core_(std::move(core)),
+      id_(core_->executables++),
+      workspace_(workspace),
+      program_(program),
+      like_(core_->kernels.like(program)),
+      buffers_(program_.slots.size(), nullptr) {
+  if (program_.arena_row_bytes > workspace_.limits().arena_row_bytes) {
+    throw Error(
+        ErrorKind::kDevice,
+        cat("[vulkan] program '", program_.name, "' needs ", program_.arena_row_bytes,
+            " bytes of arena a row, the workspace has ", workspace_.limits().arena_row_bytes));
+  }
+  max_rows_ = workspace_.limits().rows;
+  max_out_rows_ = workspace_.limits().rows;
+  for (const Step& step : program_.steps) {
+    (step.rows == kOutRows ? uses_out_rows_ : uses_rows_) = true;
+    for (const Operand& operand : step.tape.operands) {
+      if (operand.access != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
+      int64_t& limit = slot(operand.index).name == "tokens" ? token_limit_ : position_limit_;
+      const int64_t rows = slot(operand.slot).dims[0];
+      limit = limit < 0 ? rows : std::min(limit, rows);
+    }
+  }
+  if (core_->context.capabilities().matrix && workspace_.limits().matrix) {
+    halves_ = half_slots(program_, [&](const Step& step) { return units_take(step); });
+    if (std::find(halves_.begin(), halves_.end(), true) == halves_.end()) halves_.clear();
+  }
+}
+
+void VulkanExecutable::bind(std::span<const Binding> bindings) {
+  for (const Binding& binding : bindings) {
+    for (size_t i = 0; i < program_.slots.size(); ++i) {
+      if (program_.slots[i].kind == SlotKind::kTemp || program_.slots[i].name != binding.name) {
+        continue;
+      }
+      buffers_[i] = dynamic_cast<VulkanBuffer*>(binding.buffer);
+      if (buffers_[i] == nullptr) {
+        throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': '",
+                                            binding.name, "' is not a buffer of this device"));
+      }
+    }
+  }
+}
+
+std::vector<std::vector<VulkanExecutable::Dispatch>> VulkanExecutable::dispatches() {
+  std::vector<std::vector<Dispatch>> all(kVariants);
+  const bool mixed = uses_rows_ && uses_out_rows_;
+  const size_t last = halves_.empty() ? kWide : workspace_.limits().wide ? kUnits : kPromptUnits;
+  for (size_t variant = mixed ? kWide : 0; variant <= last; ++variant) {
+    all[variant] = dispatches(variant);
+  }
+  return all;
+}
+
+VulkanExecutable::Needs VulkanExecutable::needs(const CorePtr& core, const Program& program,
+                                                VulkanWorkspace& workspace) {
+  VulkanExecutable sketch(core, program, workspace);
+  std::vector<std::unique_ptr<VulkanBuffer>> buffers(program.slots.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Slot& slot = program.slots[i];
+    if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+    buffers[i] = std::make_unique<VulkanBuffer>(core, slot, workspace.limits());
+    sketch.buffers_[i] = buffers[i].get();
+  }
+  const Tuner::Preview preview(core->tuner);
+  Needs needs;
+  std::vector<std::vector<Dispatch>> all = sketch.dispatches();
+  for (size_t variant = 0; variant < kVariants; ++variant) {
+    for (Dispatch& dispatch : all[variant]) {
+      needs.pipelines[variant].push_back(std::move(dispatch.key));
+    }
+  }
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    const Slot& slot = program.slots[i];
+    const bool stays = slot.kind == SlotKind::kWeight || slot.dims.size() == 1;
+    if (buffers[i] != nullptr && stays) needs.memory.push_back({i, buffers[i]->parts()});
+  }
+  return needs;
+}
+
+VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
+                                   std::span<const Binding> bindings)
+    : VulkanExecutable(std::move(core), program, workspace) {
+  bind(bindings);
+  std::vector<std::vector<Dispatch>> all = dispatches();
+  make_sets(all);
+  for (size_t variant = kWide; variant < kVariants; ++variant) {
+    Allocation& counts = counts_[variant - kWide];
+    counts = Allocation(
+        core_->memory, std::max<size_t>(all[variant].size(), 1) * sizeof(VkDispatchIndirectCommand),
+        MemoryUse::kUpload);
+    CHECK(counts.mapped() != nullptr);
+  }
+  for (size_t variant = 0; variant < kVariants; ++variant) {
+    for (Dispatch& dispatch : all[variant]) {
+      dispatch.pipeline = core_->pipelines.begin(dispatch.key);
+      dispatch.layout = core_->pipelines.layout(dispatch.key.bindings);
+      if (core_->pipelines.by_address(dispatch.key.bindings)) {
+        dispatch.addresses = addresses_of(dispatch.ranges);
+      } else {
+        dispatch.set =
+            sets_.at({core_->pipelines.set_layout(dispatch.key.bindings), dispatch.ranges});
+      }
+      commands_[variant].push_back(std::move(dispatch));
+    }
+  }
+  make_stamps();
+}
+
+VulkanBuffer& VulkanExecutable::bound(int index) const {
+  VulkanBuffer* buffer = buffers_[static_cast<size_t>(index)];
+  if (buffer == nullptr) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': slot '",
+                                        slot(index).name, "' is not bound"));
+  }
+  return *buffer;
+}
+
+VulkanExecutable::Place VulkanExecutable::place(int index, WeightLayout layout) const {
+  const Slot& s = slot(index);
+  const bool rowwise = s.dims.size() == 2 && s.dims[0] < 0;
+  const size_t row_bytes = rowwise ? static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype) : 0;
+  if (s.kind == SlotKind::kTemp) {
+    return {&workspace_.arena(), s.offset * workspace_.capacity(), workspace_.capacity()};
+  }
+  VulkanBuffer& buffer = bound(index);
+  if (buffer.is_weight()) {
+    if (buffer.view().dims != s.dims || buffer.view().dtype != s.dtype) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] weight '", s.name, "': expected ", dtype_name(s.dtype), " ",
+                      to_string(s.dims), ", got ", dtype_name(buffer.view().dtype), " ",
+                      to_string(buffer.view().dims)));
+    }
+    return {&buffer.weight(layout), 0, 0};
+  }
+  const size_t rows = rowwise ? buffer.size() / row_bytes : 0;
+  if (rowwise && rows == 0) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] slot '", s.name, "': a buffer of ", buffer.size(),
+                                        " bytes has no row of ", row_bytes));
+  }
+  return {&buffer.plain(), 0, rows};
+}
+
+VulkanExecutable::Range VulkanExecutable::whole(int index) const {
+  const Slot& s = slot(index);
+  const Place at = place(index);
+  size_t bytes = at.allocation->size() - at.offset;
+  if (s.kind == SlotKind::kTemp) {
+    bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype) * at.rows;
+  }
+  bytes = (bytes + 3) / 4 * 4;
+  const size_t limit = core_->context.capabilities().max_range;
+  if (bytes > limit) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] '", s.name, "': ", bytes,
+                                        " bytes, a binding of this device has at most ", limit));
+  }
+  return part(*at.allocation, at.offset, bytes);
+}
+
+VulkanExecutable::Range VulkanExecutable::rowwise(int index, uint32_t row_base, uint32_t row_piece,
+                                                  const Halves& halves) const {
+  const Slot& s = slot(index);
+  const Place at = place(index);
+  const bool half = !halves.empty() && halves[static_cast<size_t>(index)];
+  const size_t row_bytes = static_cast<size_t>(s.dims[1]) * (half ? 2 : dtype_size(s.dtype));
+  // A piece past the buffer's rows is never run: bind its first rows, so that the set is whole.
+  const size_t base = row_base < at.rows ? row_base : 0;
+  const size_t rows = std::min<size_t>(row_piece, at.rows - base);
+  return part(*at.allocation, at.offset + base * row_bytes, rows * row_bytes);
+}
+
+VulkanExecutable::Range VulkanExecutable::ranges_of(const Bind& bind, uint32_t row_base,
+                                                    uint32_t row_piece,
+                                                    const Halves& halves) const {
+  if (bind.kind == Bind::Kind::kRowwise) return rowwise(bind.slot, row_base, row_piece, halves);
+  if (bind.kind == Bind::Kind::kWhole) return whole(bind.slot);
+  if (bind.kind == Bind::Kind::kCache) {
+    const Allocation& cache = bound(bind.slot).plain();
+    return part(cache, 0, cache.size());
+  }
+  const Slot& s = slot(bind.slot);
+  const size_t limit = core_->context.capabilities().max_range;
+  const size_t row_bytes = row_stride(s) * dtype_size(s.dtype);
+  const size_t rows = table_piece_rows(s, limit);
+  const auto all_rows = static_cast<size_t>(s.dims[0]);
+  if (rows == 0 || rows * kTablePieces < all_rows) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] table '", s.name, "': ", all_rows * row_bytes, " bytes, ",
+                    kTablePieces, " bindings of this device have at most ", limit, " bytes each"));
+  }
+  const Place at = place(bind.slot);
+  const size_t base = bind.piece * rows < all_rows ? bind.piece * rows : 0;
+  const size_t bytes = std::min(rows, all_rows - base) * row_bytes;
+  return part(*at.allocation, base * row_bytes, (bytes + 3) / 4 * 4);
+}
+
+VulkanExecutable::Range VulkanExecutable::symbols() const {
+  return part(workspace_.symbols(), 0, workspace_.symbols().size());
+}
+
+uint32_t VulkanExecutable::piece_rows(const std::vector<int>& slots, size_t max_rows) const {
+  const size_t limit = core_->context.capabilities().max_range;
+  const uint32_t capacity = workspace_.capacity();
+  size_t rows = std::min<size_t>(capacity, max_rows);
+  for (const int index : slots) {
+    const Slot& s = slot(index);
+    const size_t row_bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
+    const size_t fit = limit / row_bytes;
+    if (fit < std::min<size_t>(capacity, kPieceAlign)) {
+      throw Error(ErrorKind::kDevice, cat("[vulkan] slot '", s.name, "': rows of ", row_bytes,
+                                          " bytes, a binding of this device has at most ", limit));
+    }
+    rows = std::min(rows, fit);
+  }
+  if (rows >= capacity) return capacity;
+  return static_cast<uint32_t>(std::max<size_t>(rows / kPieceAlign, 1) * kPieceAlign);
+}
+
+PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
+                                     uint32_t workgroup) const {
+  PipelineKey result;
+  result.text = kernel.text;
+  result.constants = {{0, workgroup},
+                      {1, core_->context.capabilities().subgroup},
+                      {2, workspace_.capacity()},
+                      {3, step.rows == kOutRows ? 1u : 0u},
+                      {19, core_->context.capabilities().small_tiles ? 1u : 4u},
+                      {32, row_lanes(core_->context.capabilities())}};
+  return result;
+}
+
+}  // namespace split::vulkan

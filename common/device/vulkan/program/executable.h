@@ -1,0 +1,180 @@
+// A Program as commands that are ready to be recorded: for 1, 2, 4 and 8 rows, and for any number,
+// whose group counts are read from a buffer; and, where a profile of halves meets matrix units, for
+// any number of prompt rows, which are never run otherwise, and of generated rows of a wide shard,
+// neither. Padding rows of the narrow ones store nothing. A Program over rows and output rows both
+// has none of those.
+#pragma once
+
+#include <array>
+
+#include "device/vulkan/runtime/buffers.h"
+
+namespace split::vulkan {
+
+inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, 8};
+inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows, and
+inline constexpr size_t kPromptUnits = kWide + 1;    // those that use matrix units: for a prompt
+inline constexpr size_t kUnits = kWide + 2;          // and for generated rows
+inline constexpr size_t kVariants = kUnits + 1;
+
+class VulkanExecutable final : public Executable {
+ public:
+  // Throws Error(kDevice) for what this device cannot run.
+  VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
+                   std::span<const Binding> bindings);
+
+  // What loading the program will take, found without what it is bound to.
+  struct Needs {
+    struct Room {
+      size_t slot = 0;            // a weight or a cache
+      std::vector<size_t> parts;  // bytes
+    };
+    std::vector<Room> memory;
+    std::array<std::vector<PipelineKey>, kVariants> pipelines;
+  };
+  static Needs needs(const CorePtr& core, const Program& program, VulkanWorkspace& workspace);
+
+  struct Command {
+    const Pipelines::Made* pipeline = nullptr;
+    VkPipelineLayout layout = VK_NULL_HANDLE;
+    VkDescriptorSet set = VK_NULL_HANDLE;    // of its buffers,
+    std::vector<VkDeviceAddress> addresses;  // or these
+    PushConstants push;
+    std::array<uint32_t, 3> groups{1, 1, 1};
+    size_t row_axis = 0;  // groups[row_axis] is for the rows
+    uint32_t rows_per_group = 1;
+    bool out_rows = false;
+    bool splits = false;   // groups[1] is for the splits of attention
+    bool waits = true;     // for what comes before it
+    uint64_t weights = 0;  // elements of its matrix
+    bool units = false;    // its products are by matrix units
+    std::string what;      // for people
+    // Of a product whose layout has yet to be tuned, and what it has for now.
+    std::optional<std::pair<MatmulQuestion, MatmulShape>> question;
+  };
+
+  uint64_t id() const { return id_; }  // no other of this device has it, ever
+  uint32_t capacity() const { return workspace_.capacity(); }
+  // Rows that a batch has for this program.
+  uint64_t rows(const RowBatch& batch) const {
+    return uses_out_rows_ && !uses_rows_ ? batch.out_rows.size() : batch.rows;
+  }
+  // The variant for a batch, with a wide one's group counts written. Throws Error(kDevice) when a
+  // bound buffer has too few rows, or for a token past its table.
+  size_t prepare(const RowBatch& batch);
+  const std::vector<Command>& commands(size_t variant) const { return commands_[variant]; }
+  // Command i of a variant; `waits` for what comes before it.
+  void record(VkCommandBuffer commands, size_t variant, size_t i, bool waits) const;
+
+  // The device's time of each command of the last prepare(), in a line; at SPLIT_DEBUG=2, where the
+  // device tells the time. After they ran.
+  std::string times() const;
+
+  // Layouts that the products have whose questions are open; 0 when none is.
+  size_t layouts() const { return layouts_; }
+  // Tells the tuner what those took in the last run.
+  void report(Tuner& tuner) const;
+
+ private:
+  struct Range {
+    VkBuffer buffer = VK_NULL_HANDLE;
+    VkDeviceSize offset = 0, bytes = 0;
+    auto operator<=>(const Range&) const = default;
+  };
+  static Range part(const Allocation& of, size_t offset, size_t bytes) {
+    return {of.buffer(), of.offset() + offset, bytes};
+  }
+  // Bound to nothing yet.
+  VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace);
+  void bind(std::span<const Binding> bindings);
+  // A command before there are pipelines and sets.
+  struct Dispatch : Command {
+    PipelineKey key;
+    std::vector<Range> ranges;
+  };
+  // What a bound slot or a temporary is in device memory.
+  struct Place {
+    const Allocation* allocation = nullptr;
+    size_t offset = 0;
+    size_t rows = 0;  // of a rowwise slot
+  };
+
+  // How an attention step's caches and partial results lie.
+  struct AttentionPlan {
+    uint32_t pieces = 1;        // of each cache
+    uint32_t piece_pages = 0;   // pages of a piece
+    uint32_t key_lanes = 1;     // that share a key of a split
+    uint32_t split_lanes = 1;   // of a workgroup of a split,
+    uint32_t row_lanes = 1;     // and of one of all splits of a row
+    std::vector<Range> caches;  // K's pieces, then V's
+    uint32_t rows = 0;          // of the step at a time
+    bool keeps_splits = false;  // those of a row fit into shared memory
+    Range partial;
+  };
+
+  const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
+  VulkanBuffer& bound(int index) const;
+  Place place(int index, WeightLayout layout = WeightLayout::kRows) const;
+  Range whole(int index) const;
+  Range rowwise(int index, uint32_t row_base, uint32_t row_piece, const Halves& halves) const;
+  Range ranges_of(const Bind& bind, uint32_t row_base, uint32_t row_piece,
+                  const Halves& halves) const;
+  Range symbols() const;
+  // Rows of a piece so that no rowwise binding of these slots is too large.
+  uint32_t piece_rows(const std::vector<int>& slots, size_t max_rows) const;
+  PipelineKey key_of(const KeptKernel& kernel, const Step& step, uint32_t workgroup) const;
+
+  // Slots that a variant keeps as halves, and whether it gives a matmul to matrix units.
+  const Halves& halves(size_t variant) const { return variant > kWide ? halves_ : no_halves_; }
+  bool units_take(const Step& step) const;
+  bool by_units(const Step& step, size_t variant) const {
+    return variant > kWide && halves_[static_cast<size_t>(step.x)];
+  }
+
+  // Joining: a step whose result nobody else needs is done by its neighbour's kernel.
+  bool only_reader(int index, const Step& reader) const;
+  bool apart(const Tape& reads, const Tape& writes) const;
+  bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by step i + 1
+  bool stores_kv(size_t i);                           // step i puts what step i + 1 would
+
+  void add_group(size_t i, size_t variant, std::vector<Dispatch>& out) const;
+  void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
+  void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
+  bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
+  void add_topk(const Step& step, std::vector<Dispatch>& out);
+  const AttentionPlan& attention(const Step& step);
+  // Shared memory of what merged.glsl keeps.
+  size_t merge_bytes(const Step& step) const;
+  void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
+  std::vector<Dispatch> dispatches(size_t variant);
+  std::vector<std::vector<Dispatch>> dispatches();  // of all variants that it has
+  void make_sets(const std::vector<std::vector<Dispatch>>& all);
+  std::vector<VkDeviceAddress> addresses_of(const std::vector<Range>& ranges) const;
+  void make_stamps();
+  uint32_t first_stamp(size_t variant) const;
+  std::vector<double> command_us() const;  // of the last prepare(); none where nothing was stamped
+
+  CorePtr core_;
+  const uint64_t id_;
+  VulkanWorkspace& workspace_;
+  Program program_;
+  const Program* const like_;           // of Kernels
+  std::vector<VulkanBuffer*> buffers_;  // by slot
+  std::vector<std::shared_ptr<Allocation>> scratch_;
+  std::map<const Step*, AttentionPlan> attention_;
+  bool uses_rows_ = false, uses_out_rows_ = false;  // which its steps run over
+  uint64_t max_rows_ = 0, max_out_rows_ = 0;
+  int64_t token_limit_ = -1, position_limit_ = -1;  // rows of the tables they index
+  Handle<VkDescriptorPool> descriptor_pool_;
+  std::map<std::pair<VkDescriptorSetLayout, std::vector<Range>>, VkDescriptorSet> sets_;
+  std::array<std::vector<Command>, kVariants> commands_;
+  Handle<VkQueryPool> stamps_;  // per variant, one before its first command and one after each
+  size_t last_ = 0;             // variant of the last prepare()
+  size_t layouts_ = 0;
+  Halves halves_;  // when there are variants that use matrix units, else empty
+  const Halves no_halves_;
+  // A VkDispatchIndirectCommand for each command of kWide and of those after it.
+  std::array<Allocation, kVariants - kWide> counts_;
+};
+
+}  // namespace split::vulkan

@@ -1,0 +1,50 @@
+// Command buffers for sequences of programs: recorded when a sequence is first run, replayed from
+// then on. One command buffer each where the device is known to take it in one submission: every
+// other one costs a GPU 24 us (measured on an H200). Until then, and on a weak device, several that
+// go in submissions of their own.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "device/vulkan/program/executable.h"
+
+namespace split::vulkan {
+
+class Recordings {
+ public:
+  explicit Recordings(CorePtr core) : core_(std::move(core)) {}
+  ~Recordings() { clear(); }
+  Recordings(const Recordings&) = delete;
+  Recordings& operator=(const Recordings&) = delete;
+
+  // Appends the commands that run `programs` in order over a batch. Those of a few rows also copy:
+  // false when `copy` is left to do. Throws Error(kDevice) for a batch that does not fit one of
+  // them.
+  bool get(const std::vector<VulkanExecutable*>& programs, const RowBatch& batch,
+           const CopyOut& copy, std::vector<Segment>& out);
+  // Forgets them; nothing of them may run.
+  void clear();
+
+ private:
+  struct Part {
+    VkCommandBuffer commands = VK_NULL_HANDLE;
+    std::vector<std::pair<size_t, size_t>> wide;  // programs' places, their commands of many rows
+    uint64_t narrow = 0;                          // weights
+  };
+  struct Key {
+    bool whole = false;
+    bool timed = false;                                 // tells the time; for few rows alone
+    std::optional<CopyOut> copy;                        // likewise
+    std::vector<std::pair<uint64_t, size_t>> programs;  // executables' ids, and the variant of each
+    auto operator<=>(const Key&) const = default;
+  };
+  std::vector<Part> record(const std::vector<VulkanExecutable*>& programs, const Key& key);
+
+  CorePtr core_;
+  std::map<Key, std::vector<Part>> all_;
+};
+
+}  // namespace split::vulkan

@@ -1,0 +1,211 @@
+// The second half of loading an Executable, and its replay: descriptor sets, commands, counts.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/log.h"
+#include "device/vulkan/program/dispatches.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+void VulkanExecutable::make_sets(const std::vector<std::vector<Dispatch>>& all) {
+  const VkDevice device = core_->context.device();
+  uint32_t buffers = 0;
+  for (const auto& variant : all) {
+    for (const Dispatch& dispatch : variant) {
+      if (core_->pipelines.by_address(dispatch.key.bindings)) continue;
+      const auto layout = core_->pipelines.set_layout(dispatch.key.bindings);
+      if (sets_.try_emplace({layout, dispatch.ranges}, VkDescriptorSet{}).second) {
+        buffers += dispatch.key.bindings;
+      }
+    }
+  }
+  if (sets_.empty()) return;
+  const VkDescriptorPoolSize size{VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, buffers};
+  VkDescriptorPoolCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO;
+  info.maxSets = static_cast<uint32_t>(sets_.size());
+  info.poolSizeCount = 1;
+  info.pPoolSizes = &size;
+  VkDescriptorPool pool = VK_NULL_HANDLE;
+  check(vkCreateDescriptorPool(device, &info, nullptr, &pool), "vkCreateDescriptorPool");
+  descriptor_pool_ = {device, pool, vkDestroyDescriptorPool};
+  for (auto& [what, set] : sets_) {
+    VkDescriptorSetAllocateInfo allocate{};
+    allocate.sType = VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO;
+    allocate.descriptorPool = pool;
+    allocate.descriptorSetCount = 1;
+    allocate.pSetLayouts = &what.first;
+    check(vkAllocateDescriptorSets(device, &allocate, &set), "vkAllocateDescriptorSets");
+    std::vector<VkDescriptorBufferInfo> infos;
+    for (const Range& range : what.second) {
+      infos.push_back({range.buffer, range.offset, range.bytes});
+    }
+    VkWriteDescriptorSet write{};
+    write.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET;
+    write.dstSet = set;
+    write.descriptorCount = static_cast<uint32_t>(infos.size());
+    write.descriptorType = VK_DESCRIPTOR_TYPE_STORAGE_BUFFER;
+    write.pBufferInfo = infos.data();
+    vkUpdateDescriptorSets(device, 1, &write, 0, nullptr);
+  }
+}
+
+std::vector<VkDeviceAddress> VulkanExecutable::addresses_of(
+    const std::vector<Range>& ranges) const {
+  std::vector<VkDeviceAddress> addresses;
+  for (const Range& range : ranges) {
+    VkBufferDeviceAddressInfo info{};
+    info.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO;
+    info.buffer = range.buffer;
+    addresses.push_back(vkGetBufferDeviceAddress(core_->context.device(), &info) + range.offset);
+  }
+  return addresses;
+}
+
+void VulkanExecutable::make_stamps() {
+  if (debug_level() < 2 && layouts_ == 0) return;
+  if (core_->context.capabilities().timestamp_bits == 0) return;
+  VkQueryPoolCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
+  info.queryType = VK_QUERY_TYPE_TIMESTAMP;
+  for (const auto& variant : commands_)
+    info.queryCount += static_cast<uint32_t>(variant.size()) + 1;
+  VkQueryPool pool = VK_NULL_HANDLE;
+  check(vkCreateQueryPool(core_->context.device(), &info, nullptr, &pool), "vkCreateQueryPool");
+  stamps_ = {core_->context.device(), pool, vkDestroyQueryPool};
+}
+
+uint32_t VulkanExecutable::first_stamp(size_t variant) const {
+  size_t first = 0;
+  for (size_t i = 0; i < variant; ++i) first += commands_[i].size() + 1;
+  return static_cast<uint32_t>(first);
+}
+
+std::vector<double> VulkanExecutable::command_us() const {
+  const size_t count = commands_[last_].size();
+  if (stamps_.get() == VK_NULL_HANDLE || count == 0) return {};
+  std::vector<uint64_t> ticks(count + 1);
+  check(vkGetQueryPoolResults(core_->context.device(), stamps_.get(), first_stamp(last_),
+                              static_cast<uint32_t>(ticks.size()), ticks.size() * sizeof(uint64_t),
+                              ticks.data(), sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+        "vkGetQueryPoolResults");
+  const Capabilities& device = core_->context.capabilities();
+  std::vector<double> us;
+  for (size_t i = 0; i < count; ++i) {
+    us.push_back(static_cast<double>(ticks[i + 1] - ticks[i]) *
+                 static_cast<double>(device.properties.limits.timestampPeriod) / 1e3);
+  }
+  return us;
+}
+
+std::string VulkanExecutable::times() const {
+  const std::vector<double> us = command_us();
+  if (us.empty()) return "";
+  std::string line = cat("times of '", program_.name, "', variant ", last_, ", us:");
+  for (size_t i = 0; i < us.size(); ++i) {
+    line += cat(" ", commands_[last_][i].what, " ", std::floor(10 * us[i]) / 10);
+  }
+  return line;
+}
+
+void VulkanExecutable::report(Tuner& tuner) const {
+  const std::vector<double> us = command_us();
+  std::map<std::pair<MatmulQuestion, MatmulShape>, double> sums;  // a matrix may be in pieces
+  for (size_t i = 0; i < us.size(); ++i) {
+    if (const auto& question = commands_[last_][i].question) sums[*question] += us[i];
+  }
+  for (const auto& [what, sum] : sums) tuner.took(what.first, what.second, sum);
+}
+
+void VulkanExecutable::record(VkCommandBuffer commands, size_t variant, size_t i,
+                              bool first) const {
+  const Command& command = commands_[variant][i];
+  const uint32_t stamp = first_stamp(variant) + static_cast<uint32_t>(i);
+  if (stamps_.get() != VK_NULL_HANDLE && i == 0) {
+    vkCmdResetQueryPool(commands, stamps_.get(), stamp,
+                        static_cast<uint32_t>(commands_[variant].size()) + 1);
+    vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp);
+  }
+  if (command.waits || first) {
+    VkMemoryBarrier barrier{};
+    barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    barrier.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT;
+    barrier.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT;
+    vkCmdPipelineBarrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                         VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 0, 1, &barrier, 0, nullptr, 0,
+                         nullptr);
+  }
+  vkCmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE,
+                    core_->pipelines.get(*command.pipeline));
+  if (command.set != VK_NULL_HANDLE) {
+    vkCmdBindDescriptorSets(commands, VK_PIPELINE_BIND_POINT_COMPUTE, command.layout, 0, 1,
+                            &command.set, 0, nullptr);
+  } else {
+    vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, sizeof command.push,
+                       static_cast<uint32_t>(command.addresses.size() * sizeof(VkDeviceAddress)),
+                       command.addresses.data());
+  }
+  vkCmdPushConstants(commands, command.layout, VK_SHADER_STAGE_COMPUTE_BIT, 0, sizeof command.push,
+                     &command.push);
+  if (variant >= kWide) {
+    const Allocation& counts = counts_[variant - kWide];
+    vkCmdDispatchIndirect(commands, counts.buffer(),
+                          counts.offset() + i * sizeof(VkDispatchIndirectCommand));
+  } else {
+    vkCmdDispatch(commands, command.groups[0], command.groups[1], command.groups[2]);
+  }
+  if (stamps_.get() != VK_NULL_HANDLE) {
+    vkCmdWriteTimestamp(commands, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, stamps_.get(), stamp + 1);
+  }
+}
+
+size_t VulkanExecutable::prepare(const RowBatch& batch) {
+  const auto out_rows = static_cast<uint32_t>(batch.out_rows.size());
+  const auto rows_of = [&](const Slot& s) { return s.dims[0] == kOutRows ? out_rows : batch.rows; };
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    const Slot& s = program_.slots[i];
+    if (buffers_[i] == nullptr || s.dims.size() != 2 || s.dims[0] >= 0) continue;
+    const size_t row_bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
+    if (buffers_[i]->size() / row_bytes < rows_of(s)) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] slot '", s.name, "': ", rows_of(s), " rows of ", row_bytes,
+                      " bytes in a buffer of ", buffers_[i]->size()));
+    }
+  }
+  const auto past = [&](std::span<const int32_t> values, int64_t limit) {
+    return limit >= 0 && std::any_of(values.begin(), values.end(),
+                                     [&](int32_t value) { return value < 0 || value >= limit; });
+  };
+  if (past(batch.tokens, token_limit_) || past(batch.positions, position_limit_)) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] program '", program_.name, "': a token or position past its table"));
+  }
+  const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
+  last_ = kWide;
+  if (!halves_.empty() && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
+    last_ = batch.phase == Phase::kPrompt ? kPromptUnits : kUnits;
+  } else if (!(uses_rows_ && uses_out_rows_)) {
+    for (size_t variant = kWide; variant-- > 0;) {
+      if (rows > 0 && rows <= kNarrowRows[variant]) last_ = variant;
+    }
+  }
+  if (last_ < kWide) return last_;
+  const std::vector<Command>& wide = commands_[last_];
+  const auto farthest = std::max_element(batch.positions.begin(), batch.positions.end());
+  const uint32_t splits =
+      farthest == batch.positions.end() ? 1 : static_cast<uint32_t>(*farthest) / kSplitKeys + 1;
+  for (size_t i = 0; i < wide.size(); ++i) {
+    const uint32_t all = wide[i].out_rows ? out_rows : batch.rows;
+    const PushConstants& push = wide[i].push;
+    const uint32_t here = all > push.row_base ? std::min(all - push.row_base, push.row_piece) : 0;
+    std::array<uint32_t, 3> groups = wide[i].groups;
+    groups[wide[i].row_axis] = ceil_div(here, wide[i].rows_per_group);
+    if (wide[i].splits) groups[1] = splits;
+    const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
+    std::memcpy(counts_[last_ - kWide].mapped() + i * sizeof command, &command, sizeof command);
+  }
+  return last_;
+}
+
+}  // namespace split::vulkan

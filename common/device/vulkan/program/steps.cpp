@@ -1,0 +1,314 @@
+// The first half of loading an Executable: which dispatches each step of its Program becomes.
+#include <algorithm>
+#include <bit>
+
+#include "device/vulkan/program/dispatches.h"
+#include "device/vulkan/tuning/lane_order.h"
+#include "device/vulkan/tuning/layouts.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr size_t kOneRow = 0;  // the narrow variant
+
+// Rows of a workgroup of a matmul. Of four and eight rows it has some: the weights, which
+// workgroups side by side share, come from memory once, and more lanes wait for them at a time. On
+// an H200 an XL step of 8 rows takes 0.78 of what it took with all of them in one workgroup.
+uint32_t block_rows(size_t variant) {
+  constexpr std::array<uint32_t, kNarrowRows.size()> kNarrow = {1, 2, 2, 4};
+  return variant < kWide ? kNarrow[variant] : 8;
+}
+
+std::vector<int> rowwise_slots(const KeptKernel& kernel) {
+  std::vector<int> result;
+  for (const Bind& bind : kernel.binds) {
+    if (bind.kind == Bind::Kind::kRowwise) result.push_back(bind.slot);
+  }
+  return result;
+}
+
+void add_tape_constants(const KeptKernel& kernel, PipelineKey& key) {
+  for (size_t i = 0; i < kernel.constants.size(); ++i) {
+    key.constants.emplace_back(kTapeConstants + static_cast<uint32_t>(i), kernel.constants[i]);
+  }
+}
+
+// Whether the row that a matmul stages, and `more` bytes, fit beside what else its kernel shares.
+bool stages(const Capabilities& device, int64_t inner, size_t more) {
+  return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes(device) + more <=
+         kSharedBytes;
+}
+
+}  // namespace
+
+bool VulkanExecutable::only_reader(int index, const Step& reader) const {
+  if (slot(index).kind != SlotKind::kTemp) return false;
+  for (const Step& step : program_.steps) {
+    const auto reads = [&](const Tape& tape) {
+      return std::any_of(tape.operands.begin(), tape.operands.end(), [&](const Operand& operand) {
+        return operand.slot == index || operand.index == index;
+      });
+    };
+    if (reads(step.tape) || reads(step.prologue)) return false;
+    if ((step.x == index || step.qkv == index) && &step != &reader) return false;
+  }
+  return true;
+}
+
+// A step that also does the work of the one before it reads that one's inputs while it writes: they
+// may not share memory with its outputs.
+bool VulkanExecutable::apart(const Tape& reads, const Tape& writes) const {
+  const auto bytes = [&](int index) {
+    return static_cast<size_t>(slot(index).dims[1]) * dtype_size(slot(index).dtype);
+  };
+  for (const Operand& operand : reads.operands) {
+    if (operand.slot < 0 || slot(operand.slot).kind != SlotKind::kTemp) continue;
+    for (const TapeOutput& output : writes.outputs) {
+      if (slot(output.slot).kind != SlotKind::kTemp) continue;
+      const size_t a = slot(operand.slot).offset, b = slot(output.slot).offset;
+      if (a < b + bytes(output.slot) && b < a + bytes(operand.slot)) return false;
+    }
+  }
+  return true;
+}
+
+bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
+  if (variant != kOneRow || i + 1 >= program_.steps.size()) return false;
+  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+  // Of attention, also what each split left for each head, and its weight.
+  const bool attention = step.kind == StepKind::kAttention;
+  const size_t more = attention ? merge_bytes(step) : 0;
+  if (next.kind != StepKind::kMatmul || step.rows != next.rows ||
+      !stages(core_->context.capabilities(), next.inner, more)) {
+    return false;
+  }
+  if (attention) {
+    return next.x == step.out && only_reader(step.out, next);
+  }
+  return step.kind == StepKind::kGroup && step.tape.outputs.size() == 1 &&
+         next.x == step.tape.outputs[0].slot && step.columns == next.inner &&
+         slot(next.x).dims[1] == next.inner && only_reader(next.x, next) &&
+         apart(step.tape, next.tape);
+}
+
+bool VulkanExecutable::stores_kv(size_t i) {
+  if (i + 1 >= program_.steps.size()) return false;
+  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+  return step.kind == StepKind::kMatmul && next.kind == StepKind::kAttention &&
+         step.rows == next.rows && step.tape.outputs.size() == 1 &&
+         step.tape.outputs[0].slot == next.qkv && attention(next).pieces == 1;
+}
+
+// Whether matrix units can compute it from x as halves.
+bool VulkanExecutable::units_take(const Step& step) const {
+  if (step.kind != StepKind::kMatmul) return false;
+  const DType dtype = slot(step.w).dtype;
+  return (dtype == DType::kF16 || is_quantised(dtype)) && step.inner % kUnitTile == 0 &&
+         step.columns >= 2 * kUnitTile;
+}
+
+void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>& out) const {
+  const Step& step = program_.steps[i];
+  const Capabilities& device = core_->context.capabilities();
+  const KeptKernel& kernel = core_->kernels.get(
+      {.what = Kernels::What::kGroup, .like = like_, .step = i, .halves = halves(variant)}, [&] {
+        return group_kernel(program_, step, device.subgroup > 1, device.max_range, halves(variant));
+      });
+  const uint32_t piece = piece_rows(rowwise_slots(kernel), workspace_.capacity());
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch dispatch;
+    dispatch.key = key_of(kernel, step, row_lanes(device));
+    add_counted(variant, dispatch.key);
+    dispatch.key.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
+    add_tape_constants(kernel, dispatch.key);
+    dispatch.ranges.push_back(symbols());
+    for (const Bind& bind : kernel.binds) {
+      dispatch.ranges.push_back(ranges_of(bind, base, piece, halves(variant)));
+    }
+    dispatch.push = {base, piece, 0, 0};
+    dispatch.out_rows = step.rows == kOutRows;
+    dispatch.waits = base == 0;
+    dispatch.what = "group";
+    out.push_back(std::move(dispatch));
+  }
+}
+
+void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  const Step& step = program_.steps[i];
+  const Capabilities& device = core_->context.capabilities();
+  const Slot& w = slot(step.w);
+  if (w.kind != SlotKind::kWeight || step.x < 0) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': matmul by '",
+                                        w.name, "': expected a weight and no prologue"));
+  }
+  Joined joined;
+  const Step* splits = nullptr;
+  if (i > 0 && joins_matmul(i - 1, variant)) {
+    const Step& before = program_.steps[i - 1];
+    const bool attention = before.kind == StepKind::kAttention;
+    joined.input = attention ? Joined::Input::kSplits : Joined::Input::kGroup;
+    (attention ? splits : joined.group) = &before;
+  }
+  if (stores_kv(i)) joined.attention = &program_.steps[i + 1];
+  const bool units = by_units(step, variant), few = variant == kUnits;
+  using What = Kernels::What;
+  const KeptKernel& kernel = core_->kernels.get(
+      {.what = !units ? What::kMatmul
+               : few  ? What::kThinMatrix
+                      : What::kMatrix,
+       .like = like_,
+       .step = i,
+       .input = joined.input,
+       .stores = joined.attention != nullptr,
+       .halves = halves(variant)},
+      [&] {
+        return units ? matrix_kernel(program_, step, joined, few, device.max_range, halves(variant))
+                     : matmul_kernel(program_, step, joined, device.subgroup > 1, device.max_range,
+                                     halves(variant));
+      });
+  std::vector<int> rows_of = rowwise_slots(kernel);
+  if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.x);
+  const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
+
+  const uint32_t block = block_rows(variant);
+  const MatmulUse use{block, variant >= kWide, joined.input == Joined::Input::kGroup,
+                      joined.input == Joined::Input::kSplits, w.dtype};
+  const std::vector<MatmulShape> layouts = matmul_layouts(device, step.inner, step.columns, use);
+  const MatmulQuestion question{static_cast<uint32_t>(step.inner),
+                                static_cast<uint32_t>(step.columns), matrix_code(w.dtype),
+                                static_cast<uint32_t>(joined.input)};
+  // Of one row, which is most of what an edge does, and for which the time of a kernel alone is
+  // that in a step: of more rows it misled on an H200.
+  const bool asks = variant == kOneRow && layouts.size() > 1;
+  const MatmulShape shape = asks ? core_->tuner.choose(question, layouts) : layouts[0];
+  const MatrixShape tile =
+      few ? thin_shape(device, step.inner, step.columns) : matrix_shape(device, step.columns);
+  const uint32_t unit_lanes = device.subgroup * tile.subgroups();
+  const uint32_t group_columns = units ? tile.columns() : shape.columns();
+  const bool blocks = is_quantised(w.dtype);
+  std::optional<LaneOrder> order;
+  if (blocks) order.emplace(w.dtype, step.inner, shape.lanes);
+  const size_t w_row = blocks ? order->number_bytes()
+                              : static_cast<size_t>((step.inner + 7) / 8 * 8) * dtype_size(w.dtype);
+  const auto all_columns = static_cast<size_t>(step.columns);
+  const size_t row_axis = units ? 1 : 0;
+  const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1 - row_axis];
+  size_t columns = std::min(device.max_range / w_row, size_t{group_columns} * most_groups);
+  // The scales of so many columns are a multiple of 256 bytes.
+  constexpr size_t kScalesAlign = 128;
+  const size_t align = blocks ? kScalesAlign : kPieceAlign;
+  if (columns < all_columns) columns = columns / align * align;
+  if (columns == 0) {
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] matrix '", w.name, "': rows of ", w_row,
+                    " bytes, a binding of this device has at most ", device.max_range));
+  }
+  const Allocation& matrix =
+      *place(step.w, w.transposed ? WeightLayout::kRows : WeightLayout::kColumns).allocation;
+  bool first = true;
+  for (uint32_t base = 0; base < (variant >= kWide ? workspace_.capacity() : 1u); base += piece) {
+    for (size_t column = 0; column < all_columns; column += columns) {
+      const size_t count = std::min(columns, all_columns - column);
+      Dispatch dispatch;
+      dispatch.key = key_of(kernel, step, units ? unit_lanes : shape.workgroup);
+      add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
+                                   {5, static_cast<uint32_t>(step.inner)},
+                                   {6, shape.lanes},
+                                   {10, matrix_code(w.dtype)}});
+      if (units) {
+        add_constants(
+            dispatch.key,
+            {{15, tile.tiles_m}, {16, tile.tiles_n}, {18, tile.parts_n}, {28, tile.parts_k}});
+        if (few) {
+          add_constants(dispatch.key, {{30, tile.depth}});
+        } else {
+          add_constants(dispatch.key, {{17, tile.parts_m}, {29, tile.step}});
+        }
+      } else {
+        add_constants(dispatch.key, {{7, block},
+                                     {8, shape.columns_per_lane},
+                                     {9, shape.unroll},
+                                     {11, variant < 2 ? kNarrowRows[variant] : 0}});
+        add_counted(variant, dispatch.key);
+      }
+      const Step* paged = splits != nullptr ? splits : joined.attention;
+      if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key);
+      add_tape_constants(kernel, dispatch.key);
+      dispatch.ranges = {symbols()};
+      if (joined.input == Joined::Input::kSlot) {
+        dispatch.ranges.push_back(rowwise(step.x, base, piece, halves(variant)));
+      }
+      dispatch.ranges.push_back(part(matrix, column * w_row, count * w_row));
+      if (blocks) {
+        dispatch.ranges.push_back(part(bound(step.w).scales(), column * order->scale_bytes(),
+                                       count * order->scale_bytes()));
+      }
+      for (const Bind& bind : kernel.binds) {
+        dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial
+                                      ? attention(*splits).partial
+                                      : ranges_of(bind, base, piece, halves(variant)));
+      }
+      dispatch.push = {base, piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
+      dispatch.row_axis = row_axis;
+      dispatch.groups[1 - row_axis] = ceil_div(count, group_columns);
+      dispatch.rows_per_group = units ? tile.rows() : block;
+      dispatch.out_rows = step.rows == kOutRows;
+      dispatch.waits = first;
+      dispatch.weights = static_cast<uint64_t>(step.inner) * count;
+      dispatch.units = units;
+      if (asks && core_->tuner.is_open(question)) {
+        dispatch.question = {question, shape};
+        layouts_ = std::max(layouts_, layouts.size());
+      }
+      dispatch.what =
+          cat(units ? "units-" : "", joined.input == Joined::Input::kSlot ? "" : "joined-",
+              "matmul-", dtype_name(w.dtype), "-", step.inner, "x", count);
+      first = false;
+      out.push_back(std::move(dispatch));
+    }
+  }
+}
+
+std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t variant) {
+  std::vector<Dispatch> all;
+  for (size_t i = 0; i < program_.steps.size(); ++i) {
+    const size_t first = all.size();
+    switch (program_.steps[i].kind) {
+      case StepKind::kGroup:
+        if (!joins_matmul(i, variant)) add_group(i, variant, all);
+        break;
+      case StepKind::kMatmul:
+        add_matmul(i, variant, all);
+        break;
+      case StepKind::kAttention:
+        add_attention(i, variant, all);
+        break;
+      case StepKind::kTopK:
+        add_topk(program_.steps[i], all);
+        break;
+    }
+    // A narrow variant's rows are all in the first piece.
+    if (variant < kWide) {
+      all.erase(std::remove_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
+                               [](const Dispatch& d) { return d.push.row_base > 0; }),
+                all.end());
+    }
+  }
+  const auto limit =
+      core_->context.capabilities().properties.limits.maxPerStageDescriptorStorageBuffers;
+  for (Dispatch& dispatch : all) {
+    dispatch.key.bindings = static_cast<uint32_t>(dispatch.ranges.size());
+    if (dispatch.key.bindings > limit) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] program '", program_.name, "': a step binds ",
+                      dispatch.key.bindings, " buffers, this device has ", limit));
+    }
+    if (variant < kWide) {
+      dispatch.groups[dispatch.row_axis] = ceil_div(kNarrowRows[variant], dispatch.rows_per_group);
+    }
+  }
+  return all;
+}
+
+}  // namespace split::vulkan

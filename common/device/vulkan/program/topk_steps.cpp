@@ -1,0 +1,43 @@
+// The dispatches of the top k: the largest of each block of a row, then the row's from those.
+#include "device/vulkan/program/dispatches.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr uint32_t kBlocks = 256, kTeam = 32;  // as shaders/topk.glsl has them
+
+}  // namespace
+
+void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
+  const uint32_t piece = piece_rows({step.x, step.out}, workspace_.capacity());
+  scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
+  const Range maxima = part(*scratch_.back(), 0, size_t{piece} * kBlocks * sizeof(uint32_t));
+  const uint32_t lanes = most_lanes(core_->context.capabilities());
+  const auto add = [&](const char* what, Kernels::What which, std::string (*text)(),
+                       uint32_t base) {
+    Dispatch dispatch;
+    dispatch.what = what;
+    dispatch.key = key_of(core_->kernels.get({.what = which},
+                                             [&] {
+                                               return Kernel{text(), {}, {}};
+                                             }),
+                          step, lanes);
+    add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.inner)}});
+    dispatch.ranges = {symbols(), rowwise(step.x, base, piece, {}), maxima};
+    dispatch.push = {base, piece, 0, 0};
+    dispatch.out_rows = step.rows == kOutRows;
+    return dispatch;
+  };
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch blocks = add("block-max", Kernels::What::kBlockMax, block_max_text, base);
+    blocks.groups[0] = kBlocks / (lanes / kTeam);
+    blocks.row_axis = 1;
+    out.push_back(std::move(blocks));
+    Dispatch rows = add("topk", Kernels::What::kTopK, topk_text, base);
+    add_constants(rows.key, {{5, static_cast<uint32_t>(step.columns / 2)}});
+    rows.ranges.push_back(rowwise(step.out, base, piece, {}));
+    out.push_back(std::move(rows));
+  }
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,335 @@
+#include "device/vulkan/runtime/buffers.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "device/vulkan/runtime/transpose.h"
+#include "device/vulkan/tuning/lane_order.h"
+#include "device/vulkan/tuning/layouts.h"
+
+namespace split::vulkan {
+namespace {
+
+constexpr size_t kNarrowTables = 8;  // rows with a page table of their own: NARROW_ROWS
+constexpr size_t kHeaderWords = 16;  // counts before the symbols' arrays; ARRAYS in common.glsl
+
+size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }
+
+}  // namespace
+
+size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype) {
+  return (size_t{limits.pages} + 1) * kPageTokens * static_cast<size_t>(channels) *
+         dtype_size(dtype);
+}
+
+VulkanBuffer::VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use)
+    : core_(std::move(core)), size_(bytes), plain_(std::in_place, core_->memory, bytes, use) {}
+
+VulkanBuffer::VulkanBuffer(CorePtr core, const TensorView& view)
+    : core_(std::move(core)), size_(view.bytes.size()), view_(view) {}
+
+VulkanBuffer::VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits)
+    : core_(std::move(core)), sketch_(true) {
+  if (slot.kind == SlotKind::kWeight) {
+    view_ = {slot.dtype, slot.dims, {}};
+    size_ = tensor_bytes(slot.dtype, slot.dims).value();
+    return;
+  }
+  const bool cache = slot.dims.size() == 1;
+  size_ = cache ? cache_bytes(limits, slot.dims[0], slot.dtype)
+                : limits.rows * static_cast<size_t>(slot.dims[1]) * dtype_size(slot.dtype);
+  plain_.emplace(size_);
+}
+
+std::vector<size_t> VulkanBuffer::parts() const {
+  std::vector<size_t> sizes;
+  for (const auto* made : {&plain_, &rows_, &columns_, &scales_}) {
+    if (made->has_value()) sizes.push_back((*made)->size());
+  }
+  return sizes;
+}
+
+Allocation VulkanBuffer::room(size_t bytes) const {
+  return sketch_ ? Allocation(bytes) : Allocation(core_->memory, bytes, MemoryUse::kModel);
+}
+
+void VulkanBuffer::fill(const Allocation& to, size_t unit, const Filler::Make& make,
+                        Filler::Cut cut) {
+  if (!sketch_) last_fill_ = core_->memory.fill(to, unit, make, cut);
+}
+
+const Allocation& VulkanBuffer::plain() const {
+  CHECK(plain_.has_value());
+  return *plain_;
+}
+
+const Allocation& VulkanBuffer::weight(WeightLayout layout) {
+  CHECK(view_.has_value());
+  if (is_quantised(view_->dtype)) {
+    CHECK(layout == WeightLayout::kRows);
+    if (!rows_.has_value()) split_blocks();
+    return *rows_;
+  }
+  if (view_->dims.size() != 2) layout = WeightLayout::kRows;
+  std::optional<Allocation>& made = layout == WeightLayout::kRows ? rows_ : columns_;
+  if (made.has_value()) return *made;
+  const size_t element = dtype_size(view_->dtype);
+  const std::byte* const from = view_->bytes.data();
+  if (view_->dims.size() != 2) {
+    Allocation result = room(size_);
+    fill(result, element, [=](const Filler::Part& part, std::byte* out) {
+      std::memcpy(out, from + part.first * element, part.count * element);
+    });
+    made = std::move(result);
+    return *made;
+  }
+  const auto outer = static_cast<size_t>(view_->dims[0]);
+  const auto inner = static_cast<size_t>(view_->dims[1]);
+  const size_t rows = layout == WeightLayout::kRows ? outer : inner;
+  const size_t columns = layout == WeightLayout::kRows ? inner : outer;
+  const size_t stride = padded(columns);
+  Allocation result = room(rows * stride * element);
+  if (layout == WeightLayout::kColumns) {
+    const auto make = [=](const Filler::Part& part, std::byte* out) {
+      const size_t first = part.from / element, length = part.bytes / element;
+      const std::byte* const rows_of_k = from + first * inner * element;
+      const size_t k = std::min(length, outer - first);  // and zeros behind
+      (element == 2 ? transpose_rows<uint16_t> : transpose_rows<uint32_t>)(rows_of_k, k, inner,
+                                                                           part.first, part.count,
+                                                                           length, out);
+    };
+    // Of each row of the view a few lines of the cache: its page is looked up for each strip.
+    constexpr size_t kStripBytes = 512, kPartBytes = 1024;
+    fill(result, stride * element, make, {kStripBytes / element, kPartBytes});
+  } else {
+    const auto make = [=](const Filler::Part& part, std::byte* out) {
+      for (size_t i = 0; i < part.count; ++i) {
+        std::byte* const row = out + i * stride * element;
+        std::memcpy(row, from + (part.first + i) * columns * element, columns * element);
+        std::memset(row + columns * element, 0, (stride - columns) * element);
+      }
+    };
+    fill(result, stride * element, make);
+  }
+  made = std::move(result);
+  return *made;
+}
+
+const Allocation& VulkanBuffer::scales() const {
+  CHECK(scales_.has_value());
+  return *scales_;
+}
+
+void VulkanBuffer::split_blocks() {
+  const DType dtype = view_->dtype;
+  const int64_t rows = view_->dims[0], inner = view_->dims[1];
+  const LaneOrder order(dtype, inner, matmul_lanes(core_->context.capabilities(), inner, rows));
+  const std::byte* const from = view_->bytes.data();
+  const auto count = static_cast<size_t>(rows);
+  Allocation numbers = room(count * order.number_bytes());
+  fill(numbers, order.number_bytes(), [=](const Filler::Part& part, std::byte* out) {
+    for (size_t i = 0; i < part.count; ++i, out += order.number_bytes()) {
+      order.write_numbers(from + (part.first + i) * order.view_bytes(), out);
+    }
+  });
+  scales_ = room(count * order.scale_bytes());
+  fill(*scales_, order.scale_bytes(), [=](const Filler::Part& part, std::byte* out) {
+    for (size_t i = 0; i < part.count; ++i, out += order.scale_bytes()) {
+      order.write_scales(from + (part.first + i) * order.view_bytes(), out);
+    }
+  });
+  rows_ = std::move(numbers);
+}
+
+VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)
+    : core_(std::move(core)),
+      limits_(limits),
+      capacity_((std::max(limits.rows, 1u) + 7) / 8 * 8),
+      arena_(core_->memory, limits.arena_row_bytes * capacity_, MemoryUse::kDevice),
+      symbols_(core_->memory,
+               (kHeaderWords + size_t{5} * capacity_ +
+                (size_t{limits.sequences} + kNarrowTables) * limits.pages_per_sequence) *
+                   sizeof(uint32_t),
+               MemoryUse::kUpload) {
+  CHECK(symbols_.mapped() != nullptr);
+  std::memset(symbols_.mapped(), 0, symbols_.size());
+}
+
+VulkanWorkspace::~VulkanWorkspace() {
+  for (Copy* copy : {&in_, &out_}) {
+    if (copy->commands == VK_NULL_HANDLE) continue;
+    vkFreeCommandBuffers(core_->context.device(), core_->context.pool(), 1, &copy->commands);
+  }
+}
+
+uint32_t VulkanWorkspace::splits() const {
+  const uint64_t keys = uint64_t{limits_.pages_per_sequence} * kPageTokens;
+  return static_cast<uint32_t>(std::max<uint64_t>((keys + kSplitKeys - 1) / kSplitKeys, 1));
+}
+
+std::shared_ptr<Allocation> VulkanWorkspace::scratch(size_t bytes) {
+  if (!scratch_ || scratch_->size() < bytes) {
+    scratch_ = std::make_shared<Allocation>(core_->memory, bytes, MemoryUse::kDevice);
+  }
+  return scratch_;
+}
+
+void VulkanWorkspace::write_symbols(const RowBatch& batch) {
+  const auto expect = [](bool good, const char* what) {
+    if (!good) throw Error(ErrorKind::kDevice, cat("[vulkan] batch: ", what));
+  };
+  expect(batch.rows <= limits_.rows, "more rows than the workspace has");
+  expect(batch.tokens.empty() || batch.tokens.size() == batch.rows, "tokens: one a row");
+  expect(batch.positions.empty() || batch.positions.size() == batch.rows, "positions: one a row");
+  expect(batch.sequences.empty() || batch.sequences.size() == batch.rows, "sequences: one a row");
+  expect(batch.page_tables.size() <= size_t{limits_.sequences} * limits_.pages_per_sequence,
+         "more page tables than the workspace has");
+  expect(batch.out_rows.size() <= batch.rows, "more output rows than rows");
+  const uint64_t longest = uint64_t{limits_.pages_per_sequence} * kPageTokens;
+  for (const int32_t position : batch.positions) {
+    expect(position >= 0 && (longest == 0 || static_cast<uint64_t>(position) < longest),
+           "a position past its page table");
+  }
+  for (const uint32_t sequence : batch.sequences) {
+    expect(sequence < limits_.sequences, "a sequence without a page table");
+  }
+  for (const uint32_t page : batch.page_tables) {
+    expect(page <= limits_.pages, "a page that is not there");
+  }
+  for (const uint32_t row : batch.out_rows) expect(row < batch.rows, "an output row past the rows");
+
+  auto* words = reinterpret_cast<uint32_t*>(symbols_.mapped());
+  words[0] = batch.rows;
+  words[1] = static_cast<uint32_t>(batch.out_rows.size());
+  const auto put = [&](size_t array, const auto& values) {
+    if (values.empty()) return;
+    std::memcpy(words + kHeaderWords + array * capacity_, values.data(), values.size_bytes());
+  };
+  put(0, batch.tokens);
+  put(1, batch.positions);
+  put(2, batch.sequences);
+  put(3, batch.out_rows);
+  // Where each row's keys and values go, so that no kernel waits for a page to be looked up.
+  uint32_t* const places = words + kHeaderWords + size_t{4} * capacity_;
+  for (size_t row = 0; row < batch.sequences.size() && row < batch.positions.size(); ++row) {
+    const auto position = static_cast<uint32_t>(batch.positions[row]);
+    const size_t entry =
+        size_t{batch.sequences[row]} * limits_.pages_per_sequence + position / kPageTokens;
+    if (entry >= batch.page_tables.size()) break;
+    places[row] = batch.page_tables[entry] * kPageTokens + position % kPageTokens;
+  }
+  // The tables: of each row when rows are few, then of each sequence.
+  uint32_t* const tables = words + kHeaderWords + size_t{5} * capacity_;
+  const size_t pages = limits_.pages_per_sequence;
+  if (batch.rows <= kNarrowTables) {
+    for (size_t row = 0; row < batch.sequences.size(); ++row) {
+      const size_t from = size_t{batch.sequences[row]} * pages;
+      if (from + pages > batch.page_tables.size()) break;
+      std::memcpy(tables + row * pages, batch.page_tables.data() + from, pages * sizeof(uint32_t));
+    }
+  }
+  if (!batch.page_tables.empty()) {
+    std::memcpy(tables + kNarrowTables * pages, batch.page_tables.data(),
+                batch.page_tables.size_bytes());
+  }
+}
+
+void VulkanWorkspace::begin(Copy& copy) {
+  if (copy.commands == VK_NULL_HANDLE) copy.commands = core_->context.command_buffer();
+  VkCommandBufferBeginInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
+  check(vkBeginCommandBuffer(copy.commands, &info), "vkBeginCommandBuffer");
+}
+
+namespace {
+
+void barrier(VkCommandBuffer commands, VkPipelineStageFlags from, VkAccessFlags from_access,
+             VkPipelineStageFlags to, VkAccessFlags to_access) {
+  VkMemoryBarrier memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  memory.srcAccessMask = from_access;
+  memory.dstAccessMask = to_access;
+  vkCmdPipelineBarrier(commands, from, to, 0, 1, &memory, 0, nullptr, 0, nullptr);
+}
+
+}  // namespace
+
+void VulkanWorkspace::copy_in(const RowBatch& batch, std::vector<Segment>& segments) {
+  if (batch.in == nullptr || batch.in_bytes.empty()) return;
+  const Allocation& to = dynamic_cast<VulkanBuffer&>(*batch.in).plain();
+  CHECK(batch.in_bytes.size() <= to.size());
+  if (to.mapped() != nullptr) {
+    std::memcpy(to.mapped(), batch.in_bytes.data(), batch.in_bytes.size());
+    return;
+  }
+  if (!in_.staging || in_.staging->size() < batch.in_bytes.size()) {
+    in_.staging.emplace(core_->memory, to.size(), MemoryUse::kUpload);
+    in_.recorded = false;
+  }
+  std::memcpy(in_.staging->mapped(), batch.in_bytes.data(), batch.in_bytes.size());
+  if (!in_.recorded || in_.buffer != to.buffer() || in_.offset != to.offset() ||
+      in_.bytes != batch.in_bytes.size()) {
+    begin(in_);
+    barrier(in_.commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+            VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT);
+    const VkBufferCopy region{in_.staging->offset(), to.offset(), batch.in_bytes.size()};
+    vkCmdCopyBuffer(in_.commands, in_.staging->buffer(), to.buffer(), 1, &region);
+    barrier(in_.commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
+            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+            VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    check(vkEndCommandBuffer(in_.commands), "vkEndCommandBuffer");
+    in_.buffer = to.buffer();
+    in_.offset = to.offset();
+    in_.bytes = batch.in_bytes.size();
+    in_.recorded = true;
+  }
+  segments.push_back({in_.commands, {}});
+}
+
+CopyOut VulkanWorkspace::copy_out(const RowBatch& batch) {
+  copy_ = {};
+  if (batch.out == nullptr || batch.out_bytes.empty()) return copy_;
+  const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
+  CHECK(batch.out_offset <= out.size() && batch.out_bytes.size() <= out.size() - batch.out_offset);
+  if (out.mapped() != nullptr && out.cached()) return copy_;
+  if (!out_.staging || out_.staging->size() < batch.out_bytes.size()) {
+    out_.staging.emplace(core_->memory, out.size(), MemoryUse::kReadback);
+    ++stagings_;
+  }
+  copy_ = {out.buffer(),           out_.staging->buffer(), out.offset() + batch.out_offset,
+           out_.staging->offset(), batch.out_bytes.size(), stagings_};
+  return copy_;
+}
+
+void CopyOut::record(VkCommandBuffer commands) const {
+  barrier(commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+          VK_PIPELINE_STAGE_TRANSFER_BIT | VK_PIPELINE_STAGE_HOST_BIT,
+          VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_HOST_READ_BIT | VK_ACCESS_HOST_WRITE_BIT);
+  if (from == VK_NULL_HANDLE) return;
+  const VkBufferCopy region{from_offset, to_offset, bytes};
+  vkCmdCopyBuffer(commands, from, to, 1, &region);
+  barrier(commands, VK_PIPELINE_STAGE_TRANSFER_BIT, VK_ACCESS_TRANSFER_WRITE_BIT,
+          VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
+}
+
+void VulkanWorkspace::run_apart(const CopyOut& copy, std::vector<Segment>& segments) {
+  if (!out_.recorded || apart_ != copy) {
+    out_.recorded = false;
+    begin(out_);
+    copy.record(out_.commands);
+    check(vkEndCommandBuffer(out_.commands), "vkEndCommandBuffer");
+    apart_ = copy;
+    out_.recorded = true;
+  }
+  segments.push_back({out_.commands, {}});
+}
+
+void VulkanWorkspace::finish(const RowBatch& batch) {
+  if (batch.out == nullptr || batch.out_bytes.empty()) return;
+  const Allocation& out = dynamic_cast<VulkanBuffer&>(*batch.out).plain();
+  const std::byte* from =
+      copy_.from == VK_NULL_HANDLE ? out.mapped() + batch.out_offset : out_.staging->mapped();
+  core_->memory.copy(from, batch.out_bytes);
+}
+
+}  // namespace split::vulkan

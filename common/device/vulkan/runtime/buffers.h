@@ -1,0 +1,124 @@
+// What is bound to a Program's slots: plain buffers, pages and weights; and the workspace that
+// programs share. Each keeps the device's core alive.
+#pragma once
+
+#include <optional>
+
+#include "device/vulkan/codegen/kernels.h"
+#include "device/vulkan/runtime/memory.h"
+#include "device/vulkan/tuning/tuner.h"
+
+namespace split::vulkan {
+
+struct Core {
+  Core(std::unique_ptr<Instance> instance, size_t index)
+      : context(std::move(instance), index),
+        queue(context),
+        memory(context, queue),
+        pipelines(context),
+        kernels(pipelines),
+        tuner(context.capabilities()) {}
+  Context context;
+  Queue queue;
+  Memory memory;
+  Pipelines pipelines;
+  Kernels kernels;
+  Tuner tuner;
+  uint64_t executables = 0;  // ever made
+};
+using CorePtr = std::shared_ptr<Core>;
+
+// Of K or V of one layer.
+size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype);
+
+// How a weight lies in device memory.
+enum class WeightLayout : uint8_t {
+  kRows,     // as the view has it, rows of a matrix padded to whole chunks of 8 elements; of a
+             // quantised one the numbers, apart from the scales, in LaneOrder
+  kColumns,  // a matrix [K, M] as [M, K], padded likewise: K is contiguous, as matmul reads it
+};
+
+class VulkanBuffer final : public Buffer {
+ public:
+  VulkanBuffer(CorePtr core, size_t bytes, MemoryUse use = MemoryUse::kDevice);
+  // A weight. Its layout follows from its first use, until when it stays in the view.
+  VulkanBuffer(CorePtr core, const TensorView& view);
+  // A sketch: has the sizes of what will be bound to the slot, and no memory.
+  VulkanBuffer(CorePtr core, const Slot& slot, const Limits& limits);
+
+  size_t size() const override { return size_; }
+  bool borrows() const override {
+    return (!rows_ && !columns_) || !core_->memory.filled(last_fill_);
+  }
+  bool is_weight() const { return view_.has_value(); }
+  const Allocation& plain() const;  // CHECKs that this is no weight
+  const Allocation& weight(WeightLayout layout);
+  const Allocation& scales() const;  // of a quantised weight, after weight(): floats, in LaneOrder
+  const TensorView& view() const { return *view_; }
+  // Sizes of what it has, or is a sketch of, in device memory.
+  std::vector<size_t> parts() const;
+
+ private:
+  void split_blocks();
+  Allocation room(size_t bytes) const;
+  void fill(const Allocation& to, size_t unit, const Filler::Make& make, Filler::Cut cut = {});
+
+  CorePtr core_;
+  size_t size_ = 0;
+  bool sketch_ = false;
+  std::optional<Allocation> plain_, rows_, columns_, scales_;
+  std::optional<TensorView> view_;
+  uint64_t last_fill_ = 0;  // of Memory's, that reads the view
+};
+
+// What a step leaves for the host: made visible to it or, where it cannot read fast, copied.
+struct CopyOut {
+  VkBuffer from = VK_NULL_HANDLE, to = VK_NULL_HANDLE;  // null: read in place
+  size_t from_offset = 0, to_offset = 0, bytes = 0;
+  uint64_t staging = 0;  // which `to` it is: a handle may come again
+  void record(VkCommandBuffer commands) const;
+  auto operator<=>(const CopyOut&) const = default;
+};
+
+class VulkanWorkspace final : public Workspace {
+ public:
+  VulkanWorkspace(CorePtr core, const Limits& limits);
+  ~VulkanWorkspace() override;
+
+  const Limits& limits() const { return limits_; }
+  uint32_t capacity() const { return capacity_; }  // rows, a multiple of 8
+  uint32_t splits() const;                         // of attention, that the longest sequence has
+  const Allocation& arena() const { return arena_; }
+  const Allocation& symbols() const { return symbols_; }
+  // Of at least this size, shared by what runs one after the other.
+  std::shared_ptr<Allocation> scratch(size_t bytes);
+
+  // Throws Error(kDevice) for a batch that does not fit the limits.
+  void write_symbols(const RowBatch& batch);
+  // Commands before and after the programs, recorded again only when buffers or sizes change.
+  void copy_in(const RowBatch& batch, std::vector<Segment>& segments);
+  CopyOut copy_out(const RowBatch& batch);
+  void run_apart(const CopyOut& copy, std::vector<Segment>& segments);  // in commands of its own
+  void finish(const RowBatch& batch);                                   // after the wait
+
+ private:
+  struct Copy {
+    VkCommandBuffer commands = VK_NULL_HANDLE;
+    VkBuffer buffer = VK_NULL_HANDLE;
+    size_t offset = 0, bytes = 0;
+    bool recorded = false;
+    std::optional<Allocation> staging;
+  };
+  void begin(Copy& copy);
+  CorePtr core_;
+  const Limits limits_;
+  const uint32_t capacity_;
+  Allocation arena_, symbols_;
+  std::shared_ptr<Allocation> scratch_;
+  Copy in_, out_;
+  CopyOut copy_;           // of the current step
+  CopyOut apart_;          // that out_ has recorded
+  uint64_t stagings_ = 0;  // that out_ has had
+};
+
+}  // namespace split::vulkan

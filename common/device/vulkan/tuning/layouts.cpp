@@ -1,0 +1,151 @@
+#include "device/vulkan/tuning/layouts.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "device/vulkan/program/dispatches.h"
+#include "device/vulkan/tuning/lane_order.h"
+
+namespace split::vulkan {
+namespace {
+
+// Lanes times columns of each, of a layout that makes a row first.
+constexpr uint32_t kMostSums = 1024;
+
+// On an H200 the fastest of 2 to 5 for each matrix of GPT-2 small and XL at 1 row; at 2, 4 and 8
+// the fastest of 24 or within 6 % of it.
+MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns,
+                      const MatmulUse& use) {
+  const uint32_t lanes = matmul_lanes(device, inner, columns);
+  if (use.block > 1 && !use.wide) return {std::max(64u, lanes), lanes, 4, 2};
+  MatmulShape shape{use.sums ? row_lanes(device) : 128, lanes, 1, 0};
+  if (use.wide) {
+    shape.columns_per_lane = 4;
+    shape.unroll = 1;
+    return shape;
+  }
+  // A vocabulary has more columns than a GPU has lanes: fewer workgroups, so that what each does
+  // before its columns is done less often.
+  constexpr int64_t kManyColumns = 16384;
+  if (columns > kManyColumns) shape.columns_per_lane = 4;
+  // Splits of attention are merged in each workgroup: fewer and larger ones, with four elements for
+  // a lane, do it less often.
+  const auto fours = std::bit_ceil(static_cast<uint32_t>(inner + 3) / 4);
+  if (use.merges) shape.workgroup = std::clamp(fours, shape.workgroup, most_lanes(device));
+  return shape;
+}
+
+// What follows from the rest: chunks on their way, where there is no number, and as many columns as
+// there is room for.
+MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inner,
+                     const MatmulUse& use) {
+  // As many of a lane's chunks on their way at once as registers hold, in equal parts: of blocks
+  // all that a lane has of 1,600.
+  const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
+  const uint32_t side = chunks_side_by_side(use.dtype);
+  const uint32_t own = std::max(chunks / shape.lanes / side, 1u);
+  const uint32_t most = is_quantised(use.dtype) ? 12 : 8;
+  if (shape.unroll == 0) shape.unroll = most / std::min(shape.columns_per_lane, most);
+  shape.unroll = std::max(shape.unroll / side, 1u);
+  while (own % shape.unroll != 0) --shape.unroll;
+  // Lanes that shuffles do not reach exchange sums through shared memory, beside a row if it is
+  // made there.
+  const size_t room = use.sums || use.merges ? kMostSums * sizeof(float) : kSharedBytes;
+  while (shape.lanes > device.subgroup && shape.columns_per_lane > 1 &&
+         size_t{use.block} * shape.columns_per_lane * shape.workgroup * sizeof(float) > room) {
+    shape.columns_per_lane /= 2;
+  }
+  return shape;
+}
+
+// Of shared memory: tiles of halves with 16 bytes of padding a row, then sums in their place.
+size_t shared_bytes(const MatrixShape& shape, bool few) {
+  const size_t row = shape.step * 2 + 16, rows = shape.rows(), columns = shape.columns();
+  const size_t tile = kUnitTile * kUnitTile * sizeof(float);
+  return few ? shape.parts_k * std::max((rows + columns) * row, rows * columns * sizeof(float))
+             : std::max((rows + columns) * row, shape.parts_m * shape.parts_n * tile);
+}
+
+bool fits(const Capabilities& device, const MatrixShape& shape, bool few) {
+  const VkPhysicalDeviceLimits& limits = device.properties.limits;
+  const uint32_t lanes = device.subgroup * shape.subgroups();
+  return shared_bytes(shape, few) <= device.shared_bytes() &&
+         lanes <=
+             std::min(limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0]);
+}
+
+}  // namespace
+
+std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inner, int64_t columns,
+                                        const MatmulUse& use) {
+  // Larger tiles run 1.4 times faster on a software device and take twice as long to compile.
+  const MatmulShape rule =
+      device.small_tiles ? MatmulShape{row_lanes(device), matmul_lanes(device, inner, columns),
+                                       use.block >= 4 ? 1u : 2u, 1}
+                         : gpu_shape(device, inner, columns, use);
+  std::vector<MatmulShape> all{finished(rule, device, inner, use)};
+  const uint32_t least = use.sums ? row_lanes(device) : rule.lanes;
+  const uint32_t most = use.sums ? device.most_lanes : most_lanes(device);
+  const auto add = [&](uint32_t workgroup, uint32_t columns_per_lane, uint32_t unroll = 0) {
+    const auto other =
+        finished({workgroup, rule.lanes, columns_per_lane, unroll}, device, inner, use);
+    const bool fits = workgroup >= least && workgroup <= most;
+    if (fits && std::find(all.begin(), all.end(), other) == all.end()) all.push_back(other);
+  };
+  if (use.sums) {
+    for (const uint32_t each : {1u, 2u}) add(rule.workgroup, each);
+    if (device.cores == 0) add(2 * rule.workgroup, 1);
+    // Each workgroup makes the row anew: as few as there are cores, or twice as many.
+    constexpr uint32_t kFewRegisters = 4;
+    const uint32_t align = std::max(device.subgroup, rule.lanes);
+    for (const uint32_t each : {1u, 2u}) {
+      if (device.cores == 0) continue;
+      const uint32_t own = ceil_div(static_cast<uint64_t>(columns), device.cores * each);
+      add(ceil_div(own * rule.lanes, align) * align, 1, each == 1 ? kFewRegisters : 0);
+    }
+  } else {
+    for (const uint32_t each : {1u, 2u, 4u}) add(rule.workgroup, each);
+    for (const uint32_t workgroup : {64u, 128u, 256u}) add(workgroup, rule.columns_per_lane);
+  }
+  return all;
+}
+
+size_t exchange_bytes(const Capabilities& device) {
+  return (row_lanes(device) + kMostSums) * sizeof(float);
+}
+
+// Smaller tiles for narrow matrices, so that a few hundred rows fill a large GPU. On an H200 the
+// fastest of five to ten for each matrix of GPT-2 small and XL at 512 rows.
+MatrixShape matrix_shape(const Capabilities& device, int64_t columns) {
+  MatrixShape shape{2, 4, 4, 2, 1, 64};
+  if (columns > 4096 && columns <= 5120) shape = {3, 4, 4, 2, 1, 64};
+  if (columns <= 2048) shape = {2, 2, 2, 2, 2, 64};
+  if (columns <= 1024) shape = {2, 2, 2, 2, 2, 128};
+  while (!fits(device, shape, false)) {
+    if (shape.step > 2 * kUnitTile) {
+      shape.step /= 2;
+    } else {
+      (shape.parts_k > 1 ? shape.parts_k : shape.parts_m > 1 ? shape.parts_m : shape.tiles_m) /= 2;
+    }
+  }
+  return shape;
+}
+
+// The same for few rows, where the parts along K take its steps in turn: enough subgroups for a
+// narrow matrix, and less to read of the rows for a wide one. On an H200 the fastest of a hundred.
+MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns) {
+  MatrixShape shape{2, 1, 1, 1, 7, 64, inner > 2048 ? 3u : 1u};
+  if (columns > 2048) shape = {2, 2, 1, 1, 4, 64, 1};
+  if (columns > 4096) shape = {2, 2, 1, 1, 5, 64, 1};
+  if (columns > 16384) shape = {2, 2, 1, 2, 2, 64, 1};
+  while (!fits(device, shape, true)) {
+    if (shape.parts_k > 1) {
+      --shape.parts_k;
+    } else {
+      shape.parts_n /= 2;
+    }
+  }
+  return shape;
+}
+
+}  // namespace split::vulkan

@@ -1,0 +1,49 @@
+// How a matrix product is laid on lanes, or on matrix units.
+#pragma once
+
+#include "device/vulkan/tuning/tuner.h"
+#include "tensor/shape.h"
+
+namespace split::vulkan {
+
+// Lanes that share a sum of a matrix.
+inline uint32_t matmul_lanes(const Capabilities& device, int64_t inner, int64_t columns) {
+  constexpr int64_t kDeep = 2048, kFewColumns = 2048;
+  if (device.small_tiles) return 8;
+  return inner > kDeep ? 64 : columns <= kFewColumns ? 32 : 16;
+}
+
+// What a matmul is done for: `block` rows at a time, of all rows there are when `wide`; a row whose
+// sums, or splits of attention that it merges, come first.
+struct MatmulUse {
+  uint32_t block = 1;
+  bool wide = false, sums = false, merges = false;
+  DType dtype = DType::kF32;  // of the matrix
+};
+
+// Layouts with the same order of sums: first the rule's.
+std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inner, int64_t columns,
+                                        const MatmulUse& use);
+// Shared memory in which the lanes of any of these exchange sums, of one row of a product and of
+// the row before it.
+size_t exchange_bytes(const Capabilities& device);
+
+inline constexpr uint32_t kUnitTile = 16;  // rows, columns and depth of what a unit multiplies
+
+// How a tile of a product by matrix units is laid on subgroups. How K is cut, by `parts_k` and
+// `step`, fixes the order of the sums; the others only move work.
+struct MatrixShape {
+  uint32_t tiles_m = 4, tiles_n = 2;               // of a subgroup
+  uint32_t parts_m = 2, parts_n = 4, parts_k = 1;  // subgroups
+  uint32_t step = 64;                              // of K at a time
+  uint32_t depth = 1;                              // rounds on their way, for few rows
+  uint32_t rows() const { return kUnitTile * parts_m * tiles_m; }
+  uint32_t columns() const { return kUnitTile * parts_n * tiles_n; }
+  uint32_t subgroups() const { return parts_m * parts_n * parts_k; }
+};
+
+// For many rows, and for few.
+MatrixShape matrix_shape(const Capabilities& device, int64_t columns);
+MatrixShape thin_shape(const Capabilities& device, int64_t inner, int64_t columns);
+
+}  // namespace split::vulkan

@@ -1,0 +1,28 @@
+#include "http/body_checksum.h"
+
+#include <cstdio>
+
+#include "base/crc32c.h"
+
+namespace split::http {
+namespace {
+
+constexpr std::string_view kAlgorithm = "crc32c=";
+
+}  // namespace
+
+std::string check_of(std::string_view subject, std::string_view body) {
+  uint32_t value = crc32c(as_bytes_of(subject));
+  value = crc32c(as_bytes_of("\n"), value);
+  value = crc32c(as_bytes_of(body), value);
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", value);
+  return cat(kAlgorithm, digits);
+}
+
+Check compare_check(std::string_view value, std::string_view subject, std::string_view body) {
+  if (!value.starts_with(kAlgorithm)) return Check::kUnknown;
+  return value == check_of(subject, body) ? Check::kFits : Check::kDamaged;
+}
+
+}  // namespace split::http

@@ -1,0 +1,66 @@
+#include "models/model.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "models/gpt2.h"
+
+namespace split {
+namespace {
+
+// The registry: one line a model.
+struct Entry {
+  std::string_view model_type;
+  std::unique_ptr<Model> (*make)(std::string_view config_json);
+};
+constexpr Entry kModels[] = {{"gpt2", make_gpt2}};
+
+template <typename T>
+const T& find_named(const std::vector<T>& list, std::string_view name, std::string_view what) {
+  const auto at =
+      std::find_if(list.begin(), list.end(), [&](const T& t) { return t.name == name; });
+  if (at != list.end()) return *at;
+  throw Error(ErrorKind::kNotFound, cat("[model] no ", what, " '", name, "'"));
+}
+
+}  // namespace
+
+Dims stored_dims(const WeightDecl& decl, DType dtype) {
+  const bool blocks = is_quantised(dtype);
+  if (format_name(dtype).empty() || (blocks && decl.product == Product::kNone)) {
+    throw Error(ErrorKind::kShape, cat("[model] weight '", decl.name,
+                                       "': expected F32, F16 or BF16, got ", dtype_name(dtype)));
+  }
+  return blocks && decl.product == Product::kInOut ? Dims{decl.dims[1], decl.dims[0]} : decl.dims;
+}
+
+const Blob& Model::blob(std::string_view name) const { return find_named(blobs_, name, "blob"); }
+const Stage& Model::stage(std::string_view name) const {
+  return find_named(stages_, name, "stage");
+}
+
+const WeightDecl& Model::weight(std::string_view name) const {
+  for (const Blob& blob : blobs_) {
+    for (const WeightDecl& decl : blob.weights) {
+      if (decl.name == name) return decl;
+    }
+  }
+  throw Error(ErrorKind::kNotFound, cat("[model] no weight '", name, "'"));
+}
+
+std::unique_ptr<Model> make_model(std::string_view config_json) {
+  const nlohmann::json config = parse_json(config_json, 16, "[config.json]");
+  if (!config.is_object()) {
+    throw Error(ErrorKind::kInput, "[config.json] expected a JSON object");
+  }
+  const auto at = config.find("model_type");
+  const std::string type = at != config.end() && at->is_string() ? at->get<std::string>() : "";
+  for (const Entry& entry : kModels) {
+    if (entry.model_type == type) return entry.make(config_json);
+  }
+  throw Error(ErrorKind::kInput,
+              cat("[config.json] model_type: expected \"gpt2\", got ", shown(type)));
+}
+
+}  // namespace split

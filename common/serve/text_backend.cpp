@@ -1,0 +1,81 @@
+#include "serve/text_backend.h"
+
+#include <cstdio>
+#include <mutex>
+
+#include "http/message.h"
+
+namespace split::serve {
+namespace {
+
+class ForwardWork : public Work {
+ public:
+  using Open = std::function<std::unique_ptr<Forward>()>;
+  ForwardWork(const ModelConfig& config, const Tokenizer* tokenizer, Open open, std::string device)
+      : config_(config),
+        tokenizer_(tokenizer),
+        open_(std::move(open)),
+        device_(std::move(device)) {}
+
+  Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                     const OnText& on_text) override {
+    const std::unique_ptr<Forward> forward = open_();
+    const std::shared_ptr<void> count(nullptr, [&](void*) {
+      const std::lock_guard lock(mutex_);
+      const Forward::Spent spent = forward->spent();
+      spent_.queue_ms += spent.queue_ms;
+      spent_.compute_ms += spent.compute_ms;
+    });
+    return split::generate(*forward, config_, tokenizer_, prompt, options, on_text);
+  }
+
+  std::string server_timing() const override {
+    const std::lock_guard lock(mutex_);
+    std::string header;
+    if (!device_.empty()) add_timing(header, "device", device_);
+    if (spent_.compute_ms > 0) {
+      add_timing(header, "queue", spent_.queue_ms);
+      add_timing(header, "compute", spent_.compute_ms);
+    }
+    return header;
+  }
+
+ private:
+  const ModelConfig& config_;
+  const Tokenizer* tokenizer_;
+  const Open open_;
+  const std::string device_;
+  mutable std::mutex mutex_;  // of:
+  Forward::Spent spent_;
+};
+
+}  // namespace
+
+void add_timing(std::string& header, std::string_view name, double ms) {
+  char number[32];
+  std::snprintf(number, sizeof number, ";dur=%.3f", ms);
+  header += cat(header.empty() ? "" : ", ", name, number);
+}
+
+// A description is a quoted string of plain characters.
+void add_timing(std::string& header, std::string_view name, std::string_view description) {
+  header += cat(header.empty() ? "" : ", ", name, ";desc=\"");
+  for (const char c : description) {
+    if (c >= ' ' && c < 0x7f && c != '"' && c != '\\') header += c;
+  }
+  header += '"';
+}
+
+std::vector<float> Work::states(std::span<const int32_t>) {
+  throw http::HttpError(501, "not_supported", "this server has no embeddings");
+}
+
+WorkModel work_on(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
+                  std::function<std::unique_ptr<Forward>()> open, std::string device) {
+  return {std::move(id), &config, tokenizer,
+          [&config, tokenizer, open = std::move(open), device = std::move(device)] {
+            return std::make_unique<ForwardWork>(config, tokenizer, open, device);
+          }};
+}
+
+}  // namespace split::serve

@@ -1,0 +1,116 @@
+#include "edge_client/cli/cache_command.h"
+
+#include <ctime>
+
+#include "base/json.h"
+#include "edge_client/weights/shard_cache.h"
+
+namespace split::edge {
+namespace {
+
+constexpr const char* kSummary =
+    "edge_client cache: the weights on this machine\n"
+    "\n"
+    "  edge_client cache ls       a line each: sha256, bytes, last use; used longest ago first\n"
+    "  edge_client cache verify   reads all of them and names those that are not what they should\n"
+    "                             be (exit code 5); the next start that needs one mends it\n"
+    "  edge_client cache prune    removes unfinished downloads that nobody works on and, with\n"
+    "                             --cache-limit, what was used longest ago until the rest fits\n";
+
+std::string utc(std::filesystem::file_time_type time) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(
+      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time)));
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%SZ", &parts);
+  return text;
+}
+
+std::string files(size_t count, uint64_t bytes) {
+  return cat(count, count == 1 ? " file, " : " files, ", human_bytes(bytes));
+}
+
+int list(const ShardCache& cache, const World& world) {
+  uint64_t bytes = 0;
+  const auto entries = cache.entries();
+  for (const ShardCache::Entry& entry : entries) {
+    bytes += entry.bytes;
+    world.console.out(cat(entry.sha256, "  ", entry.bytes, "  ", utc(entry.used),
+                          entry.partial ? "  unfinished" : "", "\n"));
+  }
+  world.console.out(cat(files(entries.size(), bytes), " in ", cache.root().string(), "\n"));
+  return 0;
+}
+
+bool is_good(const ShardCache::Entry& entry) {
+  try {
+    return Sha256::hex_of(MappedFile(entry.path).bytes()) == entry.sha256;
+  } catch (const Error&) {  // gone or not readable
+    return false;
+  }
+}
+
+int verify(const ShardCache& cache, const World& world) {
+  constexpr int kBad = 5;
+  size_t good = 0, bad = 0, unfinished = 0;
+  uint64_t bytes = 0;
+  for (const ShardCache::Entry& entry : cache.entries()) {
+    if (entry.partial) {
+      ++unfinished;  // checked when it is gone on with
+    } else if (is_good(entry)) {
+      ++good;
+      bytes += entry.bytes;
+    } else {
+      ++bad;
+      world.console.out(cat(entry.sha256, "  bad\n"));
+    }
+  }
+  world.console.out(cat(files(good, bytes), " good, ", bad, " bad, ", unfinished, " unfinished\n"));
+  return bad > 0 ? kBad : 0;
+}
+
+int prune(const ShardCache& cache, std::optional<uint64_t> limit, const World& world) {
+  size_t count = 0;
+  uint64_t bytes = 0, left = 0;
+  for (const ShardCache::Entry& entry : cache.entries()) {
+    (entry.partial && cache.remove(entry) ? (++count, bytes) : left) += entry.bytes;
+  }
+  for (const ShardCache::Entry& entry : cache.entries()) {
+    if (!limit || left <= *limit) break;
+    if (!cache.remove(entry)) continue;
+    ++count;
+    bytes += entry.bytes;
+    left -= std::min(left, entry.bytes);
+  }
+  world.console.out(cat("removed ", files(count, bytes), ", ", human_bytes(left), " left\n"));
+  return 0;
+}
+
+}  // namespace
+
+int cache_command(std::span<const std::string> arguments, const World& world) {
+  std::string root;
+  uint64_t limit = 0;
+  std::vector<std::string> what;
+  Flags flags(kSummary);
+  flags.group("The cache");
+  flags.text("cache", "DIR", "where it is (default: $XDG_CACHE_HOME/splitcompute)", &root);
+  flags.bytes("cache-limit", "BYTES", "that prune leaves (no limit)", &limit);
+  flags.rest("ls|verify|prune", &what);
+  const Flags::Asked asked = flags.parse({arguments.begin(), arguments.end()}, world.environment);
+  if (asked != Flags::Asked::kNothing) {
+    world.console.out(flags.help());
+    return 0;
+  }
+  if (what.size() != 1 || (what[0] != "ls" && what[0] != "verify" && what[0] != "prune")) {
+    throw Error(ErrorKind::kInput, cat("cache: expected ls, verify or prune, got ",
+                                       what.empty() ? "nothing" : shown(what.back())));
+  }
+  const ShardCache cache(cache_root(root, world.environment));
+  if (what[0] == "ls") return list(cache, world);
+  if (what[0] == "verify") return verify(cache, world);
+  return prune(cache, flags.given("cache-limit") ? std::optional(limit) : std::nullopt, world);
+}
+
+}  // namespace split::edge

@@ -1,0 +1,220 @@
+#include "edge_client/cli/doctor.h"
+
+#include <unistd.h>
+
+#include "base/json.h"
+#include "edge_client/cli/options.h"
+#include "edge_client/split/receipt.h"
+#include "edge_client/split/split_text.h"
+#include "edge_client/weights/shard_cache.h"
+#include "run/self_test.h"
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string milliseconds_since(Clock::time_point start) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+  return cat(ms.count(), " ms");
+}
+
+// The checks in their order; what one finds the next ones use.
+class Doctor {
+ public:
+  Doctor(const Options& options, const World& world, Interrupt& interrupt)
+      : options_(options), world_(world), interrupt_(interrupt) {}
+
+  int examine();
+
+ private:
+  template <typename Check>
+  void check(std::string_view name, const Check& check);
+  void line(std::string_view name, std::string_view verdict, std::string_view text);
+
+  std::string server();
+  std::string versions();
+  std::string model();
+  std::string devices();
+  std::string device();
+  std::string kernels();
+  std::string cache();
+  std::string weights();
+  std::string one_token();
+
+  const Options& options_;
+  const World& world_;
+  Interrupt& interrupt_;
+  int code_ = 0;
+  std::vector<std::string> missing_;
+  std::optional<Loader> loader_;
+  std::optional<Placement> place_;
+  wire::ModelInfo info_;
+  std::unique_ptr<Device> device_;
+};
+
+void Doctor::line(std::string_view name, std::string_view verdict, std::string_view text) {
+  std::string padded(name);
+  padded.resize(11, ' ');
+  world_.console.out(cat(padded, verdict, "  ", text, "\n"));
+}
+
+template <typename Check>
+void Doctor::check(std::string_view name, const Check& check) {
+  if (interrupt_.signal() != 0) return;
+  try {
+    line(name, "ok ", check());
+  } catch (const Error& error) {
+    line(name, "BAD", error.what());
+    if (code_ == 0) code_ = exit_code_of(error.kind());
+  }
+}
+
+[[noreturn]] void not_known(const char* what) {
+  throw Error(ErrorKind::kRemote, cat("not looked at without ", what));
+}
+
+std::string Doctor::server() {
+  loader_.emplace(options_, world_.console, world_.environment, interrupt_);
+  const auto start = Clock::now();
+  loader_->remote().models();
+  const std::string first = milliseconds_since(start);
+  const auto again = Clock::now();
+  loader_->remote().models();
+  return cat(loader_->remote().origin(), ": first answer after ", first, ", the next after ",
+             milliseconds_since(again));
+}
+
+std::string Doctor::versions() {
+  return cat("edge_client " SPLIT_VERSION ", ",
+             loader_->remote().version().value_or("a server that does not say which"));
+}
+
+std::string Doctor::model() {
+  loader_->meet();
+  place_ = place(options_, loader_->config());
+  info_ = loader_->manifest(&*place_);
+  const ModelConfig& config = loader_->config();
+  return cat(info_.id, ": ", config.layers, " blocks of ", config.channels, ", vocabulary ",
+             config.vocab, ", context ", config.context, ", in ", info_.format,
+             ", the server computes in ", info_.profile);
+}
+
+std::string Doctor::devices() {
+  std::string all;
+  bool gpu = false, vulkan = false;
+  for (const std::string& one : list_devices()) {
+    all += cat(all.empty() ? "" : "; ", one);
+    vulkan |= one.starts_with("vulkan");
+    gpu |= one.starts_with("vulkan") && one.find("software") == one.npos;
+  }
+  if (!vulkan) missing_.push_back("mesa-vulkan-drivers (Vulkan, also without a GPU)");
+  if (!gpu) missing_.push_back("a GPU's own Vulkan driver, if there is a GPU");
+  return all;
+}
+
+std::string Doctor::device() {
+  device_ = make_device(options_.device);
+  return cat("--device ", options_.device.device, " is ", device_->name());
+}
+
+std::string Doctor::kernels() {
+  if (!device_) not_known("a device");
+  const auto start = Clock::now();
+  self_test(*device_);
+  return cat("each gives what the plain CPU's gives, after ", milliseconds_since(start));
+}
+
+std::string Doctor::cache() {
+  const ShardCache cache(cache_root(options_.cache, world_.environment));
+  std::error_code error;
+  std::filesystem::create_directories(cache.root(), error);
+  if (error || ::access(cache.root().c_str(), W_OK) != 0) {
+    throw disk_error(Error(ErrorKind::kIo, cat(cache.root().string(), ": cannot be written")));
+  }
+  uint64_t bytes = 0;
+  const auto entries = cache.entries();
+  for (const ShardCache::Entry& entry : entries) bytes += entry.bytes;
+  const auto space = std::filesystem::space(cache.root(), error);
+  return cat(cache.root().string(), ": ", human_bytes(bytes), " in ", entries.size(), " files, ",
+             error ? "unknown" : human_bytes(space.available), " free");
+}
+
+std::string Doctor::weights() {
+  if (info_.stages.empty()) not_known("a model");
+  if (!place_->local(loader_->config())) return "none are needed here";
+  const ShardCache cache(cache_root(options_.cache, world_.environment));
+  uint64_t bytes = 0, there = 0;
+  for (const wire::BlobInfo& blob :
+       blobs_of(loader_->model(), info_, place_->range, options_.formats)) {
+    bytes += blob.bytes;
+    if (std::filesystem::exists(cache.path_of(blob.sha256))) there += blob.bytes;
+  }
+  return cat(place_->on_edge(loader_->config()), ": ", human_bytes(bytes), ", of which ",
+             human_bytes(there), " are here");
+}
+
+std::string Doctor::one_token() {
+  if (info_.stages.empty()) not_known("a model");
+  const auto start = Clock::now();
+  const std::unique_ptr<Split> split = loader_->load(*place_, info_);
+  const std::string loaded = milliseconds_since(start);
+  const auto tokenizer = loader_->tokenizer(info_);
+  const SplitRun run{loader_->remote(),
+                     *split,
+                     loader_->model(),
+                     tokenizer ? &*tokenizer : nullptr,
+                     loader_->retry(),
+                     interrupt_,
+                     {}};
+  GenerateOptions options;
+  options.max_tokens = 1;
+  options.sampling.temperature = 0;
+  options.ignore_end = true;
+  SplitCounts counts;
+  std::vector<int32_t> prompt;
+  check_prompt(loader_->config(), prompt);
+  const Generated text = generate_text(run, prompt, options, {}, counts);
+  return cat("token ", text.tokens.at(0), " with cut ", place_->name(), ", loaded after ", loaded,
+             ", computed after ", static_cast<int64_t>(counts.ms), " ms");
+}
+
+int Doctor::examine() {
+  check("server", [this] { return server(); });
+  const bool heard = code_ == 0;
+  if (heard) {
+    check("versions", [this] { return versions(); });
+    check("model", [this] { return model(); });
+  } else {
+    line("versions", "ok ", "edge_client " SPLIT_VERSION);
+    line("model", "BAD", "not looked at without a server: is cloud_server running there?");
+  }
+  check("devices", [this] { return devices(); });
+  check("device", [this] { return device(); });
+  check("kernels", [this] { return kernels(); });
+  check("cache", [this] { return cache(); });
+  check("weights", [this] { return weights(); });
+  check("one token", [this] { return one_token(); });
+  std::string missing;
+  for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);
+  if (interrupt_.signal() == 0) {
+    line("to install", missing.empty() ? "ok " : "   ", missing.empty() ? "nothing" : missing);
+  }
+  return code_;
+}
+
+}  // namespace
+
+int doctor_command(std::span<const std::string> arguments, const World& world,
+                   Interrupt& interrupt) {
+  CommandLine line = read_command_line({arguments.begin(), arguments.end()}, world.environment);
+  if (line.asked != Flags::Asked::kNothing) {
+    world.console.out(line.help);
+    return 0;
+  }
+  line.options.quiet = true;
+  line.options.retry_for = 0;
+  return Doctor(line.options, world, interrupt).examine();
+}
+
+}  // namespace split::edge

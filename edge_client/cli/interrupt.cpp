@@ -1,0 +1,83 @@
+#include "edge_client/cli/interrupt.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace split::edge {
+
+void Interrupt::raise(int signal) {
+  const std::lock_guard lock(mutex_);
+  if (signal_ != 0) return;
+  if (signal == SIGINT && diverted_) return diverted_();
+  signal_ = signal;
+  raised_.notify_all();
+  for (const auto& call : calls_) call();
+}
+
+int Interrupt::signal() const {
+  const std::lock_guard lock(mutex_);
+  return signal_;
+}
+
+bool Interrupt::wait(std::chrono::milliseconds time) {
+  std::unique_lock lock(mutex_);
+  return !raised_.wait_for(lock, time, [&] { return signal_ != 0; });
+}
+
+Interrupt::Diversion::Diversion(Interrupt& interrupt, std::function<void()> call)
+    : interrupt_(interrupt) {
+  const std::lock_guard lock(interrupt.mutex_);
+  CHECK(!interrupt.diverted_);
+  interrupt.diverted_ = std::move(call);
+}
+
+Interrupt::Diversion::~Diversion() {
+  const std::lock_guard lock(interrupt_.mutex_);
+  interrupt_.diverted_ = {};
+}
+
+Interrupt::Hook::Hook(Interrupt& interrupt, std::function<void()> call) : interrupt_(interrupt) {
+  const std::lock_guard lock(interrupt_.mutex_);
+  if (interrupt_.signal_ != 0) call();
+  at_ = interrupt_.calls_.insert(interrupt_.calls_.end(), std::move(call));
+}
+
+Interrupt::Hook::~Hook() {
+  const std::lock_guard lock(interrupt_.mutex_);
+  interrupt_.calls_.erase(at_);
+}
+
+SignalWatch::SignalWatch(Interrupt& interrupt) : end_(::eventfd(0, EFD_CLOEXEC)) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  CHECK(::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+  signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC));
+  CHECK(signals_ && end_);
+  thread_ = std::thread([this, &interrupt] {
+    pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
+    for (;;) {
+      if (::poll(fds, 2, -1) < 0) continue;
+      if (fds[1].revents != 0) return;
+      signalfd_siginfo info{};
+      if (::read(signals_.get(), &info, sizeof info) != sizeof info) continue;
+      const auto signal = static_cast<int>(info.ssi_signo);
+      if (interrupt.signal() != 0) ::_exit(exit_code_of_signal(signal));
+      interrupt.raise(signal);
+    }
+  });
+}
+
+SignalWatch::~SignalWatch() {
+  wake_reader(end_);
+  thread_.join();
+}
+
+int exit_code_of_signal(int signal) { return signal == SIGINT ? 130 : 0; }
+
+}  // namespace split::edge

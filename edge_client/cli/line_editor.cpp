@@ -1,0 +1,192 @@
+#include "edge_client/cli/line_editor.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/file.h"
+
+namespace split::edge {
+namespace {
+
+constexpr size_t kMostBytes = 64 << 10;  // of a line
+constexpr size_t kMostLines = 1000;      // of the history
+constexpr size_t kMostEscape = 16;       // bytes of a key
+
+// Characters, not bytes; wide ones count as one column.
+size_t length(std::string_view text) {
+  return static_cast<size_t>(
+      std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
+// Keys come one by one and unseen while it lives.
+class RawMode {
+ public:
+  explicit RawMode(int fd) : fd_(fd), good_(::tcgetattr(fd, &before_) == 0) {
+    if (!good_) return;
+    termios raw = before_;
+    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG | IEXTEN);
+    raw.c_iflag &= ~static_cast<tcflag_t>(ICRNL | IXON);
+    raw.c_cc[VMIN] = 1;
+    raw.c_cc[VTIME] = 0;
+    ::tcsetattr(fd, TCSADRAIN, &raw);
+  }
+  ~RawMode() {
+    if (good_) ::tcsetattr(fd_, TCSADRAIN, &before_);
+  }
+  RawMode(const RawMode&) = delete;
+  RawMode& operator=(const RawMode&) = delete;
+
+ private:
+  const int fd_;
+  termios before_{};
+  const bool good_;
+};
+
+size_t columns_of(int fd) {
+  winsize size{};
+  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+size_t Line::before(size_t at) const {
+  while (at > 0 && (text_[--at] & 0xc0) == 0x80) continue;
+  return at;
+}
+
+size_t Line::after(size_t at) const {
+  if (at < text_.size()) ++at;
+  while (at < text_.size() && (text_[at] & 0xc0) == 0x80) ++at;
+  return at;
+}
+
+void Line::erase(size_t from, size_t to) {
+  text_.erase(from, to - from);
+  at_ = from;
+}
+
+void Line::insert(char byte) {
+  if (text_.size() >= kMostBytes) return;
+  text_.insert(at_++, 1, byte);
+}
+
+void Line::recall(const std::vector<std::string>& history, size_t back) {
+  if (back > history.size()) return;
+  if (back_ == 0) typed_ = text_;
+  back_ = back;
+  text_ = back == 0 ? typed_ : history[history.size() - back];
+  at_ = text_.size();
+}
+
+// Behind ESC: "[A", "OA", "[3~" and the like.
+void Line::escape(char byte, const std::vector<std::string>& history) {
+  escape_ += byte;
+  const bool begins = escape_.size() == 2 && (byte == '[' || byte == 'O');
+  const bool more = escape_.size() > 2 && ((byte >= '0' && byte <= '9') || byte == ';');
+  if (escape_.size() > kMostEscape) escape_.pop_back();  // no key of ours is so long
+  if (begins || more) return;
+  const std::string keys = escape_.size() > 2 ? escape_.substr(2) : "";
+  escape_.clear();
+  if (keys == "A") recall(history, back_ + 1);
+  if (keys == "B" && back_ > 0) recall(history, back_ - 1);
+  if (keys == "C") at_ = after(at_);
+  if (keys == "D") at_ = before(at_);
+  if (keys == "H" || keys == "1~") at_ = 0;
+  if (keys == "F" || keys == "4~") at_ = text_.size();
+  if (keys == "3~") erase(at_, after(at_));
+}
+
+Line::Key Line::type(char byte, const std::vector<std::string>& history) {
+  const auto control = [](char letter) { return static_cast<char>(letter & 0x1f); };
+  if (!escape_.empty()) {
+    escape(byte, history);
+  } else if (byte == 0x1b) {
+    escape_ = byte;
+  } else if (byte == '\r' || byte == '\n') {
+    return Key::kEnter;
+  } else if (byte == control('C')) {
+    return Key::kCancel;
+  } else if (byte == control('D')) {
+    if (text_.empty()) return Key::kEnd;
+    erase(at_, after(at_));
+  } else if (byte == 0x7f || byte == control('H')) {
+    erase(before(at_), at_);
+  } else if (byte == control('A')) {
+    at_ = 0;
+  } else if (byte == control('E')) {
+    at_ = text_.size();
+  } else if (byte == control('B')) {
+    at_ = before(at_);
+  } else if (byte == control('F')) {
+    at_ = after(at_);
+  } else if (byte == control('K')) {
+    erase(at_, text_.size());
+  } else if (byte == control('U')) {
+    erase(0, at_);
+  } else if (byte == control('W')) {
+    const size_t end = text_.find_last_not_of(' ', at_ == 0 ? 0 : at_ - 1);
+    const size_t space = end == text_.npos ? text_.npos : text_.rfind(' ', end);
+    erase(space == text_.npos || at_ == 0 ? 0 : space + 1, at_);
+  } else if (byte == control('P')) {
+    recall(history, back_ + 1);
+  } else if (byte == control('N') && back_ > 0) {
+    recall(history, back_ - 1);
+  } else if (static_cast<unsigned char>(byte) >= 0x20) {
+    insert(byte);
+  }
+  return Key::kMore;
+}
+
+std::string Line::drawn(std::string_view prompt, size_t prompt_columns, size_t columns) const {
+  const size_t room = columns > prompt_columns + 1 ? columns - prompt_columns - 1 : 1;
+  const size_t cursor = length(std::string_view(text_).substr(0, at_));
+  size_t begin = 0;
+  for (size_t hidden = cursor > room ? cursor - room : 0; hidden > 0; --hidden)
+    begin = after(begin);
+  size_t end = begin, shown = 0;
+  for (; end < text_.size() && shown < room; ++shown) end = after(end);
+  const size_t column = length(std::string_view(text_).substr(begin, at_ - begin));
+  std::string out = cat("\r", prompt, text_.substr(begin, end - begin), "\x1b[K");
+  if (shown > column) out += cat("\x1b[", shown - column, "D");
+  return out;
+}
+
+LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_columns,
+                                     std::string& line) {
+  const Fd wake(::eventfd(0, EFD_CLOEXEC));
+  CHECK(wake);
+  const Interrupt::Hook hook(interrupt_, [&] { wake_reader(wake); });
+  const RawMode raw(input_);
+  Line typed;
+  for (;;) {
+    say_(typed.drawn(prompt, prompt_columns, columns_of(input_)));
+    pollfd fds[2] = {{input_, POLLIN, 0}, {wake.get(), POLLIN, 0}};
+    if (::poll(fds, 2, -1) < 0) continue;
+    char buffer[4096];
+    const ssize_t n = fds[1].revents != 0 ? 0 : ::read(input_, buffer, sizeof buffer);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n <= 0) {
+      say_("\r\n");
+      return Outcome::kEnd;
+    }
+    for (const char byte : std::string_view(buffer, static_cast<size_t>(n))) {
+      const Line::Key key = typed.type(byte, history_);
+      if (key == Line::Key::kMore) continue;
+      if (key == Line::Key::kCancel) say_("^C");
+      say_("\r\n");
+      if (key == Line::Key::kCancel) return Outcome::kCancelled;
+      if (key == Line::Key::kEnd) return Outcome::kEnd;
+      line = typed.text();
+      const bool again = !history_.empty() && history_.back() == line;
+      if (!line.empty() && !again) history_.push_back(line);
+      if (history_.size() > kMostLines) history_.erase(history_.begin());
+      return Outcome::kLine;  // what was pasted behind it is dropped
+    }
+  }
+}
+
+}  // namespace split::edge

@@ -1,0 +1,58 @@
+// Lines typed at a terminal, edited as one is used to from a shell: arrows, Home and End, Ctrl-A E
+// K U W, and the lines before by up and down. UTF-8; a line that is too long scrolls. Knows nothing
+// of what the lines are for.
+#pragma once
+
+#include <termios.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "edge_client/cli/interrupt.h"
+
+namespace split::edge {
+
+// A line and the place in it where what is typed goes. Any terminal's keys come in as bytes.
+class Line {
+ public:
+  enum class Key { kMore, kEnter, kCancel, kEnd };
+  // Takes one byte. kEnter: the line is complete; kCancel: Ctrl-C; kEnd: Ctrl-D on an empty line.
+  Key type(char byte, const std::vector<std::string>& history);
+  const std::string& text() const { return text_; }
+  // What a terminal of so many columns shows behind `prompt`, from the beginning of its row on.
+  std::string drawn(std::string_view prompt, size_t prompt_columns, size_t columns) const;
+
+ private:
+  void escape(char byte, const std::vector<std::string>& history);
+  void insert(char byte);
+  size_t before(size_t at) const;  // of the character there
+  size_t after(size_t at) const;
+  void erase(size_t from, size_t to);
+  void recall(const std::vector<std::string>& history, size_t back);
+
+  std::string text_, typed_;  // typed_: while an older line is shown
+  size_t at_ = 0;             // bytes
+  size_t back_ = 0;           // how far in the history
+  std::string escape_;        // a sequence that has begun
+};
+
+class LineEditor {
+ public:
+  using Say = std::function<void(std::string_view)>;
+  // `input` is a terminal, `say` writes to it.
+  LineEditor(int input, Say say, Interrupt& interrupt)
+      : input_(input), say_(std::move(say)), interrupt_(interrupt) {}
+
+  enum class Outcome { kLine, kCancelled, kEnd };  // kEnd: Ctrl-D, or interrupted, or no terminal
+  Outcome read(std::string_view prompt, size_t prompt_columns, std::string& line);
+
+ private:
+  const int input_;
+  const Say say_;
+  Interrupt& interrupt_;
+  std::vector<std::string> history_;
+};
+
+}  // namespace split::edge

@@ -1,0 +1,53 @@
+// edge_client: the world of edge_main() is this process.
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include "base/file.h"
+#include "edge_client/cli/run.h"
+
+namespace {
+
+// False when nobody reads any more.
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EPIPE) return false;
+    if (n < 0) {
+      throw split::Error(split::ErrorKind::kIo, split::cat("stdout: ", split::errno_text(errno)));
+    }
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  split::hold_standard_streams();
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk
+  split::edge::Interrupt interrupt;
+  const split::edge::SignalWatch watch(interrupt);
+  split::edge::World world;
+  world.environment = [](const char* name) -> const char* { return std::getenv(name); };
+  world.input = STDIN_FILENO;
+  world.console.out = [](std::string_view text) { return write_all(STDOUT_FILENO, text); };
+  world.console.err = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);  // unbuffered; there is nobody else to tell
+  };
+  world.console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  world.console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
+  return split::edge::edge_main({argv + 1, argv + argc}, world, interrupt);
+} catch (const std::bad_alloc&) {
+  std::fputs("edge_client: out of memory\n", stderr);
+  return 1;
+} catch (const std::exception& error) {  // a broken invariant of ours
+  std::fprintf(stderr, "edge_client: %s\n", error.what());
+  return 1;
+}

@@ -1,0 +1,216 @@
+#include "edge_client/cli/options.h"
+
+#include <climits>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "http/server.h"
+#include "serve/chat.h"
+
+namespace split::edge {
+namespace {
+
+constexpr const char* kDefaultAddress = "127.0.0.1:8081";
+
+constexpr const char* kSummary =
+    "edge_client: text from a GPT-2 whose first blocks run on a server, the others on this "
+    "machine\n"
+    "\n"
+    "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
+    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n"
+    "  edge_client --server URL --serve                   the same for OpenAI's clients\n"
+    "  edge_client doctor --server URL                    what works, in ten lines\n"
+    "  edge_client cache ls|verify|prune                  the weights on this machine\n";
+
+// "1,2,3".
+std::vector<int32_t> ids_of(std::string_view text) {
+  std::vector<int32_t> ids;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const auto id = parse_u64(text.substr(0, comma), 0, INT32_MAX);
+    const bool ends_in_comma = comma + 1 == text.size();
+    if (!id || ends_in_comma) {
+      throw Error(ErrorKind::kInput,
+                  cat("--prompt-ids: expected token ids like 15496,11,995, got ", shown(text)));
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return ids;
+}
+
+// HOST:PORT, [ADDRESS]:PORT or PORT.
+void read_address(std::string_view text, Options& options) {
+  const size_t colon = text.rfind(':');
+  const bool host = colon != text.npos;
+  std::string_view name = host ? text.substr(0, colon) : "127.0.0.1";
+  const bool six = name.starts_with('[') && name.ends_with(']');
+  if (six) name = name.substr(1, name.size() - 2);
+  const auto port = parse_u64(host ? text.substr(colon + 1) : text, 0, 65535);
+  if (!port || name.empty() || (!six && name.find(':') != name.npos)) {
+    throw Error(ErrorKind::kInput,
+                cat("--serve: expected HOST:PORT like ", kDefaultAddress, ", got ", shown(text)));
+  }
+  options.host = name;
+  options.port = static_cast<int>(*port);
+  if (!http::is_loopback(options.host) && !options.insecure) {
+    throw Error(ErrorKind::kInput,
+                cat("--serve ", shown(text),
+                    ": anybody who reaches it could use it; --insecure says that is meant"));
+  }
+}
+
+}  // namespace
+
+CommandLine read_command_line(const std::vector<std::string>& arguments,
+                              const Flags::Environment& environment) {
+  CommandLine line;
+  Options& options = line.options;
+  std::string prompt, prompt_file, prompt_ids, cut, head = "edge", format = "auto", profile = "f32";
+  uint64_t cache_limit = 0;
+  Flags flags(kSummary);
+
+  flags.group("The server");
+  flags.text("server", "URL", "http://host:port of cloud_server (needed)", &options.server);
+  flags.text("model", "ID", "one of the server's models (default: its first)", &options.model);
+  flags.text("api-key", "KEY", "the server's, better given as SPLIT_API_KEY", &options.api_key);
+  flags.text("ca-cert", "FILE", "trusted for https, in PEM (default: the system's)",
+             &options.ca_cert);
+  flags.number("timeout", "SECONDS", "give up on a server that is silent for so long (60)",
+               &options.timeout, 1u, 86400u);
+  flags.number("retry-for", "SECONDS", "try again for so long when the server is lost or busy (30)",
+               &options.retry_for, 0u, 86400u);
+
+  flags.group("The prompt, one of");
+  flags.text("prompt", "TEXT", "the text to go on from", &prompt);
+  flags.text("prompt-file", "FILE", "a file with it, taken byte for byte, as stdin is",
+             &prompt_file);
+  flags.text("prompt-ids", "ID,ID...", "token ids, for models without a tokenizer", &prompt_ids);
+  flags.toggle("no-special", "<|endoftext|> in the prompt is plain text", &options.no_special);
+
+  flags.group("The split");
+  flags.text("cut", "K|cloud", "the server runs the first K blocks (all but two), or everything",
+             &cut);
+  flags.choice("head", {"edge", "cloud"},
+               "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
+  flags.text("format", "FORMAT",
+             "of weights to download: auto (as they are), f32, f16, q8_0, q4_0 (with a q8_0 head), "
+             "or of kinds of stages: head=q8_0,block=q4_0",
+             &format);
+  flags.choice("profile", {"f32", "int8"},
+               "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU only (f32)", &profile);
+  flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N", &options.device.device);
+  flags.number("threads", "N", "of the cpu device (0: one for each processor)",
+               &options.device.threads, 0u, 1024u);
+  flags.text("cache", "DIR", "for the weights (default: $XDG_CACHE_HOME/splitcompute)",
+             &options.cache);
+  flags.bytes("cache-limit", "BYTES", "of the cache: weights used longest ago make room (no limit)",
+              &cache_limit);
+
+  flags.group("The text");
+  flags.number("max-tokens", "N", "at most so many (64)", &options.max_tokens, 0, 1 << 20);
+  flags.real("temperature", "X", "0 takes the most likely token each time (0.8)",
+             &options.temperature, 0, 100);
+  flags.number("top-k", "N", "only the N most likely tokens (0: no limit)", &options.top_k, 0,
+               INT_MAX);
+  flags.real("top-p", "X", "only the most likely tokens that have X together (0.95)",
+             &options.top_p, 0, 1);
+  flags.real("repetition-penalty", "X", "above 1: less of what was said (1)",
+             &options.repetition_penalty, 0.01f, 100);
+  flags.number("seed", "N", "the same seed gives the same text (default: drawn)", &options.seed,
+               uint64_t{0}, uint64_t{INT64_MAX});
+  flags.texts("stop", "S", "end before this text; can be given several times", &options.stop);
+  flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
+
+  flags.group("A server");
+  std::string address;
+  flags.optional_text("serve", "HOST:PORT",
+                      "answer OpenAI's clients at http://HOST:PORT/v1 (127.0.0.1:8081)",
+                      kDefaultAddress, &address);
+  flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
+  flags.text("chat-template", "TEXT", "a chat's message as text ('{role}: {content}\\n')",
+             &options.chat_template);
+  flags.bytes("kv-budget", "BYTES", "keys and values of all answers (16 whole contexts, up to 1G)",
+              &options.kv_budget);
+
+  flags.group("Output");
+  flags.number("logprobs", "N", "with --json: log-probabilities, and the N most likely tokens",
+               &options.logprobs, 0, 1000);
+  flags.toggle("embed", "print the final state of the prompt's last token and no text",
+               &options.embed);
+  flags.toggle("plan", "print what each cut and format downloads, and download nothing",
+               &options.plan);
+  flags.toggle("json", "print one JSON object", &options.json);
+  flags.toggle("quiet", "no progress and no receipt", &options.quiet);
+  flags.toggle("list-devices", "print what --device can name", &options.list_devices);
+  std::string completion;
+  flags.choice("completion", {"bash"},
+               "print a completion: source <(edge_client --completion bash)", &completion);
+
+  line.asked = flags.parse(arguments, environment);
+  if (line.asked == Flags::Asked::kHelp) line.help = flags.help();
+  if (line.asked == Flags::Asked::kNothing && flags.given("completion")) {
+    line.asked = Flags::Asked::kHelp;
+    line.help = flags.bash_completion("edge_client", {"cache", "doctor"});
+  }
+  if (line.asked != Flags::Asked::kNothing) return line;
+
+  const int prompts =
+      flags.given("prompt") + flags.given("prompt-file") + flags.given("prompt-ids");
+  if (prompts > 1) {
+    throw Error(ErrorKind::kInput,
+                "expected one of --prompt, --prompt-file and --prompt-ids, got more");
+  }
+  if (flags.given("serve")) {
+    if (prompts > 0 || options.embed || options.plan) {
+      throw Error(ErrorKind::kInput, "--serve: expected no prompt, --embed or --plan beside it");
+    }
+    options.serve = true;
+    read_address(address, options);
+  }
+  if (!options.chat_template.empty()) {
+    try {
+      serve::ChatTemplate::parse(options.chat_template);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kInput, cat("--chat-template: ", error.what()));
+    }
+  }
+  if (flags.given("prompt")) options.prompt = prompt;
+  if (flags.given("prompt-file")) options.prompt_file = prompt_file;
+  if (flags.given("prompt-ids")) options.prompt_ids = ids_of(prompt_ids);
+  if (cut == "cloud") {
+    options.all_on_cloud = true;
+  } else if (flags.given("cut")) {
+    const auto k = parse_u64(cut, 0, 1024);
+    if (!k) {
+      throw Error(ErrorKind::kInput,
+                  cat("--cut: expected a number of blocks or cloud, got ", shown(cut)));
+    }
+    options.cut = static_cast<int>(*k);
+  }
+  if (flags.given("cache-limit")) options.cache_limit = cache_limit;
+  options.head_on_cloud = head == "cloud";
+  try {
+    options.formats = StageFormats::parse(format);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kInput, cat("--format: ", error.what()));
+  }
+  options.profile = *profile_from_name(profile);
+  if (options.profile == Profile::kInt8) {
+    if (!flags.given("format")) options.formats = profile_formats(options.profile);
+    const auto in_blocks = [](std::optional<DType> dtype) { return dtype && is_quantised(*dtype); };
+    if (!in_blocks(options.formats.block) && !in_blocks(options.formats.head)) {
+      throw Error(ErrorKind::kInput,
+                  cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(format)));
+    }
+  }
+  for (const std::string& stop : options.stop) {
+    if (stop.empty()) throw Error(ErrorKind::kInput, "--stop: expected some text, got ''");
+  }
+  if (options.server.empty() && !options.list_devices) {
+    throw Error(ErrorKind::kInput, "--server: expected a URL like http://127.0.0.1:8080, got none");
+  }
+  return line;
+}
+
+}  // namespace split::edge

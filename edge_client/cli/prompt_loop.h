@@ -1,0 +1,24 @@
+// edge_client at a terminal without a prompt: a line is a prompt, the text goes on behind it, until
+// Ctrl-D. Ctrl-C stops an answer.
+#pragma once
+
+#include "edge_client/cli/run.h"
+#include "edge_client/server/split_work.h"
+
+namespace split::edge {
+
+// What the answers have in common. All of it outlives the call.
+struct PromptLoop {
+  const Options& options;
+  const World& world;
+  Interrupt& interrupt;
+  const SplitWork::Shared& shared;
+  std::shared_ptr<Split> split;
+  GenerateOptions generate;  // but for the seed, which is drawn for each unless it is given
+};
+
+// Returns when the user leaves. What goes wrong with one answer is said, and the next one is asked
+// for.
+void run_prompt_loop(const PromptLoop& loop);
+
+}  // namespace split::edge

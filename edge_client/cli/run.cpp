@@ -1,0 +1,271 @@
+#include "edge_client/cli/run.h"
+
+#include <openssl/rand.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "edge_client/cli/cache_command.h"
+#include "edge_client/cli/doctor.h"
+#include "edge_client/cli/options.h"
+#include "edge_client/cli/prompt.h"
+#include "edge_client/cli/prompt_loop.h"
+#include "edge_client/server/serve.h"
+#include "edge_client/split/plan.h"
+#include "edge_client/split/receipt.h"
+#include "edge_client/split/split_text.h"
+#include "serve/embeddings.h"
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kAddressInUse = 98;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+uint64_t drawn_seed() {
+  uint32_t seed = 0;
+  CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
+  return seed;
+}
+
+int exit_code_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::kInput:
+    case ErrorKind::kNotFound:
+      return 2;
+    case ErrorKind::kRemote:
+    case ErrorKind::kBusy:
+      return 3;
+    case ErrorKind::kIo:
+      return 4;
+    case ErrorKind::kShape:
+    case ErrorKind::kIntegrity:
+      return 5;
+    case ErrorKind::kDevice:
+      return 6;
+  }
+  return 1;
+}
+
+namespace {
+
+// The steps of one run, in their order.
+class Run {
+ public:
+  Run(const Options& options, const World& world, Interrupt& interrupt)
+      : options_(options),
+        world_(world),
+        interrupt_(interrupt),
+        loader_(options, world.console, world.environment, interrupt) {}
+
+  void go(const std::string& prompt);
+  void ask();  // at a terminal
+  void plan();
+
+ private:
+  SplitRun split_run() {
+    return {loader_.remote(),
+            *split_,
+            loader_.model(),
+            tokenizer_ ? &*tokenizer_ : nullptr,
+            loader_.retry(),
+            interrupt_,
+            {}};
+  }
+  void meet();
+  void load();
+  GenerateOptions generate_options();
+  void say_plan();
+  void print_text();
+  void print_states();
+  bool put_text(std::string_view text, const ScoredToken* token);
+
+  const Options& options_;
+  const World& world_;
+  Interrupt& interrupt_;
+  Loader loader_;
+
+  Placement place_;
+  wire::ModelInfo info_;
+  std::optional<Tokenizer> tokenizer_;
+  std::vector<int32_t> prompt_;
+  std::unique_ptr<Split> split_;
+  Receipt receipt_;
+  Clock::time_point start_ = Clock::now();
+};
+
+void Run::say_plan() {
+  receipt_.describe(*split_, loader_.config(), loader_.remote().origin());
+  receipt_.load_ms = ms_since(start_);
+  receipt_.load_peak_bytes = peak_memory();
+  if (!options_.quiet && !options_.json) world_.console.err(receipt_.plan() + "\n");
+}
+
+bool Run::put_text(std::string_view text, const ScoredToken* token) {
+  if (interrupt_.signal() != 0) return false;
+  if (token != nullptr && receipt_.tokens++ == 0) receipt_.first_token_ms = ms_since(start_);
+  return options_.json || text.empty() || world_.console.out(text);
+}
+
+GenerateOptions Run::generate_options() {
+  GenerateOptions options;
+  options.max_tokens = options_.max_tokens;
+  options.sampling.temperature = options_.temperature;
+  options.sampling.top_k = options_.top_k;
+  options.sampling.top_p = options_.top_p;
+  options.sampling.repetition_penalty = options_.repetition_penalty;
+  options.sampling.seed = receipt_.seed = options_.seed ? *options_.seed : drawn_seed();
+  options.stop = options_.stop;
+  options.ignore_end = options_.ignore_eos;
+  options.logprobs = options_.logprobs.value_or(-1);
+  return options;
+}
+
+void Run::print_text() {
+  const GenerateOptions options = generate_options();
+  start_ = Clock::now();
+  const Generated generated = generate_text(
+      split_run(), prompt_, options,
+      [this](std::string_view text, const ScoredToken* token) { return put_text(text, token); },
+      receipt_.counts);
+  receipt_.device = split_->device();  // it may have failed meanwhile
+  receipt_.prompt_tokens = prompt_.size();
+  receipt_.tokens = generated.tokens.size();
+  receipt_.finish_reason = generated.finish_reason;
+  if (options_.json) {
+    world_.console.out(to_json(receipt_, prompt_, generated, options_.logprobs.has_value()));
+    return;
+  }
+  if (world_.console.out_is_terminal) world_.console.out("\n");
+  if (!options_.quiet) world_.console.err(cat("\n", to_text(receipt_)));
+}
+
+// The final state of the text: its last row, and the mean over all.
+void Run::print_states() {
+  const auto channels = static_cast<size_t>(loader_.config().channels);
+  const std::vector<float> rows = final_states(split_run(), prompt_, receipt_.counts);
+  const std::span last = std::span(rows).last(channels);
+  std::string out;
+  if (options_.json) {
+    out = "{\"mean\":";
+    wire::append_floats(out, serve::mean_row(rows, channels));
+    out += ",\"last\":";
+    wire::append_floats(out, last);
+    out += "}\n";
+  } else {
+    wire::append_floats(out, last);
+    out = out.substr(1, out.size() - 2) + "\n";
+    std::ranges::replace(out, ',', ' ');
+  }
+  world_.console.out(out);
+}
+
+void Run::plan() {
+  loader_.meet();
+  world_.console.out(download_table(loader_.model(), loader_.manifest(nullptr)));
+}
+
+void Run::meet() {
+  loader_.meet();
+  place_ = place(options_, loader_.config());
+  info_ = loader_.manifest(&place_);
+  tokenizer_ = loader_.tokenizer(info_);
+}
+
+void Run::load() {
+  split_ = loader_.load(place_, info_);
+  say_plan();
+}
+
+void Run::go(const std::string& prompt) {
+  meet();
+  if (options_.prompt_ids) {
+    prompt_ = *options_.prompt_ids;
+    check_prompt(loader_.config(), prompt_);
+  } else {
+    prompt_ = prompt_ids(loader_.config(), tokenizer_ ? &*tokenizer_ : nullptr, prompt,
+                         !options_.no_special);
+  }
+  load();
+  options_.embed ? print_states() : print_text();
+}
+
+void Run::ask() {
+  meet();
+  if (!tokenizer_) {
+    throw Error(ErrorKind::kInput, "the model has no tokenizer: expected --prompt-ids");
+  }
+  load();
+  RemotePool pool([this](auto timeout) { return loader_.connect(timeout); },
+                  loader_.remote().timeout());
+  const SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
+  run_prompt_loop({options_, world_, interrupt_, shared, std::move(split_), generate_options()});
+}
+
+int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
+  if (line.asked == Flags::Asked::kHelp) {
+    world.console.out(line.help);
+    return 0;
+  }
+  if (line.asked == Flags::Asked::kVersion) {
+    world.console.out("edge_client " SPLIT_VERSION "\n");
+    return 0;
+  }
+  const Options& options = line.options;
+  if (options.list_devices) {
+    for (const std::string& device : list_devices()) world.console.out(device + "\n");
+    return 0;
+  }
+  if (options.plan) {
+    Run(options, world, interrupt).plan();
+    return 0;
+  }
+  if (options.serve) {
+    serve_until_interrupted(options, world, interrupt);
+    return 0;
+  }
+  const bool told = options.prompt || options.prompt_file || options.prompt_ids;
+  if (!told && !options.embed && ::isatty(world.input) == 1) {
+    Run(options, world, interrupt).ask();
+    return 0;
+  }
+  const std::string prompt = read_prompt(options, world.input, interrupt);
+  Run(options, world, interrupt).go(prompt);
+  return 0;
+}
+
+}  // namespace
+
+int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt) {
+  int code = 0;
+  try {
+    const std::span all(arguments);
+    const std::string_view first = all.empty() ? "" : std::string_view(all[0]);
+    code = first == "cache" ? cache_command(all.subspan(1), world)
+           : first == "doctor"
+               ? doctor_command(all.subspan(1), world, interrupt)
+               : run(read_command_line(arguments, world.environment), world, interrupt);
+  } catch (const http::AddressInUse& error) {
+    world.console.err(cat("edge_client: ", error.what(), "\n"));
+    return kAddressInUse;
+  } catch (const Error& error) {
+    if (interrupt.signal() == 0) {
+      world.console.err(cat("edge_client: ", error.what(), "\n"));
+      return exit_code_of(error.kind());
+    }
+  }
+  const int signal = interrupt.signal();
+  if (signal == 0) return code;
+  if (world.console.err_is_terminal) world.console.err("\n");
+  return exit_code_of_signal(signal);
+}
+
+}  // namespace split::edge

@@ -1,0 +1,174 @@
+#include "edge_client/cloud/cloud_completion.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "text/stop.h"
+#include "text/utf8.h"
+
+namespace split::edge {
+namespace {
+
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+std::string request_of(const std::string& model, std::span<const int32_t> prompt,
+                       const GenerateOptions& options) {
+  const SamplingOptions& sampling = options.sampling;
+  Json body = {{"model", model},
+               {"prompt", prompt},
+               {"max_tokens", options.max_tokens},
+               {"temperature", sampling.temperature},
+               {"top_p", sampling.top_p},
+               {"seed", sampling.seed},
+               {"stream", true},
+               {"return_token_ids", true}};
+  if (sampling.top_k != 0) body["top_k"] = sampling.top_k;
+  if (sampling.repetition_penalty != 1) body["repetition_penalty"] = sampling.repetition_penalty;
+  if (options.ignore_end) body["ignore_eos"] = true;
+  if (options.logprobs >= 0) body["logprobs"] = options.logprobs;
+  if (!options.stop.empty()) body["stop"] = options.stop;
+  return body.dump();
+}
+
+// One stream of events, decoded.
+class Stream {
+ public:
+  Stream(const Tokenizer* tokenizer, const GenerateOptions& options, size_t already,
+         const OnText& on_text, SplitCounts& counts)
+      : tokenizer_(tokenizer),
+        options_(options),
+        stops_(options.stop),
+        skip_(already),
+        on_text_(on_text),
+        counts_(counts) {}
+
+  bool take(std::string_view event);
+  Generated finish();
+  size_t bytes() const { return result_.text.size(); }
+  size_t tokens() const { return result_.tokens.size(); }
+
+ private:
+  bool emit(std::string text, const ScoredToken* token);
+
+  const Tokenizer* tokenizer_;
+  const GenerateOptions& options_;
+  StopStrings stops_;
+  Utf8Stream utf8_;
+  size_t skip_;  // bytes that the reader has from an earlier stream
+  const OnText& on_text_;
+  SplitCounts& counts_;
+  Clock::time_point last_ = Clock::now();
+  Generated result_;
+};
+
+bool Stream::emit(std::string text, const ScoredToken* token) {
+  result_.text += text;
+  const size_t known = std::min(skip_, text.size());
+  skip_ -= known;
+  if (!on_text_ || on_text_(std::string_view(text).substr(known), token)) return true;
+  result_.finish_reason = "cancelled";
+  return false;
+}
+
+bool Stream::take(std::string_view text) {
+  const Clock::time_point now = Clock::now();
+  counts_.traffic.cloud_ms += std::chrono::duration<double, std::milli>(now - last_).count();
+  last_ = now;
+  const Json event = parse_json(text, 16, "an event");
+  if (event.contains("error")) {
+    const Json& error = event["error"];
+    const std::string code = error.value("code", "");
+    throw RemoteError(cat("[server] ", shown(error.value("message", "an error without a message"))),
+                      code == "busy" ? 503 : 500, code);  // the status that came too late
+  }
+  const Json& choices = event.at("choices");
+  if (!choices.is_array() || choices.empty()) return true;  // usage, for example
+  const Json& choice = choices[0];
+  if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
+    result_.finish_reason = choice["finish_reason"].get<std::string>();
+  }
+  if (!choice.contains("token_ids") || choice["token_ids"].is_null()) return true;
+  size_t index = 0;
+  for (const Json& value : choice["token_ids"]) {
+    ScoredToken token;
+    token.id = value.get<int32_t>();
+    if (token.id < 0) throw Error(ErrorKind::kInput, "a token id below 0");
+    if (options_.logprobs >= 0 && choice.contains("logprobs") && choice["logprobs"].is_object()) {
+      const Json& logprobs = choice["logprobs"];
+      token.logprob = logprobs.at("token_logprobs").at(index).get<float>();
+      if (logprobs.contains("top_token_ids")) {
+        for (const Json& pair : logprobs["top_token_ids"].at(index)) {
+          token.top.push_back({pair.at(0).get<int32_t>(), pair.at(1).get<float>()});
+        }
+      }
+      result_.scored.push_back(token);
+    }
+    ++index;
+    result_.tokens.push_back(token.id);
+    ++counts_.steps;
+    std::string out;
+    if (tokenizer_ != nullptr && token.id < tokenizer_->size()) {
+      out = stops_.push(utf8_.push(tokenizer_->token_bytes(token.id)));
+    }
+    if (!emit(std::move(out), &token)) return false;
+  }
+  return true;
+}
+
+Generated Stream::finish() {
+  if (result_.finish_reason != "cancelled") {
+    std::string rest = stops_.push(utf8_.flush());
+    rest += stops_.flush();
+    if (!rest.empty()) emit(std::move(rest), nullptr);
+  }
+  return std::move(result_);
+}
+
+}  // namespace
+
+Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
+                            std::span<const int32_t> prompt, const GenerateOptions& options,
+                            const OnText& on_text, const RetryOptions& retry_options,
+                            Interrupt& interrupt, SplitCounts& counts) {
+  for (const std::string& stop : options.stop) {
+    if (to_valid_utf8(stop) != stop) {
+      throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
+    }
+  }
+  const std::string body = request_of(model, prompt, options);
+  Retry retry(retry_options, interrupt);
+  size_t shown_bytes = 0, most_tokens = 0;
+  for (;;) {
+    Stream stream(tokenizer, options, shown_bytes, on_text, counts);
+    try {
+      try {
+        remote.complete(
+            body, [&](std::string_view event) { return stream.take(event); }, counts.traffic);
+      } catch (const Json::exception&) {
+        throw Error(ErrorKind::kInput, "an event of another shape");
+      }
+    } catch (const RemoteError& error) {
+      shown_bytes = std::max(shown_bytes, stream.bytes());
+      if (stream.tokens() > most_tokens) {
+        most_tokens = stream.tokens();
+        retry.succeeded();  // it got further: the budget is for a server that does not go on
+      }
+      ++counts.replays;
+      retry.failed(error);
+      continue;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kInput) throw;
+      throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
+    }
+    Generated result = stream.finish();
+    if (result.tokens.empty()) ++counts.steps;
+    if (result.finish_reason.empty()) {
+      throw RemoteError(cat("[server] ", remote.origin(), ": an answer without a finish_reason"),
+                        200, "");
+    }
+    return result;
+  }
+}
+
+}  // namespace split::edge

@@ -1,0 +1,19 @@
+// --cut cloud: the whole text from the server's completions, in the same words as generate(): the
+// ids that come back are decoded here, so that bytes, stop strings and output are the same.
+#pragma once
+
+#include "edge_client/cloud/remote.h"
+#include "edge_client/cloud/retry.h"
+#include "edge_client/split/split_forward.h"
+#include "run/generate.h"
+
+namespace split::edge {
+
+// As generate(). A lost connection is answered by asking again with the same seed; what was already
+// given to on_text is not given again. Throws RemoteError.
+Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
+                            std::span<const int32_t> prompt, const GenerateOptions& options,
+                            const OnText& on_text, const RetryOptions& retry, Interrupt& interrupt,
+                            SplitCounts& counts);
+
+}  // namespace split::edge

@@ -1,0 +1,303 @@
+#include "edge_client/cloud/remote.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/json.h"
+#include "http/body_checksum.h"
+#include "http/sse.h"
+#include "text/utf8.h"
+#include "wire/fields.h"
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+constexpr size_t kMostMessage = 300;             // bytes of a server's message that are shown
+constexpr uint64_t kMostStream = 1ull << 40;     // of a text's events
+constexpr unsigned kMostRetryAfter = 24 * 3600;  // seconds
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// A stranger's words on our terminal: one line, valid UTF-8, no control characters, not too long.
+std::string tamed(std::string_view text) {
+  std::string clean = to_valid_utf8(text.substr(0, kMostMessage));
+  for (char& c : clean) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  if (text.size() > kMostMessage) clean += "...";
+  return clean;
+}
+
+}  // namespace
+
+bool RemoteError::transient() const {
+  return code == "damaged" || status == 0 || status == 408 || status == 429 ||
+         (status >= 502 && status <= 504);
+}
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  bytes_up += other.bytes_up;
+  bytes_down += other.bytes_down;
+  cloud_ms += other.cloud_ms;
+  wire_ms += other.wire_ms;
+  return *this;
+}
+
+double server_ms(std::optional<std::string_view> header) {
+  double total = 0;
+  std::string_view left = header.value_or("");
+  while (!left.empty()) {
+    const size_t comma = std::min(left.find(','), left.size());
+    const std::string_view metric = left.substr(0, comma);
+    left.remove_prefix(std::min(comma + 1, left.size()));
+    const size_t at = metric.find("dur=");
+    const std::string_view name =
+        metric.substr(std::min(metric.find_first_not_of(' '), metric.size()));
+    if (at == metric.npos || !(name.starts_with("queue;") || name.starts_with("compute;")))
+      continue;
+    double ms = 0;
+    const auto [end, error] = std::from_chars(metric.begin() + at + 4, metric.end(), ms);
+    if (error == std::errc() && std::isfinite(ms) && ms > 0) total += ms;
+  }
+  return total;
+}
+
+std::string path_segment(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       c == '-' || c == '.' || c == '_' || c == '~';
+    if (plain) {
+      out += c;
+    } else {
+      const auto byte = static_cast<std::byte>(c);
+      out += cat("%", to_hex({&byte, 1}));
+    }
+  }
+  return out;
+}
+
+http::Client::Options client_options(std::chrono::milliseconds timeout,
+                                     const Credentials& credentials) {
+  http::Client::Options options;
+  options.bearer_token = credentials.api_key;
+  options.ca_cert_file = credentials.ca_cert_file;
+  options.connect_timeout = std::min(options.connect_timeout, timeout);
+  options.read_timeout = timeout;
+  options.write_timeout = std::min(options.write_timeout, timeout);
+  return options;
+}
+
+Remote::Remote(const std::string& url, std::chrono::milliseconds timeout, Credentials credentials)
+    : timeout_(timeout),
+      credentials_(std::move(credentials)),
+      client_(url, client_options(timeout, credentials_)) {}
+
+RemoteError Remote::senseless(std::string_view what, const Error& error) const {
+  return {cat("[server] ", origin(), ": ", what, ": ", tamed(error.what())), 200, ""};
+}
+
+RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path) {
+  std::string message, code;
+  try {
+    const Json body = parse_json(reply.body, 8, "the error");
+    const Json& error = body.at("error");
+    if (error.at("message").is_string()) message = error["message"].get<std::string>();
+    if (error.contains("code") && error["code"].is_string()) code = error["code"];
+  } catch (const Error&) {  // not one of our servers: the status says it all
+  } catch (const Json::exception&) {
+  }
+  std::string text = cat("[server] ", origin, " answered ", reply.status);
+  text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + tamed(message);
+  if (reply.status == 401) text += " (--api-key or SPLIT_API_KEY)";
+  RemoteError error(text, reply.status, code);
+  if (const auto after = reply.headers.get("Retry-After")) {
+    if (const auto seconds = parse_u64(*after, 0, kMostRetryAfter)) {
+      error.retry_after = static_cast<unsigned>(*seconds);
+    }
+  }
+  return error;
+}
+
+http::Reply Remote::ask(std::string_view method, const std::string& path, std::string body,
+                        std::string_view type, const http::Headers& headers, Traffic* traffic) {
+  const auto start = Clock::now();
+  const size_t up = body.size();
+  http::Reply reply;
+  try {
+    reply = client_.request(method, path, std::move(body), type, headers);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kRemote) throw;
+    throw RemoteError(error.what(), 0, "");
+  }
+  if (traffic != nullptr) {
+    const double all = ms_since(start);
+    const double cloud = std::min(all, server_ms(reply.headers.get("Server-Timing")));
+    traffic->bytes_up += up;
+    traffic->bytes_down += reply.body.size();
+    traffic->cloud_ms += cloud;
+    traffic->wire_ms += all - cloud;
+  }
+  // A server that checks says of each answer of its own that the request came as it was sent; a
+  // refusal without that may be of another request.
+  const bool checked = reply.headers.get(http::kCheckHeader).has_value();
+  peer_checks_ |= checked;
+  if (reply.status < 200 || reply.status > 299) {
+    RemoteError error = refusal(origin(), reply, path);
+    if (peer_checks_ && !checked && !error.transient()) error.code = "damaged";
+    throw error;
+  }
+  return reply;
+}
+
+wire::Matrix Remote::tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
+                            uint32_t columns) const {
+  try {
+    wire::Matrix matrix = wire::parse_frame(as_bytes_of(reply.body), name, columns, rows);
+    if (matrix.rows != rows) {
+      throw Error(ErrorKind::kInput, cat("expected ", rows, " rows, got ", matrix.rows));
+    }
+    return matrix;
+  } catch (const Error& error) {
+    throw senseless(cat("an answer that is no '", name, "' of this step"), error);
+  }
+}
+
+std::vector<std::string> Remote::models() {
+  const http::Reply reply = ask("GET", "/v1/models", {}, {});
+  try {
+    return wire::parse_model_list(reply.body);
+  } catch (const Error& error) {
+    throw senseless("an answer that is no list of models", error);
+  }
+}
+
+std::optional<std::string> Remote::version() {
+  try {
+    const Json info = parse_json(ask("GET", "/openapi.json", {}, {}).body, 32, "it").at("info");
+    return tamed(
+        cat(info.at("title").get<std::string>(), " ", info.at("version").get<std::string>()));
+  } catch (const RemoteError& error) {
+    if (error.status == 0) throw;
+  } catch (const Error&) {
+  } catch (const Json::exception&) {
+  }
+  return std::nullopt;
+}
+
+wire::ModelInfo Remote::model(const std::string& id) {
+  const http::Reply reply = ask("GET", wire::model_path(path_segment(id)) + query_, {}, {});
+  described_ = client_.connections();
+  try {
+    return wire::parse_model_info(reply.body);
+  } catch (const Error& error) {
+    throw senseless("an answer that describes no model", error);
+  }
+}
+
+bool Remote::still_has(const wire::ModelInfo& info) {
+  if (described_ == client_.connections()) return true;
+  if (wire::to_json(model(info.id)) == wire::to_json(info)) return true;
+  described_ = 0;
+  return false;
+}
+
+std::map<std::string, double> Remote::stage_times(const std::string& id) {
+  const http::Reply reply = ask("GET", wire::model_path(path_segment(id)) + "/stages", {}, {});
+  std::map<std::string, double> times;
+  try {
+    const Json list = parse_json(reply.body, 8, "the times");
+    for (const Json& stage : list.at("data")) {
+      const Json& ms = stage.at("ms");
+      if (ms.is_number()) times[stage.at("stage").get<std::string>()] = ms.get<double>();
+    }
+  } catch (const Error& error) {
+    throw senseless("an answer that is no list of stages", error);
+  } catch (const Json::exception&) {
+    throw RemoteError(cat("[server] ", origin(), ": an answer that is no list of stages"), 200, "");
+  }
+  return times;
+}
+
+std::string Remote::file(const std::string& id, const std::string& name) {
+  return ask("GET", wire::model_file_path(path_segment(id), path_segment(name)), {}, {}).body;
+}
+
+bool Remote::open_session(const std::string& session, const wire::SessionRequest& request) {
+  return ask("PUT", wire::session_path(session), wire::to_json(request), wire::kJsonType).status ==
+         201;
+}
+
+void Remote::close_session(const std::string& session) {
+  ask("DELETE", wire::session_path(session), {}, {});
+}
+
+wire::Matrix Remote::step(const std::string& session, const wire::StepRequest& request,
+                          uint32_t columns, Traffic& traffic) {
+  const http::Reply reply =
+      ask("POST", wire::session_forward_path(session), wire::to_json(request), wire::kJsonType,
+          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  const size_t rows = request.rows == wire::Rows::kLast ? 1 : request.tokens.size();
+  return tensor(reply, "hidden", static_cast<uint32_t>(rows), columns);
+}
+
+wire::Matrix Remote::head(const std::string& model, int from, const wire::Matrix& hidden,
+                          uint32_t vocab, Traffic& traffic) {
+  const http::Reply reply =
+      ask("POST", cat(wire::model_forward_path(path_segment(model)), "?from=", from, "&rows=all"),
+          wire::frame("hidden", hidden.rows, hidden.columns, hidden.values), wire::kTensorType,
+          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  return tensor(reply, "logits", hidden.rows, vocab);
+}
+
+wire::Matrix Remote::norm(const std::string& model, std::span<const int32_t> tokens,
+                          uint32_t columns, Traffic& traffic) {
+  const Json body = {{"tokens", tokens}, {"to", "norm"}, {"rows", "all"}};
+  const http::Reply reply =
+      ask("POST", wire::model_forward_path(path_segment(model)), body.dump(), wire::kJsonType,
+          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  return tensor(reply, "hidden", static_cast<uint32_t>(tokens.size()), columns);
+}
+
+void Remote::complete(const std::string& body,
+                      const std::function<bool(std::string_view)>& on_event, Traffic& traffic) {
+  bool done = false, stopped = false;
+  http::SseParser parser([&](std::string_view event) {
+    if (event == "[DONE]") {
+      done = true;
+      return false;
+    }
+    stopped = !on_event(event);
+    return !stopped;
+  });
+  traffic.bytes_up += body.size();
+  http::Reply reply;
+  try {
+    reply = client_.stream(
+        "POST", "/v1/completions", body, wire::kJsonType, {},
+        [&](Bytes bytes) {
+          traffic.bytes_down += bytes.size();
+          return parser.feed(as_text(bytes));
+        },
+        kMostStream);
+  } catch (const RemoteError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kRemote) throw;
+    throw RemoteError(error.what(), 0, "");
+  }
+  if (reply.status != 200) throw refusal(origin(), reply, "/v1/completions");
+  if (!done && !stopped) {
+    throw RemoteError(cat("[server] ", origin(), ": the answer ended early"), 0, "");
+  }
+}
+
+}  // namespace split::edge

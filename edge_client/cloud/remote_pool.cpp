@@ -1,0 +1,77 @@
+#include "edge_client/cloud/remote_pool.h"
+
+namespace split::edge {
+namespace {
+
+constexpr size_t kMostIdle = 32;
+constexpr size_t kMostEnded = 1024;  // a server forgets idle sessions by itself
+constexpr std::chrono::milliseconds kGoodbye{2000};
+
+}  // namespace
+
+RemotePool::RemotePool(Connect connect, std::chrono::milliseconds timeout)
+    : connect_(std::move(connect)),
+      timeout_(timeout),
+      goodbye_(connect_(std::min(timeout, kGoodbye))),
+      thread_([this] { say_goodbyes(); }) {
+  idle_.reserve(kMostIdle);
+}
+
+RemotePool::~RemotePool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+std::unique_ptr<RemotePool::Lease> RemotePool::take() {
+  std::unique_ptr<Remote> remote;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!idle_.empty()) {
+      remote = std::move(idle_.back());
+      idle_.pop_back();
+    }
+  }
+  if (!remote) remote = connect_(timeout_);
+  return std::make_unique<Lease>(*this, std::move(remote));
+}
+
+void RemotePool::give_back(std::unique_ptr<Remote> remote, bool cancelled) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!cancelled && idle_.size() < kMostIdle) idle_.push_back(std::move(remote));
+}
+
+void RemotePool::dismiss(const std::string& session) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (ended_.size() >= kMostEnded) return;
+    ended_.push_back(session);
+  }
+  changed_.notify_one();
+}
+
+void RemotePool::say_goodbyes() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !ended_.empty(); });
+    if (ended_.empty()) return;
+    const std::string session = std::move(ended_.front());
+    ended_.pop_front();
+    lock.unlock();
+    bool heard = true;
+    try {
+      goodbye_->close_session(session);
+    } catch (const RemoteError& error) {
+      heard = error.status != 0;
+    } catch (const std::exception&) {
+      heard = false;
+    }
+    lock.lock();
+    if (!heard && stopping_) return;
+  }
+}
+
+}  // namespace split::edge

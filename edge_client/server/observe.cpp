@@ -1,0 +1,78 @@
+#include "edge_client/server/observe.h"
+
+namespace split::edge {
+namespace {
+
+// Few and fixed, whatever a server says.
+const char* reason_of(const RemoteError& error) {
+  if (error.status == 0) return "no_answer";
+  for (const char* code : {"session_unknown", "position_mismatch", "session_conflict"}) {
+    if (error.code == code) return code;
+  }
+  return error.status == 429 || error.status == 503 ? "busy" : "error";
+}
+
+}  // namespace
+
+EdgeMetrics::Parts EdgeMetrics::parts(const char* phase) {
+  const auto part = [&](const char* where) -> serve::Histogram& {
+    return metrics.histogram("split_edge_step_duration_seconds",
+                             "A text's steps: at the cloud, on the way, and here.",
+                             {{"phase", phase}, {"where", where}});
+  };
+  return {part("cloud"), part("wire"), part("edge")};
+}
+
+EdgeMetrics::EdgeMetrics()
+    : prefill_(parts("prefill")),
+      decode_(parts("decode")),
+      first_(metrics.histogram("split_edge_time_to_first_token_seconds",
+                               "From a text's start to its first token.")),
+      next_(metrics.histogram("split_edge_inter_token_seconds",
+                              "From one token of a text to the next.")),
+      up_(metrics.counter("split_edge_wire_bytes_total",
+                          "Bodies between this machine and the cloud.", {{"direction", "up"}})),
+      down_(metrics.counter("split_edge_wire_bytes_total", "", {{"direction", "down"}})),
+      layer_rows_(metrics.counter("split_edge_cloud_layer_rows_total",
+                                  "Rows times layers that the cloud computed for texts here.")),
+      prompt_(metrics.counter("split_edge_tokens_total", "Tokens of texts here.",
+                              {{"kind", "prompt"}})),
+      generated_(metrics.counter("split_edge_tokens_total", "", {{"kind", "generated"}})),
+      replays_(metrics.counter("split_edge_replays_total",
+                               "Times that the cloud had lost a text's rows and got them again.")),
+      from_cache_(metrics.counter("split_edge_shard_bytes_total",
+                                  "Weights loaded: from the cache here, or downloaded.",
+                                  {{"source", "cache"}})),
+      from_server_(metrics.counter("split_edge_shard_bytes_total", "", {{"source", "server"}})) {}
+
+void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, double seconds,
+                        bool first) {
+  (first ? first_ : next_).observe(seconds);
+  const Parts& parts = first ? prefill_ : decode_;
+  parts.cloud.observe((now.traffic.cloud_ms - before.traffic.cloud_ms) / 1e3);
+  parts.wire.observe((now.traffic.wire_ms - before.traffic.wire_ms) / 1e3);
+  parts.edge.observe((now.edge_ms - before.edge_ms) / 1e3);
+}
+
+void EdgeMetrics::ended(const Receipt& receipt) {
+  up_.add(receipt.counts.traffic.bytes_up);
+  down_.add(receipt.counts.traffic.bytes_down);
+  layer_rows_.add(receipt.counts.cloud_layer_rows);
+  prompt_.add(receipt.prompt_tokens);
+  generated_.add(receipt.tokens);
+  replays_.add(receipt.counts.replays);
+}
+
+void EdgeMetrics::loaded(const FetchCounts& fetched) {
+  from_cache_.add(fetched.from_cache);
+  from_server_.add(fetched.downloaded);
+}
+
+void EdgeMetrics::retried(const RemoteError& error) {
+  metrics
+      .counter("split_edge_retries_total", "Requests that the cloud was asked again.",
+               {{"reason", reason_of(error)}})
+      .add();
+}
+
+}  // namespace split::edge

@@ -1,0 +1,133 @@
+#include "edge_client/server/serve.h"
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "edge_client/server/page.h"
+#include "serve/completions.h"
+#include "serve/embeddings.h"
+#include "serve/models.h"
+#include "serve/observe.h"
+#include "wire/fields.h"
+
+namespace split::edge {
+namespace {
+
+using http::Request;
+using http::Response;
+
+http::Server::Options server_options(const Options& options) {
+  http::Server::Options server;
+  server.host = options.host;
+  server.port = options.port;
+  // The client's library takes no descriptor above 1,023: room for the cloud's connections.
+  server.max_connections = 512;
+  server.max_inflight = 128;
+  // A step runs on its caller's stack, drivers' compilers included.
+  server.worker_stack_bytes = 1 << 20;
+  return server;
+}
+
+Response put_cut(Service& service, const std::string& body) {
+  wire::Fields fields(body);
+  const bool cloud = fields.has("cut") && fields.raw("cut") == "cloud";
+  const auto cut = cloud ? 0 : fields.integer("cut", 0, 1024);
+  fields.finish();
+  service.move_cut(cloud ? std::nullopt : std::optional(static_cast<int>(cut)));
+  return Response::json(200, service.status());
+}
+
+// "localhost:8081", "[::1]" and the like.
+bool is_here(std::string_view authority) {
+  const size_t colon = authority.rfind(':');
+  if (colon != authority.npos && !authority.ends_with(']')) authority = authority.substr(0, colon);
+  if (authority.starts_with('[') && authority.ends_with(']')) {
+    authority = authority.substr(1, authority.size() - 2);
+  }
+  return http::is_loopback(std::string(authority));
+}
+
+// A page from elsewhere reaches this machine through its reader's browser, perhaps under a name of
+// its own that leads here: who calls this machine by another name, or is such a page, is refused.
+std::string only_from_here(const http::Headers& headers) {
+  const auto host = headers.get("Host"), origin = headers.get("Origin");
+  const size_t scheme = origin ? origin->find("://") : 0;
+  const bool page_here = !origin || (scheme != origin->npos && is_here(origin->substr(scheme + 3)));
+  if (page_here && host && is_here(*host)) return {};
+  throw http::HttpError(403, "not_local",
+                        "this server answers this machine alone, by the name localhost");
+}
+
+}  // namespace
+
+void add_routes(http::Server& server, Service& service) {
+  const serve::FindModel find = [&service](const std::string& id) { return service.find(id); };
+  serve::add_health_routes(server, [&service] { return service.ready(); });
+  serve::observe(server, service.metrics(), SPLIT_VERSION);
+  serve::add_metrics_route(server, service.metrics());
+  serve::add_openapi_route(server, "SplitCompute edge", SPLIT_VERSION, api_routes());
+  server.route("GET", "/v1/models", [find](const Request&) {
+    const std::string id = find("").id;
+    return serve::model_list({&id, 1});
+  });
+  server.route("GET", "/v1/models/{id}", [find](const Request& request) {
+    return serve::model_entry(find(request.path_params[0]).id);
+  });
+  server.route("POST", "/v1/completions",
+               [find](const Request& request) { return serve::completions(request, find); });
+  server.route("POST", "/v1/chat/completions", [find, &service](const Request& request) {
+    return serve::chat_completions(request, find, service.chat());
+  });
+  server.route("POST", "/v1/embeddings",
+               [find](const Request& request) { return serve::embeddings(request, find); });
+  server.route("GET", "/split/status", [&service](const Request&) {
+    Response response = Response::json(200, service.status());
+    response.headers.set("Cache-Control", "no-store");
+    return response;
+  });
+  // The same words as a completion's, and nothing of them here: what the split is compared with.
+  server.route("POST", "/split/unsplit", [&service](const Request& request) {
+    return serve::completions(request,
+                              [&service](const std::string& id) { return service.unsplit(id); });
+  });
+  server.route("PUT", "/split/cut",
+               [&service](const Request& request) { return put_cut(service, request.body); });
+  add_page(server);
+}
+
+void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
+  http::Server::self_test();
+  Service service(options, world.console, world.environment, interrupt);
+  http::Server server(server_options(options));
+  const int port = server.bind();  // early: a taken port is known before anything is downloaded
+  add_routes(server, service);
+  if (http::is_loopback(options.host)) server.set_guard(only_from_here);
+  const auto say = [&](const std::string& line) {
+    if (!options.quiet) world.console.err(line + "\n");
+  };
+  const bool six = options.host.find(':') != std::string::npos;
+  say(cat("listening on http://", six ? "[" : "", options.host, six ? "]" : "", ":", port,
+          http::is_loopback(options.host) ? " (this machine only)" : ""));
+  std::exception_ptr failure;
+  std::thread loading([&] {
+    try {
+      service.load();
+      say(service.plan());
+      say("ready");
+    } catch (...) {
+      failure = std::current_exception();
+      server.stop();
+    }
+  });
+  {
+    const std::shared_ptr<void> join(nullptr, [&](void*) { loading.join(); });
+    const Interrupt::Hook stop(interrupt, [&] {
+      service.stop();
+      server.stop();
+    });
+    server.run();
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace split::edge

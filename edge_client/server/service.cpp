@@ -1,0 +1,181 @@
+#include "edge_client/server/service.h"
+
+#include <thread>
+
+#include "http/message.h"
+#include "wire/fields.h"
+
+namespace split::edge {
+namespace {
+
+// How long a look whether the server is there may take.
+constexpr std::chrono::milliseconds kProbe{1000};
+
+// Two manifests that may list other formats of other stages.
+bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b) {
+  const auto own = [](const wire::ModelInfo& info) {
+    std::vector<std::string> hashes;
+    for (const wire::StageInfo& stage : info.stages) {
+      for (const wire::BlobInfo& blob : stage.blobs) {
+        if (blob.format == stage.format) hashes.push_back(blob.sha256);
+      }
+    }
+    return hashes;
+  };
+  return a.config_json == b.config_json && a.profile == b.profile &&
+         a.generate_phase == b.generate_phase && own(a) == own(b);
+}
+
+}  // namespace
+
+Service::Service(const Options& options, const Console& console,
+                 const Flags::Environment& environment, Interrupt& interrupt)
+    : options_(options),
+      loader_(options, console, environment, interrupt),
+      pool_([this](auto timeout) { return loader_.connect(timeout); }, loader_.remote().timeout()),
+      chat_(serve::ChatTemplate::parse(options.chat_template.empty() ? serve::kDefaultChatTemplate
+                                                                     : options.chat_template)),
+      probe_(loader_.connect(kProbe)) {
+  loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
+  observe();
+}
+
+// What is true of the cut that answers begin with now.
+void Service::observe() {
+  serve::observe_batcher(metrics_.metrics, [this] {
+    const std::shared_ptr<Split> split = present();
+    return std::shared_ptr<Batcher>(split, split ? split->batcher() : nullptr);
+  });
+  metrics_.metrics.info("split_edge_placement_info",
+                        "What runs where; always 1. cut: blocks on the cloud, or all of it.",
+                        [this]() -> std::optional<serve::Metrics::Labels> {
+                          const std::shared_ptr<Split> split = present();
+                          if (!split) return std::nullopt;
+                          return {{{"model", split->info.id},
+                                   {"cut", split->place.name()},
+                                   {"head", split->place.head_on_cloud ? "cloud" : "edge"},
+                                   {"device", split->device()}}};
+                        });
+}
+
+void Service::load() {
+  const std::lock_guard loading(loading_);
+  loader_.meet();
+  const Placement first = place(options_, loader_.config());
+  std::shared_ptr<Split> split = load_split(first);
+  std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
+  const std::lock_guard lock(mutex_);
+  tokenizer_ = std::move(tokenizer);
+  shared_.emplace(SplitWork::Shared{loader_.model(), tokenizer_ ? &*tokenizer_ : nullptr,
+                                    loader_.retry(), pool_,
+                                    [this](const Receipt& receipt) {
+                                      metrics_.ended(receipt);
+                                      const std::lock_guard receipts(mutex_);
+                                      last_receipt_ = cost_json(receipt);
+                                    },
+                                    &metrics_});
+  split_ = std::move(split);
+}
+
+// With the loader held.
+std::shared_ptr<Split> Service::load_split(const Placement& place) {
+  const wire::ModelInfo info = loader_.manifest(&place);
+  if (place.local(loader_.config())) {
+    progress_.expect(stage_blobs(loader_.model(), info, place.range, options_.formats));
+  }
+  const std::shared_ptr<void> leave(nullptr, [this](void*) {
+    const std::lock_guard lock(mutex_);
+    coming_.reset();
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    coming_ = place;
+    coming_info_ = info;
+  }
+  std::unique_ptr<Split> split = loader_.load(
+      place, info,
+      [this](const std::string& sha256, size_t chunk) { progress_.chunk(sha256, chunk); });
+  metrics_.loaded(split->fetched);
+  if (split->batcher() != nullptr) metrics_.steps.watch(*split->batcher());
+  return split;
+}
+
+std::shared_ptr<Split> Service::present() const {
+  const std::lock_guard lock(mutex_);
+  return split_;
+}
+
+bool Service::ready() const { return !stopping_ && present() != nullptr; }
+
+std::string Service::plan() const {
+  Receipt receipt;
+  receipt.describe(*present(), loader_.config(), pool_.origin());
+  return receipt.plan();
+}
+
+serve::WorkModel Service::find(const std::string& id) {
+  std::shared_ptr<Split> split = present();
+  if (!split) {
+    throw http::HttpError(503, "loading", "the model is still being loaded", {},
+                          {{"Retry-After", "1"}});
+  }
+  if (!id.empty() && id != split->info.id) {
+    throw http::HttpError(404, "model_not_found",
+                          "no model of this id: GET /v1/models lists the one there is", "model");
+  }
+  const SplitWork::Shared& shared = *shared_;  // not changed any more
+  serve::WorkModel model{split->info.id, &shared.model.config(), shared.tokenizer, [this, &shared] {
+                           return std::make_unique<SplitWork>(shared, present());
+                         }};
+  model.spare = &spare_;
+  return model;
+}
+
+serve::WorkModel Service::unsplit(const std::string& id) {
+  serve::WorkModel model = find(id);
+  model.begin = [this] {
+    const std::shared_ptr<Split> split = present();
+    const auto whole = std::make_shared<Split>();
+    whole->place.all_on_cloud = true;
+    whole->info = split->info;
+    whole->query = split->query;
+    return std::make_unique<SplitWork>(*shared_, whole);
+  };
+  return model;
+}
+
+void Service::move_cut(std::optional<int> cut) {
+  const std::lock_guard loading(loading_);
+  const std::shared_ptr<Split> now = present();
+  if (!now) find("");  // throws
+  const int layers = loader_.config().layers;
+  if (cut && *cut > layers) {
+    wire::Fields::refuse("cut", cat("expected 0..", layers, " or \"cloud\""));
+  }
+  Options options = options_;
+  options.cut = cut;
+  options.all_on_cloud = !cut;
+  const Placement wanted = place(options, loader_.config());
+  if (wanted.name() == now->place.name()) return;
+  // A driver's compilers want more stack than a request's thread has.
+  std::shared_ptr<Split> split;
+  std::exception_ptr error;
+  std::thread loads([&] {
+    try {
+      split = load_split(wanted);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  loads.join();
+  if (error) std::rethrow_exception(error);
+  if (!same_model(split->info, now->info)) {
+    throw http::HttpError(
+        409, "model_mismatch",
+        "the cloud has other weights under this name now: start edge_client anew");
+  }
+  const std::lock_guard lock(mutex_);
+  split_ = std::move(split);
+}
+
+}  // namespace split::edge

@@ -1,0 +1,80 @@
+// The edge as a server, without its routes: a model that is loaded while requests already come, the
+// cut that answers begin with, and what it says about itself. The cut moves between answers: what
+// runs ends on the old one. Knows no path of a URL.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "edge_client/server/split_work.h"
+#include "edge_client/weights/stage_progress.h"
+#include "serve/chat.h"
+
+namespace split::edge {
+
+// Any thread, but load().
+class Service {
+ public:
+  // All of these outlive it. Throws Error(kInput) for a bad URL.
+  Service(const Options& options, const Console& console, const Flags::Environment& environment,
+          Interrupt& interrupt);
+
+  // Meets the server and loads the first cut; once. Throws as Loader does.
+  void load();
+  bool ready() const;
+  void stop() { stopping_ = true; }  // not ready any more
+  std::string plan() const;          // what runs where, in one line, once loaded
+
+  // Throws HttpError 503 `loading` and 404 `model_not_found`.
+  serve::WorkModel find(const std::string& id);
+  // The same model, everything on the cloud.
+  serve::WorkModel unsplit(const std::string& id);
+  const serve::ChatTemplate& chat() const { return chat_; }
+
+  // Downloads what is missing and lets answers begin there from now on; none: everything on the
+  // cloud. Throws HttpError and Error.
+  void move_cut(std::optional<int> cut);
+
+  const serve::Metrics& metrics() const { return metrics_.metrics; }
+  serve::Metrics& metrics() { return metrics_.metrics; }
+
+  // {"model","cut","server","device","stages" ...}
+  std::string status();
+
+ private:
+  std::shared_ptr<Split> present() const;
+  std::shared_ptr<Split> load_split(const Placement& place);
+  struct Probe {
+    bool reachable = false;
+    std::map<std::string, double> stage_ms;  // on the cloud
+  };
+  Probe look();
+  void observe();
+
+  const Options& options_;
+  EdgeMetrics metrics_;
+  Loader loader_;  // of whoever holds:
+  std::mutex loading_;
+  RemotePool pool_;
+  serve::SpareThreads spare_{64};  // for several texts of an answer at once
+  const serve::ChatTemplate chat_;
+  std::atomic<bool> stopping_{false};
+  StageProgress progress_;
+
+  mutable std::mutex mutex_;  // of all below
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<SplitWork::Shared> shared_;  // once it is loaded
+  std::shared_ptr<Split> split_;
+  std::optional<Placement> coming_;  // while it is being loaded
+  wire::ModelInfo coming_info_;
+  std::string last_receipt_;
+
+  std::mutex probe_mutex_;  // of:
+  const std::unique_ptr<Remote> probe_;
+  std::chrono::steady_clock::time_point probed_{};
+  Probe seen_;
+};
+
+}  // namespace split::edge

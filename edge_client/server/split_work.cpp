@@ -1,0 +1,146 @@
+#include "edge_client/server/split_work.h"
+
+#include <csignal>
+
+namespace split::edge {
+namespace {
+
+double ms_between(std::chrono::steady_clock::time_point start,
+                  std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - start).count();
+}
+
+// Its message is one tame line, and the reader is this machine's user.
+[[noreturn]] void throw_as_answer(const RemoteError& error) {
+  if (error.transient()) {
+    throw http::HttpError(503, "cloud_unavailable", error.what(), {}, {{"Retry-After", "1"}});
+  }
+  throw http::HttpError(502, "cloud_error", error.what());
+}
+
+template <typename Call>
+auto answered(const Call& call) {
+  try {
+    return call();
+  } catch (const RemoteError& error) {
+    throw_as_answer(error);
+  }
+}
+
+}  // namespace
+
+// One text or its states, while it is computed.
+class SplitWork::Running {
+ public:
+  Running(SplitWork& work, size_t prompt_tokens) : work_(work), lease_(work.shared_.pool.take()) {
+    lease_->remote().want(work.split_->query);
+    const std::lock_guard lock(work_.mutex_);
+    if (work_.interrupt_.signal() != 0) lease_->cancel();
+    if (work_.running_.empty()) work_.since_ = Clock::now();
+    work_.running_.push_back(this);
+    work_.prompt_tokens_ += prompt_tokens;
+  }
+  ~Running() {
+    const std::lock_guard lock(work_.mutex_);
+    std::erase(work_.running_, this);
+    work_.ended_ += counts;
+    if (work_.running_.empty()) work_.ms_ += ms_between(work_.since_, Clock::now());
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  SplitRun run() {
+    return {lease_->remote(),
+            *work_.split_,
+            work_.shared_.model,
+            work_.shared_.tokenizer,
+            work_.shared_.retry,
+            work_.interrupt_,
+            [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); },
+            {cat(static_cast<const void*>(&work_)),
+             [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }}};
+  }
+  // It has another token.
+  void token() {
+    const auto now = Clock::now();
+    EdgeMetrics* const metrics = work_.shared_.metrics;
+    if (metrics != nullptr) metrics->token(told_, counts, ms_between(last_, now) / 1e3, first_);
+    first_ = false;
+    last_ = now;
+    const std::lock_guard lock(work_.mutex_);
+    told_ = counts;
+    ++work_.tokens_;
+    if (!work_.first_token_ms_) work_.first_token_ms_ = ms_between(work_.since_, now);
+  }
+  void cancel() { lease_->cancel(); }
+  const SplitCounts& told() const { return told_; }
+
+  SplitCounts counts;  // of the thread that computes
+
+ private:
+  SplitWork& work_;
+  const std::unique_ptr<RemotePool::Lease> lease_;
+  SplitCounts told_;  // as of the last token
+  Clock::time_point last_ = Clock::now();
+  bool first_ = true;
+};
+
+SplitWork::SplitWork(const Shared& shared, std::shared_ptr<Split> split)
+    : shared_(shared), split_(std::move(split)) {}
+
+SplitWork::~SplitWork() {
+  if (ended_.steps > 0 && shared_.done) shared_.done(counted());
+}
+
+Generated SplitWork::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                              const OnText& on_text) {
+  Running one(*this, prompt.size());
+  const auto counted = [&](std::string_view text, const ScoredToken* token) {
+    if (token != nullptr) one.token();
+    return on_text(text, token) && interrupt_.signal() == 0;
+  };
+  return answered([&] { return generate_text(one.run(), prompt, options, counted, one.counts); });
+}
+
+std::vector<float> SplitWork::states(std::span<const int32_t> tokens) {
+  Running one(*this, tokens.size());
+  return answered([&] { return final_states(one.run(), tokens, one.counts); });
+}
+
+void SplitWork::cancel() noexcept {
+  interrupt_.raise(SIGTERM);
+  const std::lock_guard lock(mutex_);
+  for (Running* one : running_) one->cancel();
+}
+
+Receipt SplitWork::counted() const {
+  Receipt receipt;
+  receipt.describe(*split_, shared_.model.config(), shared_.pool.origin());
+  const std::lock_guard lock(mutex_);
+  receipt.counts = ended_;
+  for (const Running* one : running_) receipt.counts += one->told();
+  // Of the clock, while texts at once each count their own.
+  receipt.counts.ms = ms_ + (running_.empty() ? 0 : ms_between(since_, Clock::now()));
+  receipt.prompt_tokens = prompt_tokens_;
+  receipt.tokens = tokens_;
+  receipt.first_token_ms = first_token_ms_.value_or(0);
+  return receipt;
+}
+
+std::string SplitWork::receipt() const { return cost_json(counted()); }
+
+std::string SplitWork::server_timing() const {
+  const Receipt now = counted();
+  std::string header;
+  serve::add_timing(header, "cut", now.cut);
+  serve::add_timing(header, "device", now.device);
+  if (now.counts.steps == 0) return header;  // of a stream
+  serve::add_timing(header, "cloud", now.counts.traffic.cloud_ms);
+  serve::add_timing(header, "wire", now.counts.traffic.wire_ms);
+  serve::add_timing(header, "edge", now.counts.edge_ms);
+  if (now.tokens > 0) serve::add_timing(header, "first_token", now.first_token_ms);
+  serve::add_timing(header, "total", now.counts.ms);
+  return header;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,62 @@
+// One request of a local server on the split model: for each of its texts a connection to the cloud
+// and a session there, its rows in the steps that all share on this machine's device, and one
+// receipt.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "edge_client/cloud/remote_pool.h"
+#include "edge_client/server/observe.h"
+#include "edge_client/split/split_text.h"
+#include "serve/text_backend.h"
+
+namespace split::edge {
+
+class SplitWork : public serve::Work {
+ public:
+  // What all requests share; outlives them.
+  struct Shared {
+    const Model& model;
+    const Tokenizer* tokenizer;
+    const RetryOptions& retry;
+    RemotePool& pool;
+    std::function<void(const Receipt&)> done = {};  // at the end of each
+    EdgeMetrics* metrics = nullptr;
+  };
+  SplitWork(const Shared& shared, std::shared_ptr<Split> split);
+  ~SplitWork() override;
+  SplitWork(const SplitWork&) = delete;
+  SplitWork& operator=(const SplitWork&) = delete;
+
+  // What the cloud does not do becomes HttpError 502 `cloud_error` or 503 `cloud_unavailable`.
+  Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                     const OnText& on_text) override;
+  std::vector<float> states(std::span<const int32_t> tokens) override;
+  void cancel() noexcept override;
+  std::string receipt() const override;
+  std::string server_timing() const override;
+  bool cancelled() const { return interrupt_.signal() != 0; }
+  Receipt counted() const;  // what it cost so far
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  class Running;
+
+  const Shared& shared_;
+  const std::shared_ptr<Split> split_;
+  Interrupt interrupt_;  // of this request
+
+  mutable std::mutex mutex_;  // of all below
+  std::vector<Running*> running_;
+  SplitCounts ended_;  // of those that run no more
+  size_t prompt_tokens_ = 0, tokens_ = 0;
+  double ms_ = 0;  // during which some ran, before
+  Clock::time_point since_{};
+  std::optional<double> first_token_ms_;
+};
+
+}  // namespace split::edge

@@ -1,0 +1,27 @@
+// What runs where: the stages on this machine's side of a cut, and those on the cloud's. Knows no
+// server and no device.
+#pragma once
+
+#include "edge_client/cli/options.h"
+#include "edge_client/weights/local_tail.h"
+
+namespace split::edge {
+
+struct Placement {
+  int cut = 0;                // the cloud runs the first `cut` blocks,
+  bool all_on_cloud = false;  // or everything
+  bool head_on_cloud = false;
+  TailRange range;  // what this machine runs, unless all is on the cloud
+
+  bool local(const ModelConfig& config) const { return !all_on_cloud && !range.empty(config); }
+  std::string name() const { return all_on_cloud ? "cloud" : std::to_string(cut); }
+  std::string on_edge(const ModelConfig& config) const;  // "blocks 2-3, norm, head"
+  std::string on_cloud(const ModelConfig& config) const;
+  // Of a manifest that names what is loaded here (wire::model_query()).
+  std::string query(const ModelConfig& config, const StageFormats& formats) const;
+};
+
+// Throws Error(kInput) for a cut beyond the model's blocks.
+Placement place(const Options& options, const ModelConfig& config);
+
+}  // namespace split::edge

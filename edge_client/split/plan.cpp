@@ -1,0 +1,49 @@
+#include "edge_client/split/plan.h"
+
+#include <algorithm>
+#include <set>
+
+#include "edge_client/cli/progress.h"
+#include "edge_client/weights/local_tail.h"
+
+namespace split::edge {
+
+std::string download_table(const Model& model, const wire::ModelInfo& info) {
+  std::vector<std::string> formats;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      if (std::ranges::find(formats, blob.format) == formats.end()) formats.push_back(blob.format);
+    }
+  }
+  std::string table = "| | on this machine |", rule = "|---|---|";
+  for (const std::string& format : formats) {
+    table += cat(" ", format, " |");
+    rule += "--:|";
+  }
+  table += "\n" + rule + "\n";
+  const auto line = [&](const std::string& flags, const TailRange& range, const char* remark = "") {
+    table += cat("| `", flags, "`", remark, " | ", range.describe(model.config()), " |");
+    for (const std::string& format : formats) {
+      try {
+        const bool own = std::ranges::all_of(
+            info.stages, [&](const wire::StageInfo& stage) { return stage.format == format; });
+        const StageFormats stages = own ? StageFormats{} : StageFormats::parse(format);
+        uint64_t bytes = 0;
+        for (const wire::BlobInfo& blob : blobs_of(model, info, range, stages)) bytes += blob.bytes;
+        table += cat(" ", human_bytes(bytes), " |");
+      } catch (const Error&) {  // q4_0 without a q8_0 for the head, or a format of ours to come
+        table += " - |";
+      }
+    }
+    table += "\n";
+  };
+  const int layers = model.config().layers, usual = std::max(0, layers - 2);
+  for (const int cut : std::set<int>{0, layers / 2, usual, layers}) {
+    line(cat("--cut ", cut), {cut == 0, cut, layers + 2}, cut == usual ? " (default)" : "");
+  }
+  line(cat("--cut ", usual, " --head cloud"), {usual == 0, usual, layers});
+  line("--cut cloud", {false, layers, layers});
+  return table;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,47 @@
+// What a run did and what it cost, in words for a person and as one JSON object for a program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "edge_client/split/split_forward.h"
+#include "edge_client/weights/loader.h"
+#include "run/generate.h"
+
+namespace split::edge {
+
+struct Receipt {
+  std::string model, server, profile;     // of the server
+  std::string cut;                        // "2" or "cloud"
+  std::string device = "none";            // of this machine, when it computes
+  std::string edge_profile;               // likewise
+  std::string cloud_stages, edge_stages;  // "embed, blocks 0-1"
+  FetchCounts fetched;
+  uint64_t load_peak_bytes = 0;  // of this process's memory, until everything was loaded
+  SplitCounts counts;
+  double load_ms = 0, first_token_ms = 0;
+  size_t prompt_tokens = 0, tokens = 0;
+  std::string finish_reason;
+  uint64_t seed = 0;
+
+  // What runs where.
+  void describe(const Split& split, const ModelConfig& config, const std::string& origin);
+  std::string plan() const;  // the same in one line
+  // Of the tokens after the first, which the prompt pays for; of the one, when there is one.
+  double tokens_per_second() const;
+};
+
+// A few aligned lines.
+std::string to_text(const Receipt& receipt);
+// Of this process so far; 0 where the system does not tell.
+uint64_t peak_memory();
+
+// What the text itself cost, for usage: {"cut","device","bytes_up" ...}.
+std::string cost_json(const Receipt& receipt);
+
+// {"model","cut","device","prompt_tokens","tokens","text","finish_reason","logprobs"?,"receipt"}
+std::string to_json(const Receipt& receipt, std::span<const int32_t> prompt,
+                    const Generated& generated, bool logprobs);
+
+}  // namespace split::edge

@@ -1,0 +1,281 @@
+#include "edge_client/split/split_forward.h"
+
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/json.h"
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Rows of one request: bounds the bodies (6 MB for 1,600 channels in 1,024 rows) and the time until
+// an answer.
+constexpr size_t kSliceRows = 256;
+constexpr std::chrono::milliseconds kGoodbye{2000};
+
+std::string random_session_id() {
+  std::array<unsigned char, 16> bits{};
+  CHECK(RAND_bytes(bits.data(), bits.size()) == 1);
+  return to_hex(std::as_bytes(std::span(bits)));
+}
+
+}  // namespace
+
+SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
+  traffic += other.traffic;
+  steps += other.steps;
+  cloud_layer_rows += other.cloud_layer_rows;
+  replays += other.replays;
+  edge_ms += other.edge_ms;
+  ms += other.ms;
+  return *this;
+}
+
+SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
+                           Batcher* tail, const RetryOptions& retry, Interrupt& interrupt,
+                           SplitCounts& counts, Goodbye goodbye, Asker asker)
+    : remote_(remote),
+      info_(info),
+      model_(model),
+      cut_(cut),
+      tail_(tail),
+      retry_options_(retry),
+      interrupt_(interrupt),
+      goodbye_(std::move(goodbye)),
+      asker_(std::move(asker)),
+      session_(random_session_id()),
+      counts_(counts) {
+  CHECK(cut_ > 0 || tail_ != nullptr);
+  if (tail_ != nullptr) sequence_ = tail_->shard().pages().open();
+}
+
+SplitForward::~SplitForward() {
+  close();
+  if (tail_ != nullptr) tail_->shard().pages().close(sequence_);
+}
+
+void SplitForward::close() noexcept {
+  if (!open_ || !reachable_) return;
+  open_ = false;
+  try {
+    if (goodbye_) return goodbye_(session_);
+    Remote(remote_.origin(), kGoodbye, remote_.credentials()).close_session(session_);
+  } catch (const std::exception&) {  // the server forgets idle sessions by itself
+  }
+}
+
+std::span<const float> SplitForward::run(uint32_t past, std::span<const int32_t> tokens,
+                                         Phase phase, bool all) {
+  if (head_here()) return run_tail_to(tail_->shard().head_point(), past, tokens, phase, all);
+  const int layers = model_.config().layers;
+  const size_t rows = all ? tokens.size() : 1;
+  ++counts_.steps;
+  wire::Matrix hidden;
+  hidden.rows = static_cast<uint32_t>(rows);
+  hidden.columns = static_cast<uint32_t>(model_.config().channels);
+  hidden.values.resize(rows * hidden.columns);
+  advance(past, tokens, phase, layers, all, hidden.values.data());
+  Retry retry(retry_options_, interrupt_);
+  for (;;) {
+    try {
+      logits_ = remote_
+                    .head(info_.id, layers, hidden, static_cast<uint32_t>(model_.config().vocab),
+                          counts_.traffic)
+                    .values;
+      return logits_;
+    } catch (const RemoteError& error) {
+      retry.failed(error);
+    }
+  }
+}
+
+std::span<const float> SplitForward::top(uint32_t past, std::span<const int32_t> tokens,
+                                         Phase phase) {
+  return run_tail_to(tail_->shard().top_point(), past, tokens, phase, false);
+}
+
+std::span<const float> SplitForward::run_tail_to(int point, uint32_t past,
+                                                 std::span<const int32_t> tokens, Phase phase,
+                                                 bool all) {
+  ++counts_.steps;
+  logits_.resize((all ? tokens.size() : 1) * tail_->shard().width(point));
+  advance(past, tokens, phase, point, all, logits_.data());
+  return logits_;
+}
+
+std::vector<float> SplitForward::norms(std::span<const int32_t> tokens) {
+  const int norm = model_.config().layers + 1;
+  ++counts_.steps;
+  std::vector<float> out(tokens.size() * static_cast<size_t>(model_.config().channels));
+  advance(0, tokens, Phase::kPrompt, norm, true, out.data());
+  return out;
+}
+
+void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase phase, int to,
+                           bool all, float* out) {
+  const int layers = model_.config().layers;
+  CHECK(past <= rows_.size() && !tokens.empty());
+  rows_.resize(past);
+  cloud_rows_ = std::min(cloud_rows_, past);
+  const bool local = tail_ != nullptr && to > cut_;
+  const bool keeps_rows = local && cut_ < layers;  // the tail has a KV cache
+  if (keeps_rows) tail_->shard().pages().cut_back(sequence_, past);
+  const size_t width =
+      local ? tail_->shard().width(to) : static_cast<size_t>(model_.config().channels);
+  for (size_t at = 0; at < tokens.size(); at += kSliceRows) {
+    if (interrupt_.signal() != 0) throw RemoteError("[edge] interrupted", 0, "");
+    const auto slice = tokens.subspan(at, std::min(kSliceRows, tokens.size() - at));
+    const bool last = at + slice.size() == tokens.size();
+    Job job;
+    job.phase = phase;
+    job.from = cut_;
+    job.to = to;
+    job.sequence = sequence_;
+    job.asker = asker_;
+    job.past = keeps_rows ? past + static_cast<uint32_t>(at) : 0;
+    job.rows = static_cast<uint32_t>(slice.size());
+    job.wanted = all ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNone;
+    job.out = all ? out + at * width : out;
+    wire::Matrix hidden;
+    if (cut_ > 0) {
+      // Without blocks of ours only the rows whose result is wanted need to travel.
+      const bool every = keeps_rows || all;
+      hidden = from_cloud(past + static_cast<uint32_t>(at), slice, phase,
+                          every ? wire::Rows::kAll : wire::Rows::kLast);
+      job.rows = hidden.rows;
+      job.hidden = hidden.values.data();
+    } else {
+      job.tokens = slice.data();
+    }
+    if (!local) {
+      if (job.wanted != Wanted::kNone) std::ranges::copy(hidden.values, job.out);
+    } else if (keeps_rows || job.wanted != Wanted::kNone) {
+      if (!keeps_rows) tail_->shard().pages().cut_back(sequence_, 0);
+      run_tail(job);
+    }
+    for (const int32_t token : slice) rows_.push_back({token, phase});
+  }
+}
+
+void SplitForward::run_tail(Job& job) {
+  for (bool done = false; !done;) {
+    const auto start = Clock::now();
+    try {
+      tail_->run(job);
+      done = true;
+    } catch (const LostRows&) {
+    }
+    counts_.edge_ms += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+    if (!done) restore_tail(*job.past);
+  }
+}
+
+// The tail has the first `until` rows again, whose hidden states the cloud computes once more.
+void SplitForward::restore_tail(uint32_t until) {
+  KvPages& pages = tail_->shard().pages();
+  for (uint32_t at; (at = pages.length(sequence_)) < until;) {
+    Job job;
+    job.phase = rows_[at].phase;
+    std::vector<int32_t> tokens;
+    for (size_t i = at; i < until && rows_[i].phase == job.phase && tokens.size() < kSliceRows; ++i)
+      tokens.push_back(rows_[i].token);
+    wire::Matrix hidden;
+    if (cut_ > 0) {
+      hidden = from_cloud(at, tokens, job.phase, wire::Rows::kAll);
+      job.hidden = hidden.values.data();
+    } else {
+      job.tokens = tokens.data();
+    }
+    job.from = cut_;
+    job.to = model_.config().layers;
+    job.sequence = sequence_;
+    job.asker = asker_;
+    job.past = at;
+    job.rows = static_cast<uint32_t>(tokens.size());
+    job.wanted = Wanted::kNone;
+    try {
+      tail_->run(job);
+    } catch (const LostRows&) {  // again: from what it has then
+    }
+  }
+}
+
+wire::Matrix SplitForward::from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                                      wire::Rows rows) {
+  Retry retry(retry_options_, interrupt_);
+  for (;;) {
+    try {
+      if (!open_) open();
+      if (cloud_rows_ < past) replay(past);
+      return step(past, {tokens.begin(), tokens.end()}, phase, rows);
+    } catch (const RemoteError& error) {
+      recover(error, retry);
+    }
+  }
+}
+
+wire::Matrix SplitForward::step(uint32_t past, std::vector<int32_t> tokens, Phase phase,
+                                wire::Rows rows) {
+  wire::StepRequest request;
+  request.past = past;
+  request.tokens = std::move(tokens);
+  request.prompt = phase == Phase::kPrompt;
+  request.rows = rows;
+  wire::Matrix hidden = remote_.step(
+      session_, request, static_cast<uint32_t>(model_.config().channels), counts_.traffic);
+  reachable_ = true;
+  const auto count = static_cast<uint32_t>(request.tokens.size());
+  cloud_rows_ = past + count;
+  counts_.cloud_layer_rows += uint64_t{count} * static_cast<uint64_t>(cut_);
+  return hidden;
+}
+
+void SplitForward::open() {
+  cloud_rows_ = 0;
+  remote_.open_session(session_, {info_.id, 0, cut_});
+  // With other weights the text would go on as another model's.
+  if (!remote_.still_has(info_)) {
+    throw RemoteError(cat("[server] ", remote_.origin(), ": the model ", shown(info_.id),
+                          " has changed since it was loaded here"),
+                      200, "model_mismatch");
+  }
+  open_ = true;
+}
+
+// The rows the session should have and does not, in pieces of one phase.
+void SplitForward::replay(uint32_t until) {
+  ++counts_.replays;
+  while (cloud_rows_ < until) {
+    const Phase phase = rows_[cloud_rows_].phase;
+    std::vector<int32_t> tokens;
+    for (size_t at = cloud_rows_;
+         at < until && rows_[at].phase == phase && tokens.size() < kSliceRows; ++at) {
+      tokens.push_back(rows_[at].token);
+    }
+    step(cloud_rows_, std::move(tokens), phase, wire::Rows::kLast);
+  }
+}
+
+// Prepares for another try and waits for it, or throws.
+void SplitForward::recover(const RemoteError& error, Retry& retry) {
+  reachable_ = error.status != 0 || interrupt_.signal() != 0;
+  bool passes = error.transient();
+  if (error.code == "session_unknown") {
+    open_ = false;
+    passes = true;
+  } else if (error.code == "position_mismatch") {
+    cloud_rows_ = 0;
+    passes = true;
+  } else if (error.code == "session_conflict") {
+    session_ = random_session_id();
+    open_ = false;
+    passes = true;
+  }
+  retry.failed(error, passes);
+}
+
+}  // namespace split::edge

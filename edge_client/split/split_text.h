@@ -1,0 +1,33 @@
+// What one run of the program and its server ask of a split model: a text, and the final states of
+// one, each as its own session of the cloud. Knows neither where the words go nor what else runs.
+#pragma once
+
+#include <optional>
+
+#include "edge_client/cloud/cloud_completion.h"
+#include "edge_client/split/split_forward.h"
+#include "edge_client/weights/loader.h"
+
+namespace split::edge {
+
+// What it runs with; all of it outlives the call.
+struct SplitRun {
+  Remote& remote;  // for this text alone
+  Split& split;
+  const Model& model;
+  const Tokenizer* tokenizer;  // null: ids only
+  const RetryOptions& retry;
+  Interrupt& interrupt;
+  Goodbye goodbye;  // to the session at the end
+  Asker asker = {};
+};
+
+// As generate(), counted. Throws as it does, and RemoteError.
+Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
+                        const GenerateOptions& options, const OnText& on_text, SplitCounts& counts);
+
+// What leaves the final norm for each token, [tokens, C].
+std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> tokens,
+                                SplitCounts& counts);
+
+}  // namespace split::edge

@@ -1,0 +1,138 @@
+// Blobs on their way from the cache and the server to whoever loads them: in parallel, a chunk at a
+// time, each chunk checked once before anybody sees it. A chunk that is missing or not what its
+// hash says is fetched alone; whatever was good in a file that was cut short, damaged or left by a
+// killed process is kept. The reader waits for what it needs next, while the rest goes on.
+//
+// A blob's name is a place to look, no promise: what this server's manifest says of its chunks
+// decides, every time. So a server whose chunks are not those of the hash that it names fills a
+// file with what it could have sent anyway, and an honest one's edges mend it.
+//
+// A blob that is complete under its name is only read. Otherwise it is put together in a part file
+// (part_file.h) that one process holds at a time; others wait for it and then find it complete.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "edge_client/cli/progress.h"
+#include "edge_client/cloud/retry.h"
+#include "edge_client/weights/blob_client.h"
+#include "edge_client/weights/part_file.h"
+#include "edge_client/weights/shard_cache.h"
+
+namespace split::edge {
+
+struct FetchCounts {
+  uint64_t downloaded = 0;  // bytes that came over the wire
+  uint64_t from_cache = 0;  // and that were good on this disk
+};
+
+// A chunk is good: the blob's hash, and which. From any of a load's threads, perhaps more than
+// once.
+using OnChunk = std::function<void(const std::string& sha256, size_t chunk)>;
+
+struct LoadOptions {
+  RetryOptions retry;
+  ProgressTo progress;
+  std::optional<uint64_t> cache_limit;
+  OnChunk on_chunk;
+  unsigned workers = 4;  // each with a connection, if it needs one, and a chunk of memory
+};
+
+// Used by one thread; works on threads of its own.
+class BlobLoad {
+ public:
+  // Begins. The blobs are wanted in this order. Throws Error(kIo) when the cache has no room.
+  BlobLoad(const ShardCache& cache, BlobOrigin from, const std::vector<wire::BlobInfo>& blobs,
+           const LoadOptions& options, Interrupt& interrupt);
+  // Ends what is not finished. Good chunks of a part stay for the next time, but not on a disk that
+  // was full or from a server that lied.
+  ~BlobLoad();
+
+  // The blob with this hash, mapped for the life of this object, once its first chunk, or all of
+  // it, is good. Both throw what went wrong anywhere: Error(kIo) when a blob cannot be stored,
+  // Error(kIntegrity) when the server's bytes are not what it promised, RemoteError.
+  Bytes begun(const std::string& sha256);
+  Bytes whole(const std::string& sha256);
+  // Returns when everything is also durable under its name.
+  FetchCounts finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  enum class Chunk : uint8_t { kTodo, kTaken, kDone };
+  enum class State : uint8_t { kNew, kBusy, kOpening, kOpen, kFull, kClosing, kKept };
+  enum class Step : uint8_t { kOpen, kChunk, kClose };
+
+  struct Item {
+    wire::BlobInfo info;
+    std::filesystem::path path;
+    State state = State::kNew;
+    Clock::time_point again;  // kBusy: when to look whether another process is done with it
+    bool expected = false;    // in the progress' total
+    Fd found;                 // the file under its name, and which of its chunks are good
+    ino_t inode = 0;
+    std::vector<bool> good;
+    bool damaged = false;          // what was found will not do: a part is needed
+    std::optional<PartFile> part;  // being filled; until then `found` is checked
+    bool streaming = false;        // one worker takes all of it from a server without ranges
+    std::vector<Chunk> chunks;     // of this pass
+    size_t left = 0;
+    uint64_t cached = 0;           // counted as from_cache
+    std::vector<MappedFile> maps;  // the last one is what the blob will be
+    bool begun = false, whole = false;
+  };
+  struct Task {
+    Step step;
+    Item* item;
+    size_t chunk = 0;
+  };
+  struct Worker;
+  class Download;
+
+  void plan(std::optional<uint64_t> limit);
+  void work();
+  std::optional<Task> next(Clock::time_point& again);
+  void run(const Task& task, Worker& worker);
+  void open(Item& item);
+  bool look(Item& item);
+  void use(Item& item, MappedFile map);
+  static Bytes read_chunk(const Fd& file, const Item& item, size_t chunk, Worker& worker);
+  void check(Item& item, size_t chunk, Worker& worker);
+  void fill(Item& item, size_t chunk, Worker& worker);
+  void checked(Item& item, size_t chunk, bool good);
+  void filled(Item& item, size_t chunk);
+  void start_pass(Item& item);
+  void close(Item& item);
+  void fail(std::exception_ptr error, bool keep_parts);
+  void stop();
+  Bytes wait_for(const std::string& sha256, bool Item::*what);
+
+  const ShardCache cache_;
+  const BlobOrigin from_;
+  const RetryOptions retry_;
+  const OnChunk on_chunk_;
+  Interrupt& interrupt_;
+
+  std::mutex mutex_;  // of everything below; never held while the Interrupt is asked
+  std::condition_variable changed_;
+  std::deque<Item> items_;
+  std::map<std::string, Item*> by_hash_;
+  std::vector<BlobClient*> clients_;
+  std::optional<Progress> progress_;
+  FetchCounts counts_;
+  std::exception_ptr error_;
+  bool stopped_ = false, keep_parts_ = true;
+
+  std::vector<std::thread> threads_;
+  std::optional<Interrupt::Hook> hook_;
+};
+
+}  // namespace split::edge

@@ -1,0 +1,138 @@
+#include "edge_client/weights/loader.h"
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "edge_client/weights/shard_cache.h"
+#include "run/self_test.h"
+
+namespace split::edge {
+
+Loader::Loader(const Options& options, const Console& console,
+               const Flags::Environment& environment, Interrupt& interrupt)
+    : options_(options),
+      console_(console),
+      environment_(environment),
+      interrupt_(interrupt),
+      remote_(options.server, std::chrono::seconds(options.timeout),
+              {options.api_key, options.ca_cert}),
+      hook_(interrupt, [this] { remote_.cancel(); }) {
+  retry_.budget = std::chrono::seconds(options.retry_for);
+}
+
+std::unique_ptr<Remote> Loader::connect(std::chrono::milliseconds timeout) const {
+  return std::make_unique<Remote>(options_.server, timeout, remote_.credentials());
+}
+
+std::string Loader::wanted_id() {
+  // Nothing was ever heard of this server: one that was started just before takes a moment, else it
+  // is most likely not there, so nobody is kept waiting.
+  constexpr std::chrono::milliseconds kStarting{2000};
+  const auto began = std::chrono::steady_clock::now();
+  const auto patience = std::min(kStarting, retry_.budget);
+  const std::vector<std::string> ids = retried([&] {
+    try {
+      return remote_.models();
+    } catch (const RemoteError& error) {
+      if (error.status != 0 || interrupt_.signal() != 0) throw;
+      if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
+      throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
+    }
+  });
+  if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] it has no model");
+  if (options_.model.empty()) return ids[0];
+  if (std::ranges::find(ids, options_.model) != ids.end()) return options_.model;
+  std::string all;
+  for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
+  throw Error(ErrorKind::kRemote, cat("[server] ", remote_.origin(), " has no model ",
+                                      shown(options_.model), ", it has ", all.substr(0, 400)));
+}
+
+void Loader::meet() {
+  id_ = wanted_id();
+  const std::string config_json = retried([&] { return remote_.file(id_, "config.json"); });
+  try {
+    model_ = make_model(config_json);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id_), ": ", error.what()));
+  }
+}
+
+// A server that is still making what is asked for says how far it is, which is no silence.
+wire::ModelInfo Loader::manifest(const Placement* place) {
+  if (place != nullptr) remote_.want(place->query(config(), options_.formats));
+  Retry retry(retry_, interrupt_);
+  std::string said;
+  for (;;) {
+    try {
+      wire::ModelInfo info = remote_.model(id_);
+      info.id = id_;
+      return info;
+    } catch (const RemoteError& error) {
+      if (error.retry_after && said != error.what()) {
+        said = error.what();
+        retry.succeeded();
+        if (!options_.quiet) console_.err(cat(said, "\n"));
+      }
+      retry.failed(error);
+    }
+  }
+}
+
+std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
+  const auto has = [&](std::string_view name) {
+    return std::ranges::find(info.files, name) != info.files.end();
+  };
+  const auto read = [&](const char* name) {
+    return retried([&] { return remote_.file(info.id, name); });
+  };
+  try {
+    if (has("vocab.json") && has("merges.txt")) {
+      const std::string vocab = read("vocab.json"), merges = read("merges.txt");
+      return Tokenizer::from_vocab_merges(vocab, merges);
+    }
+    if (has("tokenizer.json")) return Tokenizer::from_tokenizer_json(read("tokenizer.json"));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
+  }
+  return std::nullopt;
+}
+
+// Of a server some contexts, but not all of a small machine's memory.
+uint64_t Loader::kv_budget(const Placement& place) const {
+  constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
+  if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;
+  const int layers = std::max(0, std::min(place.range.last, config().layers) - place.range.first);
+  return std::min(kMost, kv_bytes_for(config(), layers, options_.profile, kContexts));
+}
+
+std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInfo& info,
+                                    const OnChunk& on_chunk) {
+  auto split = std::make_unique<Split>();
+  split->place = place;
+  split->info = info;
+  split->query = place.query(config(), options_.formats);
+  if (!place.local(config())) return split;
+  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, options_.formats);
+  // Before the download: a device that is not there should not cost one.
+  std::unique_ptr<Device> device = make_tested_device(options_.device);
+  expect_profile(*device, options_.profile);
+  LoadOptions load;
+  load.retry = retry_;
+  load.cache_limit = options_.cache_limit;
+  load.on_chunk = on_chunk;
+  if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
+  split->tail.emplace(
+      std::move(device), *model_, place.range, options_.formats, options_.profile, blobs,
+      std::make_unique<BlobLoad>(
+          ShardCache(cache_root(options_.cache, environment_)),
+          blob_origin(info, remote_.origin(), remote_.timeout(), remote_.credentials()), blobs,
+          load, interrupt_),
+      kv_budget(place), options_.device.threads);
+  split->fetched = split->tail->finish();
+  split->profile = profile_name(options_.profile);
+  return split;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,86 @@
+// From a server's URL to a model that is split: which model, its config, tokenizer and manifest,
+// and this machine's stages of it, downloaded and loaded. One run of the program and its server
+// both begin here. Knows no text.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/flags.h"
+#include "edge_client/cli/progress.h"
+#include "edge_client/cloud/remote.h"
+#include "edge_client/cloud/retry.h"
+#include "edge_client/split/placement.h"
+#include "text/tokenizer.h"
+
+namespace split::edge {
+
+// A model cut at one place, ready to run. Immutable but for the tail's own state.
+struct Split {
+  Placement place;
+  wire::ModelInfo info;
+  std::string query;              // that `info` answers (wire::model_query())
+  std::optional<LocalTail> tail;  // none when nothing runs here
+  FetchCounts fetched;
+  std::string profile;  // of the tail
+
+  Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
+  std::string device() const { return tail ? tail->device_name() : "none"; }  // now
+};
+
+// One thread at a time.
+class Loader {
+ public:
+  // All of these outlive it.
+  Loader(const Options& options, const Console& console, const Flags::Environment& environment,
+         Interrupt& interrupt);
+
+  // Asks which models there are, and for the wanted one's config. Throws RemoteError,
+  // Error(kRemote) and Error(kInput), as the others do.
+  void meet();
+  const std::string& id() const { return id_; }
+  const Model& model() const { return *model_; }
+  const ModelConfig& config() const { return model_->config(); }
+
+  // With the blobs that `place` needs, or with all of them.
+  wire::ModelInfo manifest(const Placement* place);
+  std::optional<Tokenizer> tokenizer(const wire::ModelInfo& info);
+  // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
+  std::unique_ptr<Split> load(const Placement& place, const wire::ModelInfo& info,
+                              const OnChunk& on_chunk = {});
+
+  Remote& remote() { return remote_; }
+  // Another connection to the server. Any thread.
+  std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
+  const RetryOptions& retry() const { return retry_; }
+  // Told of each retry from now on, of what is loaded and of what runs.
+  void on_retry(std::function<void(const RemoteError&)> told) { retry_.on_retry = std::move(told); }
+
+ private:
+  template <typename Call>
+  auto retried(const Call& call) {
+    Retry retry(retry_, interrupt_);
+    for (;;) {
+      try {
+        return call();
+      } catch (const RemoteError& error) {
+        retry.failed(error);
+      }
+    }
+  }
+  std::string wanted_id();
+  uint64_t kv_budget(const Placement& place) const;
+
+  const Options& options_;
+  const Console& console_;
+  const Flags::Environment& environment_;
+  Interrupt& interrupt_;
+  Remote remote_;
+  Interrupt::Hook hook_;
+  RetryOptions retry_;
+  std::string id_;
+  std::unique_ptr<Model> model_;
+};
+
+}  // namespace split::edge

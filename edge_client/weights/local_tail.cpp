@@ -1,0 +1,148 @@
+#include "edge_client/weights/local_tail.h"
+
+#include <algorithm>
+#include <set>
+
+#include "base/json.h"
+
+namespace split::edge {
+
+bool TailRange::empty(const ModelConfig& config) const {
+  return !embed && first >= config.layers && last <= config.layers;
+}
+
+std::vector<std::string> TailRange::stages(const ModelConfig& config) const {
+  std::vector<std::string> names;
+  if (embed) names.push_back("embed");
+  for (int i = first; i < std::min(last, config.layers); ++i) names.push_back(cat("block.", i));
+  if (last > config.layers) names.push_back("norm");
+  if (last > config.layers + 1) names.push_back("head");
+  return names;
+}
+
+std::string TailRange::describe(const ModelConfig& config) const {
+  std::vector<std::string> parts;
+  if (embed) parts.push_back("embed");
+  const int end = std::min(last, config.layers);
+  if (first + 1 == end) parts.push_back(cat("block ", first));
+  if (first + 1 < end) parts.push_back(cat("blocks ", first, "-", end - 1));
+  if (last > config.layers) parts.push_back("norm");
+  if (last > config.layers + 1) parts.push_back("head");
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text.empty() ? "nothing" : text;
+}
+
+namespace {
+
+// What the server has of a stage.
+const wire::StageInfo& find_stage(const wire::ModelInfo& info, const std::string& name) {
+  const auto at = std::ranges::find(info.stages, name, &wire::StageInfo::name);
+  if (at != info.stages.end()) return *at;
+  throw Error(ErrorKind::kRemote,
+              cat("[server] it says nothing of ", name, " of ", shown(info.id)));
+}
+
+}  // namespace
+
+std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
+                                    const TailRange& range, const StageFormats& formats) {
+  std::map<std::string, std::string> format_of;  // of the blobs so far, by name
+  std::vector<StageBlobs> all;
+  for (const std::string& stage : range.stages(model.config())) {
+    const wire::StageInfo& offered = find_stage(info, stage);
+    const std::optional<DType> asked = formats.of(stage);
+    const std::string wanted = asked ? std::string(format_name(*asked)) : offered.format;
+    const DType dtype = dtype_from_format(wanted).value_or(DType::kF32);
+    StageBlobs& own = all.emplace_back(StageBlobs{stage, {}});
+    for (const std::string& name : model.stage(stage).blobs_as(dtype)) {
+      const auto [same, is_new] = format_of.emplace(name, wanted);
+      if (!is_new && same->second == wanted) continue;
+      if (!is_new) {
+        throw Error(
+            ErrorKind::kInput,
+            cat("--format: '", name, "' of ", shown(info.id), " is in ", stage,
+                " and in another stage: expected one format, got ", wanted, " and ", same->second));
+      }
+      const auto found = std::ranges::find_if(offered.blobs, [&](const auto& blob) {
+        return blob.name == name && blob.format == wanted;
+      });
+      if (found == offered.blobs.end()) {
+        throw Error(ErrorKind::kInput,
+                    cat("--format: the server has ", stage, " of ", shown(info.id), " not in ",
+                        shown(wanted), "; --plan shows in what"));
+      }
+      own.blobs.push_back(*found);
+    }
+  }
+  return all;
+}
+
+std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
+                                     const TailRange& range, const StageFormats& formats) {
+  std::vector<wire::BlobInfo> blobs;
+  for (const StageBlobs& stage : stage_blobs(model, info, range, formats)) {
+    blobs.insert(blobs.end(), stage.blobs.begin(), stage.blobs.end());
+  }
+  return blobs;
+}
+
+LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
+                     const StageFormats& formats, Profile profile,
+                     std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
+                     uint64_t kv_budget, unsigned threads)
+    : load_(std::move(load)), device_(std::move(device)) {
+  const ModelConfig& config = model.config();
+  ShardOptions options;
+  options.embed = range.embed;
+  options.first = range.first;
+  options.last = range.last;
+  options.profile = profile;
+  options.formats = formats;
+  options.threads = threads;
+  const int layers = std::max(0, std::min(range.last, config.layers) - range.first);
+  options.kv_bytes = std::max(kv_budget, kv_bytes_for(config, layers, options.profile, 1));
+  for (const wire::BlobInfo& blob : blobs) {
+    for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
+  }
+  // Under its own name or, if no blob has that, as what it is a copy of.
+  const auto tensor_of = [this, &model](const std::string& name, bool with_bytes) {
+    const std::string& from = model.weight(name).from;
+    return tensor(from.empty() || blob_of_.contains(name) ? name : from, with_bytes);
+  };
+  WeightSource weights;
+  weights.declared = [=](const std::string& name) { return tensor_of(name, false); };
+  weights.view = [=](const std::string& name) { return tensor_of(name, true); };
+  weights.taken = [](const TensorView& view) { MappedFile::let_go(view.bytes); };
+  try {
+    shard_ = std::make_unique<Shard>(*device_, model, weights, options);
+  } catch (const Error& error) {
+    // The hashes were right, so the server itself is wrong.
+    if (error.kind() != ErrorKind::kShape && error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kIntegrity, error.what());
+  }
+  batcher_ = std::make_unique<Batcher>(*shard_);
+}
+
+TensorView LocalTail::tensor(const std::string& name, bool with_bytes) {
+  const auto missing = [&] {
+    return Error(ErrorKind::kIntegrity, cat("[weights] no downloaded blob holds ", shown(name)));
+  };
+  const auto blob = blob_of_.find(name);
+  if (blob == blob_of_.end()) throw missing();
+  const std::string& hash = blob->second.sha256;
+  Bytes bytes = with_bytes ? load_->whole(hash) : load_->begun(hash);
+  // A header that is longer than the part that is there is waited for.
+  if (!with_bytes && bytes.size() >= 8 && load_le64(bytes.data()) > wire::kChunkBytes - 8) {
+    bytes = load_->whole(hash);
+  }
+  Parsed& parsed = parsed_[hash];
+  if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
+    parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(blob->second.name)))};
+  }
+  const auto at = parsed.tensors.find(name);
+  if (at == parsed.tensors.end()) throw missing();
+  return at->second;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,74 @@
+// The edge's part of the model: which blobs a range of stages needs, and these blobs as a Shard on
+// this machine's device, each stage loaded when its blobs are there and the others still on their
+// way. Knows no server.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "edge_client/weights/blob_load.h"
+#include "io/weight_file.h"
+#include "run/batcher.h"
+#include "wire/protocol.h"
+
+namespace split::edge {
+
+// The stages between two points (run/shard.h): from tokens when `first` is 0 and `embed`.
+struct TailRange {
+  bool embed = false;
+  int first = 0, last = 0;
+
+  bool empty(const ModelConfig& config) const;                       // nothing to compute here
+  std::vector<std::string> stages(const ModelConfig& config) const;  // "block.2", "norm" ...
+  // "blocks 2-3, norm, head"
+  std::string describe(const ModelConfig& config) const;
+};
+
+// What a stage needs that none before it has.
+struct StageBlobs {
+  std::string stage;
+  std::vector<wire::BlobInfo> blobs;
+};
+// Each blob once, in the format of its stage. Throws Error(kInput) for a format that the server
+// does not have.
+std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
+                                    const TailRange& range, const StageFormats& formats);
+// The same in one list.
+std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
+                                     const TailRange& range, const StageFormats& formats);
+
+// One thread at a time.
+class LocalTail {
+ public:
+  // `load` brings `blobs`; the device takes the profile. `kv_budget`: bytes of keys and values, at
+  // least those of one whole context, and these by default. `threads`: of the CPU that takes a
+  // failed device's place. Throws what `load` throws, Error(kIntegrity) for blobs that do not hold
+  // the model's weights, Error(kDevice).
+  LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
+            const StageFormats& formats, Profile profile, std::span<const wire::BlobInfo> blobs,
+            std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0, unsigned threads = 0);
+
+  // Returns when the blobs are also kept; throws as the constructor does. Once.
+  FetchCounts finish() { return load_->finish(); }
+  Batcher& batcher() { return *batcher_; }
+  std::string device_name() const { return shard_->device().name(); }
+
+ private:
+  TensorView tensor(const std::string& name, bool with_bytes);
+
+  std::unique_ptr<BlobLoad> load_;                 // holds the maps
+  std::map<std::string, wire::BlobInfo> blob_of_;  // by the name of a weight
+  struct Parsed {
+    const std::byte* from = nullptr;
+    Safetensors::Tensors tensors;
+  };
+  std::map<std::string, Parsed> parsed_;  // by the blob's hash
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<Batcher> batcher_;
+};
+
+}  // namespace split::edge

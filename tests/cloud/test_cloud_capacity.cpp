@@ -1,0 +1,109 @@
+// Three times what the server takes: whoever gets an answer gets the right one, the others are told
+// when to come back, and afterwards all is as before.
+#include <atomic>
+#include <thread>
+
+#include "support/cloud_fixture.h"
+#include "wire/protocol.h"
+
+namespace split::cloud {
+namespace {
+
+constexpr size_t kInflight = 4, kQueue = 2, kClients = 3 * (kInflight + kQueue);
+
+class CloudCapacity : public testing::Test {
+ protected:
+  // One client: a session from its prompt on, again and again until all of it is there.
+  struct Client {
+    std::vector<float> hidden;
+    size_t refused = 0;
+    std::string wrong;  // what it must not have been told
+  };
+  static bool told_to_come_back(const http::Reply& reply) {
+    return (reply.status == 429 || reply.status == 503) && reply.headers.get("Retry-After");
+  }
+  // The good answer, after any number of refusals.
+  http::Reply insist(Caller& caller, Client& client, const std::string& method,
+                     const std::string& path, const Json& body) const {
+    for (;;) {
+      http::Reply reply = caller.send(method, path, body.is_null() ? "" : body.dump(),
+                                      "application/json", {{"Accept", Caller::kTensors}});
+      if (reply.status >= 200 && reply.status < 300) return reply;
+      if (!told_to_come_back(reply)) {
+        client.wrong = cat(method, " ", path, ": ", reply.status, " ", reply.body);
+        return reply;
+      }
+      ++client.refused;
+      std::this_thread::yield();
+    }
+  }
+  void run(int number, Client& client) const {
+    Caller caller(cloud.url());
+    const std::string digits = cat(number);
+    const std::string id = std::string(32 - digits.size(), '0') + digits;
+    insist(caller, client, "PUT", wire::session_path(id), {{"cut", 2}});
+    for (size_t at = 0; at < ids.size() && client.wrong.empty();) {
+      const size_t end = at == 0 ? 20 : at + 1;  // a prompt, then token by token
+      const std::vector<int32_t> part(ids.begin() + static_cast<ptrdiff_t>(at),
+                                      ids.begin() + static_cast<ptrdiff_t>(end));
+      const http::Reply reply = insist(caller, client, "POST", wire::session_forward_path(id),
+                                       {{"past", at}, {"tokens", part}, {"phase", "prompt"}});
+      if (reply.status != 200) return;
+      const auto rows = floats_of(reply.body, "hidden");
+      client.hidden.insert(client.hidden.end(), rows.begin(), rows.end());
+      at = end;
+    }
+    insist(caller, client, "DELETE", wire::session_path(id), nullptr);
+  }
+
+  const Golden golden{"rand-a"};
+  const std::vector<int32_t> ids = golden.ids(3);
+  TestCloud cloud{{"rand-a"}, 64 << 20, {}, Profile::kF32, [](Cloud&, http::Server::Options& o) {
+                    o.max_inflight = kInflight;
+                    o.queue = kQueue;
+                  }};
+};
+
+TEST_F(CloudCapacity, ThreeTimesIsRefusedAndNotLost) {
+  const http::Reply whole =
+      cloud.ask().post_for_tensors("/v1/models/rand-a/forward", {{"tokens", ids}, {"to", 2}});
+  ASSERT_EQ(whole.status, 200);
+  const std::vector<float> expected = floats_of(whole.body, "hidden");
+  std::vector<Client> clients(kClients);
+  {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < kClients; ++i) {
+      threads.emplace_back([&, i] { run(static_cast<int>(i), clients[i]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  for (const Client& client : clients) {
+    EXPECT_EQ(client.wrong, "");
+    EXPECT_TRUE(client.hidden == expected);
+  }
+  while (cloud.stats().inflight != 0) std::this_thread::yield();
+  EXPECT_EQ(cloud.cloud.sessions.size(), 0u);
+  EXPECT_EQ(cloud.pages().in_use(), 0u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(cloud.ask().get("/v1/models").status, 200);
+}
+
+// Handlers that are held: what is beyond them and the queue is refused at once.
+TEST_F(CloudCapacity, AFullQueueSaysWhenToComeBack) {
+  const std::string path = wire::session_path(std::string(32, '1'));
+  ASSERT_EQ(cloud.ask().send("PUT", path, R"({"cut":2})").status, 201);
+  std::vector<http::Peer> waiting;
+  cloud.cloud.sessions.with(std::string(32, '1'), [&](Session&) {
+    for (size_t i = 0; i < kInflight + kQueue; ++i) {
+      waiting.emplace_back(cloud.port());
+      waiting.back().say(http::get(path));
+      while (cloud.stats().inflight < i + 1) std::this_thread::yield();
+    }
+    const std::string refused = http::last_words(cloud.port(), http::get(path));
+    EXPECT_TRUE(http::says(refused, 503) && http::has(refused, "Retry-After: 1\r\n")) << refused;
+  });
+  for (http::Peer& peer : waiting) EXPECT_TRUE(http::says(peer.answer(), 200));
+  EXPECT_EQ(cloud.ask().get(path).status, 200);
+}
+
+}  // namespace
+}  // namespace split::cloud

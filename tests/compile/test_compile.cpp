@@ -1,0 +1,270 @@
+// compile/: what lies where, and that neither fusing nor planning changes a bit. Programs run on
+// the CPU device.
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "compile_testing.h"
+#include "models/functional.h"
+#include "support/run_program.h"
+
+namespace split::test {
+namespace {
+
+TEST(Planner, KeepsLiveTemporariesApartInEveryStage) {
+  const auto model = demo();
+  for (const FuseRules& rules : {FuseRules{}, kNothing, kWithPrologue}) {
+    const Program block = compile("block", model->trace_block(0, half, DType::kF32), rules);
+    EXPECT_EQ(wrong_with(block), "");
+    EXPECT_LT(block.arena_row_bytes, without_reuse(block).arena_row_bytes);
+    EXPECT_EQ(wrong_with(compile("embed", model->trace_embed(half), rules)), "");
+    EXPECT_EQ(wrong_with(compile("norm", model->trace_norm(half), rules)), "");
+    EXPECT_EQ(wrong_with(compile("head", model->trace_head(half), rules)), "");
+  }
+}
+
+TEST(Planner, CheckSeesAnOverlap) {
+  Program block = compile("block", demo()->trace_block(0, half, DType::kF32), {});
+  for (Slot& slot : block.slots) slot.offset = 0;
+  EXPECT_NE(wrong_with(block), "");
+}
+
+// A graph with the values of its leaves.
+class Graph {
+ public:
+  explicit Graph(uint32_t seed, uint32_t rows = 5) : random_(seed) {
+    step.rows = rows;
+    for (uint32_t row = 0; row < rows; ++row) {
+      step.tokens.push_back(static_cast<int32_t>(below(kTableRows)));
+      step.positions.push_back(static_cast<int32_t>(below(rows)));
+      if (row % 2 == 0) step.out_rows.push_back(row);
+    }
+  }
+
+  static constexpr int64_t kTableRows = 11;
+
+  uint32_t below(size_t n) { return static_cast<uint32_t>(random_() % n); }
+  Tensor input(Dims dims) {
+    const std::string name = cat("input", step.values.size());
+    fill(name, dims);
+    return split::input(name, DType::kF32, std::move(dims));
+  }
+  Tensor weight(Dims dims, DType dtype = DType::kF32) {
+    const std::string name = cat("weight", step.values.size());
+    fill(name, dims);
+    return split::weight(name, dtype, std::move(dims));
+  }
+  Tensor tokens() { return split::input("tokens", DType::kI32, {kRows}); }
+  Tensor positions() { return split::input("positions", DType::kI32, {kRows}); }
+  Tensor out_rows() { return split::input("out_rows", DType::kI32, {kOutRows}); }
+
+  StepValues step;
+
+ private:
+  void fill(const std::string& name, const Dims& dims) {
+    size_t count = 1;
+    for (const int64_t n : dims) count *= n == kRows ? step.rows : size_t(n);
+    std::vector<float>& values = step.values[name];
+    for (size_t i = 0; i < count; ++i) {
+      values.push_back(static_cast<float>(below(4001)) / 1000.0f - 2.0f);
+    }
+  }
+  std::mt19937 random_;
+};
+
+// Every way of compiling gives the bits of the unfused program with no reuse of memory.
+void expect_same_bits_however_compiled(const Graph& graph, const std::vector<NamedOutput>& outputs,
+                                       const std::string& what) {
+  const auto device = make_cpu_device(2);
+  const Program plain = compile("plain", outputs, kNothing);
+  ASSERT_EQ(wrong_with(plain), "") << what << "\n" << to_string(plain);
+  const auto expected = run_program(*device, without_reuse(plain), graph.step);
+  const Program prologue = compile("prologue", outputs, kWithPrologue);
+  ASSERT_EQ(wrong_with(prologue), "") << what << "\n" << to_string(prologue);
+  for (const FuseRules& rules : {kNothing, FuseRules{true, true, false},
+                                 FuseRules{true, false, false}, FuseRules{false, true, false}}) {
+    const Program program = compile("fused", outputs, rules);
+    ASSERT_EQ(wrong_with(program), "") << what << "\n" << to_string(program);
+    ASSERT_LE(program.steps.size(), plain.steps.size());
+    for (const auto& [name, values] : run_program(*device, program, graph.step)) {
+      ASSERT_EQ(first_difference(values, expected.at(name)), -1)
+          << what << ", output " << name << "\n"
+          << to_string(plain) << to_string(program);
+    }
+  }
+}
+
+// A random DAG of pointwise ops, reductions, gathers and products, of widths that collide often.
+std::vector<NamedOutput> random_graph(Graph& graph, size_t size) {
+  constexpr int64_t kWidths[] = {1, 3, 16, 40};
+  const auto any_width = [&] { return kWidths[graph.below(4)]; };
+  std::vector<Tensor> pool;
+  for (const int64_t width : kWidths) pool.push_back(graph.input({kRows, width}));
+  const auto any = [&] {
+    // Recent ones more often, so that graphs are deep as well as wide.
+    const size_t n = pool.size();
+    return pool[graph.below(3) == 0 ? graph.below(n) : n - 1 - graph.below(std::min<size_t>(n, 4))];
+  };
+  const auto any_of = [&](OpKind kind) {
+    for (;;) {
+      const size_t op = graph.below(op_table().size());
+      if (op_table()[op].kind == kind) return static_cast<Op>(op);
+    }
+  };
+  // Something that can stand beside `x` in a binary op.
+  const auto partner = [&](const Tensor& x) -> Tensor {
+    for (int tries = 0; tries < 8; ++tries) {
+      const Tensor z = any();
+      const bool rows = z.dims()[0] == x.dims()[0];
+      if (rows && (z.dims() == x.dims() || z.dims()[1] == 1 || x.dims()[1] == 1)) return z;
+    }
+    switch (graph.below(3)) {
+      case 0:
+        return Tensor(0.75f);
+      case 1:
+        return graph.weight({x.dims()[1]}, graph.below(2) == 0 ? DType::kF16 : DType::kF32);
+      default:
+        return x;
+    }
+  };
+  for (size_t i = 0; i < size; ++i) {
+    const Tensor x = any();
+    switch (graph.below(10)) {
+      case 0:
+      case 1:
+        pool.push_back(unary(any_of(OpKind::kUnary), x));
+        break;
+      case 2:
+        pool.push_back(reduce(any_of(OpKind::kReduce), x));
+        break;
+      case 3: {
+        const int64_t width = any_width();
+        pool.push_back(graph.below(2) == 0
+                           ? matmul(x, graph.weight({x.dims()[1], width}, DType::kF16))
+                           : matmul(x, transpose(graph.weight({width, x.dims()[1]}))));
+        break;
+      }
+      case 4: {
+        if (x.dims()[0] != kRows) break;
+        const Tensor table = graph.weight({Graph::kTableRows, x.dims()[1]}, DType::kF16);
+        pool.push_back(x + gather(table, graph.tokens()));
+        break;
+      }
+      case 5: {
+        if (x.dims()[0] != kRows) break;
+        const Tensor other = gather(x, graph.positions());  // other rows of a computed value
+        const Tensor beside = partner(x);
+        pool.push_back(beside.dims() == other.dims() ? other * beside : neg(other));
+        break;
+      }
+      case 6:
+        if (x.dims()[0] == kRows && graph.below(3) == 0) {
+          pool.push_back(square(gather(x, graph.out_rows())));
+        }
+        break;
+      default: {
+        const Tensor z = partner(x);
+        const Op op = any_of(OpKind::kBinary);
+        pool.push_back(graph.below(2) == 0 ? binary(op, x, z) : binary(op, z, x));
+      }
+    }
+  }
+  std::vector<NamedOutput> outputs;
+  std::set<const Node*> named;
+  for (size_t i = 0; i < 4 && i < pool.size(); ++i) {
+    const Tensor t = i == 0 ? pool.back() : any();
+    if (op_info(t.node()->op).kind == OpKind::kLeaf || !named.insert(t.node().get()).second) {
+      continue;
+    }
+    outputs.push_back({cat("out", i), t});
+  }
+  return outputs;
+}
+
+TEST(Fusion, ChangesNoBitOfRandomGraphs) {
+  for (uint32_t seed = 0; seed < 1000; ++seed) {
+    Graph graph(seed);
+    const auto outputs = random_graph(graph, 4 + seed % 25);
+    if (outputs.empty()) continue;
+    expect_same_bits_however_compiled(graph, outputs, cat("seed ", seed));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Fusion, ChangesNoBitOfABlocksParts) {
+  Graph graph(1, 9);
+  const Tensor x = graph.input({kRows, 48});
+  const Tensor normed = layer_norm(x, graph.weight({48}), graph.weight({48}), 1e-5f);
+  const Tensor inner =
+      gelu_new(linear(normed, graph.weight({48, 192}, DType::kF16), graph.weight({192})));
+  const Tensor out = x + linear(inner, graph.weight({192, 48}, DType::kBF16), graph.weight({48}));
+  const Tensor last = gather(out, graph.out_rows());
+  const Tensor head = matmul(layer_norm(last, graph.weight({48}), graph.weight({48}), 1e-5f),
+                             transpose(graph.weight({77, 48}, DType::kF16)));
+  expect_same_bits_however_compiled(graph, {{"out", out}, {"logits", head}}, "block");
+}
+
+// Softmax, from reductions and pointwise ops alone, is one step.
+TEST(Fusion, MakesOneGroupOfASoftmax) {
+  Graph graph(2);
+  const Tensor x = graph.input({kRows, 40});
+  const Tensor weights = exp(x - reduce_max(x));
+  const Tensor softmax = weights / reduce_sum(weights);
+  EXPECT_EQ(compile("softmax", {{"y", softmax}}, {}).steps.size(), 1u);
+  expect_same_bits_however_compiled(graph, {{"y", softmax}}, "softmax");
+}
+
+// c is of one value a row, made from rows of two widths: it belongs to one of them only.
+TEST(Fusion, KeepsGroupsOfUnlikeWidthsApart) {
+  Graph graph(3);
+  const Tensor c = reduce_sum(graph.input({kRows, 3})) + reduce_sum(graph.input({kRows, 40}));
+  expect_same_bits_however_compiled(graph, {{"c", c}}, "two widths");
+}
+
+TEST(Fusion, KeepsAVectorOfOneOutOfWiderGroups) {
+  Graph graph(4);
+  const Tensor sum = reduce_sum(graph.input({kRows, 40}));
+  const Tensor picked = gather(graph.weight({Graph::kTableRows, 1}), graph.tokens());
+  expect_same_bits_however_compiled(graph, {{"a", sum + graph.weight({1})}, {"b", picked * sum}},
+                                    "width 1");
+}
+
+// Row r of the result needs another row of what its group would compute.
+TEST(Fusion, DoesNotGatherFromTheGroupItJoins) {
+  Graph graph(5);
+  const Tensor x = square(graph.input({kRows, 16}));
+  expect_same_bits_however_compiled(graph, {{"y", x + gather(x, graph.positions())}}, "same group");
+}
+
+TEST(Fusion, MakesNoCycleThroughAGather) {
+  Graph graph(6);
+  const Tensor x = square(graph.input({kRows, 16}));
+  const Tensor product = matmul(x, graph.weight({16, 16}));
+  expect_same_bits_however_compiled(graph, {{"y", x + gather(product, graph.positions())}},
+                                    "cycle");
+}
+
+TEST(Fusion, MakesNoCycleThroughAProduct) {
+  Graph graph(7);
+  const Tensor x = square(graph.input({kRows, 16}));
+  const Tensor product = relu(matmul(x, graph.weight({16, 16})));
+  expect_same_bits_however_compiled(graph, {{"y", x + tanh(product) * x}, {"x", x}}, "cycle");
+}
+
+// A matmul whose epilogue reads the group that makes its x: the group cannot be a prologue.
+TEST(Fusion, KeepsAGroupThatTheEpilogueReads) {
+  Graph graph(8);
+  const Tensor x = tanh(graph.input({kRows, 16}));
+  expect_same_bits_however_compiled(graph, {{"y", x + matmul(x, graph.weight({16, 16}))}},
+                                    "post norm");
+}
+
+TEST(Fusion, KeepsAProloguesWidth) {
+  Graph graph(9);
+  const Tensor x = reduce_sum(square(graph.input({kRows, 16})));
+  expect_same_bits_however_compiled(graph, {{"y", matmul(x, graph.weight({1, 16}))}}, "K = 1");
+}
+
+}  // namespace
+}  // namespace split::test

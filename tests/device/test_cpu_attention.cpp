@@ -1,0 +1,282 @@
+// The CPU's attention: against a softmax in double, and all instruction sets bit for bit.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/cpu_kernels.h"
+
+namespace split::test {
+namespace {
+
+// Pages of keys and of values as the device keeps them: the first at once, then in parts of odd
+// lengths.
+std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels& kernels,
+                                                               const std::vector<float>& keys,
+                                                               const std::vector<float>& values,
+                                                               DType dtype, size_t channels,
+                                                               size_t head_size) {
+  std::pair<std::vector<std::byte>, std::vector<std::byte>> pages;
+  pages.first.resize(kv_bytes(dtype, keys.size()));
+  pages.second.resize(pages.first.size());
+  const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
+  for (size_t token = 0, part = kPageTokens; token * channels < keys.size();) {
+    KeepTask task;
+    task.from = keys.data() + token * channels;
+    task.stride = channels;
+    task.slot = token % kPageTokens;
+    task.rows = std::min(part, kPageTokens - task.slot);
+    task.channels = channels;
+    task.head_size = head_size;
+    task.dtype = dtype;
+    task.page = pages.first.data() + token / kPageTokens * page_bytes;
+    kernels.keep(task);
+    task.values = true;
+    task.from = values.data() + token * channels;
+    task.page = pages.second.data() + token / kPageTokens * page_bytes;
+    kernels.keep(task);
+    token += task.rows;
+    part = part % kPageTokens + 1;
+  }
+  return pages;
+}
+
+// The numbers that are kept.
+std::vector<float> as_kept(const std::vector<float>& from, DType dtype) {
+  if (dtype != DType::kQ8_0) return widened(narrowed(from, dtype), dtype);
+  std::vector<std::byte> blocks(kv_bytes(dtype, from.size()));
+  std::vector<float> out(from.size());
+  kernel_sets()[0]->narrow(from.data(), dtype, blocks.data(), from.size());
+  dequantise_row(dtype, blocks.data(), out.size(), out.data());
+  return out;
+}
+
+TEST(Kernels, KeepTheSamePagesInEverySet) {
+  constexpr size_t kChannels = 96, kHeadSize = 32;
+  const auto k = ordinary(4 * kPageTokens * kChannels, 1), v = ordinary(k.size(), 2);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    const auto first = kept(*kernel_sets()[0], k, v, dtype, kChannels, kHeadSize);
+    for (const CpuKernels* kernels : kernel_sets()) {
+      EXPECT_EQ(kept(*kernels, k, v, dtype, kChannels, kHeadSize), first) << kernels->name;
+    }
+  }
+}
+
+// Some rows over scattered pages, against a softmax in double; each row has the bits that it has
+// alone, in every set of the same order.
+TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
+  constexpr size_t kPages = 20;
+  std::vector<uint32_t> pages(kPages);
+  for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((7 * i + 9) % kPages);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    const bool rounds = dtype == DType::kQ8_0 || dtype == DType::kBF16;
+    for (const size_t head_size : {1, 5, 16, 20, 32, 64, 96, 100}) {
+      if (rounds && head_size % kBlock != 0) continue;
+      const size_t heads = 3, channels = heads * head_size, head = 1;
+      const auto all_keys = ordinary(kPages * kPageTokens * channels, 1);
+      const auto all_values = ordinary(kPages * kPageTokens * channels, 2);
+      const auto [keys, values] =
+          kept(*kernel_sets()[0], all_keys, all_values, dtype, channels, head_size);
+      const auto wide_keys = as_kept(all_keys, dtype), wide_values = as_kept(all_values, dtype);
+      const size_t q_stride = head_size + 3, out_stride = head_size + 1;
+      const auto q = ordinary(kAttendRows * q_stride, 3);
+      for (const size_t position : {0, 1, 14, 15, 16, 100, 120, 127, 128, 250}) {
+        const auto run = [&](const CpuKernels& kernels, size_t first, size_t rows) {
+          std::vector<float> out(rows * out_stride), scratch(attend_scratch(head_size));
+          AttendTask task;
+          task.q = q.data() + first * q_stride;
+          task.q_stride = q_stride;
+          task.rows = rows;
+          task.position = position + first;
+          task.keys = keys.data();
+          task.values = values.data();
+          task.dtype = dtype;
+          task.pages = pages.data();
+          task.channels = channels;
+          task.head_offset = head * head_size;
+          task.head_size = head_size;
+          task.scale = 1.7f;
+          task.out = out.data();
+          task.out_stride = out_stride;
+          task.scratch = scratch.data();
+          kernels.attend(task);
+          return out;
+        };
+        const std::vector<float> all = run(*kernel_sets()[0], 0, kAttendRows);
+        std::vector<float> all_by_pairs = all;
+        for (const CpuKernels* kernels : kernel_sets()) {
+          const bool pairs = rounds && by_pairs(*kernels);
+          if (pairs) all_by_pairs = run(*kernels, 0, kAttendRows);
+          const std::span<const float> expected = pairs ? all_by_pairs : all;
+          for (const size_t rows : {1, 3, 7, 16}) {
+            for (size_t first = 0; first + rows <= kAttendRows; first += rows) {
+              const std::vector<float> some = run(*kernels, first, rows);
+              EXPECT_EQ(first_difference(some, expected.subspan(first * out_stride, some.size())),
+                        -1)
+                  << kernels->name << ": " << rows << " rows at " << position + first;
+            }
+          }
+        }
+        const std::vector<float>* const found[] = {&all, &all_by_pairs};
+        for (size_t row = 0; row < kAttendRows; ++row) {
+          const auto at = [&](size_t key, size_t d) {
+            return (pages[key / kPageTokens] * kPageTokens + key % kPageTokens) * channels +
+                   head * head_size + d;
+          };
+          std::vector<double> scores;
+          double largest = -INFINITY, sum = 0;
+          for (size_t key = 0; key <= position + row; ++key) {
+            double dot = 0;
+            for (size_t d = 0; d < head_size; ++d) {
+              dot += double(q[row * q_stride + d]) * wide_keys[at(key, d)];
+            }
+            scores.push_back(dot * 1.7f);
+            largest = std::max(largest, scores.back());
+          }
+          for (double& score : scores) sum += score = std::exp(score - largest);
+          for (size_t d = 0; d < head_size; ++d) {
+            double total = 0;
+            for (size_t key = 0; key < scores.size(); ++key) {
+              total += scores[key] * wide_values[at(key, d)];
+            }
+            // Queries and weights in bf16: 2^-9 of each, of sums of numbers below 1.
+            for (const auto* out : found) {
+              EXPECT_NEAR((*out)[row * out_stride + d], total / sum, rounds ? 2e-2 : 1e-5)
+                  << head_size << ", position " << position + row;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// Any number of heads at once: each as alone.
+TEST(Kernels, AttendHeadsTogether) {
+  constexpr size_t kHead = 64, kHeads = 19, kChannels = kHeads * kHead, kPosition = 150;
+  constexpr size_t kPages = 11;
+  std::vector<uint32_t> pages(kPages);
+  for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((4 * i + 3) % kPages);
+  const auto all_keys = ordinary(kPages * kPageTokens * kChannels, 1);
+  const auto all_values = ordinary(all_keys.size(), 2), q = ordinary(kAttendRows * kChannels, 3);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    const auto [keys, values] =
+        kept(*kernel_sets()[0], all_keys, all_values, dtype, kChannels, kHead);
+    for (const CpuKernels* kernels : kernel_sets()) {
+      for (const size_t rows : {1, 2, 5, 16}) {
+        const auto run = [&](size_t heads) {
+          std::vector<float> out(rows * kChannels), scratch(attend_scratch(kHead));
+          for (size_t head = 0; head < kHeads; head += heads) {
+            AttendTask task;
+            task.q = q.data() + head * kHead;
+            task.q_stride = task.channels = task.out_stride = kChannels;
+            task.rows = rows;
+            task.position = kPosition;
+            task.keys = keys.data();
+            task.values = values.data();
+            task.dtype = dtype;
+            task.pages = pages.data();
+            task.heads = std::min(heads, kHeads - head);
+            task.head_offset = head * kHead;
+            task.head_size = kHead;
+            task.scale = 0.125f;
+            task.out = out.data() + head * kHead;
+            task.scratch = scratch.data();
+            kernels->attend(task);
+          }
+          return out;
+        };
+        const auto alone = run(1);
+        for (const size_t heads : {2, 7, 19}) {
+          EXPECT_EQ(first_difference(run(heads), alone), -1)
+              << kernels->name << ": " << heads << " heads, " << rows << " rows, "
+              << dtype_name(dtype);
+        }
+      }
+    }
+  }
+}
+
+// Later tokens of the same step, and what another sequence left in a page, may be no numbers.
+TEST(Kernels, AttendSeesNothingOfLaterTokens) {
+  constexpr size_t kHead = 64, kTokens = 3 * kPageTokens, kFirst = 21, kBad = 26;
+  const uint32_t pages[] = {1, 0, 2};
+  const auto q = ordinary(kAttendRows * kHead, 3);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    auto k = ordinary(kTokens * kHead, 1), v = ordinary(kTokens * kHead, 2);
+    const auto with = [&](float value) {  // from token kBad on; pages 0 and 1 have changed places
+      for (size_t token = kBad; token < kTokens; ++token) {
+        const size_t at = (pages[token / kPageTokens] * kPageTokens + token % kPageTokens) * kHead;
+        std::fill_n(k.begin() + static_cast<ptrdiff_t>(at), kHead, value);
+        std::fill_n(v.begin() + static_cast<ptrdiff_t>(at), kHead, value);
+      }
+      return kept(*kernel_sets()[0], k, v, dtype, kHead, kHead);
+    };
+    const auto clean = with(0.5f), bad = with(NAN);
+    for (const CpuKernels* kernels : kernel_sets()) {
+      for (const size_t rows : {kBad - kFirst, kAttendRows}) {
+        const auto run = [&](const auto& kept_pages) {
+          std::vector<float> out(kAttendRows * kHead), scratch(attend_scratch(kHead));
+          AttendTask task;
+          task.q = q.data();
+          task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+          task.rows = rows;
+          task.position = kFirst;
+          task.keys = kept_pages.first.data();
+          task.values = kept_pages.second.data();
+          task.dtype = dtype;
+          task.pages = pages;
+          task.scale = 0.125f;
+          task.out = out.data();
+          task.scratch = scratch.data();
+          kernels->attend(task);
+          return out;
+        };
+        const auto expected = run(clean), got = run(bad);
+        const size_t seen = (kBad - kFirst) * kHead;
+        EXPECT_EQ(first_difference(std::span(got).first(seen), std::span(expected).first(seen)), -1)
+            << kernels->name << ": " << rows << " rows, " << dtype_name(dtype);
+        if (rows > kBad - kFirst) {
+          EXPECT_TRUE(std::isnan(got[seen])) << kernels->name;
+        }
+      }
+    }
+  }
+}
+
+// The first two pages' sum underflows to a negative zero, to which a third adds a zero.
+TEST(Kernels, AttendGivesAZeroTheSameSignInCompany) {
+  constexpr size_t kHead = 64, kTokens = 3 * kPageTokens, kPosition = 2 * kPageTokens - 1;
+  const uint32_t pages[] = {0, 1, 2};
+  std::vector<float> k(kTokens * kHead), v(k.size());
+  std::fill_n(v.begin(), kHead, 0x1.8p-126f);
+  std::fill_n(v.begin() + kPageTokens * kHead, kHead, -0x1.cp-126f);
+  const std::vector<float> q(kAttendRows * kHead);
+  for (const CpuKernels* kernels : kernel_sets()) {
+    const auto all = kept(*kernels, k, v, DType::kBF16, kHead, kHead);
+    const auto run = [&](size_t rows) {
+      std::vector<float> out(kAttendRows * kHead), scratch(attend_scratch(kHead));
+      AttendTask task;
+      task.q = q.data();
+      task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+      task.rows = rows;
+      task.position = kPosition;
+      task.keys = all.first.data();
+      task.values = all.second.data();
+      task.dtype = DType::kBF16;
+      task.pages = pages;
+      task.scale = 0.125f;
+      task.out = out.data();
+      task.scratch = scratch.data();
+      kernels->attend(task);
+      out.resize(kHead);
+      return out;
+    };
+    const auto alone = run(1);
+    for (const size_t rows : {2, 3, 8}) {
+      EXPECT_EQ(first_difference(run(rows), alone), -1) << kernels->name << ": " << rows;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace split::test

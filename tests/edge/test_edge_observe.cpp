@@ -1,0 +1,183 @@
+// What the edge as a server says of itself: /metrics, and /openapi.json held against what it does.
+#include <gtest/gtest.h>
+
+#include "edge_client/server/serve.h"
+#include "support/edge_server.h"
+#include "support/openapi_testing.h"
+#include "support/prometheus_text.h"
+#include "support/promtool.h"
+
+namespace split::test {
+namespace {
+
+using Json = nlohmann::json;
+
+class EdgeObserve : public ::testing::Test {
+ protected:
+  EdgeObserve() : cloud("demo") {}
+  std::vector<std::string> arguments(std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {cat("--server=", cloud.url()), cat("--cache=", cache.path.string())});
+    return more;
+  }
+  GatedCloud cloud;
+  TemporaryFolder cache;
+};
+
+TEST_F(EdgeObserve, MetricsCountWhatWasAskedAndNeverWhoOrWhat) {
+  EdgeServer edge(arguments({"--cut=5"}));
+  edge.ready();
+  const Json status = edge.status();
+  // On one connection: an answer is counted before the next request there is read.
+  http::Client client(edge.url());
+  const auto ask = [&](const char* path, const Json& wish) {
+    const http::Reply reply = client.request("POST", path, wish.dump(), "application/json");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return Json::parse(reply.body, nullptr, false);
+  };
+  Json body = {{"prompt", {1, 2, 3}}, {"max_tokens", 4}, {"ignore_eos", true}};
+  const Json first = ask("/v1/completions", body)["usage"]["splitcompute"];
+  // The cloud forgets the session once: asked again, with all tokens.
+  cloud.reset([&](const http::Request& request, int n) -> std::optional<http::Response> {
+    if (n == 2) cloud.cloud.sessions.remove(request.path_params[0]);
+    return std::nullopt;
+  });
+  const Json second = ask("/v1/completions", body)["usage"]["splitcompute"];
+  EXPECT_EQ(ask("/v1/embeddings", {{"input", "canary words"}})["data"].size(), 1u);
+  EXPECT_EQ(client.request("GET", "/nowhere/canary").status, 404);
+
+  const http::Reply reply = client.request("GET", "/metrics");
+  ASSERT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.headers.get("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  const auto read = read_prometheus(reply.body);
+  EXPECT_EQ(read.problems, std::vector<std::string>()) << reply.body;
+  EXPECT_EQ(
+      read.value("split_http_requests_total", {{"route", "/v1/completions"}, {"code", "200"}}), 2);
+  EXPECT_EQ(read.value("split_http_requests_total", {{"route", "none"}, {"code", "404"}}), 1);
+  EXPECT_EQ(read.value("split_http_request_duration_seconds_count", {{"route", "/v1/embeddings"}}),
+            1);
+  EXPECT_EQ(read.samples.at("split_edge_placement_info").begin()->first,
+            (PrometheusLabels{{"model", "demo"},
+                              {"cut", "5"},
+                              {"head", "edge"},
+                              {"device", status["device"]["name"]}}));
+  // Texts: two of a prompt and three tokens behind it; the embedding is a prompt and no text.
+  EXPECT_EQ(read.value("split_edge_time_to_first_token_seconds_count"), 2);
+  EXPECT_EQ(read.value("split_edge_inter_token_seconds_count"), 6);
+  for (const char* where : {"cloud", "wire", "edge"}) {
+    const auto sum_of = [&](const char* phase) {
+      const PrometheusLabels labels = {{"phase", phase}, {"where", where}};
+      EXPECT_EQ(read.value("split_edge_step_duration_seconds_count", labels),
+                phase[0] == 'p' ? 2 : 6);
+      return read.value("split_edge_step_duration_seconds_sum", labels);
+    };
+    const std::string ms = cat(where, "_ms");
+    EXPECT_NEAR(1e3 * (sum_of("prefill") + sum_of("decode")),
+                first[ms].get<double>() + second[ms].get<double>(), 0.01)
+        << where;
+  }
+  EXPECT_EQ(read.value("split_edge_tokens_total", {{"kind", "generated"}}), 8);
+  EXPECT_GE(read.value("split_edge_tokens_total", {{"kind", "prompt"}}), 8);
+  const double layer_rows = read.value("split_edge_cloud_layer_rows_total");
+  EXPECT_GE(layer_rows,
+            first["cloud_layer_rows"].get<int>() + second["cloud_layer_rows"].get<int>());
+  EXPECT_GT(read.value("split_edge_wire_bytes_total", {{"direction", "up"}}), 0);
+  EXPECT_GT(read.value("split_edge_wire_bytes_total", {{"direction", "down"}}), 0);
+  EXPECT_EQ(read.value("split_edge_shard_bytes_total", {{"source", "server"}}),
+            status["bytes_downloaded"].get<double>());
+  EXPECT_EQ(read.value("split_edge_shard_bytes_total", {{"source", "cache"}}), 0);
+  EXPECT_EQ(read.value("split_edge_retries_total", {{"reason", "session_unknown"}}), 1);
+  EXPECT_EQ(read.value("split_edge_replays_total"), 1);
+  // This machine's steps, as the cloud's.
+  EXPECT_EQ(read.value("split_forward_duration_seconds_count", {{"phase", "decode"}}), 6);
+  EXPECT_EQ(read.value("split_tokens_total", {{"phase", "decode"}}), 6);
+  EXPECT_EQ(read.value("split_kv_bytes"), 0);
+  EXPECT_GT(read.value("split_kv_budget_bytes"), 0);
+  EXPECT_EQ(read.value("split_queue_depth"), 0);
+  EXPECT_GT(read.value("process_cpu_seconds_total"), 0);
+  EXPECT_EQ(reply.body.find("canary"), reply.body.npos);
+}
+
+TEST_F(EdgeObserve, PromtoolFindsNothing) {
+  SKIP_WITHOUT_PROMTOOL();
+  EdgeServer edge(arguments());
+  edge.ready().ask("/v1/completions", {{"prompt", {1}}, {"max_tokens", 2}});
+  expect_promtool_finds_nothing(edge.get("/metrics").body);
+}
+
+TEST_F(EdgeObserve, MetricsAreThereBeforeTheModel) {
+  std::atomic<bool> go{false};
+  cloud.reset({}, {}, [&](const http::Request&, int) -> std::optional<http::Response> {
+    while (!go) std::this_thread::yield();
+    return std::nullopt;
+  });
+  EdgeServer edge(arguments());
+  const auto read = read_prometheus(edge.get("/metrics").body);
+  EXPECT_EQ(read.problems, std::vector<std::string>());
+  EXPECT_EQ(read.samples.count("split_edge_placement_info"), 0u);
+  EXPECT_EQ(read.value("split_kv_budget_bytes"), 0);
+  go = true;
+}
+
+// Without a cloud to compute, a text of it alone, and moved: the placement follows.
+TEST_F(EdgeObserve, MetricsFollowTheCut) {
+  EdgeServer edge(arguments({"--cut=cloud"}));
+  edge.ready();
+  const auto cut = [&] {
+    const auto read = read_prometheus(edge.get("/metrics").body);
+    EXPECT_EQ(read.problems, std::vector<std::string>());
+    return read.samples.at("split_edge_placement_info").begin()->first.at("cut");
+  };
+  EXPECT_EQ(cut(), "cloud");
+  EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", 7}}).status, 200);
+  EXPECT_EQ(cut(), "7");
+}
+
+class EdgeOpenApi : public EdgeObserve {
+ protected:
+  EdgeOpenApi() {
+    edge_.ready();
+    document_ = Json::parse(edge_.get("/openapi.json").body);
+  }
+  OpenApiCheck check() {
+    const auto send = [this](const std::string& method, const std::string& path,
+                             const std::string& body, const std::string& type) {
+      http::Reply reply = client_.request(method, path, body, type);
+      const std::string route = path == "/v1/models/demo" ? "/v1/models/{id}" : path;
+      EXPECT_TRUE(lists(edge::api_routes(), method, route, reply.status)) << path << reply.status;
+      return reply;
+    };
+    const auto path_of = [](const std::string& path) {
+      return path == "/v1/models/{id}" ? "/v1/models/demo" : path;
+    };
+    return {document_,
+            send,
+            path_of,
+            {{"cut", 6}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
+  }
+  EdgeServer edge_{arguments()};
+  http::Client client_{edge_.url()};
+  Json document_;
+};
+
+TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) {
+  edge::World world;
+  world.environment = [](const char*) -> const char* { return nullptr; };
+  edge::Interrupt interrupt;
+  edge::Options options;
+  options.server = cloud.url();
+  edge::Service service(options, world.console, world.environment, interrupt);
+  http::Server server({});
+  edge::add_routes(server, service);
+  check().expect_routes(server.routes());
+}
+
+TEST_F(EdgeOpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
+
+TEST_F(EdgeOpenApi, RequiredFieldsAreRefusedWhenMissing) {
+  EXPECT_EQ(check().expect_required_refused(), 3u);
+}
+
+TEST_F(EdgeOpenApi, EveryFieldIsKnownAndNoOther) { check().expect_fields_known_and_no_other(); }
+
+}  // namespace
+}  // namespace split::test

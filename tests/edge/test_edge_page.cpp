@@ -1,0 +1,97 @@
+// The page's files, and what it asks of the edge beside OpenAI's routes. What a person does with it
+// is in tests/page.
+#include <gtest/gtest.h>
+
+#include "support/edge_server.h"
+
+namespace split::test {
+namespace {
+
+using Json = nlohmann::json;
+
+class EdgePage : public ::testing::Test {
+ protected:
+  EdgePage()
+      : cloud_("rand-a"),
+        edge_({cat("--server=", cloud_.url()), cat("--cache=", cache_.path.string()), "--cut=1"}) {
+    edge_.ready();
+  }
+  static Json wish() {
+    return {{"prompt", {1, 2, 3}},
+            {"max_tokens", 6},
+            {"seed", 4},
+            {"ignore_eos", true},
+            {"return_token_ids", true}};
+  }
+  GatedCloud cloud_;
+  TemporaryFolder cache_;
+  EdgeServer edge_;
+};
+
+TEST_F(EdgePage, FilesAllowNothingFromElsewhereAndAreAskedForAgain) {
+  const http::Reply page = edge_.get("/");
+  ASSERT_EQ(page.status, 200);
+  EXPECT_EQ(page.headers.get("Content-Type"), "text/html; charset=utf-8");
+  const std::string policy(page.headers.get("Content-Security-Policy").value_or(""));
+  EXPECT_TRUE(policy.starts_with("default-src 'none';")) << policy;
+  EXPECT_EQ(policy.find("unsafe"), policy.npos) << policy;
+  EXPECT_EQ(page.body.find("://"), page.body.npos);
+  for (const char* file :
+       {"/style.css", "/app.js", "/api.js", "/stages.js", "/figures.js", "/icon.svg"}) {
+    const http::Reply reply = edge_.get(file);
+    EXPECT_EQ(reply.status, 200) << file;
+    EXPECT_EQ(reply.headers.get("X-Content-Type-Options"), "nosniff") << file;
+  }
+  const std::string etag(page.headers.get("ETag").value_or(""));
+  EXPECT_EQ(http::Client(edge_.url()).request("GET", "/", {}, {}, {{"If-None-Match", etag}}).status,
+            304);
+  EXPECT_EQ(edge_.get("/../CMakeLists.txt").status, 404);
+}
+
+TEST_F(EdgePage, TheCloudAloneWritesTheSame) {
+  const Json split = edge_.ask("/v1/completions", wish());
+  const Json whole = edge_.ask("/split/unsplit", wish());
+  EXPECT_EQ(whole["choices"][0]["token_ids"], split["choices"][0]["token_ids"]);
+  EXPECT_EQ(split["usage"]["splitcompute"]["cut"], 1);
+  EXPECT_EQ(whole["usage"]["splitcompute"]["cut"], "cloud");
+}
+
+TEST_F(EdgePage, EachStageIsTimedWhereItRuns) {
+  const Json before = edge_.status()["stages"];
+  for (const Json& stage : before) EXPECT_EQ(stage["ms"], nullptr);
+  edge_.ask("/v1/completions", wish());
+  const Json there = Json::parse(
+      http::Client(cloud_.url()).request("GET", "/v1/models/rand-a/stages").body)["data"];
+  const Json here = edge_.status()["stages"];
+  ASSERT_EQ(here.size(), there.size());
+  for (size_t i = 0; i < here.size(); ++i) {
+    EXPECT_EQ(there[i]["stage"], here[i]["name"]);
+    const bool cloud = here[i]["where"] == "cloud", norm = here[i]["name"] == "norm";
+    EXPECT_EQ(there[i]["ms"].is_number(), cloud) << there;  // embed and the first block
+    if (!cloud) {
+      EXPECT_EQ(here[i]["ms"].is_number(), !norm) << here;
+    }
+  }
+}
+
+TEST_F(EdgePage, EachEventSaysWhatTheTextTookSoFar) {
+  Json body = wish();
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}, {"continuous_usage_stats", true}};
+  int tokens = 0;
+  double ms = 0;
+  for (const std::string& event : events_of(edge_.post("/v1/completions", body).body)) {
+    if (event == "[DONE]") break;
+    const Json usage = Json::parse(event)["usage"];
+    ASSERT_TRUE(usage.is_object()) << event;
+    EXPECT_GE(usage["completion_tokens"], tokens);
+    EXPECT_GE(usage["splitcompute"]["edge_ms"], ms);
+    tokens = usage["completion_tokens"];
+    ms = usage["splitcompute"]["edge_ms"];
+    EXPECT_EQ(usage["splitcompute"]["steps"], tokens);
+  }
+  EXPECT_EQ(tokens, 6);
+}
+
+}  // namespace
+}  // namespace split::test

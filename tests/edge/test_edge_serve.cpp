@@ -1,0 +1,405 @@
+// edge_client --serve: OpenAI's routes on a model that is split, with the text of one machine,
+// whatever happens to the cloud, the cut or the client.
+#include <gtest/gtest.h>
+
+#include "base/base64.h"
+#include "run/generate.h"
+#include "support/edge_server.h"
+#include "support/http_peer.h"
+
+namespace split::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const char* const kCompletions = "/v1/completions";
+
+// One cloud of a model and a cache for all tests.
+struct Pair {
+  static Pair& of(const std::string& name) {
+    static std::map<std::string, ForAllTests<Pair>> all;
+    Pair& one = all[name].get(name);
+    one.cloud.reset({});
+    return one;
+  }
+  explicit Pair(const std::string& name) : cloud(name), golden(name) {}
+
+  std::vector<std::string> arguments(std::vector<std::string> more = {}) const {
+    more.insert(more.end(), {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
+                             "--retry-for=5"});
+    return more;
+  }
+  std::vector<int32_t> ids(int n) const { return golden.values<int32_t>(cat("p", n, ".ids")); }
+  // What one machine alone writes.
+  std::vector<int32_t> alone(std::span<const int32_t> prompt, double temperature, uint64_t seed,
+                             int tokens) {
+    GenerateOptions options;
+    options.max_tokens = tokens;
+    options.sampling.temperature = static_cast<float>(temperature);
+    options.sampling.top_p = 1;  // OpenAI's default
+    options.sampling.seed = seed;
+    options.ignore_end = true;
+    LocalForward forward(cloud.model().batcher());
+    return generate(forward, cloud.model().config(), cloud.model().tokenizer(), prompt, options, {})
+        .tokens;
+  }
+
+  GatedCloud cloud;
+  Golden golden;
+  TemporaryFolder cache;
+};
+
+Json body_of(const std::vector<int32_t>& prompt, double temperature, int seed, int tokens) {
+  return {{"prompt", prompt},     {"temperature", temperature}, {"seed", seed},
+          {"max_tokens", tokens}, {"ignore_eos", true},         {"return_token_ids", true}};
+}
+
+std::vector<int32_t> ids_in(const Json& answer) {
+  return answer["choices"][0]["token_ids"].get<std::vector<int32_t>>();
+}
+
+TEST(EdgeServe, TextIsThatOfOneMachineForEveryCut) {
+  Pair& pair = Pair::of("rand-a");
+  const auto prompt = pair.ids(1);
+  const auto expected = pair.alone(prompt, 0.9, 5, 12);
+  for (const char* cut : {"0", "1", "3", "cloud"}) {
+    for (const char* head : {"--head=edge", "--head=cloud"}) {
+      EdgeServer edge(pair.arguments({cat("--cut=", cut), head}));
+      const Json json = edge.ready().ask(kCompletions, body_of(prompt, 0.9, 5, 12));
+      EXPECT_EQ(ids_in(json), expected) << cut << head;
+      EXPECT_EQ(json["usage"]["prompt_tokens"], prompt.size());
+      EXPECT_EQ(json["usage"]["completion_tokens"], 12);
+      // The prompt's scores, which the cloud's completions do not give.
+      Json scored = body_of(prompt, 0, 5, 1);
+      scored["echo"] = true;
+      scored["logprobs"] = 0;
+      const Json lists = edge.ask(kCompletions, scored)["choices"][0]["logprobs"];
+      EXPECT_EQ(lists["token_logprobs"].size(), prompt.size() + 1);
+      const auto state = edge.ask("/v1/embeddings",
+                                  {{"input", prompt}, {"normalize", false}})["data"][0]["embedding"]
+                             .get<std::vector<float>>();
+      EXPECT_LT(relative(state, pair.golden.values<float>("p1.embed_mean")), 2e-5) << cut << head;
+      EXPECT_EQ(edge.stop(), 0);
+    }
+  }
+}
+
+TEST(EdgeServe, AnswersCarryTheirReceipt) {
+  Pair& pair = Pair::of("rand-a");
+  EdgeServer edge(pair.arguments({"--cut=2"}));
+  const auto prompt = pair.ids(0);
+  Json body = body_of(prompt, 0, 1, 8);
+  const http::Reply reply = edge.ready().post(kCompletions, body);
+  const Json receipt = Json::parse(reply.body)["usage"]["splitcompute"];
+  EXPECT_EQ(receipt["cut"], 2);
+  EXPECT_TRUE(receipt["device"].get<std::string>().starts_with("cpu (1 thread"));
+  EXPECT_EQ(receipt["cloud_layer_rows"], 2 * (prompt.size() + 7));
+  EXPECT_EQ(receipt["steps"], 8);
+  EXPECT_GT(receipt["bytes_up"], 0);
+  EXPECT_GT(receipt["bytes_down"].get<size_t>(), (prompt.size() + 7) * 96 * sizeof(float));
+  EXPECT_GT(receipt["bytes_downloaded"].get<size_t>() + receipt["bytes_from_cache"].get<size_t>(),
+            0u);
+  for (const char* time : {"cloud_ms", "wire_ms", "edge_ms", "time_to_first_token_ms"}) {
+    EXPECT_GT(receipt[time], 0) << time;
+  }
+  const std::string timing(reply.headers.get("Server-Timing").value_or(""));
+  for (const char* part : {"cut;desc=\"2\"", "device;desc=\"cpu (1 thread",
+                           "cloud;dur=", "wire;dur=", "edge;dur=", "first_token;dur="}) {
+    EXPECT_NE(timing.find(part), std::string::npos) << timing;
+  }
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  const http::Reply streamed = edge.post(kCompletions, body);
+  const auto events = events_of(streamed.body);
+  ASSERT_GE(events.size(), 3u) << streamed.body;
+  EXPECT_EQ(events.back(), "[DONE]");
+  const Json usage = Json::parse(events[events.size() - 2])["usage"];
+  EXPECT_EQ(usage["splitcompute"]["cloud_layer_rows"], 2 * (prompt.size() + 7));
+  EXPECT_TRUE(streamed.headers.get("Server-Timing").value_or("").starts_with("cut;desc=\"2\""));
+  EXPECT_EQ(edge.status()["last"]["cut"], 2);
+}
+
+TEST(EdgeServe, ManyAnswersAtOnceAreEachThatOfOne) {
+  Pair& pair = Pair::of("rand-a");
+  EdgeServer edge(pair.arguments({"--cut=1"}));
+  edge.ready();
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back([&, i] {
+      const auto prompt = pair.ids(i % 2);
+      for (int round = 0; round < 2; ++round) {
+        const int seed = 10 * i + round;
+        const Json got = edge.ask(kCompletions, body_of(prompt, 0.9, seed, 10));
+        EXPECT_EQ(ids_in(got), pair.alone(prompt, 0.9, static_cast<uint64_t>(seed), 10)) << i;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+TEST(EdgeServe, TextIsTheSameWhenTheCloudFailsOrTheCutMoves) {
+  Pair& pair = Pair::of("rand-a");
+  const auto prompt = pair.ids(1);
+  const auto expected = pair.alone(prompt, 0.9, 5, 12);
+  EdgeServer edge(pair.arguments({"--cut=2"}));
+  edge.ready();
+  for (const int failing : {0, 1, 5}) {
+    pair.cloud.reset([&](const http::Request& request, int n) -> std::optional<http::Response> {
+      if (n != failing) return std::nullopt;
+      pair.cloud.cloud.sessions.remove(request.path_params[0]);
+      return cut_short();
+    });
+    EXPECT_EQ(ids_in(edge.ask(kCompletions, body_of(prompt, 0.9, 5, 12))), expected) << failing;
+  }
+  std::atomic<int> moved{0};
+  pair.cloud.reset([&](const http::Request&, int n) -> std::optional<http::Response> {
+    // In the middle of an answer, which ends on the old cut.
+    if (n == 4) moved = edge.send("PUT", "/split/cut", {{"cut", 1}}).status;
+    return std::nullopt;
+  });
+  const Json json = edge.ask(kCompletions, body_of(prompt, 0.9, 5, 12));
+  EXPECT_EQ(ids_in(json), expected);
+  EXPECT_EQ(json["usage"]["splitcompute"]["cut"], 2);
+  EXPECT_EQ(moved, 200);
+  for (const Json& cut : {Json(1), Json("cloud"), Json(0), Json(3)}) {
+    const http::Reply reply = edge.send("PUT", "/split/cut", {{"cut", cut}});
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const Json status = Json::parse(reply.body);
+    EXPECT_EQ(status["cut"], cut);
+    for (const Json& stage : status["stages"]) {
+      EXPECT_EQ(stage["state"], "ready") << stage;
+      const bool here = stage["where"] == "edge";
+      EXPECT_EQ(stage["bytes_done"], here ? stage["bytes"] : Json(0)) << stage;
+    }
+    const Json again = edge.ask(kCompletions, body_of(prompt, 0.9, 5, 12));
+    EXPECT_EQ(ids_in(again), expected) << cut;
+    EXPECT_EQ(again["usage"]["splitcompute"]["cut"], cut);
+  }
+  EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", 4}}).status, 400);
+  EXPECT_EQ(edge.send("PUT", "/split/cut", Json::object()).status, 400);
+}
+
+// The client leaves while the cloud is silent: its session there ends at once, and with it all that
+// the answer held.
+TEST(EdgeServe, AClientThatGoesAwayFreesItsStep) {
+  Pair& pair = Pair::of("rand-a");
+  EdgeServer edge(pair.arguments({"--cut=2", "--kv-budget=1"}));  // one whole context
+  const int port = edge.ready().port();
+  const std::vector<int32_t> prompt(40, 3);
+  for (const bool stream : {true, false}) {
+    std::atomic<bool> waits{false}, go{false};
+    pair.cloud.reset([&](const http::Request&, int n) -> std::optional<http::Response> {
+      if (n == 2) {
+        waits = true;
+        while (!go) std::this_thread::yield();
+      }
+      return std::nullopt;
+    });
+    Json body = body_of(prompt, 0, 1, 24);
+    body["stream"] = stream;
+    http::Peer peer(port);
+    peer.say(cat("POST ", kCompletions, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: ",
+                 body.dump().size(), "\r\n\r\n", body.dump()));
+    while (!waits) std::this_thread::yield();
+    EXPECT_EQ(pair.cloud.cloud.sessions.size(), 1u);
+    peer.close();
+    while (pair.cloud.cloud.sessions.size() > 0) std::this_thread::yield();  // or for ever
+    // Pages for another whole context are there again, while the first step still waits.
+    int status = 503;
+    while (status == 503) status = edge.post(kCompletions, body_of(prompt, 0, 1, 24)).status;
+    EXPECT_EQ(status, 200);
+    go = true;
+    pair.cloud.reset({});
+  }
+}
+
+TEST(EdgeServe, StatesAreTheGoldensInEveryShape) {
+  Pair& pair = Pair::of("demo");
+  EdgeServer edge(pair.arguments());
+  const auto values = [&](Json body) {
+    const Json json = edge.ready().ask("/v1/embeddings", body);
+    EXPECT_EQ(json["object"], "list");
+    EXPECT_EQ(json["model"], "demo");
+    std::vector<Json> all;
+    for (const Json& item : json["data"]) {
+      EXPECT_EQ(item["index"], all.size());
+      all.push_back(item["embedding"]);
+    }
+    return all;
+  };
+  const auto expected = pair.golden.values<float>("p0.embed_mean");
+  const auto raw = values({{"input", pair.ids(0)}, {"normalize", false}});
+  ASSERT_EQ(raw.size(), 1u);
+  EXPECT_LT(relative(raw[0].get<std::vector<float>>(), expected), 2e-5);
+  const auto unit = values({{"input", {pair.ids(0), pair.ids(1)}}, {"model", "demo"}});
+  ASSERT_EQ(unit.size(), 2u);
+  double length = 0;
+  for (const float x : unit[0].get<std::vector<float>>()) length += double{x} * double{x};
+  EXPECT_NEAR(length, 1, 1e-5);
+  const auto one = values({{"input", "Once upon a time"}});
+  const auto several = values({{"input", {"Once upon a time", "The king"}}});
+  ASSERT_EQ(several.size(), 2u);
+  EXPECT_EQ(one[0], several[0]);
+  const std::string coded =
+      values({{"input", "Once upon a time"}, {"encoding_format", "base64"}})[0];
+  std::string encoded;
+  Base64 base64(encoded);
+  const auto floats = one[0].get<std::vector<float>>();
+  base64.add(std::as_bytes(std::span(floats)));
+  base64.finish();
+  EXPECT_EQ(coded, encoded);
+  for (const Json& body : {Json{{"input", ""}}, Json{{"input", Json::array()}}, Json::object(),
+                           Json{{"input", "a"}, {"encoding_format", "int8"}},
+                           Json{{"input", std::vector<int32_t>(513, 1)}}}) {
+    EXPECT_EQ(edge.post("/v1/embeddings", body).status, 400) << body;
+  }
+}
+
+TEST(EdgeServe, AChatIsACompletionOfItsTemplate) {
+  Pair& pair = Pair::of("demo");
+  EdgeServer edge(pair.arguments({"--chat-template=<{role}> {content}\\n\\n"}));
+  const Json messages = {
+      {{"role", "system"}, {"content", "Tell a story."}},
+      {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Once upon a time"}}}}}};
+  const Json sampling = {{"seed", 3}, {"max_tokens", 24}};
+  Json plain = sampling, chat = sampling;
+  plain["prompt"] = "<system> Tell a story.\n\n<user> Once upon a time\n\n<assistant>";
+  plain["stop"] = "\n\n<";
+  chat["messages"] = messages;
+  std::string text = edge.ready().ask(kCompletions, plain)["choices"][0]["text"];
+  text.erase(0, text.find_first_not_of(' '));
+  const Json json = edge.ask("/v1/chat/completions", chat);
+  EXPECT_EQ(json["object"], "chat.completion");
+  EXPECT_EQ(json["choices"][0]["message"]["role"], "assistant");
+  EXPECT_EQ(json["choices"][0]["message"]["content"], text);
+  EXPECT_TRUE(json["usage"].contains("splitcompute"));
+
+  chat["stream"] = true;
+  const auto events = events_of(edge.post("/v1/chat/completions", chat).body);
+  ASSERT_GE(events.size(), 3u);
+  EXPECT_EQ(events.back(), "[DONE]");
+  EXPECT_EQ(Json::parse(events[0])["choices"][0]["delta"],
+            (Json{{"role", "assistant"}, {"content", ""}}));
+  std::string streamed;
+  for (size_t i = 0; i + 1 < events.size(); ++i) {
+    const Json event = Json::parse(events[i]);
+    EXPECT_EQ(event["object"], "chat.completion.chunk");
+    streamed += event["choices"][0]["delta"].value("content", "");
+  }
+  EXPECT_EQ(streamed, text);
+
+  chat["stream"] = false;
+  chat["logprobs"] = true;
+  chat["top_logprobs"] = 2;
+  const Json logprobs = edge.ask("/v1/chat/completions", chat)["choices"][0]["logprobs"]["content"];
+  ASSERT_GT(logprobs.size(), 0u);
+  EXPECT_EQ(logprobs[0]["top_logprobs"].size(), 2u);
+  EXPECT_EQ(logprobs[0]["bytes"].size(), logprobs[0]["token"].get<std::string>().size());
+  for (const Json& wrong :
+       {Json{{"messages", Json::array()}}, Json{{"messages", "hi"}}, Json::object(),
+        Json{{"messages", {{{"role", "tool"}, {"content", "x"}}}}},
+        Json{{"messages", messages}, {"tools", {{{"type", "function"}}}}},
+        Json{{"messages", messages}, {"top_logprobs", 2}}}) {
+    EXPECT_EQ(edge.post("/v1/chat/completions", wrong).status, 400) << wrong;
+  }
+}
+
+TEST(EdgeServe, IsReadyOnceItIsLoaded) {
+  Pair& pair = Pair::of("rand-a");
+  std::atomic<bool> go{false};
+  pair.cloud.reset({}, {}, [&](const http::Request&, int) -> std::optional<http::Response> {
+    while (!go) std::this_thread::yield();
+    return std::nullopt;
+  });
+  EdgeServer edge(pair.arguments());
+  EXPECT_EQ(edge.get("/livez").status, 200);
+  EXPECT_EQ(edge.get("/readyz").status, 503);
+  EXPECT_EQ(edge.status()["state"], "loading");
+  const http::Reply early = edge.post(kCompletions, {{"prompt", "x"}});
+  EXPECT_EQ(early.status, 503);
+  EXPECT_EQ(Json::parse(early.body)["error"]["code"], "loading");
+  go = true;
+  EXPECT_EQ(edge.ready().get("/readyz").status, 200);
+  EXPECT_EQ(Json::parse(edge.get("/v1/models").body)["data"][0]["id"], "rand-a");
+  EXPECT_EQ(edge.get("/v1/models/rand-a").status, 200);
+  EXPECT_EQ(edge.get("/v1/models/gpt-4").status, 404);
+  EXPECT_EQ(edge.stop(SIGINT), 130);
+}
+
+TEST(EdgeServe, SaysWhatIsWrong) {
+  Pair& pair = Pair::of("rand-a");
+  auto arguments = pair.arguments({"--cut=1"});
+  arguments.back() = "--retry-for=0";
+  EdgeServer edge(arguments);
+  const auto error_of = [&](const Json& body) {
+    const http::Reply reply = edge.ready().post(kCompletions, body);
+    Json error = Json::parse(reply.body)["error"];
+    error["status"] = reply.status;
+    return error;
+  };
+  Json body = body_of(pair.ids(0), 0, 1, 4);
+  body["model"] = "gpt-4";
+  EXPECT_EQ(error_of(body)["code"], "model_not_found");
+  body = body_of(std::vector<int32_t>(65, 1), 0, 1, 4);
+  EXPECT_EQ(error_of(body)["param"], "prompt");
+  body = body_of(pair.ids(0), 0, 1, 4);
+  body["temperature"] = -1;
+  EXPECT_EQ(error_of(body)["status"], 400);
+  pair.cloud.reset([](const http::Request&, int n) -> std::optional<http::Response> {
+    if (n < 1) return std::nullopt;
+    throw http::HttpError(503, "busy", "come back");
+  });
+  body = body_of(pair.ids(0), 0, 1, 4);
+  body["stream"] = true;
+  const auto events = events_of(edge.post(kCompletions, body).body);
+  const Json last = Json::parse(events.back());
+  EXPECT_EQ(last["error"]["code"], "cloud_unavailable") << events.back();
+  EXPECT_NE(last["error"]["message"].get<std::string>().find("come back"), std::string::npos);
+  EXPECT_GE(events.size(), 2u);
+  EXPECT_EQ(error_of(body_of(pair.ids(0), 0, 1, 4))["status"], 503);
+}
+
+// A page from elsewhere, in a browser on this machine.
+TEST(EdgeServe, AnswersNobodyFromElsewhere) {
+  Pair& pair = Pair::of("rand-a");
+  EdgeServer edge(pair.arguments());
+  const auto status = [&](const http::Headers& headers) {
+    return http::Client(edge.ready().url()).request("GET", "/v1/models", {}, {}, headers).status;
+  };
+  EXPECT_EQ(status({}), 200);
+  EXPECT_EQ(status({{"Origin", "http://localhost:3000"}}), 200);
+  for (const char* origin : {"https://evil.example", "http://localhost.evil.example", "null"}) {
+    EXPECT_EQ(status({{"Origin", origin}}), 403) << origin;
+  }
+  for (const auto& [host, code] : {std::pair("evil.example", "403"),
+                                   {"localhost.evil.example:80", "403"},
+                                   {"[::1]:80", "200"},
+                                   {"127.0.0.1.evil.example", "403"},
+                                   {"localhost:80", "200"},
+                                   {"127.1.2.3", "200"}}) {
+    http::Peer peer(edge.port());
+    peer.say(cat("GET /v1/models HTTP/1.1\r\nHost: ", host, "\r\n\r\n"));
+    EXPECT_EQ(peer.until("\r\n").substr(9, 3), code) << host;
+  }
+}
+
+TEST(EdgeServe, RefusesWhatCannotBeServed) {
+  Pair& pair = Pair::of("rand-a");
+  EdgeServer first(pair.arguments());
+  const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
+      {{cat("--serve=", first.port())}, 98, "in use"},
+      {{"--serve", "--prompt=x"}, 2, "--serve"},
+      {{"--serve", "nowhere"}, 2, "expected HOST:PORT"},
+      {{"--serve=0.0.0.0:0"}, 2, "--insecure"},
+      {{"--serve=127.0.0.1:0", "--chat-template={content}"}, 2, "--chat-template"},
+      {{"--serve=127.0.0.1:0", "--model=nope"}, 3, "has no model 'nope'"},
+  };
+  for (const auto& [more, code, text] : cases) {
+    const Outcome got = run_edge(pair.arguments(more));
+    EXPECT_EQ(got.code, code) << got.err;
+    EXPECT_NE(got.err.find(text), std::string::npos) << got.err;
+  }
+}
+
+}  // namespace
+}  // namespace split::test

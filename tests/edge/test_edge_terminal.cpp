@@ -1,0 +1,213 @@
+// edge_client at a terminal: lines that are edited, answers that can be stopped, and what it says
+// about a machine.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "edge_client/cli/line_editor.h"
+#include "support/edge_server.h"
+
+namespace split::test {
+namespace {
+
+using Key = edge::Line::Key;
+
+// What a line is after these keys.
+std::string typed(std::string_view keys, const std::vector<std::string>& history = {}) {
+  edge::Line line;
+  for (const char key : keys) EXPECT_EQ(line.type(key, history), Key::kMore) << keys;
+  return line.text();
+}
+
+TEST(Line, IsEditedByTheUsualKeys) {
+  EXPECT_EQ(typed("abc"), "abc");
+  EXPECT_EQ(typed("abc\x7f"), "ab");
+  EXPECT_EQ(typed("\x7f"), "");
+  EXPECT_EQ(typed("bc\x01"
+                  "a"),
+            "abc");
+  EXPECT_EQ(typed("ac\x1b[Db\x05"
+                  "d"),
+            "abcd");
+  EXPECT_EQ(typed("ac\x1bOD\x1b[3~"), "a");
+  EXPECT_EQ(typed("xyz\x1b[H\x1b[C\x0b"), "x");
+  EXPECT_EQ(typed("one two  \x17"
+                  "3"),
+            "one 3");
+  EXPECT_EQ(typed("one\x17\x17"
+                  "2"),
+            "2");
+  EXPECT_EQ(typed("abc\x02\x15"), "c");
+  EXPECT_EQ(typed("a\xc3\xa9\x7f\x7f"), "");
+  EXPECT_EQ(typed("\xe2\x82\xac"
+                  "b\x1b[D\x1b[D"
+                  "a"),
+            "a\xe2\x82\xac"
+            "b");
+  EXPECT_EQ(typed("a\x1b[1;5Cb\x1b[9999999999999999b"), "ab");
+  EXPECT_EQ(typed("ab\x02\x04"), "a");
+  edge::Line line;
+  EXPECT_EQ(line.type('\x04', {}), Key::kEnd);
+  EXPECT_EQ(line.type('\x03', {}), Key::kCancel);
+  EXPECT_EQ(line.type('\r', {}), Key::kEnter);
+}
+
+TEST(Line, RemembersTheLinesBefore) {
+  const std::vector<std::string> history = {"first", "second"};
+  EXPECT_EQ(typed("new\x1b[A", history), "second");
+  EXPECT_EQ(typed("new\x1b[A\x1b[A\x1b[A", history), "first");
+  EXPECT_EQ(typed("new\x1b[A\x1b[A\x1b[B\x1b[B\x1b[B", history), "new");
+  EXPECT_EQ(typed("\x10!", history), "second!");
+}
+
+TEST(Line, ShowsTheCursorOfALongLine) {
+  edge::Line line;
+  for (const char key : std::string("0123456789")) line.type(key, {});
+  EXPECT_EQ(line.drawn("> ", 2, 80), "\r> 0123456789\x1b[K");
+  EXPECT_EQ(line.drawn("> ", 2, 8), "\r> 56789\x1b[K");
+  line.type('\x01', {});
+  EXPECT_EQ(line.drawn("> ", 2, 8), "\r> 01234\x1b[K\x1b[5D");
+}
+
+// A terminal with somebody at it.
+struct Terminal {
+  Terminal() : ours(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+    CHECK(ours && ::grantpt(ours.get()) == 0 && ::unlockpt(ours.get()) == 0);
+    theirs = Fd(::open(::ptsname(ours.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+    CHECK(theirs);
+  }
+  void type(std::string_view keys) {
+    CHECK(::write(ours.get(), keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
+  }
+  Fd ours, theirs;
+};
+
+TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
+  GatedCloud cloud("demo");
+  const TemporaryFolder cache;
+  Terminal terminal;
+  std::mutex mutex;
+  std::condition_variable said;
+  std::string out, err;
+  edge::Interrupt interrupt;
+  edge::World world;
+  world.input = terminal.theirs.get();
+  world.console.err_is_terminal = world.console.out_is_terminal = true;
+  world.environment = [](const char* name) {
+    return name == std::string("NO_COLOR") ? "1" : nullptr;
+  };
+  world.console.out = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    out += text;
+    said.notify_all();
+    return true;
+  };
+  world.console.err = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    err += text;
+    said.notify_all();
+  };
+  // What came to `text` since the last call, up to `mark`.
+  const auto until = [&](std::string& text, std::string_view mark) {
+    std::unique_lock lock(mutex);
+    said.wait(lock, [&] { return text.find(mark) != text.npos; });
+    const std::string taken = text.substr(0, text.find(mark) + mark.size());
+    text.erase(0, taken.size());
+    return taken;
+  };
+  int code = -1;
+  const std::vector<std::string> arguments = {cat("--server=", cloud.url()),
+                                              cat("--cache=", cache.path.string()),
+                                              "--device=cpu",
+                                              "--threads=1",
+                                              "--seed=3",
+                                              "--max-tokens=8"};
+  std::thread program([&] { code = edge::edge_main(arguments, world, interrupt); });
+
+  until(err, "\r> \x1b[K");
+  terminal.type(
+      "Once upon a timr\x7f"
+      "e\r");
+  const std::string text = until(out, "\n");
+  EXPECT_NE(until(err, "seed 3\n").find("8 out"), std::string::npos);
+  auto again = arguments;
+  again.insert(again.end(), {"--prompt=Once upon a time", "--quiet"});
+  EXPECT_EQ(run_edge(again).out + "\n", text);
+
+  // The answer waits for the cloud when the user has had enough; the next one is whole.
+  cloud.reset([&](const http::Request&, int n) -> std::optional<http::Response> {
+    if (n == 2) interrupt.raise(SIGINT);
+    return std::nullopt;
+  });
+  until(err, "\r> \x1b[K");
+  terminal.type("\x1b[A\r");
+  const std::string part = until(out, "\n");
+  EXPECT_LT(part.size(), text.size());
+  EXPECT_TRUE(text.starts_with(part.substr(0, part.size() - 1))) << part;
+  cloud.reset({});
+  // What was drawn while keys came is not the next prompt.
+  const auto next_prompt = [&](std::string_view behind) {
+    until(err, behind);
+    until(err, "\r> \x1b[K");
+  };
+  next_prompt("seed 3\n");
+  terminal.type("never mind\x03");
+  next_prompt("^C\r\n");
+  terminal.type("\x1b[A\r");
+  EXPECT_EQ(until(out, "\n"), text);
+  next_prompt("seed 3\n");
+  terminal.type("\x04");
+  program.join();
+  EXPECT_EQ(code, 0);
+}
+
+TEST(EdgeTerminal, TheDoctorSaysWhatWorksInTenLines) {
+  GatedCloud cloud("rand-a");
+  const TemporaryFolder cache;
+  const std::vector<std::string> arguments = {"doctor", cat("--cache=", cache.path.string()),
+                                              "--device=cpu", "--threads=1"};
+  const auto doctor = [&](const std::string& server) {
+    auto all = arguments;
+    all.push_back("--server=" + server);
+    return run_edge(all);
+  };
+  const Outcome well = doctor(cloud.url());
+  EXPECT_EQ(well.code, 0) << well.out << well.err;
+  EXPECT_EQ(std::ranges::count(well.out, '\n'), 10) << well.out;
+  for (const char* part : {"server     ok", "edge_client 0.", "rand-a: 3 blocks", "cpu (",
+                           "kernels    ok", "cache      ok", "weights    ok", "one token  ok"}) {
+    EXPECT_NE(well.out.find(part), std::string::npos) << part << "\n" << well.out;
+  }
+  const Outcome ill = doctor("http://127.0.0.1:1");
+  EXPECT_EQ(ill.code, 3) << ill.out;
+  EXPECT_EQ(std::ranges::count(ill.out, '\n'), 10) << ill.out;
+  EXPECT_NE(ill.out.find("server     BAD"), std::string::npos) << ill.out;
+  EXPECT_NE(ill.out.find("kernels    ok"), std::string::npos) << ill.out;
+}
+
+TEST(EdgeTerminal, BashCompletesFlagsAndTheirWords) {
+  const TemporaryFolder folder;
+  const std::string file = (folder.path / "completion").string();
+  const Outcome got = run_edge({"--completion=bash"});
+  EXPECT_EQ(got.code, 0) << got.err;
+  write_file(file, as_bytes_of(got.out));
+  const auto complete = [&](const std::string& words) {
+    const std::string command =
+        cat("bash -c 'source ", file, "; COMP_WORDS=(edge_client ", words,
+            "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _edge_client; echo \"${COMPREPLY[*]}\"'");
+    const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
+    std::string out;
+    char buffer[4096];
+    while (std::fgets(buffer, sizeof buffer, pipe.get()) != nullptr) out += buffer;
+    return out;
+  };
+  EXPECT_EQ(complete("--max"), "--max-tokens\n");
+  EXPECT_EQ(complete("--head \"\""), "edge cloud\n");
+  EXPECT_EQ(complete("--cut c"), "cloud\n");
+  EXPECT_EQ(complete("doc"), "doctor\n");
+  EXPECT_EQ(complete("--server x"), "\n");
+}
+
+}  // namespace
+}  // namespace split::test

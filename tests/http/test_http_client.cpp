@@ -1,0 +1,363 @@
+// http/: the client against scripted peers and our own server, and the event reader.
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "http/client.h"
+#include "http/head.h"
+#include "http/sse.h"
+#include "support/http_peer.h"
+#include "support/temporary_folder.h"
+#include "support/tls_testing.h"
+
+namespace split::http {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Accepts connections one after the other; says `reply` to each request head and closes unless
+// `silent`.
+class Script {
+ public:
+  explicit Script(std::string reply, bool silent = false) {
+    listener_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    CHECK(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&at), size) == 0 &&
+          ::listen(listener_.get(), 8) == 0);
+    CHECK(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+    port = ntohs(at.sin_port);
+    thread_ = std::thread([this, reply = std::move(reply), silent] {
+      for (;;) {
+        Fd fd(::accept(listener_.get(), nullptr, nullptr));
+        if (!fd) return;
+        Peer peer(std::move(fd));
+        request = peer.until("\r\n\r\n");
+        asked.set_value();
+        asked = {};
+        peer.say(reply);
+        if (silent) peer.to_end();  // until the client gives up
+      }
+    });
+  }
+  ~Script() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  std::string url() const { return cat("http://127.0.0.1:", port); }
+
+  int port = 0;
+  std::string request;
+  std::promise<void> asked;
+
+ private:
+  Fd listener_;
+  std::thread thread_;
+};
+
+template <typename Call>
+std::string error_of(Call&& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return cat(error.kind() == ErrorKind::kRemote ? "" : "(not remote) ", error.what());
+  }
+  return "no error";
+}
+
+Client::Options quick() {
+  Client::Options options;
+  options.read_timeout = milliseconds(200);
+  options.max_reply_bytes = 1000;
+  return options;
+}
+
+TEST(HttpClient, RefusesRepliesItCannotTrust) {
+  const std::string ok = "HTTP/1.1 200 OK\r\n";
+  const struct {
+    std::string reply;
+    const char* error;
+    bool silent;
+  } rows[] = {
+      {ok + "Content-Length: 10\r\n\r\nshort", "connection lost", false},
+      {ok + "\r\nuntil close", "no length", false},
+      {ok + "Content-Length: 1001\r\n\r\n", "over 1000 bytes", false},
+      {ok + "Content-Length: 1\r\nContent-Length: 1\r\n\r\na", "two lengths", false},
+      {ok + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\na", "two lengths", false},
+      {ok + "Content-Length: -1\r\n\r\n", "malformed Content-Length", false},
+      {ok + "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "connection lost", false},
+      {ok + "Transfer-Encoding: chunked\r\n\r\n-2\r\n", "malformed chunk", false},
+      {ok + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffe\r\n", "malformed chunk", false},
+      {ok + "Transfer-Encoding: chunked\r\n\r\n5\r\nhelloXX0\r\n\r\n", "malformed chunk", false},
+      {ok + "Transfer-Encoding: chunked\r\n\r\n" + std::string(100000, '1'), "malformed chunk",
+       false},
+      {ok + "Transfer-Encoding: chunked\r\n\r\n400\r\n" + std::string(1024, 'a') + "\r\n0\r\n\r\n",
+       "over 1000 bytes", false},
+      {ok + "Transfer-Encoding: gzip\r\n\r\n", "unknown transfer coding", false},
+      {"HTTP/1.1 100 Continue\r\n\r\n", "unusable status", false},
+      {"garbage\r\n\r\n", "not HTTP", false},
+      {"HTTP/1.1 2x0 OK\r\n\r\n", "unusable status", false},
+      {ok + "no colon\r\n\r\n", "header", false},
+      {ok + "X: " + std::string(100000, 'a'), "head is too large", false},
+      {"HTTP/1.1 200 " + std::string(100000, 'a'), "head is too large", false},
+      {"", "connection lost", false},
+      {"", "timed out", true},
+      {ok + "Content-Le", "timed out", true},
+      {ok + "Content-Length: 10\r\n\r\nshort", "timed out", true},
+  };
+  for (const auto& row : rows) {
+    const Script script(row.reply, row.silent);
+    Client client(script.url(), quick());
+    const std::string error = error_of([&] { client.request("GET", "/x"); });
+    EXPECT_TRUE(error.starts_with(cat("[http] ", script.url(), ": ")) &&
+                error.find(row.error) != std::string::npos)
+        << row.reply.substr(0, 200) << "\n-> " << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+TEST(HttpClient, SaysWhyItCannotConnect) {
+  int port = 0;
+  {
+    Server gone({});
+    port = gone.bind();
+  }
+  Client client(cat("http://127.0.0.1:", port));
+  EXPECT_EQ(error_of([&] { client.request("GET", "/"); }),
+            cat("[http] http://127.0.0.1:", port, ": cannot connect: Connection refused"));
+  Client nowhere("http://does-not-exist.invalid");
+  EXPECT_TRUE(error_of([&] { nowhere.request("GET", "/"); }).find("cannot connect") !=
+              std::string::npos);
+}
+
+TEST(HttpClient, TakesGoodReplies) {
+  const struct {
+    const char* method;
+    std::string reply;
+    int status;
+    const char* body;
+  } rows[] = {
+      {"GET", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\nX-A: b%41\r\n\r\nhello", 200, "hello"},
+      {"GET", "HTTP/1.1 404\r\nContent-Length: 2\r\nX-A: b%41\r\n\r\nno", 404, "no"},
+      {"GET", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\nX-A: b%41\r\n\r\n", 200, ""},
+      {"GET",
+       "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nX-A: "
+       "b%41\r\n\r\n",
+       302, ""},
+      {"GET", "HTTP/1.1 304 Not Modified\r\nContent-Length: 99\r\nX-A: b%41\r\n\r\n", 304, ""},
+      {"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 99999\r\nX-A: b%41\r\n\r\n", 200, ""},
+      {"GET",
+       "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\nX-A: b%41\r\n\r\nraw",
+       200, "raw"},
+      {"POST",
+       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-A: b%41\r\n\r\n3;x=y\r\nhel\r\nA\r\nlo, "
+       "world!\r\n0\r\nT: r\r\n\r\n",
+       200, "hello, world!"},
+  };
+  for (const auto& row : rows) {
+    Script script(row.reply);
+    Client client(script.url(), quick());
+    auto asked = script.asked.get_future();
+    const Reply reply =
+        client.request(row.method, "/p?q=%41", row.method == std::string("POST") ? "body" : "",
+                       "a/b", {{"X-Key", "v"}});
+    asked.get();
+    EXPECT_EQ(reply.status, row.status) << row.reply;
+    EXPECT_EQ(reply.body, row.body) << row.reply;
+    EXPECT_EQ(reply.headers.get("x-a"), "b%41");
+    EXPECT_TRUE(script.request.starts_with(cat(row.method, " /p?q=%41 HTTP/1.1\r\n")))
+        << script.request;
+    EXPECT_TRUE(script.request.find("X-Key: v\r\n") != std::string::npos);
+  }
+}
+
+TEST(HttpClient, RefusesWhatCannotBeSent) {
+  Client client("http://127.0.0.1:1");
+  for (const char* path : {"", "x", "/a b", "/a\r\nEvil: 1", "/\xff"}) {
+    EXPECT_TRUE(error_of([&] { client.request("GET", path); }).starts_with("(not remote)")) << path;
+  }
+  EXPECT_TRUE(error_of([&] {
+                client.request("GET", "/", "", "", {{"A", "b\r\nEvil: 1"}});
+              }).starts_with("(not remote)"));
+}
+
+TEST(HttpClient, SplitsUrlsIntoOriginAndPath) {
+  const struct {
+    const char *text, *origin, *path;
+  } rows[] = {{"http://a:80", "http://a:80", ""},
+              {"http://a/", "http://a", ""},
+              {"https://a.b:8/c/d//", "https://a.b:8", "/c/d"},
+              {"http://[::1]:9/%41", "http://[::1]:9", "/%41"}};
+  for (const auto& row : rows) {
+    const UrlParts parts = split_url(row.text);
+    EXPECT_EQ(parts.origin, row.origin);
+    EXPECT_EQ(parts.path, row.path);
+  }
+  for (const char* bad : {"", "a/b", "ftp://a/b", "http:///b", "http://u@a/b", "http://a/b?c",
+                          "http://a/b#c", "http://a/b c", "http://a/\n", "http://a/\xc3"}) {
+    EXPECT_THROW(split_url(bad), Error) << bad;
+  }
+}
+
+TEST(HttpClient, ParsesUrls) {
+  const auto same = [](const char* text, bool tls, const char* host, int port) {
+    const Url url = parse_url(text);
+    return url.tls == tls && url.host == host && url.port == port;
+  };
+  EXPECT_TRUE(same("http://localhost", false, "localhost", 80));
+  EXPECT_TRUE(same("https://example.org/", true, "example.org", 443));
+  EXPECT_TRUE(same("http://[::1]:8080", false, "::1", 8080));
+  for (const char* bad :
+       {"", "localhost", "ftp://x", "http://", "http://:80", "http://x:", "http://x:0",
+        "http://x:65536", "http://x:8a", "http://user@x", "http://x/path", "http://x?q",
+        "http://[::1", "http://[::1]x", "http://a b"}) {
+    EXPECT_THROW(parse_url(bad), Error) << bad;
+  }
+}
+
+TEST(HttpClient, CancelEndsTheRequest) {
+  Script script("", true);
+  auto asked = script.asked.get_future();
+  Client client(script.url());
+  auto error =
+      std::async(std::launch::async, [&] { return error_of([&] { client.request("GET", "/"); }); });
+  asked.get();
+  client.cancel();
+  EXPECT_TRUE(error.get().ends_with(": cancelled"));
+  EXPECT_TRUE(error_of([&] { client.request("GET", "/"); }).ends_with(": cancelled"));
+}
+
+// Without and with TLS between.
+class HttpPair : public ::testing::TestWithParam<bool> {
+ protected:
+  Server::Options server_options() const {
+    Server::Options options;
+    if (GetParam()) options.tls_cert_file = tls_.cert_file;
+    options.tls_key_file = tls_.key_file;
+    return options;
+  }
+  Client::Options client_options() const {
+    Client::Options options;
+    options.ca_cert_file = tls_.ca_file;
+    return options;
+  }
+  std::string url() const {
+    return cat(GetParam() ? "https" : "http", "://127.0.0.1:", running.port);
+  }
+  test::TemporaryFolder folder_;
+  const test::TlsFiles tls_{folder_.path};
+  Running running{server_options(), [](Server& server) {
+                    server.route("POST", "/echo",
+                                 [](const Request& r) { return Response::text(200, r.body); });
+                    server.route("GET", "/events", [](const Request&) {
+                      return Response::events([](Sink& sink) {
+                        for (int i = 0; i < 3; ++i) sink.write(sse_event(cat("{\"i\":", i, "}")));
+                        sink.write(sse_done());
+                      });
+                    });
+                    server.route("GET", "/blob", [](const Request&) {
+                      return Response::bytes({as_bytes_of("0123456789")}, nullptr, "a/b", "\"t\"");
+                    });
+                  }};
+  Client client{url(), client_options()};
+};
+INSTANTIATE_TEST_SUITE_P(Over, HttpPair, ::testing::Bool(),
+                         [](const auto& over) { return over.param ? "Tls" : "Tcp"; });
+
+TEST_P(HttpPair, KeepsOneConnection) {
+  for (int i = 0; i < 100; ++i)
+    EXPECT_EQ(client.request("POST", "/echo", std::to_string(i)).body, std::to_string(i));
+  EXPECT_EQ(running.server.stats().connections, 1u);
+  const std::string large(20 << 20, 'x');
+  EXPECT_TRUE(client.request("POST", "/echo", large).body == large);
+}
+
+TEST_P(HttpPair, ReconnectsWhenTheServerHasClosed) {
+  EXPECT_EQ(client.request("POST", "/echo", "a", "", {{"Connection", "close"}}).body, "a");
+  EXPECT_EQ(client.request("POST", "/echo", "b").body, "b");
+}
+
+TEST_P(HttpPair, GetsTheAnswerToABodyNobodyReads) {
+  const Reply reply = client.request("POST", "/echo", std::string(65 << 20, 'x'));
+  EXPECT_EQ(reply.status, 413);
+  EXPECT_EQ(client.request("POST", "/echo", "b").body, "b");
+}
+
+TEST_P(HttpPair, StreamsEvents) {
+  std::vector<std::string> events;
+  SseParser parser([&](std::string_view data) {
+    events.emplace_back(data);
+    return true;
+  });
+  const Reply reply = client.get_stream(
+      "/events", {}, [&](Bytes bytes) { return parser.feed(as_text(bytes)); }, 1000);
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(events, (std::vector<std::string>{"{\"i\":0}", "{\"i\":1}", "{\"i\":2}", "[DONE]"}));
+}
+
+TEST_P(HttpPair, StreamsCanStopAndFailAndAreCapped) {
+  EXPECT_EQ(client
+                .get_stream(
+                    "/blob", {}, [](Bytes) { return false; }, 10)
+                .status,
+            200);
+  EXPECT_THROW(client.get_stream(
+                   "/blob", {}, [](Bytes) -> bool { throw std::logic_error("mine"); }, 10),
+               std::logic_error);
+  EXPECT_TRUE(error_of([&] {
+                client.get_stream(
+                    "/blob", {}, [](Bytes) { return true; }, 9);
+              }).ends_with("over 9 bytes"));
+  std::string got;
+  const auto keep = [&](Bytes bytes) {
+    got += as_text(bytes);
+    return true;
+  };
+  EXPECT_EQ(client.get_stream("/blob", {{"Range", "bytes=2-4"}}, keep, 10).status, 206);
+  EXPECT_EQ(got, "234");
+  const Reply missing = client.get_stream("/none", {}, keep, 1000);
+  EXPECT_EQ(missing.status, 404);
+  EXPECT_TRUE(missing.body.find("not_found") != std::string::npos);
+  EXPECT_EQ(got, "234");
+  EXPECT_EQ(client.request("GET", "/blob", "", "", {{"If-None-Match", "\"t\""}}).status, 304);
+  EXPECT_EQ(client.request("GET", "/blob").body, "0123456789");
+}
+
+TEST(Sse, ReadsEventsInAnyPieces) {
+  const std::string text =
+      "\xef\xbb\xbf: hello\n\ndata: one\n\nevent: x\ndata:two\r\ndata: lines\r\n\r\nid: "
+      "7\n\ndatum: no\ndata\n\n"
+      "data:  three\rdata: four\r\r" +
+      sse_event("a\nb") + sse_comment("c\nd") + sse_done() + "data: unfinished\n";
+  const std::vector<std::string> expected = {"one",          "two\nlines", "",
+                                             " three\nfour", "a\nb",       "[DONE]"};
+  for (size_t first = 0; first <= text.size(); ++first) {
+    for (size_t second = first; second <= text.size(); second += 7) {
+      std::vector<std::string> events;
+      SseParser parser([&](std::string_view data) {
+        events.emplace_back(data);
+        return true;
+      });
+      parser.feed(std::string_view(text).substr(0, first));
+      parser.feed(std::string_view(text).substr(first, second - first));
+      parser.feed(std::string_view(text).substr(second));
+      ASSERT_EQ(events, expected) << first << " " << second;
+    }
+  }
+}
+
+TEST(Sse, StopsAndCaps) {
+  int seen = 0;
+  SseParser stops([&](std::string_view) { return ++seen < 2; });
+  EXPECT_FALSE(stops.feed("data: 1\n\ndata: 2\n\ndata: 3\n\n"));
+  EXPECT_EQ(seen, 2);
+  SseParser capped([](std::string_view) { return true; }, 10);
+  EXPECT_THROW(capped.feed("data: 12345678"), Error);
+  SseParser many([](std::string_view) { return true; }, 20);
+  EXPECT_THROW(many.feed("data: 12345678\ndata: 12345678\ndata: 1"), Error);
+}
+
+}  // namespace
+}  // namespace split::http

@@ -1,0 +1,144 @@
+// cloud_server as a program over time: its log for machines, and its memory under a soak.
+#include <sys/resource.h>
+
+#include <atomic>
+#include <fstream>
+#include <random>
+
+#include "support/programs.h"
+
+namespace split::test {
+namespace {
+
+const Arguments kServer = {"--model",   std::string(SPLIT_SOURCE_DIR) + "/weights/demo",
+                           "--device",  "cpu",
+                           "--threads", "1"};
+
+TEST(CloudLog, IsOneJsonObjectAnEventAndNamesRequestsOnly) {
+  Arguments arguments = kServer;
+  arguments.insert(arguments.end(), {"--log-format", "json"});
+  CloudProcess cloud(arguments);
+  http::Client client(cloud.url());
+  const std::string session = "00000000000000000000000000cafe01";
+  const auto ask = [&](const char* method, const std::string& path, const std::string& body,
+                       const char* id) {
+    return client.request(method, path, body, "application/json", {{"X-Request-Id", id}}).status;
+  };
+  EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt":"canary words","max_tokens":1})", "one"),
+            200);
+  EXPECT_EQ(ask("PUT", "/v1/sessions/" + session, R"({"cut":1})", "two"), 201);
+  EXPECT_EQ(ask("GET", "/canary", "", "three"), 404);
+  cloud.process().signal(SIGTERM);
+  EXPECT_EQ(cloud.process().wait(), 0);
+  const std::string& log = cloud.process().err();
+  std::map<std::string, Json> requests;
+  std::istringstream lines(log);
+  for (std::string line; std::getline(lines, line);) {
+    const Json event = Json::parse(line, nullptr, false);
+    ASSERT_TRUE(event.is_object()) << line;
+    EXPECT_EQ(event["time"].get<std::string>().size(), 24u) << line;
+    EXPECT_TRUE(event["level"].is_string()) << line;
+    if (event.value("event", "") == "request") requests[event["request"]] = event;
+  }
+  ASSERT_EQ(requests.size(), 3u) << log;
+  EXPECT_EQ(requests["one"]["route"], "/v1/completions");
+  EXPECT_EQ(requests["one"]["method"], "POST");
+  EXPECT_EQ(requests["one"]["status"], 200);
+  EXPECT_GT(requests["one"]["ms"], 0);
+  EXPECT_GT(requests["one"]["bytes_out"], 100);
+  EXPECT_EQ(requests["two"]["route"], "/v1/sessions/{id}");
+  EXPECT_EQ(requests["three"]["route"], "none");
+  EXPECT_EQ(requests["three"]["status"], 404);
+  for (const std::string& secret : {std::string("canary"), session}) {
+    EXPECT_EQ(log.find(secret), std::string::npos) << secret;
+  }
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their memory is counted too
+
+uint64_t resident_bytes(pid_t pid) {
+  std::ifstream file(cat("/proc/", pid, "/statm"));
+  uint64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * 4096;
+}
+
+// What edges, browsers and strangers do, over and over, on one connection.
+void use_and_abuse(const std::string& url, unsigned seed, const std::atomic<bool>& done,
+                   std::atomic<int>& wrong) {
+  std::mt19937 random(seed);
+  while (!done) {
+    http::Client client(url);
+    for (int n = 0; n < 50 && !done; ++n) {
+      std::string id = cat(seed, "000", random() % 40);
+      id.insert(0, 32 - id.size(), '0');
+      const std::string session = "/v1/sessions/" + id;
+      std::string tokens = "1";
+      for (unsigned i = random() % 100; i > 0; --i) tokens += cat(",", random() % 8000);
+      const auto answer = [&](const char* method, const std::string& path, std::string body = {}) {
+        return client.request(method, path, std::move(body), "application/json").status;
+      };
+      const int put = answer("PUT", session, R"({"cut":3})");
+      const int step =
+          answer("POST", session + "/forward", cat("{\"past\":0,\"tokens\":[", tokens, "]}"));
+      // Others may have taken its place in between; nothing else goes wrong.
+      if (put / 100 != 2 || (step != 200 && step != 404 && step != 503)) ++wrong;
+      if (answer("POST", session + "/forward", "{\"past\":") / 100 != 4) ++wrong;
+      if (random() % 4 == 0) answer("DELETE", session);
+      if (answer("GET", "/v1/models/demo/stages/norm") != 200) ++wrong;
+      if (answer("GET", cat("/", random())) != 404) ++wrong;
+      if (answer("GET", "/metrics") != 200) ++wrong;
+      if (random() % 8 == 0) {  // a stream that nobody reads to its end
+        http::Client reader(url);
+        reader.stream(
+            "POST", "/v1/completions", R"({"prompt":"a","max_tokens":64,"stream":true})",
+            "application/json", {}, [](Bytes) { return false; }, 1 << 20);
+      }
+    }
+  }
+}
+
+// A minute in the background of the other tests; ten with SPLIT_LONG.
+TEST(CloudSoak, KeepsItsMemory) {
+  const uint64_t budget = 64 << 20, slack = 128 << 20;
+  const uint64_t weights =
+      std::filesystem::file_size(std::string(SPLIT_SOURCE_DIR) + "/weights/demo/model.safetensors");
+  Arguments arguments = kServer;
+  arguments.insert(arguments.end(), {"--kv-budget", cat(budget)});
+  CloudProcess cloud(arguments);
+  const pid_t pid = cloud.process().pid();
+  ::setpriority(PRIO_PROCESS, static_cast<id_t>(pid), 19);
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> clients;
+  for (unsigned i = 1; i <= 2; ++i) {
+    clients.emplace_back([&, i] {
+      ::setpriority(PRIO_PROCESS, 0, 19);  // of this thread
+      use_and_abuse(cloud.url(), i, done, wrong);
+    });
+  }
+  constexpr int kSamples = 60;
+  const auto pause = std::chrono::seconds(std::getenv("SPLIT_LONG") != nullptr ? 10 : 1);
+  std::vector<double> samples;
+  while (samples.size() < kSamples) {
+    std::this_thread::sleep_for(pause);
+    samples.push_back(static_cast<double>(resident_bytes(pid)));
+    EXPECT_LE(samples.back(), static_cast<double>(weights + budget + slack));
+  }
+  done = true;
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(wrong, 0);
+  // The second half is where the first had come to, but for pages of keys and values that were
+  // first used then.
+  const auto most = [&](size_t begin, size_t end) {
+    return *std::max_element(samples.begin() + static_cast<ptrdiff_t>(begin),
+                             samples.begin() + static_cast<ptrdiff_t>(end));
+  };
+  EXPECT_LE(most(kSamples / 2, kSamples), most(0, kSamples / 2) + (4 << 20));
+  RecordProperty("rss_mib", static_cast<int>(samples.back() / (1 << 20)));
+}
+
+#endif
+
+}  // namespace
+}  // namespace split::test

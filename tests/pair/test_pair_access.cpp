@@ -1,0 +1,168 @@
+// Keys and TLS between the programs: what an edge needs to be let in, whom it trusts, and to whom
+// it says nothing.
+#include "pair_faults.h"
+#include "support/http_peer.h"
+#include "support/tls_testing.h"
+
+namespace split::test {
+namespace {
+
+const std::string kKey = "ann-0123456789abcdef-canary";
+const std::string kModel = std::string(SPLIT_SOURCE_DIR) + "/tests/golden/rand-a";
+
+class PairAccess : public ::testing::Test {
+ protected:
+  // cloud_server with keys, and TLS if asked for.
+  Arguments cloud_arguments(bool tls) const {
+    Arguments all = kOnCpu + Arguments{"--model", kModel, "--api-key-file", keys_};
+    if (tls) all = all + Arguments{"--tls-cert", tls_.cert_file, "--tls-key", tls_.key_file};
+    return all;
+  }
+  EdgeResult run(const std::string& url, const Arguments& extra) const {
+    const Arguments arguments = {
+        "--prompt-ids", "5,17,99,256,31", "--cut",  "1",       "--seed",      "3", "--max-tokens",
+        "12",           "--ignore-eos",   "--json", "--quiet", "--retry-for", "20"};
+    return run_edge(url, home_, kOnCpu + arguments + extra);
+  }
+  static void expect_refused(const EdgeResult& got, int code, const std::string& part) {
+    EXPECT_EQ(got.code, code) << got.err;
+    EXPECT_EQ(got.out, "");
+    EXPECT_EQ(lines_of(got.err), 1u) << got.err;
+    EXPECT_NE(got.err.find(part), std::string::npos) << got.err;
+  }
+  static void expect_no_key(const std::string& text) {
+    EXPECT_EQ(text.find("canary"), std::string::npos) << text;
+  }
+
+  Folder home_, files_;
+  const TlsFiles tls_{files_.path};
+  const std::string keys_ = put_file(files_.path / "keys", "ann:" + kKey + " sessions=2\n");
+};
+
+TEST_F(PairAccess, OneTextWithAndWithoutKeysAndTls) {
+  CloudProcess plain(kOnCpu + Arguments{"--model", kModel});
+  const EdgeResult expected = run(plain.url(), {});
+  ASSERT_EQ(expected.code, 0) << expected.err;
+  for (const bool tls : {false, true}) {
+    CloudProcess cloud(cloud_arguments(tls));
+    for (const Arguments& extra : std::vector<Arguments>{{}, {"--cut", "cloud"}}) {
+      const EdgeResult got =
+          run(cloud.url(), Arguments{"--api-key", kKey, "--ca-cert", tls_.ca_file} + extra);
+      ASSERT_EQ(got.code, 0) << got.err;
+      EXPECT_EQ(got.tokens(), expected.tokens());
+      expect_no_key(got.out + got.err);
+    }
+    expect_refused(run(cloud.url(), {"--ca-cert", tls_.ca_file}), 3, "answered 401");
+    expect_refused(run(cloud.url(), {"--ca-cert", tls_.ca_file, "--api-key", "wrong-canary"}), 3,
+                   "(--api-key or SPLIT_API_KEY)");
+    cloud.process().signal(SIGTERM);
+    EXPECT_EQ(cloud.process().wait(), 0);
+    expect_no_key(cloud.process().out() + cloud.process().err());
+  }
+}
+
+TEST_F(PairAccess, TheKeyMayComeFromTheEnvironment) {
+  CloudProcess cloud(cloud_arguments(false));
+  Process edge(edge_command(cloud.url(), kOnCpu + Arguments{"--prompt-ids", "5", "--max-tokens",
+                                                            "1", "--quiet"}),
+               {cat("XDG_CACHE_HOME=", home_.path.string()), "SPLIT_API_KEY=" + kKey});
+  EXPECT_EQ(edge.wait(), 0) << edge.err();
+}
+
+TEST_F(PairAccess, AnEdgeTrustsNobodyWithoutReason) {
+  CloudProcess cloud(cloud_arguments(true));
+  const Arguments key = {"--api-key", kKey};
+  const std::string localhost = cat("https://localhost:", cloud.port());
+  expect_refused(run(cloud.url(), key), 3, "its certificate: ");  // nobody of the system's
+  EXPECT_EQ(run(localhost, key + Arguments{"--ca-cert", tls_.ca_file}).code, 0);
+  expect_refused(
+      run(cat("https://127.0.0.2:", cloud.port()), key + Arguments{"--ca-cert", tls_.ca_file}), 3,
+      "cannot connect");
+  expect_refused(run(cloud.url(), {"--ca-cert", keys_}), 2, "expected PEM certificates");
+  expect_refused(run(cloud.url(), {"--ca-cert", "/nonexistent/ca.pem"}), 2, "/nonexistent/ca.pem");
+  expect_refused(run(cloud.url(), {"--api-key", "a b"}), 2, "API key");
+}
+
+// Another server that notes what it is told.
+class Stranger {
+ public:
+  explicit Stranger(std::function<http::Response(const http::Request&)> answer)
+      : running_(http::Server::Options{}, [&](http::Server& server) {
+          const auto note = [this, answer](const http::Request& request) {
+            ++asked;
+            if (request.headers.get("Authorization")) ++told;
+            return answer(request);
+          };
+          server.route("GET", "/blobs/{hash}", note);
+          server.route("GET", "/v1/models", note);
+        }) {}
+  std::string url() const { return running_.url(); }
+  std::atomic<int> asked{0}, told{0};
+
+ private:
+  http::Running running_;
+};
+
+TEST_F(PairAccess, TheKeyGoesToTheServerAlone) {
+  CloudProcess cloud(cloud_arguments(false));
+  Stranger store([&](const http::Request& request) {
+    http::Client::Options options;
+    options.bearer_token = kKey;  // the store's own way to the blobs
+    http::Client client(cloud.url(), options);
+    const http::Reply reply =
+        client.request("GET", "/v1/blobs/sha256/" + request.path_params[0], {}, {},
+                       {{"Range", std::string(request.headers.get("Range").value_or("bytes=0-"))}});
+    http::Response response;
+    response.status = reply.status;
+    response.content_type = "application/octet-stream";
+    response.headers.set("Content-Range",
+                         std::string(reply.headers.get("Content-Range").value_or("")));
+    response.body = reply.body;
+    return response;
+  });
+  CloudProcess front(cloud_arguments(false) + Arguments{"--blob-url", store.url() + "/blobs"});
+  const EdgeResult got = run(front.url(), {"--api-key", kKey});
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_GT(store.asked, 0);
+  EXPECT_EQ(store.told, 0);
+}
+
+TEST_F(PairAccess, NoRedirectIsFollowed) {
+  Stranger target([](const http::Request&) { return http::Response::json(200, "{\"data\":[]}"); });
+  Stranger from([&](const http::Request&) {
+    http::Response response = http::Response::text(302, "there");
+    response.headers.set("Location", target.url() + "/v1/models");
+    return response;
+  });
+  expect_refused(run(from.url(), {"--api-key", kKey}), 3, "answered 302");
+  EXPECT_EQ(from.told, 1);
+  EXPECT_EQ(target.asked, 0);
+}
+
+TEST_F(PairAccess, FlagsOfTheServerAreChecked) {
+  const auto expect_usage = [](const Arguments& arguments, const std::string& part) {
+    Process cloud(Arguments{program_path("cloud_server"), "--port", "0"} + arguments);
+    EXPECT_EQ(cloud.wait(), 2) << cloud.err();
+    EXPECT_NE(cloud.err().find(part), std::string::npos) << cloud.err();
+    EXPECT_EQ(lines_of(cloud.err()), 1u) << cloud.err();
+    expect_no_key(cloud.err());
+  };
+  expect_usage({"--tls-cert", tls_.cert_file}, "--tls-cert and --tls-key together");
+  expect_usage({"--tls-key", tls_.key_file}, "--tls-cert and --tls-key together");
+  expect_usage({"--tls-cert", tls_.cert_file, "--tls-key", tls_.ca_file}, "ca.pem: expected a PEM");
+  expect_usage({"--api-key-file", "/nonexistent/keys"}, "/nonexistent/keys");
+  const std::string bad = put_file(files_.path / "bad", "ann: canary-canary-canary\n");
+  expect_usage({"--api-key-file", bad}, "line 1: expected a key");
+  expect_usage({"--host", "0.0.0.0"}, "--api-key-file");
+  // With keys it may be reached from elsewhere; a warning says what is missing.
+  Arguments open = Arguments{program_path("cloud_server"), "--port", "0", "--host", "0.0.0.0"};
+  Process cloud(open + cloud_arguments(false));
+  EXPECT_TRUE(cloud.until(
+      [&] { return cloud.err().find("listening on http://0.0.0.0:") != std::string::npos; }));
+  EXPECT_NE(cloud.err().find("in the clear"), std::string::npos) << cloud.err();
+  cloud.signal(SIGTERM);
+  EXPECT_EQ(cloud.wait(), 0);
+}
+
+}  // namespace
+}  // namespace split::test

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# check_cluster.sh: what scripts/cluster and compose.yaml say is valid, by the programs that read it, where they are installed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+PATH=$PATH:/usr/sbin
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+if command -v haproxy > /dev/null; then
+  LISTEN=127.0.0.1:8080 REPLICA_A=127.0.0.1:8081 REPLICA_B=127.0.0.1:8082 REPLICA_C=127.0.0.1:8083 \
+    haproxy -c -f scripts/cluster/haproxy.cfg
+else
+  echo "haproxy.cfg: not checked, no haproxy"
+fi
+if command -v nginx > /dev/null; then
+  nginx -t -p "$dir" -c "$PWD/scripts/cluster/nginx.conf"
+else
+  echo "nginx.conf: not checked, no nginx"
+fi
+if command -v docker-compose > /dev/null; then
+  docker-compose --profile cluster config -q && echo "compose.yaml: valid"
+else
+  echo "compose.yaml: read as YAML only, no docker-compose"
+fi
+/usr/bin/python3 tests/programs/check_manifests.py

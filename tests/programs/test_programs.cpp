@@ -1,0 +1,332 @@
+// cloud_server as a program: its flags, its exit codes, its one-line errors, its end.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "http/client.h"
+#include "support/http_peer.h"
+
+namespace split {
+namespace {
+
+using Json = nlohmann::json;
+
+std::string source(const std::string& path) { return std::string(SPLIT_SOURCE_DIR) + "/" + path; }
+
+// The program with its own environment; both outputs in one pipe. Ended by its pid at the latest
+// when the test ends.
+class Program {
+ public:
+  explicit Program(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+    int ends[2];
+    CHECK(::pipe2(ends, O_CLOEXEC) == 0);
+    out_ = Fd(ends[0]);
+    const Fd in(ends[1]);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, in.get(), STDOUT_FILENO);
+    ::posix_spawn_file_actions_adddup2(&actions, in.get(), STDERR_FILENO);
+    arguments.insert(arguments.begin(), SPLIT_CLOUD_SERVER);
+    environment.push_back("PATH=/usr/bin:/bin");
+    const char* const options = std::getenv("ASAN_OPTIONS");
+    if (options != nullptr) environment.push_back(std::string("ASAN_OPTIONS=") + options);
+    std::vector<char*> argv, envp;
+    for (std::string& text : arguments) argv.push_back(text.data());
+    for (std::string& text : environment) envp.push_back(text.data());
+    argv.push_back(nullptr);
+    envp.push_back(nullptr);
+    const int error =
+        ::posix_spawn(&pid_, SPLIT_CLOUD_SERVER, &actions, nullptr, argv.data(), envp.data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    CHECK(error == 0);
+  }
+  ~Program() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      int status = 0;
+      ::waitpid(pid_, &status, 0);
+    }
+  }
+
+  // The port of "listening on http://ADDRESS:PORT", or 0 when it ended first.
+  int port() {
+    const std::string mark = "listening on http://";
+    while (true) {
+      const size_t at = text_.find(mark);
+      if (at != std::string::npos && text_.find('\n', at) != std::string::npos) {
+        return std::atoi(text_.c_str() + text_.find(':', at + mark.size()) + 1);
+      }
+      if (!more()) return 0;
+    }
+  }
+  std::string url() { return cat("http://127.0.0.1:", port()); }
+  pid_t pid() const { return pid_; }
+  void signal(int number) { ::kill(pid_, number); }
+  // Its exit code, or minus the signal that ended it.
+  int wait() {
+    while (more()) continue;
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  const std::string& text() const { return text_; }  // both outputs so far; whole after wait()
+
+ private:
+  bool more() {
+    char buffer[4096];
+    const ssize_t n = ::read(out_.get(), buffer, sizeof buffer);
+    if (n > 0) text_.append(buffer, static_cast<size_t>(n));
+    return n > 0;
+  }
+  pid_t pid_ = -1;
+  Fd out_;
+  std::string text_;
+};
+
+void expect_usage_error(const std::vector<std::string>& arguments, const std::string& part,
+                        const std::vector<std::string>& environment = {}) {
+  Program program(arguments, environment);
+  EXPECT_EQ(program.wait(), 2) << part;
+  EXPECT_NE(program.text().find(part), std::string::npos) << program.text();
+  EXPECT_EQ(std::count(program.text().begin(), program.text().end(), '\n'), 1) << program.text();
+}
+
+const std::string kRandA = source("tests/golden/rand-a");
+
+TEST(CloudServer, HelpsAndTellsItsVersion) {
+  Program help({"--help"});
+  EXPECT_EQ(help.wait(), 0);
+  for (const char* flag :
+       {"--model", "--host", "--port", "--device", "--profile", "--kv", "--threads", "--kv-budget",
+        "--insecure", "--version", "--legacy-routes", "--cors-origin"}) {
+    EXPECT_NE(help.text().find(flag), std::string::npos) << flag;
+  }
+  Program version({"--version"});
+  EXPECT_EQ(version.wait(), 0);
+  EXPECT_TRUE(version.text().starts_with("cloud_server ")) << version.text();
+}
+
+TEST(CloudServer, UsageErrorsAreOneLineThatNamesTheFlag) {
+  expect_usage_error({"--prot", "1"}, "--prot");
+  expect_usage_error({"--port", "65536"}, "--port");
+  expect_usage_error({"--port", "-1"}, "--port");
+  expect_usage_error({"--port", "x"}, "--port");
+  expect_usage_error({"--port"}, "--port");
+  expect_usage_error({"--threads", "1025"}, "--threads");
+  expect_usage_error({"--profile", "f64"}, "--profile");
+  expect_usage_error({"--kv-budget", "1Q"}, "--kv-budget");
+  expect_usage_error({"--kv-budget", "0"}, "--kv-budget");
+  expect_usage_error({"extra"}, "extra");
+  expect_usage_error({"--model", "a/../b=c=d e"}, "--model", {});
+  expect_usage_error({"--host", "0.0.0.0"}, "--insecure");
+  expect_usage_error({"--host", "::"}, "--insecure");
+  for (const char* origin :
+       {"page.example", "http://", "http://a/", "ftp://a", "http://A", "null", "http://a b"}) {
+    expect_usage_error({"--cors-origin", origin}, "--cors-origin: expected http(s)://host");
+  }
+  expect_usage_error({"--blob-url", "cdn.example/x"}, "--blob-url");
+  expect_usage_error({"--blob-url", "http://cdn.example/x?y"}, "--blob-url");
+  expect_usage_error({}, "SPLIT_PORT", {"SPLIT_PORT=x"});
+}
+
+TEST(CloudServer, AModelThatIsNotThereIsOneLine) {
+  expect_usage_error({"--port", "0", "--model", "/nonexistent/model"}, "/nonexistent/model");
+  Program twice({"--port", "0", "--model", kRandA, "--model", kRandA});
+  EXPECT_EQ(twice.wait(), 2);
+  EXPECT_NE(twice.text().find("two models have the id 'rand-a'"), std::string::npos)
+      << twice.text();
+  Program device({"--port", "0", "--model", kRandA, "--device", "tpu"});
+  EXPECT_EQ(device.wait(), 2);
+  EXPECT_NE(device.text().find("tpu"), std::string::npos) << device.text();
+  Program budget({"--port", "0", "--model", kRandA, "--kv-budget", "1"});
+  EXPECT_EQ(budget.wait(), 2);
+  EXPECT_NE(budget.text().find("KV budget"), std::string::npos) << budget.text();
+}
+
+TEST(CloudServer, ATakenPortIs98) {
+  Program first({"--port", "0", "--model", kRandA});
+  const int port = first.port();
+  ASSERT_GT(port, 0) << first.text();
+  Program second({"--port", cat(port), "--model", kRandA});
+  EXPECT_EQ(second.wait(), 98);
+  EXPECT_NE(second.text().find(cat(port)), std::string::npos) << second.text();
+  EXPECT_EQ(std::count(second.text().begin(), second.text().end(), '\n'), 1) << second.text();
+  first.signal(SIGTERM);
+  EXPECT_EQ(first.wait(), 0);
+}
+
+TEST(CloudServer, ReadsTheEnvironmentAndServesSeveralModels) {
+  Program program({"--model", kRandA, "--model", "other=" + source("tests/golden/rand-b")},
+                  {"SPLIT_PORT=0", "SPLIT_THREADS=1"});
+  http::Client client(program.url());
+  const Json list = Json::parse(client.request("GET", "/v1/models").body);
+  ASSERT_EQ(list["data"].size(), 2u);
+  EXPECT_EQ(list["data"][0]["id"], "rand-a");
+  EXPECT_EQ(list["data"][1]["id"], "other");
+  while (client.request("GET", "/readyz").status == 503) continue;
+  EXPECT_EQ(client.request("GET", "/readyz").status, 200);
+  for (const char* id : {"rand-a", "other"}) {
+    EXPECT_EQ(
+        client.request("POST", cat("/v1/models/", id, "/forward"), R"({"tokens":[1]})").status,
+        200);
+  }
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.text();
+}
+
+TEST(CloudServer, SaysHowItGenerates) {
+  for (const char* phase : {"narrow", "wide"}) {
+    std::vector<std::string> arguments = {"--port", "0", "--model", kRandA};
+    if (phase == std::string("wide")) arguments.push_back("--wide");
+    Program program(arguments);
+    http::Client client(program.url());
+    const Json info = Json::parse(client.request("GET", "/v1/models/rand-a").body);
+    EXPECT_EQ(info["phases"]["generate"], phase);
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.wait(), 0) << program.text();
+  }
+}
+
+TEST(CloudServer, EndsWithAStreamInFlight) {
+  Program program({"--model", source("weights/demo"), "--port", "0", "--shutdown-timeout", "0"});
+  const int port = program.port();
+  ASSERT_GT(port, 0) << program.text();
+  http::Peer peer(port);
+  const std::string body =
+      R"({"prompt":"a","max_tokens":500,"n":16,"ignore_eos":true,"stream":true})";
+  peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(),
+               "\r\n\r\n", body));
+  ASSERT_NE(peer.until("data: {").find("data: {"), std::string::npos);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.text();
+  EXPECT_EQ(peer.to_end().find("[DONE]"), std::string::npos);
+}
+
+TEST(CloudServer, AGgufFileIsServedUnderItsName) {
+  char folder[] = "/tmp/split-programs-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder), nullptr);
+  const std::string file = cat(folder, "/small.F16.gguf");
+  ASSERT_EQ(std::system(cat("/usr/bin/python3 '", source("tests/support/make_gguf.py"), "' '",
+                            kRandA, "' '", file, "' --type F16")
+                            .c_str()),
+            0);
+  Program program({"--model", file, "--model", "again=" + file, "--port", "0"});
+  http::Client client(program.url());
+  const Json list = Json::parse(client.request("GET", "/v1/models").body);
+  EXPECT_EQ(list["data"][0]["id"], "small.F16");
+  EXPECT_EQ(list["data"][1]["id"], "again");
+  EXPECT_EQ(client.request("POST", "/v1/models/again/forward", R"({"tokens":[1],"to":1})").status,
+            200);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.text();
+  std::filesystem::remove_all(folder);
+  expect_usage_error({"--port", "0", "--model", source("tests/attacks/overlap.gguf")},
+                     "overlap.gguf: tensor 'blk.0.ffn_up.weight': begins at 32 and overlaps");
+}
+
+// As its page would find it: the flag, the origin, the model.
+TEST(CloudServer, AnswersTheOriginalPage) {
+  Program program({"--model", kRandA, "--port", "0", "--legacy-routes", "--cors-origin",
+                   "http://localhost:8000", "--cors-origin", "http://page.example"});
+  http::Client client(program.url());
+  const http::Reply reply =
+      client.request("GET", "/get_model_config", {}, {}, {{"Origin", "http://page.example"}});
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(Json::parse(reply.body)["block_size"], 64);
+  EXPECT_EQ(reply.headers.get("Access-Control-Allow-Origin"), "http://page.example");
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0);
+}
+
+uint64_t anonymous_kb(pid_t pid) {
+  std::ifstream status(cat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8));
+  }
+  return 0;
+}
+
+// The whole model in both formats, 40 MB, several times over.
+TEST(CloudServer, SendsWeightsWithoutTakingThemIntoMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is counted too";
+#endif
+  std::string folder = (std::filesystem::temp_directory_path() / "split-blobs-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  Program program({"--model", source("weights/demo"), "--port", "0", "--threads", "1", "--device",
+                   "cpu", "--blob-cache", folder});
+  http::Client client(program.url());
+  http::Reply described;  // when every format is made
+  do described = client.request("GET", "/v1/models/demo");
+  while (described.status == 503);
+  ASSERT_EQ(described.status, 200);
+  const Json model = Json::parse(described.body);
+  uint64_t sent = 0;
+  const auto get_all = [&] {
+    for (const Json& stage : model["stages"]) {
+      for (const Json& blob : stage["blobs"]) {
+        const std::string path = cat("/v1/blobs/sha256/", blob["sha256"].get<std::string>());
+        client.get_stream(
+            path, {},
+            [&](Bytes bytes) {
+              sent += bytes.size();
+              return true;
+            },
+            1 << 30);
+      }
+      for (const char* format : {"f16", "f32"}) {
+        const std::string path = cat("/v1/models/demo/stages/", stage["name"].get<std::string>());
+        client.get_stream(
+            cat(path, "?format=", format), {}, [](Bytes) { return true; }, 1 << 30);
+      }
+    }
+  };
+  const std::string all = client.request("GET", "/v1/models/demo").body;  // its text was once there
+  const uint64_t before = anonymous_kb(program.pid());
+  get_all();
+  EXPECT_GT(sent, 30u << 20);
+  EXPECT_LT(anonymous_kb(program.pid()), before + 1024);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 0) << program.text();
+  std::filesystem::remove_all(folder);
+}
+
+// Which instructions compute is no part of the answer.
+TEST(CloudServer, EveryInstructionSetServesTheSameBits) {
+  const std::string ids = "[1,299,17,17,5,99,256,0,31,8,2,7]";
+  std::vector<std::string> answers;
+  for (const char* isa : {"", "avx2", "scalar"}) {
+    std::vector<std::string> environment;
+    if (*isa != 0) environment.push_back(cat("SPLIT_CPU_ISA=", isa));
+    Program program({"--model", kRandA, "--model", source("tests/golden/rand-c"), "--port", "0"},
+                    environment);
+    http::Client client(program.url());
+    std::string& answer = answers.emplace_back();
+    for (const char* id : {"rand-a", "rand-c"}) {
+      for (const char* to : {"0", "1", "2", "\"norm\"", "\"head\""}) {
+        const http::Reply reply =
+            client.request("POST", cat("/v1/models/", id, "/forward"),
+                           cat("{\"tokens\":", ids, ",\"to\":", to, ",\"rows\":\"all\"}"));
+        ASSERT_EQ(reply.status, 200) << reply.body;
+        answer += reply.body;
+      }
+    }
+    program.signal(SIGTERM);
+    EXPECT_EQ(program.wait(), 0);
+  }
+  EXPECT_TRUE(answers[0] == answers[1]) << "avx2";
+  EXPECT_TRUE(answers[0] == answers[2]) << "scalar";
+}
+
+}  // namespace
+}  // namespace split

@@ -1,0 +1,281 @@
+// Who is in which step: turns of owners, slices of prompts beside short jobs, who has gone, who is
+// waited for. What the rows come to, whoever they share a step with, is test_shared_steps.cpp's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "support/forwarding_device.h"
+#include "support/golden_model.h"
+#include "tensor/topk.h"
+
+namespace split {
+namespace {
+
+// The CPU, at whose gate each step waits while it is shut.
+class GatedDevice : public test::ForwardingDevice {
+ public:
+  GatedDevice() : ForwardingDevice(make_cpu_device(1)) {}
+  // As a GPU, whose steps are never run stage by stage to time these, and which gives prompt rows
+  // of halves to matrix units.
+  bool fallible() const override { return true; }
+  bool phases_alike(const Limits& limits, DType matrix) const override {
+    return Device::phases_alike(limits, matrix);
+  }
+
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    {
+      std::unique_lock lock(mutex_);
+      steps_.emplace_back(batch.tokens.begin(), batch.tokens.end());
+      changed_.notify_all();
+      changed_.wait(lock, [&] { return open_; });
+    }
+    ForwardingDevice::run(workspace, programs, batch);
+  }
+  void shut() { set(false); }
+  void open() { set(true); }
+  void await_a_step() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !steps_.empty(); });
+  }
+  // The tokens of each step.
+  std::vector<std::vector<int32_t>> steps() {
+    const std::lock_guard lock(mutex_);
+    return steps_;
+  }
+
+ private:
+  void set(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+  std::vector<std::vector<int32_t>> steps_;
+};
+
+class BatcherSteps : public testing::Test {
+ protected:
+  static constexpr uint32_t kSlice = 16;
+
+  void make(Profile profile = Profile::kF32, uint32_t max_rows = 32,
+            std::optional<Batcher::Clock::duration> patience = std::chrono::seconds(0)) {
+    ShardOptions options = test::options_for(*golden_.model, 0, 2);
+    options.profile = profile;
+    options.max_rows = max_rows;
+    shard_ = std::make_unique<Shard>(device_, *golden_.model, golden_.weights(), options);
+    batcher_ = std::make_unique<Batcher>(*shard_, kSlice, patience);
+    batcher_->on_step([&](const StepSeen& seen) {
+      const std::lock_guard lock(mutex_);
+      seen_.push_back(seen);
+    });
+  }
+  ~BatcherSteps() override { join(); }
+
+  // A job on a thread of its own whose tokens are all `token`, by which it is known.
+  void start(int32_t token, uint32_t rows, Phase phase, std::string owner = {},
+             std::function<bool()> gone = {}) {
+    const size_t waiting = batcher_->depth();
+    threads_.emplace_back([this, token, rows, phase, asker = Asker{std::move(owner), gone}] {
+      const SequenceId sequence = shard_->pages().open();
+      try {
+        run(token, sequence, rows, phase, asker);
+      } catch (const AskerGone&) {
+        const std::lock_guard lock(mutex_);
+        gone_.insert(token);
+      }
+      shard_->pages().close(sequence);
+    });
+    // In the queue before the next one, so that the order is the test's.
+    while (batcher_->depth() == waiting) std::this_thread::yield();
+  }
+  void run(int32_t token, SequenceId sequence, uint32_t rows, Phase phase, Asker asker = {}) {
+    const std::vector<int32_t> tokens(rows, token);
+    std::vector<float> out(shard_->width(1));
+    Job job;
+    job.phase = phase;
+    job.to = 1;
+    job.sequence = sequence;
+    job.rows = rows;
+    job.tokens = tokens.data();
+    job.out = out.data();
+    job.asker = std::move(asker);
+    batcher_->run(job);
+  }
+  // Rows of this token in a step.
+  static int64_t rows_of(int32_t token, const std::vector<int32_t>& step) {
+    return std::count(step.begin(), step.end(), token);
+  }
+  // The first step that has rows of this token.
+  size_t first_step(int32_t token) {
+    const auto steps = device_.steps();
+    for (size_t i = 0; i < steps.size(); ++i) {
+      if (rows_of(token, steps[i]) > 0) return i;
+    }
+    return SIZE_MAX;
+  }
+  void join() {
+    device_.open();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  test::Golden golden_{"rand-a"};
+  GatedDevice device_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<Batcher> batcher_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::vector<StepSeen> seen_;
+  std::set<int32_t> gone_;
+};
+
+TEST_F(BatcherSteps, APromptGoesInSlicesWhileTokensWaitAndInOneRunWithThem) {
+  make();
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_a_step();
+  start(2, 60, Phase::kPrompt);
+  for (const int32_t token : {3, 4, 5}) start(token, 1, Phase::kGenerate);
+  join();
+  const auto steps = device_.steps();
+  // The three tokens did not wait for the prompt, which had a slice of the same step.
+  ASSERT_EQ(steps.size(), 5u);
+  EXPECT_EQ(steps[1].size(), kSlice + 3);
+  for (const int32_t token : {3, 4, 5}) EXPECT_EQ(rows_of(token, steps[1]), 1);
+  EXPECT_EQ(seen_[1].generated_rows, 3u);
+  EXPECT_EQ(seen_[1].prompt_rows, kSlice);
+  EXPECT_EQ(seen_[1].sequences, 4u);
+  for (size_t i = 2; i < 4; ++i) EXPECT_EQ(rows_of(2, steps[i]), kSlice);
+  EXPECT_EQ(rows_of(2, steps[4]), 60 - 3 * kSlice);
+}
+
+// One step for those that want all logits and those that want the largest.
+TEST_F(BatcherSteps, TheTopIsFoundAmongTheLogitsOfOthers) {
+  const Model& model = *golden_.model;
+  Shard shard(device_, model, golden_.weights(),
+              test::options_for(model, 0, model.config().layers + 2));
+  Batcher batcher(shard, kSlice, std::chrono::seconds(0));
+  const auto run = [&](int32_t token, int to) {
+    std::vector<float> out(shard.width(to));
+    Job job;
+    job.phase = Phase::kGenerate;
+    job.to = to;
+    job.sequence = shard.pages().open();
+    job.rows = 1;
+    job.tokens = &token;
+    job.out = out.data();
+    batcher.run(job);
+    shard.pages().close(job.sequence);
+    return out;
+  };
+  std::vector<float> logits = run(1, shard.head_point());
+  std::vector<float> want(shard.width(shard.top_point()));
+  topk_row(logits, want);
+  EXPECT_EQ(run(1, shard.top_point()), want);  // alone
+
+  device_.shut();
+  std::vector<float> top;
+  const int points[] = {shard.head_point(), shard.top_point(), shard.head_point()};
+  for (int32_t i = 0; i < 3; ++i) {
+    const size_t waiting = batcher.depth();
+    threads_.emplace_back([&, i] {
+      auto out = run(i, points[i]);
+      if (i == 1) top = std::move(out);
+    });
+    while (batcher.depth() == waiting) std::this_thread::yield();
+  }
+  join();
+  EXPECT_EQ(top, want);
+  EXPECT_EQ(device_.steps().back(), (std::vector<int32_t>{1, 2}));  // the first one ran at once
+}
+
+// Where the phases are computed in different ways they take turns, a slice at a time.
+TEST_F(BatcherSteps, PhasesOfHalvesTakeTurns) {
+  make(Profile::kF16);
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_a_step();
+  start(2, 60, Phase::kPrompt);
+  for (const int32_t token : {3, 4, 5}) start(token, 1, Phase::kGenerate);
+  join();
+  const auto steps = device_.steps();
+  ASSERT_EQ(steps.size(), 6u);
+  EXPECT_EQ(steps[1], std::vector<int32_t>(kSlice, 2));
+  EXPECT_EQ(steps[2], std::vector<int32_t>({3, 4, 5}));
+  EXPECT_EQ(seen_[1].generated_rows, 0u);
+}
+
+TEST_F(BatcherSteps, PromptsAloneFillAStepInEqualParts) {
+  make();
+  device_.shut();
+  start(1, 20, Phase::kPrompt);
+  device_.await_a_step();
+  start(2, 40, Phase::kPrompt);
+  start(3, 40, Phase::kPrompt);
+  join();
+  const auto steps = device_.steps();
+  EXPECT_EQ(steps[0].size(), 20u);
+  EXPECT_EQ(rows_of(2, steps[1]), kSlice);
+  EXPECT_EQ(rows_of(3, steps[1]), kSlice);
+}
+
+// One owner with many jobs and one with few: the few do not wait behind the many.
+TEST_F(BatcherSteps, OwnersTakeTurns) {
+  make(Profile::kF32, 16);  // one job a step
+  device_.shut();
+  start(1, 16, Phase::kPrompt, "many");
+  device_.await_a_step();
+  for (int32_t token = 10; token < 16; ++token) start(token, 16, Phase::kPrompt, "many");
+  start(20, 16, Phase::kPrompt, "few");
+  start(21, 16, Phase::kPrompt, "few");
+  join();
+  std::vector<int32_t> order;
+  for (const auto& step : device_.steps()) order.push_back(step[0]);
+  EXPECT_EQ(order, std::vector<int32_t>({1, 20, 10, 21, 11, 12, 13, 14, 15}));
+}
+
+TEST_F(BatcherSteps, WhoHasGoneLeavesBeforeTheNextStep) {
+  make(Profile::kF32, 16);
+  std::atomic<bool> gone{false};
+  const auto has_gone = [&] { return gone.load(); };
+  device_.shut();
+  start(1, 48, Phase::kPrompt, {}, has_gone);
+  device_.await_a_step();
+  start(2, 1, Phase::kGenerate, {}, has_gone);
+  start(3, 1, Phase::kGenerate);
+  gone = true;
+  join();
+  EXPECT_EQ(gone_, std::set<int32_t>({1, 2}));
+  const auto steps = device_.steps();
+  ASSERT_EQ(steps.size(), 2u);  // the first slice, and who stayed
+  EXPECT_EQ(steps[1], std::vector<int32_t>({3}));
+  EXPECT_EQ(shard_->pages().in_use(), 0u);
+  EXPECT_EQ(batcher_->depth(), 0u);
+}
+
+// Two callers end up in one step, not in two that take turns.
+TEST_F(BatcherSteps, WhoComesStraightBackIsWaitedFor) {
+  make(Profile::kF32, 32, std::chrono::minutes(5));
+  const SequenceId a = shard_->pages().open(), b = shard_->pages().open();
+  run(1, a, 1, Phase::kGenerate);
+  run(1, a, 1, Phase::kGenerate);  // straight back, and now away: who comes next waits for it
+  device_.shut();
+  threads_.emplace_back([&] { run(2, b, 1, Phase::kGenerate); });
+  while (batcher_->depth() < 1) std::this_thread::yield();
+  threads_.emplace_back([&] { run(1, a, 1, Phase::kGenerate); });
+  while (batcher_->depth() < 2) std::this_thread::yield();
+  join();
+  const auto steps = device_.steps();
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[2].size(), 2u);
+  for (const SequenceId id : {a, b}) shard_->pages().close(id);
+}
+
+}  // namespace
+}  // namespace split

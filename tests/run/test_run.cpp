@@ -1,0 +1,243 @@
+// run/: shards against what PyTorch computes (tests/golden), for every cut.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <map>
+
+#include "run/generate.h"
+#include "support/forwarding_device.h"
+#include "support/golden_model.h"
+
+namespace split {
+namespace {
+
+using test::Golden;
+using test::options_for;
+using test::relative;
+
+// One sequence on one shard.
+struct Line {
+  explicit Line(Shard& shard) : batcher(shard), shard(shard), id(shard.pages().open()) {}
+  ~Line() { shard.pages().close(id); }
+  std::vector<float> run(std::span<const int32_t> tokens, int to, Wanted wanted, int from = 0,
+                         const float* hidden = nullptr, size_t hidden_rows = 0) {
+    Job job;
+    job.sequence = id;
+    job.from = from;
+    job.to = to;
+    job.rows = static_cast<uint32_t>(hidden != nullptr ? hidden_rows : tokens.size());
+    job.tokens = hidden != nullptr ? nullptr : tokens.data();
+    job.hidden = hidden;
+    job.wanted = wanted;
+    std::vector<float> out((wanted == Wanted::kAll ? job.rows : 1) * shard.width(to));
+    job.out = out.data();
+    batcher.run(job);
+    return out;
+  }
+  Batcher batcher;
+  Shard& shard;
+  SequenceId id;
+};
+
+std::vector<double> log_softmax(std::span<const float> logits) {
+  double largest = -1e300, sum = 0;
+  for (const float x : logits) largest = std::max(largest, double(x));
+  for (const float x : logits) sum += std::exp(x - largest);
+  std::vector<double> out;
+  for (const float x : logits) out.push_back(x - largest - std::log(sum));
+  return out;
+}
+
+int32_t argmax(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// SPLIT_TEST_DEVICE: the same tests on another device.
+std::unique_ptr<Device> golden_device() {
+  const char* name = std::getenv("SPLIT_TEST_DEVICE");
+  return make_device({name == nullptr ? "cpu" : name, 2});
+}
+
+class Goldens : public testing::TestWithParam<const char*> {};
+
+TEST_P(Goldens, HiddenStatesAtEveryPointAgree) {
+  const Golden golden(GetParam());
+  const auto device = golden_device();
+  const int layers = golden.model->config().layers;
+  Shard shard(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, layers + 2));
+  const auto channels = static_cast<size_t>(golden.model->config().channels);
+  for (int p = 0; p < golden.prompts(); ++p) {
+    const auto ids = golden.values<int32_t>(cat("p", p, ".ids"));
+    const auto last = golden.values<float>(cat("p", p, ".hidden_last"));
+    for (int point = 0; point <= layers + 1; ++point) {
+      Line line(shard);
+      const auto all = line.run(ids, point, Wanted::kAll);
+      const std::span got = std::span(all).last(channels);
+      EXPECT_LT(relative(got, std::span(last).subspan(point * channels, channels)), 2e-5)
+          << "prompt " << p << " point " << point;
+      if (!golden.has(cat("p", p, ".hidden_all"))) continue;
+      const auto expected = golden.values<float>(cat("p", p, ".hidden_all"));
+      for (size_t t = 0; t < ids.size(); ++t) {
+        const size_t at = (point * ids.size() + t) * channels;
+        EXPECT_LT(relative(std::span(all).subspan(t * channels, channels),
+                           std::span(expected).subspan(at, channels)),
+                  2e-4);
+      }
+    }
+  }
+}
+
+TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
+  const Golden golden(GetParam());
+  const auto device = golden_device();
+  const int layers = golden.model->config().layers;
+  const auto channels = static_cast<size_t>(golden.model->config().channels);
+  for (int cut = 0; cut <= layers; ++cut) {
+    Shard cloud(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, cut));
+    Shard edge(*device, *golden.model, golden.weights(), [&] {
+      ShardOptions options = options_for(*golden.model, cut, layers + 2);
+      options.embed = false;
+      return options;
+    }());
+    for (int p = 0; p < golden.prompts(); ++p) {
+      auto ids = golden.values<int32_t>(cat("p", p, ".ids"));
+      Line head(cloud), tail(edge);
+      const auto step = [&](std::span<const int32_t> tokens) {
+        const auto hidden = head.run(tokens, cut, Wanted::kAll);
+        return tail.run({}, layers + 2, Wanted::kLast, cut, hidden.data(),
+                        hidden.size() / channels);
+      };
+      std::vector<float> logits = step(ids);
+      const auto expected = golden.values<float>(cat("p", p, ".logprobs_last"));
+      const auto got = log_softmax(logits);
+      for (size_t v = 0; v < expected.size(); ++v) ASSERT_NEAR(got[v], expected[v], 2e-3);
+      const auto greedy = golden.values<int32_t>(cat("p", p, ".greedy_ids"));
+      const auto margin = golden.values<float>(cat("p", p, ".greedy_margin"));
+      for (size_t i = 0; i < greedy.size() && margin[i] > 2e-4; ++i) {
+        const int32_t next = argmax(logits);
+        ASSERT_EQ(next, greedy[i]) << "cut " << cut << " prompt " << p << " token " << i;
+        if (i + 1 < greedy.size()) logits = step(std::span(&next, 1));
+      }
+    }
+  }
+}
+
+// A device behind a bus, as a GPU's.
+class FarDevice : public test::ForwardingDevice {
+ public:
+  FarDevice() : ForwardingDevice(make_cpu_device(2)) {}
+  bool far() const override { return true; }
+  void run(Workspace& workspace, std::span<Executable* const> programs,
+           const RowBatch& batch) override {
+    ForwardingDevice::run(workspace, programs, batch);
+    most_bytes = std::max(most_bytes, batch.out_bytes.size());
+  }
+  size_t most_bytes = 0;  // that came back from a step
+};
+
+TEST(FarDevice, GivesTheSameTextWithoutAllLogits) {
+  const Golden golden("rand-a");
+  const ModelConfig& config = golden.model->config();
+  const auto near = make_cpu_device(2);
+  const auto generated = [&](Device& device, const GenerateOptions& options) {
+    Shard shard(device, *golden.model, golden.weights(),
+                options_for(*golden.model, 0, config.layers + 2));
+    Batcher batcher(shard);
+    LocalForward forward(batcher);
+    return generate(forward, config, nullptr, std::vector<int32_t>{3, 1, 2}, options, {}).tokens;
+  };
+  struct Row {
+    float temperature;
+    int top_k;
+    float penalty;
+    bool all;  // logits are wanted
+  };
+  for (const Row& row : {Row{0, 0, 1, false}, Row{0.9f, 5, 1, false}, Row{0.9f, 0, 1, true},
+                         Row{0, 0, 1.3f, true}, Row{0.9f, 1000, 1, true}}) {
+    GenerateOptions options;
+    options.max_tokens = 12;
+    options.ignore_end = true;
+    options.sampling = {row.temperature, row.top_k, 0.95f, row.penalty, 3};
+    FarDevice far;
+    EXPECT_EQ(generated(far, options), generated(*near, options));
+    const size_t all = static_cast<size_t>(config.vocab) * sizeof(float);
+    const size_t few =
+        2 * std::min<size_t>(kTopLogits, static_cast<size_t>(config.vocab)) * sizeof(float);
+    EXPECT_EQ(far.most_bytes, row.all ? all : few) << row.temperature << " " << row.top_k;
+  }
+}
+
+// What is still on its way can be waited for: a block's bytes are asked for when those before it
+// are on the device already, and nothing is read before all types are known.
+TEST(ShardLoading, AsksForBytesInTheOrderOfTheStages) {
+  const Golden golden("rand-a");
+  const auto device = make_device({"cpu", 1});
+  std::vector<std::string> views, taken;
+  std::map<const std::byte*, std::string> names;
+  WeightSource weights = golden.weights();
+  const auto at = weights.view;
+  weights.declared = [&](const std::string& name) {
+    EXPECT_TRUE(views.empty()) << name;
+    TensorView view = at(name);
+    view.bytes = {};  // not there yet
+    return view;
+  };
+  weights.view = [&](const std::string& name) {
+    views.push_back(name);
+    names[at(name).bytes.data()] = name;
+    return at(name);
+  };
+  weights.taken = [&](const TensorView& view) { taken.push_back(names.at(view.bytes.data())); };
+  const int layers = golden.model->config().layers;
+  Shard shard(*device, *golden.model, weights, options_for(*golden.model, 0, layers + 2));
+  std::vector<std::string> stages;  // in the order of their first weight
+  for (const std::string& name : views) {
+    const std::string stage = name.substr(0, name.find('.', name.starts_with("h.") ? 2 : 0));
+    if (stages.empty() || stages.back() != stage) stages.push_back(stage);
+  }
+  std::vector<std::string> expected = {"wte", "wpe"};
+  for (int layer = 0; layer < layers; ++layer) expected.push_back(cat("h.", layer));
+  expected.push_back("ln_f");
+  EXPECT_EQ(stages, expected);
+  // Packed matrices are copies; the embedding is read where it lies.
+  const auto has = [&](const char* name) { return std::ranges::count(taken, name) == 1; };
+  EXPECT_TRUE(has("h.0.attn.c_attn.weight") && has("h.1.mlp.c_proj.weight"));
+  EXPECT_FALSE(has("wte.weight"));
+}
+
+class WatchedDevice : public test::ForwardingDevice {
+ public:
+  WatchedDevice() : ForwardingDevice(make_cpu_device(1)) {}
+  std::unique_ptr<Buffer> upload(const Slot& slot, const TensorView& view) override {
+    seen.push_back("a weight");
+    return ForwardingDevice::upload(slot, view);
+  }
+  void prepare(std::span<const Program> programs, Workspace&) override {
+    for (const Program& program : programs) seen.push_back(program.name);
+  }
+  std::vector<std::string> seen;
+};
+
+TEST(ShardLoading, TellsTheDeviceOfAllProgramsBeforeAnyWeight) {
+  const Golden golden("rand-a");
+  WatchedDevice device;
+  const int layers = golden.model->config().layers;
+  Shard shard(device, *golden.model, golden.weights(), options_for(*golden.model, 0, layers + 2));
+  std::vector<std::string> expected = {"embed"};
+  for (int layer = 0; layer < layers; ++layer) expected.push_back(cat("block.", layer));
+  for (const char* last : {"norm", "head", "topk", "a weight"}) expected.push_back(last);
+  device.seen.resize(expected.size());
+  EXPECT_EQ(device.seen, expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Goldens, testing::Values("demo", "rand-a", "rand-b", "rand-c"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace split

@@ -1,0 +1,197 @@
+// Fine-tuned GPT-2s: every setting of config.json that changes what is computed, against the
+// formulas in double; and exactly what is said of those that are not supported.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "naive_gpt2.h"
+#include "support/golden_model.h"
+
+namespace split {
+namespace {
+
+using Json = nlohmann::json;
+using test::NaiveGpt2;
+using test::options_for;
+using test::relative;
+
+// Random weights of the shapes that a config asks for.
+struct RandomWeights {
+  explicit RandomWeights(const Model& model) {
+    std::mt19937 random(7);
+    for (const Blob& blob : model.blobs()) {
+      for (const WeightDecl& decl : blob.weights) {
+        const bool norm = decl.name.find("ln_") != decl.name.npos && decl.name.ends_with("weight");
+        std::normal_distribution<float> normal(norm ? 1.0f : 0.0f, 0.25f);
+        auto& values = tensors[decl.name];
+        values.second.resize(static_cast<size_t>(element_count(decl.dims).value()));
+        values.first = decl.dims;
+        for (float& value : values.second) value = normal(random);
+      }
+    }
+  }
+  TensorView view(const std::string& name) const {
+    const auto& [dims, values] = tensors.at(name);
+    return {DType::kF32, dims, std::as_bytes(std::span(values))};
+  }
+  std::map<std::string, std::pair<Dims, std::vector<float>>> tensors;
+};
+
+std::vector<float> run(Shard& shard, const std::vector<int32_t>* ids, std::span<const float> hidden,
+                       int from, int to, Wanted wanted) {
+  Batcher batcher(shard);
+  const SequenceId id = shard.pages().open();
+  Job job;
+  job.sequence = id;
+  job.from = from;
+  job.to = to;
+  const auto channels = static_cast<size_t>(shard.model().config().channels);
+  job.rows = static_cast<uint32_t>(ids != nullptr ? ids->size() : hidden.size() / channels);
+  job.tokens = ids != nullptr ? ids->data() : nullptr;
+  job.hidden = ids != nullptr ? nullptr : hidden.data();
+  job.wanted = wanted;
+  std::vector<float> out((wanted == Wanted::kAll ? job.rows : 1) * shard.width(to));
+  job.out = out.data();
+  batcher.run(job);
+  shard.pages().close(id);
+  return out;
+}
+
+double distance(std::span<const float> got, const std::vector<double>& expected) {
+  return relative(got, std::vector<float>(expected.begin(), expected.end()));
+}
+
+void expect_as_naive(const Json& config, const Model& model, const WeightSource& weights,
+                     const NaiveGpt2& naive, const std::vector<int32_t>& ids) {
+  const NaiveGpt2::Result expected = naive.run(ids);
+  const auto device = make_device({"cpu", 1});
+  const int layers = model.config().layers;
+  Shard whole(*device, model, weights, options_for(model, 0, layers + 2));
+  for (int point = 0; point <= layers + 1; ++point) {
+    EXPECT_LT(distance(run(whole, &ids, {}, 0, point, Wanted::kAll),
+                       expected.points[static_cast<size_t>(point)]),
+              2e-6)
+        << config << " point " << point;
+  }
+  EXPECT_LT(distance(run(whole, &ids, {}, 0, layers + 2, Wanted::kLast), expected.logits), 2e-6)
+      << config;
+  // Cut in two: the second half's layer numbers are not the first's.
+  ShardOptions second = options_for(model, 1, layers + 2);
+  Shard head(*device, model, weights, options_for(model, 0, 1));
+  Shard tail(*device, model, weights, second);
+  const auto hidden = run(head, &ids, {}, 0, 1, Wanted::kAll);
+  EXPECT_LT(distance(run(tail, nullptr, hidden, 1, layers + 2, Wanted::kLast), expected.logits),
+            2e-6)
+      << config;
+}
+
+Json base_config() {
+  return {{"model_type", "gpt2"}, {"n_layer", 3},      {"n_embd", 40},
+          {"n_head", 5},          {"vocab_size", 131}, {"n_positions", 17}};
+}
+
+TEST(Variants, EverySettingIsComputedAsDefined) {
+  const std::vector<Json> changes = {
+      Json::object(),
+      {{"activation_function", "gelu_new"}},
+      {{"activation_function", "gelu"}},
+      {{"activation_function", "relu"}},
+      {{"activation_function", "silu"}},
+      {{"activation_function", "gelu_pytorch_tanh"}},
+      {{"activation_function", "gelu_fast"}},
+      {{"activation_function", "gelu_python"}},
+      {{"activation_function", "swish"}},
+      {{"n_inner", 56}},
+      {{"n_inner", nullptr}, {"scale_attn_by_inverse_layer_idx", true}},
+      {{"scale_attn_weights", false}},
+      {{"tie_word_embeddings", false}},
+      {{"layer_norm_epsilon", 0.5}},
+      {{"vocab_size", 5}, {"n_positions", 16}},
+      {{"n_head", 1}},
+      {{"n_embd", 36}, {"n_head", 4}},
+      {{"n_inner", 23},
+       {"activation_function", "relu"},
+       {"scale_attn_by_inverse_layer_idx", true},
+       {"scale_attn_weights", false},
+       {"tie_word_embeddings", false},
+       {"reorder_and_upcast_attn", true},
+       {"layer_norm_epsilon", 1e-3},
+       {"vocab_size", 67}},
+  };
+  for (const Json& change : changes) {
+    Json config = base_config();
+    config.update(change);
+    const auto model = make_model(config.dump());
+    const RandomWeights weights(*model);
+    const NaiveGpt2 naive{config, [&](const std::string& name) {
+                            const auto& values = weights.tensors.at(name).second;
+                            return std::vector<double>(values.begin(), values.end());
+                          }};
+    std::vector<int32_t> ids;
+    for (int i = 0; i < 16; ++i) ids.push_back(i * i % config["vocab_size"].get<int>());
+    expect_as_naive(
+        change, *model, [&](const std::string& name) { return weights.view(name); }, naive, ids);
+  }
+}
+
+// The formulas in double are PyTorch's too.
+TEST(Variants, TheFormulasAgreeWithPyTorch) {
+  for (const char* name : {"rand-a", "rand-b", "rand-c"}) {
+    const test::Golden golden(name);
+    const NaiveGpt2 naive{Json::parse(golden.checkpoint.config_json()), [&](const std::string& of) {
+                            const OwnedTensor owned =
+                                converted(golden.checkpoint.at(of), DType::kF32);
+                            std::vector<float> values(owned.storage.size() / sizeof(float));
+                            std::memcpy(values.data(), owned.storage.data(), owned.storage.size());
+                            return std::vector<double>(values.begin(), values.end());
+                          }};
+    const auto result = naive.run(golden.values<int32_t>("p0.ids"));
+    const auto logits = golden.values<float>("p0.logits_last");
+    ASSERT_EQ(logits.size(), result.logits.size());
+    EXPECT_LT(distance(logits, result.logits), 2e-6) << name;
+  }
+}
+
+std::string refusal_of(const Json& config) {
+  try {
+    make_model(config.dump());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput);
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Variants, WhatIsNotSupportedIsNamed) {
+  const auto with = [](const char* key, const Json& value) {
+    Json config = base_config();
+    config[key] = value;
+    return refusal_of(config);
+  };
+  EXPECT_EQ(refusal_of(base_config()), "");
+  EXPECT_EQ(with("model_type", "gpt_neo"),
+            "[config.json] model_type: expected \"gpt2\", got 'gpt_neo'");
+  EXPECT_EQ(with("activation_function", "quick_gelu"),
+            "[config.json] activation_function: expected gelu_new, gelu, relu or silu, got "
+            "'quick_gelu'");
+  EXPECT_EQ(with("activation_function", 3),
+            "[config.json] activation_function: expected a string, got 3");
+  EXPECT_EQ(with("add_cross_attention", true),
+            "[config.json] add_cross_attention: expected false: cross attention is not supported");
+  EXPECT_EQ(with("n_head", 7), "[config.json] n_head: expected a divisor of n_embd 40, got 7");
+  EXPECT_EQ(with("n_inner", 0),
+            "[config.json] n_inner: expected a whole number in 1..1048576, got 0");
+  EXPECT_EQ(with("n_layer", nullptr),
+            "[config.json] n_layer: expected a whole number in 1..1024, got none");
+  EXPECT_EQ(with("vocab_size", 5.5),
+            "[config.json] vocab_size: expected a whole number in 1..16777216, got 5.5");
+  EXPECT_EQ(with("layer_norm_epsilon", 0),
+            "[config.json] layer_norm_epsilon: expected a number in 1e-12..1, got 0");
+  EXPECT_EQ(with("quantization_config", Json::object({{"quant_method", "gptq"}})),
+            "[config.json] quantization_config: expected none, got {\"quant_method\":\"gptq\"}: "
+            "weights packed by other tools are not supported");
+}
+
+}  // namespace
+}  // namespace split

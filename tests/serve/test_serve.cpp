@@ -1,0 +1,70 @@
+// What OpenAI's routes do whatever they run on: quiet streams and chat templates.
+#include <gtest/gtest.h>
+
+#include "serve/chat.h"
+#include "serve/completions.h"
+#include "support/edge_server.h"
+#include "support/http_peer.h"
+
+namespace split::test {
+namespace {
+
+// Says nothing until it is told to.
+class Silent : public Forward {
+ public:
+  explicit Silent(std::atomic<bool>& go) : go_(go) {}
+  std::span<const float> run(uint32_t, std::span<const int32_t>, Phase, bool) override {
+    while (!go_) std::this_thread::yield();
+    return logits_;
+  }
+
+ private:
+  std::atomic<bool>& go_;
+  std::vector<float> logits_ = std::vector<float>(4);
+};
+
+TEST(Serve, AQuietStreamIsKeptOpenByComments) {
+  ModelConfig config;
+  config.vocab = 4;
+  config.context = 8;
+  std::atomic<bool> go{false};
+  const Running running([&](http::Server& server) {
+    server.route("POST", "/v1/completions", [&](const http::Request& request) {
+      return serve::completions(request, [&](const std::string&) {
+        serve::WorkModel model =
+            serve::work_on("m", config, nullptr, [&] { return std::make_unique<Silent>(go); });
+        model.quiet = std::chrono::milliseconds(1);
+        return model;
+      });
+    });
+  });
+  http::Peer peer(running.port);
+  const std::string body = R"({"prompt":[1],"max_tokens":2,"stream":true})";
+  peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(),
+               "\r\n\r\n", body));
+  std::string quiet = peer.until(": working\n\n");
+  quiet += peer.until(": working\n\n");
+  EXPECT_TRUE(quiet.ends_with(": working\n\n")) << quiet;
+  EXPECT_EQ(quiet.find("data:"), std::string::npos) << quiet;
+  go = true;
+  EXPECT_NE(peer.until("[DONE]").find("data: {"), std::string::npos);
+}
+
+TEST(Serve, ChatTemplatesSayWhereAnAnswerBeginsAndEnds) {
+  const auto plain = serve::ChatTemplate::parse(serve::kDefaultChatTemplate);
+  EXPECT_EQ(plain.message("user", "hi"), "user: hi\n");
+  EXPECT_EQ(plain.answer(), "assistant:");
+  EXPECT_EQ(plain.stop(), "\n");
+  const auto marked = serve::ChatTemplate::parse(R"(### {role}:\n{content}\\n\t\n)");
+  EXPECT_EQ(marked.message("user", "hi"), "### user:\nhi\\n\t\n");
+  EXPECT_EQ(marked.answer(), "### assistant:\n");
+  EXPECT_EQ(marked.stop(), "\\n\t\n### ");
+  EXPECT_EQ(serve::ChatTemplate::parse("{role}{content}").stop(), "");
+  for (const char* wrong : {"", "{role}", "{content}", "{content}{role}", "{role}{role}{content}",
+                            "{role}{content}{content}"}) {
+    EXPECT_THROW(serve::ChatTemplate::parse(wrong), Error) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace split::test

@@ -1,0 +1,222 @@
+// A cloud in this process with a gate before it where tests make things go wrong, and edge_client
+// as a function of its arguments.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cloud_server/cloud.h"
+#include "edge_client/cli/run.h"
+#include "golden_model.h"
+#include "http/client.h"
+#include "http/server.h"
+#include "temporary_folder.h"
+
+namespace split::test {
+
+// Made when first used, ended after the last test: a server that outlives main() runs into the
+// libraries' ends.
+template <typename T>
+class ForAllTests {
+ public:
+  template <typename... Arguments>
+  T& get(Arguments&&... arguments) {
+    if (value_ == nullptr) {
+      value_ = std::make_unique<T>(std::forward<Arguments>(arguments)...);
+      testing::AddGlobalTestEnvironment(new End{*this});  // GoogleTest's
+    }
+    return *value_;
+  }
+
+ private:
+  struct End : testing::Environment {
+    explicit End(ForAllTests& all) : all(all) {}
+    void TearDown() override { all.value_.reset(); }
+    ForAllTests& all;
+  };
+  std::unique_ptr<T> value_;
+};
+
+// A server on its own thread.
+struct Running {
+  explicit Running(const std::function<void(http::Server&)>& routes)
+      : server(http::Server::Options{}), port((routes(server), server.bind())) {
+    thread = std::thread([this] { server.run(); });
+  }
+  ~Running() {
+    server.stop();
+    thread.join();
+  }
+  std::string url() const { return cat("http://127.0.0.1:", port); }
+  http::Server server;
+  int port;
+  std::thread thread;
+};
+
+struct Outcome {
+  int code = -1;
+  std::string out, err;
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+// The real routes, behind a gate for manifests, steps and blobs.
+class GatedCloud {
+ public:
+  // What to answer instead of passing request number `n` (from 0) on; nothing to pass it on.
+  using Gate = std::function<std::optional<http::Response>(const http::Request&, int n)>;
+
+  explicit GatedCloud(const std::string& name) {
+    cloud::ModelOptions options;
+    options.id = name;
+    options.path = name == "demo" ? source("weights/demo") : source("tests/golden/" + name);
+    options.device = "cpu";
+    options.threads = 2;
+    options.kv_budget = 256 << 20;
+    options.formats = cloud::parse_formats("f32,f16,q8_0,q4_0");
+    options.weights_patience = std::chrono::minutes(5);  // under sanitizers, on busy machines
+    cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
+    cloud.ready = true;
+    behind.emplace([this](http::Server& server) { cloud::add_routes(server, cloud); });
+    front.emplace([this](http::Server& server) {
+      server.route("GET", "/v1/models/{id}",
+                   [this](const http::Request& r) { return pass(r, on_model, models); });
+      server.route("POST", "/v1/sessions/{id}/forward",
+                   [this](const http::Request& r) { return pass(r, on_step, steps); });
+      server.route("GET", "/v1/blobs/sha256/{hex}",
+                   [this](const http::Request& r) { return pass(r, on_blob, blobs); });
+      cloud::add_routes(server, cloud);
+    });
+  }
+
+  cloud::ServedModel& model() { return *cloud.models[0]; }
+  // The same request, answered by the real routes.
+  http::Response real(const http::Request& request) {
+    http::Client client(behind->url());
+    http::Headers headers;
+    for (const char* name : {"Accept", "Range"}) {
+      if (const auto value = request.headers.get(name)) headers.add(name, std::string(*value));
+    }
+    const auto type = request.headers.get("Content-Type").value_or("");
+    std::string path = request.path;
+    for (const auto& [name, value] : request.query_params) {
+      path += cat(path == request.path ? "?" : "&", name, "=", value);
+    }
+    const http::Reply reply = client.request(request.method, path, request.body, type, headers);
+    http::Response response;
+    response.status = reply.status;
+    response.content_type = reply.headers.get("Content-Type").value_or("");
+    if (const auto timing = reply.headers.get("Server-Timing")) {
+      response.headers.set("Server-Timing", std::string(*timing));
+    }
+    response.body = reply.body;
+    return response;
+  }
+  // New gates; the old ones are used no more, nor what they refer to.
+  void reset(Gate step, Gate blob = {}, Gate model = {}) {
+    std::unique_lock lock(mutex);
+    idle.wait(lock, [this] { return inside == 0; });
+    on_step = std::move(step);
+    on_blob = std::move(blob);
+    on_model = std::move(model);
+    steps = blobs = models = 0;
+  }
+  std::string url() const { return front->url(); }
+  // Of an edge that ran in this process: requests that it has given up are answered first.
+  Outcome ended(Outcome outcome) {
+    std::unique_lock lock(mutex);
+    idle.wait(lock, [this] { return inside == 0; });
+    return outcome;
+  }
+
+  cloud::Cloud cloud;
+  Gate on_step, on_blob, on_model;
+  std::atomic<int> steps{0}, blobs{0}, models{0};
+
+ private:
+  http::Response pass(const http::Request& request, const Gate& gate, std::atomic<int>& count) {
+    const int n = count++;
+    {
+      const std::lock_guard lock(mutex);
+      ++inside;
+    }
+    const std::shared_ptr<GatedCloud> leave(this, [](GatedCloud* cloud) {
+      const std::lock_guard lock(cloud->mutex);
+      --cloud->inside;
+      cloud->idle.notify_all();
+    });
+    if (gate) {
+      if (auto response = gate(request, n)) return std::move(*response);
+    }
+    return real(request);
+  }
+  std::mutex mutex;
+  std::condition_variable idle;
+  int inside = 0;  // requests between the gates
+  std::optional<Running> behind, front;
+};
+
+// A connection that ends in the middle of an answer.
+inline http::Response cut_short(std::string first = "x") {
+  http::Response response;
+  response.content_type = "application/octet-stream";
+  response.stream = [first](http::Sink& sink) {
+    sink.write(first);
+    throw Error(ErrorKind::kIo, "the test cuts the connection");
+  };
+  return response;
+}
+
+struct EdgeOptions {
+  std::string input;  // stdin
+  std::map<std::string, std::string> environment;
+  bool terminal = false;
+};
+
+inline Outcome run_edge(const std::vector<std::string>& arguments,
+                        const EdgeOptions& options = {}) {
+  Outcome outcome;
+  edge::World world;
+  world.console.out = [&](std::string_view text) {
+    outcome.out += text;
+    return true;
+  };
+  world.console.err = [&](std::string_view text) { outcome.err += text; };
+  world.console.err_is_terminal = options.terminal;
+  world.environment = [&](const char* name) -> const char* {
+    const auto at = options.environment.find(name);
+    return at == options.environment.end() ? nullptr : at->second.c_str();
+  };
+  int ends[2];
+  CHECK(::pipe(ends) == 0);
+  const Fd read_end(ends[0]);
+  {
+    const Fd write_end(ends[1]);
+    CHECK(::write(write_end.get(), options.input.data(), options.input.size()) ==
+          static_cast<ssize_t>(options.input.size()));
+  }
+  world.input = read_end.get();
+  edge::Interrupt interrupt;
+  outcome.code = edge::edge_main(arguments, world, interrupt);
+  return outcome;
+}
+
+inline std::string joined(std::span<const int32_t> ids) {
+  std::string out;
+  for (const int32_t id : ids) out += cat(out.empty() ? "" : ",", id);
+  return out;
+}
+
+}  // namespace split::test
