@@ -1,7 +1,7 @@
 # Both programs and the bundled model in one image; compose.yaml runs it as two services.
 FROM debian:bookworm-slim AS build
 WORKDIR /src
-COPY scripts/setup.sh scripts/build.sh scripts/
+COPY scripts/setup.sh scripts/build.sh scripts/shared.sh scripts/
 RUN scripts/setup.sh && rm -rf /var/lib/apt/lists/*
 COPY CMakeLists.txt ./
 COPY common common

@@ -3,26 +3,45 @@
 # the same under build-asan, build-tsan or build-debug.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 
 dir=build options=(-DCMAKE_BUILD_TYPE=Release)
 case ${1-} in
   --asan) dir=build-asan options=(-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSPLIT_SANITIZE=asan) && shift ;;
   --tsan) dir=build-tsan options=(-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSPLIT_SANITIZE=tsan) && shift ;;
   --debug) dir=build-debug options=(-DCMAKE_BUILD_TYPE=Debug) && shift ;;
-  -*) sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
 esac
 tests=OFF
-for target in "$@"; do [ "$target" != all ] || tests=ON; done
+for target in "$@"; do
+  case $target in
+    -*) refuse "unknown option '$target'" ;;
+    all) tests=ON ;;
+  esac
+done
 # Silent when there is nothing to do; everything when something fails.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 targets=()
 [ $# = 0 ] || targets=(--target "$@")
 [ $# -gt 0 ] || targets=(--target cloud_server edge_client)
+# At a terminal how far it is: make's lines begin with "[ 42%]".
+progress() {
+  local line shown=''
+  while IFS= read -r line; do
+    printf '%s\n' "$line"
+    if [ -t 2 ] && [[ $line =~ ^\[\ *([0-9]+)%\]\ Building ]]; then
+      printf '\r%3d %%' "${BASH_REMATCH[1]}" >&2 && shown=1
+    fi
+  done
+  [ -z "$shown" ] || printf '\r     \r' >&2
+}
+mkdir -p "$dir"
+touch "$dir/begun"  # a source that changes during the build is newer
 {
   # A folder that has the tests keeps them: building without them is for machines that cannot.
   grep -qs "SPLIT_TESTS:BOOL=\($tests\|ON\)" "$dir/CMakeCache.txt" ||
     cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests
   cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
-} > "$log" 2>&1 || { cat "$log" >&2; echo "build.sh: the build failed" >&2; exit 1; }
+} 2>&1 | progress > "$log" || { cat "$log" >&2; say "build.sh: the build failed"; exit 1; }
+[ $# -gt 0 ] || mv "$dir/begun" "$dir/up-to-date"  # both programs are there (shared.sh)
 grep -E '^-- (Vulkan|PCRE2|oneDNN):' "$log" || :

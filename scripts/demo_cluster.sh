@@ -5,21 +5,22 @@
 # programs are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 . scripts/servers.sh
 
 edges=6 tokens=200 balancer=haproxy
-usage() { sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 while [ $# -gt 0 ]; do
   [ "$1" != --nginx ] || { balancer=nginx && shift && continue; }
-  [[ ${2-} =~ ^[1-9][0-9]{0,2}$ ]] || usage
-  case $1 in --edges) edges=$2 ;; --tokens) tokens=$2 ;; *) usage ;; esac
+  case $1 in -h | --help) usage && exit ;; --edges | --tokens) ;; *) refuse "unknown option '$1'" ;; esac
+  [[ ${2-} =~ ^[1-9][0-9]{0,2}$ ]] || refuse "$1: expected a number from 1 to 999, got '${2-}'"
+  case $1 in --edges) edges=$2 ;; --tokens) tokens=$2 ;; esac
   shift 2
 done
 
 bin=${SPLIT_BINARIES-}
 if [ -z "$bin" ]; then
   scripts/setup.sh "--$balancer"
-  scripts/build.sh
+  programs
   bin=build/bin
 fi
 PATH=$PATH:/usr/sbin
@@ -35,7 +36,7 @@ done
 ports=()
 for i in 0 1 2; do
   name=abc
-  await "$dir/${name:i:1}.log" "${pids[i]}"
+  await_ready "$dir/${name:i:1}.log" "${pids[i]}"
   ports+=("$port")
 done
 
@@ -55,7 +56,7 @@ else
   nginx -p "$dir" -c nginx.conf -g 'daemon off;' 2> "$dir/balancer.log" &
 fi
 pids+=($!)
-for _ in $(seq 300); do ! ready "$port" || break; sleep 0.1; done
+for _ in $(seq 1500); do ! ready "$port" || break; pause; done
 kill -0 "${pids[-1]}" 2> /dev/null || { cat "$dir/balancer.log" >&2; fail "$balancer did not start"; }
 echo "three servers behind http://127.0.0.1:$port" >&2
 
@@ -74,7 +75,7 @@ done
 pids+=("${running[@]}")
 # When each has begun and none has ended: which replica holds most is the hash's to say, so the first is as good as any.
 begun() { for i in $(seq "$edges"); do [ -s "$dir/text.$i" ] || return 1; done; }
-for _ in $(seq 600); do ! begun || break; sleep 0.05; done
+for _ in $(seq 1500); do ! begun || break; pause; done
 kill -KILL "${pids[0]}"
 wait "${pids[0]}" 2> /dev/null || :
 echo "server a ended by SIGKILL in the middle of the answers" >&2

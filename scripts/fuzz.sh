@@ -4,13 +4,13 @@
 # build-fuzz/NAME/, and a finding is a failure.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 
 seconds=60
 if [ "${1-}" = --seconds ] && [[ ${2-} =~ ^[1-9][0-9]*$ ]]; then
   seconds=$2
 elif [ $# -gt 0 ]; then
-  sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" >&2
-  exit 2
+  refuse "expected --seconds N, got '$*'"
 fi
 scripts/setup.sh --tests --fuzz
 cmake -S . -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -gline-tables-only" \

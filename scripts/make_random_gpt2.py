@@ -12,11 +12,6 @@ import shutil
 import struct
 import sys
 
-try:
-    import numpy as np
-except ImportError:
-    sys.exit("make_random_gpt2.py: needs numpy: apt-get install python3-numpy")
-
 # name: (n_layer, n_embd, n_head); from the published config.json files
 SIZES = {
     "tiny": (2, 64, 4),
@@ -134,6 +129,11 @@ def main():
     args = parser.parse_args()
     if args.seed < 0 or args.n_ctx < 1 or args.vocab < 1:
         parser.error("--seed is 0 or more, --n-ctx and --vocab are 1 or more")
+    global np  # after the command line: --help needs nothing
+    try:
+        import numpy as np
+    except ImportError:
+        sys.exit("make_random_gpt2.py: needs numpy: apt-get install python3-numpy")
 
     n_layer, n_embd, n_head = SIZES[args.size]
     copied = []

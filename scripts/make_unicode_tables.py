@@ -4,6 +4,7 @@
 Run it from the repository root, and only to move to another Unicode version: the output is committed.
 White_Space is not in unicodedata; it is Zs, Zl and Zp with TAB to CR and NEL (PropList.txt).
 """
+import argparse
 import sys
 import unicodedata
 
@@ -18,6 +19,7 @@ def name_of(code):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     ranges = []
     for code in range(0x110000):
         name = name_of(code)

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # For scripts that start cloud_server or edge_client --serve: sourced, not run. Bash's own sockets, since a bare system has no curl.
 
 # begin_servers: a folder $dir for what they write; with the script end it and the processes that it adds to $pids.
@@ -22,16 +23,43 @@ ready() {
   [ "$status" = 200 ]
 }
 
-# await LOG PID: until the server that writes LOG has said where it listens and is ready; $port is its port. When it ends, or takes
-# a minute, what it wrote goes to stderr and the status is 1.
-await() {
-  for _ in $(seq 600); do
-    port=$(sed -n 's|^listening on http://[^ ]*:\([0-9]*\).*|\1|p' "$1" 2> /dev/null) || port=''  # it may not be there yet
-    [ -z "$port" ] || ! ready "$port" || return 0
-    kill -0 "$2" 2> /dev/null || break
-    sleep 0.1
-  done
+# pause: 20 ms, without a process for it.
+exec {silent}<> <(:)
+pause() { read -r -t 0.02 -u "$silent" || :; }
+
+# not_started LOG: what the server wrote, and why the script ends.
+not_started() {
   cat "$1" >&2
-  echo "$(basename "$0"): a server did not start" >&2
+  echo "${0##*/}: a server did not start" >&2
   return 1
+}
+
+# await LOG PID: until the server that writes LOG has said where it listens; $port is its port. The status is 1 when it ends
+# instead, or takes a minute.
+await() {
+  local tries line
+  for ((tries = 0; tries < 3000; ++tries)); do
+    if [ -e "$1" ]; then  # it may not be there yet
+      while read -r line; do
+        [[ $line =~ ^listening\ on\ http://[^\ ]*:([0-9]+) ]] || continue
+        port=${BASH_REMATCH[1]}
+        return 0
+      done < "$1"
+    fi
+    kill -0 "$2" 2> /dev/null || break
+    pause
+  done
+  not_started "$1"
+}
+
+# await_ready LOG PID: and until it would compute an answer.
+await_ready() {
+  local tries
+  await "$1" "$2" || return 1
+  for ((tries = 0; tries < 3000; ++tries)); do
+    ! ready "$port" || return 0
+    kill -0 "$2" 2> /dev/null || break
+    pause
+  done
+  not_started "$1"
 }

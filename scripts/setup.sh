@@ -2,6 +2,8 @@
 # setup.sh [--tests] [--fuzz] [--haproxy] [--nginx]: installs the Debian packages that are missing, and says which. Nothing is done
 # when all are there.
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 
 # The base: what a build needs.
 packages=(cmake g++ make ccache libcpp-httplib-dev nlohmann-json3-dev libvulkan-dev glslang-dev libssl-dev)
@@ -15,7 +17,7 @@ for option in "$@"; do
     --haproxy) packages+=(haproxy) ;;
     --nginx) packages+=(nginx-light) ;;
     --fuzz) packages+=(clang libclang-rt-14-dev) ;;
-    *) sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
+    *) refuse "unknown option '$option'" ;;
   esac
 done
 
@@ -33,7 +35,7 @@ if [ "$(id -u)" != 0 ]; then
   }
   sudo=(sudo)
 fi
-echo "setup.sh: installing ${missing[*]}" >&2
+say "Installing ${#missing[@]} packages (about a minute): ${missing[*]} ..."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 install() {

@@ -6,12 +6,13 @@
 #            (test_aarch64.sh)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
 
 long=''
 case ${1-} in
   '') ;;
   --long) long=1 ;;
-  *) sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}" >&2 && exit 2 ;;
+  *) refuse "unknown option '$1'" ;;
 esac
 run() { ctest --test-dir "$1" --output-on-failure --timeout 900 -j "$(nproc)" "${@:2}"; }
 

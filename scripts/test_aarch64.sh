@@ -4,6 +4,8 @@
 # googletest it says so and does nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/shared.sh
+[ $# = 0 ] || refuse "unexpected '$1'"
 
 for need in aarch64-linux-gnu-g++ qemu-aarch64-static /usr/src/googletest/googletest/CMakeLists.txt; do
   command -v "$need" > /dev/null || [ -f "$need" ] || { echo "test_aarch64.sh: off ($need not found)" >&2; exit 0; }

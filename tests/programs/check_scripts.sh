@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# check_scripts.sh: --help of every script prints its usage and does nothing else; an option that there is not is one line and
+# status 2; the demo starts no build tool where nothing has changed. Everything runs in a copy of scripts/ whose programs,
+# build tools and packages are stand-ins that say they were called.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+cp -r "$here/scripts" "$tree"
+mkdir -p "$tree"/{common,cloud_server,edge_client,stand-ins}
+touch "$tree"/{called,CMakeLists.txt,common/code.cpp,common/README.md}
+cd "$tree"
+fail() { echo "check_scripts.sh: $*" >&2 && exit 1; }
+
+stand_in() {  # PATH LINES...: a program that says it was called
+  printf '%s\n' '#!/usr/bin/env bash' "echo ${1##*/} >> $tree/called" "${@:2}" > "$1"
+  chmod +x "$1"
+}
+for tool in cmake make ninja ctest g++ dpkg-query apt-get sudo curl npm haproxy nginx qemu-aarch64-static; do
+  stand_in "stand-ins/$tool"
+done
+stand_in stand-ins/dpkg-query 'echo "install ok installed"'
+export PATH=$tree/stand-ins:$PATH
+state() { find . -type f ! -name called -exec sha256sum {} + | sort; }
+before=$(state)
+unused() { [ ! -s called ] || fail "$1 called $(sort -u called | tr '\n' ' ')"; }
+
+asked=0
+for script in scripts/*.sh scripts/*.py; do
+  [ -x "$script" ] || continue  # sourced by others
+  name=${script##*/}
+  for flag in --help -h; do
+    "$script" "$flag" > out 2> err < /dev/null || fail "$name $flag: status $?"
+    [ ! -s err ] || fail "$name $flag wrote to stderr: $(head -n 3 err)"
+    grep -q "$name" out || fail "$name $flag does not say how $name is used"
+    ! grep -q '^#' out || fail "$name $flag prints comments as they are"
+    rm out err
+    unused "$name $flag"
+    [ "$(state)" = "$before" ] || fail "$name $flag changed files"
+  done
+  case $name in demo.sh | demo_page.sh | *.py) continue ;; esac  # edge_client's options, or argparse's lines
+  status=0
+  "$script" --no-such-option > out 2> err < /dev/null || status=$?
+  [ $status = 2 ] || fail "$name --no-such-option: status $status"
+  [ "$(wc -l < err)" = 1 ] && [ ! -s out ] || fail "$name --no-such-option: expected one line, got $(cat out err)"
+  rm out err
+  unused "$name --no-such-option"
+  asked=$((asked + 1))
+done
+[ $asked -ge 8 ] || fail "$asked scripts asked, expected 8 and more"
+
+# The demo with programs that are there.
+mkdir -p build/bin
+stand_in build/bin/cloud_server 'echo "listening on http://127.0.0.1:1 (this machine only)" >&2' \
+  'exec tail -f /dev/null'
+stand_in build/bin/edge_client 'echo " a text"'
+touch build/up-to-date
+expect() {  # TOOLS: which the demo called, and whatever it was, the text came
+  : > called
+  [ "$(scripts/demo.sh Once 2> err)" = 'Once a text' ] || fail "the demo gave no text: $(cat err)"
+  [ "$(grep -v -e cloud_server -e edge_client called | sort -u | tr '\n' ' ')" = "$1" ] || fail "the demo called $(sort -u called | tr '\n' ' ')"
+}
+[ ! -e /var/lib/dpkg/status ] || [ /var/lib/dpkg/status -ot build/up-to-date ] || fail "the clock is behind"
+expect ''
+touch common/README.md
+expect ''
+touch common/code.cpp
+expect 'cmake dpkg-query '
+grep -q 'Building what has changed' err || fail "the demo did not say that it builds"
+expect ''
+rm build/bin/cloud_server
+: > called
+! scripts/demo.sh > /dev/null 2>&1 || fail "no server, and the demo went on"
+grep -q cmake called || fail "the demo did not build what was missing"
