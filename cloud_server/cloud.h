@@ -11,7 +11,6 @@
 #include "run/sessions.h"
 #include "serve/api_keys.h"
 #include "serve/metrics.h"
-#include "serve/openapi.h"
 #include "serve/text_backend.h"
 
 namespace split::cloud {
@@ -36,16 +35,19 @@ struct Cloud {
 void add_routes(http::Server& server, Cloud& cloud);
 
 // The parts, one file each.
-void add_description_routes(http::Server& server, Cloud& cloud);  // /, /livez, /readyz
-void add_model_routes(http::Server& server, Cloud& cloud);        // /v1/models..., /v1/blobs...
-void add_forward_routes(http::Server& server, Cloud& cloud);      // stateless forward, completions
-void add_session_routes(http::Server& server, Cloud& cloud);      // /v1/sessions...
-void add_legacy_routes(http::Server& server, Cloud& cloud);       // the original web page's
-void add_api_route(http::Server& server, const Cloud& cloud);     // /openapi.json
-void observe(http::Server& server, Cloud& cloud);                 // /metrics, and what it says
+using Routes = std::vector<http::Route>;
+Routes description_routes(Cloud& cloud);  // /, /livez, /readyz
+Routes model_routes(Cloud& cloud);        // /v1/models..., /v1/blobs...
+Routes forward_routes(Cloud& cloud);      // stateless forward, completions
+Routes session_routes(Cloud& cloud);      // /v1/sessions...
+Routes legacy_routes(Cloud& cloud);       // the original web page's
+Routes observed_routes(Cloud& cloud);     // /metrics
+// What /metrics says. Before the server runs.
+void observe(http::Server& server, Cloud& cloud);
 
-// What /openapi.json says of them.
-std::span<const serve::ApiRoute> api_routes();
+// The routes whose answers are weights.
+inline constexpr char kBlobRoute[] = "/v1/blobs/sha256/{hash}";
+inline constexpr char kStageRoute[] = "/v1/models/{id}/stages/{stage}";
 
 // "0".."L", "norm" or "head" as a point (run/shard.h). Throws Error(kInput) about `to`.
 int point_named(const std::string& text, int layers);

@@ -5,6 +5,7 @@
 
 #include "cloud_server/cloud.h"
 #include "serve/observe.h"
+#include "serve/openapi.h"
 #include "wire/fields.h"
 
 namespace split::cloud {
@@ -98,11 +99,16 @@ std::string curl_lines(const http::Request& request, const ServedModel& model) {
 
 }  // namespace
 
-void add_description_routes(http::Server& server, Cloud& cloud) {
-  server.route("GET", "/", [&cloud](const http::Request& request) {
-    return http::Response::text(200, curl_lines(request, *cloud.models[0]));
-  });
-  serve::add_health_routes(server, [&cloud] { return cloud.ready.load(); });
+Routes description_routes(Cloud& cloud) {
+  Routes routes = serve::health_routes([&cloud] { return cloud.ready.load(); });
+  routes.push_back({.method = "GET",
+                    .path = "/",
+                    .summary = "ten lines to try",
+                    .answers = "text/plain; charset=utf-8",
+                    .handler = [&cloud](const http::Request& request) {
+                      return http::Response::text(200, curl_lines(request, *cloud.models[0]));
+                    }});
+  return routes;
 }
 
 void add_routes(http::Server& server, Cloud& cloud) {
@@ -111,12 +117,13 @@ void add_routes(http::Server& server, Cloud& cloud) {
     batcher.on_pages_spent([&cloud, &batcher] { return cloud.sessions.evict_one(batcher); });
   }
   cloud.keys.guard(server);
-  add_description_routes(server, cloud);
-  add_model_routes(server, cloud);
-  add_forward_routes(server, cloud);
-  add_session_routes(server, cloud);
-  add_legacy_routes(server, cloud);
-  add_api_route(server, cloud);
+  Routes all;
+  for (const auto part : {description_routes, model_routes, forward_routes, session_routes,
+                          legacy_routes, observed_routes}) {
+    Routes routes = part(cloud);
+    std::ranges::move(routes, std::back_inserter(all));
+  }
+  serve::add_routes(server, "SplitCompute cloud", cloud.version, std::move(all));
   observe(server, cloud);
 }
 

@@ -238,25 +238,47 @@ class CountedForward : public LocalForward {
   const std::string name_;
 };
 
+http::Response completions(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  return serve::completions(request, [&](const std::string& id) {
+    ServedModel& model = cloud.find(id);
+    serve::WorkModel work = serve::work_on(
+        model.id(), model.config(), model.tokenizer(),
+        [&cloud, &model, asker = asker_of(request)] {
+          return std::make_unique<CountedForward>(model.batcher(), cloud.keys, asker);
+        },
+        model.device().name());
+    work.spare = &cloud.spare;
+    return work;
+  });
+}
+
 }  // namespace
 
-void add_forward_routes(http::Server& server, Cloud& cloud) {
-  server.route("POST", "/v1/models/{id}/forward",
-               [&cloud](const http::Request& request) { return forward(cloud, request); });
-  server.route("POST", "/v1/completions", [&cloud](const http::Request& request) {
-    cloud.keys.expect_rows(request.principal);
-    return serve::completions(request, [&](const std::string& id) {
-      ServedModel& model = cloud.find(id);
-      serve::WorkModel work = serve::work_on(
-          model.id(), model.config(), model.tokenizer(),
-          [&cloud, &model, asker = asker_of(request)] {
-            return std::make_unique<CountedForward>(model.batcher(), cloud.keys, asker);
-          },
-          model.device().name());
-      work.spare = &cloud.spare;
-      return work;
-    });
-  });
+Routes forward_routes(Cloud& cloud) {
+  return {{.method = "POST",
+           .path = "/v1/models/{id}/forward",
+           .summary = "any range of a model, without a session",
+           .statuses = {200, 404},
+           .query = {{"from", "integer", "with hidden states: the point that they enter at"},
+                     {"to", "string", "with hidden states, as in the body"},
+                     {"rows", "string", "with hidden states, as in the body"},
+                     {"top", "integer", "with hidden states, as in the body"}},
+           .body = {{"prompt", "string", "a text, or"},
+                    {"tokens", "array", "ids"},
+                    {"special", "boolean", "special tokens in the prompt are read as such"},
+                    {"from", "integer", "0"},
+                    {"to", "", "a point: 0..L, norm or head"},
+                    {"rows", "", "all, last or a list of rows"},
+                    {"top", "integer", "only the likeliest tokens"}},
+           .other_body_types = {wire::kTensorType},
+           .handler = std::bind_front(forward, std::ref(cloud))},
+          {.method = "POST",
+           .path = "/v1/completions",
+           .summary = "texts in OpenAI's shape",
+           .statuses = {200, 404},
+           .body = serve::completion_fields(),
+           .handler = std::bind_front(completions, std::ref(cloud))}};
 }
 
 }  // namespace split::cloud

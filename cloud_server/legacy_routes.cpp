@@ -134,33 +134,51 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
   return response;
 }
 
+http::Response model_config(Cloud&, ServedModel& model, const http::Request&) {
+  const ModelConfig& config = model.config();
+  return http::Response::json(200, nlohmann::json{{"n_layer", config.layers},
+                                                  {"n_head", config.heads},
+                                                  {"n_embd", config.channels},
+                                                  {"vocab_size", config.vocab},
+                                                  {"block_size", config.context}}
+                                           .dump() +
+                                       "\n");
+}
+
+http::Response model_weight(Cloud&, ServedModel& model, const http::Request& request) {
+  return weight_answer(model, request.path_params[0]);
+}
+
 }  // namespace
 
-void add_legacy_routes(http::Server& server, Cloud& cloud) {
-  const auto route = [&](const char* method, const char* path, auto&& answer) {
-    server.route(method, path, [&cloud, answer](const http::Request& request) -> http::Response {
+Routes legacy_routes(Cloud& cloud) {
+  const auto with = [&cloud](auto&& answer) {
+    return [&cloud, answer](const http::Request& request) -> http::Response {
       if (!cloud.legacy_routes) {
         throw HttpError(404, "not_found", "there is nothing at this path without --legacy-routes");
       }
-      return answer(*cloud.models[0], request);
-    });
+      return answer(cloud, *cloud.models[0], request);
+    };
   };
-  route("GET", "/get_model_config", [](ServedModel& model, const http::Request&) {
-    const ModelConfig& config = model.config();
-    return http::Response::json(200, nlohmann::json{{"n_layer", config.layers},
-                                                    {"n_head", config.heads},
-                                                    {"n_embd", config.channels},
-                                                    {"vocab_size", config.vocab},
-                                                    {"block_size", config.context}}
-                                             .dump() +
-                                         "\n");
-  });
-  route("GET", "/get_model_weights/{name}", [](ServedModel& model, const http::Request& request) {
-    return weight_answer(model, request.path_params[0]);
-  });
-  route("POST", "/", [&cloud](ServedModel& model, const http::Request& request) {
-    return partial_state(cloud, model, request);
-  });
+  return {{.method = "GET",
+           .path = "/get_model_config",
+           .summary = "of the original web page, with --legacy-routes",
+           .statuses = {200, 404},
+           .handler = with(model_config)},
+          {.method = "GET",
+           .path = "/get_model_weights/{name}",
+           .summary = "of the original web page, with --legacy-routes",
+           .statuses = {200, 404},
+           .handler = with(model_weight)},
+          {.method = "POST",
+           .path = "/",
+           .summary = "partial state for the original web page, with --legacy-routes",
+           .statuses = {200, 404},
+           .body = {{"input_text", "string", "the text so far", true},
+                    {"offline_layers", "integer", "layers that the page computes", true}},
+           .body_type = "application/x-www-form-urlencoded",
+           .other_body_types = {"multipart/form-data"},
+           .handler = with(partial_state)}};
 }
 
 }  // namespace split::cloud

@@ -55,70 +55,110 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   return info;
 }
 
+http::Response list_models(Cloud& cloud, const http::Request&) {
+  std::vector<std::string> ids;
+  for (const auto& model : cloud.models) ids.push_back(model->id());
+  return serve::model_list(ids);
+}
+
+http::Response describe_model(Cloud& cloud, const http::Request& request) {
+  ServedModel& model = cloud.find(request.path_params[0]);
+  http::Response response =
+      http::Response::json(200, to_json(info_of(model, cloud.blob_url, request)) + "\n");
+  response.headers.set("Cache-Control", "no-cache");
+  return response;
+}
+
+http::Response send_file(Cloud& cloud, const http::Request& request) {
+  ServedModel& model = cloud.find(request.path_params[0]);
+  const std::string& name = request.path_params[1];
+  const std::vector<std::string> files = model.checkpoint().files();
+  if (std::ranges::find(files, name) != files.end()) {
+    auto file = std::make_shared<const std::string>(model.checkpoint().file(name));
+    const Bytes view = as_bytes_of(*file);
+    const bool json = name.ends_with(".json");
+    return http::Response::bytes({view}, std::move(file),
+                                 json ? "application/json" : "text/plain; charset=utf-8",
+                                 cat("\"", Sha256::hex_of(view), "\""));
+  }
+  throw http::HttpError(404, "not_found",
+                        "expected config.json, vocab.json, merges.txt or tokenizer.json");
+}
+
+http::Response list_stages(Cloud& cloud, const http::Request& request) {
+  ServedModel& model = cloud.find(request.path_params[0]);
+  const auto times = model.batcher().shard().stage_times();
+  nlohmann::json data = nlohmann::json::array();
+  for (const Stage& stage : model.model().stages()) {
+    const auto at = times.find(stage.name);
+    data.push_back({{"stage", stage.name},
+                    {"ms", at == times.end() ? nlohmann::json() : nlohmann::json(at->second)}});
+  }
+  const nlohmann::json json = {{"object", "list"}, {"data", data}};
+  http::Response response = http::Response::json(200, json.dump() + "\n");
+  response.headers.set("Cache-Control", "no-store");
+  return response;
+}
+
+http::Response send_stage(Cloud& cloud, const http::Request& request) {
+  ServedModel& model = cloud.find(request.path_params[0]);
+  return weights_answer(
+      model.weights().stage_file(request.path_params[1], request.query("format")));
+}
+
+http::Response send_blob(Cloud& cloud, const http::Request& request) {
+  const std::string& hash = request.path_params[0];
+  for (const bool wait : {false, true}) {  // in no model while another one has it
+    if (!is_lower_hex(hash, 64)) break;
+    for (const auto& model : cloud.models) {
+      auto file = model->weights().blob(hash, wait);
+      if (!file) continue;
+      http::Response response = weights_answer(std::move(*file));
+      response.headers.set("Cache-Control", kImmutable);
+      return response;
+    }
+  }
+  throw http::HttpError(404, "blob_not_found", "no blob of this sha256 (64 lowercase hex digits)");
+}
+
 }  // namespace
 
-void add_model_routes(http::Server& server, Cloud& cloud) {
-  server.route("GET", "/v1/models", [&cloud](const http::Request&) {
-    std::vector<std::string> ids;
-    for (const auto& model : cloud.models) ids.push_back(model->id());
-    return serve::model_list(ids);
-  });
-  server.route("GET", "/v1/models/{id}", [&cloud](const http::Request& request) {
-    ServedModel& model = cloud.find(request.path_params[0]);
-    http::Response response =
-        http::Response::json(200, to_json(info_of(model, cloud.blob_url, request)) + "\n");
-    response.headers.set("Cache-Control", "no-cache");
-    return response;
-  });
-  server.route("GET", "/v1/models/{id}/files/{file}", [&cloud](const http::Request& request) {
-    ServedModel& model = cloud.find(request.path_params[0]);
-    const std::string& name = request.path_params[1];
-    const std::vector<std::string> files = model.checkpoint().files();
-    if (std::ranges::find(files, name) != files.end()) {
-      auto file = std::make_shared<const std::string>(model.checkpoint().file(name));
-      const Bytes view = as_bytes_of(*file);
-      const bool json = name.ends_with(".json");
-      return http::Response::bytes({view}, std::move(file),
-                                   json ? "application/json" : "text/plain; charset=utf-8",
-                                   cat("\"", Sha256::hex_of(view), "\""));
-    }
-    throw http::HttpError(404, "not_found",
-                          "expected config.json, vocab.json, merges.txt or tokenizer.json");
-  });
-  server.route("GET", "/v1/models/{id}/stages", [&cloud](const http::Request& request) {
-    ServedModel& model = cloud.find(request.path_params[0]);
-    const auto times = model.batcher().shard().stage_times();
-    nlohmann::json data = nlohmann::json::array();
-    for (const Stage& stage : model.model().stages()) {
-      const auto at = times.find(stage.name);
-      data.push_back({{"stage", stage.name},
-                      {"ms", at == times.end() ? nlohmann::json() : nlohmann::json(at->second)}});
-    }
-    const nlohmann::json json = {{"object", "list"}, {"data", data}};
-    http::Response response = http::Response::json(200, json.dump() + "\n");
-    response.headers.set("Cache-Control", "no-store");
-    return response;
-  });
-  server.route("GET", "/v1/models/{id}/stages/{stage}", [&cloud](const http::Request& request) {
-    ServedModel& model = cloud.find(request.path_params[0]);
-    return weights_answer(
-        model.weights().stage_file(request.path_params[1], request.query("format")));
-  });
-  server.route("GET", "/v1/blobs/sha256/{hash}", [&cloud](const http::Request& request) {
-    const std::string& hash = request.path_params[0];
-    for (const bool wait : {false, true}) {  // in no model while another one has it
-      if (!is_lower_hex(hash, 64)) break;
-      for (const auto& model : cloud.models) {
-        auto file = model->weights().blob(hash, wait);
-        if (!file) continue;
-        http::Response response = weights_answer(std::move(*file));
-        response.headers.set("Cache-Control", kImmutable);
-        return response;
-      }
-    }
-    throw http::HttpError(404, "blob_not_found",
-                          "no blob of this sha256 (64 lowercase hex digits)");
-  });
+Routes model_routes(Cloud& cloud) {
+  return {{.method = "GET",
+           .path = "/v1/models",
+           .summary = "the models",
+           .handler = std::bind_front(list_models, std::ref(cloud))},
+          {.method = "GET",
+           .path = "/v1/models/{id}",
+           .summary = "a model's config, stages and blobs",
+           .statuses = {200, 404},
+           .query = {{"format", "string", "only the blobs of this format"},
+                     {"from", "string", "only the stages from this point on"},
+                     {"to", "string", "and up to this one: a number, norm or head"}},
+           .handler = std::bind_front(describe_model, std::ref(cloud))},
+          {.method = "GET",
+           .path = "/v1/models/{id}/files/{file}",
+           .summary = "a file of the checkpoint",
+           .statuses = {200, 206, 304, 404, 416},
+           .handler = std::bind_front(send_file, std::ref(cloud))},
+          {.method = "GET",
+           .path = "/v1/models/{id}/stages",
+           .summary = "each stage's ms in the last step of few rows that ran stage by stage",
+           .statuses = {200, 404},
+           .handler = std::bind_front(list_stages, std::ref(cloud))},
+          {.method = "GET",
+           .path = kStageRoute,
+           .summary = "a stage's weights as safetensors",
+           .answers = wire::kTensorType,
+           .statuses = {200, 206, 304, 404, 416},
+           .query = {{"format", "string", "without it the checkpoint's own"}},
+           .handler = std::bind_front(send_stage, std::ref(cloud))},
+          {.method = "GET",
+           .path = kBlobRoute,
+           .summary = "weights by the hash of their bytes",
+           .answers = wire::kTensorType,
+           .statuses = {200, 206, 304, 404, 416},
+           .handler = std::bind_front(send_blob, std::ref(cloud))}};
 }
 
 }  // namespace split::cloud

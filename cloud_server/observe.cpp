@@ -22,19 +22,21 @@ void observe(http::Server& server, Cloud& cloud) {
   serve::Counter& weights =
       metrics.counter("split_shard_bytes_total", "Bytes of weights sent, heads of answers too.");
   server.add_observer([&weights](const http::Request&, const http::Answered& answered) {
-    if (answered.route == "/v1/blobs/sha256/{hash}" ||
-        answered.route == "/v1/models/{id}/stages/{stage}") {
+    if (answered.route == kBlobRoute || answered.route == kStageRoute) {
       weights.add(answered.bytes_out);
     }
   });
+}
+
+Routes observed_routes(Cloud& cloud) {
+  http::Route route = serve::metrics_route(cloud.metrics);
+  if (cloud.metrics_for == Cloud::MetricsFor::kAnybody) route.access = http::Access::kOpen;
   if (cloud.metrics_for == Cloud::MetricsFor::kNobody) {
-    server.route("GET", "/metrics", [](const http::Request&) -> http::Response {
+    route.handler = [](const http::Request&) -> http::Response {
       throw http::HttpError(404, "not_found", "there is nothing at this path with --metrics off");
-    });
-    return;
+    };
   }
-  const bool open = cloud.metrics_for == Cloud::MetricsFor::kAnybody;
-  serve::add_metrics_route(server, metrics, open ? http::Access::kOpen : http::Access::kGuarded);
+  return {std::move(route)};
 }
 
 }  // namespace split::cloud

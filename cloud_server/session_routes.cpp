@@ -167,50 +167,98 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   return response;
 }
 
+http::Response describe_session(Cloud& cloud, const http::Request& request) {
+  std::string json;
+  const bool found = cloud.sessions.with(name_of(request), [&](Session& session) {
+    json = nlohmann::json{{"id", session.name.id},
+                          {"object", "session"},
+                          {"model", session.range.model},
+                          {"from", session.range.from},
+                          {"to", session.range.to},
+                          {"have", session.batcher->pages().length(session.sequence)},
+                          {"steps", session.receipt.steps},
+                          {"layer_rows", session.receipt.layer_rows},
+                          {"queue_ms", session.receipt.queue_ms},
+                          {"compute_ms", session.receipt.compute_ms},
+                          {"bytes_in", session.receipt.bytes_in},
+                          {"bytes_out", session.receipt.bytes_out}}
+               .dump();
+  });
+  if (!found) unknown_session();
+  http::Response response = http::Response::json(200, json + "\n");
+  response.headers.set("Cache-Control", "no-store");
+  return response;
+}
+
+http::Response end_session(Cloud& cloud, const http::Request& request) {
+  if (!cloud.sessions.remove(name_of(request))) unknown_session();
+  http::Response response;
+  response.status = 204;
+  return response;
+}
+
+http::Response step_session(Cloud& cloud, const http::Request& request) {
+  http::Response response;
+  const bool found = cloud.sessions.with(
+      name_of(request), [&](Session& session) { response = step(cloud, session, request); });
+  if (!found) unknown_session();
+  return response;
+}
+
 }  // namespace
 
-void add_session_routes(http::Server& server, Cloud& cloud) {
-  server.route("PUT", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
-    return put_session(cloud, request, checked_id(request));
-  });
-  server.route("POST", "/v1/sessions", [&cloud](const http::Request& request) {
-    return put_session(cloud, request, drawn_id());
-  });
-  server.route("GET", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
-    std::string json;
-    const bool found = cloud.sessions.with(name_of(request), [&](Session& session) {
-      json = nlohmann::json{{"id", session.name.id},
-                            {"object", "session"},
-                            {"model", session.range.model},
-                            {"from", session.range.from},
-                            {"to", session.range.to},
-                            {"have", session.batcher->pages().length(session.sequence)},
-                            {"steps", session.receipt.steps},
-                            {"layer_rows", session.receipt.layer_rows},
-                            {"queue_ms", session.receipt.queue_ms},
-                            {"compute_ms", session.receipt.compute_ms},
-                            {"bytes_in", session.receipt.bytes_in},
-                            {"bytes_out", session.receipt.bytes_out}}
-                 .dump();
-    });
-    if (!found) unknown_session();
-    http::Response response = http::Response::json(200, json + "\n");
-    response.headers.set("Cache-Control", "no-store");
-    return response;
-  });
-  server.route("DELETE", "/v1/sessions/{id}", [&cloud](const http::Request& request) {
-    if (!cloud.sessions.remove(name_of(request))) unknown_session();
-    http::Response response;
-    response.status = 204;
-    return response;
-  });
-  server.route("POST", "/v1/sessions/{id}/forward", [&cloud](const http::Request& request) {
-    http::Response response;
-    const bool found = cloud.sessions.with(
-        name_of(request), [&](Session& session) { response = step(cloud, session, request); });
-    if (!found) unknown_session();
-    return response;
-  });
+Routes session_routes(Cloud& cloud) {
+  const std::vector<http::RequestField> range = {
+      {"model", "string", "of GET /v1/models; without it the first"},
+      {"from", "integer", "the point that this session's rows enter at (0: tokens)"},
+      {"to", "integer", "the point that they leave at"},
+      {"cut", "integer", "the same as to"}};
+  return {
+      {.method = "PUT",
+       .path = "/v1/sessions/{id}",
+       .summary = "opens a session of this id: 32 hex digits",
+       .statuses = {200, 201, 404, 409},
+       .body = range,
+       .one_of = {"to", "cut"},
+       .handler =
+           [&cloud](const http::Request& request) {
+             return put_session(cloud, request, checked_id(request));
+           }},
+      {.method = "POST",
+       .path = "/v1/sessions",
+       .summary = "opens a session",
+       .statuses = {201, 404},
+       .body = range,
+       .one_of = {"to", "cut"},
+       .handler =
+           [&cloud](const http::Request& request) {
+             return put_session(cloud, request, drawn_id());
+           }},
+      {.method = "GET",
+       .path = "/v1/sessions/{id}",
+       .summary = "a session and what it cost so far",
+       .statuses = {200, 404},
+       .handler = std::bind_front(describe_session, std::ref(cloud))},
+      {.method = "DELETE",
+       .path = "/v1/sessions/{id}",
+       .summary = "ends a session",
+       .answers = "",
+       .statuses = {204, 404},
+       .handler = std::bind_front(end_session, std::ref(cloud))},
+      {.method = "POST",
+       .path = "/v1/sessions/{id}/forward",
+       .summary = "one step of a session",
+       .answers = wire::kTensorType,
+       .statuses = {200, 404, 409},
+       .query = {{"past", "integer", "with hidden states, as in the body"},
+                 {"phase", "string", "with hidden states, as in the body"},
+                 {"rows", "string", "with hidden states, as in the body"}},
+       .body = {{"past", "integer", "positions that stay; what was behind them is forgotten", true},
+                {"tokens", "array", "ids behind these", true},
+                {"phase", "string", "prompt or generate"},
+                {"rows", "string", "all or last"}},
+       .other_body_types = {wire::kTensorType},
+       .handler = std::bind_front(step_session, std::ref(cloud))}};
 }
 
 }  // namespace split::cloud

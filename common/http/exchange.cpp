@@ -143,12 +143,9 @@ Exchange::Exchange(const Server::Options& options, const std::atomic<bool>& stop
 
 Exchange::~Exchange() = default;
 
-void Exchange::add_route(Route route) { routes_.push_back(std::move(route)); }
-
-std::vector<std::pair<std::string, std::string>> Exchange::routes() const {
-  std::vector<std::pair<std::string, std::string>> all;
-  for (const Route& route : routes_) all.emplace_back(route.method, route.name);
-  return all;
+void Exchange::add_route(Route route) {
+  patterns_.push_back(split_pattern(route.path));
+  routes_.push_back(std::move(route));
 }
 
 void Exchange::add_cors(const Request& request, Response& response) const {
@@ -179,8 +176,9 @@ const Route* Exchange::find_route(const std::string& method,
                                   const std::vector<std::string>& segments,
                                   std::vector<std::string>& params, std::string& allowed) const {
   const bool head = method == "HEAD";
-  for (const Route& route : routes_) {
-    auto found = match_path(route.pattern, segments);
+  for (size_t i = 0; i < routes_.size(); ++i) {
+    const Route& route = routes_[i];
+    auto found = match_path(patterns_[i], segments);
     if (!found) continue;
     if (route.method == method || (head && route.method == "GET")) {
       params = std::move(*found);
@@ -212,7 +210,7 @@ Response Exchange::dispatch(Request& request, const std::vector<std::string>& se
   std::string allowed;
   if (const Route* const route =
           find_route(request.method, segments, request.path_params, allowed)) {
-    name = route->name;
+    name = route->path;
     if (late && route->access != Access::kOpen) {
       throw HttpError(503, "stopping", "this server is stopping", {}, {{"Retry-After", "1"}});
     }

@@ -13,14 +13,6 @@
 
 namespace split::http {
 
-struct Route {
-  std::string method;
-  std::string name;  // the pattern as it was given
-  std::vector<std::string> pattern;
-  Handler handler;
-  Access access = Access::kGuarded;
-};
-
 class Exchange {
  public:
   Exchange(const Server::Options& options, const std::atomic<bool>& stopping);
@@ -30,7 +22,7 @@ class Exchange {
   void set_error_renderer(ErrorRenderer renderer) { renderer_ = std::move(renderer); }
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
-  std::vector<std::pair<std::string, std::string>> routes() const;
+  std::span<const Route> routes() const { return routes_; }
   // What the guard has against a request of this head, before its body is there.
   std::optional<HttpError> refusal(const RequestHead& head) const;
   // An error's answer, by the renderer.
@@ -61,6 +53,7 @@ class Exchange {
   Guard guard_;
   std::vector<Observer> observers_;
   std::vector<Route> routes_;
+  std::vector<std::vector<std::string>> patterns_;  // of each route's path
   std::unique_ptr<Library> library_;
 };
 

@@ -213,9 +213,13 @@ bool is_loopback(const std::string& host) {
 Server::Server(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Server::~Server() = default;
 
-void Server::route(std::string method, std::string_view pattern, Handler handler, Access access) {
-  impl_->exchange.add_route({std::move(method), std::string(pattern), split_pattern(pattern),
-                             std::move(handler), access});
+void Server::route(Route route) { impl_->exchange.add_route(std::move(route)); }
+
+void Server::route(std::string method, std::string path, Handler handler, Access access) {
+  route({.method = std::move(method),
+         .path = std::move(path),
+         .access = access,
+         .handler = std::move(handler)});
 }
 
 void Server::set_guard(Guard guard) { impl_->exchange.set_guard(std::move(guard)); }
@@ -224,9 +228,7 @@ void Server::add_observer(Observer observer) { impl_->exchange.add_observer(std:
 
 void Server::on_refused(RefusalObserver observer) { impl_->on_refused = std::move(observer); }
 
-std::vector<std::pair<std::string, std::string>> Server::routes() const {
-  return impl_->exchange.routes();
-}
+std::span<const Route> Server::routes() const { return impl_->exchange.routes(); }
 
 void Server::set_error_renderer(ErrorRenderer renderer) {
   impl_->exchange.set_error_renderer(std::move(renderer));

@@ -13,11 +13,12 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "http/message.h"
+#include "http/route.h"
 
 namespace split::http {
 
@@ -27,15 +28,12 @@ class AddressInUse : public Error {
   explicit AddressInUse(const std::string& message) : Error(ErrorKind::kIo, message) {}
 };
 
-using Handler = std::function<Response(const Request&)>;
 // Whether only this machine reaches a server there.
 bool is_loopback(const std::string& host);
 
 // Makes the answer for an error; called from any thread, must not throw.
 using ErrorRenderer = std::function<Response(const HttpError&)>;
 
-// Who may ask for a route: whom the guard lets in, or anybody.
-enum class Access : uint8_t { kGuarded, kOpen };
 // Says who sends this head, for Request::principal, or throws the HttpError that they get instead
 // of an answer. Any thread, and perhaps twice for one request: before a large body is received,
 // too.
@@ -43,7 +41,7 @@ using Guard = std::function<std::string(const Headers&)>;
 
 // What a request came to.
 struct Answered {
-  std::string_view route;  // its pattern; empty: none matched
+  std::string_view route;  // its path; empty: none matched
   int status = 0;
   uint64_t bytes_in = 0, bytes_out = 0;        // of the body; of head and body
   std::chrono::steady_clock::duration took{};  // from the handler's start to the last byte sent
@@ -99,17 +97,18 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Before run(). A pattern is a path whose segments are literal or "{name}"; the first match wins.
-  // GET also answers HEAD; OPTIONS and 405 answer by themselves. Handlers run on worker threads,
-  // several at once.
-  void route(std::string method, std::string_view pattern, Handler handler,
+  // Before run(). The first route that matches a path wins. GET also answers HEAD; OPTIONS and 405
+  // answer by themselves. Handlers run on worker threads, several at once.
+  void route(Route route);
+  // A route with nothing said about it.
+  void route(std::string method, std::string path, Handler handler,
              Access access = Access::kGuarded);
   void set_error_renderer(ErrorRenderer renderer);
   void set_guard(Guard guard);
   void add_observer(Observer observer);
   void on_refused(RefusalObserver observer);
-  // Method and pattern of each route, in their order.
-  std::vector<std::pair<std::string, std::string>> routes() const;
+  // In their order, until another one is added.
+  std::span<const Route> routes() const;
 
   // Listens, so that connections queue up, and returns the port. Throws AddressInUse, Error(kInput)
   // for a host that is no address of this machine, Error(kIo).

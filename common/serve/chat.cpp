@@ -150,8 +150,8 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }
 
-std::vector<ApiField> chat_fields() {
-  std::vector<ApiField> fields = {
+std::vector<http::RequestField> chat_fields() {
+  std::vector<http::RequestField> fields = {
       {"model", "string", "of GET /v1/models; without it the first"},
 
       {"messages", "array", "each with role and content", true},
@@ -159,7 +159,7 @@ std::vector<ApiField> chat_fields() {
       {"max_completion_tokens", "integer", "the same"},
       {"logprobs", "boolean", "of each token"},
       {"top_logprobs", "integer", "and of the likeliest at each position"}};
-  const std::vector<ApiField> common = common_fields();
+  const std::vector<http::RequestField> common = common_fields();
   fields.insert(fields.end(), common.begin(), common.end());
   return fields;
 }

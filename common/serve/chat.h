@@ -5,8 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "http/message.h"
-#include "serve/openapi.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 
 namespace split::serve {
@@ -32,6 +31,6 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
                                 const ChatTemplate& words);
 
 // The members of its body, for /openapi.json.
-std::vector<ApiField> chat_fields();
+std::vector<http::RequestField> chat_fields();
 
 }  // namespace split::serve

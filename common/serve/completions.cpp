@@ -41,8 +41,8 @@ http::Response completions(const http::Request& request, const FindModel& find) 
   return text_answer(request, std::move(model), std::move(parsed), kCompletionShape);
 }
 
-std::vector<ApiField> completion_fields() {
-  std::vector<ApiField> fields = {
+std::vector<http::RequestField> completion_fields() {
+  std::vector<http::RequestField> fields = {
       {"model", "string", "of GET /v1/models; without it the first"},
 
       {"prompt", "", "a text, a list of texts, a list of ids, or a list of lists of ids"},
@@ -50,7 +50,7 @@ std::vector<ApiField> completion_fields() {
       {"logprobs", "integer", "of the likeliest tokens at each position"},
       {"echo", "boolean", "the prompt too"},
       {"special", "boolean", "special tokens in a prompt's text are read as such"}};
-  const std::vector<ApiField> common = common_fields();
+  const std::vector<http::RequestField> common = common_fields();
   fields.insert(fields.end(), common.begin(), common.end());
   return fields;
 }

@@ -2,8 +2,7 @@
 // the edge its pair.
 #pragma once
 
-#include "http/message.h"
-#include "serve/openapi.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 
 namespace split::serve {
@@ -13,6 +12,6 @@ namespace split::serve {
 http::Response completions(const http::Request& request, const FindModel& find);
 
 // The members of its body, for /openapi.json.
-std::vector<ApiField> completion_fields();
+std::vector<http::RequestField> completion_fields();
 
 }  // namespace split::serve

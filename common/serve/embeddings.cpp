@@ -102,7 +102,7 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
   return response;
 }
 
-std::vector<ApiField> embedding_fields() {
+std::vector<http::RequestField> embedding_fields() {
   return {{"model", "string", "of GET /v1/models; without it the first"},
 
           {"input", "", "a text, a list of texts, a list of ids, or a list of lists of ids", true},

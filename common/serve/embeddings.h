@@ -1,8 +1,7 @@
 // POST /v1/embeddings in OpenAI's shape: the mean of a text's final states, of length 1.
 #pragma once
 
-#include "http/message.h"
-#include "serve/openapi.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 
 namespace split::serve {
@@ -13,6 +12,6 @@ http::Response embeddings(const http::Request& request, const FindModel& find);
 std::vector<float> mean_row(std::span<const float> rows, size_t channels);
 
 // The members of its body, for /openapi.json.
-std::vector<ApiField> embedding_fields();
+std::vector<http::RequestField> embedding_fields();
 
 }  // namespace split::serve

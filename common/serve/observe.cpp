@@ -11,6 +11,7 @@ constexpr char kSteps[] = "split_forward_duration_seconds";
 constexpr char kStepsHelp[] = "Steps, by whether there are rows of a prompt in them.";
 constexpr char kRows[] = "split_tokens_total";
 constexpr char kRowsHelp[] = "Rows computed.";
+constexpr char kText[] = "text/plain; charset=utf-8";
 constexpr char kNoRoute[] = "none";  // nothing is there, or the request never reached a route
 
 double seconds(std::chrono::steady_clock::duration duration) {
@@ -52,29 +53,37 @@ void observe(http::Server& server, Metrics& metrics, const std::string& version)
   });
 }
 
-void add_metrics_route(http::Server& server, const Metrics& metrics, http::Access access) {
-  server.route(
-      "GET", "/metrics",
-      [&metrics](const http::Request&) {
-        http::Response response = http::Response::text(200, metrics.text());
-        response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-        response.headers.set("Cache-Control", "no-store");
-        return response;
-      },
-      access);
+http::Route metrics_route(const Metrics& metrics) {
+  return {.method = "GET",
+          .path = "/metrics",
+          .summary = "counters, in Prometheus' text format",
+          .answers = "text/plain; version=0.0.4",
+          .statuses = {200, 404},
+          .handler = [&metrics](const http::Request&) {
+            http::Response response = http::Response::text(200, metrics.text());
+            response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+            response.headers.set("Cache-Control", "no-store");
+            return response;
+          }};
 }
 
-void add_health_routes(http::Server& server, std::function<bool()> ready) {
-  server.route(
-      "GET", "/livez", [](const http::Request&) { return http::Response::text(200, "ok\n"); },
-      http::Access::kOpen);
-  server.route(
-      "GET", "/readyz",
-      [ready = std::move(ready)](const http::Request&) {
-        return ready() ? http::Response::text(200, "ready\n")
-                       : http::Response::text(503, "not ready\n");
-      },
-      http::Access::kOpen);
+std::vector<http::Route> health_routes(std::function<bool()> ready) {
+  return {{.method = "GET",
+           .path = "/livez",
+           .summary = "whether this process answers",
+           .answers = kText,
+           .access = http::Access::kOpen,
+           .handler = [](const http::Request&) { return http::Response::text(200, "ok\n"); }},
+          {.method = "GET",
+           .path = "/readyz",
+           .summary = "whether it would compute an answer now",
+           .answers = kText,
+           .statuses = {200, 503},
+           .access = http::Access::kOpen,
+           .handler = [ready = std::move(ready)](const http::Request&) {
+             return ready() ? http::Response::text(200, "ready\n")
+                            : http::Response::text(503, "not ready\n");
+           }}};
 }
 
 StepMetrics::StepMetrics(Metrics& metrics)

@@ -17,13 +17,11 @@ namespace split::serve {
 // outlive the server. Before run().
 void observe(http::Server& server, Metrics& metrics, const std::string& version);
 
-// GET /metrics.
-void add_metrics_route(http::Server& server, const Metrics& metrics,
-                       http::Access access = http::Access::kGuarded);
+http::Route metrics_route(const Metrics& metrics);  // GET /metrics
 
 // GET /livez, and GET /readyz: 503 until `ready` says true. For whoever starts and watches servers,
 // without a key.
-void add_health_routes(http::Server& server, std::function<bool()> ready);
+std::vector<http::Route> health_routes(std::function<bool()> ready);
 
 // split_forward_duration_seconds{phase} and split_tokens_total{phase}: of the batchers it watches.
 class StepMetrics {

@@ -10,14 +10,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json schema_of(const ApiField& field) {
+Json schema_of(const http::RequestField& field) {
   Json schema = Json::object();
   if (!field.type.empty()) schema["type"] = field.type;
   if (field.type == "array") schema["items"] = Json::object();
   return schema;
 }
 
-Json parameter(const ApiField& field, std::string_view in) {
+Json parameter(const http::RequestField& field, std::string_view in) {
   Json json = {{"name", field.name},
                {"in", in},
                {"required", in == "path" || field.required},
@@ -26,19 +26,19 @@ Json parameter(const ApiField& field, std::string_view in) {
   return json;
 }
 
-Json parameters_of(const ApiRoute& route) {
+Json parameters_of(const http::Route& route) {
   Json list = Json::array();
   for (size_t at = 0; (at = route.path.find('{', at)) != std::string_view::npos; ++at) {
     const size_t end = route.path.find('}', at);
     list.push_back(parameter({route.path.substr(at + 1, end - at - 1), "string", ""}, "path"));
   }
-  for (const ApiField& field : route.query) list.push_back(parameter(field, "query"));
+  for (const http::RequestField& field : route.query) list.push_back(parameter(field, "query"));
   return list;
 }
 
-Json body_of(const ApiRoute& route) {
+Json body_of(const http::Route& route) {
   Json properties = Json::object(), required = Json::array(), choices = Json::array();
-  for (const ApiField& field : route.body) {
+  for (const http::RequestField& field : route.body) {
     properties[std::string(field.name)] = schema_of(field);
     properties[std::string(field.name)]["description"] = field.about;
     if (field.required) required.push_back(field.name);
@@ -56,7 +56,7 @@ Json body_of(const ApiRoute& route) {
   return {{"required", true}, {"content", content}};
 }
 
-Json responses_of(const ApiRoute& route) {
+Json responses_of(const http::Route& route) {
   const Json error = {{"application/json", {{"schema", {{"$ref", "#/components/schemas/Error"}}}}}};
   Json responses = Json::object();
   const auto add = [&](int status) {
@@ -86,7 +86,7 @@ Json error_schema() {
 }
 
 // "put_v1_sessions_id"
-std::string operation_id(const ApiRoute& route) {
+std::string operation_id(const http::Route& route) {
   std::string id(route.method);
   for (const char c : route.path) {
     const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0;
@@ -100,31 +100,19 @@ std::string operation_id(const ApiRoute& route) {
 
 }  // namespace
 
-std::vector<ApiRoute> service_api() {
-  static constexpr char kText[] = "text/plain; charset=utf-8";
-  return {{"GET", "/livez", "whether this process answers", kText},
-          {"GET", "/readyz", "whether it would compute an answer now", kText, {200, 503}},
-          {"GET",
-           "/metrics",
-           "counters, in Prometheus' text format",
-           "text/plain; version=0.0.4",
-           {200, 404}},
-          {"GET", "/openapi.json", "this"}};
-}
-
 std::string openapi_json(std::string_view title, std::string_view version,
-                         std::span<const ApiRoute> routes) {
+                         std::span<const http::Route> routes) {
   Json paths = Json::object();
-  for (const ApiRoute& route : routes) {
+  for (const http::Route& route : routes) {
     std::string method(route.method);
     std::transform(method.begin(), method.end(), method.begin(),
                    [](unsigned char c) { return std::tolower(c); });
     Json operation = {{"operationId", operation_id(route)},
-                      {"summary", route.about},
+                      {"summary", route.summary},
                       {"parameters", parameters_of(route)},
                       {"responses", responses_of(route)}};
     if (!route.body.empty()) operation["requestBody"] = body_of(route);
-    paths[std::string(route.path)][method] = std::move(operation);
+    paths[route.path][method] = std::move(operation);
   }
   return Json{{"openapi", "3.0.3"},
               {"info", {{"title", title}, {"version", version}}},
@@ -134,12 +122,20 @@ std::string openapi_json(std::string_view title, std::string_view version,
          "\n";
 }
 
-void add_openapi_route(http::Server& server, std::string_view title, std::string_view version,
-                       std::span<const ApiRoute> routes) {
-  server.route("GET", "/openapi.json",
-               [text = openapi_json(title, version, routes)](const http::Request&) {
-                 return http::Response::json(200, text);
-               });
+void add_routes(http::Server& server, std::string_view title, std::string_view version,
+                std::vector<http::Route> routes, const std::vector<int>& refusals) {
+  const auto text = std::make_shared<std::string>();
+  routes.push_back(
+      {.method = "GET",
+       .path = "/openapi.json",
+       .summary = "this",
+       .handler = [text](const http::Request&) { return http::Response::json(200, *text); }});
+  for (http::Route& route : routes) {
+    if (route.access == http::Access::kOpen) continue;
+    route.statuses.insert(route.statuses.end(), refusals.begin(), refusals.end());
+  }
+  *text = openapi_json(title, version, routes);
+  for (http::Route& route : routes) server.route(std::move(route));
 }
 
 }  // namespace split::serve

@@ -58,7 +58,7 @@ void read_common(Fields& fields, TextRequest& request) {
   }
 }
 
-std::vector<ApiField> common_fields() {
+std::vector<http::RequestField> common_fields() {
   return {{"temperature", "number", "0: the likeliest"},
           {"top_p", "number", ""},
           {"top_k", "integer", ""},

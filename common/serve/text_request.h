@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "serve/openapi.h"
+#include "http/route.h"
 #include "serve/text_backend.h"
 #include "wire/fields.h"
 
@@ -31,7 +31,7 @@ inline constexpr int kMaxTokensAsked = 1 << 24;
 void read_common(wire::Fields& fields, TextRequest& request);
 
 // What it reads, described.
-std::vector<ApiField> common_fields();
+std::vector<http::RequestField> common_fields();
 
 // One prompt or more from `value`, the field `name`: a string, a list of strings, a list of ids, or
 // a list of lists of ids; at most `most` of them.

@@ -46,26 +46,19 @@ http::Response answer(const File& file, const std::string& etag) {
 
 }  // namespace
 
-std::vector<serve::ApiRoute> page_routes() {
-  static const std::vector<std::string> paths = [] {
-    std::vector<std::string> all;
-    for (const File& file : kFiles) all.push_back(path_of(file));
-    return all;
-  }();
-  std::vector<serve::ApiRoute> routes;
-  for (size_t i = 0; i < paths.size(); ++i) {
+std::vector<http::Route> page_routes() {
+  std::vector<http::Route> routes;
+  for (const File& file : kFiles) {
+    const std::string etag = cat("\"", Sha256::hex_of(bytes_of(file)), "\"");
     routes.push_back(
-        {"GET", paths[i], "the page", content_type(kFiles[i].name), {200, 206, 304, 416}});
+        {.method = "GET",
+         .path = path_of(file),
+         .summary = "the page",
+         .answers = content_type(file.name),
+         .statuses = {200, 206, 304, 416},
+         .handler = [&file, etag](const http::Request&) { return answer(file, etag); }});
   }
   return routes;
-}
-
-void add_page(http::Server& server) {
-  for (const File& file : kFiles) {
-    const std::string path = path_of(file);
-    const std::string etag = cat("\"", Sha256::hex_of(bytes_of(file)), "\"");
-    server.route("GET", path, [&file, etag](const http::Request&) { return answer(file, etag); });
-  }
 }
 
 }  // namespace split::edge

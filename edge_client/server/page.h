@@ -4,14 +4,11 @@
 
 #include <vector>
 
-#include "http/server.h"
-#include "serve/openapi.h"
+#include "http/route.h"
 
 namespace split::edge {
 
 // GET / and the page's files. Every answer forbids the browser anything but this origin.
-void add_page(http::Server& server);
-// What /openapi.json says of them.
-std::vector<serve::ApiRoute> page_routes();
+std::vector<http::Route> page_routes();
 
 }  // namespace split::edge

@@ -8,6 +8,7 @@
 #include "serve/embeddings.h"
 #include "serve/models.h"
 #include "serve/observe.h"
+#include "serve/openapi.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -61,38 +62,76 @@ std::string only_from_here(const http::Headers& headers) {
 }  // namespace
 
 void add_routes(http::Server& server, Service& service) {
+  // 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
+  const std::vector<int> of_the_model = {200, 404, 502};
   const serve::FindModel find = [&service](const std::string& id) { return service.find(id); };
-  serve::add_health_routes(server, [&service] { return service.ready(); });
-  serve::observe(server, service.metrics(), SPLIT_VERSION);
-  serve::add_metrics_route(server, service.metrics());
-  serve::add_openapi_route(server, "SplitCompute edge", SPLIT_VERSION, api_routes());
-  server.route("GET", "/v1/models", [find](const Request&) {
-    const std::string id = find("").id;
-    return serve::model_list({&id, 1});
-  });
-  server.route("GET", "/v1/models/{id}", [find](const Request& request) {
-    return serve::model_entry(find(request.path_params[0]).id);
-  });
-  server.route("POST", "/v1/completions",
-               [find](const Request& request) { return serve::completions(request, find); });
-  server.route("POST", "/v1/chat/completions", [find, &service](const Request& request) {
-    return serve::chat_completions(request, find, service.chat());
-  });
-  server.route("POST", "/v1/embeddings",
-               [find](const Request& request) { return serve::embeddings(request, find); });
-  server.route("GET", "/split/status", [&service](const Request&) {
-    Response response = Response::json(200, service.status());
-    response.headers.set("Cache-Control", "no-store");
-    return response;
-  });
+  std::vector<http::Route> routes = serve::health_routes([&service] { return service.ready(); });
+  std::ranges::move(page_routes(), std::back_inserter(routes));
+  routes.push_back(serve::metrics_route(service.metrics()));
+  routes.push_back({.method = "GET",
+                    .path = "/v1/models",
+                    .summary = "the one model",
+                    .handler = [find](const Request&) {
+                      const std::string id = find("").id;
+                      return serve::model_list({&id, 1});
+                    }});
+  routes.push_back({.method = "GET",
+                    .path = "/v1/models/{id}",
+                    .summary = "the same",
+                    .statuses = {200, 404},
+                    .handler = [find](const Request& request) {
+                      return serve::model_entry(find(request.path_params[0]).id);
+                    }});
+  routes.push_back(
+      {.method = "POST",
+       .path = "/v1/completions",
+       .summary = "texts in OpenAI's shape",
+       .statuses = of_the_model,
+       .body = serve::completion_fields(),
+       .handler = [find](const Request& request) { return serve::completions(request, find); }});
+  routes.push_back({.method = "POST",
+                    .path = "/v1/chat/completions",
+                    .summary = "an answer to messages, which become one text",
+                    .statuses = of_the_model,
+                    .body = serve::chat_fields(),
+                    .handler = [find, &service](const Request& request) {
+                      return serve::chat_completions(request, find, service.chat());
+                    }});
+  routes.push_back(
+      {.method = "POST",
+       .path = "/v1/embeddings",
+       .summary = "the mean of each text's final states",
+       .statuses = of_the_model,
+       .body = serve::embedding_fields(),
+       .handler = [find](const Request& request) { return serve::embeddings(request, find); }});
+  routes.push_back({.method = "GET",
+                    .path = "/split/status",
+                    .summary = "what runs where, and the last answer's receipt",
+                    .handler = [&service](const Request&) {
+                      Response response = Response::json(200, service.status());
+                      response.headers.set("Cache-Control", "no-store");
+                      return response;
+                    }});
   // The same words as a completion's, and nothing of them here: what the split is compared with.
-  server.route("POST", "/split/unsplit", [&service](const Request& request) {
-    return serve::completions(request,
-                              [&service](const std::string& id) { return service.unsplit(id); });
-  });
-  server.route("PUT", "/split/cut",
-               [&service](const Request& request) { return put_cut(service, request.body); });
-  add_page(server);
+  routes.push_back({.method = "POST",
+                    .path = "/split/unsplit",
+                    .summary = "a completion that the cloud computes alone",
+                    .statuses = of_the_model,
+                    .body = serve::completion_fields(),
+                    .handler = [&service](const Request& request) {
+                      return serve::completions(request, [&service](const std::string& id) {
+                        return service.unsplit(id);
+                      });
+                    }});
+  routes.push_back(
+      {.method = "PUT",
+       .path = "/split/cut",
+       .summary = "where answers are cut from now on",
+       .statuses = {200, 409, 502},
+       .body = {{"cut", "", "blocks on the cloud, or \"cloud\" for all of the model", true}},
+       .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
+  serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
+  serve::observe(server, service.metrics(), SPLIT_VERSION);
 }
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {

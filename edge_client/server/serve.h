@@ -4,12 +4,8 @@
 #include "edge_client/cli/run.h"
 #include "edge_client/server/service.h"
 #include "http/server.h"
-#include "serve/openapi.h"
 
 namespace split::edge {
-
-// What /openapi.json says of them.
-std::span<const serve::ApiRoute> api_routes();
 
 // Adds every route. The service outlives the server.
 void add_routes(http::Server& server, Service& service);

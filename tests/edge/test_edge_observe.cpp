@@ -132,6 +132,21 @@ TEST_F(EdgeObserve, MetricsFollowTheCut) {
   EXPECT_EQ(cut(), "7");
 }
 
+// The routes of a server that answers nothing.
+struct EdgeRoutes {
+  explicit EdgeRoutes(const std::string& cloud) {
+    options.server = cloud;
+    world.environment = [](const char*) -> const char* { return nullptr; };
+    service.emplace(options, world.console, world.environment, interrupt);
+    edge::add_routes(server, *service);
+  }
+  edge::Options options;
+  edge::World world;
+  edge::Interrupt interrupt;
+  std::optional<edge::Service> service;
+  http::Server server{{}};
+};
+
 class EdgeOpenApi : public EdgeObserve {
  protected:
   EdgeOpenApi() {
@@ -143,7 +158,8 @@ class EdgeOpenApi : public EdgeObserve {
                              const std::string& body, const std::string& type) {
       http::Reply reply = client_.request(method, path, body, type);
       const std::string route = path == "/v1/models/demo" ? "/v1/models/{id}" : path;
-      EXPECT_TRUE(lists(edge::api_routes(), method, route, reply.status)) << path << reply.status;
+      EXPECT_TRUE(lists(routes_.server.routes(), method, route, reply.status))
+          << path << reply.status;
       return reply;
     };
     const auto path_of = [](const std::string& path) {
@@ -155,21 +171,12 @@ class EdgeOpenApi : public EdgeObserve {
             {{"cut", 6}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   EdgeServer edge_{arguments()};
+  const EdgeRoutes routes_{cloud.url()};
   http::Client client_{edge_.url()};
   Json document_;
 };
 
-TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) {
-  edge::World world;
-  world.environment = [](const char*) -> const char* { return nullptr; };
-  edge::Interrupt interrupt;
-  edge::Options options;
-  options.server = cloud.url();
-  edge::Service service(options, world.console, world.environment, interrupt);
-  http::Server server({});
-  edge::add_routes(server, service);
-  check().expect_routes(server.routes());
-}
+TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) { check().expect_routes(routes_.server.routes()); }
 
 TEST_F(EdgeOpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 

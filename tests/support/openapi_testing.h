@@ -20,10 +20,10 @@ inline std::string in_case(std::string text, int (*change)(int)) {
   return text;
 }
 
-// True when the table lists that this route may answer so.
-inline bool lists(std::span<const serve::ApiRoute> routes, const std::string& method,
+// True when one of these lists that it may answer so.
+inline bool lists(std::span<const http::Route> routes, const std::string& method,
                   std::string_view path, int status) {
-  return std::ranges::any_of(routes, [&](const serve::ApiRoute& route) {
+  return std::ranges::any_of(routes, [&](const http::Route& route) {
     const auto in = [&](const auto& list) {
       return std::find(std::begin(list), std::end(list), status) != std::end(list);
     };
@@ -46,7 +46,7 @@ class OpenApiCheck {
         path_of_(std::move(path_of)),
         examples_(std::move(examples)) {}
 
-  void expect_routes(const std::vector<std::pair<std::string, std::string>>& served) const {
+  void expect_routes(std::span<const http::Route> served) const {
     std::set<std::pair<std::string, std::string>> listed, there;
     std::set<std::string> ids;
     for_each([&](const std::string& method, const std::string& path, const Json& operation) {
@@ -54,7 +54,7 @@ class OpenApiCheck {
       EXPECT_TRUE(ids.insert(operation["operationId"]).second) << operation["operationId"];
       EXPECT_FALSE(operation["summary"].get<std::string>().empty()) << path;
     });
-    there.insert(served.begin(), served.end());
+    for (const http::Route& route : served) there.emplace(route.method, route.path);
     EXPECT_EQ(listed, there);
     EXPECT_EQ(document_["openapi"], "3.0.3");
   }
@@ -85,6 +85,31 @@ class OpenApiCheck {
       if (!schema.contains("oneOf")) return;
       EXPECT_EQ(send(method, path, type, Json::object()).status, 400) << path;
       ++fields;
+    });
+    return fields;
+  }
+
+  // Every field of a query is read, and no other is taken but by the paths `lax`. `least`: what
+  // else a path's query needs, ending in "&". Returns how many fields those were.
+  size_t expect_query_known_and_no_other(const std::map<std::string, std::string>& least,
+                                         const std::set<std::string>& lax) const {
+    size_t fields = 0;
+    for_each([&](const std::string& method, const std::string& path, const Json& operation) {
+      const auto at = least.find(path);
+      const auto refused = [&](const std::string& name) {
+        const std::string query = cat("?", at == least.end() ? "" : at->second, name, "=%21");
+        return param_of(
+            send_(in_case(method, std::toupper), path_of_(path) + query, "", file_type(operation)));
+      };
+      for (const Json& parameter : operation["parameters"]) {
+        if (parameter["in"] != "query") continue;
+        const std::string name = parameter["name"];
+        EXPECT_EQ(refused(name), name) << path;
+        if (!lax.contains(path)) {
+          EXPECT_EQ(refused("no_such_field"), "no_such_field") << path;
+        }
+        ++fields;
+      }
     });
     return fields;
   }
@@ -133,6 +158,15 @@ class OpenApiCheck {
       }
     }
     return {"application/json", Json::object()};
+  }
+  // Of a body that is a file, whose other fields are the query; else JSON's.
+  static std::string file_type(const Json& operation) {
+    if (operation.contains("requestBody")) {
+      for (const auto& [type, content] : operation["requestBody"]["content"].items()) {
+        if (content["schema"].value("format", "") == "binary") return type;
+      }
+    }
+    return "application/json";
   }
   Json example(const std::string& name, const Json& schema) const {
     const auto at = examples_.find(name);
