@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/cache_dir.h"
+#include "base/exit_codes.h"
 #include "base/file.h"
 #include "base/flags.h"
 #include "base/json.h"
@@ -27,8 +28,6 @@
 
 namespace split::cloud {
 namespace {
-
-constexpr int kUsage = 2, kFailed = 1, kDisk = 4, kAddressInUse = 98;
 
 struct Options {
   std::vector<std::string> models;
@@ -206,11 +205,9 @@ int serve(Options options) {
                       shown(origin));
     }
   }
-  if (!http::is_loopback(options.host) && !options.insecure && options.api_key_file.empty()) {
-    throw Error(ErrorKind::kInput,
-                "--host " + options.host +
-                    ": anybody who reaches it could use it; give keys (--api-key-file), or "
-                    "--insecure says that is meant");
+  if (options.api_key_file.empty()) {
+    http::expect_only_local(options.host, options.insecure, "--host " + options.host,
+                            "give keys (--api-key-file), or ");
   }
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     throw Error(ErrorKind::kInput, cat(options.tls_cert.empty() ? "--tls-key" : "--tls-cert",
@@ -348,26 +345,14 @@ int main(int argc, char** argv) {
   try {
     split::hold_standard_streams();
     return split::cloud::run(argc, argv);
-  } catch (const split::http::AddressInUse& error) {
-    split::log_error(error.what());
-    return split::cloud::kAddressInUse;
   } catch (const split::Error& error) {
     split::log_error(error.what());
-    switch (error.kind()) {
-      case split::ErrorKind::kInput:
-      case split::ErrorKind::kNotFound:
-      case split::ErrorKind::kShape:  // of a model's files
-        return split::cloud::kUsage;
-      case split::ErrorKind::kIo:
-        return split::cloud::kDisk;
-      default:
-        return split::cloud::kFailed;
-    }
+    return split::cloud_exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     split::log_error("out of memory");
-    return split::cloud::kFailed;
+    return split::kExitFailed;
   } catch (const std::exception& error) {
     split::log_error(error.what());
-    return split::cloud::kFailed;
+    return split::kExitFailed;
   }
 }

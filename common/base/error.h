@@ -20,6 +20,7 @@ enum class ErrorKind {
   kRemote,     // the other machine
   kBusy,       // a budget is spent for now: try again later
   kIntegrity,  // bytes that are not what their hash or size says
+  kInUse,      // an address that another server listens at
 };
 
 // The one exception type of common/. Messages read "[where] what: expected ..., got ...".

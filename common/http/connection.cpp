@@ -209,9 +209,10 @@ Fd listen_on(const std::string& host, int port, int backlog, int& bound_port) {
     }
     error = errno;
   }
-  const std::string message = cat("[http] cannot listen on ", where, ": ", errno_text(error));
-  if (error == EADDRINUSE) throw AddressInUse(message);
-  throw Error(error == EADDRNOTAVAIL ? ErrorKind::kInput : ErrorKind::kIo, message);
+  throw Error(error == EADDRINUSE      ? ErrorKind::kInUse
+              : error == EADDRNOTAVAIL ? ErrorKind::kInput
+                                       : ErrorKind::kIo,
+              cat("[http] cannot listen on ", where, ": ", errno_text(error)));
 }
 
 std::string request_id(const Headers& headers) {

@@ -161,6 +161,7 @@ HttpError current_exception_as_error() {
       case ErrorKind::kIo:
       case ErrorKind::kDevice:
       case ErrorKind::kIntegrity:
+      case ErrorKind::kInUse:
         break;
     }
     log_error(cat("[http] ", error.what()));

@@ -210,6 +210,13 @@ bool is_loopback(const std::string& host) {
   return host == "localhost";
 }
 
+void expect_only_local(const std::string& host, bool insecure, std::string_view flag,
+                       std::string_view instead) {
+  if (insecure || is_loopback(host)) return;
+  throw Error(ErrorKind::kInput, cat(flag, ": anybody who reaches it could use it; ", instead,
+                                     "--insecure says that is meant"));
+}
+
 Server::Server(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Server::~Server() = default;
 

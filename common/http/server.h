@@ -22,14 +22,12 @@
 
 namespace split::http {
 
-// The port is taken. main() makes it exit code 98.
-class AddressInUse : public Error {
- public:
-  explicit AddressInUse(const std::string& message) : Error(ErrorKind::kIo, message) {}
-};
-
 // Whether only this machine reaches a server there.
 bool is_loopback(const std::string& host);
+// Throws Error(kInput) for a host that others reach, unless `insecure` says that they may. `flag`
+// is what the user wrote, `instead` what else would do, ending in ", or ".
+void expect_only_local(const std::string& host, bool insecure, std::string_view flag,
+                       std::string_view instead = {});
 
 // Makes the answer for an error; called from any thread, must not throw.
 using ErrorRenderer = std::function<Response(const HttpError&)>;
@@ -110,8 +108,8 @@ class Server {
   // In their order, until another one is added.
   std::span<const Route> routes() const;
 
-  // Listens, so that connections queue up, and returns the port. Throws AddressInUse, Error(kInput)
-  // for a host that is no address of this machine, Error(kIo).
+  // Listens, so that connections queue up, and returns the port. Throws
+  // Error(kInUse), Error(kInput) for a host that is no address of this machine, Error(kIo).
   int bind();
   // Serves on this thread and the workers until stop(); once. Returns when every request in flight
   // has been answered or shutdown_timeout has passed, after which their clients are cut off and

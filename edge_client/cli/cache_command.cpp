@@ -2,6 +2,7 @@
 
 #include <ctime>
 
+#include "base/exit_codes.h"
 #include "base/json.h"
 #include "edge_client/weights/shard_cache.h"
 
@@ -52,7 +53,6 @@ bool is_good(const ShardCache::Entry& entry) {
 }
 
 int verify(const ShardCache& cache, const World& world) {
-  constexpr int kBad = 5;
   size_t good = 0, bad = 0, unfinished = 0;
   uint64_t bytes = 0;
   for (const ShardCache::Entry& entry : cache.entries()) {
@@ -67,7 +67,7 @@ int verify(const ShardCache& cache, const World& world) {
     }
   }
   world.console.out(cat(files(good, bytes), " good, ", bad, " bad, ", unfinished, " unfinished\n"));
-  return bad > 0 ? kBad : 0;
+  return bad > 0 ? edge_exit_code(ErrorKind::kIntegrity) : 0;
 }
 
 int prune(const ShardCache& cache, std::optional<uint64_t> limit, const World& world) {

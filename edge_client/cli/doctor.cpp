@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "base/exit_codes.h"
 #include "base/json.h"
 #include "edge_client/cli/options.h"
 #include "edge_client/split/receipt.h"
@@ -66,7 +67,7 @@ void Doctor::check(std::string_view name, const Check& check) {
     line(name, "ok ", check());
   } catch (const Error& error) {
     line(name, "BAD", error.what());
-    if (code_ == 0) code_ = exit_code_of(error.kind());
+    if (code_ == 0) code_ = edge_exit_code(error.kind());
   }
 }
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "edge_client/cli/interrupt.h"
+#include "base/interrupt.h"
 
 namespace split::edge {
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
+#include "base/exit_codes.h"
 #include "base/file.h"
 #include "edge_client/cli/run.h"
 
@@ -32,8 +33,8 @@ int main(int argc, char** argv) try {
   split::hold_standard_streams();
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk
-  split::edge::Interrupt interrupt;
-  const split::edge::SignalWatch watch(interrupt);
+  split::Interrupt interrupt;
+  const split::SignalWatch watch(interrupt);
   split::edge::World world;
   world.environment = [](const char* name) -> const char* { return std::getenv(name); };
   world.input = STDIN_FILENO;
@@ -46,8 +47,8 @@ int main(int argc, char** argv) try {
   return split::edge::edge_main({argv + 1, argv + argc}, world, interrupt);
 } catch (const std::bad_alloc&) {
   std::fputs("edge_client: out of memory\n", stderr);
-  return 1;
+  return split::kExitFailed;
 } catch (const std::exception& error) {  // a broken invariant of ours
   std::fprintf(stderr, "edge_client: %s\n", error.what());
-  return 1;
+  return split::kExitFailed;
 }

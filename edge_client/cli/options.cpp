@@ -53,11 +53,7 @@ void read_address(std::string_view text, Options& options) {
   }
   options.host = name;
   options.port = static_cast<int>(*port);
-  if (!http::is_loopback(options.host) && !options.insecure) {
-    throw Error(ErrorKind::kInput,
-                cat("--serve ", shown(text),
-                    ": anybody who reaches it could use it; --insecure says that is meant"));
-  }
+  http::expect_only_local(options.host, options.insecure, cat("--serve ", shown(text)));
 }
 
 }  // namespace

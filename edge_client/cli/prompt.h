@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "edge_client/cli/interrupt.h"
+#include "base/interrupt.h"
 #include "edge_client/cli/options.h"
 
 namespace split::edge {

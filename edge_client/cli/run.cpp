@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/exit_codes.h"
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/options.h"
@@ -22,8 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kAddressInUse = 98;
-
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
@@ -34,25 +33,6 @@ uint64_t drawn_seed() {
   uint32_t seed = 0;
   CHECK(RAND_bytes(reinterpret_cast<unsigned char*>(&seed), sizeof seed) == 1);
   return seed;
-}
-
-int exit_code_of(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::kInput:
-    case ErrorKind::kNotFound:
-      return 2;
-    case ErrorKind::kRemote:
-    case ErrorKind::kBusy:
-      return 3;
-    case ErrorKind::kIo:
-      return 4;
-    case ErrorKind::kShape:
-    case ErrorKind::kIntegrity:
-      return 5;
-    case ErrorKind::kDevice:
-      return 6;
-  }
-  return 1;
 }
 
 namespace {
@@ -253,13 +233,10 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
            : first == "doctor"
                ? doctor_command(all.subspan(1), world, interrupt)
                : run(read_command_line(arguments, world.environment), world, interrupt);
-  } catch (const http::AddressInUse& error) {
-    world.console.err(cat("edge_client: ", error.what(), "\n"));
-    return kAddressInUse;
   } catch (const Error& error) {
     if (interrupt.signal() == 0) {
       world.console.err(cat("edge_client: ", error.what(), "\n"));
-      return exit_code_of(error.kind());
+      return edge_exit_code(error.kind());
     }
   }
   const int signal = interrupt.signal();

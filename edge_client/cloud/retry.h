@@ -7,7 +7,7 @@
 #include <functional>
 #include <random>
 
-#include "edge_client/cli/interrupt.h"
+#include "base/interrupt.h"
 #include "edge_client/cloud/remote.h"
 
 namespace split::edge {

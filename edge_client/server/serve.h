@@ -10,7 +10,7 @@ namespace split::edge {
 // Adds every route. The service outlives the server.
 void add_routes(http::Server& server, Service& service);
 
-// Returns when it is interrupted and the answers in flight have ended. Throws http::AddressInUse,
+// Returns when it is interrupted and the answers in flight have ended. Throws Error(kInUse),
 // and what Service::load() throws.
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt);
 

@@ -164,7 +164,7 @@ class Store {
   wire::ModelInfo info_;
   edge::TailRange range_;
   StageFormats formats_;  // that are measured
-  edge::Interrupt interrupt_;
+  Interrupt interrupt_;
   ScratchDir scratch_;
 };
 

@@ -55,7 +55,7 @@ void measure_pair(const Options& options, Report& report) {
 
   edge::Remote remote(loopback.url(), std::chrono::milliseconds(60000));
   const wire::ModelInfo info = remote.model(options.size);
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
   edge::SplitCounts counts;
   edge::SplitForward split(remote, info, model.model(), cut, &tail, {}, interrupt, counts);
   LocalForward whole(loopback.model().batcher());

@@ -170,7 +170,7 @@ class BlobLoads : public testing::Test {
   std::vector<wire::BlobInfo> blobs;
   uint64_t total = 0;
   TemporaryFolder cache;
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
 };
 
 TEST_F(BlobLoads, FetchEachChunkOnceAndLaterNothing) {

@@ -33,7 +33,7 @@ struct Fixture {
                 options_for(model, cut, model.config().layers + 2));
     Batcher tail(shard);
     edge::Remote remote(cloud.url(), std::chrono::seconds(60));
-    edge::Interrupt interrupt;
+    Interrupt interrupt;
     edge::SplitCounts counts;
     edge::SplitForward forward(remote, info, model, cut, &tail, {}, interrupt, counts);
     return generate(forward, model.config(), nullptr, prompt, wanted(), {}).tokens;
@@ -77,7 +77,7 @@ struct Fixture {
     return all;
   }
   TemporaryFolder cache;
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
 };
 
 TEST(EdgeDevice, ThatFailsAtAnyStepWritesTheSameText) {

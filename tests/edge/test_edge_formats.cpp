@@ -181,7 +181,7 @@ TEST(EdgeFormat, RefusesBlobsThatAreNotWhatTheirFormatSays) {
   const TemporaryFolder folder;
   const int layers = golden.model->config().layers;
   const WeightSource weights = golden.weights();
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
   const auto tail = [&](const std::string& formats, const std::string& file) {
     wire::BlobSummer summer;
     summer.update(as_bytes_of(file));

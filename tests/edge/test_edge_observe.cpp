@@ -142,7 +142,7 @@ struct EdgeRoutes {
   }
   edge::Options options;
   edge::World world;
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
   std::optional<edge::Service> service;
   http::Server server{{}};
 };

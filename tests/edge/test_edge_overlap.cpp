@@ -70,7 +70,7 @@ void expect_overlap(std::unique_ptr<Device> device) {
     return std::nullopt;
   });
   const TemporaryFolder cache;
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
   edge::BlobOrigin origin = edge::blob_origin(info, cloud.url(), std::chrono::seconds(60));
   edge::LocalTail tail(std::make_unique<Watched>(std::move(device), loaded), *golden.model, range,
                        {}, Profile::kF32, blobs,

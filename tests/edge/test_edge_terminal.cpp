@@ -90,7 +90,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   std::mutex mutex;
   std::condition_variable said;
   std::string out, err;
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
   edge::World world;
   world.input = terminal.theirs.get();
   world.console.err_is_terminal = world.console.out_is_terminal = true;

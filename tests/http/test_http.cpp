@@ -334,7 +334,12 @@ TEST_F(HttpServer, IdleConnectionsCostNoThread) {
 
 TEST_F(HttpServer, RefusesATakenPort) {
   Server second({.port = port});
-  EXPECT_THROW(second.bind(), AddressInUse);
+  try {
+    second.bind();
+    ADD_FAILURE() << "bound";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInUse);
+  }
   Server nowhere({.host = "192.0.2.1"});  // TEST-NET-1: nobody's address
   EXPECT_THROW(nowhere.bind(), Error);
 }

@@ -75,7 +75,7 @@ class EdgeServer {
 
  private:
   edge::World world_;
-  edge::Interrupt interrupt_;
+  Interrupt interrupt_;
   std::mutex mutex_;
   std::condition_variable said_;
   std::string err_;

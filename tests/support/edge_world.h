@@ -208,7 +208,7 @@ inline Outcome run_edge(const std::vector<std::string>& arguments,
           static_cast<ssize_t>(options.input.size()));
   }
   world.input = read_end.get();
-  edge::Interrupt interrupt;
+  Interrupt interrupt;
   outcome.code = edge::edge_main(arguments, world, interrupt);
   return outcome;
 }

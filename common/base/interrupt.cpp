@@ -1,4 +1,4 @@
-#include "edge_client/cli/interrupt.h"
+#include "base/interrupt.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-namespace split::edge {
+namespace split {
 
 void Interrupt::raise(int signal) {
   const std::lock_guard lock(mutex_);
@@ -80,4 +80,4 @@ SignalWatch::~SignalWatch() {
 
 int exit_code_of_signal(int signal) { return signal == SIGINT ? 130 : 0; }
 
-}  // namespace split::edge
+}  // namespace split

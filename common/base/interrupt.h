@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 
-namespace split::edge {
+namespace split {
 
 // Any thread.
 class Interrupt {
@@ -73,4 +73,4 @@ class SignalWatch {
 // What a process that was ended by `signal` returns: 130 for SIGINT, 0 for SIGTERM.
 int exit_code_of_signal(int signal);
 
-}  // namespace split::edge
+}  // namespace split
