@@ -1,6 +1,5 @@
 // cloud_server: holds GPT-2 checkpoints, runs their head layers, serves partial state and weights.
 // Wiring only.
-#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "base/exit_codes.h"
 #include "base/file.h"
 #include "base/flags.h"
+#include "base/interrupt.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cloud_server/cloud.h"
@@ -227,12 +227,8 @@ int serve(Options options) {
   }
   if (options.models.empty()) options.models.push_back(bundled_model());
 
-  // From here on every thread leaves these to the one that waits for them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  ::pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  Interrupt interrupt;
+  const SignalWatch watch(interrupt);
   ::signal(SIGPIPE, SIG_IGN);
 
   Cloud cloud;
@@ -256,67 +252,47 @@ int serve(Options options) {
   http::Server server(server_options);
   const int port = server.bind();  // early: a taken port is known before weights are read
 
-  std::atomic<int> received{0};
-  std::thread watcher([&] {
-    int signal = 0;
-    sigwait(&signals, &signal);
-    received = signal;
+  const Interrupt::Hook stop(interrupt, [&] {
     cloud.ready = false;
     server.stop();
   });
-  const auto finish = [&] {
-    if (received == 0) ::pthread_kill(watcher.native_handle(), SIGTERM);
-    watcher.join();
-  };
-  try {
-    for (const std::string& argument : options.models) {
-      auto model = std::make_unique<ServedModel>(model_options(options, argument));
-      for (const auto& other : cloud.models) {
-        if (other->id() == model->id()) {
-          throw Error(ErrorKind::kInput, "--model: two models have the id '" + model->id() + "'");
-        }
+  for (const std::string& argument : options.models) {
+    auto model = std::make_unique<ServedModel>(model_options(options, argument));
+    for (const auto& other : cloud.models) {
+      if (other->id() == model->id()) {
+        throw Error(ErrorKind::kInput, "--model: two models have the id '" + model->id() + "'");
       }
-      log_info(cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
-                   model->config().channels, ", in ",
-                   format_name(own_format(model->checkpoint(), model->model(),
-                                          model->model().stage("block.0"))),
-                   ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
-      cloud.models.push_back(std::move(model));
     }
-    if (options.blob_cache.empty()) {
-      log_warning(
-          "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
-          "(--blob-cache DIR)");
-    }
-    add_routes(server, cloud);
-    std::thread warm_up([&] {
-      try {
-        for (auto& model : cloud.models) model->warm_up();
-        if (received == 0) cloud.ready = true;
-      } catch (const std::exception& error) {
-        log_error(error.what());
-      }
-    });
-    const bool tls = !options.tls_cert.empty();
-    if (!cloud.keys.empty() && !tls && !http::is_loopback(options.host)) {
-      log_warning(
-          "keys and texts travel in the clear: --tls-cert and --tls-key, or a proxy with TLS");
-    }
-    log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
-                 http::is_loopback(options.host) ? " (this machine only; --host to change)" : ""));
-    try {
-      server.run();
-    } catch (...) {
-      warm_up.join();
-      throw;
-    }
-    warm_up.join();
-  } catch (...) {
-    finish();
-    throw;
+    log_info(cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
+                 model->config().channels, ", in ",
+                 format_name(own_format(model->checkpoint(), model->model(),
+                                        model->model().stage("block.0"))),
+                 ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
+    cloud.models.push_back(std::move(model));
   }
-  finish();
-  return received == SIGINT ? 130 : 0;
+  if (options.blob_cache.empty()) {
+    log_warning(
+        "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
+        "(--blob-cache DIR)");
+  }
+  add_routes(server, cloud);
+  const std::jthread warm_up([&] {
+    try {
+      for (auto& model : cloud.models) model->warm_up();
+      if (interrupt.signal() == 0) cloud.ready = true;
+    } catch (const std::exception& error) {
+      log_error(error.what());
+    }
+  });
+  const bool tls = !options.tls_cert.empty();
+  if (!cloud.keys.empty() && !tls && !http::is_loopback(options.host)) {
+    log_warning(
+        "keys and texts travel in the clear: --tls-cert and --tls-key, or a proxy with TLS");
+  }
+  log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
+               http::is_loopback(options.host) ? " (this machine only; --host to change)" : ""));
+  server.run();
+  return exit_code_of_signal(interrupt.signal());
 }
 
 int run(int argc, char** argv) {

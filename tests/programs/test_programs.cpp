@@ -212,6 +212,32 @@ TEST(CloudServer, EndsWithAStreamInFlight) {
   EXPECT_EQ(peer.to_end().find("[DONE]"), std::string::npos);
 }
 
+// The first signal lets answers end, however long that takes; the second one waits for nobody.
+TEST(CloudServer, EndsAtOnceOnASecondSignal) {
+  Program program({"--model", source("weights/demo"), "--port", "0", "--shutdown-timeout", "600"});
+  const int port = program.port();
+  ASSERT_GT(port, 0) << program.text();
+  http::Client client(program.url());
+  while (client.request("GET", "/readyz").status == 503) continue;
+  http::Peer peer(port);
+  const std::string body =
+      R"({"prompt":"a","max_tokens":500,"n":16,"ignore_eos":true,"stream":true})";
+  peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(),
+               "\r\n\r\n", body));
+  ASSERT_NE(peer.until("data: {").find("data: {"), std::string::npos);
+  const auto stopping = [&] {
+    try {
+      return http::Client(program.url()).request("GET", "/readyz").status == 503;
+    } catch (const Error&) {  // an idle connection is closed as the stop begins
+      return false;
+    }
+  };
+  program.signal(SIGTERM);
+  while (!stopping()) continue;
+  program.signal(SIGINT);
+  EXPECT_EQ(program.wait(), 130) << program.text();
+}
+
 TEST(CloudServer, AGgufFileIsServedUnderItsName) {
   char folder[] = "/tmp/split-programs-XXXXXX";
   ASSERT_NE(::mkdtemp(folder), nullptr);
