@@ -1,67 +1,11 @@
 // What the server is, in ten lines that can be pasted, and whether it is well.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/routes.h"
 #include "serve/observe.h"
-#include "serve/openapi.h"
-#include "wire/fields.h"
 
 namespace split::cloud {
-
-ServedModel& Cloud::find(const std::string& id) {
-  if (id.empty() && !models.empty()) return *models[0];
-  for (const auto& model : models) {
-    if (model->id() == id) return *model;
-  }
-  throw http::HttpError(404, "model_not_found", "no model of this id: GET /v1/models lists them",
-                        "model");
-}
-
-int point_named(const std::string& text, int layers) {
-  if (text == "norm") return layers + 1;
-  if (text == "head") return layers + 2;
-  const auto point = parse_u64(text, 0, static_cast<uint64_t>(layers));
-  if (!point) wire::Fields::refuse("to", cat("expected 0..", layers, ", \"norm\" or \"head\""));
-  return static_cast<int>(*point);
-}
-
-Asker asker_of(const http::Request& request) { return {request.principal, request.client_gone}; }
-
-void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
-  cloud.keys.expect_rows(request.principal);
-  cloud.keys.took_rows(request.principal, job.rows);
-  job.asker = asker_of(request);
-  model.batcher().run(job);
-}
-
-void describe_run(http::Response& response, const Job& job) {
-  response.headers.set("Cache-Control", "no-store");
-  response.headers.set("Server-Timing",
-                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
-}
-
-bool wants_tensors(const http::Request& request) {
-  const auto accept = request.headers.get("Accept");
-  return accept && accept->find(wire::kTensorType) != std::string_view::npos;
-}
-
-bool sends_tensors(const http::Request& request) {
-  const auto type = request.headers.get("Content-Type");
-  return type && type->starts_with(wire::kTensorType);
-}
-
-bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
-}
-
-void refuse_overflow(bool from_hidden) {
-  if (from_hidden)
-    wire::Fields::refuse("hidden", "its values are so large that the result is not finite");
-  throw Error(ErrorKind::kDevice, "[forward] the result is not finite");
-}
-
 namespace {
 
 // What the client calls us, as long as a shell takes it for one word.
@@ -109,22 +53,6 @@ Routes description_routes(Cloud& cloud) {
                       return http::Response::text(200, curl_lines(request, *cloud.models[0]));
                     }});
   return routes;
-}
-
-void add_routes(http::Server& server, Cloud& cloud) {
-  for (auto& model : cloud.models) {
-    Batcher& batcher = model->batcher();
-    batcher.on_pages_spent([&cloud, &batcher] { return cloud.sessions.evict_one(batcher); });
-  }
-  cloud.keys.guard(server);
-  Routes all;
-  for (const auto part : {description_routes, model_routes, forward_routes, session_routes,
-                          legacy_routes, observed_routes}) {
-    Routes routes = part(cloud);
-    std::ranges::move(routes, std::back_inserter(all));
-  }
-  serve::add_routes(server, "SplitCompute cloud", cloud.version, std::move(all));
-  observe(server, cloud);
 }
 
 }  // namespace split::cloud

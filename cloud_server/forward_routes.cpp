@@ -4,7 +4,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/job.h"
+#include "cloud_server/routes.h"
 #include "run/generate.h"
 #include "serve/completions.h"
 #include "wire/fields.h"

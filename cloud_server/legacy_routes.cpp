@@ -6,7 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
-#include "cloud_server/cloud.h"
+#include "cloud_server/job.h"
+#include "cloud_server/routes.h"
 #include "http/form.h"
 #include "run/generate.h"
 #include "tensor/blocks.h"

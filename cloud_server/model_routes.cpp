@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/job.h"
+#include "cloud_server/routes.h"
 #include "serve/models.h"
 #include "wire/fields.h"
 

@@ -1,7 +1,7 @@
 // The cloud's own counters, beside those of any server (serve/observe.h).
 #include "serve/observe.h"
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/routes.h"
 
 namespace split::cloud {
 

@@ -2,7 +2,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "cloud_server/cloud.h"
+#include "cloud_server/job.h"
+#include "cloud_server/routes.h"
 #include "wire/fields.h"
 
 namespace split::cloud {

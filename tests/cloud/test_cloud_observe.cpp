@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "cloud_server/routes.h"
 #include "support/cloud_fixture.h"
 #include "support/openapi_testing.h"
 #include "support/prometheus_text.h"

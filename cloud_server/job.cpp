@@ -1,0 +1,53 @@
+#include "cloud_server/job.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "wire/fields.h"
+
+namespace split::cloud {
+
+int point_named(const std::string& text, int layers) {
+  if (text == "norm") return layers + 1;
+  if (text == "head") return layers + 2;
+  const auto point = parse_u64(text, 0, static_cast<uint64_t>(layers));
+  if (!point) wire::Fields::refuse("to", cat("expected 0..", layers, ", \"norm\" or \"head\""));
+  return static_cast<int>(*point);
+}
+
+Asker asker_of(const http::Request& request) { return {request.principal, request.client_gone}; }
+
+void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
+  cloud.keys.expect_rows(request.principal);
+  cloud.keys.took_rows(request.principal, job.rows);
+  job.asker = asker_of(request);
+  model.batcher().run(job);
+}
+
+void describe_run(http::Response& response, const Job& job) {
+  response.headers.set("Cache-Control", "no-store");
+  response.headers.set("Server-Timing",
+                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+}
+
+bool wants_tensors(const http::Request& request) {
+  const auto accept = request.headers.get("Accept");
+  return accept && accept->find(wire::kTensorType) != std::string_view::npos;
+}
+
+bool sends_tensors(const http::Request& request) {
+  const auto type = request.headers.get("Content-Type");
+  return type && type->starts_with(wire::kTensorType);
+}
+
+bool all_finite(std::span<const float> values) {
+  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+}
+
+void refuse_overflow(bool from_hidden) {
+  if (from_hidden)
+    wire::Fields::refuse("hidden", "its values are so large that the result is not finite");
+  throw Error(ErrorKind::kDevice, "[forward] the result is not finite");
+}
+
+}  // namespace split::cloud
