@@ -55,14 +55,22 @@ class Emitter {
   }
 
   Operand operand(const Node& node, int64_t columns) {
-    if (node.op == Op::k_constant) return {Access::kImmediate, -1, -1, node.value};
+    if (node.op == Op::k_constant) return {-1, {Access::kImmediate, -1, node.value}};
     if (node.op == Op::k_gather) {
-      return {Access::kGather, value_slot(*node.inputs[0]), value_slot(*node.inputs[1]), 0};
+      const int table = value_slot(*node.inputs[0]);
+      return {table, {Access::kGather, value_slot(*node.inputs[1])}};
     }
-    if (node.dims.size() == 1) return {Access::kVector, value_slot(node), -1, 0};
+    if (node.dims.size() == 1) return {value_slot(node), {Access::kVector}};
     CHECK(node.dims.size() == 2);
     const bool per_row = node.dims[1] == 1 && columns != 1;
-    return {per_row ? Access::kPerRow : Access::kRowwise, value_slot(node), -1, 0};
+    return {value_slot(node), {per_row ? Access::kPerRow : Access::kRowwise}};
+  }
+
+  // What a kernel reads: rows, or all of a matrix or a cache.
+  Operand kernel_input(const Node& node) {
+    if (node.op == Op::k_transpose) return {leaf_slot(*node.inputs[0], true), {Access::kWhole}};
+    const bool rows = node.dims.size() == 2 && node.dims[0] < 0;
+    return {value_slot(node), {rows ? Access::kRowwise : Access::kWhole}};
   }
 
   // The tape over `nodes`, in order. `result` is the node whose value the kernel has just made, or
@@ -80,7 +88,7 @@ class Emitter {
         return;
       }
       operand_nodes.push_back(node);
-      tape.operands.push_back(node == result ? Operand{Access::kResult, -1, -1, 0}
+      tape.operands.push_back(node == result ? Operand{-1, {Access::kResult}}
                                              : operand(*node, columns));
     };
     if (result != nullptr) add_operand(result);
@@ -103,44 +111,40 @@ class Emitter {
   }
 
   void emit_unit(const Unit& unit) {
+    if (unit.prologue_of != nullptr) return;  // part of the matmul's step
     Step step;
     step.rows = unit.rows;
     step.columns = unit.columns;
     if (unit.kernel == nullptr) {
-      if (unit.prologue_of != nullptr) return;  // part of the matmul's step
       step.tape = tape(unit.nodes, nullptr, unit.columns, unit.wanted);
-    } else if (unit.kernel->op == Op::k_attention) {
-      step.kind = StepKind::kAttention;
-      step.qkv = value_slot(*unit.kernel->inputs[0]);
-      step.k_cache = value_slot(*unit.kernel->inputs[1]);
-      step.v_cache = value_slot(*unit.kernel->inputs[2]);
-      step.heads = unit.kernel->heads;
-      step.scale = unit.kernel->scale;
-      step.out = value_slot(*unit.kernel);
-    } else if (unit.kernel->op == Op::k_topk) {
-      step.kind = StepKind::kTopK;
-      step.inner = unit.kernel->inputs[0]->dims[1];
-      step.x = value_slot(*unit.kernel->inputs[0]);
-      step.out = value_slot(*unit.kernel);
     } else {
-      step.kind = StepKind::kMatmul;
-      const Node& matrix = *unit.kernel->inputs[1];
-      const bool transposed = matrix.op == Op::k_transpose;
-      step.inner = matrix.dims[0];
-      if (unit.prologue != nullptr) {
-        step.prologue = tape(unit.prologue->nodes, nullptr, step.inner, {});
-        const Node* x = unit.kernel->inputs[0].get();
-        const auto at = std::find(unit.prologue->nodes.begin(), unit.prologue->nodes.end(), x);
-        const auto index = static_cast<size_t>(at - unit.prologue->nodes.begin());
-        step.prologue.outputs.push_back(
-            {static_cast<int>(step.prologue.operands.size() + index), -1});
-      } else {
-        step.x = value_slot(*unit.kernel->inputs[0]);
-      }
-      step.w = leaf_slot(transposed ? *matrix.inputs[0] : matrix, transposed);
-      step.tape = tape(unit.nodes, unit.kernel, unit.columns, unit.wanted);
+      emit_kernel(unit, step);
     }
     program_.steps.push_back(std::move(step));
+  }
+
+  void emit_kernel(const Unit& unit, Step& step) {
+    const Node& kernel = *unit.kernel;
+    step.op = kernel.op;
+    step.inner = kernel.inputs[0]->dims[1];
+    step.attributes = kernel.attributes;
+    for (const auto& in : kernel.inputs) {
+      const bool made = unit.prologue != nullptr && in == kernel.inputs[0];
+      step.inputs.push_back(made ? prologue(*unit.prologue, *in, step) : kernel_input(*in));
+    }
+    if (op_info(kernel.op).epilogue) {
+      step.tape = tape(unit.nodes, &kernel, unit.columns, unit.wanted);
+    } else {
+      step.outputs.push_back({value_slot(kernel), {}});
+    }
+  }
+
+  Operand prologue(const Unit& group, const Node& x, Step& step) {
+    step.prologue = tape(group.nodes, nullptr, step.inner, {});
+    const auto at = std::find(group.nodes.begin(), group.nodes.end(), &x);
+    const auto index = static_cast<size_t>(at - group.nodes.begin());
+    step.prologue.outputs.push_back({static_cast<int>(step.prologue.operands.size() + index), -1});
+    return {};
   }
 
   const Units& units_;
@@ -153,9 +157,8 @@ class Emitter {
 Program compile(std::string name, const std::vector<NamedOutput>& outputs, const FuseRules& rules) {
   const Units units = fuse(outputs, rules);
   Program program = Emitter(std::move(name), units).emit(outputs);
-  plan_arena(
-      program,
-      64);  // bytes: one cache line, and a multiple of any device's storage alignment times 4 rows
+  // Bytes: one cache line, and a multiple of any device's storage alignment times 4 rows.
+  plan_arena(program, 64);
   return program;
 }
 

@@ -10,7 +10,7 @@ namespace {
 void for_each_slot(const Tape& tape, const std::function<void(int)>& visit) {
   for (const Operand& operand : tape.operands) {
     if (operand.slot >= 0) visit(operand.slot);
-    if (operand.index >= 0) visit(operand.index);
+    if (operand.access.index >= 0) visit(operand.access.index);
   }
   for (const TapeOutput& output : tape.outputs) {
     if (output.slot >= 0) visit(output.slot);
@@ -20,8 +20,10 @@ void for_each_slot(const Tape& tape, const std::function<void(int)>& visit) {
 void for_each_slot(const Step& step, const std::function<void(int)>& visit) {
   for_each_slot(step.tape, visit);
   for_each_slot(step.prologue, visit);
-  for (const int slot : {step.x, step.w, step.qkv, step.k_cache, step.v_cache, step.out}) {
-    if (slot >= 0) visit(slot);
+  for (const std::vector<Operand>* operands : {&step.inputs, &step.outputs}) {
+    for (const Operand& operand : *operands) {
+      if (operand.slot >= 0) visit(operand.slot);
+    }
   }
 }
 

@@ -14,7 +14,8 @@ int Program::find(std::string_view slot_name) const {
 std::vector<bool> Tape::per_row() const {
   std::vector<bool> result;
   for (const Operand& operand : operands) {
-    result.push_back(operand.access == Access::kPerRow || operand.access == Access::kImmediate);
+    result.push_back(operand.access.kind == Access::kPerRow ||
+                     operand.access.kind == Access::kImmediate);
   }
   for (const Instruction& instruction : instructions) {
     const bool x = result[static_cast<size_t>(instruction.x)];
@@ -54,13 +55,13 @@ class Printer {
   }
 
   std::string operand(const Operand& operand) const {
-    switch (operand.access) {
+    switch (operand.access.kind) {
       case Access::kImmediate:
-        return cat(operand.value);
+        return cat(operand.access.value);
       case Access::kResult:
         return "product";
       case Access::kGather:
-        return cat(slot(operand.slot), "[", slot(operand.index), "]");
+        return cat(slot(operand.slot), "[", slot(operand.access.index), "]");
       default:
         return slot(operand.slot);
     }
@@ -90,30 +91,28 @@ class Printer {
 
   void print(const Step& step) {
     const std::string shape = dims_text({step.rows, step.columns});
-    switch (step.kind) {
-      case StepKind::kGroup:
-        out_ << "  group " << shape << "\n";
-        break;
-      case StepKind::kMatmul:
-        if (!step.prologue.empty()) {
-          out_ << "  prologue\n";
-          print(step.prologue, "    ");
-        }
-        out_ << "  matmul " << shape << " = "
-             << (step.x >= 0 ? slot(step.x) : value(step.prologue, step.prologue.outputs[0].value))
-             << " x " << slot(step.w) << " "
-             << dtype_name(program_.slots[static_cast<size_t>(step.w)].dtype) << " over "
-             << step.inner << "\n";
-        break;
-      case StepKind::kAttention:
-        out_ << "  attention " << shape << ", " << step.heads << " heads: " << slot(step.out)
-             << " <- " << slot(step.qkv) << ", " << slot(step.k_cache) << ", " << slot(step.v_cache)
-             << "\n";
-        break;
-      case StepKind::kTopK:
-        out_ << "  topk " << step.columns / 2 << " of " << dims_text({step.rows, step.inner})
-             << ": " << slot(step.out) << " <- " << slot(step.x) << "\n";
-        break;
+    if (step.op == Op::k_group) {
+      out_ << "  group " << shape << "\n";
+    } else if (step.op == Op::k_matmul) {
+      const int x = step.in(inputs::matmul::x), w = step.in(inputs::matmul::w);
+      if (!step.prologue.empty()) {
+        out_ << "  prologue\n";
+        print(step.prologue, "    ");
+      }
+      out_ << "  matmul " << shape << " = "
+           << (x >= 0 ? slot(x) : value(step.prologue, step.prologue.outputs[0].value)) << " x "
+           << slot(w) << " " << dtype_name(program_.slots[static_cast<size_t>(w)].dtype) << " over "
+           << step.inner << "\n";
+    } else if (step.op == Op::k_topk) {
+      out_ << "  topk " << step.columns / 2 << " of " << dims_text({step.rows, step.inner}) << ": "
+           << slot(step.out()) << " <- " << slot(step.in(inputs::topk::x)) << "\n";
+    } else {
+      out_ << "  attention " << shape << ", " << step.attribute<int>(attributes::attention::heads)
+           << " heads: " << slot(step.out()) << " <-";
+      for (size_t i = 0; i < step.inputs.size(); ++i) {
+        out_ << (i > 0 ? ", " : " ") << slot(step.in(i));
+      }
+      out_ << "\n";
     }
     print(step.tape, "    ");
   }

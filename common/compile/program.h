@@ -3,8 +3,9 @@
 // sequence.
 //
 //   Slot   a tensor: an input, a weight, an output, or a temporary with its place in the arena
-//   Tape   pointwise and reduction ops over one row (or a segment of it), values numbered as they
-//   come Step   one kernel: a group of rows (a Tape), a matrix product, attention, or the top k
+//   Tape   pointwise and reduction ops over one row (or a segment of it); its values are numbered
+//          in their order
+//   Step   one kernel: an op of ops.def, or a group of rows (a Tape)
 #pragma once
 
 #include <bit>
@@ -29,33 +30,38 @@ struct Slot {
   std::string name;  // of inputs, weights and outputs
   DType dtype = DType::kF32;
   Dims dims;  // [C], [N, C], or [kRows | kOutRows, C]
-  bool transposed =
-      false;  // a matrix [M, K] that a matmul reads as [K, M]; one slot has one way of being read
+  // A matrix [M, K] that a matmul reads as [K, M]; one slot has one way of being read.
+  bool transposed = false;
   // Temporaries: bytes from the arena's start for one row of a step; times the step's largest row
   // count.
   size_t offset = 0;
   bool operator==(const Slot&) const = default;
 };
 
-// Where a Tape's value comes from, for row r and column c.
-enum class Access : uint8_t {
-  kRowwise,    // slot[r, c]
-  kVector,     // slot[c]
-  kPerRow,     // slot[r, 0]
-  kGather,     // slot[index[r], c], index an I32 slot
-  kImmediate,  // a number
-  kResult,     // the matrix product this tape is the epilogue of
+// How a slot is read or written: for row r and column c of a step, or by its kernel.
+struct Access {
+  enum Kind : uint8_t {
+    kRowwise,    // slot[r, c]
+    kVector,     // slot[c]
+    kPerRow,     // slot[r, 0]
+    kGather,     // slot[index[r], c], index an I32 slot
+    kImmediate,  // a number
+    kResult,     // what the kernel has made, whose epilogue reads it
+    kWhole,      // all of it, as its kernel reads a matrix or a cache
+  };
+  Kind kind = kRowwise;
+  int index = -1;                               // kGather
+  float value = 0;                              // kImmediate
+  bool operator==(const Access& other) const {  // a number by its bits
+    return kind == other.kind && index == other.index &&
+           std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(other.value);
+  }
 };
 
 struct Operand {
-  Access access = Access::kRowwise;
   int slot = -1;
-  int index = -1;                                // kGather
-  float value = 0;                               // kImmediate
-  bool operator==(const Operand& other) const {  // a number by its bits
-    return access == other.access && slot == other.slot && index == other.index &&
-           std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(other.value);
-  }
+  Access access;
+  bool operator==(const Operand&) const = default;
 };
 
 // y = op(x) or op(x, z); operands count first, then instructions: value i is operands[i] or
@@ -84,23 +90,29 @@ struct Tape {
   bool operator==(const Tape&) const = default;
 };
 
-enum class StepKind : uint8_t { kGroup, kMatmul, kAttention, kTopK };
-
 struct Step {
-  StepKind kind = StepKind::kGroup;
+  Op op = Op::k_group;  // a kernel's, or k_group: the tape is all there is
   int64_t rows = 0;     // kRows or kOutRows
-  int64_t columns = 0;  // groups: C; matmul: M; attention: C; top k: 2 k
-  // Groups: the work. Matmul: what makes its result into the outputs (Access::kResult is the
-  // product).
+  int64_t columns = 0;  // of a group, or of what the kernel makes
+  int64_t inner = 0;    // columns of a kernel's first input
+  // Of a kernel: what it reads, as the op's row in ops.def names it, and the row's attributes.
+  std::vector<Operand> inputs;
+  std::vector<double> attributes;
+  // Where a kernel without an epilogue leaves its result.
+  std::vector<Operand> outputs;
+  // A group's work; the epilogue of a kernel that may have one, which also brings its result to
+  // the outputs.
   Tape tape;
-  // Matmul: slots x and w; or a prologue tape whose one output, of slot -1, is x.
-  int x = -1, w = -1;
+  // Of a matmul whose x is in no slot: what makes it, as the one output, of slot -1.
   Tape prologue;
-  int64_t inner = 0;  // K
-  // Attention: slots. Top k: from slot x, [rows, inner], to slot out.
-  int qkv = -1, k_cache = -1, v_cache = -1, out = -1;
-  int heads = 0;
-  float scale = 0;
+
+  // Slots, and an attribute: step.in(inputs::matmul::w), step.attribute<float>(...).
+  int in(size_t input) const { return inputs[input].slot; }
+  int out() const { return outputs[0].slot; }
+  template <typename Number>
+  Number attribute(size_t i) const {
+    return static_cast<Number>(attributes[i]);
+  }
   bool operator==(const Step&) const = default;
 };
 

@@ -9,27 +9,30 @@ constexpr bool EPILOGUE = true;
 constexpr bool PLAIN = false;
 
 constexpr OpInfo kTable[] = {
-#define UNARY(name, forward, gradient) {#name, OpKind::kUnary, #forward, "", #gradient, "", false},
+#define UNARY(name, forward, gradient) {#name, OpKind::kUnary, #forward, "", #gradient, "", 1},
 #define BINARY(name, forward, gradient_x, gradient_z) \
-  {#name, OpKind::kBinary, #forward, "", #gradient_x, #gradient_z, false},
+  {#name, OpKind::kBinary, #forward, "", #gradient_x, #gradient_z, 2},
 #define REDUCE(name, start, combine, gradient) \
-  {#name, OpKind::kReduce, #combine, #start, #gradient, "", false},
-#define VIEW(name) {#name, OpKind::kView, "", "", "", "", false},
-#define KERNEL(name, flag) {#name, OpKind::kKernel, "", "", "", "", flag},
+  {#name, OpKind::kReduce, #combine, #start, #gradient, "", 1},
+#define VIEW(name, inputs) {#name, OpKind::kView, "", "", "", "", inputs},
+#define KERNEL(name, names, numbers, flag) \
+  {#name, OpKind::kKernel, "", "", "", "", inputs::name::count, attributes::name::count, flag},
 #include "tensor/ops.def"
 };
 
-constexpr OpInfo kLeaves[] = {{"constant", OpKind::kLeaf, "", "", "", "", false},
-                              {"input", OpKind::kLeaf, "", "", "", "", false},
-                              {"weight", OpKind::kLeaf, "", "", "", "", false}};
+// What is no row of the table.
+constexpr OpInfo kOthers[] = {{"constant", OpKind::kLeaf},
+                              {"input", OpKind::kLeaf},
+                              {"weight", OpKind::kLeaf},
+                              {"group", OpKind::kGroup}};
 
 }  // namespace
 
 const OpInfo& op_info(Op op) {
   const size_t index = static_cast<size_t>(op);
   if (index < std::size(kTable)) return kTable[index];
-  CHECK(index - std::size(kTable) < std::size(kLeaves));
-  return kLeaves[index - std::size(kTable)];
+  CHECK(index - std::size(kTable) < std::size(kOthers));
+  return kOthers[index - std::size(kTable)];
 }
 
 std::span<const OpInfo> op_table() { return kTable; }

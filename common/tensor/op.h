@@ -1,7 +1,8 @@
 // The ops as data: an enum and a row of facts for each, derived from ops.def. Fusion and devices
-// read an op's kind and its text, never its name.
+// read an op's kind and its text, never its name; no table of theirs depends on the order of rows.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -12,29 +13,63 @@ enum class Op : uint8_t {
 #define UNARY(name, ...) k_##name,
 #define BINARY(name, ...) k_##name,
 #define REDUCE(name, ...) k_reduce_##name,
-#define VIEW(name) k_##name,
-#define KERNEL(name, flag) k_##name,
+#define VIEW(name, ...) k_##name,
+#define KERNEL(name, ...) k_##name,
 #include "tensor/ops.def"
   // Leaves of a graph: not rows of the table, they compute nothing.
   k_constant,
   k_input,
   k_weight,
+  // Pointwise ops and reductions that became one step.
+  k_group,
 };
 
-enum class OpKind : uint8_t { kUnary, kBinary, kReduce, kView, kKernel, kLeaf };
+enum class OpKind : uint8_t { kUnary, kBinary, kReduce, kView, kKernel, kLeaf, kGroup };
+
+// Places of a kernel's inputs and of its attributes, as its row names them:
+// inputs::attention::k_cache, attributes::attention::heads; `count` of each.
+#define SPLIT_NAMES(...) __VA_OPT__(__VA_ARGS__, )
+namespace inputs {
+#define KERNEL(name, inputs, ...)               \
+  struct name {                                 \
+    enum : size_t { SPLIT_NAMES inputs count }; \
+  };
+#include "tensor/ops.def"
+}  // namespace inputs
+namespace attributes {
+#define KERNEL(name, inputs, attributes, flag)      \
+  struct name {                                     \
+    enum : size_t { SPLIT_NAMES attributes count }; \
+  };
+#include "tensor/ops.def"
+}  // namespace attributes
+#undef SPLIT_NAMES
 
 struct OpInfo {
   std::string_view name;
   OpKind kind = OpKind::kLeaf;
-  std::string_view forward;                 // GLSL; for a reduction the combination of acc and x
-  std::string_view start;                   // reductions: the neutral element
-  std::string_view gradient_x, gradient_z;  // GLSL
-  bool epilogue = false;                    // kernels: pointwise ops may join the result
+  std::string_view forward = {};  // GLSL; for a reduction the combination of acc and x
+  std::string_view start = {};    // reductions: the neutral element
+  std::string_view gradient_x = {}, gradient_z = {};  // GLSL
+  size_t inputs = 0;
+  size_t attributes = 0;  // kernels: numbers beside the inputs
+  bool epilogue = false;  // kernels: pointwise ops may join the result
 };
 
 const OpInfo& op_info(Op op);
 // All rows of the table, in its order; op_table()[static_cast<size_t>(op)] is op_info(op).
 std::span<const OpInfo> op_table();
+// A value for each op, found by the op: nothing depends on the order of rows.
+template <typename T>
+class ByOp {
+ public:
+  constexpr T& operator[](Op op) { return values_[static_cast<size_t>(op)]; }
+  constexpr const T& operator[](Op op) const { return values_[static_cast<size_t>(op)]; }
+
+ private:
+  T values_[static_cast<size_t>(Op::k_group) + 1] = {};
+};
+
 // The FUNC rows as GLSL functions, in order.
 std::string_view op_functions_glsl();
 

@@ -5,11 +5,14 @@
 namespace split {
 namespace {
 
-std::shared_ptr<Node> make_node(Op op, Dims dims, std::vector<Tensor> inputs = {}) {
+std::shared_ptr<Node> make_node(Op op, Dims dims, std::vector<Tensor> inputs = {},
+                                std::vector<double> attributes = {}) {
+  CHECK(inputs.size() == op_info(op).inputs && attributes.size() == op_info(op).attributes);
   auto node = std::make_shared<Node>();
   node->op = op;
   node->dims = std::move(dims);
   for (const Tensor& tensor : inputs) node->inputs.push_back(tensor.node());
+  node->attributes = std::move(attributes);
   return node;
 }
 
@@ -106,10 +109,8 @@ Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache
     throw Error(ErrorKind::kShape,
                 cat("[attention] expected heads that divide ", channels, ", got ", heads));
   }
-  auto node = make_node(Op::k_attention, {qkv.dims()[0], channels}, {qkv, k_cache, v_cache});
-  node->heads = heads;
-  node->scale = scale;
-  return Tensor(std::move(node));
+  return Tensor(make_node(Op::k_attention, {qkv.dims()[0], channels}, {qkv, k_cache, v_cache},
+                          {static_cast<double>(heads), scale}));
 }
 
 Tensor topk(const Tensor& x, int64_t k) {
@@ -118,7 +119,7 @@ Tensor topk(const Tensor& x, int64_t k) {
   if (k <= 0 || k > x.dims()[1]) {
     throw Error(ErrorKind::kShape, cat("[topk] expected k from 1 to ", x.dims()[1], ", got ", k));
   }
-  return Tensor(make_node(Op::k_topk, {x.dims()[0], 2 * k}, {x}));
+  return Tensor(make_node(Op::k_topk, {x.dims()[0], 2 * k}, {x}, {static_cast<double>(k)}));
 }
 
 }  // namespace split

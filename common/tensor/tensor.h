@@ -23,10 +23,9 @@ struct Node {
   DType dtype = DType::kF32;
   Dims dims;  // [] constant, [C] vector, [R, C] activation, [K, M] matrix
   std::vector<std::shared_ptr<const Node>> inputs;
-  std::string name;  // inputs and weights: what it is bound to
-  float value = 0;   // constants
-  int heads = 0;     // attention
-  float scale = 0;   // attention: q . k is multiplied by this
+  std::vector<double> attributes;  // kernels: as the op's row names them
+  std::string name;                // inputs and weights: what it is bound to
+  float value = 0;                 // constants
 };
 
 class Tensor {
@@ -60,8 +59,9 @@ Tensor gather(const Tensor& table, const Tensor& index);
 Tensor transpose(const Tensor& matrix);
 // x [R, K], w [K, M] -> [R, M]. A quantised w is a transposed one, whose blocks lie along K.
 Tensor matmul(const Tensor& x, const Tensor& w);
-// Causal attention of the rows over their sequences' pages, in `heads` heads. qkv [R, 3 C] -> [R,
-// C]. The caches are inputs of shape [C]: one layer's keys and values, paged by the device.
+// Causal attention of the rows over their sequences' pages, in `heads` heads; q . k is multiplied
+// by `scale`. qkv [R, 3 C] -> [R, C]. The caches are inputs of shape [C]: one layer's keys and
+// values, paged by the device.
 Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
                  float scale);
 // The k largest elements of each row, x [R, C] -> [R, 2 k]: first the elements, largest first and

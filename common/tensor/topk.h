@@ -1,4 +1,4 @@
-// The top k of a row on the host: what StepKind::kTopK computes.
+// The top k of a row on the host: what Op::k_topk computes.
 #pragma once
 
 #include <span>

@@ -25,12 +25,13 @@ inline DType half(const std::string&) { return DType::kF16; }
 inline void read_by(const Tape& tape, std::vector<int>& slots) {
   for (const Operand& operand : tape.operands) {
     slots.push_back(operand.slot);
-    slots.push_back(operand.index);
+    slots.push_back(operand.access.index);
   }
 }
 
 inline std::vector<int> read_by(const Step& step) {
-  std::vector<int> slots{step.x, step.w, step.qkv, step.k_cache, step.v_cache};
+  std::vector<int> slots;
+  for (const Operand& input : step.inputs) slots.push_back(input.slot);
   read_by(step.tape, slots);
   read_by(step.prologue, slots);
   std::erase(slots, -1);
@@ -38,7 +39,8 @@ inline std::vector<int> read_by(const Step& step) {
 }
 
 inline std::vector<int> written_by(const Step& step) {
-  std::vector<int> slots{step.out};
+  std::vector<int> slots;
+  for (const Operand& output : step.outputs) slots.push_back(output.slot);
   for (const TapeOutput& output : step.tape.outputs) slots.push_back(output.slot);
   std::erase(slots, -1);
   return slots;
@@ -49,7 +51,7 @@ inline bool widths_fit(const Program& program, const Tape& tape, int64_t columns
   const auto width = [&](int slot) { return program.slots[static_cast<size_t>(slot)].dims.back(); };
   for (const Operand& operand : tape.operands) {
     if (operand.slot < 0) continue;
-    if (width(operand.slot) != (operand.access == Access::kPerRow ? 1 : columns)) return false;
+    if (width(operand.slot) != (operand.access.kind == Access::kPerRow ? 1 : columns)) return false;
   }
   const auto per_row = tape.per_row();
   for (const TapeOutput& output : tape.outputs) {

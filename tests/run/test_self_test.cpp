@@ -13,8 +13,8 @@ namespace {
 // The CPU, but for one kind of step, whose first result is off.
 class Wrong : public test::ForwardingDevice {
  public:
-  explicit Wrong(std::optional<StepKind> kind, double by = 0.1)
-      : ForwardingDevice(make_cpu_device(1)), kind_(kind), by_(by) {}
+  explicit Wrong(std::optional<Op> op, double by = 0.1)
+      : ForwardingDevice(make_cpu_device(1)), op_(op), by_(by) {}
   int runs() const { return runs_; }
 
   std::string name() const override { return "wrong"; }
@@ -23,7 +23,7 @@ class Wrong : public test::ForwardingDevice {
                                    std::span<const Binding> bindings) override {
     auto executable = ForwardingDevice::load(program, workspace, bindings);
     for (const Step& step : program.steps) {
-      if (step.kind == kind_) wrong_.insert(executable.get());
+      if (step.op == op_) wrong_.insert(executable.get());
     }
     return executable;
   }
@@ -37,7 +37,7 @@ class Wrong : public test::ForwardingDevice {
   }
 
  private:
-  std::optional<StepKind> kind_;
+  std::optional<Op> op_;
   double by_;
   std::set<const Executable*> wrong_;
   int runs_ = 0;
@@ -50,12 +50,12 @@ TEST(SelfTest, PassesWhatComputesRight) {
 }
 
 TEST(SelfTest, NamesTheKernelThatDoesNot) {
-  for (const auto& [kind, part] : {std::pair{StepKind::kGroup, "layer norm of 40 rows"},
-                                   {StepKind::kMatmul, "product by F32 of 40 rows"},
-                                   {StepKind::kAttention, "attention over F32 of 40 rows"},
-                                   {StepKind::kTopK, "top k of 40 rows"}}) {
+  for (const auto& [op, part] : {std::pair{Op::k_group, "layer norm of 40 rows"},
+                                   {Op::k_matmul, "product by F32 of 40 rows"},
+                                   {Op::k_attention, "attention over F32 of 40 rows"},
+                                   {Op::k_topk, "top k of 40 rows"}}) {
     for (const double by : {0.1, std::nan("")}) {
-      Wrong wrong(kind, by);
+      Wrong wrong(op, by);
       try {
         self_test(wrong);
         ADD_FAILURE() << part;
@@ -69,22 +69,21 @@ TEST(SelfTest, NamesTheKernelThatDoesNot) {
 
 TEST(SelfTest, TheCpuTakesTheWrongDevicesPlaceUnlessItWasAskedFor) {
   const DeviceOptions any{"auto", 1}, asked{"vulkan", 1};
-  EXPECT_EQ(tested(std::make_unique<Wrong>(StepKind::kMatmul), any, {})->name().substr(0, 3),
-            "cpu");
-  EXPECT_THROW(tested(std::make_unique<Wrong>(StepKind::kMatmul), asked, {}), Error);
+  EXPECT_EQ(tested(std::make_unique<Wrong>(Op::k_matmul), any, {})->name().substr(0, 3), "cpu");
+  EXPECT_THROW(tested(std::make_unique<Wrong>(Op::k_matmul), asked, {}), Error);
   EXPECT_EQ(tested(make_cpu_device(1), any, {})->name().substr(0, 3), "cpu");
 }
 
 TEST(SelfTest, AGoodDeviceIsRememberedAndAWrongOneIsNot) {
   const test::TemporaryFolder folder;
   const DeviceOptions asked{"vulkan", 1};
-  const auto runs = [&](std::optional<StepKind> kind) {
-    auto device = std::make_unique<Wrong>(kind);
+  const auto runs = [&](std::optional<Op> op) {
+    auto device = std::make_unique<Wrong>(op);
     const auto kept = tested(std::move(device), asked, folder.path);
     return static_cast<Wrong&>(*kept).runs();
   };
-  EXPECT_THROW(runs(StepKind::kMatmul), Error);
-  EXPECT_THROW(runs(StepKind::kMatmul), Error);
+  EXPECT_THROW(runs(Op::k_matmul), Error);
+  EXPECT_THROW(runs(Op::k_matmul), Error);
   EXPECT_GT(runs({}), 10);
   EXPECT_EQ(runs({}), 0);
 }

@@ -59,6 +59,9 @@ inline double reference_reduce(std::string_view op, const std::vector<double>& r
 }
 
 class Reference {
+  using Matmul = inputs::matmul;
+  using Attention = inputs::attention;
+
  public:
   // Inputs, weights and (after run) outputs by the name of their slot; dense, as the slot's dims.
   std::map<std::string, std::vector<double>> values;
@@ -67,18 +70,18 @@ class Reference {
     temps_.clear();
     for (const Step& step : program.steps) {
       rows_ = step.rows == kOutRows ? batch.out_rows.size() : batch.rows;
-      if (step.kind == StepKind::kAttention) {
+      if (step.op == Op::k_attention) {
         attention(program, step, batch);
         continue;
       }
-      if (step.kind == StepKind::kTopK) {
+      if (step.op == Op::k_topk) {
         topk(program, step);
         continue;
       }
       std::vector<double> product;
-      if (step.kind == StepKind::kMatmul) {
-        const std::vector<double> x = step.x >= 0
-                                          ? slot(program, step.x)
+      if (step.op == Op::k_matmul) {
+        const std::vector<double> x = step.in(Matmul::x) >= 0
+                                          ? slot(program, step.in(Matmul::x))
                                           : tape(program, step.prologue, step.inner, batch, {});
         product = matmul(program, step, x);
       }
@@ -94,8 +97,8 @@ class Reference {
 
   std::vector<double> matmul(const Program& program, const Step& step,
                              const std::vector<double>& x) {
-    const Slot& w_slot = program.slots[static_cast<size_t>(step.w)];
-    const std::vector<double>& w = slot(program, step.w);
+    const Slot& w_slot = program.slots[static_cast<size_t>(step.in(Matmul::w))];
+    const std::vector<double>& w = slot(program, step.in(Matmul::w));
     const auto inner = static_cast<size_t>(step.inner), columns = static_cast<size_t>(step.columns);
     std::vector<double> y(rows_ * columns, 0.0);
     for (size_t r = 0; r < rows_; ++r) {
@@ -161,9 +164,9 @@ class Reference {
 
   double load(const Program& program, const Operand& operand, size_t r, size_t i, size_t c,
               const RowBatch& batch, const std::vector<double>& product) {
-    switch (operand.access) {
+    switch (operand.access.kind) {
       case Access::kImmediate:
-        return operand.value;
+        return operand.access.value;
       case Access::kResult:
         return product[r * c + i];
       case Access::kRowwise:
@@ -173,9 +176,10 @@ class Reference {
       case Access::kPerRow:
         return slot(program, operand.slot)[r];
       case Access::kGather:
+      case Access::kWhole:
         break;
     }
-    const std::string& index = program.slots[static_cast<size_t>(operand.index)].name;
+    const std::string& index = program.slots[static_cast<size_t>(operand.access.index)].name;
     const auto row = index == "tokens"      ? static_cast<size_t>(batch.tokens[r])
                      : index == "positions" ? static_cast<size_t>(batch.positions[r])
                                             : static_cast<size_t>(batch.out_rows[r]);
@@ -184,12 +188,13 @@ class Reference {
 
   void attention(const Program& program, const Step& step, const RowBatch& batch) {
     using Cache = std::map<std::pair<uint32_t, int32_t>, std::vector<double>>;
-    const auto c = static_cast<size_t>(step.columns), d = c / static_cast<size_t>(step.heads);
-    const Slot& k_slot = program.slots[static_cast<size_t>(step.k_cache)];
-    const Slot& v_slot = program.slots[static_cast<size_t>(step.v_cache)];
+    const auto c = static_cast<size_t>(step.columns),
+               d = c / step.attribute<size_t>(attributes::attention::heads);
+    const Slot& k_slot = program.slots[static_cast<size_t>(step.in(Attention::k_cache))];
+    const Slot& v_slot = program.slots[static_cast<size_t>(step.in(Attention::v_cache))];
     Cache& keys = caches_[k_slot.name];
     Cache& values_of = caches_[v_slot.name];
-    const std::vector<double> qkv = slot(program, step.qkv);
+    const std::vector<double> qkv = slot(program, step.in(Attention::qkv));
     const auto stored = [&](double x, DType dtype) {
       return dtype == DType::kF16 ? double{f16_to_f32(f32_to_f16(static_cast<float>(x)))} : x;
     };
@@ -204,14 +209,14 @@ class Reference {
     }
     std::vector<double> out(batch.rows * c, 0.0);
     for (size_t r = 0; r < batch.rows; ++r) {
-      for (size_t h = 0; h < static_cast<size_t>(step.heads); ++h) {
+      for (size_t h = 0; h < step.attribute<size_t>(attributes::attention::heads); ++h) {
         std::vector<double> weights;
         double largest = -1e300, total = 0;
         for (int32_t p = 0; p <= batch.positions[r]; ++p) {
           const std::vector<double>& k = keys.at({batch.sequences[r], p});
           double score = 0;
           for (size_t i = 0; i < d; ++i) score += qkv[r * 3 * c + h * d + i] * k[h * d + i];
-          weights.push_back(score * step.scale);
+          weights.push_back(score * step.attribute<double>(attributes::attention::scale));
           largest = std::max(largest, weights.back());
         }
         for (double& weight : weights) total += weight = std::exp(weight - largest);
@@ -223,12 +228,12 @@ class Reference {
         }
       }
     }
-    slot(program, step.out) = std::move(out);
+    slot(program, step.out()) = std::move(out);
   }
 
   void topk(const Program& program, const Step& step) {
     const auto width = static_cast<size_t>(step.inner), k = static_cast<size_t>(step.columns) / 2;
-    const std::vector<double>& x = slot(program, step.x);
+    const std::vector<double>& x = slot(program, step.in(inputs::topk::x));
     std::vector<double> out;
     for (size_t r = 0; r < rows_; ++r) {
       std::vector<std::pair<double, double>> all;  // less what it is ordered by, column
@@ -242,7 +247,7 @@ class Reference {
       }
       for (size_t i = 0; i < k; ++i) out.push_back(all[i].second);
     }
-    slot(program, step.out) = std::move(out);
+    slot(program, step.out()) = std::move(out);
   }
 
   size_t rows_ = 0;

@@ -4,22 +4,29 @@
 
 namespace split {
 
+namespace {
+using Matmul = inputs::matmul;
+}
+
 bool reads_floats(const Step& step, int slot) {
   const auto named = [&](const Tape& tape) {
     return std::ranges::any_of(tape.operands, [&](const Operand& operand) {
-      return operand.slot == slot || operand.index == slot;
+      return operand.slot == slot || operand.access.index == slot;
     });
   };
-  return named(step.tape) || named(step.prologue) || step.w == slot || step.qkv == slot ||
-         step.k_cache == slot || step.v_cache == slot ||
-         (step.kind == StepKind::kTopK && step.x == slot);
+  if (named(step.tape) || named(step.prologue)) return true;
+  for (size_t in = 0; in < step.inputs.size(); ++in) {
+    const bool rows = step.op == Op::k_matmul && in == Matmul::x;
+    if (step.in(in) == slot && !rows) return true;
+  }
+  return false;
 }
 
 namespace {
 
 std::vector<int> written(const Step& step) {
   std::vector<int> slots;
-  if (step.out >= 0) slots.push_back(step.out);
+  for (const Operand& output : step.outputs) slots.push_back(output.slot);
   for (const TapeOutput& output : step.tape.outputs) slots.push_back(output.slot);
   return slots;
 }
@@ -33,10 +40,12 @@ std::vector<RoundedSlot> rounded_slots(const Program& program,
   };
   // Whole steps at a time.
   const auto writes_steps = [&](const Step& step) {
-    if (step.kind == StepKind::kMatmul) return rounds(slot_of(step.w));
-    return step.kind == StepKind::kGroup ||
-           (step.kind == StepKind::kAttention &&
-            step.columns / step.heads % static_cast<int64_t>(kBlock) == 0);
+    if (step.op == Op::k_matmul) return rounds(slot_of(step.in(Matmul::w)));
+    return step.op == Op::k_group ||
+           (step.op == Op::k_attention &&
+            step.columns / step.attribute<int64_t>(attributes::attention::heads) %
+                    static_cast<int64_t>(kBlock) ==
+                0);
   };
   std::vector<RoundedSlot> result(program.slots.size());
   std::vector<int> writers(program.slots.size());
@@ -59,10 +68,11 @@ std::vector<RoundedSlot> rounded_slots(const Program& program,
       for (size_t j = 0; j < program.steps.size(); ++j) {
         const Step& step = program.steps[j];
         if (reads_floats(step, slot)) all = false;
-        if (step.x != slot) continue;
-        all = all && j > i && step.rows == writer.rows && rounds(slot_of(step.w)) &&
-              (found.matrix < 0 || slot_of(step.w).dtype == slot_of(found.matrix).dtype);
-        found.matrix = step.w;
+        if (step.op != Op::k_matmul || step.in(Matmul::x) != slot) continue;
+        all =
+            all && j > i && step.rows == writer.rows && rounds(slot_of(step.in(Matmul::w))) &&
+            (found.matrix < 0 || slot_of(step.in(Matmul::w)).dtype == slot_of(found.matrix).dtype);
+        found.matrix = step.in(Matmul::w);
         last = j;
       }
       const bool taken = next >= kRoundedBuffers && last_read[found.buffer] >= i;

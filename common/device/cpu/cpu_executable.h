@@ -45,7 +45,7 @@ class CpuExecutable : public Executable {
             bound(program_.slots[static_cast<size_t>(operand.slot)], bindings);
         if (buffer != nullptr) buffer->read_in_place();
       }
-      matrices_.push_back(step.kind == StepKind::kMatmul ? matrix(step, bindings) : nullptr);
+      matrices_.push_back(step.op == Op::k_matmul ? matrix(step, bindings) : nullptr);
       if (!step.prologue.empty()) {
         throw Error(ErrorKind::kDevice,
                     "[cpu] a matmul with a prologue: compile without that rule");
@@ -86,22 +86,27 @@ class CpuExecutable : public Executable {
       const size_t rows = step.rows == kOutRows ? out_rows.size() : batch.rows;
       if (rows == 0) continue;
       times.timed(step, [&] {
-        switch (step.kind) {
-          case StepKind::kGroup:
+        switch (step.op) {
+          case Op::k_group:
             return run_group(step, tapes_[i], rows);
-          case StepKind::kMatmul:
+          case Op::k_matmul:
             return run_matmul(step, tapes_[i], matrices_[i], keeps_for(i, batch), batch, rows);
-          case StepKind::kAttention:
+          case Op::k_attention:
             if (i == 0 || keeps_for(i - 1, batch) == nullptr) keep_rows(step, batch);
             return run_attention(step, batch);
-          case StepKind::kTopK:
+          case Op::k_topk:
             return run_topk(step, rows);
+          default:
+            CHECK(false);
         }
       });
     }
   }
 
  private:
+  using Matmul = inputs::matmul;
+  using Attention = inputs::attention;
+
   static CpuBuffer* bound(const Slot& slot, std::span<const Binding> bindings) {
     for (const Binding& binding : bindings) {
       if (binding.name == slot.name) return static_cast<CpuBuffer*>(binding.buffer);
@@ -118,7 +123,8 @@ class CpuExecutable : public Executable {
       const bool whole = slot.dims.size() == 2 && slot.dims[0] < 0 && batch.out_offset == 0 &&
                          batch.out_bytes.size() == rows * places_[i].columns * sizeof(float);
       const bool read = std::ranges::any_of(program_.steps, [&](const Step& step) {
-        return reads_floats(step, static_cast<int>(i)) || step.x == static_cast<int>(i);
+        return reads_floats(step, static_cast<int>(i)) ||
+               (step.op == Op::k_matmul && step.in(Matmul::x) == static_cast<int>(i));
       });
       if (whole && !read) return i;
     }
@@ -166,7 +172,7 @@ class CpuExecutable : public Executable {
 
   // What a matmul reads: a transposed matrix of floats where it lies, another packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const {
-    const Slot& slot = program_.slots[static_cast<size_t>(step.w)];
+    const Slot& slot = program_.slots[static_cast<size_t>(step.in(Matmul::w))];
     CpuBuffer* const buffer = bound(slot, bindings);
     if (buffer != nullptr && in_place(slot)) {
       buffer->read_in_place();
@@ -203,7 +209,8 @@ class CpuExecutable : public Executable {
   void run_topk(const Step& step, size_t rows) {
     const auto inner = static_cast<size_t>(step.inner), width = static_cast<size_t>(step.columns);
     pool_.run(rows, [&](size_t row) {
-      topk_row({floats(step.x) + row * inner, inner}, {floats(step.out) + row * width, width});
+      topk_row({floats(step.in(inputs::topk::x)) + row * inner, inner},
+               {floats(step.out()) + row * width, width});
     });
   }
 
@@ -212,20 +219,22 @@ class CpuExecutable : public Executable {
   const Step* may_keep_for(size_t i) const {
     if (i + 1 >= program_.steps.size()) return nullptr;
     const Step &step = program_.steps[i], &next = program_.steps[i + 1];
-    if (step.kind != StepKind::kMatmul || next.kind != StepKind::kAttention) return nullptr;
+    if (step.op != Op::k_matmul || next.op != Op::k_attention) return nullptr;
     const auto slot = [&](int index) -> const Slot& {
       return program_.slots[static_cast<size_t>(index)];
     };
     const bool made_for_it = step.rows == next.rows && step.tape.outputs.size() == 1 &&
-                             step.tape.outputs[0].slot == next.qkv &&
-                             slot(next.qkv).kind == SlotKind::kTemp;
+                             step.tape.outputs[0].slot == next.in(Attention::qkv) &&
+                             slot(next.in(Attention::qkv)).kind == SlotKind::kTemp;
     const bool read = std::ranges::any_of(program_.steps, [&](const Step& other) {
-      return &other != &next && (other.x == next.qkv || reads_floats(other, next.qkv));
+      return &other != &next &&
+             (reads_floats(other, next.in(Attention::qkv)) ||
+              (other.op == Op::k_matmul && other.in(Matmul::x) == next.in(Attention::qkv)));
     });
-    const DType dtype = place_of(next.k_cache).dtype;
+    const DType dtype = place_of(next.in(Attention::k_cache)).dtype;
     const bool in_steps = (dtype == DType::kBF16 || dtype == DType::kQ8_0) &&
                           next.columns % static_cast<int64_t>(kStripColumns) == 0;
-    return made_for_it && !read && rounds(slot(step.w)) && in_steps ? &next : nullptr;
+    return made_for_it && !read && rounds(slot(step.in(Matmul::w))) && in_steps ? &next : nullptr;
   }
 
   // Of generated rows each has a page of its own, and nothing is gained.
@@ -236,10 +245,10 @@ class CpuExecutable : public Executable {
   void run_matmul(const Step& step, const TapeRunner& tape, const std::byte* w,
                   const Step* keeps_for, const RowBatch& batch, size_t rows) {
     if (keeps_for != nullptr) runs_.find_in_pages(batch);
-    const Slot& matrix = program_.slots[static_cast<size_t>(step.w)];
+    const Slot& matrix = program_.slots[static_cast<size_t>(step.in(Matmul::w))];
     const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
     CpuProduct product{kernels_};
-    product.x = place_of(step.x).base;
+    product.x = place_of(step.in(Matmul::x)).base;
     product.w = w;
     product.stored = matrix.dtype;
     product.dtype = multiplied(matrix, batch.phase);
@@ -248,8 +257,8 @@ class CpuExecutable : public Executable {
     product.width = width;
     if (rounds(matrix)) {
       product.rounded = &kernels_.steps(rounding(matrix), product.dtype, rows);
-      if (place_of(step.x).rounded == nullptr) {
-        round_rows(*product.rounded, floats(step.x), rows, inner);
+      if (place_of(step.in(Matmul::x)).rounded == nullptr) {
+        round_rows(*product.rounded, floats(step.in(Matmul::x)), rows, inner);
         product.x = workspace_.rounded(CpuWorkspace::kPresent);
       }
     }
@@ -302,8 +311,8 @@ class CpuExecutable : public Executable {
   RowPages pages_of(const Step& attention, const RowBatch& batch) const {
     return {kernels_,
             attention,
-            place_of(attention.k_cache),
-            place_of(attention.v_cache),
+            place_of(attention.in(Attention::k_cache)),
+            place_of(attention.in(Attention::v_cache)),
             batch,
             workspace_.limits().pages_per_sequence};
   }
@@ -315,7 +324,7 @@ class CpuExecutable : public Executable {
     runs_.find_in_pages(batch);
     pool_.run(runs_.count(), [&](size_t run) {
       const size_t row = runs_.first(run), rows = runs_.end(run) - row;
-      const float* const qkv = floats(step.qkv) + row * 3 * channels;
+      const float* const qkv = floats(step.in(Attention::qkv)) + row * 3 * channels;
       for (const size_t column : {channels, 2 * channels}) {
         pages.keep(row, rows, column, channels, qkv + column, 3 * channels);
       }
@@ -349,11 +358,11 @@ class CpuExecutable : public Executable {
 
   void run_attention(const Step& step, const RowBatch& batch) {
     const auto channels = static_cast<size_t>(step.columns);
-    const auto heads = static_cast<size_t>(step.heads);
+    const auto heads = step.attribute<size_t>(attributes::attention::heads);
     const size_t head_size = channels / heads;
-    const float* qkv = floats(step.qkv);
-    const SlotPlace& out = place_of(step.out);
-    const DType dtype = place_of(step.k_cache).dtype;
+    const float* qkv = floats(step.in(Attention::qkv));
+    const SlotPlace& out = place_of(step.out());
+    const DType dtype = place_of(step.in(Attention::k_cache)).dtype;
     // Rows of one sequence at positions that follow each other share the reading of its pages.
     runs_.find(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
     const RowPages pages = pages_of(step, batch);
@@ -370,15 +379,15 @@ class CpuExecutable : public Executable {
       attend.q_stride = 3 * channels;
       attend.rows = runs_.end(run) - row;
       attend.position = static_cast<size_t>(batch.positions[row]);
-      attend.keys = place_of(step.k_cache).base;
-      attend.values = place_of(step.v_cache).base;
+      attend.keys = place_of(step.in(Attention::k_cache)).base;
+      attend.values = place_of(step.in(Attention::v_cache)).base;
       attend.dtype = dtype;
       attend.pages = pages.of(row);
       attend.channels = channels;
       attend.heads = std::min(each, heads - head);
       attend.head_offset = head * head_size;
       attend.head_size = head_size;
-      attend.scale = step.scale;
+      attend.scale = step.attribute<float>(attributes::attention::scale);
       attend.out = reinterpret_cast<float*>(out.base) + row * channels + head * head_size;
       attend.out_stride = channels;
       attend.scratch = scratch;

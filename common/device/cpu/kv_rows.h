@@ -67,7 +67,7 @@ struct RowPages {
     task.rows = rows;
     task.slot = position % kPageTokens;
     task.channels = columns;
-    task.head_size = channels / static_cast<size_t>(attention.heads);
+    task.head_size = channels / attention.attribute<size_t>(attributes::attention::heads);
     task.values = column >= 2 * channels;
     const SlotPlace& cache = task.values ? values : keys;
     task.dtype = cache.dtype;

@@ -10,10 +10,12 @@ namespace split {
 StepTimes::StepTimes() : on_(debug_level() >= 2) {}
 
 void StepTimes::add(const Step& step, Clock::duration duration) {
-  std::string what = step.kind == StepKind::kMatmul ? cat("matmul ", step.inner, "x", step.columns)
-                     : step.kind == StepKind::kAttention ? cat("attention ", step.heads, " heads")
-                     : step.kind == StepKind::kTopK      ? cat("top ", step.columns / 2)
-                                                         : cat("group ", step.columns);
+  std::string what =
+      step.op == Op::k_matmul ? cat("matmul ", step.inner, "x", step.columns)
+      : step.op == Op::k_attention
+          ? cat("attention ", step.attribute<size_t>(attributes::attention::heads), " heads")
+      : step.op == Op::k_topk ? cat("top ", step.columns / 2)
+                              : cat("group ", step.columns);
   const auto same =
       std::find_if(sums_.begin(), sums_.end(), [&](const Sum& sum) { return sum.what == what; });
   Sum& sum = same == sums_.end() ? sums_.emplace_back(Sum{std::move(what), {}, 0}) : *same;

@@ -103,16 +103,16 @@ TapeRunner::Value TapeRunner::repeated(const Operand& from, const std::vector<Sl
 TapeRunner::Value TapeRunner::operand(const Operand& operand, const std::vector<SlotPlace>& slots,
                                       size_t row, size_t rows, size_t first, size_t count,
                                       float* buffer) const {
-  if (operand.access == Access::kImmediate) {
-    std::fill_n(buffer, rows, operand.value);
+  if (operand.access.kind == Access::kImmediate) {
+    std::fill_n(buffer, rows, operand.access.value);
     return {buffer, 0, true};
   }
   const SlotPlace& place = slots[static_cast<size_t>(operand.slot)];
   const auto at = [&](size_t element) { return place.base + element * dtype_size(place.dtype); };
-  if (operand.access == Access::kPerRow || operand.access == Access::kVector ||
-      operand.access == Access::kRowwise) {
-    const bool per_row = operand.access == Access::kPerRow;
-    const bool rowwise = operand.access == Access::kRowwise;
+  if (operand.access.kind == Access::kPerRow || operand.access.kind == Access::kVector ||
+      operand.access.kind == Access::kRowwise) {
+    const bool per_row = operand.access.kind == Access::kPerRow;
+    const bool rowwise = operand.access.kind == Access::kRowwise;
     const size_t element = per_row ? row : rowwise ? row * place.columns + first : first;
     if (place.dtype == DType::kF32) {
       return {reinterpret_cast<const float*>(at(element)), rowwise ? place.columns : 0, per_row};
@@ -125,9 +125,10 @@ TapeRunner::Value TapeRunner::operand(const Operand& operand, const std::vector<
   const size_t stride = padded(count);
   for (size_t r = 0; r < rows; ++r) {
     size_t index = row + r;
-    if (operand.access == Access::kGather) {
+    if (operand.access.kind == Access::kGather) {
       int32_t token = 0;
-      std::memcpy(&token, slots[static_cast<size_t>(operand.index)].base + index * sizeof token,
+      std::memcpy(&token,
+                  slots[static_cast<size_t>(operand.access.index)].base + index * sizeof token,
                   sizeof token);
       CHECK(token >= 0 && static_cast<size_t>(token) < place.rows_of_table);
       index = static_cast<size_t>(token);
@@ -145,8 +146,8 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     const Operand& from = tape_.operands[i];
     float* const buffer = scratch + i * each;
-    values[i] = from.access == Access::kResult ? Value{product, product_stride, false}
-                : from.access == Access::kVector && count < kWide && (rows > 1 || again)
+    values[i] = from.access.kind == Access::kResult ? Value{product, product_stride, false}
+                : from.access.kind == Access::kVector && count < kWide && (rows > 1 || again)
                     ? repeated(from, slots, rows, first, count, buffer, again)
                     : operand(from, slots, row, rows, first, count, buffer);
   }

@@ -24,20 +24,19 @@ void add(Modules& modules, const std::string& text) {
 void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
   const Program program = compile("known", outputs, kFuseRules);
   constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
-  const Halves halves =
-      half_slots(program, [](const Step& s) { return s.kind == StepKind::kMatmul; });
+  const Halves halves = half_slots(program, [](const Step& s) { return s.op == Op::k_matmul; });
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
     const Step* before = i > 0 ? &program.steps[i - 1] : nullptr;
     const Step* after = i + 1 < program.steps.size() ? &program.steps[i + 1] : nullptr;
     for (const bool shuffle : {false, true}) {
-      if (step.kind == StepKind::kTopK) {
+      if (step.op == Op::k_topk) {
         add(modules, block_max_text());
         add(modules, topk_text());
-      } else if (step.kind == StepKind::kGroup) {
+      } else if (step.op == Op::k_group) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
         if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);
-      } else if (step.kind == StepKind::kAttention) {
+      } else if (step.op == Op::k_attention) {
         for (const uint32_t pieces : {1u, kCachePieces}) {
           add(modules, kv_store_text(pieces, shuffle));
           add(modules, attention_text(pieces, shuffle));
@@ -54,7 +53,7 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
       } else {
         if (shuffle) {
           for (const Step* store : {static_cast<const Step*>(nullptr), after}) {
-            if (store != nullptr && store->kind != StepKind::kAttention) continue;
+            if (store != nullptr && store->op != Op::k_attention) continue;
             Joined joined;
             joined.attention = store;
             for (const bool few : {false, true}) {
@@ -64,13 +63,12 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
         }
         // With what may be joined to it, and without.
         for (const bool store : {false, true}) {
-          if (store && (after == nullptr || after->kind != StepKind::kAttention)) continue;
+          if (store && (after == nullptr || after->op != Op::k_attention)) continue;
           Joined joined;
           joined.attention = store ? after : nullptr;
           add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
-          if (before == nullptr || before->kind == StepKind::kMatmul) continue;
-          joined.input =
-              before->kind == StepKind::kGroup ? Joined::Input::kGroup : Joined::Input::kSplits;
+          if (before == nullptr || before->op == Op::k_matmul) continue;
+          joined.input = before->op == Op::k_group ? Joined::Input::kGroup : Joined::Input::kSplits;
           joined.group = before;
           add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
         }

@@ -9,6 +9,9 @@
 namespace split::vulkan {
 namespace {
 
+using Matmul = inputs::matmul;
+using Attention = inputs::attention;
+
 constexpr std::string_view kCommon =
 #include "device/vulkan/shaders/common.glsl"
     ;
@@ -129,8 +132,11 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
       for (const Tape* tape : {&step.tape, &step.prologue}) {
         for (const Operand& operand : tape->operands) only = only && operand.slot != index;
       }
-      only = only && step.qkv != index && (step.x != index || by_units(step));
-      read = read || step.x == index;
+      for (size_t in = 0; in < step.inputs.size(); ++in) {
+        if (step.in(in) != index) continue;
+        only = only && in == Matmul::x && by_units(step);
+        read = true;
+      }
     }
     halves[i] = only && read;
   }
@@ -150,8 +156,8 @@ namespace {
 
 // put_kv(), for caches of one piece.
 std::string put_text(const Step& attention, KernelParts& parts) {
-  const uint32_t k = parts.bind({Bind::Kind::kCache, attention.k_cache, 0});
-  const uint32_t v = parts.bind({Bind::Kind::kCache, attention.v_cache, 0});
+  const uint32_t k = parts.bind({Bind::Kind::kCache, attention.in(Attention::k_cache), 0});
+  const uint32_t v = parts.bind({Bind::Kind::kCache, attention.in(Attention::v_cache), 0});
   return cat("#define CACHE_PIECES 1\n#define K_BINDING ", k, "\n#define V_BINDING ", v, "\n",
              kPut);
 }
@@ -167,7 +173,7 @@ std::string weight_bindings(uint32_t w, bool blocks) {
 Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
                      size_t max_range, const Halves& halves) {
   const uint32_t w = joined.input == Joined::Input::kSlot ? 2 : 1;
-  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
+  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
   KernelParts parts(w + (blocks ? 2 : 1));
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   std::string text = cat(header(shuffle), kColumns, weight_bindings(w, blocks));
@@ -200,7 +206,7 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
 
 Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
                      size_t max_range, const Halves& halves) {
-  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.w)].dtype);
+  const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
   KernelParts parts(blocks ? 4 : 3);
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   std::string text = cat(units_header(few ? "#define FEW\n" : ""), kColumns,

@@ -87,7 +87,7 @@ TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& pa
 }
 
 bool TapeWriter::is_weight_table(const Operand& operand) const {
-  return operand.access == Access::kGather && slot(operand.slot).dims[0] >= 0;
+  return operand.access.kind == Access::kGather && slot(operand.slot).dims[0] >= 0;
 }
 
 void TapeWriter::uint_constant(const std::string& name, uint32_t value) {
@@ -105,13 +105,14 @@ void TapeWriter::declare() {
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     const Operand& operand = tape_.operands[i];
     const size_t id = base_ + i;
-    switch (operand.access) {
+    switch (operand.access.kind) {
       case Access::kResult:
+      case Access::kWhole:
         break;
       case Access::kImmediate:
         declared_ << "layout(constant_id = "
-                  << parts_.constant(std::bit_cast<uint32_t>(operand.value)) << ") const float v"
-                  << id << " = 0.0;\n";
+                  << parts_.constant(std::bit_cast<uint32_t>(operand.access.value))
+                  << ") const float v" << id << " = 0.0;\n";
         break;
       case Access::kRowwise:
       case Access::kPerRow:
@@ -147,7 +148,7 @@ void TapeWriter::declare_gather(size_t i) {
   const Operand& operand = tape_.operands[i];
   const size_t id = base_ + i;
   const Slot& table = slot(operand.slot);
-  const std::string& index = slot(operand.index).name;
+  const std::string& index = slot(operand.access.index).name;
   const uint32_t which = index == "tokens"      ? 0u
                          : index == "positions" ? 1u
                          : index == "out_rows"  ? 3u
@@ -190,7 +191,7 @@ std::string TapeWriter::epilogue(bool put) const {
   std::ostringstream out, fetch, finish;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     const size_t id = base_ + i;
-    switch (tape_.operands[i].access) {
+    switch (tape_.operands[i].access.kind) {
       case Access::kImmediate:
       case Access::kResult:
         break;
@@ -224,7 +225,7 @@ std::string TapeWriter::tile_epilogue(bool put) const {
   bool possible = tape_.outputs.size() == 1 && slot(tape_.outputs[0].slot).dims[1] != 1;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     const size_t id = base_ + i;
-    const Access access = tape_.operands[i].access;
+    const Access::Kind access = tape_.operands[i].access.kind;
     if (access == Access::kVector) {
       const uint32_t binding = parts_.binding_of({Bind::Kind::kWhole, tape_.operands[i].slot, 0});
       for (const auto& [type, letter] : {std::pair{"float", "f"}, {"float16_t", "h"}}) {
@@ -281,7 +282,7 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
       stage ? cat("  FOR_HELD(", base_, ") {\n") : cat("  FOR_ROW(", columns, ") {\n");
   if (!stage) out << "  const uint row = piece.row_base + r;\n";
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
-    if (tape_.operands[i].access == Access::kPerRow) out << load(i, "  ", columns);
+    if (tape_.operands[i].access.kind == Access::kPerRow) out << load(i, "  ", columns);
   }
   const auto both = moments();
   for (size_t i = 0; i < tape_.instructions.size(); ++i) {
@@ -321,14 +322,15 @@ std::string TapeWriter::row_body(std::string_view columns, bool stage) const {
 
 std::string TapeWriter::name(int value) const {
   const auto i = static_cast<size_t>(value);
-  const bool product = i < tape_.operands.size() && tape_.operands[i].access == Access::kResult;
+  const bool product =
+      i < tape_.operands.size() && tape_.operands[i].access.kind == Access::kResult;
   return product ? "product" : cat("v", base_ + i);
 }
 
 std::string TapeWriter::load(size_t i, const char* indent, std::string_view columns,
                              const char* type) const {
   const size_t id = base_ + i;
-  switch (tape_.operands[i].access) {
+  switch (tape_.operands[i].access.kind) {
     case Access::kRowwise:
       return cat(indent, type, "v", id, " = b", id, "[r * ", columns, " + c];\n");
     case Access::kPerRow:

@@ -6,7 +6,7 @@
 namespace split::vulkan {
 
 bool TapeWriter::is_held(size_t i) const {
-  const Access access = tape_.operands[i].access;
+  const Access::Kind access = tape_.operands[i].access.kind;
   return access == Access::kRowwise || access == Access::kVector || access == Access::kGather;
 }
 
@@ -15,8 +15,8 @@ bool TapeWriter::is_held(size_t i) const {
 std::string TapeWriter::four_loader(size_t i) const {
   const size_t id = base_ + i;
   const Operand& operand = tape_.operands[i];
-  const bool rowwise = operand.access == Access::kRowwise,
-             gather = operand.access == Access::kGather, table = is_weight_table(operand);
+  const bool rowwise = operand.access.kind == Access::kRowwise,
+             gather = operand.access.kind == Access::kGather, table = is_weight_table(operand);
   const uint32_t pieces = table ? pieces_ : 1;
   const Bind::Kind kind = rowwise      ? Bind::Kind::kRowwise
                           : pieces > 1 ? Bind::Kind::kTable

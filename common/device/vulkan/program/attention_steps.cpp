@@ -9,9 +9,13 @@
 namespace split::vulkan {
 namespace {
 
+using Attention = inputs::attention;
+
 // Of a workgroup of one row's split, and of one that takes all splits of a row.
 constexpr uint32_t kSplitLanes = 1024, kRowLanes = 128;
 constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
+
+int64_t heads_of(const Step& step) { return step.attribute<int64_t>(attributes::attention::heads); }
 
 }  // namespace
 
@@ -19,13 +23,13 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   if (const auto at = attention_.find(&step); at != attention_.end()) return at->second;
   AttentionPlan plan;
   const size_t limit = core_->context.capabilities().max_range;
-  const DType kv = slot(step.k_cache).dtype;
-  if (slot(step.v_cache).dtype != kv || type_code(kv) > 1) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] caches of ", dtype_name(kv), " and ",
-                    dtype_name(slot(step.v_cache).dtype), ": expected both F32 or both F16"));
+  const DType kv = slot(step.in(Attention::k_cache)).dtype;
+  if (slot(step.in(Attention::v_cache)).dtype != kv || type_code(kv) > 1) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] caches of ", dtype_name(kv), " and ",
+                                        dtype_name(slot(step.in(Attention::v_cache)).dtype),
+                                        ": expected both F32 or both F16"));
   }
-  const auto size = static_cast<size_t>(step.columns / step.heads);
+  const auto size = static_cast<size_t>(step.columns / heads_of(step));
   const size_t width = 16 / dtype_size(kv);
   plan.key_lanes = static_cast<uint32_t>(std::bit_ceil((size + width - 1) / width));
   if (plan.key_lanes > kSplitKeys) {
@@ -52,15 +56,17 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
   if (merge_bytes(step) > device.shared_bytes()) {
     throw Error(ErrorKind::kDevice,
-                cat("[vulkan] attention: ", step.heads, " heads over ", workspace_.splits(),
+                cat("[vulkan] attention: ", heads_of(step), " heads over ", workspace_.splits(),
                     " splits of ", kSplitKeys, " keys are joined in ", merge_bytes(step),
                     " bytes of shared memory, this device has ", device.shared_bytes()));
   }
   plan.keeps_splits = shared(plan.row_lanes) + kept * sizeof(float) <= kSharedBytes;
 
-  const size_t page_bytes =
-      kPageTokens * static_cast<size_t>(slot(step.k_cache).dims.back()) * dtype_size(kv);
-  const Allocation &k = bound(step.k_cache).plain(), &v = bound(step.v_cache).plain();
+  const size_t page_bytes = kPageTokens *
+                            static_cast<size_t>(slot(step.in(Attention::k_cache)).dims.back()) *
+                            dtype_size(kv);
+  const Allocation &k = bound(step.in(Attention::k_cache)).plain(),
+                   &v = bound(step.in(Attention::v_cache)).plain();
   if (k.size() != v.size()) {
     throw Error(ErrorKind::kDevice, "[vulkan] attention: caches of K and V of different sizes");
   }
@@ -70,9 +76,10 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   plan.pieces = piece_pages < pages ? kCachePieces : 1;
   if (plan.pieces > 1) piece_pages = piece_pages / kAlignedPages * kAlignedPages;
   if (pages == 0 || piece_pages * plan.pieces < pages) {
-    throw Error(ErrorKind::kDevice,
-                cat("[vulkan] cache '", slot(step.k_cache).name, "': ", k.size(), " bytes, ",
-                    kCachePieces, " bindings of this device have at most ", limit, " bytes each"));
+    throw Error(
+        ErrorKind::kDevice,
+        cat("[vulkan] cache '", slot(step.in(Attention::k_cache)).name, "': ", k.size(), " bytes, ",
+            kCachePieces, " bindings of this device have at most ", limit, " bytes each"));
   }
   plan.piece_pages = static_cast<uint32_t>(std::min(piece_pages, pages));
   for (const Allocation* cache : {&k, &v}) {
@@ -83,10 +90,10 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
     }
   }
 
-  const size_t partial_row =
-      static_cast<size_t>(step.heads) * workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float);
+  const size_t partial_row = static_cast<size_t>(heads_of(step)) * workspace_.splits() *
+                             ((size + 5) / 4 * 4) * sizeof(float);
   const size_t budget = std::min(limit, kScratchBytes) / partial_row;
-  plan.rows = piece_rows({step.qkv, step.out}, std::max<size_t>(budget, 1));
+  plan.rows = piece_rows({step.in(Attention::qkv), step.out()}, std::max<size_t>(budget, 1));
   if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
     throw Error(ErrorKind::kDevice,
                 cat("[vulkan] attention: partial results of ", partial_row,
@@ -98,19 +105,20 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
 }
 
 size_t VulkanExecutable::merge_bytes(const Step& step) const {
-  return static_cast<size_t>(step.heads) * workspace_.splits() * 3 * sizeof(float);
+  return static_cast<size_t>(heads_of(step)) * workspace_.splits() * 3 * sizeof(float);
 }
 
 void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
-  add_constants(key, {{20, static_cast<uint32_t>(step.heads)},
-                      {21, static_cast<uint32_t>(step.columns / step.heads)},
-                      {22, workspace_.limits().pages_per_sequence},
-                      {23, attention(step).piece_pages},
-                      {24, type_code(slot(step.k_cache).dtype)},
-                      {25, workspace_.splits()},
-                      {26, std::bit_cast<uint32_t>(step.scale)},
-                      {27, variant >= kWide ? 0u : 1u},
-                      {31, attention(step).key_lanes}});
+  add_constants(key,
+                {{20, static_cast<uint32_t>(heads_of(step))},
+                 {21, static_cast<uint32_t>(step.columns / heads_of(step))},
+                 {22, workspace_.limits().pages_per_sequence},
+                 {23, attention(step).piece_pages},
+                 {24, type_code(slot(step.in(Attention::k_cache)).dtype)},
+                 {25, workspace_.splits()},
+                 {26, std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
+                 {27, variant >= kWide ? 0u : 1u},
+                 {31, attention(step).key_lanes}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
@@ -133,10 +141,10 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     if (caches) add_counted(variant, dispatch.key);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols()};
-    if (caches) dispatch.ranges.push_back(rowwise(step.qkv, base, plan.rows, {}));
+    if (caches) dispatch.ranges.push_back(rowwise(step.in(Attention::qkv), base, plan.rows, {}));
     if (!whole) dispatch.ranges.push_back(plan.partial);
     if (!caches || whole) {
-      dispatch.ranges.push_back(rowwise(step.out, base, plan.rows, halves(variant)));
+      dispatch.ranges.push_back(rowwise(step.out(), base, plan.rows, halves(variant)));
     }
     if (caches) {
       dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
@@ -152,7 +160,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
         ->waits = base == 0;
   }
   if (add_tiled_attention(step, variant, out)) return;
-  const bool half = variant > kWide && halves_[static_cast<size_t>(step.out)];
+  const bool half = variant > kWide && halves_[static_cast<size_t>(step.out())];
   const bool many = variant == kUnits || (variant == kWide && device.small_tiles);
   if (many && shuffle && plan.keeps_splits) {
     // Many rows fill the device, each by one workgroup a head. The same bits as by splits.
@@ -161,7 +169,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
       const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
       Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half), plan.row_lanes,
                            base, true, true);
-      rows->groups[0] = static_cast<uint32_t>(step.heads);
+      rows->groups[0] = static_cast<uint32_t>(heads_of(step));
       rows->row_axis = 2;
     }
     return;
@@ -170,7 +178,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     const auto text = [&] { return attention_text(plan.pieces, shuffle); };
     Dispatch* split =
         add("attention", kernel(What::kSplitAttention, text), plan.split_lanes, base, true);
-    split->groups = {static_cast<uint32_t>(step.heads), workspace_.splits(), 1};
+    split->groups = {static_cast<uint32_t>(heads_of(step)), workspace_.splits(), 1};
     split->row_axis = 2;
     split->splits = true;
     if (joins_matmul(i, variant)) continue;
@@ -186,10 +194,10 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
                                            std::vector<Dispatch>& out) {
   const Capabilities& device = core_->context.capabilities();
   const AttentionPlan& plan = attention(step);
-  const auto size = static_cast<uint32_t>(step.columns / step.heads);
-  if (variant != kPromptUnits || !halves_[static_cast<size_t>(step.out)] || plan.pieces > 1 ||
-      slot(step.k_cache).dtype != DType::kF16 || size % kUnitTile != 0 || size > 96 ||
-      device.subgroup < kUnitTile) {
+  const auto size = static_cast<uint32_t>(step.columns / heads_of(step));
+  if (variant != kPromptUnits || !halves_[static_cast<size_t>(step.out())] || plan.pieces > 1 ||
+      slot(step.in(Attention::k_cache)).dtype != DType::kF16 || size % kUnitTile != 0 ||
+      size > 96 || device.subgroup < kUnitTile) {
     return false;
   }
   // As the shader lays it out: a tile of keys and of values, and of each subgroup sums and halves.
@@ -200,7 +208,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   uint32_t parts = 4;
   while (parts > 0 && tiles + parts * each > device.shared_bytes()) parts /= 2;
   if (parts == 0) return false;
-  const uint32_t piece = piece_rows({step.qkv, step.out}, workspace_.capacity());
+  const uint32_t piece = piece_rows({step.in(Attention::qkv), step.out()}, workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
     dispatch.what = "tiled-attention";
@@ -209,11 +217,11 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
     });
     dispatch.key = key_of(kernel, step, parts * device.subgroup);
     add_page_constants(step, variant, dispatch.key);
-    dispatch.ranges = {symbols(), rowwise(step.qkv, base, piece, {}),
-                       rowwise(step.out, base, piece, halves(variant)), plan.caches[0],
+    dispatch.ranges = {symbols(), rowwise(step.in(Attention::qkv), base, piece, {}),
+                       rowwise(step.out(), base, piece, halves(variant)), plan.caches[0],
                        plan.caches[1]};
     dispatch.push = {base, piece, 0, 0};
-    dispatch.groups[0] = static_cast<uint32_t>(step.heads);
+    dispatch.groups[0] = static_cast<uint32_t>(heads_of(step));
     dispatch.row_axis = 1;
     dispatch.rows_per_group = parts * kUnitTile;
     dispatch.waits = base == 0;

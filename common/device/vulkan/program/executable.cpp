@@ -26,8 +26,8 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
   for (const Step& step : program_.steps) {
     (step.rows == kOutRows ? uses_out_rows_ : uses_rows_) = true;
     for (const Operand& operand : step.tape.operands) {
-      if (operand.access != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
-      int64_t& limit = slot(operand.index).name == "tokens" ? token_limit_ : position_limit_;
+      if (operand.access.kind != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
+      int64_t& limit = slot(operand.access.index).name == "tokens" ? token_limit_ : position_limit_;
       const int64_t rows = slot(operand.slot).dims[0];
       limit = limit < 0 ? rows : std::min(limit, rows);
     }

@@ -128,7 +128,7 @@ class VulkanExecutable final : public Executable {
   const Halves& halves(size_t variant) const { return variant > kWide ? halves_ : no_halves_; }
   bool units_take(const Step& step) const;
   bool by_units(const Step& step, size_t variant) const {
-    return variant > kWide && halves_[static_cast<size_t>(step.x)];
+    return variant > kWide && halves_[static_cast<size_t>(step.in(inputs::matmul::x))];
   }
 
   // Joining: a step whose result nobody else needs is done by its neighbour's kernel.

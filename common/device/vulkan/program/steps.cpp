@@ -10,6 +10,9 @@
 namespace split::vulkan {
 namespace {
 
+using Matmul = inputs::matmul;
+using Attention = inputs::attention;
+
 constexpr size_t kOneRow = 0;  // the narrow variant
 
 // Rows of a workgroup of a matmul. Of four and eight rows it has some: the weights, which
@@ -47,11 +50,13 @@ bool VulkanExecutable::only_reader(int index, const Step& reader) const {
   for (const Step& step : program_.steps) {
     const auto reads = [&](const Tape& tape) {
       return std::any_of(tape.operands.begin(), tape.operands.end(), [&](const Operand& operand) {
-        return operand.slot == index || operand.index == index;
+        return operand.slot == index || operand.access.index == index;
       });
     };
     if (reads(step.tape) || reads(step.prologue)) return false;
-    if ((step.x == index || step.qkv == index) && &step != &reader) return false;
+    const bool input = std::any_of(step.inputs.begin(), step.inputs.end(),
+                                   [&](const Operand& in) { return in.slot == index; });
+    if (input && &step != &reader) return false;
   }
   return true;
 }
@@ -77,33 +82,33 @@ bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   if (variant != kOneRow || i + 1 >= program_.steps.size()) return false;
   const Step &step = program_.steps[i], &next = program_.steps[i + 1];
   // Of attention, also what each split left for each head, and its weight.
-  const bool attention = step.kind == StepKind::kAttention;
+  const bool attention = step.op == Op::k_attention;
   const size_t more = attention ? merge_bytes(step) : 0;
-  if (next.kind != StepKind::kMatmul || step.rows != next.rows ||
+  if (next.op != Op::k_matmul || step.rows != next.rows ||
       !stages(core_->context.capabilities(), next.inner, more)) {
     return false;
   }
   if (attention) {
-    return next.x == step.out && only_reader(step.out, next);
+    return next.in(Matmul::x) == step.out() && only_reader(step.out(), next);
   }
-  return step.kind == StepKind::kGroup && step.tape.outputs.size() == 1 &&
-         next.x == step.tape.outputs[0].slot && step.columns == next.inner &&
-         slot(next.x).dims[1] == next.inner && only_reader(next.x, next) &&
+  return step.op == Op::k_group && step.tape.outputs.size() == 1 &&
+         next.in(Matmul::x) == step.tape.outputs[0].slot && step.columns == next.inner &&
+         slot(next.in(Matmul::x)).dims[1] == next.inner && only_reader(next.in(Matmul::x), next) &&
          apart(step.tape, next.tape);
 }
 
 bool VulkanExecutable::stores_kv(size_t i) {
   if (i + 1 >= program_.steps.size()) return false;
   const Step &step = program_.steps[i], &next = program_.steps[i + 1];
-  return step.kind == StepKind::kMatmul && next.kind == StepKind::kAttention &&
-         step.rows == next.rows && step.tape.outputs.size() == 1 &&
-         step.tape.outputs[0].slot == next.qkv && attention(next).pieces == 1;
+  return step.op == Op::k_matmul && next.op == Op::k_attention && step.rows == next.rows &&
+         step.tape.outputs.size() == 1 && step.tape.outputs[0].slot == next.in(Attention::qkv) &&
+         attention(next).pieces == 1;
 }
 
 // Whether matrix units can compute it from x as halves.
 bool VulkanExecutable::units_take(const Step& step) const {
-  if (step.kind != StepKind::kMatmul) return false;
-  const DType dtype = slot(step.w).dtype;
+  if (step.op != Op::k_matmul) return false;
+  const DType dtype = slot(step.in(Matmul::w)).dtype;
   return (dtype == DType::kF16 || is_quantised(dtype)) && step.inner % kUnitTile == 0 &&
          step.columns >= 2 * kUnitTile;
 }
@@ -137,8 +142,8 @@ void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>
 void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out) {
   const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
-  const Slot& w = slot(step.w);
-  if (w.kind != SlotKind::kWeight || step.x < 0) {
+  const Slot& w = slot(step.in(Matmul::w));
+  if (w.kind != SlotKind::kWeight || step.in(Matmul::x) < 0) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': matmul by '",
                                         w.name, "': expected a weight and no prologue"));
   }
@@ -146,7 +151,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const Step* splits = nullptr;
   if (i > 0 && joins_matmul(i - 1, variant)) {
     const Step& before = program_.steps[i - 1];
-    const bool attention = before.kind == StepKind::kAttention;
+    const bool attention = before.op == Op::k_attention;
     joined.input = attention ? Joined::Input::kSplits : Joined::Input::kGroup;
     (attention ? splits : joined.group) = &before;
   }
@@ -168,7 +173,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                      halves(variant));
       });
   std::vector<int> rows_of = rowwise_slots(kernel);
-  if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.x);
+  if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.in(Matmul::x));
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
   const uint32_t block = block_rows(variant);
@@ -205,7 +210,8 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                     " bytes, a binding of this device has at most ", device.max_range));
   }
   const Allocation& matrix =
-      *place(step.w, w.transposed ? WeightLayout::kRows : WeightLayout::kColumns).allocation;
+      *place(step.in(Matmul::w), w.transposed ? WeightLayout::kRows : WeightLayout::kColumns)
+           .allocation;
   bool first = true;
   for (uint32_t base = 0; base < (variant >= kWide ? workspace_.capacity() : 1u); base += piece) {
     for (size_t column = 0; column < all_columns; column += columns) {
@@ -237,11 +243,12 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       add_tape_constants(kernel, dispatch.key);
       dispatch.ranges = {symbols()};
       if (joined.input == Joined::Input::kSlot) {
-        dispatch.ranges.push_back(rowwise(step.x, base, piece, halves(variant)));
+        dispatch.ranges.push_back(rowwise(step.in(Matmul::x), base, piece, halves(variant)));
       }
       dispatch.ranges.push_back(part(matrix, column * w_row, count * w_row));
       if (blocks) {
-        dispatch.ranges.push_back(part(bound(step.w).scales(), column * order->scale_bytes(),
+        dispatch.ranges.push_back(part(bound(step.in(Matmul::w)).scales(),
+                                       column * order->scale_bytes(),
                                        count * order->scale_bytes()));
       }
       for (const Bind& bind : kernel.binds) {
@@ -274,19 +281,23 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
   std::vector<Dispatch> all;
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const size_t first = all.size();
-    switch (program_.steps[i].kind) {
-      case StepKind::kGroup:
+    switch (program_.steps[i].op) {
+      case Op::k_group:
         if (!joins_matmul(i, variant)) add_group(i, variant, all);
         break;
-      case StepKind::kMatmul:
+      case Op::k_matmul:
         add_matmul(i, variant, all);
         break;
-      case StepKind::kAttention:
+      case Op::k_attention:
         add_attention(i, variant, all);
         break;
-      case StepKind::kTopK:
+      case Op::k_topk:
         add_topk(program_.steps[i], all);
         break;
+      default:
+        throw Error(ErrorKind::kDevice,
+                    cat("[vulkan] program '", program_.name, "': no kernel for ",
+                        op_info(program_.steps[i].op).name));
     }
     // A narrow variant's rows are all in the first piece.
     if (variant < kWide) {

@@ -9,7 +9,7 @@ constexpr uint32_t kBlocks = 256, kTeam = 32;  // as shaders/topk.glsl has them
 }  // namespace
 
 void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
-  const uint32_t piece = piece_rows({step.x, step.out}, workspace_.capacity());
+  const uint32_t piece = piece_rows({step.in(inputs::topk::x), step.out()}, workspace_.capacity());
   scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
   const Range maxima = part(*scratch_.back(), 0, size_t{piece} * kBlocks * sizeof(uint32_t));
   const uint32_t lanes = most_lanes(core_->context.capabilities());
@@ -23,7 +23,7 @@ void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
                                              }),
                           step, lanes);
     add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.inner)}});
-    dispatch.ranges = {symbols(), rowwise(step.x, base, piece, {}), maxima};
+    dispatch.ranges = {symbols(), rowwise(step.in(inputs::topk::x), base, piece, {}), maxima};
     dispatch.push = {base, piece, 0, 0};
     dispatch.out_rows = step.rows == kOutRows;
     return dispatch;
@@ -35,7 +35,7 @@ void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
     out.push_back(std::move(blocks));
     Dispatch rows = add("topk", Kernels::What::kTopK, topk_text, base);
     add_constants(rows.key, {{5, static_cast<uint32_t>(step.columns / 2)}});
-    rows.ranges.push_back(rowwise(step.out, base, piece, {}));
+    rows.ranges.push_back(rowwise(step.out(), base, piece, {}));
     out.push_back(std::move(rows));
   }
 }
