@@ -26,25 +26,46 @@ std::vector<float> reduced(CpuKernels::Reduce reduce, size_t n) {
   return together;
 }
 
+// Views and kernels have rows before these: nothing may count rows.
+TEST(InstructionSets, FindEveryKernelByItsOp) {
+  for (const CpuKernels* kernels : kernel_sets()) {
+    for (size_t i = 0; i < op_table().size(); ++i) {
+      const OpInfo& info = op_table()[i];
+      const auto op = static_cast<Op>(i);
+      EXPECT_EQ(kernels->unary[op] != nullptr, info.kind == OpKind::kUnary) << info.name;
+      EXPECT_EQ(kernels->binary[op] != nullptr, info.kind == OpKind::kBinary) << info.name;
+      EXPECT_EQ(kernels->binary_by[op] != nullptr, info.kind == OpKind::kBinary) << info.name;
+      EXPECT_EQ(kernels->reduce[op] != nullptr, info.kind == OpKind::kReduce) << info.name;
+    }
+    const float x = 4;
+    float y = 0;
+    kernels->unary[Op::k_sqrt](&x, &y, 1);
+    EXPECT_EQ(y, 2);
+    kernels->reduce[Op::k_reduce_sum](&x, 0, 1, 1, &y);
+    EXPECT_EQ(y, 4);
+  }
+}
+
 TEST(InstructionSets, GiveEqualBitsForEveryOp) {
   const auto sets = kernel_sets();
   for (size_t i = 0; i < op_table().size(); ++i) {
     const OpInfo& info = op_table()[i];
+    const auto op = static_cast<Op>(i);
     for (const size_t n : {1, 7, 15, 16, 17, 33, 256, 257, 5003}) {
       const auto x = values(n, 3, takes_nan(info.name)), z = values(n, 20, takes_nan(info.name));
       std::vector<float> first;
       for (const CpuKernels* kernels : sets) {
         std::vector<float> y(n);
-        if (info.kind == OpKind::kUnary) kernels->unary[i](x.data(), y.data(), n);
+        if (info.kind == OpKind::kUnary) kernels->unary[op](x.data(), y.data(), n);
         if (info.kind == OpKind::kBinary) {
           const std::vector<float> by(n, z[0]);
           std::vector<float> expected(n);
-          kernels->binary[i](x.data(), by.data(), expected.data(), n);
-          kernels->binary_by[i](x.data(), z[0], y.data(), n);
+          kernels->binary[op](x.data(), by.data(), expected.data(), n);
+          kernels->binary_by[op](x.data(), z[0], y.data(), n);
           EXPECT_EQ(first_difference(y, expected), -1) << info.name << " in " << kernels->name;
-          kernels->binary[i](x.data(), z.data(), y.data(), n);
+          kernels->binary[op](x.data(), z.data(), y.data(), n);
         }
-        if (info.kind == OpKind::kReduce) y = reduced(kernels->reduce[i], n);
+        if (info.kind == OpKind::kReduce) y = reduced(kernels->reduce[op], n);
         if (first.empty()) first = y;
         EXPECT_EQ(first_difference(y, first), -1) << info.name << " in " << kernels->name;
       }

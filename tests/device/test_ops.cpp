@@ -194,7 +194,7 @@ TEST(Ops, EveryUnaryRowAgreesWithDoubleEverywhere) {
   out.resize(in.size());
   for (const Op op : ops_of(OpKind::kUnary)) {
     const Unary& expected = reference(kUnaryReferences, op_info(op).name);
-    kernels.unary[static_cast<size_t>(op)](in.data(), out.data(), in.size());
+    kernels.unary[op](in.data(), out.data(), in.size());
     for (size_t i = 0; i < in.size(); ++i) {
       ASSERT_TRUE(close_to(out[i], expected(in[i]))) << op_info(op).name << "(" << in[i] << ")";
     }
@@ -317,7 +317,7 @@ TEST(Ops, ReductionsStartWithTheNeutralElement) {
       const std::vector<float> row(n, x);
       for (const Op op : {Op::k_reduce_max, Op::k_reduce_min}) {
         float y = 0;
-        kernels.reduce[static_cast<size_t>(op)](row.data(), n, 1, n, &y);
+        kernels.reduce[op](row.data(), n, 1, n, &y);
         EXPECT_EQ(y, x);
       }
     }

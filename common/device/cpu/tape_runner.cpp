@@ -162,7 +162,7 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
   for (size_t i = 0; i < tape_.instructions.size(); ++i) {
     const Instruction& instruction = tape_.instructions[i];
     const size_t index = tape_.operands.size() + i;
-    const auto op = static_cast<size_t>(instruction.op);
+    const Op op = instruction.op;
     const Value& x = values[instruction.x];
     float* out = scratch + room_[index] * each;
     size_t out_stride = stride;

@@ -158,59 +158,44 @@ constexpr CpuKernels::Steps few = {round_to_floats<blocks>, matmul_steps, kBlock
 }  // namespace
 }  // namespace SPLIT_ISA
 
-const CpuKernels SPLIT_KERNELS = {
-    SPLIT_ISA_NAME,
-    {
-#define UNARY(name, ...) glsl::SPLIT_ISA::unary_##name,
-#define BINARY(name, ...) nullptr,
-#define REDUCE(name, ...) nullptr,
+namespace SPLIT_ISA {
+namespace {
+
+// Each row's kernels where its op finds them.
+constexpr CpuKernels table() {
+  CpuKernels all{};
+  all.name = SPLIT_ISA_NAME;
+#define UNARY(name, ...) all.unary[Op::k_##name] = glsl::SPLIT_ISA::unary_##name;
+#define BINARY(name, ...)                                    \
+  all.binary[Op::k_##name] = glsl::SPLIT_ISA::binary_##name; \
+  all.binary_by[Op::k_##name] = glsl::SPLIT_ISA::binary_by_##name;
+#define REDUCE(name, ...) all.reduce[Op::k_reduce_##name] = glsl::SPLIT_ISA::reduce_##name;
 #include "tensor/ops.def"
-    },
-    {
-#define UNARY(name, ...) nullptr,
-#define BINARY(name, ...) glsl::SPLIT_ISA::binary_##name,
-#define REDUCE(name, ...) nullptr,
-#include "tensor/ops.def"
-    },
-    {
-#define UNARY(name, ...) nullptr,
-#define BINARY(name, ...) glsl::SPLIT_ISA::binary_by_##name,
-#define REDUCE(name, ...) nullptr,
-#include "tensor/ops.def"
-    },
-    {
-#define UNARY(name, ...) nullptr,
-#define BINARY(name, ...) nullptr,
-#define REDUCE(name, ...) glsl::SPLIT_ISA::reduce_##name,
-#include "tensor/ops.def"
-    },
-    SPLIT_ISA::matmul,
-    SPLIT_ISA::matmul_transposed,
+  all.matmul = matmul;
+  all.matmul_transposed = matmul_transposed;
+  all.bf16 = {few<false>, {}, 0};
+  all.blocks = {few<true>, {}, 0};
 #if defined(__AMX_BF16__)
-    {SPLIT_ISA::few<false>,
-     {SPLIT_ISA::round_to_tiles<false>, SPLIT_ISA::matmul_tiles, SPLIT_ISA::kTileRow,
-      SPLIT_ISA::kPartSteps},
-     1},
-    {SPLIT_ISA::few<true>,
-     {SPLIT_ISA::round_to_tiles<true>, SPLIT_ISA::matmul_tiles, SPLIT_ISA::kTileRow, 0},
-     3},
+  all.bf16.many = {round_to_tiles<false>, matmul_tiles, kTileRow, kPartSteps};
+  all.bf16.many_from = 1;
+  all.blocks.many = {round_to_tiles<true>, matmul_tiles, kTileRow, 0};
+  all.blocks.many_from = 3;
 #elif defined(__AVX512BF16__)
-    {SPLIT_ISA::few<false>,
-     {SPLIT_ISA::round_to_tiles<false>, SPLIT_ISA::matmul_pairs, SPLIT_ISA::kTileRow, 0},
-     1},
-    {SPLIT_ISA::few<true>,
-     {SPLIT_ISA::round_to_tiles<false>, SPLIT_ISA::matmul_pairs, SPLIT_ISA::kTileRow, 0},
-     1},
-#else
-    {SPLIT_ISA::few<false>, {}, 0},
-    {SPLIT_ISA::few<true>, {}, 0},
+  all.bf16.many = all.blocks.many = {round_to_tiles<false>, matmul_pairs, kTileRow, 0};
+  all.bf16.many_from = all.blocks.many_from = 1;
 #endif
-    {SPLIT_ISA::round_to_int8, SPLIT_ISA::matmul_int8, sizeof(RowStep), 0},
-    SPLIT_ISA::dequantise,
-    SPLIT_ISA::keep,
-    SPLIT_ISA::attend,
-    SPLIT_ISA::widen,
-    SPLIT_ISA::narrow,
-};
+  all.int8 = {round_to_int8, matmul_int8, sizeof(RowStep), 0};
+  all.dequantise = dequantise;
+  all.keep = keep;
+  all.attend = attend;
+  all.widen = widen;
+  all.narrow = narrow;
+  return all;
+}
+
+}  // namespace
+}  // namespace SPLIT_ISA
+
+constinit const CpuKernels SPLIT_KERNELS = SPLIT_ISA::table();
 
 }  // namespace split

@@ -178,11 +178,11 @@ struct CpuKernels {
   using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);
   // y [rows] of rows of n numbers, `stride` apart.
   using Reduce = void (*)(const float* x, size_t stride, size_t rows, size_t n, float* y);
-  // Null where the op is of another kind; indexed by Op.
-  Unary unary[64];
-  Binary binary[64];
-  BinaryBy binary_by[64];  // the same by one number
-  Reduce reduce[64];
+  // Null where the op is of another kind.
+  ByOp<Unary> unary;
+  ByOp<Binary> binary;
+  ByOp<BinaryBy> binary_by;  // the same by one number
+  ByOp<Reduce> reduce;
   void (*matmul)(const MatmulTask& task);
   void (*matmul_transposed)(const MatmulTask& task);
   // Rows rounded where the product looks for them; and the product.
