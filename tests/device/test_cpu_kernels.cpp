@@ -166,6 +166,18 @@ TEST(CpuDevice, LetsGoOfTheMatricesItPacks) {
   EXPECT_FALSE(borrows(matmul(x, transpose(q)), DType::kQ8_0));
 }
 
+TEST(CpuDevice, RefusesAStepWithoutAKernel) {
+  const auto device = make_cpu_device(1);
+  Program program =
+      compile("op", {{"y", relu(input("x", DType::kF32, {kRows, 4}))}}, device->fuse_rules());
+  StepValues step;
+  step.rows = 1;
+  step.values["x"] = {1, 2, 3, 4};
+  EXPECT_NO_THROW(run_program(*device, program, step));
+  program.steps[0].op = Op::k_gather;
+  EXPECT_THROW(run_program(*device, program, step), Error);
+}
+
 TEST(Blocks, AreReadByProductsAloneAndAlongK) {
   const Tensor x = input("x", DType::kF32, {kRows, 20});
   const Tensor index = input("tokens", DType::kI32, {kRows});

@@ -1,0 +1,161 @@
+// How a Program is loaded and run, step after step. What steps do is in cpu_steps.cpp.
+#include "device/cpu/cpu_executable.h"
+
+#include <algorithm>
+
+#include "tensor/tensor.h"
+
+namespace split {
+namespace {
+
+CpuBuffer* bound(const Slot& slot, std::span<const Binding> bindings) {
+  for (const Binding& binding : bindings) {
+    if (binding.name == slot.name) return static_cast<CpuBuffer*>(binding.buffer);
+  }
+  return nullptr;
+}
+
+bool reads(const Step& step, int slot) {
+  return reads_floats(step, slot) ||
+         (step.op == Op::k_matmul && step.in(inputs::matmul::x) == slot);
+}
+
+}  // namespace
+
+CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
+                             std::span<const Binding> bindings, const CpuKernels& kernels,
+                             ThreadPool& pool)
+    : program_(program), workspace_(workspace), kernels_(kernels), pool_(pool) {
+  for (const Slot& slot : program_.slots) {
+    is_read_.push_back(std::ranges::any_of(program_.steps, [&](const Step& step) {
+      return reads(step, static_cast<int>(places_.size()));
+    }));
+    places_.push_back(place(slot, bindings));
+    outputs_.push_back(slot.kind == SlotKind::kOutput ? bound(slot, bindings) : nullptr);
+  }
+  rounded_ = rounded_slots(program_, [&](const Slot& slot) { return rounds(slot); });
+  for (size_t i = 0; i < rounded_.size(); ++i) {
+    if (rounded_[i].matrix >= 0) {
+      workspace_.reserve_rounded(rounded_[i].buffer, places_[i].columns);
+    }
+  }
+  for (size_t i = 0; i < program_.steps.size(); ++i) {
+    const Step& step = program_.steps[i];
+    if (kRun[step.op] == nullptr) {
+      throw Error(ErrorKind::kDevice,
+                  cat("[cpu] program ", program_.name, ": no kernel for ", op_info(step.op).name));
+    }
+    stores_kv_.push_back(may_store_kv(i));
+    tapes_.emplace_back(step.tape, kernels);
+    for (const Operand& operand : step.tape.operands) {
+      if (operand.slot < 0) continue;
+      CpuBuffer* const buffer = bound(slot(operand.slot), bindings);
+      if (buffer != nullptr) buffer->read_in_place();
+    }
+    matrices_.push_back(step.op == Op::k_matmul ? matrix(step, bindings) : nullptr);
+    if (!step.prologue.empty()) {
+      throw Error(ErrorKind::kDevice, "[cpu] a matmul with a prologue: compile without that rule");
+    }
+  }
+}
+
+SlotPlace CpuExecutable::place(const Slot& slot, std::span<const Binding> bindings) const {
+  SlotPlace result;
+  result.dtype = slot.dtype;
+  result.columns = static_cast<size_t>(slot.dims.back());
+  if (slot.dims.size() == 2) result.rows_of_table = static_cast<size_t>(slot.dims[0]);
+  if (slot.dims.size() == 2 && slot.dims[0] < 0) result.rows_of_table = workspace_.limits().rows;
+  if (slot.kind == SlotKind::kTemp) {
+    result.base = workspace_.arena() + slot.offset * workspace_.limits().rows;
+    return result;
+  }
+  if (slot.dtype == DType::kI32) return result;  // a symbol: set by each run
+  if (CpuBuffer* const buffer = bound(slot, bindings)) {
+    result.base = buffer->data();
+    // Vectors were widened when they came in.
+    if (slot.kind == SlotKind::kWeight && slot.dims.size() == 1) result.dtype = DType::kF32;
+    return result;
+  }
+  throw Error(ErrorKind::kDevice,
+              cat("[cpu] program ", program_.name, ": slot '", slot.name, "' is bound to nothing"));
+}
+
+const std::byte* CpuExecutable::matrix(const Step& step, std::span<const Binding> bindings) const {
+  const Slot& matrix = slot(step.in(inputs::matmul::w));
+  CpuBuffer* const buffer = bound(matrix, bindings);
+  const auto inner = static_cast<size_t>(step.inner), columns = static_cast<size_t>(step.columns);
+  if (buffer != nullptr && matrix.transposed && !rounds(matrix)) {
+    buffer->read_in_place();
+    return buffer->data();
+  }
+  if (buffer != nullptr && matrix.kind == SlotKind::kWeight && rounds(matrix)) {
+    workspace_.reserve_rounded(CpuWorkspace::kPresent, inner);
+    return buffer->packed_strips(matrix.dtype, rounding(matrix), matrix.transposed, inner, columns,
+                                 pool_);
+  }
+  if (buffer != nullptr && matrix.kind == SlotKind::kWeight) {
+    return buffer->packed(matrix.dtype, inner, columns, pool_);
+  }
+  throw Error(ErrorKind::kDevice,
+              cat("[cpu] program ", program_.name, ": matrix '", matrix.name, "' is no weight"));
+}
+
+bool CpuExecutable::may_store_kv(size_t i) const {
+  if (i + 1 >= program_.steps.size()) return false;
+  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+  if (step.op != Op::k_matmul || next.op != Op::k_attention) return false;
+  const int qkv = next.in(inputs::attention::qkv);
+  const bool made_for_it = step.rows == next.rows && step.tape.outputs.size() == 1 &&
+                           step.tape.outputs[0].slot == qkv && slot(qkv).kind == SlotKind::kTemp;
+  const bool read = std::ranges::any_of(
+      program_.steps, [&](const Step& other) { return &other != &next && reads(other, qkv); });
+  const DType dtype = place_of(next.in(inputs::attention::k_cache)).dtype;
+  return made_for_it && !read && rounds(slot(step.in(inputs::matmul::w))) &&
+         (dtype == DType::kBF16 || dtype == DType::kQ8_0) &&
+         next.columns % static_cast<int64_t>(kStripColumns) == 0;
+}
+
+size_t CpuExecutable::out_slot(const RowBatch& batch) const {
+  for (size_t i = 0; batch.out != nullptr && i < outputs_.size(); ++i) {
+    if (outputs_[i] != batch.out || is_read_[i]) continue;
+    const Slot& slot = program_.slots[i];
+    const size_t rows = slot.dims[0] == kOutRows ? batch.out_rows.size() : batch.rows;
+    const bool whole = slot.dims.size() == 2 && slot.dims[0] < 0 && batch.out_offset == 0 &&
+                       batch.out_bytes.size() == rows * places_[i].columns * sizeof(float);
+    if (whole) return i;
+  }
+  return outputs_.size();
+}
+
+void CpuExecutable::run(const RowBatch& batch, const std::vector<int32_t>& out_rows, bool last,
+                        StepTimes& times) {
+  const size_t direct = last ? out_slot(batch) : outputs_.size();
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    if (outputs_[i] == nullptr) continue;
+    places_[i].base = i == direct ? batch.out_bytes.data() : outputs_[i]->data();
+  }
+  for (size_t i = 0; i < program_.slots.size(); ++i) {
+    const Slot& slot = program_.slots[i];
+    if (slot.kind != SlotKind::kInput || slot.dtype != DType::kI32) continue;
+    const int32_t* symbol = slot.name == "tokens"      ? batch.tokens.data()
+                            : slot.name == "positions" ? batch.positions.data()
+                                                       : out_rows.data();
+    places_[i].base = reinterpret_cast<std::byte*>(const_cast<int32_t*>(symbol));
+  }
+  for (size_t i = 0; i < rounded_.size(); ++i) {
+    const RoundedSlot& rounded = rounded_[i];
+    if (rounded.matrix < 0) continue;
+    places_[i].base = workspace_.rounded(rounded.buffer);
+    const Slot& matrix = slot(rounded.matrix);
+    places_[i].rounded = &kernels_.steps(rounding(matrix), multiplied(matrix, batch.phase),
+                                         rounded.rows == kOutRows ? out_rows.size() : batch.rows);
+  }
+  for (size_t i = 0; i < program_.steps.size(); ++i) {
+    const Step& step = program_.steps[i];
+    const size_t rows = step.rows == kOutRows ? out_rows.size() : batch.rows;
+    if (rows == 0) continue;
+    times.timed(step, [&] { (this->*kRun[step.op])(i, batch, rows); });
+  }
+}
+
+}  // namespace split

@@ -1,0 +1,214 @@
+// What each kind of step does on the CPU, and how its work is cut into tasks.
+#include <algorithm>
+
+#include "device/cpu/cpu_executable.h"
+#include "device/cpu/cpu_product.h"
+#include "tensor/topk.h"
+
+namespace split {
+namespace {
+
+using Matmul = inputs::matmul;
+using Attention = inputs::attention;
+
+}  // namespace
+
+const ByOp<CpuExecutable::Run> CpuExecutable::kRun = [] {
+  ByOp<Run> all;
+  all[Op::k_group] = &CpuExecutable::run_group;
+  all[Op::k_matmul] = &CpuExecutable::run_matmul;
+  all[Op::k_attention] = &CpuExecutable::run_attention;
+  all[Op::k_topk] = &CpuExecutable::run_topk;
+  return all;
+}();
+
+void CpuExecutable::run_group(size_t i, const RowBatch& /*batch*/, size_t rows) {
+  const TapeRunner& tape = tapes_[i];
+  const auto columns = static_cast<size_t>(program_.steps[i].columns);
+  // Rows a task: some microseconds of work.
+  const size_t each = std::max<size_t>(1, 4096 / columns);
+  pool_.run((rows + each - 1) / each, [&](size_t task) {
+    const size_t row = task * each;
+    tape.run(places_, row, std::min(each, rows - row), 0, columns, nullptr, 0,
+             thread_scratch(tape.scratch_floats(columns)));
+  });
+}
+
+void CpuExecutable::run_topk(size_t i, const RowBatch& /*batch*/, size_t rows) {
+  const Step& step = program_.steps[i];
+  const auto inner = static_cast<size_t>(step.inner), width = static_cast<size_t>(step.columns);
+  const float* const x = floats(step.in(inputs::topk::x));
+  float* const out = floats(step.out());
+  pool_.run(rows, [&](size_t row) {
+    topk_row({x + row * inner, inner}, {out + row * width, width});
+  });
+}
+
+void CpuExecutable::run_matmul(size_t i, const RowBatch& batch, size_t rows) {
+  const Step& step = program_.steps[i];
+  const TapeRunner& tape = tapes_[i];
+  const Step* const stores_for = this->stores_for(i, batch);
+  if (stores_for != nullptr) runs_.find_in_pages(batch);
+  const Slot& matrix = slot(step.in(Matmul::w));
+  const auto width = static_cast<size_t>(step.columns), inner = static_cast<size_t>(step.inner);
+  CpuProduct product{kernels_};
+  product.x = place_of(step.in(Matmul::x)).base;
+  product.w = matrices_[i];
+  product.stored = matrix.dtype;
+  product.dtype = multiplied(matrix, batch.phase);
+  product.transposed = matrix.transposed;
+  product.inner = inner;
+  product.width = width;
+  if (rounds(matrix)) {
+    product.rounded = &kernels_.steps(rounding(matrix), product.dtype, rows);
+    if (place_of(step.in(Matmul::x)).rounded == nullptr) {
+      round_rows(*product.rounded, floats(step.in(Matmul::x)), rows, inner);
+      product.x = workspace_.rounded(CpuWorkspace::kPresent);
+    }
+  }
+  // Wide tasks, unless threads would go without.
+  const size_t wanted = 4 * size_t{pool_.threads()};
+  const size_t each = width / kTaskColumns >= wanted ? kTaskColumns
+                      : product.rounded != nullptr   ? kStripColumns
+                                                     : kPanelColumns;
+  product.each = each;
+  const size_t column_tasks = (width + each - 1) / each;
+  // Rows in blocks, so that they stay in L2 while a task's strips go through them, and their
+  // product while its epilogue runs: one of them a task, or all after strips that were
+  // dequantised for them.
+  const bool enough = column_tasks >= wanted;
+  const size_t block = product.rows_of_block(enough);
+  const size_t most = product.dequantises() && enough ? rows : block;
+  const size_t row_tasks = (rows + most - 1) / most;
+  pool_.run(column_tasks * row_tasks, [&](size_t task) {
+    const size_t first = task / row_tasks * each, columns = std::min(each, width - first);
+    const size_t begin = task % row_tasks * most, end = std::min(rows, begin + most);
+    const size_t y_floats = std::min(block, end - begin) * each;
+    const size_t kept_floats = stores_for != nullptr ? kPageTokens * each : 0;
+    float* const scratch = thread_scratch(product.scratch_floats() + y_floats + kept_floats +
+                                          tape.scratch_floats(columns));
+    float* const y = scratch + product.scratch_floats();
+    float* const rest = y + y_floats;
+    product.begin(first, columns, scratch);
+    for (size_t row = begin; row < end; row += block) {
+      const size_t count = std::min(block, end - row);
+      product.multiply(row, count, first, columns, scratch, y);
+      if (stores_for != nullptr) {
+        finish_and_keep(pages_of(*stores_for, batch), tape, row, count, first, columns, y, each,
+                        rest);
+      } else {
+        tape.run(places_, row, count, first, columns, y, each, rest);
+      }
+    }
+  });
+}
+
+void CpuExecutable::round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows,
+                               size_t inner) {
+  const auto round = [&](size_t row) {
+    steps.round(
+        {x + row * inner, inner, row, 0, inner, workspace_.rounded(CpuWorkspace::kPresent)});
+  };
+  if (rows * inner >= 1 << 14) return pool_.run(rows, round);  // some microseconds of work
+  for (size_t row = 0; row < rows; ++row) round(row);
+}
+
+RowPages CpuExecutable::pages_of(const Step& attention, const RowBatch& batch) const {
+  return {kernels_,
+          attention,
+          place_of(attention.in(Attention::k_cache)),
+          place_of(attention.in(Attention::v_cache)),
+          batch,
+          workspace_.limits().pages_per_sequence};
+}
+
+// Every row's K and V: rows of one sequence see each other.
+void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
+  const auto channels = static_cast<size_t>(step.columns);
+  const RowPages pages = pages_of(step, batch);
+  runs_.find_in_pages(batch);
+  pool_.run(runs_.count(), [&](size_t run) {
+    const size_t row = runs_.first(run), rows = runs_.end(run) - row;
+    const float* const qkv = floats(step.in(Attention::qkv)) + row * 3 * channels;
+    for (const size_t column : {channels, 2 * channels}) {
+      pages.keep(row, rows, column, channels, qkv + column, 3 * channels);
+    }
+  });
+}
+
+// The tape over a product, of which keys and values go into their pages while they are in L1.
+// Scratch: [kPageTokens, columns], and the tape's.
+void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tape, size_t row,
+                                    size_t rows, size_t first, size_t columns, const float* y,
+                                    size_t stride, float* scratch) const {
+  const auto channels = static_cast<size_t>(pages.attention.columns);
+  float* const tape_scratch = scratch + kPageTokens * columns;
+  for (size_t from = first, to; from < first + columns; from = to) {
+    to = std::min(first + columns, (from / channels + 1) * channels);
+    const float* const product = y + (from - first);
+    if (from < channels) {
+      tape.run(places_, row, rows, from, to - from, product, stride, tape_scratch);
+      continue;
+    }
+    size_t begin = row;
+    for (size_t run = runs_.run_of(row); begin < row + rows; ++run) {
+      const size_t end = std::min(runs_.end(run), row + rows);
+      tape.run(places_, begin, end - begin, from, to - from, product + (begin - row) * stride,
+               stride, tape_scratch, scratch);
+      pages.keep(begin, end - begin, from, to - from, scratch, to - from);
+      begin = end;
+    }
+  }
+}
+
+void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows*/) {
+  const Step& step = program_.steps[i];
+  if (i == 0 || stores_for(i - 1, batch) == nullptr) keep_rows(step, batch);
+  const auto channels = static_cast<size_t>(step.columns);
+  const auto heads = step.attribute<size_t>(attributes::attention::heads);
+  const size_t head_size = channels / heads;
+  const float* qkv = floats(step.in(Attention::qkv));
+  const SlotPlace& out = place_of(step.out());
+  const DType dtype = place_of(step.in(Attention::k_cache)).dtype;
+  // Rows of one sequence at positions that follow each other share the reading of its pages.
+  runs_.find(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
+  const RowPages pages = pages_of(step, batch);
+  // Heads together, unless threads would go without: they lie side by side.
+  const size_t work = runs_.count() * heads;
+  const size_t wanted = 4 * size_t{pool_.threads()};
+  const size_t each = std::clamp<size_t>(work / wanted, 1, heads);
+  const size_t parts = (heads + each - 1) / each;
+  pool_.run(runs_.count() * parts, [&](size_t task) {
+    float* scratch = thread_scratch(attend_scratch(head_size) + kAttendRows * channels);
+    const size_t run = task / parts, head = task % parts * each, row = runs_.first(run);
+    AttendTask attend;
+    attend.q = qkv + row * 3 * channels + head * head_size;
+    attend.q_stride = 3 * channels;
+    attend.rows = runs_.end(run) - row;
+    attend.position = static_cast<size_t>(batch.positions[row]);
+    attend.keys = place_of(step.in(Attention::k_cache)).base;
+    attend.values = place_of(step.in(Attention::v_cache)).base;
+    attend.dtype = dtype;
+    attend.pages = pages.of(row);
+    attend.channels = channels;
+    attend.heads = std::min(each, heads - head);
+    attend.head_offset = head * head_size;
+    attend.head_size = head_size;
+    attend.scale = step.attribute<float>(attributes::attention::scale);
+    attend.out = reinterpret_cast<float*>(out.base) + row * channels + head * head_size;
+    attend.out_stride = channels;
+    attend.scratch = scratch;
+    const size_t width = attend.heads * head_size;
+    if (out.rounded != nullptr) {
+      attend.out = scratch + attend_scratch(head_size);
+      attend.out_stride = width;
+    }
+    kernels_.attend(attend);
+    for (size_t r = 0; out.rounded != nullptr && r < attend.rows; ++r) {
+      out.rounded->round(
+          {attend.out + r * width, channels, row + r, head * head_size, width, out.base});
+    }
+  });
+}
+
+}  // namespace split
