@@ -66,7 +66,7 @@ class Emitter {
     return {value_slot(node), {per_row ? Access::kPerRow : Access::kRowwise}};
   }
 
-  // What a kernel reads: rows, or all of a matrix or a cache.
+  // Makes a kernel's operand: rows, or all of a matrix or a cache.
   Operand kernel_input(const Node& node) {
     if (node.op == Op::k_transpose) return {leaf_slot(*node.inputs[0], true), {Access::kWhole}};
     const bool rows = node.dims.size() == 2 && node.dims[0] < 0;
@@ -111,7 +111,6 @@ class Emitter {
   }
 
   void emit_unit(const Unit& unit) {
-    if (unit.prologue_of != nullptr) return;  // part of the matmul's step
     Step step;
     step.rows = unit.rows;
     step.columns = unit.columns;
@@ -128,23 +127,12 @@ class Emitter {
     step.op = kernel.op;
     step.inner = kernel.inputs[0]->dims[1];
     step.attributes = kernel.attributes;
-    for (const auto& in : kernel.inputs) {
-      const bool made = unit.prologue != nullptr && in == kernel.inputs[0];
-      step.inputs.push_back(made ? prologue(*unit.prologue, *in, step) : kernel_input(*in));
-    }
+    for (const auto& in : kernel.inputs) step.inputs.push_back(kernel_input(*in));
     if (op_info(kernel.op).epilogue) {
       step.tape = tape(unit.nodes, &kernel, unit.columns, unit.wanted);
     } else {
       step.outputs.push_back({value_slot(kernel), {}});
     }
-  }
-
-  Operand prologue(const Unit& group, const Node& x, Step& step) {
-    step.prologue = tape(group.nodes, nullptr, step.inner, {});
-    const auto at = std::find(group.nodes.begin(), group.nodes.end(), &x);
-    const auto index = static_cast<size_t>(at - group.nodes.begin());
-    step.prologue.outputs.push_back({static_cast<int>(step.prologue.operands.size() + index), -1});
-    return {};
   }
 
   const Units& units_;
@@ -157,6 +145,7 @@ class Emitter {
 Program compile(std::string name, const std::vector<NamedOutput>& outputs, const FuseRules& rules) {
   const Units units = fuse(outputs, rules);
   Program program = Emitter(std::move(name), units).emit(outputs);
+  join_steps(program, rules);
   // Bytes: one cache line, and a multiple of any device's storage alignment times 4 rows.
   plan_arena(program, 64);
   return program;

@@ -1,7 +1,9 @@
 // From a graph to a Program: order, fuse, plan. The rules read the kind of an op, never its name:
 //   1. a pointwise op joins the kernel (marked EPILOGUE) or the group whose result only it uses;
 //   2. a reduction over the last axis joins the pointwise work around it on the same rows;
-//   3. a group whose one result only one matmul uses may become that matmul's prologue.
+//   3. what makes the x of a matmul that alone reads it may become its prologue: the group before
+//      it, or the last part of the attention, which merges its splits;
+//   4. a matmul that makes the keys and values of the attention behind it may store them.
 #pragma once
 
 #include <string>
@@ -16,14 +18,15 @@ namespace split {
 struct FuseRules {
   bool groups = true;     // pointwise ops and reductions on the same rows become one step
   bool epilogue = true;   // pointwise ops join a matmul's result
-  bool prologue = false;  // a group becomes part of the matmul that reads it
+  bool prologue = false;  // the step that makes a matmul's x joins it
+  bool kv_store = true;   // a matmul stores the keys and values of the attention that it joins
 };
 
 // Throws Error(kShape) for a graph no device runs (an output that is a bare leaf).
 Program compile(std::string name, const std::vector<NamedOutput>& outputs, const FuseRules& rules);
 
-// Gives each temporary its offset, so that two that live at once never overlap. Offsets are
-// multiples of `alignment`.
+// Gives each temporary its offset, so that two that live at once never overlap, also where steps
+// that join become one kernel. Offsets are multiples of `alignment`.
 void plan_arena(Program& program, size_t alignment);
 
 }  // namespace split

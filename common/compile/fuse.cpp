@@ -18,7 +18,6 @@ class Fuser {
     for (const Node* node : topological_) place(*node);
     drop_merged();
     find_wanted();
-    if (rules_.prologue) find_prologues();
     order();
     return std::move(units_);
   }
@@ -220,21 +219,6 @@ class Fuser {
     }
   }
 
-  // Rule 3.
-  void find_prologues() {
-    for (const auto& unit : units_.all) {
-      if (unit->kernel == nullptr || unit->kernel->op != Op::k_matmul) continue;
-      Unit* group = unit_of(unit->kernel->inputs[0].get());
-      if (group == nullptr || group->kernel != nullptr || group->wanted.size() != 1) continue;
-      const Node* x = group->wanted[0];
-      if (x != unit->kernel->inputs[0].get() || is_output_.count(x) != 0) continue;
-      // Its epilogue may not read the group: the result is in no slot.
-      if (users_.at(x).size() != 1 || group->columns != x->dims[1]) continue;
-      unit->prologue = group;
-      group->prologue_of = unit.get();
-    }
-  }
-
   // Each unit after those it reads, otherwise in the order of the graph.
   void order() {
     std::vector<Unit*> waiting;
@@ -269,6 +253,28 @@ class Fuser {
 
 Units fuse(const std::vector<NamedOutput>& outputs, const FuseRules& rules) {
   return Fuser(outputs, rules).run();
+}
+
+void join_steps(Program& program, const FuseRules& rules) {
+  for (size_t i = 0; i + 1 < program.steps.size(); ++i) {
+    Step& step = program.steps[i];
+    const Step& next = program.steps[i + 1];
+    const std::vector<int> made = results(step);
+    if (made.size() != 1 || step.rows != next.rows) continue;
+    const Slot& slot = program.slots[static_cast<size_t>(made[0])];
+    const std::vector<Reader> reading = readers(program, made[0]);
+    const bool alone = std::all_of(reading.begin(), reading.end(), [&](const Reader& reader) {
+      return reader.step == i + 1 && reader.input != Reader::kInTape;
+    });
+    if (slot.kind != SlotKind::kTemp || !alone) continue;
+    if (next.op == Op::k_matmul) {
+      const bool whole_rows = step.columns == next.inner && slot.dims[1] == next.inner;
+      const bool made_apart = step.op == Op::k_group || step.op == Op::k_attention;
+      step.joins_next = rules.prologue && whole_rows && made_apart;
+    } else if (next.op == Op::k_attention) {
+      step.joins_next = rules.kv_store && step.op == Op::k_matmul;
+    }
+  }
 }
 
 }  // namespace split

@@ -18,8 +18,6 @@ struct Unit {
   std::vector<const Node*> wanted;  // values that other units or the graph's outputs read
   int64_t rows = 0;
   int64_t columns = 0;
-  const Unit* prologue = nullptr;  // of a matmul: the group that makes its x
-  const Unit* prologue_of = nullptr;
 };
 
 struct Units {
@@ -28,6 +26,9 @@ struct Units {
   std::map<const Node*, Unit*> unit_of;
 };
 
+// Rules 1 and 2.
 Units fuse(const std::vector<NamedOutput>& outputs, const FuseRules& rules);
+// Rules 3 and 4: sets Step::joins_next.
+void join_steps(Program& program, const FuseRules& rules);
 
 }  // namespace split

@@ -1,55 +1,43 @@
 // Lifetimes to offsets: first fit, in the order in which the temporaries are made.
 #include <algorithm>
-#include <functional>
 
 #include "compile/compile.h"
 
 namespace split {
 namespace {
 
-void for_each_slot(const Tape& tape, const std::function<void(int)>& visit) {
-  for (const Operand& operand : tape.operands) {
-    if (operand.slot >= 0) visit(operand.slot);
-    if (operand.access.index >= 0) visit(operand.access.index);
+// When each step runs. A group that its reader may make is read while that one's results are
+// written: the two are at one time.
+std::vector<size_t> times_of(const Program& program) {
+  std::vector<size_t> times;
+  size_t now = 0;
+  for (const Step& step : program.steps) {
+    times.push_back(now);
+    if (step.op != Op::k_group || !step.joins_next) ++now;
   }
-  for (const TapeOutput& output : tape.outputs) {
-    if (output.slot >= 0) visit(output.slot);
-  }
-}
-
-void for_each_slot(const Step& step, const std::function<void(int)>& visit) {
-  for_each_slot(step.tape, visit);
-  for_each_slot(step.prologue, visit);
-  for (const std::vector<Operand>* operands : {&step.inputs, &step.outputs}) {
-    for (const Operand& operand : *operands) {
-      if (operand.slot >= 0) visit(operand.slot);
-    }
-  }
+  return times;
 }
 
 struct Life {
   int slot = -1;
-  size_t first = 0, last = 0;  // steps
+  size_t first = 0, last = 0;  // times
   size_t size = 0;             // bytes a row
 };
 
 }  // namespace
 
 void plan_arena(Program& program, size_t alignment) {
+  const std::vector<size_t> times = times_of(program);
   std::vector<Life> lives;
   for (size_t i = 0; i < program.steps.size(); ++i) {
-    for_each_slot(program.steps[i], [&](int slot) {
+    for (const int slot : results(program.steps[i])) {
       const Slot& s = program.slots[static_cast<size_t>(slot)];
-      if (s.kind != SlotKind::kTemp) return;
-      const auto at = std::find_if(lives.begin(), lives.end(),
-                                   [&](const Life& life) { return life.slot == slot; });
-      if (at != lives.end()) {
-        at->last = i;
-        return;
-      }
+      if (s.kind != SlotKind::kTemp) continue;
+      size_t last = times[i];
+      for (const Reader& reader : readers(program, slot)) last = std::max(last, times[reader.step]);
       const size_t bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
-      lives.push_back({slot, i, i, (bytes + alignment - 1) / alignment * alignment});
-    });
+      lives.push_back({slot, times[i], last, (bytes + alignment - 1) / alignment * alignment});
+    }
   }
   program.arena_row_bytes = 0;
   std::vector<Life> placed;

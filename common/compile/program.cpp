@@ -11,6 +11,27 @@ int Program::find(std::string_view slot_name) const {
   return -1;
 }
 
+std::vector<Reader> readers(const Program& program, int slot) {
+  std::vector<Reader> result;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    for (size_t input = 0; input < step.inputs.size(); ++input) {
+      if (step.in(input) == slot) result.push_back({i, input});
+    }
+    for (const Operand& operand : step.tape.operands) {
+      if (operand.slot == slot || operand.access.index == slot) result.push_back({i});
+    }
+  }
+  return result;
+}
+
+std::vector<int> results(const Step& step) {
+  std::vector<int> slots;
+  for (const Operand& output : step.outputs) slots.push_back(output.slot);
+  for (const TapeOutput& output : step.tape.outputs) slots.push_back(output.slot);
+  return slots;
+}
+
 std::vector<bool> Tape::per_row() const {
   std::vector<bool> result;
   for (const Operand& operand : operands) {
@@ -83,9 +104,7 @@ class Printer {
       out_ << "\n";
     }
     for (const TapeOutput& output : tape.outputs) {
-      if (output.slot >= 0) {
-        out_ << indent << slot(output.slot) << " <- " << value(tape, output.value) << "\n";
-      }
+      out_ << indent << slot(output.slot) << " <- " << value(tape, output.value) << "\n";
     }
   }
 
@@ -94,14 +113,9 @@ class Printer {
     if (step.op == Op::k_group) {
       out_ << "  group " << shape << "\n";
     } else if (step.op == Op::k_matmul) {
-      const int x = step.in(inputs::matmul::x), w = step.in(inputs::matmul::w);
-      if (!step.prologue.empty()) {
-        out_ << "  prologue\n";
-        print(step.prologue, "    ");
-      }
-      out_ << "  matmul " << shape << " = "
-           << (x >= 0 ? slot(x) : value(step.prologue, step.prologue.outputs[0].value)) << " x "
-           << slot(w) << " " << dtype_name(program_.slots[static_cast<size_t>(w)].dtype) << " over "
+      const int w = step.in(inputs::matmul::w);
+      out_ << "  matmul " << shape << " = " << slot(step.in(inputs::matmul::x)) << " x " << slot(w)
+           << " " << dtype_name(program_.slots[static_cast<size_t>(w)].dtype) << " over "
            << step.inner << "\n";
     } else if (step.op == Op::k_topk) {
       out_ << "  topk " << step.columns / 2 << " of " << dims_text({step.rows, step.inner}) << ": "
@@ -115,6 +129,7 @@ class Printer {
       out_ << "\n";
     }
     print(step.tape, "    ");
+    if (step.joins_next) out_ << "  +\n";
   }
 
   const Program& program_;

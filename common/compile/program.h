@@ -95,7 +95,7 @@ struct Step {
   int64_t rows = 0;     // kRows or kOutRows
   int64_t columns = 0;  // of a group, or of what the kernel makes
   int64_t inner = 0;    // columns of a kernel's first input
-  // Of a kernel: what it reads, as the op's row in ops.def names it, and the row's attributes.
+  // A kernel's operands and numbers, as the op's row in ops.def names them.
   std::vector<Operand> inputs;
   std::vector<double> attributes;
   // Where a kernel without an epilogue leaves its result.
@@ -103,8 +103,10 @@ struct Step {
   // A group's work; the epilogue of a kernel that may have one, which also brings its result to
   // the outputs.
   Tape tape;
-  // Of a matmul whose x is in no slot: what makes it, as the one output, of slot -1.
-  Tape prologue;
+  // The next step alone reads what this one makes, and a device may do both in one kernel: a matmul
+  // makes its x itself, by a group or by merging an attention's splits, or it puts the keys and
+  // values of the attention behind it into their pages. Each can also be run by itself.
+  bool joins_next = false;
 
   // Slots, and an attribute: step.in(inputs::matmul::w), step.attribute<float>(...).
   int in(size_t input) const { return inputs[input].slot; }
@@ -126,7 +128,18 @@ struct Program {
   bool operator==(const Program&) const = default;
 };
 
-// A listing, one line a step, that tests pin: a change of fusion shows as a diff.
+// A step that reads a slot, and by which input of its kernel.
+struct Reader {
+  size_t step = 0;
+  size_t input = kInTape;
+  static constexpr size_t kInTape = ~size_t{0};
+};
+std::vector<Reader> readers(const Program& program, int slot);
+// The slots that a step writes.
+std::vector<int> results(const Step& step);
+
+// A listing, one line a step, that tests pin: a change of fusion shows as a diff. A plus is between
+// two steps that may be one kernel.
 std::string to_string(const Program& program);
 
 }  // namespace split

@@ -20,7 +20,7 @@ constexpr OpInfo kTable[] = {
 #include "tensor/ops.def"
 };
 
-// What is no row of the table.
+// Ops that are no row of the table.
 constexpr OpInfo kOthers[] = {{"constant", OpKind::kLeaf},
                               {"input", OpKind::kLeaf},
                               {"weight", OpKind::kLeaf},

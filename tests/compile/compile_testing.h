@@ -12,8 +12,9 @@
 
 namespace split::test {
 
-inline constexpr FuseRules kNothing{false, false, false};
-inline constexpr FuseRules kWithPrologue{true, true, true};
+inline constexpr FuseRules kNothing{
+    .groups = false, .epilogue = false, .prologue = false, .kv_store = false};
+inline constexpr FuseRules kWithPrologue{.prologue = true};
 
 inline std::unique_ptr<Model> demo() {
   return make_model(
@@ -33,7 +34,6 @@ inline std::vector<int> read_by(const Step& step) {
   std::vector<int> slots;
   for (const Operand& input : step.inputs) slots.push_back(input.slot);
   read_by(step.tape, slots);
-  read_by(step.prologue, slots);
   std::erase(slots, -1);
   return slots;
 }
@@ -78,8 +78,7 @@ inline std::string wrong_with(const Program& program) {
       }
       return true;
     };
-    if (!widths_fit(program, step.tape, step.columns) ||
-        !widths_fit(program, step.prologue, step.inner)) {
+    if (!widths_fit(program, step.tape, step.columns)) {
       return cat("step ", i, " has operands of another width");
     }
     const auto read = read_by(step);
@@ -101,8 +100,14 @@ inline std::string wrong_with(const Program& program) {
       if (slot.offset + size(slot) > owner.size()) return cat("t", s, " is past the arena");
       std::fill_n(owner.begin() + static_cast<ptrdiff_t>(slot.offset), size(slot), s);
     }
-    // A step has no order within: what it reads must still be there when it ends.
-    for (const int s : read) {
+    // A step has no order within, nor has a group with the step that it joins: what they read must
+    // still be there when they end.
+    std::vector<int> held = read;
+    if (i > 0 && program.steps[i - 1].op == Op::k_group && program.steps[i - 1].joins_next) {
+      const auto before = read_by(program.steps[i - 1]);
+      held.insert(held.end(), before.begin(), before.end());
+    }
+    for (const int s : held) {
       if (program.slots[static_cast<size_t>(s)].kind == SlotKind::kTemp && !intact(s)) {
         return cat("step ", i, " writes over t", s, ", which it reads");
       }

@@ -80,10 +80,9 @@ void expect_same_bits_however_compiled(const Graph& graph, const std::vector<Nam
   const Program plain = compile("plain", outputs, kNothing);
   ASSERT_EQ(wrong_with(plain), "") << what << "\n" << to_string(plain);
   const auto expected = run_program(*device, without_reuse(plain), graph.step);
-  const Program prologue = compile("prologue", outputs, kWithPrologue);
-  ASSERT_EQ(wrong_with(prologue), "") << what << "\n" << to_string(prologue);
-  for (const FuseRules& rules : {kNothing, FuseRules{true, true, false},
-                                 FuseRules{true, false, false}, FuseRules{false, true, false}}) {
+  for (const FuseRules& rules :
+       {kNothing, FuseRules{}, kWithPrologue, FuseRules{.epilogue = false},
+        FuseRules{.epilogue = false, .prologue = true}, FuseRules{.groups = false}}) {
     const Program program = compile("fused", outputs, rules);
     ASSERT_EQ(wrong_with(program), "") << what << "\n" << to_string(program);
     ASSERT_LE(program.steps.size(), plain.steps.size());
@@ -252,18 +251,45 @@ TEST(Fusion, MakesNoCycleThroughAProduct) {
   expect_same_bits_however_compiled(graph, {{"y", x + tanh(product) * x}, {"x", x}}, "cycle");
 }
 
+// How many steps of a graph, compiled with prologues, join the next.
+size_t joins_of(const std::vector<NamedOutput>& outputs) {
+  const Program program = compile("joins", outputs, kWithPrologue);
+  return static_cast<size_t>(
+      std::ranges::count_if(program.steps, [](const Step& step) { return step.joins_next; }));
+}
+
 // A matmul whose epilogue reads the group that makes its x: the group cannot be a prologue.
 TEST(Fusion, KeepsAGroupThatTheEpilogueReads) {
   Graph graph(8);
   const Tensor x = tanh(graph.input({kRows, 16}));
-  expect_same_bits_however_compiled(graph, {{"y", x + matmul(x, graph.weight({16, 16}))}},
-                                    "post norm");
+  const std::vector<NamedOutput> outputs{{"y", x + matmul(x, graph.weight({16, 16}))}};
+  EXPECT_EQ(joins_of(outputs), 0u);
+  expect_same_bits_however_compiled(graph, outputs, "post norm");
+}
+
+// The caller or another step reads it too: nobody may take it over.
+TEST(Fusion, JoinsOnlyWhatNobodyElseReads) {
+  Graph graph(10);
+  const Tensor x = tanh(graph.input({kRows, 16})), w = graph.weight({16, 16});
+  EXPECT_EQ(joins_of({{"y", matmul(x, w)}}), 1u);
+  EXPECT_EQ(joins_of({{"y", matmul(x, w)}, {"x", x}}), 0u);
+  EXPECT_EQ(joins_of({{"y", matmul(x, w)}, {"z", matmul(x, transpose(w))}}), 0u);
+  const Tensor caches[] = {input("k_cache", DType::kF32, {16}),
+                           input("v_cache", DType::kF32, {16})};
+  const Tensor qkv = matmul(graph.input({kRows, 16}), graph.weight({16, 48}));
+  const Tensor attended = attention(qkv, caches[0], caches[1], 2, 1.0f);
+  EXPECT_EQ(joins_of({{"y", attended}}), 1u);
+  EXPECT_EQ(joins_of({{"y", attended}, {"qkv", qkv}}), 0u);
+  EXPECT_EQ(joins_of({{"y", matmul(attended, w)}}), 2u);
+  EXPECT_EQ(joins_of({{"y", attended + relu(attended)}, {"z", matmul(attended, w)}}), 1u);
 }
 
 TEST(Fusion, KeepsAProloguesWidth) {
   Graph graph(9);
   const Tensor x = reduce_sum(square(graph.input({kRows, 16})));
-  expect_same_bits_however_compiled(graph, {{"y", matmul(x, graph.weight({1, 16}))}}, "K = 1");
+  const std::vector<NamedOutput> outputs{{"y", matmul(x, graph.weight({1, 16}))}};
+  EXPECT_EQ(joins_of(outputs), 0u);
+  expect_same_bits_however_compiled(graph, outputs, "K = 1");
 }
 
 }  // namespace

@@ -51,9 +51,9 @@ TEST(SelfTest, PassesWhatComputesRight) {
 
 TEST(SelfTest, NamesTheKernelThatDoesNot) {
   for (const auto& [op, part] : {std::pair{Op::k_group, "layer norm of 40 rows"},
-                                   {Op::k_matmul, "product by F32 of 40 rows"},
-                                   {Op::k_attention, "attention over F32 of 40 rows"},
-                                   {Op::k_topk, "top k of 40 rows"}}) {
+                                 {Op::k_matmul, "product by F32 of 40 rows"},
+                                 {Op::k_attention, "attention over F32 of 40 rows"},
+                                 {Op::k_topk, "top k of 40 rows"}}) {
     for (const double by : {0.1, std::nan("")}) {
       Wrong wrong(op, by);
       try {

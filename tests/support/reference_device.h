@@ -80,10 +80,7 @@ class Reference {
       }
       std::vector<double> product;
       if (step.op == Op::k_matmul) {
-        const std::vector<double> x = step.in(Matmul::x) >= 0
-                                          ? slot(program, step.in(Matmul::x))
-                                          : tape(program, step.prologue, step.inner, batch, {});
-        product = matmul(program, step, x);
+        product = matmul(program, step, slot(program, step.in(Matmul::x)));
       }
       tape(program, step.tape, step.columns, batch, product);
     }
@@ -112,9 +109,9 @@ class Reference {
     return y;
   }
 
-  // The tape over all rows; stores its outputs, and returns that of slot -1.
-  std::vector<double> tape(const Program& program, const Tape& tape, int64_t columns,
-                           const RowBatch& batch, const std::vector<double>& product) {
+  // The tape over all rows; stores its outputs.
+  void tape(const Program& program, const Tape& tape, int64_t columns, const RowBatch& batch,
+            const std::vector<double>& product) {
     const auto c = static_cast<size_t>(columns);
     // A value is [rows, c], or [rows, 1].
     std::vector<std::vector<double>> all;
@@ -144,13 +141,8 @@ class Reference {
       }
       all.push_back(std::move(value));
     }
-    std::vector<double> result;
     for (const TapeOutput& output : tape.outputs) {
       const std::vector<double>& value = all[static_cast<size_t>(output.value)];
-      if (output.slot < 0) {
-        result = value;
-        continue;
-      }
       std::vector<double>& out = slot(program, output.slot);
       const auto width =
           static_cast<size_t>(program.slots[static_cast<size_t>(output.slot)].dims[1]);
@@ -159,7 +151,6 @@ class Reference {
         for (size_t i = 0; i < width; ++i) out[r * width + i] = value[r * c + i];
       }
     }
-    return result;
   }
 
   double load(const Program& program, const Operand& operand, size_t r, size_t i, size_t c,

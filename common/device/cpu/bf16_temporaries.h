@@ -16,9 +16,6 @@ struct RoundedSlot {
 };
 inline constexpr int kRoundedBuffers = 2;
 
-// Whether a step reads a slot otherwise than as the rows of its product.
-bool reads_floats(const Step& step, int slot);
-
 // For each slot. `rounds`: whether a product by this matrix rounds its rows.
 std::vector<RoundedSlot> rounded_slots(const Program& program,
                                        const std::function<bool(const Slot&)>& rounds);

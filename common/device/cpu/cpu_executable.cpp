@@ -1,4 +1,4 @@
-// How a Program is loaded and run, step after step. What steps do is in cpu_steps.cpp.
+// Loads a Program and runs its steps, one after the other. The work of a step is in cpu_steps.cpp.
 #include "device/cpu/cpu_executable.h"
 
 #include <algorithm>
@@ -15,11 +15,6 @@ CpuBuffer* bound(const Slot& slot, std::span<const Binding> bindings) {
   return nullptr;
 }
 
-bool reads(const Step& step, int slot) {
-  return reads_floats(step, slot) ||
-         (step.op == Op::k_matmul && step.in(inputs::matmul::x) == slot);
-}
-
 }  // namespace
 
 CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
@@ -27,9 +22,7 @@ CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
                              ThreadPool& pool)
     : program_(program), workspace_(workspace), kernels_(kernels), pool_(pool) {
   for (const Slot& slot : program_.slots) {
-    is_read_.push_back(std::ranges::any_of(program_.steps, [&](const Step& step) {
-      return reads(step, static_cast<int>(places_.size()));
-    }));
+    is_read_.push_back(!readers(program_, static_cast<int>(places_.size())).empty());
     places_.push_back(place(slot, bindings));
     outputs_.push_back(slot.kind == SlotKind::kOutput ? bound(slot, bindings) : nullptr);
   }
@@ -53,9 +46,6 @@ CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
       if (buffer != nullptr) buffer->read_in_place();
     }
     matrices_.push_back(step.op == Op::k_matmul ? matrix(step, bindings) : nullptr);
-    if (!step.prologue.empty()) {
-      throw Error(ErrorKind::kDevice, "[cpu] a matmul with a prologue: compile without that rule");
-    }
   }
 }
 
@@ -101,18 +91,13 @@ const std::byte* CpuExecutable::matrix(const Step& step, std::span<const Binding
 }
 
 bool CpuExecutable::may_store_kv(size_t i) const {
-  if (i + 1 >= program_.steps.size()) return false;
-  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
-  if (step.op != Op::k_matmul || next.op != Op::k_attention) return false;
-  const int qkv = next.in(inputs::attention::qkv);
-  const bool made_for_it = step.rows == next.rows && step.tape.outputs.size() == 1 &&
-                           step.tape.outputs[0].slot == qkv && slot(qkv).kind == SlotKind::kTemp;
-  const bool read = std::ranges::any_of(
-      program_.steps, [&](const Step& other) { return &other != &next && reads(other, qkv); });
-  const DType dtype = place_of(next.in(inputs::attention::k_cache)).dtype;
-  return made_for_it && !read && rounds(slot(step.in(inputs::matmul::w))) &&
+  const Step& step = program_.steps[i];
+  if (step.op != Op::k_matmul || !step.joins_next) return false;
+  const Step& attention = program_.steps[i + 1];
+  const DType dtype = place_of(attention.in(inputs::attention::k_cache)).dtype;
+  return rounds(slot(step.in(inputs::matmul::w))) &&
          (dtype == DType::kBF16 || dtype == DType::kQ8_0) &&
-         next.columns % static_cast<int64_t>(kStripColumns) == 0;
+         attention.columns % static_cast<int64_t>(kStripColumns) == 0;
 }
 
 size_t CpuExecutable::out_slot(const RowBatch& batch) const {

@@ -33,11 +33,10 @@ class CpuExecutable : public Executable {
  private:
   // --- Loading
   SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const;
-  // What a matmul reads: a transposed matrix of floats where it lies, another packed.
+  // Finds the matrix of a matmul: a transposed one of floats where it lies, another packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const;
-  // Whether the product of step i may store the keys and values of the next, an attention: its
-  // result goes nowhere else, and tasks have whole strips of its columns, which are whole steps of
-  // a page.
+  // Whether the product of step i, which joins the next, may store its keys and values: tasks have
+  // whole strips of its columns, which must be whole steps of a page.
   bool may_store_kv(size_t i) const;
   // The output that is all of what is wanted and that no step reads, or none.
   size_t out_slot(const RowBatch& batch) const;
@@ -52,8 +51,8 @@ class CpuExecutable : public Executable {
     return workspace_.limits().int8 && is_quantised(matrix.dtype) ? Rounding::kInt8
                                                                   : Rounding::kBF16;
   }
-  // What a product multiplies its numbers as. Prompt rows are many: for them blocks become BF16
-  // first, which is then done once for all of them.
+  // The type that a product multiplies by. Prompt rows are many: for them blocks become BF16 first,
+  // which is then done once for all of them.
   DType multiplied(const Slot& matrix, Phase phase) const {
     const bool dequantised = phase == Phase::kPrompt && is_quantised(matrix.dtype) &&
                              rounding(matrix) == Rounding::kBF16;

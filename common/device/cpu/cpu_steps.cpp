@@ -1,4 +1,4 @@
-// What each kind of step does on the CPU, and how its work is cut into tasks.
+// The work of each kind of step on the CPU, and how it is cut into tasks.
 #include <algorithm>
 
 #include "device/cpu/cpu_executable.h"

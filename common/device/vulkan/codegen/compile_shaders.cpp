@@ -27,8 +27,6 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
   const Halves halves = half_slots(program, [](const Step& s) { return s.op == Op::k_matmul; });
   for (size_t i = 0; i < program.steps.size(); ++i) {
     const Step& step = program.steps[i];
-    const Step* before = i > 0 ? &program.steps[i - 1] : nullptr;
-    const Step* after = i + 1 < program.steps.size() ? &program.steps[i + 1] : nullptr;
     for (const bool shuffle : {false, true}) {
       if (step.op == Op::k_topk) {
         add(modules, block_max_text());
@@ -51,26 +49,17 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
           add(modules, tiled_attention_text());
         }
       } else {
-        if (shuffle) {
-          for (const Step* store : {static_cast<const Step*>(nullptr), after}) {
-            if (store != nullptr && store->op != Op::k_attention) continue;
-            Joined joined;
-            joined.attention = store;
-            for (const bool few : {false, true}) {
-              add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
-            }
+        // With what joins it, and without.
+        for (const bool stores : {false, true}) {
+          for (const bool few : {false, true}) {
+            if (!shuffle) break;
+            const Joined joined = joined_to(program, i, false, stores);
+            add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
           }
-        }
-        // With what may be joined to it, and without.
-        for (const bool store : {false, true}) {
-          if (store && (after == nullptr || after->op != Op::k_attention)) continue;
-          Joined joined;
-          joined.attention = store ? after : nullptr;
-          add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
-          if (before == nullptr || before->op == Op::k_matmul) continue;
-          joined.input = before->op == Op::k_group ? Joined::Input::kGroup : Joined::Input::kSplits;
-          joined.group = before;
-          add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
+          for (const bool input : {false, true}) {
+            const Joined joined = joined_to(program, i, input, stores);
+            add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
+          }
         }
       }
     }

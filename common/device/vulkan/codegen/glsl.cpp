@@ -125,22 +125,26 @@ uint32_t table_piece_rows(const Slot& slot, size_t max_range) {
 Halves half_slots(const Program& program, const std::function<bool(const Step&)>& by_units) {
   Halves halves(program.slots.size());
   for (size_t i = 0; i < halves.size(); ++i) {
-    const auto index = static_cast<int>(i);
-    if (program.slots[i].kind != SlotKind::kTemp || program.slots[i].dtype != DType::kF32) continue;
-    bool only = true, read = false;
-    for (const Step& step : program.steps) {
-      for (const Tape* tape : {&step.tape, &step.prologue}) {
-        for (const Operand& operand : tape->operands) only = only && operand.slot != index;
-      }
-      for (size_t in = 0; in < step.inputs.size(); ++in) {
-        if (step.in(in) != index) continue;
-        only = only && in == Matmul::x && by_units(step);
-        read = true;
-      }
-    }
-    halves[i] = only && read;
+    const Slot& slot = program.slots[i];
+    const std::vector<Reader> reading = readers(program, static_cast<int>(i));
+    halves[i] = slot.kind == SlotKind::kTemp && slot.dtype == DType::kF32 && !reading.empty() &&
+                std::all_of(reading.begin(), reading.end(), [&](const Reader& reader) {
+                  return reader.input == Matmul::x && by_units(program.steps[reader.step]);
+                });
   }
   return halves;
+}
+
+Joined joined_to(const Program& program, size_t i, bool input, bool stores) {
+  Joined joined;
+  if (input && i > 0 && program.steps[i - 1].joins_next) {
+    const Step& before = program.steps[i - 1];
+    const bool group = before.op == Op::k_group;
+    joined.input = group ? Joined::Input::kGroup : Joined::Input::kSplits;
+    (group ? joined.group : joined.splits) = &before;
+  }
+  if (stores && program.steps[i].joins_next) joined.attention = &program.steps[i + 1];
+  return joined;
 }
 
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,

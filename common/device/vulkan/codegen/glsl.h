@@ -37,14 +37,18 @@ struct Bind {
   bool operator==(const Bind&) const = default;
 };
 
-// What a matmul's kernel does besides its step, because no other step needs the intermediate.
+// The work that a matmul's kernel takes over from the steps beside its own.
 struct Joined {
   // What it reads: a slot, a group's result, or what attention left for each split.
   enum class Input : uint8_t { kSlot, kGroup, kSplits };
   Input input = Input::kSlot;
   const Step* group = nullptr;      // of kGroup
+  const Step* splits = nullptr;     // of kSplits: the attention
   const Step* attention = nullptr;  // whose keys and values it stores
 };
+// As the marks of the program say for step i, a matmul: with `input` it makes its x, with `stores`
+// it puts the keys and values of the next step into their pages.
+Joined joined_to(const Program& program, size_t i, bool input, bool stores);
 
 // A kernel's text, with what follows from the slots of the Program it was made for.
 struct Kernel {

@@ -5,6 +5,6 @@
 
 namespace split::vulkan {
 
-inline constexpr FuseRules kFuseRules{true, true, false};
+inline constexpr FuseRules kFuseRules{.prologue = true};
 
 }  // namespace split::vulkan

@@ -131,17 +131,18 @@ class VulkanExecutable final : public Executable {
     return variant > kWide && halves_[static_cast<size_t>(step.in(inputs::matmul::x))];
   }
 
-  // Joining: a step whose result nobody else needs is done by its neighbour's kernel.
-  bool only_reader(int index, const Step& reader) const;
-  bool apart(const Tape& reads, const Tape& writes) const;
+  // Steps that join the next do so here where their size and the variant allow it.
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by step i + 1
   bool stores_kv(size_t i);                           // step i puts what step i + 1 would
 
-  void add_group(size_t i, size_t variant, std::vector<Dispatch>& out) const;
+  // The dispatches of step i.
+  using Add = void (VulkanExecutable::*)(size_t i, size_t variant, std::vector<Dispatch>& out);
+  static const ByOp<Add> kAdd;
+  void add_group(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
-  void add_topk(const Step& step, std::vector<Dispatch>& out);
+  void add_topk(size_t i, size_t variant, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
   // Shared memory of what merged.glsl keeps.
   size_t merge_bytes(const Step& step) const;

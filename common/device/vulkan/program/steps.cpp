@@ -11,7 +11,6 @@ namespace split::vulkan {
 namespace {
 
 using Matmul = inputs::matmul;
-using Attention = inputs::attention;
 
 constexpr size_t kOneRow = 0;  // the narrow variant
 
@@ -45,64 +44,17 @@ bool stages(const Capabilities& device, int64_t inner, size_t more) {
 
 }  // namespace
 
-bool VulkanExecutable::only_reader(int index, const Step& reader) const {
-  if (slot(index).kind != SlotKind::kTemp) return false;
-  for (const Step& step : program_.steps) {
-    const auto reads = [&](const Tape& tape) {
-      return std::any_of(tape.operands.begin(), tape.operands.end(), [&](const Operand& operand) {
-        return operand.slot == index || operand.access.index == index;
-      });
-    };
-    if (reads(step.tape) || reads(step.prologue)) return false;
-    const bool input = std::any_of(step.inputs.begin(), step.inputs.end(),
-                                   [&](const Operand& in) { return in.slot == index; });
-    if (input && &step != &reader) return false;
-  }
-  return true;
-}
-
-// A step that also does the work of the one before it reads that one's inputs while it writes: they
-// may not share memory with its outputs.
-bool VulkanExecutable::apart(const Tape& reads, const Tape& writes) const {
-  const auto bytes = [&](int index) {
-    return static_cast<size_t>(slot(index).dims[1]) * dtype_size(slot(index).dtype);
-  };
-  for (const Operand& operand : reads.operands) {
-    if (operand.slot < 0 || slot(operand.slot).kind != SlotKind::kTemp) continue;
-    for (const TapeOutput& output : writes.outputs) {
-      if (slot(output.slot).kind != SlotKind::kTemp) continue;
-      const size_t a = slot(operand.slot).offset, b = slot(output.slot).offset;
-      if (a < b + bytes(output.slot) && b < a + bytes(operand.slot)) return false;
-    }
-  }
-  return true;
-}
-
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
-  if (variant != kOneRow || i + 1 >= program_.steps.size()) return false;
-  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
+  const Step& step = program_.steps[i];
+  if (variant != kOneRow || !step.joins_next || step.op == Op::k_matmul) return false;
   // Of attention, also what each split left for each head, and its weight.
-  const bool attention = step.op == Op::k_attention;
-  const size_t more = attention ? merge_bytes(step) : 0;
-  if (next.op != Op::k_matmul || step.rows != next.rows ||
-      !stages(core_->context.capabilities(), next.inner, more)) {
-    return false;
-  }
-  if (attention) {
-    return next.in(Matmul::x) == step.out() && only_reader(step.out(), next);
-  }
-  return step.op == Op::k_group && step.tape.outputs.size() == 1 &&
-         next.in(Matmul::x) == step.tape.outputs[0].slot && step.columns == next.inner &&
-         slot(next.in(Matmul::x)).dims[1] == next.inner && only_reader(next.in(Matmul::x), next) &&
-         apart(step.tape, next.tape);
+  const size_t more = step.op == Op::k_attention ? merge_bytes(step) : 0;
+  return stages(core_->context.capabilities(), program_.steps[i + 1].inner, more);
 }
 
 bool VulkanExecutable::stores_kv(size_t i) {
-  if (i + 1 >= program_.steps.size()) return false;
-  const Step &step = program_.steps[i], &next = program_.steps[i + 1];
-  return step.op == Op::k_matmul && next.op == Op::k_attention && step.rows == next.rows &&
-         step.tape.outputs.size() == 1 && step.tape.outputs[0].slot == next.in(Attention::qkv) &&
-         attention(next).pieces == 1;
+  const Step& step = program_.steps[i];
+  return step.op == Op::k_matmul && step.joins_next && attention(program_.steps[i + 1]).pieces == 1;
 }
 
 // Whether matrix units can compute it from x as halves.
@@ -113,7 +65,8 @@ bool VulkanExecutable::units_take(const Step& step) const {
          step.columns >= 2 * kUnitTile;
 }
 
-void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>& out) const {
+void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  if (joins_matmul(i, variant)) return;
   const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
   const KeptKernel& kernel = core_->kernels.get(
@@ -143,19 +96,11 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
   const Slot& w = slot(step.in(Matmul::w));
-  if (w.kind != SlotKind::kWeight || step.in(Matmul::x) < 0) {
+  if (w.kind != SlotKind::kWeight) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': matmul by '",
-                                        w.name, "': expected a weight and no prologue"));
+                                        w.name, "': expected a weight"));
   }
-  Joined joined;
-  const Step* splits = nullptr;
-  if (i > 0 && joins_matmul(i - 1, variant)) {
-    const Step& before = program_.steps[i - 1];
-    const bool attention = before.op == Op::k_attention;
-    joined.input = attention ? Joined::Input::kSplits : Joined::Input::kGroup;
-    (attention ? splits : joined.group) = &before;
-  }
-  if (stores_kv(i)) joined.attention = &program_.steps[i + 1];
+  const Joined joined = joined_to(program_, i, i > 0 && joins_matmul(i - 1, variant), stores_kv(i));
   const bool units = by_units(step, variant), few = variant == kUnits;
   using What = Kernels::What;
   const KeptKernel& kernel = core_->kernels.get(
@@ -238,7 +183,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                      {11, variant < 2 ? kNarrowRows[variant] : 0}});
         add_counted(variant, dispatch.key);
       }
-      const Step* paged = splits != nullptr ? splits : joined.attention;
+      const Step* paged = joined.splits != nullptr ? joined.splits : joined.attention;
       if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key);
       add_tape_constants(kernel, dispatch.key);
       dispatch.ranges = {symbols()};
@@ -253,7 +198,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       }
       for (const Bind& bind : kernel.binds) {
         dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial
-                                      ? attention(*splits).partial
+                                      ? attention(*joined.splits).partial
                                       : ranges_of(bind, base, piece, halves(variant)));
       }
       dispatch.push = {base, piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
@@ -277,28 +222,25 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   }
 }
 
+const ByOp<VulkanExecutable::Add> VulkanExecutable::kAdd = [] {
+  ByOp<Add> all;
+  all[Op::k_group] = &VulkanExecutable::add_group;
+  all[Op::k_matmul] = &VulkanExecutable::add_matmul;
+  all[Op::k_attention] = &VulkanExecutable::add_attention;
+  all[Op::k_topk] = &VulkanExecutable::add_topk;
+  return all;
+}();
+
 std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t variant) {
   std::vector<Dispatch> all;
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const size_t first = all.size();
-    switch (program_.steps[i].op) {
-      case Op::k_group:
-        if (!joins_matmul(i, variant)) add_group(i, variant, all);
-        break;
-      case Op::k_matmul:
-        add_matmul(i, variant, all);
-        break;
-      case Op::k_attention:
-        add_attention(i, variant, all);
-        break;
-      case Op::k_topk:
-        add_topk(program_.steps[i], all);
-        break;
-      default:
-        throw Error(ErrorKind::kDevice,
-                    cat("[vulkan] program '", program_.name, "': no kernel for ",
-                        op_info(program_.steps[i].op).name));
+    const Add add = kAdd[program_.steps[i].op];
+    if (add == nullptr) {
+      throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': no kernel for ",
+                                          op_info(program_.steps[i].op).name));
     }
+    (this->*add)(i, variant, all);
     // A narrow variant's rows are all in the first piece.
     if (variant < kWide) {
       all.erase(std::remove_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),

@@ -8,7 +8,8 @@ constexpr uint32_t kBlocks = 256, kTeam = 32;  // as shaders/topk.glsl has them
 
 }  // namespace
 
-void VulkanExecutable::add_topk(const Step& step, std::vector<Dispatch>& out) {
+void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispatch>& out) {
+  const Step& step = program_.steps[i];
   const uint32_t piece = piece_rows({step.in(inputs::topk::x), step.out()}, workspace_.capacity());
   scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
   const Range maxima = part(*scratch_.back(), 0, size_t{piece} * kBlocks * sizeof(uint32_t));
