@@ -247,8 +247,8 @@ int serve(Options options) {
   server_options.max_inflight = options.max_inflight;
   server_options.queue = options.max_inflight / 4;
   server_options.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
-  server_options.worker_stack_bytes =
-      1 << 20;  // a step runs on its caller's stack, drivers' compilers included
+  // A step runs on its caller's stack, drivers' compilers included.
+  server_options.worker_stack_bytes = 1 << 20;
   http::Server server(server_options);
   const int port = server.bind();  // early: a taken port is known before weights are read
 

@@ -16,7 +16,7 @@ void observe(http::Server& server, Cloud& cloud) {
   for (auto& model : cloud.models) {
     steps.watch(model->batcher());
     // The model owns it, and outlives the metrics' readers.
-    const std::shared_ptr<Batcher> batcher(std::shared_ptr<void>(), &model->batcher());
+    std::shared_ptr<Batcher> batcher(std::shared_ptr<void>(), &model->batcher());
     serve::observe_batcher(metrics, [batcher] { return batcher; }, {{"model", model->id()}});
   }
   serve::Counter& weights =

@@ -12,7 +12,7 @@ Routes forward_routes(Cloud& cloud);      // stateless forward, completions
 Routes session_routes(Cloud& cloud);      // /v1/sessions...
 Routes legacy_routes(Cloud& cloud);       // the original web page's
 Routes observed_routes(Cloud& cloud);     // /metrics
-// What /metrics says. Before the server runs.
+// Adds the route /metrics. Before the server runs.
 void observe(http::Server& server, Cloud& cloud);
 
 // The routes whose answers are weights.

@@ -12,6 +12,7 @@ packages+=(mesa-vulkan-drivers)
 for option in "$@"; do
   case $option in
     --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl chromium)
+      packages+=(clang-format-14 clang-tidy-14 shellcheck git)
       # Debian's own are not wanted beside others.
       command -v npm > /dev/null || packages+=(nodejs npm) ;;
     --haproxy) packages+=(haproxy) ;;

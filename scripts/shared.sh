@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the scripts share: sourced by them from the repository's root, not run. A script whose first word is --help is ended here,
+# Functions that the scripts share: sourced by them from the repository's root, not run. A script whose first word is --help is ended here,
 # before it has done anything.
 
 # usage: the comment at the head of the script that runs.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# test.sh [--long]: installs what the tests need, builds everything, runs each fuzz target for ten seconds and every test;
-# ends with ctest's summary.
-#   --long   with full counts (SPLIT_LONG=1 tells the tests) and two minutes for each fuzz target; first the same suite
-#            under AddressSanitizer and UBSan, the threaded parts under ThreadSanitizer, and the CPU's kernels for aarch64
-#            (test_aarch64.sh)
+# test.sh [--long]: installs what the tests need, builds everything, checks the sources (check.sh), runs each fuzz target
+# for ten seconds and every test; ends with ctest's summary.
+#   --long   with full counts (SPLIT_LONG=1 tells the tests), two minutes for each fuzz target and every source checked;
+#            first the same suite under AddressSanitizer and UBSan, the threaded parts under ThreadSanitizer, and the
+#            CPU's kernels for aarch64 (test_aarch64.sh)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
@@ -26,5 +26,6 @@ if [ -n "$long" ]; then
 fi
 scripts/fuzz.sh --seconds "$([ -n "$long" ] && echo 120 || echo 10)"
 scripts/build.sh all
+scripts/check.sh ${long:+--all}
 [ -z "$long" ] || export SPLIT_LONG=1
 run build

@@ -120,6 +120,7 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 void MappedFile::will_need(Bytes bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(bytes.data()) / page_size() * page_size();
   const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size());
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes whole pages
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
 }
 
@@ -127,6 +128,7 @@ void MappedFile::let_go(Bytes bytes) {
   const uintptr_t page = page_size();
   const auto begin = (reinterpret_cast<uintptr_t>(bytes.data()) + page - 1) / page * page;
   const auto end = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size()) / page * page;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes whole pages
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 

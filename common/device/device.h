@@ -23,8 +23,8 @@
 namespace split {
 
 inline constexpr uint32_t kPageTokens = 16;
-inline constexpr uint32_t kSplitKeys =
-    128;  // attention is summed over splits at absolute multiples of this, in order
+// Attention is summed over splits at absolute multiples of this, in order.
+inline constexpr uint32_t kSplitKeys = 128;
 
 // The same arithmetic, except where a device has a faster one for many rows: a GPU gives prompt
 // rows of a profile of halves or blocks (and, in a wide Shard, generated rows) to matrix units, the
@@ -79,8 +79,8 @@ struct RowBatch {
   std::span<const int32_t> positions;     // [rows]
   std::span<const uint32_t> sequences;    // [rows]: which page table
   std::span<const uint32_t> page_tables;  // [sequences][limits.pages_per_sequence]
-  std::span<const uint32_t>
-      out_rows;  // the rows whose result is wanted, ascending; kOutRows of the programs
+  // The rows whose result is wanted, ascending; kOutRows of the programs.
+  std::span<const uint32_t> out_rows;
   // Copied into `in` before the first program, when given, and out of `out` after the last.
   Buffer* in = nullptr;
   Bytes in_bytes;

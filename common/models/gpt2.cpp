@@ -217,7 +217,8 @@ class Gpt2 : public Model {
 
   float attention_scale(int layer) const {
     double scale = 1;
-    if (config_.scale_attention) scale /= std::sqrt(double(config_.channels / config_.heads));
+    const auto head_dim = config_.channels / config_.heads;
+    if (config_.scale_attention) scale /= std::sqrt(double(head_dim));
     if (config_.scale_by_layer) scale /= layer + 1;
     return static_cast<float>(scale);
   }

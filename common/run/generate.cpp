@@ -8,8 +8,8 @@
 namespace split {
 namespace {
 
-constexpr size_t kScoreRows =
-    32;  // logits held at once while a prompt is scored: 6 MB for 50,257 tokens
+// Logits held at once while a prompt is scored: 6 MB for 50,257 tokens.
+constexpr size_t kScoreRows = 32;
 
 ScoredToken scored(std::span<const float> logits, int32_t id, int top) {
   return {id, logprob_of(logits, id),

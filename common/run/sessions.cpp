@@ -20,7 +20,7 @@ Sessions::Put Sessions::put(const SessionName& name, const SessionRange& range, 
   if (at != sessions_.end()) return at->second->range == range ? Put::kExists : Put::kConflict;
   const auto now = std::chrono::steady_clock::now();
   if (most != 0 && count_of(name.owner) >= most && !evict_idle([&](const Session& session) {
-        return session.name.owner == name.owner && now - session.used >= abandoned_;
+        return session.name.owner == name.owner && now - session.used_ >= abandoned_;
       })) {
     return Put::kOwnerFull;
   }
@@ -31,7 +31,7 @@ Sessions::Put Sessions::put(const SessionName& name, const SessionRange& range, 
   session->range = range;
   session->batcher = &batcher;
   session->sequence = batcher.shard().pages().open();
-  session->used = now;
+  session->used_ = now;
   sessions_.emplace(name, std::move(session));
   return Put::kCreated;
 }
@@ -45,9 +45,9 @@ bool Sessions::evict_idle(const May& may) {
   auto oldest = sessions_.end();
   for (auto at = sessions_.begin(); at != sessions_.end(); ++at) {
     const Session& session = *at->second;
-    if (session.next_ticket != session.serving) continue;  // in use or waited for
+    if (session.next_ticket_ != session.serving_) continue;  // in use or waited for
     if (!may(session)) continue;
-    if (oldest == sessions_.end() || session.used < oldest->second->used) oldest = at;
+    if (oldest == sessions_.end() || session.used_ < oldest->second->used_) oldest = at;
   }
   if (oldest == sessions_.end()) return false;
   erase(oldest);
@@ -67,8 +67,8 @@ bool Sessions::with(const SessionName& name, const std::function<void(Session&)>
   const auto at = sessions_.find(name);
   if (at == sessions_.end()) return false;
   const std::shared_ptr<Session> session = at->second;
-  const uint64_t ticket = session->next_ticket++;
-  turn_.wait(lock, [&] { return session->serving == ticket; });
+  const uint64_t ticket = session->next_ticket_++;
+  turn_.wait(lock, [&] { return session->serving_ == ticket; });
   // A session that another step's client removed while this one waited is still here: remove()
   // takes a ticket too.
   const auto still = sessions_.find(name);
@@ -83,8 +83,8 @@ bool Sessions::with(const SessionName& name, const std::function<void(Session&)>
     }
   }
   lock.lock();
-  session->used = std::chrono::steady_clock::now();
-  ++session->serving;
+  session->used_ = std::chrono::steady_clock::now();
+  ++session->serving_;
   turn_.notify_all();
   if (error != nullptr) std::rethrow_exception(error);
   return there;

@@ -49,8 +49,8 @@ struct Session {
 
  private:
   friend class Sessions;
-  uint64_t next_ticket = 0, serving = 0;  // first come, first served
-  std::chrono::steady_clock::time_point used;
+  uint64_t next_ticket_ = 0, serving_ = 0;  // first come, first served
+  std::chrono::steady_clock::time_point used_;
 };
 
 // Any number of threads.

@@ -5,8 +5,10 @@
 namespace split {
 namespace {
 
+// NOLINTBEGIN(readability-identifier-naming): words of ops.def
 constexpr bool EPILOGUE = true;
 constexpr bool PLAIN = false;
+// NOLINTEND(readability-identifier-naming)
 
 constexpr OpInfo kTable[] = {
 #define UNARY(name, forward, gradient) {#name, OpKind::kUnary, #forward, "", #gradient, "", 1},

@@ -123,8 +123,8 @@ uint16_t f32_to_f16(float value) {
   const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
   const uint32_t tiny = std::bit_cast<uint32_t>(shifted) - 0x3f000000u;
   const uint32_t finite = select(magnitude < 0x38800000u, tiny, normal);
-  const uint32_t rounded =
-      select(magnitude >= 0x477ff000u, 0x7c00u, finite);  // from 65520: infinity
+  // From 65520: infinity.
+  const uint32_t rounded = select(magnitude >= 0x477ff000u, 0x7c00u, finite);
   return static_cast<uint16_t>(sign | select(magnitude > 0x7f800000u, 0x7e00u, rounded));
 }
 

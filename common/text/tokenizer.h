@@ -79,8 +79,8 @@ class Tokenizer {
   std::vector<uint32_t> offsets_;  // token i is bytes_[offsets_[i], offsets_[i + 1])
   std::array<int32_t, 256> byte_ids_{};
   std::vector<Merge> merges_;  // by rank
-  std::vector<uint32_t>
-      first_of_left_;  // merges of left token i: by_left_[first_of_left_[i], first_of_left_[i + 1])
+  // Merges of left token i: by_left_[first_of_left_[i], first_of_left_[i + 1]).
+  std::vector<uint32_t> first_of_left_;
   std::vector<Ranked> by_left_;    // ascending `right` within one left token
   std::vector<Special> specials_;  // longest first
   std::array<bool, 256> special_starts_{};

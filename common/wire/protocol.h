@@ -17,7 +17,6 @@
 namespace split::wire {
 
 // --- paths
-// ----------------------------------------------------------------------------------------------------------
 std::string model_path(std::string_view id);  // GET: ModelInfo
 // "?format=q4_0&from=3&to=head": the checkpoint's own format of all stages, and of those between
 // two points (from tokens without `from`) this one, or these of each kind of stage
@@ -34,7 +33,6 @@ inline constexpr std::string_view kTensorType = "application/octet-stream";
 inline constexpr std::string_view kJsonType = "application/json";
 
 // --- models
-// ---------------------------------------------------------------------------------------------------------
 struct BlobInfo : BlobSums {
   std::string name;    // "wte", "h.3" ...
   std::string format;  // "f32", "f16", "bf16", "q8_0", "q4_0"
@@ -64,7 +62,6 @@ ModelInfo parse_model_info(std::string_view json);
 std::vector<std::string> parse_model_list(std::string_view json);
 
 // --- sessions
-// -------------------------------------------------------------------------------------------------------
 struct SessionRequest {
   std::string model;
   int from = 0, to = 0;  // points
@@ -93,7 +90,6 @@ Rows parse_rows(std::string_view text);
 inline constexpr size_t kMaxStepTokens = 1 << 20;
 
 // --- tensors
-// --------------------------------------------------------------------------------------------------------
 // Rows of floats: [rows, columns].
 struct Matrix {
   uint32_t rows = 0, columns = 0;
@@ -108,7 +104,6 @@ std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
 Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows);
 
 // --- numbers
-// --------------------------------------------------------------------------------------------------------
 // "[0.1,-2.5e-07]": the shortest text that reads back as the same float (std::to_chars). Values are
 // finite.
 void append_floats(std::string& out, std::span<const float> values);

@@ -1,4 +1,4 @@
-// What an earlier server answered, this one answers: the same status, headers and bytes.
+// This server answers as an earlier one did: the same status, headers and bytes.
 #include <gtest/gtest.h>
 
 #include "support/cloud_fixture.h"

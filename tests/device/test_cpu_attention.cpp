@@ -74,8 +74,7 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
       const size_t heads = 3, channels = heads * head_size, head = 1;
       const auto all_keys = ordinary(kPages * kPageTokens * channels, 1);
       const auto all_values = ordinary(kPages * kPageTokens * channels, 2);
-      const auto [keys, values] =
-          kept(*kernel_sets()[0], all_keys, all_values, dtype, channels, head_size);
+      const auto kv = kept(*kernel_sets()[0], all_keys, all_values, dtype, channels, head_size);
       const auto wide_keys = as_kept(all_keys, dtype), wide_values = as_kept(all_values, dtype);
       const size_t q_stride = head_size + 3, out_stride = head_size + 1;
       const auto q = ordinary(kAttendRows * q_stride, 3);
@@ -87,8 +86,8 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
           task.q_stride = q_stride;
           task.rows = rows;
           task.position = position + first;
-          task.keys = keys.data();
-          task.values = values.data();
+          task.keys = kv.first.data();
+          task.values = kv.second.data();
           task.dtype = dtype;
           task.pages = pages.data();
           task.channels = channels;
@@ -159,8 +158,7 @@ TEST(Kernels, AttendHeadsTogether) {
   const auto all_keys = ordinary(kPages * kPageTokens * kChannels, 1);
   const auto all_values = ordinary(all_keys.size(), 2), q = ordinary(kAttendRows * kChannels, 3);
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
-    const auto [keys, values] =
-        kept(*kernel_sets()[0], all_keys, all_values, dtype, kChannels, kHead);
+    const auto kv = kept(*kernel_sets()[0], all_keys, all_values, dtype, kChannels, kHead);
     for (const CpuKernels* kernels : kernel_sets()) {
       for (const size_t rows : {1, 2, 5, 16}) {
         const auto run = [&](size_t heads) {
@@ -171,8 +169,8 @@ TEST(Kernels, AttendHeadsTogether) {
             task.q_stride = task.channels = task.out_stride = kChannels;
             task.rows = rows;
             task.position = kPosition;
-            task.keys = keys.data();
-            task.values = values.data();
+            task.keys = kv.first.data();
+            task.values = kv.second.data();
             task.dtype = dtype;
             task.pages = pages.data();
             task.heads = std::min(heads, kHeads - head);

@@ -26,7 +26,7 @@ void check_step_products(DType dtype, bool transposed) {
       }
       const size_t most = 70;  // rows: two blocks of tiles and some
       auto x = ordinary(most * inner, 7);
-      // What counts in blocks, from end to end of it; a whole row of the least.
+      // Values at the ends of a block's range, and a whole row of the smallest.
       for (size_t i = 0; is_quantised(dtype) && i < inner; ++i) {
         x[3 * inner + i] = i % 2 == 0 ? -0x1p-60f : 0x1.8p-60f;
         x[9 * inner + i] = i % 3 == 0 ? 0x1.4p47f : i % 3 == 1 ? 1.5f : -0x1.2p-59f;

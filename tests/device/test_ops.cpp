@@ -70,7 +70,6 @@ const Row kRows[] = {
 namespace split::test {
 namespace {
 
-using test::first_difference;
 using test::run_program;
 using test::same_bits;
 using test::StepValues;
@@ -78,7 +77,6 @@ using test::StepValues;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // --- References
-// ------------------------------------------------------------------------------------
 
 using Unary = std::function<double(double)>;
 using Binary = std::function<double(double, double)>;
@@ -158,7 +156,6 @@ StepValues step_of(uint32_t rows) {
 }
 
 // --- The table against double
-// ------------------------------------------------------------------------
 
 TEST(Ops, EveryUnaryRowAgreesWithDouble) {
   const auto device = make_cpu_device(2);
@@ -325,7 +322,6 @@ TEST(Ops, ReductionsStartWithTheNeutralElement) {
 }
 
 // --- Gradients
-// ---------------------------------------------------------------------------------------
 
 // Central differences of the double reference; h where the rounding and the cubic term balance.
 double slope(const Unary& f, double x) {
@@ -389,7 +385,6 @@ TEST(Gradients, OfReductionsAreTheSlopesOfTheForward) {
 }
 
 // --- Instruction sets
-// ----------------------------------------------------------------------------------
 
 }  // namespace
 }  // namespace split::test

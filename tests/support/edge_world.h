@@ -89,8 +89,8 @@ class GatedCloud {
     options.weights_patience = std::chrono::minutes(5);  // under sanitizers, on busy machines
     cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
     cloud.ready = true;
-    behind.emplace([this](http::Server& server) { cloud::add_routes(server, cloud); });
-    front.emplace([this](http::Server& server) {
+    behind_.emplace([this](http::Server& server) { cloud::add_routes(server, cloud); });
+    front_.emplace([this](http::Server& server) {
       server.route("GET", "/v1/models/{id}",
                    [this](const http::Request& r) { return pass(r, on_model, models); });
       server.route("POST", "/v1/sessions/{id}/forward",
@@ -104,7 +104,7 @@ class GatedCloud {
   cloud::ServedModel& model() { return *cloud.models[0]; }
   // The same request, answered by the real routes.
   http::Response real(const http::Request& request) {
-    http::Client client(behind->url());
+    http::Client client(behind_->url());
     http::Headers headers;
     for (const char* name : {"Accept", "Range"}) {
       if (const auto value = request.headers.get(name)) headers.add(name, std::string(*value));
@@ -126,18 +126,18 @@ class GatedCloud {
   }
   // New gates; the old ones are used no more, nor what they refer to.
   void reset(Gate step, Gate blob = {}, Gate model = {}) {
-    std::unique_lock lock(mutex);
-    idle.wait(lock, [this] { return inside == 0; });
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return inside_ == 0; });
     on_step = std::move(step);
     on_blob = std::move(blob);
     on_model = std::move(model);
     steps = blobs = models = 0;
   }
-  std::string url() const { return front->url(); }
+  std::string url() const { return front_->url(); }
   // Of an edge that ran in this process: requests that it has given up are answered first.
   Outcome ended(Outcome outcome) {
-    std::unique_lock lock(mutex);
-    idle.wait(lock, [this] { return inside == 0; });
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return inside_ == 0; });
     return outcome;
   }
 
@@ -149,23 +149,23 @@ class GatedCloud {
   http::Response pass(const http::Request& request, const Gate& gate, std::atomic<int>& count) {
     const int n = count++;
     {
-      const std::lock_guard lock(mutex);
-      ++inside;
+      const std::lock_guard lock(mutex_);
+      ++inside_;
     }
     const std::shared_ptr<GatedCloud> leave(this, [](GatedCloud* cloud) {
-      const std::lock_guard lock(cloud->mutex);
-      --cloud->inside;
-      cloud->idle.notify_all();
+      const std::lock_guard lock(cloud->mutex_);
+      --cloud->inside_;
+      cloud->idle_.notify_all();
     });
     if (gate) {
       if (auto response = gate(request, n)) return std::move(*response);
     }
     return real(request);
   }
-  std::mutex mutex;
-  std::condition_variable idle;
-  int inside = 0;  // requests between the gates
-  std::optional<Running> behind, front;
+  std::mutex mutex_;
+  std::condition_variable idle_;
+  int inside_ = 0;  // requests between the gates
+  std::optional<Running> behind_, front_;
 };
 
 // A connection that ends in the middle of an answer.

@@ -1,4 +1,4 @@
-// What the programs said to each other at an earlier revision (tests/golden/exchanges/record.py):
+// Exchanges of the programs at an earlier revision (tests/golden/exchanges/record.py):
 // new ones must answer it alike and understand it.
 #pragma once
 

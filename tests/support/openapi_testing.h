@@ -159,7 +159,7 @@ class OpenApiCheck {
     }
     return {"application/json", Json::object()};
   }
-  // Of a body that is a file, whose other fields are the query; else JSON's.
+  // The fields of the query where the body is a file; else those of JSON.
   static std::string file_type(const Json& operation) {
     if (operation.contains("requestBody")) {
       for (const auto& [type, content] : operation["requestBody"]["content"].items()) {

@@ -117,8 +117,8 @@ Json small_tokenizer_json() {
 TEST(TokenizerFiles, ReadsTokenizerJson) {
   Json file = small_tokenizer_json();
   EXPECT_EQ(Tokenizer::from_tokenizer_json(file.dump()).encode("ab<|endoftext|>"), (Ids{256, 257}));
-  file["model"]["merges"] =
-      Json::array({Json::array({"a", "b"})});  // as tokenizers 0.20 and later write them
+  // As tokenizers 0.20 and later write them.
+  file["model"]["merges"] = Json::array({Json::array({"a", "b"})});
   EXPECT_EQ(Tokenizer::from_tokenizer_json(file.dump()).encode("ab"), Ids{256});
   file["model"].erase("type");
   file.erase("added_tokens");

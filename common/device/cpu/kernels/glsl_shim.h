@@ -16,7 +16,9 @@ inline float abs(float a) { return __builtin_fabsf(a); }
 inline float sqrt(float a) { return __builtin_sqrtf(a); }
 inline float floor(float a) { return __builtin_floorf(a); }
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+// NOLINTBEGIN(readability-identifier-naming): GLSL's names
 inline float intBitsToFloat(int bits) { return __builtin_bit_cast(float, bits); }
 inline int floatBitsToInt(float value) { return __builtin_bit_cast(int, value); }
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace split::glsl

@@ -148,7 +148,7 @@ inline void chain_strips(const StepTask& task, TileShapes& shapes) {
   }
 }
 
-// What takes the scales of rows and of numbers from a block's sums.
+// The factor that takes the scales of rows and of numbers from a block's sums.
 constexpr float unscaled(DType dtype) {
   return (dtype == DType::kQ8_0 ? __builtin_ldexpf(1.0f, kScaledDown) : 1.0f) / kRowScale;
 }

@@ -53,7 +53,7 @@ bool Recordings::get(const std::vector<VulkanExecutable*>& programs, const RowBa
       segment.cost +=
           wide_cost(executable.commands(key.programs[program].second)[i], executable.rows(batch));
     }
-    out.push_back(std::move(segment));
+    out.push_back(segment);
   }
   return key.copy.has_value();
 }

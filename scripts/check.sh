@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# check.sh [--all]: says what a tool can say about the sources, before a reader has to: clang-format, shellcheck, names in the
+# READMEs, comment lines without a subject, clang-tidy. Of comments and for clang-tidy, which is slow, it looks at what the
+# last 20 commits changed (at most 32 files, drawn by the commit), and with --all at the whole tree. It builds first
+# where nothing is built yet.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+
+. scripts/shared.sh
+
+all=''
+case ${1-} in
+  '') ;;
+  --all) all=1 ;;
+  *) refuse "unknown option '$1'" ;;
+esac
+most_tidied=32  # some 6 s of a processor each: 100 s on two
+failures=0
+# finding FOUND WHY: anything that was found is a failure.
+finding() { [ -z "$1" ] || { echo "$1"; say "check.sh: $2"; failures=$((failures + 1)); }; }
+
+# A checkout that belongs to another user is still one to look at.
+git() { command git -c safe.directory='*' "$@"; }
+files() { git ls-files --cached --others --exclude-standard -- "$@" | while read -r f; do [ ! -f "$f" ] || echo "$f"; done; }
+base=$(git rev-list --first-parent -n 21 HEAD | tail -n 1)
+[ "$base" != "$(git rev-parse HEAD)" ] || [ -n "$all" ] || say "check.sh: one commit: no changes to look at"
+
+# --- format
+finding "$(files '*.cpp' '*.h' | xargs -P "$(nproc)" -n 32 clang-format-14 --dry-run -Werror 2>&1 | grep error:)" \
+  "clang-format-14 -i mends these"
+# A line of dashes behind a heading is one that clang-format broke off.
+finding "$(files '*.cpp' '*.h' | xargs grep -nE '^// -{16,}$')" "a heading is '// --- words' on one line"
+
+# --- scripts
+# SC2015: `a && b || fail` is meant, b being something that does not fail by itself. SC2016: so are single quotes.
+finding "$(files '*.sh' .ci/run | xargs shellcheck -x -e SC2015,SC2016)" "shellcheck"
+
+# --- READMEs
+# Paths between backquotes that begin with a folder of the tree; * as the shell reads it.
+paths='`(\.ci|\.github|cloud_server|common|edge_client|scripts|tests)/[A-Za-z0-9_./*-]+`'
+finding "$(files '*.md' | while read -r readme; do
+  for name in $(grep -oE "$paths" "$readme" | tr -d '\`' | sort -u); do
+    compgen -G "$name" > /dev/null || compgen -G "$(dirname "$readme")/$name" > /dev/null || echo "$readme: $name"
+  done
+done)" "these READMEs name what is not there"
+
+# --- comments
+# A comment starts with a verb or a noun. One that was moved or wrapped anew is not new: its words, without spaces and
+# marks, are among those that went.
+subjectless='^[[:space:]]*(//|#) (Of\b|For whom\b|Whose\b|Which\b|Told\b|To who\b|What )'
+sources=('*.h' '*.cpp' '*.def' '*.comp' '*.glsl' '*.sh' '*.py' '*.cmake' '*CMakeLists.txt')
+new=$(git diff -M -w --ignore-blank-lines -U0 "$base" -- "${sources[@]}" | awk '
+  function words(line) { gsub(/[[:space:]]|\/\/|#/, "", line); return line }
+  FNR == NR && /^-/ && !/^--- / { gone = gone words(substr($0, 2)) }
+  /^\+\+\+ / { file = substr($0, 7) }
+  /^\+/ && !/^\+\+\+ / { added[++n] = substr($0, 2); from[n] = file }
+  END { for (i = 1; i <= n; ++i) if (index(gone, words(added[i])) == 0) print from[i] ": " added[i] }' |
+  { grep -E "^[^:]+: ${subjectless#^}" || :; })
+finding "$new" "these new comment lines begin without a subject"
+if [ -n "$all" ]; then
+  say "check.sh: $(files "${sources[@]}" | xargs grep -hE "$subjectless" | wc -l) comment lines in all begin without a subject"
+fi
+
+# --- clang-tidy
+[ -f build/compile_commands.json ] || scripts/build.sh all
+# The project's own files that are built, but for those that ask GCC for what clang 14 does not know: the kernels'
+# instruction sets.
+known=$(sed -n "s|^ *\"file\": \"$PWD/\([^\"]*\.cpp\)\".*|\1|p" build/compile_commands.json |
+  grep -vE '^build|/cpu/(kernels/)?(kernels|choose_kernels)\.cpp$' | sort -u)
+if [ -n "$all" ]; then
+  tidied=$known
+else
+  # A header is looked at from its own .cpp. A file that only moved has not changed.
+  changed=$(git diff -M --name-status "$base" -- '*.h' '*.cpp' | awk '$1 != "D" && $1 != "R100" { sub(/\.h$/, ".cpp", $NF); print $NF }' | sort -u)
+  tidied=$(comm -12 <(echo "$known") <(echo "$changed"))
+  count=$(wc -w <<< "$tidied")
+  if [ "$count" -gt $most_tidied ]; then
+    say "check.sh: clang-tidy: $most_tidied of $count files, drawn by the commit; --all takes every one"
+    tidied=$(shuf -n $most_tidied --random-source=<(yes "$(git rev-parse HEAD)") <<< "$tidied")
+  fi
+fi
+# Its stderr counts the warnings that it left out.
+# A finding in a header comes with each file that includes it.
+tidy() { clang-tidy-14 -p build --quiet "$1" 2> /dev/null || echo "$1: clang-tidy-14 fails"; }
+export -f tidy
+[ -z "$tidied" ] || finding "$(xargs -P "$(nproc)" -I FILE bash -c 'tidy FILE' <<< "$tidied" | awk '!seen[$0]++')" "clang-tidy-14"
+
+[ $failures = 0 ]
