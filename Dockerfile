@@ -11,7 +11,7 @@ RUN scripts/build.sh
 
 FROM debian:bookworm-slim
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends libcpp-httplib0.11 libvulkan1 \
+    && apt-get install -y --no-install-recommends libvulkan1 \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --system --home-dir /var/cache/splitcompute --create-home splitcompute
 COPY --from=build /src/build/bin/cloud_server /src/build/bin/edge_client /opt/splitcompute/bin/

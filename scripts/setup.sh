@@ -6,13 +6,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
 
 # The base: what a build needs.
-packages=(cmake g++ make ccache libcpp-httplib-dev nlohmann-json3-dev libvulkan-dev glslang-dev libssl-dev)
+packages=(cmake g++ make ccache nlohmann-json3-dev libvulkan-dev glslang-dev libssl-dev)
 # Runs the Vulkan device where there is no GPU.
 packages+=(mesa-vulkan-drivers)
 for option in "$@"; do
   case $option in
     --tests) packages+=(libgtest-dev libpcre2-dev vulkan-validationlayers python3-numpy python3-yaml haproxy fiu-utils curl chromium)
-      packages+=(clang-format-14 clang-tidy-14 shellcheck git)
+      packages+=(libcpp-httplib-dev clang-format-14 clang-tidy-14 shellcheck git)
       # Debian's own are not wanted beside others.
       command -v npm > /dev/null || packages+=(nodejs npm) ;;
     --haproxy) packages+=(haproxy) ;;

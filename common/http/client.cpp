@@ -1,67 +1,15 @@
 #include "http/client.h"
 
-#include <httplib.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "base/file.h"
 #include "http/body_checksum.h"
-#include "http/client_stream.h"
-
-static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");
+#include "http/client_connection.h"
 
 namespace split::http {
 namespace {
-
-// The library's client with our own connecting, TLS and stream. To the library all is plain.
-class Guarded : public httplib::ClientImpl {
- public:
-  // `tls`: none for plain HTTP.
-  Guarded(const Url& url, const TlsContext& tls, ClientExchange*& exchange)
-      : ClientImpl(url.host, url.port), url_(url), tls_(tls), exchange_(exchange) {}
-
-  // The kept connection of TLS has ended, which the library's look at the socket does not show.
-  bool has_ended() const { return session_ != nullptr && !tls_alive(session_.get()); }
-  uint64_t connections() const { return connections_; }
-
- private:
-  bool create_and_connect_socket(Socket& socket, httplib::Error& error) override {
-    session_.reset();
-    Fd fd(connect_to(url_.host, url_.port, *exchange_));
-    if (fd && tls_) {
-      session_ = tls_connect(tls_, fd.get(), url_.host);
-      if (!shake_hands(session_.get(), fd.get(), *exchange_)) {
-        session_.reset();
-        fd.reset();
-      }
-    }
-    if (fd) {
-      ++connections_;
-      socket.sock = fd.release();
-      return true;
-    }
-    socket.sock = INVALID_SOCKET;
-    error = httplib::Error::Connection;
-    return false;
-  }
-  void shutdown_ssl(Socket&, bool gracefully) override {
-    if (session_ && gracefully) tls_close(session_.get());
-    session_.reset();
-  }
-  bool process_socket(const Socket& socket,
-                      std::function<bool(httplib::Stream&)> callback) override {
-    ClientStream stream(socket.sock, session_.get(), *exchange_);
-    return callback(stream);
-  }
-
-  const Url url_;
-  const TlsContext& tls_;
-  TlsSession session_;
-  ClientExchange*& exchange_;  // the one that runs
-  uint64_t connections_ = 0;
-};
 
 bool sendable(std::string_view text, char lowest) {
   return std::all_of(text.begin(), text.end(), [&](char c) { return c >= lowest && c < 0x7f; });
@@ -143,13 +91,6 @@ struct Client::Impl {
       throw Error(ErrorKind::kInput, "[http] an API key is of printable ASCII without spaces");
     }
     if (url.tls) tls = tls_client_context(options.ca_cert_file);
-    library = std::make_unique<Guarded>(url, tls, running);
-    library->set_keep_alive(true);
-    library->set_follow_location(false);
-    library->set_url_encode(false);
-    library->set_decompress(false);
-    library->set_read_timeout(options.read_timeout);
-    library->set_write_timeout(options.write_timeout);
   }
 
   Reply send(std::string_view method, std::string_view path, std::string body,
@@ -163,9 +104,8 @@ struct Client::Impl {
   const Url url;
   std::string origin, host;  // "http://host:port"; the header, without a usual port
   Fd cancel_fd;
-  ClientExchange* running = nullptr;
   TlsContext tls;
-  std::unique_ptr<Guarded> library;
+  ClientConnection connection{url, tls};
 };
 
 Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
@@ -176,36 +116,35 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
     throw Error(ErrorKind::kInput,
                 "[http] a request path starts with / and holds no spaces or controls");
   }
-  httplib::Request request;
-  request.method = method;
-  request.path = path;
-  request.body = std::move(body);
-  request.headers.emplace("Host", host);
-  if (!options.bearer_token.empty()) {
-    request.headers.emplace("Authorization", "Bearer " + options.bearer_token);
+  Headers fields = {{"Host", host}, {"Accept", "*/*"}, {"User-Agent", "splitcompute"}};
+  if (!options.bearer_token.empty()) fields.add("Authorization", "Bearer " + options.bearer_token);
+  if (!content_type.empty() || !body.empty()) {
+    fields.add("Content-Type", content_type.empty() ? "text/plain" : std::string(content_type));
   }
-  if (!content_type.empty()) request.headers.emplace("Content-Type", content_type);
   for (const auto& [name, value] : headers) {
     if (name.empty() || !sendable(name, '!') || !sendable(value, ' ')) {
       throw Error(ErrorKind::kInput, "[http] a header holds controls or is not ASCII");
     }
-    request.headers.emplace(name, value);
+    fields.set(name, value);
+  }
+  if (!body.empty() || method == "POST" || method == "PUT" || method == "PATCH") {
+    fields.add("Content-Length", std::to_string(body.size()));
   }
   const bool checked = on_data == nullptr && method != "HEAD";
   if (checked) {
-    request.headers.emplace(kCheckHeader, check_of(cat(method, ' ', path), request.body));
+    fields.add(kCheckHeader, check_of(cat(method, ' ', path), body));
   }
   ClientExchange exchange{.options = options,
                           .cancel_fd = cancel_fd.get(),
                           .expects_body = method != "HEAD",
                           .deadline = end,
+                          .on_head = {},
                           .on_body = {},
                           .head = {},
                           .failure = {}};
   Reply reply;
   uint64_t received = 0;
   bool stopped = false;  // by on_data
-  std::exception_ptr thrown;
   exchange.on_body = [&](std::string_view bytes) {
     received += bytes.size();
     if (received > max_bytes) return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
@@ -213,30 +152,22 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
       reply.body += bytes;
       return true;
     }
-    try {  // the library must not see it: it holds locks
-      stopped = !(*on_data)(as_bytes_of(bytes));
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    return !stopped && !thrown;
+    return !(stopped = !(*on_data)(as_bytes_of(bytes)));
   };
-  request.response_handler = [&](const httplib::Response&) {
-    const auto length = exchange.head->content_length;
-    if (length && *length > max_bytes)
+  exchange.on_head = [&](const ReplyHead& head) {
+    if (head.content_length && *head.content_length > max_bytes)
       return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
-    if (on_status) on_status(exchange.head->status);
+    if (on_status) on_status(head.status);
     return true;
   };
-  httplib::Response response;
-  httplib::Error error = httplib::Error::Success;
-  if (library->has_ended()) library->stop();
-  running = &exchange;
-  const bool done = library->send(request, response, error);
-  running = nullptr;
-  if (!done) library->stop();  // whatever is left in that connection is not the next reply
-  if (thrown) std::rethrow_exception(thrown);
+  bool done = false;
+  try {
+    done = connection.run(write_request_head(method, path, fields), body, exchange);
+  } catch (...) {  // a callback's own
+    connection.close();
+    throw;
+  }
   if (!done && !stopped) {
-    if (exchange.failure.empty()) exchange.failure = httplib::to_string(error);
     throw Error(ErrorKind::kRemote, cat("[http] ", origin, ": ", exchange.failure));
   }
   reply.status = exchange.head->status;
@@ -250,7 +181,7 @@ void Client::Impl::verify(const Reply& reply) {
   if (!value || compare_check(*value, cat(reply.status), reply.body) != Check::kDamaged) {
     return;
   }
-  library->stop();  // what else is in this connection is no reply either
+  connection.close();  // what else is in this connection is no reply either
   throw Error(ErrorKind::kRemote, cat("[http] ", origin, ": the answer changed on its way"));
 }
 
@@ -275,6 +206,6 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
 void Client::cancel() { wake_reader(impl_->cancel_fd); }
 
 const std::string& Client::origin() const { return impl_->origin; }
-uint64_t Client::connections() const { return impl_->library->connections(); }
+uint64_t Client::connections() const { return impl_->connection.made(); }
 
 }  // namespace split::http

@@ -14,8 +14,8 @@
 namespace split::http {
 namespace {
 
-constexpr size_t kGather =
-    16 << 10;  // pieces up to this size are copied together rather than sent apart
+// Pieces up to this size are copied together rather than sent apart.
+constexpr size_t kGather = 16 << 10;
 
 bool transient(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
@@ -38,35 +38,6 @@ Io receive_tls(Connection& connection, std::string& to, std::span<char> buffer) 
   to.append(buffer.data(), filled);
   // What came before the end is used first; the next call meets the end again.
   return filled > 0 ? Io::kDone : io_of(next, connection);
-}
-
-std::string_view reason_of(int status) {
-  switch (status) {
-    case 400:
-      return "Bad Request";
-    case 408:
-      return "Request Timeout";
-    case 411:
-      return "Length Required";
-    case 413:
-      return "Payload Too Large";
-    case 414:
-      return "URI Too Long";
-    case 415:
-      return "Unsupported Media Type";
-    case 417:
-      return "Expectation Failed";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 501:
-      return "Not Implemented";
-    case 503:
-      return "Service Unavailable";
-    case 505:
-      return "HTTP Version Not Supported";
-    default:
-      return "Error";
-  }
 }
 
 }  // namespace
@@ -169,14 +140,12 @@ bool Writer::push(std::string_view bytes) {
 }
 
 std::string closing_answer(const Response& response, std::string_view request_id, bool with_body) {
-  std::string out =
-      cat("HTTP/1.1 ", response.status, ' ', reason_of(response.status),
-          "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size(),
-          "\r\nConnection: close\r\nX-Request-Id: ", request_id, "\r\n");
-  for (const auto& [name, value] : response.headers) out += cat(name, ": ", value, "\r\n");
-  out += "\r\n";
-  if (with_body) out += response.body;
-  return out;
+  Headers fields = {{"Content-Type", response.content_type},
+                    {"Content-Length", std::to_string(response.body.size())},
+                    {"Connection", "close"},
+                    {"X-Request-Id", std::string(request_id)}};
+  for (const auto& [name, value] : response.headers) fields.add(name, value);
+  return write_reply_head(response.status, fields) + (with_body ? response.body : "");
 }
 
 Fd listen_on(const std::string& host, int port, int backlog, int& bound_port) {

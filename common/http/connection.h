@@ -85,8 +85,7 @@ class Writer {
   bool failed_ = false;
 };
 
-// An answer as bytes, without the HTTP library: for what the loop itself refuses. Always closes the
-// connection.
+// The bytes of an answer that closes the connection: for requests that the loop itself refuses.
 std::string closing_answer(const Response& response, std::string_view request_id, bool with_body);
 
 // A listening socket and its port. Throws as Server::bind() says.

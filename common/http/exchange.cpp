@@ -1,66 +1,13 @@
 #include "http/exchange.h"
 
-#include <httplib.h>
-
 #include <algorithm>
+#include <charconv>
 
 #include "base/log.h"
 #include "http/body_checksum.h"
-#include "http/range.h"
-
-// Members that this file overrides and calls are not a public interface: another version needs
-// another look.
-static_assert(std::string_view(CPPHTTPLIB_VERSION) == "0.11.4");
-
-#ifdef __SANITIZE_THREAD__
-// The library is not built for it: what guards its static variables is not seen.
-extern "C" const char* __tsan_default_suppressions() {  // NOLINT
-  return "race:libcpp-httplib\n";
-}
-#endif
 
 namespace split::http {
 namespace {
-
-// What the library reads from and writes to. It reads one request line of ours and no headers, so
-// that its own parsing of ranges (by std::regex), of escapes in values and of lengths has nothing
-// to work on.
-class LibraryStream : public httplib::Stream {
- public:
-  LibraryStream(std::string request, std::function<bool(std::string_view)> out)
-      : request_(std::move(request)), out_(std::move(out)) {}
-
-  bool is_readable() const override { return at_ < request_.size(); }
-  bool is_writable() const override { return true; }
-  ssize_t read(char* to, size_t size) override {
-    const size_t n = std::min(size, request_.size() - at_);
-    std::memcpy(to, request_.data() + at_, n);
-    at_ += n;
-    return static_cast<ssize_t>(n);
-  }
-  ssize_t write(const char* from, size_t size) override {
-    return out_({from, size}) ? static_cast<ssize_t>(size) : -1;
-  }
-  void get_remote_ip_and_port(std::string&, int&) const override {}
-  void get_local_ip_and_port(std::string&, int&) const override {}
-  socket_t socket() const override {
-    return 0;
-  }  // only compared with FD_SETSIZE, which does not bind us
-
- private:
-  std::string request_;
-  size_t at_ = 0;
-  std::function<bool(std::string_view)> out_;
-};
-
-// The request that this thread is answering, for the library's one callback.
-using Respond = std::function<void(httplib::Response&)>;
-thread_local const Respond* current_respond = nullptr;
-
-bool printable(std::string_view text) {
-  return std::all_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<uint8_t>(c) >= 0x20 && c != 0x7f; });
-}
 
 uint64_t size_of(const std::vector<Bytes>& pieces) {
   uint64_t size = 0;
@@ -68,13 +15,16 @@ uint64_t size_of(const std::vector<Bytes>& pieces) {
   return size;
 }
 
-// What lies in one piece from `offset` of all on; nothing behind the end.
-std::string_view piece_at(const std::vector<Bytes>& pieces, uint64_t offset) {
-  for (const Bytes piece : pieces) {
-    if (offset < piece.size()) return as_text(piece.subspan(offset));
-    offset -= piece.size();
+// Sends this part of the pieces without copying it.
+void write_pieces(Writer& writer, const std::vector<Bytes>& pieces, const Selection& part) {
+  uint64_t skipped = part.first, left = part.length;
+  for (Bytes piece : pieces) {
+    const uint64_t skip = std::min<uint64_t>(skipped, piece.size());
+    skipped -= skip;
+    piece = piece.subspan(skip, std::min<uint64_t>(left, piece.size() - skip));
+    left -= piece.size();
+    if (!piece.empty() && !writer.write(as_text(piece))) return;
   }
-  return {};
 }
 
 // Whether the request brought a check value that fits. Throws HttpError when it does not.
@@ -88,60 +38,36 @@ bool is_checked(const RequestHead& head, std::string_view body) {
   return check == Check::kFits;
 }
 
+// An answer that is written while it is made, in chunks or, for HTTP/1.0, up to the connection's
+// end.
 class EventSink : public Sink {
  public:
-  EventSink(std::function<bool(std::string_view)> out, const Connection& connection)
-      : out_(std::move(out)), connection_(connection) {}
+  EventSink(Writer& writer, const Connection& connection, bool chunked)
+      : writer_(writer), connection_(connection), chunked_(chunked) {}
   bool write(std::string_view bytes) override {
-    if (bytes.empty()) return alive_;  // an empty chunk would end the body
-    return alive_ = alive_ && out_(bytes);
+    if (bytes.empty()) return !writer_.failed();  // an empty chunk would end the body
+    if (chunked_) writer_.write(cat(in_hex(bytes.size()), "\r\n"));
+    writer_.write(bytes);
+    if (chunked_) writer_.write("\r\n");
+    return writer_.flush();
   }
-  bool client_gone() override { return !alive_ || is_gone(connection_); }
+  bool client_gone() override { return writer_.failed() || is_gone(connection_); }
+  void end() {
+    if (chunked_) writer_.write("0\r\n\r\n");
+  }
 
  private:
-  std::function<bool(std::string_view)> out_;
+  static std::string in_hex(size_t value) {
+    char digits[16];
+    return {digits, std::to_chars(digits, std::end(digits), value, 16).ptr};
+  }
+
+  Writer& writer_;
   const Connection& connection_;
-  bool alive_ = true;
+  const bool chunked_;
 };
 
 }  // namespace
-
-struct Exchange::Library : httplib::Server {
-  Library() {
-    svr_sock_ =
-        0;  // the library stops writing a body when this is invalid; it listens on nothing here
-    set_pre_routing_handler([](const httplib::Request&, httplib::Response& response) {
-      (*current_respond)(response);
-      return HandlerResponse::Handled;
-    });
-    // Never reached by design; without it the library would send the exception's text in a header.
-    set_exception_handler([](const httplib::Request&, httplib::Response& response,
-                             std::exception_ptr) { response.status = 500; });
-    set_post_routing_handler([](const httplib::Request&, httplib::Response& response) {
-      response.headers.erase("Keep-Alive");  // its numbers are not ours
-      if (response.status == 204) response.headers.erase("Content-Length");
-    });
-  }
-
-  // True when the whole answer was written.
-  bool process(const std::string& method, const Respond& respond, bool close,
-               std::function<bool(std::string_view)> out) {
-    LibraryStream stream(method + " / HTTP/1.1\r\n\r\n", std::move(out));
-    current_respond = &respond;
-    const auto clear = [](httplib::Request& request) {
-      request.ranges.clear();
-      for (const char* name : {"REMOTE_ADDR", "REMOTE_PORT", "LOCAL_ADDR", "LOCAL_PORT"})
-        request.headers.erase(name);
-    };
-    bool closed = false;
-    return process_request(stream, close, closed, clear);
-  }
-};
-
-Exchange::Exchange(const Server::Options& options, const std::atomic<bool>& stopping)
-    : options_(options), stopping_(stopping), library_(std::make_unique<Library>()) {}
-
-Exchange::~Exchange() = default;
 
 void Exchange::add_route(Route route) {
   patterns_.push_back(split_pattern(route.path));
@@ -229,10 +155,31 @@ Response Exchange::dispatch(Request& request, const std::vector<std::string>& se
                   {{"Allow", allowed + "OPTIONS"}});
 }
 
+Selection Exchange::select(const Request& request, Response& response, Headers& fields) const {
+  const uint64_t size = size_of(response.pieces);
+  if (!response.owner || response.status != 200) return {response.status, 0, size};
+  const Selection part = select_bytes(request.method, request.headers, response.etag, size);
+  fields.add("Accept-Ranges", "bytes");
+  if (!response.etag.empty()) fields.add("ETag", response.etag);
+  if (part.status == 206) {
+    fields.add("Content-Range",
+               cat("bytes ", part.first, '-', part.first + part.length - 1, '/', size));
+  } else if (part.status == 304) {
+    // The length that a 200 would have (RFC 9110, section 8.6).
+    fields.add("Content-Length", std::to_string(size));
+  } else if (part.status == 416) {
+    fields.add("Content-Range", cat("bytes */", size));
+    Response refusal =
+        renderer_({416, "range_not_satisfiable", cat("the body has ", size, " bytes")});
+    response.body = std::move(refusal.body);
+    response.content_type = std::move(refusal.content_type);
+  }
+  return part;
+}
+
 bool Exchange::answer(Connection& connection) const {
   RequestHead& head = connection.head;
   Writer writer(connection, options_.write_timeout, options_.min_write_rate);
-  const auto out = [&](std::string_view bytes) { return writer.write(bytes); };
   Request request;
   request.method = head.method;
   request.path = head.path;
@@ -264,131 +211,53 @@ bool Exchange::answer(Connection& connection) const {
   const bool chunked = head.minor_version == 1;
   const bool close = !head.keep_alive || stopping_ || (response.stream && !chunked);
 
-  const Respond respond = [&](httplib::Response& to) {
-    const uint64_t size = size_of(response.pieces);
-    Selection part{response.status, 0, size};
-    if (response.owner && response.status == 200) {
-      part = select_bytes(request.method, request.headers, response.etag, size);
-      to.set_header("Accept-Ranges", "bytes");
-      if (!response.etag.empty()) to.set_header("ETag", response.etag);
-      if (part.status == 206) {
-        to.set_header("Content-Range",
-                      cat("bytes ", part.first, '-', part.first + part.length - 1, '/', size));
-      } else if (part.status == 416) {
-        const Response refusal =
-            renderer_({416, "range_not_satisfiable", cat("the body has ", size, " bytes")});
-        to.set_header("Content-Range", cat("bytes */", size));
-        to.set_content(refusal.body, refusal.content_type);
-      }
-    }
-    to.status = answered.status = part.status;
-    to.set_header("X-Request-Id", request.id);
-    for (const auto& [name, value] : response.headers) {
-      // A 416 describes no body that was asked for, so it is not to be kept for ever.
-      if (part.status == 416 && same_name(name, "Cache-Control")) continue;
-      if (printable(name) && printable(value)) to.set_header(name, value);
-    }
-    const std::string type =
-        printable(response.content_type) ? response.content_type : "application/octet-stream";
-    if (part.status == 416) return;
-    if (part.status == 304 || part.status == 204) {
-      // Of a 304 it is the length that a 200 would have (RFC 9110, section 8.6).
-      if (part.status == 304) to.set_header("Content-Length", std::to_string(size));
-    } else if (response.stream) {
-      const auto provide = [&](size_t, httplib::DataSink& library_sink) {
-        EventSink events(
-            [&](std::string_view bytes) {
-              return !writer.failed() && library_sink.write(bytes.data(), bytes.size()) &&
-                     writer.flush();
-            },
-            connection);
-        writer.flush();  // the head, before the first event is there
-        response.stream(events);
-        if (writer.failed()) return false;
-        library_sink.done();
-        return true;
-      };
-      if (chunked) {
-        to.set_chunked_content_provider(type, provide);
-      } else {
-        to.set_content_provider(type, provide);
-      }
-    } else if (response.owner && part.length > 0) {
-      // The library asks again until all is sent.
-      to.set_content_provider(part.length, type,
-                              [&pieces = response.pieces, first = part.first](
-                                  size_t offset, size_t length, httplib::DataSink& to_sink) {
-                                const std::string_view text =
-                                    piece_at(pieces, first + offset).substr(0, length);
-                                return !text.empty() && to_sink.write(text.data(), text.size());
-                              });
-    } else {
-      to.body = std::move(response.body);
-      if (!type.empty()) to.set_header("Content-Type", type);
-    }
-  };
-  bool whole = false;
-  try {
-    whole = library_->process(head.method, respond, close, out) && writer.flush();
-  } catch (const std::exception&
-               error) {  // a stream that failed after its head: the cut connection says so
-    log_error(cat("[http] a streamed answer failed: ", error.what()));
-    writer.flush();
+  Headers fields;
+  if (close) fields.add("Connection", "close");
+  const Selection part = select(request, response, fields);
+  answered.status = part.status;
+  fields.add("X-Request-Id", request.id);
+  for (const auto& [name, value] : response.headers) {
+    // A 416 describes no body that was asked for, so it is not to be kept for ever.
+    if (part.status == 416 && same_name(name, "Cache-Control")) continue;
+    fields.add(name, value);
   }
+  const bool has_body = part.status != 204 && part.status != 304;
+  const bool in_pieces = response.owner && part.length > 0;
+  if (has_body) {
+    if (!response.content_type.empty()) {
+      fields.add("Content-Type", is_printable(response.content_type) ? response.content_type
+                                                                     : "application/octet-stream");
+    }
+    if (!response.stream) {
+      fields.add("Content-Length", std::to_string(in_pieces ? part.length : response.body.size()));
+    } else if (chunked) {
+      fields.add("Transfer-Encoding", "chunked");
+    }
+  }
+  writer.write(write_reply_head(part.status, fields));
+  bool whole = true;
+  if (!has_body || head.method == "HEAD") {
+    // The head is all.
+  } else if (response.stream) {
+    writer.flush();  // the head, before the first event is there
+    EventSink events(writer, connection, chunked);
+    try {
+      response.stream(events);
+      events.end();
+    } catch (const std::exception& error) {  // behind its head: the cut connection says so
+      log_error(cat("[http] a streamed answer failed: ", error.what()));
+      whole = false;
+    }
+  } else if (in_pieces) {
+    write_pieces(writer, response.pieces, part);
+  } else {
+    writer.write(response.body);
+  }
+  whole = writer.flush() && whole;
   answered.bytes_out = writer.sent();
   answered.took = Clock::now() - start;
   for (const Observer& observer : observers_) observer(request, answered);
   return whole && !close && !stopping_;
-}
-
-void Exchange::self_test() {
-  Library library;
-  const auto run = [&](const std::string& method, const Respond& respond) {
-    std::string text;
-    library.process(method, respond, true, [&](std::string_view bytes) {
-      text += bytes;
-      return true;
-    });
-    return text;
-  };
-  const auto expect = [](const std::string& got, std::string_view wanted) {
-    if (got != wanted) {
-      throw Error(ErrorKind::kIo,
-                  "[http] the installed libcpp-httplib does not behave as version 0.11.4 does");
-    }
-  };
-  const Respond plain = [](httplib::Response& to) {
-    to.status = 201;
-    to.body = "body";
-    to.set_header("Content-Type", "a/b");
-  };
-  constexpr std::string_view kPlain =
-      "HTTP/1.1 201 Created\r\nConnection: close\r\nContent-Length: 4\r\nContent-Type: a/b\r\n\r\n";
-  expect(run("POST", plain), std::string(kPlain) + "body");
-  const Respond view = [](httplib::Response& to) {
-    to.status = 206;
-    to.set_content_provider(4, "a/b", [](size_t offset, size_t length, httplib::DataSink& sink) {
-      return sink.write(&"part"[offset], length);
-    });
-  };
-  constexpr std::string_view kView =
-      "HTTP/1.1 206 Partial Content\r\nConnection: close\r\nContent-Length: 4\r\nContent-Type: "
-      "a/b\r\n\r\n";
-  expect(run("GET", view), std::string(kView) + "part");
-  const Respond stream = [](httplib::Response& to) {
-    to.status = 200;
-    to.set_chunked_content_provider("a/b", [](size_t, httplib::DataSink& sink) {
-      sink.write("one", 3);
-      sink.done();
-      return true;
-    });
-  };
-  expect(run("GET", stream),
-         "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: a/b\r\nTransfer-Encoding: "
-         "chunked\r\n\r\n"
-         "3\r\none\r\n0\r\n\r\n");
-  expect(run("GET", [](httplib::Response&) { throw std::runtime_error("secret"); }),
-         "HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
 }
 
 }  // namespace split::http

@@ -1,22 +1,21 @@
-// One request through the HTTP library: routes it, calls the handler, and has the library write the
-// answer. The only part of the server that includes the library; what the library gets to read is a
-// request line of ours.
+// One request on a worker's thread: finds its route, calls the handler and writes the answer.
 #pragma once
 
 #include <atomic>
-#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "http/connection.h"
+#include "http/range.h"
 #include "http/server.h"
 
 namespace split::http {
 
 class Exchange {
  public:
-  Exchange(const Server::Options& options, const std::atomic<bool>& stopping);
-  ~Exchange();
+  Exchange(const Server::Options& options, const std::atomic<bool>& stopping)
+      : options_(options), stopping_(stopping) {}
 
   void add_route(Route route);
   void set_error_renderer(ErrorRenderer renderer) { renderer_ = std::move(renderer); }
@@ -32,10 +31,7 @@ class Exchange {
   // another. Any thread, one per connection.
   bool answer(Connection& connection) const;
 
-  static void self_test();
-
  private:
-  struct Library;
   // The route that answers `method` at this path and what its braces took. What others take there
   // is added to `allowed`.
   const Route* find_route(const std::string& method, const std::vector<std::string>& segments,
@@ -46,6 +42,9 @@ class Exchange {
 
   // What lets a page from elsewhere read the answer.
   void add_cors(const Request& request, Response& response) const;
+  // Chooses the bytes that a request for a body in pieces gets and adds the fields that say so. An
+  // answer of 416 gets the body of an error.
+  Selection select(const Request& request, Response& response, Headers& fields) const;
 
   const Server::Options& options_;
   const std::atomic<bool>& stopping_;
@@ -54,7 +53,6 @@ class Exchange {
   std::vector<Observer> observers_;
   std::vector<Route> routes_;
   std::vector<std::vector<std::string>> patterns_;  // of each route's path
-  std::unique_ptr<Library> library_;
 };
 
 }  // namespace split::http

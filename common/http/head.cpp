@@ -29,7 +29,7 @@ int hex_value(char c) {
   return -1;
 }
 
-// Raw controls, and the escaped ones that a careless reader (the library's, for one) would decode.
+// Raw controls, and the escaped ones that a careless reader would decode.
 bool has_control(std::string_view value) {
   for (size_t i = 0; i < value.size(); ++i) {
     const auto c = static_cast<uint8_t>(value[i]);
@@ -174,6 +174,56 @@ std::optional<HttpError> parse_framing(const HeadLimits& limits, RequestHead& he
   return std::nullopt;
 }
 
+// RFC 9110, section 15, RFC 6585 and RFC 4918: the statuses that this project answers.
+std::string_view status_name(int status) {
+  constexpr std::pair<int, std::string_view> kNames[] = {
+      {200, "OK"},
+      {201, "Created"},
+      {202, "Accepted"},
+      {204, "No Content"},
+      {206, "Partial Content"},
+      {304, "Not Modified"},
+      {400, "Bad Request"},
+      {401, "Unauthorized"},
+      {403, "Forbidden"},
+      {404, "Not Found"},
+      {405, "Method Not Allowed"},
+      {408, "Request Timeout"},
+      {409, "Conflict"},
+      {410, "Gone"},
+      {411, "Length Required"},
+      {412, "Precondition Failed"},
+      {413, "Payload Too Large"},
+      {414, "URI Too Long"},
+      {415, "Unsupported Media Type"},
+      {416, "Range Not Satisfiable"},
+      {417, "Expectation Failed"},
+      {421, "Misdirected Request"},
+      {422, "Unprocessable Entity"},
+      {429, "Too Many Requests"},
+      {431, "Request Header Fields Too Large"},
+      {500, "Internal Server Error"},
+      {501, "Not Implemented"},
+      {502, "Bad Gateway"},
+      {503, "Service Unavailable"},
+      {504, "Gateway Timeout"},
+      {505, "HTTP Version Not Supported"},
+      {507, "Insufficient Storage"},
+  };
+  const auto* const found =
+      std::ranges::find(kNames, status, &std::pair<int, std::string_view>::first);
+  return found == std::end(kNames) ? "Other" : found->second;
+}
+
+// The fields and the blank line.
+std::string written(const Headers& fields) {
+  std::string out;
+  for (const auto& [name, value] : fields) {
+    if (is_printable(name) && is_printable(value)) out += cat(name, ": ", value, "\r\n");
+  }
+  return out + "\r\n";
+}
+
 }  // namespace
 
 std::optional<size_t> find_head_end(std::string_view buffer, size_t& scanned) {
@@ -277,6 +327,20 @@ std::variant<ReplyHead, std::string> parse_reply_head(std::string_view text, siz
     if (!head.content_length) return "has a malformed Content-Length"s;
   }
   return head;
+}
+
+bool is_printable(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<uint8_t>(c) >= 0x20 && c != 0x7f; });
+}
+
+std::string write_reply_head(int status, const Headers& fields) {
+  return cat("HTTP/1.1 ", status, ' ', status_name(status), "\r\n", written(fields));
+}
+
+std::string write_request_head(std::string_view method, std::string_view target,
+                               const Headers& fields) {
+  return cat(method, ' ', target, " HTTP/1.1\r\n", written(fields));
 }
 
 std::vector<std::string> split_pattern(std::string_view pattern) {

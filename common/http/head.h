@@ -1,6 +1,6 @@
-// The head of a request or a reply, from bytes to fields: every rule about framing is here, in pure
-// functions, so that it can be tested and fuzzed without a socket. What these functions refuse
-// never reaches a worker or the HTTP library.
+// The head of a request or a reply, from bytes to fields and back: every rule about framing is
+// here, in pure functions, so that it can be tested and fuzzed without a socket. A head that these
+// functions refuse never reaches a worker.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +55,15 @@ struct ReplyHead {
 // The other direction; the text says what is wrong. Informational (1xx) replies are refused: we
 // never ask for one.
 std::variant<ReplyHead, std::string> parse_reply_head(std::string_view head, size_t max_headers);
+
+// "HTTP/1.1 404 Not Found", the fields in their order and the blank line. A field whose name or
+// value holds control characters is left out.
+std::string write_reply_head(int status, const Headers& fields);
+// "GET /v1/models HTTP/1.1" likewise.
+std::string write_request_head(std::string_view method, std::string_view target,
+                               const Headers& fields);
+// True when nothing in `text` is a control character.
+bool is_printable(std::string_view text);
 
 // %41 and, in queries, '+'; nothing for a broken escape or a NUL.
 std::optional<std::string> percent_decode(std::string_view text, bool plus_is_space);

@@ -1,5 +1,5 @@
 // What a handler sees and answers: requests, responses and the errors between them, as plain data.
-// Nothing here knows sockets or the HTTP library; server.h and client.h move these over the wire.
+// Nothing here knows sockets; server.h and client.h move these over the wire.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> query_params;  // decoded
   std::vector<std::string> path_params;  // what {..} matched, decoded, in order
   std::string body;
-  std::function<bool()>
-      client_gone;  // true once the client has closed; cheap enough to ask between tokens
+  // True once the client has closed; cheap enough to ask between tokens.
+  std::function<bool()> client_gone;
 
   std::optional<std::string> query(std::string_view name) const;
 };

@@ -1,6 +1,5 @@
 // Which bytes of a body of known size a request asks for (RFC 9110, sections 13 and 14), as a pure
-// function. The HTTP library's own reading of Range is never used: it runs past the end of the
-// body.
+// function.
 #pragma once
 
 #include <cstdint>

@@ -154,8 +154,8 @@ void Server::Impl::accept_all() {
 
 void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   const int on = 1;
-  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on,
-               sizeof on);  // else 44 ms a request (measured)
+  // Else 44 ms a request (measured).
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   auto owned = std::make_unique<Connection>();
   Connection& c = *owned;
   c.fd = std::move(fd);
@@ -251,7 +251,6 @@ int Server::bind() {
 
 void Server::run() {
   CHECK(impl_->listener || impl_->stopping);
-  self_test();
   impl_->run();
 }
 
@@ -263,7 +262,5 @@ void Server::stop() {
 Server::Stats Server::stats() const {
   return {impl_->open, impl_->workers.threads(), impl_->inflight};
 }
-
-void Server::self_test() { Exchange::self_test(); }
 
 }  // namespace split::http

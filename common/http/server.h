@@ -121,11 +121,6 @@ class Server {
   // Any thread.
   Stats stats() const;
 
-  // Puts known requests through the HTTP library and compares what comes out, byte for byte: what
-  // is installed must be the library this layer was written against. Throws Error(kIo). run() calls
-  // it.
-  static void self_test();
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

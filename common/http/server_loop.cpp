@@ -73,8 +73,8 @@ bool Server::Impl::charge(Connection& c, uint64_t bytes) {
 
 void Server::Impl::advance(Connection& c) {
   if (c.state == Connection::kHead) {
-    const size_t blank =
-        c.in.find_first_not_of("\r\n");  // RFC 9112, section 2.2: blank lines before a request
+    // RFC 9112, section 2.2: blank lines before a request.
+    const size_t blank = c.in.find_first_not_of("\r\n");
     if (blank != 0 && !c.in.empty()) c.in.erase(0, blank);
     if (c.in.empty()) {
       c.in.shrink_to_fit();  // a parked connection keeps no buffer

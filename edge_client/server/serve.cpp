@@ -135,7 +135,6 @@ void add_routes(http::Server& server, Service& service) {
 }
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
-  http::Server::self_test();
   Service service(options, world.console, world.environment, interrupt);
   http::Server server(server_options(options));
   const int port = server.bind();  // early: a taken port is known before anything is downloaded

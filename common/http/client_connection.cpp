@@ -1,0 +1,265 @@
+#include "http/client_connection.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace split::http {
+namespace {
+
+constexpr size_t kBuffer = 64 << 10;  // read at once; a longer head takes a larger one
+// Reads without asking first whether there is something, and whether this is cancelled.
+constexpr unsigned kEager = 16;
+constexpr size_t kGather = 64 << 10;  // a request up to this size is sent by one system call
+
+}  // namespace
+
+bool ClientExchange::wait(int fd, short events, std::chrono::milliseconds limit) {
+  const auto end = std::min(deadline, Clock::now() + limit);
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) return fail("timed out");
+    std::array<pollfd, 2> fds = {pollfd{fd, events, 0}, pollfd{cancel_fd, POLLIN, 0}};
+    const int n = ::poll(fds.data(), fds.size(), static_cast<int>(std::min<int64_t>(left, 60000)));
+    if (fds[1].revents != 0) return fail("cancelled");
+    if (n > 0) return true;
+  }
+}
+
+bool ClientConnection::is_alive() const {
+  if (session_) return tls_alive(session_.get());
+  pollfd poll{fd_.get(), POLLIN | POLLRDHUP, 0};
+  return fd_ && ::poll(&poll, 1, 0) == 0;
+}
+
+void ClientConnection::close() {
+  if (session_) tls_close(session_.get());
+  session_.reset();
+  fd_.reset();
+}
+
+bool ClientConnection::connect(ClientExchange& exchange) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int found =
+      ::getaddrinfo(url_.host.c_str(), std::to_string(url_.port).c_str(), &hints, &list);
+  if (found != 0) return exchange.fail(cat("cannot connect: ", ::gai_strerror(found)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> free_list(list, ::freeaddrinfo);
+  std::string reason = "no address";
+  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+    Fd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    int error = 0;
+    if (!fd || ::connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0) error = errno;
+    if (error == EINPROGRESS) {
+      if (!exchange.wait(fd.get(), POLLOUT, exchange.options.connect_timeout)) {
+        if (exchange.failure == "timed out") exchange.failure = "cannot connect: timed out";
+        return false;
+      }
+      socklen_t size = sizeof error;
+      ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error != 0) {
+      reason = errno_text(error);
+      continue;
+    }
+    const int on = 1;
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    fd_ = std::move(fd);
+    return true;
+  }
+  return exchange.fail("cannot connect: " + reason);
+}
+
+bool ClientConnection::shake_hands(ClientExchange& exchange) {
+  session_ = tls_connect(tls_, fd_.get(), url_.host);
+  const auto end_by = ClientExchange::Clock::now() + exchange.options.connect_timeout;
+  for (;;) {
+    const TlsNext next = tls_handshake(session_.get());
+    if (next == TlsNext::kDone) return true;
+    if (next == TlsNext::kEnd) {
+      return exchange.fail("cannot connect: " + tls_failure(session_.get()));
+    }
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
+    if (!exchange.wait(fd_.get(), next == TlsNext::kRead ? POLLIN : POLLOUT, left)) {
+      if (exchange.failure == "timed out") exchange.failure = "cannot connect: TLS timed out";
+      return false;
+    }
+  }
+}
+
+bool ClientConnection::open(ClientExchange& exchange) {
+  if (is_alive()) return true;
+  session_.reset();  // without a goodbye: nobody listens
+  fd_.reset();
+  if (!connect(exchange)) return false;
+  if (tls_ && !shake_hands(exchange)) {
+    session_.reset();
+    fd_.reset();
+    return false;
+  }
+  ++made_;
+  return true;
+}
+
+bool ClientConnection::run(std::string_view head, std::string_view body, ClientExchange& exchange) {
+  write_broken_ = last_chunk_ = false;
+  first_chunk_ = true;
+  at_ = end_ = eager_ = 0;
+  const bool gather = head.size() + body.size() <= kGather;
+  const bool done =
+      open(exchange) &&
+      (gather ? send(cat(head, body), exchange) : send(head, exchange) && send(body, exchange)) &&
+      read_head(exchange) && read_body(exchange);
+  // The rest of a reply, and bytes behind its end, are not the next one.
+  if (!done || !exchange.head->keep_alive || write_broken_ || at_ != end_) close();
+  return done;
+}
+
+bool ClientConnection::send(std::string_view bytes, ClientExchange& exchange) {
+  while (!bytes.empty() && !write_broken_) {
+    ssize_t n = -1;
+    short events = POLLOUT;
+    if (session_) {
+      size_t sent = 0;
+      const TlsNext next = tls_write(session_.get(), bytes, sent);
+      if (next == TlsNext::kDone) n = static_cast<ssize_t>(sent);
+      if (next == TlsNext::kRead) events = POLLIN;
+      if (next == TlsNext::kEnd) write_broken_ = true;
+    } else {
+      n = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0 && errno != EAGAIN) write_broken_ = true;
+    }
+    if (n > 0) {
+      bytes.remove_prefix(static_cast<size_t>(n));
+    } else if (!write_broken_ &&
+               !exchange.wait(fd_.get(), events, exchange.options.write_timeout)) {
+      return false;
+    }
+  }
+  // A peer that stopped reading may have answered why (413): go on to its reply.
+  return true;
+}
+
+bool ClientConnection::fill(ClientExchange& exchange, std::chrono::milliseconds limit) {
+  const size_t room = std::max(kBuffer, exchange.options.max_head_bytes + 1);
+  if (!in_) in_ = std::make_unique_for_overwrite<char[]>(room);
+  if (at_ == end_) at_ = end_ = 0;
+  CHECK(end_ < room);  // only a head is read while there is something unread
+  short events = POLLIN;
+  for (;;) {
+    const bool at_hand = session_ && tls_pending(session_.get());
+    if (eager_ == 0 && !at_hand && !exchange.wait(fd_.get(), events, limit)) return false;
+    ssize_t n = -1;
+    bool again = false;
+    if (session_) {
+      size_t got = 0;
+      const TlsNext next = tls_read(session_.get(), {in_.get() + end_, room - end_}, got);
+      if (next == TlsNext::kDone) n = static_cast<ssize_t>(got);
+      again = next == TlsNext::kRead || next == TlsNext::kWrite;
+      events = next == TlsNext::kWrite ? POLLOUT : POLLIN;
+    } else {
+      n = ::recv(fd_.get(), in_.get() + end_, room - end_, MSG_DONTWAIT);
+      again = n < 0 && (errno == EINTR || errno == EAGAIN);
+    }
+    eager_ = again ? 0 : (eager_ + 1) % kEager;
+    if (n > 0) {
+      end_ += static_cast<size_t>(n);
+      return true;
+    }
+    if (!again) return exchange.fail("connection lost");
+  }
+}
+
+bool ClientConnection::read_head(ClientExchange& exchange) {
+  const auto end_by = ClientExchange::Clock::now() + exchange.options.read_timeout;
+  size_t scanned = 0;
+  std::optional<size_t> end;
+  while (!(end = find_head_end(unread(), scanned))) {
+    if (unread().size() > exchange.options.max_head_bytes)
+      return exchange.fail("the reply's head is too large");
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
+    if (!fill(exchange, left)) return false;
+  }
+  if (*end > exchange.options.max_head_bytes) return exchange.fail("the reply's head is too large");
+  auto parsed = parse_reply_head(unread().substr(0, *end), 64);
+  if (const auto* what = std::get_if<std::string>(&parsed))
+    return exchange.fail("the reply " + *what);
+  ReplyHead& head = std::get<ReplyHead>(parsed);
+  at_ = *end;
+  const bool no_body = !exchange.expects_body || head.status == 204 || head.status == 304;
+  if (!no_body && !head.chunked && !head.content_length)
+    return exchange.fail("the reply has no length");
+  exchange.head = std::move(head);
+  left_ = no_body || exchange.head->chunked ? 0 : *exchange.head->content_length;
+  last_chunk_ = no_body || !exchange.head->chunked;
+  return no_body || exchange.on_head(*exchange.head);
+}
+
+bool ClientConnection::read_line(ClientExchange& exchange, std::string& line) {
+  line.clear();
+  for (;;) {
+    for (; at_ < end_; ++at_) {
+      line += in_[at_];
+      if (line.ends_with("\r\n")) {
+        line.resize(line.size() - 2);
+        ++at_;
+        return true;
+      }
+      if (line.size() > 256) return exchange.fail("the reply has a malformed chunk");
+    }
+    if (!fill(exchange, exchange.options.read_timeout)) return false;
+  }
+}
+
+bool ClientConnection::begin_chunk(ClientExchange& exchange) {
+  std::string line;
+  if (!first_chunk_ && (!read_line(exchange, line) || !line.empty()))
+    return exchange.fail("the reply has a malformed chunk");
+  first_chunk_ = false;
+  if (!read_line(exchange, line)) return false;
+  const std::string_view size = std::string_view(line).substr(0, line.find(';'));
+  left_ = 0;
+  if (size.empty() || size.size() > 8) return exchange.fail("the reply has a malformed chunk");
+  for (const char c : size) {
+    const size_t digit = std::string_view("0123456789abcdef").find(static_cast<char>(c | 0x20));
+    if (digit == std::string_view::npos || (c < '0'))
+      return exchange.fail("the reply has a malformed chunk");
+    left_ = left_ * 16 + digit;
+  }
+  if (left_ != 0) return true;
+  last_chunk_ = true;
+  for (int trailers = 0; trailers < 16; ++trailers) {
+    if (!read_line(exchange, line)) return false;
+    if (line.empty()) return true;
+  }
+  return exchange.fail("the reply has too many trailers");
+}
+
+bool ClientConnection::begin_part(ClientExchange& exchange) {
+  if (left_ == 0 && !last_chunk_ && !begin_chunk(exchange)) return false;
+  return left_ > 0;
+}
+
+bool ClientConnection::read_body(ClientExchange& exchange) {
+  while (begin_part(exchange)) {
+    if (at_ == end_ && !fill(exchange, exchange.options.read_timeout)) return false;
+    const std::string_view piece = unread().substr(0, left_);
+    at_ += piece.size();
+    left_ -= piece.size();
+    if (!exchange.on_body(piece)) return false;
+  }
+  return exchange.failure.empty();
+}
+
+}  // namespace split::http

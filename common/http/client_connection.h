@@ -1,0 +1,88 @@
+// The client's half of the framing: a connection that is kept, and one exchange after the other on
+// it, under deadlines and caps. Private to common/http.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+#include "http/client.h"
+#include "http/head.h"
+#include "http/tls.h"
+
+namespace split::http {
+
+// What one exchange needs to know and leaves behind.
+struct ClientExchange {
+  using Clock = std::chrono::steady_clock;
+  const Client::Options& options;
+  int cancel_fd;  // readable once cancelled
+  bool expects_body;
+  Clock::time_point deadline;
+  // Sees a head behind which a body comes; false ends the exchange.
+  std::function<bool(const ReplyHead&)> on_head;
+  // Takes the body as it comes; false ends the exchange.
+  std::function<bool(std::string_view)> on_body;
+  std::optional<ReplyHead> head;
+  std::string failure;  // one line's worth: what went wrong first
+
+  bool fail(const std::string& what) {
+    if (failure.empty()) failure = what;
+    return false;
+  }
+  // Waits for `events` on fd; false on timeout or cancellation.
+  bool wait(int fd, short events, std::chrono::milliseconds limit);
+};
+
+// One thread at a time.
+class ClientConnection {
+ public:
+  // `tls`: none for a plain connection.
+  ClientConnection(const Url& url, const TlsContext& tls) : url_(url), tls_(tls) {}
+  ~ClientConnection() { close(); }
+  ClientConnection(const ClientConnection&) = delete;
+  ClientConnection& operator=(const ClientConnection&) = delete;
+
+  // Sends head and body, connecting first where no connection is kept, and reads the reply. False
+  // with the reason in exchange.failure, or because a callback ended it; then, and where the reply
+  // says so, the connection is closed.
+  bool run(std::string_view head, std::string_view body, ClientExchange& exchange);
+  void close();
+  uint64_t made() const { return made_; }  // connections so far
+
+ private:
+  bool is_alive() const;  // kept, and nothing has come that nobody asked for
+  bool open(ClientExchange& exchange);
+  bool connect(ClientExchange& exchange);
+  bool shake_hands(ClientExchange& exchange);
+  bool send(std::string_view bytes, ClientExchange& exchange);
+  // More into in_; false with the failure set.
+  bool fill(ClientExchange& exchange, std::chrono::milliseconds limit);
+  bool read_head(ClientExchange& exchange);
+  bool read_line(ClientExchange& exchange, std::string& line);  // of the chunked framing
+  bool begin_chunk(ClientExchange& exchange);
+  bool begin_part(ClientExchange& exchange);  // of the body; false at its end or with a failure
+  bool read_body(ClientExchange& exchange);
+  std::string_view unread() const { return {in_.get() + at_, end_ - at_}; }
+
+  const Url& url_;
+  const TlsContext& tls_;
+  Fd fd_;
+  TlsSession session_;
+  uint64_t made_ = 0;
+
+  // The exchange that runs.
+  bool write_broken_ = false;
+  std::unique_ptr<char[]> in_;
+  size_t at_ = 0, end_ = 0;  // of in_: used and filled so far
+  unsigned eager_ = 0;       // reads since the last wait
+  uint64_t left_ = 0;        // of the body, or of this chunk
+  bool last_chunk_ = false;
+  bool first_chunk_ = true;
+};
+
+}  // namespace split::http
