@@ -2,7 +2,6 @@
 // whole completions.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "cloud_server/job.h"
 #include "cloud_server/routes.h"
@@ -69,10 +68,10 @@ ForwardRequest read_json(ServedModel& model, const std::string& body) {
   }
   request.to = config.layers + 2;
   if (fields.has("to")) {
-    const nlohmann::json& to = fields.raw("to");
+    const Json& to = fields.raw("to");
     const bool word = to.is_string() && (to == "norm" || to == "head");
     const bool number = to.is_number_unsigned() && to.get<uint64_t>() <= INT32_MAX;
-    request.to = point_named(word     ? to.get<std::string>()
+    request.to = point_named(word     ? to.text()
                              : number ? cat(to.get<uint64_t>())
                                       : "",
                              config.layers);
@@ -124,8 +123,7 @@ std::string as_json(const ForwardRequest& request, const ModelConfig& config, si
                     size_t width, std::span<const float> out) {
   const bool logits = request.to == config.layers + 2;
   std::string json = "{";
-  if (!request.tokens.empty())
-    json += cat("\"tokens\":", nlohmann::json(request.tokens).dump(), ",");
+  if (!request.tokens.empty()) json += cat("\"tokens\":", Json(request.tokens).dump(), ",");
   json += cat("\"shape\":[", rows, ",", width, "],\"dtype\":\"f32\",");
   json += request.top > 0 ? "\"top\":[" : logits ? "\"logits\":[" : "\"hidden\":[";
   char number[32];

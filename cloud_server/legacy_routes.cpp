@@ -3,9 +3,9 @@
 // browser.
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "base/json.h"
 #include "cloud_server/job.h"
 #include "cloud_server/routes.h"
 #include "http/form.h"
@@ -137,11 +137,11 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
 
 http::Response model_config(Cloud&, ServedModel& model, const http::Request&) {
   const ModelConfig& config = model.config();
-  return http::Response::json(200, nlohmann::json{{"n_layer", config.layers},
-                                                  {"n_head", config.heads},
-                                                  {"n_embd", config.channels},
-                                                  {"vocab_size", config.vocab},
-                                                  {"block_size", config.context}}
+  return http::Response::json(200, Json{{"n_layer", config.layers},
+                                        {"n_head", config.heads},
+                                        {"n_embd", config.channels},
+                                        {"vocab_size", config.vocab},
+                                        {"block_size", config.context}}
                                            .dump() +
                                        "\n");
 }

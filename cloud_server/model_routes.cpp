@@ -1,6 +1,5 @@
 // Models, their files and their weights.
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "cloud_server/job.h"
 #include "cloud_server/routes.h"
@@ -89,13 +88,12 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
 http::Response list_stages(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
   const auto times = model.batcher().shard().stage_times();
-  nlohmann::json data = nlohmann::json::array();
+  Json data = Json::array();
   for (const Stage& stage : model.model().stages()) {
     const auto at = times.find(stage.name);
-    data.push_back({{"stage", stage.name},
-                    {"ms", at == times.end() ? nlohmann::json() : nlohmann::json(at->second)}});
+    data.push_back({{"stage", stage.name}, {"ms", at == times.end() ? Json() : Json(at->second)}});
   }
-  const nlohmann::json json = {{"object", "list"}, {"data", data}};
+  const Json json = {{"object", "list"}, {"data", data}};
   http::Response response = http::Response::json(200, json.dump() + "\n");
   response.headers.set("Cache-Control", "no-store");
   return response;

@@ -1,5 +1,4 @@
 // Sessions: the cloud's part of somebody's answer, kept between steps.
-#include <nlohmann/json.hpp>
 #include <random>
 
 #include "cloud_server/job.h"
@@ -50,11 +49,11 @@ http::Response put_session(Cloud& cloud, const http::Request& request, const std
   if (outcome == Sessions::Put::kConflict) {
     throw HttpError(409, "session_conflict", "a session of this id stands with other fields");
   }
-  const nlohmann::json json = {{"id", id},
-                               {"object", "session"},
-                               {"model", model.id()},
-                               {"from", asked.from},
-                               {"to", asked.to}};
+  const Json json = {{"id", id},
+                     {"object", "session"},
+                     {"model", model.id()},
+                     {"from", asked.from},
+                     {"to", asked.to}};
   http::Response response =
       http::Response::json(outcome == Sessions::Put::kCreated ? 201 : 200, json.dump() + "\n");
   response.headers.set("Cache-Control", "no-store");
@@ -171,18 +170,18 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
 http::Response describe_session(Cloud& cloud, const http::Request& request) {
   std::string json;
   const bool found = cloud.sessions.with(name_of(request), [&](Session& session) {
-    json = nlohmann::json{{"id", session.name.id},
-                          {"object", "session"},
-                          {"model", session.range.model},
-                          {"from", session.range.from},
-                          {"to", session.range.to},
-                          {"have", session.batcher->pages().length(session.sequence)},
-                          {"steps", session.receipt.steps},
-                          {"layer_rows", session.receipt.layer_rows},
-                          {"queue_ms", session.receipt.queue_ms},
-                          {"compute_ms", session.receipt.compute_ms},
-                          {"bytes_in", session.receipt.bytes_in},
-                          {"bytes_out", session.receipt.bytes_out}}
+    json = Json{{"id", session.name.id},
+                {"object", "session"},
+                {"model", session.range.model},
+                {"from", session.range.from},
+                {"to", session.range.to},
+                {"have", session.batcher->pages().length(session.sequence)},
+                {"steps", session.receipt.steps},
+                {"layer_rows", session.receipt.layer_rows},
+                {"queue_ms", session.receipt.queue_ms},
+                {"compute_ms", session.receipt.compute_ms},
+                {"bytes_in", session.receipt.bytes_in},
+                {"bytes_out", session.receipt.bytes_out}}
                .dump();
   });
   if (!found) unknown_session();

@@ -1,70 +1,286 @@
 #include "base/json.h"
 
 #include <algorithm>
+#include <charconv>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <vector>
+#include <utility>
 
 #include "base/error.h"
 
 namespace split {
+
+Json::Json(std::string text) : kind_(Kind::kString), string_(new std::string(std::move(text))) {}
+Json::Json(std::string_view text) : Json(std::string(text)) {}
+Json::Json(const char* text) : Json(std::string(text)) {}
+Json::Json(Array values) : kind_(Kind::kArray), array_(new Array(std::move(values))) {}
+Json::Json(Object members) : kind_(Kind::kObject), object_(new Object(std::move(members))) {}
+Json::Json(std::initializer_list<Member> members) : Json(Object(members)) {}
+
+Json::Json(const Json& other) : kind_(other.kind_), unsigned_(other.unsigned_) {
+  if (is_string()) string_ = new std::string(*other.string_);
+  if (is_array()) array_ = new Array(*other.array_);
+  if (is_object()) object_ = new Object(*other.object_);
+}
+
+Json::Json(Json&& other) noexcept
+    : kind_(std::exchange(other.kind_, Kind::kNull)), unsigned_(other.unsigned_) {}
+
+Json& Json::operator=(Json other) noexcept {
+  std::swap(kind_, other.kind_);
+  std::swap(unsigned_, other.unsigned_);
+  return *this;
+}
+
+Json::~Json() {
+  if (is_string()) delete string_;
+  if (is_array()) delete array_;
+  if (is_object()) delete object_;
+}
+
+Json Json::array(std::initializer_list<Json> values) { return Array(values); }
+Json Json::object() { return Object(); }
+
+void Json::refuse(std::string_view expected) const {
+  throw Error(ErrorKind::kInput, cat("JSON of another shape: expected ", expected));
+}
+
+const std::string& Json::text() const {
+  if (!is_string()) refuse("a string");
+  return *string_;
+}
+
+size_t Json::size() const {
+  return is_null() ? 0 : is_array() ? array_->size() : is_object() ? object_->size() : 1;
+}
+
+const Json* Json::begin() const {
+  if (!is_array()) refuse("an array");
+  return array_->data();
+}
+const Json* Json::end() const { return begin() + array_->size(); }
+
+const Json& Json::at(size_t index) const {
+  if (!is_array() || index >= array_->size()) refuse(cat("an array of more than ", index));
+  return (*array_)[index];
+}
+
+void Json::push_back(Json value) {
+  if (is_null()) *this = array();
+  if (!is_array()) refuse("an array");
+  array_->push_back(std::move(value));
+}
+
+const Json::Object& Json::members() const {
+  static const Object none;
+  return is_object() ? *object_ : none;
+}
+
+const Json* Json::find(std::string_view name) const {
+  for (const Member& member : members()) {
+    if (member.name == name) return &member.value;
+  }
+  return nullptr;
+}
+
+const Json& Json::at(std::string_view name) const {
+  const Json* found = find(name);
+  if (found == nullptr) refuse(cat("an object with ", shown(name)));
+  return *found;
+}
+
+Json& Json::operator[](std::string_view name) {
+  if (const Json* found = find(name)) return const_cast<Json&>(*found);
+  add(std::string(name), {});
+  return object_->back().value;
+}
+
+void Json::add(std::string name, Json value) {
+  if (is_null()) *this = object();
+  if (!is_object()) refuse("an object");
+  object_->push_back({std::move(name), std::move(value)});
+}
+
+bool operator==(const Json& a, const Json& b) {
+  using Kind = Json::Kind;
+  if (a.is_number() && b.is_number()) {
+    if (a.kind_ == Kind::kDouble || b.kind_ == Kind::kDouble) {
+      return a.get<double>() == b.get<double>();
+    }
+    const auto negative = [](const Json& x) { return x.kind_ == Kind::kSigned && x.signed_ < 0; };
+    return a.unsigned_ == b.unsigned_ && negative(a) == negative(b);
+  }
+  if (a.kind_ != b.kind_ || a.size() != b.size()) return false;
+  if (a.is_boolean()) return a.boolean_ == b.boolean_;
+  if (a.is_string()) return *a.string_ == *b.string_;
+  if (a.is_array()) return *a.array_ == *b.array_;
+  return std::ranges::all_of(a.members(), [&](const Json::Member& member) {
+    const Json* other = b.find(member.name);
+    return other != nullptr && member.value == *other;
+  });
+}
+
 namespace {
 
-using nlohmann::json;
+// `text` in quotes. Only what needs escapes, or may not be UTF-8, is left to the library.
+void write_text(std::string& out, const std::string& text, const Json::Style& style) {
+  const bool plain = std::ranges::all_of(
+      text, [](char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; });
+  if (plain) {
+    out.append("\"").append(text).append("\"");
+    return;
+  }
+  using Handler = nlohmann::json::error_handler_t;
+  try {
+    out += nlohmann::json(text).dump(-1, ' ', style.ascii,
+                                     style.refuse_bytes ? Handler::strict : Handler::replace);
+  } catch (const nlohmann::json::type_error&) {
+    throw Error(ErrorKind::kInput, cat(shown(text), " is not UTF-8"));
+  }
+}
 
-// A pass that builds nothing. json::parse's own callback could check the same, but it walks all
-// earlier members of an object at the end of each nested one: seconds for a header of a few MB.
-class Checker : public nlohmann::json_sax<json> {
+}  // namespace
+
+void Json::write(std::string& out, const Style& style, int spaces) const {
+  // Begins the line of a value or member, or of the bracket behind the last.
+  const auto line = [&](int width) {
+    if (style.indent >= 0) out.append(1, '\n').append(static_cast<size_t>(width), ' ');
+  };
+  const int inner = spaces + style.indent;
+  char digits[24];
+  switch (kind_) {
+    case Kind::kNull:
+      out += "null";
+      return;
+    case Kind::kBoolean:
+      out += boolean_ ? "true" : "false";
+      return;
+    case Kind::kSigned:
+      out.append(digits, std::to_chars(digits, digits + sizeof digits, signed_).ptr);
+      return;
+    case Kind::kUnsigned:
+      out.append(digits, std::to_chars(digits, digits + sizeof digits, unsigned_).ptr);
+      return;
+    case Kind::kDouble:
+      out += nlohmann::json(double_).dump();
+      return;
+    case Kind::kString:
+      write_text(out, *string_, style);
+      return;
+    case Kind::kArray:
+      out += '[';
+      for (const Json& value : *array_) {
+        if (&value != array_->data()) out += ',';
+        line(inner);
+        value.write(out, style, inner);
+      }
+      if (!array_->empty()) line(spaces);
+      out += ']';
+      return;
+    case Kind::kObject:
+      std::vector<const Member*> sorted;
+      sorted.reserve(object_->size());
+      for (const Member& member : *object_) sorted.push_back(&member);
+      std::ranges::sort(sorted, {}, [](const Member* m) -> const std::string& { return m->name; });
+      out += '{';
+      for (const Member* member : sorted) {
+        if (member != sorted.front()) out += ',';
+        line(inner);
+        write_text(out, member->name, style);
+        out += style.indent >= 0 ? ": " : ":";
+        member->value.write(out, style, inner);
+      }
+      if (!sorted.empty()) line(spaces);
+      out += '}';
+      return;
+  }
+}
+
+std::string Json::dump(const Style& style) const {
+  std::string out;
+  write(out, style, 0);
+  return out;
+}
+
+namespace {
+
+// Makes the value while the library reads the text.
+class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Checker(int max_depth, std::string_view where) : max_depth_(max_depth), where_(where) {}
+  Builder(int max_depth, std::string_view where) : max_depth_(max_depth), where_(where) {}
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return start(); }
-  bool start_array(size_t) override { return start(); }
-  bool end_object() override { return end(); }
-  bool end_array() override { return end(); }
+  Json take() { return std::move(whole_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return add(value); }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override {
+    refuse_twice(open_.back().value.members());
+    return close();
+  }
+  bool end_array() override { return close(); }
   bool key(string_t& name) override {
-    if (!keys_.back().insert(name).second) {
-      throw Error(ErrorKind::kInput, cat(where_, " has the key ", shown(name), " twice"));
-    }
+    key_ = std::move(name);
     return true;
   }
   // The parser's own text is left out: it quotes the input at any length.
-  bool parse_error(size_t position, const std::string&, const json::exception&) override {
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
     throw Error(ErrorKind::kInput, cat(where_, " is not valid JSON at byte ", position));
   }
 
  private:
-  bool start() {
-    keys_.emplace_back();
-    if (keys_.size() > static_cast<size_t>(max_depth_)) {
-      throw Error(ErrorKind::kInput,
-                  cat(where_, " nests deeper than ", max_depth_, " objects and arrays"));
+  bool add(Json value) {
+    if (open_.empty()) {
+      whole_ = std::move(value);
+    } else if (Json& outer = open_.back().value; outer.is_array()) {
+      outer.push_back(std::move(value));
+    } else {
+      outer.add(std::move(key_), std::move(value));
     }
     return true;
   }
-  bool end() {
-    keys_.pop_back();
+  bool open(Json value) {
+    if (open_.size() == static_cast<size_t>(max_depth_)) {
+      throw Error(ErrorKind::kInput,
+                  cat(where_, " nests deeper than ", max_depth_, " objects and arrays"));
+    }
+    open_.push_back({std::move(key_), std::move(value)});
     return true;
+  }
+  bool close() {
+    Json::Member done = std::move(open_.back());
+    open_.pop_back();
+    key_ = std::move(done.name);
+    return add(std::move(done.value));
+  }
+  void refuse_twice(const Json::Object& members) const {
+    std::vector<std::string_view> names;
+    names.reserve(members.size());
+    for (const Json::Member& member : members) names.push_back(member.name);
+    std::ranges::sort(names);
+    const auto twice = std::ranges::adjacent_find(names);
+    if (twice == names.end()) return;
+    throw Error(ErrorKind::kInput, cat(where_, " has the key ", shown(*twice), " twice"));
   }
 
   int max_depth_;
   std::string_view where_;
-  std::vector<std::set<std::string>> keys_;  // of each open object; empty for an open array
+  std::vector<Json::Member> open_;  // each with its own name in the one before
+  std::string key_;                 // of what comes next in an object
+  Json whole_;
 };
 
 }  // namespace
 
-nlohmann::json parse_json(std::string_view text, int max_depth, std::string_view where) {
-  Checker checker(max_depth, where);
-  CHECK(json::sax_parse(text, &checker));
-  return json::parse(text);
+Json parse_json(std::string_view text, int max_depth, std::string_view where) {
+  Builder builder(max_depth, where);
+  CHECK(nlohmann::json::sax_parse(text, &builder));
+  return builder.take();
 }
 
 std::string shown(std::string_view name) {

@@ -8,7 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <ctime>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace split {
 namespace {
@@ -22,13 +23,9 @@ void write_line(std::string line) {
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-std::string quoted(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 // ,"name":"value"
 void add(std::string& line, std::string_view name, std::string_view value) {
-  line.append(",\"").append(name).append("\":").append(quoted(value));
+  line.append(",\"").append(name).append("\":").append(Json(value).dump());
 }
 
 // {"time":"2026-01-31T12:00:00.123Z","level":"error"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -179,14 +178,14 @@ void Checkpoint::add_indexed_files() {
   const auto fail = [&](const std::string& message) {
     throw Error(ErrorKind::kInput, where + ": " + message);
   };
-  const nlohmann::json index = parse_json(read_file(path_ / kIndex, kMaxIndex), kIndexDepth, where);
-  const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  if (map == index.end() || !map->is_object()) fail("expected an object with a weight_map");
+  const Json index = parse_json(read_file(path_ / kIndex, kMaxIndex), kIndexDepth, where);
+  const Json* map = index.find("weight_map");
+  if (map == nullptr || !map->is_object()) fail("expected an object with a weight_map");
 
   std::map<std::string, std::set<std::string>> names_of;  // file -> the tensors it should hold
-  for (const auto& [name, file] : map->items()) {
+  for (const auto& [name, file] : map->members()) {
     if (!file.is_string()) fail(cat("weight_map has no file name for ", shown(name)));
-    const auto& file_name = file.get_ref<const std::string&>();
+    const std::string& file_name = file.text();
     if (!is_plain_file_name(file_name)) {
       fail(cat("weight_map names the file ", shown(file_name),
                ", expected one in the same directory"));

@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "base/json.h"
 
 namespace split {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr uint64_t kMaxTokens = 1 << 20;      // GPT-2 has 50257
 constexpr uint64_t kMaxTokenBytes = 8 << 20;  // of all of them, and of all merges; GPT-2: 0.5 MB
@@ -145,8 +143,8 @@ bool has_own_head(const Gguf& file) {
 
 std::string json_text(const Gguf& file, const Json& json, const char* what) {
   try {
-    return json.dump();
-  } catch (const Json::exception&) {
+    return json.dump({.refuse_bytes = true});
+  } catch (const Error&) {
     file.refuse(cat(what, ": is not UTF-8"));
   }
 }
@@ -157,7 +155,7 @@ std::string config_json(const Gguf& file, bool own_head) {
   if (embedding == tensors.end()) file.refuse(cat("no tensor '", kEmbedding, "'"));
   const auto size = [&](const char* key) { return file.integer(cat("gpt2.", key), 1, kMaxSize); };
   Json config = {{"model_type", "gpt2"},
-                 {"architectures", {"GPT2LMHeadModel"}},
+                 {"architectures", Json::array({"GPT2LMHeadModel"})},
                  {"n_layer", size("block_count")},
                  {"n_embd", size("embedding_length")},
                  {"n_head", size("attention.head_count")},
@@ -211,24 +209,27 @@ std::optional<std::string> tokenizer_json(const Gguf& file) {
   }
   constexpr int32_t kControl = 3, kUserDefined = 4;
   Json vocab = Json::object(), added = Json::array(), pairs = Json::array();
+  std::unordered_set<std::string_view> names;
   for (size_t id = 0; id < tokens.size(); ++id) {
     // These stand for their own text and are never merged.
     if (types[id] == kControl || types[id] == kUserDefined) {
       added.push_back({{"id", id}, {"content", tokens[id]}, {"special", types[id] == kControl}});
-    } else if (!vocab.emplace(tokens[id], id).second) {
+    } else if (names.insert(tokens[id]).second) {
+      vocab.add(std::string(tokens[id]), id);
+    } else {
       file.refuse(cat(kTokens, ": token ", id, " is there twice"));
     }
   }
   for (const std::string_view merge : merges) pairs.push_back(merge);
   const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
-  return json_text(
-      file,
-      {{"version", "1.0"},
-       {"added_tokens", std::move(added)},
-       {"pre_tokenizer", bytes},
-       {"decoder", {{"type", "ByteLevel"}}},
-       {"model", {{"type", "BPE"}, {"vocab", std::move(vocab)}, {"merges", std::move(pairs)}}}},
-      "the tokenizer");
+  Json json = {{"version", "1.0"},
+               {"pre_tokenizer", bytes},
+               {"decoder", {{"type", "ByteLevel"}}},
+               {"model", {{"type", "BPE"}}}};
+  json["added_tokens"] = std::move(added);
+  json["model"]["vocab"] = std::move(vocab);
+  json["model"]["merges"] = std::move(pairs);
+  return json_text(file, json, "the tokenizer");
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 #include <vector>
@@ -12,8 +11,6 @@
 
 namespace split {
 namespace {
-
-using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
 // 4 MiB: room for 30,000 tensors (GPT-2 XL has 580, 64 KB). JSON in memory may take ten times its
@@ -36,7 +33,7 @@ class Parser {
 
   Bytes data() const { return data_; }
 
-  json header() {
+  Json header() {
     if (file_.size() < kLengthBytes) {
       fail("", cat("expected at least ", kLengthBytes, " bytes, got ", file_.size()));
     }
@@ -53,11 +50,11 @@ class Parser {
     return parse_json(text, kMaxDepth, cat("[safetensors] ", what_, ": the header"));
   }
 
-  Entry entry(const std::string& name, const json& value) const {
+  Entry entry(const std::string& name, const Json& value) const {
     Entry out;
     out.name = name;
     if (!value.is_object()) fail(name, "expected an object of dtype, shape and data_offsets");
-    for (const auto& [field, unused] : value.items()) {
+    for (const auto& [field, unused] : value.members()) {
       if (field != "dtype" && field != "shape" && field != "data_offsets") {
         fail(name, cat("unknown field ", shown(field)));
       }
@@ -79,12 +76,12 @@ class Parser {
     return out;
   }
 
-  Safetensors::Metadata metadata(const json& value) const {
+  Safetensors::Metadata metadata(const Json& value) const {
     if (!value.is_object()) fail("", "__metadata__ is not an object");
     Safetensors::Metadata out;
-    for (const auto& [key, text] : value.items()) {
+    for (const auto& [key, text] : value.members()) {
       if (!text.is_string()) fail("", cat("__metadata__ ", shown(key), " is not a string"));
-      out.emplace(key, text.get<std::string>());
+      out.emplace(key, text.text());
     }
     return out;
   }
@@ -116,26 +113,26 @@ class Parser {
     throw Error(ErrorKind::kInput, cat("[safetensors] ", what_, ": ", where, message));
   }
 
-  const json& field(const std::string& name, const json& value, const char* key) const {
-    const auto found = value.find(key);
-    if (found == value.end()) fail(name, cat("no ", key));
+  const Json& field(const std::string& name, const Json& value, const char* key) const {
+    const Json* found = value.find(key);
+    if (found == nullptr) fail(name, cat("no ", key));
     return *found;
   }
 
-  void read_dtype(const json& value, Entry& out) const {
+  void read_dtype(const Json& value, Entry& out) const {
     if (!value.is_string()) fail(out.name, "dtype is not a string");
-    const auto& text = value.get_ref<const std::string&>();
+    const auto& text = value.text();
     const std::optional<DType> dtype = dtype_from_name(text);
     if (!dtype) fail(out.name, cat("dtype ", shown(text), " is not supported"));
     out.dtype = *dtype;
   }
 
-  void read_shape(const json& value, Entry& out) const {
+  void read_shape(const Json& value, Entry& out) const {
     if (!value.is_array()) fail(out.name, "shape is not an array");
     if (value.size() > kMaxDims) {
       fail(out.name, cat("shape has ", value.size(), " sizes, expected at most ", kMaxDims));
     }
-    for (const json& size : value) {
+    for (const Json& size : value) {
       if (size.is_number_integer() && !size.is_number_unsigned()) {
         fail(out.name, "shape has a negative size");
       }
@@ -148,7 +145,7 @@ class Parser {
     }
   }
 
-  void read_offsets(const json& value, Entry& out) const {
+  void read_offsets(const Json& value, Entry& out) const {
     if (!value.is_array() || value.size() != 2) fail(out.name, "data_offsets is not a pair");
     if (!value[0].is_number_unsigned() || !value[1].is_number_unsigned()) {
       fail(out.name, "data_offsets are not whole numbers from 0");
@@ -165,8 +162,8 @@ class Parser {
 // The text as a JSON string.
 std::string quoted(const std::string& text) {
   try {
-    return json(text).dump();
-  } catch (const json::type_error&) {  // not UTF-8
+    return Json(text).dump({.refuse_bytes = true});
+  } catch (const Error&) {  // not UTF-8
   }
   check_failed(__FILE__, __LINE__, "names and metadata are valid UTF-8");
 }
@@ -175,11 +172,11 @@ std::string quoted(const std::string& text) {
 
 Safetensors Safetensors::parse(Bytes file, std::string_view what) {
   Parser parser(file, what);
-  const json header = parser.header();
+  const Json header = parser.header();
   Safetensors out;
   std::vector<Entry> entries;
   entries.reserve(header.size());
-  for (const auto& [name, value] : header.items()) {
+  for (const auto& [name, value] : header.members()) {
     if (name == kMetadata) {
       out.metadata_ = parser.metadata(value);
     } else {

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "models/functional.h"
 
 namespace split {
 namespace {
-
-using Json = nlohmann::json;
 
 // One field of config.json at a time, each checked.
 class ConfigReader {
@@ -22,7 +19,7 @@ class ConfigReader {
   int integer(const char* key, int low, int high) const {
     if (!has(key)) refuse(key, cat("expected a whole number in ", low, "..", high, ", got none"));
     const Json& value = json_[key];
-    if (!value.is_number_integer() || value < low || value > high) {
+    if (!value.is_number_integer() || value.get<int64_t>() < low || value.get<int64_t>() > high) {
       refuse(key, cat("expected a whole number in ", low, "..", high, ", got ", shown(value)));
     }
     return value.get<int>();
@@ -54,7 +51,7 @@ class ConfigReader {
   }
 
   static std::string shown(const Json& value) {
-    const std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    const std::string text = value.dump({.ascii = true});
     return text.size() <= 40 ? text : text.substr(0, 40) + "...";
   }
 

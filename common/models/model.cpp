@@ -1,7 +1,6 @@
 #include "models/model.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "models/gpt2.h"
@@ -50,12 +49,12 @@ const WeightDecl& Model::weight(std::string_view name) const {
 }
 
 std::unique_ptr<Model> make_model(std::string_view config_json) {
-  const nlohmann::json config = parse_json(config_json, 16, "[config.json]");
+  const Json config = parse_json(config_json, 16, "[config.json]");
   if (!config.is_object()) {
     throw Error(ErrorKind::kInput, "[config.json] expected a JSON object");
   }
-  const auto at = config.find("model_type");
-  const std::string type = at != config.end() && at->is_string() ? at->get<std::string>() : "";
+  const Json* named = config.find("model_type");
+  const std::string type = named != nullptr && named->is_string() ? named->text() : "";
   for (const Entry& entry : kModels) {
     if (entry.model_type == type) return entry.make(config_json);
   }

@@ -1,14 +1,12 @@
 #include "serve/chat.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "serve/text_answer.h"
 
 namespace split::serve {
 namespace {
 
-using Json = nlohmann::json;
 using wire::Fields;
 
 constexpr size_t kMaxMessages = 1024;
@@ -35,7 +33,7 @@ std::string unescaped(std::string_view text) {
 std::string content_of(Fields& message) {
   if (!message.has("content")) return {};
   const Json& content = message.raw("content");
-  if (content.is_string()) return content;
+  if (content.is_string()) return content.text();
   if (!content.is_array()) Fields::refuse("messages", "expected content as text");
   std::string text;
   for (const Json& part : content) {
@@ -78,7 +76,7 @@ void refuse_tools(Fields& fields) {
   }
   if (fields.has("response_format")) {
     const Json& format = fields.raw("response_format");
-    if (!format.is_object() || format.value("type", Json()) != "text") {
+    if (!format.contains("type") || format["type"] != "text") {
       Fields::refuse("response_format", "expected {\"type\":\"text\"}");
     }
   }

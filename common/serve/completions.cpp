@@ -1,7 +1,5 @@
 #include "serve/completions.h"
 
-#include <nlohmann/json.hpp>
-
 #include "serve/text_answer.h"
 
 namespace split::serve {

@@ -1,7 +1,6 @@
 #include "serve/embeddings.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "base/base64.h"
 #include "serve/text_answer.h"
@@ -96,7 +95,7 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
   }
   http::Response response = http::Response::json(
       200, cat("{\"object\":\"list\",\"data\":[", data, "],\"model\":", http::json_quote(model.id),
-               ",\"usage\":", dump(usage_of(*work, tokens, std::nullopt)), "}\n"));
+               ",\"usage\":", usage_of(*work, tokens, std::nullopt).dump(), "}\n"));
   const std::string timing = work->server_timing();
   if (!timing.empty()) response.headers.set("Server-Timing", timing);
   return response;

@@ -12,7 +12,7 @@ std::string LogprobLists::bytes_of(int32_t id) const {
 
 std::string LogprobLists::text_of(int32_t id) const { return to_valid_utf8(bytes_of(id)); }
 
-nlohmann::json LogprobLists::chat_token(int32_t id, float logprob) const {
+Json LogprobLists::chat_token(int32_t id, float logprob) const {
   Json bytes = Json::array();
   for (const char c : bytes_of(id)) bytes.push_back(static_cast<uint8_t>(c));
   return {
@@ -23,16 +23,15 @@ void LogprobLists::add(int32_t id, const ScoredToken* scored) {
   if (kind_ == Kind::kChat) {
     CHECK(scored != nullptr);
     Json token = chat_token(id, scored->logprob);
-    token["top_logprobs"] = Json::array();
-    for (const TokenLogprob& one : scored->top) {
-      token["top_logprobs"].push_back(chat_token(one.id, one.logprob));
-    }
+    Json& top = token["top_logprobs"] = Json::array();
+    for (const TokenLogprob& one : scored->top) top.push_back(chat_token(one.id, one.logprob));
     tokens_.push_back(std::move(token));
     return;
   }
-  tokens_.push_back(text_of(id));
+  std::string text = text_of(id);
   offsets_.push_back(offset_);
-  offset_ += tokens_.back().get_ref<const std::string&>().size();
+  offset_ += text.size();
+  tokens_.push_back(std::move(text));
   logprobs_.push_back(scored == nullptr ? Json() : Json(wire::json_number(scored->logprob)));
   Json top, ids = Json::array();
   if (scored != nullptr) {
@@ -40,22 +39,23 @@ void LogprobLists::add(int32_t id, const ScoredToken* scored) {
     for (const TokenLogprob& one : scored->top) {
       const double logprob = wire::json_number(one.logprob);
       top[text_of(one.id)] = logprob;
-      ids.push_back({one.id, logprob});
+      ids.push_back(Json::array({one.id, logprob}));
     }
   }
   top_.push_back(std::move(top));
   top_ids_.push_back(std::move(ids));
 }
 
-nlohmann::json LogprobLists::take() {
+Json LogprobLists::take() {
   Json out;
   if (kind_ == Kind::kChat) {
-    out = {{"content", std::move(tokens_)}, {"refusal", nullptr}};
+    out["content"] = std::move(tokens_);
+    out["refusal"] = nullptr;
   } else {
-    out = {{"tokens", std::move(tokens_)},
-           {"token_logprobs", std::move(logprobs_)},
-           {"top_logprobs", std::move(top_)},
-           {"text_offset", std::move(offsets_)}};
+    out["tokens"] = std::move(tokens_);
+    out["token_logprobs"] = std::move(logprobs_);
+    out["top_logprobs"] = std::move(top_);
+    out["text_offset"] = std::move(offsets_);
     if (with_ids_) out["top_token_ids"] = std::move(top_ids_);
   }
   tokens_ = logprobs_ = top_ = top_ids_ = offsets_ = Json::array();

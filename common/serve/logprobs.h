@@ -2,8 +2,7 @@
 // for a chat one list of objects.
 #pragma once
 
-#include <nlohmann/json.hpp>
-
+#include "base/json.h"
 #include "run/generate.h"
 
 namespace split::serve {
@@ -20,10 +19,9 @@ class LogprobLists {
   void add(int32_t id, const ScoredToken* scored);
   bool empty() const { return tokens_.empty(); }
   // What was added since the last take().
-  nlohmann::json take();
+  Json take();
 
  private:
-  using Json = nlohmann::json;
   std::string bytes_of(int32_t id) const;
   std::string text_of(int32_t id) const;
   Json chat_token(int32_t id, float logprob) const;

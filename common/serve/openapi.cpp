@@ -1,14 +1,11 @@
 #include "serve/openapi.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "base/error.h"
+#include "base/json.h"
 
 namespace split::serve {
 namespace {
-
-using Json = nlohmann::json;
 
 Json schema_of(const http::RequestField& field) {
   Json schema = Json::object();
@@ -76,11 +73,11 @@ Json responses_of(const http::Route& route) {
 Json error_schema() {
   const Json text = {{"type", "string"}}, perhaps = {{"type", "string"}, {"nullable", true}};
   return {{"type", "object"},
-          {"required", {"error"}},
+          {"required", Json::array({"error"})},
           {"properties",
            {{"error",
              {{"type", "object"},
-              {"required", {"message", "type", "param", "code"}},
+              {"required", Json::array({"message", "type", "param", "code"})},
               {"properties",
                {{"message", text}, {"type", text}, {"param", perhaps}, {"code", text}}}}}}}};
 }
@@ -118,7 +115,7 @@ std::string openapi_json(std::string_view title, std::string_view version,
               {"info", {{"title", title}, {"version", version}}},
               {"paths", paths},
               {"components", {{"schemas", {{"Error", error_schema()}}}}}}
-             .dump(1) +
+             .dump({.indent = 1}) +
          "\n";
 }
 

@@ -12,8 +12,6 @@
 namespace split::serve {
 namespace {
 
-using Json = nlohmann::json;
-
 std::string next_id(const char* prefix) {
   static std::atomic<uint64_t> counter{0};
   static const uint64_t start = std::random_device()();
@@ -96,11 +94,9 @@ class TextAnswer {
   }
 
   Json envelope(const char* object, Json choices) const {
-    return {{"id", id_},
-            {"object", object},
-            {"created", created_},
-            {"model", model_.id},
-            {"choices", std::move(choices)}};
+    Json json = {{"id", id_}, {"object", object}, {"created", created_}, {"model", model_.id}};
+    json["choices"] = std::move(choices);
+    return json;
   }
 
   LogprobLists new_lists() const {
@@ -141,7 +137,7 @@ http::Response TextAnswer::whole(const http::Request& http) {
   });
   Json json = envelope(shape_.object, std::move(made));
   json["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
-  return http::Response::json(200, dump(json) + "\n");
+  return http::Response::json(200, json.dump() + "\n");
 }
 
 class TextAnswer::Events {
@@ -183,7 +179,7 @@ class TextAnswer::Events {
     } else if (request_.include_usage) {
       chunk["usage"] = nullptr;
     }
-    return watch_.write(http::sse_event(dump(chunk)));
+    return watch_.write(http::sse_event(chunk.dump()));
   }
 
   // The prompt's scores are known only at the end of its pass: all of this choice in one go.
@@ -240,7 +236,7 @@ void TextAnswer::stream(http::Sink& sink) {
     if (request_.include_usage) {
       Json chunk = envelope(shape_.chunk_object, Json::array());
       chunk["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
-      watch.write(http::sse_event(dump(chunk)));
+      watch.write(http::sse_event(chunk.dump()));
     }
     watch.write(http::sse_done());
   } catch (...) {
@@ -295,18 +291,13 @@ http::Response text_answer(const http::Request& http, WorkModel model, TextReque
   return response;
 }
 
-nlohmann::json usage_of(const Work& work, size_t prompt_tokens,
-                        std::optional<size_t> completion_tokens) {
+Json usage_of(const Work& work, size_t prompt_tokens, std::optional<size_t> completion_tokens) {
   Json usage = {{"prompt_tokens", prompt_tokens},
                 {"total_tokens", prompt_tokens + completion_tokens.value_or(0)}};
   if (completion_tokens) usage["completion_tokens"] = *completion_tokens;
   const std::string receipt = work.receipt();
   if (!receipt.empty()) usage["splitcompute"] = parse_json(receipt, 8, "the receipt");
   return usage;
-}
-
-std::string dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace split::serve

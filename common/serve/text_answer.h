@@ -10,7 +10,6 @@ namespace split::serve {
 
 // How one kind of answer is worded. `finish` and `logprobs` may be null.
 struct Shape {
-  using Json = nlohmann::json;
   const char* id_prefix;
   const char* object;
   const char* chunk_object;
@@ -26,9 +25,6 @@ http::Response text_answer(const http::Request& http, WorkModel model, TextReque
                            const Shape& shape);
 
 // {"prompt_tokens","completion_tokens"?,"total_tokens","splitcompute"?}
-nlohmann::json usage_of(const Work& work, size_t prompt_tokens,
-                        std::optional<size_t> completion_tokens);
-
-std::string dump(const nlohmann::json& json);
+Json usage_of(const Work& work, size_t prompt_tokens, std::optional<size_t> completion_tokens);
 
 }  // namespace split::serve

@@ -1,12 +1,10 @@
 #include "serve/text_request.h"
 
-#include <nlohmann/json.hpp>
 #include <random>
 
 namespace split::serve {
 namespace {
 
-using Json = nlohmann::json;
 using wire::Fields;
 
 constexpr int kMaxChoices = 16;  // n
@@ -85,12 +83,10 @@ std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_vi
     }
   };
   const auto encode = [&](const Json& text) {
-    return checked([&] {
-      return prompt_ids(config, model.tokenizer, text.get_ref<const std::string&>(), special);
-    });
+    return checked([&] { return prompt_ids(config, model.tokenizer, text.text(), special); });
   };
   const auto ids_of = [&](const Json& list) {
-    const Json wrapped = {{name, list}};
+    const Json wrapped = {{std::string(name), list}};
     Fields one(&wrapped);
     std::vector<int32_t> ids =
         one.integers(name, 0, config.vocab - 1, static_cast<size_t>(config.context) + 1);

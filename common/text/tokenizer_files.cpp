@@ -2,7 +2,7 @@
 // checked, and no content of a file is repeated in a message but JSON values, escaped and cut
 // short.
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <unordered_map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,8 +11,6 @@
 #include "text/utf8.h"
 
 namespace split {
-
-using Json = nlohmann::json;
 
 struct Tokenizer::Files {
   static constexpr size_t kMaxFile = 16 << 20;   // bytes; GPT-2's tokenizer.json has 1.4 MB
@@ -27,7 +25,7 @@ struct Tokenizer::Files {
   }
 
   static std::string quoted(const Json& value) {
-    std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    std::string text = value.dump({.ascii = true});
     if (text.size() > 60) text = text.substr(0, 57) + "...";
     return text;
   }
@@ -37,6 +35,15 @@ struct Tokenizer::Files {
       fail(file, ": expected at most ", kMaxFile, " bytes, got ", text.size());
     }
     return parse_json(text, kMaxDepth, cat("[tokenizer] ", file));
+  }
+
+  // A vocabulary by its keys, each of which the merges look up some times.
+  using Index = std::unordered_map<std::string_view, const Json*>;
+  static Index index_of(const Json& vocab) {
+    Index index;
+    index.reserve(vocab.size());
+    for (const auto& [key, value] : vocab.members()) index.emplace(key, &value);
+    return index;
   }
 
   // The byte that each of GPT-2's 256 characters stands for: printable Latin-1 for itself, the
@@ -89,7 +96,7 @@ struct Tokenizer::Files {
       fail(file, ": expected at most ", kMaxTokens, " tokens, got ", count);
     }
     parts.tokens.resize(count);
-    for (const auto& [key, value] : vocab.items()) {
+    for (const auto& [key, value] : vocab.members()) {
       const int32_t id = id_of(value, count, file);
       std::string& token = parts.tokens[static_cast<size_t>(id)];
       if (!token.empty()) fail(file, ": two tokens have the id ", id);
@@ -97,7 +104,7 @@ struct Tokenizer::Files {
     }
   }
 
-  static void add_merge(const Json& vocab, const std::string& left, const std::string& right,
+  static void add_merge(const Index& vocab, const std::string& left, const std::string& right,
                         const char* file, size_t number, Parts& parts) {
     if (parts.merges.size() == kMaxTokens) fail(file, ": more than ", kMaxTokens, " merges");
     const auto id = [&](const std::string& part, const char* which) {
@@ -105,14 +112,14 @@ struct Tokenizer::Files {
       if (found == vocab.end()) {
         fail(file, ": merge ", number, ": its ", which, " is not in the vocabulary");
       }
-      return found->get<int32_t>();
+      return found->second->get<int32_t>();
     };
     parts.merges.push_back(
         {id(left, "left part"), id(right, "right part"), id(left + right, "result")});
   }
 
   // "left right", as a line of merges.txt or an entry of tokenizer.json.
-  static void add_merge_line(const Json& vocab, std::string_view line, const char* file,
+  static void add_merge_line(const Index& vocab, std::string_view line, const char* file,
                              size_t number, Parts& parts) {
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
@@ -123,7 +130,7 @@ struct Tokenizer::Files {
               number, parts);
   }
 
-  static void read_merges_txt(const Json& vocab, std::string_view text, Parts& parts) {
+  static void read_merges_txt(const Index& vocab, std::string_view text, Parts& parts) {
     const char* const file = "merges.txt";
     if (text.size() > kMaxFile) {
       fail(file, ": expected at most ", kMaxFile, " bytes, got ", text.size());
@@ -139,16 +146,15 @@ struct Tokenizer::Files {
     }
   }
 
-  static void read_merges_json(const Json& vocab, const Json& merges, Parts& parts) {
+  static void read_merges_json(const Index& vocab, const Json& merges, Parts& parts) {
     const char* const file = "tokenizer.json";
     for (size_t i = 0; i < merges.size(); ++i) {
       const Json& merge = merges[i];
       if (merge.is_string()) {
-        add_merge_line(vocab, merge.get_ref<const std::string&>(), file, i + 1, parts);
+        add_merge_line(vocab, merge.text(), file, i + 1, parts);
       } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
                  merge[1].is_string()) {
-        add_merge(vocab, merge[0].get_ref<const std::string&>(),
-                  merge[1].get_ref<const std::string&>(), file, i + 1, parts);
+        add_merge(vocab, merge[0].text(), merge[1].text(), file, i + 1, parts);
       } else {
         fail(file, ": merge ", i + 1, ": expected two strings, got ", quoted(merge));
       }
@@ -158,8 +164,8 @@ struct Tokenizer::Files {
   // A member of an object; null when it is not there.
   static const Json& member(const Json& object, const char* name) {
     static const Json null;
-    const auto found = object.find(name);
-    return found == object.end() ? null : *found;
+    const Json* found = object.find(name);
+    return found == nullptr ? null : *found;
   }
 
   static void expect(const Json& object, const char* where, const char* name,
@@ -225,7 +231,7 @@ struct Tokenizer::Files {
           !member(token, "id").is_number_unsigned()) {
         fail(where, "expected objects with id and content, got ", quoted(token));
       }
-      const auto& text = token["content"].get_ref<const std::string&>();
+      const auto& text = token["content"].text();
       if (text.empty() || text.size() > kMaxToken) {
         fail(where, "expected 1 to ", kMaxToken, " bytes of content, got ", text.size());
       }
@@ -243,43 +249,44 @@ struct Tokenizer::Files {
     const Json& listed = member(file, "added_tokens");
     const Json added = listed.is_null() ? Json::array() : listed;
     check_added(added);
+    const Index index = index_of(vocab);
     size_t count = vocab.size();
     for (const Json& token : added) {
-      count += vocab.contains(token["content"].get_ref<const std::string&>()) ? 0 : 1;
+      count += index.contains(token["content"].text()) ? 0 : 1;
     }
     Parts parts;
     read_vocab(vocab, count, name, parts);
     for (const Json& token : added) {
-      const auto& text = token["content"].get_ref<const std::string&>();
+      const auto& text = token["content"].text();
       const int32_t id = id_of(token["id"], count, name);
       const auto same = [&](const Special& special) { return special.text == text; };
       if (std::any_of(parts.specials.begin(), parts.specials.end(), same)) {
         fail(name, ": added_tokens: ", quoted(text), " is there twice");
       }
-      const auto in_vocab = vocab.find(text);
+      const auto in_vocab = index.find(text);
       std::string& bytes = parts.tokens[static_cast<size_t>(id)];
       // One that is in the vocabulary has its id, and stands for its own text there too.
-      if (in_vocab != vocab.end() ? in_vocab->get<int32_t>() != id || bytes != text
+      if (in_vocab != index.end() ? in_vocab->second->get<int32_t>() != id || bytes != text
                                   : !bytes.empty()) {
         fail(name, ": added_tokens: ", quoted(text), ": the id ", id, " is not its own");
       }
       bytes = text;
       parts.specials.push_back({text, id});
     }
-    add_end_of_text(vocab, parts);
-    read_merges_json(vocab, model["merges"], parts);
+    add_end_of_text(index, parts);
+    read_merges_json(index, model["merges"], parts);
     return Tokenizer(std::move(parts));
   }
 
   // transformers makes it special wherever the vocabulary has it.
-  static void add_end_of_text(const Json& vocab, Parts& parts) {
+  static void add_end_of_text(const Index& vocab, Parts& parts) {
     const std::string text = "<|endoftext|>";
     const auto found = vocab.find(text);
     const auto same = [&](const Special& special) { return special.text == text; };
     if (found == vocab.end() || std::any_of(parts.specials.begin(), parts.specials.end(), same)) {
       return;
     }
-    parts.specials.push_back({text, found->get<int32_t>()});
+    parts.specials.push_back({text, found->second->get<int32_t>()});
   }
 };
 
@@ -290,8 +297,9 @@ Tokenizer Tokenizer::from_vocab_merges(std::string_view vocab_json, std::string_
   }
   Parts parts;
   Files::read_vocab(vocab, vocab.size(), "vocab.json", parts);
-  Files::add_end_of_text(vocab, parts);
-  Files::read_merges_txt(vocab, merges_txt, parts);
+  const Files::Index index = Files::index_of(vocab);
+  Files::add_end_of_text(index, parts);
+  Files::read_merges_txt(index, merges_txt, parts);
   return Tokenizer(std::move(parts));
 }
 

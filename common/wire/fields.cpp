@@ -1,15 +1,12 @@
 #include "wire/fields.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
 
 namespace split::wire {
-
-using Json = nlohmann::json;
 
 struct Fields::State {
   Json document;                 // when it was parsed here
@@ -42,8 +39,8 @@ void Fields::refuse(std::string_view key, const std::string& expected) {
 
 bool Fields::has(std::string_view key) {
   state_->known.emplace(key);
-  const auto at = state_->object->find(key);
-  return at != state_->object->end() && !at->is_null();
+  const Json* found = state_->object->find(key);
+  return found != nullptr && !found->is_null();
 }
 
 const Json& Fields::raw(std::string_view key) {
@@ -85,7 +82,7 @@ bool Fields::boolean_or(std::string_view key, bool otherwise) {
 std::string Fields::text(std::string_view key) {
   const Json& value = raw(key);
   if (!value.is_string()) refuse(key, "expected a string");
-  return value.get<std::string>();
+  return value.text();
 }
 
 std::string Fields::text_or(std::string_view key, std::string_view otherwise) {
@@ -114,14 +111,14 @@ std::vector<int32_t> Fields::integers(std::string_view key, int32_t low, int32_t
 
 std::vector<std::string> Fields::texts(std::string_view key, size_t limit) {
   const Json& value = raw(key);
-  if (value.is_string()) return {value.get<std::string>()};
+  if (value.is_string()) return {value.text()};
   if (!value.is_array() || value.size() > limit) {
     refuse(key, cat("expected a string or a list of at most ", limit, " strings"));
   }
   std::vector<std::string> result;
   for (const Json& item : value) {
     if (!item.is_string()) refuse(key, "expected strings");
-    result.push_back(item.get<std::string>());
+    result.push_back(item.text());
   }
   return result;
 }
@@ -129,7 +126,7 @@ std::vector<std::string> Fields::texts(std::string_view key, size_t limit) {
 void Fields::ignore(std::string_view key) { state_->known.emplace(key); }
 
 void Fields::finish() const {
-  for (const auto& [key, value] : state_->object->items()) {
+  for (const auto& [key, value] : state_->object->members()) {
     if (state_->known.count(key) == 0) {
       throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route"), key);
     }

@@ -4,11 +4,12 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/json.h"
 
 namespace split::wire {
 
@@ -19,7 +20,7 @@ class Fields {
   // Throws Error(kInput) unless `json` is an object of at most 16 levels and kMaxJsonBytes.
   explicit Fields(std::string_view json);
   // The same for a part of a document that was parsed already, which must outlive this.
-  explicit Fields(const nlohmann::json* object);
+  explicit Fields(const Json* object);
   ~Fields();
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
@@ -35,7 +36,7 @@ class Fields {
   std::vector<int32_t> integers(std::string_view key, int32_t low, int32_t high, size_t limit);
   // A string or a list of strings.
   std::vector<std::string> texts(std::string_view key, size_t limit);
-  const nlohmann::json& raw(std::string_view key);
+  const Json& raw(std::string_view key);
   // Marks a field as known and unused.
   void ignore(std::string_view key);
   void finish() const;

@@ -1,14 +1,11 @@
 #include "wire/protocol.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "wire/fields.h"
 
 namespace split::wire {
-
-using Json = nlohmann::json;
 
 std::string model_path(std::string_view id) { return cat("/v1/models/", id); }
 std::string model_query(std::string_view format, std::optional<int> from, std::string_view to) {
@@ -37,14 +34,14 @@ std::string to_json(const ModelInfo& info) {
   }
   Json json = {{"id", info.id},
                {"object", "model"},
-               {"config", Json::parse(info.config_json)},
+               {"config", parse_json(info.config_json, 16, "[config.json]")},
                {"format", info.format},
                {"profile", info.profile},
                {"phases", {{"prompt", "narrow"}, {"generate", info.generate_phase}}},
-               {"files", info.files},
-               {"stages", std::move(stages)}};
+               {"files", info.files}};
+  json["stages"] = std::move(stages);
   if (!info.blob_url.empty()) json["blob_url"] = info.blob_url;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.dump();
 }
 
 namespace {
@@ -64,11 +61,10 @@ BlobInfo parse_blob(const Json& json) {
                                  " bytes, got ", chunks.is_array() ? cat(chunks.size()) : "none"));
   }
   for (const Json& chunk : chunks) {
-    const auto* hex = chunk.get_ptr<const std::string*>();
-    if (hex == nullptr || !is_lower_hex(*hex, 64)) {
+    if (!chunk.is_string() || !is_lower_hex(chunk.text(), 64)) {
       Fields::refuse("chunks", "expected 64 hex digits each");
     }
-    blob.chunks.push_back(*hex);
+    blob.chunks.push_back(chunk.text());
   }
   if (count == 1 && blob.chunks[0] != blob.sha256) {
     Fields::refuse("chunks", "expected the blob's sha256 for its only chunk");
@@ -91,7 +87,7 @@ ModelInfo parse_model_info(std::string_view text) {
   if (!phases.is_object() || !phases.contains("generate") || !phases["generate"].is_string()) {
     Fields::refuse("phases", "expected an object with \"generate\"");
   }
-  info.generate_phase = phases["generate"].get<std::string>();
+  info.generate_phase = phases["generate"].text();
   info.files = fields.texts("files", 16);
   info.blob_url = fields.text_or("blob_url", "");
   const Json& stages = fields.raw("stages");
@@ -127,8 +123,7 @@ std::vector<std::string> parse_model_list(std::string_view text) {
 }
 
 std::string to_json(const SessionRequest& request) {
-  return Json{{"model", request.model}, {"from", request.from}, {"to", request.to}}.dump(
-      -1, ' ', false, Json::error_handler_t::replace);
+  return Json{{"model", request.model}, {"from", request.from}, {"to", request.to}}.dump();
 }
 
 SessionRequest parse_session_request(std::string_view text) {

@@ -1,7 +1,5 @@
 #include "edge_client/cloud/cloud_completion.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/json.h"
 #include "text/stop.h"
 #include "text/utf8.h"
@@ -9,7 +7,6 @@
 namespace split::edge {
 namespace {
 
-using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 std::string request_of(const std::string& model, std::span<const int32_t> prompt,
@@ -78,15 +75,17 @@ bool Stream::take(std::string_view text) {
   const Json event = parse_json(text, 16, "an event");
   if (event.contains("error")) {
     const Json& error = event["error"];
-    const std::string code = error.value("code", "");
-    throw RemoteError(cat("[server] ", shown(error.value("message", "an error without a message"))),
+    const Json *named = error.find("code"), *message = error.find("message");
+    const std::string code = named == nullptr ? "" : named->text();
+    throw RemoteError(cat("[server] ", message == nullptr ? "'an error without a message'"
+                                                          : shown(message->text())),
                       code == "busy" ? 503 : 500, code);  // the status that came too late
   }
   const Json& choices = event.at("choices");
   if (!choices.is_array() || choices.empty()) return true;  // usage, for example
   const Json& choice = choices[0];
   if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
-    result_.finish_reason = choice["finish_reason"].get<std::string>();
+    result_.finish_reason = choice["finish_reason"].text();
   }
   if (!choice.contains("token_ids") || choice["token_ids"].is_null()) return true;
   size_t index = 0;
@@ -142,12 +141,8 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
   for (;;) {
     Stream stream(tokenizer, options, shown_bytes, on_text, counts);
     try {
-      try {
-        remote.complete(
-            body, [&](std::string_view event) { return stream.take(event); }, counts.traffic);
-      } catch (const Json::exception&) {
-        throw Error(ErrorKind::kInput, "an event of another shape");
-      }
+      remote.complete(
+          body, [&](std::string_view event) { return stream.take(event); }, counts.traffic);
     } catch (const RemoteError& error) {
       shown_bytes = std::max(shown_bytes, stream.bytes());
       if (stream.tokens() > most_tokens) {

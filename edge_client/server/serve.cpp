@@ -1,6 +1,5 @@
 #include "edge_client/server/serve.h"
 
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "edge_client/server/page.h"

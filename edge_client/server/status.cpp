@@ -1,14 +1,13 @@
 // What a server says about itself: GET /split/status.
 #include "edge_client/server/service.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
 #include "base/json.h"
 
 namespace split::edge {
 namespace {
 
-using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
 // How long a look whether the server is there is good.
@@ -116,7 +115,7 @@ std::string Service::status() {
                               {"bytes", bytes},
                               {"bytes_done", done}});
   }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump() + "\n";
 }
 
 }  // namespace split::edge
