@@ -71,13 +71,21 @@ struct Binding {
   Buffer* buffer = nullptr;
 };
 
+// Keys of a row's sequence, by the positions of that sequence: [first, end).
+struct KeyRange {
+  uint32_t first = 0, end = 0;
+};
+
 // One step. Spans are read before run() returns.
 struct RowBatch {
   Phase phase = Phase::kPrompt;
   uint32_t rows = 0;
-  std::span<const int32_t> tokens;        // [rows], or empty when no program gathers by token
-  std::span<const int32_t> positions;     // [rows]
-  std::span<const uint32_t> sequences;    // [rows]: which page table
+  std::span<const int32_t> tokens;      // [rows], or empty when no program gathers by token
+  std::span<const int32_t> positions;   // [rows]
+  std::span<const uint32_t> sequences;  // [rows]: which page table
+  // [rows]: the keys that the attention of a row sees, one at least, all stored by this step or an
+  // earlier one. Causal: first = 0, end = position + 1.
+  std::span<const KeyRange> seen;
   std::span<const uint32_t> page_tables;  // [sequences][limits.pages_per_sequence]
   // The rows whose result is wanted, ascending; kOutRows of the programs.
   std::span<const uint32_t> out_rows;

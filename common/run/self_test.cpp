@@ -124,6 +124,8 @@ class Loaded {
       const std::vector<float> x = noise(cat("x", past), rows * x_width_);
       std::vector<int32_t> positions(rows);
       std::iota(positions.begin(), positions.end(), static_cast<int32_t>(past));
+      std::vector<KeyRange> seen;
+      for (uint32_t row = 0; row < rows; ++row) seen.push_back({0, past + row + 1});
       past += rows;
       y.resize(rows * y_width_);
       RowBatch batch;
@@ -131,6 +133,7 @@ class Loaded {
       batch.rows = rows;
       batch.positions = positions;
       batch.sequences = std::span(sequences).first(rows);
+      batch.seen = seen;
       batch.page_tables = pages;
       batch.in = buffers_.at("x").get();
       batch.in_bytes = std::as_bytes(std::span(x));

@@ -26,6 +26,7 @@ struct Shard::Loaded {
   std::vector<Executable*> programs;
   std::vector<int32_t> tokens, positions;
   std::vector<uint32_t> sequences, tables, out_rows;
+  std::vector<KeyRange> seen;
   std::vector<float> in, out;
 };
 

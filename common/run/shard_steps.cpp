@@ -48,6 +48,7 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   loaded.tokens.clear();
   loaded.positions.clear();
   loaded.sequences.clear();
+  loaded.seen.clear();
   loaded.tables.assign(parts.size() * loaded.limits.pages_per_sequence, loaded.limits.pages);
   loaded.out_rows.clear();
   loaded.in.clear();
@@ -65,6 +66,7 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
       }
       loaded.positions.push_back(static_cast<int32_t>(past + t));
       loaded.sequences.push_back(static_cast<uint32_t>(p));
+      loaded.seen.push_back({0, past + t + 1});
     }
     if (!from_tokens)
       loaded.in.insert(loaded.in.end(), part.hidden, part.hidden + part.count * channels);
@@ -91,6 +93,7 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   batch.tokens = loaded.tokens;
   batch.positions = loaded.positions;
   batch.sequences = loaded.sequences;
+  batch.seen = loaded.seen;
   batch.page_tables = loaded.tables;
   batch.out_rows = loaded.out_rows;
   if (!from_tokens) {

@@ -111,9 +111,12 @@ AttentionBench::AttentionBench(Device& device, const ModelConfig& config, DType 
   std::vector<uint32_t> table(limits.pages);
   std::iota(table.begin(), table.end(), 0u);
   RowBatch batch;
+  std::vector<KeyRange> seen;
+  for (uint32_t row = 0; row < context; ++row) seen.push_back({0, row + 1});
   batch.rows = context;
   batch.positions = positions;
   batch.sequences = sequences;
+  batch.seen = seen;
   batch.page_tables = table;
   std::vector<Executable*> programs;
   for (const auto& executable : executables_) programs.push_back(executable.get());
@@ -130,6 +133,8 @@ double AttentionBench::run() {
   batch.rows = 1;
   batch.positions = std::span(&position, 1);
   batch.sequences = std::span(&sequence, 1);
+  const KeyRange seen{0, context_};
+  batch.seen = std::span(&seen, 1);
   batch.page_tables = table;
   return run_all(device_, *workspace_, executables_, batch);
 }

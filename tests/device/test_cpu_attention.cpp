@@ -40,6 +40,15 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
   return pages;
 }
 
+// What the rows see that follow each other from `position` on.
+std::vector<KeyRange> causal(size_t position, size_t rows) {
+  std::vector<KeyRange> seen;
+  for (size_t row = 0; row < rows; ++row) {
+    seen.push_back({0, static_cast<uint32_t>(position + row + 1)});
+  }
+  return seen;
+}
+
 // The numbers that are kept.
 std::vector<float> as_kept(const std::vector<float>& from, DType dtype) {
   if (dtype != DType::kQ8_0) return widened(narrowed(from, dtype), dtype);
@@ -84,8 +93,9 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
           AttendTask task;
           task.q = q.data() + first * q_stride;
           task.q_stride = q_stride;
+          const auto seen = causal(position + first, rows);
           task.rows = rows;
-          task.position = position + first;
+          task.seen = seen.data();
           task.keys = kv.first.data();
           task.values = kv.second.data();
           task.dtype = dtype;
@@ -149,6 +159,116 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
   }
 }
 
+// Rows that do not see all keys before them, or see some behind them: against a softmax in double.
+// Each has the bits that it has alone, whatever the keys are that it does not see.
+TEST(Kernels, AttendSeesTheKeysOfEachRow) {
+  constexpr size_t kPages = 20, kTokens = kPages * kPageTokens;
+  std::vector<uint32_t> pages(kPages);
+  for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((7 * i + 9) % kPages);
+  const auto window = [](uint32_t position, uint32_t size) {
+    std::vector<KeyRange> seen;
+    for (uint32_t p = position; p < position + kAttendRows; ++p) {
+      seen.push_back({p + 1 < size ? 0 : p + 1 - size, p + 1});
+    }
+    return seen;
+  };
+  const std::vector<KeyRange> cases[] = {
+      std::vector<KeyRange>(7, {0, 37}),  // a text whose rows see all of it
+      std::vector<KeyRange>(16, {0, 300}),
+      window(8, 12),  // windows that begin within a page,
+      window(120, 50),
+      window(250, 5),  // and within different splits
+      window(300, 130),
+      {{17, 18}},
+      {{0, 10}, {3, 10}, {200, 203}, {300, 320}}};
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    const bool rounds = dtype == DType::kQ8_0 || dtype == DType::kBF16;
+    for (const size_t head_size : {20, 64}) {
+      if (rounds && head_size % kBlock != 0) continue;
+      const size_t channels = 2 * head_size;
+      const auto place = [&](size_t key) {
+        return (pages[key / kPageTokens] * kPageTokens + key % kPageTokens) * channels;
+      };
+      const auto all_keys = ordinary(kTokens * channels, 1);
+      const auto all_values = ordinary(kTokens * channels, 2);
+      // What is kept where all keys but these are no numbers.
+      const auto kept_of = [&](const KeyRange& seen) {
+        auto k = all_keys, v = all_values;
+        for (size_t key = 0; key < kTokens; ++key) {
+          if (key >= seen.first && key < seen.end) continue;
+          std::fill_n(k.begin() + static_cast<ptrdiff_t>(place(key)), channels, NAN);
+          std::fill_n(v.begin() + static_cast<ptrdiff_t>(place(key)), channels, NAN);
+        }
+        return kept(*kernel_sets()[0], k, v, dtype, channels, head_size);
+      };
+      const auto wide_keys = as_kept(all_keys, dtype), wide_values = as_kept(all_values, dtype);
+      const auto q = ordinary(kAttendRows * head_size, 3);
+      for (const auto& seen : cases) {
+        const auto run = [&](const CpuKernels& kernels, const auto& all, size_t row, size_t rows) {
+          std::vector<float> out(rows * head_size), scratch(attend_scratch(head_size));
+          AttendTask task;
+          task.q = q.data() + row * head_size;
+          task.q_stride = task.head_offset = task.head_size = task.out_stride = head_size;
+          task.rows = rows;
+          task.seen = seen.data() + row;
+          task.keys = all.first.data();
+          task.values = all.second.data();
+          task.dtype = dtype;
+          task.pages = pages.data();
+          task.channels = channels;
+          task.scale = 1.7f;
+          task.out = out.data();
+          task.scratch = scratch.data();
+          kernels.attend(task);
+          return out;
+        };
+        const auto everything = kept_of({0, kTokens});
+        const auto together = kept_of({seen.front().first, seen.back().end});
+        for (size_t row = 0; row < seen.size(); ++row) {
+          const auto own = kept_of(seen[row]);
+          std::vector<double> scores, expected(head_size);
+          double sum = 0;
+          for (size_t key = seen[row].first; key < seen[row].end; ++key) {
+            double dot = 0;
+            for (size_t d = 0; d < head_size; ++d) {
+              dot += double(q[row * head_size + d]) * wide_keys[place(key) + head_size + d];
+            }
+            scores.push_back(dot * 1.7f);
+          }
+          const double largest = *std::max_element(scores.begin(), scores.end());
+          for (double& score : scores) sum += score = std::exp(score - largest);
+          for (size_t d = 0; d < head_size; ++d) {
+            for (size_t i = 0; i < scores.size(); ++i) {
+              expected[d] +=
+                  scores[i] / sum * wide_values[place(seen[row].first + i) + head_size + d];
+            }
+          }
+          for (const CpuKernels* kernels : kernel_sets()) {
+            const std::string what =
+                cat(kernels->name, ", ", dtype_name(dtype), ", row ", row, " of ", seen.size(),
+                    ": [", seen[row].first, ", ", seen[row].end, ")");
+            const std::vector<float> alone = run(*kernels, own, row, 1);
+            for (size_t d = 0; d < head_size; ++d) {
+              ASSERT_NEAR(alone[d], expected[d], rounds ? 2e-2 : 1e-5) << what;
+            }
+            for (const auto* all : {&everything, &together}) {
+              const std::vector<float> rows = run(*kernels, *all, 0, seen.size());
+              ASSERT_EQ(
+                  first_difference(std::span(rows).subspan(row * head_size, head_size), alone), -1)
+                  << what;
+            }
+            // Where keys that it does not see are no numbers, which others of them do see.
+            const std::vector<float> rows = run(*kernels, own, 0, seen.size());
+            ASSERT_EQ(first_difference(std::span(rows).subspan(row * head_size, head_size), alone),
+                      -1)
+                << what;
+          }
+        }
+      }
+    }
+  }
+}
+
 // Any number of heads at once: each as alone.
 TEST(Kernels, AttendHeadsTogether) {
   constexpr size_t kHead = 64, kHeads = 19, kChannels = kHeads * kHead, kPosition = 150;
@@ -167,8 +287,9 @@ TEST(Kernels, AttendHeadsTogether) {
             AttendTask task;
             task.q = q.data() + head * kHead;
             task.q_stride = task.channels = task.out_stride = kChannels;
+            const auto seen = causal(kPosition, rows);
             task.rows = rows;
-            task.position = kPosition;
+            task.seen = seen.data();
             task.keys = kv.first.data();
             task.values = kv.second.data();
             task.dtype = dtype;
@@ -217,8 +338,9 @@ TEST(Kernels, AttendSeesNothingOfLaterTokens) {
           AttendTask task;
           task.q = q.data();
           task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+          const auto seen = causal(kFirst, rows);
           task.rows = rows;
-          task.position = kFirst;
+          task.seen = seen.data();
           task.keys = kept_pages.first.data();
           task.values = kept_pages.second.data();
           task.dtype = dtype;
@@ -256,8 +378,9 @@ TEST(Kernels, AttendGivesAZeroTheSameSignInCompany) {
       AttendTask task;
       task.q = q.data();
       task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+      const auto seen = causal(kPosition, rows);
       task.rows = rows;
-      task.position = kPosition;
+      task.seen = seen.data();
       task.keys = all.first.data();
       task.values = all.second.data();
       task.dtype = DType::kBF16;

@@ -203,7 +203,9 @@ class Reference {
       for (size_t h = 0; h < step.attribute<size_t>(attributes::attention::heads); ++h) {
         std::vector<double> weights;
         double largest = -1e300, total = 0;
-        for (int32_t p = 0; p <= batch.positions[r]; ++p) {
+        const auto first = static_cast<int32_t>(batch.seen[r].first);
+        const auto end = static_cast<int32_t>(batch.seen[r].end);
+        for (int32_t p = first; p < end; ++p) {
           const std::vector<double>& k = keys.at({batch.sequences[r], p});
           double score = 0;
           for (size_t i = 0; i < d; ++i) score += qkv[r * 3 * c + h * d + i] * k[h * d + i];
@@ -211,10 +213,11 @@ class Reference {
           largest = std::max(largest, weights.back());
         }
         for (double& weight : weights) total += weight = std::exp(weight - largest);
-        for (int32_t p = 0; p <= batch.positions[r]; ++p) {
+        for (int32_t p = first; p < end; ++p) {
           const std::vector<double>& v = values_of.at({batch.sequences[r], p});
           for (size_t i = 0; i < d; ++i) {
-            out[r * c + h * d + i] += weights[static_cast<size_t>(p)] / total * v[h * d + i];
+            out[r * c + h * d + i] +=
+                weights[static_cast<size_t>(p - first)] / total * v[h * d + i];
           }
         }
       }

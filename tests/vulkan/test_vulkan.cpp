@@ -369,6 +369,69 @@ TEST_F(Vulkan, AttentionAgreesAcrossPagesAndSplits) {
   }
 }
 
+// A text whose rows all see all of it, and windows; with `units` where matrix units may compute it.
+TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
+  constexpr uint32_t kRowCount = 300;
+  constexpr int64_t kOut = 48;
+  for (const bool units : {false, true}) {
+    for (const auto& [heads, size, cache] :
+         {std::tuple<int64_t, int64_t, DType>{3, 16, DType::kF32},
+          {1, 25, DType::kF16},
+          {2, 64, DType::kF16}}) {
+      const int64_t channels = heads * size;
+      const Tensor attended =
+          attention(input("x", DType::kF32, {kRows, 3 * channels}), input("k", cache, {channels}),
+                    input("v", cache, {channels}), static_cast<int>(heads), 0.25f);
+      const Tensor y =
+          units ? matmul(attended, weight("w", DType::kF16, {channels, kOut})) : attended;
+      Limits limits = Steps::limits(kRowCount);
+      limits.matrix = units;
+      Bench bench(*device_, limits);
+      bench.add(compile("a", {{"y", y}}, device_->fuse_rules()), cache);
+      const auto width = static_cast<size_t>(3 * channels), out = static_cast<size_t>(y.dims()[1]);
+      std::vector<float> xs, ws;
+      for (uint32_t i = 0; i < kRowCount * width; ++i) xs.push_back(noise(i));
+      for (uint32_t i = 0; i < channels * kOut; ++i) ws.push_back(noise(i + 31, 0.2f));
+      bench.set("x", xs);
+      if (units) bench.set("w", ws);
+      bench.load();
+      Steps steps;
+      // Rows from `first` on that see what `seen` says.
+      const auto run = [&](uint32_t first, uint32_t count, const auto& seen) {
+        std::vector<float> got(count * out);
+        RowBatch batch = steps.batch(0, static_cast<int32_t>(first), count);
+        for (uint32_t i = 0; i < count; ++i) steps.seen[i] = seen(first + i);
+        batch.in = bench.buffer("x");
+        batch.in_bytes = std::as_bytes(std::span(xs).subspan(first * width, count * width));
+        batch.out = bench.buffer("y");
+        batch.out_bytes = std::as_writable_bytes(std::span(got));
+        bench.run(batch);
+        if (count == kRowCount) bench.run_reference(batch);
+        return got;
+      };
+      for (const uint32_t window : {0u, 1u, 50u, 130u}) {
+        const auto seen = [&](uint32_t position) {
+          if (window == 0) return KeyRange{0, kRowCount};
+          return KeyRange{position < window ? 0 : position + 1 - window, position + 1};
+        };
+        const std::string what = cat(heads, " heads of ", size, " ", dtype_name(cache), ", window ",
+                                     window, units ? ", units" : "");
+        const std::vector<float> all = run(0, kRowCount, seen);
+        expect_close(all, bench.reference.values.at("y"), what, units ? 1e-3 : 3e-6,
+                     units ? 2e-3 : 1e-5);
+        for (const uint32_t count : {1u, 7u, 9u, 33u}) {
+          for (const uint32_t first : {0u, 120u, kRowCount - count}) {
+            const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first * out);
+            expect_equal_bits(run(first, count, seen),
+                              {begin, begin + static_cast<std::ptrdiff_t>(count * out)},
+                              cat(what, ", ", count, " rows from ", first));
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(Vulkan, RefusesAttentionThatDoesNotFit) {
   const auto refusal = [&](int64_t size, uint32_t pages_per_sequence) -> std::string {
     const Tensor y =

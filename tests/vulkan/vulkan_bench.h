@@ -203,6 +203,7 @@ struct Steps {
   std::vector<uint32_t> tables = std::vector<uint32_t>(2 * kTable);
   std::vector<int32_t> positions, tokens;
   std::vector<uint32_t> sequences, out_rows;
+  std::vector<KeyRange> seen;
 
   Steps() {
     for (uint32_t i = 0; i < tables.size(); ++i) tables[i] = i * 29 % (kPages - 1) + 1;
@@ -216,7 +217,7 @@ struct Steps {
     return limits;
   }
   RowBatch batch(uint32_t sequence, int32_t first, uint32_t count) {
-    positions.clear(), sequences.clear(), tokens.clear();
+    positions.clear(), sequences.clear(), tokens.clear(), seen.clear();
     add(sequence, first, count);
     return batch();
   }
@@ -224,6 +225,7 @@ struct Steps {
     for (uint32_t i = 0; i < count; ++i) {
       positions.push_back(first + static_cast<int32_t>(i));
       sequences.push_back(sequence);
+      seen.push_back({0, static_cast<uint32_t>(positions.back()) + 1});
       tokens.push_back(static_cast<int32_t>(
           (static_cast<uint32_t>(positions.back()) * 37 + sequence * 11) % 61));
     }
@@ -233,6 +235,7 @@ struct Steps {
     result.rows = static_cast<uint32_t>(positions.size());
     result.positions = positions;
     result.sequences = sequences;
+    result.seen = seen;
     result.tokens = tokens;
     result.page_tables = tables;
     out_rows.resize(positions.size());

@@ -170,8 +170,12 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
   const float* qkv = floats(step.in(Attention::qkv));
   const SlotPlace& out = place_of(step.out());
   const DType dtype = place_of(step.in(Attention::k_cache)).dtype;
+  CHECK(batch.seen.size() == batch.rows);
   // Rows of one sequence at positions that follow each other share the reading of its pages.
-  runs_.find(batch, [&](size_t row, size_t first) { return row - first < kAttendRows; });
+  runs_.find(batch, [&](size_t row, size_t first) {
+    const KeyRange &before = batch.seen[row - 1], &now = batch.seen[row];
+    return row - first < kAttendRows && now.first >= before.first && now.end >= before.end;
+  });
   const RowPages pages = pages_of(step, batch);
   // Heads together, unless threads would go without: they lie side by side.
   const size_t work = runs_.count() * heads;
@@ -185,7 +189,7 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
     attend.q = qkv + row * 3 * channels + head * head_size;
     attend.q_stride = 3 * channels;
     attend.rows = runs_.end(run) - row;
-    attend.position = static_cast<size_t>(batch.positions[row]);
+    attend.seen = &batch.seen[row];
     attend.keys = place_of(step.in(Attention::k_cache)).base;
     attend.values = place_of(step.in(Attention::v_cache)).base;
     attend.dtype = dtype;

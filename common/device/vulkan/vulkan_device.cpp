@@ -182,12 +182,14 @@ class VulkanDevice final : public Device {
                                       workspace.limits().pages);
     const int32_t zero = 0;
     const uint32_t first = 0;
+    const KeyRange itself{0, 1};
     RowBatch batch;
     batch.phase = Phase::kGenerate;
     batch.rows = 1;
     batch.tokens = batch.positions = std::span(&zero, 1);
     batch.out_rows = std::span(&first, 1);
     if (workspace.limits().sequences > 0) batch.sequences = std::span(&first, 1);
+    batch.seen = std::span(&itself, 1);
     batch.page_tables = spare;
     batch.in = row.in;
     batch.in_bytes = std::as_bytes(std::span(row.values));

@@ -5,7 +5,7 @@
 // is one chain over its keys; splits are merged in order: the same for any number of rows.
 #pragma once
 
-#include "device/cpu/kernels/kernels.h"
+#include "device/cpu/kernels/seen_keys.h"
 #include "device/cpu/kernels/vec.h"
 
 namespace split::SPLIT_ISA {
@@ -152,15 +152,17 @@ template <DType dtype, size_t Rows>
 struct Merged {
   float largest, sum;
 };
-// The weights of the first `seen` scores of a split. Writes whole Vecs.
-inline void weigh(float* scores, float* weights, size_t seen, Merged& split) {
-  glsl::SPLIT_ISA::reduce_max(scores, 0, 1, seen, &split.largest);
+// The weights of the scores of a split that a row sees. Writes whole Vecs.
+inline void weigh(float* scores, float* weights, const SeenKeys& seen, Merged& split) {
+  const size_t count = seen.to - seen.from;
+  glsl::SPLIT_ISA::reduce_max(scores + seen.from, 0, 1, count, &split.largest);
   // What is not seen is not summed.
-  const size_t count = (seen + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+  const size_t begin = seen.from / kKeysAtOnce * kKeysAtOnce;
+  const size_t end = (seen.to + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
   const float largest = split.largest;
-  for (size_t key = 0; key < count; ++key) scores[key] -= largest;
-  glsl::SPLIT_ISA::unary_exp(scores, weights, count);
-  glsl::SPLIT_ISA::reduce_sum(weights, 0, 1, seen, &split.sum);
+  for (size_t key = begin; key < end; ++key) scores[key] -= largest;
+  glsl::SPLIT_ISA::unary_exp(scores + begin, weights + begin, end - begin);
+  glsl::SPLIT_ISA::reduce_sum(weights + seen.from, 0, 1, count, &split.sum);
 }
 
 // Adds a split that is not the first: total [n] += part [n].
@@ -193,23 +195,20 @@ void attend_typed(const AttendTask& task) {
     const float* const from = task.q + lane % rows * task.q_stride + lane / rows * head_size;
     for (size_t d = 0; d < padded; ++d) q[lane * padded + d] = d < head_size ? from[d] : 0;
   }
-  const size_t end = task.position + rows;  // of the keys
+  const size_t end = task.seen[rows - 1].end;
   const size_t head_bytes = kPageTokens * kv_bytes(dtype, head_size);
   // One row reads floats where they lie.
   const bool alone = rows == 1 && head_size == padded;
-  for (size_t first = 0; first < end; first += kSplitKeys) {
-    const size_t most = end - first < kSplitKeys ? end - first : kSplitKeys;
-    // The first row that sees the split, and how many of its keys a row sees.
-    const size_t row0 = first > task.position ? first - task.position : 0;
-    const auto seen = [&](size_t r) {
-      const size_t count = task.position + r + 1 - first;
-      return count < most ? count : most;
-    };
+  size_t first = task.seen[0].first / kSplitKeys * kSplitKeys;
+  for (; first < end; first += kSplitKeys) {
+    const SeenSplit seen(task, first);
+    if (seen.empty()) continue;
+    const size_t least = seen.from() / kKeysAtOnce * kKeysAtOnce, most = seen.to();
     // Calls each(key, count, head, keys or values of these), and asks for what comes next; behind
     // the last for what is read `then`.
     const auto pages_of = [&](const std::byte* pages, const std::byte* then, size_t then_first,
                               const auto& each) {
-      for (size_t key = 0; key < most; key += kKeysAtOnce) {
+      for (size_t key = least; key < most; key += kKeysAtOnce) {
         const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
         for (size_t head = 0; head < heads; ++head) {
           const size_t next_head = head + 1 < heads ? head + 1 : 0;
@@ -231,48 +230,56 @@ void attend_typed(const AttendTask& task) {
         return finish(head, score<dtype>(q + head * padded, stored, padded));
       }
       const Keys wide = widened<dtype>(task, stored, count, padded, keys);
-      for (size_t lane = head * rows + row0; lane < (head + 1) * rows; ++lane) {
+      for (size_t lane = head * rows + seen.row0; lane < head * rows + seen.row1; ++lane) {
         finish(lane, score<DType::kF32>(q + lane * padded, wide, padded));
       }
     };
-    pages_of(task.keys, task.values, first, score_page);
+    pages_of(task.keys, task.values, first + least, score_page);
     Merged split[kAttendRows];
-    float* const out = first == 0 ? total : part;
+    float* const out = seen.first_of_all() ? total : part;
     for (size_t lane = 0; lane < lanes; ++lane) {
-      if (lane % rows < row0) continue;
-      weigh(scores + lane * kSplitKeys, weights + lane * kSplitKeys, seen(lane % rows),
+      if (!seen.sees(lane % rows)) continue;
+      weigh(scores + lane * kSplitKeys, weights + lane * kSplitKeys, seen.keys[lane % rows],
             split[lane]);
       for (size_t d = 0; d < padded; ++d) out[lane * padded + d] = 0;
     }
     const auto add_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {
       const float* const w = weights + head * rows * kSplitKeys + key;
-      float* const to = out + head * rows * padded;
-      if (alone && count == kKeysAtOnce) {
-        return add_values<dtype, 1>(w, stored, count, padded, to);
+      float* const sums = out + head * rows * padded;
+      if (alone && count == kKeysAtOnce && seen.from() <= key) {
+        return add_values<dtype, 1>(w, stored, count, padded, sums);
       }
       const Keys wide = widened<dtype>(task, stored, count, padded, keys);
-      size_t r = row0;
-      while (r < rows && seen(r) <= key) ++r;  // these see none of them
-      for (; r < rows; ++r) {
-        if (r + kRowsOfValues <= rows && seen(r) >= key + count) {
+      // Rows before r and from `last` on see none of them.
+      size_t r = seen.row0, last = seen.row1;
+      while (r < last && seen.keys[r].to <= key) ++r;
+      while (last > r && seen.keys[last - 1].from >= key + count) --last;
+      for (; r < last; ++r) {
+        const size_t from = seen.keys[r].from, to = seen.keys[r].to;
+        if (r + kRowsOfValues <= last && to >= key + count &&
+            seen.keys[r + kRowsOfValues - 1].from <= key) {
           add_values<DType::kF32, kRowsOfValues>(w + r * kSplitKeys, wide, count, padded,
-                                                 to + r * padded);
+                                                 sums + r * padded);
           r += kRowsOfValues - 1;
           continue;
         }
-        add_values<DType::kF32, 1>(w + r * kSplitKeys, wide,
-                                   seen(r) - key < count ? seen(r) - key : count, padded,
-                                   to + r * padded);
+        const size_t skipped = from > key ? from - key : 0;
+        const size_t stop = to - key < count ? to - key : count;
+        add_values<DType::kF32, 1>(w + r * kSplitKeys + skipped,
+                                   {wide.data + skipped * wide.stride, wide.stride}, stop - skipped,
+                                   padded, sums + r * padded);
       }
     };
     pages_of(task.values, task.keys, first + kSplitKeys, add_page);
     for (size_t lane = 0; lane < lanes; ++lane) {
-      if (lane % rows < row0) continue;
-      if (first == 0) {
-        merged[lane] = split[lane];
-      } else {
-        merge(split[lane], part + lane * padded, padded, total + lane * padded, merged[lane]);
+      if (!seen.sees(lane % rows)) continue;
+      float* const sums = total + lane * padded;
+      if (!seen.begins[lane % rows]) {
+        merge(split[lane], part + lane * padded, padded, sums, merged[lane]);
+        continue;
       }
+      merged[lane] = split[lane];
+      for (size_t d = 0; out == part && d < padded; ++d) sums[d] = part[lane * padded + d];
     }
   }
   for (size_t lane = 0; lane < lanes; ++lane) {

@@ -21,25 +21,35 @@ namespace {
 struct SplitPages {
   const std::byte* keys[kPagesOfSplit];
   const std::byte* values[kPagesOfSplit];
-  size_t count;
-  size_t tokens;  // of them, which the last row sees
+  size_t from, to;    // of the split's keys, those that some row sees
+  size_t begin, end;  // the pages that hold them
   size_t heads;
   size_t head_size;
   size_t head_bytes;
-  std::byte* tail;  // room for a page of a head
+  std::byte* scratch;  // room for two pages of a head in BF16
+
+  // Of a page: how many of its first tokens no row sees, and how many there are with those that
+  // one does.
+  size_t skipped(size_t page) const {
+    return from > page * kPageTokens ? from - page * kPageTokens : 0;
+  }
+  size_t tokens(size_t page) const { return to - page * kPageTokens; }
+  bool whole(size_t page) const { return skipped(page) == 0 && tokens(page) >= kPageTokens; }
 };
 
-// A step of values of a page in BF16, with zeros for all tokens from `count` on.
-inline const std::byte* first_values(const std::byte* values, size_t count, std::byte* to) {
+// A step of values of a page in BF16, with zeros for all tokens but [from, to).
+inline const std::byte* some_values(const std::byte* values, size_t from, size_t to,
+                                    std::byte* out) {
   for (size_t row = 0; row < 2 * kPagePairs; ++row) {
     uint32_t words[16];
     __builtin_memcpy(words, values + row * 64, sizeof words);
     const size_t token = row % kPagePairs * 2;
-    const uint32_t mask = token + 1 < count ? 0xffffffff : token < count ? 0xffff : 0;
+    const auto seen = [&](size_t at) { return at >= from && at < to; };
+    const uint32_t mask = (seen(token) ? 0xffff : 0) | (seen(token + 1) ? 0xffff0000 : 0);
     for (uint32_t& word : words) word &= mask;
-    __builtin_memcpy(to + row * 64, words, sizeof words);
+    __builtin_memcpy(out + row * 64, words, sizeof words);
   }
-  return to;
+  return out;
 }
 
 // A page's weights of a row times the values' scales of a step; zeros where nothing is seen,
@@ -131,7 +141,7 @@ struct ByRows {
   }
   static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
     const size_t head_size = pages.head_size;
-    for (size_t page = 0; page < pages.count; ++page) {
+    for (size_t page = pages.begin; page < pages.end; ++page) {
       const auto* x = reinterpret_cast<const Rounded*>(q);
       float* to = scores + page * kPageTokens;
       const std::byte* step = pages.keys[page];
@@ -156,9 +166,8 @@ struct ByRows {
                   float* out) {
     const size_t head_size = pages.head_size;
     for (size_t i = 0; i < pages.heads * rows * head_size; i += 16) store(out + i, zero());
-    for (size_t page = 0; page < pages.count; ++page) {
+    for (size_t page = pages.begin; page < pages.end; ++page) {
       const auto* from = reinterpret_cast<const Weight*>(weights) + page * kPageTokens;
-      const size_t tokens = pages.tokens - page * kPageTokens;
       float* to = out;
       const std::byte* step = pages.values[page];
       for (size_t head = 0; head < pages.heads; ++head) {
@@ -177,7 +186,9 @@ struct ByRows {
             x = rounded, x_stride = kPageTokens;
           } else {
             x = from;
-            if (tokens < kPageTokens) numbers = first_values(step, tokens, pages.tail);
+            if (!pages.whole(page)) {
+              numbers = some_values(step, pages.skipped(page), pages.tokens(page), pages.scratch);
+            }
           }
           for (size_t c = d; c < d + kBlock; c += 16, numbers += (kStep - kScales) / 2) {
             add_pairs<dtype, false, kPagePairs>(x, x_stride, numbers, nullptr, rows, to + c,
@@ -235,9 +246,9 @@ struct ByTiles<DType::kBF16> : TilesOfPages {
   using TilesOfPages::TilesOfPages;
 
   static void score(const std::byte* q, size_t, const SplitPages& pages, float* scores) {
-    size_t page = 0;
-    for (; page + 4 <= pages.count; page += 4) score_pages<4>(q, pages, page, scores);
-    for (; page < pages.count; ++page) score_pages<1>(q, pages, page, scores);
+    size_t page = pages.begin;
+    for (; page + 4 <= pages.end; page += 4) score_pages<4>(q, pages, page, scores);
+    for (; page < pages.end; ++page) score_pages<1>(q, pages, page, scores);
   }
   static void put_weights(const Vec (&weights)[2], size_t lane, size_t key, std::byte* to) {
     store_halves(weights, to + key / kBlock * kTileBytes + lane * 64);
@@ -245,13 +256,16 @@ struct ByTiles<DType::kBF16> : TilesOfPages {
   static void add(const std::byte* weights, size_t, const SplitPages& pages, std::byte*,
                   float* out) {
     SplitPages seen = pages;
-    if (const size_t tokens = pages.tokens % kPageTokens; tokens > 0) {
-      const std::byte*& last = seen.values[pages.count - 1];
+    // The first page and the last may have tokens that no row sees.
+    const auto hide = [&](size_t page, std::byte* to) {
+      if (pages.whole(page)) return;
       for (size_t at = 0; at < pages.head_bytes; at += kTileBytes) {
-        first_values(last + at, tokens, pages.tail + at);
+        some_values(pages.values[page] + at, pages.skipped(page), pages.tokens(page), to + at);
       }
-      last = pages.tail;
-    }
+      seen.values[page] = to;
+    };
+    hide(pages.begin, pages.scratch);
+    if (pages.end - 1 > pages.begin) hide(pages.end - 1, pages.scratch + pages.head_bytes);
     size_t d = 0;
     for (; d + 64 <= pages.head_size; d += 64) add_columns<4>(weights, seen, d, out);
     for (; d < pages.head_size; d += 32) add_columns<2>(weights, seen, d, out);
@@ -282,7 +296,7 @@ struct ByTiles<DType::kBF16> : TilesOfPages {
   static void add_columns(const std::byte* weights, const SplitPages& pages, size_t d, float* out) {
     tile_zero<0>(), tile_zero<1>();
     if constexpr (Tiles == 4) tile_zero<2>(), tile_zero<3>();
-    for (size_t page = 0; page < pages.count; ++page) {
+    for (size_t page = pages.begin; page < pages.end; ++page) {
       load_weights(weights, page);
       const std::byte* const at = pages.values[page] + d / 16 * kPagePairs * 64;
       value_sums<0>(at), value_sums<1>(at);
@@ -306,9 +320,9 @@ struct ByTiles<DType::kQ8_0> : TilesOfPages {
   static void score(const std::byte* q, size_t rows, const SplitPages& pages, float* scores) {
     alignas(64) std::byte pairs[kPagesOfSplit * kTileBytes], sums[kPagesOfSplit * kTileBytes];
     for (size_t step = 0; step < pages.head_size / kBlock; ++step) {
-      expand(pages.keys, pages.count, step, pairs);
+      expand(pages, pages.keys, step, pairs);
       tile_load<4>(q + step * kTileBytes, 64);
-      for (size_t page = 0; page < pages.count; ++page) {
+      for (size_t page = pages.begin; page < pages.end; ++page) {
         const std::byte* const from = pairs + page * kTileBytes;
         std::byte* const to = sums + page * kTileBytes;
         if (page % 2 == 0) {
@@ -317,7 +331,7 @@ struct ByTiles<DType::kQ8_0> : TilesOfPages {
           tile_zero<1>(), key_sums<1>(from), tile_store<1>(to, 64);
         }
       }
-      for (size_t page = 0; page < pages.count; ++page) {
+      for (size_t page = pages.begin; page < pages.end; ++page) {
         const Vec scales = load_f16(pages.keys[page] + step * kStep);
         const auto* const from = reinterpret_cast<const float*>(sums + page * kTileBytes);
         for (size_t r = 0; r < rows; ++r) {
@@ -336,10 +350,11 @@ struct ByTiles<DType::kQ8_0> : TilesOfPages {
     const auto* const from = reinterpret_cast<const float*>(weights);
     const size_t stride = pages.head_size * sizeof(float);
     for (size_t step = 0; step < pages.head_size / kBlock; ++step, out += kBlock) {
-      expand(pages.values, pages.count, step, pairs);
-      for (size_t page = 0; page < pages.count; page += 2) {
-        Vec scales[2] = {load_f16(pages.values[page] + step * kStep), zero()};
-        if (page + 1 < pages.count) scales[1] = load_f16(pages.values[page + 1] + step * kStep);
+      expand(pages, pages.values, step, pairs);
+      for (size_t page = pages.begin / 2 * 2; page < pages.end; page += 2) {
+        Vec scales[2] = {zero(), zero()};
+        if (page >= pages.begin) scales[0] = load_f16(pages.values[page] + step * kStep);
+        if (page + 1 < pages.end) scales[1] = load_f16(pages.values[page + 1] + step * kStep);
         for (size_t r = 0; r < rows; ++r) {
           const float* const w = from + r * kSplitKeys + page * kPageTokens;
           store_halves({scaled(load(w), scales[0]), scaled(load(w + kPageTokens), scales[1])},
@@ -347,7 +362,7 @@ struct ByTiles<DType::kQ8_0> : TilesOfPages {
         }
       }
       tile_zero<0>(), tile_zero<1>();
-      for (size_t page = 0; page < pages.count; ++page) {
+      for (size_t page = pages.begin; page < pages.end; ++page) {
         load_weights(rounded, page);
         value_sums<0>(pairs + page * kTileBytes), value_sums<1>(pairs + page * kTileBytes);
       }
@@ -356,8 +371,9 @@ struct ByTiles<DType::kQ8_0> : TilesOfPages {
   }
 
  private:
-  static void expand(const std::byte* const* from, size_t count, size_t step, std::byte* pairs) {
-    for (size_t page = 0; page < count; ++page) {
+  static void expand(const SplitPages& pages, const std::byte* const* from, size_t step,
+                     std::byte* pairs) {
+    for (size_t page = pages.begin; page < pages.end; ++page) {
       const std::byte* const numbers = from[page] + step * kStep + kScales;
       std::byte* const to = pairs + page * kTileBytes;
       for (size_t row = 0; row < kPairs; ++row) {

@@ -138,16 +138,17 @@ struct KeepTask {
   std::byte* page = nullptr;  // from the first of the channels on
 };
 
-// Some rows of some heads, at positions that follow each other: row r sees the keys 0 .. position +
-// r of its sequence, in splits of kSplitKeys. Over keys and values in BF16 or Q8_0 queries and
-// weights are rounded to bf16 too, and summed as StepTask has it: scores in steps of 32 channels,
-// values in steps of a page ("avx512bf16" sums a step as one of blocks). The scales of values are
-// in the weights before they are rounded.
+// Some rows of some heads of one sequence: row r sees the keys [first, end) of keys[r], in splits
+// that begin at multiples of kSplitKeys. No row's range begins or ends before that of the row
+// before it. Over keys and values in BF16 or Q8_0 queries and weights are rounded to bf16 too, and
+// summed as StepTask has it: scores in steps of 32 channels, values in steps of a page
+// ("avx512bf16" sums a step as one of blocks). The scales of values are in the weights before they
+// are rounded.
 struct AttendTask {
   const float* q = nullptr;  // [rows, heads, head_size], q_stride floats from row to row
   size_t q_stride = 0;
-  size_t rows = 0;  // at most kAttendRows
-  size_t position = 0;
+  size_t rows = 0;                  // at most kAttendRows
+  const KeyRange* seen = nullptr;   // [rows]
   const std::byte* keys = nullptr;  // all pages
   const std::byte* values = nullptr;
   DType dtype = DType::kF32;        // F32, F16, BF16 or Q8_0

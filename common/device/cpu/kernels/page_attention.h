@@ -9,16 +9,18 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// The values of the first `count` tokens of a page in BF16.
-inline bool all_finite(const std::byte* values, size_t bytes, size_t count, std::byte* tail) {
+// The values of the tokens [from, to) of a page in BF16.
+inline bool all_finite(const std::byte* values, size_t bytes, size_t from, size_t to,
+                       std::byte* scratch) {
   constexpr size_t kStep = page_step_bytes(DType::kBF16);
   uint32_t found = 0;
   for (size_t step = 0; step < bytes; step += kStep) {
-    const std::byte* const from =
-        count < kPageTokens ? first_values(values + step, count, tail) : values + step;
+    const bool whole = from == 0 && to >= kPageTokens;
+    const std::byte* const some =
+        whole ? values + step : some_values(values + step, from, to, scratch);
     for (size_t at = 0; at < kStep; at += 64) {
       uint32_t words[16];
-      __builtin_memcpy(words, from + at, sizeof words);
+      __builtin_memcpy(words, some + at, sizeof words);
       for (const uint32_t word : words) {
         // Exponents of ones carry into the sign.
         found |= ((word & 0x7f807f80) + 0x00800080) & 0x80008000;
@@ -49,23 +51,27 @@ struct MergedLanes {
   float largest[kAttendRows], sum[kAttendRows];
 };
 
-// From 16 - n on: n ones, then zeros.
-inline constexpr float kOnesFirst[32] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+// From 16 - n on: n zeros, then ones; from 32 - n on: n ones, then zeros.
+inline constexpr float kOnesBetween[48] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                           1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-// The weights of the first seen[lane] scores of a split, zeros behind up to `most`, where and as
-// the product reads them. All lanes at a time: each alone would wait for its own maximum and sum.
+// The weights of the scores of a split that each lane sees, zeros for the others of its pages,
+// where and as the product reads them. All lanes at a time: each alone would wait for its own
+// maximum and sum.
 template <typename Products>
-void weigh_pages(float* scores, std::byte* weights, float scale, const size_t* seen, size_t lanes,
-                 size_t most, MergedLanes& split) {
+void weigh_pages(float* scores, std::byte* weights, float scale, const SeenSplit& seen,
+                 size_t head_rows, size_t lanes, const SplitPages& pages, MergedLanes& split) {
   static_assert(kAttendRows == 16);
-  const auto whole = [&](size_t lane) { return (seen[lane] + 15) / 16 * 16; };
   Vec rows[kAttendRows];
   for (Vec& row : rows) row = zero();
   for (size_t lane = 0; lane < lanes; ++lane) {
     float* const from = scores + lane * kSplitKeys;
-    for (size_t key = seen[lane]; key < whole(lane); ++key) from[key] = -__builtin_inff();
-    rows[lane] = load(from);
-    for (size_t key = 16; key < whole(lane); key += 16) {
+    const SeenKeys& own = seen.keys[lane % head_rows];
+    const size_t begin = own.from / 16 * 16, end = (own.to + 15) / 16 * 16;
+    for (size_t key = begin; key < own.from; ++key) from[key] = -__builtin_inff();
+    for (size_t key = own.to; key < end; ++key) from[key] = -__builtin_inff();
+    rows[lane] = load(from + begin);
+    for (size_t key = begin + 16; key < end; key += 16) {
       rows[lane] = max(rows[lane], load(from + key));
     }
   }
@@ -73,39 +79,52 @@ void weigh_pages(float* scores, std::byte* weights, float scale, const size_t* s
   for (size_t lane = 0; lane < lanes; ++lane) {
     const float* const from = scores + lane * kSplitKeys;
     const Vec factor = broadcast(scale), top = broadcast(-split.largest[lane]);
+    const SeenKeys own = seen.keys[lane % head_rows];
     Vec total = zero();
-    size_t key = 0;
-    for (; key + kBlock <= seen[lane]; key += kBlock) {
+    const auto cut = [&](size_t key) {
+      Vec some[2];
+      for (size_t half = 0; half < 2; ++half) {
+        const size_t first = key + 16 * half;
+        const size_t skipped = own.from > first ? own.from - first : 0;
+        const size_t count = own.to > first ? own.to - first : 0;
+        some[half] = zero();
+        if (skipped >= 16 || count == 0) continue;
+        some[half] = weights_of(fma(load(from + first), factor, top));
+        // Outside of what is seen scores are -inf, whose weights are numbers where the row's are.
+        if (skipped > 0) some[half] = mul(some[half], load(kOnesBetween + 16 - skipped));
+        if (count < 16) some[half] = mul(some[half], load(kOnesBetween + 32 - count));
+      }
+      total = add(add(total, some[0]), some[1]);
+      Products::put_weights(some, lane, key, weights);
+    };
+    size_t key = pages.begin * kPageTokens / kBlock * kBlock;
+    for (; key < own.from; key += kBlock) cut(key);
+    for (; key + kBlock <= own.to; key += kBlock) {
       const Vec some[2] = {weights_of(fma(load(from + key), factor, top)),
                            weights_of(fma(load(from + key + 16), factor, top))};
       total = add(add(total, some[0]), some[1]);
       Products::put_weights(some, lane, key, weights);
     }
-    for (; key < most; key += kBlock) {
-      Vec some[2];
-      for (size_t half = 0; half < 2; ++half) {
-        const size_t first = key + 16 * half, count = seen[lane] > first ? seen[lane] - first : 0;
-        some[half] = count == 0 ? zero() : weights_of(fma(load(from + first), factor, top));
-        // Behind what is seen scores are -inf, whose weights are numbers where the row's are.
-        if (count > 0 && count < 16) some[half] = mul(some[half], load(kOnesFirst + 16 - count));
-      }
-      total = add(add(total, some[0]), some[1]);
-      Products::put_weights(some, lane, key, weights);
-    }
+    for (; key < pages.end * kPageTokens; key += kBlock) cut(key);
     rows[lane] = total;
   }
   store(split.sum, sums(rows));
 }
 
-// total [lanes, n] += part [lanes, n], of the lanes that see the split, which is not the first.
-inline void merge_pages(const MergedLanes& split, const bool* sees, const float* part, size_t n,
-                        size_t lanes, float* total, MergedLanes& all) {
+// Joins a split to those before it, of the lanes that see it: total [lanes, n] += part [lanes, n].
+inline void merge_pages(const MergedLanes& split, const SeenSplit& seen, size_t head_rows,
+                        const float* part, size_t n, size_t lanes, float* total, MergedLanes& all) {
   const Vec largest[2] = {load(all.largest), load(split.largest)};
   const Vec minus_both = mul(max(largest[0], largest[1]), broadcast(-1.0f));
   float factors[2][kAttendRows];
   for (size_t i = 0; i < 2; ++i) store(factors[i], weights_of(add(largest[i], minus_both)));
   for (size_t lane = 0; lane < lanes; ++lane, total += n, part += n) {
-    if (!sees[lane]) continue;
+    if (!seen.sees(lane % head_rows)) continue;
+    if (seen.begins[lane % head_rows]) {
+      for (size_t d = 0; d < n; ++d) total[d] = part[d];
+      all.largest[lane] = split.largest[lane], all.sum[lane] = split.sum[lane];
+      continue;
+    }
     const float before = factors[0][lane], now = factors[1][lane];
     for (size_t d = 0; d < n; ++d) total[d] = total[d] * before + part[d] * now;
     all.largest[lane] = glsl::max(all.largest[lane], split.largest[lane]);
@@ -117,7 +136,9 @@ inline void merge_pages(const MergedLanes& split, const bool* sees, const float*
 template <typename Products>
 void attend_pages(const AttendTask& task) {
   constexpr DType kType = Products::kType;
-  const size_t head_size = task.head_size, end = task.position + task.rows;
+  const KeyRange& earliest = task.seen[0];
+  const KeyRange& latest = task.seen[task.rows - 1];
+  const size_t head_size = task.head_size, end = latest.end;
   const size_t lanes = task.heads * task.rows;
   // Of attend_scratch().
   float* const rounded_q = task.scratch + kPageTokens * head_size;
@@ -131,22 +152,30 @@ void attend_pages(const AttendTask& task) {
   pages.heads = task.heads;
   pages.head_size = head_size;
   pages.head_bytes = kPageTokens * kv_bytes(kType, head_size);
-  pages.tail = reinterpret_cast<std::byte*>(task.scratch);
-  const size_t last = (end - 1) / kPageTokens;
+  pages.scratch = reinterpret_cast<std::byte*>(task.scratch);
   const auto heads_of = [&](const std::byte* all, size_t page) {
     return all + kPageTokens * (task.pages[page] * kv_bytes(kType, task.channels) +
                                 kv_bytes(kType, task.head_offset));
   };
   // A weight of zero hides what a row does not see, unless that is no number.
-  for (size_t page = task.position / kPageTokens;
-       kType == DType::kBF16 && task.rows > 1 && page <= last; ++page) {
-    if (all_finite(heads_of(task.values, page), task.heads * pages.head_bytes,
-                   end - page * kPageTokens, pages.tail)) {
-      continue;
+  const auto are_numbers = [&](size_t from, size_t to) {
+    for (size_t page = from / kPageTokens; from < to && page * kPageTokens < to; ++page) {
+      const size_t first = page * kPageTokens;
+      if (!all_finite(heads_of(task.values, page), task.heads * pages.head_bytes,
+                      earliest.first > first ? earliest.first - first : 0, end - first,
+                      pages.scratch)) {
+        return false;
+      }
     }
+    return true;
+  };
+  if (kType == DType::kBF16 && task.rows > 1 &&
+      !(are_numbers(earliest.first, latest.first) && are_numbers(earliest.end, end))) {
     AttendTask one = task;
-    for (one.rows = 1; one.position < end; ++one.position) {
+    one.rows = 1;
+    for (size_t row = 0; row < task.rows; ++row) {
       attend_pages<Products>(one);
+      ++one.seen;
       one.q += task.q_stride;
       one.out += task.out_stride;
     }
@@ -159,33 +188,28 @@ void attend_pages(const AttendTask& task) {
     Products::round(task.q + row * task.q_stride + head * head_size, head_size, lane, q);
   }
   MergedLanes merged = {};
-  for (size_t first = 0; first < end; first += kSplitKeys) {
-    const size_t page0 = first / kPageTokens;
-    pages.tokens = end - first < kSplitKeys ? end - first : kSplitKeys;
-    pages.count = (pages.tokens + kPageTokens - 1) / kPageTokens;
-    for (size_t i = 0; i < pages.count; ++i) {
-      pages.keys[i] = heads_of(task.keys, page0 + i);
-      pages.values[i] = heads_of(task.values, page0 + i);
+  for (size_t first = earliest.first / kSplitKeys * kSplitKeys; first < end; first += kSplitKeys) {
+    const SeenSplit seen(task, first);
+    if (seen.empty()) continue;
+    pages.from = seen.from();
+    pages.to = seen.to();
+    pages.begin = pages.from / kPageTokens;
+    pages.end = (pages.to + kPageTokens - 1) / kPageTokens;
+    for (size_t i = pages.begin; i < pages.end; ++i) {
+      pages.keys[i] = heads_of(task.keys, first / kPageTokens + i);
+      pages.values[i] = heads_of(task.values, first / kPageTokens + i);
     }
     products.score(q, task.rows, pages, scores);
-    // How many of the split's keys a row sees.
-    const size_t most = pages.count * kPageTokens;
-    size_t seen[kAttendRows] = {};
-    bool sees[kAttendRows] = {};
-    for (size_t lane = 0; lane < lanes; ++lane) {
-      const size_t keys = task.position + lane % task.rows + 1;
-      seen[lane] = keys <= first ? 0 : keys - first < most ? keys - first : most;
-      sees[lane] = seen[lane] > 0;
-    }
     MergedLanes split = {};
-    weigh_pages<Products>(scores, weights, task.scale, seen, lanes, most, split);
+    weigh_pages<Products>(scores, weights, task.scale, seen, task.rows, lanes, pages, split);
     // Scores have been read: their room is scratch.
-    products.add(weights, task.rows, pages, reinterpret_cast<std::byte*>(scores),
-                 first == 0 ? total : part);
-    if (first == 0) {
+    auto* const scratch = reinterpret_cast<std::byte*>(scores);
+    if (seen.first_of_all()) {
+      products.add(weights, task.rows, pages, scratch, total);
       merged = split;
     } else {
-      merge_pages(split, sees, part, head_size, lanes, total, merged);
+      products.add(weights, task.rows, pages, scratch, part);
+      merge_pages(split, seen, task.rows, part, head_size, lanes, total, merged);
     }
   }
   for (size_t lane = 0; lane < lanes; ++lane) {

@@ -195,8 +195,9 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
                 parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
     stage = cat(kPages, kMerged,
                 "#define TAKE(four, y) put_x(four, y);\n"
-                "uint staged_splits;\n"
-                "void fetch_stage(uint r, uint lane) { staged_splits = used_splits(r); }\n"
+                "uvec2 staged_splits;\n"
+                "void fetch_stage(uint r, uint lane) {\n"
+                "  staged_splits = seen_splits(piece.row_base + r);\n}\n"
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
   }
   if (joined.attention != nullptr) {

@@ -204,7 +204,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   constexpr uint32_t kTileKeys = 64;
   const uint32_t widest = std::max(size, kTileKeys);
   const size_t tiles = size_t{2} * kTileKeys * (size / 8 + 1) * 16;
-  const size_t each = kUnitTile * ((widest + 4) * 4 + (widest / 2 + 4) * 4 + 4) + 8;
+  const size_t each = kUnitTile * ((widest + 4) * 4 + (widest / 2 + 4) * 4 + 4) + 12;
   uint32_t parts = 4;
   while (parts > 0 && tiles + parts * each > device.shared_bytes()) parts /= 2;
   if (parts == 0) return false;

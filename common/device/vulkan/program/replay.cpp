@@ -192,9 +192,9 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   }
   if (last_ < kWide) return last_;
   const std::vector<Command>& wide = commands_[last_];
-  const auto farthest = std::max_element(batch.positions.begin(), batch.positions.end());
-  const uint32_t splits =
-      farthest == batch.positions.end() ? 1 : static_cast<uint32_t>(*farthest) / kSplitKeys + 1;
+  const uint32_t end =
+      batch.seen.empty() ? 1 : std::ranges::max(batch.seen, {}, &KeyRange::end).end;
+  const uint32_t splits = (end + kSplitKeys - 1) / kSplitKeys;
   for (size_t i = 0; i < wide.size(); ++i) {
     const uint32_t all = wide[i].out_rows ? out_rows : batch.rows;
     const PushConstants& push = wide[i].push;

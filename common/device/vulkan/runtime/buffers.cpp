@@ -11,7 +11,8 @@ namespace split::vulkan {
 namespace {
 
 constexpr size_t kNarrowTables = 8;  // rows with a page table of their own: NARROW_ROWS
-constexpr size_t kHeaderWords = 16;  // counts before the symbols' arrays; ARRAYS in common.glsl
+// Of the symbols, as common.glsl has them: words of counts, then arrays of a word a row.
+constexpr size_t kHeaderWords = 16, kArrays = 7;
 
 size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }
 
@@ -147,7 +148,7 @@ VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)
       capacity_((std::max(limits.rows, 1u) + 7) / 8 * 8),
       arena_(core_->memory, limits.arena_row_bytes * capacity_, MemoryUse::kDevice),
       symbols_(core_->memory,
-               (kHeaderWords + size_t{5} * capacity_ +
+               (kHeaderWords + kArrays * capacity_ +
                 (size_t{limits.sequences} + kNarrowTables) * limits.pages_per_sequence) *
                    sizeof(uint32_t),
                MemoryUse::kUpload) {
@@ -182,6 +183,7 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   expect(batch.tokens.empty() || batch.tokens.size() == batch.rows, "tokens: one a row");
   expect(batch.positions.empty() || batch.positions.size() == batch.rows, "positions: one a row");
   expect(batch.sequences.empty() || batch.sequences.size() == batch.rows, "sequences: one a row");
+  expect(batch.seen.empty() || batch.seen.size() == batch.rows, "seen: one a row");
   expect(batch.page_tables.size() <= size_t{limits_.sequences} * limits_.pages_per_sequence,
          "more page tables than the workspace has");
   expect(batch.out_rows.size() <= batch.rows, "more output rows than rows");
@@ -189,6 +191,10 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   for (const int32_t position : batch.positions) {
     expect(position >= 0 && (longest == 0 || static_cast<uint64_t>(position) < longest),
            "a position past its page table");
+  }
+  for (const KeyRange& range : batch.seen) {
+    expect(range.first < range.end && (longest == 0 || range.end <= longest),
+           "a row that sees no key, or one past its page table");
   }
   for (const uint32_t sequence : batch.sequences) {
     expect(sequence < limits_.sequences, "a sequence without a page table");
@@ -218,8 +224,13 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
     if (entry >= batch.page_tables.size()) break;
     places[row] = batch.page_tables[entry] * kPageTokens + position % kPageTokens;
   }
+  uint32_t* const firsts = words + kHeaderWords + size_t{5} * capacity_;
+  for (size_t row = 0; row < batch.seen.size(); ++row) {
+    firsts[row] = batch.seen[row].first;
+    firsts[capacity_ + row] = batch.seen[row].end;
+  }
   // The tables: of each row when rows are few, then of each sequence.
-  uint32_t* const tables = words + kHeaderWords + size_t{5} * capacity_;
+  uint32_t* const tables = words + kHeaderWords + kArrays * capacity_;
   const size_t pages = limits_.pages_per_sequence;
   if (batch.rows <= kNarrowTables) {
     for (size_t row = 0; row < batch.sequences.size(); ++row) {

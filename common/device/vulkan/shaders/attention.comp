@@ -1,6 +1,6 @@
 R"glsl(
-// One head of one row over one split: the keys of 128 positions at an absolute multiple of 128, up
-// to the row's own. Leaves the weighted sum of values, the largest score and the sum of weights.
+// One head of one row over one split: of the keys of 128 positions at an absolute multiple of 128
+// those that the row sees. Leaves the weighted sum of values, the largest score and the sum of weights.
 // KEY_LANES lanes share a key, each with 16 bytes of it, so that a subgroup reads whole rows; a group
 // of them has OWN keys. Short code for many lanes: instructions are fetched anew in each dispatch,
 // which on an H200 takes longer than what they do. Sums over keys are of products in pairs, those
@@ -129,16 +129,18 @@ void attend(uint head, uint split, uint r) {
   const uint group = lane / KEY_LANES, vector = lane % KEY_LANES;
   // Of a group's keys: the bits that all have. Neighbours differ in the highest.
   const uint low = GROUPS == 1 ? 0 : bitfieldReverse(group) >> (32 - findMSB(GROUPS));
-  // The pages are looked up while the position is: theirs is the first of three waits.
+  // The pages are looked up while the row's keys are: theirs is the first of three waits.
   const uint table = table_of(row);
   uint pages[OWN];
   [[unroll]] for (uint n = 0; n < OWN; ++n) pages[n] = split_page(table, split, n * GROUPS + low);
-  const uint position = symbol(POSITIONS, row);
-  if (split * KEYS > position) return;
-  const uint keys = min(position + 1 - split * KEYS, KEYS);
+  const uint seen_first = symbol(SEEN_FIRST, row), seen_end = symbol(SEEN_END, row);
+  if (split * KEYS >= seen_end || (split + 1) * KEYS <= seen_first) return;
+  // Of the split's keys [least, keys).
+  const uint least = max(seen_first, split * KEYS) - split * KEYS;
+  const uint keys = min(seen_end - split * KEYS, KEYS);
 
-  // Keys, values and q are on their way at once. Past the row's own position they are whatever the
-  // pages hold, and not used.
+  // Keys, values and q are on their way at once. What the row does not see is whatever the pages
+  // hold, and not used.
   uvec4 k[OWN], values[OWN];
   float q[WIDTH];
   [[unroll]] for (uint n = 0; n < OWN; ++n) {
@@ -188,11 +190,12 @@ void attend(uint head, uint split, uint r) {
   }
   const uint own = vector / COPIES;
   const uint own_key = own * GROUPS + low;
-  const float score = own_key < keys ? sum * SCALE : -3.4e38;
+  const bool seen = own_key >= least && own_key < keys;
+  const float score = seen ? sum * SCALE : -3.4e38;
   const float largest = largest_of_all(score, lane);
-  const float e = own_key < keys ? exp_f(score - largest) : 0.0;
+  const float e = seen ? exp_f(score - largest) : 0.0;
 
-  // Past the keys a weight is 0 and a value may be anything. No branch: a compiler would move the
+  // Of other keys a weight is 0 and a value may be anything. No branch: a compiler would move the
   // load into it.
   float weights[OWN], sums[OWN * WIDTH];
   if (KEY_LANES > SUBGROUP) {
@@ -202,7 +205,7 @@ void attend(uint head, uint split, uint r) {
   [[unroll]] for (uint n = 0; n < OWN; ++n) {
     weights[n] = KEY_LANES > SUBGROUP ? weight[n * GROUPS + group]
                                       : lane_value(e, group * KEY_LANES + n * COPIES);
-    const bool there = n * GROUPS + low < keys;
+    const bool there = n * GROUPS + low >= least && n * GROUPS + low < keys;
     const uvec4 bits = uvec4(there ? values[n].x : 0u, there ? values[n].y : 0u,
                              there ? values[n].z : 0u, there ? values[n].w : 0u);
     [[unroll]] for (uint j = 0; j < WIDTH; ++j) sums[n * WIDTH + j] = weights[n] * element(bits, j);
@@ -245,17 +248,18 @@ void main() {
   const uint head = gl_WorkGroupID.x, r = gl_WorkGroupID.z;
   if (!has_row(r)) return;
 #ifdef RESULT
-  const uint used = symbol(POSITIONS, piece.row_base + r) / KEYS + 1;
+  const uvec2 used = seen_splits(piece.row_base + r);
   uint split = 0;
-  do {  // the first split's loads do not wait for how many there are
+  do {  // the first split's loads do not wait for which are seen
     attend(head, split, r);
     barrier();
-  } while (++split < used);
-  float largest = kept[D];
-  for (uint s = 1; s < used; ++s) largest = max(largest, kept[s * SPLIT + D]);
+    split = max(split + 1, used.x);
+  } while (split < used.y);
+  float largest = kept[used.x * SPLIT + D];
+  for (uint s = used.x + 1; s < used.y; ++s) largest = max(largest, kept[s * SPLIT + D]);
   for (uint d = lane_index(); d < D; d += WORKGROUP) {
     float total = 0.0, y = 0.0;
-    for (uint s = 0; s < used; ++s) {
+    for (uint s = used.x; s < used.y; ++s) {
       const float scale = exp_f(kept[s * SPLIT + D] - largest);
       total = fma(scale, kept[s * SPLIT + D + 1], total);
       y = fma(scale, kept[s * SPLIT + d], y);

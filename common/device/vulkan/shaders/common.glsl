@@ -40,11 +40,12 @@ layout(push_constant) uniform Piece {
   uint column_piece;
 } piece;
 
-// The step: counts, then tokens, positions, sequences, output rows and the places of keys and values
-// (page * 16 + position in it), then the page tables: of the first rows, then of the sequences.
+// The step: counts, then tokens, positions, sequences, output rows, the places of keys and values
+// (page * 16 + position in it) and the first and the end of the keys that a row sees, then the page
+// tables: of the first rows, then of the sequences.
 layout(set = 0, binding = 0) restrict readonly buffer Symbols { uint symbols[]; };
 const uint ARRAYS = 16;
-const uint POSITIONS = 1, SEQUENCES = 2, PLACES = 4, TABLES = 5;
+const uint SEQUENCES = 2, PLACES = 4, SEEN_FIRST = 5, SEEN_END = 6, TABLES = 7;
 const uint NARROW_ROWS = 8;
 uint symbol(uint which, uint row) { return symbols[ARRAYS + which * CAPACITY + row]; }
 // The rows of this dispatch.

@@ -9,7 +9,7 @@ layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
 void main() {
   const uint r = gl_WorkGroupID.x, lane = lane_index();
   if (r >= row_count()) return;
-  const uint used = used_splits(r);
+  const uvec2 used = seen_splits(piece.row_base + r);
   MERGE_ROW(r, lane, used, TAKE)
 }
 )glsl"

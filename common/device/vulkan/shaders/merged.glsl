@@ -2,15 +2,17 @@ R"glsl(
 layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial { float partial[]; };
 layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial4 { vec4 partial4[]; };
 // Attention's result is its splits joined in order: each weighs e^(its largest score - the largest
-// of all). What a lane needs is on its way before it computes; splits past the used ones are not
-// read. A lane finds the weight of a head's split, so that there is little code.
+// of all). What a lane needs is on its way before it computes; splits that the row does not see are
+// not read. A lane finds the weight of a head's split, so that there is little code.
 shared float split_largest[HEADS * SPLITS];
 shared float split_total[HEADS * SPLITS];
 shared float split_weight[HEADS * SPLITS];
 
-void weigh_splits(uint r, uint lane, uint used) {
+bool is_used(uint split, uvec2 used) { return split >= used.x && split < used.y; }
+
+void weigh_splits(uint r, uint lane, uvec2 used) {
   for (uint i = lane; i < HEADS * SPLITS; i += WORKGROUP) {
-    if (i % SPLITS >= used) continue;
+    if (!is_used(i % SPLITS, used)) continue;
     const uint at = (r * HEADS * SPLITS + i) * SPLIT + D;
     vec2 both;
     if (D % 4 == 0) both = partial4[at / 4].xy;
@@ -21,9 +23,9 @@ void weigh_splits(uint r, uint lane, uint used) {
   barrier();
   for (uint i = lane; i < HEADS * SPLITS; i += WORKGROUP) {
     const uint first = i / SPLITS * SPLITS;
-    float largest = split_largest[first];
-    for (uint s = 1; s < used; ++s) largest = max(largest, split_largest[first + s]);
-    if (i - first < used) split_weight[i] = exp_f(split_largest[i] - largest);
+    float largest = split_largest[first + used.x];
+    for (uint s = used.x + 1; s < used.y; ++s) largest = max(largest, split_largest[first + s]);
+    if (is_used(i - first, used)) split_weight[i] = exp_f(split_largest[i] - largest);
   }
 }
 
@@ -39,19 +41,18 @@ vec4 split_value(uint r, uint four, uint s) {
   return value;
 }
 
-// MERGE_ROW(r, lane, used, TAKE), with used_splits(r): TAKE(four, y) for each four elements of row r.
+// MERGE_ROW(r, lane, used, TAKE), with seen_splits() of the row: TAKE(four, y) for each four elements of row r.
 const uint FOURS = (C + 3) / 4;
 const uint MERGED = (FOURS + WORKGROUP - 1) / WORKGROUP;  // fours of a lane
 const bool AT_ONCE = MERGED * SPLITS <= 32;               // they fit into registers
 const uint HELD = AT_ONCE ? MERGED : 1;
-uint used_splits(uint r) { return symbol(POSITIONS, piece.row_base + r) / KEYS + 1; }
 #define MERGE_ROW(r, lane, used, TAKE) \
   vec4 value[HELD * SPLITS]; \
   if (AT_ONCE) { \
     [[unroll]] for (uint i = 0; i < HELD; ++i) { \
       const uint four = min(lane + i * WORKGROUP, FOURS - 1); \
       [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
-        if (s < used) value[i * SPLITS + s] = split_value(r, four, s); \
+        if (is_used(s, used)) value[i * SPLITS + s] = split_value(r, four, s); \
       } \
     } \
   } \
@@ -61,7 +62,7 @@ uint used_splits(uint r) { return symbol(POSITIONS, piece.row_base + r) / KEYS +
     for (uint four = lane + i * WORKGROUP; four < FOURS; four += HELD * WORKGROUP) { \
       vec4 y = vec4(0.0), total = vec4(0.0); \
       [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
-        if (s < used) { \
+        if (is_used(s, used)) { \
           const vec4 v = AT_ONCE ? value[i * SPLITS + s] : split_value(r, four, s); \
           [[unroll]] for (uint j = 0; j < 4; ++j) { \
             const uint head = (D % 4 == 0 ? four * 4 : min(four * 4 + j, C - 1)) / D; \

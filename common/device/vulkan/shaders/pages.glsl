@@ -13,6 +13,10 @@ const uint PAGE_TOKENS = 16;
 const uint KEYS = 128;  // of a split
 // Floats that a split leaves: sums of values, its largest score, the sum of weights, and padding.
 const uint SPLIT = (D + 5) / 4 * 4;
+// The splits that a row sees: from x on, before y.
+uvec2 seen_splits(uint row) {
+  return uvec2(symbol(SEEN_FIRST, row) / KEYS, (symbol(SEEN_END, row) + KEYS - 1) / KEYS);
+}
 // Where the page table of a row starts. A few rows have one each, so that it is read at once; more
 // have their sequence's.
 layout(constant_id = 27) const bool ROW_TABLES = false;

@@ -1,7 +1,7 @@
 R"glsl(
 // Attention of prompt rows by matrix units. A workgroup takes one head of ROWS rows, 16 a subgroup, and
-// walks the keys of each sequence among its rows in tiles of TILE_KEYS at absolute positions, up to the
-// last row's own: scores, their weights under the largest so far, weighted sums of values. A row's
+// walks the keys of each sequence among its rows in tiles of TILE_KEYS at absolute positions, from the
+// first that a row sees to the last: scores, their weights under the largest so far, weighted sums of values. A row's
 // result depends on its own keys alone. D is a multiple of 16.
 layout(constant_id = 12) const uint LM = 16;
 layout(constant_id = 13) const uint LN = 16;
@@ -28,7 +28,7 @@ shared float floats[ROWS * FLOAT_STRIDE];  // scores, then sums of values
 shared uint halves[ROWS * HALF_STRIDE];    // q, then weights
 shared uvec4 k_tile[TILE_KEYS * KEY_STRIDE];
 shared uvec4 v_tile[TILE_KEYS * KEY_STRIDE];
-shared uint sequences[SUBGROUPS], lasts[SUBGROUPS];
+shared uint sequences[SUBGROUPS], firsts[SUBGROUPS], ends[SUBGROUPS];
 shared float row_scales[ROWS];
 
 uint least(uint value) {
@@ -46,7 +46,8 @@ void main() {
   const uint row0 = block * ROWS + gl_SubgroupID * 16;
   const uint own = lane / ROW_LANES, part = lane % ROW_LANES;
   const uint r = min(row0 + own, rows - 1);
-  const uint position = symbol(POSITIONS, piece.row_base + r);
+  const uint seen_first = symbol(SEEN_FIRST, piece.row_base + r);
+  const uint seen_end = symbol(SEEN_END, piece.row_base + r);
   const uint sequence = symbol(SEQUENCES, piece.row_base + r);
   const uint float_base = gl_SubgroupID * 16 * FLOAT_STRIDE;
   const uint half_base = gl_SubgroupID * 16 * HALF_STRIDE;
@@ -78,15 +79,22 @@ void main() {
     if (current == ~0u) break;
     const bool mine = pending && sequence == current;
     pending = pending && !mine;
-    // Of this subgroup's rows, and of the workgroup's: none is 0, and 1 the first key.
-    const uint own_end = ~least(mine ? ~(position + 1) : ~0u);
-    if (lane == 0) lasts[gl_SubgroupID] = own_end;
+    // What this subgroup's rows see, and the workgroup's; where there are none, nothing.
+    const uint own_first = least(mine ? seen_first : ~0u);
+    const uint own_end = ~least(mine ? ~seen_end : ~0u);
+    if (lane == 0) {
+      firsts[gl_SubgroupID] = own_first;
+      ends[gl_SubgroupID] = own_end;
+    }
     barrier();
-    uint end = 0;
-    for (uint i = 0; i < SUBGROUPS; ++i) end = max(end, lasts[i]);
+    uint begin = ~0u, end = 0;
+    for (uint i = 0; i < SUBGROUPS; ++i) {
+      begin = min(begin, firsts[i]);
+      end = max(end, ends[i]);
+    }
 
-    // The next tile is on its way while one is used. Past the last key are zeros: what the pages hold
-    // there is not ours, and 0 times it may not be 0.
+    // The next tile is on its way while one is used. Before the first key and past the last are zeros:
+    // what the pages hold there is not ours, and 0 times it may not be 0.
     const uint table = ARRAYS + TABLES * CAPACITY + (NARROW_ROWS + current) * TABLE_PAGES;
     uvec4 ks[LOADS], vs[LOADS];
 #define FETCH(first) \
@@ -94,15 +102,16 @@ void main() {
       const uint at = i * WORKGROUP + lane_index(); \
       const uint key = (first) + at / D_CHUNKS; \
       ks[i] = vs[i] = uvec4(0); \
-      if (key < end) { \
+      if (key >= begin && key < end) { \
         const uint token = symbols[table + key / PAGE_TOKENS] * PAGE_TOKENS + key % PAGE_TOKENS; \
         const uint from = (token * C + head * D) / 8 + at % D_CHUNKS; \
         ks[i] = k_cache[from]; \
         vs[i] = v_cache[from]; \
       } \
     }
-    FETCH(0)
-    for (uint first = 0; first < end; first += TILE_KEYS) {
+    const uint first_tile = begin / TILE_KEYS * TILE_KEYS;
+    FETCH(first_tile)
+    for (uint first = first_tile; first < end; first += TILE_KEYS) {
       barrier();
       [[unroll]] for (uint i = 0; i < LOADS; ++i) {
         const uint at = i * WORKGROUP + lane_index();
@@ -111,7 +120,7 @@ void main() {
       }
       barrier();
       if (first + TILE_KEYS < end) { FETCH(first + TILE_KEYS) }
-      if (first >= own_end) continue;
+      if (first >= own_end || first + TILE_KEYS <= own_first) continue;
 
       [[unroll]] for (uint t = 0; t < KEY_TILES; ++t) {
         fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> scores =
@@ -126,11 +135,14 @@ void main() {
       subgroupBarrier();
       vec2 weight[KEY_PAIRS];
       float most = largest;
-      const uint keys = mine && position >= first ? position - first + 1 : 0;
+      // Of the tile's keys the row sees [skipped, keys).
+      const uint skipped = max(seen_first, first) - first;
+      const uint keys = mine ? max(seen_end, first) - first : 0;
       [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
         const uint key = (i * ROW_LANES + part) * 2;
-        weight[i].x = key < keys ? floats[float_row + key] * SCALE : -3.4e38;
-        weight[i].y = key + 1 < keys ? floats[float_row + key + 1] * SCALE : -3.4e38;
+        weight[i].x = key >= skipped && key < keys ? floats[float_row + key] * SCALE : -3.4e38;
+        weight[i].y =
+            key + 1 >= skipped && key + 1 < keys ? floats[float_row + key + 1] * SCALE : -3.4e38;
         most = max(most, max(weight[i].x, weight[i].y));
       }
       [[unroll]] for (uint offset = 1; offset < ROW_LANES; offset <<= 1) {
@@ -139,8 +151,8 @@ void main() {
       float tile_sum = 0.0;
       [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
         const uint key = (i * ROW_LANES + part) * 2;
-        const float w0 = key < keys ? exp(weight[i].x - most) : 0.0;
-        const float w1 = key + 1 < keys ? exp(weight[i].y - most) : 0.0;
+        const float w0 = key >= skipped && key < keys ? exp(weight[i].x - most) : 0.0;
+        const float w1 = key + 1 >= skipped && key + 1 < keys ? exp(weight[i].y - most) : 0.0;
         tile_sum = tile_sum + w0;
         tile_sum = tile_sum + w1;
         halves[half_row + i * ROW_LANES + part] = packHalf2x16(vec2(w0, w1));

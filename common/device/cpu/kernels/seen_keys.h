@@ -1,0 +1,40 @@
+// Which rows of an attention see a split of its sequence's keys, and which keys of it. For
+// kernels.cpp only, which is compiled once for each instruction set.
+#pragma once
+
+#include "device/cpu/kernels/kernels.h"
+
+namespace split::SPLIT_ISA {
+namespace {
+
+// Keys of a split, counted from its first: [from, to), none where both are 0.
+struct SeenKeys {
+  size_t from = 0, to = 0;
+};
+
+// The split whose first key is `first`, which is before the last row's end.
+struct SeenSplit {
+  SeenSplit(const AttendTask& task, size_t first) : row1(task.rows) {
+    while (task.seen[row0].end <= first) ++row0;
+    while (row1 > row0 && task.seen[row1 - 1].first >= first + kSplitKeys) --row1;
+    for (size_t r = row0; r < row1; ++r) {
+      const KeyRange& seen = task.seen[r];
+      begins[r] = seen.first >= first;
+      keys[r].from = begins[r] ? seen.first - first : 0;
+      keys[r].to = seen.end - first < kSplitKeys ? seen.end - first : kSplitKeys;
+    }
+  }
+  bool empty() const { return row0 == row1; }
+  bool sees(size_t row) const { return row >= row0 && row < row1; }
+  size_t from() const { return keys[row0].from; }
+  size_t to() const { return keys[row1 - 1].to; }
+  // Whether no row has seen a key before: the split's result is then that of all splits so far.
+  bool first_of_all() const { return row0 == 0 && begins[0]; }
+
+  size_t row0 = 0, row1;  // rows [row0, row1) see some of it, and row r keys[r]
+  SeenKeys keys[kAttendRows];
+  bool begins[kAttendRows] = {};  // it is the first that the row sees
+};
+
+}  // namespace
+}  // namespace split::SPLIT_ISA
