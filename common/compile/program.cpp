@@ -121,8 +121,10 @@ class Printer {
       out_ << "  topk " << step.columns / 2 << " of " << dims_text({step.rows, step.inner}) << ": "
            << slot(step.out()) << " <- " << slot(step.in(inputs::topk::x)) << "\n";
     } else {
-      out_ << "  attention " << shape << ", " << step.attribute<int>(attributes::attention::heads)
-           << " heads: " << slot(step.out()) << " <-";
+      const Heads heads(step);
+      out_ << "  attention " << shape << ", " << heads.count << " heads"
+           << (heads.kv == heads.count ? "" : cat(" over ", heads.kv)) << ": " << slot(step.out())
+           << " <-";
       for (size_t i = 0; i < step.inputs.size(); ++i) {
         out_ << (i > 0 ? ", " : " ") << slot(step.in(i));
       }

@@ -118,6 +118,19 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
+// The heads of an attention's step.
+struct Heads {
+  explicit Heads(const Step& attention)
+      : count(attention.attribute<size_t>(attributes::attention::heads)),
+        kv(attention.attribute<size_t>(attributes::attention::kv_heads)),
+        dim(attention.attribute<size_t>(attributes::attention::head_dim)) {}
+  size_t width() const { return count * dim; }  // columns of a query, and of the result
+  size_t kv_width() const { return kv * dim; }  // of a key or value
+  size_t group() const { return count / kv; }   // heads that follow one another and share a key
+
+  size_t count, kv, dim;  // of queries, of keys and values, channels of each
+};
+
 struct Program {
   std::string name;
   std::vector<Slot> slots;

@@ -101,16 +101,23 @@ Tensor matmul(const Tensor& x, const Tensor& w) {
 Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
                  float scale) {
   if (qkv.dims().size() != 2 || k_cache.dims().size() != 1 || k_cache.dims() != v_cache.dims() ||
-      qkv.dims()[1] != 3 * k_cache.dims()[0]) {
-    refuse("attention", "qkv [rows, 3 C] and caches [C]", qkv.dims(), k_cache.dims());
+      qkv.dims()[1] <= 2 * k_cache.dims()[0]) {
+    refuse("attention", "qkv [rows, C + 2 W] and caches [W]", qkv.dims(), k_cache.dims());
   }
-  const int64_t channels = k_cache.dims()[0];
+  const int64_t kv_width = k_cache.dims()[0], channels = qkv.dims()[1] - 2 * kv_width;
   if (heads <= 0 || channels % heads != 0) {
     throw Error(ErrorKind::kShape,
                 cat("[attention] expected heads that divide ", channels, ", got ", heads));
   }
+  const int64_t head_dim = channels / heads;
+  if (kv_width % head_dim != 0 || heads % (kv_width / head_dim) != 0) {
+    throw Error(ErrorKind::kShape,
+                cat("[attention] expected caches of heads of ", head_dim, " that divide ", heads,
+                    " heads, got ", kv_width, " channels"));
+  }
   return Tensor(make_node(Op::k_attention, {qkv.dims()[0], channels}, {qkv, k_cache, v_cache},
-                          {static_cast<double>(heads), scale}));
+                          {static_cast<double>(heads), static_cast<double>(kv_width / head_dim),
+                           static_cast<double>(head_dim), scale}));
 }
 
 Tensor topk(const Tensor& x, int64_t k) {

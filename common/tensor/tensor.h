@@ -59,9 +59,10 @@ Tensor gather(const Tensor& table, const Tensor& index);
 Tensor transpose(const Tensor& matrix);
 // x [R, K], w [K, M] -> [R, M]. A quantised w is a transposed one, whose blocks lie along K.
 Tensor matmul(const Tensor& x, const Tensor& w);
-// Causal attention of the rows over their sequences' pages, in `heads` heads; q . k is multiplied
-// by `scale`. qkv [R, 3 C] -> [R, C]. The caches are inputs of shape [C]: one layer's keys and
-// values, paged by the device.
+// Attention of the rows over the keys that they see of their sequences, in `heads` heads of D
+// channels; q . k is multiplied by `scale`. qkv [R, heads * D + 2 W] -> [R, heads * D]. The caches
+// are inputs of shape [W]: one layer's keys and values, paged by the device, in as many heads as W
+// has of D channels; each is shared by as many heads that follow one another.
 Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
                  float scale);
 // The k largest elements of each row, x [R, C] -> [R, 2 k]: first the elements, largest first and

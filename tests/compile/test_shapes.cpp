@@ -37,10 +37,17 @@ TEST(Shapes, ErrorsNameWhatWasExpectedAndGot) {
             "[gather] expected a table [N, C] and an I32 index [rows], got [12, 16] and [12]");
   EXPECT_EQ(refusal([&] { transpose(x); }), "[transpose] expected a weight [M, K], got [-1, 16]");
   EXPECT_EQ(refusal([&] { attention(x, v, v, 2, 1.0f); }),
-            "[attention] expected qkv [rows, 3 C] and caches [C], got [-1, 16] and [12]");
+            "[attention] expected qkv [rows, C + 2 W] and caches [W], got [-1, 16] and [12]");
   const Tensor qkv = input("qkv", DType::kF32, {kRows, 36});
   EXPECT_EQ(refusal([&] { attention(qkv, v, v, 5, 1.0f); }),
             "[attention] expected heads that divide 12, got 5");
+  // Five heads over two; heads of 4 over one and a half.
+  const Tensor grouped = input("qkv", DType::kF32, {kRows, 36}), two = input("k", DType::kF32, {8});
+  EXPECT_EQ(refusal([&] { attention(grouped, two, two, 5, 1.0f); }),
+            "[attention] expected caches of heads of 4 that divide 5 heads, got 8 channels");
+  const Tensor six = input("k", DType::kF32, {6});
+  EXPECT_EQ(refusal([&] { attention(grouped, six, six, 6, 1.0f); }),
+            "[attention] expected caches of heads of 4 that divide 6 heads, got 6 channels");
   EXPECT_EQ(refusal([&] { attention(qkv, v, v, 0, 1.0f); }),
             "[attention] expected heads that divide 12, got 0");
   EXPECT_EQ(refusal([&] { topk(v, 1); }), "[topk] expected [rows, C <= 2^24], got [12]");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "support/cpu_kernels.h"
 
@@ -100,7 +101,7 @@ TEST(Kernels, AttendAgreesWithDoubleAndInEverySet) {
           task.values = kv.second.data();
           task.dtype = dtype;
           task.pages = pages.data();
-          task.channels = channels;
+          task.kv_width = channels;
           task.head_offset = head * head_size;
           task.head_size = head_size;
           task.scale = 1.7f;
@@ -215,7 +216,7 @@ TEST(Kernels, AttendSeesTheKeysOfEachRow) {
           task.values = all.second.data();
           task.dtype = dtype;
           task.pages = pages.data();
-          task.channels = channels;
+          task.kv_width = channels;
           task.scale = 1.7f;
           task.out = out.data();
           task.scratch = scratch.data();
@@ -286,7 +287,7 @@ TEST(Kernels, AttendHeadsTogether) {
           for (size_t head = 0; head < kHeads; head += heads) {
             AttendTask task;
             task.q = q.data() + head * kHead;
-            task.q_stride = task.channels = task.out_stride = kChannels;
+            task.q_stride = task.kv_width = task.out_stride = kChannels;
             const auto seen = causal(kPosition, rows);
             task.rows = rows;
             task.seen = seen.data();
@@ -315,6 +316,134 @@ TEST(Kernels, AttendHeadsTogether) {
   }
 }
 
+// Queries that share a head of keys and values: each as with a head of its own that holds the same.
+TEST(Kernels, AttendSharesHeadsOfKeys) {
+  constexpr size_t kHeads = 3, kPages = 11;
+  std::vector<uint32_t> pages(kPages);
+  for (size_t i = 0; i < kPages; ++i) pages[i] = static_cast<uint32_t>((4 * i + 3) % kPages);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+    for (const size_t head_size : {20, 64}) {
+      if (dtype != DType::kF32 && head_size % kBlock != 0) continue;
+      const size_t width = kHeads * head_size;
+      const auto all_keys = ordinary(kPages * kPageTokens * width, 1);
+      const auto all_values = ordinary(all_keys.size(), 2);
+      const auto [keys, values] =
+          kept(*kernel_sets()[0], all_keys, all_values, dtype, width, head_size);
+      for (const CpuKernels* kernels : kernel_sets()) {
+        for (const size_t group : {2, 5, 19}) {
+          const size_t rows = attend_rows(group), stride = group * width;
+          const auto q = ordinary(rows * stride, 3);
+          const auto seen = causal(150, rows);
+          std::vector<float> alone(rows * stride), together(alone.size());
+          std::vector<float> scratch(attend_scratch(head_size));
+          AttendTask task;
+          task.q_stride = task.out_stride = stride;
+          task.rows = rows;
+          task.seen = seen.data();
+          task.keys = keys.data();
+          task.values = values.data();
+          task.dtype = dtype;
+          task.pages = pages.data();
+          task.kv_width = width;
+          task.head_size = head_size;
+          task.scale = 0.125f;
+          task.scratch = scratch.data();
+          for (size_t head = 0; head < kHeads * group; ++head) {
+            task.q = q.data() + head * head_size;
+            task.out = alone.data() + head * head_size;
+            task.head_offset = head / group * head_size;
+            kernels->attend(task);
+          }
+          task.q = q.data();
+          task.out = together.data();
+          task.head_offset = 0;
+          task.heads = kHeads;
+          task.group = group;
+          kernels->attend(task);
+          EXPECT_EQ(first_difference(together, alone), -1)
+              << kernels->name << ": " << rows << " rows in groups of " << group << ", "
+              << dtype_name(dtype);
+        }
+      }
+    }
+  }
+}
+
+// The same on the device: the bits of four heads whose keys and values are two, each twice.
+TEST(CpuDevice, AttendsWithFewerHeadsOfKeys) {
+  constexpr int64_t kInner = 32, kHeads = 4, kSize = 32;
+  constexpr uint32_t kRowCount = 40, kPages = 3;
+  const auto device = make_cpu_device(2);
+  const auto values = ordinary(2 * kHeads * kInner * kSize, 1);
+  const auto xs = ordinary(kRowCount * kInner, 2);
+  // From head `first` on of the matrix [heads, kSize, kInner], each `times` times.
+  const auto add_heads = [&](std::vector<float>& to, int64_t first, int64_t count, int64_t times) {
+    for (int64_t head = first; head < first + count; ++head) {
+      for (int64_t i = 0; i < times; ++i) {
+        const auto from = values.begin() + head * kSize * kInner;
+        to.insert(to.end(), from, from + kSize * kInner);
+      }
+    }
+  };
+  const auto run = [&](int64_t kv_heads, DType matrix, DType cache) {
+    const int64_t width = (kHeads + 2 * kv_heads) * kSize;
+    std::vector<float> w;
+    add_heads(w, 0, kHeads, 1);
+    add_heads(w, kHeads, 2, kv_heads / 2);
+    add_heads(w, kHeads + 2, 2, kv_heads / 2);
+    const Tensor qkv = matmul(input("x", DType::kF32, {kRows, kInner}),
+                              transpose(weight("w", matrix, {width, kInner})));
+    const Tensor y = attention(qkv, input("k", cache, {kv_heads * kSize}),
+                               input("v", cache, {kv_heads * kSize}), kHeads, 0.25f);
+    const Program program = compile("a", {{"y", y}}, device->fuse_rules());
+    Limits limits;
+    limits.rows = kRowCount;
+    limits.sequences = 1;
+    limits.pages = limits.pages_per_sequence = kPages;
+    limits.arena_row_bytes = program.arena_row_bytes;
+    limits.matrix = true;
+    const auto workspace = device->workspace(limits);
+    const auto bytes = narrowed(w, matrix);
+    const auto w_buffer = device->upload(program.slots.at(static_cast<size_t>(program.find("w"))),
+                                         {matrix, {width, kInner}, bytes});
+    const auto k = device->alloc_pages(limits, kv_heads * kSize, cache);
+    const auto v = device->alloc_pages(limits, kv_heads * kSize, cache);
+    const auto in = device->alloc(xs.size() * sizeof(float));
+    std::vector<float> out(kRowCount * kHeads * kSize);
+    const auto y_buffer = device->alloc(out.size() * sizeof(float));
+    const Binding bindings[] = {{"x", in.get()},
+                                {"w", w_buffer.get()},
+                                {"k", k.get()},
+                                {"v", v.get()},
+                                {"y", y_buffer.get()}};
+    const auto executable = device->load(program, *workspace, bindings);
+    std::vector<int32_t> positions(kRowCount);
+    std::iota(positions.begin(), positions.end(), 0);
+    const std::vector<uint32_t> sequences(kRowCount);
+    const std::vector<uint32_t> table = {2, 0, 1};
+    const auto seen = causal(0, kRowCount);
+    RowBatch batch;
+    batch.rows = kRowCount;
+    batch.positions = positions;
+    batch.sequences = sequences;
+    batch.seen = seen;
+    batch.page_tables = table;
+    batch.in = in.get();
+    batch.in_bytes = std::as_bytes(std::span(xs));
+    batch.out = y_buffer.get();
+    batch.out_bytes = std::as_writable_bytes(std::span(out));
+    Executable* const programs[] = {executable.get()};
+    device->run(*workspace, programs, batch);
+    return out;
+  };
+  for (const DType matrix : {DType::kF32, DType::kBF16}) {
+    for (const DType cache : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
+      EXPECT_EQ(first_difference(run(2, matrix, cache), run(4, matrix, cache)), -1)
+          << dtype_name(matrix) << ", " << dtype_name(cache);
+    }
+  }
+}
+
 // Later tokens of the same step, and what another sequence left in a page, may be no numbers.
 TEST(Kernels, AttendSeesNothingOfLaterTokens) {
   constexpr size_t kHead = 64, kTokens = 3 * kPageTokens, kFirst = 21, kBad = 26;
@@ -337,7 +466,7 @@ TEST(Kernels, AttendSeesNothingOfLaterTokens) {
           std::vector<float> out(kAttendRows * kHead), scratch(attend_scratch(kHead));
           AttendTask task;
           task.q = q.data();
-          task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+          task.q_stride = task.kv_width = task.head_size = task.out_stride = kHead;
           const auto seen = causal(kFirst, rows);
           task.rows = rows;
           task.seen = seen.data();
@@ -377,7 +506,7 @@ TEST(Kernels, AttendGivesAZeroTheSameSignInCompany) {
       std::vector<float> out(kAttendRows * kHead), scratch(attend_scratch(kHead));
       AttendTask task;
       task.q = q.data();
-      task.q_stride = task.channels = task.head_size = task.out_stride = kHead;
+      task.q_stride = task.kv_width = task.head_size = task.out_stride = kHead;
       const auto seen = causal(kPosition, rows);
       task.rows = rows;
       task.seen = seen.data();

@@ -179,8 +179,8 @@ class Reference {
 
   void attention(const Program& program, const Step& step, const RowBatch& batch) {
     using Cache = std::map<std::pair<uint32_t, int32_t>, std::vector<double>>;
-    const auto c = static_cast<size_t>(step.columns),
-               d = c / step.attribute<size_t>(attributes::attention::heads);
+    const Heads heads(step);
+    const size_t c = heads.width(), d = heads.dim, kv = heads.kv_width(), width = c + 2 * kv;
     const Slot& k_slot = program.slots[static_cast<size_t>(step.in(Attention::k_cache))];
     const Slot& v_slot = program.slots[static_cast<size_t>(step.in(Attention::v_cache))];
     Cache& keys = caches_[k_slot.name];
@@ -191,16 +191,17 @@ class Reference {
     };
     for (size_t r = 0; r < batch.rows; ++r) {
       std::vector<double> k, v;
-      for (size_t i = 0; i < c; ++i) {
-        k.push_back(stored(qkv[r * 3 * c + c + i], k_slot.dtype));
-        v.push_back(stored(qkv[r * 3 * c + 2 * c + i], v_slot.dtype));
+      for (size_t i = 0; i < kv; ++i) {
+        k.push_back(stored(qkv[r * width + c + i], k_slot.dtype));
+        v.push_back(stored(qkv[r * width + c + kv + i], v_slot.dtype));
       }
       keys[{batch.sequences[r], batch.positions[r]}] = std::move(k);
       values_of[{batch.sequences[r], batch.positions[r]}] = std::move(v);
     }
     std::vector<double> out(batch.rows * c, 0.0);
     for (size_t r = 0; r < batch.rows; ++r) {
-      for (size_t h = 0; h < step.attribute<size_t>(attributes::attention::heads); ++h) {
+      for (size_t h = 0; h < heads.count; ++h) {
+        const size_t shared = h / heads.group() * d;  // of a key
         std::vector<double> weights;
         double largest = -1e300, total = 0;
         const auto first = static_cast<int32_t>(batch.seen[r].first);
@@ -208,7 +209,7 @@ class Reference {
         for (int32_t p = first; p < end; ++p) {
           const std::vector<double>& k = keys.at({batch.sequences[r], p});
           double score = 0;
-          for (size_t i = 0; i < d; ++i) score += qkv[r * 3 * c + h * d + i] * k[h * d + i];
+          for (size_t i = 0; i < d; ++i) score += qkv[r * width + h * d + i] * k[shared + i];
           weights.push_back(score * step.attribute<double>(attributes::attention::scale));
           largest = std::max(largest, weights.back());
         }
@@ -217,7 +218,7 @@ class Reference {
           const std::vector<double>& v = values_of.at({batch.sequences[r], p});
           for (size_t i = 0; i < d; ++i) {
             out[r * c + h * d + i] +=
-                weights[static_cast<size_t>(p - first)] / total * v[h * d + i];
+                weights[static_cast<size_t>(p - first)] / total * v[shared + i];
           }
         }
       }

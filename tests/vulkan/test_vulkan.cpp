@@ -329,18 +329,22 @@ TEST_F(Vulkan, AttentionAgreesAcrossPagesAndSplits) {
   struct Case {
     int64_t heads, size;
     DType cache;
+    int64_t kv_heads;
   };
   for (const Case& c :
-       {Case{3, 16, DType::kF32}, Case{2, 20, DType::kF16}, Case{1, 25, DType::kF32},
-        Case{1, 25, DType::kF16}, Case{2, 64, DType::kF16}, Case{1, 200, DType::kF32}}) {
-    const int64_t channels = c.heads * c.size;
-    const std::string what = cat(c.heads, " heads of ", c.size, " ", dtype_name(c.cache));
-    const Tensor qkv = input("x", DType::kF32, {kRows, 3 * channels});
-    const Tensor y = attention(qkv, input("k", c.cache, {channels}),
-                               input("v", c.cache, {channels}), static_cast<int>(c.heads), 0.25f);
+       {Case{3, 16, DType::kF32, 3}, Case{2, 20, DType::kF16, 2}, Case{1, 25, DType::kF32, 1},
+        Case{1, 25, DType::kF16, 1}, Case{2, 64, DType::kF16, 2}, Case{1, 200, DType::kF32, 1},
+        Case{6, 20, DType::kF32, 2}, Case{4, 64, DType::kF16, 1}}) {
+    const int64_t channels = c.heads * c.size, kv_width = c.kv_heads * c.size;
+    const std::string what =
+        cat(c.heads, " heads over ", c.kv_heads, " of ", c.size, " ", dtype_name(c.cache));
+    const Tensor qkv = input("x", DType::kF32, {kRows, channels + 2 * kv_width});
+    const Tensor y = attention(qkv, input("k", c.cache, {kv_width}),
+                               input("v", c.cache, {kv_width}), static_cast<int>(c.heads), 0.25f);
     Bench bench(*device_, Steps::limits(300));
     bench.add(compile("a", {{"y", y}}, device_->fuse_rules()), c.cache);
-    const auto width = static_cast<size_t>(3 * channels), out = static_cast<size_t>(channels);
+    const auto width = static_cast<size_t>(channels + 2 * kv_width);
+    const auto out = static_cast<size_t>(channels);
     std::vector<float> xs;
     for (uint32_t i = 0; i < 300 * width; ++i) xs.push_back(noise(i));
     bench.set("x", xs);
@@ -369,31 +373,39 @@ TEST_F(Vulkan, AttentionAgreesAcrossPagesAndSplits) {
   }
 }
 
-// A text whose rows all see all of it, and windows; with `units` where matrix units may compute it.
+// A text whose rows all see all of it, and windows; with `units` between products, where matrix
+// units may compute all of it and the first product stores the keys and values.
 TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
   constexpr uint32_t kRowCount = 300;
-  constexpr int64_t kOut = 48;
+  constexpr int64_t kInner = 32, kOut = 48;
   for (const bool units : {false, true}) {
-    for (const auto& [heads, size, cache] :
-         {std::tuple<int64_t, int64_t, DType>{3, 16, DType::kF32},
-          {1, 25, DType::kF16},
-          {2, 64, DType::kF16}}) {
-      const int64_t channels = heads * size;
+    for (const auto& [heads, kv_heads, size, cache] :
+         {std::tuple<int64_t, int64_t, int64_t, DType>{3, 3, 16, DType::kF32},
+          {1, 1, 25, DType::kF16},
+          {4, 2, 64, DType::kF16}}) {
+      const int64_t channels = heads * size, kv_width = kv_heads * size;
+      const int64_t inner = units ? kInner : channels + 2 * kv_width;
+      const Tensor x = input("x", DType::kF32, {kRows, inner});
+      const Tensor qkv =
+          units ? matmul(relu(x), weight("a", DType::kF16, {kInner, channels + 2 * kv_width})) : x;
       const Tensor attended =
-          attention(input("x", DType::kF32, {kRows, 3 * channels}), input("k", cache, {channels}),
-                    input("v", cache, {channels}), static_cast<int>(heads), 0.25f);
+          attention(qkv, input("k", cache, {kv_width}), input("v", cache, {kv_width}),
+                    static_cast<int>(heads), 0.25f);
       const Tensor y =
           units ? matmul(attended, weight("w", DType::kF16, {channels, kOut})) : attended;
       Limits limits = Steps::limits(kRowCount);
       limits.matrix = units;
       Bench bench(*device_, limits);
       bench.add(compile("a", {{"y", y}}, device_->fuse_rules()), cache);
-      const auto width = static_cast<size_t>(3 * channels), out = static_cast<size_t>(y.dims()[1]);
-      std::vector<float> xs, ws;
+      const auto width = static_cast<size_t>(inner), out = static_cast<size_t>(y.dims()[1]);
+      std::vector<float> xs, ws, as;
       for (uint32_t i = 0; i < kRowCount * width; ++i) xs.push_back(noise(i));
       for (uint32_t i = 0; i < channels * kOut; ++i) ws.push_back(noise(i + 31, 0.2f));
       bench.set("x", xs);
-      if (units) bench.set("w", ws);
+      for (uint32_t i = 0; i < kInner * (channels + 2 * kv_width); ++i) {
+        as.push_back(noise(i + 77, 0.3f));
+      }
+      if (units) bench.set("w", ws), bench.set("a", as);
       bench.load();
       Steps steps;
       // Rows from `first` on that see what `seen` says.

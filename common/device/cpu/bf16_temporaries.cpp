@@ -12,11 +12,7 @@ std::vector<RoundedSlot> rounded_slots(const Program& program,
   // Whole steps at a time.
   const auto writes_steps = [&](const Step& step) {
     if (step.op == Op::k_matmul) return rounds(slot_of(step.in(inputs::matmul::w)));
-    return step.op == Op::k_group ||
-           (step.op == Op::k_attention &&
-            step.columns / step.attribute<int64_t>(attributes::attention::heads) %
-                    static_cast<int64_t>(kBlock) ==
-                0);
+    return step.op == Op::k_group || (step.op == Op::k_attention && Heads(step).dim % kBlock == 0);
   };
   std::vector<RoundedSlot> result(program.slots.size());
   size_t last_read[kRoundedBuffers] = {};  // steps up to this one use the buffer

@@ -124,14 +124,15 @@ RowPages CpuExecutable::pages_of(const Step& attention, const RowBatch& batch) c
 
 // Every row's K and V: rows of one sequence see each other.
 void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
-  const auto channels = static_cast<size_t>(step.columns);
+  const Heads heads(step);
+  const size_t stride = heads.width() + 2 * heads.kv_width();
   const RowPages pages = pages_of(step, batch);
   runs_.find_in_pages(batch);
   pool_.run(runs_.count(), [&](size_t run) {
     const size_t row = runs_.first(run), rows = runs_.end(run) - row;
-    const float* const qkv = floats(step.in(Attention::qkv)) + row * 3 * channels;
-    for (const size_t column : {channels, 2 * channels}) {
-      pages.keep(row, rows, column, channels, qkv + column, 3 * channels);
+    const float* const qkv = floats(step.in(Attention::qkv)) + row * stride;
+    for (const size_t column : {heads.width(), heads.width() + heads.kv_width()}) {
+      pages.keep(row, rows, column, heads.kv_width(), qkv + column, stride);
     }
   });
 }
@@ -141,12 +142,14 @@ void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
 void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tape, size_t row,
                                     size_t rows, size_t first, size_t columns, const float* y,
                                     size_t stride, float* scratch) const {
-  const auto channels = static_cast<size_t>(pages.attention.columns);
+  const Heads heads(pages.attention);
   float* const tape_scratch = scratch + kPageTokens * columns;
   for (size_t from = first, to; from < first + columns; from = to) {
-    to = std::min(first + columns, (from / channels + 1) * channels);
+    const bool is_key = from < heads.width() + heads.kv_width();
+    const size_t end = heads.width() + (is_key ? 1 : 2) * heads.kv_width();
+    to = std::min(first + columns, from < heads.width() ? heads.width() : end);
     const float* const product = y + (from - first);
-    if (from < channels) {
+    if (from < heads.width()) {
       tape.run(places_, row, rows, from, to - from, product, stride, tape_scratch);
       continue;
     }
@@ -164,9 +167,8 @@ void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tap
 void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows*/) {
   const Step& step = program_.steps[i];
   if (i == 0 || stores_for(i - 1, batch) == nullptr) keep_rows(step, batch);
-  const auto channels = static_cast<size_t>(step.columns);
-  const auto heads = step.attribute<size_t>(attributes::attention::heads);
-  const size_t head_size = channels / heads;
+  const Heads heads(step);
+  const size_t channels = heads.width(), stride = channels + 2 * heads.kv_width();
   const float* qkv = floats(step.in(Attention::qkv));
   const SlotPlace& out = place_of(step.out());
   const DType dtype = place_of(step.in(Attention::k_cache)).dtype;
@@ -174,43 +176,45 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
   // Rows of one sequence at positions that follow each other share the reading of its pages.
   runs_.find(batch, [&](size_t row, size_t first) {
     const KeyRange &before = batch.seen[row - 1], &now = batch.seen[row];
-    return row - first < kAttendRows && now.first >= before.first && now.end >= before.end;
+    return row - first < attend_rows(heads.group()) && now.first >= before.first &&
+           now.end >= before.end;
   });
   const RowPages pages = pages_of(step, batch);
   // Heads together, unless threads would go without: they lie side by side.
-  const size_t work = runs_.count() * heads;
+  const size_t work = runs_.count() * heads.kv;
   const size_t wanted = 4 * size_t{pool_.threads()};
-  const size_t each = std::clamp<size_t>(work / wanted, 1, heads);
-  const size_t parts = (heads + each - 1) / each;
+  const size_t each = std::clamp<size_t>(work / wanted, 1, heads.kv);
+  const size_t parts = (heads.kv + each - 1) / each;
   pool_.run(runs_.count() * parts, [&](size_t task) {
-    float* scratch = thread_scratch(attend_scratch(head_size) + kAttendRows * channels);
+    float* scratch = thread_scratch(attend_scratch(heads.dim) + kAttendRows * channels);
     const size_t run = task / parts, head = task % parts * each, row = runs_.first(run);
+    const size_t first = head * heads.group() * heads.dim;  // column of q and of the result
     AttendTask attend;
-    attend.q = qkv + row * 3 * channels + head * head_size;
-    attend.q_stride = 3 * channels;
+    attend.q = qkv + row * stride + first;
+    attend.q_stride = stride;
     attend.rows = runs_.end(run) - row;
     attend.seen = &batch.seen[row];
     attend.keys = place_of(step.in(Attention::k_cache)).base;
     attend.values = place_of(step.in(Attention::v_cache)).base;
     attend.dtype = dtype;
     attend.pages = pages.of(row);
-    attend.channels = channels;
-    attend.heads = std::min(each, heads - head);
-    attend.head_offset = head * head_size;
-    attend.head_size = head_size;
+    attend.kv_width = heads.kv_width();
+    attend.heads = std::min(each, heads.kv - head);
+    attend.group = heads.group();
+    attend.head_offset = head * heads.dim;
+    attend.head_size = heads.dim;
     attend.scale = step.attribute<float>(attributes::attention::scale);
-    attend.out = reinterpret_cast<float*>(out.base) + row * channels + head * head_size;
+    attend.out = reinterpret_cast<float*>(out.base) + row * channels + first;
     attend.out_stride = channels;
     attend.scratch = scratch;
-    const size_t width = attend.heads * head_size;
+    const size_t width = attend.heads * heads.group() * heads.dim;
     if (out.rounded != nullptr) {
-      attend.out = scratch + attend_scratch(head_size);
+      attend.out = scratch + attend_scratch(heads.dim);
       attend.out_stride = width;
     }
     kernels_.attend(attend);
     for (size_t r = 0; out.rounded != nullptr && r < attend.rows; ++r) {
-      out.rounded->round(
-          {attend.out + r * width, channels, row + r, head * head_size, width, out.base});
+      out.rounded->round({attend.out + r * width, channels, row + r, first, width, out.base});
     }
   });
 }

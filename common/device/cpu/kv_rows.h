@@ -59,7 +59,7 @@ struct RowPages {
   // own: threads may keep them at once.
   void keep(size_t row, size_t rows, size_t column, size_t columns, const float* from,
             size_t stride) const {
-    const auto channels = static_cast<size_t>(attention.columns);
+    const Heads heads(attention);
     const auto position = static_cast<size_t>(batch.positions[row]);
     KeepTask task;
     task.from = from;
@@ -67,13 +67,14 @@ struct RowPages {
     task.rows = rows;
     task.slot = position % kPageTokens;
     task.channels = columns;
-    task.head_size = channels / attention.attribute<size_t>(attributes::attention::heads);
-    task.values = column >= 2 * channels;
+    task.head_size = heads.dim;
+    task.values = column >= heads.width() + heads.kv_width();
     const SlotPlace& cache = task.values ? values : keys;
     task.dtype = cache.dtype;
-    task.page = cache.base +
-                kPageTokens * (of(row)[position / kPageTokens] * kv_bytes(task.dtype, channels) +
-                               kv_bytes(task.dtype, column % channels));
+    task.page =
+        cache.base +
+        kPageTokens * (of(row)[position / kPageTokens] * kv_bytes(task.dtype, heads.kv_width()) +
+                       kv_bytes(task.dtype, (column - heads.width()) % heads.kv_width()));
     kernels.keep(task);
   }
 };

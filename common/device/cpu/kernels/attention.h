@@ -72,7 +72,7 @@ struct Keys {
 template <DType dtype>
 inline Keys keys_at(const AttendTask& task, const std::byte* pages, size_t first, size_t head) {
   const size_t channels =
-      task.pages[first / kPageTokens] * task.channels + task.head_offset + head * task.head_size;
+      task.pages[first / kPageTokens] * task.kv_width + task.head_offset + head * task.head_size;
   return {pages + kPageTokens * kv_bytes(dtype, channels), kv_bytes(dtype, task.head_size)};
 }
 
@@ -175,15 +175,15 @@ inline void merge(const Merged& split, const float* part, size_t n, float* total
   all = {both, all.sum * factors[0] + split.sum * factors[1]};
 }
 
-// Heads by rows at most kAttendRows; a page's heads one after another: it is read as it lies.
-// Known: the head size, or 0.
+// Heads by rows by their groups at most kAttendRows; a page's heads one after another: it is read
+// as it lies. Known: the head size, or 0.
 template <DType dtype, size_t Known>
 void attend_typed(const AttendTask& task) {
   const size_t head_size = Known > 0 ? Known : task.head_size;
   const size_t padded = (head_size + 15) / 16 * 16;
-  const size_t rows = task.rows, heads = task.heads, lanes = heads * rows;
+  const size_t rows = queries_of(task), heads = task.heads, lanes = heads * rows;
   const Vec scale = broadcast(task.scale);
-  // Of attend_scratch(). Lanes are rows of heads.
+  // Of attend_scratch(). Lanes are the queries of heads.
   float* const keys = task.scratch;
   float* const q = keys + kKeysAtOnce * padded;
   float* const part = q + kAttendRows * padded;
@@ -191,11 +191,10 @@ void attend_typed(const AttendTask& task) {
   float* const scores = total + kAttendRows * padded;
   float* const weights = scores + kAttendRows * kSplitKeys;
   Merged merged[kAttendRows];
-  for (size_t lane = 0; lane < lanes; ++lane) {
-    const float* const from = task.q + lane % rows * task.q_stride + lane / rows * head_size;
-    for (size_t d = 0; d < padded; ++d) q[lane * padded + d] = d < head_size ? from[d] : 0;
-  }
-  const size_t end = task.seen[rows - 1].end;
+  for_each_lane(task, [&](size_t lane, size_t from, size_t) {
+    for (size_t d = 0; d < padded; ++d) q[lane * padded + d] = d < head_size ? task.q[from + d] : 0;
+  });
+  const size_t end = task.seen[task.rows - 1].end;
   const size_t head_bytes = kPageTokens * kv_bytes(dtype, head_size);
   // One row reads floats where they lie.
   const bool alone = rows == 1 && head_size == padded;
@@ -282,10 +281,11 @@ void attend_typed(const AttendTask& task) {
       for (size_t d = 0; out == part && d < padded; ++d) sums[d] = part[lane * padded + d];
     }
   }
-  for (size_t lane = 0; lane < lanes; ++lane) {
-    float* const out = task.out + lane % rows * task.out_stride + lane / rows * head_size;
-    for (size_t d = 0; d < head_size; ++d) out[d] = total[lane * padded + d] / merged[lane].sum;
-  }
+  for_each_lane(task, [&](size_t lane, size_t, size_t to) {
+    for (size_t d = 0; d < head_size; ++d) {
+      task.out[to + d] = total[lane * padded + d] / merged[lane].sum;
+    }
+  });
 }
 
 template <DType dtype>

@@ -138,31 +138,33 @@ struct KeepTask {
   std::byte* page = nullptr;  // from the first of the channels on
 };
 
-// Some rows of some heads of one sequence: row r sees the keys [first, end) of keys[r], in splits
+// Some rows of some heads of one sequence: row r sees the keys [first, end) of seen[r], in splits
 // that begin at multiples of kSplitKeys. No row's range begins or ends before that of the row
 // before it. Over keys and values in BF16 or Q8_0 queries and weights are rounded to bf16 too, and
 // summed as StepTask has it: scores in steps of 32 channels, values in steps of a page
 // ("avx512bf16" sums a step as one of blocks). The scales of values are in the weights before they
 // are rounded.
 struct AttendTask {
-  const float* q = nullptr;  // [rows, heads, head_size], q_stride floats from row to row
+  const float* q = nullptr;  // [rows, heads, group, head_size], q_stride floats from row to row
   size_t q_stride = 0;
-  size_t rows = 0;                  // at most kAttendRows
+  size_t rows = 0;                  // at most attend_rows(group)
   const KeyRange* seen = nullptr;   // [rows]
   const std::byte* keys = nullptr;  // all pages
   const std::byte* values = nullptr;
   DType dtype = DType::kF32;        // F32, F16, BF16 or Q8_0
   const uint32_t* pages = nullptr;  // of the sequence
-  size_t channels = 0;
-  size_t heads = 1;
-  size_t head_offset = 0;  // of the first: h * head_size
+  size_t kv_width = 0;              // of a key, over all heads
+  size_t heads = 1;                 // of keys and values,
+  size_t group = 1;                 // and as many queries of a row share each
+  size_t head_offset = 0;           // of the first: h * head_size
   size_t head_size = 0;
   float scale = 0;
-  float* out = nullptr;  // [rows, heads, head_size], out_stride floats from row to row
+  float* out = nullptr;  // [rows, heads, group, head_size], out_stride floats from row to row
   size_t out_stride = 0;
   float* scratch = nullptr;  // attend_scratch() floats
 };
 inline constexpr size_t kAttendRows = 16;
+constexpr size_t attend_rows(size_t group) { return group < kAttendRows ? kAttendRows / group : 1; }
 // Bytes of `n` channels of a key or value, whole blocks of them.
 constexpr size_t kv_bytes(DType dtype, size_t n) {
   return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * (dtype == DType::kF32 ? 4 : 2);

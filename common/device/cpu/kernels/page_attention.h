@@ -46,7 +46,7 @@ inline Vec weights_of(Vec x) {
   return mul(p, low_bits_as_exponent(shifted));
 }
 
-// Of each lane, a row of a head: of a split, or of those so far.
+// Of each lane, a query of a head: of a split, or of those so far.
 struct MergedLanes {
   float largest[kAttendRows], sum[kAttendRows];
 };
@@ -132,14 +132,14 @@ inline void merge_pages(const MergedLanes& split, const SeenSplit& seen, size_t 
   }
 }
 
-// Heads by rows at most kAttendRows.
+// Heads by rows by their groups at most kAttendRows.
 template <typename Products>
 void attend_pages(const AttendTask& task) {
   constexpr DType kType = Products::kType;
   const KeyRange& earliest = task.seen[0];
   const KeyRange& latest = task.seen[task.rows - 1];
   const size_t head_size = task.head_size, end = latest.end;
-  const size_t lanes = task.heads * task.rows;
+  const size_t rows = queries_of(task), lanes = task.heads * rows;
   // Of attend_scratch().
   float* const rounded_q = task.scratch + kPageTokens * head_size;
   float* const part = rounded_q + kAttendRows * head_size;
@@ -154,7 +154,7 @@ void attend_pages(const AttendTask& task) {
   pages.head_bytes = kPageTokens * kv_bytes(kType, head_size);
   pages.scratch = reinterpret_cast<std::byte*>(task.scratch);
   const auto heads_of = [&](const std::byte* all, size_t page) {
-    return all + kPageTokens * (task.pages[page] * kv_bytes(kType, task.channels) +
+    return all + kPageTokens * (task.pages[page] * kv_bytes(kType, task.kv_width) +
                                 kv_bytes(kType, task.head_offset));
   };
   // A weight of zero hides what a row does not see, unless that is no number.
@@ -182,11 +182,10 @@ void attend_pages(const AttendTask& task) {
     return;
   }
 
-  const Products products(task.rows);
-  for (size_t lane = 0; lane < lanes; ++lane) {
-    const size_t head = lane / task.rows, row = lane % task.rows;
-    Products::round(task.q + row * task.q_stride + head * head_size, head_size, lane, q);
-  }
+  const Products products(rows);
+  for_each_lane(task, [&](size_t lane, size_t from, size_t) {
+    Products::round(task.q + from, head_size, lane, q);
+  });
   MergedLanes merged = {};
   for (size_t first = earliest.first / kSplitKeys * kSplitKeys; first < end; first += kSplitKeys) {
     const SeenSplit seen(task, first);
@@ -199,39 +198,45 @@ void attend_pages(const AttendTask& task) {
       pages.keys[i] = heads_of(task.keys, first / kPageTokens + i);
       pages.values[i] = heads_of(task.values, first / kPageTokens + i);
     }
-    products.score(q, task.rows, pages, scores);
+    products.score(q, rows, pages, scores);
     MergedLanes split = {};
-    weigh_pages<Products>(scores, weights, task.scale, seen, task.rows, lanes, pages, split);
+    weigh_pages<Products>(scores, weights, task.scale, seen, rows, lanes, pages, split);
     // Scores have been read: their room is scratch.
     auto* const scratch = reinterpret_cast<std::byte*>(scores);
     if (seen.first_of_all()) {
-      products.add(weights, task.rows, pages, scratch, total);
+      products.add(weights, rows, pages, scratch, total);
       merged = split;
     } else {
-      products.add(weights, task.rows, pages, scratch, part);
-      merge_pages(split, seen, task.rows, part, head_size, lanes, total, merged);
+      products.add(weights, rows, pages, scratch, part);
+      merge_pages(split, seen, rows, part, head_size, lanes, total, merged);
     }
   }
-  for (size_t lane = 0; lane < lanes; ++lane) {
+  for_each_lane(task, [&](size_t lane, size_t, size_t to) {
     const float* const from = total + lane * head_size;
-    float* const out = task.out + lane % task.rows * task.out_stride + lane / task.rows * head_size;
     // A sum that underflowed is a zero, whose sign may have come from pages that only other rows
     // see.
     const float inverse = 1.0f / merged.sum[lane];
-    for (size_t d = 0; d < head_size; ++d) out[d] = from[d] * inverse + 0.0f;
-  }
+    for (size_t d = 0; d < head_size; ++d) task.out[to + d] = from[d] * inverse + 0.0f;
+  });
 }
 
-// Calls attend(task) for `each` heads at a time.
+// Calls attend(task) for at most `most` heads at a time, with kAttendRows queries at most: of a
+// group of more some.
 template <typename Attend>
-void attend_heads(const AttendTask& task, size_t each, const Attend& attend) {
+void attend_heads(const AttendTask& task, size_t most, const Attend& attend) {
+  const size_t group = task.group < kAttendRows ? task.group : kAttendRows;
+  const size_t room = group < task.group ? 1 : kAttendRows / (task.rows * group);
+  const size_t each = room < most ? room : most;
   for (size_t head = 0; head < task.heads; head += each) {
-    AttendTask some = task;
-    some.heads = task.heads - head < each ? task.heads - head : each;
-    some.head_offset += head * task.head_size;
-    some.q += head * task.head_size;
-    some.out += head * task.head_size;
-    attend(some);
+    for (size_t i = 0; i < task.group; i += group) {
+      AttendTask some = task;
+      some.heads = task.heads - head < each ? task.heads - head : each;
+      some.group = task.group - i < group ? task.group - i : group;
+      some.head_offset += head * task.head_size;
+      some.q += (head * task.group + i) * task.head_size;
+      some.out += (head * task.group + i) * task.head_size;
+      attend(some);
+    }
   }
 }
 
@@ -240,10 +245,10 @@ void attend_rounded(const AttendTask& task) {
   [[maybe_unused]] const FlushDenormals flush;
 #if defined(__AMX_BF16__)
   constexpr size_t kRowsOfTiles = 3;  // fewer are not worth the setting up
-  if (task.rows >= kRowsOfTiles) return attend_heads(task, 1, attend_pages<ByTiles<dtype>>);
+  if (queries_of(task) >= kRowsOfTiles) return attend_heads(task, 1, attend_pages<ByTiles<dtype>>);
 #endif
   // A page's heads one after another: it is read as it lies.
-  attend_heads(task, kAttendRows / task.rows, attend_pages<ByRows<dtype>>);
+  attend_heads(task, kAttendRows, attend_pages<ByRows<dtype>>);
 }
 
 void attend(const AttendTask& task) {
@@ -253,9 +258,9 @@ void attend(const AttendTask& task) {
     case DType::kBF16:
       return attend_rounded<DType::kBF16>(task);
     case DType::kF16:
-      return attend_heads(task, kAttendRows / task.rows, attend_of<DType::kF16>);
+      return attend_heads(task, kAttendRows, attend_of<DType::kF16>);
     default:
-      return attend_heads(task, kAttendRows / task.rows, attend_of<DType::kF32>);
+      return attend_heads(task, kAttendRows, attend_of<DType::kF32>);
   }
 }
 

@@ -12,13 +12,31 @@ struct SeenKeys {
   size_t from = 0, to = 0;
 };
 
+// The queries of a head of keys: of each row a group.
+inline size_t queries_of(const AttendTask& task) { return task.rows * task.group; }
+// Calls each(lane, offset of its query in task.q, offset of its result in task.out) for the queries
+// of all heads, a head's side by side.
+template <typename Each>
+inline void for_each_lane(const AttendTask& task, const Each& each) {
+  size_t lane = 0;
+  for (size_t head = 0; head < task.heads; ++head) {
+    for (size_t row = 0; row < task.rows; ++row) {
+      for (size_t i = 0; i < task.group; ++i, ++lane) {
+        const size_t column = (head * task.group + i) * task.head_size;
+        each(lane, row * task.q_stride + column, row * task.out_stride + column);
+      }
+    }
+  }
+}
+
 // The split whose first key is `first`, which is before the last row's end.
 struct SeenSplit {
   SeenSplit(const AttendTask& task, size_t first) : row1(task.rows) {
     while (task.seen[row0].end <= first) ++row0;
     while (row1 > row0 && task.seen[row1 - 1].first >= first + kSplitKeys) --row1;
+    row0 *= task.group, row1 *= task.group;
     for (size_t r = row0; r < row1; ++r) {
-      const KeyRange& seen = task.seen[r];
+      const KeyRange& seen = task.seen[r / task.group];
       begins[r] = seen.first >= first;
       keys[r].from = begins[r] ? seen.first - first : 0;
       keys[r].to = seen.end - first < kSplitKeys ? seen.end - first : kSplitKeys;
@@ -31,7 +49,8 @@ struct SeenSplit {
   // Whether no row has seen a key before: the split's result is then that of all splits so far.
   bool first_of_all() const { return row0 == 0 && begins[0]; }
 
-  size_t row0 = 0, row1;  // rows [row0, row1) see some of it, and row r keys[r]
+  // Of a head's queries, rows here, [row0, row1) see some of it, and row r keys[r].
+  size_t row0 = 0, row1;
   SeenKeys keys[kAttendRows];
   bool begins[kAttendRows] = {};  // it is the first that the row sees
 };

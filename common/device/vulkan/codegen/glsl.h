@@ -21,7 +21,7 @@ inline constexpr uint32_t kCachePieces = 6;
 // Bindings at these rows and columns start at aligned offsets, whatever the sizes.
 inline constexpr uint32_t kPieceAlign = 64;
 // Tapes' constants start here; a hand-written kernel's own are below.
-inline constexpr uint32_t kTapeConstants = 34;
+inline constexpr uint32_t kTapeConstants = 35;
 
 struct Bind {
   enum class Kind : uint8_t {

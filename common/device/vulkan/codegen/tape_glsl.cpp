@@ -253,7 +253,8 @@ std::string TapeWriter::tile_epilogue(bool put) const {
   }
   for (size_t i = 0; i < tape_.instructions.size(); ++i) each << compute(i, "    ");
   const TapeOutput& output = tape_.outputs[0];
-  if (put) takes += " && C % 16 == 0 && (c < C || is_page(piece.row_base + r))";
+  if (put)
+    takes += " && C % 16 == 0 && KV_WIDTH % 16 == 0 && (c < C || is_page(piece.row_base + r))";
   out << "bool takes_tile(uint r, uint c) { return " << takes << "; }\n"
       << "void finish_tile(uint r, uint c, SUM total) {\n"
       << loads.str() << "  for (uint i = 0; i < total.length(); ++i) {\n"

@@ -15,8 +15,6 @@ using Attention = inputs::attention;
 constexpr uint32_t kSplitLanes = 1024, kRowLanes = 128;
 constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
 
-int64_t heads_of(const Step& step) { return step.attribute<int64_t>(attributes::attention::heads); }
-
 }  // namespace
 
 const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
@@ -29,7 +27,7 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
                                         dtype_name(slot(step.in(Attention::v_cache)).dtype),
                                         ": expected both F32 or both F16"));
   }
-  const auto size = static_cast<size_t>(step.columns / heads_of(step));
+  const size_t size = Heads(step).dim;
   const size_t width = 16 / dtype_size(kv);
   plan.key_lanes = static_cast<uint32_t>(std::bit_ceil((size + width - 1) / width));
   if (plan.key_lanes > kSplitKeys) {
@@ -56,7 +54,7 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
   if (merge_bytes(step) > device.shared_bytes()) {
     throw Error(ErrorKind::kDevice,
-                cat("[vulkan] attention: ", heads_of(step), " heads over ", workspace_.splits(),
+                cat("[vulkan] attention: ", Heads(step).count, " heads over ", workspace_.splits(),
                     " splits of ", kSplitKeys, " keys are joined in ", merge_bytes(step),
                     " bytes of shared memory, this device has ", device.shared_bytes()));
   }
@@ -90,8 +88,8 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
     }
   }
 
-  const size_t partial_row = static_cast<size_t>(heads_of(step)) * workspace_.splits() *
-                             ((size + 5) / 4 * 4) * sizeof(float);
+  const size_t partial_row =
+      Heads(step).count * workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float);
   const size_t budget = std::min(limit, kScratchBytes) / partial_row;
   plan.rows = piece_rows({step.in(Attention::qkv), step.out()}, std::max<size_t>(budget, 1));
   if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
@@ -105,20 +103,21 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
 }
 
 size_t VulkanExecutable::merge_bytes(const Step& step) const {
-  return static_cast<size_t>(heads_of(step)) * workspace_.splits() * 3 * sizeof(float);
+  return Heads(step).count * workspace_.splits() * 3 * sizeof(float);
 }
 
 void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
   add_constants(key,
-                {{20, static_cast<uint32_t>(heads_of(step))},
-                 {21, static_cast<uint32_t>(step.columns / heads_of(step))},
+                {{20, static_cast<uint32_t>(Heads(step).count)},
+                 {21, static_cast<uint32_t>(Heads(step).dim)},
                  {22, workspace_.limits().pages_per_sequence},
                  {23, attention(step).piece_pages},
                  {24, type_code(slot(step.in(Attention::k_cache)).dtype)},
                  {25, workspace_.splits()},
                  {26, std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
                  {27, variant >= kWide ? 0u : 1u},
-                 {31, attention(step).key_lanes}});
+                 {31, attention(step).key_lanes},
+                 {34, static_cast<uint32_t>(Heads(step).kv)}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
@@ -169,7 +168,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
       const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
       Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half), plan.row_lanes,
                            base, true, true);
-      rows->groups[0] = static_cast<uint32_t>(heads_of(step));
+      rows->groups[0] = static_cast<uint32_t>(Heads(step).count);
       rows->row_axis = 2;
     }
     return;
@@ -178,7 +177,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     const auto text = [&] { return attention_text(plan.pieces, shuffle); };
     Dispatch* split =
         add("attention", kernel(What::kSplitAttention, text), plan.split_lanes, base, true);
-    split->groups = {static_cast<uint32_t>(heads_of(step)), workspace_.splits(), 1};
+    split->groups = {static_cast<uint32_t>(Heads(step).count), workspace_.splits(), 1};
     split->row_axis = 2;
     split->splits = true;
     if (joins_matmul(i, variant)) continue;
@@ -194,7 +193,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
                                            std::vector<Dispatch>& out) {
   const Capabilities& device = core_->context.capabilities();
   const AttentionPlan& plan = attention(step);
-  const auto size = static_cast<uint32_t>(step.columns / heads_of(step));
+  const auto size = static_cast<uint32_t>(Heads(step).dim);
   if (variant != kPromptUnits || !halves_[static_cast<size_t>(step.out())] || plan.pieces > 1 ||
       slot(step.in(Attention::k_cache)).dtype != DType::kF16 || size % kUnitTile != 0 ||
       size > 96 || device.subgroup < kUnitTile) {
@@ -221,7 +220,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
                        rowwise(step.out(), base, piece, halves(variant)), plan.caches[0],
                        plan.caches[1]};
     dispatch.push = {base, piece, 0, 0};
-    dispatch.groups[0] = static_cast<uint32_t>(heads_of(step));
+    dispatch.groups[0] = static_cast<uint32_t>(Heads(step).count);
     dispatch.row_axis = 1;
     dispatch.rows_per_group = parts * kUnitTile;
     dispatch.waits = base == 0;

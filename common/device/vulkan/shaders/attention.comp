@@ -75,7 +75,7 @@ uint place(uint page, uint key) { return page * PAGE_TOKENS + key % PAGE_TOKENS;
 // Vector v of the row at `at`: elements [v * WIDTH, ...) of a head, past its end zeros.
 #define VECTOR(load, to, at, head, v) \
   { \
-    const uint base = LOCAL(at) * C + head * D; \
+    const uint base = LOCAL(at) * KV_WIDTH + kv_head(head) * D; \
     if (WHOLE) { \
       to = load(PIECE(at), base / WIDTH + min(v, HEAD_VECTORS - 1)); \
     } else { \
@@ -147,7 +147,7 @@ void attend(uint head, uint split, uint r) {
     const uint at = place(pages[n], n * GROUPS + low);
     VECTOR(load_k, k[n], at, head, vector)
   }
-  const uint own_q = r * 3 * C + head * D;
+  const uint own_q = r * QKV + head * D;
   if (D % 4 == 0) {
     [[unroll]] for (uint i = 0; i < WIDTH / 4; ++i) {
       const uint four = vector * (WIDTH / 4) + i;

@@ -6,8 +6,8 @@ void main() {
   const uint r = gl_WorkGroupID.x;
   if (!has_row(r)) return;
   prepare_put(0, piece.row_base + r);
-  for (uint c = C + gl_LocalInvocationIndex; c < 3 * C; c += WORKGROUP) {
-    put_kv(0, c, qkv[r * 3 * C + c]);
+  for (uint c = C + gl_LocalInvocationIndex; c < QKV; c += WORKGROUP) {
+    put_kv(0, c, qkv[r * QKV + c]);
   }
 }
 )glsl"

@@ -8,7 +8,10 @@ layout(constant_id = 23) const uint PIECE_PAGES = 1;
 layout(constant_id = 24) const uint KV_TYPE = 0;  // 0: F32, 1: F16
 layout(constant_id = 25) const uint SPLITS = 1;
 layout(constant_id = 26) const float SCALE = 1.0;
-const uint C = HEADS * D;
+layout(constant_id = 34) const uint KV_HEADS = 1;  // each is shared by HEADS / KV_HEADS of q
+const uint C = HEADS * D, KV_WIDTH = KV_HEADS * D;
+const uint QKV = C + 2 * KV_WIDTH;
+uint kv_head(uint head) { return head / (HEADS / KV_HEADS); }
 const uint PAGE_TOKENS = 16;
 const uint KEYS = 128;  // of a split
 // Floats that a split leaves: sums of values, its largest score, the sum of weights, and padding.

@@ -59,9 +59,9 @@ void prepare_put(uint n, uint row) { put_place[n] = symbol(PLACES, row); }
 void put_kv(uint n, uint c, float value) {
   if (c < C) return;
   const uint part = CACHE_PIECES > 1 ? put_place[n] / (PIECE_PAGES * PAGE_TOKENS) : 0u;
-  const uint base = (put_place[n] - part * PIECE_PAGES * PAGE_TOKENS) * C;
-  if (c < 2 * C) put_k(part, base + c - C, value);
-  else put_v(part, base + c - 2 * C, value);
+  const uint base = (put_place[n] - part * PIECE_PAGES * PAGE_TOKENS) * KV_WIDTH + c - C;
+  if (c < C + KV_WIDTH) put_k(part, base, value);
+  else put_v(part, base - KV_WIDTH, value);
 }
 
 #ifdef UNITS
@@ -72,9 +72,9 @@ bool is_page(uint row) {
          symbol(PLACES, row + PAGE_TOKENS - 1) == place + PAGE_TOKENS - 1;
 }
 void put_tile(uint row, uint c, SUM value) {
-  const uint base = symbol(PLACES, row) * C;
-  if (c < 2 * C) coopMatStoreNV(HALF_SUM(value), k0_h, base + c - C, C, false);
-  else coopMatStoreNV(HALF_SUM(value), v0_h, base + c - 2 * C, C, false);
+  const uint base = symbol(PLACES, row) * KV_WIDTH + c - C;
+  if (c < C + KV_WIDTH) coopMatStoreNV(HALF_SUM(value), k0_h, base, KV_WIDTH, false);
+  else coopMatStoreNV(HALF_SUM(value), v0_h, base - KV_WIDTH, KV_WIDTH, false);
 }
 #endif
 )glsl"

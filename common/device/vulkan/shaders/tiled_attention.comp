@@ -55,7 +55,7 @@ void main() {
 
   [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
     const uint pair = i * ROW_LANES + part;
-    halves[half_row + pair] = packHalf2x16(qkv[(r * 3 * C + head * D) / 2 + pair]);
+    halves[half_row + pair] = packHalf2x16(qkv[(r * QKV + head * D) / 2 + pair]);
   }
   subgroupBarrier();
   fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> q[D_TILES];
@@ -104,7 +104,7 @@ void main() {
       ks[i] = vs[i] = uvec4(0); \
       if (key >= begin && key < end) { \
         const uint token = symbols[table + key / PAGE_TOKENS] * PAGE_TOKENS + key % PAGE_TOKENS; \
-        const uint from = (token * C + head * D) / 8 + at % D_CHUNKS; \
+        const uint from = (token * KV_WIDTH + kv_head(head) * D) / 8 + at % D_CHUNKS; \
         ks[i] = k_cache[from]; \
         vs[i] = v_cache[from]; \
       } \
