@@ -5,6 +5,9 @@
 
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/kernels/attention_bf16_matmul.h"
+#if defined(__AMX_BF16__)
+#include "device/cpu/kernels/attention_amx.h"
+#endif
 
 namespace split::SPLIT_ISA {
 namespace {
