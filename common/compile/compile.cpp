@@ -69,6 +69,10 @@ class Emitter {
   // Makes a kernel's operand: rows, or all of a matrix or a cache.
   Operand kernel_input(const Node& node) {
     if (node.op == Op::k_transpose) return {leaf_slot(*node.inputs[0], true), {Access::kWhole}};
+    if (node.op == Op::k_columns) {
+      const auto first = static_cast<int64_t>(node.attributes[0]);
+      return {value_slot(*node.inputs[0]), {.kind = Access::kRowwise, .first = first}};
+    }
     const bool rows = node.dims.size() == 2 && node.dims[0] < 0;
     return {value_slot(node), {rows ? Access::kRowwise : Access::kWhole}};
   }

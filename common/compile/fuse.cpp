@@ -37,11 +37,11 @@ class Fuser {
     return at == units_.unit_of.end() ? nullptr : at->second;
   }
 
-  // The unit that makes an input of a node, or null. A gather is part of its reader; what it
-  // gathers from may be computed.
-  Unit* source_of(const Node& in) const {
-    return unit_of(in.op == Op::k_gather ? in.inputs[0].get() : &in);
-  }
+  static bool is_view(const Node& node) { return op_info(node.op).kind == OpKind::kView; }
+
+  // The unit that makes an input of a node, or null. A view is part of its reader; what it shows
+  // may be computed.
+  Unit* source_of(const Node& in) const { return unit_of(is_view(in) ? in.inputs[0].get() : &in); }
 
   // The units that `unit` reads from.
   std::set<Unit*> inputs_of(const Unit& unit) const {
@@ -95,7 +95,8 @@ class Fuser {
     units_.unit_of[&node] = unit;
   }
 
-  // Views are read in place: a gather by a tape, a transposed weight by a matmul, nothing else.
+  // Views are read in place: a gather by a tape, a transposed weight by a matmul, columns by
+  // attention, nothing else.
   static void check_inputs(const Node& node) {
     const auto refuse = [](const Node& reader, std::string_view expected, const Node& in) {
       throw Error(ErrorKind::kShape, cat("[compile] ", op_info(reader.op).name, ": expected ",
@@ -107,13 +108,15 @@ class Fuser {
         const Node& matrix = in.op == Op::k_transpose ? *in.inputs[0] : in;
         if (matrix.op != Op::k_weight) refuse(node, "a weight [K, M]", in);
       } else if (in.op == Op::k_gather && is_tape_op(node)) {
-        if (op_info(in.inputs[0]->op).kind == OpKind::kView) refuse(in, kMade, *in.inputs[0]);
+        if (is_view(*in.inputs[0])) refuse(in, kMade, *in.inputs[0]);
         if (is_pointwise(node.op) && in.dims[1] != node.dims[1]) {
           throw Error(ErrorKind::kShape,
                       cat("[compile] ", op_info(node.op).name, ": expected gathered rows of ",
                           node.dims[1], ", got ", in.dims[1]));
         }
-      } else if (op_info(in.op).kind == OpKind::kView) {
+      } else if (in.op == Op::k_columns && node.op == Op::k_attention) {
+        if (is_view(*in.inputs[0])) refuse(in, kMade, *in.inputs[0]);
+      } else if (is_view(in)) {
         refuse(node, kMade, in);
       }
     }
@@ -190,13 +193,13 @@ class Fuser {
                                topological_.begin());
   }
 
-  // The units that read a node, through gathers too.
+  // The units that read a node, through views too.
   std::set<const Unit*> readers(const Node* node) const {
     std::set<const Unit*> result;
     const auto users = users_.find(node);
     if (users == users_.end()) return result;
     for (const Node* user : users->second) {
-      if (user->op == Op::k_gather) {
+      if (is_view(*user)) {
         const auto more = readers(user);
         result.insert(more.begin(), more.end());
       } else {
@@ -272,7 +275,9 @@ void join_steps(Program& program, const FuseRules& rules) {
       const bool made_apart = step.op == Op::k_group || step.op == Op::k_attention;
       step.joins_next = rules.prologue && whole_rows && made_apart;
     } else if (next.op == Op::k_attention) {
-      step.joins_next = rules.kv_store && step.op == Op::k_matmul;
+      const bool both =
+          next.in(inputs::attention::k) == made[0] && next.in(inputs::attention::v) == made[0];
+      step.joins_next = rules.kv_store && step.op == Op::k_matmul && both;
     }
   }
 }

@@ -88,6 +88,14 @@ class Printer {
     }
   }
 
+  // Rows as Python slices them, where they are not all columns.
+  std::string rows(const Operand& operand, size_t columns) const {
+    const auto first = static_cast<size_t>(operand.access.first);
+    const Dims& dims = program_.slots[static_cast<size_t>(operand.slot)].dims;
+    const bool all = static_cast<int64_t>(columns) == dims[1];
+    return slot(operand.slot) + (all ? "" : cat("[", first, ":", first + columns, "]"));
+  }
+
   std::string value(const Tape& tape, int index) const {
     const auto i = static_cast<size_t>(index);
     if (i < tape.operands.size()) return operand(tape.operands[i]);
@@ -124,11 +132,11 @@ class Printer {
       const Heads heads(step);
       out_ << "  attention " << shape << ", " << heads.count << " heads"
            << (heads.kv == heads.count ? "" : cat(" over ", heads.kv)) << ": " << slot(step.out())
-           << " <-";
-      for (size_t i = 0; i < step.inputs.size(); ++i) {
-        out_ << (i > 0 ? ", " : " ") << slot(step.in(i));
-      }
-      out_ << "\n";
+           << " <- " << rows(step.inputs[inputs::attention::q], heads.width()) << ", "
+           << rows(step.inputs[inputs::attention::k], heads.kv_width()) << ", "
+           << rows(step.inputs[inputs::attention::v], heads.kv_width()) << ", "
+           << slot(step.in(inputs::attention::k_cache)) << ", "
+           << slot(step.in(inputs::attention::v_cache)) << "\n";
     }
     print(step.tape, "    ");
     if (step.joins_next) out_ << "  +\n";

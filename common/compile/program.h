@@ -52,8 +52,9 @@ struct Access {
   Kind kind = kRowwise;
   int index = -1;                               // kGather
   float value = 0;                              // kImmediate
+  int64_t first = 0;                            // a kernel's rows: column 0 is this one of the slot
   bool operator==(const Access& other) const {  // a number by its bits
-    return kind == other.kind && index == other.index &&
+    return kind == other.kind && index == other.index && first == other.first &&
            std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(other.value);
   }
 };

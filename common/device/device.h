@@ -118,8 +118,9 @@ class Device {
   virtual bool phases_alike(const Limits& limits, DType /*matrix*/) const { return !limits.matrix; }
   // Whether limits.int8 is known here.
   virtual bool multiplies_int8() const { return false; }
-  // K or V of one layer: limits.pages + 1 pages of [kPageTokens, channels]. Not touched until used.
-  virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+  // K or V of one layer: limits.pages + 1 pages of [kPageTokens, kv_width], which is all heads of
+  // keys by their channels. Not touched until used.
+  virtual std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t kv_width,
                                               DType dtype) = 0;
   // A weight for the slot that will name it (its dims and `transposed` say how it is read). A
   // device may keep pointing into the view's bytes, which must outlive the buffer while it

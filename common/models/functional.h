@@ -19,4 +19,15 @@ inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) 
   return matmul(x, weight) + bias;
 }
 
+// Attention whose q, k and v are columns of one product, side by side:
+//   qkv [R, (heads + 2 kv_heads) * head_dim], caches as attention() has them -> [R, heads *
+//   head_dim].
+inline Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache,
+                        const AttentionHeads& heads) {
+  const int64_t width = int64_t{heads.heads} * heads.head_dim;
+  const int64_t kv_width = int64_t{heads.kv_heads} * heads.head_dim;
+  return attention(columns(qkv, 0, width), columns(qkv, width, kv_width),
+                   columns(qkv, width + kv_width, kv_width), k_cache, v_cache, heads);
+}
+
 }  // namespace split

@@ -167,7 +167,8 @@ class Gpt2 : public Model {
     const Tensor qkv = linear(normed, m("attn.c_attn.weight"), w("attn.c_attn.bias"));  // [R, 3 C]
     const Tensor attended =
         attention(qkv, input("k_cache", cache, {channels}), input("v_cache", cache, {channels}),
-                  config_.heads, attention_scale(layer));  // [R, C]
+                  {config_.heads, config_.heads, config_.channels / config_.heads,
+                   attention_scale(layer)});  // [R, C]
     const Tensor x1 = x + linear(attended, m("attn.c_proj.weight"), w("attn.c_proj.bias"));
     const Tensor normed1 = layer_norm(x1, w("ln_2.weight"), w("ln_2.bias"), config_.norm_eps);
     const Tensor inner = activation(linear(normed1, m("mlp.c_fc.weight"), w("mlp.c_fc.bias")));

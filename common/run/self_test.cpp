@@ -18,7 +18,7 @@ namespace split {
 namespace {
 
 constexpr uint32_t kMostRows = 40, kPages = 4;
-constexpr int64_t kChannels = 96, kHeads = 3;  // whole tiles of 16, and heads of 32
+constexpr int kChannels = 96, kHeads = 3;  // whole tiles of 16, and heads of 32
 
 // One or two kernels as a Program from "x" [rows, width] to "y".
 struct Case {
@@ -34,7 +34,8 @@ std::vector<Case> cases() {
   const auto b = [](int64_t width) { return weight("b", DType::kF32, {width}); };
   const auto attended = [&](DType cache) {
     return attention(x(3 * kChannels), input("k_cache", cache, {kChannels}),
-                     input("v_cache", cache, {kChannels}), kHeads, 0.2f);
+                     input("v_cache", cache, {kChannels}),
+                     {kHeads, kHeads, kChannels / kHeads, 0.2f});
   };
   const auto matrix = [](DType dtype) {
     return is_quantised(dtype) ? transpose(weight("w", dtype, {160, kChannels}))

@@ -16,7 +16,7 @@ constexpr OpInfo kTable[] = {
   {#name, OpKind::kBinary, #forward, "", #gradient_x, #gradient_z, 2},
 #define REDUCE(name, start, combine, gradient) \
   {#name, OpKind::kReduce, #combine, #start, #gradient, "", 1},
-#define VIEW(name, inputs) {#name, OpKind::kView, "", "", "", "", inputs},
+#define VIEW(name, inputs, attributes) {#name, OpKind::kView, "", "", "", "", inputs, attributes},
 #define KERNEL(name, names, numbers, flag) \
   {#name, OpKind::kKernel, "", "", "", "", inputs::name::count, attributes::name::count, flag},
 #include "tensor/ops.def"

@@ -52,7 +52,7 @@ struct OpInfo {
   std::string_view start = {};    // reductions: the neutral element
   std::string_view gradient_x = {}, gradient_z = {};  // GLSL
   size_t inputs = 0;
-  size_t attributes = 0;  // kernels: numbers beside the inputs
+  size_t attributes = 0;  // kernels and views: numbers beside the inputs
   bool epilogue = false;  // kernels: pointwise ops may join the result
 };
 

@@ -98,26 +98,41 @@ Tensor matmul(const Tensor& x, const Tensor& w) {
   return Tensor(make_node(Op::k_matmul, {x.dims()[0], w.dims()[1]}, {x, w}));
 }
 
-Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
-                 float scale) {
-  if (qkv.dims().size() != 2 || k_cache.dims().size() != 1 || k_cache.dims() != v_cache.dims() ||
-      qkv.dims()[1] <= 2 * k_cache.dims()[0]) {
-    refuse("attention", "qkv [rows, C + 2 W] and caches [W]", qkv.dims(), k_cache.dims());
+Tensor columns(const Tensor& x, int64_t first, int64_t n) {
+  if (x.dims().size() != 2 || x.dims()[0] >= 0) refuse("columns", "[rows, C]", x.dims());
+  if (first < 0 || n <= 0 || first > x.dims()[1] - n) {
+    throw Error(ErrorKind::kShape, cat("[columns] expected some of ", x.dims()[1], ", got [", first,
+                                       ", ", first + n, ")"));
   }
-  const int64_t kv_width = k_cache.dims()[0], channels = qkv.dims()[1] - 2 * kv_width;
-  if (heads <= 0 || channels % heads != 0) {
-    throw Error(ErrorKind::kShape,
-                cat("[attention] expected heads that divide ", channels, ", got ", heads));
+  if (x.node()->op == Op::k_columns) {
+    first += static_cast<int64_t>(x.node()->attributes[0]);
+    return columns(Tensor(x.node()->inputs[0]), first, n);
   }
-  const int64_t head_dim = channels / heads;
-  if (kv_width % head_dim != 0 || heads % (kv_width / head_dim) != 0) {
-    throw Error(ErrorKind::kShape,
-                cat("[attention] expected caches of heads of ", head_dim, " that divide ", heads,
-                    " heads, got ", kv_width, " channels"));
+  return Tensor(make_node(Op::k_columns, {x.dims()[0], n}, {x}, {static_cast<double>(first)}));
+}
+
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
+                 const Tensor& v_cache, const AttentionHeads& heads) {
+  const auto [count, kv_count, dim, scale] = heads;
+  if (count <= 0 || kv_count <= 0 || dim <= 0 || count % kv_count != 0) {
+    throw Error(ErrorKind::kShape, cat("[attention] expected heads of keys that divide those of ",
+                                       "queries, got ", kv_count, " and ", count, " of ", dim));
   }
-  return Tensor(make_node(Op::k_attention, {qkv.dims()[0], channels}, {qkv, k_cache, v_cache},
-                          {static_cast<double>(heads), static_cast<double>(kv_width / head_dim),
-                           static_cast<double>(head_dim), scale}));
+  const int64_t width = int64_t{count} * dim, kv_width = int64_t{kv_count} * dim;
+  const auto expect = [&](const Tensor& tensor, std::string_view name, const Dims& dims) {
+    if (tensor.dims() != dims) {
+      refuse("attention", cat(name, " ", to_string(dims)), tensor.dims());
+    }
+  };
+  const int64_t rows = q.dims().empty() ? kRows : q.dims()[0];
+  expect(q, "q", {rows, width});
+  expect(k, "k", {rows, kv_width});
+  expect(v, "v", {rows, kv_width});
+  expect(k_cache, "a cache", {kv_width});
+  expect(v_cache, "a cache", {kv_width});
+  return Tensor(make_node(Op::k_attention, {rows, width}, {q, k, v, k_cache, v_cache},
+                          {static_cast<double>(count), static_cast<double>(kv_count),
+                           static_cast<double>(dim), scale}));
 }
 
 Tensor topk(const Tensor& x, int64_t k) {

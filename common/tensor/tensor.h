@@ -23,7 +23,7 @@ struct Node {
   DType dtype = DType::kF32;
   Dims dims;  // [] constant, [C] vector, [R, C] activation, [K, M] matrix
   std::vector<std::shared_ptr<const Node>> inputs;
-  std::vector<double> attributes;  // kernels: as the op's row names them
+  std::vector<double> attributes;  // kernels and views: as the op's row has them
   std::string name;                // inputs and weights: what it is bound to
   float value = 0;                 // constants
 };
@@ -59,12 +59,21 @@ Tensor gather(const Tensor& table, const Tensor& index);
 Tensor transpose(const Tensor& matrix);
 // x [R, K], w [K, M] -> [R, M]. A quantised w is a transposed one, whose blocks lie along K.
 Tensor matmul(const Tensor& x, const Tensor& w);
-// Attention of the rows over the keys that they see of their sequences, in `heads` heads of D
-// channels; q . k is multiplied by `scale`. qkv [R, heads * D + 2 W] -> [R, heads * D]. The caches
-// are inputs of shape [W]: one layer's keys and values, paged by the device, in as many heads as W
-// has of D channels; each is shared by as many heads that follow one another.
-Tensor attention(const Tensor& qkv, const Tensor& k_cache, const Tensor& v_cache, int heads,
-                 float scale);
+// Columns [first, first + n) of rows: [R, C] -> [R, n].
+Tensor columns(const Tensor& x, int64_t first, int64_t n);
+
+struct AttentionHeads {
+  int heads = 1;  // of queries
+  int kv_heads =
+      1;  // of keys and values; each is shared by heads / kv_heads that follow one another
+  int head_dim = 1;
+  float scale = 1;  // multiplies q . k
+};
+// Attention of rows over the keys of their sequences that they see, their own among them: q [R,
+// heads * head_dim], k and v [R, kv_heads * head_dim] -> [R, heads * head_dim]. The caches are
+// inputs of shape [kv_heads * head_dim]: one layer's keys and values, paged by the device.
+Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
+                 const Tensor& v_cache, const AttentionHeads& heads);
 // The k largest elements of each row, x [R, C] -> [R, 2 k]: first the elements, largest first and
 // equal ones by column, then their columns, as floats. What is not finite comes before all else, so
 // that no reader misses it.

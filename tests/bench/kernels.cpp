@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "models/functional.h"
+
 namespace split::bench {
 namespace {
 
@@ -79,9 +81,11 @@ AttentionBench::AttentionBench(Device& device, const ModelConfig& config, DType 
   const Tensor qkv = input("qkv", DType::kF32, {kRows, 3 * channels});
   const Tensor k = input("k_cache", cache, {channels});
   const Tensor v = input("v_cache", cache, {channels});
-  const float scale = 1 / std::sqrt(static_cast<float>(config.channels / config.heads));
+  const int head_dim = config.channels / config.heads;
+  const AttentionHeads heads{config.heads, config.heads, head_dim,
+                             1 / std::sqrt(static_cast<float>(head_dim))};
   const Program program =
-      compile("attention", {{"y", attention(qkv, k, v, config.heads, scale)}}, device.fuse_rules());
+      compile("attention", {{"y", attention(qkv, k, v, heads)}}, device.fuse_rules());
 
   Limits limits;
   limits.rows = std::max(1u, context);

@@ -277,7 +277,7 @@ TEST(Fusion, JoinsOnlyWhatNobodyElseReads) {
   const Tensor caches[] = {input("k_cache", DType::kF32, {16}),
                            input("v_cache", DType::kF32, {16})};
   const Tensor qkv = matmul(graph.input({kRows, 16}), graph.weight({16, 48}));
-  const Tensor attended = attention(qkv, caches[0], caches[1], 2, 1.0f);
+  const Tensor attended = attention(qkv, caches[0], caches[1], {2, 2, 8, 1.0f});
   EXPECT_EQ(joins_of({{"y", attended}}), 1u);
   EXPECT_EQ(joins_of({{"y", attended}, {"qkv", qkv}}), 0u);
   EXPECT_EQ(joins_of({{"y", matmul(attended, w)}}), 2u);

@@ -31,7 +31,7 @@ constexpr const char* kBlock = R"(program block.0: arena 7680 bytes a row
     %0 = add product, h.0.attn.c_attn.bias
     t7@1280 <- %0
   +
-  attention [R, 320], 5 heads: t10@0 <- t7@1280, k_cache, v_cache
+  attention [R, 320], 5 heads: t10@0 <- t7@1280[0:320], t7@1280[320:640], t7@1280[640:960], k_cache, v_cache
   matmul [R, 320] = t10@0 x h.0.attn.c_proj.weight F16 over 320
     %0 = add product, h.0.attn.c_proj.bias
     %1 = add hidden, %0
@@ -99,8 +99,9 @@ std::string with_pluses(std::string listing, const std::vector<std::string>& beh
 TEST(Listing, OfABlockWithPrologues) {
   const Program program =
       compile("block.0", demo()->trace_block(0, half, DType::kF32), kWithPrologue);
-  EXPECT_EQ(to_string(program), with_pluses(kBlock, {"t4@0 <- %10\n", "t7@1280, k_cache, v_cache\n",
-                                                     "t16@0 <- %10\n"}));
+  EXPECT_EQ(to_string(program),
+            with_pluses(kBlock, {"t4@0 <- %10\n", "t7@1280[640:960], k_cache, v_cache\n",
+                                 "t16@0 <- %10\n"}));
   // Kernels of one row: qkv | attention | projection | fc | out; of attention the merge is another.
   const auto joined =
       std::count_if(program.steps.begin(), program.steps.end(),

@@ -36,20 +36,21 @@ TEST(Shapes, ErrorsNameWhatWasExpectedAndGot) {
   EXPECT_EQ(refusal([&] { gather(w, v); }),
             "[gather] expected a table [N, C] and an I32 index [rows], got [12, 16] and [12]");
   EXPECT_EQ(refusal([&] { transpose(x); }), "[transpose] expected a weight [M, K], got [-1, 16]");
-  EXPECT_EQ(refusal([&] { attention(x, v, v, 2, 1.0f); }),
-            "[attention] expected qkv [rows, C + 2 W] and caches [W], got [-1, 16] and [12]");
-  const Tensor qkv = input("qkv", DType::kF32, {kRows, 36});
-  EXPECT_EQ(refusal([&] { attention(qkv, v, v, 5, 1.0f); }),
-            "[attention] expected heads that divide 12, got 5");
-  // Five heads over two; heads of 4 over one and a half.
-  const Tensor grouped = input("qkv", DType::kF32, {kRows, 36}), two = input("k", DType::kF32, {8});
-  EXPECT_EQ(refusal([&] { attention(grouped, two, two, 5, 1.0f); }),
-            "[attention] expected caches of heads of 4 that divide 5 heads, got 8 channels");
-  const Tensor six = input("k", DType::kF32, {6});
-  EXPECT_EQ(refusal([&] { attention(grouped, six, six, 6, 1.0f); }),
-            "[attention] expected caches of heads of 4 that divide 6 heads, got 6 channels");
-  EXPECT_EQ(refusal([&] { attention(qkv, v, v, 0, 1.0f); }),
-            "[attention] expected heads that divide 12, got 0");
+  const Tensor q = input("q", DType::kF32, {kRows, 12}), k = input("k", DType::kF32, {kRows, 8}),
+               cache = input("k_cache", DType::kF32, {8});
+  const auto attend = [&](const Tensor& k, const Tensor& cache, int heads, int kv_heads) {
+    return refusal([&] { attention(q, k, k, cache, cache, {heads, kv_heads, 4, 1.0f}); });
+  };
+  EXPECT_EQ(attend(k, cache, 3, 2),
+            "[attention] expected heads of keys that divide those of queries, got 2 and 3 of 4");
+  EXPECT_EQ(attend(k, cache, 3, 0),
+            "[attention] expected heads of keys that divide those of queries, got 0 and 3 of 4");
+  EXPECT_EQ(attend(k, cache, 4, 2), "[attention] expected q [-1, 16], got [-1, 12]");
+  EXPECT_EQ(attend(k, cache, 3, 1), "[attention] expected k [-1, 4], got [-1, 8]");
+  EXPECT_EQ(attend(q, cache, 3, 3), "[attention] expected a cache [12], got [8]");
+  EXPECT_EQ(refusal([&] { columns(v, 0, 1); }), "[columns] expected [rows, C], got [12]");
+  EXPECT_EQ(refusal([&] { columns(q, 8, 5); }), "[columns] expected some of 12, got [8, 13)");
+  EXPECT_EQ(refusal([&] { columns(q, -1, 5); }), "[columns] expected some of 12, got [-1, 4)");
   EXPECT_EQ(refusal([&] { topk(v, 1); }), "[topk] expected [rows, C <= 2^24], got [12]");
   EXPECT_EQ(refusal([&] {
               topk(input("x", DType::kF32, {kRows, (1 << 24) + 1}), 1);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <numeric>
 
 #include "support/cpu_kernels.h"
@@ -41,7 +42,7 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
   return pages;
 }
 
-// What the rows see that follow each other from `position` on.
+// The keys that rows see which follow each other from `position` on.
 std::vector<KeyRange> causal(size_t position, size_t rows) {
   std::vector<KeyRange> seen;
   for (size_t row = 0; row < rows; ++row) {
@@ -192,7 +193,7 @@ TEST(Kernels, AttendSeesTheKeysOfEachRow) {
       };
       const auto all_keys = ordinary(kTokens * channels, 1);
       const auto all_values = ordinary(kTokens * channels, 2);
-      // What is kept where all keys but these are no numbers.
+      // The pages that are kept where all keys but these are no numbers.
       const auto kept_of = [&](const KeyRange& seen) {
         auto k = all_keys, v = all_values;
         for (size_t key = 0; key < kTokens; ++key) {
@@ -369,9 +370,10 @@ TEST(Kernels, AttendSharesHeadsOfKeys) {
   }
 }
 
-// The same on the device: the bits of four heads whose keys and values are two, each twice.
+// The same on the device: the bits of four heads whose keys and values are two, each twice, whether
+// they are columns of one product or products of their own.
 TEST(CpuDevice, AttendsWithFewerHeadsOfKeys) {
-  constexpr int64_t kInner = 32, kHeads = 4, kSize = 32;
+  constexpr int kInner = 32, kHeads = 4, kSize = 32;
   constexpr uint32_t kRowCount = 40, kPages = 3;
   const auto device = make_cpu_device(2);
   const auto values = ordinary(2 * kHeads * kInner * kSize, 1);
@@ -385,16 +387,26 @@ TEST(CpuDevice, AttendsWithFewerHeadsOfKeys) {
       }
     }
   };
-  const auto run = [&](int64_t kv_heads, DType matrix, DType cache) {
-    const int64_t width = (kHeads + 2 * kv_heads) * kSize;
+  const auto run = [&](int kv_heads, bool apart, DType matrix, DType cache) {
+    const int64_t width = (kHeads + 2 * kv_heads) * kSize, kv_width = kv_heads * kSize;
     std::vector<float> w;
     add_heads(w, 0, kHeads, 1);
     add_heads(w, kHeads, 2, kv_heads / 2);
     add_heads(w, kHeads + 2, 2, kv_heads / 2);
-    const Tensor qkv = matmul(input("x", DType::kF32, {kRows, kInner}),
-                              transpose(weight("w", matrix, {width, kInner})));
-    const Tensor y = attention(qkv, input("k", cache, {kv_heads * kSize}),
-                               input("v", cache, {kv_heads * kSize}), kHeads, 0.25f);
+    const Tensor x = input("x", DType::kF32, {kRows, kInner});
+    std::map<std::string, std::pair<int64_t, int64_t>> weights;  // rows of w
+    const auto product = [&](const std::string& name, int64_t first, int64_t rows) {
+      weights[name] = {first, rows};
+      return matmul(x, transpose(weight(name, matrix, {rows, kInner})));
+    };
+    const int64_t firsts[] = {0, kHeads * kSize, kHeads * kSize + kv_width};
+    const Tensor all = product("w", 0, width);
+    const auto part = [&](const std::string& name, size_t i, int64_t rows) {
+      return apart ? product(name, firsts[i], rows) : columns(all, firsts[i], rows);
+    };
+    const Tensor y = attention(part("wq", 0, kHeads * kSize), part("wk", 1, kv_width),
+                               part("wv", 2, kv_width), input("k", cache, {kv_width}),
+                               input("v", cache, {kv_width}), {kHeads, kv_heads, kSize, 0.25f});
     const Program program = compile("a", {{"y", y}}, device->fuse_rules());
     Limits limits;
     limits.rows = kRowCount;
@@ -404,18 +416,25 @@ TEST(CpuDevice, AttendsWithFewerHeadsOfKeys) {
     limits.matrix = true;
     const auto workspace = device->workspace(limits);
     const auto bytes = narrowed(w, matrix);
-    const auto w_buffer = device->upload(program.slots.at(static_cast<size_t>(program.find("w"))),
-                                         {matrix, {width, kInner}, bytes});
+    std::vector<std::unique_ptr<Buffer>> buffers;
+    std::vector<Binding> bindings;
+    for (const Slot& slot : program.slots) {
+      if (slot.kind != SlotKind::kWeight) continue;
+      const auto [first, rows] = weights.at(slot.name);
+      const size_t row_bytes = kInner * dtype_size(matrix);
+      buffers.push_back(
+          device->upload(slot, {matrix, slot.dims,
+                                Bytes(bytes).subspan(static_cast<size_t>(first) * row_bytes,
+                                                     static_cast<size_t>(rows) * row_bytes)}));
+      bindings.push_back({slot.name, buffers.back().get()});
+    }
     const auto k = device->alloc_pages(limits, kv_heads * kSize, cache);
     const auto v = device->alloc_pages(limits, kv_heads * kSize, cache);
     const auto in = device->alloc(xs.size() * sizeof(float));
     std::vector<float> out(kRowCount * kHeads * kSize);
     const auto y_buffer = device->alloc(out.size() * sizeof(float));
-    const Binding bindings[] = {{"x", in.get()},
-                                {"w", w_buffer.get()},
-                                {"k", k.get()},
-                                {"v", v.get()},
-                                {"y", y_buffer.get()}};
+    bindings.insert(bindings.end(),
+                    {{"x", in.get()}, {"k", k.get()}, {"v", v.get()}, {"y", y_buffer.get()}});
     const auto executable = device->load(program, *workspace, bindings);
     std::vector<int32_t> positions(kRowCount);
     std::iota(positions.begin(), positions.end(), 0);
@@ -438,8 +457,11 @@ TEST(CpuDevice, AttendsWithFewerHeadsOfKeys) {
   };
   for (const DType matrix : {DType::kF32, DType::kBF16}) {
     for (const DType cache : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
-      EXPECT_EQ(first_difference(run(2, matrix, cache), run(4, matrix, cache)), -1)
-          << dtype_name(matrix) << ", " << dtype_name(cache);
+      const auto expected = run(4, false, matrix, cache);
+      for (const bool apart : {false, true}) {
+        EXPECT_EQ(first_difference(run(2, apart, matrix, cache), expected), -1)
+            << dtype_name(matrix) << ", " << dtype_name(cache) << (apart ? ", apart" : "");
+      }
     }
   }
 }

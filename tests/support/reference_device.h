@@ -180,20 +180,25 @@ class Reference {
   void attention(const Program& program, const Step& step, const RowBatch& batch) {
     using Cache = std::map<std::pair<uint32_t, int32_t>, std::vector<double>>;
     const Heads heads(step);
-    const size_t c = heads.width(), d = heads.dim, kv = heads.kv_width(), width = c + 2 * kv;
+    const size_t c = heads.width(), d = heads.dim, kv = heads.kv_width();
     const Slot& k_slot = program.slots[static_cast<size_t>(step.in(Attention::k_cache))];
     const Slot& v_slot = program.slots[static_cast<size_t>(step.in(Attention::v_cache))];
     Cache& keys = caches_[k_slot.name];
     Cache& values_of = caches_[v_slot.name];
-    const std::vector<double> qkv = slot(program, step.in(Attention::qkv));
+    // Column i of a row of an input.
+    const auto load = [&](size_t input, size_t row, size_t i) {
+      const Operand& rows = step.inputs[input];
+      const auto width = static_cast<size_t>(program.slots[static_cast<size_t>(rows.slot)].dims[1]);
+      return slot(program, rows.slot)[row * width + static_cast<size_t>(rows.access.first) + i];
+    };
     const auto stored = [&](double x, DType dtype) {
       return dtype == DType::kF16 ? double{f16_to_f32(f32_to_f16(static_cast<float>(x)))} : x;
     };
     for (size_t r = 0; r < batch.rows; ++r) {
       std::vector<double> k, v;
       for (size_t i = 0; i < kv; ++i) {
-        k.push_back(stored(qkv[r * width + c + i], k_slot.dtype));
-        v.push_back(stored(qkv[r * width + c + kv + i], v_slot.dtype));
+        k.push_back(stored(load(Attention::k, r, i), k_slot.dtype));
+        v.push_back(stored(load(Attention::v, r, i), v_slot.dtype));
       }
       keys[{batch.sequences[r], batch.positions[r]}] = std::move(k);
       values_of[{batch.sequences[r], batch.positions[r]}] = std::move(v);
@@ -209,7 +214,7 @@ class Reference {
         for (int32_t p = first; p < end; ++p) {
           const std::vector<double>& k = keys.at({batch.sequences[r], p});
           double score = 0;
-          for (size_t i = 0; i < d; ++i) score += qkv[r * width + h * d + i] * k[shared + i];
+          for (size_t i = 0; i < d; ++i) score += load(Attention::q, r, h * d + i) * k[shared + i];
           weights.push_back(score * step.attribute<double>(attributes::attention::scale));
           largest = std::max(largest, weights.back());
         }

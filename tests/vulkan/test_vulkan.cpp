@@ -327,9 +327,9 @@ TEST_F(Vulkan, KeepsTheSmallestScales) {
 
 TEST_F(Vulkan, AttentionAgreesAcrossPagesAndSplits) {
   struct Case {
-    int64_t heads, size;
+    int heads, size;
     DType cache;
-    int64_t kv_heads;
+    int kv_heads;
   };
   for (const Case& c :
        {Case{3, 16, DType::kF32, 3}, Case{2, 20, DType::kF16, 2}, Case{1, 25, DType::kF32, 1},
@@ -339,8 +339,9 @@ TEST_F(Vulkan, AttentionAgreesAcrossPagesAndSplits) {
     const std::string what =
         cat(c.heads, " heads over ", c.kv_heads, " of ", c.size, " ", dtype_name(c.cache));
     const Tensor qkv = input("x", DType::kF32, {kRows, channels + 2 * kv_width});
-    const Tensor y = attention(qkv, input("k", c.cache, {kv_width}),
-                               input("v", c.cache, {kv_width}), static_cast<int>(c.heads), 0.25f);
+    const Tensor y =
+        attention(qkv, input("k", c.cache, {kv_width}), input("v", c.cache, {kv_width}),
+                  {c.heads, c.kv_heads, c.size, 0.25f});
     Bench bench(*device_, Steps::limits(300));
     bench.add(compile("a", {{"y", y}}, device_->fuse_rules()), c.cache);
     const auto width = static_cast<size_t>(channels + 2 * kv_width);
@@ -380,7 +381,7 @@ TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
   constexpr int64_t kInner = 32, kOut = 48;
   for (const bool units : {false, true}) {
     for (const auto& [heads, kv_heads, size, cache] :
-         {std::tuple<int64_t, int64_t, int64_t, DType>{3, 3, 16, DType::kF32},
+         {std::tuple<int, int, int, DType>{3, 3, 16, DType::kF32},
           {1, 1, 25, DType::kF16},
           {4, 2, 64, DType::kF16}}) {
       const int64_t channels = heads * size, kv_width = kv_heads * size;
@@ -390,7 +391,7 @@ TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
           units ? matmul(relu(x), weight("a", DType::kF16, {kInner, channels + 2 * kv_width})) : x;
       const Tensor attended =
           attention(qkv, input("k", cache, {kv_width}), input("v", cache, {kv_width}),
-                    static_cast<int>(heads), 0.25f);
+                    {heads, kv_heads, size, 0.25f});
       const Tensor y =
           units ? matmul(attended, weight("w", DType::kF16, {channels, kOut})) : attended;
       Limits limits = Steps::limits(kRowCount);
@@ -445,10 +446,10 @@ TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
 }
 
 TEST_F(Vulkan, RefusesAttentionThatDoesNotFit) {
-  const auto refusal = [&](int64_t size, uint32_t pages_per_sequence) -> std::string {
+  const auto refusal = [&](int size, uint32_t pages_per_sequence) -> std::string {
     const Tensor y =
         attention(input("x", DType::kF32, {kRows, 3 * size}), input("k", DType::kF32, {size}),
-                  input("v", DType::kF32, {size}), 1, 0.25f);
+                  input("v", DType::kF32, {size}), {1, 1, size, 0.25f});
     Limits limits = Steps::limits(8);
     limits.pages_per_sequence = pages_per_sequence;
     Bench bench(*device_, limits);

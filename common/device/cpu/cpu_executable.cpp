@@ -97,8 +97,9 @@ bool CpuExecutable::may_store_kv(size_t i) const {
   const DType dtype = place_of(attention.in(inputs::attention::k_cache)).dtype;
   return rounds(slot(step.in(inputs::matmul::w))) &&
          (dtype == DType::kBF16 || dtype == DType::kQ8_0) &&
-         Heads(attention).width() % kStripColumns == 0 &&
-         Heads(attention).kv_width() % kStripColumns == 0;
+         Heads(attention).kv_width() % kStripColumns == 0 &&
+         first_column(attention.inputs[inputs::attention::k]) % kStripColumns == 0 &&
+         first_column(attention.inputs[inputs::attention::v]) % kStripColumns == 0;
 }
 
 size_t CpuExecutable::out_slot(const RowBatch& batch) const {

@@ -83,6 +83,11 @@ class CpuExecutable : public Executable {
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
   const SlotPlace& place_of(int slot) const { return places_[static_cast<size_t>(slot)]; }
   float* floats(int slot) const { return reinterpret_cast<float*>(place_of(slot).base); }
+  static size_t first_column(const Operand& rows) { return static_cast<size_t>(rows.access.first); }
+  // Row `row` of an input, which are some columns of a slot's.
+  const float* row_of(const Operand& rows, size_t row) const {
+    return floats(rows.slot) + row * place_of(rows.slot).columns + first_column(rows);
+  }
 
   Program program_;
   CpuWorkspace& workspace_;

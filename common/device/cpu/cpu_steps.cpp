@@ -124,15 +124,15 @@ RowPages CpuExecutable::pages_of(const Step& attention, const RowBatch& batch) c
 
 // Every row's K and V: rows of one sequence see each other.
 void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
-  const Heads heads(step);
-  const size_t stride = heads.width() + 2 * heads.kv_width();
+  const size_t width = Heads(step).kv_width();
   const RowPages pages = pages_of(step, batch);
   runs_.find_in_pages(batch);
   pool_.run(runs_.count(), [&](size_t run) {
     const size_t row = runs_.first(run), rows = runs_.end(run) - row;
-    const float* const qkv = floats(step.in(Attention::qkv)) + row * stride;
-    for (const size_t column : {heads.width(), heads.width() + heads.kv_width()}) {
-      pages.keep(row, rows, column, heads.kv_width(), qkv + column, stride);
+    for (const size_t input : {Attention::k, Attention::v}) {
+      const Operand& from = step.inputs[input];
+      pages.keep(input == Attention::v, row, rows, 0, width, row_of(from, row),
+                 place_of(from.slot).columns);
     }
   });
 }
@@ -142,14 +142,19 @@ void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
 void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tape, size_t row,
                                     size_t rows, size_t first, size_t columns, const float* y,
                                     size_t stride, float* scratch) const {
-  const Heads heads(pages.attention);
+  const size_t kv_width = Heads(pages.attention).kv_width();
+  const size_t firsts[] = {first_column(pages.attention.inputs[Attention::k]),
+                           first_column(pages.attention.inputs[Attention::v])};
   float* const tape_scratch = scratch + kPageTokens * columns;
   for (size_t from = first, to; from < first + columns; from = to) {
-    const bool is_key = from < heads.width() + heads.kv_width();
-    const size_t end = heads.width() + (is_key ? 1 : 2) * heads.kv_width();
-    to = std::min(first + columns, from < heads.width() ? heads.width() : end);
+    to = first + columns;
+    const size_t* inside = nullptr;  // the keys' first column, or the values'
+    for (const size_t& kv : firsts) {
+      if (from >= kv && from < kv + kv_width) inside = &kv;
+      if (from < kv + kv_width) to = std::min(to, from < kv ? kv : kv + kv_width);
+    }
     const float* const product = y + (from - first);
-    if (from < heads.width()) {
+    if (inside == nullptr) {
       tape.run(places_, row, rows, from, to - from, product, stride, tape_scratch);
       continue;
     }
@@ -158,7 +163,8 @@ void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tap
       const size_t end = std::min(runs_.end(run), row + rows);
       tape.run(places_, begin, end - begin, from, to - from, product + (begin - row) * stride,
                stride, tape_scratch, scratch);
-      pages.keep(begin, end - begin, from, to - from, scratch, to - from);
+      pages.keep(inside != firsts, begin, end - begin, from - *inside, to - from, scratch,
+                 to - from);
       begin = end;
     }
   }
@@ -168,8 +174,8 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
   const Step& step = program_.steps[i];
   if (i == 0 || stores_for(i - 1, batch) == nullptr) keep_rows(step, batch);
   const Heads heads(step);
-  const size_t channels = heads.width(), stride = channels + 2 * heads.kv_width();
-  const float* qkv = floats(step.in(Attention::qkv));
+  const size_t channels = heads.width();
+  const Operand& q = step.inputs[Attention::q];
   const SlotPlace& out = place_of(step.out());
   const DType dtype = place_of(step.in(Attention::k_cache)).dtype;
   CHECK(batch.seen.size() == batch.rows);
@@ -190,8 +196,8 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
     const size_t run = task / parts, head = task % parts * each, row = runs_.first(run);
     const size_t first = head * heads.group() * heads.dim;  // column of q and of the result
     AttendTask attend;
-    attend.q = qkv + row * stride + first;
-    attend.q_stride = stride;
+    attend.q = row_of(q, row) + first;
+    attend.q_stride = place_of(q.slot).columns;
     attend.rows = runs_.end(run) - row;
     attend.seen = &batch.seen[row];
     attend.keys = place_of(step.in(Attention::k_cache)).base;

@@ -54,11 +54,11 @@ struct RowPages {
   const uint32_t* of(size_t row) const {
     return batch.page_tables.data() + batch.sequences[row] * pages_per_sequence;
   }
-  // Columns of keys or of values (`column` is one of Q, K and V side by side) of rows in one page:
-  // [rows, columns] of `from`, `stride` floats apart. Other columns and rows have bytes of their
-  // own: threads may keep them at once.
-  void keep(size_t row, size_t rows, size_t column, size_t columns, const float* from,
-            size_t stride) const {
+  // Columns from `first` on of keys or of values of rows in one page: [rows, columns] of `from`,
+  // `stride` floats apart. Other columns and rows have bytes of their own: threads may keep them at
+  // once.
+  void keep(bool are_values, size_t row, size_t rows, size_t first, size_t columns,
+            const float* from, size_t stride) const {
     const Heads heads(attention);
     const auto position = static_cast<size_t>(batch.positions[row]);
     KeepTask task;
@@ -68,13 +68,12 @@ struct RowPages {
     task.slot = position % kPageTokens;
     task.channels = columns;
     task.head_size = heads.dim;
-    task.values = column >= heads.width() + heads.kv_width();
+    task.values = are_values;
     const SlotPlace& cache = task.values ? values : keys;
     task.dtype = cache.dtype;
-    task.page =
-        cache.base +
-        kPageTokens * (of(row)[position / kPageTokens] * kv_bytes(task.dtype, heads.kv_width()) +
-                       kv_bytes(task.dtype, (column - heads.width()) % heads.kv_width()));
+    task.page = cache.base + kPageTokens * (of(row)[position / kPageTokens] *
+                                                kv_bytes(task.dtype, heads.kv_width()) +
+                                            kv_bytes(task.dtype, first));
     kernels.keep(task);
   }
 };

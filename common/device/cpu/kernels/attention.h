@@ -183,7 +183,7 @@ void attend_typed(const AttendTask& task) {
   const size_t padded = (head_size + 15) / 16 * 16;
   const size_t rows = queries_of(task), heads = task.heads, lanes = heads * rows;
   const Vec scale = broadcast(task.scale);
-  // Of attend_scratch(). Lanes are the queries of heads.
+  // Parts of attend_scratch(). Lanes are the queries of heads.
   float* const keys = task.scratch;
   float* const q = keys + kKeysAtOnce * padded;
   float* const part = q + kAttendRows * padded;

@@ -26,8 +26,7 @@ struct SplitPages {
   size_t head_bytes;
   std::byte* scratch;  // room for two pages of a head in BF16
 
-  // Of a page: how many of its first tokens no row sees, and how many there are with those that
-  // one does.
+  // The tokens of a page that some row sees are [skipped, tokens).
   size_t skipped(size_t page) const {
     return from > page * kPageTokens ? from - page * kPageTokens : 0;
   }

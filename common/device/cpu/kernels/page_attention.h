@@ -49,7 +49,7 @@ inline Vec weights_of(Vec x) {
   return mul(p, low_bits_as_exponent(shifted));
 }
 
-// Of each lane, a query of a head: of a split, or of those so far.
+// For each lane, a query of a head: of a split, or of those so far.
 struct MergedLanes {
   float largest[kAttendRows], sum[kAttendRows];
 };

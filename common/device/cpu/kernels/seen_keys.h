@@ -1,5 +1,5 @@
-// Which rows of an attention see a split of its sequence's keys, and which keys of it. For
-// kernels.cpp only, which is compiled once for each instruction set.
+// The rows of an attention that see a split of its sequence's keys, and the keys that each sees.
+// For kernels.cpp only, which is compiled once for each instruction set.
 #pragma once
 
 #include "device/cpu/kernels/kernels.h"
@@ -49,7 +49,7 @@ struct SeenSplit {
   // Whether no row has seen a key before: the split's result is then that of all splits so far.
   bool first_of_all() const { return row0 == 0 && begins[0]; }
 
-  // Of a head's queries, rows here, [row0, row1) see some of it, and row r keys[r].
+  // A head's queries, here rows, see some of it from row0 to row1, and row r keys[r].
   size_t row0 = 0, row1;
   SeenKeys keys[kAttendRows];
   bool begins[kAttendRows] = {};  // it is the first that the row sees

@@ -21,7 +21,7 @@ inline constexpr uint32_t kCachePieces = 6;
 // Bindings at these rows and columns start at aligned offsets, whatever the sizes.
 inline constexpr uint32_t kPieceAlign = 64;
 // Tapes' constants start here; a hand-written kernel's own are below.
-inline constexpr uint32_t kTapeConstants = 35;
+inline constexpr uint32_t kTapeConstants = 41;
 
 struct Bind {
   enum class Kind : uint8_t {
@@ -83,16 +83,16 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
 // halves. Joins no input.
 Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
                      size_t max_range, const Halves& halves);
-// `pieces` of each cache: 1 or kCachePieces. Bindings: 1 qkv, 2 the splits' results
-// or the row's, 3 the caches.
+// `pieces` of each cache: 1 or kCachePieces. Bindings: 1 the keys, 2 the values, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
 // What a workgroup of attention makes: the results of one split, or a row of floats or of halves.
+// Bindings: 1 the queries, 2 the splits' results or the row's, 3 the caches.
 enum class AttentionOf : uint8_t { kSplit, kFloats, kHalves };
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of = AttentionOf::kSplit);
 // `half`: the result is kept as halves.
 std::string merge_text(bool shuffle, bool half);
-// The whole of attention by matrix units. Bindings: 1 qkv, 2 the result in halves, 3 and 4 the
-// caches, which are halves.
+// The whole of attention by matrix units. Bindings: 1 the queries, 2 the result in halves, 3 and 4
+// the caches, which are halves.
 std::string tiled_attention_text();
 // The largest of each block of a row, and from these the row's k largest. Bindings: 1 x, 2 the
 // blocks' largest, 3 the result.

@@ -253,15 +253,20 @@ std::string TapeWriter::tile_epilogue(bool put) const {
   }
   for (size_t i = 0; i < tape_.instructions.size(); ++i) each << compute(i, "    ");
   const TapeOutput& output = tape_.outputs[0];
-  if (put)
-    takes += " && C % 16 == 0 && KV_WIDTH % 16 == 0 && (c < C || is_page(piece.row_base + r))";
+  if (put) {
+    takes +=
+        " && (K_FIRST | V_FIRST | KV_WIDTH) % 16 == 0 && "
+        "(!is_key(c) && !is_value(c) || is_page(piece.row_base + r))";
+  }
   out << "bool takes_tile(uint r, uint c) { return " << takes << "; }\n"
       << "void finish_tile(uint r, uint c, SUM total) {\n"
       << loads.str() << "  for (uint i = 0; i < total.length(); ++i) {\n"
       << "    const float product = total[i];\n"
       << each.str() << "    total[i] = " << name(output.value) << ";\n  }\n";
-  if (put)
-    out << "  if (c >= C) {\n    put_tile(piece.row_base + r, c, total);\n    return;\n  }\n";
+  if (put) {
+    out << "  if (is_key(c) || is_value(c)) {\n    put_tile(piece.row_base + r, c, total);\n"
+           "    return;\n  }\n";
+  }
   out << "  coopMatStoreNV(" << (is_half(output) ? "HALF_SUM(total)" : "total") << ", o" << base_
       << ", r * COLUMNS + c, COLUMNS, false);\n}\n";
   return out.str();

@@ -91,7 +91,9 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   const size_t partial_row =
       Heads(step).count * workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float);
   const size_t budget = std::min(limit, kScratchBytes) / partial_row;
-  plan.rows = piece_rows({step.in(Attention::qkv), step.out()}, std::max<size_t>(budget, 1));
+  plan.rows =
+      piece_rows({step.in(Attention::q), step.in(Attention::k), step.in(Attention::v), step.out()},
+                 std::max<size_t>(budget, 1));
   if (plan.rows > std::max<size_t>(budget, kPieceAlign) || plan.rows * partial_row > limit) {
     throw Error(ErrorKind::kDevice,
                 cat("[vulkan] attention: partial results of ", partial_row,
@@ -107,6 +109,12 @@ size_t VulkanExecutable::merge_bytes(const Step& step) const {
 }
 
 void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
+  const auto first_column = [&](size_t input) {
+    return static_cast<uint32_t>(step.inputs[input].access.first);
+  };
+  const auto stride = [&](size_t input) {
+    return static_cast<uint32_t>(slot(step.in(input)).dims[1]);
+  };
   add_constants(key,
                 {{20, static_cast<uint32_t>(Heads(step).count)},
                  {21, static_cast<uint32_t>(Heads(step).dim)},
@@ -117,7 +125,13 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
                  {26, std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
                  {27, variant >= kWide ? 0u : 1u},
                  {31, attention(step).key_lanes},
-                 {34, static_cast<uint32_t>(Heads(step).kv)}});
+                 {34, static_cast<uint32_t>(Heads(step).kv)},
+                 {35, first_column(Attention::q)},
+                 {36, first_column(Attention::k)},
+                 {37, first_column(Attention::v)},
+                 {38, stride(Attention::q)},
+                 {39, stride(Attention::k)},
+                 {40, stride(Attention::v)}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
@@ -132,20 +146,27 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
       return Kernel{text(), {}, {}};
     });
   };
+  // The bindings behind the symbols: inputs, what splits leave, the result, and the caches.
+  struct Bound {
+    std::vector<size_t> inputs;
+    bool partial = false, result = false, caches = true;
+  };
   const auto add = [&](const char* what, const KeptKernel& of, uint32_t workgroup, uint32_t base,
-                       bool caches, bool whole = false) {
+                       const Bound& bound) {
     Dispatch dispatch;
     dispatch.what = what;
     dispatch.key = key_of(of, step, workgroup);
-    if (caches) add_counted(variant, dispatch.key);
+    if (bound.caches) add_counted(variant, dispatch.key);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols()};
-    if (caches) dispatch.ranges.push_back(rowwise(step.in(Attention::qkv), base, plan.rows, {}));
-    if (!whole) dispatch.ranges.push_back(plan.partial);
-    if (!caches || whole) {
+    for (const size_t input : bound.inputs) {
+      dispatch.ranges.push_back(rowwise(step.in(input), base, plan.rows, {}));
+    }
+    if (bound.partial) dispatch.ranges.push_back(plan.partial);
+    if (bound.result) {
       dispatch.ranges.push_back(rowwise(step.out(), base, plan.rows, halves(variant)));
     }
-    if (caches) {
+    if (bound.caches) {
       dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
     }
     dispatch.push = {base, plan.rows, 0, 0};
@@ -155,7 +176,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   const bool stored = i > 0 && stores_kv(i - 1);
   for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
     add("store", kernel(What::kStore, [&] { return kv_store_text(plan.pieces, shuffle); }),
-        row_lanes(device), base, true)
+        row_lanes(device), base, {.inputs = {Attention::k, Attention::v}})
         ->waits = base == 0;
   }
   if (add_tiled_attention(step, variant, out)) return;
@@ -167,7 +188,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
       const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
       Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half), plan.row_lanes,
-                           base, true, true);
+                           base, {.inputs = {Attention::q}, .result = true});
       rows->groups[0] = static_cast<uint32_t>(Heads(step).count);
       rows->row_axis = 2;
     }
@@ -175,8 +196,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   }
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
     const auto text = [&] { return attention_text(plan.pieces, shuffle); };
-    Dispatch* split =
-        add("attention", kernel(What::kSplitAttention, text), plan.split_lanes, base, true);
+    Dispatch* split = add("attention", kernel(What::kSplitAttention, text), plan.split_lanes, base,
+                          {.inputs = {Attention::q}, .partial = true});
     split->groups = {static_cast<uint32_t>(Heads(step).count), workspace_.splits(), 1};
     split->row_axis = 2;
     split->splits = true;
@@ -185,7 +206,8 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);
     const uint32_t lanes = std::clamp(fours, row_lanes(device), most_lanes(device));
     const auto merge = [&] { return merge_text(shuffle, half); };
-    add("merge", kernel(What::kMerge, merge, half), lanes, base, false);
+    add("merge", kernel(What::kMerge, merge, half), lanes, base,
+        {.inputs = {}, .partial = true, .result = true, .caches = false});
   }
 }
 
@@ -196,7 +218,8 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   const auto size = static_cast<uint32_t>(Heads(step).dim);
   if (variant != kPromptUnits || !halves_[static_cast<size_t>(step.out())] || plan.pieces > 1 ||
       slot(step.in(Attention::k_cache)).dtype != DType::kF16 || size % kUnitTile != 0 ||
-      size > 96 || device.subgroup < kUnitTile) {
+      size > 96 || device.subgroup < kUnitTile ||
+      (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;
   }
   // As the shader lays it out: a tile of keys and of values, and of each subgroup sums and halves.
@@ -207,7 +230,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   uint32_t parts = 4;
   while (parts > 0 && tiles + parts * each > device.shared_bytes()) parts /= 2;
   if (parts == 0) return false;
-  const uint32_t piece = piece_rows({step.in(Attention::qkv), step.out()}, workspace_.capacity());
+  const uint32_t piece = piece_rows({step.in(Attention::q), step.out()}, workspace_.capacity());
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch dispatch;
     dispatch.what = "tiled-attention";
@@ -216,7 +239,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
     });
     dispatch.key = key_of(kernel, step, parts * device.subgroup);
     add_page_constants(step, variant, dispatch.key);
-    dispatch.ranges = {symbols(), rowwise(step.in(Attention::qkv), base, piece, {}),
+    dispatch.ranges = {symbols(), rowwise(step.in(Attention::q), base, piece, {}),
                        rowwise(step.out(), base, piece, halves(variant)), plan.caches[0],
                        plan.caches[1]};
     dispatch.push = {base, piece, 0, 0};

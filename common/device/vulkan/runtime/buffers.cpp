@@ -11,7 +11,7 @@ namespace split::vulkan {
 namespace {
 
 constexpr size_t kNarrowTables = 8;  // rows with a page table of their own: NARROW_ROWS
-// Of the symbols, as common.glsl has them: words of counts, then arrays of a word a row.
+// The symbols are, as common.glsl has them, words of counts, then arrays of a word a row.
 constexpr size_t kHeaderWords = 16, kArrays = 7;
 
 size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }

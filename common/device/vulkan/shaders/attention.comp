@@ -7,8 +7,8 @@ R"glsl(
 // whose keys differ in the highest bit first, however many lanes there are and however far shuffles
 // reach. With RESULT a workgroup takes all splits of a row one after another, as is best for many
 // rows, and joins them as merged.glsl does.
-layout(set = 0, binding = 1) readonly buffer Qkv { float qkv[]; };
-layout(set = 0, binding = 1) readonly buffer Qkv4 { vec4 qkv4[]; };
+layout(set = 0, binding = 1) readonly buffer Q { float q_rows[]; };
+layout(set = 0, binding = 1) readonly buffer Q4 { vec4 q_rows4[]; };
 #ifdef RESULT
 layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
 shared float kept[SPLITS * SPLIT];
@@ -135,7 +135,7 @@ void attend(uint head, uint split, uint r) {
   [[unroll]] for (uint n = 0; n < OWN; ++n) pages[n] = split_page(table, split, n * GROUPS + low);
   const uint seen_first = symbol(SEEN_FIRST, row), seen_end = symbol(SEEN_END, row);
   if (split * KEYS >= seen_end || (split + 1) * KEYS <= seen_first) return;
-  // Of the split's keys [least, keys).
+  // The row sees the split's keys [least, keys).
   const uint least = max(seen_first, split * KEYS) - split * KEYS;
   const uint keys = min(seen_end - split * KEYS, KEYS);
 
@@ -147,17 +147,17 @@ void attend(uint head, uint split, uint r) {
     const uint at = place(pages[n], n * GROUPS + low);
     VECTOR(load_k, k[n], at, head, vector)
   }
-  const uint own_q = r * QKV + head * D;
-  if (D % 4 == 0) {
+  const uint own_q = r * Q_STRIDE + Q_FIRST + head * D;
+  if (D % 4 == 0 && Q_FIRST % 4 == 0 && Q_STRIDE % 4 == 0) {
     [[unroll]] for (uint i = 0; i < WIDTH / 4; ++i) {
       const uint four = vector * (WIDTH / 4) + i;
-      const vec4 x = qkv4[own_q / 4 + min(four, D / 4 - 1)];
+      const vec4 x = q_rows4[own_q / 4 + min(four, D / 4 - 1)];
       [[unroll]] for (uint j = 0; j < 4; ++j) q[i * 4 + j] = four < D / 4 ? x[j] : 0.0;
     }
   } else {
     [[unroll]] for (uint j = 0; j < WIDTH; ++j) {
       const uint d = vector * WIDTH + j;
-      const float x = qkv[own_q + min(d, D - 1)];
+      const float x = q_rows[own_q + min(d, D - 1)];
       q[j] = d < D ? x : 0.0;
     }
   }
@@ -195,7 +195,7 @@ void attend(uint head, uint split, uint r) {
   const float largest = largest_of_all(score, lane);
   const float e = seen ? exp_f(score - largest) : 0.0;
 
-  // Of other keys a weight is 0 and a value may be anything. No branch: a compiler would move the
+  // Other keys have a weight of 0 and any value. No branch: a compiler would move the
   // load into it.
   float weights[OWN], sums[OWN * WIDTH];
   if (KEY_LANES > SUBGROUP) {

@@ -9,8 +9,14 @@ layout(constant_id = 24) const uint KV_TYPE = 0;  // 0: F32, 1: F16
 layout(constant_id = 25) const uint SPLITS = 1;
 layout(constant_id = 26) const float SCALE = 1.0;
 layout(constant_id = 34) const uint KV_HEADS = 1;  // each is shared by HEADS / KV_HEADS of q
+// Where q, k and v begin in their rows, and floats from one row to the next.
+layout(constant_id = 35) const uint Q_FIRST = 0;
+layout(constant_id = 36) const uint K_FIRST = 0;
+layout(constant_id = 37) const uint V_FIRST = 0;
+layout(constant_id = 38) const uint Q_STRIDE = 1;
+layout(constant_id = 39) const uint K_STRIDE = 1;
+layout(constant_id = 40) const uint V_STRIDE = 1;
 const uint C = HEADS * D, KV_WIDTH = KV_HEADS * D;
-const uint QKV = C + 2 * KV_WIDTH;
 uint kv_head(uint head) { return head / (HEADS / KV_HEADS); }
 const uint PAGE_TOKENS = 16;
 const uint KEYS = 128;  // of a split

@@ -52,16 +52,23 @@ void put_v(uint part, uint at, float value) {
   { PUT(v0); }
 }
 
-// Column c of a row's q, k and v: what is not of q goes to the row's place, which is read before the
-// value is there.
+// A row's keys and values go to its place, which is read before they are there.
 uint put_place[FETCHES];
 void prepare_put(uint n, uint row) { put_place[n] = symbol(PLACES, row); }
+uint put_part(uint n) {
+  return CACHE_PIECES > 1 ? put_place[n] / (PIECE_PAGES * PAGE_TOKENS) : 0u;
+}
+uint put_base(uint n) {
+  return (put_place[n] - put_part(n) * PIECE_PAGES * PAGE_TOKENS) * KV_WIDTH;
+}
+void put_key(uint n, uint c, float value) { put_k(put_part(n), put_base(n) + c, value); }
+void put_value(uint n, uint c, float value) { put_v(put_part(n), put_base(n) + c, value); }
+// Column c of a product, which may be one of keys or of values.
+bool is_key(uint c) { return c >= K_FIRST && c < K_FIRST + KV_WIDTH; }
+bool is_value(uint c) { return c >= V_FIRST && c < V_FIRST + KV_WIDTH; }
 void put_kv(uint n, uint c, float value) {
-  if (c < C) return;
-  const uint part = CACHE_PIECES > 1 ? put_place[n] / (PIECE_PAGES * PAGE_TOKENS) : 0u;
-  const uint base = (put_place[n] - part * PIECE_PAGES * PAGE_TOKENS) * KV_WIDTH + c - C;
-  if (c < C + KV_WIDTH) put_k(part, base, value);
-  else put_v(part, base - KV_WIDTH, value);
+  if (is_key(c)) put_key(n, c - K_FIRST, value);
+  else if (is_value(c)) put_value(n, c - V_FIRST, value);
 }
 
 #ifdef UNITS
@@ -72,9 +79,9 @@ bool is_page(uint row) {
          symbol(PLACES, row + PAGE_TOKENS - 1) == place + PAGE_TOKENS - 1;
 }
 void put_tile(uint row, uint c, SUM value) {
-  const uint base = symbol(PLACES, row) * KV_WIDTH + c - C;
-  if (c < C + KV_WIDTH) coopMatStoreNV(HALF_SUM(value), k0_h, base, KV_WIDTH, false);
-  else coopMatStoreNV(HALF_SUM(value), v0_h, base - KV_WIDTH, KV_WIDTH, false);
+  const uint base = symbol(PLACES, row) * KV_WIDTH;
+  if (is_key(c)) coopMatStoreNV(HALF_SUM(value), k0_h, base + c - K_FIRST, KV_WIDTH, false);
+  else coopMatStoreNV(HALF_SUM(value), v0_h, base + c - V_FIRST, KV_WIDTH, false);
 }
 #endif
 )glsl"

@@ -6,7 +6,7 @@ R"glsl(
 layout(constant_id = 12) const uint LM = 16;
 layout(constant_id = 13) const uint LN = 16;
 layout(constant_id = 14) const uint LK = 16;
-layout(set = 0, binding = 1) restrict readonly buffer Qkv { vec2 qkv[]; };
+layout(set = 0, binding = 1) restrict readonly buffer Q { vec2 q_rows[]; };
 layout(set = 0, binding = 2) restrict writeonly buffer Result { uint result[]; };  // halves
 layout(set = 0, binding = 3) restrict readonly buffer Keys { uvec4 k_cache[]; };
 layout(set = 0, binding = 4) restrict readonly buffer Values { uvec4 v_cache[]; };
@@ -55,7 +55,7 @@ void main() {
 
   [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
     const uint pair = i * ROW_LANES + part;
-    halves[half_row + pair] = packHalf2x16(qkv[(r * QKV + head * D) / 2 + pair]);
+    halves[half_row + pair] = packHalf2x16(q_rows[(r * Q_STRIDE + Q_FIRST + head * D) / 2 + pair]);
   }
   subgroupBarrier();
   fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> q[D_TILES];
@@ -79,7 +79,7 @@ void main() {
     if (current == ~0u) break;
     const bool mine = pending && sequence == current;
     pending = pending && !mine;
-    // What this subgroup's rows see, and the workgroup's; where there are none, nothing.
+    // The keys that this subgroup's rows see, and the workgroup's; none where it has no such rows.
     const uint own_first = least(mine ? seen_first : ~0u);
     const uint own_end = ~least(mine ? ~seen_end : ~0u);
     if (lane == 0) {
@@ -135,7 +135,7 @@ void main() {
       subgroupBarrier();
       vec2 weight[KEY_PAIRS];
       float most = largest;
-      // Of the tile's keys the row sees [skipped, keys).
+      // The row sees the tile's keys [skipped, keys).
       const uint skipped = max(seen_first, first) - first;
       const uint keys = mine ? max(seen_end, first) - first : 0;
       [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
