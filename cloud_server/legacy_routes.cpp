@@ -72,7 +72,8 @@ http::Response weight_answer(const ServedModel& model, std::string_view name) {
   constexpr std::string_view kPrefix = "transformer.";
   const TensorView* weight = nullptr;
   if (name == "lm_head.weight") {
-    name = model.config().tied_head ? "wte.weight" : name;
+    const std::string& tied_to = model.model().weight(name).from;
+    if (!tied_to.empty()) name = tied_to;
     weight = model.checkpoint().find(name);
   } else if (name.starts_with(kPrefix)) {
     name.remove_prefix(kPrefix.size());

@@ -15,7 +15,7 @@ StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profil
   for (const Stage& stage : model.stages()) {
     const DType own = own_format(checkpoint, model, stage);
     if (profile != Profile::kInt8 || !is_quantised(own)) continue;
-    (stage.name == "head" ? wanted.head : wanted.block) = own;
+    wanted.set(stage.name, own);
   }
   for (const Stage& stage : model.stages()) {
     const DType own = own_format(checkpoint, model, stage);
@@ -46,7 +46,7 @@ ServedModel::ServedModel(const ModelOptions& options)
                                        tokenizer_->size(), " tokens, the model ", config().vocab));
   }
   ShardOptions shard;
-  shard.last = config().layers + 2;
+  shard.last = static_cast<int>(model_->stages().size()) - 1;
   shard.profile = options.profile;
   shard.formats = formats;
   shard.threads = options.threads;

@@ -1,5 +1,6 @@
 #include "models/formats.h"
 
+#include <algorithm>
 #include <set>
 
 #include "base/json.h"
@@ -71,6 +72,17 @@ StageFormats StageFormats::parse(std::string_view text) {
 
 std::optional<DType> StageFormats::of(std::string_view stage) const {
   return this->*kind_of(stage.substr(0, stage.find('.'))).member;
+}
+
+void StageFormats::set(std::string_view stage, DType format) {
+  this->*kind_of(stage.substr(0, stage.find('.'))).member = format;
+}
+
+bool StageFormats::quantise() const {
+  return std::ranges::any_of(kKinds, [&](const Kind& kind) {
+    const std::optional<DType> format = this->*kind.member;
+    return format && is_quantised(*format);
+  });
 }
 
 std::string StageFormats::text() const {

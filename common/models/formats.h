@@ -21,6 +21,9 @@ struct StageFormats {
 
   // Of a stage by its name: "embed", "block.3", "norm", "head".
   std::optional<DType> of(std::string_view stage) const;
+  void set(std::string_view stage, DType format);
+  // Whether any is of blocks.
+  bool quantise() const;
 
   // What parse() reads as this: "auto" or "block=q4_0,head=q8_0".
   std::string text() const;

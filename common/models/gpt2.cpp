@@ -1,7 +1,9 @@
 #include "models/gpt2.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
 
 #include "base/json.h"
 #include "models/functional.h"
@@ -62,25 +64,43 @@ class ConfigReader {
 // Sizes are capped so that no product of two overflows and no allocation is absurd.
 constexpr int kMaxSize = 1 << 20;
 
-// The table's name of the activation: transformers has several for some.
-std::string activation_of(const ConfigReader& reader) {
-  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
-      {"gelu_new", "gelu_new"},  {"gelu_pytorch_tanh", "gelu_new"},
-      {"gelu_fast", "gelu_new"}, {"gelu", "gelu"},
-      {"gelu_python", "gelu"},   {"relu", "relu"},
-      {"silu", "silu"},          {"swish", "silu"}};
+// Names that transformers has for ops of the table.
+constexpr std::pair<std::string_view, Op> kActivations[] = {
+    {"gelu_new", Op::k_gelu_new},  {"gelu_pytorch_tanh", Op::k_gelu_new},
+    {"gelu_fast", Op::k_gelu_new}, {"gelu", Op::k_gelu},
+    {"gelu_python", Op::k_gelu},   {"relu", Op::k_relu},
+    {"silu", Op::k_silu},          {"swish", Op::k_silu}};
+
+Op activation_of(const ConfigReader& reader) {
   const std::string asked = reader.text_or("activation_function", "gelu_new");
-  for (const auto& [theirs, ours] : kNames) {
-    if (asked == theirs) return std::string(ours);
+  for (const auto& [name, op] : kActivations) {
+    if (asked == name) return op;
   }
-  reader.refuse("activation_function",
-                "expected gelu_new, gelu, relu or silu, got " + split::shown(asked));
+  std::string known;
+  for (const auto& [name, op] : kActivations) {
+    if (op_info(op).name != name) continue;
+    known += cat(known.empty()                             ? ""
+                 : op == std::end(kActivations)[-1].second ? " or "
+                                                           : ", ",
+                 name);
+  }
+  reader.refuse("activation_function", cat("expected ", known, ", got ", split::shown(asked)));
 }
 
-ModelConfig read_config(std::string_view config_json) {
+// Settings of GPT-2's config.json beyond those that all models have.
+struct Gpt2Config : ModelConfig {
+  int inner = 0;  // of the MLP
+  float norm_eps = 1e-5f;
+  Op activation = Op::k_gelu_new;
+  bool scale_attention = true;  // by 1 / sqrt(D)
+  bool scale_by_layer = false;  // and by 1 / (layer + 1)
+  bool tied_head = true;
+};
+
+Gpt2Config read_config(std::string_view config_json) {
   const Json json = parse_json(config_json, 16, "[config.json]");
   const ConfigReader reader(json);
-  ModelConfig config;
+  Gpt2Config config;
   config.model_type = "gpt2";
   config.layers = reader.integer("n_layer", 1, 1024);
   config.channels = reader.integer("n_embd", 1, kMaxSize);
@@ -113,13 +133,17 @@ ModelConfig read_config(std::string_view config_json) {
 
 class Gpt2 : public Model {
  public:
-  explicit Gpt2(ModelConfig config) {
-    config_ = std::move(config);
-    const int64_t channels = config_.channels, inner = config_.inner;
-    blobs_.push_back({"wte", {{"wte.weight", {config_.vocab, channels}}}});
-    blobs_.push_back({"wpe", {{"wpe.weight", {config_.context, channels}}}});
-    stages_.push_back({"embed", {"wte", "wpe"}});
-    for (int layer = 0; layer < config_.layers; ++layer) {
+  explicit Gpt2(const Gpt2Config& config) : gpt2_(config) {
+    config_ = config;
+    const int64_t channels = config.channels, inner = config.inner;
+    blobs_.push_back({"wte", {{"wte.weight", {config.vocab, channels}}}});
+    blobs_.push_back({"wpe", {{"wpe.weight", {config.context, channels}}}});
+    stages_.push_back({.name = "embed",
+                       .blobs = {"wte", "wpe"},
+                       .takes = Takes::kTokens,
+                       .width = channels,
+                       .trace = [this](const StageTypes& types) { return embed(types); }});
+    for (int layer = 0; layer < config.layers; ++layer) {
       const std::string h = cat("h.", layer);
       blobs_.push_back({h,
                         {{h + ".ln_1.weight", {channels}},
@@ -134,98 +158,136 @@ class Gpt2 : public Model {
                          {h + ".mlp.c_fc.bias", {inner}},
                          {h + ".mlp.c_proj.weight", {inner, channels}, Product::kInOut},
                          {h + ".mlp.c_proj.bias", {channels}}}});
-      stages_.push_back({cat("block.", layer), {h}, {h}});
+      stages_.push_back(
+          {.name = cat("block.", layer),
+           .blobs = {h},
+           .quantised = {h},
+           .width = channels,
+           .kv = {config.heads, channels / config.heads},
+           .trace = [this, layer](const StageTypes& types) { return block(layer, types); }});
     }
     blobs_.push_back({"ln_f", {{"ln_f.weight", {channels}}, {"ln_f.bias", {channels}}}});
-    stages_.push_back({"norm", {"ln_f"}});
+    stages_.push_back({.name = "norm",
+                       .blobs = {"ln_f"},
+                       .takes = Takes::kOutRows,
+                       .width = channels,
+                       .trace = [this](const StageTypes& types) {
+                         return NamedOutput{"normed", normed_rows(types)};
+                       }});
     // A tied head is the embedding's blob, but for its quantised copies: the embedding has none.
-    const bool tied = config_.tied_head;
+    const bool tied = config.tied_head;
     blobs_.push_back({"lm_head",
                       {{"lm_head.weight",
-                        {config_.vocab, channels},
+                        {config.vocab, channels},
                         Product::kOutIn,
                         tied ? "wte.weight" : ""}}});
-    stages_.push_back({"head", {tied ? "wte" : "lm_head"}, {"lm_head"}});
+    stages_.push_back({.name = "head",
+                       .blobs = {tied ? "wte" : "lm_head"},
+                       .quantised = {"lm_head"},
+                       .takes = Takes::kOutRows,
+                       .width = config.vocab,
+                       .joins_last = true,
+                       .logits = true,
+                       .trace = [this](const StageTypes& types) { return head(types); }});
   }
 
-  std::vector<NamedOutput> trace_embed(const DTypeOf& dtype) const override {
-    const Tensor tokens = input("tokens", DType::kI32, {kRows});
-    const Tensor positions = input("positions", DType::kI32, {kRows});
-    const Tensor x = gather(stored("wte.weight", dtype), tokens) +
-                     gather(stored("wpe.weight", dtype), positions);  // [R, C]
-    return {{"hidden", x}};
-  }
-
-  std::vector<NamedOutput> trace_block(int layer, const DTypeOf& dtype,
-                                       DType cache) const override {
-    const std::string h = cat("h.", layer, ".");
-    const auto w = [&](const char* name) { return stored(h + name, dtype); };
-    const int64_t channels = config_.channels;
-    const Tensor x = input("hidden", DType::kF32, {kRows, channels});
-    const Tensor normed = layer_norm(x, w("ln_1.weight"), w("ln_1.bias"), config_.norm_eps);
-    const auto m = [&](const char* name) { return matrix(h + name, dtype); };
-    const Tensor qkv = linear(normed, m("attn.c_attn.weight"), w("attn.c_attn.bias"));  // [R, 3 C]
-    const Tensor attended =
-        attention(qkv, input("k_cache", cache, {channels}), input("v_cache", cache, {channels}),
-                  {config_.heads, config_.heads, config_.channels / config_.heads,
-                   attention_scale(layer)});  // [R, C]
-    const Tensor x1 = x + linear(attended, m("attn.c_proj.weight"), w("attn.c_proj.bias"));
-    const Tensor normed1 = layer_norm(x1, w("ln_2.weight"), w("ln_2.bias"), config_.norm_eps);
-    const Tensor inner = activation(linear(normed1, m("mlp.c_fc.weight"), w("mlp.c_fc.bias")));
-    return {{"hidden_out", x1 + linear(inner, m("mlp.c_proj.weight"), w("mlp.c_proj.bias"))}};
-  }
-
-  std::vector<NamedOutput> trace_norm(const DTypeOf& dtype) const override {
-    return {{"normed", normed_rows(dtype)}};
-  }
-
-  std::vector<NamedOutput> trace_head(const DTypeOf& dtype) const override {
-    const bool wte = config_.tied_head && !is_quantised(dtype("lm_head.weight"));
-    const Tensor vocabulary =
-        wte ? transpose(stored("wte.weight", dtype)) : matrix("lm_head.weight", dtype);
-    return {{"logits", matmul(normed_rows(dtype), vocabulary)}};  // [O, V]
+  bool is_inside(std::string_view tensor) const override {
+    return std::ranges::any_of(std::array{"h.", "wte.", "wpe.", "ln_f."},
+                               [&](const char* prefix) { return tensor.starts_with(prefix); });
   }
 
  private:
-  Tensor stored(const std::string& name, const DTypeOf& dtype) const {
-    const DType type = dtype(name);
+  NamedOutput embed(const StageTypes& types) const {
+    const Tensor tokens = input("tokens", DType::kI32, {kRows});
+    const Tensor positions = input("positions", DType::kI32, {kRows});
+    return {"hidden", gather(stored("wte.weight", types), tokens) +
+                          gather(stored("wpe.weight", types), positions)};  // [R, C]
+  }
+
+  NamedOutput block(int layer, const StageTypes& types) const {
+    const std::string h = cat("h.", layer, ".");
+    const auto w = [&](const char* name) { return stored(h + name, types); };
+    const int64_t channels = gpt2_.channels;
+    const Tensor x = input("hidden", DType::kF32, {kRows, channels});
+    const Tensor normed = layer_norm(x, w("ln_1.weight"), w("ln_1.bias"), gpt2_.norm_eps);
+    const auto m = [&](const char* name) { return matrix(h + name, types); };
+    const Tensor qkv = linear(normed, m("attn.c_attn.weight"), w("attn.c_attn.bias"));  // [R, 3 C]
+    const Tensor attended = attention(
+        qkv, input("k_cache", types.cache, {channels}), input("v_cache", types.cache, {channels}),
+        {gpt2_.heads, gpt2_.heads, channels / gpt2_.heads, attention_scale(layer)});  // [R, C]
+    const Tensor x1 = x + linear(attended, m("attn.c_proj.weight"), w("attn.c_proj.bias"));
+    const Tensor normed1 = layer_norm(x1, w("ln_2.weight"), w("ln_2.bias"), gpt2_.norm_eps);
+    const Tensor inner =
+        unary(gpt2_.activation, linear(normed1, m("mlp.c_fc.weight"), w("mlp.c_fc.bias")));
+    return {"hidden_out", x1 + linear(inner, m("mlp.c_proj.weight"), w("mlp.c_proj.bias"))};
+  }
+
+  // A tied head multiplies by the embedding unless its own matrix is stored in blocks.
+  NamedOutput head(const StageTypes& types) const {
+    const bool wte = gpt2_.tied_head && !is_quantised(types.weight("lm_head.weight"));
+    const Tensor vocabulary =
+        wte ? transpose(stored("wte.weight", types)) : matrix("lm_head.weight", types);
+    return {"logits", matmul(normed_rows(types), vocabulary)};  // [O, V]
+  }
+
+  Tensor stored(const std::string& name, const StageTypes& types) const {
+    const DType type = types.weight(name);
     return split::weight(name, type, stored_dims(weight(name), type));
   }
   // One to multiply by: [inputs, outputs].
-  Tensor matrix(const std::string& name, const DTypeOf& dtype) const {
-    const Tensor w = stored(name, dtype);
+  Tensor matrix(const std::string& name, const StageTypes& types) const {
+    const Tensor w = stored(name, types);
     const bool rows_are_outputs =
         is_quantised(w.node()->dtype) || weight(name).product == Product::kOutIn;
     return rows_are_outputs ? transpose(w) : w;
   }
 
-  Tensor normed_rows(const DTypeOf& dtype) const {
-    const Tensor x = gather(input("hidden", DType::kF32, {kRows, config_.channels}),
+  Tensor normed_rows(const StageTypes& types) const {
+    const Tensor x = gather(input("hidden", DType::kF32, {kRows, gpt2_.channels}),
                             input("out_rows", DType::kI32, {kOutRows}));
-    return layer_norm(x, stored("ln_f.weight", dtype), stored("ln_f.bias", dtype),
-                      config_.norm_eps);
-  }
-
-  Tensor activation(const Tensor& x) const {
-    if (config_.activation == "gelu_new") return gelu_new(x);
-    if (config_.activation == "gelu") return gelu(x);
-    if (config_.activation == "relu") return relu(x);
-    return silu(x);
+    return layer_norm(x, stored("ln_f.weight", types), stored("ln_f.bias", types), gpt2_.norm_eps);
   }
 
   float attention_scale(int layer) const {
     double scale = 1;
-    const auto head_dim = config_.channels / config_.heads;
-    if (config_.scale_attention) scale /= std::sqrt(double(head_dim));
-    if (config_.scale_by_layer) scale /= layer + 1;
+    const auto head_dim = gpt2_.channels / gpt2_.heads;
+    if (gpt2_.scale_attention) scale /= std::sqrt(double(head_dim));
+    if (gpt2_.scale_by_layer) scale /= layer + 1;
     return static_cast<float>(scale);
   }
+
+  const Gpt2Config gpt2_;
 };
 
 }  // namespace
 
 std::unique_ptr<Model> make_gpt2(std::string_view config_json) {
   return std::make_unique<Gpt2>(read_config(config_json));
+}
+
+std::vector<std::string> gpt2_examples() {
+  std::map<Op, std::string> all;
+  for (const auto& [name, op] : kActivations) {
+    all.emplace(op, Json{{"model_type", "gpt2"},
+                         {"n_layer", 1},
+                         {"n_embd", 8},
+                         {"n_head", 1},
+                         {"vocab_size", 8},
+                         {"n_positions", 8},
+                         {"activation_function", name}}
+                        .dump());
+  }
+  std::vector<std::string> configs;
+  for (auto& [op, config] : all) configs.push_back(std::move(config));
+  return configs;
+}
+
+bool is_gpt2_mask(std::string_view name) {
+  if (!name.starts_with("h.")) return false;
+  name.remove_prefix(2);
+  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+  name.remove_prefix(digits);
+  return digits > 0 && (name == ".attn.bias" || name == ".attn.masked_bias");
 }
 
 }  // namespace split

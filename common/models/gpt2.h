@@ -8,5 +8,12 @@
 namespace split {
 
 std::unique_ptr<Model> make_gpt2(std::string_view config_json);
+// One for each activation.
+std::vector<std::string> gpt2_examples();
+
+// Constants of the attention mask, "h.N.attn.bias" and "h.N.attn.masked_bias", which old
+// transformers saved as buffers.
+bool is_gpt2_mask(std::string_view name);
+inline constexpr TensorNames kGpt2Names{"transformer.", is_gpt2_mask, "wte.weight"};
 
 }  // namespace split

@@ -12,8 +12,19 @@ namespace {
 struct Entry {
   std::string_view model_type;
   std::unique_ptr<Model> (*make)(std::string_view config_json);
+  TensorNames names;
+  std::vector<std::string> (*examples)();
 };
-constexpr Entry kModels[] = {{"gpt2", make_gpt2}};
+constexpr Entry kModels[] = {{"gpt2", make_gpt2, kGpt2Names, gpt2_examples}};
+
+std::string model_type(std::string_view config_json) {
+  const Json config = parse_json(config_json, 16, "[config.json]");
+  if (!config.is_object()) {
+    throw Error(ErrorKind::kInput, "[config.json] expected a JSON object");
+  }
+  const Json* named = config.find("model_type");
+  return named != nullptr && named->is_string() ? named->text() : "";
+}
 
 template <typename T>
 const T& find_named(const std::vector<T>& list, std::string_view name, std::string_view what) {
@@ -49,17 +60,30 @@ const WeightDecl& Model::weight(std::string_view name) const {
 }
 
 std::unique_ptr<Model> make_model(std::string_view config_json) {
-  const Json config = parse_json(config_json, 16, "[config.json]");
-  if (!config.is_object()) {
-    throw Error(ErrorKind::kInput, "[config.json] expected a JSON object");
-  }
-  const Json* named = config.find("model_type");
-  const std::string type = named != nullptr && named->is_string() ? named->text() : "";
+  const std::string type = model_type(config_json);
+  std::string known;
   for (const Entry& entry : kModels) {
     if (entry.model_type == type) return entry.make(config_json);
+    known += cat(known.empty() ? "\"" : " or \"", entry.model_type, "\"");
   }
   throw Error(ErrorKind::kInput,
-              cat("[config.json] model_type: expected \"gpt2\", got ", shown(type)));
+              cat("[config.json] model_type: expected ", known, ", got ", shown(type)));
+}
+
+TensorNames tensor_names(std::string_view config_json) {
+  const std::string type = model_type(config_json);
+  for (const Entry& entry : kModels) {
+    if (entry.model_type == type) return entry.names;
+  }
+  return {};
+}
+
+std::vector<std::string> example_configs() {
+  std::vector<std::string> all;
+  for (const Entry& entry : kModels) {
+    for (std::string& config : entry.examples()) all.push_back(std::move(config));
+  }
+  return all;
 }
 
 }  // namespace split

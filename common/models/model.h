@@ -1,7 +1,8 @@
-// A model as stages: "embed", "block.0" ... "block.L-1", "norm", "head". A stage names the blobs it
-// needs (a blob may serve two stages: GPT-2's embedding is its head) and traces its graph. Stages
-// meet at points: point k, 0..L, is the hidden state [rows, C] that enters block k; point L leaves
-// the last block. A model knows no device and no file.
+// A model is a list of stages, each of which traces its own graph. A stage names the blobs it needs
+// (a blob may serve two stages: a tied head's is the embedding's) and what it reads and keeps.
+// Stages meet at points: point p is what stages()[p] leaves, so that point 0 is the hidden state
+// [rows, C] behind the embedding and point L the one behind the last block. A model knows no device
+// and no file.
 #pragma once
 
 #include <functional>
@@ -14,19 +15,14 @@
 
 namespace split {
 
+// Facts that all models have. Those of one architecture are in its own file.
 struct ModelConfig {
   std::string model_type;
-  int layers = 0;    // L
-  int channels = 0;  // C
-  int heads = 0;     // H
-  int inner = 0;     // of the MLP
-  int vocab = 0;     // V
-  int context = 0;   // positions
-  float norm_eps = 1e-5f;
-  std::string activation;       // "gelu_new", "gelu", "relu", "silu"
-  bool scale_attention = true;  // by 1 / sqrt(D)
-  bool scale_by_layer = false;  // and by 1 / (layer + 1)
-  bool tied_head = true;
+  int layers = 0;        // L
+  int channels = 0;      // C
+  int heads = 0;         // H
+  int vocab = 0;         // V
+  int context = 0;       // positions
   int end_of_text = -1;  // eos_token_id; -1 when there is none
 };
 
@@ -38,7 +34,7 @@ enum class Product : uint8_t {
 };
 
 struct WeightDecl {
-  std::string name;  // as in the checkpoint, without "transformer."
+  std::string name;  // as in the checkpoint, without the prefix of TensorNames
   Dims dims;         // there
   Product product = Product::kNone;
   std::string from = {};  // another tensor of the checkpoint that it is, if not empty
@@ -53,44 +49,69 @@ struct Blob {
   std::vector<WeightDecl> weights;
 };
 
+// Inputs of a stage's graph besides weights.
+enum class Takes : uint8_t {
+  kTokens,   // "tokens" and "positions"
+  kHidden,   // "hidden" [kRows, C]
+  kOutRows,  // the same, and "out_rows": its result has a row for each of these
+};
+
+// Keys and values that attention keeps of each row, in "k_cache" and "v_cache" each.
+struct KvShape {
+  int64_t heads = 0;  // none: nothing is kept
+  int64_t head_dim = 0;
+  int64_t width() const { return heads * head_dim; }
+};
+
+// Types that a stage's graph is traced for.
+struct StageTypes {
+  // The type that a weight is stored as, by name. Tracing throws Error(kShape) where blocks stand
+  // for what is no matrix of a product.
+  std::function<DType(const std::string& weight_name)> weight;
+  DType cache = DType::kF32;
+};
+
 struct Stage {
   std::string name;
   std::vector<std::string> blobs;
   // The same where the stage's weights are quantised; empty when they never are.
   std::vector<std::string> quantised = {};
+  Takes takes = Takes::kHidden;
+  int64_t width = 0;  // of a row of its result
+  KvShape kv = {};
+  bool joins_last = false;  // its graph begins with the work of the stage before it
+  bool logits = false;      // its result has a number for each token of the vocabulary
+  std::function<NamedOutput(const StageTypes&)> trace = {};
+
   const std::vector<std::string>& blobs_as(DType format) const {
     return is_quantised(format) ? quantised : blobs;
   }
 };
 
+// Names that the files of a checkpoint have for a model's weights.
+struct TensorNames {
+  std::string_view prefix;  // that each may begin with
+  // Whether a tensor without its prefix is none that the model needs, in files of the model itself.
+  bool (*ignored)(std::string_view name) = [](std::string_view) { return false; };
+  std::string_view first;  // has the type of all weights that are no blocks, but for exceptions
+};
+
 class Model {
  public:
   virtual ~Model() = default;
+  Model(const Model&) = delete;  // stages point to it
+  Model& operator=(const Model&) = delete;
   const ModelConfig& config() const { return config_; }
   const std::vector<Blob>& blobs() const { return blobs_; }
   const std::vector<Stage>& stages() const { return stages_; }
   const Blob& blob(std::string_view name) const;          // throws Error(kNotFound)
   const Stage& stage(std::string_view name) const;        // throws Error(kNotFound)
   const WeightDecl& weight(std::string_view name) const;  // throws Error(kNotFound)
-
-  // What a graph's weights are stored as, by name. Tracing throws Error(kShape) where blocks stand
-  // for what is no matrix of a product.
-  using DTypeOf = std::function<DType(const std::string& weight_name)>;
-
-  // Tokens and positions to point 0: output "hidden" [kRows, C].
-  virtual std::vector<NamedOutput> trace_embed(const DTypeOf& dtype) const = 0;
-  // Point `layer` to point `layer + 1`: input "hidden" and output "hidden_out" [kRows, C]; caches
-  // "k_cache", "v_cache".
-  virtual std::vector<NamedOutput> trace_block(int layer, const DTypeOf& dtype,
-                                               DType cache) const = 0;
-  // Point L, rows picked by "out_rows", through the final norm: input "hidden", output "normed"
-  // [kOutRows, C].
-  virtual std::vector<NamedOutput> trace_norm(const DTypeOf& dtype) const = 0;
-  // The same and on to the vocabulary: output "logits" [kOutRows, V]. A tied head multiplies by the
-  // embedding unless its own matrix "lm_head.weight" is stored in blocks.
-  virtual std::vector<NamedOutput> trace_head(const DTypeOf& dtype) const = 0;
+  // Whether a tensor of that name is inside the model, so that one which no stage names is refused.
+  virtual bool is_inside(std::string_view tensor) const = 0;
 
  protected:
+  Model() = default;
   ModelConfig config_;
   std::vector<Blob> blobs_;
   std::vector<Stage> stages_;
@@ -99,5 +120,10 @@ class Model {
 // From the text of a Hugging Face config.json.
 // Throws Error(kInput) that names each setting that is not supported.
 std::unique_ptr<Model> make_model(std::string_view config_json);
+// Those of the model that config.json describes; no prefix and no exceptions for one that is not
+// known.
+TensorNames tensor_names(std::string_view config_json);
+// A config.json of each model and setting that has kernels of its own, as small as can be.
+std::vector<std::string> example_configs();
 
 }  // namespace split

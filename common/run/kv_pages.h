@@ -38,6 +38,7 @@ class KvPages {
   size_t copy_table(SequenceId id, uint32_t* out) const;
 
   uint32_t total() const { return total_; }
+  uint32_t per_sequence() const { return pages_per_sequence_; }
   uint32_t in_use() const;
 
  private:

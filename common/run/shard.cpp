@@ -1,9 +1,8 @@
-// What a Shard is made of, and how it is loaded.
+// A Shard's parts, and the device that it is on.
 #include <algorithm>
 #include <utility>
 
 #include "base/log.h"
-#include "io/quantize.h"
 #include "run/shard_loaded.h"
 
 namespace split {
@@ -16,17 +15,30 @@ DType kv_type(Profile profile, std::optional<DType> kv) {
   return kv.value_or(profile == Profile::kF32 ? DType::kF32 : DType::kF16);
 }
 
-uint64_t page_bytes(const ModelConfig& config, int layers, DType kv) {
-  return 2 * static_cast<uint64_t>(layers) *
-         tensor_bytes(kv, {kPageTokens, config.channels}).value();
+// The stages that lead from one point to another, from tokens where `embed`.
+std::span<const Stage> stages_between(const Model& model, bool embed, int first, int last) {
+  const size_t begin = embed ? 0 : static_cast<size_t>(first) + 1;
+  const size_t end = std::max(begin, static_cast<size_t>(last) + 1);
+  return std::span(model.stages()).subspan(begin, end - begin);
+}
+
+uint64_t page_bytes(std::span<const Stage> stages, DType kv) {
+  uint64_t bytes = 0;
+  for (const Stage& stage : stages) {
+    if (stage.kv.heads == 0) continue;
+    bytes += 2 * tensor_bytes(kv, {kPageTokens, stage.kv.width()}).value();
+  }
+  return bytes;
 }
 
 // What is kept, once device and model take it. Where products round their rows to bf16, so does
 // attention, on a device that can and with heads of whole steps.
-DType kept(const Device& device, const ModelConfig& config, const ShardOptions& options) {
+DType kept(const Device& device, const Model& model, const ShardOptions& options) {
   expect_profile(device, options.profile);
-  const int64_t head = config.channels / config.heads;
-  const bool whole = head % static_cast<int64_t>(kBlock) == 0;
+  const auto ragged = std::ranges::find_if(model.stages(), [](const Stage& stage) {
+    return stage.kv.head_dim % static_cast<int64_t>(kBlock) != 0;
+  });
+  const bool whole = ragged == model.stages().end();
   const bool rounds = options.profile != Profile::kF32 && options.profile != Profile::kF16;
   if (!options.kv && rounds && whole && device.keeps(DType::kBF16)) return DType::kBF16;
   const DType kv = kv_type(options.profile, options.kv);
@@ -37,13 +49,13 @@ DType kept(const Device& device, const ModelConfig& config, const ShardOptions& 
   if (is_quantised(kv) && !whole) {
     throw Error(ErrorKind::kInput,
                 cat("[shard] keys and values in ", format_name(kv),
-                    ": expected heads of a multiple of ", kBlock, ", got ", head));
+                    ": expected heads of a multiple of ", kBlock, ", got ", ragged->kv.head_dim));
   }
   return kv;
 }
 
-ShardOptions with_kept(const Device& device, const ModelConfig& config, ShardOptions options) {
-  options.kv = kept(device, config, options);
+ShardOptions with_kept(const Device& device, const Model& model, ShardOptions options) {
+  options.kv = kept(device, model, options);
   return options;
 }
 
@@ -52,23 +64,17 @@ uint32_t pages_per_sequence(const ModelConfig& config) {
 }
 
 // How many pages the budget holds.
-uint32_t page_count(const ModelConfig& config, int layers, const ShardOptions& options) {
-  const uint64_t one = kv_bytes_for(config, layers, options.profile, 1, options.kv);
-  if (options.kv_bytes < one) {
+uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, uint64_t budget) {
+  const uint64_t one = page_bytes * pages_per_sequence(config);
+  if (budget < one) {
     throw Error(ErrorKind::kInput,
                 cat("[shard] KV budget: expected at least ", one, " bytes for one sequence of ",
-                    config.context, " tokens, got ", options.kv_bytes));
+                    config.context, " tokens, got ", budget));
   }
-  // A shard without blocks (the final norm and the head alone) has pages that hold nothing.
+  // A shard that keeps nothing (the final norm and the head alone) has pages all the same.
   const uint64_t pages =
-      layers == 0
-          ? uint64_t{64} * pages_per_sequence(config)
-          : options.kv_bytes / page_bytes(config, layers, kv_type(options.profile, options.kv));
+      page_bytes == 0 ? uint64_t{64} * pages_per_sequence(config) : budget / page_bytes;
   return static_cast<uint32_t>(std::min<uint64_t>(pages, 1u << 24));
-}
-
-int layers_of(const Model& model, const ShardOptions& options) {
-  return std::max(0, std::min(options.last, model.config().layers) - options.first);
 }
 
 }  // namespace
@@ -112,9 +118,10 @@ WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {
   return [&](const std::string& name) { return stored_weight(checkpoint, model.weight(name)); };
 }
 
-uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences,
+uint64_t kv_bytes_for(const Model& model, int first, int last, Profile profile, uint64_t sequences,
                       std::optional<DType> kv) {
-  return page_bytes(config, layers, kv_type(profile, kv)) * pages_per_sequence(config) * sequences;
+  return page_bytes(stages_between(model, false, first, last), kv_type(profile, kv)) *
+         pages_per_sequence(model.config()) * sequences;
 }
 
 Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
@@ -122,9 +129,10 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
     : device_(&device),
       model_(model),
       weights_(weights),
-      options_(with_kept(device, model.config(), options)),
-      page_bytes_(split::page_bytes(model.config(), layers_of(model, options), *options_.kv)),
-      pages_(page_count(model.config(), layers_of(model, options), options),
+      options_(with_kept(device, model, options)),
+      stages_(stages_between(model, options.embed, options.first, options.last)),
+      page_bytes_(split::page_bytes(stages_, *options_.kv)),
+      pages_(page_count(model.config(), page_bytes_, options.kv_bytes),
              pages_per_sequence(model.config())),
       steps_(kSteadySteps) {
   try {
@@ -157,181 +165,20 @@ bool Shard::recover(const Error& error) {
   return true;
 }
 
-void Shard::load() {
-  auto made = std::make_unique<Loaded>();
-  const Model& model = model_;
-  const WeightSource& weights = weights_;
-  const ShardOptions& options = options_;
-  Device& device = this->device();
-  const ModelConfig& config = model.config();
-  const auto channels = static_cast<size_t>(config.channels);
-  Loaded& loaded = *made;
-
-  // What a stage's weights are in the programs.
-  const auto stored_in = [&](std::optional<DType> format) -> Model::DTypeOf {
-    return [&, format](const std::string& name) {
-      const bool in_blocks = format && is_quantised(*format);
-      if (in_blocks && model.weight(name).product != Product::kNone) return *format;
-      const TensorView view = weights.declared(name);
-      if (view.dims.size() != 2 || is_quantised(view.dtype)) return view.dtype;
-      return options_.profile == Profile::kF16    ? DType::kF16
-             : options_.profile == Profile::kBF16 ? DType::kBF16
-                                                  : view.dtype;
-    };
-  };
-  const Model::DTypeOf stored = stored_in({}), in_blocks = stored_in(options_.formats.block),
-                       in_head = stored_in(options_.formats.head);
-  const DType cache = *options_.kv;
-  const FuseRules rules = device.fuse_rules();
-  std::vector<Program> programs;
-  const auto compiled = [&](std::string name, const std::vector<NamedOutput>& outputs) {
-    programs.push_back(compile(std::move(name), outputs, rules));
-    if (debug_level() >= 1) log_info(to_string(programs.back()));
-  };
-  if (options.embed) compiled("embed", model.trace_embed(stored));
-  const int last_block = std::min(options.last, config.layers);
-  for (int layer = options.first; layer < last_block; ++layer) {
-    compiled(cat("block.", layer), model.trace_block(layer, in_blocks, cache));
-  }
-  if (options.last >= norm_point()) compiled("norm", model.trace_norm(stored));
-  if (options.last >= head_point()) {
-    compiled("head", model.trace_head(in_head));
-    const Tensor logits = input("logits", DType::kF32, {kOutRows, config.vocab});
-    compiled("topk", {{"top", topk(logits, static_cast<int64_t>(width(top_point()) / 2))}});
-  }
-
-  loaded.limits.rows = options.max_rows;
-  loaded.limits.sequences = options.max_rows;
-  loaded.limits.pages_per_sequence = pages_per_sequence(config);
-  loaded.limits.pages = pages_.total();
-  loaded.limits.matrix = options_.profile != Profile::kF32 && options_.profile != Profile::kInt8;
-  loaded.limits.wide = options.wide;
-  loaded.limits.int8 = options_.profile == Profile::kInt8;
-  for (const Program& program : programs) {
-    loaded.limits.arena_row_bytes =
-        std::max(loaded.limits.arena_row_bytes, program.arena_row_bytes);
-  }
-  phases_alike_ = std::ranges::all_of(programs, [&](const Program& program) {
-    return std::ranges::all_of(program.slots, [&](const Slot& slot) {
-      const bool matrix = slot.kind == SlotKind::kWeight && slot.dims.size() == 2;
-      return !matrix || device.phases_alike(loaded.limits, slot.dtype);
-    });
-  });
-  loaded.workspace = device.workspace(loaded.limits);
-  device.prepare(programs, *loaded.workspace);
-  // All caches before any weight: beside weights that go up, a device takes several times as long.
-  for (int i = 0; i < 2 * (last_block - options.first); ++i) {
-    loaded.caches.push_back(device.alloc_pages(loaded.limits, config.channels, cache));
-  }
-  for (auto& hidden : loaded.hidden)
-    hidden = device.alloc(options.max_rows * channels * sizeof(float));
-  if (options.last >= norm_point())
-    loaded.normed = device.alloc(options.max_rows * channels * sizeof(float));
-  if (options.last >= head_point()) {
-    loaded.logits = device.alloc(size_t{max_wanted(head_point())} *
-                                 static_cast<size_t>(config.vocab) * sizeof(float));
-    loaded.top = device.alloc(size_t{max_wanted(top_point())} * width(top_point()) * sizeof(float));
-  }
-
-  std::optional<ThreadPool> threads;  // of this machine, once there is something to quantise
-  std::vector<std::pair<const Buffer*, TensorView>> borrowed;
-  const auto tell_taken = [&] {
-    std::erase_if(borrowed, [&](const auto& item) {
-      if (item.first->borrows()) return false;
-      weights.taken(item.second);
-      return true;
-    });
-  };
-  // The weights of each program, as far as they are there: those of the next are asked for while
-  // one's are taken.
-  std::vector<std::vector<Bytes>> ahead;
-  for (const Program& program : programs) {
-    ahead.emplace_back();
-    for (const Slot& slot : program.slots) {
-      if (slot.kind != SlotKind::kWeight) continue;
-      ahead.back().push_back(weights.declared(slot.name).bytes);
-    }
-  }
-  size_t next = 0;
-  // One buffer for each weight, whoever reads it.
-  const auto bind = [&](const Program& program, std::vector<Binding> bindings) {
-    if (next < ahead.size()) std::ranges::for_each(ahead[next], MappedFile::will_need);
-    for (const Slot& slot : program.slots) {
-      if (slot.kind != SlotKind::kWeight) continue;
-      std::unique_ptr<Buffer>& buffer = loaded.weights[slot.name];
-      if (buffer == nullptr) {
-        TensorView view = weights.view(slot.name);
-        const TensorView source = view;
-        const WeightDecl& decl = model.weight(slot.name);
-        const Dims dims = stored_dims(decl, view.dtype);
-        if (view.dims != dims) {
-          throw Error(ErrorKind::kShape, cat("[shard] weight '", slot.name, "': expected ",
-                                             to_string(dims), ", got ", to_string(view.dims)));
-        }
-        if (is_quantised(view.dtype) && !scales_are_finite(view)) {
-          throw Error(ErrorKind::kInput,
-                      cat("[shard] weight '", slot.name, "': a scale is not finite"));
-        }
-        if (view.dtype != slot.dtype) {
-          if (is_quantised(view.dtype)) {
-            throw Error(ErrorKind::kShape,
-                        cat("[shard] weight '", slot.name, "': expected ", dtype_name(slot.dtype),
-                            ", got ", dtype_name(view.dtype)));
-          }
-          if (is_quantised(slot.dtype) && !threads) threads.emplace(0u);
-          OwnedTensor made = is_quantised(slot.dtype)
-                                 ? quantised(view, slot.dtype, decl.product == Product::kInOut,
-                                             slot.name, &*threads)
-                                 : converted(view, slot.dtype);
-          view = loaded.converted.emplace(slot.name, std::move(made)).first->second.view;
-        }
-        buffer = device.upload(slot, view);
-        if (weights.taken) borrowed.emplace_back(buffer.get(), source);
-      }
-      bindings.push_back({slot.name, buffer.get()});
-    }
-    auto executable = device.load(program, *loaded.workspace, bindings);
-    tell_taken();
-    return executable;
-  };
-  if (options.embed) loaded.embed = bind(programs[next++], {{"hidden", loaded.hidden[0].get()}});
-  for (int layer = options.first; layer < last_block; ++layer) {
-    const size_t k_cache = 2 * loaded.blocks.size();
-    loaded.blocks.push_back(
-        bind(programs[next++], {{"hidden", loaded.hidden[layer % 2].get()},
-                                {"hidden_out", loaded.hidden[(layer + 1) % 2].get()},
-                                {"k_cache", loaded.caches[k_cache].get()},
-                                {"v_cache", loaded.caches[k_cache + 1].get()}}));
-  }
-  Buffer* const final_hidden = loaded.hidden[config.layers % 2].get();
-  if (options.last >= norm_point()) {
-    loaded.norm =
-        bind(programs[next++], {{"hidden", final_hidden}, {"normed", loaded.normed.get()}});
-  }
-  if (options.last >= head_point()) {
-    loaded.head =
-        bind(programs[next++], {{"hidden", final_hidden}, {"logits", loaded.logits.get()}});
-    loaded.topk =
-        bind(programs[next++], {{"logits", loaded.logits.get()}, {"top", loaded.top.get()}});
-  }
-  device.settle();
-  tell_taken();
-  std::erase_if(loaded.converted,
-                [&](const auto& item) { return !loaded.weights.at(item.first)->borrows(); });
-  loaded_ = std::move(made);
-}
-
 Shard::~Shard() = default;
 
+const Stage& Shard::stage_to(int point) const {
+  return model_.stages()[static_cast<size_t>(point)];
+}
+
 size_t Shard::width(int point) const {
-  const ModelConfig& config = model_.config();
-  return static_cast<size_t>(point == top_point()    ? 2 * std::min(kTopLogits, config.vocab)
-                             : point == head_point() ? config.vocab
-                                                     : config.channels);
+  if (point == top_point()) return 2 * std::min<size_t>(kTopLogits, width(head_point()));
+  return static_cast<size_t>(stage_to(point).width);
 }
 
 uint32_t Shard::max_wanted(int point) const {
-  return point >= head_point() ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
+  const bool logits = point == top_point() || stage_to(point).logits;
+  return logits ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
 }
 
 }  // namespace split

@@ -3,9 +3,10 @@
 // be run from an injected hidden state. Keeps asking for weights: a device that fails is loaded
 // again. Knows no socket and no text.
 //
-// Points: k = 0..L is the hidden state that enters block k (L: what leaves the last block), L + 1
-// what leaves the final norm, L + 2 the logits, L + 3 their largest and whose they are. A range
-// [from, to) starts at a point 0..L and ends at any later one; from tokens it starts before point
+// Points: p is what the model's stage p leaves. Of a decoder, k = 0..L is the hidden state that
+// enters block k (L: what leaves the last block), L + 1 what leaves the final norm, L + 2 the
+// logits, and then come, of the Shard's own, their largest and whose they are. A range [from, to)
+// starts at a hidden state, 0..L, and ends at any later point; from tokens it starts before point
 // 0, with the embedding.
 #pragma once
 
@@ -104,13 +105,12 @@ class Shard {
   const Model& model() const { return model_; }
   const ShardOptions& options() const { return options_; }
   // The one it was given, or the CPU in its place.
-  Device& device() { return *device_; }
+  Device& device() const { return *device_; }
   KvPages& pages() { return pages_; }
   const KvPages& pages() const { return pages_; }
   uint64_t page_bytes() const { return page_bytes_; }  // of one page, over all layers, K and V
 
-  int norm_point() const { return model_.config().layers + 1; }
-  int head_point() const { return model_.config().layers + 2; }
+  int head_point() const { return static_cast<int>(model_.stages().size()) - 1; }
   int top_point() const { return head_point() + 1; }
   // Floats of one result row at a point: V for the head, two for each of its top k, else C.
   size_t width(int point) const;
@@ -137,13 +137,24 @@ class Shard {
 
  private:
   struct Loaded;  // programs, buffers and the step's scratch
+  const Stage& stage_to(int point) const;
+  // Place of the stage that leads to a point among those of this shard; then comes the top k.
+  size_t index_to(int point) const {
+    return static_cast<size_t>(point - (options_.embed ? 0 : options_.first + 1));
+  }
   void load();
-  void run_apart(const std::vector<std::string>& stages, const RowBatch& batch);
+  std::vector<Program> trace() const;
+  Limits limits_of(std::span<const Program> programs) const;
+  void allocate(Loaded& loaded) const;
+  void bind(Loaded& loaded, std::span<const Program> programs) const;
+  void add_programs(bool from_tokens, int from, int to);
+  void run_apart(const RowBatch& batch);
   std::atomic<Device*> device_;
   std::unique_ptr<Device> cpu_;  // once it took the place
   const Model& model_;
   const WeightSource weights_;
   ShardOptions options_;
+  std::span<const Stage> stages_;  // of the model, those that run here
   uint64_t page_bytes_ = 0;
   KvPages pages_;  // after page_bytes_
   std::unique_ptr<Loaded> loaded_;
@@ -154,8 +165,9 @@ class Shard {
   std::map<std::string, double> times_;
 };
 
-// Bytes of KV cache that `sequences` whole contexts take in a shard of `layers` layers.
-uint64_t kv_bytes_for(const ModelConfig& config, int layers, Profile profile, uint64_t sequences,
+// Bytes of KV cache that `sequences` whole contexts take in a shard of the stages between two
+// points.
+uint64_t kv_bytes_for(const Model& model, int first, int last, Profile profile, uint64_t sequences,
                       std::optional<DType> kv = {});
 
 }  // namespace split

@@ -3,27 +3,63 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "run/shard.h"
 
 namespace split {
 
+// The weights of a Shard: one buffer each, whoever reads it.
+class ShardWeights {
+ public:
+  ShardWeights(Device& device, const Model& model, const WeightSource& source)
+      : device_(device), model_(model), source_(source) {}
+
+  // Taken from the source the first time, which waits for its bytes. Throws as Shard's constructor.
+  Buffer* get(const Slot& slot);
+  // Tells the source of what the device keeps no pointer to any more.
+  void tell_taken();
+  // Once all are there: lets go of copies that the device does not read.
+  void settle();
+
+ private:
+  TensorView checked(const std::string& name) const;
+  TensorView converted_to(DType dtype, const TensorView& view, const WeightDecl& decl);
+
+  Device& device_;
+  const Model& model_;
+  const WeightSource& source_;
+  std::map<std::string, OwnedTensor> converted_;  // gone after the buffers, which may read them
+  std::map<std::string, std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::pair<const Buffer*, TensorView>> borrowed_;
+  std::optional<ThreadPool> threads_;  // of this machine, once there is something to quantise
+};
+
 struct Shard::Loaded {
-  std::map<std::string, OwnedTensor> converted;  // gone after the buffers, which may read them
-  std::map<std::string, std::unique_ptr<Buffer>> weights;
-  std::vector<std::unique_ptr<Buffer>> caches;  // K and V of each layer
-  std::unique_ptr<Buffer> hidden[2];            // point k is in hidden[k % 2]
-  std::unique_ptr<Buffer> normed;
-  std::unique_ptr<Buffer> logits, top;
-  std::unique_ptr<Workspace> workspace;
-  std::unique_ptr<Executable> embed, norm, head, topk;
-  std::vector<std::unique_ptr<Executable>> blocks;  // of the layers from options.first on
+  Loaded(Device& device, const Model& model, const WeightSource& source)
+      : weights(device, model, source) {}
+
+  // A stage on the device.
+  struct Part {
+    std::string_view name;
+    std::unique_ptr<Buffer> k_cache, v_cache;  // where it keeps any
+    std::unique_ptr<Buffer> rows;              // of its result, where it takes wanted rows
+    std::unique_ptr<Executable> executable;
+  };
+
+  ShardWeights weights;
+  std::unique_ptr<Buffer> hidden[2];  // the hidden state of point p is in hidden[p % 2]
   Limits limits;
+  std::unique_ptr<Workspace> workspace;
+  std::vector<Part> parts;  // of stages_, then of the top k where there are logits
 
   // Scratch of a step, sized once.
   std::vector<Executable*> programs;
+  std::vector<std::string_view> names;  // of these
   std::vector<int32_t> tokens, positions;
   std::vector<uint32_t> sequences, tables, out_rows;
   std::vector<KeyRange> seen;

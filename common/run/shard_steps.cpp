@@ -18,7 +18,7 @@ std::map<std::string, double> Shard::stage_times() const {
 }
 
 // One program after the other, timed. The final norm is in the head's program.
-void Shard::run_apart(const std::vector<std::string>& stages, const RowBatch& batch) {
+void Shard::run_apart(const RowBatch& batch) {
   Loaded& loaded = *loaded_;
   const std::span<Executable* const> programs = loaded.programs;
   std::vector<double> ms;
@@ -32,7 +32,24 @@ void Shard::run_apart(const std::vector<std::string>& stages, const RowBatch& ba
                      .count());
   }
   const std::lock_guard lock(times_mutex_);
-  for (size_t i = 0; i < ms.size(); ++i) times_[stages[i]] = ms[i];
+  for (size_t i = 0; i < ms.size(); ++i) times_[std::string(loaded.names[i])] = ms[i];
+}
+
+// Those of the stages between two points. One that the next does the work of is left out, and so
+// are those of wanted rows when there are none.
+void Shard::add_programs(bool from_tokens, int from, int to) {
+  Loaded& loaded = *loaded_;
+  loaded.programs.clear();
+  loaded.names.clear();
+  const size_t end = index_to(to) + 1;
+  for (size_t i = from_tokens ? 0 : index_to(from + 1); i < end; ++i) {
+    const bool top = i == stages_.size();
+    const bool joined = i + 1 < std::min(end, stages_.size()) && stages_[i + 1].joins_last;
+    const bool of_wanted = top || stages_[i].takes == Takes::kOutRows;
+    if (joined || (of_wanted && loaded.out_rows.empty())) continue;
+    loaded.programs.push_back(loaded.parts[i].executable.get());
+    loaded.names.push_back(loaded.parts[i].name);
+  }
 }
 
 void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out) {
@@ -41,7 +58,8 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   const ModelConfig& config = model_.config();
   const auto channels = static_cast<size_t>(config.channels);
   const bool from_tokens = parts[0].tokens != nullptr;
-  CHECK(from >= options_.first && from <= config.layers && to >= from);
+  CHECK(from >= options_.first && from <= options_.last && to >= from);
+  CHECK(stage_to(from).takes != Takes::kOutRows);
   CHECK(to <= options_.last || (to == top_point() && options_.last == head_point()));
   CHECK(!from_tokens || (from == 0 && options_.embed));
 
@@ -76,15 +94,9 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     for (const uint32_t wanted : part.wanted) loaded.out_rows.push_back(row0 + wanted);
   }
 
-  loaded.programs.clear();
-  if (from_tokens) loaded.programs.push_back(loaded.embed.get());
-  for (int layer = from; layer < std::min(to, config.layers); ++layer) {
-    loaded.programs.push_back(loaded.blocks[static_cast<size_t>(layer - options_.first)].get());
-  }
+  add_programs(from_tokens, from, to);
   const bool any = !loaded.out_rows.empty();
-  if (any && to == norm_point()) loaded.programs.push_back(loaded.norm.get());
-  if (any && to >= head_point()) loaded.programs.push_back(loaded.head.get());
-  if (any && to == top_point()) loaded.programs.push_back(loaded.topk.get());
+  const bool whole_rows = to != top_point() && stage_to(to).takes != Takes::kOutRows;
 
   RowBatch batch;
   batch.phase = phase;
@@ -102,7 +114,7 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   }
   const size_t row_floats = width(to);
   const auto rows_out = static_cast<ptrdiff_t>(loaded.out_rows.size());
-  if (any && to <= config.layers) {
+  if (any && whole_rows) {
     // The smallest run of rows that holds the wanted ones.
     const size_t first = loaded.out_rows.front(), count = loaded.out_rows.back() - first + 1;
     loaded.out.resize(count * row_floats);
@@ -110,31 +122,19 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
     batch.out_offset = first * row_floats * sizeof(float);
     batch.out_bytes = std::as_writable_bytes(std::span(loaded.out));
   } else if (any) {
-    batch.out = (to == norm_point()   ? loaded.normed
-                 : to == head_point() ? loaded.logits
-                                      : loaded.top)
-                    .get();
+    batch.out = loaded.parts[index_to(to)].rows.get();
     batch.out_bytes = std::as_writable_bytes(std::span(out, loaded.out_rows.size() * row_floats));
   }
   const bool small = phase == Phase::kGenerate && batch.rows <= kSmallRows &&
                      !loaded.programs.empty();  // else rows only pass through
   // A GPU would take a submission and a wait for each stage.
   if (small && !device().fallible() && small_steps_++ % kMeasureEvery == 1) {
-    std::vector<std::string> stages;
-    if (from_tokens) stages.push_back("embed");
-    for (int layer = from; layer < std::min(to, config.layers); ++layer) {
-      stages.push_back(cat("block.", layer));
-    }
-    if (stages.size() < loaded.programs.size()) {
-      stages.push_back(to == norm_point() ? "norm" : "head");
-    }
-    if (any && to == top_point()) stages.push_back("topk");
-    run_apart(stages, batch);
+    run_apart(batch);
   } else {
     device().run(*loaded.workspace, loaded.programs, batch);
   }
   ++steps_;
-  if (any && to <= config.layers) {
+  if (any && whole_rows) {
     for (ptrdiff_t i = 0; i < rows_out; ++i) {
       const size_t row = loaded.out_rows[static_cast<size_t>(i)] - loaded.out_rows.front();
       std::copy_n(loaded.out.data() + row * row_floats, row_floats,

@@ -103,8 +103,8 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
   if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;
-  const int layers = std::max(0, std::min(place.range.last, config().layers) - place.range.first);
-  return std::min(kMost, kv_bytes_for(config(), layers, options_.profile, kContexts));
+  return std::min(kMost, kv_bytes_for(*model_, place.range.first, place.range.last,
+                                      options_.profile, kContexts));
 }
 
 std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInfo& info,

@@ -92,7 +92,6 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const T
                      std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
                      uint64_t kv_budget, unsigned threads)
     : load_(std::move(load)), device_(std::move(device)) {
-  const ModelConfig& config = model.config();
   ShardOptions options;
   options.embed = range.embed;
   options.first = range.first;
@@ -100,8 +99,8 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const T
   options.profile = profile;
   options.formats = formats;
   options.threads = threads;
-  const int layers = std::max(0, std::min(range.last, config.layers) - range.first);
-  options.kv_bytes = std::max(kv_budget, kv_bytes_for(config, layers, options.profile, 1));
+  options.kv_bytes =
+      std::max(kv_budget, kv_bytes_for(model, range.first, range.last, options.profile, 1));
   for (const wire::BlobInfo& blob : blobs) {
     for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
   }

@@ -52,7 +52,7 @@ class BareSteps {
     ShardOptions options;
     options.last = cut;
     options.profile = Profile::kF16;
-    options.kv_bytes = kv_bytes_for(model.config(), cut, Profile::kF16, 200);
+    options.kv_bytes = kv_bytes_for(model.model(), 0, cut, Profile::kF16, 200);
     return options;
   }
   void forward(Phase phase, std::span<const SequenceId> ids, uint32_t rows) {

@@ -47,7 +47,7 @@ void measure_pair(const Options& options, Report& report) {
   shard_options.first = cut;
   shard_options.last = config.layers + 2;
   shard_options.profile = Profile::kF16;
-  shard_options.kv_bytes = kv_bytes_for(config, config.layers - cut, Profile::kF16, 2);
+  shard_options.kv_bytes = kv_bytes_for(model.model(), cut, config.layers, Profile::kF16, 2);
   Shard shard(*device, model.model(), model.weights(), shard_options);
   Batcher tail(shard);
   report.note(cat("pair: cut ", cut, " of ", config.layers, " over loopback HTTP, f16, ",

@@ -7,10 +7,10 @@
 namespace split::bench {
 namespace {
 
-ShardOptions options_of(const ModelConfig& config, Profile profile, std::optional<DType> kv,
-                        bool wide) {
+ShardOptions options_of(const Model& model, Profile profile, std::optional<DType> kv, bool wide) {
   ShardOptions options;
   options.wide = wide;
+  const ModelConfig& config = model.config();
   options.last = config.layers + 2;
   options.profile = profile;
   options.formats = profile_formats(profile);
@@ -18,7 +18,7 @@ ShardOptions options_of(const ModelConfig& config, Profile profile, std::optiona
   // The batch, a sequence for each context measured, and a prompt.
   const auto context = static_cast<uint64_t>(config.context);
   const uint64_t positions = kMostSequences * (kBatchContext + kPageTokens) + 5 * context;
-  options.kv_bytes = kv_bytes_for(config, config.layers, profile, positions / context + 1, kv);
+  options.kv_bytes = kv_bytes_for(model, 0, config.layers, profile, positions / context + 1, kv);
   return options;
 }
 
@@ -27,7 +27,7 @@ ShardOptions options_of(const ModelConfig& config, Profile profile, std::optiona
 Steps::Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv,
              bool wide)
     : model_(model),
-      shard_(device, model.model(), model.weights(), options_of(model.config(), profile, kv, wide)),
+      shard_(device, model.model(), model.weights(), options_of(model.model(), profile, kv, wide)),
       tokens_(random_tokens(model.config(), static_cast<size_t>(model.config().context))) {}
 
 uint32_t Steps::long_context() const {

@@ -304,7 +304,7 @@ TEST_F(CloudQuantize, KeepsTheBlocksOfAGguf) {
     const ServedModel& model = *cloud.cloud.models[0];
     const Checkpoint& checkpoint = model.checkpoint();
     EXPECT_EQ(checkpoint.dtype(), DType::kF32);
-    EXPECT_TRUE(model.config().tied_head);
+    EXPECT_EQ(model.model().weight("lm_head.weight").from, "wte.weight");
     const TensorView& head = checkpoint.at("lm_head.weight");
     const TensorView& wte = checkpoint.at("wte.weight");
     EXPECT_EQ(head.dtype, dtype);

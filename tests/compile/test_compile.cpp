@@ -15,17 +15,18 @@ namespace {
 TEST(Planner, KeepsLiveTemporariesApartInEveryStage) {
   const auto model = demo();
   for (const FuseRules& rules : {FuseRules{}, kNothing, kWithPrologue}) {
-    const Program block = compile("block", model->trace_block(0, half, DType::kF32), rules);
+    const Program block =
+        compile("block", {model->stage("block.0").trace({half, DType::kF32})}, rules);
     EXPECT_EQ(wrong_with(block), "");
     EXPECT_LT(block.arena_row_bytes, without_reuse(block).arena_row_bytes);
-    EXPECT_EQ(wrong_with(compile("embed", model->trace_embed(half), rules)), "");
-    EXPECT_EQ(wrong_with(compile("norm", model->trace_norm(half), rules)), "");
-    EXPECT_EQ(wrong_with(compile("head", model->trace_head(half), rules)), "");
+    EXPECT_EQ(wrong_with(compile("embed", {model->stage("embed").trace({half})}, rules)), "");
+    EXPECT_EQ(wrong_with(compile("norm", {model->stage("norm").trace({half})}, rules)), "");
+    EXPECT_EQ(wrong_with(compile("head", {model->stage("head").trace({half})}, rules)), "");
   }
 }
 
 TEST(Planner, CheckSeesAnOverlap) {
-  Program block = compile("block", demo()->trace_block(0, half, DType::kF32), {});
+  Program block = compile("block", {demo()->stage("block.0").trace({half, DType::kF32})}, {});
   for (Slot& slot : block.slots) slot.offset = 0;
   EXPECT_NE(wrong_with(block), "");
 }

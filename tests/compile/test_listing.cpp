@@ -78,11 +78,13 @@ constexpr const char* kHead = R"(program head: arena 1280 bytes a row
 )";
 
 TEST(Listing, OfTheEmbedding) {
-  EXPECT_EQ(to_string(compile("embed", demo()->trace_embed(half), {})), kEmbed);
+  EXPECT_EQ(to_string(compile("embed", {demo()->stage("embed").trace({half})}, {})), kEmbed);
 }
 
 TEST(Listing, OfABlock) {
-  EXPECT_EQ(to_string(compile("block.0", demo()->trace_block(0, half, DType::kF32), {})), kBlock);
+  EXPECT_EQ(
+      to_string(compile("block.0", {demo()->stage("block.0").trace({half, DType::kF32})}, {})),
+      kBlock);
 }
 
 // A listing whose steps join the next where they may: a plus behind each that some device's rules
@@ -98,10 +100,13 @@ std::string with_pluses(std::string listing, const std::vector<std::string>& beh
 
 TEST(Listing, OfABlockWithPrologues) {
   const Program program =
-      compile("block.0", demo()->trace_block(0, half, DType::kF32), kWithPrologue);
+      compile("block.0", {demo()->stage("block.0").trace({half, DType::kF32})}, kWithPrologue);
   EXPECT_EQ(to_string(program),
-            with_pluses(kBlock, {"t4@0 <- %10\n", "t7@1280[640:960], k_cache, v_cache\n",
-                                 "t16@0 <- %10\n"}));
+            with_pluses(kBlock, {"t4@0 <- %10
+", "t7@1280[640:960], k_cache, v_cache
+",
+                                 "t16@0 <- %10
+"}));
   // Kernels of one row: qkv | attention | projection | fc | out; of attention the merge is another.
   const auto joined =
       std::count_if(program.steps.begin(), program.steps.end(),
@@ -110,8 +115,8 @@ TEST(Listing, OfABlockWithPrologues) {
 }
 
 TEST(Listing, OfTheHead) {
-  EXPECT_EQ(to_string(compile("head", demo()->trace_head(half), {})), kHead);
-  EXPECT_EQ(to_string(compile("head", demo()->trace_head(half), kWithPrologue)),
+  EXPECT_EQ(to_string(compile("head", {demo()->stage("head").trace({half})}, {})), kHead);
+  EXPECT_EQ(to_string(compile("head", {demo()->stage("head").trace({half})}, kWithPrologue)),
             with_pluses(kHead, {"t5@0 <- %10\n"}));
 }
 

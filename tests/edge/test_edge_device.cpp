@@ -54,7 +54,7 @@ struct Fixture {
         interrupt);
     split->tail.emplace(std::move(device), model, split->place.range, StageFormats{}, Profile::kF32,
                         blobs, std::move(load),
-                        kv_bytes_for(config, config.layers, Profile::kF32, kAnswers), threads);
+                        kv_bytes_for(model, 0, config.layers, Profile::kF32, kAnswers), threads);
     split->tail->finish();
     return split;
   }

@@ -207,6 +207,33 @@ TEST(ShardLoading, AsksForBytesInTheOrderOfTheStages) {
   EXPECT_FALSE(has("wte.weight"));
 }
 
+// Has two heads of 32 in one block and one in the other, beside 256 channels.
+struct GroupedHeads : Model {
+  GroupedHeads() {
+    config_.layers = 2;
+    config_.channels = 256;
+    config_.heads = 8;
+    config_.context = 40;
+    stages_ = {{.name = "embed", .blobs = {}},
+               {.name = "block.0", .blobs = {}, .kv = {2, 32}},
+               {.name = "block.1", .blobs = {}, .kv = {1, 32}},
+               {.name = "head", .blobs = {}}};
+  }
+  bool is_inside(std::string_view) const override { return false; }
+};
+
+TEST(KvBytes, AreThoseOfTheHeadsThatStagesKeep) {
+  const GroupedHeads model;
+  constexpr uint64_t kPositions = 48;  // whole pages
+  const auto bytes = [&](int first, int last, Profile profile) {
+    return kv_bytes_for(model, first, last, profile, 1) / (2 * kPositions);
+  };
+  EXPECT_EQ(bytes(0, 2, Profile::kF16), 96 * 2u);
+  EXPECT_EQ(bytes(0, 3, Profile::kF32), 96 * 4u);
+  EXPECT_EQ(bytes(1, 2, Profile::kF32), 32 * 4u);
+  EXPECT_EQ(bytes(2, 3, Profile::kF32), 0u);
+}
+
 class WatchedDevice : public test::ForwardingDevice {
  public:
   WatchedDevice() : ForwardingDevice(make_cpu_device(1)) {}

@@ -55,8 +55,7 @@ class BatcherTest : public testing::Test {
   std::unique_ptr<Shard> shard(uint64_t sequences, uint32_t max_rows = 64) {
     ShardOptions options = options_for(*golden_.model, 0, golden_.model->config().layers + 2);
     options.max_rows = max_rows;
-    options.kv_bytes = kv_bytes_for(golden_.model->config(), golden_.model->config().layers,
-                                    Profile::kF32, sequences);
+    options.kv_bytes = kv_bytes_for(*golden_.model, 0, options.last, Profile::kF32, sequences);
     return std::make_unique<Shard>(*device_, *golden_.model, golden_.weights(), options);
   }
   std::span<const int32_t> prompt(size_t i) const {

@@ -29,8 +29,7 @@ inline ShardOptions options_for(const Model& model, int first, int last) {
   options.embed = first == 0;
   options.first = first;
   options.last = last;
-  options.kv_bytes = kv_bytes_for(model.config(), std::min(last, model.config().layers) - first,
-                                  Profile::kF32, 40);
+  options.kv_bytes = kv_bytes_for(model, first, last, Profile::kF32, 40);
   return options;
 }
 

@@ -16,14 +16,14 @@ constexpr size_t kTokens = 1000;
 
 struct Side {
   Side(Device& device, const bench::RandomModel& model, Profile profile)
-      : shard(device, model.model(), model.weights(), options(model.config(), profile)),
+      : shard(device, model.model(), model.weights(), options(model.model(), profile)),
         batcher(shard),
         forward(batcher) {}
-  static ShardOptions options(const ModelConfig& config, Profile profile) {
+  static ShardOptions options(const Model& model, Profile profile) {
     ShardOptions options;
-    options.last = config.layers + 2;
+    options.last = model.config().layers + 2;
     options.profile = profile;
-    options.kv_bytes = kv_bytes_for(config, config.layers, profile, 1);
+    options.kv_bytes = kv_bytes_for(model, 0, options.last, profile, 1);
     return options;
   }
   Shard shard;

@@ -30,10 +30,10 @@ struct Tiny {
     const auto of = [&](const std::string& name) {
       return blocks && model->weight(name).product == Product::kNone ? DType::kF16 : dtype;
     };
-    bench.add(compile("embed", model->trace_embed(of), rules));
+    bench.add(compile("embed", {model->stage("embed").trace({of})}, rules));
     for (int layer = 0; layer < 2; ++layer) {
-      auto outputs = model->trace_block(layer, of, cache);
-      Program program = compile(cat("block.", layer), outputs, rules);
+      const Stage& stage = model->stage(cat("block.", layer));
+      Program program = compile(stage.name, {stage.trace({of, cache})}, rules);
       // The blocks' hidden states go to and fro between two buffers.
       for (Slot& slot : program.slots) {
         if (layer == 1 && slot.name == "hidden")
@@ -44,7 +44,7 @@ struct Tiny {
       }
       bench.add(program, cache);
     }
-    bench.add(compile("head", model->trace_head(of), rules));
+    bench.add(compile("head", {model->stage("head").trace({of})}, rules));
     uint32_t seed = 1;
     for (const Blob& blob : model->blobs()) {
       for (const WeightDecl& decl : blob.weights) {

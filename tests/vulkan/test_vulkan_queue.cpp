@@ -155,7 +155,8 @@ TEST_F(VulkanNeeds, AreWhatLoadingTakes) {
     const auto of = [&](const std::string& name) {
       return model->weight(name).product == Product::kNone ? DType::kF32 : dtype;
     };
-    const Program block = compile("block", model->trace_block(0, of, DType::kF16), kFuseRules);
+    const Program block =
+        compile("block", {model->stage("block.0").trace({of, DType::kF16})}, kFuseRules);
     Limits limits;
     limits.rows = limits.sequences = 16;
     limits.pages_per_sequence = limits.pages = 2;
@@ -239,7 +240,8 @@ TEST_F(VulkanKernels, AreSharedByProgramsThatDifferInNamesAlone) {
           "n_positions": 8, "activation_function": "gelu"})");
   const auto block = [&](int layer, DType dtype) {
     const auto of = [&](const std::string&) { return dtype; };
-    return compile(cat("block.", layer), model->trace_block(layer, of, DType::kF32), kFuseRules);
+    return compile(cat("block.", layer),
+                   {model->stage(cat("block.", layer)).trace({of, DType::kF32})}, kFuseRules);
   };
   const auto gathered = [](const char* index, DType dtype, float number) {
     const Tensor rows = gather(weight("w", dtype, {8, 8}), input(index, DType::kI32, {kRows}));

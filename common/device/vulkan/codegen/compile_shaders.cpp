@@ -21,8 +21,8 @@ void add(Modules& modules, const std::string& text) {
   if (modules.count(key) == 0) modules[key] = compile_glsl(text);
 }
 
-void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
-  const Program program = compile("known", outputs, kFuseRules);
+void add(Modules& modules, const NamedOutput& output) {
+  const Program program = compile("known", {output}, kFuseRules);
   constexpr size_t kAnyRange = size_t{1} << 27;  // no text depends on it
   const Halves halves = half_slots(program, [](const Step& s) { return s.op == Op::k_matmul; });
   for (size_t i = 0; i < program.steps.size(); ++i) {
@@ -68,22 +68,18 @@ void add(Modules& modules, const std::vector<NamedOutput>& outputs) {
 
 int run(const char* path) {
   Modules modules;
-  for (const char* activation : {"gelu_new", "gelu", "relu", "silu"}) {
-    const auto model = make_model(
-        cat(R"({"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 1, "vocab_size": 8, )",
-            R"("n_positions": 8, "activation_function": ")", activation, "\"}"));
-    const auto dtype = [](const std::string&) { return DType::kF32; };
-    add(modules, model->trace_embed(dtype));
-    add(modules, model->trace_block(0, dtype, DType::kF32));
-    add(modules, model->trace_norm(dtype));
-    add(modules, model->trace_head(dtype));
-    add(modules, {{"best", topk(input("logits", DType::kF32, {kOutRows, 8}), 8)}});
+  for (const std::string& config : example_configs()) {
+    const auto model = make_model(config);
+    const auto floats = [](const std::string&) { return DType::kF32; };
     const auto blocks = [&](const std::string& name) {
       return model->weight(name).product == Product::kNone ? DType::kF32 : DType::kQ8_0;
     };
-    add(modules, model->trace_block(0, blocks, DType::kF32));
-    add(modules, model->trace_head(blocks));
+    for (const Stage& stage : model->stages()) {
+      add(modules, stage.trace({floats}));
+      if (!stage.quantised.empty()) add(modules, stage.trace({blocks}));
+    }
   }
+  add(modules, {"best", topk(input("logits", DType::kF32, {kOutRows, 8}), 8)});
   std::ofstream out(path);
   out << "// Written by compile_shaders.\n#include \"device/vulkan/codegen/spirv.h\"\n"
          "namespace split::vulkan {\nnamespace {\n";
