@@ -1,7 +1,6 @@
 #include "cloud_server/blob_formats.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "base/json.h"
@@ -32,21 +31,18 @@ std::vector<DType> parse_formats(std::string_view text) {
 
 namespace {
 
-// A tensor inside the model that GPT-2 does not have (an adapter, cross attention, a block too
-// many) would be left out in silence; one beside it (a classifier's head) is nobody's loss.
+// A tensor inside the model that it does not have (an adapter, cross attention, a block too many)
+// would be left out in silence; one beside it (a classifier's head) is nobody's loss.
 void refuse_unknown_tensors(const Checkpoint& checkpoint, const Model& model) {
   std::set<std::string_view> known;
   for (const Blob& blob : model.blobs()) {
     for (const WeightDecl& decl : blob.weights) known.insert(decl.name);
   }
   for (const std::string& name : checkpoint.names()) {
-    const bool inside =
-        std::ranges::any_of(std::array{"h.", "wte.", "wpe.", "ln_f."},
-                            [&](const char* prefix) { return name.starts_with(prefix); });
-    if (inside && !known.contains(name)) {
+    if (model.is_inside(name) && !known.contains(name)) {
       throw Error(ErrorKind::kInput,
                   cat("[model] ", checkpoint.path().string(), ": tensor ", shown(name),
-                      " is no part of a GPT-2 of ", model.config().layers,
+                      " is no part of a ", model.config().model_type, " of ", model.config().layers,
                       " blocks; adapters and changed architectures are not supported"));
     }
   }

@@ -1,4 +1,4 @@
-// cloud_server: holds GPT-2 checkpoints, runs their head layers, serves partial state and weights.
+// cloud_server: holds checkpoints, runs their head layers, serves partial state and weights.
 // Wiring only.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -49,13 +49,13 @@ struct Options {
 
 Flags make_flags(Options& options) {
   Flags flags(
-      "cloud_server: serves GPT-2 layer by layer: partial state and weights for edge_client, "
+      "cloud_server: serves models layer by layer: partial state and weights for edge_client, "
       "answers for curl\n"
       "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n"
       "       cloud_server quantize --model PATH --format FORMAT --out DIR\n");
   flags.group("Models");
   flags.texts("model", "[ID=]PATH",
-              "a Hugging Face GPT-2 directory or a GGUF file, again for more (the bundled demo)",
+              "a Hugging Face directory or a GGUF file, again for more (the bundled demo)",
               &options.models);
   flags.choice(
       "profile", {"f32", "f16", "bf16", "q8_0", "q4_0", "int8"},
@@ -263,11 +263,11 @@ int serve(Options options) {
         throw Error(ErrorKind::kInput, "--model: two models have the id '" + model->id() + "'");
       }
     }
-    log_info(cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
-                 model->config().channels, ", in ",
-                 format_name(own_format(model->checkpoint(), model->model(),
-                                        model->model().stage("block.0"))),
-                 ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
+    log_info(cat(
+        "model ", model->id(), ": ", model->config().layers, " blocks of ",
+        model->config().channels, ", in ",
+        format_name(own_format(model->checkpoint(), model->model(), model->model().stages()[1])),
+        ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
     cloud.models.push_back(std::move(model));
   }
   if (options.blob_cache.empty()) {

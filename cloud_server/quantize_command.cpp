@@ -129,7 +129,7 @@ int quantize_command(const std::vector<std::string>& arguments) {
       "directory for --model\n"
       "usage: cloud_server quantize --model PATH --format FORMAT --out DIR\n");
   flags.group("What");
-  flags.text("model", "PATH", "a Hugging Face GPT-2 directory or a GGUF file", &model_path);
+  flags.text("model", "PATH", "a Hugging Face directory or a GGUF file", &model_path);
   flags.text("format", "FORMAT|KIND=FORMAT,...",
              "q8_0 or q4_0 (with a q8_0 head), or of each of embed, block, norm and head: "
              "head=q8_0,block=q4_0; what is not named stays as it is",
@@ -151,8 +151,7 @@ int quantize_command(const std::vector<std::string>& arguments) {
   } catch (const Error& error) {
     throw Error(ErrorKind::kInput, cat("--format: ", error.what()));
   }
-  const auto is_blocks = [](std::optional<DType> one) { return one && is_quantised(*one); };
-  if (!is_blocks(formats.block) && !is_blocks(formats.head)) {
+  if (!formats.quantise()) {
     throw Error(ErrorKind::kInput,
                 cat("--format: expected q8_0 or q4_0 for blocks or the head, got ", shown(format)));
   }

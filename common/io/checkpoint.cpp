@@ -17,27 +17,16 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMaxConfig = 1 << 20;  // 1 MiB: config.json is about 1 KB, more with many labels
 constexpr uint64_t kMaxIndex = 4 << 20;   // 4 MiB, as a safetensors header
 constexpr int kIndexDepth = 8;            // weight_map is at 2; "metadata" is free-form
-constexpr uint64_t kMaxFile = 16 << 20;   // 16 MiB: GPT-2's tokenizer.json has 1.4 MB
+constexpr uint64_t kMaxFile = 16 << 20;   // 16 MiB: one of 50,257 tokens has 1.4 MB
 constexpr const char* kConfig = "config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kGguf = ".gguf";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-std::string_view without_prefix(std::string_view name) {
-  constexpr std::string_view kPrefix = "transformer.";
-  if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+std::string_view without_prefix(std::string_view name, const TensorNames& names) {
+  if (name.starts_with(names.prefix)) name.remove_prefix(names.prefix.size());
   return name;
-}
-
-// "h.N.attn.bias" or "h.N.attn.masked_bias": constants of the attention mask that old transformers
-// saved as buffers.
-bool is_mask(std::string_view name) {
-  if (!name.starts_with("h.")) return false;
-  name.remove_prefix(2);
-  const size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
-  name.remove_prefix(digits);
-  return digits > 0 && (name == ".attn.bias" || name == ".attn.masked_bias");
 }
 
 // The pickle is named by its directory too, as save_pretrained() wants it.
@@ -46,7 +35,7 @@ bool is_mask(std::string_view name) {
       ErrorKind::kInput,
       cat("[checkpoint] ", (dir / pickle).string(),
           ": a pickle can run code and is refused; if you trust it, convert it: python3 -c ",
-          "\"from transformers import GPT2LMHeadModel as M; M.from_pretrained('DIR')",
+          "\"from transformers import AutoModelForCausalLM as M; M.from_pretrained('DIR')",
           ".save_pretrained('DIR', safe_serialization=True)\""));
 }
 
@@ -105,6 +94,7 @@ void Checkpoint::open_directory() {
                                           ": no config.json; expected a Hugging Face checkpoint"));
   }
   config_json_ = read_file(path_ / kConfig, kMaxConfig);
+  tensor_names_ = split::tensor_names(config_json_);
   weights_file_ = path_ / (whole ? kWeights : kIndex);  // transformers looks in this order too
   if (!whole && !indexed) refuse_without_weights();
   if (whole) {
@@ -121,6 +111,7 @@ void Checkpoint::open_gguf(const fs::path& file) {
   tensors_ = std::move(model.tensors);
   owned_ = std::move(model.owned);
   config_json_ = model.config_json;
+  tensor_names_ = split::tensor_names(config_json_);
   texts_.emplace(kConfig, std::move(model.config_json));
   if (model.tokenizer_json) texts_.emplace(kTokenizer, std::move(*model.tokenizer_json));
 }
@@ -157,8 +148,8 @@ std::set<std::string> Checkpoint::add_file(const std::string& file) {
   const std::string what = (path_ / file).string();
   maps_.emplace_back(path_ / file);
   for (const auto& [full_name, view] : parse_weight_file(maps_.back().bytes(), what)) {
-    const std::string_view name = without_prefix(full_name);
-    if (is_mask(name)) continue;
+    const std::string_view name = without_prefix(full_name, tensor_names_);
+    if (tensor_names_.ignored(name)) continue;
     if (format_name(view.dtype).empty()) {
       throw Error(
           ErrorKind::kInput,
@@ -190,7 +181,7 @@ void Checkpoint::add_indexed_files() {
       fail(cat("weight_map names the file ", shown(file_name),
                ", expected one in the same directory"));
     }
-    names_of[file_name].insert(std::string(without_prefix(name)));
+    names_of[file_name].insert(std::string(without_prefix(name, tensor_names_)));
   }
   for (const auto& [file, names] : names_of) {
     if (!may_exist(path_ / file)) {
@@ -198,7 +189,7 @@ void Checkpoint::add_indexed_files() {
     }
     const std::set<std::string> added = add_file(file);
     for (const std::string& name : names) {
-      if (!is_mask(name) && !added.contains(name)) {
+      if (!tensor_names_.ignored(name) && !added.contains(name)) {
         fail(cat("tensor ", shown(name), " is not in ", shown(file)));
       }
     }
@@ -224,12 +215,12 @@ const TensorView& Checkpoint::at(std::string_view name) const {
 }
 
 DType Checkpoint::dtype() const {
-  if (const TensorView* wte = find("wte.weight")) return wte->dtype;
+  if (const TensorView* weight = find(tensor_names_.first)) return weight->dtype;
   std::map<DType, size_t> matrices;
   for (const auto& [name, view] : tensors_) matrices[view.dtype] += view.dims.size() >= 2;
   const auto most = std::max_element(matrices.begin(), matrices.end(),
                                      [](auto& a, auto& b) { return a.second < b.second; });
-  if (most == matrices.end() || most->second == 0) return at("wte.weight").dtype;
+  if (most == matrices.end() || most->second == 0) return at(tensor_names_.first).dtype;
   return most->first;
 }
 

@@ -1,9 +1,9 @@
-// A GPT-2 checkpoint as Hugging Face lays it out: a directory of config.json and model.safetensors,
+// A checkpoint as Hugging Face lays it out: a directory of config.json and model.safetensors,
 // or of several safetensors files with an index. Matrices may be blocks as weight_file.h describes
 // them. The files are mapped and the tensors are views into the maps, so opening a checkpoint reads
 // headers only. A GGUF file presents itself as such a directory (gguf_model.h); those of its linear
-// weights that are floats are turned into memory of ours. What config.json means, and which tensors
-// a model needs, is for others to know.
+// weights that are floats are turned into memory of ours. Which tensors a model needs is for others
+// to know.
 #pragma once
 
 #include <filesystem>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "models/model.h"
 #include "tensor/shape.h"
 
 namespace split {
@@ -23,8 +24,8 @@ namespace split {
 class Checkpoint {
  public:
   // Opens a directory, or a GGUF file, or a directory with one GGUF file and no safetensors. Names
-  // lose the prefix "transformer."; the causal masks `h.N.attn.bias` and
-  // `h.N.attn.masked_bias` that some files carry are left out. Throws Error(kNotFound) when a file
+  // are those of the model's weights: without a prefix, and without the tensors that it ignores
+  // (models/model.h, tensor_names()). Throws Error(kNotFound) when a file
   // is missing, Error(kInput) for one that is refused: a damaged file, a pickle, an index that
   // names files outside of its directory, one tensor twice, a type other than F32, F16 and BF16
   // that is no described blocks either.
@@ -40,13 +41,13 @@ class Checkpoint {
 
   // Sorted.
   std::vector<std::string> names() const;
-  // The tensor, or null. The name is without "transformer.".
+  // The tensor, or null. The name is without a prefix.
   const TensorView* find(std::string_view name) const;
   // The tensor. Throws Error(kNotFound) that names it and the file.
   const TensorView& at(std::string_view name) const;
 
-  // What weights that are no blocks are: the type of `wte.weight`, or without one that of most
-  // matrices. Throws Error(kNotFound) when there is neither.
+  // The type of weights that are no blocks: that of the model's first one, or without it that of
+  // most matrices. Throws Error(kNotFound) when there is neither.
   DType dtype() const;
 
  private:
@@ -60,6 +61,7 @@ class Checkpoint {
   std::filesystem::path path_;
   std::filesystem::path weights_file_;  // model.safetensors, the index or the GGUF file
   std::string config_json_;
+  TensorNames tensor_names_;
   std::vector<MappedFile> maps_;
   std::vector<OwnedTensor> owned_;                         // of a GGUF file
   std::map<std::string, std::string, std::less<>> texts_;  // of a GGUF file, by file name

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 
 constexpr const char* kSummary =
-    "edge_client: text from a GPT-2 whose first blocks run on a server, the others on this "
+    "edge_client: text from a model whose first blocks run on a server, the others on this "
     "machine\n"
     "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
@@ -194,8 +194,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   options.profile = *profile_from_name(profile);
   if (options.profile == Profile::kInt8) {
     if (!flags.given("format")) options.formats = profile_formats(options.profile);
-    const auto in_blocks = [](std::optional<DType> dtype) { return dtype && is_quantised(*dtype); };
-    if (!in_blocks(options.formats.block) && !in_blocks(options.formats.head)) {
+    if (!options.formats.quantise()) {
       throw Error(ErrorKind::kInput,
                   cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(format)));
     }

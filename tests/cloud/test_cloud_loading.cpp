@@ -41,7 +41,7 @@ TEST(CloudLoading, RefusesTensorsThatGpt2DoesNotHave) {
     const std::string shown = name[0] == 't' ? std::string(name).substr(12) : name;
     EXPECT_EQ(loading_error(dir.path),
               cat("[model] ", dir.path.string(), ": tensor '", shown,
-                  "' is no part of a GPT-2 of 3 blocks; adapters and changed architectures are not "
+                  "' is no part of a gpt2 of 3 blocks; adapters and changed architectures are not "
                   "supported"));
   }
   for (const char* name : {"score.weight", "lm_head.bias", "multiple_choice_head.summary.weight"}) {

@@ -59,7 +59,7 @@ TEST(Checkpoint, ReadsGoldenTensors) {
 
 // A checkpoint directory of these files; a tensor's one value says where it came from.
 struct Model : TemporaryFolder {
-  Model() { write("config.json", "{}"); }
+  Model() { write("config.json", R"({"model_type": "gpt2"})"); }
 
   struct Spec {
     std::string name;
@@ -170,7 +170,8 @@ TEST(Checkpoint, RefusesWhatIsNotACheckpoint) {
 TEST(Checkpoint, RefusesPicklesAndNamesTheConverter) {
   const std::string kConverter =
       ": a pickle can run code and is refused; if you trust it, convert it: python3 -c \"from "
-      "transformers import GPT2LMHeadModel as M; M.from_pretrained('DIR').save_pretrained('DIR', "
+      "transformers import AutoModelForCausalLM as M; "
+      "M.from_pretrained('DIR').save_pretrained('DIR', "
       "safe_serialization=True)\"";
   for (const char* file : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
     const Model model;

@@ -69,7 +69,7 @@ TEST(WeightFile, IsACheckpointWhereItLies) {
   std::vector<NamedTensor> prefixed = matrices.tensors;
   for (NamedTensor& tensor : prefixed) tensor.name = "transformer." + tensor.name;
   write_file(dir.path / "model.safetensors", as_bytes_of(write_weight_file(prefixed)));
-  write_file(dir.path / "config.json", as_bytes_of("{}"));
+  write_file(dir.path / "config.json", as_bytes_of(R"({"model_type": "gpt2"})"));
   const Checkpoint checkpoint(dir.path);
   EXPECT_EQ(checkpoint.names(), (std::vector<std::string>{"plain", "w4", "w8"}));
   expect_same(checkpoint, matrices.tensors);
@@ -79,7 +79,7 @@ std::string loading_error(const std::string& file) {
   const TemporaryFolder dir;
   const fs::path path = dir.path / "model.safetensors";
   write_file(path, as_bytes_of(file));
-  write_file(dir.path / "config.json", as_bytes_of("{}"));
+  write_file(dir.path / "config.json", as_bytes_of(R"({"model_type": "gpt2"})"));
   try {
     const Checkpoint checkpoint(dir.path);
   } catch (const Error& error) {
