@@ -81,7 +81,7 @@ Flags make_flags(Options& options) {
              "from this one",
              &options.blob_url);
   flags.group("Computing");
-  flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N (auto: a GPU, else the CPU)",
+  flags.text("device", "NAME", cat(device_names(), " (auto: a GPU, else the CPU)"),
              &options.device);
   flags.number("threads", "N", "of the CPU device (one per processor)", &options.threads, 0u,
                1024u);

@@ -3,43 +3,81 @@
 #include "base/log.h"
 
 namespace split {
+namespace {
+
+constexpr DeviceKind kKinds[] = {
+    {"cpu", false,
+     [](const DeviceOptions& options, const std::string& which) {
+       return which.empty() ? nullptr : make_cpu_device(options.threads);
+     },
+     [] {
+       return std::vector<ListedDevice>{{"cpu", make_cpu_device(0)->name()}};
+     }},
+#ifdef SPLIT_WITH_VULKAN
+    {"vulkan", true,
+     [](const DeviceOptions&, const std::string& which) { return make_vulkan_device(which); },
+     list_vulkan_devices},
+#endif
+};
+
+// A GPU, or null.
+std::unique_ptr<Device> find_gpu(const DeviceOptions& options) {
+  for (const DeviceKind& kind : kKinds) {
+    try {
+      if (std::unique_ptr<Device> device = kind.make(options, "")) return device;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDevice) throw;
+      log_warning(cat(error.what(), "; the CPU takes its place"));
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const DeviceKind> device_kinds() { return kKinds; }
+
+std::string device_names() {
+  std::vector<std::string> names{"auto"};
+  for (const DeviceKind& kind : kKinds) {
+    names.emplace_back(kind.name);
+    if (kind.gpus) names.push_back(cat(kind.name, ":N"));
+  }
+  std::string text = names[0];
+  for (size_t i = 1; i < names.size(); ++i) {
+    text += cat(i + 1 < names.size() ? ", " : " or ", names[i]);
+  }
+  return text;
+}
 
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
   const std::string& name = options.device;
-  if (name == "cpu") return make_cpu_device(options.threads);
-  const bool indexed = name.starts_with("vulkan:") && parse_u64(name.substr(7), 0, 255).has_value();
-  if (name != "auto" && name != "vulkan" && !indexed) {
-    throw Error(ErrorKind::kInput,
-                cat("[device] expected auto, cpu, vulkan or vulkan:N, got '", name, "'"));
+  if (name == "auto") {
+    std::unique_ptr<Device> gpu = find_gpu(options);
+    return gpu ? std::move(gpu) : make_cpu_device(options.threads);
   }
-#ifdef SPLIT_WITH_VULKAN
-  if (indexed) return make_vulkan_device(name.substr(7));
-  if (name == "vulkan") {
-    std::unique_ptr<Device> device = make_vulkan_device("any");
-    if (device->name().find("software") != std::string::npos) {
+  const size_t colon = name.find(':');
+  const std::string index = colon == name.npos ? "" : name.substr(colon + 1);
+  for (const DeviceKind& kind : kKinds) {
+    if (kind.name != name.substr(0, colon)) continue;
+    if (kind.gpus && parse_u64(index, 0, 255)) return kind.make(options, index);
+    if (colon != name.npos) break;
+    std::unique_ptr<Device> device = kind.make(options, "any");
+    if (kind.gpus && !device->is_gpu()) {
       log_warning(
           cat("no GPU: ", device->name(), " computes on the processor, slower than --device cpu"));
     }
     return device;
   }
-  try {
-    if (std::unique_ptr<Device> device = make_vulkan_device("")) return device;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kDevice) throw;
-    log_warning(cat(error.what(), "; the CPU takes its place"));
-  }
-#else
-  if (name != "auto") throw Error(ErrorKind::kDevice, "[device] this build has no Vulkan device");
-#endif
-  return make_cpu_device(options.threads);
+  throw Error(ErrorKind::kInput, cat("[device] expected ", device_names(), ", got '", name, "'"));
 }
 
-std::vector<std::string> list_devices() {
-  std::vector<std::string> lines{make_cpu_device(0)->name()};
-#ifdef SPLIT_WITH_VULKAN
-  for (std::string& line : list_vulkan_devices()) lines.push_back(std::move(line));
-#endif
-  return lines;
+std::vector<ListedDevice> list_devices() {
+  std::vector<ListedDevice> all;
+  for (const DeviceKind& kind : kKinds) {
+    for (ListedDevice& device : kind.list()) all.push_back(std::move(device));
+  }
+  return all;
 }
 
 }  // namespace split

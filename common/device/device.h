@@ -144,6 +144,9 @@ class Device {
   virtual void run(Workspace& workspace, std::span<Executable* const> programs,
                    const RowBatch& batch) = 0;
 
+  // Whether it is a GPU: not the processor, nor a driver that computes there.
+  virtual bool is_gpu() const { return false; }
+
   // Whether a driver or other hardware stands behind it, which may be lost or out of memory: what
   // it held is then gone, and once all that was made of it is destroyed, restart() makes it as new
   // or throws Error(kDevice).
@@ -159,21 +162,39 @@ class Device {
 };
 
 struct DeviceOptions {
-  std::string device = "auto";  // auto | cpu | vulkan | vulkan:i
+  std::string device = "auto";  // as device_names() says
   unsigned threads = 0;         // of the CPU device; 0: one per processor
 };
 
+struct ListedDevice {
+  std::string name;  // of --device: "cpu", "vulkan:0"
+  std::string text;  // its Device::name(), and what it lacks
+  bool is_gpu = false;
+  bool usable = true;
+};
+
+// A kind of devices. Another one is a folder here, a line of the table in device.cpp, and one of
+// CMakeLists.txt.
+struct DeviceKind {
+  std::string_view name;  // of --device
+  bool gpus = false;      // --device auto looks for one here, and "NAME:N" picks one
+  // `which`: "" for the first GPU (null where there is none), "any" for a GPU or else another one,
+  // or an index. Throws Error(kDevice) when there is no such device.
+  std::unique_ptr<Device> (*make)(const DeviceOptions& options, const std::string& which) = nullptr;
+  std::vector<ListedDevice> (*list)() = nullptr;
+};
+std::span<const DeviceKind> device_kinds();
+// "auto, cpu, vulkan or vulkan:N"
+std::string device_names();
+
 // Throws Error(kInput) for a name that is none, Error(kDevice) when there is no such device.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
-// One line a device, as `--device` names it.
-std::vector<std::string> list_devices();
+std::vector<ListedDevice> list_devices();
 
 std::unique_ptr<Device> make_cpu_device(unsigned threads);
 #ifdef SPLIT_WITH_VULKAN
-// `which`: "" for the first real GPU (nothing when there is none), "any" for a GPU or else a
-// software one, or an index.
 std::unique_ptr<Device> make_vulkan_device(const std::string& which);
-std::vector<std::string> list_vulkan_devices();
+std::vector<ListedDevice> list_vulkan_devices();
 #endif
 
 }  // namespace split

@@ -103,13 +103,15 @@ std::string Doctor::model() {
 
 std::string Doctor::devices() {
   std::string all;
-  bool gpu = false, vulkan = false;
-  for (const std::string& one : list_devices()) {
-    all += cat(all.empty() ? "" : "; ", one);
-    vulkan |= one.starts_with("vulkan");
-    gpu |= one.starts_with("vulkan") && one.find("software") == one.npos;
+  bool gpu = false, driver = false;
+  for (const DeviceKind& kind : device_kinds()) {
+    for (const ListedDevice& one : kind.list()) {
+      all += cat(all.empty() ? "" : "; ", one.text);
+      driver |= kind.gpus;
+      gpu |= one.is_gpu;
+    }
   }
-  if (!vulkan) missing_.push_back("mesa-vulkan-drivers (Vulkan, also without a GPU)");
+  if (!driver) missing_.push_back("mesa-vulkan-drivers (Vulkan, also without a GPU)");
   if (!gpu) missing_.push_back("a GPU's own Vulkan driver, if there is a GPU");
   return all;
 }

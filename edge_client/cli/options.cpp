@@ -95,7 +95,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              &format);
   flags.choice("profile", {"f32", "int8"},
                "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU only (f32)", &profile);
-  flags.text("device", "NAME", "auto, cpu, vulkan or vulkan:N", &options.device.device);
+  flags.text("device", "NAME", device_names(), &options.device.device);
   flags.number("threads", "N", "of the cpu device (0: one for each processor)",
                &options.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "for the weights (default: $XDG_CACHE_HOME/splitcompute)",

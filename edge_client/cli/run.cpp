@@ -201,7 +201,7 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
   }
   const Options& options = line.options;
   if (options.list_devices) {
-    for (const std::string& device : list_devices()) world.console.out(device + "\n");
+    for (const ListedDevice& device : list_devices()) world.console.out(device.text + "\n");
     return 0;
   }
   if (options.plan) {

@@ -21,17 +21,22 @@ constexpr std::chrono::milliseconds kMostTuning{1000};
 constexpr int kRounds = 5;
 constexpr size_t kOthersBytes = size_t{64} << 20;  // written between runs, as other layers are read
 
+std::string name_of(size_t index, const Capabilities& device) {
+  return cat("vulkan:", index, " (", device.name, device.software ? ", software)" : ")");
+}
+
 VulkanBuffer& own(Buffer& buffer) { return dynamic_cast<VulkanBuffer&>(buffer); }
 
 class VulkanDevice final : public Device {
  public:
   explicit VulkanDevice(CorePtr core) : index_(core->context.index()) {
     const Capabilities& device = core->context.capabilities();
-    name_ = cat("vulkan:", index_, " (", device.name, device.software ? ", software)" : ")");
+    name_ = name_of(index_, device);
     take(std::move(core));
   }
 
   std::string name() const override { return name_; }
+  bool is_gpu() const override { return !core_->context.capabilities().software; }
   bool fallible() const override { return true; }
   bool far() const override { return true; }
   void restart() override {
@@ -40,7 +45,7 @@ class VulkanDevice final : public Device {
     take(std::make_shared<Core>(std::make_unique<Instance>(), index_));
   }
   std::optional<std::string> fingerprint() const override {
-    if (core_->context.capabilities().software) return std::nullopt;
+    if (!is_gpu()) return std::nullopt;
     Sha256 kernels;
     for (const EmbeddedKernel& kernel : embedded_kernels())
       kernels.update(as_bytes_of(std::string_view(kernel.key)));
@@ -294,18 +299,19 @@ std::unique_ptr<Device> make_vulkan_device(const std::string& which) {
   return std::make_unique<VulkanDevice>(std::make_shared<Core>(std::move(instance), index));
 }
 
-std::vector<std::string> list_vulkan_devices() {
+std::vector<ListedDevice> list_vulkan_devices() {
   using namespace vulkan;  // NOLINT(google-build-using-namespace): this file is its interface
-  std::vector<std::string> lines;
+  std::vector<ListedDevice> all;
   const std::unique_ptr<Instance> instance = try_instance();
-  if (!instance) return lines;
+  if (!instance) return all;
   for (const VkPhysicalDevice physical : instance->devices()) {
     const Capabilities device = inspect(instance->get(), physical);
-    lines.push_back(cat("vulkan:", lines.size(), " (", device.name,
-                        device.software ? ", software)" : ")",
-                        device.missing.empty() ? "" : cat(" lacks ", device.missing)));
+    const bool usable = device.missing.empty();
+    all.push_back({cat("vulkan:", all.size()),
+                   cat(name_of(all.size(), device), usable ? "" : cat(" lacks ", device.missing)),
+                   !device.software, usable});
   }
-  return lines;
+  return all;
 }
 
 }  // namespace split
