@@ -10,17 +10,18 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/waiter.h"
 
 namespace split {
 
 // Any thread.
-class Interrupt {
+class Interrupt : public Waiter {
  public:
   // From a signal's watcher or a test. `signal` is not 0; the first one counts.
   void raise(int signal);
   int signal() const;  // 0: none yet
-  // False, at once, when interrupted; true after `time`.
-  bool wait(std::chrono::milliseconds time);
+  bool interrupted() const override { return signal() != 0; }
+  bool wait(std::chrono::milliseconds time) override;
 
   // While it lives, SIGINT is `call` and no interrupt. One at a time.
   class Diversion {

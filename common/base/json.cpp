@@ -275,6 +275,27 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   Json whole_;
 };
 
+// Length of the UTF-8 character at `at`, or 0 when there is none (RFC 3629: no overlong forms, no
+// surrogates).
+size_t utf8_length(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) {
+    return at + i < text.size() ? static_cast<uint8_t>(text[at + i]) : 0u;
+  };
+  const unsigned lead = byte(0);
+  if (lead < 0x80) return 1;
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return 0;
+  }
+  const unsigned next = byte(1);
+  if ((lead == 0xe0 && next < 0xa0) || (lead == 0xed && next > 0x9f) ||
+      (lead == 0xf0 && next < 0x90) || (lead == 0xf4 && next > 0x8f)) {
+    return 0;
+  }
+  return length;
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, int max_depth, std::string_view where) {
@@ -295,6 +316,32 @@ std::string shown(std::string_view name) {
     out += byte < 0x20 || byte == 0x7f ? '?' : c;
   }
   return out + (length < name.size() ? "...'" : "'");
+}
+
+std::string json_quote(std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out = "\"";
+  for (size_t i = 0; i < text.size();) {
+    const size_t length = utf8_length(text, i);
+    const char c = text[i];
+    if (length == 0) {
+      out += "\xef\xbf\xbd";  // U+FFFD
+      ++i;
+      continue;
+    }
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (static_cast<uint8_t>(c) < 0x20 || c == 0x7f) {
+      out += "\\u00";
+      out += kHex[static_cast<uint8_t>(c) >> 4];
+      out += kHex[c & 15];
+    } else {
+      out += text.substr(i, length);
+    }
+    i += length;
+  }
+  return out + '"';
 }
 
 }  // namespace split

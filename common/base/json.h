@@ -160,4 +160,7 @@ Json parse_json(std::string_view text, int max_depth, std::string_view where);
 // `name` for a message: in quotes, at most 64 bytes of it, no control characters.
 std::string shown(std::string_view name);
 
+// A JSON string literal with its quotes; bytes that are not UTF-8 become U+FFFD.
+std::string json_quote(std::string_view text);
+
 }  // namespace split

@@ -118,7 +118,4 @@ Response error_response(const HttpError& error);
 // client. Call inside a catch block.
 HttpError current_exception_as_error();
 
-// A JSON string literal with its quotes; bytes that are not UTF-8 become U+FFFD.
-std::string json_quote(std::string_view text);
-
 }  // namespace split::http

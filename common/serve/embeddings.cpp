@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/base64.h"
+#include "base/json.h"
 #include "serve/text_answer.h"
 #include "serve/watch.h"
 #include "wire/protocol.h"
@@ -94,7 +95,7 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
     tokens += request.inputs[i].size();
   }
   http::Response response = http::Response::json(
-      200, cat("{\"object\":\"list\",\"data\":[", data, "],\"model\":", http::json_quote(model.id),
+      200, cat("{\"object\":\"list\",\"data\":[", data, "],\"model\":", json_quote(model.id),
                ",\"usage\":", usage_of(*work, tokens, std::nullopt).dump(), "}\n"));
   const std::string timing = work->server_timing();
   if (!timing.empty()) response.headers.set("Server-Timing", timing);

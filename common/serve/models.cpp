@@ -1,12 +1,13 @@
 #include "serve/models.h"
 
 #include "base/error.h"
+#include "base/json.h"
 
 namespace split::serve {
 namespace {
 
 std::string entry(const std::string& id) {
-  return cat("{\"id\":", http::json_quote(id),
+  return cat("{\"id\":", json_quote(id),
              ",\"object\":\"model\",\"created\":0,\"owned_by\":\"splitcompute\"}");
 }
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "edge_client/cli/run.h"
+#include "base/world.h"
 
 namespace split::edge {
 

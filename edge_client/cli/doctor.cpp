@@ -3,10 +3,12 @@
 #include <unistd.h>
 
 #include "base/exit_codes.h"
+#include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/cli/options.h"
-#include "edge_client/split/receipt.h"
+#include "edge_client/cloud/remote_link.h"
 #include "edge_client/split/split_text.h"
+#include "edge_client/weights/loader.h"
 #include "edge_client/weights/shard_cache.h"
 #include "run/self_test.h"
 
@@ -163,13 +165,14 @@ std::string Doctor::one_token() {
   const std::unique_ptr<Split> split = loader_->load(*place_, info_);
   const std::string loaded = milliseconds_since(start);
   const auto tokenizer = loader_->tokenizer(info_);
-  const SplitRun run{loader_->remote(),
-                     *split,
+  RemoteLink link(loader_->remote(), info_, loader_->config(), loader_->retry(), interrupt_);
+  const SplitRun run{link,
+                     split->place,
+                     split->batcher(),
                      loader_->model(),
                      tokenizer ? &*tokenizer : nullptr,
                      loader_->retry(),
-                     interrupt_,
-                     {}};
+                     interrupt_};
   GenerateOptions options;
   options.max_tokens = 1;
   options.sampling.temperature = 0;

@@ -5,7 +5,8 @@
 #include <span>
 #include <string>
 
-#include "edge_client/cli/run.h"
+#include "base/interrupt.h"
+#include "base/world.h"
 
 namespace split::edge {
 

@@ -35,7 +35,7 @@ int main(int argc, char** argv) try {
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk
   split::Interrupt interrupt;
   const split::SignalWatch watch(interrupt);
-  split::edge::World world;
+  split::World world;
   world.environment = [](const char* name) -> const char* { return std::getenv(name); };
   world.input = STDIN_FILENO;
   world.console.out = [](std::string_view text) { return write_all(STDOUT_FILENO, text); };

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "edge_client/cli/line_editor.h"
+#include "edge_client/cli/run.h"
 
 namespace split::edge {
 namespace {

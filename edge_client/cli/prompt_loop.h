@@ -2,7 +2,8 @@
 // Ctrl-D. Ctrl-C stops an answer.
 #pragma once
 
-#include "edge_client/cli/run.h"
+#include "base/interrupt.h"
+#include "base/world.h"
 #include "edge_client/server/split_work.h"
 
 namespace split::edge {

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 
 #include "base/exit_codes.h"
 #include "edge_client/cli/cache_command.h"
@@ -12,10 +14,10 @@
 #include "edge_client/cli/options.h"
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
+#include "edge_client/cloud/remote_link.h"
 #include "edge_client/server/serve.h"
-#include "edge_client/split/plan.h"
-#include "edge_client/split/receipt.h"
 #include "edge_client/split/split_text.h"
+#include "edge_client/weights/plan.h"
 #include "serve/embeddings.h"
 
 namespace split::edge {
@@ -25,6 +27,17 @@ using Clock = std::chrono::steady_clock;
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Of this process so far; 0 where the system does not tell.
+uint64_t peak_memory() {
+  constexpr std::string_view kName = "VmHWM:";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(kName))
+      return std::strtoull(line.c_str() + kName.size(), nullptr, 10) * 1024;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -52,13 +65,13 @@ class Run {
 
  private:
   SplitRun split_run() {
-    return {loader_.remote(),
-            *split_,
+    return {*link_,
+            split_->place,
+            split_->batcher(),
             loader_.model(),
             tokenizer_ ? &*tokenizer_ : nullptr,
             loader_.retry(),
-            interrupt_,
-            {}};
+            interrupt_};
   }
   void meet();
   void load();
@@ -78,12 +91,13 @@ class Run {
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> prompt_;
   std::unique_ptr<Split> split_;
+  std::optional<RemoteLink> link_;  // to the cloud of split_
   Receipt receipt_;
   Clock::time_point start_ = Clock::now();
 };
 
 void Run::say_plan() {
-  receipt_.describe(*split_, loader_.config(), loader_.remote().origin());
+  describe(receipt_, *split_, loader_.config(), loader_.remote().origin());
   receipt_.load_ms = ms_since(start_);
   receipt_.load_peak_bytes = peak_memory();
   if (!options_.quiet && !options_.json) world_.console.err(receipt_.plan() + "\n");
@@ -162,6 +176,7 @@ void Run::meet() {
 
 void Run::load() {
   split_ = loader_.load(place_, info_);
+  link_.emplace(loader_.remote(), split_->info, loader_.config(), loader_.retry(), interrupt_);
   say_plan();
 }
 

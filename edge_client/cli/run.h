@@ -5,17 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "base/flags.h"
 #include "base/interrupt.h"
-#include "edge_client/cli/progress.h"
+#include "base/world.h"
 
 namespace split::edge {
-
-struct World {
-  Console console;
-  Flags::Environment environment;
-  int input = 0;  // descriptor of stdin
-};
 
 // Returns the exit code (base/exit_codes.h). Errors are one line on stderr.
 int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt);

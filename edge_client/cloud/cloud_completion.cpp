@@ -129,14 +129,14 @@ Generated Stream::finish() {
 Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const OnText& on_text, const RetryOptions& retry_options,
-                            Interrupt& interrupt, SplitCounts& counts) {
+                            Waiter& waiter, SplitCounts& counts) {
   for (const std::string& stop : options.stop) {
     if (to_valid_utf8(stop) != stop) {
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
     }
   }
   const std::string body = request_of(model, prompt, options);
-  Retry retry(retry_options, interrupt);
+  Retry retry(retry_options, waiter);
   size_t shown_bytes = 0, most_tokens = 0;
   for (;;) {
     Stream stream(tokenizer, options, shown_bytes, on_text, counts);

@@ -3,8 +3,7 @@
 #pragma once
 
 #include "edge_client/cloud/remote.h"
-#include "edge_client/cloud/retry.h"
-#include "edge_client/split/split_forward.h"
+#include "edge_client/split/retry.h"
 #include "run/generate.h"
 
 namespace split::edge {
@@ -13,7 +12,7 @@ namespace split::edge {
 // given to on_text is not given again. Throws RemoteError.
 Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
-                            const OnText& on_text, const RetryOptions& retry, Interrupt& interrupt,
+                            const OnText& on_text, const RetryOptions& retry, Waiter& waiter,
                             SplitCounts& counts);
 
 }  // namespace split::edge

@@ -35,19 +35,6 @@ std::string tamed(std::string_view text) {
 
 }  // namespace
 
-bool RemoteError::transient() const {
-  return code == "damaged" || status == 0 || status == 408 || status == 429 ||
-         (status >= 502 && status <= 504);
-}
-
-Traffic& Traffic::operator+=(const Traffic& other) {
-  bytes_up += other.bytes_up;
-  bytes_down += other.bytes_down;
-  cloud_ms += other.cloud_ms;
-  wire_ms += other.wire_ms;
-  return *this;
-}
-
 double server_ms(std::optional<std::string_view> header) {
   double total = 0;
   std::string_view left = header.value_or("");
@@ -241,13 +228,14 @@ wire::Matrix Remote::step(const std::string& session, const wire::StepRequest& r
   return tensor(reply, "hidden", static_cast<uint32_t>(rows), columns);
 }
 
-wire::Matrix Remote::head(const std::string& model, int from, const wire::Matrix& hidden,
-                          uint32_t vocab, Traffic& traffic) {
+wire::Matrix Remote::head(const std::string& model, int from, std::span<const float> hidden,
+                          uint32_t columns, uint32_t vocab, Traffic& traffic) {
+  const auto rows = static_cast<uint32_t>(hidden.size() / columns);
   const http::Reply reply =
       ask("POST", cat(wire::model_forward_path(path_segment(model)), "?from=", from, "&rows=all"),
-          wire::frame("hidden", hidden.rows, hidden.columns, hidden.values), wire::kTensorType,
+          wire::frame("hidden", rows, columns, hidden), wire::kTensorType,
           {{"Accept", std::string(wire::kTensorType)}}, &traffic);
-  return tensor(reply, "logits", hidden.rows, vocab);
+  return tensor(reply, "logits", rows, vocab);
 }
 
 wire::Matrix Remote::norm(const std::string& model, std::span<const int32_t> tokens,

@@ -10,34 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/split/cloud_link.h"
 #include "http/client.h"
 #include "wire/protocol.h"
 
 namespace split::edge {
-
-// No answer, a refusal, or an answer that makes no sense.
-class RemoteError : public Error {
- public:
-  RemoteError(const std::string& message, int status, std::string code)
-      : Error(ErrorKind::kRemote, message), status(status), code(std::move(code)) {}
-
-  // Whether the same request may succeed later: no answer, a server that is busy or restarting, or
-  // a request that it got with other bytes.
-  bool transient() const;
-
-  int status;                           // 0: no answer; 200: one that makes no sense
-  std::string code;                     // for programs: "session_unknown"
-  std::optional<unsigned> retry_after;  // seconds
-};
-
-// What the steps of a text cost.
-struct Traffic {
-  uint64_t bytes_up = 0, bytes_down = 0;  // bodies
-  double cloud_ms = 0;                    // of which the server says that it took it
-  double wire_ms = 0;                     // the rest of the time until the answer
-
-  Traffic& operator+=(const Traffic& other);
-};
 
 // What a reply of no good status means, in one line.
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path);
@@ -82,9 +59,9 @@ class Remote {
   // A step of the session: `rows` hidden states of `columns`.
   wire::Matrix step(const std::string& session, const wire::StepRequest& request, uint32_t columns,
                     Traffic& traffic);
-  // Without a session: hidden states at point `from` to the logits [rows, vocab].
-  wire::Matrix head(const std::string& model, int from, const wire::Matrix& hidden, uint32_t vocab,
-                    Traffic& traffic);
+  // Without a session: hidden states [rows, columns] at point `from` to the logits [rows, vocab].
+  wire::Matrix head(const std::string& model, int from, std::span<const float> hidden,
+                    uint32_t columns, uint32_t vocab, Traffic& traffic);
   // Without a session: from tokens to what leaves the final norm, [tokens, columns].
   wire::Matrix norm(const std::string& model, std::span<const int32_t> tokens, uint32_t columns,
                     Traffic& traffic);

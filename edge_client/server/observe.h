@@ -3,6 +3,7 @@
 // again. Labels never say who or what was asked.
 #pragma once
 
+#include "edge_client/split/cloud_link.h"
 #include "edge_client/split/receipt.h"
 #include "serve/observe.h"
 

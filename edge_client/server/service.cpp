@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "edge_client/server/status.h"
 #include "http/message.h"
 #include "wire/fields.h"
 
@@ -107,9 +108,29 @@ std::shared_ptr<Split> Service::present() const {
 
 bool Service::ready() const { return !stopping_ && present() != nullptr; }
 
+std::string Service::status() {
+  ServiceState now;
+  now.origin = pool_.origin();
+  const std::shared_ptr<Split> split = present();
+  now.cloud = probe_.look(split ? split->info.id : "");
+  {
+    const std::lock_guard lock(mutex_);
+    now.stopping = stopping_;
+    now.split = split_;
+    now.coming = coming_;
+    if (split_ || coming_) {
+      now.info = split_ ? split_->info : coming_info_;
+      now.config = &loader_.config();
+    }
+    now.last_receipt = last_receipt_;
+  }
+  now.progress = progress_.counts();
+  return status_json(now);
+}
+
 std::string Service::plan() const {
   Receipt receipt;
-  receipt.describe(*present(), loader_.config(), pool_.origin());
+  describe(receipt, *present(), loader_.config(), pool_.origin());
   return receipt.plan();
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "edge_client/server/probe.h"
 #include "edge_client/server/split_work.h"
 #include "edge_client/weights/stage_progress.h"
 #include "serve/chat.h"
@@ -40,17 +41,11 @@ class Service {
   const serve::Metrics& metrics() const { return metrics_.metrics; }
   serve::Metrics& metrics() { return metrics_.metrics; }
 
-  // {"model","cut","server","device","stages" ...}
-  std::string status();
+  std::string status();  // status.h
 
  private:
   std::shared_ptr<Split> present() const;
   std::shared_ptr<Split> load_split(const Placement& place);
-  struct Probe {
-    bool reachable = false;
-    std::map<std::string, double> stage_ms;  // on the cloud
-  };
-  Probe look();
   void observe();
 
   const Options& options_;
@@ -62,6 +57,7 @@ class Service {
   const serve::ChatTemplate chat_;
   std::atomic<bool> stopping_{false};
   StageProgress progress_;
+  Probe probe_;
 
   mutable std::mutex mutex_;  // of all below
   std::optional<Tokenizer> tokenizer_;
@@ -70,11 +66,6 @@ class Service {
   std::optional<Placement> coming_;  // while it is being loaded
   wire::ModelInfo coming_info_;
   std::string last_receipt_;
-
-  std::mutex probe_mutex_;  // of:
-  const std::unique_ptr<Remote> probe_;
-  std::chrono::steady_clock::time_point probed_{};
-  Probe seen_;
 };
 
 }  // namespace split::edge

@@ -32,7 +32,12 @@ auto answered(const Call& call) {
 // One text or its states, while it is computed.
 class SplitWork::Running {
  public:
-  Running(SplitWork& work, size_t prompt_tokens) : work_(work), lease_(work.shared_.pool.take()) {
+  Running(SplitWork& work, size_t prompt_tokens)
+      : work_(work),
+        lease_(work.shared_.pool.take()),
+        link_(lease_->remote(), work.split_->info, work.shared_.model.config(), work.shared_.retry,
+              work.interrupt_,
+              [&pool = work.shared_.pool](const std::string& session) { pool.dismiss(session); }) {
     lease_->remote().want(work.split_->query);
     const std::lock_guard lock(work_.mutex_);
     if (work_.interrupt_.signal() != 0) lease_->cancel();
@@ -50,13 +55,13 @@ class SplitWork::Running {
   Running& operator=(const Running&) = delete;
 
   SplitRun run() {
-    return {lease_->remote(),
-            *work_.split_,
+    return {link_,
+            work_.split_->place,
+            work_.split_->batcher(),
             work_.shared_.model,
             work_.shared_.tokenizer,
             work_.shared_.retry,
             work_.interrupt_,
-            [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); },
             {cat(static_cast<const void*>(&work_)),
              [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }}};
   }
@@ -80,6 +85,7 @@ class SplitWork::Running {
  private:
   SplitWork& work_;
   const std::unique_ptr<RemotePool::Lease> lease_;
+  RemoteLink link_;
   SplitCounts told_;  // as of the last token
   Clock::time_point last_ = Clock::now();
   bool first_ = true;
@@ -115,7 +121,7 @@ void SplitWork::cancel() noexcept {
 
 Receipt SplitWork::counted() const {
   Receipt receipt;
-  receipt.describe(*split_, shared_.model.config(), shared_.pool.origin());
+  describe(receipt, *split_, shared_.model.config(), shared_.pool.origin());
   const std::lock_guard lock(mutex_);
   receipt.counts = ended_;
   for (const Running* one : running_) receipt.counts += one->told();

@@ -9,9 +9,11 @@
 #include <optional>
 #include <vector>
 
+#include "edge_client/cloud/remote_link.h"
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/server/observe.h"
 #include "edge_client/split/split_text.h"
+#include "edge_client/weights/loader.h"
 #include "serve/text_backend.h"
 
 namespace split::edge {

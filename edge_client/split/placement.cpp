@@ -4,6 +4,32 @@
 
 namespace split::edge {
 
+bool TailRange::empty(const ModelConfig& config) const {
+  return !embed && first >= config.layers && last <= config.layers;
+}
+
+std::vector<std::string> TailRange::stages(const ModelConfig& config) const {
+  std::vector<std::string> names;
+  if (embed) names.push_back("embed");
+  for (int i = first; i < std::min(last, config.layers); ++i) names.push_back(cat("block.", i));
+  if (last > config.layers) names.push_back("norm");
+  if (last > config.layers + 1) names.push_back("head");
+  return names;
+}
+
+std::string TailRange::describe(const ModelConfig& config) const {
+  std::vector<std::string> parts;
+  if (embed) parts.push_back("embed");
+  const int end = std::min(last, config.layers);
+  if (first + 1 == end) parts.push_back(cat("block ", first));
+  if (first + 1 < end) parts.push_back(cat("blocks ", first, "-", end - 1));
+  if (last > config.layers) parts.push_back("norm");
+  if (last > config.layers + 1) parts.push_back("head");
+  std::string text;
+  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
+  return text.empty() ? "nothing" : text;
+}
+
 std::string Placement::on_edge(const ModelConfig& config) const {
   return local(config) ? range.describe(config) : "nothing";
 }
@@ -15,13 +41,6 @@ std::string Placement::on_cloud(const ModelConfig& config) const {
   std::string text = cut == 0 ? "" : TailRange{true, 0, cut}.describe(config);
   if (head_on_cloud) text += cat(text.empty() ? "" : ", ", "norm, head");
   return text.empty() ? "nothing" : text;
-}
-
-std::string Placement::query(const ModelConfig& config, const StageFormats& formats) const {
-  const int layers = config.layers, last = all_on_cloud ? cut : range.last;
-  const std::string to = last == layers + 2 ? "head" : last == layers + 1 ? "norm" : cat(last);
-  const bool from_tokens = !all_on_cloud && range.embed;
-  return wire::model_query(formats.text(), from_tokens ? std::nullopt : std::optional(cut), to);
 }
 
 Placement place(const Options& options, const ModelConfig& config) {

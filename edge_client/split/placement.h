@@ -2,10 +2,24 @@
 // server and no device.
 #pragma once
 
-#include "edge_client/cli/options.h"
-#include "edge_client/weights/local_tail.h"
+#include <string>
+#include <vector>
+
+#include "edge_client/split/options.h"
+#include "models/model.h"
 
 namespace split::edge {
+
+// The stages between two points (run/shard.h): from tokens when `first` is 0 and `embed`.
+struct TailRange {
+  bool embed = false;
+  int first = 0, last = 0;
+
+  bool empty(const ModelConfig& config) const;                       // nothing to compute here
+  std::vector<std::string> stages(const ModelConfig& config) const;  // "block.2", "norm" ...
+  // "blocks 2-3, norm, head"
+  std::string describe(const ModelConfig& config) const;
+};
 
 struct Placement {
   int cut = 0;                // the cloud runs the first `cut` blocks,
@@ -17,8 +31,6 @@ struct Placement {
   std::string name() const { return all_on_cloud ? "cloud" : std::to_string(cut); }
   std::string on_edge(const ModelConfig& config) const;  // "blocks 2-3, norm, head"
   std::string on_cloud(const ModelConfig& config) const;
-  // Of a manifest that names what is loaded here (wire::model_query()).
-  std::string query(const ModelConfig& config, const StageFormats& formats) const;
 };
 
 // Throws Error(kInput) for a cut beyond the model's blocks.

@@ -2,20 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 
-#include "http/message.h"
+#include "base/figures.h"
+#include "base/json.h"
 
 namespace split::edge {
 namespace {
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
 
 std::string number(float value) {
   char text[32];
@@ -30,18 +22,6 @@ std::string list(std::span<const int32_t> ids) {
 
 }  // namespace
 
-void Receipt::describe(const Split& split, const ModelConfig& config, const std::string& origin) {
-  model = split.info.id;
-  server = origin;
-  profile = split.info.profile;
-  cut = split.place.name();
-  device = split.device();
-  edge_profile = split.profile;
-  cloud_stages = split.place.on_cloud(config);
-  edge_stages = split.place.on_edge(config);
-  fetched = split.fetched;
-}
-
 std::string Receipt::plan() const {
   return cat(model, ": ", cloud_stages, " on ", server, "; ", edge_stages,
              device == "none" ? " here" : cat(" on ", device));
@@ -51,16 +31,6 @@ double Receipt::tokens_per_second() const {
   const double after_first = counts.ms - first_token_ms;
   if (tokens > 1 && after_first > 0) return static_cast<double>(tokens - 1) / after_first * 1000;
   return tokens == 1 && counts.ms > 0 ? 1000 / counts.ms : 0;
-}
-
-uint64_t peak_memory() {
-  constexpr std::string_view kName = "VmHWM:";
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(kName))
-      return std::strtoull(line.c_str() + kName.size(), nullptr, 10) * 1024;
-  }
-  return 0;
 }
 
 std::string to_text(const Receipt& r) {
@@ -102,7 +72,7 @@ namespace {
 // "cut":2,"device":"cpu (1 thread, avx2)"
 std::string split_members(const Receipt& r) {
   return cat("\"cut\":", r.cut == "cloud" ? "\"cloud\"" : r.cut,
-             ",\"device\":", http::json_quote(r.device));
+             ",\"device\":", json_quote(r.device));
 }
 
 std::string cost_members(const Receipt& r) {
@@ -125,10 +95,10 @@ std::string cost_json(const Receipt& receipt) {
 
 std::string to_json(const Receipt& r, std::span<const int32_t> prompt, const Generated& generated,
                     bool logprobs) {
-  std::string out = cat("{\"model\":", http::json_quote(r.model), ",", split_members(r));
+  std::string out = cat("{\"model\":", json_quote(r.model), ",", split_members(r));
   out += cat(",\"prompt_tokens\":", list(prompt), ",\"tokens\":", list(generated.tokens),
-             ",\"text\":", http::json_quote(generated.text),
-             ",\"finish_reason\":", http::json_quote(generated.finish_reason));
+             ",\"text\":", json_quote(generated.text),
+             ",\"finish_reason\":", json_quote(generated.finish_reason));
   if (logprobs) {
     out += ",\"logprobs\":[";
     for (const ScoredToken& token : generated.scored) {

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "edge_client/split/split_forward.h"
-#include "edge_client/weights/loader.h"
+#include "edge_client/split/counts.h"
 #include "run/generate.h"
 
 namespace split::edge {
@@ -25,18 +24,13 @@ struct Receipt {
   std::string finish_reason;
   uint64_t seed = 0;
 
-  // What runs where.
-  void describe(const Split& split, const ModelConfig& config, const std::string& origin);
-  std::string plan() const;  // the same in one line
+  std::string plan() const;  // what runs where, in one line
   // Of the tokens after the first, which the prompt pays for; of the one, when there is one.
   double tokens_per_second() const;
 };
 
 // A few aligned lines.
 std::string to_text(const Receipt& receipt);
-// Of this process so far; 0 where the system does not tell.
-uint64_t peak_memory();
-
 // What the text itself cost, for usage: {"cut","device","bytes_up" ...}.
 std::string cost_json(const Receipt& receipt);
 

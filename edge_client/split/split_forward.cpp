@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/json.h"
+#include "base/bytes.h"
 
 namespace split::edge {
 namespace {
@@ -15,7 +15,6 @@ using Clock = std::chrono::steady_clock;
 // Rows of one request: bounds the bodies (6 MB for 1,600 channels in 1,024 rows) and the time until
 // an answer.
 constexpr size_t kSliceRows = 256;
-constexpr std::chrono::milliseconds kGoodbye{2000};
 
 std::string random_session_id() {
   std::array<unsigned char, 16> bits{};
@@ -25,27 +24,15 @@ std::string random_session_id() {
 
 }  // namespace
 
-SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
-  traffic += other.traffic;
-  steps += other.steps;
-  cloud_layer_rows += other.cloud_layer_rows;
-  replays += other.replays;
-  edge_ms += other.edge_ms;
-  ms += other.ms;
-  return *this;
-}
-
-SplitForward::SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
-                           Batcher* tail, const RetryOptions& retry, Interrupt& interrupt,
-                           SplitCounts& counts, Goodbye goodbye, Asker asker)
-    : remote_(remote),
-      info_(info),
+SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
+                           const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
+                           Asker asker)
+    : cloud_(cloud),
       model_(model),
       cut_(cut),
       tail_(tail),
       retry_options_(retry),
-      interrupt_(interrupt),
-      goodbye_(std::move(goodbye)),
+      waiter_(waiter),
       asker_(std::move(asker)),
       session_(random_session_id()),
       counts_(counts) {
@@ -61,11 +48,7 @@ SplitForward::~SplitForward() {
 void SplitForward::close() noexcept {
   if (!open_ || !reachable_) return;
   open_ = false;
-  try {
-    if (goodbye_) return goodbye_(session_);
-    Remote(remote_.origin(), kGoodbye, remote_.credentials()).close_session(session_);
-  } catch (const std::exception&) {  // the server forgets idle sessions by itself
-  }
+  cloud_.close(session_);
 }
 
 std::span<const float> SplitForward::run(uint32_t past, std::span<const int32_t> tokens,
@@ -74,18 +57,12 @@ std::span<const float> SplitForward::run(uint32_t past, std::span<const int32_t>
   const int layers = model_.config().layers;
   const size_t rows = all ? tokens.size() : 1;
   ++counts_.steps;
-  wire::Matrix hidden;
-  hidden.rows = static_cast<uint32_t>(rows);
-  hidden.columns = static_cast<uint32_t>(model_.config().channels);
-  hidden.values.resize(rows * hidden.columns);
-  advance(past, tokens, phase, layers, all, hidden.values.data());
-  Retry retry(retry_options_, interrupt_);
+  std::vector<float> hidden(rows * static_cast<size_t>(model_.config().channels));
+  advance(past, tokens, phase, layers, all, hidden.data());
+  Retry retry(retry_options_, waiter_);
   for (;;) {
     try {
-      logits_ = remote_
-                    .head(info_.id, layers, hidden, static_cast<uint32_t>(model_.config().vocab),
-                          counts_.traffic)
-                    .values;
+      logits_ = cloud_.head(hidden, counts_.traffic);
       return logits_;
     } catch (const RemoteError& error) {
       retry.failed(error);
@@ -127,7 +104,7 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
   const size_t width =
       local ? tail_->shard().width(to) : static_cast<size_t>(model_.config().channels);
   for (size_t at = 0; at < tokens.size(); at += kSliceRows) {
-    if (interrupt_.signal() != 0) throw RemoteError("[edge] interrupted", 0, "");
+    if (waiter_.interrupted()) throw RemoteError("[edge] interrupted", 0, "");
     const auto slice = tokens.subspan(at, std::min(kSliceRows, tokens.size() - at));
     const bool last = at + slice.size() == tokens.size();
     Job job;
@@ -140,19 +117,18 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
     job.rows = static_cast<uint32_t>(slice.size());
     job.wanted = all ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNone;
     job.out = all ? out + at * width : out;
-    wire::Matrix hidden;
+    std::vector<float> hidden;
     if (cut_ > 0) {
       // Without blocks of ours only the rows whose result is wanted need to travel.
       const bool every = keeps_rows || all;
-      hidden = from_cloud(past + static_cast<uint32_t>(at), slice, phase,
-                          every ? wire::Rows::kAll : wire::Rows::kLast);
-      job.rows = hidden.rows;
-      job.hidden = hidden.values.data();
+      hidden = from_cloud(past + static_cast<uint32_t>(at), slice, phase, every);
+      if (!every) job.rows = 1;
+      job.hidden = hidden.data();
     } else {
       job.tokens = slice.data();
     }
     if (!local) {
-      if (job.wanted != Wanted::kNone) std::ranges::copy(hidden.values, job.out);
+      if (job.wanted != Wanted::kNone) std::ranges::copy(hidden, job.out);
     } else if (keeps_rows || job.wanted != Wanted::kNone) {
       if (!keeps_rows) tail_->shard().pages().cut_back(sequence_, 0);
       run_tail(job);
@@ -183,10 +159,10 @@ void SplitForward::restore_tail(uint32_t until) {
     std::vector<int32_t> tokens;
     for (size_t i = at; i < until && rows_[i].phase == job.phase && tokens.size() < kSliceRows; ++i)
       tokens.push_back(rows_[i].token);
-    wire::Matrix hidden;
+    std::vector<float> hidden;
     if (cut_ > 0) {
-      hidden = from_cloud(at, tokens, job.phase, wire::Rows::kAll);
-      job.hidden = hidden.values.data();
+      hidden = from_cloud(at, tokens, job.phase, true);
+      job.hidden = hidden.data();
     } else {
       job.tokens = tokens.data();
     }
@@ -204,45 +180,32 @@ void SplitForward::restore_tail(uint32_t until) {
   }
 }
 
-wire::Matrix SplitForward::from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,
-                                      wire::Rows rows) {
-  Retry retry(retry_options_, interrupt_);
+std::vector<float> SplitForward::from_cloud(uint32_t past, std::span<const int32_t> tokens,
+                                            Phase phase, bool all) {
+  Retry retry(retry_options_, waiter_);
   for (;;) {
     try {
       if (!open_) open();
       if (cloud_rows_ < past) replay(past);
-      return step(past, {tokens.begin(), tokens.end()}, phase, rows);
+      return step(past, tokens, phase, all);
     } catch (const RemoteError& error) {
       recover(error, retry);
     }
   }
 }
 
-wire::Matrix SplitForward::step(uint32_t past, std::vector<int32_t> tokens, Phase phase,
-                                wire::Rows rows) {
-  wire::StepRequest request;
-  request.past = past;
-  request.tokens = std::move(tokens);
-  request.prompt = phase == Phase::kPrompt;
-  request.rows = rows;
-  wire::Matrix hidden = remote_.step(
-      session_, request, static_cast<uint32_t>(model_.config().channels), counts_.traffic);
+std::vector<float> SplitForward::step(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                                      bool all) {
+  std::vector<float> hidden = cloud_.step(session_, past, tokens, phase, all, counts_.traffic);
   reachable_ = true;
-  const auto count = static_cast<uint32_t>(request.tokens.size());
-  cloud_rows_ = past + count;
-  counts_.cloud_layer_rows += uint64_t{count} * static_cast<uint64_t>(cut_);
+  cloud_rows_ = past + static_cast<uint32_t>(tokens.size());
+  counts_.cloud_layer_rows += uint64_t{tokens.size()} * static_cast<uint64_t>(cut_);
   return hidden;
 }
 
 void SplitForward::open() {
   cloud_rows_ = 0;
-  remote_.open_session(session_, {info_.id, 0, cut_});
-  // With other weights the text would go on as another model's.
-  if (!remote_.still_has(info_)) {
-    throw RemoteError(cat("[server] ", remote_.origin(), ": the model ", shown(info_.id),
-                          " has changed since it was loaded here"),
-                      200, "model_mismatch");
-  }
+  cloud_.open(session_, cut_);
   open_ = true;
 }
 
@@ -256,13 +219,13 @@ void SplitForward::replay(uint32_t until) {
          at < until && rows_[at].phase == phase && tokens.size() < kSliceRows; ++at) {
       tokens.push_back(rows_[at].token);
     }
-    step(cloud_rows_, std::move(tokens), phase, wire::Rows::kLast);
+    step(cloud_rows_, tokens, phase, false);
   }
 }
 
 // Prepares for another try and waits for it, or throws.
 void SplitForward::recover(const RemoteError& error, Retry& retry) {
-  reachable_ = error.status != 0 || interrupt_.signal() != 0;
+  reachable_ = error.status != 0 || waiter_.interrupted();
   bool passes = error.transient();
   if (error.code == "session_unknown") {
     open_ = false;

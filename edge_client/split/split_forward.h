@@ -5,30 +5,15 @@
 // server.
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <string>
 #include <vector>
 
-#include "edge_client/cloud/remote.h"
-#include "edge_client/cloud/retry.h"
-#include "edge_client/weights/local_tail.h"
+#include "edge_client/split/cloud_link.h"
+#include "edge_client/split/retry.h"
+#include "run/batcher.h"
 #include "run/forward.h"
 
 namespace split::edge {
-
-struct SplitCounts {
-  Traffic traffic;
-  uint64_t steps = 0;             // calls of run()
-  uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
-  uint64_t replays = 0;
-  double edge_ms = 0;  // computing here
-  double ms = 0;       // in all
-
-  SplitCounts& operator+=(const SplitCounts& other);
-};
-
-// Ends a session on the server, in its own time; must not throw.
-using Goodbye = std::function<void(const std::string& session)>;
 
 // One thread at a time.
 class SplitForward : public Forward {
@@ -36,9 +21,8 @@ class SplitForward : public Forward {
   // `tail` has the stages from `cut` on, with the head, or without it (perhaps with the norm), and
   // then the head is asked of the cloud; null when there are no stages for this machine. What it
   // costs is added to `counts` as it comes.
-  SplitForward(Remote& remote, const wire::ModelInfo& info, const Model& model, int cut,
-               Batcher* tail, const RetryOptions& retry, Interrupt& interrupt, SplitCounts& counts,
-               Goodbye goodbye = {}, Asker asker = {});
+  SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
+               const RetryOptions& retry, Waiter& waiter, SplitCounts& counts, Asker asker = {});
   ~SplitForward() override;
   SplitForward(const SplitForward&) = delete;
   SplitForward& operator=(const SplitForward&) = delete;
@@ -50,8 +34,7 @@ class SplitForward : public Forward {
   // What leaves the final norm for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
 
-  // Ends the session on the server, if there is one, by `goodbye` or over a connection of its own;
-  // waits at most a moment and never throws.
+  // Ends the session on the server, if there is one.
   void close() noexcept;
 
  private:
@@ -66,23 +49,21 @@ class SplitForward : public Forward {
                                      Phase phase, bool all);
   void advance(uint32_t past, std::span<const int32_t> tokens, Phase phase, int to, bool all,
                float* out);
-  wire::Matrix from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,
-                          wire::Rows rows);
+  std::vector<float> from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,
+                                bool all);
   void open();
   void replay(uint32_t until);
-  wire::Matrix step(uint32_t past, std::vector<int32_t> tokens, Phase phase, wire::Rows rows);
+  std::vector<float> step(uint32_t past, std::span<const int32_t> tokens, Phase phase, bool all);
   void recover(const RemoteError& error, Retry& retry);
   void run_tail(Job& job);
   void restore_tail(uint32_t until);
 
-  Remote& remote_;
-  const wire::ModelInfo& info_;
+  CloudLink& cloud_;
   const Model& model_;
   const int cut_;
   Batcher* const tail_;
   const RetryOptions retry_options_;
-  Interrupt& interrupt_;
-  const Goodbye goodbye_;
+  Waiter& waiter_;
   const Asker asker_;  // of the tail's jobs
 
   std::string session_;  // 32 hex digits

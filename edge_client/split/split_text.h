@@ -4,21 +4,20 @@
 
 #include <optional>
 
-#include "edge_client/cloud/cloud_completion.h"
+#include "edge_client/split/placement.h"
 #include "edge_client/split/split_forward.h"
-#include "edge_client/weights/loader.h"
 
 namespace split::edge {
 
 // What it runs with; all of it outlives the call.
 struct SplitRun {
-  Remote& remote;  // for this text alone
-  Split& split;
+  CloudLink& cloud;  // for this text alone
+  const Placement& place;
+  Batcher* tail;  // null when nothing runs here
   const Model& model;
   const Tokenizer* tokenizer;  // null: ids only
   const RetryOptions& retry;
-  Interrupt& interrupt;
-  Goodbye goodbye;  // to the session at the end
+  Waiter& waiter;
   Asker asker = {};
 };
 

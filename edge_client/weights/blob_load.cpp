@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/weights/blob_download.h"
 

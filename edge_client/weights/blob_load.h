@@ -22,18 +22,14 @@
 #include <thread>
 #include <vector>
 
-#include "edge_client/cli/progress.h"
-#include "edge_client/cloud/retry.h"
+#include "base/interrupt.h"
+#include "edge_client/split/retry.h"
 #include "edge_client/weights/blob_client.h"
 #include "edge_client/weights/part_file.h"
+#include "edge_client/weights/progress.h"
 #include "edge_client/weights/shard_cache.h"
 
 namespace split::edge {
-
-struct FetchCounts {
-  uint64_t downloaded = 0;  // bytes that came over the wire
-  uint64_t from_cache = 0;  // and that were good on this disk
-};
 
 // A chunk is good: the blob's hash, and which. From any of a load's threads, perhaps more than
 // once.

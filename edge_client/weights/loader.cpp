@@ -7,6 +7,32 @@
 #include "run/self_test.h"
 
 namespace split::edge {
+namespace {
+
+// Of a manifest that names what is loaded here.
+std::string query_of(const Placement& place, const ModelConfig& config,
+                     const StageFormats& formats) {
+  const int layers = config.layers, last = place.all_on_cloud ? place.cut : place.range.last;
+  const std::string to = last == layers + 2 ? "head" : last == layers + 1 ? "norm" : cat(last);
+  const bool from_tokens = !place.all_on_cloud && place.range.embed;
+  return wire::model_query(formats.text(), from_tokens ? std::nullopt : std::optional(place.cut),
+                           to);
+}
+
+}  // namespace
+
+void describe(Receipt& receipt, const Split& split, const ModelConfig& config,
+              const std::string& origin) {
+  receipt.model = split.info.id;
+  receipt.server = origin;
+  receipt.profile = split.info.profile;
+  receipt.cut = split.place.name();
+  receipt.device = split.device();
+  receipt.edge_profile = split.profile;
+  receipt.cloud_stages = split.place.on_cloud(config);
+  receipt.edge_stages = split.place.on_edge(config);
+  receipt.fetched = split.fetched;
+}
 
 Loader::Loader(const Options& options, const Console& console,
                const Flags::Environment& environment, Interrupt& interrupt)
@@ -60,7 +86,7 @@ void Loader::meet() {
 
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
-  if (place != nullptr) remote_.want(place->query(config(), options_.formats));
+  if (place != nullptr) remote_.want(query_of(*place, config(), options_.formats));
   Retry retry(retry_, interrupt_);
   std::string said;
   for (;;) {
@@ -112,7 +138,7 @@ std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInf
   auto split = std::make_unique<Split>();
   split->place = place;
   split->info = info;
-  split->query = place.query(config(), options_.formats);
+  split->query = query_of(place, config(), options_.formats);
   if (!place.local(config())) return split;
   const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, options_.formats);
   // Before the download: a device that is not there should not cost one.

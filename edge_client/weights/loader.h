@@ -8,10 +8,12 @@
 #include <string>
 
 #include "base/flags.h"
-#include "edge_client/cli/progress.h"
+#include "base/world.h"
 #include "edge_client/cloud/remote.h"
-#include "edge_client/cloud/retry.h"
 #include "edge_client/split/placement.h"
+#include "edge_client/split/receipt.h"
+#include "edge_client/split/retry.h"
+#include "edge_client/weights/local_tail.h"
 #include "text/tokenizer.h"
 
 namespace split::edge {
@@ -28,6 +30,10 @@ struct Split {
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
   std::string device() const { return tail ? tail->device_name() : "none"; }  // now
 };
+
+// What runs where, for a receipt.
+void describe(Receipt& receipt, const Split& split, const ModelConfig& config,
+              const std::string& origin);
 
 // One thread at a time.
 class Loader {

@@ -6,33 +6,6 @@
 #include "base/json.h"
 
 namespace split::edge {
-
-bool TailRange::empty(const ModelConfig& config) const {
-  return !embed && first >= config.layers && last <= config.layers;
-}
-
-std::vector<std::string> TailRange::stages(const ModelConfig& config) const {
-  std::vector<std::string> names;
-  if (embed) names.push_back("embed");
-  for (int i = first; i < std::min(last, config.layers); ++i) names.push_back(cat("block.", i));
-  if (last > config.layers) names.push_back("norm");
-  if (last > config.layers + 1) names.push_back("head");
-  return names;
-}
-
-std::string TailRange::describe(const ModelConfig& config) const {
-  std::vector<std::string> parts;
-  if (embed) parts.push_back("embed");
-  const int end = std::min(last, config.layers);
-  if (first + 1 == end) parts.push_back(cat("block ", first));
-  if (first + 1 < end) parts.push_back(cat("blocks ", first, "-", end - 1));
-  if (last > config.layers) parts.push_back("norm");
-  if (last > config.layers + 1) parts.push_back("head");
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text.empty() ? "nothing" : text;
-}
-
 namespace {
 
 // What the server has of a stage.

@@ -9,23 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/split/placement.h"
 #include "edge_client/weights/blob_load.h"
 #include "io/weight_file.h"
 #include "run/batcher.h"
 #include "wire/protocol.h"
 
 namespace split::edge {
-
-// The stages between two points (run/shard.h): from tokens when `first` is 0 and `embed`.
-struct TailRange {
-  bool embed = false;
-  int first = 0, last = 0;
-
-  bool empty(const ModelConfig& config) const;                       // nothing to compute here
-  std::vector<std::string> stages(const ModelConfig& config) const;  // "block.2", "norm" ...
-  // "blocks 2-3, norm, head"
-  std::string describe(const ModelConfig& config) const;
-};
 
 // What a stage needs that none before it has.
 struct StageBlobs {

@@ -57,7 +57,8 @@ void measure_pair(const Options& options, Report& report) {
   const wire::ModelInfo info = remote.model(options.size);
   Interrupt interrupt;
   edge::SplitCounts counts;
-  edge::SplitForward split(remote, info, model.model(), cut, &tail, {}, interrupt, counts);
+  edge::RemoteLink link(remote, info, config, {}, interrupt);
+  edge::SplitForward split(link, model.model(), cut, &tail, {}, interrupt, counts);
   LocalForward whole(loopback.model().batcher());
 
   const std::vector<int32_t> prompt = random_tokens(config, kPrompt);

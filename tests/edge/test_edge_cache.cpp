@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "base/figures.h"
 #include "edge_client/weights/part_file.h"
 #include "edge_client/weights/shard_cache.h"
 #include "support/edge_world.h"
@@ -326,7 +327,7 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
                                 "--prompt=a", "--max-tokens=1", "--device=cpu", "--json"});
   const uint64_t bytes = run.json()["receipt"]["bytes_downloaded"];
   const size_t line = plan.out.find("(default)");
-  EXPECT_EQ(plan.out.find(cat("| ", edge::human_bytes(bytes), " |"), line),
+  EXPECT_EQ(plan.out.find(cat("| ", human_bytes(bytes), " |"), line),
             plan.out.find(" |", line) + 2 + std::string("blocks 6-7, norm, head |").size())
       << plan.out;
   const std::string readme = read_file(source("edge_client/README.md"), 1 << 20);

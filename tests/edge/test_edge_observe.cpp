@@ -141,7 +141,7 @@ struct EdgeRoutes {
     edge::add_routes(server, *service);
   }
   edge::Options options;
-  edge::World world;
+  World world;
   Interrupt interrupt;
   std::optional<edge::Service> service;
   http::Server server{{}};

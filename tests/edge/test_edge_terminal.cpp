@@ -91,7 +91,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   std::condition_variable said;
   std::string out, err;
   Interrupt interrupt;
-  edge::World world;
+  World world;
   world.input = terminal.theirs.get();
   world.console.err_is_terminal = world.console.out_is_terminal = true;
   world.environment = [](const char* name) {

@@ -7,6 +7,7 @@
 #include <future>
 #include <latch>
 
+#include "base/json.h"
 #include "http/workers.h"
 #include "support/http_peer.h"
 

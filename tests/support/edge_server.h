@@ -74,7 +74,7 @@ class EdgeServer {
   nlohmann::json status() { return nlohmann::json::parse(get("/split/status").body); }
 
  private:
-  edge::World world_;
+  World world_;
   Interrupt interrupt_;
   std::mutex mutex_;
   std::condition_variable said_;

@@ -188,7 +188,7 @@ struct EdgeOptions {
 inline Outcome run_edge(const std::vector<std::string>& arguments,
                         const EdgeOptions& options = {}) {
   Outcome outcome;
-  edge::World world;
+  World world;
   world.console.out = [&](std::string_view text) {
     outcome.out += text;
     return true;

@@ -1,9 +1,9 @@
-#include "edge_client/split/plan.h"
+#include "edge_client/weights/plan.h"
 
 #include <algorithm>
 #include <set>
 
-#include "edge_client/cli/progress.h"
+#include "base/figures.h"
 #include "edge_client/weights/local_tail.h"
 
 namespace split::edge {

@@ -1,17 +1,22 @@
-#include "edge_client/cloud/retry.h"
+#include "edge_client/split/retry.h"
 
 #include <algorithm>
 
 namespace split::edge {
 
-Retry::Retry(const RetryOptions& options, Interrupt& interrupt)
-    : options_(options), interrupt_(interrupt), random_(std::random_device()()) {}
+bool RemoteError::transient() const {
+  return code == "damaged" || status == 0 || status == 408 || status == 429 ||
+         (status >= 502 && status <= 504);
+}
+
+Retry::Retry(const RetryOptions& options, Waiter& waiter)
+    : options_(options), waiter_(waiter), random_(std::random_device()()) {}
 
 void Retry::succeeded() { failing_ = false; }
 
 void Retry::failed(const RemoteError& error, bool passes) {
   using std::chrono::milliseconds;
-  if (interrupt_.signal() != 0 || !passes) throw error;
+  if (waiter_.interrupted() || !passes) throw error;
   const auto now = Clock::now();
   if (!failing_) {
     failing_ = true;
@@ -30,7 +35,7 @@ void Retry::failed(const RemoteError& error, bool passes) {
   }
   const auto left = std::chrono::duration_cast<milliseconds>(end_ - now);
   if (left.count() <= 0) throw error;
-  if (!interrupt_.wait(std::min(wait, left))) throw error;
+  if (!waiter_.wait(std::min(wait, left))) throw error;
   if (options_.on_retry) options_.on_retry(error);
 }
 

@@ -7,8 +7,8 @@
 #include <functional>
 #include <random>
 
-#include "base/interrupt.h"
-#include "edge_client/cloud/remote.h"
+#include "base/waiter.h"
+#include "edge_client/split/cloud_link.h"
 
 namespace split::edge {
 
@@ -21,7 +21,7 @@ struct RetryOptions {
 // One thread at a time.
 class Retry {
  public:
-  Retry(const RetryOptions& options, Interrupt& interrupt);
+  Retry(const RetryOptions& options, Waiter& waiter);
 
   // Something went well: the next failure starts a new budget.
   void succeeded();
@@ -33,7 +33,7 @@ class Retry {
  private:
   using Clock = std::chrono::steady_clock;
   RetryOptions options_;
-  Interrupt& interrupt_;
+  Waiter& waiter_;
   std::minstd_rand random_;
   bool failing_ = false;
   Clock::time_point end_;

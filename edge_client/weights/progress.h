@@ -10,14 +10,6 @@
 
 namespace split::edge {
 
-// Where a run of the program writes: what it prints, what it says, and to whom.
-struct Console {
-  std::function<bool(std::string_view)> out;  // stdout; false when nobody reads it any more
-  std::function<void(std::string_view)> err;  // stderr
-  bool out_is_terminal = false;
-  bool err_is_terminal = false;
-};
-
 struct ProgressTo {
   std::function<void(std::string_view)> say;  // none for silence
   bool terminal = false;
@@ -45,7 +37,5 @@ class Progress {
   bool open_line_ = false;
   Clock::time_point start_, drawn_;
 };
-
-std::string human_bytes(uint64_t bytes);  // "1.5 MB"
 
 }  // namespace split::edge

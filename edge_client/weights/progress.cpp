@@ -1,33 +1,12 @@
-#include "edge_client/cli/progress.h"
+#include "edge_client/weights/progress.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "base/error.h"
+#include "base/figures.h"
 
 namespace split::edge {
-namespace {
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-}  // namespace
-
-std::string human_bytes(uint64_t bytes) {
-  if (bytes < 1000) return cat(bytes, " B");
-  double value = static_cast<double>(bytes);
-  const char* unit = "";
-  for (const char* next : {"kB", "MB", "GB", "TB"}) {
-    if (value < 1000) break;
-    value /= 1000;
-    unit = next;
-  }
-  return cat(fixed(value, value < 100 ? 1 : 0), " ", unit);
-}
 
 Progress::Progress(ProgressTo to, uint64_t total)
     : to_(std::move(to)), total_(total), start_(Clock::now()) {

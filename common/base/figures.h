@@ -1,0 +1,12 @@
+// Numbers as people read them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace split {
+
+std::string fixed(double value, int digits);  // "3.14"
+std::string human_bytes(uint64_t bytes);      // "1.5 MB"
+
+}  // namespace split

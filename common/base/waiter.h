@@ -1,0 +1,17 @@
+// How something waits before it tries again, and learns that there is no use in it: a program's
+// thread waits (interrupt.h), a test need not.
+#pragma once
+
+#include <chrono>
+
+namespace split {
+
+class Waiter {
+ public:
+  virtual ~Waiter() = default;
+  virtual bool interrupted() const = 0;
+  // False, at once, when interrupted; true after `time`.
+  virtual bool wait(std::chrono::milliseconds time) = 0;
+};
+
+}  // namespace split

@@ -1,0 +1,26 @@
+// What a run of a program sees of its process, passed in, so that tests run whole programs in their
+// own.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "base/flags.h"
+
+namespace split {
+
+// Where a run of the program writes: what it prints, what it says, and to whom.
+struct Console {
+  std::function<bool(std::string_view)> out;  // stdout; false when nobody reads it any more
+  std::function<void(std::string_view)> err;  // stderr
+  bool out_is_terminal = false;
+  bool err_is_terminal = false;
+};
+
+struct World {
+  Console console;
+  Flags::Environment environment;
+  int input = 0;  // descriptor of stdin
+};
+
+}  // namespace split

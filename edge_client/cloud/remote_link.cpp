@@ -1,0 +1,60 @@
+#include "edge_client/cloud/remote_link.h"
+
+#include "base/json.h"
+#include "edge_client/cloud/cloud_completion.h"
+
+namespace split::edge {
+namespace {
+
+constexpr std::chrono::milliseconds kGoodbye{2000};
+
+}  // namespace
+
+void RemoteLink::open(const std::string& session, int cut) {
+  remote_.open_session(session, {info_.id, 0, cut});
+  // With other weights the text would go on as another model's.
+  if (!remote_.still_has(info_)) {
+    throw RemoteError(cat("[server] ", remote_.origin(), ": the model ", shown(info_.id),
+                          " has changed since it was loaded here"),
+                      200, "model_mismatch");
+  }
+}
+
+std::vector<float> RemoteLink::step(const std::string& session, uint32_t past,
+                                    std::span<const int32_t> tokens, Phase phase, bool all,
+                                    Traffic& traffic) {
+  wire::StepRequest request;
+  request.past = past;
+  request.tokens = {tokens.begin(), tokens.end()};
+  request.prompt = phase == Phase::kPrompt;
+  request.rows = all ? wire::Rows::kAll : wire::Rows::kLast;
+  return remote_.step(session, request, channels(), traffic).values;
+}
+
+void RemoteLink::close(const std::string& session) noexcept {
+  try {
+    if (goodbye_) return goodbye_(session);
+    Remote(remote_.origin(), kGoodbye, remote_.credentials()).close_session(session);
+  } catch (const std::exception&) {  // the server forgets idle sessions by itself
+  }
+}
+
+std::vector<float> RemoteLink::head(std::span<const float> hidden, Traffic& traffic) {
+  return remote_
+      .head(info_.id, config_.layers, hidden, channels(), static_cast<uint32_t>(config_.vocab),
+            traffic)
+      .values;
+}
+
+std::vector<float> RemoteLink::norms(std::span<const int32_t> tokens, Traffic& traffic) {
+  return remote_.norm(info_.id, tokens, channels(), traffic).values;
+}
+
+Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                               const GenerateOptions& options, const OnText& on_text,
+                               SplitCounts& counts) {
+  return complete_on_cloud(remote_, info_.id, tokenizer, prompt, options, on_text, retry_, waiter_,
+                           counts);
+}
+
+}  // namespace split::edge

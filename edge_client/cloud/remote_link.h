@@ -1,0 +1,51 @@
+// The cloud of a split text, over a connection to its server.
+#pragma once
+
+#include <functional>
+
+#include "edge_client/cloud/remote.h"
+#include "edge_client/split/cloud_link.h"
+#include "edge_client/split/retry.h"
+
+namespace split::edge {
+
+// Ends a session on the server, in its own time; must not throw.
+using Goodbye = std::function<void(const std::string& session)>;
+
+class RemoteLink : public CloudLink {
+ public:
+  // Remote, model and waiter outlive it. A session ends by `goodbye`, or over a connection of its
+  // own.
+  RemoteLink(Remote& remote, const wire::ModelInfo& info, const ModelConfig& config,
+             RetryOptions retry, Waiter& waiter, Goodbye goodbye = {})
+      : remote_(remote),
+        info_(info),
+        config_(config),
+        retry_(std::move(retry)),
+        waiter_(waiter),
+        goodbye_(std::move(goodbye)) {}
+
+  // Also when the server has other weights now: `model_mismatch`.
+  void open(const std::string& session, int cut) override;
+  std::vector<float> step(const std::string& session, uint32_t past,
+                          std::span<const int32_t> tokens, Phase phase, bool all,
+                          Traffic& traffic) override;
+  void close(const std::string& session) noexcept override;
+  std::vector<float> head(std::span<const float> hidden, Traffic& traffic) override;
+  std::vector<float> norms(std::span<const int32_t> tokens, Traffic& traffic) override;
+  Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                     const GenerateOptions& options, const OnText& on_text,
+                     SplitCounts& counts) override;
+
+ private:
+  uint32_t channels() const { return static_cast<uint32_t>(config_.channels); }
+
+  Remote& remote_;
+  const wire::ModelInfo& info_;
+  const ModelConfig& config_;
+  const RetryOptions retry_;
+  Waiter& waiter_;
+  const Goodbye goodbye_;
+};
+
+}  // namespace split::edge

@@ -1,0 +1,34 @@
+// Whether the cloud is there and how long its stages take: asked at most once a second, whoever
+// wants to know.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "edge_client/cloud/remote.h"
+
+namespace split::edge {
+
+// Any thread.
+class Probe {
+ public:
+  struct Seen {
+    bool reachable = false;
+    std::map<std::string, double> stage_ms;  // on the cloud
+  };
+  explicit Probe(std::unique_ptr<Remote> remote) : remote_(std::move(remote)) {}
+
+  // At the server, or what the last look saw. `model`: whose stages; empty: none yet.
+  Seen look(const std::string& model);
+
+ private:
+  std::mutex mutex_;  // of:
+  const std::unique_ptr<Remote> remote_;
+  std::chrono::steady_clock::time_point looked_{};
+  Seen seen_;
+};
+
+}  // namespace split::edge

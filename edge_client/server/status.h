@@ -1,0 +1,29 @@
+// What a server says about itself on GET /split/status.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "edge_client/server/probe.h"
+#include "edge_client/weights/loader.h"
+#include "edge_client/weights/stage_progress.h"
+
+namespace split::edge {
+
+struct ServiceState {
+  bool stopping = false;
+  std::string origin;  // of the cloud
+  Probe::Seen cloud;
+  std::shared_ptr<Split> split;         // that answers begin with; null until it is loaded
+  std::optional<Placement> coming;      // that is being loaded
+  wire::ModelInfo info;                 // of either
+  const ModelConfig* config = nullptr;  // likewise
+  std::map<std::string, StageProgress::Count> progress;
+  std::string last_receipt;  // JSON; empty: none yet
+};
+
+// {"model","cut","server","device","stages" ...}
+std::string status_json(const ServiceState& now);
+
+}  // namespace split::edge

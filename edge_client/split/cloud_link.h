@@ -1,0 +1,56 @@
+// The cloud as a split text sees it: sessions that hold rows of a sequence, and what it computes
+// without one. The interface alone, so that what is decided here needs no server:
+// cloud/remote_link.h asks one, tests answer themselves. Every answer has the rows that were asked
+// for and finite values.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "edge_client/split/counts.h"
+#include "run/generate.h"
+
+namespace split::edge {
+
+// No answer, a refusal, or an answer that makes no sense.
+class RemoteError : public Error {
+ public:
+  RemoteError(const std::string& message, int status, std::string code)
+      : Error(ErrorKind::kRemote, message), status(status), code(std::move(code)) {}
+
+  // Whether the same request may succeed later: no answer, a server that is busy or restarting, or
+  // a request that it got with other bytes.
+  bool transient() const;
+
+  int status;                           // 0: no answer; 200: one that makes no sense
+  std::string code;                     // for programs: "session_unknown"
+  std::optional<unsigned> retry_after;  // seconds
+};
+
+// Of one model; one thread at a time. All of it throws RemoteError.
+class CloudLink {
+ public:
+  virtual ~CloudLink() = default;
+
+  // Opens a session without rows for the blocks [0, cut), or finds it as it is.
+  virtual void open(const std::string& session, int cut) = 0;
+  // A step of the session: what leaves its blocks, [tokens, C] or of the last one alone, [1, C].
+  virtual std::vector<float> step(const std::string& session, uint32_t past,
+                                  std::span<const int32_t> tokens, Phase phase, bool all,
+                                  Traffic& traffic) = 0;
+  // Ends the session there, if that can be said in a moment.
+  virtual void close(const std::string& session) noexcept = 0;
+
+  // Logits [rows, vocab] of what leaves the last block, [rows, C].
+  virtual std::vector<float> head(std::span<const float> hidden, Traffic& traffic) = 0;
+  // What leaves the final norm for each token, [tokens, C].
+  virtual std::vector<float> norms(std::span<const int32_t> tokens, Traffic& traffic) = 0;
+  // As generate(), all of it there. What on_text has had is not given again after a retry.
+  virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                             const GenerateOptions& options, const OnText& on_text,
+                             SplitCounts& counts) = 0;
+};
+
+}  // namespace split::edge

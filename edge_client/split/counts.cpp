@@ -1,0 +1,23 @@
+#include "edge_client/split/counts.h"
+
+namespace split::edge {
+
+Traffic& Traffic::operator+=(const Traffic& other) {
+  bytes_up += other.bytes_up;
+  bytes_down += other.bytes_down;
+  cloud_ms += other.cloud_ms;
+  wire_ms += other.wire_ms;
+  return *this;
+}
+
+SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
+  traffic += other.traffic;
+  steps += other.steps;
+  cloud_layer_rows += other.cloud_layer_rows;
+  replays += other.replays;
+  edge_ms += other.edge_ms;
+  ms += other.ms;
+  return *this;
+}
+
+}  // namespace split::edge

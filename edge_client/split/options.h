@@ -1,0 +1,52 @@
+// What a user can ask of edge_client: every flag, with its default. cli/options.h reads them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "models/formats.h"
+#include "run/shard.h"
+
+namespace split::edge {
+
+struct Options {
+  std::string server;
+  std::string api_key, ca_cert;
+  std::string model;  // empty: the server's first
+  // Exactly one of these, or text on stdin.
+  std::optional<std::string> prompt, prompt_file;
+  std::optional<std::vector<int32_t>> prompt_ids;
+
+  std::optional<int> cut;      // none: max(0, L - 2)
+  bool all_on_cloud = false;   // --cut cloud
+  bool head_on_cloud = false;  // --head cloud
+  StageFormats formats;        // to download
+  Profile profile = Profile::kF32;
+  DeviceOptions device;
+  std::string cache;  // empty: the default place
+  std::optional<uint64_t> cache_limit;
+
+  // As a server.
+  bool serve = false;
+  std::string host = "127.0.0.1";
+  int port = 8081;
+  bool insecure = false;
+  std::string chat_template;  // empty: serve/chat.h's
+  uint64_t kv_budget = 0;     // bytes; 0: one whole context, of a server some
+
+  int max_tokens = 64;
+  float temperature = 0.8f, top_p = 0.95f, repetition_penalty = 1;
+  int top_k = 0;
+  std::optional<uint64_t> seed;  // none: drawn
+  std::vector<std::string> stop;
+  bool ignore_eos = false, no_special = false;
+  std::optional<int> logprobs;
+
+  bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
+  unsigned timeout = 60, retry_for = 30;  // seconds
+};
+
+}  // namespace split::edge

@@ -1,0 +1,231 @@
+// edge_client/split over a cloud that is an object of this test. Linked with common/run and nothing
+// else, so that what is decided there stays without sockets, files and threads.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "edge_client/split/split_text.h"
+#include "support/golden_model.h"
+
+namespace split::test {
+namespace {
+
+using edge::RemoteError;
+
+// The whole model, some blocks of it in sessions.
+class FakeCloud : public edge::CloudLink {
+ public:
+  explicit FakeCloud(const Golden& golden)
+      : model_(*golden.model),
+        device_(make_cpu_device(1)),
+        shard_(*device_, model_, golden.weights(), options_for(model_, 0, layers() + 2)),
+        batcher_(shard_) {}
+
+  void open(const std::string& session, int cut) override {
+    ++opened;
+    if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), cut};
+  }
+  std::vector<float> step(const std::string& session, uint32_t past,
+                          std::span<const int32_t> tokens, Phase phase, bool all,
+                          edge::Traffic&) override {
+    if (before_step) before_step(++steps_);
+    const auto at = sessions_.find(session);
+    if (at == sessions_.end()) throw RemoteError("no such session", 404, "session_unknown");
+    return run(at->second.sequence, past, 0, at->second.cut, tokens, {}, phase, all);
+  }
+  void close(const std::string& session) noexcept override { forget(session); }
+  std::vector<float> head(std::span<const float> hidden, edge::Traffic&) override {
+    return alone(layers(), layers() + 2, {}, hidden);
+  }
+  std::vector<float> norms(std::span<const int32_t> tokens, edge::Traffic&) override {
+    return alone(0, layers() + 1, tokens, {});
+  }
+  Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                     const GenerateOptions& options, const OnText& on_text,
+                     edge::SplitCounts&) override {
+    ++completed;
+    LocalForward whole(batcher_);
+    return generate(whole, model_.config(), tokenizer, prompt, options, on_text);
+  }
+
+  void forget_all() {
+    while (!sessions_.empty()) forget(sessions_.begin()->first);
+  }
+  size_t sessions() const { return sessions_.size(); }
+  Batcher& batcher() { return batcher_; }
+
+  std::function<void(int number)> before_step;  // of each step; may throw
+  int opened = 0, completed = 0;
+
+ private:
+  struct Session {
+    SequenceId sequence;
+    int cut;
+  };
+  int layers() const { return model_.config().layers; }
+  void forget(const std::string& session) {
+    const auto at = sessions_.find(session);
+    if (at == sessions_.end()) return;
+    shard_.pages().close(at->second.sequence);
+    sessions_.erase(at);
+  }
+  std::vector<float> alone(int from, int to, std::span<const int32_t> tokens,
+                           std::span<const float> hidden) {
+    const SequenceId sequence = shard_.pages().open();
+    std::vector<float> out = run(sequence, 0, from, to, tokens, hidden, Phase::kPrompt, true);
+    shard_.pages().close(sequence);
+    return out;
+  }
+  std::vector<float> run(SequenceId sequence, uint32_t past, int from, int to,
+                         std::span<const int32_t> tokens, std::span<const float> hidden,
+                         Phase phase, bool all) {
+    const size_t channels = static_cast<size_t>(model_.config().channels);
+    Job job;
+    job.phase = phase;
+    job.from = from;
+    job.to = to;
+    job.sequence = sequence;
+    job.past = past;
+    job.rows = static_cast<uint32_t>(hidden.empty() ? tokens.size() : hidden.size() / channels);
+    job.tokens = hidden.empty() ? tokens.data() : nullptr;
+    job.hidden = hidden.empty() ? nullptr : hidden.data();
+    job.wanted = all ? Wanted::kAll : Wanted::kLast;
+    shard_.pages().cut_back(sequence, past);
+    std::vector<float> out((all ? job.rows : 1) * shard_.width(to));
+    job.out = out.data();
+    batcher_.run(job);
+    return out;
+  }
+
+  const Model& model_;
+  std::unique_ptr<Device> device_;
+  Shard shard_;
+  Batcher batcher_;
+  std::map<std::string, Session> sessions_;
+  int steps_ = 0;
+};
+
+// Waits no time.
+struct NoTime : Waiter {
+  bool interrupted() const override { return ended; }
+  bool wait(std::chrono::milliseconds) override {
+    ++waits;
+    return !ended;
+  }
+  bool ended = false;
+  int waits = 0;
+};
+
+class SplitAlone : public testing::Test {
+ protected:
+  static GenerateOptions wanted() {
+    GenerateOptions options;
+    options.max_tokens = 12;
+    options.sampling.seed = 3;
+    options.ignore_end = true;
+    return options;
+  }
+  int layers() const { return golden.model->config().layers; }
+  template <typename Call>
+  auto with(const edge::Placement& place, const Call& call) {
+    const Model& model = *golden.model;
+    std::optional<Shard> shard;
+    std::optional<Batcher> tail;
+    if (place.local(model.config())) {
+      shard.emplace(*device, model, golden.weights(),
+                    options_for(model, place.range.first, place.range.last));
+      tail.emplace(*shard);
+    }
+    const edge::RetryOptions retry;
+    return call(
+        edge::SplitRun{cloud, place, tail ? &*tail : nullptr, model, nullptr, retry, waiter});
+  }
+  // A text cut there; its head here or on the cloud.
+  std::vector<int32_t> text(int cut, bool head_on_cloud = false) {
+    edge::Options options;
+    options.cut = cut;
+    options.head_on_cloud = head_on_cloud;
+    return text(edge::place(options, golden.model->config()));
+  }
+  std::vector<int32_t> text(const edge::Placement& place) {
+    return with(place, [&](const edge::SplitRun& run) {
+      return generate_text(run, prompt, wanted(), {}, counts).tokens;
+    });
+  }
+  std::vector<int32_t> whole() {
+    LocalForward forward(cloud.batcher());
+    return generate(forward, golden.model->config(), nullptr, prompt, wanted(), {}).tokens;
+  }
+
+  const Golden golden{"rand-a"};
+  const std::vector<int32_t> prompt{5, 11, 2, 40, 33, 17};
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  FakeCloud cloud{golden};
+  NoTime waiter;
+  edge::SplitCounts counts;
+};
+
+TEST_F(SplitAlone, EveryCutGivesTheWholeModelsText) {
+  const std::vector<int32_t> expected = whole();
+  for (int cut = 0; cut <= layers(); ++cut) {
+    EXPECT_EQ(text(cut), expected) << cut;
+    EXPECT_EQ(text(cut, true), expected) << cut << " with the head on the cloud";
+  }
+  EXPECT_EQ(cloud.sessions(), 0u);  // each was ended
+  EXPECT_EQ(counts.replays, 0u);
+  EXPECT_EQ(waiter.waits, 0);
+}
+
+TEST_F(SplitAlone, ALostSessionGetsItsRowsAgain) {
+  const std::vector<int32_t> expected = whole();
+  cloud.before_step = [&](int number) {
+    if (number == 5) cloud.forget_all();
+  };
+  EXPECT_EQ(text(1), expected);
+  EXPECT_EQ(counts.replays, 1u);
+  EXPECT_EQ(cloud.opened, 2);
+  EXPECT_EQ(waiter.waits, 1);
+}
+
+TEST_F(SplitAlone, WhatPassesIsAskedForAgainAndWhatDoesNotEndsIt) {
+  const std::vector<int32_t> expected = whole();
+  cloud.before_step = [&](int number) {
+    if (number == 3 || number == 4) throw RemoteError("busy", 503, "busy");
+  };
+  EXPECT_EQ(text(1), expected);
+  EXPECT_EQ(waiter.waits, 2);
+  EXPECT_EQ(counts.replays, 0u);
+  cloud.before_step = [](int) { throw RemoteError("no", 400, "invalid_request"); };
+  EXPECT_THROW(text(1), RemoteError);
+  EXPECT_EQ(waiter.waits, 2);
+  cloud.before_step = [&](int) {
+    waiter.ended = true;
+    throw RemoteError("busy", 503, "busy");
+  };
+  EXPECT_THROW(text(1), RemoteError);
+  EXPECT_EQ(waiter.waits, 2);
+}
+
+TEST_F(SplitAlone, WithAllOnTheCloudItIsAskedForTheText) {
+  edge::Placement place;
+  place.all_on_cloud = true;
+  EXPECT_EQ(text(place), whole());
+  EXPECT_EQ(cloud.completed, 1);
+  EXPECT_EQ(cloud.opened, 0);
+}
+
+TEST_F(SplitAlone, FinalStatesAreTheSameOnEitherSide) {
+  const auto states = [&](const edge::Placement& place) {
+    return with(place,
+                [&](const edge::SplitRun& run) { return final_states(run, prompt, counts); });
+  };
+  edge::Placement there;
+  there.all_on_cloud = true;
+  edge::Options options;
+  options.cut = 1;
+  options.embed = true;
+  EXPECT_EQ(states(edge::place(options, golden.model->config())), states(there));
+}
+
+}  // namespace
+}  // namespace split::test
