@@ -224,8 +224,8 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
 // The rows of a completion are its key's.
 class CountedForward : public LocalForward {
  public:
-  CountedForward(Batcher& batcher, const serve::ApiKeys& keys, const Asker& asker)
-      : LocalForward(batcher, asker), keys_(keys), name_(asker.owner) {}
+  CountedForward(Batcher& batcher, const serve::ApiKeys& keys, const Requester& requester)
+      : LocalForward(batcher, requester), keys_(keys), name_(requester.owner) {}
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override {
     keys_.took_rows(name_, tokens.size());
@@ -241,10 +241,10 @@ http::Response completions(Cloud& cloud, const http::Request& request) {
   cloud.keys.expect_rows(request.principal);
   return serve::completions(request, [&](const std::string& id) {
     ServedModel& model = cloud.find(id);
-    serve::WorkModel work = serve::work_on(
+    serve::TextModel work = serve::local_backend(
         model.id(), model.config(), model.tokenizer(),
-        [&cloud, &model, asker = asker_of(request)] {
-          return std::make_unique<CountedForward>(model.batcher(), cloud.keys, asker);
+        [&cloud, &model, requester = requester_of(request)] {
+          return std::make_unique<CountedForward>(model.batcher(), cloud.keys, requester);
         },
         model.device().name());
     work.spare = &cloud.spare;

@@ -15,12 +15,14 @@ int point_named(const std::string& text, int layers) {
   return static_cast<int>(*point);
 }
 
-Asker asker_of(const http::Request& request) { return {request.principal, request.client_gone}; }
+Requester requester_of(const http::Request& request) {
+  return {request.principal, request.client_gone};
+}
 
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
   cloud.keys.expect_rows(request.principal);
   cloud.keys.took_rows(request.principal, job.rows);
-  job.asker = asker_of(request);
+  job.requester = requester_of(request);
   model.batcher().run(job);
 }
 

@@ -22,7 +22,7 @@ struct OneSequence {
 // Runs the job for who asks: counted, and refused by 429 while their key owes rows.
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
 // For whom a request's jobs run. While the request is answered.
-Asker asker_of(const http::Request& request);
+Requester requester_of(const http::Request& request);
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);
 // True when the client wants safetensors rather than JSON.

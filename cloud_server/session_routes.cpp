@@ -131,7 +131,7 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   job.out = out.data();
   try {
     run_job(cloud, request, model, job);
-  } catch (const LostRows&) {
+  } catch (const SequenceLost&) {
     mismatch(asked.past, pages.length(session.sequence));
   }
   if (!all_finite(out)) {

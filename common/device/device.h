@@ -28,7 +28,7 @@ inline constexpr uint32_t kSplitKeys = 128;
 
 // The same arithmetic, except where a device has a faster one for many rows: a GPU gives prompt
 // rows of a profile of halves or blocks (and, in a wide Shard, generated rows) to matrix units, the
-// CPU multiplies prompt rows by quantised weights in bf16. phases_alike() tells.
+// CPU multiplies prompt rows by quantised weights in bf16. same_bits_in_both_phases() tells.
 enum class Phase : uint8_t { kPrompt, kGenerate };
 
 class Buffer {
@@ -113,9 +113,11 @@ class Device {
   // Whether alloc_pages() takes the type: F32, F16, Q8_0, which stores each row in blocks, or BF16,
   // with which attention rounds its queries and weights to bf16 too; of these two, heads of whole
   // kBlock channels.
-  virtual bool keeps(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
+  virtual bool supports_kv(DType kv) const { return kv == DType::kF32 || kv == DType::kF16; }
   // Whether a row has the same bits in both phases, by matrices of this type.
-  virtual bool phases_alike(const Limits& limits, DType /*matrix*/) const { return !limits.matrix; }
+  virtual bool same_bits_in_both_phases(const Limits& limits, DType /*matrix*/) const {
+    return !limits.matrix;
+  }
   // Whether limits.int8 is known here.
   virtual bool multiplies_int8() const { return false; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, kv_width], which is all heads of
@@ -150,11 +152,11 @@ class Device {
   // Whether a driver or other hardware stands behind it, which may be lost or out of memory: what
   // it held is then gone, and once all that was made of it is destroyed, restart() makes it as new
   // or throws Error(kDevice).
-  virtual bool fallible() const { return false; }
+  virtual bool can_be_lost() const { return false; }
   virtual void restart() {}
 
   // Whether a bus lies between its buffers and the host.
-  virtual bool far() const { return false; }
+  virtual bool host_copy_is_slow() const { return false; }
 
   // From now on run() also takes the time that the device itself needs, where it can tell.
   virtual void measure(bool /*on*/) {}

@@ -14,7 +14,7 @@ constexpr uint32_t kFewRows = 8;
 // While jobs of few rows came this lately, the next one is expected during the next step.
 constexpr std::chrono::milliseconds kLately{250};
 constexpr std::chrono::milliseconds kMostPatience{10};
-constexpr size_t kMostPaces = 4096;
+constexpr size_t kMostHabits = 4096;
 
 double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -31,7 +31,7 @@ size_t Batcher::depth() const {
 // Jobs that can share a step: the top of some is found among all logits that others want.
 bool Batcher::alike(const Job& a, const Job& b) const {
   const auto point = [&](const Job& job) { return std::min(job.to, shard_.head_point()); };
-  return (a.phase == b.phase || shard_.phases_alike()) && a.from == b.from &&
+  return (a.phase == b.phase || shard_.same_bits_in_both_phases()) && a.from == b.from &&
          point(a) == point(b) && (a.tokens != nullptr) == (b.tokens != nullptr);
 }
 
@@ -118,14 +118,14 @@ void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Sha
 }
 
 void Batcher::enter(Ticket& ticket) {
-  Turn& turn = turns_[ticket.job->asker.owner];
-  Pace& pace = paces_[ticket.job->sequence];
+  Turn& turn = turns_[ticket.job->requester.owner];
+  CallerHabit& habit = habits_[ticket.job->sequence];
   queue_.push_back(&ticket);
   if (turn.jobs++ == 0) turn.served = virtual_now_;  // who was away saved nothing up
-  if (!pace.away) return;
-  pace.away = false;
-  const bool expected = pace.quick && pace.left == step_ended_ && expected_ > 0;
-  pace.quick = Clock::now() - pace.left <= patience_;
+  if (!habit.away) return;
+  habit.away = false;
+  const bool expected = habit.quick && habit.left == step_ended_ && expected_ > 0;
+  habit.quick = Clock::now() - habit.left <= patience_;
   if (expected && --expected_ == 0) gathered_.notify_one();
 }
 
@@ -137,20 +137,20 @@ void Batcher::gather(std::unique_lock<std::mutex>& lock) {
 void Batcher::drop_gone() {
   std::vector<Ticket*> gone;
   for (Ticket* ticket : queue_) {
-    const auto& asked = ticket->job->asker.gone;
+    const auto& asked = ticket->job->requester.gone;
     if (asked && asked()) gone.push_back(ticket);
   }
   for (Ticket* ticket : gone) {
     std::erase(queue_, ticket);
-    ticket->error = std::make_exception_ptr(AskerGone());
+    ticket->error = std::make_exception_ptr(RequesterGone());
     finish(*ticket);
   }
 }
 
 void Batcher::finish_step(const std::vector<Share>& shares) {
   expected_ = 0;
-  if (paces_.size() > kMostPaces) {
-    std::erase_if(paces_, [](const auto& pace) { return pace.second.away; });
+  if (habits_.size() > kMostHabits) {
+    std::erase_if(habits_, [](const auto& habit) { return habit.second.away; });
   }
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
@@ -160,24 +160,24 @@ void Batcher::finish_step(const std::vector<Share>& shares) {
       continue;
     }
     if (ticket.error == nullptr) {
-      Pace& pace = paces_.at(ticket.job->sequence);
-      pace.away = true;
-      pace.left = step_ended_;
-      if (pace.quick) ++expected_;
+      CallerHabit& habit = habits_.at(ticket.job->sequence);
+      habit.away = true;
+      habit.left = step_ended_;
+      if (habit.quick) ++expected_;
     }
     finish(ticket);
   }
 }
 
 void Batcher::finish(Ticket& ticket) {
-  const auto turn = turns_.find(ticket.job->asker.owner);
+  const auto turn = turns_.find(ticket.job->requester.owner);
   if (--turn->second.jobs == 0) turns_.erase(turn);
   finished_.push_back(&ticket);
 }
 
 // After its sequence was lost.
 void Batcher::lose(Ticket& ticket) const {
-  if (ticket.past > 0) ticket.error = std::make_exception_ptr(LostRows());
+  if (ticket.past > 0) ticket.error = std::make_exception_ptr(SequenceLost());
   ticket.done = ticket.delivered = 0;
 }
 
@@ -226,7 +226,7 @@ std::vector<Batcher::Share> Batcher::pick() {
   const auto behind = [&](const std::string* a, const std::string* b) {
     return turns_.at(*a).served < turns_.at(*b).served;
   };
-  const auto owner_of = [](const Ticket* ticket) { return &ticket->job->asker.owner; };
+  const auto owner_of = [](const Ticket* ticket) { return &ticket->job->requester.owner; };
   const Job& first = *(*std::min_element(queue_.begin(), queue_.end(), [&](auto* a, auto* b) {
                         return behind(owner_of(a), owner_of(b));
                       }))->job;

@@ -27,22 +27,22 @@ namespace split {
 
 // The device failed and took every sequence with it (Shard::recover): this one has to be computed
 // again from its start.
-class LostRows : public Error {
+class SequenceLost : public Error {
  public:
-  LostRows() : Error(ErrorKind::kBusy, "the device was lost: the sequence starts again") {}
+  SequenceLost() : Error(ErrorKind::kBusy, "the device was lost: the sequence starts again") {}
 };
 
 enum class Wanted : uint8_t { kNone, kLast, kAll, kList };
 
 // For whom a job is.
-struct Asker {
+struct Requester {
   std::string owner;           // those of one owner share its turns: an API key's name, or empty
   std::function<bool()> gone;  // true once nobody waits for the result; any thread, cheap
 };
 
-// The asker has gone: nobody reads this.
-struct AskerGone : Error {
-  AskerGone() : Error(ErrorKind::kBusy, "the client has gone") {}
+// The requester has gone: nobody reads this.
+struct RequesterGone : Error {
+  RequesterGone() : Error(ErrorKind::kBusy, "the client has gone") {}
 };
 
 // What one caller wants computed: rows appended to one sequence.
@@ -57,7 +57,7 @@ struct Job {
   Wanted wanted = Wanted::kLast;
   std::vector<uint32_t> list;  // for kList: rows, ascending
   float* out = nullptr;        // [wanted rows, width(to)]
-  Asker asker;
+  Requester requester;
 
   double compute_ms = 0;  // results: the time of the steps it was part of,
   double queue_ms = 0;    // and of waiting for them
@@ -92,9 +92,9 @@ class Batcher {
 
   // Runs the job to its end. Throws Error(kInput) for a token outside of the vocabulary or more
   // rows than the context holds, with nothing done; Error(kBusy) when the sequence gets no pages,
-  // AskerGone, Error(kDevice): the sequence then has the rows of the steps before, or fewer. Throws
-  // LostRows where a device was lost and the sequence was not empty, or is not as long as `past`
-  // says; a job that began it is begun again.
+  // RequesterGone, Error(kDevice): the sequence then has the rows of the steps before, or fewer.
+  // Throws SequenceLost where a device was lost and the sequence was not empty, or is not as long
+  // as `past` says; a job that began it is begun again.
   void run(Job& job);
 
   // Jobs waiting or running.
@@ -124,7 +124,7 @@ class Batcher {
     size_t jobs = 0;
   };
   // How a sequence's caller behaves between its jobs.
-  struct Pace {
+  struct CallerHabit {
     bool away = false;   // has its result and has not come back
     bool quick = false;  // came straight back last time
     Clock::time_point left;
@@ -158,7 +158,7 @@ class Batcher {
   size_t running_ = 0;             // jobs in that step
   std::map<std::string, Turn> turns_;
   uint64_t virtual_now_ = 0;
-  std::unordered_map<SequenceId, Pace> paces_;
+  std::unordered_map<SequenceId, CallerHabit> habits_;
   size_t expected_ = 0;  // quick ones that the last step delivered and that are not back
   std::condition_variable gathered_;
   Clock::time_point step_ended_, few_seen_;

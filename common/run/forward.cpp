@@ -7,8 +7,10 @@ std::span<const float> Forward::top(uint32_t, std::span<const int32_t>, Phase) {
   return {};
 }
 
-LocalForward::LocalForward(Batcher& batcher, Asker asker)
-    : batcher_(batcher), asker_(std::move(asker)), sequence_(batcher.shard().pages().open()) {}
+LocalForward::LocalForward(Batcher& batcher, Requester requester)
+    : batcher_(batcher),
+      requester_(std::move(requester)),
+      sequence_(batcher.shard().pages().open()) {}
 
 LocalForward::~LocalForward() { batcher_.shard().pages().close(sequence_); }
 
@@ -37,14 +39,14 @@ std::span<const float> LocalForward::run_to(int point, uint32_t past,
   job.wanted = all ? Wanted::kAll : Wanted::kLast;
   out_.resize((all ? tokens.size() : 1) * batcher_.shard().width(job.to));
   job.out = out_.data();
-  job.asker = asker_;
+  job.requester = requester_;
   for (bool done = false; !done;) {
     try {
       restore(past);
       job.past = past;
       run_job(job);
       done = true;
-    } catch (const LostRows&) {
+    } catch (const SequenceLost&) {
     }
   }
   for (const int32_t token : tokens) rows_.push_back({token, phase});
@@ -75,7 +77,7 @@ void LocalForward::restore(uint32_t past) {
     job.rows = static_cast<uint32_t>(tokens.size());
     job.tokens = tokens.data();
     job.wanted = Wanted::kNone;
-    job.asker = asker_;
+    job.requester = requester_;
     run_job(job);
     at += job.rows;
   }

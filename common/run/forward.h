@@ -36,14 +36,14 @@ class Forward {
 // when a device is lost.
 class LocalForward : public Forward {
  public:
-  explicit LocalForward(Batcher& batcher, Asker asker = {});
+  explicit LocalForward(Batcher& batcher, Requester requester = {});
   ~LocalForward() override;
   LocalForward(const LocalForward&) = delete;
   LocalForward& operator=(const LocalForward&) = delete;
 
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override;
-  bool gives_top() const override { return batcher_.shard().far(); }
+  bool gives_top() const override { return batcher_.shard().host_copy_is_slow(); }
   std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase) override;
   Spent spent() const override { return spent_; }
 
@@ -58,7 +58,7 @@ class LocalForward : public Forward {
   void restore(uint32_t past);
 
   Batcher& batcher_;
-  const Asker asker_;
+  const Requester requester_;
   SequenceId sequence_;
   std::vector<Row> rows_;
   std::vector<float> out_;

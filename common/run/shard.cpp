@@ -40,9 +40,9 @@ DType kept(const Device& device, const Model& model, const ShardOptions& options
   });
   const bool whole = ragged == model.stages().end();
   const bool rounds = options.profile != Profile::kF32 && options.profile != Profile::kF16;
-  if (!options.kv && rounds && whole && device.keeps(DType::kBF16)) return DType::kBF16;
+  if (!options.kv && rounds && whole && device.supports_kv(DType::kBF16)) return DType::kBF16;
   const DType kv = kv_type(options.profile, options.kv);
-  if (!device.keeps(kv)) {
+  if (!device.supports_kv(kv)) {
     throw Error(ErrorKind::kInput, cat("[shard] keys and values in ", format_name(kv), ": ",
                                        device.name(), " does not keep them so"));
   }
@@ -143,7 +143,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
 }
 
 bool Shard::recover(const Error& error) {
-  if (error.kind() != ErrorKind::kDevice || !device().fallible()) return false;
+  if (error.kind() != ErrorKind::kDevice || !device().can_be_lost()) return false;
   loaded_.reset();
   const auto load_again = [&](const std::string& what) {
     load();

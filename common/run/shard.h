@@ -115,9 +115,9 @@ class Shard {
   // Floats of one result row at a point: V for the head, two for each of its top k, else C.
   size_t width(int point) const;
   // Whether rows cross a bus to the host, so that all logits cost more than finding the top k.
-  bool far() const { return device_.load()->far(); }
+  bool host_copy_is_slow() const { return device_.load()->host_copy_is_slow(); }
   // Whether rows have the same bits in both phases. Any thread.
-  bool phases_alike() const { return phases_alike_; }
+  bool same_bits_in_both_phases() const { return same_bits_in_both_phases_; }
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(int point) const;
 
@@ -148,7 +148,7 @@ class Shard {
   void allocate(Loaded& loaded) const;
   void bind(Loaded& loaded, std::span<const Program> programs) const;
   void add_programs(bool from_tokens, int from, int to);
-  void run_apart(const RowBatch& batch);
+  void run_stage_by_stage(const RowBatch& batch);
   std::atomic<Device*> device_;
   std::unique_ptr<Device> cpu_;  // once it took the place
   const Model& model_;
@@ -158,7 +158,7 @@ class Shard {
   uint64_t page_bytes_ = 0;
   KvPages pages_;  // after page_bytes_
   std::unique_ptr<Loaded> loaded_;
-  std::atomic<bool> phases_alike_ = true;
+  std::atomic<bool> same_bits_in_both_phases_ = true;
   uint64_t steps_ = 0;  // since the device was started
   uint64_t small_steps_ = 0;
   mutable std::mutex times_mutex_;  // of:

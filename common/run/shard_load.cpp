@@ -62,10 +62,10 @@ void Shard::load() {
   auto loaded = std::make_unique<Loaded>(device(), model_, weights_);
   const std::vector<Program> programs = trace();
   loaded->limits = limits_of(programs);
-  phases_alike_ = std::ranges::all_of(programs, [&](const Program& program) {
+  same_bits_in_both_phases_ = std::ranges::all_of(programs, [&](const Program& program) {
     return std::ranges::all_of(program.slots, [&](const Slot& slot) {
       const bool matrix = slot.kind == SlotKind::kWeight && slot.dims.size() == 2;
-      return !matrix || device().phases_alike(loaded->limits, slot.dtype);
+      return !matrix || device().same_bits_in_both_phases(loaded->limits, slot.dtype);
     });
   });
   loaded->workspace = device().workspace(loaded->limits);

@@ -18,7 +18,7 @@ std::map<std::string, double> Shard::stage_times() const {
 }
 
 // One program after the other, timed. The final norm is in the head's program.
-void Shard::run_apart(const RowBatch& batch) {
+void Shard::run_stage_by_stage(const RowBatch& batch) {
   Loaded& loaded = *loaded_;
   const std::span<Executable* const> programs = loaded.programs;
   std::vector<double> ms;
@@ -128,8 +128,8 @@ void Shard::forward(Phase phase, int from, int to, std::span<const ShardRows> pa
   const bool small = phase == Phase::kGenerate && batch.rows <= kSmallRows &&
                      !loaded.programs.empty();  // else rows only pass through
   // A GPU would take a submission and a wait for each stage.
-  if (small && !device().fallible() && small_steps_++ % kMeasureEvery == 1) {
-    run_apart(batch);
+  if (small && !device().can_be_lost() && small_steps_++ % kMeasureEvery == 1) {
+    run_stage_by_stage(batch);
   } else {
     device().run(*loaded.workspace, loaded.programs, batch);
   }

@@ -85,7 +85,7 @@ void refuse_tools(Fields& fields) {
   }
 }
 
-TextRequest read_request(Fields& fields, const WorkModel& model, const ChatTemplate& words) {
+TextRequest read_request(Fields& fields, const TextModel& model, const ChatTemplate& words) {
   TextRequest request;
   GenerateOptions& options = request.options;
   const std::string prompt = prompt_of(fields.raw("messages"), words);
@@ -143,7 +143,7 @@ std::string ChatTemplate::answer() const {
 http::Response chat_completions(const http::Request& request, const FindModel& find,
                                 const ChatTemplate& words) {
   Fields fields(request.body);
-  WorkModel model = find(fields.text_or("model", ""));
+  TextModel model = find(fields.text_or("model", ""));
   TextRequest parsed = read_request(fields, model, words);
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }

@@ -79,7 +79,7 @@ void Choices::retried(const std::function<void()>& call) {
     const Beside before = beside();
     try {
       return call();
-    } catch (const AskerGone&) {
+    } catch (const RequesterGone&) {
       throw;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kBusy || !wait_for_others(before)) throw;

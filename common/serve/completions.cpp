@@ -9,7 +9,7 @@ using wire::Fields;
 
 constexpr size_t kMaxPrompts = 64;
 
-TextRequest read_request(Fields& fields, const WorkModel& model) {
+TextRequest read_request(Fields& fields, const TextModel& model) {
   TextRequest request;
   GenerateOptions& options = request.options;
   const bool special = fields.boolean_or("special", true);
@@ -34,7 +34,7 @@ TextRequest read_request(Fields& fields, const WorkModel& model) {
 
 http::Response completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body);
-  WorkModel model = find(fields.text_or("model", ""));
+  TextModel model = find(fields.text_or("model", ""));
   TextRequest parsed = read_request(fields, model);
   return text_answer(request, std::move(model), std::move(parsed), kCompletionShape);
 }

@@ -22,7 +22,7 @@ struct EmbeddingsRequest {
   bool normalize = true;
 };
 
-EmbeddingsRequest read_request(Fields& fields, const WorkModel& model) {
+EmbeddingsRequest read_request(Fields& fields, const TextModel& model) {
   EmbeddingsRequest request;
   const auto& input = fields.raw("input");
   if (input == "") Fields::refuse("input", "expected text that is not empty");
@@ -75,9 +75,9 @@ std::vector<float> mean_row(std::span<const float> rows, size_t channels) {
 
 http::Response embeddings(const http::Request& http, const FindModel& find) {
   Fields fields(http.body);
-  const WorkModel model = find(fields.text_or("model", ""));
+  const TextModel model = find(fields.text_or("model", ""));
   const EmbeddingsRequest request = read_request(fields, model);
-  const std::unique_ptr<Work> work = model.begin();
+  const std::unique_ptr<TextBackend> work = model.begin();
   const Watch watch(http.client_gone, [&] { work->cancel(); });
   std::string data;
   size_t tokens = 0;

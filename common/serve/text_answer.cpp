@@ -21,7 +21,7 @@ std::string next_id(const char* prefix) {
 // One answer. Its choices run at once, as far as there are threads.
 class TextAnswer {
  public:
-  TextAnswer(WorkModel model, TextRequest request, const Shape& shape)
+  TextAnswer(TextModel model, TextRequest request, const Shape& shape)
       : model_(std::move(model)),
         request_(std::move(request)),
         shape_(shape),
@@ -103,11 +103,11 @@ class TextAnswer {
     return {shape_.logprobs, model_.tokenizer, request_.return_token_ids};
   }
 
-  WorkModel model_;
+  TextModel model_;
   TextRequest request_;
   const Shape& shape_;
   Choices choices_;
-  std::unique_ptr<Work> work_;
+  std::unique_ptr<TextBackend> work_;
   std::string id_;
   int64_t created_;
   std::mutex counting_;  // of:
@@ -278,7 +278,7 @@ const Shape kChatShape = {
     },
     true};
 
-http::Response text_answer(const http::Request& http, WorkModel model, TextRequest request,
+http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,
                            const Shape& shape) {
   request.options.sampling.validate();
   const bool stream = request.stream;
@@ -291,7 +291,8 @@ http::Response text_answer(const http::Request& http, WorkModel model, TextReque
   return response;
 }
 
-Json usage_of(const Work& work, size_t prompt_tokens, std::optional<size_t> completion_tokens) {
+Json usage_of(const TextBackend& work, size_t prompt_tokens,
+              std::optional<size_t> completion_tokens) {
   Json usage = {{"prompt_tokens", prompt_tokens},
                 {"total_tokens", prompt_tokens + completion_tokens.value_or(0)}};
   if (completion_tokens) usage["completion_tokens"] = *completion_tokens;

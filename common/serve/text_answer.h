@@ -21,10 +21,11 @@ struct Shape {
 extern const Shape kCompletionShape, kChatShape;
 
 // Answers with JSON, or with events when the request says "stream".
-http::Response text_answer(const http::Request& http, WorkModel model, TextRequest request,
+http::Response text_answer(const http::Request& http, TextModel model, TextRequest request,
                            const Shape& shape);
 
 // {"prompt_tokens","completion_tokens"?,"total_tokens","splitcompute"?}
-Json usage_of(const Work& work, size_t prompt_tokens, std::optional<size_t> completion_tokens);
+Json usage_of(const TextBackend& work, size_t prompt_tokens,
+              std::optional<size_t> completion_tokens);
 
 }  // namespace split::serve

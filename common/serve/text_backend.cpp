@@ -8,10 +8,10 @@
 namespace split::serve {
 namespace {
 
-class ForwardWork : public Work {
+class LocalBackend : public TextBackend {
  public:
   using Open = std::function<std::unique_ptr<Forward>()>;
-  ForwardWork(const ModelConfig& config, const Tokenizer* tokenizer, Open open, std::string device)
+  LocalBackend(const ModelConfig& config, const Tokenizer* tokenizer, Open open, std::string device)
       : config_(config),
         tokenizer_(tokenizer),
         open_(std::move(open)),
@@ -66,15 +66,15 @@ void add_timing(std::string& header, std::string_view name, std::string_view des
   header += '"';
 }
 
-std::vector<float> Work::states(std::span<const int32_t>) {
+std::vector<float> TextBackend::states(std::span<const int32_t>) {
   throw http::HttpError(501, "not_supported", "this server has no embeddings");
 }
 
-WorkModel work_on(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
-                  std::function<std::unique_ptr<Forward>()> open, std::string device) {
+TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
+                        std::function<std::unique_ptr<Forward>()> open, std::string device) {
   return {std::move(id), &config, tokenizer,
           [&config, tokenizer, open = std::move(open), device = std::move(device)] {
-            return std::make_unique<ForwardWork>(config, tokenizer, open, device);
+            return std::make_unique<LocalBackend>(config, tokenizer, open, device);
           }};
 }
 

@@ -1,6 +1,6 @@
 // What the routes of this layer run on: a model that somebody opened, and for each request its
-// Work, which computes texts and states and says at the end what they cost. The cloud's runs on one
-// machine, the edge's on two; routes see no difference.
+// TextBackend, which computes texts and states and says at the end what they cost. The cloud's runs
+// on one machine, the edge's on two; routes see no difference.
 #pragma once
 
 #include <chrono>
@@ -15,9 +15,9 @@
 namespace split::serve {
 
 // One request's. Any number of threads: its texts may run at once. Throws Error and HttpError.
-class Work {
+class TextBackend {
  public:
-  virtual ~Work() = default;
+  virtual ~TextBackend() = default;
 
   virtual Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                              const OnText& on_text) = 0;
@@ -33,21 +33,21 @@ class Work {
 };
 
 // Everything outlives the answers, streams included.
-struct WorkModel {
+struct TextModel {
   std::string id;
   const ModelConfig* config = nullptr;
   const Tokenizer* tokenizer = nullptr;  // null: ids only
-  std::function<std::unique_ptr<Work>()> begin;
+  std::function<std::unique_ptr<TextBackend>()> begin;
   std::chrono::milliseconds quiet{15000};  // of a stream, until a comment is sent
   SpareThreads* spare = nullptr;           // for several texts of an answer at once
 };
 
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.
-using FindModel = std::function<WorkModel(const std::string& id)>;
+using FindModel = std::function<TextModel(const std::string& id)>;
 
 // A model whose texts run on sequences that `open` makes, on this device.
-WorkModel work_on(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
-                  std::function<std::unique_ptr<Forward>()> open, std::string device = {});
+TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
+                        std::function<std::unique_ptr<Forward>()> open, std::string device = {});
 
 // The parts of a Server-Timing header, one after the other.
 void add_timing(std::string& header, std::string_view name, double ms);

@@ -71,7 +71,7 @@ std::vector<http::RequestField> common_fields() {
 }
 
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
-                                               const WorkModel& model, bool special, size_t most) {
+                                               const TextModel& model, bool special, size_t most) {
   const ModelConfig& config = *model.config;
   // What is wrong with a prompt is said of this field.
   const auto checked = [&](const auto& make) {

@@ -36,7 +36,7 @@ std::vector<http::RequestField> common_fields();
 // One prompt or more from `value`, the field `name`: a string, a list of strings, a list of ids, or
 // a list of lists of ids; at most `most` of them.
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
-                                               const WorkModel& model, bool special, size_t most);
+                                               const TextModel& model, bool special, size_t most);
 
 // Refuses what would take too long or too much to list.
 void check_cost(const TextRequest& request, const ModelConfig& config);

@@ -114,7 +114,7 @@ std::vector<Candidate> best_of(std::span<const float> values, size_t count) {
   return all;
 }
 
-Weights::Weights(std::span<const float> values, float best, double temperature)
+TokenMasses::TokenMasses(std::span<const float> values, float best, double temperature)
     : each(values.size()), sums(blocks_of(values.size())) {
   const double scale = 1 / temperature;
   for (size_t block = 0; block < sums.size(); ++block) {
@@ -134,7 +134,7 @@ Weights::Weights(std::span<const float> values, float best, double temperature)
   }
 }
 
-size_t draw_from_all(const Weights& weights, double uniform) {
+size_t draw_from_all(const TokenMasses& weights, double uniform) {
   const double target = uniform * weights.total;
   const size_t block =
       reaching(weights.sums.size(), 0, target, [&](size_t i) { return weights.sums[i]; });
@@ -149,7 +149,7 @@ size_t draw_from_all(const Weights& weights, double uniform) {
 // summed some at a time until they weigh enough; only those in which the fewest end and in which
 // the draw lies are sorted.
 size_t draw_from_top(std::span<const float> values, float best, double temperature,
-                     const Weights& weights, double top_p, double uniform) {
+                     const TokenMasses& weights, double top_p, double uniform) {
   constexpr size_t kBuckets = 2048, kAtOnce = 256;  // the last has all that is lighter
   const auto scale =
       static_cast<float>(std::min<double>(std::numeric_limits<float>::max(), 64 / temperature));

@@ -26,8 +26,8 @@ std::vector<Candidate> best_of(std::span<const float> values, size_t count);
 
 // What each value weighs beside the best, e^((value - best) / temperature) to 1e-7 of it (0 below
 // e^-87), and the sums of each kBlockIds of them and of all. The same bits on any machine.
-struct Weights {
-  Weights(std::span<const float> values, float best, double temperature);
+struct TokenMasses {
+  TokenMasses(std::span<const float> values, float best, double temperature);
 
   std::vector<float> each;
   std::vector<double> sums;
@@ -36,9 +36,9 @@ struct Weights {
 inline constexpr size_t kBlockIds = 128;
 
 // The index at `uniform` of all weights, in order.
-size_t draw_from_all(const Weights& weights, double uniform);
+size_t draw_from_all(const TokenMasses& weights, double uniform);
 // The index at `uniform` of the fewest best whose weights reach top_p of their sum, best first.
 size_t draw_from_top(std::span<const float> values, float best, double temperature,
-                     const Weights& weights, double top_p, double uniform);
+                     const TokenMasses& weights, double top_p, double uniform);
 
 }  // namespace split

@@ -63,7 +63,7 @@ std::vector<float> penalised(std::span<const float> logits, std::span<const int3
 // log(sum(exp(logits)))
 double log_sum(std::span<const float> logits) {
   const float best = best_of(logits, 1)[0].value;
-  return best + std::log(Weights(logits, best, 1).total);
+  return best + std::log(TokenMasses(logits, best, 1).total);
 }
 
 // Draws from logits after the penalty: at least those that top-k leaves.
@@ -84,7 +84,7 @@ int32_t draw(Candidates candidates, const SamplingOptions& options, uint64_t pos
   }
   const std::vector<Candidate> best = best_of(candidates.values, 1);
   if (options.temperature == 0) return candidates.id(static_cast<size_t>(best[0].index));
-  const Weights weights(candidates.values, best[0].value, options.temperature);
+  const TokenMasses weights(candidates.values, best[0].value, options.temperature);
   const double uniform = uniform_at(options.seed, position);
   return candidates.id(options.top_p < 1
                            ? draw_from_top(candidates.values, best[0].value, options.temperature,

@@ -94,7 +94,7 @@ std::string Doctor::versions() {
 }
 
 std::string Doctor::model() {
-  loader_->meet();
+  loader_->select_model();
   place_ = place(options_, loader_->config());
   info_ = loader_->manifest(&*place_);
   const ModelConfig& config = loader_->config();
@@ -162,7 +162,7 @@ std::string Doctor::weights() {
 std::string Doctor::one_token() {
   if (info_.stages.empty()) not_known("a model");
   const auto start = Clock::now();
-  const std::unique_ptr<Split> split = loader_->load(*place_, info_);
+  const std::unique_ptr<PlacedModel> split = loader_->load(*place_, info_);
   const std::string loaded = milliseconds_since(start);
   const auto tokenizer = loader_->tokenizer(info_);
   RemoteLink link(loader_->remote(), info_, loader_->config(), loader_->retry(), interrupt_);

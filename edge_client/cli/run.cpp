@@ -60,7 +60,7 @@ class Run {
         loader_(options, world.console, world.environment, interrupt) {}
 
   void go(const std::string& prompt);
-  void ask();  // at a terminal
+  void interactive();  // at a terminal
   void plan();
 
  private:
@@ -73,7 +73,7 @@ class Run {
             loader_.retry(),
             interrupt_};
   }
-  void meet();
+  void select_model();
   void load();
   GenerateOptions generate_options();
   void say_plan();
@@ -90,7 +90,7 @@ class Run {
   wire::ModelInfo info_;
   std::optional<Tokenizer> tokenizer_;
   std::vector<int32_t> prompt_;
-  std::unique_ptr<Split> split_;
+  std::unique_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
   Receipt receipt_;
   Clock::time_point start_ = Clock::now();
@@ -163,12 +163,12 @@ void Run::print_states() {
 }
 
 void Run::plan() {
-  loader_.meet();
+  loader_.select_model();
   world_.console.out(download_table(loader_.model(), loader_.manifest(nullptr)));
 }
 
-void Run::meet() {
-  loader_.meet();
+void Run::select_model() {
+  loader_.select_model();
   place_ = place(options_, loader_.config());
   info_ = loader_.manifest(&place_);
   tokenizer_ = loader_.tokenizer(info_);
@@ -181,7 +181,7 @@ void Run::load() {
 }
 
 void Run::go(const std::string& prompt) {
-  meet();
+  select_model();
   if (options_.prompt_ids) {
     prompt_ = *options_.prompt_ids;
     check_prompt(loader_.config(), prompt_);
@@ -193,8 +193,8 @@ void Run::go(const std::string& prompt) {
   options_.embed ? print_states() : print_text();
 }
 
-void Run::ask() {
-  meet();
+void Run::interactive() {
+  select_model();
   if (!tokenizer_) {
     throw Error(ErrorKind::kInput, "the model has no tokenizer: expected --prompt-ids");
   }
@@ -229,7 +229,7 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
   }
   const bool told = options.prompt || options.prompt_file || options.prompt_ids;
   if (!told && !options.embed && ::isatty(world.input) == 1) {
-    Run(options, world, interrupt).ask();
+    Run(options, world, interrupt).interactive();
     return 0;
   }
   const std::string prompt = read_prompt(options, world.input, interrupt);

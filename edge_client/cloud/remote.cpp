@@ -24,7 +24,7 @@ double ms_since(Clock::time_point start) {
 }
 
 // A stranger's words on our terminal: one line, valid UTF-8, no control characters, not too long.
-std::string tamed(std::string_view text) {
+std::string printable(std::string_view text) {
   std::string clean = to_valid_utf8(text.substr(0, kMostMessage));
   for (char& c : clean) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
@@ -85,8 +85,8 @@ Remote::Remote(const std::string& url, std::chrono::milliseconds timeout, Creden
       credentials_(std::move(credentials)),
       client_(url, client_options(timeout, credentials_)) {}
 
-RemoteError Remote::senseless(std::string_view what, const Error& error) const {
-  return {cat("[server] ", origin(), ": ", what, ": ", tamed(error.what())), 200, ""};
+RemoteError Remote::malformed_answer(std::string_view what, const Error& error) const {
+  return {cat("[server] ", origin(), ": ", what, ": ", printable(error.what())), 200, ""};
 }
 
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path) {
@@ -99,7 +99,7 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
   } catch (const Error&) {  // not one of our servers: the status says it all
   }
   std::string text = cat("[server] ", origin, " answered ", reply.status);
-  text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + tamed(message);
+  text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + printable(message);
   if (reply.status == 401) text += " (--api-key or SPLIT_API_KEY)";
   RemoteError error(text, reply.status, code);
   if (const auto after = reply.headers.get("Retry-After")) {
@@ -150,7 +150,7 @@ wire::Matrix Remote::tensor(const http::Reply& reply, std::string_view name, uin
     }
     return matrix;
   } catch (const Error& error) {
-    throw senseless(cat("an answer that is no '", name, "' of this step"), error);
+    throw malformed_answer(cat("an answer that is no '", name, "' of this step"), error);
   }
 }
 
@@ -159,14 +159,14 @@ std::vector<std::string> Remote::models() {
   try {
     return wire::parse_model_list(reply.body);
   } catch (const Error& error) {
-    throw senseless("an answer that is no list of models", error);
+    throw malformed_answer("an answer that is no list of models", error);
   }
 }
 
 std::optional<std::string> Remote::version() {
   try {
     const Json info = parse_json(ask("GET", "/openapi.json", {}, {}).body, 32, "it").at("info");
-    return tamed(cat(info.at("title").text(), " ", info.at("version").text()));
+    return printable(cat(info.at("title").text(), " ", info.at("version").text()));
   } catch (const RemoteError& error) {
     if (error.status == 0) throw;
   } catch (const Error&) {
@@ -180,7 +180,7 @@ wire::ModelInfo Remote::model(const std::string& id) {
   try {
     return wire::parse_model_info(reply.body);
   } catch (const Error& error) {
-    throw senseless("an answer that describes no model", error);
+    throw malformed_answer("an answer that describes no model", error);
   }
 }
 
@@ -201,7 +201,7 @@ std::map<std::string, double> Remote::stage_times(const std::string& id) {
       if (ms.is_number()) times[stage.at("stage").text()] = ms.get<double>();
     }
   } catch (const Error& error) {
-    throw senseless("an answer that is no list of stages", error);
+    throw malformed_answer("an answer that is no list of stages", error);
   }
   return times;
 }

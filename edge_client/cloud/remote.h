@@ -44,7 +44,7 @@ class Remote {
   // "cloud_server 0.1.0", if it says so.
   std::optional<std::string> version();
   // What model() asks for from now on (wire::model_query()): the server may still be making others.
-  void want(std::string query) { query_ = std::move(query); }
+  void set_manifest_query(std::string query) { query_ = std::move(query); }
   wire::ModelInfo model(const std::string& id);
   // Whether the server has the model that model() described, here or to another Remote: asked once
   // on each connection, since a server that was started again may have other weights under the same
@@ -77,7 +77,7 @@ class Remote {
                   Traffic* traffic = nullptr);
   wire::Matrix tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
                       uint32_t columns) const;
-  RemoteError senseless(std::string_view what, const Error& error) const;
+  RemoteError malformed_answer(std::string_view what, const Error& error) const;
 
   std::chrono::milliseconds timeout_;
   const Credentials credentials_;

@@ -44,13 +44,13 @@ Service::Service(const Options& options, const Console& console,
 // What is true of the cut that answers begin with now.
 void Service::observe() {
   serve::observe_batcher(metrics_.metrics, [this] {
-    const std::shared_ptr<Split> split = present();
+    const std::shared_ptr<PlacedModel> split = present();
     return std::shared_ptr<Batcher>(split, split ? split->batcher() : nullptr);
   });
   metrics_.metrics.info("split_edge_placement_info",
                         "What runs where; always 1. cut: blocks on the cloud, or all of it.",
                         [this]() -> std::optional<serve::Metrics::Labels> {
-                          const std::shared_ptr<Split> split = present();
+                          const std::shared_ptr<PlacedModel> split = present();
                           if (!split) return std::nullopt;
                           return {{{"model", split->info.id},
                                    {"cut", split->place.name()},
@@ -61,9 +61,9 @@ void Service::observe() {
 
 void Service::load() {
   const std::lock_guard loading(loading_);
-  loader_.meet();
+  loader_.select_model();
   const Placement first = place(options_, loader_.config());
-  std::shared_ptr<Split> split = load_split(first);
+  std::shared_ptr<PlacedModel> split = load_split(first);
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
   const std::lock_guard lock(mutex_);
   tokenizer_ = std::move(tokenizer);
@@ -79,7 +79,7 @@ void Service::load() {
 }
 
 // With the loader held.
-std::shared_ptr<Split> Service::load_split(const Placement& place) {
+std::shared_ptr<PlacedModel> Service::load_split(const Placement& place) {
   const wire::ModelInfo info = loader_.manifest(&place);
   if (place.local(loader_.config())) {
     progress_.expect(stage_blobs(loader_.model(), info, place.range, options_.formats));
@@ -93,7 +93,7 @@ std::shared_ptr<Split> Service::load_split(const Placement& place) {
     coming_ = place;
     coming_info_ = info;
   }
-  std::unique_ptr<Split> split = loader_.load(
+  std::unique_ptr<PlacedModel> split = loader_.load(
       place, info,
       [this](const std::string& sha256, size_t chunk) { progress_.chunk(sha256, chunk); });
   metrics_.loaded(split->fetched);
@@ -101,7 +101,7 @@ std::shared_ptr<Split> Service::load_split(const Placement& place) {
   return split;
 }
 
-std::shared_ptr<Split> Service::present() const {
+std::shared_ptr<PlacedModel> Service::present() const {
   const std::lock_guard lock(mutex_);
   return split_;
 }
@@ -111,7 +111,7 @@ bool Service::ready() const { return !stopping_ && present() != nullptr; }
 std::string Service::status() {
   ServiceState now;
   now.origin = pool_.origin();
-  const std::shared_ptr<Split> split = present();
+  const std::shared_ptr<PlacedModel> split = present();
   now.cloud = probe_.look(split ? split->info.id : "");
   {
     const std::lock_guard lock(mutex_);
@@ -134,8 +134,8 @@ std::string Service::plan() const {
   return receipt.plan();
 }
 
-serve::WorkModel Service::find(const std::string& id) {
-  std::shared_ptr<Split> split = present();
+serve::TextModel Service::find(const std::string& id) {
+  std::shared_ptr<PlacedModel> split = present();
   if (!split) {
     throw http::HttpError(503, "loading", "the model is still being loaded", {},
                           {{"Retry-After", "1"}});
@@ -145,18 +145,18 @@ serve::WorkModel Service::find(const std::string& id) {
                           "no model of this id: GET /v1/models lists the one there is", "model");
   }
   const SplitWork::Shared& shared = *shared_;  // not changed any more
-  serve::WorkModel model{split->info.id, &shared.model.config(), shared.tokenizer, [this, &shared] {
+  serve::TextModel model{split->info.id, &shared.model.config(), shared.tokenizer, [this, &shared] {
                            return std::make_unique<SplitWork>(shared, present());
                          }};
   model.spare = &spare_;
   return model;
 }
 
-serve::WorkModel Service::unsplit(const std::string& id) {
-  serve::WorkModel model = find(id);
+serve::TextModel Service::unsplit(const std::string& id) {
+  serve::TextModel model = find(id);
   model.begin = [this] {
-    const std::shared_ptr<Split> split = present();
-    const auto whole = std::make_shared<Split>();
+    const std::shared_ptr<PlacedModel> split = present();
+    const auto whole = std::make_shared<PlacedModel>();
     whole->place.all_on_cloud = true;
     whole->info = split->info;
     whole->query = split->query;
@@ -167,7 +167,7 @@ serve::WorkModel Service::unsplit(const std::string& id) {
 
 void Service::move_cut(std::optional<int> cut) {
   const std::lock_guard loading(loading_);
-  const std::shared_ptr<Split> now = present();
+  const std::shared_ptr<PlacedModel> now = present();
   if (!now) find("");  // throws
   const int layers = loader_.config().layers;
   if (cut && *cut > layers) {
@@ -179,7 +179,7 @@ void Service::move_cut(std::optional<int> cut) {
   const Placement wanted = place(options, loader_.config());
   if (wanted.name() == now->place.name()) return;
   // A driver's compilers want more stack than a request's thread has.
-  std::shared_ptr<Split> split;
+  std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;
   std::thread loads([&] {
     try {

@@ -29,9 +29,9 @@ class Service {
   std::string plan() const;          // what runs where, in one line, once loaded
 
   // Throws HttpError 503 `loading` and 404 `model_not_found`.
-  serve::WorkModel find(const std::string& id);
+  serve::TextModel find(const std::string& id);
   // The same model, everything on the cloud.
-  serve::WorkModel unsplit(const std::string& id);
+  serve::TextModel unsplit(const std::string& id);
   const serve::ChatTemplate& chat() const { return chat_; }
 
   // Downloads what is missing and lets answers begin there from now on; none: everything on the
@@ -44,8 +44,8 @@ class Service {
   std::string status();  // status.h
 
  private:
-  std::shared_ptr<Split> present() const;
-  std::shared_ptr<Split> load_split(const Placement& place);
+  std::shared_ptr<PlacedModel> present() const;
+  std::shared_ptr<PlacedModel> load_split(const Placement& place);
   void observe();
 
   const Options& options_;
@@ -62,7 +62,7 @@ class Service {
   mutable std::mutex mutex_;  // of all below
   std::optional<Tokenizer> tokenizer_;
   std::optional<SplitWork::Shared> shared_;  // once it is loaded
-  std::shared_ptr<Split> split_;
+  std::shared_ptr<PlacedModel> split_;
   std::optional<Placement> coming_;  // while it is being loaded
   wire::ModelInfo coming_info_;
   std::string last_receipt_;

@@ -38,7 +38,7 @@ class SplitWork::Running {
         link_(lease_->remote(), work.split_->info, work.shared_.model.config(), work.shared_.retry,
               work.interrupt_,
               [&pool = work.shared_.pool](const std::string& session) { pool.dismiss(session); }) {
-    lease_->remote().want(work.split_->query);
+    lease_->remote().set_manifest_query(work.split_->query);
     const std::lock_guard lock(work_.mutex_);
     if (work_.interrupt_.signal() != 0) lease_->cancel();
     if (work_.running_.empty()) work_.since_ = Clock::now();
@@ -91,7 +91,7 @@ class SplitWork::Running {
   bool first_ = true;
 };
 
-SplitWork::SplitWork(const Shared& shared, std::shared_ptr<Split> split)
+SplitWork::SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split)
     : shared_(shared), split_(std::move(split)) {}
 
 SplitWork::~SplitWork() {

@@ -18,7 +18,7 @@
 
 namespace split::edge {
 
-class SplitWork : public serve::Work {
+class SplitWork : public serve::TextBackend {
  public:
   // What all requests share; outlives them.
   struct Shared {
@@ -29,7 +29,7 @@ class SplitWork : public serve::Work {
     std::function<void(const Receipt&)> done = {};  // at the end of each
     EdgeMetrics* metrics = nullptr;
   };
-  SplitWork(const Shared& shared, std::shared_ptr<Split> split);
+  SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split);
   ~SplitWork() override;
   SplitWork(const SplitWork&) = delete;
   SplitWork& operator=(const SplitWork&) = delete;
@@ -49,7 +49,7 @@ class SplitWork : public serve::Work {
   class Running;
 
   const Shared& shared_;
-  const std::shared_ptr<Split> split_;
+  const std::shared_ptr<PlacedModel> split_;
   Interrupt interrupt_;  // of this request
 
   mutable std::mutex mutex_;  // of all below

@@ -34,7 +34,7 @@ Json cut_of(const Placement& place) { return place.all_on_cloud ? Json("cloud") 
 }  // namespace
 
 std::string status_json(const ServiceState& now) {
-  const std::shared_ptr<Split>& split = now.split;
+  const std::shared_ptr<PlacedModel>& split = now.split;
   const std::optional<Placement>& coming = now.coming;
   const bool there = now.cloud.reachable;
   Json json = {

@@ -15,7 +15,7 @@ struct ServiceState {
   bool stopping = false;
   std::string origin;  // of the cloud
   Probe::Seen cloud;
-  std::shared_ptr<Split> split;         // that answers begin with; null until it is loaded
+  std::shared_ptr<PlacedModel> split;   // that answers begin with; null until it is loaded
   std::optional<Placement> coming;      // that is being loaded
   wire::ModelInfo info;                 // of either
   const ModelConfig* config = nullptr;  // likewise

@@ -26,14 +26,14 @@ std::string random_session_id() {
 
 SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
                            const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
-                           Asker asker)
+                           Requester requester)
     : cloud_(cloud),
       model_(model),
       cut_(cut),
       tail_(tail),
       retry_options_(retry),
       waiter_(waiter),
-      asker_(std::move(asker)),
+      requester_(std::move(requester)),
       session_(random_session_id()),
       counts_(counts) {
   CHECK(cut_ > 0 || tail_ != nullptr);
@@ -112,7 +112,7 @@ void SplitForward::advance(uint32_t past, std::span<const int32_t> tokens, Phase
     job.from = cut_;
     job.to = to;
     job.sequence = sequence_;
-    job.asker = asker_;
+    job.requester = requester_;
     job.past = keeps_rows ? past + static_cast<uint32_t>(at) : 0;
     job.rows = static_cast<uint32_t>(slice.size());
     job.wanted = all ? Wanted::kAll : last ? Wanted::kLast : Wanted::kNone;
@@ -143,7 +143,7 @@ void SplitForward::run_tail(Job& job) {
     try {
       tail_->run(job);
       done = true;
-    } catch (const LostRows&) {
+    } catch (const SequenceLost&) {
     }
     counts_.edge_ms += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
     if (!done) restore_tail(*job.past);
@@ -169,13 +169,13 @@ void SplitForward::restore_tail(uint32_t until) {
     job.from = cut_;
     job.to = model_.config().layers;
     job.sequence = sequence_;
-    job.asker = asker_;
+    job.requester = requester_;
     job.past = at;
     job.rows = static_cast<uint32_t>(tokens.size());
     job.wanted = Wanted::kNone;
     try {
       tail_->run(job);
-    } catch (const LostRows&) {  // again: from what it has then
+    } catch (const SequenceLost&) {  // again: from what it has then
     }
   }
 }

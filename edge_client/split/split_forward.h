@@ -22,14 +22,15 @@ class SplitForward : public Forward {
   // then the head is asked of the cloud; null when there are no stages for this machine. What it
   // costs is added to `counts` as it comes.
   SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
-               const RetryOptions& retry, Waiter& waiter, SplitCounts& counts, Asker asker = {});
+               const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
+               Requester requester = {});
   ~SplitForward() override;
   SplitForward(const SplitForward&) = delete;
   SplitForward& operator=(const SplitForward&) = delete;
 
   std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
                              bool all) override;
-  bool gives_top() const override { return head_here() && tail_->shard().far(); }
+  bool gives_top() const override { return head_here() && tail_->shard().host_copy_is_slow(); }
   std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase) override;
   // What leaves the final norm for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
@@ -64,7 +65,7 @@ class SplitForward : public Forward {
   Batcher* const tail_;
   const RetryOptions retry_options_;
   Waiter& waiter_;
-  const Asker asker_;  // of the tail's jobs
+  const Requester requester_;  // of the tail's jobs
 
   std::string session_;  // 32 hex digits
   bool open_ = false;    // on the server, as far as we know

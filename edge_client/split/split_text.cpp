@@ -19,7 +19,7 @@ class Timed {
 };
 
 SplitForward forward_of(const SplitRun& run, int cut, SplitCounts& counts) {
-  return {run.cloud, run.model, cut, run.tail, run.retry, run.waiter, counts, run.asker};
+  return {run.cloud, run.model, cut, run.tail, run.retry, run.waiter, counts, run.requester};
 }
 
 }  // namespace

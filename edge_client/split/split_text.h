@@ -18,7 +18,7 @@ struct SplitRun {
   const Tokenizer* tokenizer;  // null: ids only
   const RetryOptions& retry;
   Waiter& waiter;
-  Asker asker = {};
+  Requester requester = {};
 };
 
 // As generate(), counted. Throws as it does, and RemoteError.

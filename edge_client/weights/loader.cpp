@@ -21,7 +21,7 @@ std::string query_of(const Placement& place, const ModelConfig& config,
 
 }  // namespace
 
-void describe(Receipt& receipt, const Split& split, const ModelConfig& config,
+void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin) {
   receipt.model = split.info.id;
   receipt.server = origin;
@@ -74,7 +74,7 @@ std::string Loader::wanted_id() {
                                       shown(options_.model), ", it has ", all.substr(0, 400)));
 }
 
-void Loader::meet() {
+void Loader::select_model() {
   id_ = wanted_id();
   const std::string config_json = retried([&] { return remote_.file(id_, "config.json"); });
   try {
@@ -133,9 +133,9 @@ uint64_t Loader::kv_budget(const Placement& place) const {
                                       options_.profile, kContexts));
 }
 
-std::unique_ptr<Split> Loader::load(const Placement& place, const wire::ModelInfo& info,
-                                    const OnChunk& on_chunk) {
-  auto split = std::make_unique<Split>();
+std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::ModelInfo& info,
+                                          const OnChunk& on_chunk) {
+  auto split = std::make_unique<PlacedModel>();
   split->place = place;
   split->info = info;
   split->query = query_of(place, config(), options_.formats);

@@ -19,7 +19,7 @@
 namespace split::edge {
 
 // A model cut at one place, ready to run. Immutable but for the tail's own state.
-struct Split {
+struct PlacedModel {
   Placement place;
   wire::ModelInfo info;
   std::string query;              // that `info` answers (wire::model_query())
@@ -32,7 +32,7 @@ struct Split {
 };
 
 // What runs where, for a receipt.
-void describe(Receipt& receipt, const Split& split, const ModelConfig& config,
+void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin);
 
 // One thread at a time.
@@ -44,7 +44,7 @@ class Loader {
 
   // Asks which models there are, and for the wanted one's config. Throws RemoteError,
   // Error(kRemote) and Error(kInput), as the others do.
-  void meet();
+  void select_model();
   const std::string& id() const { return id_; }
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
@@ -53,8 +53,8 @@ class Loader {
   wire::ModelInfo manifest(const Placement* place);
   std::optional<Tokenizer> tokenizer(const wire::ModelInfo& info);
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
-  std::unique_ptr<Split> load(const Placement& place, const wire::ModelInfo& info,
-                              const OnChunk& on_chunk = {});
+  std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
+                                    const OnChunk& on_chunk = {});
 
   Remote& remote() { return remote_; }
   // Another connection to the server. Any thread.

@@ -296,8 +296,9 @@ class Scripts : public testing::Test {
     running = std::make_unique<http::Running>(http::Server::Options(), [this](auto& server) {
       server.route("POST", kPath, [this](const http::Request& request) {
         return serve::completions(request, [this](const std::string&) {
-          return serve::work_on("script", config, &*tokenizer,
-                                [this] { return std::make_unique<Scripted>(script, 8192, 1); });
+          return serve::local_backend("script", config, &*tokenizer, [this] {
+            return std::make_unique<Scripted>(script, 8192, 1);
+          });
         });
       });
     });

@@ -22,7 +22,7 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
   pages.second.resize(pages.first.size());
   const size_t page_bytes = kPageTokens * kv_bytes(dtype, channels);
   for (size_t token = 0, part = kPageTokens; token * channels < keys.size();) {
-    KeepTask task;
+    StoreKvTask task;
     task.from = keys.data() + token * channels;
     task.stride = channels;
     task.slot = token % kPageTokens;
@@ -31,11 +31,11 @@ std::pair<std::vector<std::byte>, std::vector<std::byte>> kept(const CpuKernels&
     task.head_size = head_size;
     task.dtype = dtype;
     task.page = pages.first.data() + token / kPageTokens * page_bytes;
-    kernels.keep(task);
+    kernels.store_kv(task);
     task.values = true;
     task.from = values.data() + token * channels;
     task.page = pages.second.data() + token / kPageTokens * page_bytes;
-    kernels.keep(task);
+    kernels.store_kv(task);
     token += task.rows;
     part = part % kPageTokens + 1;
   }

@@ -19,7 +19,7 @@ Tensor times(const Tensor& from, const char* name, DType dtype = DType::kQ8_0) {
 std::vector<int> buffers_of(const std::vector<NamedOutput>& outputs) {
   const Program program = compile("p", outputs, FuseRules{});
   const auto slots =
-      rounded_slots(program, [](const Slot& slot) { return is_quantised(slot.dtype); });
+      bf16_temporaries(program, [](const Slot& slot) { return is_quantised(slot.dtype); });
   std::vector<int> buffers;
   for (const Step& step : program.steps) {
     for (const TapeOutput& output : step.tape.outputs) {
@@ -30,7 +30,7 @@ std::vector<int> buffers_of(const std::vector<NamedOutput>& outputs) {
   return buffers;
 }
 
-TEST(RoundedSlots, AreWhatOnlyRoundingProductsRead) {
+TEST(Bf16Temporaries, AreWhatOnlyRoundingProductsRead) {
   EXPECT_EQ(buffers_of({{"y", times(relu(x()), "a")}}), std::vector<int>{0});
   EXPECT_EQ(buffers_of({{"y", times(relu(x()), "a", DType::kF32)}}), std::vector<int>{});
   const Tensor shared = relu(x());
@@ -42,7 +42,7 @@ TEST(RoundedSlots, AreWhatOnlyRoundingProductsRead) {
   EXPECT_EQ(buffers_of({{"y", times(shared, "a")}, {"z", shared}}), std::vector<int>{});
 }
 
-TEST(RoundedSlots, ShareBuffersInTurn) {
+TEST(Bf16Temporaries, ShareBuffersInTurn) {
   const Tensor first = relu(x()), second = relu(times(first, "a")),
                third = relu(times(second, "b"));
   EXPECT_EQ(buffers_of({{"y", times(third, "c")}}), (std::vector<int>{0, 1, 0}));

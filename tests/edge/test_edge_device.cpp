@@ -40,12 +40,12 @@ struct Fixture {
     return generate(forward, model.config(), nullptr, prompt, wanted(), {}).tokens;
   }
   // What edge_client --serve shares among its answers, from downloaded blobs.
-  std::shared_ptr<edge::Split> downloaded(std::unique_ptr<Device> device, unsigned threads) {
+  std::shared_ptr<edge::PlacedModel> downloaded(std::unique_ptr<Device> device, unsigned threads) {
     const Model& model = *golden.model;
     const ModelConfig& config = model.config();
     edge::Options options;
     options.cut = 1;
-    auto split = std::make_shared<edge::Split>();
+    auto split = std::make_shared<edge::PlacedModel>();
     split->place = place(options, config);
     split->info = info;
     const auto blobs = edge::blobs_of(model, info, split->place.range, {});
@@ -59,7 +59,7 @@ struct Fixture {
     split->tail->finish();
     return split;
   }
-  std::vector<std::vector<int32_t>> answers(const std::shared_ptr<edge::Split>& split) {
+  std::vector<std::vector<int32_t>> answers(const std::shared_ptr<edge::PlacedModel>& split) {
     const edge::RetryOptions retry;
     edge::RemotePool pool(
         [&](auto timeout) { return std::make_unique<edge::Remote>(cloud.url(), timeout); },

@@ -20,9 +20,9 @@ class GatedDevice : public test::ForwardingDevice {
   GatedDevice() : ForwardingDevice(make_cpu_device(1)) {}
   // As a GPU, whose steps are never run stage by stage to time these, and which gives prompt rows
   // of halves to matrix units.
-  bool fallible() const override { return true; }
-  bool phases_alike(const Limits& limits, DType matrix) const override {
-    return Device::phases_alike(limits, matrix);
+  bool can_be_lost() const override { return true; }
+  bool same_bits_in_both_phases(const Limits& limits, DType matrix) const override {
+    return Device::same_bits_in_both_phases(limits, matrix);
   }
 
   void run(Workspace& workspace, std::span<Executable* const> programs,
@@ -81,20 +81,22 @@ class BatcherSteps : public testing::Test {
   void start(int32_t token, uint32_t rows, Phase phase, std::string owner = {},
              std::function<bool()> gone = {}) {
     const size_t waiting = batcher_->depth();
-    threads_.emplace_back([this, token, rows, phase, asker = Asker{std::move(owner), gone}] {
-      const SequenceId sequence = shard_->pages().open();
-      try {
-        run(token, sequence, rows, phase, asker);
-      } catch (const AskerGone&) {
-        const std::lock_guard lock(mutex_);
-        gone_.insert(token);
-      }
-      shard_->pages().close(sequence);
-    });
+    threads_.emplace_back(
+        [this, token, rows, phase, requester = Requester{std::move(owner), gone}] {
+          const SequenceId sequence = shard_->pages().open();
+          try {
+            run(token, sequence, rows, phase, requester);
+          } catch (const RequesterGone&) {
+            const std::lock_guard lock(mutex_);
+            gone_.insert(token);
+          }
+          shard_->pages().close(sequence);
+        });
     // In the queue before the next one, so that the order is the test's.
     while (batcher_->depth() == waiting) std::this_thread::yield();
   }
-  void run(int32_t token, SequenceId sequence, uint32_t rows, Phase phase, Asker asker = {}) {
+  void run(int32_t token, SequenceId sequence, uint32_t rows, Phase phase,
+           Requester requester = {}) {
     const std::vector<int32_t> tokens(rows, token);
     std::vector<float> out(shard_->width(1));
     Job job;
@@ -104,7 +106,7 @@ class BatcherSteps : public testing::Test {
     job.rows = rows;
     job.tokens = tokens.data();
     job.out = out.data();
-    job.asker = std::move(asker);
+    job.requester = std::move(requester);
     batcher_->run(job);
   }
   // Rows of this token in a step.

@@ -134,7 +134,7 @@ TEST(DeviceLoss, WhoBelievesInLostRowsIsTold) {
   step(b, 0);  // begins again by itself
   EXPECT_EQ(device.restarts, 1);
   EXPECT_EQ(shard.pages().length(b), tokens.size());
-  EXPECT_THROW(step(a, static_cast<uint32_t>(tokens.size())), LostRows);
+  EXPECT_THROW(step(a, static_cast<uint32_t>(tokens.size())), SequenceLost);
   EXPECT_EQ(shard.pages().length(a), 0u);
   step(a, 0);
 }

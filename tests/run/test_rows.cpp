@@ -107,7 +107,7 @@ TEST_P(RowInvariance, EitherPhase) {
   const Rows rows = sequence.run(to, tokens_, 1, other);
   const Profile profile = GetParam().profile;
   const bool alike = profile != Profile::kQ8_0 && profile != Profile::kQ4_0;
-  EXPECT_EQ(loaded.shard->phases_alike(), alike);
+  EXPECT_EQ(loaded.shard->same_bits_in_both_phases(), alike);
   if (alike) return expect_same(rows, reference_[to], "the other phase");
   for (size_t row = 0; row < rows.size(); ++row) {
     // Of a row's logits: 0.017 at most of these models, by numbers rounded by 2^-9 each.

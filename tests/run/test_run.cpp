@@ -128,7 +128,7 @@ TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
 class FarDevice : public test::ForwardingDevice {
  public:
   FarDevice() : ForwardingDevice(make_cpu_device(2)) {}
-  bool far() const override { return true; }
+  bool host_copy_is_slow() const override { return true; }
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
     ForwardingDevice::run(workspace, programs, batch);

@@ -141,12 +141,12 @@ TEST(Choices, ThatFindNoRoomAloneSaySo) {
                    [&](size_t) {
                      one.retried([&] {
                        ++asked;
-                       throw AskerGone();
+                       throw RequesterGone();
                      });
                      return true;
                    },
                    kNothing),
-               AskerGone);
+               RequesterGone);
   EXPECT_EQ(asked, 1);
 }
 

@@ -12,7 +12,7 @@ class FailingDevice : public ForwardingDevice {
   explicit FailingDevice(int at, bool for_good = false)
       : ForwardingDevice(make_cpu_device(1)), at_(at), for_good_(for_good) {}
 
-  bool fallible() const override { return true; }
+  bool can_be_lost() const override { return true; }
   void restart() override {
     ++restarts;
     if (for_good_) fail();

@@ -40,9 +40,9 @@ class ForwardingDevice : public Device {
     return device_->load(program, workspace, bindings);
   }
   void settle() override { device_->settle(); }
-  bool far() const override { return device_->far(); }
-  bool phases_alike(const Limits& limits, DType matrix) const override {
-    return device_->phases_alike(limits, matrix);
+  bool host_copy_is_slow() const override { return device_->host_copy_is_slow(); }
+  bool same_bits_in_both_phases(const Limits& limits, DType matrix) const override {
+    return device_->same_bits_in_both_phases(limits, matrix);
   }
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {

@@ -14,10 +14,10 @@ std::byte byte_at(size_t job, size_t i) {
   return static_cast<std::byte>(job * 31 + i * 7 + i / 251);
 }
 
-Filler::Job job_of(size_t number, size_t unit, size_t count, Filler::Cut cut,
-                   std::vector<std::byte>& out) {
+WeightWriter::Job job_of(size_t number, size_t unit, size_t count, WeightWriter::Cut cut,
+                         std::vector<std::byte>& out) {
   out.assign(unit * count, std::byte{0});
-  const auto make = [=](const Filler::Part& part, std::byte* to) {
+  const auto make = [=](const WeightWriter::Part& part, std::byte* to) {
     for (size_t i = 0; i < part.count; ++i) {
       for (size_t k = 0; k < part.bytes; ++k) {
         *to++ = byte_at(number, (part.first + i) * unit + part.from + k);
@@ -28,11 +28,11 @@ Filler::Job job_of(size_t number, size_t unit, size_t count, Filler::Cut cut,
 }
 
 TEST(VulkanFiller, WritesEveryUnitOfEveryJob) {
-  Filler filler;
+  WeightWriter writer;
   EXPECT_TRUE(filler.done(0));
   const struct {
     size_t unit, count;
-    Filler::Cut cut;
+    WeightWriter::Cut cut;
   } sizes[] = {{4, 1, {}},
                {4, 100'000, {}},
                {2 << 20, 3, {}},
@@ -59,10 +59,10 @@ TEST(VulkanFiller, WritesEveryUnitOfEveryJob) {
 }
 
 TEST(VulkanFiller, GoesOnBesideTheCaller) {
-  Filler filler;
+  WeightWriter writer;
   std::latch go(1);
   std::vector<std::byte> out(8);
-  const auto make = [&](const Filler::Part&, std::byte*) { go.wait(); };
+  const auto make = [&](const WeightWriter::Part&, std::byte*) { go.wait(); };
   const uint64_t held = filler.begin({make, out.data(), 1, 0, out.size(), {}});
   std::vector<std::byte> next;
   const uint64_t after = filler.begin(job_of(1, 1, 8, {}, next));
@@ -92,7 +92,7 @@ TEST_F(VulkanFilling, IsOverBeforeItsMemoryGoes) {
   ASSERT_NE(to.mapped(), nullptr);
   std::atomic<size_t> made{0};
   std::latch begun(1);
-  memory.fill(to, 1 << 10, [&](const Filler::Part& part, std::byte*) {
+  memory.fill(to, 1 << 10, [&](const WeightWriter::Part& part, std::byte*) {
     if (part.first == 0) begun.count_down();
     for (size_t i = 0; i < part.count; ++i) {
       for (int k = 0; k < 100; ++k) std::this_thread::yield();
@@ -111,7 +111,7 @@ TEST_F(VulkanFilling, BorrowsTheViewUntilThen) {
   EXPECT_TRUE(weight.borrows());
   std::latch go(1);
   const Allocation before(core_->memory, 16, MemoryUse::kUpload);
-  core_->memory.fill(before, 16, [&](const Filler::Part&, std::byte*) { go.wait(); });
+  core_->memory.fill(before, 16, [&](const WeightWriter::Part&, std::byte*) { go.wait(); });
   const Allocation& rows = weight.weight(WeightLayout::kRows);
   EXPECT_TRUE(weight.borrows());
   go.count_down();
@@ -142,7 +142,7 @@ TEST_F(VulkanFilling, GoesThroughARingWhereTheHostSeesNoDeviceMemory) {
     const Allocation& to = filled.emplace_back(memory, unit * count, MemoryUse::kModel);
     EXPECT_EQ(to.mapped(), nullptr);
     const size_t weight = filled.size(), bytes = unit;
-    memory.fill(to, unit, [=](const Filler::Part& part, std::byte* out) {
+    memory.fill(to, unit, [=](const WeightWriter::Part& part, std::byte* out) {
       for (size_t i = 0; i < part.count * bytes; ++i) {
         out[i] = byte_at(weight, part.first * bytes + i);
       }
@@ -154,7 +154,7 @@ TEST_F(VulkanFilling, GoesThroughARingWhereTheHostSeesNoDeviceMemory) {
   bool too_early = false;
   std::latch later(1);
   const Allocation large(memory, 64 * kMiB, MemoryUse::kModel);
-  memory.fill(large, kMiB, [&](const Filler::Part& part, std::byte*) {
+  memory.fill(large, kMiB, [&](const WeightWriter::Part& part, std::byte*) {
     if (part.first == kLater) later.count_down();
     if (part.first != kFirst) return;
     later.wait();

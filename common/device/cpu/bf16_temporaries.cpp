@@ -4,8 +4,8 @@
 
 namespace split {
 
-std::vector<RoundedSlot> rounded_slots(const Program& program,
-                                       const std::function<bool(const Slot&)>& rounds) {
+std::vector<RoundedSlot> bf16_temporaries(const Program& program,
+                                          const std::function<bool(const Slot&)>& rounds) {
   const auto slot_of = [&](int slot) -> const Slot& {
     return program.slots[static_cast<size_t>(slot)];
   };

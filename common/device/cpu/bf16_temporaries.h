@@ -17,7 +17,7 @@ struct RoundedSlot {
 inline constexpr int kRoundedBuffers = 2;
 
 // For each slot. `rounds`: whether a product by this matrix rounds its rows.
-std::vector<RoundedSlot> rounded_slots(const Program& program,
-                                       const std::function<bool(const Slot&)>& rounds);
+std::vector<RoundedSlot> bf16_temporaries(const Program& program,
+                                          const std::function<bool(const Slot&)>& rounds);
 
 }  // namespace split

@@ -22,11 +22,11 @@ class CpuDevice : public Device {
     return std::make_unique<CpuBuffer>(bytes);
   }
 
-  bool phases_alike(const Limits& limits, DType matrix) const override {
+  bool same_bits_in_both_phases(const Limits& limits, DType matrix) const override {
     return !is_quantised(matrix) || limits.int8;
   }
   bool multiplies_int8() const override { return true; }
-  bool keeps(DType kv) const override {
+  bool supports_kv(DType kv) const override {
     return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kBF16 || kv == DType::kQ8_0;
   }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,

@@ -26,7 +26,7 @@ CpuExecutable::CpuExecutable(const Program& program, CpuWorkspace& workspace,
     places_.push_back(place(slot, bindings));
     outputs_.push_back(slot.kind == SlotKind::kOutput ? bound(slot, bindings) : nullptr);
   }
-  rounded_ = rounded_slots(program_, [&](const Slot& slot) { return rounds(slot); });
+  rounded_ = bf16_temporaries(program_, [&](const Slot& slot) { return rounds(slot); });
   for (size_t i = 0; i < rounded_.size(); ++i) {
     if (rounded_[i].matrix >= 0) {
       workspace_.reserve_rounded(rounded_[i].buffer, places_[i].columns);

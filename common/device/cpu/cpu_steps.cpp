@@ -131,8 +131,8 @@ void CpuExecutable::keep_rows(const Step& step, const RowBatch& batch) {
     const size_t row = runs_.first(run), rows = runs_.end(run) - row;
     for (const size_t input : {Attention::k, Attention::v}) {
       const Operand& from = step.inputs[input];
-      pages.keep(input == Attention::v, row, rows, 0, width, row_of(from, row),
-                 place_of(from.slot).columns);
+      pages.store_kv(input == Attention::v, row, rows, 0, width, row_of(from, row),
+                     place_of(from.slot).columns);
     }
   });
 }
@@ -163,8 +163,8 @@ void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tap
       const size_t end = std::min(runs_.end(run), row + rows);
       tape.run(places_, begin, end - begin, from, to - from, product + (begin - row) * stride,
                stride, tape_scratch, scratch);
-      pages.keep(inside != firsts, begin, end - begin, from - *inside, to - from, scratch,
-                 to - from);
+      pages.store_kv(inside != firsts, begin, end - begin, from - *inside, to - from, scratch,
+                     to - from);
       begin = end;
     }
   }

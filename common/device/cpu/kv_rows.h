@@ -61,7 +61,7 @@ struct RowPages {
             const float* from, size_t stride) const {
     const Heads heads(attention);
     const auto position = static_cast<size_t>(batch.positions[row]);
-    KeepTask task;
+    StoreKvTask task;
     task.from = from;
     task.stride = stride;
     task.rows = rows;
@@ -74,7 +74,7 @@ struct RowPages {
     task.page = cache.base + kPageTokens * (of(row)[position / kPageTokens] *
                                                 kv_bytes(task.dtype, heads.kv_width()) +
                                             kv_bytes(task.dtype, first));
-    kernels.keep(task);
+    kernels.store_kv(task);
   }
 };
 

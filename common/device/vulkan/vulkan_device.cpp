@@ -37,8 +37,8 @@ class VulkanDevice final : public Device {
 
   std::string name() const override { return name_; }
   bool is_gpu() const override { return !core_->context.capabilities().software; }
-  bool fallible() const override { return true; }
-  bool far() const override { return true; }
+  bool can_be_lost() const override { return true; }
+  bool host_copy_is_slow() const override { return true; }
   void restart() override {
     recordings_.reset();
     core_.reset();
@@ -144,7 +144,7 @@ class VulkanDevice final : public Device {
       programs_.push_back(&dynamic_cast<VulkanExecutable&>(*program));
     }
     const CopyOut copy = ours.copy_out(batch);
-    if (!recordings_->get(programs_, batch, copy, segments_)) ours.run_apart(copy, segments_);
+    if (!recordings_->get(programs_, batch, copy, segments_)) ours.copy_separately(copy, segments_);
     core_->queue.run(segments_);
     if (debug_level() >= 2) {
       for (const VulkanExecutable* program : programs_) log_info(program->times());

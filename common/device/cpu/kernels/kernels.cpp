@@ -139,9 +139,9 @@ void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
   }
 }
 
-void keep(const KeepTask& task) {
-  if (task.dtype == DType::kBF16) return keep_pairs(task);
-  if (task.dtype == DType::kQ8_0) return keep_blocks(task);
+void store_kv(const StoreKvTask& task) {
+  if (task.dtype == DType::kBF16) return store_kv_pairs(task);
+  if (task.dtype == DType::kQ8_0) return store_kv_blocks(task);
   const size_t bytes = kv_bytes(task.dtype, task.head_size);  // of a token in a head
   for (size_t r = 0; r < task.rows; ++r) {
     size_t at = (task.slot + r) * bytes;

@@ -126,7 +126,7 @@ void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transpo
 // and takes the same bytes of both. Of other types a page is [heads, kPageTokens, head_size].
 //
 // Keys, or values, of some rows of one page: whole heads, or whole steps where steps lie together.
-struct KeepTask {
+struct StoreKvTask {
   const float* from = nullptr;  // [rows, channels], `stride` floats apart
   size_t stride = 0;
   size_t rows = 0;
@@ -211,7 +211,7 @@ struct CpuKernels {
   // A strip of Q8_0 or Q4_0, packed for rows in bf16, as one of BF16: each number times its scale,
   // rounded to nearest even. Dearer for a weight than a product in blocks, cheaper for a row.
   void (*dequantise)(const std::byte* strip, DType dtype, size_t steps, std::byte* to);
-  void (*keep)(const KeepTask& task);
+  void (*store_kv)(const StoreKvTask& task);
   void (*attend)(const AttendTask& task);
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);

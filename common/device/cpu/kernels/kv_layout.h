@@ -22,7 +22,7 @@ constexpr size_t page_scales(DType dtype) {
 }
 
 // One row of values as halves of pairs: every second of them.
-inline void keep_half(const float* v, size_t channels, size_t slot, std::byte* page) {
+inline void store_kv_half(const float* v, size_t channels, size_t slot, std::byte* page) {
   std::byte* to = page + slot / 2 * 64 + slot % 2 * sizeof(uint16_t);
   for (size_t c = 0; c < channels; c += 16, to += kPagePairs * 64) {
     for (size_t i = 0; i < 16; ++i) {
@@ -32,8 +32,8 @@ inline void keep_half(const float* v, size_t channels, size_t slot, std::byte* p
   }
 }
 // Two rows, of which the first has an even slot.
-inline void keep_pair(const float* v, size_t stride, size_t channels, size_t slot,
-                      std::byte* page) {
+inline void store_kv_pair(const float* v, size_t stride, size_t channels, size_t slot,
+                          std::byte* page) {
   std::byte* to = page + slot / 2 * 64;
   for (size_t c = 0; c < channels; c += 16, to += kPagePairs * 64) {
 #if defined(__AVX512BF16__)
@@ -48,7 +48,7 @@ inline void keep_pair(const float* v, size_t stride, size_t channels, size_t slo
   }
 }
 // One row of keys as a column of pairs.
-inline void keep_column(const float* k, size_t channels, std::byte* to) {
+inline void store_kv_column(const float* k, size_t channels, std::byte* to) {
   for (size_t c = 0; c < channels; c += kBlock) {
     uint32_t words[kPairs];
     round_halves(k + c, kBlock, reinterpret_cast<std::byte*>(words));
@@ -59,43 +59,43 @@ inline void keep_column(const float* k, size_t channels, std::byte* to) {
 }
 
 // Sixteen rows of keys, a whole page of them: its columns side by side.
-inline void keep_columns(const float* k, size_t stride, size_t channels, std::byte* to) {
+inline void store_kv_columns(const float* k, size_t stride, size_t channels, std::byte* to) {
   using Line = uint32_t __attribute__((vector_size(64)));
   for (size_t c = 0; c < channels; c += kBlock, to += kPairs * 64) {
     Line rows[kPageTokens];
     for (size_t r = 0; r < kPageTokens; ++r) {
       round_halves(k + r * stride + c, kBlock, reinterpret_cast<std::byte*>(&rows[r]));
     }
-    turn_square(rows);
+    transpose16(rows);
     __builtin_memcpy(to, rows, sizeof rows);
   }
 }
 
-void keep_pairs(const KeepTask& task) {
+void store_kv_pairs(const StoreKvTask& task) {
   const auto row = [&](size_t r) { return task.from + r * task.stride; };
   if (task.values) {
     for (size_t r = 0; r < task.rows; ++r) {
       const size_t slot = task.slot + r;
       if (slot % 2 == 0 && r + 1 < task.rows) {
-        keep_pair(row(r), task.stride, task.channels, slot, task.page);
+        store_kv_pair(row(r), task.stride, task.channels, slot, task.page);
         ++r;
       } else {
-        keep_half(row(r), task.channels, slot, task.page);
+        store_kv_half(row(r), task.channels, slot, task.page);
       }
     }
     return;
   }
 #if defined(__AVX512F__)  // else the square is too large for the registers
   if (task.rows == kPageTokens) {
-    return keep_columns(task.from, task.stride, task.channels, task.page);
+    return store_kv_columns(task.from, task.stride, task.channels, task.page);
   }
 #endif
   for (size_t r = 0; r < task.rows; ++r) {
-    keep_column(row(r), task.channels, task.page + (task.slot + r) * sizeof(uint32_t));
+    store_kv_column(row(r), task.channels, task.page + (task.slot + r) * sizeof(uint32_t));
   }
 }
 
-void keep_blocks(const KeepTask& task) {
+void store_kv_blocks(const StoreKvTask& task) {
   constexpr size_t kScales = page_scales(DType::kQ8_0);
   for (size_t r = 0; r < task.rows; ++r) {
     const size_t slot = task.slot + r;

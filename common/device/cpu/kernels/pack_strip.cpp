@@ -24,7 +24,7 @@ void place_q8(const std::byte* const (&q)[kLanes], std::byte* numbers) {
   for (size_t half = 0; half < kBlock; half += kLanes, numbers += kLanes * kLanes) {
     Row rows[kLanes];
     for (size_t c = 0; c < kLanes; ++c) std::memcpy(&rows[c], q[c] + half, sizeof rows[c]);
-    turn_square(rows);
+    transpose16(rows);
     std::memcpy(numbers, rows, sizeof rows);
   }
 }

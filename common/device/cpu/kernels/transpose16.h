@@ -8,7 +8,7 @@ namespace {  // compiled for one instruction set in each file that includes it
 
 // Row: a vector of sixteen elements. Rows i and i + 8 side by side, four times over.
 template <typename Row>
-inline void turn_square(Row (&rows)[16]) {
+inline void transpose16(Row (&rows)[16]) {
 #pragma GCC unroll 4
   for (int round = 0; round < 4; ++round) {
     Row next[16];

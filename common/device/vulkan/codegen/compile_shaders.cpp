@@ -53,11 +53,11 @@ void add(Modules& modules, const NamedOutput& output) {
         for (const bool stores : {false, true}) {
           for (const bool few : {false, true}) {
             if (!shuffle) break;
-            const Joined joined = joined_to(program, i, false, stores);
+            const FusedNeighbours joined = joined_to(program, i, false, stores);
             add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
           }
           for (const bool input : {false, true}) {
-            const Joined joined = joined_to(program, i, input, stores);
+            const FusedNeighbours joined = joined_to(program, i, input, stores);
             add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
           }
         }

@@ -135,12 +135,12 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
   return halves;
 }
 
-Joined joined_to(const Program& program, size_t i, bool input, bool stores) {
-  Joined joined;
+FusedNeighbours joined_to(const Program& program, size_t i, bool input, bool stores) {
+  FusedNeighbours joined;
   if (input && i > 0 && program.steps[i - 1].joins_next) {
     const Step& before = program.steps[i - 1];
     const bool group = before.op == Op::k_group;
-    joined.input = group ? Joined::Input::kGroup : Joined::Input::kSplits;
+    joined.input = group ? FusedNeighbours::Input::kGroup : FusedNeighbours::Input::kSplits;
     (group ? joined.group : joined.splits) = &before;
   }
   if (stores && program.steps[i].joins_next) joined.attention = &program.steps[i + 1];
@@ -174,23 +174,23 @@ std::string weight_bindings(uint32_t w, bool blocks) {
 
 }  // namespace
 
-Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
-                     size_t max_range, const Halves& halves) {
-  const uint32_t w = joined.input == Joined::Input::kSlot ? 2 : 1;
+Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
+                     bool shuffle, size_t max_range, const Halves& halves) {
+  const uint32_t w = joined.input == FusedNeighbours::Input::kSlot ? 2 : 1;
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
   KernelParts parts(w + (blocks ? 2 : 1));
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
   std::string text = cat(header(shuffle), kColumns, weight_bindings(w, blocks));
   std::string stage;
   std::vector<const Tape*> tapes = {&step.tape};
-  if (joined.input == Joined::Input::kGroup) {
+  if (joined.input == FusedNeighbours::Input::kGroup) {
     constexpr size_t kPrologueBase = 100;  // past any epilogue's names
     tapes.push_back(&joined.group->tape);
     const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range,
                               halves);
     text += "#define STAGED\nshared float exchange[SUM_LANES];\n";
     stage = cat(prologue.declarations(), prologue.prologue());
-  } else if (joined.input == Joined::Input::kSplits) {
+  } else if (joined.input == FusedNeighbours::Input::kSplits) {
     text += cat("#define STAGED\n#define PARTIAL_BINDING ",
                 parts.bind({Bind::Kind::kPartial, -1, 0}), "\n");
     stage = cat(kPages, kMerged,
@@ -201,7 +201,7 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
   }
   if (joined.attention != nullptr) {
-    text += cat(joined.input == Joined::Input::kSplits ? "" : kPages,
+    text += cat(joined.input == FusedNeighbours::Input::kSplits ? "" : kPages,
                 put_text(*joined.attention, parts));
   }
   return std::move(parts).kernel(
@@ -209,8 +209,8 @@ Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joi
           tape.epilogue(joined.attention != nullptr), kWeights, kMatmulShape, stage, kMatmul));
 }
 
-Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
-                     size_t max_range, const Halves& halves) {
+Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
+                     bool few, size_t max_range, const Halves& halves) {
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
   KernelParts parts(blocks ? 4 : 3);
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);

@@ -38,7 +38,7 @@ struct Bind {
 };
 
 // The work that a matmul's kernel takes over from the steps beside its own.
-struct Joined {
+struct FusedNeighbours {
   // What it reads: a slot, a group's result, or what attention left for each split.
   enum class Input : uint8_t { kSlot, kGroup, kSplits };
   Input input = Input::kSlot;
@@ -48,7 +48,7 @@ struct Joined {
 };
 // As the marks of the program say for step i, a matmul: with `input` it makes its x, with `stores`
 // it puts the keys and values of the next step into their pages.
-Joined joined_to(const Program& program, size_t i, bool input, bool stores);
+FusedNeighbours joined_to(const Program& program, size_t i, bool input, bool stores);
 
 // A kernel's text, with what follows from the slots of the Program it was made for.
 struct Kernel {
@@ -77,12 +77,12 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
                     const Halves& halves = {});
 // Binding 1 is x, unless it is joined; then the matrix, and behind it the scales of a quantised
 // one.
-Kernel matmul_kernel(const Program& program, const Step& step, const Joined& joined, bool shuffle,
-                     size_t max_range, const Halves& halves = {});
+Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
+                     bool shuffle, size_t max_range, const Halves& halves = {});
 // The same by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in
 // halves. Joins no input.
-Kernel matrix_kernel(const Program& program, const Step& step, const Joined& joined, bool few,
-                     size_t max_range, const Halves& halves);
+Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
+                     bool few, size_t max_range, const Halves& halves);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 the keys, 2 the values, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
 // What a workgroup of attention makes: the results of one split, or a row of floats or of halves.

@@ -181,7 +181,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   }
   if (add_tiled_attention(step, variant, out)) return;
   const bool half = variant > kWide && halves_[static_cast<size_t>(step.out())];
-  const bool many = variant == kUnits || (variant == kWide && device.small_tiles);
+  const bool many = variant == kDecodeCoopMatrix || (variant == kWide && device.small_tiles);
   if (many && shuffle && plan.keeps_splits) {
     // Many rows fill the device, each by one workgroup a head. The same bits as by splits.
     const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
@@ -216,9 +216,9 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   const Capabilities& device = core_->context.capabilities();
   const AttentionPlan& plan = attention(step);
   const auto size = static_cast<uint32_t>(Heads(step).dim);
-  if (variant != kPromptUnits || !halves_[static_cast<size_t>(step.out())] || plan.pieces > 1 ||
-      slot(step.in(Attention::k_cache)).dtype != DType::kF16 || size % kUnitTile != 0 ||
-      size > 96 || device.subgroup < kUnitTile ||
+  if (variant != kPromptCoopMatrix || !halves_[static_cast<size_t>(step.out())] ||
+      plan.pieces > 1 || slot(step.in(Attention::k_cache)).dtype != DType::kF16 ||
+      size % kUnitTile != 0 || size > 96 || device.subgroup < kUnitTile ||
       (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;
   }

@@ -56,7 +56,9 @@ void VulkanExecutable::bind(std::span<const Binding> bindings) {
 std::vector<std::vector<VulkanExecutable::Dispatch>> VulkanExecutable::dispatches() {
   std::vector<std::vector<Dispatch>> all(kVariants);
   const bool mixed = uses_rows_ && uses_out_rows_;
-  const size_t last = halves_.empty() ? kWide : workspace_.limits().wide ? kUnits : kPromptUnits;
+  const size_t last = halves_.empty()            ? kWide
+                      : workspace_.limits().wide ? kDecodeCoopMatrix
+                                                 : kPromptCoopMatrix;
   for (size_t variant = mixed ? kWide : 0; variant <= last; ++variant) {
     all[variant] = dispatches(variant);
   }

@@ -12,10 +12,10 @@
 namespace split::vulkan {
 
 inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, 8};
-inline constexpr size_t kWide = kNarrowRows.size();  // the variant for any number of rows, and
-inline constexpr size_t kPromptUnits = kWide + 1;    // those that use matrix units: for a prompt
-inline constexpr size_t kUnits = kWide + 2;          // and for generated rows
-inline constexpr size_t kVariants = kUnits + 1;
+inline constexpr size_t kWide = kNarrowRows.size();     // the variant for any number of rows, and
+inline constexpr size_t kPromptCoopMatrix = kWide + 1;  // those that use matrix units: for a prompt
+inline constexpr size_t kDecodeCoopMatrix = kWide + 2;  // and for generated rows
+inline constexpr size_t kVariants = kDecodeCoopMatrix + 1;
 
 class VulkanExecutable final : public Executable {
  public:

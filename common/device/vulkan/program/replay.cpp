@@ -184,7 +184,7 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   const uint32_t rows = uses_out_rows_ && !uses_rows_ ? out_rows : batch.rows;
   last_ = kWide;
   if (!halves_.empty() && (batch.phase == Phase::kPrompt || workspace_.limits().wide)) {
-    last_ = batch.phase == Phase::kPrompt ? kPromptUnits : kUnits;
+    last_ = batch.phase == Phase::kPrompt ? kPromptCoopMatrix : kDecodeCoopMatrix;
   } else if (!(uses_rows_ && uses_out_rows_)) {
     for (size_t variant = kWide; variant-- > 0;) {
       if (rows > 0 && rows <= kNarrowRows[variant]) last_ = variant;

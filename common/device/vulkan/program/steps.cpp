@@ -100,8 +100,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': matmul by '",
                                         w.name, "': expected a weight"));
   }
-  const Joined joined = joined_to(program_, i, i > 0 && joins_matmul(i - 1, variant), stores_kv(i));
-  const bool units = by_units(step, variant), few = variant == kUnits;
+  const FusedNeighbours joined =
+      joined_to(program_, i, i > 0 && joins_matmul(i - 1, variant), stores_kv(i));
+  const bool units = by_units(step, variant), few = variant == kDecodeCoopMatrix;
   using What = Kernels::What;
   const KeptKernel& kernel = core_->kernels.get(
       {.what = !units ? What::kMatmul
@@ -118,12 +119,12 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                      halves(variant));
       });
   std::vector<int> rows_of = rowwise_slots(kernel);
-  if (joined.input == Joined::Input::kSlot) rows_of.push_back(step.in(Matmul::x));
+  if (joined.input == FusedNeighbours::Input::kSlot) rows_of.push_back(step.in(Matmul::x));
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
   const uint32_t block = block_rows(variant);
-  const MatmulUse use{block, variant >= kWide, joined.input == Joined::Input::kGroup,
-                      joined.input == Joined::Input::kSplits, w.dtype};
+  const MatmulUse use{block, variant >= kWide, joined.input == FusedNeighbours::Input::kGroup,
+                      joined.input == FusedNeighbours::Input::kSplits, w.dtype};
   const std::vector<MatmulShape> layouts = matmul_layouts(device, step.inner, step.columns, use);
   const MatmulQuestion question{static_cast<uint32_t>(step.inner),
                                 static_cast<uint32_t>(step.columns), matrix_code(w.dtype),
@@ -187,7 +188,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key);
       add_tape_constants(kernel, dispatch.key);
       dispatch.ranges = {symbols()};
-      if (joined.input == Joined::Input::kSlot) {
+      if (joined.input == FusedNeighbours::Input::kSlot) {
         dispatch.ranges.push_back(rowwise(step.in(Matmul::x), base, piece, halves(variant)));
       }
       dispatch.ranges.push_back(part(matrix, column * w_row, count * w_row));
@@ -214,7 +215,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
         layouts_ = std::max(layouts_, layouts.size());
       }
       dispatch.what =
-          cat(units ? "units-" : "", joined.input == Joined::Input::kSlot ? "" : "joined-",
+          cat(units ? "units-" : "", joined.input == FusedNeighbours::Input::kSlot ? "" : "joined-",
               "matmul-", dtype_name(w.dtype), "-", step.inner, "x", count);
       first = false;
       out.push_back(std::move(dispatch));

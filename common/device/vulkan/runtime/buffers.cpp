@@ -54,8 +54,8 @@ Allocation VulkanBuffer::room(size_t bytes) const {
   return sketch_ ? Allocation(bytes) : Allocation(core_->memory, bytes, MemoryUse::kModel);
 }
 
-void VulkanBuffer::fill(const Allocation& to, size_t unit, const Filler::Make& make,
-                        Filler::Cut cut) {
+void VulkanBuffer::fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
+                        WeightWriter::Cut cut) {
   if (!sketch_) last_fill_ = core_->memory.fill(to, unit, make, cut);
 }
 
@@ -78,7 +78,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   const std::byte* const from = view_->bytes.data();
   if (view_->dims.size() != 2) {
     Allocation result = room(size_);
-    fill(result, element, [=](const Filler::Part& part, std::byte* out) {
+    fill(result, element, [=](const WeightWriter::Part& part, std::byte* out) {
       std::memcpy(out, from + part.first * element, part.count * element);
     });
     made = std::move(result);
@@ -91,7 +91,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
   const size_t stride = padded(columns);
   Allocation result = room(rows * stride * element);
   if (layout == WeightLayout::kColumns) {
-    const auto make = [=](const Filler::Part& part, std::byte* out) {
+    const auto make = [=](const WeightWriter::Part& part, std::byte* out) {
       const size_t first = part.from / element, length = part.bytes / element;
       const std::byte* const rows_of_k = from + first * inner * element;
       const size_t k = std::min(length, outer - first);  // and zeros behind
@@ -103,7 +103,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
     constexpr size_t kStripBytes = 512, kPartBytes = 1024;
     fill(result, stride * element, make, {kStripBytes / element, kPartBytes});
   } else {
-    const auto make = [=](const Filler::Part& part, std::byte* out) {
+    const auto make = [=](const WeightWriter::Part& part, std::byte* out) {
       for (size_t i = 0; i < part.count; ++i) {
         std::byte* const row = out + i * stride * element;
         std::memcpy(row, from + (part.first + i) * columns * element, columns * element);
@@ -128,13 +128,13 @@ void VulkanBuffer::split_blocks() {
   const std::byte* const from = view_->bytes.data();
   const auto count = static_cast<size_t>(rows);
   Allocation numbers = room(count * order.number_bytes());
-  fill(numbers, order.number_bytes(), [=](const Filler::Part& part, std::byte* out) {
+  fill(numbers, order.number_bytes(), [=](const WeightWriter::Part& part, std::byte* out) {
     for (size_t i = 0; i < part.count; ++i, out += order.number_bytes()) {
       order.write_numbers(from + (part.first + i) * order.view_bytes(), out);
     }
   });
   scales_ = room(count * order.scale_bytes());
-  fill(*scales_, order.scale_bytes(), [=](const Filler::Part& part, std::byte* out) {
+  fill(*scales_, order.scale_bytes(), [=](const WeightWriter::Part& part, std::byte* out) {
     for (size_t i = 0; i < part.count; ++i, out += order.scale_bytes()) {
       order.write_scales(from + (part.first + i) * order.view_bytes(), out);
     }
@@ -323,7 +323,7 @@ void CopyOut::record(VkCommandBuffer commands) const {
           VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
 }
 
-void VulkanWorkspace::run_apart(const CopyOut& copy, std::vector<Segment>& segments) {
+void VulkanWorkspace::copy_separately(const CopyOut& copy, std::vector<Segment>& segments) {
   if (!out_.recorded || apart_ != copy) {
     out_.recorded = false;
     begin(out_);

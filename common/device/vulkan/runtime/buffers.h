@@ -61,7 +61,8 @@ class VulkanBuffer final : public Buffer {
  private:
   void split_blocks();
   Allocation room(size_t bytes) const;
-  void fill(const Allocation& to, size_t unit, const Filler::Make& make, Filler::Cut cut = {});
+  void fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
+            WeightWriter::Cut cut = {});
 
   CorePtr core_;
   size_t size_ = 0;
@@ -98,8 +99,9 @@ class VulkanWorkspace final : public Workspace {
   // Commands before and after the programs, recorded again only when buffers or sizes change.
   void copy_in(const RowBatch& batch, std::vector<Segment>& segments);
   CopyOut copy_out(const RowBatch& batch);
-  void run_apart(const CopyOut& copy, std::vector<Segment>& segments);  // in commands of its own
-  void finish(const RowBatch& batch);                                   // after the wait
+  void copy_separately(const CopyOut& copy,
+                       std::vector<Segment>& segments);  // in commands of its own
+  void finish(const RowBatch& batch);                    // after the wait
 
  private:
   struct Copy {

@@ -324,8 +324,8 @@ Allocation& Memory::ring() {
   return *ring_;
 }
 
-uint64_t Memory::fill(const Allocation& to, size_t unit, const Filler::Make& make,
-                      Filler::Cut cut) {
+uint64_t Memory::fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
+                      WeightWriter::Cut cut) {
   const size_t units = to.size() / unit;
   CHECK(units * unit == to.size());
   if (to.mapped() != nullptr) return filler_.begin({make, to.mapped(), unit, 0, units, cut});

@@ -72,7 +72,8 @@ class Memory {
   // neither reorders weights nor fills a bus fast enough. This goes on beside the caller: what
   // `make` reads stays until filled() the returned number, and the device reads `to` after
   // wait_filled(). No Allocation is released before that. `make` must not throw.
-  uint64_t fill(const Allocation& to, size_t unit, const Filler::Make& make, Filler::Cut cut = {});
+  uint64_t fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
+                WeightWriter::Cut cut = {});
   bool filled(uint64_t fill) const { return filler_.done(fill); }
   void wait_filled();
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
@@ -105,7 +106,7 @@ class Memory {
   // What is written through staging memory, a ring: made there, then copied, and gone from there
   // once the queue is done with that.
   struct Piece {
-    uint64_t made = 0;         // the Filler's job
+    uint64_t made = 0;         // the WeightWriter's job
     size_t at = 0, bytes = 0;  // in the ring
     VkBuffer to = VK_NULL_HANDLE;
     size_t offset = 0;    // there
@@ -131,7 +132,7 @@ class Memory {
   std::map<uint64_t, VkCommandBuffer> copying_;  // by the queue's number
   std::vector<VkCommandBuffer> copied_;          // to be used again
   bool lost_ = false;                            // what was to be copied
-  Filler filler_;
+  WeightWriter writer_;
 };
 
 }  // namespace split::vulkan

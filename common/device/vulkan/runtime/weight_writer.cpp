@@ -14,7 +14,7 @@ constexpr size_t kMakeBytes = size_t{64} << 10;    // of these at a time, about:
 
 }  // namespace
 
-Filler::~Filler() {
+WeightWriter::~WeightWriter() {
   wait();
   {
     const std::lock_guard lock(mutex_);
@@ -25,7 +25,7 @@ Filler::~Filler() {
 }
 
 // One processor is left to the thread that loads, which has its own work.
-void Filler::start() {
+void WeightWriter::start() {
   const unsigned processors = std::max(std::thread::hardware_concurrency(), 2u);
   try {
     while (workers_.size() < std::min(processors - 1, kMostWorkers)) {
@@ -36,7 +36,7 @@ void Filler::start() {
   }
 }
 
-uint64_t Filler::begin(Job job) {
+uint64_t WeightWriter::begin(Job job) {
   const size_t bytes = job.unit * job.count;
   std::unique_lock lock(mutex_);
   if (bytes == 0) return 0;
@@ -52,7 +52,7 @@ uint64_t Filler::begin(Job job) {
   return begun_;
 }
 
-void Filler::wait(uint64_t job) {
+void WeightWriter::wait(uint64_t job) {
   if (done(job)) return;
   std::unique_lock lock(mutex_);
   while (!done(job)) {
@@ -62,7 +62,7 @@ void Filler::wait(uint64_t job) {
 
 // Makes the next units, unlocked; false when there are none. Each part is made in the thread's
 // cache, then copied: what is mapped may be write-combined and is written in order only.
-bool Filler::take_turn(std::unique_lock<std::mutex>& lock) {
+bool WeightWriter::take_turn(std::unique_lock<std::mutex>& lock) {
   if (untaken_ == open_.size()) return false;
   Open& job = open_[untaken_];
   const size_t bytes = job.cut.bytes == 0 ? job.unit : std::min(job.cut.bytes, job.unit);
@@ -103,7 +103,7 @@ bool Filler::take_turn(std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
-void Filler::work() {
+void WeightWriter::work() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (!take_turn(lock)) more_.wait(lock);

@@ -16,12 +16,12 @@
 namespace split::vulkan {
 
 // Used by one thread at a time.
-class Filler {
+class WeightWriter {
  public:
-  Filler() = default;
-  ~Filler();  // after all jobs
-  Filler(const Filler&) = delete;
-  Filler& operator=(const Filler&) = delete;
+  WeightWriter() = default;
+  ~WeightWriter();  // after all jobs
+  WeightWriter(const WeightWriter&) = delete;
+  WeightWriter& operator=(const WeightWriter&) = delete;
 
   // Bytes [from, from + bytes) of each of `count` units from unit `first` on.
   struct Part {

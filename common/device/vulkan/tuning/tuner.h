@@ -29,7 +29,7 @@ struct MatmulShape {
 // What a layout is chosen for.
 struct MatmulQuestion {
   uint32_t inner = 0, columns = 0, type = 0;  // of the matrix
-  uint32_t input = 0;                         // Joined::Input
+  uint32_t input = 0;                         // FusedNeighbours::Input
   auto operator<=>(const MatmulQuestion&) const = default;
 };
 
