@@ -25,7 +25,8 @@ class BlobCache {
   // An empty `dir` is memory. A directory that cannot be made is too, with one line in the log.
   explicit BlobCache(std::filesystem::path dir);
 
-  // What keep() got under this key at any time before; nothing when it is not there or damaged.
+  // Finds the bytes that keep() got under this key before; nothing when they are not there or
+  // damaged.
   std::optional<KeptBlob> find(const std::string& key) const;
   // The pieces as one file. `key` is a file's name: what the blob is made of, and how.
   KeptBlob keep(const std::string& key, std::span<const Bytes> pieces);

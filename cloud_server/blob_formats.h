@@ -1,4 +1,4 @@
-// What a blob's tensors are in each format that a server offers: the checkpoint's own bytes where
+// Makes a blob's tensors in each format that a server offers: the checkpoint's own bytes where
 // they lie, or what they become. Knows nothing of files, hashes and caches.
 #pragma once
 
@@ -21,7 +21,8 @@ std::vector<DType> parse_formats(std::string_view text);
 // its weights, of the right shapes, in blocks only where they can be, and nothing else inside.
 std::unique_ptr<Model> model_of(const Checkpoint& checkpoint);
 
-// What a checkpoint has a blob's or a stage's matrices in: blocks, or its own type of floats.
+// The format of a blob's or a stage's matrices in the checkpoint: blocks, or its own type of
+// floats.
 DType own_format(const Checkpoint& checkpoint, const Blob& blob);
 DType own_format(const Checkpoint& checkpoint, const Model& model, const Stage& stage);
 

@@ -1,4 +1,4 @@
-// What the server is, in ten lines that can be pasted, and whether it is well.
+// Describes the server in ten lines that can be pasted, and says whether it is well.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,7 @@
 namespace split::cloud {
 namespace {
 
-// What the client calls us, as long as a shell takes it for one word.
+// Returns the name by which the client calls us, as long as a shell takes it for one word.
 std::string origin_of(const http::Request& request) {
   const std::string host(request.headers.get("Host").value_or(""));
   const bool plain = !host.empty() && std::all_of(host.begin(), host.end(), [](char c) {

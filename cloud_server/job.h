@@ -19,9 +19,9 @@ struct OneSequence {
   SequenceId id;
 };
 
-// Runs the job for who asks: counted, and refused by 429 while their key owes rows.
+// Charges the job to the caller's key, which gets 429 while it is overdrawn, and runs it.
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
-// For whom a request's jobs run. While the request is answered.
+// The client that a request's jobs run for, while the request is answered.
 Requester requester_of(const http::Request& request);
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);
@@ -31,7 +31,7 @@ bool wants_tensors(const http::Request& request);
 bool sends_tensors(const http::Request& request);
 
 bool all_finite(std::span<const float> values);
-// What to say when a result is not: 400 when the client sent the hidden state, 500 otherwise.
+// Throws for a result that is not finite: 400 when the client sent the hidden state, 500 otherwise.
 [[noreturn]] void refuse_overflow(bool from_hidden);
 
 }  // namespace split::cloud

@@ -1,4 +1,4 @@
-// What the original project's web page asks of its Flask server (--legacy-routes): the first
+// Serves what the original project's web page asks of its Flask server (--legacy-routes): the first
 // model's sizes, one weight at a time, and what enters the blocks that the page computes in the
 // browser.
 #include <algorithm>

@@ -107,8 +107,8 @@ Flags make_flags(Options& options) {
   flags.toggle("legacy-routes", "answer the original SplitCompute web page (with --port 5000)",
                &options.legacy_routes);
   flags.choice("metrics", {"keys", "open", "off"},
-               "GET /metrics: to who has a key, or anybody where there are none; to anybody; or to "
-               "nobody (keys)",
+               "who may read /metrics: keys = key holders (everyone where there are no keys), "
+               "open = everyone, off = nobody (keys)",
                &options.metrics);
   flags.choice("log-format", {"text", "json"},
                "on stderr: lines for people, or JSON for every event, each request too (text)",

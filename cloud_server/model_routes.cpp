@@ -16,7 +16,7 @@ http::Response weights_answer(FileView file) {
                                std::string(wire::kTensorType), cat("\"", file.tag, "\""));
 }
 
-// What a query asks for: the stages between two points, or all; formats, or all.
+// Reads a query: the stages between two points, or all; formats, or all.
 WeightStore::Listed listed_by(const ServedModel& model, const http::Request& request) {
   wire::check_query(request.query_params, {"format", "from", "to"});
   const int layers = model.config().layers;

@@ -86,7 +86,7 @@ FormattedWeights weights_in(const Checkpoint& checkpoint, const WeightDecl& decl
   return format ? format_weights(checkpoint, one, *format, pool) : own_weights(checkpoint, one);
 }
 
-// What a weight will be, without its bytes.
+// Describes a weight as it will be written, without its bytes.
 NamedTensor planned(const Checkpoint& checkpoint, const WeightDecl& decl,
                     std::optional<DType> format) {
   const DType dtype =

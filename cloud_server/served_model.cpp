@@ -8,8 +8,8 @@
 namespace split::cloud {
 namespace {
 
-// What the profile computes with. Blocks are taken as they lie or not at all; int8 takes either
-// kind.
+// Chooses the formats that the profile computes with. Blocks are taken as they lie or not at all;
+// int8 takes either kind.
 StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
   StageFormats wanted = profile_formats(profile);
   for (const Stage& stage : model.stages()) {

@@ -24,7 +24,7 @@ struct ModelOptions {
   uint64_t kv_budget = 0;
   std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
   std::filesystem::path blob_cache;                      // for converted weights; empty: memory
-  // Of a request for weights that are not made yet: less than any client's own.
+  // How long a request for weights that are not made yet waits: less than any client's own timeout.
   std::chrono::milliseconds weights_patience{3000};
 };
 

@@ -47,7 +47,7 @@ http::Response put_session(Cloud& cloud, const http::Request& request, const std
                     {{"Retry-After", "1"}});
   }
   if (outcome == Sessions::Put::kConflict) {
-    throw HttpError(409, "session_conflict", "a session of this id stands with other fields");
+    throw HttpError(409, "session_conflict", "the session exists with a different range");
   }
   const Json json = {{"id", id},
                      {"object", "session"},

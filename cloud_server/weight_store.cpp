@@ -13,8 +13,8 @@
 namespace split::cloud {
 namespace {
 
-// Of the conversions below: another number where the same weights in the same format become other
-// bytes, so that no blob of an older program is taken for one of this.
+// Version of the conversions below: it changes where the same weights in the same format become
+// other bytes, so that no blob of an older program is taken for one of this.
 std::string conversion(DType format) {
   return is_quantised(format) ? std::string(kQuantiser) : "1";
 }
@@ -60,7 +60,8 @@ void WeightStore::work() {
   }
 }
 
-// What was asked for first, else the first of all. Null when there is nothing more to do.
+// Returns the entry that was asked for first, else the first of all. Null when there is nothing
+// more to do.
 WeightStore::Entry* WeightStore::next() {
   if (stop_) return nullptr;
   while (!asked_.empty() && asked_.front()->ready) asked_.pop_front();
@@ -134,7 +135,7 @@ WeightStore::Entry* WeightStore::find(const Blob& blob, DType format) {
   return at == entries_.end() ? nullptr : &*at;
 }
 
-// What the checkpoint has in its own format, which says all about it.
+// Returns the entry in the checkpoint's own format, which says all about it.
 WeightStore::Entry& WeightStore::source_entry(const Entry& entry) {
   const Blob& source = source_of(model_, *entry.blob);
   Entry* const found = find(source, own_format(checkpoint_, source));

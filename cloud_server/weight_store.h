@@ -39,7 +39,7 @@ class WeightStore {
               const std::filesystem::path& cache, std::chrono::milliseconds patience);
   ~WeightStore();
 
-  // Which blobs a manifest lists beside those in the checkpoint's own format: of stages
+  // The blobs that a manifest lists beside those in the checkpoint's own format: of stages
   // [first, end), in every format or in the one that is named for the stage, if there is such a
   // blob.
   struct Listed {

@@ -8,7 +8,7 @@
 
 namespace split {
 
-// Of these bytes behind those whose value `so_far` is: in pieces as at once.
+// Continues `so_far` over these bytes: the result in pieces is that of one call.
 uint32_t crc32c(Bytes bytes, uint32_t so_far = 0);
 
 }  // namespace split

@@ -71,7 +71,7 @@ class SignalWatch {
   std::thread thread_;
 };
 
-// What a process that was ended by `signal` returns: 130 for SIGINT, 0 for SIGTERM.
+// The exit code of a process that was ended by `signal`: 130 for SIGINT, 0 for SIGTERM.
 int exit_code_of_signal(int signal);
 
 }  // namespace split

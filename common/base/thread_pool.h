@@ -32,7 +32,7 @@ class ThreadPool {
   void end_step();
 
   // Calls task(i) once for each i in [0, count), on any thread, and returns when all have returned.
-  // What a task throws is thrown here, the first of it, after the others. Works outside a step too,
+  // Throws the first exception of a task, after the others have ended. Works outside a step too,
   // more slowly.
   void run(size_t count, const std::function<void(size_t)>& task);
 

@@ -1,4 +1,4 @@
-// What a run of a program sees of its process, passed in, so that tests run whole programs in their
+// The parts of its process that a run of a program sees, passed in, so that tests run whole programs in their
 // own.
 #pragma once
 

@@ -14,7 +14,7 @@
 
 namespace split {
 
-// What a device can take in one kernel; the device hands this to compile().
+// The fusions that a device can take in one kernel; the device hands this to compile().
 struct FuseRules {
   bool groups = true;     // pointwise ops and reductions on the same rows become one step
   bool epilogue = true;   // pointwise ops join a matmul's result

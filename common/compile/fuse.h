@@ -1,5 +1,5 @@
-// Which nodes of a graph become one kernel: the rules of compile.h applied, in execution order.
-// Internal to compile/.
+// Decides which nodes of a graph become one kernel: the rules of compile.h applied, in execution
+// order. Internal to compile/.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 
 namespace split {
 
-// What becomes one step: a kernel with its epilogue, or a group of pointwise ops and reductions.
+// The nodes that become one step: a kernel with its epilogue, or a group of pointwise ops and
+// reductions.
 struct Unit {
   const Node* kernel = nullptr;     // matmul or attention; null for a group
   std::vector<const Node*> nodes;   // the pointwise ops and reductions, in order

@@ -35,7 +35,7 @@ class Buffer {
  public:
   virtual ~Buffer() = default;
   virtual size_t size() const = 0;  // bytes
-  // Of an uploaded weight, once the programs that use it are loaded: whether it still reads the
+  // Whether an uploaded weight, once the programs that use it are loaded, still reads the
   // view's bytes. Where that only goes on beside the caller, no longer after settle().
   virtual bool borrows() const { return true; }
 };
@@ -53,8 +53,8 @@ struct Limits {
   bool int8 = false;           // products by quantised weights round their rows to int8
 };
 
-// What the programs of one shard share: the arena for temporaries and the symbols of the current
-// step.
+// The memory that the programs of one shard share: the arena for temporaries and the symbols of the
+// current step.
 class Workspace {
  public:
   virtual ~Workspace() = default;
@@ -103,8 +103,8 @@ class Device {
 
   // "cpu (2 threads, avx512)" or "vulkan:0 (NVIDIA H200, driver 580.159.04)".
   virtual std::string name() const = 0;
-  // What its results depend on: the hardware, its driver, the kernels; nothing when there is
-  // nothing to doubt.
+  // Identifies what its results depend on: the hardware, its driver, the kernels; nothing when
+  // there is nothing to doubt.
   virtual std::optional<std::string> fingerprint() const { return std::nullopt; }
   virtual FuseRules fuse_rules() const = 0;
 
@@ -132,8 +132,8 @@ class Device {
   virtual void read(const Buffer& buffer, size_t offset, std::span<std::byte> out) = 0;
 
   virtual std::unique_ptr<Workspace> workspace(const Limits& limits) = 0;
-  // Told of all programs that will be loaded, before what they are bound to is there: a device may
-  // make room for it, and begin what takes long. Throws Error(kDevice) as load() does.
+  // Called with all programs that will be loaded, before what they are bound to is there: a device
+  // may make room for it, and begin what takes long. Throws Error(kDevice) as load() does.
   virtual void prepare(std::span<const Program> /*programs*/, Workspace& /*workspace*/) {}
   // Binds every input, weight and output slot of `program` but the step's symbols, which the
   // workspace holds. Throws Error(kDevice) for a program this device cannot run.

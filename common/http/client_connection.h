@@ -16,7 +16,7 @@
 
 namespace split::http {
 
-// What one exchange needs to know and leaves behind.
+// The state that one exchange needs and leaves behind.
 struct ClientExchange {
   using Clock = std::chrono::steady_clock;
   const Client::Options& options;

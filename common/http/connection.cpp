@@ -36,7 +36,7 @@ Io receive_tls(Connection& connection, std::string& to, std::span<char> buffer) 
     if (next == TlsNext::kDone) filled += got;
   }
   to.append(buffer.data(), filled);
-  // What came before the end is used first; the next call meets the end again.
+  // Bytes that came before the end are used first; the next call meets the end again.
   return filled > 0 ? Io::kDone : io_of(next, connection);
 }
 

@@ -22,7 +22,7 @@ class Exchange {
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
   std::span<const Route> routes() const { return routes_; }
-  // What the guard has against a request of this head, before its body is there.
+  // The guard's refusal of a request by its head, before its body is there.
   std::optional<HttpError> refusal(const RequestHead& head) const;
   // An error's answer, by the renderer.
   Response render(const HttpError& error) const { return renderer_(error); }
@@ -40,7 +40,7 @@ class Exchange {
   Response dispatch(Request& request, const std::vector<std::string>& segments, bool late,
                     std::string_view& name) const;
 
-  // What lets a page from elsewhere read the answer.
+  // Adds the headers that let a page from elsewhere read the answer.
   void add_cors(const Request& request, Response& response) const;
   // Chooses the bytes that a request for a body in pieces gets and adds the fields that say so. An
   // answer of 416 gets the body of an error.

@@ -1,4 +1,4 @@
-// What a handler sees and answers: requests, responses and the errors between them, as plain data.
+// Requests, responses and errors as a handler sees them: plain data.
 // Nothing here knows sockets; server.h and client.h move these over the wire.
 #pragma once
 
@@ -113,7 +113,7 @@ struct HttpError : std::exception {
 // numbers behind these. A code cannot break out of it.
 Response error_response(const HttpError& error);
 
-// What the exception in flight means to a client: split::Error by kind, HttpError as it is,
+// Turns the exception in flight into a client's error: split::Error by kind, HttpError as it is,
 // anything else 500 with a fixed text. Failures on our side are logged and never described to the
 // client. Call inside a catch block.
 HttpError current_exception_as_error();

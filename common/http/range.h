@@ -1,5 +1,5 @@
-// Which bytes of a body of known size a request asks for (RFC 9110, sections 13 and 14), as a pure
-// function.
+// Finds the bytes of a body of known size that a request asks for (RFC 9110, sections 13 and 14),
+// as a pure function.
 #pragma once
 
 #include <cstdint>

@@ -37,14 +37,14 @@ using ErrorRenderer = std::function<Response(const HttpError&)>;
 // too.
 using Guard = std::function<std::string(const Headers&)>;
 
-// What a request came to.
+// The outcome of a request.
 struct Answered {
   std::string_view route;  // its path; empty: none matched
   int status = 0;
   uint64_t bytes_in = 0, bytes_out = 0;        // of the body; of head and body
   std::chrono::steady_clock::duration took{};  // from the handler's start to the last byte sent
 };
-// Told after each answer of a worker, by its thread; must not throw. The request's body may be
+// Called after each answer of a worker, by its thread; must not throw. The request's body may be
 // gone.
 using Observer = std::function<void(const Request&, const Answered&)>;
 // A request that the server refused before any route saw it.
@@ -53,7 +53,7 @@ struct Refused {
   int status = 0;
   std::string_view code;
 };
-// Told by the loop's thread; must not throw or wait.
+// Called by the loop's thread; must not throw or wait.
 using RefusalObserver = std::function<void(const Refused&)>;
 
 class Server {

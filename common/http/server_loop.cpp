@@ -173,7 +173,7 @@ bool Server::Impl::next_at_once(Connection& c) {
   return c.quick && room && take_whole(c);
 }
 
-// What is there, if that is a good request with all of its body; anything else stays in `in`.
+// Takes a good request with all of its body, if it is there; anything else stays in `in`.
 bool Server::Impl::take_whole(Connection& c) {
   if (c.in.empty() && receive(c, c.in, options.max_head_bytes + 1) != Io::kDone) return false;
   size_t scanned = 0;

@@ -19,10 +19,12 @@ struct TlsFree {
 using TlsContext = std::unique_ptr<SSL_CTX, TlsFree>;
 using TlsSession = std::unique_ptr<SSL, TlsFree>;
 
-// Of a server with this chain of PEM certificates, its own first, and its private key, which has no
-// passphrase. Throws Error(kInput) that says which file is wrong and why, Error(kNotFound, kIo).
+// Makes the context of a server with this chain of PEM certificates, its own first, and its private
+// key, which has no passphrase. Throws Error(kInput) that says which file is wrong and why,
+// Error(kNotFound, kIo).
 TlsContext tls_server_context(const std::string& cert_file, const std::string& key_file);
-// Of a client that trusts the PEM certificates of this file; empty: the system's. Throws likewise.
+// Makes the context of a client that trusts the PEM certificates of this file; empty: the system's.
+// Throws likewise.
 TlsContext tls_client_context(const std::string& ca_file);
 
 // A session on a connected, non-blocking socket, which stays the caller's.

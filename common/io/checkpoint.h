@@ -34,7 +34,7 @@ class Checkpoint {
   const std::filesystem::path& path() const { return path_; }
   // The text of config.json.
   const std::string& config_json() const { return config_json_; }
-  // Which of config.json, vocab.json, merges.txt and tokenizer.json there are, and the text of one.
+  // Lists which of config.json, vocab.json, merges.txt and tokenizer.json there are, and reads one.
   // Throws Error(kNotFound) for another, Error(kIo), Error(kInput) above 16 MiB.
   std::vector<std::string> files() const;
   std::string file(std::string_view name) const;

@@ -19,7 +19,7 @@ namespace split {
 // The types of tensors that are read here, by ggml's numbers.
 enum class GgmlType : uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ8_0 = 8, kQ6_K = 14, kBF16 = 30 };
 
-// What a type stores together.
+// Elements and bytes that a type stores together.
 struct GgmlBlock {
   uint64_t elements, bytes;
 };
@@ -56,7 +56,7 @@ class Gguf {
   uint64_t integer(std::string_view key, uint64_t low, uint64_t high) const;
   double number(std::string_view key, double low, double high) const;
   std::string_view text(std::string_view key) const;
-  // Of at most `limit` elements.
+  // Reads a list of at most `limit` elements.
   std::vector<std::string_view> texts(std::string_view key, uint64_t limit) const;
   std::vector<int32_t> integers(std::string_view key, uint64_t limit) const;
 

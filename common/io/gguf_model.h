@@ -1,8 +1,8 @@
-// What a GGUF file of architecture "gpt2" says, in Hugging Face's words: the text of a config.json
-// and of a tokenizer.json, and the tensors under their names there. A linear weight lies the other
-// way in GGUF, [out, in]: floats are turned; blocks (Q8_0, Q4_0), which are our own, stay where
-// they lie. Other blocks (Q6_K, and any that are no matrix of a product) become floats, exactly. So
-// does an embedding in blocks, which are the matrix of a tied head as well.
+// Translates a GGUF file of architecture "gpt2" into Hugging Face's words: the text of a
+// config.json and of a tokenizer.json, and the tensors under their names there. A linear weight
+// lies the other way in GGUF, [out, in]: floats are turned; blocks (Q8_0, Q4_0), which are our own,
+// stay where they lie. Other blocks (Q6_K, and any that are no matrix of a product) become floats,
+// exactly. So does an embedding in blocks, which are the matrix of a tied head as well.
 #pragma once
 
 #include <map>

@@ -12,8 +12,8 @@ namespace split {
 // tensor whose description and bytes do not agree.
 Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what);
 
-// What precedes the tensors' bytes, which follow in the given order with nothing between them.
-// Views without bytes will do.
+// Writes the header before the tensors' bytes, which follow in the given order with nothing between
+// them. Views without bytes will do.
 std::string weight_file_header(std::span<const NamedTensor> tensors);
 // The whole file.
 std::string write_weight_file(std::span<const NamedTensor> tensors);

@@ -1,4 +1,4 @@
-// Which number format the weights of each kind of stage come in. Only matrices of products are ever
+// The number format of the weights of each kind of stage. Only matrices of products are ever
 // quantised, so the embedding and the final norm come as floats.
 #pragma once
 
@@ -19,13 +19,13 @@ struct StageFormats {
   // of these kinds; also behind one of the words, "q4_0,head=q4_0". Throws Error(kInput), one line.
   static StageFormats parse(std::string_view text);
 
-  // Of a stage by its name: "embed", "block.3", "norm", "head".
+  // The format of a stage by its name: "embed", "block.3", "norm", "head".
   std::optional<DType> of(std::string_view stage) const;
   void set(std::string_view stage, DType format);
   // Whether any is of blocks.
   bool quantise() const;
 
-  // What parse() reads as this: "auto" or "block=q4_0,head=q8_0".
+  // Writes what parse() reads as this: "auto" or "block=q4_0,head=q8_0".
   std::string text() const;
 
   bool operator==(const StageFormats&) const = default;

@@ -212,9 +212,10 @@ class Gpt2 : public Model {
     const Tensor normed = layer_norm(x, w("ln_1.weight"), w("ln_1.bias"), gpt2_.norm_eps);
     const auto m = [&](const char* name) { return matrix(h + name, types); };
     const Tensor qkv = linear(normed, m("attn.c_attn.weight"), w("attn.c_attn.bias"));  // [R, 3 C]
-    const Tensor attended = attention(
-        qkv, input("k_cache", types.cache, {channels}), input("v_cache", types.cache, {channels}),
-        {gpt2_.heads, gpt2_.heads, channels / gpt2_.heads, attention_scale(layer)});  // [R, C]
+    const Tensor attended = attention(qkv, input("k_cache", types.cache, {channels}),
+                                      input("v_cache", types.cache, {channels}),
+                                      {gpt2_.heads, gpt2_.heads, gpt2_.channels / gpt2_.heads,
+                                       attention_scale(layer)});  // [R, C]
     const Tensor x1 = x + linear(attended, m("attn.c_proj.weight"), w("attn.c_proj.bias"));
     const Tensor normed1 = layer_norm(x1, w("ln_2.weight"), w("ln_2.bias"), gpt2_.norm_eps);
     const Tensor inner =

@@ -35,7 +35,7 @@ bool Batcher::alike(const Job& a, const Job& b) const {
          point(a) == point(b) && (a.tokens != nullptr) == (b.tokens != nullptr);
 }
 
-// What would break a step, and with it the others in it, is refused before it is queued.
+// Refuses a job that would break a step, and with it the others in it, before it is queued.
 void Batcher::check(const Job& job) const {
   const ModelConfig& config = shard_.model().config();
   const uint64_t end = uint64_t{shard_.pages().length(job.sequence)} + job.rows;
@@ -210,7 +210,7 @@ bool Batcher::bounded() const {
                      [](const Ticket* ticket) { return ticket->job->rows <= kFewRows; });
 }
 
-// What of a ticket fits into `room` rows, with at most `most_wanted` results.
+// Returns the part of a ticket that fits into `room` rows, with at most `most_wanted` results.
 Batcher::Share Batcher::share_of(Ticket& ticket, uint32_t room, uint32_t most_wanted) const {
   uint32_t rows = std::min(ticket.left(), room);
   auto wanted = static_cast<uint32_t>(wanted_in(ticket, rows).size());

@@ -34,7 +34,7 @@ class SequenceLost : public Error {
 
 enum class Wanted : uint8_t { kNone, kLast, kAll, kList };
 
-// For whom a job is.
+// The client that a job is for.
 struct Requester {
   std::string owner;           // those of one owner share its turns: an API key's name, or empty
   std::function<bool()> gone;  // true once nobody waits for the result; any thread, cheap
@@ -45,7 +45,7 @@ struct RequesterGone : Error {
   RequesterGone() : Error(ErrorKind::kBusy, "the client has gone") {}
 };
 
-// What one caller wants computed: rows appended to one sequence.
+// A job that one caller wants computed: rows appended to one sequence.
 struct Job {
   Phase phase = Phase::kPrompt;
   int from = 0, to = 0;
@@ -63,7 +63,7 @@ struct Job {
   double queue_ms = 0;    // and of waiting for them
 };
 
-// What a step was.
+// A summary of one step.
 struct StepSeen {
   double ms = 0;
   uint32_t sequences = 0;

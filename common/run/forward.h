@@ -25,7 +25,7 @@ class Forward {
   // kTopLogits or the vocabulary.
   virtual std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase);
 
-  // Of its steps so far, where it is known: waiting for a step, and in one.
+  // Milliseconds of its steps so far, where they are known: waiting for a step, and in one.
   struct Spent {
     double queue_ms = 0, compute_ms = 0;
   };

@@ -191,7 +191,7 @@ void self_test(Device& device) {
   device.settle();
   for (const Pair& pair : pairs) {
     const Phase phase = pair.wide ? Phase::kGenerate : Phase::kPrompt;
-    // Of many rows and of few, these over keys that are there.
+    // Steps of many rows and of few, the latter over keys that are there.
     for (const std::vector<uint32_t>& steps :
          {std::vector<uint32_t>{kMostRows}, std::vector<uint32_t>{20, 1},
           std::vector<uint32_t>{20, 5}}) {

@@ -22,7 +22,7 @@ struct SessionRange {
   bool operator==(const SessionRange&) const = default;
 };
 
-// Whose session: what one owner names means nothing to another.
+// A session's name belongs to its owner: what one owner names means nothing to another.
 struct SessionName {
   SessionName(std::string id, std::string owner = {})
       : owner(std::move(owner)), id(std::move(id)) {}
@@ -30,7 +30,7 @@ struct SessionName {
   auto operator<=>(const SessionName&) const = default;
 };
 
-// What a session cost so far.
+// The cost of a session so far.
 struct SessionReceipt {
   uint64_t steps = 0;
   uint64_t layer_rows = 0;  // rows times layers computed

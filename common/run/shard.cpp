@@ -31,8 +31,8 @@ uint64_t page_bytes(std::span<const Stage> stages, DType kv) {
   return bytes;
 }
 
-// What is kept, once device and model take it. Where products round their rows to bf16, so does
-// attention, on a device that can and with heads of whole steps.
+// Chooses the type of keys and values that device and model take. Where products round their rows
+// to bf16, so does attention, on a device that can and with heads of whole steps.
 DType kept(const Device& device, const Model& model, const ShardOptions& options) {
   expect_profile(device, options.profile);
   const auto ragged = std::ranges::find_if(model.stages(), [](const Stage& stage) {

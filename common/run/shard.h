@@ -68,8 +68,8 @@ struct ShardOptions {
   Profile profile = Profile::kF32;
   // Where these are quantised, matrices that do not come so are quantised at load.
   StageFormats formats;
-  // Of keys and values, in place of the profile's: Q8_0, where heads are whole blocks. A shard's
-  // own options() have what it keeps.
+  // The type of keys and values, in place of the profile's: Q8_0, where heads are whole blocks. A
+  // shard's own options() have what it keeps.
   std::optional<DType> kv;
   bool wide = false;
   uint64_t kv_bytes = 0;  // at least one sequence of the whole context

@@ -1,4 +1,4 @@
-// What a Shard has on its device.
+// The state of a Shard on its device.
 #pragma once
 
 #include <map>

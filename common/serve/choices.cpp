@@ -87,7 +87,7 @@ void Choices::retried(const std::function<void()>& call) {
   }
 }
 
-// What this choice held is free now. Of those that found no room the last one goes on, and the
+// Frees what this choice held. Among those that found no room the last one goes on, and the
 // others when it has ended; one that had nobody beside it waits for nothing.
 bool Choices::wait_for_others(const Beside& before) {
   std::unique_lock lock(mutex_);

@@ -8,7 +8,7 @@ namespace split::serve {
 
 http::Response embeddings(const http::Request& request, const FindModel& find);
 
-// Of the rows of [rows, C].
+// Returns the mean over the rows of [rows, C].
 std::vector<float> mean_row(std::span<const float> rows, size_t channels);
 
 // The members of its body, for /openapi.json.

@@ -18,7 +18,7 @@ class LogprobLists {
 
   void add(int32_t id, const ScoredToken* scored);
   bool empty() const { return tokens_.empty(); }
-  // What was added since the last take().
+  // Returns the rows added since the last take().
   Json take();
 
  private:

@@ -1,4 +1,4 @@
-// What a server tells whoever runs it: counters of its requests on GET /metrics, and with
+// Reports to a server's operator: counters of its requests on GET /metrics, and with
 // --log-format json a line of log for each; what its steps were; and whether it is well. Once for
 // both programs.
 #pragma once

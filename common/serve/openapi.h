@@ -12,7 +12,7 @@
 
 namespace split::serve {
 
-// What any route may answer, with an error: of a request's form, of a missing key, of a server that
+// Errors that any route may answer: a malformed request, a missing key, a server that
 // is busy.
 inline constexpr int kAnyStatuses[] = {400, 401, 408, 413, 414, 415, 417,
                                        429, 431, 500, 501, 503, 505};

@@ -1,6 +1,6 @@
-// What the routes of this layer run on: a model that somebody opened, and for each request its
-// TextBackend, which computes texts and states and says at the end what they cost. The cloud's runs
-// on one machine, the edge's on two; routes see no difference.
+// The backend that the routes of this layer run on: a model that somebody opened, and for each
+// request its TextBackend, which computes texts and states and says at the end what they cost. The
+// cloud's runs on one machine, the edge's on two; routes see no difference.
 #pragma once
 
 #include <chrono>
@@ -21,13 +21,13 @@ class TextBackend {
 
   virtual Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                              const OnText& on_text) = 0;
-  // What leaves the final norm for each token, [tokens, C].
+  // Returns the final norm's output for each token, [tokens, C].
   virtual std::vector<float> states(std::span<const int32_t> tokens);
   // When nobody waits for it any more: what runs ends soon, by an Error or as
   // "cancelled", and so does what is asked for later.
   virtual void cancel() noexcept {}
-  // What it cost so far: a JSON object, or nothing, and the value of a Server-Timing header, which
-  // before anything ran says on what it will.
+  // Returns the cost so far: a JSON object, or nothing, and the value of a Server-Timing header,
+  // which before anything ran says on what it will.
   virtual std::string receipt() const { return {}; }
   virtual std::string server_timing() const { return {}; }
 };

@@ -47,8 +47,8 @@ void read_common(Fields& fields, TextRequest& request) {
     request.continuous_usage = more.boolean_or("continuous_usage_stats", false);  // vLLM's word
     more.finish();
   }
-  // What OpenAI's clients may send without changing the answer, and what would change it but is not
-  // here.
+  // Reads fields that OpenAI's clients may send without changing the answer, and refuses those that
+  // would change it but are not here.
   for (const char* key : {"user", "metadata", "store", "service_tier"}) fields.ignore(key);
   for (const char* key : {"presence_penalty", "frequency_penalty"}) fields.number_or(key, 0, 0, 0);
   if (fields.has("logit_bias") && !fields.raw("logit_bias").empty()) {
@@ -73,7 +73,7 @@ std::vector<http::RequestField> common_fields() {
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
                                                const TextModel& model, bool special, size_t most) {
   const ModelConfig& config = *model.config;
-  // What is wrong with a prompt is said of this field.
+  // Errors about the prompt name this field.
   const auto checked = [&](const auto& make) {
     try {
       return make();

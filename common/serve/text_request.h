@@ -1,4 +1,4 @@
-// What completions and chats are asked for in the same words, read and bounded.
+// Reads and bounds the fields that completions and chats have in common.
 #pragma once
 
 #include <string_view>
@@ -23,14 +23,14 @@ struct TextRequest {
 };
 
 inline constexpr int kMaxLogprobs = 100;  // the k largest at each position
-// Of a completion: nobody asks for the whole context there.
+// A completion's default: nobody asks for the whole context there.
 inline constexpr int kMaxTokensAsked = 1 << 24;
 
 // Sampling, stop, seed, n, stream and stream_options, with OpenAI's defaults; and the fields that
 // change no answer here, or would and are refused. Throws Error(kInput) as Fields does.
 void read_common(wire::Fields& fields, TextRequest& request);
 
-// What it reads, described.
+// Describes the fields that it reads.
 std::vector<http::RequestField> common_fields();
 
 // One prompt or more from `value`, the field `name`: a string, a list of strings, a list of ids, or

@@ -23,7 +23,8 @@ size_t block_bytes(DType dtype);  // of a quantised type: 34 or 18
 // which are no words of safetensors: dtype_from_name() does not know them.
 std::string_view dtype_name(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
-// What users and manifests call a type of weights: "f32", "f16", "bf16", "q8_0", "q4_0".
+// Returns the name of a type of weights for users and manifests: "f32", "f16", "bf16", "q8_0",
+// "q4_0".
 std::string_view format_name(DType dtype);
 std::optional<DType> dtype_from_format(std::string_view name);
 

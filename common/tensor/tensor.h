@@ -40,10 +40,10 @@ class Tensor {
   std::shared_ptr<const Node> node_;
 };
 
-// What a run provides: kI32 symbols ("tokens", "positions", "out_rows") as [rows], activations as
-// [rows, C].
+// An input that a run provides: kI32 symbols ("tokens", "positions", "out_rows") as [rows],
+// activations as [rows, C].
 Tensor input(std::string name, DType dtype, Dims dims);
-// What a checkpoint provides: a vector [C] or a matrix, by its name there.
+// A weight that a checkpoint provides: a vector [C] or a matrix, by its name there.
 Tensor weight(std::string name, DType dtype, Dims dims);
 
 // Pointwise. Sides are of one shape, or one of them is broadcast: a constant, a vector [C] over
@@ -79,7 +79,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
 // that no reader misses it.
 Tensor topk(const Tensor& x, int64_t k);
 
-// What a graph is asked for, and what the caller calls it.
+// A result of a graph, and the caller's name for it.
 struct NamedOutput {
   std::string name;
   Tensor tensor;

@@ -89,7 +89,7 @@ void each_within(std::span<const uint16_t> buckets, size_t first, size_t count,
 
 std::vector<Candidate> best_of(std::span<const float> values, size_t count) {
   if (count == 0) return {};
-  // Of many values those that reach what so many blocks do are few.
+  // Few of many values reach what so many blocks do.
   const std::vector<float> maxima = block_maxima(values);
   float floor = -std::numeric_limits<float>::infinity();
   if (count < maxima.size()) {

@@ -1,6 +1,6 @@
-// What the sampler draws from: the best of many values, the weights of all, and the index at a
-// number of [0, 1). Values are logits in the order of their ids; of equal ones the smaller index is
-// better.
+// Finds what the sampler draws from: the best of many values, the weights of all, and the index at
+// a number of [0, 1). Values are logits in the order of their ids; of equal ones the smaller index
+// is better.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ inline constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
 // The `count` best, in no order.
 std::vector<Candidate> best_of(std::span<const float> values, size_t count);
 
-// What each value weighs beside the best, e^((value - best) / temperature) to 1e-7 of it (0 below
+// Weighs each value against the best, e^((value - best) / temperature) to 1e-7 of it (0 below
 // e^-87), and the sums of each kBlockIds of them and of all. The same bits on any machine.
 struct TokenMasses {
   TokenMasses(std::span<const float> values, float best, double temperature);

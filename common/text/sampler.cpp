@@ -38,7 +38,7 @@ void check_id(std::span<const float> logits, int32_t id, const char* where) {
   }
 }
 
-// What may be drawn, in order of id: values[i] is of ids[i], or of id i where there are no ids. An
+// Candidates in order of id: values[i] belongs to ids[i], or to id i where there are no ids. An
 // index stands for an id below, so that of equal values the smaller index is the better.
 struct Candidates {
   std::span<const float> values;

@@ -18,7 +18,8 @@ class StopStrings {
   // Throws Error(kInput) for an empty string.
   explicit StopStrings(std::vector<std::string> strings = {});
 
-  // What may be written now: all that is certainly not part of a stop string. Nothing once stopped.
+  // Returns what may be written now: all that is certainly not part of a stop string. Nothing once
+  // stopped.
   std::string push(std::string_view text);
   // At the end of the stream: what was held back as the possible start of a stop string.
   std::string flush();

@@ -30,7 +30,8 @@ std::string to_valid_utf8(std::string_view text);
 // back. One thread at a time.
 class Utf8Stream {
  public:
-  // What can be written now: everything held and `bytes`, less an incomplete character at the end.
+  // Returns what can be written now: everything held and `bytes`, less an incomplete character at
+  // the end.
   std::string push(std::string_view bytes);
   // At the end of the stream: what is held, complete or not.
   std::string flush();

@@ -16,7 +16,7 @@ inline constexpr uint64_t kChunkBytes = 1 << 20;
 inline uint64_t chunk_count(uint64_t bytes) {
   return bytes / kChunkBytes + (bytes % kChunkBytes != 0);
 }
-// Of chunk `index` of a file of `bytes`.
+// Bytes of chunk `index` of a file of `bytes`.
 inline uint64_t chunk_size(uint64_t bytes, uint64_t index) {
   const uint64_t left = bytes - index * kChunkBytes;
   return left < kChunkBytes ? left : kChunkBytes;

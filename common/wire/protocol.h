@@ -1,4 +1,4 @@
-// What cloud and edge say to each other: one struct for each route's request and answer, to JSON
+// The protocol between cloud and edge: one struct for each route's request and answer, to JSON
 // and back, and the paths. Both programs include this and nothing of each other. Everything parsed
 // here comes from outside and is checked: types, ranges, lengths; a wrong field is Error(kInput)
 // that names it.

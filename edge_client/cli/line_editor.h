@@ -21,7 +21,8 @@ class Line {
   // Takes one byte. kEnter: the line is complete; kCancel: Ctrl-C; kEnd: Ctrl-D on an empty line.
   Key type(char byte, const std::vector<std::string>& history);
   const std::string& text() const { return text_; }
-  // What a terminal of so many columns shows behind `prompt`, from the beginning of its row on.
+  // Returns what a terminal of so many columns shows behind `prompt`, from the beginning of its row
+  // on.
   std::string drawn(std::string_view prompt, size_t prompt_columns, size_t columns) const;
 
  private:

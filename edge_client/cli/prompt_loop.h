@@ -8,7 +8,7 @@
 
 namespace split::edge {
 
-// What the answers have in common. All of it outlives the call.
+// The parts that all answers share. All of them outlive the call.
 struct PromptLoop {
   const Options& options;
   const World& world;

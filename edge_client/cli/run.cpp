@@ -29,7 +29,7 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Of this process so far; 0 where the system does not tell.
+// Bytes of this process at its peak so far; 0 where the system does not tell.
 uint64_t peak_memory() {
   constexpr std::string_view kName = "VmHWM:";
   std::ifstream status("/proc/self/status");

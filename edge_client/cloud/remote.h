@@ -16,10 +16,10 @@
 
 namespace split::edge {
 
-// What a reply of no good status means, in one line.
+// Explains a reply whose status is an error, in one line.
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path);
 
-// What lets this program in at the server, and whom it trusts to be that.
+// The key that lets this program in at the server, and the certificates that it trusts.
 struct Credentials {
   std::string api_key;       // for the server's own origin alone; empty: none
   std::string ca_cert_file;  // empty: the system's
@@ -43,7 +43,8 @@ class Remote {
   std::vector<std::string> models();
   // "cloud_server 0.1.0", if it says so.
   std::optional<std::string> version();
-  // What model() asks for from now on (wire::model_query()): the server may still be making others.
+  // Sets what model() asks for from now on (wire::model_query()): the server may still be making
+  // others.
   void set_manifest_query(std::string query) { query_ = std::move(query); }
   wire::ModelInfo model(const std::string& id);
   // Whether the server has the model that model() described, here or to another Remote: asked once

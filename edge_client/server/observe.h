@@ -1,4 +1,4 @@
-// What the edge counts of itself on GET /metrics, beside what any server does (serve/observe.h):
+// The edge's own metrics on GET /metrics, beside those of any server (serve/observe.h):
 // what texts took on cloud, wire and edge, the weights it loaded, and how often the cloud was asked
 // again. Labels never say who or what was asked.
 #pragma once

@@ -41,7 +41,7 @@ Service::Service(const Options& options, const Console& console,
   observe();
 }
 
-// What is true of the cut that answers begin with now.
+// Sets the metrics that describe the cut that answers begin with now.
 void Service::observe() {
   serve::observe_batcher(metrics_.metrics, [this] {
     const std::shared_ptr<PlacedModel> split = present();

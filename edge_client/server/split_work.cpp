@@ -125,7 +125,7 @@ Receipt SplitWork::counted() const {
   const std::lock_guard lock(mutex_);
   receipt.counts = ended_;
   for (const Running* one : running_) receipt.counts += one->told();
-  // Of the clock, while texts at once each count their own.
+  // Wall-clock time, while concurrent texts each count their own.
   receipt.counts.ms = ms_ + (running_.empty() ? 0 : ms_between(since_, Clock::now()));
   receipt.prompt_tokens = prompt_tokens_;
   receipt.tokens = tokens_;

@@ -20,7 +20,7 @@ namespace split::edge {
 
 class SplitWork : public serve::TextBackend {
  public:
-  // What all requests share; outlives them.
+  // The state that all requests share; it outlives them.
   struct Shared {
     const Model& model;
     const Tokenizer* tokenizer;
@@ -34,7 +34,7 @@ class SplitWork : public serve::TextBackend {
   SplitWork(const SplitWork&) = delete;
   SplitWork& operator=(const SplitWork&) = delete;
 
-  // What the cloud does not do becomes HttpError 502 `cloud_error` or 503 `cloud_unavailable`.
+  // Throws HttpError 502 `cloud_error` or 503 `cloud_unavailable` when the cloud fails.
   Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                      const OnText& on_text) override;
   std::vector<float> states(std::span<const int32_t> tokens) override;

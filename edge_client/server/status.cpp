@@ -7,7 +7,7 @@
 namespace split::edge {
 namespace {
 
-// What a stage has in the checkpoint's own format.
+// Bytes of a stage in the checkpoint's own format.
 uint64_t own_bytes(const wire::StageInfo& stage) {
   uint64_t bytes = 0;
   for (const wire::BlobInfo& blob : stage.blobs) {

@@ -1,4 +1,4 @@
-// What a server says about itself on GET /split/status.
+// Describes the server on GET /split/status.
 #pragma once
 
 #include <memory>

@@ -29,7 +29,7 @@ class RemoteError : public Error {
   std::optional<unsigned> retry_after;  // seconds
 };
 
-// Of one model; one thread at a time. All of it throws RemoteError.
+// Serves one model; one thread at a time. Every call throws RemoteError.
 class CloudLink {
  public:
   virtual ~CloudLink() = default;
@@ -45,7 +45,7 @@ class CloudLink {
 
   // Logits [rows, vocab] of what leaves the last block, [rows, C].
   virtual std::vector<float> head(std::span<const float> hidden, Traffic& traffic) = 0;
-  // What leaves the final norm for each token, [tokens, C].
+  // Returns the final norm's output for each token, [tokens, C].
   virtual std::vector<float> norms(std::span<const int32_t> tokens, Traffic& traffic) = 0;
   // As generate(), all of it there. What on_text has had is not given again after a retry.
   virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

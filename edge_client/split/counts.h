@@ -1,11 +1,11 @@
-// What a text took: bytes and ms on the way, at the cloud and here, and the weights before it.
+// The cost of a text: bytes and ms on the way, at the cloud and here, and the weights before it.
 #pragma once
 
 #include <cstdint>
 
 namespace split::edge {
 
-// What the steps of a text cost.
+// The cost of the steps of a text.
 struct Traffic {
   uint64_t bytes_up = 0, bytes_down = 0;  // bodies
   double cloud_ms = 0;                    // of which the server says that it took it

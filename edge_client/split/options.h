@@ -1,4 +1,4 @@
-// What a user can ask of edge_client: every flag, with its default. cli/options.h reads them.
+// The options of edge_client: every flag, with its default. cli/options.h reads them.
 #pragma once
 
 #include <cstdint>

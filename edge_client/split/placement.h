@@ -1,4 +1,4 @@
-// What runs where: the stages on this machine's side of a cut, and those on the cloud's. Knows no
+// A placement: the stages on this machine's side of a cut, and those on the cloud's. Knows no
 // server and no device.
 #pragma once
 

@@ -1,4 +1,5 @@
-// What a run did and what it cost, in words for a person and as one JSON object for a program.
+// A receipt: what a run did and what it cost, in words for a person and as one JSON object for a
+// program.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +26,14 @@ struct Receipt {
   uint64_t seed = 0;
 
   std::string plan() const;  // what runs where, in one line
-  // Of the tokens after the first, which the prompt pays for; of the one, when there is one.
+  // The rate of the tokens after the first, which the prompt pays for; of the first, when there is
+  // one.
   double tokens_per_second() const;
 };
 
 // A few aligned lines.
 std::string to_text(const Receipt& receipt);
-// What the text itself cost, for usage: {"cut","device","bytes_up" ...}.
+// Returns what the text itself cost, for usage: {"cut","device","bytes_up" ...}.
 std::string cost_json(const Receipt& receipt);
 
 // {"model","cut","device","prompt_tokens","tokens","text","finish_reason","logprobs"?,"receipt"}

@@ -32,7 +32,7 @@ class SplitForward : public Forward {
                              bool all) override;
   bool gives_top() const override { return head_here() && tail_->shard().host_copy_is_slow(); }
   std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase) override;
-  // What leaves the final norm for each token of a prompt, [tokens, C]; the tail has the norm.
+  // Returns the final norm's output for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
 
   // Ends the session on the server, if there is one.

@@ -1,5 +1,6 @@
-// What one run of the program and its server ask of a split model: a text, and the final states of
-// one, each as its own session of the cloud. Knows neither where the words go nor what else runs.
+// Generates from a split model, for one run of the program and for its server: a text, and the
+// final states of one, each as its own session of the cloud. Knows neither where the words go nor
+// what else runs.
 #pragma once
 
 #include <optional>
@@ -9,7 +10,7 @@
 
 namespace split::edge {
 
-// What it runs with; all of it outlives the call.
+// The parts that it runs with; all of them outlive the call.
 struct SplitRun {
   CloudLink& cloud;  // for this text alone
   const Placement& place;
@@ -25,7 +26,7 @@ struct SplitRun {
 Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const OnText& on_text, SplitCounts& counts);
 
-// What leaves the final norm for each token, [tokens, C].
+// Returns the final norm's output for each token, [tokens, C].
 std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> tokens,
                                 SplitCounts& counts);
 

@@ -6,7 +6,7 @@
 
 namespace split::edge {
 
-// What a thread of ours has: room for one chunk, and a connection once it needs one.
+// State of one worker thread: room for one chunk, and a connection once it needs one.
 struct BlobLoad::Worker {
   explicit Worker(BlobLoad& load)
       : load(load), buffer(wire::kChunkBytes), retry(load.retry_, load.interrupt_) {}
@@ -45,7 +45,7 @@ class BlobLoad::Download {
   // False when it is the wanted one, and wrong, or when nothing else is missing.
   bool complete();
   bool any_left();
-  // What was collected of a chunk is nothing. Under the lock.
+  // Drops what was collected of a chunk. Takes the lock as held.
   void drop();
 
   BlobLoad& load_;

@@ -59,7 +59,7 @@ BlobLoad::~BlobLoad() {
   }
 }
 
-// What is missing, and whether there is room for it.
+// Finds what is missing, and whether there is room for it.
 void BlobLoad::plan(std::optional<uint64_t> limit) {
   uint64_t missing = 0, there = 0;
   std::set<std::string> needed;

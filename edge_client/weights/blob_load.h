@@ -3,9 +3,9 @@
 // hash says is fetched alone; whatever was good in a file that was cut short, damaged or left by a
 // killed process is kept. The reader waits for what it needs next, while the rest goes on.
 //
-// A blob's name is a place to look, no promise: what this server's manifest says of its chunks
-// decides, every time. So a server whose chunks are not those of the hash that it names fills a
-// file with what it could have sent anyway, and an honest one's edges mend it.
+// A file's name is not trusted: its chunks are always checked against this server's manifest. A
+// server that lists wrong chunks for a hash only spoils a file with bytes that it could have sent
+// anyway, and the next download from an honest server mends it.
 //
 // A blob that is complete under its name is only read. Otherwise it is put together in a part file
 // (part_file.h) that one process holds at a time; others wait for it and then find it complete.

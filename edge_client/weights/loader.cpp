@@ -9,7 +9,7 @@
 namespace split::edge {
 namespace {
 
-// Of a manifest that names what is loaded here.
+// The query for a manifest that names what is loaded here.
 std::string query_of(const Placement& place, const ModelConfig& config,
                      const StageFormats& formats) {
   const int layers = config.layers, last = place.all_on_cloud ? place.cut : place.range.last;
@@ -86,7 +86,7 @@ void Loader::select_model() {
 
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
-  if (place != nullptr) remote_.want(query_of(*place, config(), options_.formats));
+  if (place != nullptr) remote_.set_manifest_query(query_of(*place, config(), options_.formats));
   Retry retry(retry_, interrupt_);
   std::string said;
   for (;;) {
@@ -125,7 +125,7 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
   return std::nullopt;
 }
 
-// Of a server some contexts, but not all of a small machine's memory.
+// Gives a server some contexts, but not all of a small machine's memory.
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
   if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;

@@ -31,7 +31,7 @@ struct PlacedModel {
   std::string device() const { return tail ? tail->device_name() : "none"; }  // now
 };
 
-// What runs where, for a receipt.
+// Says what runs where, for a receipt.
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin);
 
@@ -60,7 +60,7 @@ class Loader {
   // Another connection to the server. Any thread.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
   const RetryOptions& retry() const { return retry_; }
-  // Told of each retry from now on, of what is loaded and of what runs.
+  // Calls `told` at each retry from now on, of loads and of steps.
   void on_retry(std::function<void(const RemoteError&)> told) { retry_.on_retry = std::move(told); }
 
  private:

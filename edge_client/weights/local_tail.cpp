@@ -8,12 +8,12 @@
 namespace split::edge {
 namespace {
 
-// What the server has of a stage.
+// Finds the server's entry for a stage.
 const wire::StageInfo& find_stage(const wire::ModelInfo& info, const std::string& name) {
   const auto at = std::ranges::find(info.stages, name, &wire::StageInfo::name);
   if (at != info.stages.end()) return *at;
   throw Error(ErrorKind::kRemote,
-              cat("[server] it says nothing of ", name, " of ", shown(info.id)));
+              cat("[server] its manifest of ", shown(info.id), " lacks ", name));
 }
 
 }  // namespace
@@ -42,8 +42,8 @@ std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& i
       });
       if (found == offered.blobs.end()) {
         throw Error(ErrorKind::kInput,
-                    cat("--format: the server has ", stage, " of ", shown(info.id), " not in ",
-                        shown(wanted), "; --plan shows in what"));
+                    cat("--format: the server does not offer ", shown(wanted), " for ", stage,
+                        " of ", shown(info.id), " (see --plan)"));
       }
       own.blobs.push_back(*found);
     }

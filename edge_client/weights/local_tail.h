@@ -17,7 +17,7 @@
 
 namespace split::edge {
 
-// What a stage needs that none before it has.
+// The blobs that a stage needs and none before it has.
 struct StageBlobs {
   std::string stage;
   std::vector<wire::BlobInfo> blobs;

@@ -34,7 +34,7 @@ class PartFile {
   bool resumed_ = false;
 };
 
-// What a name behind a blob's hash means.
+// Suffixes of a file's name behind a blob's hash.
 inline constexpr std::string_view kPartSuffix = ".part";
 
 // At most out.size() bytes from `offset` on; fewer at the end of the file. Throws Error(kIo).

@@ -1,4 +1,4 @@
-// What a machine would download, by cut and format, from the server's own manifest.
+// Lists what a machine would download, by cut and format, from the server's own manifest.
 #pragma once
 
 #include <string>

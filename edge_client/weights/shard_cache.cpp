@@ -41,7 +41,7 @@ std::vector<ShardCache::Entry> ShardCache::entries() const {
     entry.path = at->path();
     entry.sha256 = name.substr(0, kDigits);
     entry.partial = name.size() > kDigits;
-    // Of a part only what was written takes room.
+    // A part file takes room only for what was written.
     entry.bytes = entry.partial ? static_cast<uint64_t>(status.st_blocks) * 512
                                 : static_cast<uint64_t>(status.st_size);
     std::error_code ignored;

@@ -19,7 +19,7 @@ namespace split::edge {
 std::filesystem::path cache_root(const std::string& flag,
                                  const std::function<const char*(const char*)>& environment);
 
-// What went wrong on the cache's disk, with a way out.
+// Explains an error of the cache's disk, with a way out.
 Error disk_error(const Error& error);
 
 // Immutable; any thread.

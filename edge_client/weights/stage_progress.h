@@ -21,7 +21,7 @@ class StageProgress {
   // From now on these stages, none of them begun.
   void expect(const std::vector<StageBlobs>& stages);
   void chunk(const std::string& sha256, size_t chunk);
-  // Of each stage that is expected.
+  // Counts for each stage that is expected.
   std::map<std::string, Count> counts() const;
 
  private:

@@ -87,8 +87,8 @@ TEST(File, WritesWholeFilesOrNone) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path), {}), 1);
 }
 
-// What will be needed comes into memory by itself. Where files never leave it, there is nothing to
-// wait for.
+// Pages that will be needed come into memory by themselves. Where files never leave it, there is
+// nothing to wait for.
 TEST(File, BringsWhatWillBeNeeded) {
   const TemporaryFolder folder;
   const std::string text(300000, 'x');

@@ -1,4 +1,4 @@
-// What a prompt's matrix products would take by themselves: those of a model's blocks in bf16 by
+// Times a prompt's matrix products by themselves: those of a model's blocks in bf16 by
 // oneDNN, with weights in the order it likes best. A limit to measure against, in benchmarks alone.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the programs that measure share: flags, clocks, medians over alternating runs, the machine's
+// Helpers that the benchmarks share: flags, clocks, medians over alternating runs, the machine's
 // name and its read bandwidth, and a table of rows {"name","value","unit","limit","ratio"} that is
 // printed and, with --json, written. Slow is never an error: a program fails only when something
 // did not work.
@@ -26,7 +26,7 @@ inline double seconds_since(Clock::time_point start) {
 // Seconds that `work` takes.
 double timed(const std::function<void()>& work);
 
-// Of any order; not empty.
+// Takes values in any order; not empty.
 double median(std::vector<double> values);
 double quantile(std::vector<double> values, double q);
 double minimum(const std::vector<double>& values);

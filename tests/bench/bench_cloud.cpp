@@ -22,7 +22,7 @@ constexpr size_t kIdle = 4000;
 constexpr uint64_t kKvBudget = 1ull << 30, kSlack = 128ull << 20;
 constexpr int kKills = 3;
 constexpr double kEfficiency = 0.85;
-// Of the server that is overloaded: its threads, and what may wait for one (a fourth as many).
+// The overloaded server's threads, and the requests that may wait for one (a fourth as many).
 constexpr size_t kThreads = 32, kCapacity = kThreads + kThreads / 4, kOverloadSteps = 40;
 
 // The same steps without a server: one row of each of some sequences, in one run of a shard.

@@ -30,7 +30,7 @@ std::optional<double> goal(const std::string& size, const std::string& name) {
   return size == "gpt2" ? at->second.first : at->second.second;
 }
 
-// What bounds a step of few rows: no cache holds a model, and each dispatch waits for the last.
+// The bounds of a step of few rows: no cache holds a model, and each dispatch waits for the last.
 class Machine {
  public:
   explicit Machine(Device& device)
@@ -45,11 +45,11 @@ class Machine {
     submit_seconds_ = std::min(submit_seconds_, launch_.run(1) - device_seconds(launch_));
   }
   double bytes_per_second() const { return kMatrix.weight_bytes() / matrix_seconds_; }
-  // Of a dispatch that waits for the one before it.
+  // Seconds of a dispatch that waits for the one before it.
   double dispatch_seconds() const { return dispatch_seconds_; }
   // Until a caller has a result, beyond the device's time.
   double submit_seconds() const { return std::max(0.0, submit_seconds_); }
-  // Of a step's dispatches and what they read.
+  // Seconds of a step's dispatches and of the bytes that they read.
   double step_seconds(int dispatches, double bytes) const {
     return dispatches * dispatch_seconds() + bytes / bytes_per_second();
   }
@@ -59,7 +59,7 @@ class Machine {
   static constexpr MatmulShape kMatrix{4096, 65536, DType::kF16, true};
   static constexpr MatmulShape kNothing{64, 64, DType::kF32, false};
 
-  // Of one product; a device that tells no time is timed by its caller.
+  // Seconds of one product; a device that tells no time is timed by its caller.
   double device_seconds(MatmulBench& bench) {
     device_.measure(true);
     const double wall = bench.run(1);
@@ -149,8 +149,8 @@ int run(int argc, char** argv) {
   const RandomModel model(options->size, DType::kF16);
 
   // The first load has no pipeline cache; later ones, each on a new device, have the first one's.
-  // What a second Shard takes on the same device, which has its pipelines, is not pipelines' time.
-  // What tuning takes is told apart.
+  // A second Shard on the same device, which has its pipelines, takes no time for these.
+  // The time of tuning is reported by itself.
   const char* const value = std::getenv("SPLIT_VULKAN_DISABLE");
   const std::string disabled = value == nullptr ? "" : value;
   CHECK(::setenv("SPLIT_VULKAN_DISABLE", cat(disabled, ",tuner").c_str(), 1) == 0);

@@ -69,8 +69,8 @@ int run(int argc, char** argv) {
   report.add("step_p99_us", quantile(outside, 0.99), "us");
   report.add("in_process_p50_us", median(inside), "us");
   report.add("in_process_p99_us", quantile(inside, 0.99), "us");
-  // Of each step, what the server did not compute or queue: less noisy than a difference of medians
-  // where steps take milliseconds or others use the machine.
+  // The time of each step that the server did not compute or queue: less noisy than a difference of
+  // medians where steps take milliseconds or others use the machine.
   report.add("step_wire_p50_us", median(wire), "us", kGoalUs);
   report.add("step_wire_p99_us", quantile(wire, 0.99), "us");
   report.add("bytes_up", static_cast<double>(traffic.bytes_up) / steps, "bytes");

@@ -264,7 +264,7 @@ TEST(CloudFormats, AreListedAsFarAsTheyAreAskedFor) {
   EXPECT_EQ(listed("?format=q4_0&from=1&to=3"), (Set{"f32", "q4_0"}));
   EXPECT_EQ(listed("?from=3&to=3"), (Set{"f32"}));
   EXPECT_EQ(listed("?format=head=q8_0,embed=f16"), (Set{"f32", "f16", "q8_0"}));
-  // Of all stages their own format; of which f16 too.
+  // Lists all stages in their own format, and which of them in f16 too.
   const auto stages = [&](const std::string& query) {
     std::string names;
     const auto info =

@@ -283,7 +283,7 @@ TEST(CloudBodies, ThatAreNoRequestAreOneLineEach) {
   EXPECT_EQ(cloud.pages().in_use(), 0u);
 }
 
-// What people write stays theirs: neither an answer to a wrong request nor a log line repeats it.
+// Prompts stay private: neither an answer to a wrong request nor a log line repeats one.
 TEST(CloudBodies, PromptsAreInNoMessage) {
   const std::string canary = "xyzzyCANARY";
   TestCloud cloud({"demo", "rand-a"});

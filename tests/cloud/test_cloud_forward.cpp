@@ -225,7 +225,7 @@ TEST(CloudForwardSize, AnAnswerOver64MiBIsRefusedBeforeItIsComputed) {
   refused(cloud.ask().post_for_tensors(path, body));  // 68 MB
 }
 
-// What a client can get wrong in a hidden state.
+// Sends each thing that a client can get wrong in a hidden state.
 TEST(CloudForwardHidden, IsTakenOnlyWhole) {
   TestCloud cloud({"rand-a"});
   const std::string path = "/v1/models/rand-a/forward?from=1";

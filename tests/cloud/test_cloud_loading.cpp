@@ -1,4 +1,4 @@
-// What the cloud loads, and what it refuses with one line.
+// Tests which checkpoints the cloud loads, and that it refuses others with one line.
 #include <cstdlib>
 
 #include "support/cloud_fixture.h"

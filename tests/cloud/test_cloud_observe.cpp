@@ -1,4 +1,4 @@
-// What the cloud says of itself: /metrics, /openapi.json held against what it does, receipts; and
+// Tests /metrics and receipts, holds /openapi.json against what the cloud does, and checks
 // that who has gone leaves the batch.
 #include <atomic>
 #include <mutex>
@@ -203,7 +203,7 @@ TEST_F(OpenApi, HasEveryRouteAndNoOther) {
   EXPECT_EQ(json_of(cloud.ask().get("/openapi.json"))["info"]["version"], "test");
 }
 
-// What the fixture checks of every answer in these tests: its status is listed.
+// The fixture checks that the status of every answer in these tests is listed.
 TEST_F(OpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 
 TEST_F(OpenApi, RequiredFieldsAreRefusedWhenMissing) {

@@ -92,7 +92,7 @@ TEST_F(CloudQuantize, IsWhatTheFloatsBecomeOnTheFly) {
           ASSERT_NE(at, theirs.stages[i].blobs.end()) << stage.name << " " << blob.format;
           EXPECT_EQ(*at, static_cast<const wire::BlobSums&>(blob));
           EXPECT_EQ(at->format, blob.format);
-          // What is in blocks comes in these alone, where they lie.
+          // Weights in blocks come in these alone, where they lie.
           if (block || blob.name == "lm_head") {
             EXPECT_EQ(blob.format, own);
           }
@@ -211,7 +211,7 @@ TEST_F(CloudQuantize, LeavesNothingWhereItCannotBeWritten) {
   EXPECT_TRUE(fs::is_empty(folder.path));
 }
 
-// What only a model can tell about a file of weights.
+// Checks a file of weights for what only the model can tell.
 TEST_F(CloudQuantize, RefusesBlocksWhereTheModelHasNone) {
   const fs::path dir = quantized("rand-a", "q8_0");
   const Checkpoint good(dir);

@@ -32,7 +32,7 @@ class CloudSessions : public testing::Test {
     EXPECT_EQ(reply.status, 200) << reply.body;
     return reply.status == 200 ? floats_of(reply.body, "hidden") : std::vector<float>();
   }
-  // What enters block `to` after these tokens, by the stateless route.
+  // Returns the hidden states that enter block `to` after these tokens, by the stateless route.
   std::vector<float> fresh(const std::vector<int32_t>& tokens, int to) {
     return fresh(cloud.ask(), tokens, to);
   }

@@ -1,4 +1,5 @@
-// What the tests of compile/ share: a model to compile and an independent check of a Program.
+// Helpers that the tests of compile/ share: a model to compile and an independent check of a
+// Program.
 #pragma once
 
 #include <algorithm>

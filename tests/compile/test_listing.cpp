@@ -102,11 +102,8 @@ TEST(Listing, OfABlockWithPrologues) {
   const Program program =
       compile("block.0", {demo()->stage("block.0").trace({half, DType::kF32})}, kWithPrologue);
   EXPECT_EQ(to_string(program),
-            with_pluses(kBlock, {"t4@0 <- %10
-", "t7@1280[640:960], k_cache, v_cache
-",
-                                 "t16@0 <- %10
-"}));
+            with_pluses(kBlock, {"t4@0 <- %10\n", "t7@1280[640:960], k_cache, v_cache\n",
+                                 "t16@0 <- %10\n"}));
   // Kernels of one row: qkv | attention | projection | fc | out; of attention the merge is another.
   const auto joined =
       std::count_if(program.steps.begin(), program.steps.end(),

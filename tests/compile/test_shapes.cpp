@@ -60,7 +60,7 @@ TEST(Shapes, ErrorsNameWhatWasExpectedAndGot) {
   EXPECT_EQ(refusal([&] { topk(x, 17); }), "[topk] expected k from 1 to 16, got 17");
 }
 
-// What no step could run is refused by compile(), not run wrongly.
+// A graph that no step can run is refused by compile(), not run wrongly.
 TEST(Shapes, CompileRefusesWhatNoStepRuns) {
   const Tensor x = input("x", DType::kF32, {kRows, 16});
   const Tensor index = input("index", DType::kI32, {kRows});

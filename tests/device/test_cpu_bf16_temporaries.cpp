@@ -1,4 +1,4 @@
-// What the CPU rounds on its way to the products that read it.
+// Tests which temporaries the CPU rounds on their way to the products that read them.
 #include <gtest/gtest.h>
 
 #include "compile/compile.h"

@@ -152,7 +152,7 @@ class BlobLoads : public testing::Test {
     byte = static_cast<char>(byte ^ 1);
     CHECK(::pwrite(file.get(), &byte, 1, static_cast<off_t>(at)) == 1);
   }
-  // What a load throws, and that it is one line.
+  // Returns the kind of the error that a load throws, and checks that its message is one line.
   ErrorKind failure(const std::vector<wire::BlobInfo>& wanted, const std::string& part) {
     try {
       BlobLoad load(ShardCache(cache.path), server.origin(), wanted, options(), interrupt);

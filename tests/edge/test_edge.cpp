@@ -32,7 +32,7 @@ struct Shared {
   std::string prompt(int n) const {
     return "--prompt-ids=" + joined(golden.values<int32_t>(cat("p", n, ".ids")));
   }
-  // What one machine alone writes.
+  // The text that one machine alone writes.
   Generated alone(int n, float temperature, uint64_t seed, int tokens) {
     GenerateOptions options;
     options.max_tokens = tokens;
@@ -297,7 +297,7 @@ TEST(Edge, WaitsForAServerThatMakesProgress) {
   EXPECT_EQ(std::ranges::count(got.err, '\n'), 1) << got.err;
 }
 
-// What the server may still be making for others is not waited for.
+// An edge does not wait for formats that the server is still making for others.
 TEST(Edge, AsksForItsStagesAndFormatsAlone) {
   Shared& shared = Shared::of("rand-a");
   const auto asked = [&](std::vector<std::string> arguments) {

@@ -39,7 +39,7 @@ struct Fixture {
     edge::SplitForward forward(link, model, cut, &tail, {}, interrupt, counts);
     return generate(forward, model.config(), nullptr, prompt, wanted(), {}).tokens;
   }
-  // What edge_client --serve shares among its answers, from downloaded blobs.
+  // The model that edge_client --serve shares among its answers, from downloaded blobs.
   std::shared_ptr<edge::PlacedModel> downloaded(std::unique_ptr<Device> device, unsigned threads) {
     const Model& model = *golden.model;
     const ModelConfig& config = model.config();

@@ -23,7 +23,7 @@ class EdgeFormats : public testing::TestWithParam<const char*> {
     }
     return run_edge(arguments);
   }
-  // What one machine writes that holds its weights so.
+  // The text of one machine that holds its weights in these formats.
   std::vector<int32_t> alone(const std::string& formats, Profile profile = Profile::kF32) {
     const auto device = make_cpu_device(1);
     ShardOptions options = options_for(*golden.model, 0, golden.model->config().layers + 2);
@@ -169,7 +169,7 @@ TEST(EdgeFormat, IsOneThatTheServerHas) {
   EXPECT_EQ(run("q8_0").code, 0);
   const Outcome got = run("q4_0");
   EXPECT_EQ(got.code, 2);
-  EXPECT_NE(got.err.find("the server has block.2 of 'rand-a' not in 'q4_0'; --plan shows in what"),
+  EXPECT_NE(got.err.find("the server does not offer 'q4_0' for block.2 of 'rand-a' (see --plan)"),
             std::string::npos)
       << got.err;
   EXPECT_EQ(run("f16").code, 2);

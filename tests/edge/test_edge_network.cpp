@@ -45,7 +45,7 @@ class Network : public ::testing::Test {
     }
     EXPECT_GT(size, 100u);
   }
-  // Of a step that nothing happens to.
+  // Bytes of a step that nothing happens to.
   uint64_t message_size(Way way, int step) {
     proxy_.plan({Fault::kCut, way, ~0ull, step});
     run();
@@ -89,7 +89,7 @@ TEST_F(Network, HalfClosedConnectionsLeaveTheText) {
     expect_same_at_every_byte(Fault::kHalfClose, way, 1, stride(61));
 }
 
-// What the edge asked is what the cloud answers, whichever byte of either changed.
+// The cloud answers the edge's own request, whichever byte of either message changed.
 TEST_F(Network, FlipsAtEveryByteOfAStepLeaveItsState) {
   const std::vector<int32_t> ids = golden_.values<int32_t>("p0.ids");
   const std::string session(32, 'f');

@@ -1,4 +1,4 @@
-// What the edge as a server says of itself: /metrics, and /openapi.json held against what it does.
+// Tests /metrics of the edge as a server, and holds its /openapi.json against what it does.
 #include <gtest/gtest.h>
 
 #include "edge_client/server/serve.h"

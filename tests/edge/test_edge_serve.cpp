@@ -30,7 +30,7 @@ struct Pair {
     return more;
   }
   std::vector<int32_t> ids(int n) const { return golden.values<int32_t>(cat("p", n, ".ids")); }
-  // What one machine alone writes.
+  // The text that one machine alone writes.
   std::vector<int32_t> alone(std::span<const int32_t> prompt, double temperature, uint64_t seed,
                              int tokens) {
     GenerateOptions options;

@@ -13,7 +13,7 @@ namespace {
 
 using Key = edge::Line::Key;
 
-// What a line is after these keys.
+// Returns the line after these keys.
 std::string typed(std::string_view keys, const std::vector<std::string>& history = {}) {
   edge::Line line;
   for (const char key : keys) EXPECT_EQ(line.type(key, history), Key::kMore) << keys;
@@ -108,7 +108,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
     err += text;
     said.notify_all();
   };
-  // What came to `text` since the last call, up to `mark`.
+  // Returns the part of `text` since the last call, up to `mark`.
   const auto until = [&](std::string& text, std::string_view mark) {
     std::unique_lock lock(mutex);
     said.wait(lock, [&] { return text.find(mark) != text.npos; });
@@ -146,7 +146,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   EXPECT_LT(part.size(), text.size());
   EXPECT_TRUE(text.starts_with(part.substr(0, part.size() - 1))) << part;
   cloud.reset({});
-  // What was drawn while keys came is not the next prompt.
+  // Skips what was drawn while keys came, up to the next prompt.
   const auto next_prompt = [&](std::string_view behind) {
     until(err, behind);
     until(err, "\r> \x1b[K");

@@ -1,4 +1,4 @@
-// What the targets share.
+// Helpers that the fuzz targets share.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What httplib 0.11.4 gets wrong, row by row, asked of the built cloud_server, with and without
+// Asks the built cloud_server for each thing that httplib 0.11.4 gets wrong, with and without
 // TLS; the reference is "A.3" of the notes on the library. The same bytes as units are in
 // test_http*.cpp. Then what only TLS can get wrong. After each row the server answers on, and its
 // memory is what it was.
@@ -226,7 +226,7 @@ TEST_P(HttpHostile, LargeBodiesAreRefusedByTheirHead) {
 class HttpHostileTls : public HostileServer {
  protected:
   HttpHostileTls() : HostileServer(true) {}
-  // What the server says to bytes that begin no handshake.
+  // Returns the server's answer to bytes that begin no handshake.
   std::string plainly(std::string_view bytes) const { return last_words(port(), bytes); }
 };
 

@@ -41,7 +41,7 @@ class HttpTls : public ::testing::Test {
     });
     server.route("POST", "/echo", [](const Request& r) { return Response::text(200, r.body); });
   }
-  // What a client that trusts `ca_file` is told; "" for an answer.
+  // Returns the error of a client that trusts `ca_file`; "" for an answer.
   static std::string error_of(const std::string& url, const std::string& ca_file) {
     Client::Options options;
     options.ca_cert_file = ca_file;

@@ -1,4 +1,4 @@
-// What the tests of io/ share.
+// Helpers that the tests of io/ share.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ struct TemporaryFolder {
   }
 };
 
-// What the call throws, or "" when it throws nothing.
+// Returns the message that the call throws, or "" when it throws nothing.
 inline std::string error_of(ErrorKind kind, const std::function<void()>& call) {
   try {
     call();

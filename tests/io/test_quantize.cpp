@@ -25,7 +25,7 @@ struct Goldens {
   const TensorView& values(const std::string& name) const {
     return tensors.tensors().at(name + ".values");
   }
-  // What ggml makes of it.
+  // Returns the matrix as ggml quantises it.
   TensorView matrix(const std::string& name, DType dtype) const {
     const TensorView& view = tensors.tensors().at(cat(name, ".", format_name(dtype)));
     return {dtype, values(name).dims, view.bytes};
@@ -168,7 +168,7 @@ TEST(Quantize, GivesTheSameBytesOnAnyNumberOfThreads) {
       }
     }
   }
-  // Of two bad rows the first is named.
+  // The first of two bad rows is named.
   values[250 * 70] = values[130 * 70 + 69] = std::numeric_limits<float>::infinity();
   ThreadPool pool(3);
   try {

@@ -192,8 +192,8 @@ TEST(Safetensors, OneFlippedHeaderBitNeverLeavesTheFile) {
   for (size_t bit = 0; bit < header * 8; ++bit) {
     std::string file = good;
     file[bit / 8] = static_cast<char>(file[bit / 8] ^ 1 << bit % 8);
-    // What is accepted can only be another name, another metadata text or another type of the same
-    // size.
+    // An accepted file can only have another name, another metadata text or another type of the
+    // same size.
     ++(parses_in_bounds(file) ? accepted : refused);
     ASSERT_TRUE(bit >= 64 || accepted == 0) << bit;  // a wrong length is always seen
   }

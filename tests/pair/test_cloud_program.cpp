@@ -63,7 +63,7 @@ uint64_t resident_bytes(pid_t pid) {
   return resident * 4096;
 }
 
-// What edges, browsers and strangers do, over and over, on one connection.
+// Does what edges, browsers and strangers do, over and over, on one connection.
 void use_and_abuse(const std::string& url, unsigned seed, const std::atomic<bool>& done,
                    std::atomic<int>& wrong) {
   std::mt19937 random(seed);

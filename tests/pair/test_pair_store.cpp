@@ -120,7 +120,7 @@ TEST_F(PairStore, GoesOnAfterAKillAtAnyByte) {
     EXPECT_EQ(again.text(), calm.text());
     const uint64_t came = again.receipt("bytes_downloaded");
     EXPECT_EQ(came + again.receipt("bytes_from_cache").get<uint64_t>(), total);
-    // What was under way on four connections is lost, at most.
+    // At most the chunks under way on four connections are lost.
     EXPECT_LE(came, total - at + 4 * kChunk);
     EXPECT_EQ(expect_good(home.path), 0u);
   }

@@ -21,7 +21,7 @@ using test::Process;
 
 const std::string kScript = std::string(SPLIT_SOURCE_DIR) + "/scripts/fetch_gpt2.sh";
 
-// What the hub holds of one repository, what it got to hear, and how it misbehaves.
+// A hub with one repository: its files, the requests it got, and how it misbehaves.
 struct Hub {
   explicit Hub(std::string repo)
       : repo(std::move(repo)), running({}, [this](http::Server& server) {

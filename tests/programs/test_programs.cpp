@@ -327,7 +327,7 @@ TEST(CloudServer, SendsWeightsWithoutTakingThemIntoMemory) {
   std::filesystem::remove_all(folder);
 }
 
-// Which instructions compute is no part of the answer.
+// The answer does not depend on the instruction set that computed it.
 TEST(CloudServer, EveryInstructionSetServesTheSameBits) {
   const std::string ids = "[1,299,17,17,5,99,256,0,31,8,2,7]";
   std::vector<std::string> answers;

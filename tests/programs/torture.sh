@@ -21,7 +21,7 @@ kinds=('posix/io/oc/*' 'posix/io/rw/*' 'posix/io/sync/*' 'posix/io/dir/*' 'posix
   'posix/proc/*')  # not libc/mm: nlohmann's values allocate in destructors, where nothing may be thrown
 failed=0
 wrong() { echo "torture.sh: $*"; failed=$((failed + 1)); }
-# What a program is run by so that a call fails: soon in the first run, further on in the later ones.
+# Runs a program so that one call fails: soon in the first run, further on in the later ones.
 faulty() {  # KIND RUN
   by=(fiu-run -x -f '' -c "enable_random name=$1,probability=$(awk "BEGIN { print 0.3 / $2 / $2 }"),onetime")
 }

@@ -1,4 +1,4 @@
-// What the f16 profile costs, and the loss of the golden windows.
+// Tests what the f16 profile costs, and the loss of the golden windows.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// What each format of weights costs: perplexity and KL divergence against f32 on the demo's
-// held-out text, beside ggml's own rounding of the same weights.
+// Measures what each format of weights costs: perplexity and KL divergence against f32 on the
+// demo's held-out text, beside ggml's own rounding of the same weights.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -110,7 +110,8 @@ TEST_P(RowInvariance, EitherPhase) {
   EXPECT_EQ(loaded.shard->same_bits_in_both_phases(), alike);
   if (alike) return expect_same(rows, reference_[to], "the other phase");
   for (size_t row = 0; row < rows.size(); ++row) {
-    // Of a row's logits: 0.017 at most of these models, by numbers rounded by 2^-9 each.
+    // A row's logits differ by 0.017 at most for these models, whose numbers are rounded by 2^-9
+    // each.
     EXPECT_GT(relative(rows[row], reference_[to][row]), 0) << row;
     EXPECT_LT(relative(rows[row], reference_[to][row]), 0.02) << row;
   }

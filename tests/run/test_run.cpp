@@ -169,8 +169,8 @@ TEST(FarDevice, GivesTheSameTextWithoutAllLogits) {
   }
 }
 
-// What is still on its way can be waited for: a block's bytes are asked for when those before it
-// are on the device already, and nothing is read before all types are known.
+// A weight that is still on its way can be waited for: a block's bytes are asked for when those
+// before it are on the device already, and nothing is read before all types are known.
 TEST(ShardLoading, AsksForBytesInTheOrderOfTheStages) {
   const Golden golden("rand-a");
   const auto device = make_device({"cpu", 1});

@@ -1,4 +1,4 @@
-// What OpenAI's routes do whatever they run on: quiet streams and chat templates.
+// Tests OpenAI's routes whatever they run on: quiet streams and chat templates.
 #include <gtest/gtest.h>
 
 #include "serve/chat.h"

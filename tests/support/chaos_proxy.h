@@ -21,7 +21,7 @@ namespace split::test {
 
 class ChaosProxy {
  public:
-  // What begins a request that counts as a step.
+  // A request that begins so counts as a step.
   static constexpr std::string_view kStep = "POST /v1/sessions/";
   enum class Fault { kCut, kReset, kHalfClose, kSwallow, kFlip };
   enum class Way { kRequest, kAnswer };
@@ -76,7 +76,7 @@ class ChaosProxy {
     std::thread thread;
     std::atomic<bool> done{false};
   };
-  // Of one connection: where in which message it is.
+  // The place of one connection: which message, and where in it.
   struct Place {
     bool asking = false;  // the last bytes went up
     std::optional<Plan> armed;

@@ -113,7 +113,7 @@ inline std::vector<float> floats_of(const std::string& frame, const std::string&
 
 class TestCloud {
  public:
-  // What a test wants otherwise, before the routes are added.
+  // Lets a test change options before the routes are added.
   using Adjust = std::function<void(Cloud&, http::Server::Options&)>;
   // The models by name, or as [ID=]DIR would give them, in all formats. kv: of each model.
   explicit TestCloud(const std::vector<std::string>& names, uint64_t kv = 64 << 20,

@@ -1,4 +1,4 @@
-// What the tests of the CPU's kernels share: the sets there are, and what they multiply.
+// Helpers that the tests of the CPU's kernels share: the sets there are, and what they multiply.
 #pragma once
 
 #include <bit>

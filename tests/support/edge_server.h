@@ -29,7 +29,7 @@ class EdgeServer {
   }
   ~EdgeServer() { stop(); }
 
-  // What it has said, once that holds `text` or it has ended.
+  // Returns its output once that holds `text` or the program has ended.
   std::string until(const std::string& text) {
     std::unique_lock lock(mutex_);
     said_.wait(lock, [&] { return code_ || err_.find(text) != std::string::npos; });

@@ -75,7 +75,7 @@ struct Outcome {
 // The real routes, behind a gate for manifests, steps and blobs.
 class GatedCloud {
  public:
-  // What to answer instead of passing request number `n` (from 0) on; nothing to pass it on.
+  // Returns the answer to give in place of request number `n` (from 0); nothing to pass it on.
   using Gate = std::function<std::optional<http::Response>(const http::Request&, int n)>;
 
   explicit GatedCloud(const std::string& name) {
@@ -134,7 +134,7 @@ class GatedCloud {
     steps = blobs = models = 0;
   }
   std::string url() const { return front_->url(); }
-  // Of an edge that ran in this process: requests that it has given up are answered first.
+  // Waits, after an edge that ran in this process, until the requests it gave up are answered.
   Outcome ended(Outcome outcome) {
     std::unique_lock lock(mutex_);
     idle_.wait(lock, [this] { return inside_ == 0; });

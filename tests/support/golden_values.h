@@ -1,4 +1,4 @@
-// What PyTorch computes for the models of the tests (tests/golden/README.md).
+// Reads what PyTorch computed for the models of the tests (tests/golden/README.md).
 #pragma once
 
 #include <cmath>

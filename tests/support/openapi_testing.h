@@ -59,7 +59,7 @@ class OpenApiCheck {
     EXPECT_EQ(document_["openapi"], "3.0.3");
   }
 
-  // What deletes comes last.
+  // Requests that delete come last.
   void expect_least_answered() const {
     for (const bool deletes : {false, true}) {
       for_each([&](const std::string& method, const std::string& path, const Json& operation) {
@@ -199,7 +199,7 @@ class OpenApiCheck {
     }
     return send_(in_case(method, std::toupper), path_of_(path), text, type);
   }
-  // Of a refusal.
+  // The `param` of a refusal.
   static std::string param_of(const http::Reply& reply) {
     EXPECT_EQ(reply.status, 400) << reply.body.substr(0, 300);
     const Json json = Json::parse(reply.body, nullptr, false);

@@ -194,7 +194,7 @@ class CloudProcess {
   int port_ = 0;
 };
 
-// What a run of edge_client left.
+// The result of one run of edge_client.
 struct EdgeResult {
   int code = 0;
   std::string out, err;

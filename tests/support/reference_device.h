@@ -1,4 +1,4 @@
-// What a Program means, in double precision and with no thought of speed: the model that devices
+// Runs a Program in double precision and with no thought of speed: the model that devices
 // are tested against. Rows, output rows and paged caches as in device/device.h, but a cache is a
 // map from (sequence, position) to a row.
 #pragma once

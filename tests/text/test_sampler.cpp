@@ -192,7 +192,7 @@ TEST(Sampler, DrawsFromTheSoftmax) {
   EXPECT_LT(chi_square(counts_of(logits, {.temperature = 1, .top_p = 0.75f}, n),
                        weights(1, {2, 7, 3, 6})),
             16.3);
-  // Of the best three, .383 .383 .233: two reach 0.75.
+  // The best three have .383 .383 .233: two of them reach 0.75.
   EXPECT_LT(chi_square(counts_of(logits, {.temperature = 1, .top_k = 3, .top_p = 0.75f}, n),
                        weights(1, {2, 7})),
             10.8);
@@ -286,7 +286,7 @@ TEST(Sampler, TheTopSufficesForGreedyAndForTopK) {
   }
 }
 
-// Of many ids few are looked at.
+// The sampler looks at few of many ids.
 TEST(Sampler, AgreesWithSortingManyIdsWhateverThePenalty) {
   RandomText random(9);
   for (int i = 0; i < 60; ++i) {

@@ -134,7 +134,7 @@ TEST(Tokenizer, TakesEndOfTextAsSpecialOrPlain) {
   EXPECT_EQ(demo().encode("<|endoftext|><|endoftext|>"), (Ids{end, end}));
   for (const int32_t id : demo().encode("a<|endoftext|>b", false)) EXPECT_NE(id, end);
   for (const int32_t id : demo().encode("<|endoftext|")) EXPECT_NE(id, end);
-  // What stands before it is a text of its own: its last spaces belong together.
+  // The text before it is tokenized alone: its last spaces belong together.
   Ids apart = demo().encode("x  ");
   apart.push_back(end);
   EXPECT_EQ(demo().encode("x  <|endoftext|>"), apart);

@@ -1,4 +1,4 @@
-// What the tests of text/ share.
+// Helpers that the tests of text/ share.
 #pragma once
 
 #include <gtest/gtest.h>

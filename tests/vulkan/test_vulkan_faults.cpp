@@ -61,8 +61,8 @@ class VulkanFault : public testing::Test {
   }
   void TearDown() override { set_vulkan_faults({}); }
 
-  // Of every third place in the program the first call, or the last one; SPLIT_LONG: every call, or
-  // 100 of one place: a device that is polled is called as often as there is time.
+  // Fails the first or the last call of every third place in the program; SPLIT_LONG: every call,
+  // or 100 of one place: a device that is polled is called as often as there is time.
   std::vector<int64_t> places(bool last) const {
     constexpr int kMost = 100;
     std::map<const void*, int64_t> found;

@@ -210,7 +210,7 @@ TEST_F(VulkanNeeds, AreWhatLoadingTakes) {
   }
 }
 
-// What was made room for and not taken is given back.
+// Room that was made and not taken is given back.
 TEST_F(VulkanMemory, GivesBackWhatNobodyTook) {
   using namespace vulkan;
   Core core(std::move(instance_), 0);

@@ -29,7 +29,7 @@ WeightWriter::Job job_of(size_t number, size_t unit, size_t count, WeightWriter:
 
 TEST(VulkanFiller, WritesEveryUnitOfEveryJob) {
   WeightWriter writer;
-  EXPECT_TRUE(filler.done(0));
+  EXPECT_TRUE(writer.done(0));
   const struct {
     size_t unit, count;
     WeightWriter::Cut cut;
@@ -45,12 +45,12 @@ TEST(VulkanFiller, WritesEveryUnitOfEveryJob) {
   std::vector<std::vector<std::byte>> out(std::size(sizes));
   std::vector<uint64_t> numbers;
   for (size_t i = 0; i < out.size(); ++i) {
-    numbers.push_back(filler.begin(job_of(i, sizes[i].unit, sizes[i].count, sizes[i].cut, out[i])));
+    numbers.push_back(writer.begin(job_of(i, sizes[i].unit, sizes[i].count, sizes[i].cut, out[i])));
   }
-  filler.wait(numbers[2]);
-  EXPECT_TRUE(filler.done(numbers[1]) && filler.done(numbers[2]));
-  filler.wait();
-  EXPECT_TRUE(filler.done(numbers.back()));
+  writer.wait(numbers[2]);
+  EXPECT_TRUE(writer.done(numbers[1]) && writer.done(numbers[2]));
+  writer.wait();
+  EXPECT_TRUE(writer.done(numbers.back()));
   for (size_t i = 0; i < out.size(); ++i) {
     size_t wrong = 0;
     for (size_t k = 0; k < out[i].size(); ++k) wrong += out[i][k] != byte_at(i, k);
@@ -63,14 +63,14 @@ TEST(VulkanFiller, GoesOnBesideTheCaller) {
   std::latch go(1);
   std::vector<std::byte> out(8);
   const auto make = [&](const WeightWriter::Part&, std::byte*) { go.wait(); };
-  const uint64_t held = filler.begin({make, out.data(), 1, 0, out.size(), {}});
+  const uint64_t held = writer.begin({make, out.data(), 1, 0, out.size(), {}});
   std::vector<std::byte> next;
-  const uint64_t after = filler.begin(job_of(1, 1, 8, {}, next));
-  EXPECT_FALSE(filler.done(held));
-  EXPECT_FALSE(filler.done(after)) << "not before those before it";
+  const uint64_t after = writer.begin(job_of(1, 1, 8, {}, next));
+  EXPECT_FALSE(writer.done(held));
+  EXPECT_FALSE(writer.done(after)) << "not before those before it";
   go.count_down();
-  filler.wait(after);
-  EXPECT_TRUE(filler.done(held));
+  writer.wait(after);
+  EXPECT_TRUE(writer.done(held));
 }
 
 class VulkanFilling : public testing::Test {
@@ -148,7 +148,7 @@ TEST_F(VulkanFilling, GoesThroughARingWhereTheHostSeesNoDeviceMemory) {
       }
     });
   }
-  // What has not been made yet keeps its place in the ring.
+  // Weights that have not been made yet keep their place in the ring.
   constexpr size_t kFirst = 0, kLater = 8;
   std::atomic<bool> begun{false};
   bool too_early = false;

@@ -1,5 +1,5 @@
-// Which temporaries of a Program need not be floats: those that only products read which round
-// their rows. Their writers round them on the way.
+// Finds the temporaries of a Program that need not be floats: those that only products read which
+// round their rows. Their writers round them on the way.
 #pragma once
 
 #include <functional>

@@ -22,8 +22,8 @@ class CpuExecutable : public Executable {
   CpuExecutable(const Program& program, CpuWorkspace& workspace, std::span<const Binding> bindings,
                 const CpuKernels& kernels, ThreadPool& pool);
 
-  // Whether the last of a run writes what is wanted of `batch.out` where it is wanted: a step's
-  // logits are megabytes.
+  // True if the last program of a run can write straight into `batch.out_bytes`: a step's logits
+  // are megabytes.
   bool writes_out(const RowBatch& batch) const { return out_slot(batch) < outputs_.size(); }
 
   // `last` of a run.

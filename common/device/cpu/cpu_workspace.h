@@ -1,5 +1,5 @@
-// What the programs of a shard share on the CPU: the arena, rows that are rounded for a product,
-// and each thread's scratch.
+// The memory that the programs of a shard share on the CPU: the arena, rows that are rounded for a
+// product, and each thread's scratch.
 #pragma once
 
 #include <memory>

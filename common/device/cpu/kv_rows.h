@@ -57,8 +57,8 @@ struct RowPages {
   // Columns from `first` on of keys or of values of rows in one page: [rows, columns] of `from`,
   // `stride` floats apart. Other columns and rows have bytes of their own: threads may keep them at
   // once.
-  void keep(bool are_values, size_t row, size_t rows, size_t first, size_t columns,
-            const float* from, size_t stride) const {
+  void store_kv(bool are_values, size_t row, size_t rows, size_t first, size_t columns,
+                const float* from, size_t stride) const {
     const Heads heads(attention);
     const auto position = static_cast<size_t>(batch.positions[row]);
     StoreKvTask task;

@@ -22,8 +22,8 @@ size_t rows_at_once(size_t columns) {
 // From this width on a call for each row costs less than a copy of a vector for each.
 constexpr size_t kWide = 256;
 
-// Of each value the room in the scratch: a result takes that of one which is read no more. Operands
-// keep theirs, as vectors stay from block to block.
+// Assigns each value its room in the scratch: a result takes that of one which is read no more.
+// Operands keep theirs, as vectors stay from block to block.
 std::vector<size_t> rooms_of(const Tape& tape) {
   const size_t operands = tape.operands.size(), count = tape.instructions.size();
   std::vector<size_t> last(operands + count);  // instruction that reads it; outputs are read after

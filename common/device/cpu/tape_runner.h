@@ -16,7 +16,7 @@ struct SlotPlace {
   DType dtype = DType::kF32;
   size_t columns = 0;        // elements a row
   size_t rows_of_table = 0;  // of what is gathered from
-  // What is written is rounded on its way, for the products that alone read it.
+  // Results are rounded on their way, for the products that alone read them.
   const CpuKernels::Steps* rounded = nullptr;
 };
 
@@ -36,9 +36,9 @@ class TapeRunner {
            float* elsewhere = nullptr) const;
 
  private:
-  // Of some rows: `count` floats each, `stride` apart, or one each when per_row, side by side.
-  // Nothing by default: a block of rows has room for kMaxValues, and clearing it took an eighth of
-  // a norm.
+  // Values of some rows: `count` floats each, `stride` apart, or one each when per_row, side by
+  // side. Nothing by default: a block of rows has room for kMaxValues, and clearing it took an
+  // eighth of a norm.
   struct Value {
     const float* data;
     size_t stride;

@@ -15,7 +15,7 @@ namespace split {
 namespace vulkan {
 namespace {
 
-// Of tuning.
+// Times of tuning.
 constexpr std::chrono::milliseconds kWarmUp{100};  // a GPU that rested runs slowly at first
 constexpr std::chrono::milliseconds kMostTuning{1000};
 constexpr int kRounds = 5;

@@ -60,7 +60,7 @@ def matrices():
     heavy[3, :] = 0
     heavy[4, 0:31] = 0
     yield "heavy", heavy
-    # What either format holds exactly: whole multiples of a half, with the extreme that sets ggml's scale.
+    # Values that both formats hold exactly: whole multiples of a half, with the extreme that sets ggml's scale.
     exact8 = random.integers(-127, 128, (6, 32)) * 0.03125
     exact8[:, 5] = 127 * 0.03125
     yield "exact8", exact8

@@ -148,7 +148,7 @@ template <DType dtype, size_t Rows>
   for (; d < padded; d += 16) columns.template operator()<1>(d);
 }
 
-// Of one row: of a split, or of those so far, scaled to the largest score.
+// The result of one row: of a split, or of those so far, scaled to the largest score.
 struct Merged {
   float largest, sum;
 };
@@ -156,7 +156,7 @@ struct Merged {
 inline void weigh(float* scores, float* weights, const SeenKeys& seen, Merged& split) {
   const size_t count = seen.to - seen.from;
   glsl::SPLIT_ISA::reduce_max(scores + seen.from, 0, 1, count, &split.largest);
-  // What is not seen is not summed.
+  // Keys that are not seen are not summed.
   const size_t begin = seen.from / kKeysAtOnce * kKeysAtOnce;
   const size_t end = (seen.to + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
   const float largest = split.largest;

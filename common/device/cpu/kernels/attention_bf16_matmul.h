@@ -15,7 +15,8 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// What a split's two products read. The bytes of the first of some heads, which lie side by side.
+// The memory that a split's two products read. The bytes of the first of some heads, which lie side
+// by side.
 struct SplitPages {
   const std::byte* keys[kPagesOfSplit];
   const std::byte* values[kPagesOfSplit];
@@ -65,7 +66,7 @@ inline Vec scaled(Vec weights, Vec scales) {
 }
 #endif
 
-// What queries and weights are rounded to, how many rows are multiplied together, and how:
+// The type that queries and weights are rounded to, how many rows are multiplied together, and how:
 // y [Rows, 16] += x [Rows, 2 Pairs] times numbers [2 Pairs, 16], and times the scales where there
 // are.
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)

@@ -186,7 +186,7 @@ constexpr CpuKernels table() {
 #endif
   all.int8 = {round_to_int8, matmul_int8, sizeof(RowStep), 0};
   all.dequantise = dequantise;
-  all.keep = keep;
+  all.store_kv = store_kv;
   all.attend = attend;
   all.widen = widen;
   all.narrow = narrow;

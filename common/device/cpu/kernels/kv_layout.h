@@ -15,7 +15,7 @@ constexpr size_t kPagePairs = kPageTokens / 2;
 constexpr size_t kPagesOfSplit = kSplitKeys / kPageTokens;
 static_assert(kPageTokens == 16 && kPageTokens == kKeysAtOnce);
 
-// Of one step of channels in a page, its scales first.
+// Bytes of one step of channels in a page, its scales first.
 constexpr size_t page_step_bytes(DType dtype) { return kPageTokens * kv_bytes(dtype, kBlock); }
 constexpr size_t page_scales(DType dtype) {
   return dtype == DType::kQ8_0 ? kPageTokens * sizeof(uint16_t) : 0;

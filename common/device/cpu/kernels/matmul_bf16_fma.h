@@ -183,7 +183,7 @@ struct StepPart {
   size_t w_stride;  // bytes from a step's numbers to the next's
   const std::byte* scales;
   size_t steps;
-  // What is multiplied next comes from memory meanwhile: of `groups` of rows, each asks for a part
+  // Prefetches what is multiplied next: of `groups` of rows, each asks for a part
   // of its lines.
   const std::byte* next;
   size_t group, groups;

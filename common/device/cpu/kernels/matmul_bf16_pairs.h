@@ -80,7 +80,7 @@ inline void chain_pairs(const PairPart& part, size_t row) {
     }
   }
   for (size_t s = 0; s < part.steps; ++s, x += kTileBytes, w += kBytes) {
-    // What is multiplied next comes from memory meanwhile. To L2: L1 has too few requests to it.
+    // Prefetches what is multiplied next. To L2: L1 has too few requests to it.
     for (size_t line = 0; row == 0 && line < Strips * kBytes; line += 64) {
       const std::byte* const next = w + part.steps * kBytes + line / kBytes * part.w_stride;
       __builtin_prefetch(next + line % kBytes, 0, 2);

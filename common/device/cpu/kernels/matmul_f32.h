@@ -123,7 +123,7 @@ void widen_panel(const std::byte* w, size_t depth, size_t columns, float* panel,
 // The panel of `Vecs` Vecs, the last perhaps not whole.
 template <DType dtype, size_t Vecs>
 void one_panel(const MatmulTask& task, const std::byte* w, size_t columns, float* y) {
-  // What is not F32 is widened once for many rows, and on the way for few.
+  // Values that are not F32 are widened once for many rows, and on the way for few.
   const bool in_place =
       columns == 16 * Vecs && (dtype == DType::kF32 || task.rows <= 4 * kTileRows);
   const size_t stride = columns * size_of(dtype), passes = passes_of(task.rows, Vecs);

@@ -10,7 +10,7 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// Of a block; a NaN is the largest.
+// The largest magnitude of a block; a NaN is the largest.
 inline float largest_magnitude(const float* from) {
   int largest = 0;  // whose bits have the order of whole numbers
   for (size_t i = 0; i < kBlock; ++i) {

@@ -18,7 +18,7 @@ void place_bf16(const uint16_t* q, size_t column, std::byte* numbers) {
     std::memcpy(at + p * kLanes * 2 * sizeof *q, q + 2 * p, 2 * sizeof *q);
   }
 }
-// Of sixteen columns: two squares of bytes, turned.
+// Places sixteen columns: two squares of bytes, transposed.
 void place_q8(const std::byte* const (&q)[kLanes], std::byte* numbers) {
   using Row = uint8_t __attribute__((vector_size(kLanes)));
   for (size_t half = 0; half < kBlock; half += kLanes, numbers += kLanes * kLanes) {

@@ -143,7 +143,7 @@ void attend_pages(const AttendTask& task) {
   const KeyRange& latest = task.seen[task.rows - 1];
   const size_t head_size = task.head_size, end = latest.end;
   const size_t rows = queries_of(task), lanes = task.heads * rows;
-  // Of attend_scratch().
+  // Memory of attend_scratch().
   float* const rounded_q = task.scratch + kPageTokens * head_size;
   float* const part = rounded_q + kAttendRows * head_size;
   float* const total = part + kAttendRows * head_size;

@@ -78,7 +78,7 @@ std::string header(bool shuffle, std::string_view extensions = "") {
 
 constexpr std::string_view kColumns = "layout(constant_id = 4) const uint COLUMNS = 1;\n";
 
-// Of a kernel that uses matrix units.
+// The header of a kernel that uses matrix units.
 std::string units_header(std::string_view defines) {
   constexpr std::string_view kExtensions =
       "#pragma use_vulkan_memory_model\n"
@@ -166,7 +166,7 @@ std::string put_text(const Step& attention, KernelParts& parts) {
              kPut);
 }
 
-// Of a matrix; that of blocks has its scales bound behind it.
+// The bindings of a matrix; one in blocks has its scales bound behind it.
 std::string weight_bindings(uint32_t w, bool blocks) {
   return cat("#define W_BINDING ", w, "\n",
              blocks ? cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n") : "");
@@ -218,7 +218,7 @@ Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighb
                          weight_bindings(2, blocks), kWeights, kUnits);
   if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
   const bool put = joined.attention != nullptr;
-  // What passes through halves has no use for the last bits of an exponential.
+  // Values that pass through halves have no use for the last bits of an exponential.
   text += cat(op_functions_glsl(), "#define exp_f exp\n#define one_and_exp_f(x) (1.0 + exp(x))\n",
               op_functions({&step.tape}), tape.declarations(), tape.epilogue(put),
               few ? "" : tape.tile_epilogue(put));

@@ -39,7 +39,7 @@ struct Bind {
 
 // The work that a matmul's kernel takes over from the steps beside its own.
 struct FusedNeighbours {
-  // What it reads: a slot, a group's result, or what attention left for each split.
+  // The input that it reads: a slot, a group's result, or what attention left for each split.
   enum class Input : uint8_t { kSlot, kGroup, kSplits };
   Input input = Input::kSlot;
   const Step* group = nullptr;      // of kGroup
@@ -85,7 +85,7 @@ Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighb
                      bool few, size_t max_range, const Halves& halves);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 the keys, 2 the values, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
-// What a workgroup of attention makes: the results of one split, or a row of floats or of halves.
+// The result of a workgroup of attention: that of one split, or a row of floats or of halves.
 // Bindings: 1 the queries, 2 the splits' results or the row's, 3 the caches.
 enum class AttentionOf : uint8_t { kSplit, kFloats, kHalves };
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of = AttentionOf::kSplit);

@@ -24,10 +24,10 @@ class Kernels {
   Kernels(const Kernels&) = delete;
   Kernels& operator=(const Kernels&) = delete;
 
-  // What stands for all programs that differ from this one in names alone.
+  // Returns the program that stands for all that differ from this one in names alone.
   const Program* like(const Program& program);
 
-  // What a kernel is, of those that one device has.
+  // The kinds of kernels that one device has.
   enum class What : uint8_t {
     kGroup,
     kMatmul,

@@ -1,4 +1,5 @@
-// What the Vulkan device fuses: read by the device and by the build tool that makes its kernels.
+// The fusion rules of the Vulkan device: read by the device and by the build tool that makes its
+// kernels.
 #pragma once
 
 #include "compile/compile.h"

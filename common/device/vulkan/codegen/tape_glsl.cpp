@@ -360,7 +360,7 @@ std::string TapeWriter::compute(size_t i, const char* indent) const {
              instruction.z >= 0 ? cat(", ", name(instruction.z)) : "", ");\n");
 }
 
-// What has one value an element and is needed for `values`, in order.
+// Writes what has one value an element and is needed for `values`, in order.
 std::string TapeWriter::slice(const std::vector<int>& values, std::string_view columns,
                               bool held) const {
   std::vector<bool> needed(tape_.operands.size() + tape_.instructions.size(), false);

@@ -23,7 +23,7 @@ class KernelParts {
     binds_.push_back(bind);
     return next_binding() - 1;
   }
-  // Of what is bound already.
+  // The binding of a slot that is bound already.
   uint32_t binding_of(const Bind& bind) const {
     const auto at = std::find(binds_.begin(), binds_.end(), bind);
     CHECK(at != binds_.end());
@@ -46,8 +46,8 @@ class KernelParts {
 
 // The ops of some tapes as functions. Reductions need `shared float exchange[SUM_LANES]`.
 std::string op_functions(const std::vector<const Tape*>& tapes);
-// What both_moments() calls: float median(a, b, c); void tree_sums(a, b, lane), both summed over
-// the lanes of a workgroup.
+// Functions that both_moments() calls: float median(a, b, c); void tree_sums(a, b, lane), both
+// summed over the lanes of a workgroup.
 std::string moments_glsl();
 
 class TapeWriter {

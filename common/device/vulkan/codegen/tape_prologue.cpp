@@ -1,4 +1,4 @@
-// What a TapeWriter writes for a matmul whose row it makes: loads by fours, all on their way before
+// Writes the loads of a matmul's row that a tape makes: by fours, all on their way before
 // anything is computed.
 #include "device/vulkan/codegen/tape_glsl.h"
 #include "tensor/tensor.h"
@@ -67,7 +67,7 @@ std::string TapeWriter::four_loader(size_t i) const {
 }
 
 std::string TapeWriter::prologue() const {
-  // What a lane reads of the row is on its way before anything is computed.
+  // A lane's loads of the row are on their way before anything is computed.
   std::ostringstream held, loads, loaders;
   std::string three;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {

@@ -11,7 +11,7 @@ namespace {
 
 using Attention = inputs::attention;
 
-// Of a workgroup of one row's split, and of one that takes all splits of a row.
+// Lanes of a workgroup of one row's split, and of one that takes all splits of a row.
 constexpr uint32_t kSplitLanes = 1024, kRowLanes = 128;
 constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial results
 

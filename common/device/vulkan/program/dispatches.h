@@ -1,4 +1,4 @@
-// What the files that make dispatches share.
+// Declarations that the files that make dispatches share.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ inline uint32_t row_lanes(const Capabilities& device) {
   return device.small_tiles ? 64 : std::min(256u, device.most_lanes);
 }
 
-// Of a workgroup that sums no row.
+// Lanes of a workgroup that sums no row.
 inline uint32_t most_lanes(const Capabilities& device) {
   return device.small_tiles ? row_lanes(device) : std::min(512u, device.most_lanes);
 }

@@ -1,8 +1,8 @@
-// A Program as commands that are ready to be recorded: for 1, 2, 4 and 8 rows, and for any number,
-// whose group counts are read from a buffer; and, where a profile of halves meets matrix units, for
-// any number of prompt rows, which are never run otherwise, and of generated rows of a wide shard,
-// neither. Padding rows of the narrow ones store nothing. A Program over rows and output rows both
-// has none of those.
+// A Program as commands that are ready to be recorded: variants for 1, 2, 4 and 8 rows, and one for
+// any number of rows, whose group counts are read from a buffer. Where a profile of halves meets
+// matrix units there are cooperative-matrix variants too: prompt rows always run by them, and so do
+// the generated rows of a wide shard. Padding rows of the narrow variants store nothing. A Program
+// over both rows and output rows has no narrow variants.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@ class VulkanExecutable final : public Executable {
   VulkanExecutable(CorePtr core, const Program& program, VulkanWorkspace& workspace,
                    std::span<const Binding> bindings);
 
-  // What loading the program will take, found without what it is bound to.
+  // The memory that loading the program will take, found without what it is bound to.
   struct Needs {
     struct Room {
       size_t slot = 0;            // a weight or a cache
@@ -49,7 +49,7 @@ class VulkanExecutable final : public Executable {
     uint64_t weights = 0;  // elements of its matrix
     bool units = false;    // its products are by matrix units
     std::string what;      // for people
-    // Of a product whose layout has yet to be tuned, and what it has for now.
+    // A product whose layout has yet to be tuned, and the layout that it has for now.
     std::optional<std::pair<MatmulQuestion, MatmulShape>> question;
   };
 
@@ -92,7 +92,7 @@ class VulkanExecutable final : public Executable {
     PipelineKey key;
     std::vector<Range> ranges;
   };
-  // What a bound slot or a temporary is in device memory.
+  // The place of a bound slot or a temporary in device memory.
   struct Place {
     const Allocation* allocation = nullptr;
     size_t offset = 0;

@@ -5,14 +5,14 @@
 namespace split::vulkan {
 namespace {
 
-// What a command buffer asks for at most, so that a device that reads 2 GB/s of half weights, or
+// The most work of a command buffer, so that a device that reads 2 GB/s of half weights, or
 // computes 20 GFLOP/s, has it done within kSubmissionMs. A matrix is not cut: one of GPT-2 XL at
 // 256 rows has 2.6e9 multiply-adds, for which a device of 52 GFLOP/s needs 100 ms.
 constexpr uint64_t kPartWeights = 50'000'000;
 constexpr uint64_t kPartProducts = 500'000'000;
 constexpr size_t kMaxRecordings = 64;  // a sequence takes 0.1 ms to record again
 
-// What a command asks for over many rows: tiles are computed whole, and a product by matrix units
+// The work of a command over many rows: tiles are computed whole, and a product by matrix units
 // is counted as an eighth, which is about what it takes beside one without. One pace serves all.
 Cost wide_cost(const VulkanExecutable::Command& command, uint64_t rows) {
   constexpr uint64_t kUnitsGain = 8;

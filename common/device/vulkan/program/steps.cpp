@@ -47,7 +47,7 @@ bool stages(const Capabilities& device, int64_t inner, size_t more) {
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step& step = program_.steps[i];
   if (variant != kOneRow || !step.joins_next || step.op == Op::k_matmul) return false;
-  // Of attention, also what each split left for each head, and its weight.
+  // Attention also needs what each split left for each head, and its weight.
   const size_t more = step.op == Op::k_attention ? merge_bytes(step) : 0;
   return stages(core_->context.capabilities(), program_.steps[i + 1].inner, more);
 }
@@ -129,8 +129,8 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const MatmulQuestion question{static_cast<uint32_t>(step.inner),
                                 static_cast<uint32_t>(step.columns), matrix_code(w.dtype),
                                 static_cast<uint32_t>(joined.input)};
-  // Of one row, which is most of what an edge does, and for which the time of a kernel alone is
-  // that in a step: of more rows it misled on an H200.
+  // Measures one row, which is most of what an edge does, and for which the time of a kernel alone
+  // is that in a step: of more rows it misled on an H200.
   const bool asks = variant == kOneRow && layouts.size() > 1;
   const MatmulShape shape = asks ? core_->tuner.choose(question, layouts) : layouts[0];
   const MatrixShape tile =

@@ -99,7 +99,7 @@ const Allocation& VulkanBuffer::weight(WeightLayout layout) {
                                                                            part.first, part.count,
                                                                            length, out);
     };
-    // Of each row of the view a few lines of the cache: its page is looked up for each strip.
+    // Takes a few cache lines of each row of the view: its page is looked up for each strip.
     constexpr size_t kStripBytes = 512, kPartBytes = 1024;
     fill(result, stride * element, make, {kStripBytes / element, kPartBytes});
   } else {

@@ -1,5 +1,5 @@
-// What is bound to a Program's slots: plain buffers, pages and weights; and the workspace that
-// programs share. Each keeps the device's core alive.
+// Buffers that are bound to a Program's slots: plain ones, pages and weights; and the workspace
+// that programs share. Each keeps the device's core alive.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ struct Core {
 };
 using CorePtr = std::shared_ptr<Core>;
 
-// Of K or V of one layer.
+// Bytes of K or V of one layer.
 size_t cache_bytes(const Limits& limits, int64_t channels, DType dtype);
 
 // How a weight lies in device memory.
@@ -72,7 +72,8 @@ class VulkanBuffer final : public Buffer {
   uint64_t last_fill_ = 0;  // of Memory's, that reads the view
 };
 
-// What a step leaves for the host: made visible to it or, where it cannot read fast, copied.
+// A result that a step leaves for the host: made visible to it or, where it cannot read fast,
+// copied.
 struct CopyOut {
   VkBuffer from = VK_NULL_HANDLE, to = VK_NULL_HANDLE;  // null: read in place
   size_t from_offset = 0, to_offset = 0, bytes = 0;
@@ -91,7 +92,7 @@ class VulkanWorkspace final : public Workspace {
   uint32_t splits() const;                         // of attention, that the longest sequence has
   const Allocation& arena() const { return arena_; }
   const Allocation& symbols() const { return symbols_; }
-  // Of at least this size, shared by what runs one after the other.
+  // Returns memory of at least this size, shared by what runs one after the other.
   std::shared_ptr<Allocation> scratch(size_t bytes);
 
   // Throws Error(kDevice) for a batch that does not fit the limits.

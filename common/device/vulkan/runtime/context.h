@@ -72,10 +72,10 @@ class Instance {
   VkDebugUtilsMessengerEXT messenger_ = VK_NULL_HANDLE;
 };
 
-// What the layers said since the process started: warnings and errors.
+// The number of warnings and errors of the validation layers since the process started.
 uint64_t validation_messages();
 
-// What a device has and which optional paths are used on it.
+// The capabilities of a device, and which optional paths are used on it.
 struct Capabilities {
   std::string name;  // "NVIDIA H200, driver 580.159.04"
   bool software = false;

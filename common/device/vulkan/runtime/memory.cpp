@@ -19,7 +19,7 @@ constexpr size_t kReadbackBytes = size_t{32} << 20;  // past this size copies ar
 constexpr std::chrono::milliseconds kSpin{1};
 constexpr unsigned kMaxCopiers = 16;
 
-// What so many bytes take of a block.
+// Bytes of a block that so many bytes take.
 size_t part_bytes(size_t bytes) {
   return (std::max<size_t>(bytes, 1) + kAlign - 1) / kAlign * kAlign;
 }
@@ -236,7 +236,7 @@ void Memory::release(Allocation& allocation) {
   try {
     wait_filled();
   } catch (const Error&) {  // who waits next is told, too
-    filler_.wait();
+    writer_.wait();
     vkDeviceWaitIdle(context_.device());
     pieces_.clear();
     lost_ = true;
@@ -261,7 +261,7 @@ void Memory::release(Allocation& allocation) {
   }
 }
 
-// What was written before is read by copies.
+// Makes earlier writes visible to copies.
 void Memory::begin_copies(VkCommandBuffer commands) const {
   VkCommandBufferBeginInfo begin{};
   begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
@@ -275,7 +275,7 @@ void Memory::begin_copies(VkCommandBuffer commands) const {
                        0, 1, &barrier, 0, nullptr, 0, nullptr);
 }
 
-// What they wrote is read by whatever follows.
+// Makes the copies' writes visible to whatever follows.
 void Memory::end_copies(VkCommandBuffer commands) const {
   VkMemoryBarrier barrier{};
   barrier.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
@@ -328,7 +328,7 @@ uint64_t Memory::fill(const Allocation& to, size_t unit, const WeightWriter::Mak
                       WeightWriter::Cut cut) {
   const size_t units = to.size() / unit;
   CHECK(units * unit == to.size());
-  if (to.mapped() != nullptr) return filler_.begin({make, to.mapped(), unit, 0, units, cut});
+  if (to.mapped() != nullptr) return writer_.begin({make, to.mapped(), unit, 0, units, cut});
   if (unit > kPieceBytes) {
     std::vector<std::byte> one(unit);
     for (size_t i = 0; i < units; ++i) {
@@ -342,7 +342,7 @@ uint64_t Memory::fill(const Allocation& to, size_t unit, const WeightWriter::Mak
   for (size_t first = 0; first < units; first += at_once) {
     const size_t count = std::min(at_once, units - first), bytes = count * unit;
     const size_t at = ring_room(bytes);
-    made = filler_.begin({make, ring().mapped() + at, unit, first, count, cut});
+    made = writer_.begin({make, ring().mapped() + at, unit, first, count, cut});
     pieces_.push_back({made, at, bytes, to.buffer(), to.offset() + first * unit});
     ring_end_ = at + part_bytes(bytes);
     copy_made();
@@ -364,7 +364,7 @@ void Memory::copy_made() {
   const auto begin = std::find_if(pieces_.begin(), pieces_.end(),
                                   [](const Piece& piece) { return piece.copied == 0; });
   const auto end = std::find_if(begin, pieces_.end(),
-                                [&](const Piece& piece) { return !filler_.done(piece.made); });
+                                [&](const Piece& piece) { return !writer_.done(piece.made); });
   if (begin == end) return;
   if (copied_.empty()) copied_.push_back(context_.command_buffer());
   const VkCommandBuffer commands = copied_.back();
@@ -390,7 +390,7 @@ void Memory::retire() {
     copy_made();
   }
   if (oldest.copied == 0) {
-    filler_.wait(oldest.made);
+    writer_.wait(oldest.made);
     copy_made();
   }
   const uint64_t number = oldest.copied;
@@ -405,7 +405,7 @@ void Memory::wait_filled() {
     copy_made();
     retire();
   }
-  filler_.wait();
+  writer_.wait();
 }
 
 ThreadPool& Memory::pool() {

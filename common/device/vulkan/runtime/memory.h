@@ -74,7 +74,7 @@ class Memory {
   // wait_filled(). No Allocation is released before that. `make` must not throw.
   uint64_t fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
                 WeightWriter::Cut cut = {});
-  bool filled(uint64_t fill) const { return filler_.done(fill); }
+  bool filled(uint64_t fill) const { return writer_.done(fill); }
   void wait_filled();
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
   void zero(const Allocation& to);
@@ -103,7 +103,7 @@ class Memory {
   void copy(const Allocation* from, size_t from_offset, const Allocation& to, size_t to_offset,
             size_t bytes);
 
-  // What is written through staging memory, a ring: made there, then copied, and gone from there
+  // A write through staging memory, a ring: made there, then copied, and gone from there
   // once the queue is done with that.
   struct Piece {
     uint64_t made = 0;         // the WeightWriter's job

@@ -14,7 +14,7 @@ namespace split::vulkan {
 
 inline constexpr double kSubmissionMs = 50;  // half of what must not be exceeded
 
-// What a command buffer asks of the device: a few rows wait for memory, many for arithmetic, so
+// The work of a command buffer: a few rows wait for memory, many for arithmetic, so
 // each has a rate of its own.
 struct Cost {
   uint64_t weights = 0;   // elements read, by commands of few rows
@@ -65,7 +65,7 @@ class Queue {
   bool measures() const { return measure_; }
   // Records a stamp: 0 at the beginning of what is measured, 1 at its end.
   void stamp(VkCommandBuffer commands, uint32_t which) const;
-  // Of the last run, from its first command's start to its last one's end.
+  // Milliseconds of the last run, from its first command's start to its last one's end.
   std::optional<double> device_ms() const { return device_ms_; }
 
  private:

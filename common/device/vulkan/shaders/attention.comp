@@ -96,7 +96,7 @@ float element(uvec4 bits, uint j) {
   const vec2 both = unpackHalf2x16(bits[j / 2]);
   return (j & 1u) == 0u ? both.x : both.y;
 }
-// What the lane `offset` away has, which differs in this bit.
+// Returns the value of the lane `offset` away, which differs in this bit.
 float other_lane(float value, uint lane, uint offset) {
   if (offset < SUBGROUP) return lane_xor(value, offset);
   barrier();
@@ -105,7 +105,7 @@ float other_lane(float value, uint lane, uint offset) {
   return exchange[lane ^ offset];
 }
 
-// Of all lanes.
+// Returns the largest value of all lanes.
 float largest_of_all(float value, uint lane) {
   [[unroll]] for (uint offset = 1; offset < SUBGROUP; offset <<= 1) {
     value = max(value, lane_xor(value, offset));
@@ -127,7 +127,7 @@ void attend(uint head, uint split, uint r) {
   const uint row = piece.row_base + r;
   const uint lane = lane_index();
   const uint group = lane / KEY_LANES, vector = lane % KEY_LANES;
-  // Of a group's keys: the bits that all have. Neighbours differ in the highest.
+  // The low bits that all keys of a group have. Neighbours differ in the highest.
   const uint low = GROUPS == 1 ? 0 : bitfieldReverse(group) >> (32 - findMSB(GROUPS));
   // The pages are looked up while the row's keys are: theirs is the first of three waits.
   const uint table = table_of(row);

@@ -1,5 +1,5 @@
 R"glsl(
-// What every kernel starts with. Specialisation constants 0..3 and binding 0 are the same in all.
+// The start of every kernel. Specialisation constants 0..3 and binding 0 are the same in all.
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint WORKGROUP = 64;
 layout(constant_id = 1) const uint SUBGROUP = 1;  // lanes that shuffles reach
@@ -82,7 +82,7 @@ float lane_xor(float value, uint offset) {
   return value;
 #endif
 }
-// What another lane of the subgroup has.
+// Returns the value of another lane of the subgroup.
 float lane_value(float value, uint lane) {
 #ifdef SHUFFLE
   return subgroupShuffle(value, lane % SUBGROUP);

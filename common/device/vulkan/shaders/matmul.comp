@@ -26,7 +26,7 @@ const uint ROUNDS = REST_APART ? BATCHES : ALL;
 // One copy of the code for all rounds: instructions are fetched anew in each dispatch. Two and four
 // rows are faster, by 5 to 9 % on an H200, with the last round apart.
 const bool LAST_APART = UNROLL > 1 && BLOCK > 1 && BATCHES > 0;
-// What a chunk is multiplied with may be on its way with it; a row in shared memory is not.
+// The row's part may be loaded beside a chunk; a row in shared memory is not.
 #if defined(STAGED) || defined(IN_BLOCKS)
 const bool X_AHEAD = false;
 #else

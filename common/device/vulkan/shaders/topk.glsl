@@ -1,5 +1,5 @@
 R"glsl(
-// What both kernels of the top k share. A row is cut into blocks of columns that follow one
+// Functions that both kernels of the top k share. A row is cut into blocks of columns that follow one
 // another. The k largest are in blocks whose maximum is among the k largest maxima.
 const uint BLOCKS = 256;
 const uint EACH = (COLUMNS + BLOCKS - 1) / BLOCKS;

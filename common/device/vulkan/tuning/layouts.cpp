@@ -35,8 +35,8 @@ MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns
   return shape;
 }
 
-// What follows from the rest: chunks on their way, where there is no number, and as many columns as
-// there is room for.
+// Derives what follows from the rest: chunks on their way, where there is no number, and as many
+// columns as there is room for.
 MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inner,
                      const MatmulUse& use) {
   // As many of a lane's chunks on their way at once as registers hold, in equal parts: of blocks
@@ -58,7 +58,7 @@ MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inne
   return shape;
 }
 
-// Of shared memory: tiles of halves with 16 bytes of padding a row, then sums in their place.
+// Bytes of shared memory: tiles of halves with 16 bytes of padding a row, then sums in their place.
 size_t shared_bytes(const MatrixShape& shape, bool few) {
   const size_t row = shape.step * 2 + 16, rows = shape.rows(), columns = shape.columns();
   const size_t tile = kUnitTile * kUnitTile * sizeof(float);

@@ -13,8 +13,8 @@ inline uint32_t matmul_lanes(const Capabilities& device, int64_t inner, int64_t 
   return inner > kDeep ? 64 : columns <= kFewColumns ? 32 : 16;
 }
 
-// What a matmul is done for: `block` rows at a time, of all rows there are when `wide`; a row whose
-// sums, or splits of attention that it merges, come first.
+// The rows that a matmul is done for: `block` rows at a time, of all rows there are when `wide`; a
+// row whose sums, or splits of attention that it merges, come first.
 struct MatmulUse {
   uint32_t block = 1;
   bool wide = false, sums = false, merges = false;

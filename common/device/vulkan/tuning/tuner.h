@@ -26,7 +26,7 @@ struct MatmulShape {
   auto operator<=>(const MatmulShape&) const = default;
 };
 
-// What a layout is chosen for.
+// The product that a layout is chosen for.
 struct MatmulQuestion {
   uint32_t inner = 0, columns = 0, type = 0;  // of the matrix
   uint32_t input = 0;                         // FusedNeighbours::Input
@@ -68,7 +68,7 @@ class Tuner {
     Tuner& tuner_;
   };
   void took(const MatmulQuestion& question, const MatmulShape& layout, double us);
-  // Answers what choose() was asked by what was measured, and keeps that, else by the rule.
+  // Stores the fastest measured layout for each question that choose() left open, or the default.
   void settle();
 
  private:
