@@ -1,5 +1,5 @@
-// The parts of its process that a run of a program sees, passed in, so that tests run whole programs in their
-// own.
+// The parts of its process that a run of a program sees, passed in, so that tests run whole
+// programs in their own.
 #pragma once
 
 #include <functional>

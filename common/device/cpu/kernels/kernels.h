@@ -69,8 +69,8 @@ struct StepTask {
   size_t y_stride = 0;           // floats from one row to the next
   std::byte* scratch = nullptr;  // kStepScratch bytes, on a cache line
 };
-// Some columns of one row, made ready for the product. The first column is a multiple of kBlock, and
-// so is the count, unless it reaches the row's end; the rest is padded with zeros.
+// Some columns of one row, made ready for the product. The first column is a multiple of kBlock,
+// and so is the count, unless it reaches the row's end; the rest is padded with zeros.
 struct RoundTask {
   const float* from = nullptr;  // column `first`
   size_t inner = 0;             // K
