@@ -135,6 +135,8 @@ class Json {
   void write(std::string& out, const Style& style, int spaces) const;
 
   Kind kind_;
+  // NOLINTBEGIN(readability-identifier-naming): the union is private, and clang-tidy takes it for
+  // public
   union {
     bool boolean_;
     int64_t signed_;
@@ -144,6 +146,7 @@ class Json {
     Array* array_;
     Object* object_;
   };
+  // NOLINTEND(readability-identifier-naming)
 };
 
 struct Json::Member {

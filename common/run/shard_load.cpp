@@ -9,7 +9,7 @@
 namespace split {
 
 TensorView ShardWeights::checked(const std::string& name) const {
-  const TensorView view = source_.view(name);
+  TensorView view = source_.view(name);
   const Dims dims = stored_dims(model_.weight(name), view.dtype);
   if (view.dims != dims) {
     throw Error(ErrorKind::kShape, cat("[shard] weight '", name, "': expected ", to_string(dims),

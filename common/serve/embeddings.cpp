@@ -65,10 +65,11 @@ std::string base64_of(std::span<const float> values) {
 
 std::vector<float> mean_row(std::span<const float> rows, size_t channels) {
   std::vector<float> mean(channels);
+  const size_t count = rows.size() / channels;
   for (size_t c = 0; c < channels; ++c) {
     double sum = 0;
     for (size_t at = c; at < rows.size(); at += channels) sum += rows[at];
-    mean[c] = static_cast<float>(sum / static_cast<double>(rows.size() / channels));
+    mean[c] = static_cast<float>(sum / static_cast<double>(count));
   }
   return mean;
 }
