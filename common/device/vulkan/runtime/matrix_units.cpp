@@ -6,6 +6,7 @@
 namespace split::vulkan {
 namespace {
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the specification's
 struct TileProperties {
   VkStructureType sType = static_cast<VkStructureType>(1000506001);
   void* pNext = nullptr;
@@ -14,6 +15,7 @@ struct TileProperties {
   VkBool32 saturating = VK_FALSE;
   int32_t scope = 0;  // 3: a subgroup
 };
+// NOLINTEND(readability-identifier-naming)
 using GetTiles = VkResult(VKAPI_PTR*)(VkPhysicalDevice, uint32_t*, TileProperties*);
 
 }  // namespace

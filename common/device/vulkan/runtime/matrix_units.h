@@ -8,12 +8,14 @@ namespace split::vulkan {
 
 inline constexpr const char* kMatrixExtension = "VK_KHR_cooperative_matrix";
 
+// NOLINTBEGIN(readability-identifier-naming): the names are the specification's
 struct MatrixFeatures {
   VkStructureType sType = static_cast<VkStructureType>(1000506000);
   void* pNext = nullptr;
   VkBool32 cooperativeMatrix = VK_FALSE;
   VkBool32 cooperativeMatrixRobustBufferAccess = VK_FALSE;
 };
+// NOLINTEND(readability-identifier-naming)
 
 // Whether a device that has the extension multiplies tiles of 16 x 16 x 16 halves and adds them to
 // floats, in a subgroup. By the instance's functions.
