@@ -252,8 +252,9 @@ TEST(Edge, RefusesAnswersThatMakeNoSense) {
        "no [31m way"},
   };
   for (const auto& [answer, expected] : answers) {
-    shared.cloud.reset(
-        [&](const http::Request&, int) -> std::optional<http::Response> { return answer; });
+    // A lambda captures no structured binding in clang 14.
+    shared.cloud.reset([&given = answer](const http::Request&,
+                                         int) -> std::optional<http::Response> { return given; });
     const Outcome got = shared.run({shared.prompt(1), "--cut=1", "--quiet"});
     EXPECT_EQ(got.code, 3);
     EXPECT_EQ(got.out, "");
