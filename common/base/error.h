@@ -4,7 +4,7 @@
 // models, files' meaning or sockets.
 #pragma once
 
-#include <sstream>
+#include <concepts>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -37,12 +37,32 @@ class Error : public std::runtime_error {
   std::string field_;
 };
 
-// Joins its arguments as a stream would print them.
+// Appends a value as a stream would print it; cat() joins several. Streams themselves are a sixth
+// of the compile time of a file that includes them.
+void append(std::string& out, std::string_view text);
+void append(std::string& out, char c);
+void append(std::string& out, double value);  // six significant digits
+void append(std::string& out, long long value);
+void append(std::string& out, unsigned long long value);
+// A number in hexadecimal.
+struct Hex {
+  unsigned long long value;
+};
+void append(std::string& out, Hex hex);
+template <std::integral T>
+void append(std::string& out, T value) {
+  if constexpr (std::signed_integral<T>) {
+    append(out, static_cast<long long>(value));
+  } else {
+    append(out, static_cast<unsigned long long>(value));
+  }
+}
+
 template <typename... Args>
 std::string cat(const Args&... args) {
-  std::ostringstream out;
-  (out << ... << args);
-  return out.str();
+  std::string out;
+  (append(out, args), ...);
+  return out;
 }
 
 // Throws std::logic_error: a broken invariant of this program, never a user's mistake.

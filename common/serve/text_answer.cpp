@@ -15,7 +15,7 @@ namespace {
 std::string next_id(const char* prefix) {
   static std::atomic<uint64_t> counter{0};
   static const uint64_t start = std::random_device()();
-  return cat(prefix, std::hex, start, "-", counter.fetch_add(1));
+  return cat(prefix, Hex{start}, "-", Hex{counter.fetch_add(1)});
 }
 
 // One answer. Its choices run at once, as far as there are threads.

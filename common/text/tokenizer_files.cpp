@@ -69,7 +69,7 @@ struct Tokenizer::Files {
       const Utf8Char c = utf8_first(key);  // valid: it comes from JSON
       const int byte = byte_of(c.code);
       if (byte < 0) {
-        fail(file, ": token ", id, ": U+", std::hex, std::uppercase, static_cast<uint32_t>(c.code),
+        fail(file, ": token ", id, ": U+", Hex{c.code},
              " is not one of the 256 characters that stand for bytes");
       }
       bytes += static_cast<char>(byte);

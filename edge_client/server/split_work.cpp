@@ -62,7 +62,7 @@ class SplitWork::Running {
             work_.shared_.tokenizer,
             work_.shared_.retry,
             work_.interrupt_,
-            {cat(static_cast<const void*>(&work_)),
+            {cat(Hex{reinterpret_cast<uintptr_t>(&work_)}),
              [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }}};
   }
   // It has another token.
