@@ -13,9 +13,18 @@
 #endif
 
 namespace split {
+namespace {
+
+// A set that differs from another in its products of int8 rows. Unused where the build has the
+// scalar set alone, as the fuzz targets' has.
+[[maybe_unused]] CpuKernels with_int8(CpuKernels set, const char* name,
+                                      const CpuKernels::Steps& int8) {
+  set.name = name;
+  set.int8 = int8;
+  return set;
+}
 
 #ifdef SPLIT_X86_KERNELS
-namespace {
 
 // Whether the processor has bf16 tiles, with what all such have beside them, and the kernel lets
 // this process have their registers.
@@ -28,9 +37,9 @@ bool tiles_granted() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // of arch_prctl
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
+#endif
 
 }  // namespace
-#endif
 
 const CpuKernels& choose_kernels(std::string_view limit) {
   // Each allows those before it.
@@ -39,7 +48,6 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   const auto rank = [&](std::string_view set) {
     return std::ranges::find(kLimits, set) - std::begin(kLimits);
   };
-  // Unused where the build has the scalar set alone, as the fuzz targets' has.
   [[maybe_unused]] const auto allowed = [&](std::string_view set) {
     return rank(set) <= rank(limit);
   };
@@ -59,13 +67,15 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   static const bool tiles = pairs && tiles_granted();
   if (tiles && allowed("amx")) return kKernelsAmx;
   if (pairs && allowed("avx512bf16")) return kKernelsAvx512bf16;
-  if (vnni && allowed("vnni")) return kKernelsVnni;
+  static const CpuKernels vnni_kernels = with_int8(kKernelsAvx512, "vnni", kInt8Vnni);
+  if (vnni && allowed("vnni")) return vnni_kernels;
   if (avx512 && allowed("avx512")) return kKernelsAvx512;
   if (avx2 && allowed("avx2")) return kKernelsAvx2;
 #endif
 #ifdef SPLIT_NEON_KERNELS
   const bool dotprod = (::getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  if (dotprod && allowed("dotprod")) return kKernelsDotprod;
+  static const CpuKernels dotprod_kernels = with_int8(kKernelsNeon, "dotprod", kInt8Dotprod);
+  if (dotprod && allowed("dotprod")) return dotprod_kernels;
   if (allowed("neon")) return kKernelsNeon;  // every aarch64 has it
 #endif
   return kKernelsScalar;

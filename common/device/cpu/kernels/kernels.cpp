@@ -184,7 +184,7 @@ constexpr CpuKernels table() {
   all.bf16.many = all.blocks.many = {round_to_tiles<false>, matmul_pairs, kTileRow, 0};
   all.bf16.many_from = all.blocks.many_from = 1;
 #endif
-  all.int8 = {round_to_int8, matmul_int8, sizeof(RowStep), 0};
+  all.int8 = int8_steps();
   all.dequantise = dequantise;
   all.store_kv = store_kv;
   all.attend = attend;

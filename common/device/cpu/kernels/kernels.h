@@ -222,13 +222,13 @@ extern const CpuKernels kKernelsScalar;
 #ifdef SPLIT_X86_KERNELS
 extern const CpuKernels kKernelsAvx2;
 extern const CpuKernels kKernelsAvx512;
-extern const CpuKernels kKernelsVnni;
+extern const CpuKernels::Steps kInt8Vnni;  // with what kKernelsAvx512 has
 extern const CpuKernels kKernelsAvx512bf16;
 extern const CpuKernels kKernelsAmx;
 #endif
 #ifdef SPLIT_NEON_KERNELS
 extern const CpuKernels kKernelsNeon;
-extern const CpuKernels kKernelsDotprod;
+extern const CpuKernels::Steps kInt8Dotprod;  // with what kKernelsNeon has
 #endif
 
 // The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "vnni",

@@ -1,6 +1,6 @@
 // Products of rows rounded to blocks of int8 by matrices in blocks: whole numbers, exact in every
-// instruction set, then one chain of fused multiply-adds. For kernels.cpp only, which is compiled
-// once for each of these.
+// instruction set, then one chain of fused multiply-adds. For kernels.cpp and int8.cpp
+// only, which are compiled once for each of these.
 #pragma once
 
 #include "device/cpu/kernels/dot_int8.h"
@@ -168,6 +168,10 @@ void matmul_int8_typed(const StepTask& task) {
 void matmul_int8(const StepTask& task) {
   task.dtype == DType::kQ8_0 ? matmul_int8_typed<DType::kQ8_0>(task)
                              : matmul_int8_typed<DType::kQ4_0>(task);
+}
+
+constexpr CpuKernels::Steps int8_steps() {
+  return {round_to_int8, matmul_int8, sizeof(RowStep), 0};
 }
 
 }  // namespace
