@@ -12,10 +12,10 @@
 #include <thread>
 
 #include "base/cache_dir.h"
-#include "base/exit_codes.h"
+#include "program/exit_codes.h"
 #include "base/file.h"
-#include "base/flags.h"
-#include "base/interrupt.h"
+#include "program/flags.h"
+#include "program/interrupt.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cloud_server/cloud.h"

@@ -8,7 +8,7 @@
 #include <iostream>
 
 #include "base/file.h"
-#include "base/flags.h"
+#include "program/flags.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cloud_server/blob_formats.h"

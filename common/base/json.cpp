@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/memory_budget.h"
 
 namespace split {
 
@@ -206,16 +207,24 @@ namespace {
 // Makes the value while the library reads the text.
 class Builder : public nlohmann::json_sax<nlohmann::json> {
  public:
-  Builder(int max_depth, std::string_view where) : max_depth_(max_depth), where_(where) {}
+  Builder(int max_depth, std::string_view where, MemoryShare* memory)
+      : max_depth_(max_depth), where_(where), memory_(memory) {}
 
-  Json take() { return std::move(whole_); }
+  Json take() {
+    settle();
+    return std::move(whole_);
+  }
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(value); }
   bool number_unsigned(number_unsigned_t value) override { return add(value); }
   bool number_float(number_float_t value, const string_t&) override { return add(value); }
-  bool string(string_t& value) override { return add(std::move(value)); }
+  bool string(string_t& value) override {
+    charge(kAllocated + sizeof(std::string));
+    charge_text(value);
+    return add(std::move(value));
+  }
   bool binary(binary_t&) override { return false; }  // JSON has none
   bool start_object(size_t) override { return open(Json::object()); }
   bool start_array(size_t) override { return open(Json::array()); }
@@ -225,6 +234,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_array() override { return close(); }
   bool key(string_t& name) override {
+    charge_text(name);
     key_ = std::move(name);
     return true;
   }
@@ -234,7 +244,27 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
   }
 
  private:
+  // An allocation's header and rounding.
+  static constexpr uint64_t kAllocated = 32;
+  // A vector that grows holds its values once before and twice after.
+  static constexpr uint64_t kGrown = 3;
+
+  void charge(uint64_t bytes) {
+    owed_ += bytes;
+    if (owed_ >= 1 << 16) settle();
+  }
+  void charge_text(const std::string& text) {
+    if (text.size() >= sizeof(std::string) / 2) charge(kAllocated + text.size());
+  }
+  void settle() {
+    if (memory_ != nullptr) memory_->take(owed_);
+    owed_ = 0;
+  }
+
   bool add(Json value) {
+    if (!open_.empty()) {
+      charge(kGrown * (open_.back().value.is_array() ? sizeof(Json) : sizeof(Json::Member)));
+    }
     if (open_.empty()) {
       whole_ = std::move(value);
     } else if (Json& outer = open_.back().value; outer.is_array()) {
@@ -249,6 +279,7 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
       throw Error(ErrorKind::kInput,
                   cat(where_, " nests deeper than ", max_depth_, " objects and arrays"));
     }
+    charge(kAllocated + sizeof(Json::Array));
     open_.push_back({std::move(key_), std::move(value)});
     return true;
   }
@@ -270,6 +301,8 @@ class Builder : public nlohmann::json_sax<nlohmann::json> {
 
   int max_depth_;
   std::string_view where_;
+  MemoryShare* memory_;
+  uint64_t owed_ = 0;               // of bytes that values are about to take
   std::vector<Json::Member> open_;  // each with its own name in the one before
   std::string key_;                 // of what comes next in an object
   Json whole_;
@@ -298,8 +331,8 @@ size_t utf8_length(std::string_view text, size_t at) {
 
 }  // namespace
 
-Json parse_json(std::string_view text, int max_depth, std::string_view where) {
-  Builder builder(max_depth, where);
+Json parse_json(std::string_view text, int max_depth, std::string_view where, MemoryShare* memory) {
+  Builder builder(max_depth, where, memory);
   CHECK(nlohmann::json::sax_parse(text, &builder));
   return builder.take();
 }

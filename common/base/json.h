@@ -15,6 +15,8 @@
 
 namespace split {
 
+class MemoryShare;
+
 // Null, a boolean, a number, a string, an array, or an object that keeps the order of its keys.
 // A value takes 16 bytes, and what is in it is freed without an allocation. Braces make an object:
 //   Json{{"id", id}, {"stages", Json::array({"embed", "head"})}}
@@ -157,8 +159,10 @@ struct Json::Member {
 // The whole text as JSON. Refuses other bytes before or after the value, invalid UTF-8, numbers
 // that do not fit, a key twice in one object, and more than `max_depth` nested objects and arrays.
 // Throws Error(kInput) that begins with `where`. Time and memory are linear in the text; the caller
-// caps its size.
-Json parse_json(std::string_view text, int max_depth, std::string_view where);
+// caps its size, or gives a share that pays for the values before they are made and throws where it
+// cannot. Values of one digit in an array take 24 bytes a byte of text.
+Json parse_json(std::string_view text, int max_depth, std::string_view where,
+                MemoryShare* memory = nullptr);
 
 // `name` for a message: in quotes, at most 64 bytes of it, no control characters.
 std::string shown(std::string_view name);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/granted.h"
 
 namespace split {
 namespace {
@@ -22,8 +23,7 @@ void pause_cpu() {
 
 }  // namespace
 
-ThreadPool::ThreadPool(unsigned threads)
-    : shares_(threads > 0 ? threads : std::max(1u, std::thread::hardware_concurrency())) {
+ThreadPool::ThreadPool(unsigned threads) : shares_(threads > 0 ? threads : granted_processors()) {
   try {
     workers_.reserve(shares_.size());
     for (size_t i = 1; i < shares_.size(); ++i) workers_.emplace_back([this, i] { work(i); });

@@ -2,7 +2,7 @@
 
 #include <ctime>
 
-#include "base/exit_codes.h"
+#include "program/exit_codes.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/weights/shard_cache.h"

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "base/world.h"
+#include "program/world.h"
 
 namespace split::edge {
 

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "base/exit_codes.h"
+#include "program/exit_codes.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/cli/options.h"

@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "base/interrupt.h"
-#include "base/world.h"
+#include "program/interrupt.h"
+#include "program/world.h"
 
 namespace split::edge {
 

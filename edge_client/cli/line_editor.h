@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/interrupt.h"
+#include "program/interrupt.h"
 
 namespace split::edge {
 

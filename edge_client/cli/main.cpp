@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "base/exit_codes.h"
+#include "program/exit_codes.h"
 #include "base/file.h"
 #include "edge_client/cli/run.h"
 

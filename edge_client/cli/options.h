@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/flags.h"
+#include "program/flags.h"
 #include "edge_client/split/options.h"
 
 namespace split::edge {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/interrupt.h"
+#include "program/interrupt.h"
 #include "edge_client/cli/options.h"
 
 namespace split::edge {

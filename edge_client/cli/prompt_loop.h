@@ -2,8 +2,8 @@
 // Ctrl-D. Ctrl-C stops an answer.
 #pragma once
 
-#include "base/interrupt.h"
-#include "base/world.h"
+#include "program/interrupt.h"
+#include "program/world.h"
 #include "edge_client/server/split_work.h"
 
 namespace split::edge {

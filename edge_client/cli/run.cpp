@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "base/exit_codes.h"
+#include "program/exit_codes.h"
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/options.h"

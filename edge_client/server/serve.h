@@ -1,8 +1,8 @@
 // edge_client --serve: the service behind its routes, from the first connection to the last answer.
 #pragma once
 
-#include "base/interrupt.h"
-#include "base/world.h"
+#include "program/interrupt.h"
+#include "program/world.h"
 #include "edge_client/server/service.h"
 #include "http/server.h"
 

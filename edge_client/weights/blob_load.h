@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/interrupt.h"
+#include "program/interrupt.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/blob_client.h"
 #include "edge_client/weights/part_file.h"

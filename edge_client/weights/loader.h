@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-#include "base/flags.h"
-#include "base/world.h"
+#include "program/flags.h"
+#include "program/world.h"
 #include "edge_client/cloud/remote.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"

@@ -1,9 +1,9 @@
-// base/flags: what is accepted, what is refused and in which words.
+// program/flags: what is accepted, what is refused and in which words.
 #include <gtest/gtest.h>
 
 #include <map>
 
-#include "base/flags.h"
+#include "program/flags.h"
 
 namespace split {
 namespace {

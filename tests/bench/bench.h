@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/flags.h"
+#include "program/flags.h"
 #include "tensor/shape.h"
 
 namespace split::bench {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/interrupt.h"
+#include "program/interrupt.h"
 #include "bench/loopback.h"
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/split/split_forward.h"

@@ -6,6 +6,7 @@
 
 #include "base/cache_dir.h"
 #include "base/file.h"
+#include "base/granted.h"
 #include "base/log.h"
 #include "device/vulkan/codegen/addresses.h"
 #include "device/vulkan/codegen/spirv.h"
@@ -213,7 +214,7 @@ const Pipelines::Made* Pipelines::begin(const PipelineKey& key) {
   const std::lock_guard lock(mutex_);
   queue_.push_back(&*at);
   ++unfinished_;
-  if (working_ < std::max(1u, std::thread::hardware_concurrency())) {
+  if (working_ < granted_processors()) {
     ++working_;
     workers_.emplace_back([this] { work(); });
   }

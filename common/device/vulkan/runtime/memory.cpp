@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/granted.h"
+
 namespace split::vulkan {
 namespace {
 
@@ -410,7 +412,7 @@ void Memory::wait_filled() {
 
 ThreadPool& Memory::pool() {
   if (!pool_) {
-    pool_.emplace(std::clamp(std::thread::hardware_concurrency(), 1u, kMaxCopiers));
+    pool_.emplace(std::min(granted_processors(), kMaxCopiers));
   }
   return *pool_;
 }

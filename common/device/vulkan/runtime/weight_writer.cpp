@@ -4,6 +4,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/granted.h"
+
 namespace split::vulkan {
 namespace {
 
@@ -26,7 +28,7 @@ WeightWriter::~WeightWriter() {
 
 // One processor is left to the thread that loads, which has its own work.
 void WeightWriter::start() {
-  const unsigned processors = std::max(std::thread::hardware_concurrency(), 2u);
+  const unsigned processors = std::max(granted_processors(), 2u);
   try {
     while (workers_.size() < std::min(processors - 1, kMostWorkers)) {
       workers_.emplace_back([this] { work(); });

@@ -1,7 +1,7 @@
 // The table of flags as a completion for bash.
 #include <algorithm>
 
-#include "base/flags.h"
+#include "program/flags.h"
 
 namespace split {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string_view>
 
-#include "base/flags.h"
+#include "program/flags.h"
 
 namespace split {
 

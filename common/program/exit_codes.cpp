@@ -1,4 +1,4 @@
-#include "base/exit_codes.h"
+#include "program/exit_codes.h"
 
 namespace split {
 namespace {

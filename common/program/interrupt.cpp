@@ -1,4 +1,4 @@
-#include "base/interrupt.h"
+#include "program/interrupt.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -1,0 +1,56 @@
+// One budget in bytes for what requests hold at once: bodies, parsed JSON, scratch and answers. It
+// is taken before it is allocated; a request that finds too little left is told to come back later,
+// so that requests together cannot end the process.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace split {
+
+// Any thread.
+class MemoryBudget {
+ public:
+  explicit MemoryBudget(uint64_t limit = UINT64_MAX) : limit_(limit) {}
+  MemoryBudget(const MemoryBudget&) = delete;
+  MemoryBudget& operator=(const MemoryBudget&) = delete;
+
+  // False, and counted, where that many bytes are not left.
+  bool take(uint64_t bytes);
+  // Gives back what was taken. After much use the memory that is free by then returns to the
+  // system, so free it first.
+  void give(uint64_t bytes);
+
+  uint64_t limit() const { return limit_; }
+  uint64_t used() const { return used_.load(std::memory_order_relaxed); }
+  uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
+
+ private:
+  const uint64_t limit_;
+  std::atomic<uint64_t> used_{0};
+  std::atomic<uint64_t> peak_{0};  // since memory last went back to the system
+  std::atomic<uint64_t> refusals_{0};
+};
+
+// What one request holds of a budget, given back at its end. One thread at a time.
+class MemoryShare {
+ public:
+  MemoryShare() = default;  // of no budget: takes anything
+  explicit MemoryShare(MemoryBudget* budget) : budget_(budget) {}
+  ~MemoryShare() { give_back(); }
+  MemoryShare(MemoryShare&& other) noexcept;
+  MemoryShare& operator=(MemoryShare&& other) noexcept;
+
+  // Throws Error(kBusy) where the budget has no more.
+  void take(uint64_t bytes);
+  // The same, false instead.
+  bool try_take(uint64_t bytes);
+  void give_back();
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  MemoryBudget* budget_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace split
