@@ -8,9 +8,6 @@
 namespace split {
 namespace {
 
-// Logits held at once while a prompt is scored: 6 MB for 50,257 tokens.
-constexpr size_t kScoreRows = 32;
-
 ScoredToken scored(std::span<const float> logits, int32_t id, int top) {
   return {id, logprob_of(logits, id),
           top > 0 ? top_logprobs(logits, top) : std::vector<TokenLogprob>()};
@@ -44,6 +41,16 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
   if (tokenizer == nullptr && !text.empty()) {
     throw Error(ErrorKind::kInput, "[prompt] the model has no tokenizer: expected token ids",
                 "prompt");
+  }
+  // What cannot fit is not encoded: that takes many times its size.
+  if (text.size() > static_cast<size_t>(config.context)) {
+    const size_t fewest = text.size() / tokenizer->longest();
+    if (fewest > static_cast<size_t>(config.context)) {
+      throw Error(ErrorKind::kInput,
+                  cat("[prompt] expected at most ", config.context, " tokens, got a text of ",
+                      text.size(), " bytes, which has at least ", fewest),
+                  "prompt");
+    }
   }
   std::vector<int32_t> ids;
   if (!text.empty()) ids = tokenizer->encode(text, special);

@@ -14,6 +14,9 @@
 
 namespace split {
 
+// Rows of logits held at once while a prompt is scored: 6 MB for 50,257 tokens.
+inline constexpr size_t kScoreRows = 32;
+
 struct GenerateOptions {
   int max_tokens = 64;
   SamplingOptions sampling;

@@ -85,7 +85,8 @@ void refuse_tools(Fields& fields) {
   }
 }
 
-TextRequest read_request(Fields& fields, const TextModel& model, const ChatTemplate& words) {
+TextRequest read_request(Fields& fields, const TextModel& model, const ChatTemplate& words,
+                         MemoryShare& memory) {
   TextRequest request;
   GenerateOptions& options = request.options;
   const std::string prompt = prompt_of(fields.raw("messages"), words);
@@ -109,7 +110,7 @@ TextRequest read_request(Fields& fields, const TextModel& model, const ChatTempl
   }
   refuse_tools(fields);
   fields.finish();
-  check_cost(request, *model.config);
+  check_cost(request, *model.config, memory);
   return request;
 }
 
@@ -142,9 +143,9 @@ std::string ChatTemplate::answer() const {
 
 http::Response chat_completions(const http::Request& request, const FindModel& find,
                                 const ChatTemplate& words) {
-  Fields fields(request.body);
+  Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_request(fields, model, words);
+  TextRequest parsed = read_request(fields, model, words, *request.memory);
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }
 

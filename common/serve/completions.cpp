@@ -9,7 +9,7 @@ using wire::Fields;
 
 constexpr size_t kMaxPrompts = 64;
 
-TextRequest read_request(Fields& fields, const TextModel& model) {
+TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
   TextRequest request;
   GenerateOptions& options = request.options;
   const bool special = fields.boolean_or("special", true);
@@ -26,16 +26,16 @@ TextRequest read_request(Fields& fields, const TextModel& model) {
   fields.integer_or("best_of", request.choices, request.choices, request.choices);
   if (!fields.text_or("suffix", "").empty()) Fields::refuse("suffix", "is not supported");
   fields.finish();
-  check_cost(request, *model.config);
+  check_cost(request, *model.config, memory);
   return request;
 }
 
 }  // namespace
 
 http::Response completions(const http::Request& request, const FindModel& find) {
-  Fields fields(request.body);
+  Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_request(fields, model);
+  TextRequest parsed = read_request(fields, model, *request.memory);
   return text_answer(request, std::move(model), std::move(parsed), kCompletionShape);
 }
 

@@ -75,7 +75,7 @@ std::vector<float> mean_row(std::span<const float> rows, size_t channels) {
 }
 
 http::Response embeddings(const http::Request& http, const FindModel& find) {
-  Fields fields(http.body);
+  Fields fields(http.body, http.memory.get());
   const TextModel model = find(fields.text_or("model", ""));
   const EmbeddingsRequest request = read_request(fields, model);
   const std::unique_ptr<TextBackend> work = model.begin();

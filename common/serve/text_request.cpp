@@ -11,6 +11,7 @@ constexpr int kMaxChoices = 16;  // n
 constexpr int kMaxStops = 16;
 // Positions of all choices, each with what is listed there: bounds the time and the answer's size.
 constexpr uint64_t kMaxEntries = 1 << 18;
+constexpr uint64_t kEntryBytes = 256;  // of JSON values and their text, at most
 
 uint64_t draw_seed() {
   std::random_device device;
@@ -108,7 +109,7 @@ std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_vi
   return prompts;
 }
 
-void check_cost(const TextRequest& request, const ModelConfig& config) {
+void check_cost(const TextRequest& request, const ModelConfig& config, MemoryShare& memory) {
   uint64_t positions = 0;  // at most 64 contexts
   for (const auto& prompt : request.prompts) {
     positions += prompt.size();
@@ -122,6 +123,11 @@ void check_cost(const TextRequest& request, const ModelConfig& config) {
                    cat("prompts and tokens, times n, times logprobs and 1, expected at most ",
                        kMaxEntries, ", got ", positions * choices * listed));
   }
+  // A sampler sorts pairs of a token and its logit. While a prompt is scored, many rows are held.
+  const uint64_t floats =
+      static_cast<uint64_t>(config.vocab) * (request.options.score_prompt ? kScoreRows + 4 : 5);
+  memory.take(request.prompts.size() * choices * floats * sizeof(float) +
+              positions * choices * listed * kEntryBytes);
 }
 
 }  // namespace split::serve

@@ -38,7 +38,9 @@ std::vector<http::RequestField> common_fields();
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
                                                const TextModel& model, bool special, size_t most);
 
-// Refuses what would take too long or too much to list.
-void check_cost(const TextRequest& request, const ModelConfig& config);
+// Refuses what would take too long or too much to list, and takes from `memory` what it will hold:
+// logits and scratch of each choice, and what is listed. Throws Error(kBusy) where that is not
+// left.
+void check_cost(const TextRequest& request, const ModelConfig& config, MemoryShare& memory);
 
 }  // namespace split::serve

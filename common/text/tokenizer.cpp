@@ -176,6 +176,14 @@ std::string_view Tokenizer::token_bytes(int32_t id) const {
   return std::string_view(bytes_).substr(begin, offsets_[static_cast<size_t>(id) + 1] - begin);
 }
 
+size_t Tokenizer::longest() const {
+  size_t longest = 1;
+  for (size_t i = 1; i < offsets_.size(); ++i) {
+    longest = std::max<size_t>(longest, offsets_[i] - offsets_[i - 1]);
+  }
+  return longest;
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
   std::string text;
   for (const int32_t id : ids) text += token_bytes(id);

@@ -44,6 +44,8 @@ class Tokenizer {
   std::string_view token_bytes(int32_t id) const;
 
   int32_t size() const { return static_cast<int32_t>(offsets_.size()) - 1; }
+  // Bytes of the longest token: a text of n of them has at least n tokens.
+  size_t longest() const;
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
 
  private:

@@ -17,8 +17,9 @@ namespace split::wire {
 // finish() refuses the fields that nobody asked for.
 class Fields {
  public:
-  // Throws Error(kInput) unless `json` is an object of at most 16 levels and kMaxJsonBytes.
-  explicit Fields(std::string_view json);
+  // Throws Error(kInput) unless `json` is an object of at most 16 levels and kMaxJsonBytes, and
+  // Error(kBusy) where `memory`, which pays for it, has too little left.
+  explicit Fields(std::string_view json, MemoryShare* memory = nullptr);
   // The same for a part of a document that was parsed already, which must outlive this.
   explicit Fields(const Json* object);
   ~Fields();
@@ -52,7 +53,7 @@ class Fields {
 void check_query(std::span<const std::pair<std::string, std::string>> query,
                  std::initializer_list<std::string_view> known);
 
-// JSON takes up to 20 times its size once parsed; nothing that is asked here needs more than this.
+// Nothing that is asked here needs more than this. Parsed it takes up to 30 times as much.
 inline constexpr size_t kMaxJsonBytes = 8 << 20;
 
 }  // namespace split::wire
