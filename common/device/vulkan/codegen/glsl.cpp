@@ -1,6 +1,8 @@
 #include "device/vulkan/codegen/glsl.h"
 
 #include <algorithm>
+#include <cctype>
+#include <set>
 
 #include "base/error.h"
 #include "device/vulkan/codegen/tape_glsl.h"
@@ -64,7 +66,30 @@ constexpr std::string_view kRowTopK =
 #include "device/vulkan/shaders/topk.comp"
     ;
 
-std::string header(bool shuffle, std::string_view extensions = "") {
+// Declares the constants of the table that a text names.
+std::string declared_constants(std::string_view text) {
+  std::set<std::string_view> words;
+  const auto in_word = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+  };
+  for (size_t at = 0; at < text.size(); ++at) {
+    const size_t first = at;
+    while (at < text.size() && in_word(text[at])) ++at;
+    if (at > first) words.insert(text.substr(first, at - first));
+  }
+  std::string all;
+  for (uint32_t id = 0; id < kTapeConstants; ++id) {
+    const ConstantRow& row = kConstantRows[id];
+    if (words.count(row.name) == 0) continue;
+    all += cat("layout(constant_id = ", id, ") const ", row.type, " ", row.name, " = ", row.value,
+               ";\n");
+  }
+  return all;
+}
+
+// A whole kernel: `body` behind what every kernel begins with.
+std::string kernel_text(bool shuffle, const std::string& body, std::string_view extensions = "") {
+  const std::string text = cat(kCommon, body);
   return cat(
       "#version 460\n"
       "#extension GL_EXT_control_flow_attributes : require\n"
@@ -73,20 +98,19 @@ std::string header(bool shuffle, std::string_view extensions = "") {
                 "#extension GL_KHR_shader_subgroup_shuffle : require\n"
                 "#define SHUFFLE\n"
               : "",
-      extensions, kCommon);
+      extensions, "layout(local_size_x_id = ", id_of(Constant::WORKGROUP), ") in;\n",
+      declared_constants(text), text);
 }
 
-constexpr std::string_view kColumns = "layout(constant_id = 4) const uint COLUMNS = 1;\n";
-
-// The header of a kernel that uses matrix units.
-std::string units_header(std::string_view defines) {
+// The same of one that uses matrix units.
+std::string units_text(std::string_view defines, const std::string& body) {
   constexpr std::string_view kExtensions =
       "#pragma use_vulkan_memory_model\n"
       "#extension GL_KHR_memory_scope_semantics : require\n"
       "#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require\n"
       "#extension GL_NV_cooperative_matrix : require\n"
       "#define UNITS\n";
-  return header(true, cat(kExtensions, defines));
+  return kernel_text(true, body, cat(kExtensions, defines));
 }
 
 }  // namespace
@@ -151,9 +175,9 @@ Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size
                     const Halves& halves) {
   KernelParts parts(1);
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
-  return std::move(parts).kernel(
-      cat(header(shuffle), kColumns, "shared float exchange[SUM_LANES];\n", op_functions_glsl(),
-          op_functions({&step.tape}), tape.declarations(), tape.group(step.columns)));
+  return std::move(parts).kernel(kernel_text(
+      shuffle, cat("shared float exchange[SUM_LANES];\n", op_functions_glsl(),
+                   op_functions({&step.tape}), tape.declarations(), tape.group(step.columns))));
 }
 
 namespace {
@@ -180,7 +204,7 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
   KernelParts parts(w + (blocks ? 2 : 1));
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
-  std::string text = cat(header(shuffle), kColumns, weight_bindings(w, blocks));
+  std::string text = weight_bindings(w, blocks);
   std::string stage;
   std::vector<const Tape*> tapes = {&step.tape};
   if (joined.input == FusedNeighbours::Input::kGroup) {
@@ -204,9 +228,10 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
     text += cat(joined.input == FusedNeighbours::Input::kSplits ? "" : kPages,
                 put_text(*joined.attention, parts));
   }
-  return std::move(parts).kernel(
+  return std::move(parts).kernel(kernel_text(
+      shuffle,
       cat(text, op_functions_glsl(), op_functions(tapes), tape.declarations(),
-          tape.epilogue(joined.attention != nullptr), kWeights, kMatmulShape, stage, kMatmul));
+          tape.epilogue(joined.attention != nullptr), kWeights, kMatmulShape, stage, kMatmul)));
 }
 
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
@@ -214,15 +239,15 @@ Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighb
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
   KernelParts parts(blocks ? 4 : 3);
   const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
-  std::string text = cat(units_header(few ? "#define FEW\n" : ""), kColumns,
-                         weight_bindings(2, blocks), kWeights, kUnits);
+  std::string text = cat(weight_bindings(2, blocks), kWeights, kUnits);
   if (joined.attention != nullptr) text += cat(kPages, put_text(*joined.attention, parts));
   const bool put = joined.attention != nullptr;
   // Values that pass through halves have no use for the last bits of an exponential.
   text += cat(op_functions_glsl(), "#define exp_f exp\n#define one_and_exp_f(x) (1.0 + exp(x))\n",
               op_functions({&step.tape}), tape.declarations(), tape.epilogue(put),
               few ? "" : tape.tile_epilogue(put));
-  return std::move(parts).kernel(cat(text, few ? kThinMatrix : kMatrix));
+  return std::move(parts).kernel(
+      units_text(few ? "#define FEW\n" : "", cat(text, few ? kThinMatrix : kMatrix)));
 }
 
 namespace {
@@ -236,20 +261,21 @@ std::string caches(uint32_t pieces) {
 }  // namespace
 
 std::string kv_store_text(uint32_t pieces, bool shuffle) {
-  return cat(header(shuffle), caches(pieces), kPages, kPut, kKvStore);
+  return kernel_text(shuffle, cat(caches(pieces), kPages, kPut, kKvStore));
 }
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of) {
   const std::string_view result = of == AttentionOf::kSplit    ? ""
                                   : of == AttentionOf::kHalves ? "#define RESULT float16_t\n"
                                                                : "#define RESULT float\n";
-  return cat(header(shuffle), result, caches(pieces), op_functions_glsl(), kPages, kAttention);
+  return kernel_text(shuffle, cat(result, caches(pieces), op_functions_glsl(), kPages, kAttention));
 }
 std::string merge_text(bool shuffle, bool half) {
-  return cat(header(shuffle), "#define PARTIAL_BINDING 1\n#define RESULT ",
-             half ? "float16_t\n" : "float\n", op_functions_glsl(), kPages, kMerged, kMerge);
+  return kernel_text(
+      shuffle, cat("#define PARTIAL_BINDING 1\n#define RESULT ", half ? "float16_t\n" : "float\n",
+                   op_functions_glsl(), kPages, kMerged, kMerge));
 }
-std::string tiled_attention_text() { return cat(units_header(""), kPages, kTiledAttention); }
-std::string block_max_text() { return cat(header(false), kColumns, kTopK, kBlockMax); }
-std::string topk_text() { return cat(header(false), kColumns, kTopK, kRowTopK); }
+std::string tiled_attention_text() { return units_text("", cat(kPages, kTiledAttention)); }
+std::string block_max_text() { return kernel_text(false, cat(kTopK, kBlockMax)); }
+std::string topk_text() { return kernel_text(false, cat(kTopK, kRowTopK)); }
 
 }  // namespace split::vulkan

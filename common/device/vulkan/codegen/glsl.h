@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compile/program.h"
+#include "device/vulkan/codegen/constants.h"
 
 namespace split::vulkan {
 
@@ -20,8 +21,6 @@ inline constexpr uint32_t kTablePieces = 4;
 inline constexpr uint32_t kCachePieces = 6;
 // Bindings at these rows and columns start at aligned offsets, whatever the sizes.
 inline constexpr uint32_t kPieceAlign = 64;
-// Tapes' constants start here; a hand-written kernel's own are below.
-inline constexpr uint32_t kTapeConstants = 41;
 
 struct Bind {
   enum class Kind : uint8_t {

@@ -115,23 +115,23 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
   const auto stride = [&](size_t input) {
     return static_cast<uint32_t>(slot(step.in(input)).dims[1]);
   };
-  add_constants(key,
-                {{20, static_cast<uint32_t>(Heads(step).count)},
-                 {21, static_cast<uint32_t>(Heads(step).dim)},
-                 {22, workspace_.limits().pages_per_sequence},
-                 {23, attention(step).piece_pages},
-                 {24, type_code(slot(step.in(Attention::k_cache)).dtype)},
-                 {25, workspace_.splits()},
-                 {26, std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
-                 {27, variant >= kWide ? 0u : 1u},
-                 {31, attention(step).key_lanes},
-                 {34, static_cast<uint32_t>(Heads(step).kv)},
-                 {35, first_column(Attention::q)},
-                 {36, first_column(Attention::k)},
-                 {37, first_column(Attention::v)},
-                 {38, stride(Attention::q)},
-                 {39, stride(Attention::k)},
-                 {40, stride(Attention::v)}});
+  add_constants(key, {{Constant::HEADS, static_cast<uint32_t>(Heads(step).count)},
+                      {Constant::D, static_cast<uint32_t>(Heads(step).dim)},
+                      {Constant::TABLE_PAGES, workspace_.limits().pages_per_sequence},
+                      {Constant::PIECE_PAGES, attention(step).piece_pages},
+                      {Constant::KV_TYPE, type_code(slot(step.in(Attention::k_cache)).dtype)},
+                      {Constant::SPLITS, workspace_.splits()},
+                      {Constant::SCALE, std::bit_cast<uint32_t>(
+                                            step.attribute<float>(attributes::attention::scale))},
+                      {Constant::ROW_TABLES, variant >= kWide ? 0u : 1u},
+                      {Constant::KEY_LANES, attention(step).key_lanes},
+                      {Constant::KV_HEADS, static_cast<uint32_t>(Heads(step).kv)},
+                      {Constant::Q_FIRST, first_column(Attention::q)},
+                      {Constant::K_FIRST, first_column(Attention::k)},
+                      {Constant::V_FIRST, first_column(Attention::v)},
+                      {Constant::Q_STRIDE, stride(Attention::q)},
+                      {Constant::K_STRIDE, stride(Attention::k)},
+                      {Constant::V_STRIDE, stride(Attention::v)}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
@@ -238,6 +238,7 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
       return Kernel{tiled_attention_text(), {}, {}};
     });
     dispatch.key = key_of(kernel, step, parts * device.subgroup);
+    add_unit_sizes(dispatch.key);
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols(), rowwise(step.in(Attention::q), base, piece, {}),
                        rowwise(step.out(), base, piece, halves(variant)), plan.caches[0],

@@ -6,6 +6,7 @@
 #include <initializer_list>
 
 #include "device/vulkan/program/executable.h"
+#include "device/vulkan/tuning/layouts.h"
 
 namespace split::vulkan {
 
@@ -24,14 +25,22 @@ inline uint32_t most_lanes(const Capabilities& device) {
 inline uint32_t ceil_div(uint64_t a, uint64_t b) { return static_cast<uint32_t>((a + b - 1) / b); }
 
 inline void add_constants(PipelineKey& key,
-                          std::initializer_list<std::pair<uint32_t, uint32_t>> constants) {
-  key.constants.insert(key.constants.end(), constants);
+                          std::initializer_list<std::pair<Constant, uint32_t>> constants) {
+  for (const auto& [constant, value] : constants) {
+    key.constants.emplace_back(id_of(constant), value);
+  }
 }
 
 // Whether each workgroup has a row (common.glsl). Of 3 or 4 rows, and of 5 to 8, there is one
 // recording, with a workgroup for each that it may have.
 inline void add_counted(size_t variant, PipelineKey& key) {
-  add_constants(key, {{33, variant < 2 || variant >= kWide ? 1u : 0u}});
+  add_constants(key, {{Constant::COUNTED, variant < 2 || variant >= kWide ? 1u : 0u}});
+}
+
+// The sizes of what a matrix unit multiplies.
+inline void add_unit_sizes(PipelineKey& key) {
+  add_constants(key,
+                {{Constant::LM, kUnitTile}, {Constant::LN, kUnitTile}, {Constant::LK, kUnitTile}});
 }
 
 }  // namespace split::vulkan

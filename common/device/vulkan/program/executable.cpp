@@ -233,12 +233,13 @@ PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
                                      uint32_t workgroup) const {
   PipelineKey result;
   result.text = kernel.text;
-  result.constants = {{0, workgroup},
-                      {1, core_->context.capabilities().subgroup},
-                      {2, workspace_.capacity()},
-                      {3, step.rows == kOutRows ? 1u : 0u},
-                      {19, core_->context.capabilities().small_tiles ? 1u : 4u},
-                      {32, row_lanes(core_->context.capabilities())}};
+  const Capabilities& device = core_->context.capabilities();
+  add_constants(result, {{Constant::WORKGROUP, workgroup},
+                         {Constant::SUBGROUP, device.subgroup},
+                         {Constant::CAPACITY, workspace_.capacity()},
+                         {Constant::ROW_KIND, step.rows == kOutRows ? 1u : 0u},
+                         {Constant::ROW_UNROLL, device.small_tiles ? 1u : 4u},
+                         {Constant::SUM_LANES, row_lanes(device)}});
   return result;
 }
 

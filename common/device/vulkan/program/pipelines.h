@@ -21,7 +21,7 @@ namespace split::vulkan {
 struct PipelineKey {
   const std::string* text = nullptr;  // GLSL, of Pipelines::kept()
   uint32_t bindings = 0;
-  std::vector<std::pair<uint32_t, uint32_t>> constants;  // id, value; id 0 is the workgroup's size
+  std::vector<std::pair<uint32_t, uint32_t>> constants;  // id (constants.h), value
   auto operator<=>(const PipelineKey&) const = default;
 };
 

@@ -78,7 +78,7 @@ void VulkanExecutable::add_group(size_t i, size_t variant, std::vector<Dispatch>
     Dispatch dispatch;
     dispatch.key = key_of(kernel, step, row_lanes(device));
     add_counted(variant, dispatch.key);
-    dispatch.key.constants.emplace_back(4, static_cast<uint32_t>(step.columns));
+    add_constants(dispatch.key, {{Constant::COLUMNS, static_cast<uint32_t>(step.columns)}});
     add_tape_constants(kernel, dispatch.key);
     dispatch.ranges.push_back(symbols());
     for (const Bind& bind : kernel.binds) {
@@ -164,24 +164,25 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       const size_t count = std::min(columns, all_columns - column);
       Dispatch dispatch;
       dispatch.key = key_of(kernel, step, units ? unit_lanes : shape.workgroup);
-      add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.columns)},
-                                   {5, static_cast<uint32_t>(step.inner)},
-                                   {6, shape.lanes},
-                                   {10, matrix_code(w.dtype)}});
+      add_constants(dispatch.key, {{Constant::COLUMNS, static_cast<uint32_t>(step.columns)},
+                                   {Constant::K, static_cast<uint32_t>(step.inner)},
+                                   {Constant::LANES, shape.lanes},
+                                   {Constant::W_TYPE, matrix_code(w.dtype)}});
       if (units) {
-        add_constants(
-            dispatch.key,
-            {{15, tile.tiles_m}, {16, tile.tiles_n}, {18, tile.parts_n}, {28, tile.parts_k}});
-        if (few) {
-          add_constants(dispatch.key, {{30, tile.depth}});
-        } else {
-          add_constants(dispatch.key, {{17, tile.parts_m}, {29, tile.step}});
-        }
+        add_unit_sizes(dispatch.key);
+        add_constants(dispatch.key, {{Constant::TILES_M, tile.tiles_m},
+                                     {Constant::TILES_N, tile.tiles_n},
+                                     {Constant::PARTS_M, tile.parts_m},
+                                     {Constant::PARTS_N, tile.parts_n},
+                                     {Constant::PARTS_K, tile.parts_k},
+                                     {Constant::STEP, tile.step},
+                                     {Constant::DEPTH, tile.depth}});
       } else {
-        add_constants(dispatch.key, {{7, block},
-                                     {8, shape.columns_per_lane},
-                                     {9, shape.unroll},
-                                     {11, variant < 2 ? kNarrowRows[variant] : 0}});
+        add_constants(dispatch.key,
+                      {{Constant::BLOCK, block},
+                       {Constant::COLUMNS_PER_LANE, shape.columns_per_lane},
+                       {Constant::UNROLL, shape.unroll},
+                       {Constant::EXACT_ROWS, variant < 2 ? kNarrowRows[variant] : 0}});
         add_counted(variant, dispatch.key);
       }
       const Step* paged = joined.splits != nullptr ? joined.splits : joined.attention;

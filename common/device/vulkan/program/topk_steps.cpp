@@ -23,7 +23,7 @@ void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispat
                                                return Kernel{text(), {}, {}};
                                              }),
                           step, lanes);
-    add_constants(dispatch.key, {{4, static_cast<uint32_t>(step.inner)}});
+    add_constants(dispatch.key, {{Constant::COLUMNS, static_cast<uint32_t>(step.inner)}});
     dispatch.ranges = {symbols(), rowwise(step.in(inputs::topk::x), base, piece, {}), maxima};
     dispatch.push = {base, piece, 0, 0};
     dispatch.out_rows = step.rows == kOutRows;
@@ -35,7 +35,7 @@ void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispat
     blocks.row_axis = 1;
     out.push_back(std::move(blocks));
     Dispatch rows = add("topk", Kernels::What::kTopK, topk_text, base);
-    add_constants(rows.key, {{5, static_cast<uint32_t>(step.columns / 2)}});
+    add_constants(rows.key, {{Constant::COUNT, static_cast<uint32_t>(step.columns / 2)}});
     rows.ranges.push_back(rowwise(step.out(), base, piece, {}));
     out.push_back(std::move(rows));
   }

@@ -45,8 +45,7 @@ uvec4 load_v(uint part, uint i) {
 #endif
   return v0[i];
 }
-layout(constant_id = 31) const uint KEY_LANES = 1;  // a power of two: the vectors of a key, or more
-const uint WIDTH = KV_TYPE == 0 ? 4 : 8;            // elements of 16 bytes
+const uint WIDTH = KV_TYPE == 0 ? 4 : 8;  // elements of 16 bytes
 const uint HEAD_VECTORS = (D + WIDTH - 1) / WIDTH;
 const bool WHOLE = D % WIDTH == 0;
 const uint GROUPS = WORKGROUP / KEY_LANES;

@@ -1,17 +1,9 @@
 R"glsl(
-// The start of every kernel. Specialisation constants 0..3 and binding 0 are the same in all.
-layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint WORKGROUP = 64;
-layout(constant_id = 1) const uint SUBGROUP = 1;  // lanes that shuffles reach
-layout(constant_id = 2) const uint CAPACITY = 8;  // rows of each symbol array
-layout(constant_id = 3) const uint ROW_KIND = 0;  // 0: rows of the step, 1: its output rows
-
+// The start of every kernel, behind the constants that it names. Binding 0 is the same in all.
 const uint SUBGROUPS = WORKGROUP / SUBGROUP;
 #ifndef UNITS
 #define FETCHES 1  // elements of a product that a lane fetches for before it finishes them
 #endif
-layout(constant_id = 32) const uint SUM_LANES = 64;  // of a workgroup, that work on a row together
-layout(constant_id = 19) const uint ROW_UNROLL = 1;  // fours of a row that a lane has at once
 // The elements of a row go to the lanes in fours, which a load can bring together. For each element
 // c of this lane, in order: FOR_ROW(width) { ... } END_ROW
 #define FOR_ROW(width) \
@@ -55,7 +47,6 @@ uint row_count() {
 }
 // Whether the first row of a workgroup is one of them. Where there are no more workgroups than rows
 // need nothing waits for the symbols; of kernels for any number of rows there never are.
-layout(constant_id = 33) const bool COUNTED = false;
 bool has_row(uint r) { return COUNTED || r < row_count(); }
 
 #ifdef SHUFFLE

@@ -1,7 +1,7 @@
 R"glsl(
 // Puts the rows' keys and values into their pages. One workgroup a row.
-layout(set = 0, binding = 1) readonly buffer K { float keys[]; };
-layout(set = 0, binding = 2) readonly buffer V { float values[]; };
+layout(set = 0, binding = 1) readonly buffer KeyRows { float keys[]; };
+layout(set = 0, binding = 2) readonly buffer ValueRows { float values[]; };
 
 void main() {
   const uint r = gl_WorkGroupID.x;

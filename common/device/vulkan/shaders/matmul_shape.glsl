@@ -1,9 +1,5 @@
 R"glsl(
-layout(constant_id = 7) const uint BLOCK = 1;
-layout(constant_id = 8) const uint COLUMNS_PER_LANE = 1;
-layout(constant_id = 9) const uint UNROLL = 1;
-layout(constant_id = 11) const uint EXACT_ROWS = 0;  // rows when the recording fixes them, else 0
-
+// Where a product's numbers are read from, and the lanes' sums.
 #ifdef IN_BLOCKS
 // Eight rows take chunks one by one, for fewer registers.
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Vectors { uvec4 w[]; };

@@ -3,9 +3,6 @@ R"glsl(
 // a tile of TILE_ROWS x TILE_COLUMNS and walks K in steps of STEP through shared memory; a subgroup
 // owns a part of the tile and, of each step, one of PARTS_K parts, which are added in order. Any number
 // of rows takes the same way, so a row's sum does not depend on its company.
-layout(constant_id = 17) const uint PARTS_M = 2;  // subgroups along the rows
-layout(constant_id = 28) const uint PARTS_K = 1;  // and along K
-layout(constant_id = 29) const uint STEP = 64;
 const uint TILE_ROWS = LM * PARTS_M * TILES_M;
 const uint TILE_COLUMNS = LN * PARTS_N * TILES_N;
 const uint STEP_CHUNKS = STEP / 8;

@@ -4,12 +4,9 @@ R"glsl(
 // part takes every PARTS_K-th step, its subgroups share the rows of it, and each has its own columns;
 // what is DEPTH rounds ahead is on its way while one is used. The parts' sums are added in order. Tiles
 // past an edge are moved back onto it.
-layout(constant_id = 28) const uint PARTS_K = 4;
-layout(constant_id = 30) const uint DEPTH = 1;
 // Nothing is conditional on the step where several rounds are on their way: a compiler moves a
 // conditional load to where it is used. What is past the end is the last step again, times rows of 0.
 const bool ALWAYS = DEPTH > 1;
-const uint STEP = 64;
 const uint TILE_ROWS = LM * TILES_M;
 const uint OWN_COLUMNS = LN * TILES_N, TILE_COLUMNS = OWN_COLUMNS * PARTS_N;
 const uint STEP_CHUNKS = STEP / 8;

@@ -3,9 +3,6 @@ R"glsl(
 // walks the keys of each sequence among its rows in tiles of TILE_KEYS at absolute positions, from the
 // first that a row sees to the last: scores, their weights under the largest so far, weighted sums of values. A row's
 // result depends on its own keys alone. D is a multiple of 16.
-layout(constant_id = 12) const uint LM = 16;
-layout(constant_id = 13) const uint LN = 16;
-layout(constant_id = 14) const uint LK = 16;
 layout(set = 0, binding = 1) restrict readonly buffer Q { vec2 q_rows[]; };
 layout(set = 0, binding = 2) restrict writeonly buffer Result { uint result[]; };  // halves
 layout(set = 0, binding = 3) restrict readonly buffer Keys { uvec4 k_cache[]; };

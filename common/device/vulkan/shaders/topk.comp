@@ -1,7 +1,6 @@
 R"glsl(
 // The COUNT largest of a row, from its blocks' maxima. One workgroup a row. Who is ranked counts
 // those before it: no order in which lanes come changes the result.
-layout(constant_id = 5) const uint COUNT = 1;
 layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
 layout(set = 0, binding = 3) writeonly buffer Result { uint result[]; };
 const uint CANDIDATES = 1024;

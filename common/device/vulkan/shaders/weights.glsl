@@ -1,8 +1,5 @@
 R"glsl(
 // The shape of a product's matrix: rows of K numbers, cut into chunks of 8, one row a column of w.
-layout(constant_id = 5) const uint K = 16;
-layout(constant_id = 6) const uint LANES = 8;
-layout(constant_id = 10) const uint W_TYPE = 0;  // 0: F32, 1: F16, 2: BF16, 3: Q8_0, 4: Q4_0
 const uint CHUNKS = (K + 7) / 8;
 
 #ifdef IN_BLOCKS
