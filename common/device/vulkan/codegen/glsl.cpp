@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/codegen/tape_glsl.h"
 #include "tensor/tensor.h"
 
@@ -66,8 +67,8 @@ constexpr std::string_view kRowTopK =
 #include "device/vulkan/shaders/topk.comp"
     ;
 
-// Declares the constants of the table that a text names.
-std::string declared_constants(std::string_view text) {
+// Declares what the text names of the two tables (shaders/numbers.def, constants.def).
+std::string declarations(std::string_view text) {
   std::set<std::string_view> words;
   const auto in_word = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
@@ -77,10 +78,19 @@ std::string declared_constants(std::string_view text) {
     while (at < text.size() && in_word(text[at])) ++at;
     if (at > first) words.insert(text.substr(first, at - first));
   }
+  const auto names = [&](std::string_view name) { return words.count(name) != 0; };
   std::string all;
+  const auto number = [&](std::string_view name, uint32_t value) {
+    if (names(name)) all += cat("const uint ", name, " = ", value, ";\n");
+  };
+#define SYMBOL(name, input) number(#name, static_cast<uint32_t>(Symbol::name));
+#define NUMBER(name, value) number(#name, value);
+#define FORMULA(name, x, ...) \
+  if (names(#name)) all += "#define " #name "(" #x ") (" #__VA_ARGS__ ")\n";
+#include "device/vulkan/shaders/numbers.def"
   for (uint32_t id = 0; id < kTapeConstants; ++id) {
     const ConstantRow& row = kConstantRows[id];
-    if (words.count(row.name) == 0) continue;
+    if (!names(row.name)) continue;
     all += cat("layout(constant_id = ", id, ") const ", row.type, " ", row.name, " = ", row.value,
                ";\n");
   }
@@ -99,7 +109,7 @@ std::string kernel_text(bool shuffle, const std::string& body, std::string_view 
                 "#define SHUFFLE\n"
               : "",
       extensions, "layout(local_size_x_id = ", id_of(Constant::WORKGROUP), ") in;\n",
-      declared_constants(text), text);
+      declarations(text), text);
 }
 
 // The same of one that uses matrix units.

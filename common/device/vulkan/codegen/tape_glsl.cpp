@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "device/vulkan/codegen/numbers.h"
 #include "tensor/tensor.h"
 
 namespace split::vulkan {
@@ -149,15 +150,12 @@ void TapeWriter::declare_gather(size_t i) {
   const size_t id = base_ + i;
   const Slot& table = slot(operand.slot);
   const std::string& index = slot(operand.access.index).name;
-  const uint32_t which = index == "tokens"      ? 0u
-                         : index == "positions" ? 1u
-                         : index == "out_rows"  ? 3u
-                                                : ~0u;
-  if (which == ~0u) {
+  const std::optional<Symbol> which = symbol_of(index);
+  if (!which) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': index '", index,
                                         "': expected tokens, positions or out_rows"));
   }
-  uint_constant(cat("INDEX", id), which);
+  uint_constant(cat("INDEX", id), static_cast<uint32_t>(*which));
   uint_constant(cat("STRIDE", id), row_stride(table));
   const uint32_t pieces = is_weight_table(operand) ? pieces_ : 1;
   uint_constant(cat("PIECE_ROWS", id),

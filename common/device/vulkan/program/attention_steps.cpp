@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/program/dispatches.h"
 #include "device/vulkan/tuning/layouts.h"
 #include "tensor/tensor.h"
@@ -38,7 +39,8 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   // weights, and of each part of the lanes its sums. Their number changes no bits.
   const Capabilities& device = core_->context.capabilities();
   const uint32_t reach = std::max(device.subgroup, plan.key_lanes);
-  const size_t kept = workspace_.splits() * ((size + 5) / 4 * 4);
+  const size_t stride = shader::SPLIT_STRIDE(static_cast<uint32_t>(size));
+  const size_t kept = workspace_.splits() * stride;
   const auto shared = [&](uint32_t lanes) {
     return ((reach > device.subgroup ? lanes : 1) + lanes / device.subgroup + kSplitKeys +
             lanes / reach * (plan.key_lanes * width + 1)) *
@@ -88,8 +90,7 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
     }
   }
 
-  const size_t partial_row =
-      Heads(step).count * workspace_.splits() * ((size + 5) / 4 * 4) * sizeof(float);
+  const size_t partial_row = Heads(step).count * workspace_.splits() * stride * sizeof(float);
   const size_t budget = std::min(limit, kScratchBytes) / partial_row;
   plan.rows =
       piece_rows({step.in(Attention::q), step.in(Attention::k), step.in(Attention::v), step.out()},
@@ -222,11 +223,13 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
       (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;
   }
-  // As the shader lays it out: a tile of keys and of values, and of each subgroup sums and halves.
-  constexpr uint32_t kTileKeys = 64;
-  const uint32_t widest = std::max(size, kTileKeys);
-  const size_t tiles = size_t{2} * kTileKeys * (size / 8 + 1) * 16;
-  const size_t each = kUnitTile * ((widest + 4) * 4 + (widest / 2 + 4) * 4 + 4) + 12;
+  // As the shader lays it out: a tile of keys and of values; and of each subgroup's rows the
+  // floats, the words of halves and a scale, and three words for all of them.
+  const uint32_t widest = std::max(size, shader::TILE_KEYS);
+  const size_t tiles = size_t{2} * shader::TILE_KEYS * shader::TILE_CHUNKS(size) * 16;
+  const size_t each =
+      (kUnitTile * (shader::TILE_FLOATS(widest) + shader::TILE_HALVES(widest) + 1) + 3) *
+      sizeof(uint32_t);
   uint32_t parts = 4;
   while (parts > 0 && tiles + parts * each > device.shared_bytes()) parts /= 2;
   if (parts == 0) return false;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/program/dispatches.h"
 #include "tensor/tensor.h"
 
@@ -237,7 +238,8 @@ PipelineKey VulkanExecutable::key_of(const KeptKernel& kernel, const Step& step,
   add_constants(result, {{Constant::WORKGROUP, workgroup},
                          {Constant::SUBGROUP, device.subgroup},
                          {Constant::CAPACITY, workspace_.capacity()},
-                         {Constant::ROW_KIND, step.rows == kOutRows ? 1u : 0u},
+                         {Constant::ROW_COUNT,
+                          step.rows == kOutRows ? shader::COUNT_OF_OUTS : shader::COUNT_OF_ROWS},
                          {Constant::ROW_UNROLL, device.small_tiles ? 1u : 4u},
                          {Constant::SUM_LANES, row_lanes(device)}});
   return result;

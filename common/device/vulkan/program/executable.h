@@ -7,11 +7,12 @@
 
 #include <array>
 
+#include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/runtime/buffers.h"
 
 namespace split::vulkan {
 
-inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, 8};
+inline constexpr std::array<uint32_t, 4> kNarrowRows = {1, 2, 4, shader::NARROW_ROWS};
 inline constexpr size_t kWide = kNarrowRows.size();     // the variant for any number of rows, and
 inline constexpr size_t kPromptCoopMatrix = kWide + 1;  // those that use matrix units: for a prompt
 inline constexpr size_t kDecodeCoopMatrix = kWide + 2;  // and for generated rows

@@ -1,18 +1,14 @@
 // The dispatches of the top k: the largest of each block of a row, then the row's from those.
+#include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/program/dispatches.h"
 
 namespace split::vulkan {
-namespace {
-
-constexpr uint32_t kBlocks = 256, kTeam = 32;  // as shaders/topk.glsl has them
-
-}  // namespace
-
 void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispatch>& out) {
   const Step& step = program_.steps[i];
   const uint32_t piece = piece_rows({step.in(inputs::topk::x), step.out()}, workspace_.capacity());
-  scratch_.push_back(workspace_.scratch(size_t{piece} * kBlocks * sizeof(uint32_t)));
-  const Range maxima = part(*scratch_.back(), 0, size_t{piece} * kBlocks * sizeof(uint32_t));
+  scratch_.push_back(workspace_.scratch(size_t{piece} * shader::TOP_BLOCKS * sizeof(uint32_t)));
+  const Range maxima =
+      part(*scratch_.back(), 0, size_t{piece} * shader::TOP_BLOCKS * sizeof(uint32_t));
   const uint32_t lanes = most_lanes(core_->context.capabilities());
   const auto add = [&](const char* what, Kernels::What which, std::string (*text)(),
                        uint32_t base) {
@@ -31,7 +27,7 @@ void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispat
   };
   for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
     Dispatch blocks = add("block-max", Kernels::What::kBlockMax, block_max_text, base);
-    blocks.groups[0] = kBlocks / (lanes / kTeam);
+    blocks.groups[0] = shader::TOP_BLOCKS / (lanes / shader::TOP_TEAM);
     blocks.row_axis = 1;
     out.push_back(std::move(blocks));
     Dispatch rows = add("topk", Kernels::What::kTopK, topk_text, base);

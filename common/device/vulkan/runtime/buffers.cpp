@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/vulkan/codegen/numbers.h"
 #include "device/vulkan/runtime/transpose.h"
 #include "device/vulkan/tuning/lane_order.h"
 #include "device/vulkan/tuning/layouts.h"
 
 namespace split::vulkan {
 namespace {
-
-constexpr size_t kNarrowTables = 8;  // rows with a page table of their own: NARROW_ROWS
-// The symbols are, as common.glsl has them, words of counts, then arrays of a word a row.
-constexpr size_t kHeaderWords = 16, kArrays = 7;
 
 size_t padded(size_t elements) { return (elements + 7) / 8 * 8; }
 
@@ -148,8 +145,8 @@ VulkanWorkspace::VulkanWorkspace(CorePtr core, const Limits& limits)
       capacity_((std::max(limits.rows, 1u) + 7) / 8 * 8),
       arena_(core_->memory, limits.arena_row_bytes * capacity_, MemoryUse::kDevice),
       symbols_(core_->memory,
-               (kHeaderWords + kArrays * capacity_ +
-                (size_t{limits.sequences} + kNarrowTables) * limits.pages_per_sequence) *
+               (shader::HEADER_WORDS + size_t{shader::SYMBOL_ARRAYS} * capacity_ +
+                (size_t{limits.sequences} + shader::NARROW_ROWS) * limits.pages_per_sequence) *
                    sizeof(uint32_t),
                MemoryUse::kUpload) {
   CHECK(symbols_.mapped() != nullptr);
@@ -205,18 +202,20 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   for (const uint32_t row : batch.out_rows) expect(row < batch.rows, "an output row past the rows");
 
   auto* words = reinterpret_cast<uint32_t*>(symbols_.mapped());
-  words[0] = batch.rows;
-  words[1] = static_cast<uint32_t>(batch.out_rows.size());
-  const auto put = [&](size_t array, const auto& values) {
-    if (values.empty()) return;
-    std::memcpy(words + kHeaderWords + array * capacity_, values.data(), values.size_bytes());
+  words[shader::COUNT_OF_ROWS] = batch.rows;
+  words[shader::COUNT_OF_OUTS] = static_cast<uint32_t>(batch.out_rows.size());
+  const auto array = [&](Symbol symbol) {
+    return words + shader::HEADER_WORDS + static_cast<size_t>(symbol) * capacity_;
   };
-  put(0, batch.tokens);
-  put(1, batch.positions);
-  put(2, batch.sequences);
-  put(3, batch.out_rows);
+  const auto put = [&](Symbol symbol, const auto& values) {
+    if (!values.empty()) std::memcpy(array(symbol), values.data(), values.size_bytes());
+  };
+  put(Symbol::TOKENS, batch.tokens);
+  put(Symbol::POSITIONS, batch.positions);
+  put(Symbol::SEQUENCES, batch.sequences);
+  put(Symbol::OUT_ROWS, batch.out_rows);
   // Where each row's keys and values go, so that no kernel waits for a page to be looked up.
-  uint32_t* const places = words + kHeaderWords + size_t{4} * capacity_;
+  uint32_t* const places = array(Symbol::PLACES);
   for (size_t row = 0; row < batch.sequences.size() && row < batch.positions.size(); ++row) {
     const auto position = static_cast<uint32_t>(batch.positions[row]);
     const size_t entry =
@@ -224,15 +223,14 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
     if (entry >= batch.page_tables.size()) break;
     places[row] = batch.page_tables[entry] * kPageTokens + position % kPageTokens;
   }
-  uint32_t* const firsts = words + kHeaderWords + size_t{5} * capacity_;
   for (size_t row = 0; row < batch.seen.size(); ++row) {
-    firsts[row] = batch.seen[row].first;
-    firsts[capacity_ + row] = batch.seen[row].end;
+    array(Symbol::SEEN_FIRST)[row] = batch.seen[row].first;
+    array(Symbol::SEEN_END)[row] = batch.seen[row].end;
   }
   // The tables: of each row when rows are few, then of each sequence.
-  uint32_t* const tables = words + kHeaderWords + kArrays * capacity_;
+  uint32_t* const tables = array(Symbol::kCount);
   const size_t pages = limits_.pages_per_sequence;
-  if (batch.rows <= kNarrowTables) {
+  if (batch.rows <= shader::NARROW_ROWS) {
     for (size_t row = 0; row < batch.sequences.size(); ++row) {
       const size_t from = size_t{batch.sequences[row]} * pages;
       if (from + pages > batch.page_tables.size()) break;
@@ -240,7 +238,7 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
     }
   }
   if (!batch.page_tables.empty()) {
-    std::memcpy(tables + kNarrowTables * pages, batch.page_tables.data(),
+    std::memcpy(tables + shader::NARROW_ROWS * pages, batch.page_tables.data(),
                 batch.page_tables.size_bytes());
   }
 }

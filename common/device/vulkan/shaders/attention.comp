@@ -49,18 +49,18 @@ const uint WIDTH = KV_TYPE == 0 ? 4 : 8;  // elements of 16 bytes
 const uint HEAD_VECTORS = (D + WIDTH - 1) / WIDTH;
 const bool WHOLE = D % WIDTH == 0;
 const uint GROUPS = WORKGROUP / KEY_LANES;
-const uint OWN = KEYS / GROUPS;        // KEY_LANES at most
+const uint OWN = SPLIT_KEYS / GROUPS;        // KEY_LANES at most
 const uint COPIES = KEY_LANES / OWN;   // lanes that have a score
 const uint REACH = SUBGROUP > KEY_LANES ? SUBGROUP : KEY_LANES;  // lanes whose sums shuffles make
 const uint PARTS = WORKGROUP / REACH;
 const uint PART = 1 + KEY_LANES * WIDTH;  // floats of a part: its sums of weights and of values
 shared float exchange[KEY_LANES > SUBGROUP ? WORKGROUP : 1];
-shared float weight[KEYS];
+shared float weight[SPLIT_KEYS];
 shared float part_largest[SUBGROUPS];
 shared float part_sums[PARTS * PART];
 
 uint split_page(uint table, uint split, uint key) {
-  return symbols[table + min((split * KEYS + key) / PAGE_TOKENS, TABLE_PAGES - 1)];
+  return symbols[table + min((split * SPLIT_KEYS + key) / PAGE_TOKENS, TABLE_PAGES - 1)];
 }
 // A key of a page, and its piece and its place there.
 uint place(uint page, uint key) { return page * PAGE_TOKENS + key % PAGE_TOKENS; }
@@ -133,10 +133,10 @@ void attend(uint head, uint split, uint r) {
   uint pages[OWN];
   [[unroll]] for (uint n = 0; n < OWN; ++n) pages[n] = split_page(table, split, n * GROUPS + low);
   const uint seen_first = symbol(SEEN_FIRST, row), seen_end = symbol(SEEN_END, row);
-  if (split * KEYS >= seen_end || (split + 1) * KEYS <= seen_first) return;
+  if (split * SPLIT_KEYS >= seen_end || (split + 1) * SPLIT_KEYS <= seen_first) return;
   // The row sees the split's keys [least, keys).
-  const uint least = max(seen_first, split * KEYS) - split * KEYS;
-  const uint keys = min(seen_end - split * KEYS, KEYS);
+  const uint least = max(seen_first, split * SPLIT_KEYS) - split * SPLIT_KEYS;
+  const uint keys = min(seen_end - split * SPLIT_KEYS, SPLIT_KEYS);
 
   // Keys, values and q are on their way at once. What the row does not see is whatever the pages
   // hold, and not used.

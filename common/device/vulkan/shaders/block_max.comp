@@ -6,20 +6,20 @@ shared uint found[WORKGROUP];
 void main() {
   const uint r = gl_WorkGroupID.y, lane = gl_LocalInvocationIndex;
   if (r >= row_count()) return;
-  const uint block = gl_WorkGroupID.x * (WORKGROUP / TEAM) + lane / TEAM;
+  const uint block = gl_WorkGroupID.x * (WORKGROUP / TOP_TEAM) + lane / TOP_TEAM;
   uint largest = 0;
-  for (uint first = lane % TEAM; first < EACH; first += TEAM * AT_ONCE) {
+  for (uint first = lane % TOP_TEAM; first < EACH; first += TOP_TEAM * AT_ONCE) {
     uint bits[AT_ONCE];
-    [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) bits[i] = bits_of(r, block, first + i * TEAM);
+    [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) bits[i] = bits_of(r, block, first + i * TOP_TEAM);
     [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) {
-      largest = max(largest, order_in(block, first + i * TEAM, bits[i]));
+      largest = max(largest, order_in(block, first + i * TOP_TEAM, bits[i]));
     }
   }
   found[lane] = largest;
-  [[unroll]] for (uint reach = TEAM / 2; reach > 0; reach /= 2) {
+  [[unroll]] for (uint reach = TOP_TEAM / 2; reach > 0; reach /= 2) {
     barrier();
-    if (lane % TEAM < reach) found[lane] = max(found[lane], found[lane + reach]);
+    if (lane % TOP_TEAM < reach) found[lane] = max(found[lane], found[lane + reach]);
   }
-  if (lane % TEAM == 0) maxima[r * BLOCKS + block] = found[lane];
+  if (lane % TOP_TEAM == 0) maxima[r * TOP_BLOCKS + block] = found[lane];
 }
 )glsl"

@@ -32,17 +32,12 @@ layout(push_constant) uniform Piece {
   uint column_piece;
 } piece;
 
-// The step: counts, then tokens, positions, sequences, output rows, the places of keys and values
-// (page * 16 + position in it) and the first and the end of the keys that a row sees, then the page
-// tables: of the first rows, then of the sequences.
+// The step, as numbers.def lays it out.
 layout(set = 0, binding = 0) restrict readonly buffer Symbols { uint symbols[]; };
-const uint ARRAYS = 16;
-const uint SEQUENCES = 2, PLACES = 4, SEEN_FIRST = 5, SEEN_END = 6, TABLES = 7;
-const uint NARROW_ROWS = 8;
-uint symbol(uint which, uint row) { return symbols[ARRAYS + which * CAPACITY + row]; }
+uint symbol(uint which, uint row) { return symbols[HEADER_WORDS + which * CAPACITY + row]; }
 // The rows of this dispatch.
 uint row_count() {
-  uint rows = symbols[ROW_KIND];
+  uint rows = symbols[ROW_COUNT];
   return rows > piece.row_base ? min(rows - piece.row_base, piece.row_piece) : 0u;
 }
 // Whether the first row of a workgroup is one of them. Where there are no more workgroups than rows

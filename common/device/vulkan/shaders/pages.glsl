@@ -3,19 +3,18 @@ R"glsl(
 // piece a binding: CACHE_PIECES of K from K_BINDING on, as many of V from V_BINDING on.
 const uint C = HEADS * D, KV_WIDTH = KV_HEADS * D;
 uint kv_head(uint head) { return head / (HEADS / KV_HEADS); }
-const uint PAGE_TOKENS = 16;
-const uint KEYS = 128;  // of a split
-// Floats that a split leaves: sums of values, its largest score, the sum of weights, and padding.
-const uint SPLIT = (D + 5) / 4 * 4;
+const uint SPLIT = SPLIT_STRIDE(D);
 // The splits that a row sees: from x on, before y.
 uvec2 seen_splits(uint row) {
-  return uvec2(symbol(SEEN_FIRST, row) / KEYS, (symbol(SEEN_END, row) + KEYS - 1) / KEYS);
+  return uvec2(symbol(SEEN_FIRST, row) / SPLIT_KEYS,
+               (symbol(SEEN_END, row) + SPLIT_KEYS - 1) / SPLIT_KEYS);
 }
+uint table_at(uint n) { return HEADER_WORDS + SYMBOL_ARRAYS * CAPACITY + n * TABLE_PAGES; }
+uint table_of_sequence(uint sequence) { return table_at(NARROW_ROWS + sequence); }
 // Where the page table of a row starts. A few rows have one each, so that it is read at once; more
 // have their sequence's.
 uint table_of(uint row) {
-  const uint first = ARRAYS + TABLES * CAPACITY;
-  if (ROW_TABLES) return first + row * TABLE_PAGES;
-  return first + (NARROW_ROWS + symbol(SEQUENCES, row)) * TABLE_PAGES;
+  if (ROW_TABLES) return table_at(row);
+  return table_of_sequence(symbol(SEQUENCES, row));
 }
 )glsl"

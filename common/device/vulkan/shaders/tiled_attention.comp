@@ -8,7 +8,6 @@ layout(set = 0, binding = 2) restrict writeonly buffer Result { uint result[]; }
 layout(set = 0, binding = 3) restrict readonly buffer Keys { uvec4 k_cache[]; };
 layout(set = 0, binding = 4) restrict readonly buffer Values { uvec4 v_cache[]; };
 
-const uint TILE_KEYS = 64;
 const uint KEY_TILES = TILE_KEYS / 16, D_TILES = D / 16;
 const uint ROWS = SUBGROUPS * 16;
 const uint ROW_LANES = SUBGROUP / 16;  // lanes of a row
@@ -17,10 +16,9 @@ const uint D_PAIRS = D / 2 / ROW_LANES;
 const uint WIDEST = D > TILE_KEYS ? D : TILE_KEYS;
 const uint D_CHUNKS = D / 8;  // uvec4 of a key
 const uint LOADS = TILE_KEYS * D_CHUNKS / WORKGROUP;
-// Elements from row to row, padded so that rows start in different banks.
-const uint FLOAT_STRIDE = WIDEST + 4;
-const uint HALF_STRIDE = WIDEST / 2 + 4;  // words
-const uint KEY_STRIDE = D_CHUNKS + 1;     // uvec4
+const uint FLOAT_STRIDE = TILE_FLOATS(WIDEST);
+const uint HALF_STRIDE = TILE_HALVES(WIDEST);
+const uint KEY_STRIDE = TILE_CHUNKS(D);
 shared float floats[ROWS * FLOAT_STRIDE];  // scores, then sums of values
 shared uint halves[ROWS * HALF_STRIDE];    // q, then weights
 shared uvec4 k_tile[TILE_KEYS * KEY_STRIDE];
@@ -92,7 +90,7 @@ void main() {
 
     // The next tile is on its way while one is used. Before the first key and past the last are zeros:
     // what the pages hold there is not ours, and 0 times it may not be 0.
-    const uint table = ARRAYS + TABLES * CAPACITY + (NARROW_ROWS + current) * TABLE_PAGES;
+    const uint table = table_of_sequence(current);
     uvec4 ks[LOADS], vs[LOADS];
 #define FETCH(first) \
     [[unroll]] for (uint i = 0; i < LOADS; ++i) { \

@@ -4,8 +4,8 @@ R"glsl(
 layout(set = 0, binding = 2) readonly buffer Maxima { uint maxima[]; };
 layout(set = 0, binding = 3) writeonly buffer Result { uint result[]; };
 const uint CANDIDATES = 1024;
-shared uint largest[BLOCKS];
-shared uint listed[BLOCKS];  // blocks that may hold one of the k
+shared uint largest[TOP_BLOCKS];
+shared uint listed[TOP_BLOCKS];  // blocks that may hold one of the k
 shared uint key[CANDIDATES];
 shared uint column[CANDIDATES];
 shared uint bound, lists, found;
@@ -52,11 +52,11 @@ void main() {
   const uint r = gl_WorkGroupID.x, lane = gl_LocalInvocationIndex;
   if (r >= row_count()) return;
   if (lane == 0) lists = found = 0;
-  for (uint b = lane; b < BLOCKS; b += WORKGROUP) largest[b] = maxima[r * BLOCKS + b];
+  for (uint b = lane; b < TOP_BLOCKS; b += WORKGROUP) largest[b] = maxima[r * TOP_BLOCKS + b];
   barrier();
-  for (uint b = lane; b < BLOCKS; b += WORKGROUP) {
+  for (uint b = lane; b < TOP_BLOCKS; b += WORKGROUP) {
     uint larger = 0, as_large = 0;
-    for (uint first = 0; first < BLOCKS; first += AT_ONCE) {
+    for (uint first = 0; first < TOP_BLOCKS; first += AT_ONCE) {
       [[unroll]] for (uint i = first; i < first + AT_ONCE; ++i) {
         larger += largest[i] > largest[b] ? 1 : 0;
         as_large += largest[i] >= largest[b] ? 1 : 0;
@@ -65,23 +65,23 @@ void main() {
     if (larger < COUNT && COUNT <= as_large) bound = largest[b];  // the same, whoever writes it
   }
   barrier();
-  for (uint b = lane; b < BLOCKS; b += WORKGROUP) {
+  for (uint b = lane; b < TOP_BLOCKS; b += WORKGROUP) {
     if (largest[b] >= bound) listed[atomicAdd(lists, 1)] = b;
   }
   barrier();
   const uint all_lists = lists;
-  for (uint l = lane / TEAM; l < all_lists; l += WORKGROUP / TEAM) {
+  for (uint l = lane / TOP_TEAM; l < all_lists; l += WORKGROUP / TOP_TEAM) {
     const uint block = listed[l];
-    for (uint first = lane % TEAM; first < EACH; first += TEAM * AT_ONCE) {
+    for (uint first = lane % TOP_TEAM; first < EACH; first += TOP_TEAM * AT_ONCE) {
       uint bits[AT_ONCE];
-      [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) bits[i] = bits_of(r, block, first + i * TEAM);
+      [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) bits[i] = bits_of(r, block, first + i * TOP_TEAM);
       [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) {
-        const uint k = order_in(block, first + i * TEAM, bits[i]);
+        const uint k = order_in(block, first + i * TOP_TEAM, bits[i]);
         if (k < bound) continue;
         const uint at = atomicAdd(found, 1);
         if (at < CANDIDATES) {
           key[at] = k;
-          column[at] = block * EACH + first + i * TEAM;
+          column[at] = block * EACH + first + i * TOP_TEAM;
         }
       }
     }

@@ -1,9 +1,7 @@
 R"glsl(
 // Functions that both kernels of the top k share. A row is cut into blocks of columns that follow one
 // another. The k largest are in blocks whose maximum is among the k largest maxima.
-const uint BLOCKS = 256;
-const uint EACH = (COLUMNS + BLOCKS - 1) / BLOCKS;
-const uint TEAM = 32;   // lanes that share a block
+const uint EACH = (COLUMNS + TOP_BLOCKS - 1) / TOP_BLOCKS;
 const uint AT_ONCE = 8;  // loads of a lane that are on their way together
 layout(set = 0, binding = 1) readonly buffer X { uint x[]; };
 
