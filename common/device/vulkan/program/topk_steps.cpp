@@ -3,8 +3,14 @@
 #include "device/vulkan/program/dispatches.h"
 
 namespace split::vulkan {
+
 void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispatch>& out) {
   const Step& step = program_.steps[i];
+  const auto k = static_cast<uint32_t>(step.columns / 2);
+  if (k > shader::TOP_BLOCKS) {  // which are in as many blocks at most
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] top k: expected a k of at most ", shader::TOP_BLOCKS, ", got ", k));
+  }
   const uint32_t piece = piece_rows({step.in(inputs::topk::x), step.out()}, workspace_.capacity());
   scratch_.push_back(workspace_.scratch(size_t{piece} * shader::TOP_BLOCKS * sizeof(uint32_t)));
   const Range maxima =
@@ -31,7 +37,7 @@ void VulkanExecutable::add_topk(size_t i, size_t /*variant*/, std::vector<Dispat
     blocks.row_axis = 1;
     out.push_back(std::move(blocks));
     Dispatch rows = add("topk", Kernels::What::kTopK, topk_text, base);
-    add_constants(rows.key, {{Constant::COUNT, static_cast<uint32_t>(step.columns / 2)}});
+    add_constants(rows.key, {{Constant::COUNT, k}});
     rows.ranges.push_back(rowwise(step.out(), base, piece, {}));
     out.push_back(std::move(rows));
   }
