@@ -1,9 +1,7 @@
-// run/: shards against what PyTorch computes (tests/golden), for every cut.
+// Shards: what they ask of a device, in what order they load, and the memory that they keep.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
 #include <map>
 
 #include "run/generate.h"
@@ -15,114 +13,6 @@ namespace {
 
 using test::Golden;
 using test::options_for;
-using test::relative;
-
-// One sequence on one shard.
-struct Line {
-  explicit Line(Shard& shard) : batcher(shard), shard(shard), id(shard.pages().open()) {}
-  ~Line() { shard.pages().close(id); }
-  std::vector<float> run(std::span<const int32_t> tokens, int to, Wanted wanted, int from = 0,
-                         const float* hidden = nullptr, size_t hidden_rows = 0) {
-    Job job;
-    job.sequence = id;
-    job.from = from;
-    job.to = to;
-    job.rows = static_cast<uint32_t>(hidden != nullptr ? hidden_rows : tokens.size());
-    job.tokens = hidden != nullptr ? nullptr : tokens.data();
-    job.hidden = hidden;
-    job.wanted = wanted;
-    std::vector<float> out((wanted == Wanted::kAll ? job.rows : 1) * shard.width(to));
-    job.out = out.data();
-    batcher.run(job);
-    return out;
-  }
-  Batcher batcher;
-  Shard& shard;
-  SequenceId id;
-};
-
-std::vector<double> log_softmax(std::span<const float> logits) {
-  double largest = -1e300, sum = 0;
-  for (const float x : logits) largest = std::max(largest, double(x));
-  for (const float x : logits) sum += std::exp(x - largest);
-  std::vector<double> out;
-  for (const float x : logits) out.push_back(x - largest - std::log(sum));
-  return out;
-}
-
-int32_t argmax(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
-// SPLIT_TEST_DEVICE: the same tests on another device.
-std::unique_ptr<Device> golden_device() {
-  const char* name = std::getenv("SPLIT_TEST_DEVICE");
-  return make_device({name == nullptr ? "cpu" : name, 2});
-}
-
-class Goldens : public testing::TestWithParam<const char*> {};
-
-TEST_P(Goldens, HiddenStatesAtEveryPointAgree) {
-  const Golden golden(GetParam());
-  const auto device = golden_device();
-  const int layers = golden.model->config().layers;
-  Shard shard(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, layers + 2));
-  const auto channels = static_cast<size_t>(golden.model->config().channels);
-  for (int p = 0; p < golden.prompts(); ++p) {
-    const auto ids = golden.values<int32_t>(cat("p", p, ".ids"));
-    const auto last = golden.values<float>(cat("p", p, ".hidden_last"));
-    for (int point = 0; point <= layers + 1; ++point) {
-      Line line(shard);
-      const auto all = line.run(ids, point, Wanted::kAll);
-      const std::span got = std::span(all).last(channels);
-      EXPECT_LT(relative(got, std::span(last).subspan(point * channels, channels)), 2e-5)
-          << "prompt " << p << " point " << point;
-      if (!golden.has(cat("p", p, ".hidden_all"))) continue;
-      const auto expected = golden.values<float>(cat("p", p, ".hidden_all"));
-      for (size_t t = 0; t < ids.size(); ++t) {
-        const size_t at = (point * ids.size() + t) * channels;
-        EXPECT_LT(relative(std::span(all).subspan(t * channels, channels),
-                           std::span(expected).subspan(at, channels)),
-                  2e-4);
-      }
-    }
-  }
-}
-
-TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
-  const Golden golden(GetParam());
-  const auto device = golden_device();
-  const int layers = golden.model->config().layers;
-  const auto channels = static_cast<size_t>(golden.model->config().channels);
-  for (int cut = 0; cut <= layers; ++cut) {
-    Shard cloud(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, cut));
-    Shard edge(*device, *golden.model, golden.weights(), [&] {
-      ShardOptions options = options_for(*golden.model, cut, layers + 2);
-      options.embed = false;
-      return options;
-    }());
-    for (int p = 0; p < golden.prompts(); ++p) {
-      auto ids = golden.values<int32_t>(cat("p", p, ".ids"));
-      Line head(cloud), tail(edge);
-      const auto step = [&](std::span<const int32_t> tokens) {
-        const auto hidden = head.run(tokens, cut, Wanted::kAll);
-        return tail.run({}, layers + 2, Wanted::kLast, cut, hidden.data(),
-                        hidden.size() / channels);
-      };
-      std::vector<float> logits = step(ids);
-      const auto expected = golden.values<float>(cat("p", p, ".logprobs_last"));
-      const auto got = log_softmax(logits);
-      for (size_t v = 0; v < expected.size(); ++v) ASSERT_NEAR(got[v], expected[v], 2e-3);
-      const auto greedy = golden.values<int32_t>(cat("p", p, ".greedy_ids"));
-      const auto margin = golden.values<float>(cat("p", p, ".greedy_margin"));
-      for (size_t i = 0; i < greedy.size() && margin[i] > 2e-4; ++i) {
-        const int32_t next = argmax(logits);
-        ASSERT_EQ(next, greedy[i]) << "cut " << cut << " prompt " << p << " token " << i;
-        if (i + 1 < greedy.size()) logits = step(std::span(&next, 1));
-      }
-    }
-  }
-}
 
 // A device behind a bus, as a GPU's.
 class FarDevice : public test::ForwardingDevice {
@@ -258,13 +148,6 @@ TEST(ShardLoading, TellsTheDeviceOfAllProgramsBeforeAnyWeight) {
   device.seen.resize(expected.size());
   EXPECT_EQ(device.seen, expected);
 }
-
-INSTANTIATE_TEST_SUITE_P(Models, Goldens, testing::Values("demo", "rand-a", "rand-b", "rand-c"),
-                         [](const auto& info) {
-                           std::string name = info.param;
-                           std::erase(name, '-');
-                           return name;
-                         });
 
 }  // namespace
 }  // namespace split

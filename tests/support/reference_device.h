@@ -3,60 +3,20 @@
 // map from (sequence, position) to a row.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "compile/program.h"
 #include "device/device.h"
+#include "support/op_references.h"
 #include "tensor/tensor.h"
 
 namespace split::test {
-
-inline double reference_op(std::string_view op, double x, double z) {
-  using Function = double (*)(double, double);
-  static const std::map<std::string_view, Function> table = {
-      {"neg", [](double a, double) { return -a; }},
-      {"abs", [](double a, double) { return std::fabs(a); }},
-      {"square", [](double a, double) { return a * a; }},
-      {"sqrt", [](double a, double) { return std::sqrt(a); }},
-      {"rsqrt", [](double a, double) { return 1 / std::sqrt(a); }},
-      {"reciprocal", [](double a, double) { return 1 / a; }},
-      {"exp", [](double a, double) { return std::exp(a); }},
-      {"log", [](double a, double) { return std::log(a); }},
-      {"tanh", [](double a, double) { return std::tanh(a); }},
-      {"sigmoid", [](double a, double) { return 1 / (1 + std::exp(-a)); }},
-      {"erf", [](double a, double) { return std::erf(a); }},
-      {"relu", [](double a, double) { return a > 0 ? a : 0; }},
-      {"silu", [](double a, double) { return a / (1 + std::exp(-a)); }},
-      {"gelu", [](double a, double) { return 0.5 * a * std::erfc(-a * std::sqrt(0.5)); }},
-      {"gelu_new",
-       [](double a, double) {
-         const double u = std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a);
-         return a / (1 + std::exp(-2 * u));
-       }},
-      {"add", [](double a, double b) { return a + b; }},
-      {"sub", [](double a, double b) { return a - b; }},
-      {"mul", [](double a, double b) { return a * b; }},
-      {"div", [](double a, double b) { return a / b; }},
-      {"maximum", [](double a, double b) { return a > b ? a : b; }},
-      {"minimum", [](double a, double b) { return a < b ? a : b; }},
-  };
-  const auto at = table.find(op);
-  CHECK(at != table.end());  // a new row of ops.def needs its line here
-  return at->second(x, z);
-}
-
-inline double reference_reduce(std::string_view op, const std::vector<double>& row) {
-  double acc = row[0];
-  for (size_t i = 1; i < row.size(); ++i) {
-    acc = op == "sum" ? acc + row[i] : op == "max" ? std::max(acc, row[i]) : std::min(acc, row[i]);
-  }
-  return acc;
-}
 
 class Reference {
   using Matmul = inputs::matmul;
@@ -127,17 +87,20 @@ class Reference {
       const std::string_view op = op_info(instruction.op).name;
       const std::vector<double>& x = all[static_cast<size_t>(instruction.x)];
       std::vector<double> value(rows_ * c);
-      for (size_t r = 0; r < rows_; ++r) {
-        if (op_info(instruction.op).kind == OpKind::kReduce) {
+      if (op_info(instruction.op).kind == OpKind::kReduce) {
+        const ReduceReference& reduce = reference(kReduceReferences, op);
+        for (size_t r = 0; r < rows_; ++r) {
           const auto first = x.begin() + static_cast<std::ptrdiff_t>(r * c);
-          const double y = reference_reduce(op, {first, first + static_cast<std::ptrdiff_t>(c)});
-          std::fill_n(value.begin() + static_cast<std::ptrdiff_t>(r * c), c, y);
-          continue;
+          const auto to = value.begin() + static_cast<std::ptrdiff_t>(r * c);
+          const auto width = static_cast<std::ptrdiff_t>(c);
+          std::fill_n(to, c, std::accumulate(first, first + width, reduce.start, reduce.combine));
         }
-        for (size_t i = r * c; i < (r + 1) * c; ++i) {
-          value[i] = reference_op(
-              op, x[i], instruction.z < 0 ? 0 : all[static_cast<size_t>(instruction.z)][i]);
-        }
+      } else if (instruction.z < 0) {
+        std::transform(x.begin(), x.end(), value.begin(), reference(kUnaryReferences, op));
+      } else {
+        const std::vector<double>& z = all[static_cast<size_t>(instruction.z)];
+        std::transform(x.begin(), x.end(), z.begin(), value.begin(),
+                       reference(kBinaryReferences, op));
       }
       all.push_back(std::move(value));
     }

@@ -1,9 +1,9 @@
-// The Vulkan device against the reference, on whatever device there is (a GPU or lavapipe):
-// every op, matrices of odd sizes, attention over pages and splits, whole models, with bits that do
-// not depend on the company a row is in. With the validation layers where they are installed.
+// The Vulkan device's own features, on whatever device there is (a GPU or lavapipe): groups, matrix
+// units, pieces of bindings, rows that see some keys, with bits that do not depend on the company a
+// row is in. test_every_device.cpp has what every device does.
 #include "base/file.h"
 #include "models/functional.h"
-#include "tensor/topk.h"
+#include "support/products.h"
 #include "vulkan_bench.h"
 
 namespace split::test {
@@ -24,88 +24,6 @@ TEST_F(Vulkan, BuffersHoldWhatIsWritten) {
     std::vector<std::byte> bytes(8);
     device->read(*buffer, 0, bytes);
     EXPECT_EQ(as_text(bytes), std::string_view("\0\0\0abc\0\0", 8));
-  }
-}
-
-TEST_F(Vulkan, EveryOpAgreesWithTheReference) {
-  const float specials[] = {0.0f, -0.0f, 87.0f, -87.0f, INFINITY, -INFINITY, 1e-7f, 0.6249f, -4.3f};
-  constexpr uint32_t kRowCount = 3;
-  for (const int64_t columns : {1, 7, 256, 257, 4099}) {  // the last is more than lanes hold
-    std::vector<NamedOutput> outputs;
-    const Tensor x = input("x", DType::kF32, {kRows, columns});
-    const Tensor z = input("z", DType::kF32, {kRows, columns});
-    const Tensor finite = input("finite", DType::kF32, {kRows, columns});
-    std::vector<Program> programs;
-    for (size_t i = 0; i < op_table().size(); ++i) {
-      const OpInfo& op = op_table()[i];
-      const std::string name = cat(op.name, "_", i);
-      if (op.kind == OpKind::kUnary) outputs = {{name, unary(static_cast<Op>(i), x)}};
-      if (op.kind == OpKind::kBinary) outputs = {{name, binary(static_cast<Op>(i), x, z)}};
-      if (op.kind == OpKind::kReduce) outputs = {{name, reduce(static_cast<Op>(i), finite)}};
-      if (op.kind == OpKind::kView || op.kind == OpKind::kKernel) continue;
-      programs.push_back(compile(name, outputs, device_->fuse_rules()));
-    }
-    Limits limits;
-    limits.rows = kRowCount;
-    Bench bench(*device_, limits);
-    std::vector<float> xs, zs, finites;
-    for (uint32_t i = 0; i < kRowCount * columns; ++i) {
-      const size_t special = (i * 7 + i / 9) % 16;
-      xs.push_back(special < std::size(specials) ? specials[special] : noise(i, 4.0f));
-      zs.push_back(i % 5 == 0 ? noise(i + 99, 80.0f) : noise(i + 7777));
-      finites.push_back(noise(i + 5));
-    }
-    bench.set("x", xs);
-    bench.set("z", zs);
-    bench.set("finite", finites);
-    for (const Program& program : programs) bench.add(program);
-    bench.load();
-    bench.run(rows_only(kRowCount));
-    bench.run_reference(rows_only(kRowCount));
-    for (const Program& program : programs) {
-      const auto& want = bench.reference.values.at(program.name);
-      // A sum of `columns` terms of size 1 in another order.
-      const double absolute = 1e-6 + 1e-7 * static_cast<double>(columns);
-      expect_close(bench.read(program.name, want.size()), want, cat(program.name, " x ", columns),
-                   program.name.rfind("sum", 0) == 0 ? absolute : 1e-6);
-    }
-  }
-}
-
-TEST_F(Vulkan, TopKIsExact) {
-  constexpr uint32_t kRowCount = 9;
-  for (const auto& [columns, k] :
-       {std::pair<int64_t, int64_t>{1, 1}, {7, 7}, {257, 40}, {4096, 64}, {50257, 64}}) {
-    const auto width = static_cast<size_t>(columns);
-    std::vector<float> x;
-    for (uint32_t i = 0; i < kRowCount * columns; ++i) x.push_back(noise(i, 4.0f));
-    // Many equal ones, equal ones alone, and what is no number.
-    for (size_t i = width; i < 2 * width; ++i) x[i] = std::round(x[i]);
-    std::fill_n(x.begin() + 2 * columns, columns, -1.5f);
-    for (size_t i = 3 * width; i < 4 * width; ++i) x[i] = i % 2 == 0 ? 0.0f : -0.0f;
-    x[5 * width - 1] = std::nanf("");
-    x[6 * width - 1] = -INFINITY;
-    Limits limits;
-    limits.rows = kRowCount;
-    Bench bench(*device_, limits);
-    bench.set("x", x);
-    bench.add(compile("top", {{"y", topk(input("x", DType::kF32, {kRows, columns}), k)}},
-                      device_->fuse_rules()));
-    bench.load();
-    for (const uint32_t rows : {1u, 5u, kRowCount}) {
-      bench.run(rows_only(rows));
-      std::vector<float> want(rows * 2 * static_cast<size_t>(k));
-      for (uint32_t r = 0; r < rows; ++r) {
-        topk_row(std::span(x).subspan(r * width, width),
-                 std::span(want).subspan(r * want.size() / rows, want.size() / rows));
-      }
-      const auto got = bench.read("y", want.size());
-      for (size_t i = 0; i < want.size(); ++i) {
-        ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
-            << columns << " columns, " << rows << " rows, [" << i << "] " << got[i] << " "
-            << want[i];
-      }
-    }
   }
 }
 
@@ -184,83 +102,11 @@ TEST_F(Vulkan, NormsHoldWhereverTheRowLies) {
   }
 }
 
-// gelu(x w + b) over 33 rows, as one matrix and activations of noise make it.
-struct Products {
-  static constexpr uint32_t kRowCount = 33;
-  Products(Device& device, int64_t inner, int64_t columns, DType dtype, bool transposed)
-      : device(device), inner(inner), columns(columns), dtype(dtype), transposed(transposed) {
-    const float scale = 1.0f / std::sqrt(static_cast<float>(inner));
-    for (uint32_t i = 0; i < kRowCount * inner; ++i) xs.push_back(noise(i));
-    for (uint32_t i = 0; i < inner * columns; ++i) ws.push_back(noise(i + 31, scale));
-    for (uint32_t i = 0; i < columns; ++i) bs.push_back(noise(i + 77));
-  }
-  // Each row's product is a row of the matrix.
-  void pick_elements() {
-    std::fill(xs.begin(), xs.end(), 0.0f);
-    for (uint32_t row = 0; row < kRowCount; ++row) xs[row * inner + row * 65 % inner] = 1;
-  }
-  std::unique_ptr<Bench> bench() const {
-    const Tensor x = input("x", DType::kF32, {kRows, inner});
-    const Tensor w = transposed ? transpose(weight("w", dtype, {columns, inner}))
-                                : weight("w", dtype, {inner, columns});
-    const DType vector = is_quantised(dtype) ? DType::kF32 : dtype;
-    // Units take what was made for products alone.
-    const Tensor y = gelu_new(matmul(units ? relu(x) : x, w) + weight("b", vector, {columns}));
-    Limits limits;
-    limits.rows = kRowCount;
-    limits.matrix = limits.wide = units;
-    auto bench = std::make_unique<Bench>(device, limits);
-    bench->set("x", xs);
-    bench->set("w", ws);
-    bench->set("b", bs);
-    bench->add(compile("m", {{"y", y}}, device.fuse_rules()));
-    bench->load();
-    return bench;
-  }
-  std::vector<float> run(Bench& bench, uint32_t slice, Phase phase = Phase::kPrompt) const {
-    return in_slices(bench, xs, static_cast<size_t>(inner), static_cast<size_t>(columns), kRowCount,
-                     slice, phase);
-  }
-  Device& device;
-  int64_t inner, columns;
-  DType dtype;
-  bool transposed;
-  bool units = false;  // matrix units may compute it
-  std::vector<float> xs, ws, bs;
-};
-
-void expect_products(Device& device, std::span<const std::pair<int64_t, int64_t>> sizes,
-                     std::span<const DType> dtypes) {
-  for (const auto& [inner, columns] : sizes) {
-    for (const DType dtype : dtypes) {
-      for (const bool transposed : {false, true}) {
-        if (is_quantised(dtype) && !transposed) continue;
-        const std::string what = cat(inner, " x ", columns, " ", dtype_name(dtype), transposed);
-        Products products(device, inner, columns, dtype, transposed);
-        const auto bench = products.bench();
-        const std::vector<float> all = products.run(*bench, Products::kRowCount);
-        bench->run_reference(rows_only(Products::kRowCount));
-        expect_close(all, bench->reference.values.at("y"), what, 2e-6);
-        for (const uint32_t slice : {1u, 2u, 3u, 4u, 8u, 9u}) {
-          expect_equal_bits(products.run(*bench, slice), all, cat(what, " by ", slice));
-        }
-        if (!is_quantised(dtype)) continue;
-        // Reading blocks rounds nothing: where a row picks an element, the bits of the same value
-        // as a float.
-        products.pick_elements();
-        const std::vector<float> picked = products.run(*products.bench(), Products::kRowCount);
-        products.dtype = DType::kF32;
-        products.ws = bench->rounded("w");
-        expect_equal_bits(products.run(*products.bench(), Products::kRowCount), picked, what);
-      }
-    }
-  }
-}
-
-TEST_F(Vulkan, MatmulAgreesAndRowsAreInvariant) {
+// Other products are those of test_every_device; here reading blocks rounds nothing.
+TEST_F(Vulkan, ProductsByBlocksAreExactAndRowsAreInvariant) {
   constexpr std::pair<int64_t, int64_t> kSizes[] = {
       {1, 1}, {7, 5}, {100, 257}, {257, 96}, {2100, 33}};
-  constexpr DType kTypes[] = {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_0};
+  constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0};
   expect_products(*device_, kSizes, kTypes);
 }
 
@@ -322,55 +168,6 @@ TEST_F(Vulkan, KeepsTheSmallestScales) {
     bench->run_reference(rows_only(Products::kRowCount));
     EXPECT_GT(*std::max_element(all.begin(), all.end()), 1e-5f);
     expect_close(all, bench->reference.values.at("y"), cat(dtype_name(dtype)), 1e-9);
-  }
-}
-
-TEST_F(Vulkan, AttentionAgreesAcrossPagesAndSplits) {
-  struct Case {
-    int heads, size;
-    DType cache;
-    int kv_heads;
-  };
-  for (const Case& c :
-       {Case{3, 16, DType::kF32, 3}, Case{2, 20, DType::kF16, 2}, Case{1, 25, DType::kF32, 1},
-        Case{1, 25, DType::kF16, 1}, Case{2, 64, DType::kF16, 2}, Case{1, 200, DType::kF32, 1},
-        Case{6, 20, DType::kF32, 2}, Case{4, 64, DType::kF16, 1}}) {
-    const int64_t channels = c.heads * c.size, kv_width = c.kv_heads * c.size;
-    const std::string what =
-        cat(c.heads, " heads over ", c.kv_heads, " of ", c.size, " ", dtype_name(c.cache));
-    const Tensor qkv = input("x", DType::kF32, {kRows, channels + 2 * kv_width});
-    const Tensor y =
-        attention(qkv, input("k", c.cache, {kv_width}), input("v", c.cache, {kv_width}),
-                  {c.heads, c.kv_heads, c.size, 0.25f});
-    Bench bench(*device_, Steps::limits(300));
-    bench.add(compile("a", {{"y", y}}, device_->fuse_rules()), c.cache);
-    const auto width = static_cast<size_t>(channels + 2 * kv_width);
-    const auto out = static_cast<size_t>(channels);
-    std::vector<float> xs;
-    for (uint32_t i = 0; i < 300 * width; ++i) xs.push_back(noise(i));
-    bench.set("x", xs);
-    bench.load();
-    Steps steps;
-    std::vector<float> want(300 * out);
-    RowBatch batch = steps.batch(0, 0, 300);
-    batch.out = bench.buffer("y");
-    batch.out_bytes = std::as_writable_bytes(std::span(want));
-    bench.run(batch);
-    bench.run_reference(batch);
-    // Keys in half precision differ by a rounding where a value lies near the middle of two.
-    expect_close(want, bench.reference.values.at("y"), what, 3e-6);
-    // The last rows again, on the keys that are there, in other company.
-    for (const uint32_t count : {1u, 2u, 7u, 9u}) {
-      std::vector<float> got(count * out);
-      batch = steps.batch(0, static_cast<int32_t>(300 - count), count);
-      batch.in = bench.buffer("x");
-      batch.in_bytes = std::as_bytes(std::span(xs).last(count * width));
-      batch.out = bench.buffer("y");
-      batch.out_bytes = std::as_writable_bytes(std::span(got));
-      bench.run(batch);
-      expect_equal_bits(got, {want.end() - static_cast<std::ptrdiff_t>(count * out), want.end()},
-                        cat(what, ", ", count, " rows"));
-    }
   }
 }
 
