@@ -14,7 +14,7 @@ inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bi
   return centred * rsqrt(variance + eps) * weight + bias;
 }
 
-// x [R, K], weight [K, M] (GPT-2's Conv1D orientation), bias [M] -> [R, M].
+// x [R, K], weight [K, M] (transformers' Conv1D orientation), bias [M] -> [R, M].
 inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return matmul(x, weight) + bias;
 }

@@ -29,7 +29,7 @@ struct ModelConfig {
 // How a weight is multiplied by, which decides whether and how it is quantised.
 enum class Product : uint8_t {
   kNone,   // added, scaled by or looked up in: never quantised
-  kInOut,  // a matrix [inputs, outputs], as GPT-2's Conv1D has it
+  kInOut,  // a matrix [inputs, outputs], as transformers' Conv1D has it
   kOutIn,  // a matrix [outputs, inputs]
 };
 

@@ -1,5 +1,5 @@
-// POST /v1/chat/completions in OpenAI's shape. GPT-2 knows no chat: the messages become one text by
-// a plain template, and the model goes on from there.
+// POST /v1/chat/completions in OpenAI's shape. No model here knows chat: the messages become one
+// text by a plain template, and the model goes on from there.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// GPT-2's pre-tokenizer: cuts a text into the pieces that BPE never merges across, exactly as the
-// pattern
+// The pre-tokenizer of byte-level BPE: cuts a text into the pieces that merges never cross, exactly
+// as the pattern
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 // does, in one pass and without a regular expression engine. A byte that is not UTF-8 counts as a
 // character that is neither letter, number nor space. The tables are Unicode 14: a letter assigned

@@ -1,8 +1,8 @@
-// Byte-level BPE as GPT-2 has it: text is cut into pieces (pretokenize.h), each piece's bytes are
-// merged pair by pair in the order of the merges file, and what is left are the tokens. Every byte
-// has a token of its own, so encode() takes any bytes, UTF-8 or not, and decode() gives exactly
-// these back. The ids are those of Hugging Face's tokenizers. This layer knows no model: whether a
-// model has a row for an id is the caller's to check.
+// Byte-level BPE: text is cut into pieces (pretokenize.h), each piece's bytes are merged pair by
+// pair in the order of the merges file, and what is left are the tokens. Every byte has a token of
+// its own, so encode() takes any bytes, UTF-8 or not, and decode() gives exactly these back. The
+// ids are those of Hugging Face's tokenizers. This layer knows no model: whether a model has a row
+// for an id is the caller's to check.
 #pragma once
 
 #include <array>

@@ -13,9 +13,10 @@
 namespace split {
 
 struct Tokenizer::Files {
-  static constexpr size_t kMaxFile = 16 << 20;   // bytes; GPT-2's tokenizer.json has 1.4 MB
-  static constexpr size_t kMaxTokens = 1 << 20;  // GPT-2 has 50257
-  static constexpr size_t kMaxToken = 1024;      // bytes; GPT-2's longest has 128
+  static constexpr size_t kMaxFile = 16
+                                     << 20;  // bytes; a tokenizer.json of 50257 tokens has 1.4 MB
+  static constexpr size_t kMaxTokens = 1 << 20;  // 50257 are usual
+  static constexpr size_t kMaxToken = 1024;      // bytes; the longest of 50257 has 128
   static constexpr size_t kMaxAdded = 256;
   static constexpr int kMaxDepth = 32;
 
@@ -46,8 +47,8 @@ struct Tokenizer::Files {
     return index;
   }
 
-  // The byte that each of GPT-2's 256 characters stands for: printable Latin-1 for itself, the
-  // others from U+0100 on.
+  // The byte that each of the 256 characters of byte-level BPE stands for: printable Latin-1 for
+  // itself, the others from U+0100 on.
   static int byte_of(char32_t code) {
     static const std::array<int, 324> bytes = [] {
       std::array<int, 324> table{};

@@ -290,7 +290,7 @@ void attend_typed(const AttendTask& task) {
 
 template <DType dtype>
 void attend_of(const AttendTask& task) {
-  // 64: of every GPT-2.
+  // 64: the most usual size.
   task.head_size == 64 ? attend_typed<dtype, 64>(task) : attend_typed<dtype, 0>(task);
 }
 
