@@ -10,7 +10,9 @@
 #include "models/model.h"
 #include "run/forward.h"
 #include "text/sampler.h"
+#include "text/stop.h"
 #include "text/tokenizer.h"
+#include "text/utf8.h"
 
 namespace split {
 
@@ -52,8 +54,42 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
                                 std::string_view text, bool special = true);
 void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids);
 
-// `tokenizer` may be null: then there is no text, and stop strings are refused. Prompt and
-// generated tokens together fill the context at most.
+// A text while it is made, one token at a time, so that it can wait between two of them without a
+// thread. One thread at a time. Forward, config and tokenizer outlive it.
+class Generation {
+ public:
+  // `tokenizer` may be null: then there is no text, and stop strings are refused. Prompt and
+  // generated tokens together fill the context at most.
+  Generation(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
+             std::span<const int32_t> prompt, const GenerateOptions& options);
+
+  // Makes the next token, or ends the text. False once it has ended. Throws as Forward does: the
+  // text then has to be begun again.
+  bool next(const OnText& on_text);
+  // The text so far; all of it once it has ended. Once.
+  Generated take() { return std::move(result_); }
+
+ private:
+  std::span<const float> step(uint32_t past, std::span<const int32_t> tokens, Phase phase);
+  std::span<const float> run_prompt();
+  bool emit(std::string text, const ScoredToken* token, const OnText& on_text);
+  bool finish(const OnText& on_text);
+
+  Forward& forward_;
+  const ModelConfig& config_;
+  const Tokenizer* const tokenizer_;
+  const GenerateOptions options_;
+  const bool score_;
+  const size_t limit_;  // tokens to make
+  const bool top_;      // all logits cross no bus where few do
+  StopStrings stops_;
+  Utf8Stream utf8_;
+  std::vector<int32_t> history_;
+  bool begun_ = false, ended_ = false;
+  Generated result_;
+};
+
+// The same to its end.
 Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
                    std::span<const int32_t> prompt, const GenerateOptions& options,
                    const OnText& on_text);

@@ -17,16 +17,9 @@ class LocalBackend : public TextBackend {
         open_(std::move(open)),
         device_(std::move(device)) {}
 
-  Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                     const OnText& on_text) override {
-    const std::unique_ptr<Forward> forward = open_();
-    const std::shared_ptr<void> count(nullptr, [&](void*) {
-      const std::lock_guard lock(mutex_);
-      const Forward::Spent spent = forward->spent();
-      spent_.queue_ms += spent.queue_ms;
-      spent_.compute_ms += spent.compute_ms;
-    });
-    return split::generate(*forward, config_, tokenizer_, prompt, options, on_text);
+  std::unique_ptr<Text> begin(std::span<const int32_t> prompt,
+                              const GenerateOptions& options) override {
+    return std::make_unique<LocalText>(*this, prompt, options);
   }
 
   std::string server_timing() const override {
@@ -41,6 +34,30 @@ class LocalBackend : public TextBackend {
   }
 
  private:
+  class LocalText : public Text {
+   public:
+    LocalText(LocalBackend& backend, std::span<const int32_t> prompt,
+              const GenerateOptions& options)
+        : backend_(backend),
+          forward_(backend.open_()),
+          text_(*forward_, backend.config_, backend.tokenizer_, prompt, options) {}
+    ~LocalText() override {
+      const std::lock_guard lock(backend_.mutex_);
+      const Forward::Spent spent = forward_->spent();
+      backend_.spent_.queue_ms += spent.queue_ms;
+      backend_.spent_.compute_ms += spent.compute_ms;
+    }
+    LocalText(const LocalText&) = delete;
+    LocalText& operator=(const LocalText&) = delete;
+    bool next(const OnText& on_text) override { return text_.next(on_text); }
+    Generated take() override { return text_.take(); }
+
+   private:
+    LocalBackend& backend_;
+    const std::unique_ptr<Forward> forward_;
+    Generation text_;
+  };
+
   const ModelConfig& config_;
   const Tokenizer* tokenizer_;
   const Open open_;
@@ -64,6 +81,13 @@ void add_timing(std::string& header, std::string_view name, std::string_view des
     if (c >= ' ' && c < 0x7f && c != '"' && c != '\\') header += c;
   }
   header += '"';
+}
+
+Generated TextBackend::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                                const OnText& on_text) {
+  const std::unique_ptr<Text> text = begin(prompt, options);
+  while (text->next(on_text)) continue;
+  return text->take();
 }
 
 std::vector<float> TextBackend::states(std::span<const int32_t>) {

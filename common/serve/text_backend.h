@@ -14,13 +14,26 @@
 
 namespace split::serve {
 
+// A text of a TextBackend, begun. One thread at a time, not always the same.
+class Text {
+ public:
+  virtual ~Text() = default;
+  // As Generation::next, and take.
+  virtual bool next(const OnText& on_text) = 0;
+  virtual Generated take() = 0;
+};
+
 // One request's. Any number of threads: its texts may run at once. Throws Error and HttpError.
 class TextBackend {
  public:
   virtual ~TextBackend() = default;
 
-  virtual Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                             const OnText& on_text) = 0;
+  // What it costs is counted when the text is gone; it goes before the backend.
+  virtual std::unique_ptr<Text> begin(std::span<const int32_t> prompt,
+                                      const GenerateOptions& options) = 0;
+  // One to its end.
+  Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                     const OnText& on_text);
   // Returns the final norm's output for each token, [tokens, C].
   virtual std::vector<float> states(std::span<const int32_t> tokens);
   // When nobody waits for it any more: what runs ends soon, by an Error or as

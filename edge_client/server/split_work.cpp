@@ -91,6 +91,25 @@ class SplitWork::Running {
   bool first_ = true;
 };
 
+class SplitWork::RunningText : public serve::Text {
+ public:
+  RunningText(SplitWork& work, std::span<const int32_t> prompt, const GenerateOptions& options)
+      : work_(work), one_(work, prompt.size()), text_(one_.run(), prompt, options, one_.counts) {}
+  bool next(const OnText& on_text) override {
+    const auto counted = [&](std::string_view text, const ScoredToken* token) {
+      if (token != nullptr) one_.token();
+      return on_text(text, token) && work_.interrupt_.signal() == 0;
+    };
+    return answered([&] { return text_.next(counted); });
+  }
+  Generated take() override { return text_.take(); }
+
+ private:
+  SplitWork& work_;
+  Running one_;
+  SplitText text_;
+};
+
 SplitWork::SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split)
     : shared_(shared), split_(std::move(split)) {}
 
@@ -98,14 +117,9 @@ SplitWork::~SplitWork() {
   if (ended_.steps > 0 && shared_.done) shared_.done(counted());
 }
 
-Generated SplitWork::generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                              const OnText& on_text) {
-  Running one(*this, prompt.size());
-  const auto counted = [&](std::string_view text, const ScoredToken* token) {
-    if (token != nullptr) one.token();
-    return on_text(text, token) && interrupt_.signal() == 0;
-  };
-  return answered([&] { return generate_text(one.run(), prompt, options, counted, one.counts); });
+std::unique_ptr<serve::Text> SplitWork::begin(std::span<const int32_t> prompt,
+                                              const GenerateOptions& options) {
+  return std::make_unique<RunningText>(*this, prompt, options);
 }
 
 std::vector<float> SplitWork::states(std::span<const int32_t> tokens) {

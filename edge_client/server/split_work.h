@@ -34,9 +34,10 @@ class SplitWork : public serve::TextBackend {
   SplitWork(const SplitWork&) = delete;
   SplitWork& operator=(const SplitWork&) = delete;
 
-  // Throws HttpError 502 `cloud_error` or 503 `cloud_unavailable` when the cloud fails.
-  Generated generate(std::span<const int32_t> prompt, const GenerateOptions& options,
-                     const OnText& on_text) override;
+  // Its text throws HttpError 502 `cloud_error` or 503 `cloud_unavailable` when the cloud fails,
+  // and so do states.
+  std::unique_ptr<serve::Text> begin(std::span<const int32_t> prompt,
+                                     const GenerateOptions& options) override;
   std::vector<float> states(std::span<const int32_t> tokens) override;
   void cancel() noexcept override;
   std::string receipt() const override;
@@ -47,6 +48,7 @@ class SplitWork : public serve::TextBackend {
  private:
   using Clock = std::chrono::steady_clock;
   class Running;
+  class RunningText;
 
   const Shared& shared_;
   const std::shared_ptr<PlacedModel> split_;

@@ -24,22 +24,32 @@ SplitForward forward_of(const SplitRun& run, int cut, SplitCounts& counts) {
 
 }  // namespace
 
+SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
+                     const GenerateOptions& options, SplitCounts& counts)
+    : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
+  // The server's completions do not score a prompt: that goes there as hidden states.
+  if (run.place.all_on_cloud && !options.score_prompt) return;
+  const int cut = run.place.all_on_cloud ? run.model.config().layers : run.place.cut;
+  forward_.emplace(run.cloud, run.model, cut, run.tail, run.retry, run.waiter, counts,
+                   run.requester);
+  text_.emplace(*forward_, run.model.config(), run.tokenizer, prompt, options);
+}
+
+bool SplitText::next(const OnText& on_text) {
+  const Timed timed(counts_.ms);
+  if (text_) return text_->next(on_text);
+  whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
+  const size_t fed = prompt_.size() + std::max<size_t>(1, whole_.tokens.size()) - 1;
+  counts_.cloud_layer_rows += fed * static_cast<size_t>(run_.model.config().layers);
+  return false;
+}
+
 Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const OnText& on_text,
                         SplitCounts& counts) {
-  const int layers = run.model.config().layers;
-  const bool all_on_cloud = run.place.all_on_cloud;
-  // The server's completions do not score a prompt: that goes there as hidden states.
-  if (all_on_cloud && !options.score_prompt) {
-    const Timed timed(counts.ms);
-    Generated text = run.cloud.complete(run.tokenizer, prompt, options, on_text, counts);
-    const size_t fed = prompt.size() + std::max<size_t>(1, text.tokens.size()) - 1;
-    counts.cloud_layer_rows += fed * static_cast<size_t>(layers);
-    return text;
-  }
-  SplitForward forward = forward_of(run, all_on_cloud ? layers : run.place.cut, counts);
-  const Timed timed(counts.ms);
-  return generate(forward, run.model.config(), run.tokenizer, prompt, options, on_text);
+  SplitText text(run, prompt, options, counts);
+  while (text.next(on_text)) continue;
+  return text.take();
 }
 
 std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> tokens,

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "edge_client/split/placement.h"
 #include "edge_client/split/split_forward.h"
+#include "run/generate.h"
 
 namespace split::edge {
 
@@ -20,6 +22,25 @@ struct SplitRun {
   const RetryOptions& retry;
   Waiter& waiter;
   Requester requester = {};
+};
+
+// A text, begun; as Generation, counted. One that the cloud makes alone comes in one go.
+class SplitText {
+ public:
+  SplitText(const SplitRun& run, std::span<const int32_t> prompt, const GenerateOptions& options,
+            SplitCounts& counts);
+  // Throws as Generation::next does, and RemoteError.
+  bool next(const OnText& on_text);
+  Generated take() { return text_ ? text_->take() : std::move(whole_); }
+
+ private:
+  const SplitRun run_;
+  const std::vector<int32_t> prompt_;
+  const GenerateOptions options_;
+  SplitCounts& counts_;
+  std::optional<SplitForward> forward_;  // none: the cloud's completions
+  std::optional<Generation> text_;
+  Generated whole_;
 };
 
 // As generate(), counted. Throws as it does, and RemoteError.
