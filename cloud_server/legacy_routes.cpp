@@ -24,49 +24,74 @@ bool is_turned(std::string_view name, const TensorView& weight) {
          !is_quantised(weight.dtype);
 }
 
-// Rows of out [out, in] or of the matrix as it is, some at a time: the vocabulary of GPT-2 XL is
-// 0.4 GB of base64.
-void send_weight(const TensorView& weight, bool turned, http::Sink& sink) {
-  constexpr size_t kPiece = 1 << 18;  // floats, 1 MiB
-  const auto in = static_cast<size_t>(turned ? weight.dims[0] : weight.dims.back());
-  const size_t out = static_cast<size_t>(*element_count(weight.dims)) / in;
-  const size_t strip = std::clamp<size_t>(kPiece / in, 1, out);
-  std::string text = "{\"layer\":\"";
-  Base64 base64(text);
-  std::vector<float> line(strip), rows(strip * in);
+// Makes a weight's JSON: rows of out [out, in] or of the matrix as it is, some at a time, as the
+// vocabulary of GPT-2 XL is 0.4 GB of base64.
+class WeightText {
+ public:
+  WeightText(const TensorView& weight, bool turned)
+      : weight_(weight),
+        turned_(turned),
+        in_(static_cast<size_t>(turned ? weight.dims[0] : weight.dims.back())),
+        out_(static_cast<size_t>(*element_count(weight.dims)) / in_),
+        strip_(std::clamp<size_t>(kPiece / in_, 1, out_)) {}
+  WeightText(const WeightText&) = delete;
+  WeightText& operator=(const WeightText&) = delete;
+
+  http::Streamed make(http::Sink& sink) {
+    while (first_ < out_) {
+      add_strip();
+      const bool taken = sink.write(text_);
+      text_.clear();
+      if (!taken) return http::Streamed::kDone;
+      if (sink.full()) return http::Streamed::kMore;
+    }
+    base64_.finish();
+    sink.write(text_ + "\"}\n");
+    return http::Streamed::kDone;
+  }
+
+ private:
+  static constexpr size_t kPiece = 1 << 16;  // floats, 256 KiB
+
+  void add_strip() {
+    const size_t n = std::min(strip_, out_ - first_);
+    std::vector<float> rows(n * in_), line(turned_ ? n : 0);
+    if (!turned_) {
+      widen(first_ * in_, n * in_, rows.data());
+    } else {
+      for (size_t i = 0; i < in_; ++i) {
+        widen(i * out_ + first_, n, line.data());
+        for (size_t o = 0; o < n; ++o) rows[o * in_ + i] = line[o];
+      }
+    }
+    base64_.add(std::as_bytes(std::span(rows)));
+    first_ += n;
+  }
+
   // Elements [at, at + n) as floats; of blocks whole rows.
-  const auto widen = [&](size_t at, size_t n, float* to) {
-    if (is_quantised(weight.dtype)) {
-      const size_t row_bytes = weight.bytes.size() / out;
-      for (size_t done = 0; done < n; done += in) {
-        dequantise_row(weight.dtype, weight.bytes.data() + (at + done) / in * row_bytes, in,
+  void widen(size_t at, size_t n, float* to) const {
+    if (is_quantised(weight_.dtype)) {
+      const size_t row_bytes = weight_.bytes.size() / out_;
+      for (size_t done = 0; done < n; done += in_) {
+        dequantise_row(weight_.dtype, weight_.bytes.data() + (at + done) / in_ * row_bytes, in_,
                        to + done);
       }
       return;
     }
-    const size_t element = dtype_size(weight.dtype);
-    convert(
-        {weight.dtype, {static_cast<int64_t>(n)}, weight.bytes.subspan(at * element, n * element)},
-        DType::kF32, std::as_writable_bytes(std::span(to, n)));
-  };
-  for (size_t first = 0; first < out; first += strip) {
-    const size_t n = std::min(strip, out - first);
-    if (!turned) {
-      widen(first * in, n * in, rows.data());
-    } else {
-      for (size_t i = 0; i < in; ++i) {
-        widen(i * out + first, n, line.data());
-        for (size_t o = 0; o < n; ++o) rows[o * in + i] = line[o];
-      }
-    }
-    base64.add(std::as_bytes(std::span(rows).first(n * in)));
-    const bool taken = sink.write(text);
-    text.clear();
-    if (!taken) return;
+    const size_t element = dtype_size(weight_.dtype);
+    convert({weight_.dtype,
+             {static_cast<int64_t>(n)},
+             weight_.bytes.subspan(at * element, n * element)},
+            DType::kF32, std::as_writable_bytes(std::span(to, n)));
   }
-  base64.finish();
-  sink.write(text + "\"}\n");
-}
+
+  const TensorView& weight_;
+  const bool turned_;
+  const size_t in_, out_, strip_;
+  size_t first_ = 0;  // row that comes next
+  std::string text_ = "{\"layer\":\"";
+  Base64 base64_{text_};
+};
 
 http::Response weight_answer(const ServedModel& model, std::string_view name) {
   constexpr std::string_view kPrefix = "transformer.";
@@ -85,9 +110,8 @@ http::Response weight_answer(const ServedModel& model, std::string_view name) {
   }
   http::Response response;
   response.content_type = wire::kJsonType;
-  response.stream = [weight, turned = is_turned(name, *weight)](http::Sink& sink) {
-    send_weight(*weight, turned, sink);
-  };
+  const auto text = std::make_shared<WeightText>(*weight, is_turned(name, *weight));
+  response.stream = [text](http::Sink& sink) { return text->make(sink); };
   return response;
 }
 

@@ -14,9 +14,6 @@
 namespace split::http {
 namespace {
 
-// Pieces up to this size are copied together rather than sent apart.
-constexpr size_t kGather = 16 << 10;
-
 bool transient(int error) { return error == EAGAIN || error == EWOULDBLOCK; }
 
 Io io_of(TlsNext next, Connection& connection) {
@@ -103,40 +100,6 @@ bool is_gone(const Connection& connection) {
   pollfd poll{connection.fd.get(), POLLRDHUP, 0};
   return ::poll(&poll, 1, 0) > 0 &&
          (poll.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
-}
-
-bool Writer::write(std::string_view bytes) {
-  if (bytes.size() > kGather || gathered_.size() + bytes.size() > kGather) return push(bytes);
-  gathered_ += bytes;
-  return !failed_;
-}
-
-bool Writer::push(std::string_view bytes) {
-  size_t done = 0;  // of gathered_, then of bytes
-  const size_t total = gathered_.size() + bytes.size();
-  while (!failed_ && done < total) {
-    const size_t skip = std::min(done, gathered_.size());
-    const size_t from = done - skip;
-    const std::array<iovec, 2> pieces = {
-        iovec{gathered_.data() + skip, gathered_.size() - skip},
-        iovec{const_cast<char*>(bytes.data()) + from, bytes.size() - from}};
-    const Io io = send(connection_, pieces, done);
-    if (io == Io::kGone) failed_ = true;
-    if (io != Io::kWait) continue;
-    const auto allowed = patience_ + std::chrono::milliseconds((sent_ + done) * 1000 / min_rate_);
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(allowed - waited_);
-    if (left.count() <= 0) {
-      failed_ = true;
-      break;
-    }
-    const auto start = Clock::now();
-    pollfd poll{connection_.fd.get(), connection_.waits_for, 0};
-    ::poll(&poll, 1, static_cast<int>(std::min<int64_t>(left.count(), 60000)));
-    waited_ += Clock::now() - start;
-  }
-  sent_ += done;
-  gathered_.clear();
-  return !failed_;
 }
 
 std::string closing_answer(const Response& response, std::string_view request_id, bool with_body) {

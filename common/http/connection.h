@@ -1,30 +1,31 @@
 // One accepted connection and the small socket operations on it. The loop owns every connection;
 // while `state` is kBusy a worker alone uses all but `fd` and `state`, and the loop touches
-// nothing but the socket's shutdown. Whether there is TLS between is known here alone.
+// nothing but the socket's shutdown. In every other state no thread but the loop's does anything
+// for it. Whether there is TLS between is known here alone.
 #pragma once
 
 #include <poll.h>
 #include <sys/uio.h>
 
-#include <atomic>
-#include <chrono>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "base/file.h"
+#include "http/answer.h"
 #include "http/head.h"
 #include "http/tls.h"
 
 namespace split::http {
-
-using Clock = std::chrono::steady_clock;
 
 struct Connection {
   enum State {
     kHandshake,  // of TLS
     kHead,       // waiting for a request or collecting its head
     kBody,       // collecting its body
-    kBusy,       // a worker answers it
+    kBusy,       // a worker makes its answer
+    kWriting,    // its client takes what has been made
+    kWaiting,    // for a worker, to make more of a stream
     kDrain,  // answered for the last time: waits for the client to close, so that the answer is not
              // reset away
   };
@@ -34,9 +35,10 @@ struct Connection {
   short waits_for = POLLIN;  // the event before the last Io::kWait can turn into something else
   std::string peer;
   State state = kHead;
-  bool late = false;   // came when the server was stopping already
-  std::string in;      // received, not yet used: the next requests of a client that does not wait
-  size_t scanned = 0;  // of `in`, while looking for the head's end
+  bool counted = false;  // against its address
+  bool late = false;     // came when the server was stopping already
+  std::string in;        // received, not yet used: the next requests of a client that does not wait
+  size_t scanned = 0;    // of `in`, while looking for the head's end
   RequestHead head;
   std::string body;
   uint64_t charged = 0;  // bytes of body counted against the total
@@ -44,9 +46,15 @@ struct Connection {
   Clock::time_point answered;  // last time
   bool quick = false;          // came straight back then
   Clock::time_point deadline = Clock::time_point::max();
+  // What a worker says when it lets go of the connection.
+  enum Report {
+    kKept,     // answered; it can take another request
+    kEnded,    // answered for the last time
+    kToWrite,  // there is more to be sent or made
+  } report = kEnded;
+  Connection* next_report = nullptr;
+  std::unique_ptr<Answer> answer;  // last: its parts ask who is gone
 };
-
-enum class Io { kDone, kWait, kGone };
 
 Io handshake(Connection& connection);
 // Reads what is there, at most `most` bytes, and appends it. kWait: nothing there yet. kGone:
@@ -60,30 +68,6 @@ Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent);
 void end_sending(Connection& connection);
 // The other side has closed (or reset) the connection.
 bool is_gone(const Connection& connection);
-
-// The blocking writer of a worker: waits for the client at most `patience` in all, plus the time
-// its bytes take at `min_rate`. Small pieces are gathered until flush().
-class Writer {
- public:
-  Writer(Connection& connection, std::chrono::milliseconds patience, uint64_t min_rate)
-      : connection_(connection), patience_(patience), min_rate_(min_rate) {}
-  // False once the client is gone or too slow, and then ever after.
-  bool write(std::string_view bytes);
-  bool flush() { return push({}); }
-  bool failed() const { return failed_; }
-  uint64_t sent() const { return sent_; }  // to the system
-
- private:
-  bool push(std::string_view bytes);
-
-  Connection& connection_;
-  const std::chrono::milliseconds patience_;
-  const uint64_t min_rate_;
-  std::string gathered_;
-  uint64_t sent_ = 0;
-  Clock::duration waited_{};
-  bool failed_ = false;
-};
 
 // The bytes of an answer that closes the connection: for requests that the loop itself refuses.
 std::string closing_answer(const Response& response, std::string_view request_id, bool with_body);

@@ -15,18 +15,6 @@ uint64_t size_of(const std::vector<Bytes>& pieces) {
   return size;
 }
 
-// Sends this part of the pieces without copying it.
-void write_pieces(Writer& writer, const std::vector<Bytes>& pieces, const Selection& part) {
-  uint64_t skipped = part.first, left = part.length;
-  for (Bytes piece : pieces) {
-    const uint64_t skip = std::min<uint64_t>(skipped, piece.size());
-    skipped -= skip;
-    piece = piece.subspan(skip, std::min<uint64_t>(left, piece.size() - skip));
-    left -= piece.size();
-    if (!piece.empty() && !writer.write(as_text(piece))) return;
-  }
-}
-
 // Whether the request brought a check value that fits. Throws HttpError when it does not.
 bool is_checked(const RequestHead& head, std::string_view body) {
   const auto value = head.headers.get(kCheckHeader);
@@ -38,22 +26,28 @@ bool is_checked(const RequestHead& head, std::string_view body) {
   return check == Check::kFits;
 }
 
-// An answer that is written while it is made, in chunks or, for HTTP/1.0, up to the connection's
-// end.
+// An answer that is sent while it is made, in chunks or, for HTTP/1.0, up to the connection's end.
 class EventSink : public Sink {
  public:
-  EventSink(Writer& writer, const Connection& connection, bool chunked)
-      : writer_(writer), connection_(connection), chunked_(chunked) {}
+  explicit EventSink(Connection& connection)
+      : connection_(connection), answer_(*connection.answer) {}
   bool write(std::string_view bytes) override {
-    if (bytes.empty()) return !writer_.failed();  // an empty chunk would end the body
-    if (chunked_) writer_.write(cat(in_hex(bytes.size()), "\r\n"));
-    writer_.write(bytes);
-    if (chunked_) writer_.write("\r\n");
-    return writer_.flush();
+    if (bytes.empty()) return !answer_.failed;  // an empty chunk would end the body
+    if (answer_.failed) return false;
+    if (answer_.chunked) answer_.out.add(cat(in_hex(bytes.size()), "\r\n"));
+    answer_.out.add(bytes);
+    if (answer_.chunked) answer_.out.add("\r\n");
+    send();
+    return !answer_.failed;
   }
-  bool client_gone() override { return writer_.failed() || is_gone(connection_); }
+  bool full() const override { return answer_.out.unsent_text() >= kStreamBytes; }
+  bool client_gone() override { return answer_.failed || is_gone(connection_); }
   void end() {
-    if (chunked_) writer_.write("0\r\n\r\n");
+    if (answer_.chunked && !answer_.failed) answer_.out.add("0\r\n\r\n");
+  }
+  void send() {
+    const Io io = answer_.out.send_some(connection_, kTurnBytes);
+    answer_.failed = io == Io::kGone || (io == Io::kWait && answer_.out.is_stuck(connection_));
   }
 
  private:
@@ -62,9 +56,8 @@ class EventSink : public Sink {
     return {digits, std::to_chars(digits, std::end(digits), value, 16).ptr};
   }
 
-  Writer& writer_;
-  const Connection& connection_;
-  const bool chunked_;
+  Connection& connection_;
+  Answer& answer_;
 };
 
 }  // namespace
@@ -177,10 +170,19 @@ Selection Exchange::select(const Request& request, Response& response, Headers& 
   return part;
 }
 
-bool Exchange::answer(Connection& connection) const {
+bool Exchange::is_for_loop(const RequestHead& head) const {
+  return (head.method == "GET" || head.method == "HEAD") && head.content_length == 0 &&
+         std::ranges::any_of(routes_, [&](const Route& route) {
+           return route.on_loop && route.method == "GET" && route.path == head.path;
+         });
+}
+
+void Exchange::begin(Connection& connection) const {
   RequestHead& head = connection.head;
-  Writer writer(connection, options_.write_timeout, options_.min_write_rate);
-  Request request;
+  connection.answer =
+      std::make_unique<Answer>(Pace{options_.write_timeout, options_.min_write_rate});
+  Answer& answer = *connection.answer;
+  Request& request = answer.request;
   request.method = head.method;
   request.path = head.path;
   request.peer = connection.peer;
@@ -190,31 +192,36 @@ bool Exchange::answer(Connection& connection) const {
   request.body = std::move(connection.body);
   request.client_gone = [&connection] { return is_gone(connection); };
   const LogScope scope(request.id);
-  Answered answered;
-  answered.bytes_in = request.body.size();
-  const auto start = Clock::now();
+  answer.answered.bytes_in = request.body.size();
 
   Response response;
   bool checked = false;
   try {
     checked = is_checked(head, request.body);
     request.headers = std::move(head.headers);
-    response = dispatch(request, head.segments, connection.late, answered.route);
+    response = dispatch(request, head.segments, connection.late, answer.answered.route);
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
   }
+  request.body = {};
   if (checked && head.method != "HEAD" && !response.owner && !response.stream) {
     response.headers.set(kCheckHeader, check_of(cat(response.status), response.body));
   }
   add_cors(request, response);
+  fill(answer, head, std::move(response));
+  if (answer.stream) EventSink(connection).send();  // the head, before the first event is there
+}
+
+void Exchange::fill(Answer& answer, const RequestHead& head, Response response) const {
+  const Request& request = answer.request;
   // A stream for HTTP/1.0 ends where the connection does.
-  const bool chunked = head.minor_version == 1;
-  const bool close = !head.keep_alive || stopping_ || (response.stream && !chunked);
+  answer.chunked = head.minor_version == 1;
+  answer.keep = head.keep_alive && !stopping_ && (!response.stream || answer.chunked);
 
   Headers fields;
-  if (close) fields.add("Connection", "close");
+  if (!answer.keep) fields.add("Connection", "close");
   const Selection part = select(request, response, fields);
-  answered.status = part.status;
+  answer.answered.status = part.status;
   fields.add("X-Request-Id", request.id);
   for (const auto& [name, value] : response.headers) {
     // A 416 describes no body that was asked for, so it is not to be kept for ever.
@@ -230,34 +237,44 @@ bool Exchange::answer(Connection& connection) const {
     }
     if (!response.stream) {
       fields.add("Content-Length", std::to_string(in_pieces ? part.length : response.body.size()));
-    } else if (chunked) {
+    } else if (answer.chunked) {
       fields.add("Transfer-Encoding", "chunked");
     }
   }
-  writer.write(write_reply_head(part.status, fields));
-  bool whole = true;
-  if (!has_body || head.method == "HEAD") {
-    // The head is all.
-  } else if (response.stream) {
-    writer.flush();  // the head, before the first event is there
-    EventSink events(writer, connection, chunked);
-    try {
-      response.stream(events);
-      events.end();
-    } catch (const std::exception& error) {  // behind its head: the cut connection says so
-      log_error(cat("[http] a streamed answer failed: ", error.what()));
-      whole = false;
-    }
+  answer.out.add(write_reply_head(part.status, fields));
+  if (!has_body || head.method == "HEAD") return;
+  if (response.stream) {
+    answer.stream = std::move(response.stream);
   } else if (in_pieces) {
-    write_pieces(writer, response.pieces, part);
+    answer.out.add_pieces(response.pieces, std::move(response.owner), part.first, part.length);
   } else {
-    writer.write(response.body);
+    answer.out.add_body(std::move(response.body));
   }
-  whole = writer.flush() && whole;
-  answered.bytes_out = writer.sent();
-  answered.took = Clock::now() - start;
-  for (const Observer& observer : observers_) observer(request, answered);
-  return whole && !close && !stopping_;
+}
+
+void Exchange::produce(Connection& connection) const {
+  Answer& answer = *connection.answer;
+  if (!answer.stream) return;
+  const LogScope scope(answer.request.id);
+  EventSink events(connection);
+  try {
+    // A stream that nobody reads is only ended: here, as that may take its time.
+    if (!answer.failed && answer.stream(events) == Streamed::kMore && !answer.failed) return;
+    events.end();
+  } catch (const std::exception& error) {  // behind its head: the cut connection says so
+    answer.keep = false;
+    log_error(cat("[http] a streamed answer failed: ", error.what()));
+  }
+  answer.stream = nullptr;
+}
+
+bool Exchange::end(Connection& connection) const {
+  Answer& answer = *connection.answer;
+  const LogScope scope(answer.request.id);
+  answer.answered.bytes_out = answer.out.sent();
+  answer.answered.took = Clock::now() - answer.start;
+  for (const Observer& observer : observers_) observer(answer.request, answer.answered);
+  return answer.keep && !answer.failed && !stopping_;
 }
 
 }  // namespace split::http

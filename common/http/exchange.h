@@ -1,4 +1,5 @@
-// One request on a worker's thread: finds its route, calls the handler and writes the answer.
+// One request: finds its route, calls the handler and says what is to be sent. Between these steps
+// the connection's answer lies with whoever sends it (server_loop.h).
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,11 @@
 #include "http/server.h"
 
 namespace split::http {
+
+// Of a stream: kept until the client takes them; while there are so many, nothing more is made.
+inline constexpr size_t kStreamBytes = 256 << 10;
+// Sent for one connection before it is another one's turn.
+inline constexpr size_t kTurnBytes = 256 << 10;
 
 class Exchange {
  public:
@@ -27,9 +33,17 @@ class Exchange {
   // An error's answer, by the renderer.
   Response render(const HttpError& error) const { return renderer_(error); }
 
-  // Answers the request in connection.head and connection.body. True when the connection can take
-  // another. Any thread, one per connection.
-  bool answer(Connection& connection) const;
+  // Whether the loop's own thread answers this request.
+  bool is_for_loop(const RequestHead& head) const;
+
+  // All three: any thread, one per connection.
+  // Calls the handler for the request in connection.head and connection.body, and makes
+  // connection.answer of what it returns.
+  void begin(Connection& connection) const;
+  // Lets a stream make more, until it ends or as much is kept as a connection may have.
+  void produce(Connection& connection) const;
+  // Tells the observers of the answer. True when the connection can take another request.
+  bool end(Connection& connection) const;
 
  private:
   // The route that answers `method` at this path and what its braces took. What others take there
@@ -40,6 +54,8 @@ class Exchange {
   Response dispatch(Request& request, const std::vector<std::string>& segments, bool late,
                     std::string_view& name) const;
 
+  // The answer's head and body, or the head and the stream.
+  void fill(Answer& answer, const RequestHead& head, Response response) const;
   // Adds the headers that let a page from elsewhere read the answer.
   void add_cors(const Request& request, Response& response) const;
   // Chooses the bytes that a request for a body in pieces gets and adds the fields that say so. An

@@ -1,6 +1,7 @@
 #include "http/message.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -67,7 +68,7 @@ Response Response::bytes(std::vector<Bytes> pieces, std::shared_ptr<const void> 
   return response;
 }
 
-Response Response::events(std::function<void(Sink&)> stream) {
+Response Response::events(Producer stream) {
   Response response;
   response.content_type = "text/event-stream";
   response.headers = {{"Cache-Control", "no-store"}};
@@ -120,6 +121,10 @@ HttpError current_exception_as_error() {
     }
     log_error(cat("[http] ", error.what()));
     return internal();
+  } catch (const std::system_error& error) {
+    log_error(cat("[http] ", error.what()));
+    if (error.code() != std::errc::resource_unavailable_try_again) return internal();
+    return {503, "busy", "no thread for this request now", {}, {{"Retry-After", "1"}}};
   } catch (const std::bad_alloc&) {  // of this request; the next one may find some
     log_error("[http] out of memory");
     return {503, "out_of_memory", "no memory for this request now", {}, {{"Retry-After", "1"}}};

@@ -65,15 +65,24 @@ struct Request {
 class Sink {
  public:
   virtual ~Sink() = default;
-  // Sends the bytes at once; false when the client is gone or does not read, and then ever after.
+  // Sends what the client takes at once and keeps the rest; never waits. False when the client is
+  // gone or has taken nothing for long, and then ever after.
   virtual bool write(std::string_view bytes) = 0;
+  // True while so much is kept that its maker should return, with Streamed::kMore.
+  virtual bool full() const = 0;
   // True once the client has closed its end, also while nothing is written.
   virtual bool client_gone() = 0;
 };
 
+// Makes a part of a streamed answer, at best until the sink is full. After kMore it is called
+// again, by any thread, once the client has taken most of it; it is destroyed by a thread that may
+// wait.
+enum class Streamed : uint8_t { kMore, kDone };
+using Producer = std::function<Streamed(Sink&)>;
+
 // One of three bodies: `body`; or `pieces`, kept alive by `owner` and sent one after the other
 // without a copy, with Range, If-Range and If-None-Match answered from `etag`; or `stream`, called
-// on the worker's thread after the head.
+// on workers' threads after the head.
 struct Response {
   int status = 200;
   std::string content_type;
@@ -82,14 +91,14 @@ struct Response {
   std::vector<Bytes> pieces;
   std::shared_ptr<const void> owner;
   std::string etag;  // strong, with its quotes; only looked at for pieces
-  std::function<void(Sink&)> stream;
+  Producer stream;
 
   static Response text(int status, std::string body);
   static Response json(int status, std::string body);
   static Response bytes(std::vector<Bytes> pieces, std::shared_ptr<const void> owner,
                         std::string content_type, std::string etag);
   // text/event-stream, not cached; see sse.h for the events.
-  static Response events(std::function<void(Sink&)> stream);
+  static Response events(Producer stream);
 };
 
 // An answer of status 400 or more, thrown by a handler.

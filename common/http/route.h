@@ -32,6 +32,9 @@ struct Route {
   std::string_view body_type = "application/json";      // of `body`
   std::vector<std::string_view> other_body_types = {};  // files
   Access access = Access::kGuarded;
+  // Its handler never waits: the server's loop calls it, also while every worker is busy. GET only,
+  // and a path without braces.
+  bool on_loop = false;
   Handler handler = {};
 };
 

@@ -23,6 +23,16 @@ namespace {
 
 constexpr std::chrono::milliseconds kAcceptPause{
     100};  // after the system ran out of descriptors or memory
+constexpr int kUnsentBytes = 256 << 10;
+
+// Where there may be no memory for words.
+template <typename Say>
+void quietly(const Say& say) noexcept {
+  try {
+    say();
+  } catch (const std::bad_alloc&) {
+  }
+}
 
 std::string numeric_address(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
@@ -69,7 +79,7 @@ void Server::Impl::run() {
     auto next = std::min(stop_deadline, accept_again);
     if (!timers.empty()) next = std::min(next, timers.begin()->first);
     int wait = -1;
-    if (!pending.empty()) next = Clock::now();
+    if (!pending.empty() || !asked.empty()) next = Clock::now();
     if (next != Clock::time_point::max()) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
       wait = static_cast<int>(std::clamp<int64_t>(left, 0, 60000));
@@ -79,15 +89,13 @@ void Server::Impl::run() {
       throw Error(ErrorKind::kIo, cat("[http] epoll_wait: ", errno_text(errno)));
     for (int i = 0; i < n; ++i) on_event(events[static_cast<size_t>(i)].data.fd);
     for (const int fd : std::exchange(pending, {})) on_event(fd);
-    take_finished();
-    const auto now = Clock::now();
-    if (accept_again <= now) {
-      accept_again = Clock::time_point::max();
-      if (listener) watch(EPOLL_CTL_MOD, listener.get(), EPOLLIN);
+    take_reports();
+    for (const int fd : std::exchange(asked, {})) {
+      const auto found = connections.find(fd);
+      if (found == connections.end() || found->second->state != Connection::kHead) continue;
+      guarded(fd, [&] { advance(*found->second); });
     }
-    while (!timers.empty() && timers.begin()->first <= now) {
-      on_timeout(*connections.at(timers.begin()->second));
-    }
+    on_time(Clock::now());
   }
   listener.reset();
   // Late handlers find their client gone and their writes failing.
@@ -108,13 +116,41 @@ void Server::Impl::on_event(int fd) {
   } else if (const auto found = connections.find(fd); found != connections.end()) {
     // An event may be of a descriptor closed and reused in this round; reading is then merely
     // early.
-    Connection& c = *found->second;
-    if (c.state == Connection::kHandshake) {
-      shake_hands(c);
-    } else if (c.state != Connection::kBusy) {
-      read_more(c);
-    }
+    guarded(fd, [&] { on_event(*found->second); });
   }
+}
+
+void Server::Impl::on_event(Connection& c) {
+  switch (c.state) {
+    case Connection::kHandshake:
+      return shake_hands(c);
+    case Connection::kHead:
+    case Connection::kBody:
+    case Connection::kDrain:
+      return read_more(c);
+    case Connection::kWriting:
+      return write_more(c);
+    case Connection::kBusy:
+    case Connection::kWaiting:
+      return;
+  }
+}
+
+void Server::Impl::on_time(Clock::time_point now) {
+  if (accept_again <= now) {
+    accept_again = Clock::time_point::max();
+    if (listener) watch(EPOLL_CTL_MOD, listener.get(), EPOLLIN);
+  }
+  while (!timers.empty() && timers.begin()->first <= now) {
+    const int fd = timers.begin()->second;
+    guarded(fd, [&] { on_timeout(*connections.at(fd)); });
+  }
+}
+
+void Server::Impl::lose(int fd, const char* why) {
+  quietly([&] { log_error(cat("[http] a connection was given up: ", why)); });
+  const auto found = connections.find(fd);
+  if (found != connections.end()) destroy(*found->second);
 }
 
 void Server::Impl::shake_hands(Connection& c) {
@@ -138,12 +174,15 @@ void Server::Impl::accept_all() {
     Fd fd(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
                     SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
-      admit(std::move(fd), address);
+      const int number = fd.get();
+      guarded(number, [&] { admit(std::move(fd), address); });
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log_warning(cat("[http] cannot accept for now: ", errno_text(errno)));
+    const int error = errno;
+    if (error == EMFILE && end_longest_idle()) continue;
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+      quietly([&] { log_warning(cat("[http] cannot accept for now: ", errno_text(error))); });
       watch(EPOLL_CTL_MOD, listener.get(), 0);
       accept_again = Clock::now() + kAcceptPause;
       return;
@@ -156,15 +195,25 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   const int on = 1;
   // Else 44 ms a request (measured).
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // What a client does not take waits with its answer, not a second time in the system's memory.
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
   auto owned = std::make_unique<Connection>();
   Connection& c = *owned;
   c.fd = std::move(fd);
   c.peer = numeric_address(address);
   c.late = stop_begun;
-  watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
-  const size_t from_there = ++per_address[c.peer];
   connections.emplace(c.fd.get(), std::move(owned));
   open = connections.size();
+  welcome(c);
+}
+
+void Server::Impl::welcome(Connection& c) {
+  watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
+  const size_t from_there = ++per_address[c.peer];
+  c.counted = true;
+  if (connections.size() > options.max_connections - options.max_connections / 10) {
+    end_longest_idle();
+  }
   if (connections.size() > options.max_connections || from_there > options.max_per_address) {
     if (tls) return destroy(c);  // a handshake to say it would be one more connection
     refuse(c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
@@ -180,11 +229,21 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   }
 }
 
+// Those that came or were answered before all others, and have asked nothing since.
+bool Server::Impl::end_longest_idle() {
+  if (idle.empty()) return false;
+  destroy(*connections.at(idle.begin()->second));
+  return true;
+}
+
 // Requests in flight or on their way since before the stop.
 bool Server::Impl::has_work() const {
   return std::ranges::any_of(connections, [](const auto& entry) {
     const Connection& c = *entry.second;
-    if (c.state == Connection::kBusy) return true;
+    if (c.state == Connection::kBusy || c.state == Connection::kWriting ||
+        c.state == Connection::kWaiting) {
+      return true;
+    }
     const bool arriving = c.state == Connection::kBody || !c.in.empty();
     return arriving && !c.late && c.state != Connection::kDrain;
   });
@@ -194,12 +253,11 @@ bool Server::Impl::has_work() const {
 void Server::Impl::begin_stop() {
   stop_begun = true;
   stop_deadline = Clock::now() + options.shutdown_timeout;
-  std::vector<Connection*> idle;
-  for (const auto& [fd, c] : connections) {
-    const bool nothing_asked = c->state == Connection::kHead && c->in.empty();
-    if (nothing_asked || c->state == Connection::kHandshake) idle.push_back(c.get());
+  for (auto at = connections.begin(); at != connections.end();) {
+    Connection& c = *(at++)->second;
+    const bool nothing_asked = c.state == Connection::kHead && c.in.empty();
+    if (nothing_asked || c.state == Connection::kHandshake) destroy(c);
   }
-  for (Connection* c : idle) destroy(*c);
 }
 
 bool is_loopback(const std::string& host) {

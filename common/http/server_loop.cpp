@@ -30,17 +30,21 @@ void Server::Impl::arm(Connection& c) {
 void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
   timers.erase({c.deadline, c.fd.get()});
   handshakes.erase({c.deadline, c.fd.get()});
+  idle.erase({c.deadline, c.fd.get()});
   c.deadline = deadline;
   if (deadline == Clock::time_point::max()) return;
   timers.insert({deadline, c.fd.get()});
   if (c.state == Connection::kHandshake) handshakes.insert({deadline, c.fd.get()});
+  if (c.state == Connection::kHead && c.in.empty()) idle.insert({deadline, c.fd.get()});
 }
 
 void Server::Impl::destroy(Connection& c) {
   set_deadline(c, Clock::time_point::max());
   body_bytes -= c.charged;
-  const auto address = per_address.find(c.peer);
-  if (--address->second == 0) per_address.erase(address);
+  if (c.counted) {
+    const auto address = per_address.find(c.peer);
+    if (--address->second == 0) per_address.erase(address);
+  }
   connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
   open = connections.size();
 }
@@ -123,38 +127,122 @@ void Server::Impl::hand_over(Connection& c) {
     c.body = c.in.substr(0, c.head.content_length);
     c.in.erase(0, c.head.content_length);
   }
-  set_deadline(c, Clock::time_point::max());
-  c.state = Connection::kBusy;
-  ++inflight;
+  if (exchange.is_for_loop(c.head)) return answer_here(c);
   // Counted here: a thread whose answer is out may not be back for the next job yet.
-  const bool room = inflight <= options.max_inflight + options.queue;
-  const bool taken = room && workers.submit([this, &c] {
-    bool keep = false;
+  if (inflight < options.max_inflight + options.queue && give_to_worker(c)) return;
+  refuse(c, {503, "overloaded", "too many requests at once", {}, {{"Retry-After", "1"}}},
+         c.head.method != "HEAD");
+}
+
+// False when no worker can take it.
+bool Server::Impl::give_to_worker(Connection& c) {
+  const Connection::State before = std::exchange(c.state, Connection::kBusy);
+  set_deadline(c, Clock::time_point::max());
+  ++inflight;
+  bool taken = false;
+  try {
+    taken = workers.submit([this, &c] { work(c); });
+  } catch (const std::bad_alloc&) {
+  }
+  if (taken) return true;
+  --inflight;
+  c.state = before;
+  return false;
+}
+
+void Server::Impl::answer_here(Connection& c) {
+  set_deadline(c, Clock::time_point::max());
+  exchange.begin(c);
+  CHECK(!c.answer->stream);
+  write_more(c);
+}
+
+void Server::Impl::write_more(Connection& c) {
+  Answer& answer = *c.answer;
+  c.state = Connection::kWriting;
+  if (answer.failed || answer.out.send_some(c, kTurnBytes) == Io::kGone) return cut_off(c);
+  if (answer.stream && answer.out.unsent_text() <= kStreamBytes / 2) return make_more(c);
+  if (answer.out.empty()) return finish(c);
+  set_deadline(c, answer.out.deadline());
+  // A client that has said its last word may still read.
+  const uint32_t event = c.waits_for == POLLIN ? EPOLLIN : EPOLLOUT;
+  watch(EPOLL_CTL_MOD, c.fd.get(), event | EPOLLONESHOT);
+}
+
+// Its client is gone or too slow. A stream may take its time to end: a worker's.
+void Server::Impl::cut_off(Connection& c) {
+  c.answer->failed = true;
+  if (c.answer->stream) return make_more(c);
+  finish(c);
+}
+
+void Server::Impl::make_more(Connection& c) {
+  c.state = Connection::kWaiting;
+  if (!give_to_worker(c)) waiting.push_back(c.fd.get());
+}
+
+void Server::Impl::finish(Connection& c) {
+  const bool keep = exchange.end(c);
+  c.answer.reset();
+  next(c, keep);
+}
+
+void Server::Impl::next(Connection& c, bool keep) {
+  body_bytes -= std::exchange(c.charged, 0);
+  c.head = {};
+  c.state = Connection::kHead;
+  c.waits_for = POLLIN;
+  if (!keep || stop_begun) return drain(c);
+  set_deadline(c, Clock::now() + options.idle_timeout);
+  if (c.in.empty()) return advance(c);
+  asked.push_back(c.fd.get());  // later: an answer may have brought us here
+}
+
+void Server::Impl::work(Connection& c) noexcept {
+  Connection::Report report = Connection::kEnded;
+  try {
+    report = answer_all(c);
+  } catch (...) {  // out of memory while answering
+    c.answer.reset();
     try {
-      keep = answer_all(c);
-    } catch (...) {  // out of memory while answering, or a stream's own exception
       log_error("[http] an answer failed");
+    } catch (...) {
     }
-    {
-      const std::lock_guard lock(finished_mutex);
-      finished.emplace_back(&c, keep);
-    }
-    wake_reader(wake);
-  });
-  if (!taken) {
-    --inflight;
-    c.state = Connection::kBody;
-    refuse(c, {503, "overloaded", "too many requests at once", {}, {{"Retry-After", "1"}}},
-           c.head.method != "HEAD");
+  }
+  {
+    const std::lock_guard lock(reports_mutex);
+    c.report = report;
+    c.next_report = reports;
+    reports = &c;
+  }
+  wake_reader(wake);
+}
+
+Connection::Report Server::Impl::answer_all(Connection& c) {
+  for (;;) {
+    if (c.answer == nullptr) exchange.begin(c);
+    if (!make_and_send(c)) return Connection::kToWrite;
+    const bool keep = exchange.end(c);
+    c.answer.reset();
+    if (!keep) return Connection::kEnded;
+    c.answered = Clock::now();
+    if (!next_at_once(c)) return Connection::kKept;
   }
 }
 
-bool Server::Impl::answer_all(Connection& c) {
-  while (exchange.answer(c)) {
-    c.answered = Clock::now();
-    if (!next_at_once(c)) return true;
+// Sends what the socket takes at once; the loop does the rest, so that no client's pace keeps a
+// thread.
+bool Server::Impl::make_and_send(Connection& c) {
+  Answer& answer = *c.answer;
+  for (;;) {
+    exchange.produce(c);
+    const Io io = answer.failed ? Io::kGone : answer.out.send_some(c, kTurnBytes);
+    answer.failed = answer.failed || io == Io::kGone;
+    if (answer.failed && !answer.stream) return true;
+    if (answer.failed) continue;  // ends the stream
+    if (!answer.stream) return answer.out.empty();
+    if (answer.out.unsent_text() > kStreamBytes / 2) return false;
   }
-  return false;
 }
 
 // A step's client asks for the next one soon: whoever answered waits for it, which saves waking the
@@ -189,25 +277,35 @@ bool Server::Impl::take_whole(Connection& c) {
   return true;
 }
 
-void Server::Impl::take_finished() {
-  std::vector<std::pair<Connection*, bool>> done;
+void Server::Impl::take_reports() {
+  Connection* list = nullptr;
   {
-    const std::lock_guard lock(finished_mutex);
-    done.swap(finished);
+    const std::lock_guard lock(reports_mutex);
+    list = std::exchange(reports, nullptr);
   }
-  for (const auto& [c, keep] : done) {
+  if (list == nullptr) return;
+  while (list != nullptr) {
+    Connection& c = *list;
+    list = c.next_report;
     --inflight;
-    body_bytes -= std::exchange(c->charged, 0);
-    c->head = {};
-    c->state = Connection::kHead;
-    c->waits_for = POLLIN;
-    if (!keep || stop_begun) {
-      drain(*c);
-      continue;
-    }
-    set_deadline(*c, Clock::now() + options.idle_timeout);
-    advance(*c);
+    guarded(c.fd.get(), [&] { take_report(c); });
   }
+  // Streams that found no worker: those who came first, first.
+  size_t done = 0;
+  for (; done < waiting.size(); ++done) {
+    const auto found = connections.find(waiting[done]);
+    if (found == connections.end() || found->second->state != Connection::kWaiting) continue;
+    if (!give_to_worker(*found->second)) break;
+  }
+  waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(done));
+}
+
+void Server::Impl::take_report(Connection& c) {
+  if (c.report == Connection::kToWrite) {
+    body_bytes -= std::exchange(c.charged, 0);
+    return write_more(c);
+  }
+  next(c, c.report == Connection::kKept);
 }
 
 // Answers from the loop and ends the connection. The answer fits a fresh socket's buffer; a client
@@ -233,6 +331,10 @@ void Server::Impl::drain(Connection& c) {
 }
 
 void Server::Impl::on_timeout(Connection& c) {
+  if (c.state == Connection::kWriting) {
+    if (c.answer->out.is_stuck(c)) return cut_off(c);
+    return set_deadline(c, c.answer->out.deadline());
+  }
   const bool partial =
       c.state == Connection::kBody || (c.state == Connection::kHead && !c.in.empty());
   if (!partial) return destroy(c);

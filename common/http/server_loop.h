@@ -17,7 +17,7 @@
 
 namespace split::http {
 
-// Everything but `finished` and the atomics belongs to the loop thread.
+// Everything but `reports` and the atomics belongs to the loop thread.
 struct Server::Impl {
   explicit Impl(Options given);
 
@@ -25,21 +25,48 @@ struct Server::Impl {
 
   void run();
   void on_event(int fd);
+  void on_event(Connection& c);
+  void on_time(Clock::time_point now);
   void shake_hands(Connection& c);
   void accept_all();
   void admit(Fd fd, const sockaddr_storage& address);
+  void welcome(Connection& c);
+  bool end_longest_idle();  // false: none is
   void read_more(Connection& c);
   void advance(Connection& c);
   bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
   void hand_over(Connection& c);
+  void answer_here(Connection& c);
+  void write_more(Connection& c);
+  void cut_off(Connection& c);
+  void make_more(Connection& c);  // of a stream, by a worker
+  bool give_to_worker(Connection& c);
+  void finish(Connection& c);
+  void next(Connection& c, bool keep);  // request, or the connection's end
   // On a worker's thread:
-  bool answer_all(Connection& c);    // and whether it can take another
-  bool next_at_once(Connection& c);  // its head and body; false: the loop's to wait for
+  void work(Connection& c) noexcept;
+  Connection::Report answer_all(Connection& c);
+  bool make_and_send(Connection& c);  // false: there is more to do
+  bool next_at_once(Connection& c);   // its head and body; false: the loop's to wait for
   bool take_whole(Connection& c);
   void refuse(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
   void destroy(Connection& c);
-  void take_finished();
+  void take_reports();
+  void take_report(Connection& c);
+  // Calls `step` for the connection with this descriptor, which a failure of it ends: want of
+  // memory is that connection's, and the next may find some.
+  template <typename Step>
+  void guarded(int fd, const Step& step) {
+    try {
+      step();
+    } catch (const std::bad_alloc&) {
+      lose(fd, "out of memory");
+    } catch (const Error& error) {
+      lose(fd, error.what());
+    }
+  }
+  void lose(int fd, const char* why);
   void on_timeout(Connection& c);
   void begin_stop();
   bool has_work() const;
@@ -56,9 +83,12 @@ struct Server::Impl {
   Fd wake;
   std::unordered_map<int, std::unique_ptr<Connection>> connections;
   std::vector<int> pending;  // have bytes that epoll does not know of
+  std::vector<int> asked;    // have the next request's in `in`
   std::map<std::string, size_t> per_address;
   std::set<std::pair<Clock::time_point, int>> timers;
   std::set<std::pair<Clock::time_point, int>> handshakes;  // of these
+  std::set<std::pair<Clock::time_point, int>> idle;        // likewise: nothing is asked on them
+  std::vector<int> waiting;                                // in kWaiting, in their order
   uint64_t body_bytes = 0;  // of all requests being received or answered
   bool stop_begun = false;
   Clock::time_point stop_deadline = Clock::time_point::max();
@@ -67,9 +97,9 @@ struct Server::Impl {
   std::atomic<size_t> open{0};
   std::atomic<size_t> inflight{0};
   std::atomic<size_t> staying{0};  // workers that wait for their client's next request
-  std::mutex finished_mutex;
-  std::vector<std::pair<Connection*, bool>> finished;  // and whether it can take another request
-  Workers workers;                                     // last: its threads use what is above
+  std::mutex reports_mutex;
+  Connection* reports = nullptr;  // a list of those that workers let go of
+  Workers workers;                // last: its threads use what is above
 };
 
 }  // namespace split::http

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cerrno>
+#include <new>
 
 #include "base/file.h"
 
@@ -96,7 +97,10 @@ TlsSession new_session(const TlsContext& context, int fd) {
   ::ERR_clear_error();
   TlsSession session(::SSL_new(context.get()));
   BIO* const bio = ::BIO_new(socket_method());
-  CHECK(session != nullptr && bio != nullptr);
+  if (session == nullptr || bio == nullptr) {
+    ::BIO_free(bio);
+    throw std::bad_alloc();
+  }
   // OpenSSL keeps a pointer for us, which nobody follows. NOLINTNEXTLINE(performance-no-int-to-ptr)
   ::BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(fd)));
   ::BIO_set_init(bio, 1);

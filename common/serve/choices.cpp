@@ -26,16 +26,19 @@ void SpareThreads::give_back(size_t count) {
   left_ += count;
 }
 
-void Choices::run(size_t count, const std::function<bool(size_t)>& one,
-                  const std::function<void()>& on_error) {
+void Choices::run(size_t count, const One& one, const std::function<void()>& on_error) {
   count_ = count;
+  next_ = 0;
+  stopped_ = paused_ = false;
+  error_ = nullptr;
   const size_t wanted = std::min(count, kMostAtOnce) - std::min<size_t>(count, 1);
   const size_t more = spare_ == nullptr ? 0 : spare_->take(wanted);
   std::vector<std::thread> threads;
-  threads.reserve(more);
   try {
+    threads.reserve(more);
     for (size_t i = 0; i < more; ++i) threads.emplace_back([&] { work(one, on_error); });
   } catch (const std::system_error&) {  // the system has no more: those there are do it
+  } catch (const std::bad_alloc&) {     // likewise
   }
   work(one, on_error);
   for (std::thread& thread : threads) thread.join();
@@ -43,17 +46,17 @@ void Choices::run(size_t count, const std::function<bool(size_t)>& one,
   if (error_) std::rethrow_exception(error_);
 }
 
-void Choices::work(const std::function<bool(size_t)>& one, const std::function<void()>& on_error) {
+void Choices::work(const One& one, const std::function<void()>& on_error) {
   std::unique_lock lock(mutex_);
   while (!stopped_ && next_ < count_) {
     const size_t index = next_++;
     ++running_;
     ++begun_;
     lock.unlock();
-    bool more = false;
+    Next next = Next::kStop;
     std::exception_ptr error;
     try {
-      more = one(index);
+      next = one(index);
     } catch (...) {
       error = std::current_exception();
     }
@@ -64,7 +67,8 @@ void Choices::work(const std::function<bool(size_t)>& one, const std::function<v
       error_ = error;
       on_error();
     }
-    stopped_ = stopped_ || !more;
+    stopped_ = stopped_ || next != Next::kGoOn;
+    paused_ = paused_ || next == Next::kPause;
     ended_.notify_all();
   }
 }
@@ -74,15 +78,24 @@ Choices::Beside Choices::beside() {
   return {running_, begun_};
 }
 
-void Choices::retried(const std::function<void()>& call) {
+bool Choices::paused() {
+  const std::lock_guard lock(mutex_);
+  return paused_;
+}
+
+bool Choices::retried(const std::function<void()>& call) {
   for (;;) {
     const Beside before = beside();
     try {
-      return call();
+      call();
+      return true;
     } catch (const RequesterGone&) {
       throw;
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kBusy || !wait_for_others(before)) throw;
+      if (error.kind() != ErrorKind::kBusy) throw;
+      if (wait_for_others(before)) continue;
+      if (paused()) return false;
+      throw;
     }
   }
 }

@@ -27,23 +27,28 @@ class Choices {
   // `spare` may be null: then one after the other.
   explicit Choices(SpareThreads* spare) : spare_(spare) {}
 
+  // What one of them says at its return: it has ended; nobody wants more; or all wait until the
+  // reader has taken something.
+  enum class Next : uint8_t { kGoOn, kStop, kPause };
+  using One = std::function<Next(size_t index)>;
+
   // Calls one(index) for each of `count`, in their order, as many at once as there are threads;
-  // none begins after one that returned false or threw. Throws the first error once all have ended;
-  // `on_error` is called before, to end the others.
-  void run(size_t count, const std::function<bool(size_t index)>& one,
-           const std::function<void()>& on_error);
+  // none begins after one that said anything but kGoOn or threw. Throws the first error once all
+  // have returned; `on_error` is called before, to end the others.
+  void run(size_t count, const One& one, const std::function<void()>& on_error);
 
   // Within one: calls `call`, and again each time it is refused, by Error(kBusy), what other
-  // choices of these hold and then have given back.
-  void retried(const std::function<void()>& call);
+  // choices of these hold and then have given back. False when those pause first: later, then.
+  bool retried(const std::function<void()>& call);
 
  private:
-  void work(const std::function<bool(size_t)>& one, const std::function<void()>& on_error);
+  void work(const One& one, const std::function<void()>& on_error);
   struct Beside {
     size_t running, begun;
   };
   Beside beside();
   bool wait_for_others(const Beside& before);
+  bool paused();
 
   SpareThreads* const spare_;
   std::mutex mutex_;  // of all below
@@ -52,7 +57,7 @@ class Choices {
   size_t running_ = 0;   // that hold something
   size_t begun_ = 0;     // how often one began to
   size_t finished_ = 0;  // that hold nothing any more
-  bool stopped_ = false;
+  bool stopped_ = false, paused_ = false;
   std::exception_ptr error_;
 };
 

@@ -1,5 +1,6 @@
 #include "serve/text_answer.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <random>
@@ -21,19 +22,14 @@ std::string next_id(const char* prefix) {
 // One answer. Its choices run at once, as far as there are threads.
 class TextAnswer {
  public:
-  TextAnswer(TextModel model, TextRequest request, const Shape& shape)
-      : model_(std::move(model)),
-        request_(std::move(request)),
-        shape_(shape),
-        choices_(model_.spare),
-        work_(model_.begin()),
-        id_(next_id(shape.id_prefix)),
-        created_(std::chrono::duration_cast<std::chrono::seconds>(
-                     std::chrono::system_clock::now().time_since_epoch())
-                     .count()) {}
+  TextAnswer(TextModel model, TextRequest request, const Shape& shape);
+  ~TextAnswer();
+  TextAnswer(const TextAnswer&) = delete;
+  TextAnswer& operator=(const TextAnswer&) = delete;
 
   http::Response whole(const http::Request& http);
-  void stream(http::Sink& sink);
+  void expect_stream(const http::Request& http);
+  http::Streamed stream(http::Sink& sink);
 
   std::string server_timing() const { return work_->server_timing(); }
 
@@ -41,32 +37,20 @@ class TextAnswer {
   // One choice as events.
   class Events;
 
-  size_t choices() const { return request_.prompts.size() * static_cast<size_t>(request_.choices); }
-  template <typename Body>
-  void for_each_choice(const Body& body) {
-    const auto one = [&](size_t index) {
-      const auto n = static_cast<size_t>(request_.choices);
-      GenerateOptions options = request_.options;
-      options.sampling.seed += index % n;  // the first choice is that of n = 1
-      return body(index, request_.prompts[index / n], options);
-    };
-    choices_.run(choices(), one, [this] { work_->cancel(); });
-  }
+  using Next = Choices::Next;
 
-  // A text that is begun again gives the same words again: on_text gets each once.
-  Generated generate(const std::vector<int32_t>& prompt, const GenerateOptions& options,
-                     const OnText& on_text) {
-    Generated result;
-    size_t told = 0;
-    choices_.retried([&] {
-      size_t at = 0;
-      result = work_->generate(prompt, options, [&](std::string_view text, const auto* token) {
-        if (at++ < told) return true;
-        told = at;
-        return on_text(text, token);
-      });
-    });
-    return result;
+  bool run_choices(Watch& watch);
+  std::unique_ptr<Watch> new_watch(std::function<bool()> gone);
+
+  size_t choices() const { return request_.prompts.size() * static_cast<size_t>(request_.choices); }
+  const std::vector<int32_t>& prompt_of(size_t index) const {
+    return request_.prompts[index / static_cast<size_t>(request_.choices)];
+  }
+  GenerateOptions options_of(size_t index) const {
+    GenerateOptions options = request_.options;
+    // The first choice is that of n = 1.
+    options.sampling.seed += index % static_cast<size_t>(request_.choices);
+    return options;
   }
 
   static void add_prompt(LogprobLists& lists, const std::vector<int32_t>& prompt,
@@ -112,13 +96,21 @@ class TextAnswer {
   int64_t created_;
   std::mutex counting_;  // of:
   size_t prompt_tokens_ = 0, completion_tokens_ = 0;
+  // Of a stream: those that have not ended, and what looks after its first run.
+  std::vector<std::unique_ptr<Events>> events_;
+  std::unique_ptr<Watch> watch_;
 };
 
 http::Response TextAnswer::whole(const http::Request& http) {
-  const Watch watch(http.client_gone, [this] { work_->cancel(); });
+  const std::unique_ptr<Watch> watch = new_watch(http.client_gone);
   std::vector<Json> made(choices());
-  for_each_choice([&](size_t index, const auto& prompt, const GenerateOptions& options) {
-    const Generated result = generate(prompt, options, [&](auto, auto*) { return !watch.gone(); });
+  const auto one = [&](size_t index) {
+    const std::vector<int32_t>& prompt = prompt_of(index);
+    const GenerateOptions options = options_of(index);
+    Generated result;
+    choices_.retried([&] {
+      result = work_->generate(prompt, options, [&](auto, auto*) { return !watch->gone(); });
+    });
     LogprobLists lists = new_lists();
     if (request_.echo) add_prompt(lists, prompt, result);
     for (const ScoredToken& token : result.scored) lists.add(token.id, &token);
@@ -133,8 +125,9 @@ http::Response TextAnswer::whole(const http::Request& http) {
     }
     made[index] = std::move(choice);
     count(index, prompt, result);
-    return result.finish_reason != "cancelled";
-  });
+    return result.finish_reason == "cancelled" ? Next::kStop : Next::kGoOn;
+  };
+  choices_.run(choices(), one, [this] { work_->cancel(); });
   Json json = envelope(shape_.object, std::move(made));
   json["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
   return http::Response::json(200, json.dump() + "\n");
@@ -142,26 +135,78 @@ http::Response TextAnswer::whole(const http::Request& http) {
 
 class TextAnswer::Events {
  public:
-  Events(TextAnswer& answer, Watch& watch, size_t index, const std::vector<int32_t>& prompt,
-         const GenerateOptions& options)
+  Events(TextAnswer& answer, size_t index)
       : answer_(answer),
         request_(answer.request_),
-        watch_(watch),
         index_(index),
-        prompt_(prompt),
-        options_(options),
+        prompt_(answer.prompt_of(index)),
+        options_(answer.options_of(index)),
+        at_once_(request_.echo && options_.score_prompt),
         lists_(answer.new_lists()),
         at_start_(request_.skip_spaces) {}
 
-  // False when nobody reads any more.
-  bool run() {
-    if (answer_.shape_.opens && !send("", nullptr)) return false;
-    const Generated result = request_.echo && options_.score_prompt ? at_once() : as_it_comes();
+  // Goes on until the text's end, or until the reader has enough for now.
+  Next run(Watch& watch) {
+    watch_ = &watch;
+    if (!open()) return Next::kStop;
+    bool ended = false;
+    if (!answer_.choices_.retried([&] { ended = advance(); }) || !ended) return Next::kPause;
+    Generated result = text_->take();
+    text_.reset();
     answer_.count(index_, prompt_, result);
-    return result.finish_reason != "cancelled" && send("", result.finish_reason.c_str());
+    const bool wanted = result.finish_reason != "cancelled" && (!at_once_ || send_all(result)) &&
+                        send("", result.finish_reason.c_str());
+    return wanted ? Next::kGoOn : Next::kStop;
   }
+  // It has begun, and keeps what it has computed while it waits.
+  bool begun() const { return text_ != nullptr; }
 
  private:
+  // Sends what comes before the text, once.
+  bool open() {
+    if (std::exchange(opened_, true)) return true;
+    if (answer_.shape_.opens && !send("", nullptr)) return false;
+    return !request_.echo || at_once_ || send(answer_.prompt_text(prompt_), nullptr);
+  }
+
+  // False when the reader has enough. A text that is begun again gives the same words again: each
+  // is told once.
+  bool advance() {
+    try {
+      if (text_ == nullptr) {
+        text_ = answer_.work_->begin(prompt_, options_);
+        at_ = 0;
+      }
+      const auto on_text = [this](std::string_view text, const ScoredToken* token) {
+        if (at_++ < told_) return true;
+        told_ = at_;
+        return tell(text, token);
+      };
+      while (text_->next(on_text)) {
+        if (watch_->full()) return false;
+      }
+      return true;
+    } catch (...) {
+      text_.reset();
+      throw;
+    }
+  }
+
+  bool tell(std::string_view text, const ScoredToken* token) {
+    if (at_once_) return !watch_->gone();
+    if (token != nullptr) {
+      ++tokens_;
+      ids_.push_back(token->id);
+      if (options_.logprobs >= 0) lists_.add(token->id, token);
+    }
+    if (at_start_) {
+      text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+      at_start_ = text.empty();
+    }
+    if (text.empty() && !request_.return_token_ids) return !watch_->gone();
+    return send(std::string(text), nullptr);
+  }
+
   // Each event's text is made of whole characters; anything else would not be JSON.
   bool send(std::string text, const char* finish) {
     Json choice = answer_.shape_.piece(to_valid_utf8(text), first_, finish != nullptr);
@@ -179,72 +224,95 @@ class TextAnswer::Events {
     } else if (request_.include_usage) {
       chunk["usage"] = nullptr;
     }
-    return watch_.write(http::sse_event(chunk.dump()));
+    return watch_->write(http::sse_event(chunk.dump()));
   }
 
   // The prompt's scores are known only at the end of its pass: all of this choice in one go.
-  Generated at_once() {
-    Generated result =
-        answer_.generate(prompt_, options_, [&](auto, auto*) { return !watch_.gone(); });
+  bool send_all(const Generated& result) {
     add_prompt(lists_, prompt_, result);
     for (const ScoredToken& token : result.scored) lists_.add(token.id, &token);
     ids_ = result.tokens;
-    if (!send(answer_.prompt_text(prompt_) + result.text, nullptr)) {
-      result.finish_reason = "cancelled";
-    }
-    return result;
-  }
-
-  Generated as_it_comes() {
-    if (request_.echo) send(answer_.prompt_text(prompt_), nullptr);
-    return answer_.generate(
-        prompt_, options_, [&](std::string_view text, const ScoredToken* token) {
-          if (token != nullptr) {
-            ++tokens_;
-            ids_.push_back(token->id);
-            if (options_.logprobs >= 0) lists_.add(token->id, token);
-          }
-          if (at_start_) {
-            text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
-            at_start_ = text.empty();
-          }
-          if (text.empty() && !request_.return_token_ids) return !watch_.gone();
-          return send(std::string(text), nullptr);
-        });
+    return send(answer_.prompt_text(prompt_) + result.text, nullptr);
   }
 
   TextAnswer& answer_;
   const TextRequest& request_;
-  Watch& watch_;
   const size_t index_;
   const std::vector<int32_t>& prompt_;
-  const GenerateOptions& options_;
+  const GenerateOptions options_;
+  const bool at_once_;
   LogprobLists lists_;
-  bool first_ = true;
+  bool opened_ = false, first_ = true;
   size_t tokens_ = 0;
   bool at_start_;             // of a text whose first spaces are skipped
   std::vector<int32_t> ids_;  // whose text is in the next event
+  size_t at_ = 0, told_ = 0;  // pieces of the text: given by this run of it, and by all
+  Watch* watch_ = nullptr;    // while it runs
+  std::unique_ptr<Text> text_;
 };
 
-void TextAnswer::stream(http::Sink& sink) {
-  Watch watch([&sink] { return sink.client_gone(); }, [this] { work_->cancel(); }, &sink,
-              model_.quiet);
+TextAnswer::TextAnswer(TextModel model, TextRequest request, const Shape& shape)
+    : model_(std::move(model)),
+      request_(std::move(request)),
+      shape_(shape),
+      choices_(model_.spare),
+      work_(model_.begin()),
+      id_(next_id(shape.id_prefix)),
+      created_(std::chrono::duration_cast<std::chrono::seconds>(
+                   std::chrono::system_clock::now().time_since_epoch())
+                   .count()) {}
+
+TextAnswer::~TextAnswer() = default;
+
+// While there is no thread for it, its client can still be told so by a status.
+void TextAnswer::expect_stream(const http::Request& http) {
+  for (size_t i = 0; i < choices(); ++i) events_.push_back(std::make_unique<Events>(*this, i));
+  watch_ = new_watch(http.client_gone);
+}
+
+std::unique_ptr<Watch> TextAnswer::new_watch(std::function<bool()> gone) {
+  return std::make_unique<Watch>(
+      std::move(gone), [this] { work_->cancel(); }, model_.quiet);
+}
+
+// Runs the choices that have not ended. False when they have.
+bool TextAnswer::run_choices(Watch& watch) {
+  std::vector<Next> said(events_.size(), Next::kPause);
+  const auto one = [&](size_t i) { return said[i] = events_[i]->run(watch); };
+  choices_.run(events_.size(), one, [this] { work_->cancel(); });
+  if (std::ranges::find(said, Next::kStop) != said.end()) return false;
+  std::vector<std::unique_ptr<Events>> waiting;
+  for (size_t i = 0; i < said.size(); ++i) {
+    if (said[i] == Next::kPause) waiting.push_back(std::move(events_[i]));
+  }
+  events_ = std::move(waiting);
+  // First those that hold what others may wait for.
+  std::ranges::stable_partition(events_, [](const auto& events) { return events->begun(); });
+  if (!events_.empty()) return true;
+  if (request_.include_usage) {
+    Json chunk = envelope(shape_.chunk_object, Json::array());
+    chunk["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
+    watch.write(http::sse_event(chunk.dump()));
+  }
+  watch.write(http::sse_done());
+  return false;
+}
+
+// Between two calls it holds no thread.
+http::Streamed TextAnswer::stream(http::Sink& sink) {
+  std::unique_ptr<Watch> watch = std::move(watch_);
   try {
-    for_each_choice([&](size_t index, const auto& prompt, const GenerateOptions& options) {
-      return Events(*this, watch, index, prompt, options).run();
-    });
-    if (request_.include_usage) {
-      Json chunk = envelope(shape_.chunk_object, Json::array());
-      chunk["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
-      watch.write(http::sse_event(chunk.dump()));
-    }
-    watch.write(http::sse_done());
+    if (watch == nullptr) watch = new_watch([&sink] { return sink.client_gone(); });
+    watch->attach(sink);
+    if (run_choices(*watch)) return http::Streamed::kMore;
   } catch (...) {
     // The status has gone out: the error is an event, and no [DONE] follows.
     std::string error = http::error_response(http::current_exception_as_error()).body;
     error.erase(error.find_last_not_of('\n') + 1);
-    watch.write(http::sse_event(error));
+    watch.reset();
+    sink.write(http::sse_event(error));
   }
+  return http::Streamed::kDone;
 }
 
 }  // namespace
@@ -283,8 +351,9 @@ http::Response text_answer(const http::Request& http, TextModel model, TextReque
   request.options.sampling.validate();
   const bool stream = request.stream;
   const auto answer = std::make_shared<TextAnswer>(std::move(model), std::move(request), shape);
+  if (stream) answer->expect_stream(http);
   http::Response response =
-      stream ? http::Response::events([answer](http::Sink& sink) { answer->stream(sink); })
+      stream ? http::Response::events([answer](http::Sink& sink) { return answer->stream(sink); })
              : answer->whole(http);
   const std::string timing = answer->server_timing();
   if (!timing.empty()) response.headers.set("Server-Timing", timing);

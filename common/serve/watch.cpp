@@ -9,11 +9,10 @@ constexpr std::chrono::milliseconds kLook{50};  // asking is one system call
 
 }  // namespace
 
-Watch::Watch(std::function<bool()> gone, std::function<void()> on_gone, http::Sink* sink,
+Watch::Watch(std::function<bool()> gone, std::function<void()> on_gone,
              std::chrono::milliseconds quiet)
     : ask_(std::move(gone)),
       on_gone_(std::move(on_gone)),
-      sink_(sink),
       quiet_(quiet),
       thread_([this] { look(); }) {}
 
@@ -41,10 +40,17 @@ void Watch::look() {
   }
 }
 
+void Watch::attach(http::Sink& sink) {
+  const std::lock_guard lock(mutex_);
+  sink_ = &sink;
+}
+
 bool Watch::write(std::string_view bytes) {
   const std::lock_guard lock(mutex_);
   written_ = Clock::now();
-  return sink_->write(bytes);
+  const bool taken = sink_->write(bytes);
+  full_ = sink_->full();
+  return taken;
 }
 
 }  // namespace split::serve

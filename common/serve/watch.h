@@ -16,16 +16,22 @@ namespace split::serve {
 class Watch {
  public:
   // Until it ends, `gone` is asked and, once it says true, `on_gone` called, on a thread of this
-  // object's own. With a sink, all that is written goes through write().
-  Watch(std::function<bool()> gone, std::function<void()> on_gone, http::Sink* sink = nullptr,
+  // object's own. Throws std::system_error when there is no thread to be had.
+  Watch(std::function<bool()> gone, std::function<void()> on_gone,
         std::chrono::milliseconds quiet = std::chrono::seconds(15));
   ~Watch();
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
   bool gone() const { return gone_; }  // as of the last look, which is a moment ago
-  // False when the client is gone.
+
+  // Of a stream, before its first write; all that it writes then goes through write(), and comments
+  // are sent while it is quiet.
+  void attach(http::Sink& sink);
+  // False when the client is gone. Any thread.
   bool write(std::string_view bytes);
+  // The sink was full at the last write.
+  bool full() const { return full_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -33,11 +39,11 @@ class Watch {
 
   const std::function<bool()> ask_;
   const std::function<void()> on_gone_;
-  http::Sink* const sink_;
   const std::chrono::milliseconds quiet_;
 
-  std::atomic<bool> gone_{false};
-  std::mutex mutex_;  // of the sink, and of:
+  std::atomic<bool> gone_{false}, full_{false};
+  std::mutex mutex_;  // of:
+  http::Sink* sink_ = nullptr;
   std::condition_variable end_;
   bool ended_ = false;
   Clock::time_point written_ = Clock::now();

@@ -255,6 +255,7 @@ class HttpPair : public ::testing::TestWithParam<bool> {
                       return Response::events([](Sink& sink) {
                         for (int i = 0; i < 3; ++i) sink.write(sse_event(cat("{\"i\":", i, "}")));
                         sink.write(sse_done());
+                        return Streamed::kDone;
                       });
                     });
                     server.route("GET", "/blob", [](const Request&) {

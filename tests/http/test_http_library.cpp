@@ -30,6 +30,7 @@ void add_routes(Server& server) {
   server.route("GET", "/events", [](const Request&) {
     return Response::events([](Sink& sink) {
       for (const char* word : {"one ", "two ", "three"}) sink.write(word);
+      return Streamed::kDone;
     });
   });
   server.route("DELETE", "/gone", [](const Request&) {

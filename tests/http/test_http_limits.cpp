@@ -33,6 +33,21 @@ void add_echo(Server& server) {
   server.route("POST", "/echo", [](const Request& r) { return Response::text(200, r.body); });
 }
 
+// Handlers that wait until the test lets them go.
+struct Gate {
+  std::promise<void> open;
+  std::shared_future<void> opened = open.get_future().share();
+  std::atomic<int> entered{0};
+  void wait_for_entered(int n) const {
+    while (entered < n) std::this_thread::yield();
+  }
+  Response pass() {
+    ++entered;
+    opened.wait();
+    return Response::text(200, "passed");
+  }
+};
+
 TEST(HttpServerLimits, EndsSlowHeadsAndBodies) {
   const Running running({.idle_timeout = milliseconds(200),
                          .head_timeout = milliseconds(150),
@@ -54,20 +69,47 @@ TEST(HttpServerLimits, EndsSlowHeadsAndBodies) {
 }
 
 TEST(HttpServerLimits, CapsConnections) {
-  const Running running({.max_connections = 3}, add_echo);
+  Gate gate;
+  const Running running({.max_connections = 3}, [&](Server& server) {
+    add_echo(server);
+    server.route("GET", "/gate", [&](const Request&) { return gate.pass(); });
+  });
   std::vector<Peer> peers;
   for (int i = 0; i < 3; ++i) {
     peers.emplace_back(running.port);
-    peers.back().say(get("/hi"));
-    EXPECT_TRUE(says(peers.back().answer(), 200));
+    peers.back().say(get("/gate"));
+    gate.wait_for_entered(i + 1);
   }
   const std::string answer = last_words(running.port, get("/hi"));
+  gate.open.set_value();
   EXPECT_TRUE(says(answer, 503) && has(answer, "Retry-After: 1\r\n")) << answer;
   const Running each({.max_per_address = 1}, add_echo);
   Peer first(each.port);
   first.say(get("/hi"));
   EXPECT_TRUE(says(first.answer(), 200));
   EXPECT_TRUE(says(last_words(each.port, get("/hi")), 503));
+}
+
+// Whoever came and asks nothing makes room for who comes: the one that waits longest.
+TEST(HttpServerLimits, EndsTheLongestIdleConnectionForANewOne) {
+  const Running running({.max_connections = 20}, add_echo);
+  std::vector<Peer> silent;
+  for (int i = 0; i < 18; ++i) silent.emplace_back(running.port);
+  while (running.server.stats().connections < 18) std::this_thread::yield();
+  silent[0].say(get("/hi"));  // so that the second is the one that waits longest
+  EXPECT_EQ(body_of(silent[0].answer()), "hi ");
+  for (int i = 1; i < 10; ++i) {
+    Peer next(running.port);
+    next.say(get("/hi"));
+    EXPECT_EQ(body_of(next.answer()), "hi ") << i;
+    EXPECT_EQ(silent[static_cast<size_t>(i)].to_end(), "") << i;
+    next.close();
+    while (running.server.stats().connections > 17) std::this_thread::yield();
+    silent.emplace_back(running.port);
+    while (running.server.stats().connections < 18) std::this_thread::yield();
+  }
+  silent[0].say(get("/hi"));
+  EXPECT_EQ(body_of(silent[0].answer()), "hi ");
 }
 
 TEST(HttpServerLimits, CapsBodiesOfAllRequestsTogether) {
@@ -127,21 +169,6 @@ TEST(HttpServerLimits, WhoComesStraightBackIsReadAsEver) {
   back().close();
   while (running.server.stats().connections != 1) std::this_thread::yield();  // `whole`
 }
-
-// Handlers that wait until the test lets them go.
-struct Gate {
-  std::promise<void> open;
-  std::shared_future<void> opened = open.get_future().share();
-  std::atomic<int> entered{0};
-  void wait_for_entered(int n) const {
-    while (entered < n) std::this_thread::yield();
-  }
-  Response pass() {
-    ++entered;
-    opened.wait();
-    return Response::text(200, "passed");
-  }
-};
 
 TEST(HttpServerLimits, GrowsWorkersThenRefuses) {
   Gate gate;
@@ -258,6 +285,7 @@ TEST(HttpStream, ArrivesPieceByPieceAndEnds) {
         sink.write("");
         gate.pass();
         sink.write("two");
+        return Streamed::kDone;
       });
     });
   });
@@ -281,12 +309,14 @@ TEST(HttpStream, NoticesThatTheClientIsGone) {
       return Response::events([&](Sink& sink) {
         while (sink.write("x")) continue;
         noticed_by_write.set_value(sink.client_gone());
+        return Streamed::kDone;
       });
     });
     server.route("GET", "/ask", [&](const Request&) {
       return Response::events([&](Sink& sink) {
         while (!sink.client_gone()) std::this_thread::yield();
         noticed_by_asking.set_value(true);
+        return Streamed::kDone;
       });
     });
   });
@@ -303,7 +333,7 @@ TEST(HttpStream, NoticesThatTheClientIsGone) {
 TEST(HttpStream, ThatThrowsEndsWithoutItsLastChunk) {
   const Running running({}, [](Server& server) {
     server.route("GET", "/broken", [](const Request&) {
-      return Response::events([](Sink& sink) {
+      return Response::events([](Sink& sink) -> Streamed {
         sink.write("one");
         throw std::runtime_error("secret");
       });
@@ -324,9 +354,113 @@ TEST(HttpWriter, GivesUpOnReadersThatStop) {
   Peer peer(running.port);
   peer.say(get("/large"));
   peer.until("\r\n\r\n");
-  while (running.server.stats().inflight != 0)
+  while (running.server.stats().connections != 0)
     std::this_thread::yield();  // it reads nothing and is let go
   EXPECT_LT(peer.to_end().size(), large.size());
+}
+
+// Clients that read nothing cost no thread: more of them than there are workers and places to wait
+// in leave the server as it was. Each gets all of its answer once it reads.
+TEST(HttpWriter, NeverKeepsAWorkerWaiting) {
+  const std::string text(3 << 20, 't'), blob(5 << 20, 'b');
+  const Running running({.max_inflight = 2, .idle_workers = 1, .queue = 1}, [&](Server& server) {
+    add_echo(server);
+    server.route("GET", "/text", [&](const Request&) { return Response::text(200, text); });
+    server.route("GET", "/blob", [&](const Request&) {
+      return Response::bytes({as_bytes_of(blob)}, nullptr, "a/b", "\"tag\"");
+    });
+  });
+  std::vector<Peer> readers;
+  for (int i = 0; i < 12; ++i) {
+    readers.emplace_back(running.port);
+    readers.back().say(i % 2 == 0 ? get("/text") + get("/hi")
+                                  : get("/blob", "Range: bytes=7-\r\n") + get("/hi"));
+    readers.back().until("\r\n\r\n");
+    Peer peer(running.port);
+    peer.say(get("/hi"));
+    EXPECT_EQ(body_of(peer.answer()), "hi ") << i;
+  }
+  while (running.server.stats().inflight != 0) std::this_thread::yield();
+  for (size_t i = 0; i < readers.size(); ++i) {
+    const std::string body = i % 2 == 0 ? text : blob.substr(7);
+    EXPECT_TRUE(readers[i].exactly(body.size()) == body) << i;
+    EXPECT_EQ(body_of(readers[i].answer()), "hi ");  // in their order
+  }
+}
+
+// A stream that nobody reads makes as much as is kept for a connection, and then waits without a
+// thread until the client has taken most of it.
+TEST(HttpWriter, LetsAStreamWaitWithoutAThread) {
+  constexpr size_t kPiece = 10'000, kPieces = 2000;
+  std::atomic<size_t> made{0};
+  const Running running({.max_inflight = 1, .idle_workers = 1, .queue = 1}, [&](Server& server) {
+    add_echo(server);
+    server.route("GET", "/stream", [&](const Request&) {
+      return Response::events([&](Sink& sink) {
+        for (; made < kPieces && !sink.full(); ++made) {
+          if (!sink.write(std::string(kPiece, 's'))) return Streamed::kDone;
+        }
+        return made < kPieces ? Streamed::kMore : Streamed::kDone;
+      });
+    });
+  });
+  Peer reader(running.port);
+  reader.say(get("/stream"));
+  EXPECT_TRUE(says(reader.until("\r\n\r\n"), 200));
+  while (running.server.stats().inflight != 0) std::this_thread::yield();
+  const size_t kept = made;
+  EXPECT_LT(kept * kPiece, 8u << 20);
+  Peer peer(running.port);
+  peer.say(get("/hi"));
+  EXPECT_EQ(body_of(peer.answer()), "hi ");
+  EXPECT_EQ(made, kept);
+  const std::string answer = reader.until("\r\n0\r\n\r\n");
+  EXPECT_EQ(answer.size(), kPieces * (kPiece + 8) + 5);
+  EXPECT_EQ(made, kPieces);
+}
+
+// What a stream holds is given back when its client takes nothing for too long.
+TEST(HttpWriter, EndsAStreamThatNobodyTakes) {
+  std::promise<void> gone;
+  const Running running({.write_timeout = milliseconds(100)}, [&](Server& server) {
+    server.route("GET", "/stream", [&](const Request&) {
+      const auto held = std::shared_ptr<void>(nullptr, [&](void*) { gone.set_value(); });
+      return Response::events([held](Sink& sink) {
+        while (!sink.full() && sink.write(std::string(1000, 's'))) continue;
+        return Streamed::kMore;
+      });
+    });
+  });
+  Peer reader(running.port);
+  reader.say(get("/stream"));
+  EXPECT_EQ(gone.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+  while (running.server.stats().connections != 0) std::this_thread::yield();
+}
+
+// Slow is not stuck: who takes something now and then gets all of it.
+TEST(HttpWriter, WaitsForReadersThatMove) {
+  const std::string large(3 << 20, 'z');
+  const Running running(
+      {.min_write_rate = 1, .write_timeout = milliseconds(400)}, [&](Server& server) {
+        server.route("GET", "/large", [&](const Request&) { return Response::text(200, large); });
+      });
+  Peer peer(running.port);
+  const int small = 16 << 10;
+  ::setsockopt(peer.fd(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  peer.say(get("/large"));
+  peer.until("\r\n\r\n");
+  std::string body;
+  const auto start = std::chrono::steady_clock::now();
+  while (body.size() < large.size()) {
+    const size_t before = body.size();
+    body += peer.exactly(std::min<size_t>(64 << 10, large.size() - before));
+    if (body.size() == before) break;
+    // At about 1 MB a second: each wait is short of the timeout, all of them are far beyond it.
+    while (std::chrono::steady_clock::now() - start < milliseconds(body.size() >> 10)) {
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_TRUE(body == large);
 }
 
 TEST(HttpWorkers, ShrinkWhenIdle) {

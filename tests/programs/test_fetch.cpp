@@ -206,6 +206,7 @@ TEST_F(FetchGpt2, GoesOnAfterACutConnection) {
       response.stream = [this, from, last](http::Sink& sink) {
         sink.write(std::string_view(weights).substr(from, last ? std::string::npos : 100'000));
         if (!last) throw Error(ErrorKind::kIo, "the connection is cut");
+        return http::Streamed::kDone;
       };
       return response;
     });

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "run/batcher.h"
+#include "serve/completions.h"
 #include "support/edge_server.h"
 
 namespace split::test {
@@ -46,7 +47,7 @@ TEST(Choices, RunAtOnceOnSpareThreadsAndGiveThemBack) {
       [&](size_t index) {
         EXPECT_TRUE(index > 3 || meeting.join());
         const std::lock_guard lock(mutex);
-        return done.insert(index).second;
+        return done.insert(index).second ? Choices::Next::kGoOn : Choices::Next::kStop;
       },
       kNothing);
   EXPECT_EQ(done.size(), 6u);
@@ -59,7 +60,7 @@ TEST(Choices, WithoutThreadsRunInTheirOrderUntilOneSaysEnough) {
       5,
       [&](size_t index) {
         order.push_back(index);
-        return index < 2;
+        return index < 2 ? Choices::Next::kGoOn : Choices::Next::kStop;
       },
       kNothing);
   EXPECT_EQ(order, (std::vector<size_t>{0, 1, 2}));
@@ -68,7 +69,7 @@ TEST(Choices, WithoutThreadsRunInTheirOrderUntilOneSaysEnough) {
 TEST(Choices, EndWithTheFirstError) {
   SpareThreads spare(8);
   std::atomic<bool> ended{false};
-  const auto one = [&](size_t index) -> bool {
+  const auto one = [&](size_t index) -> Choices::Next {
     if (index == 1) throw Error(ErrorKind::kDevice, "the first");
     while (!ended) std::this_thread::yield();
     throw Error(ErrorKind::kRemote, "told to end");
@@ -113,7 +114,7 @@ TEST(Choices, ThatFindNoRoomWaitForThoseThatHaveIt) {
         [&](size_t) {
           choices.retried([&] { room.use(3); });
           ++done;
-          return true;
+          return Choices::Next::kGoOn;
         },
         kNothing);
     EXPECT_EQ(done, 9);
@@ -129,7 +130,7 @@ TEST(Choices, ThatFindNoRoomAloneSaySo) {
         4,
         [&](size_t) {
           choices.retried([&] { room.use(3); });
-          return true;
+          return Choices::Next::kGoOn;
         },
         kNothing);
   };
@@ -143,7 +144,7 @@ TEST(Choices, ThatFindNoRoomAloneSaySo) {
                        ++asked;
                        throw RequesterGone();
                      });
-                     return true;
+                     return Choices::Next::kGoOn;
                    },
                    kNothing),
                RequesterGone);
@@ -199,8 +200,11 @@ class SeveralTexts : public ::testing::Test {
   Texts streamed(const std::string& url) const {
     Json body = wish(kTexts);
     body["stream"] = true;
+    return texts_of(post(url, body).body);
+  }
+  static Texts texts_of(const std::string& stream) {
     Texts texts(kTexts);
-    const auto events = events_of(post(url, body).body);
+    const auto events = events_of(stream);
     EXPECT_EQ(events.back(), "[DONE]");
     for (size_t i = 0; i + 1 < events.size(); ++i) {
       const Json choice = Json::parse(events[i])["choices"][0];
@@ -230,6 +234,46 @@ TEST_F(SeveralTexts, ShareTheStepsOfTheCloud) {
   EXPECT_GT(most, 1u);
   EXPECT_EQ(texts, one_by_one(cloud.url()));
   EXPECT_EQ(streamed(cloud.url()), texts);
+}
+
+// A reader that has enough after each event.
+class SlowSink : public http::Sink {
+ public:
+  bool write(std::string_view bytes) override {
+    text += bytes;
+    return true;
+  }
+  bool full() const override { return true; }
+  bool client_gone() override { return false; }
+  std::string text;
+};
+
+// Between two events a stream is a call that has returned; and its texts are the same.
+TEST_F(SeveralTexts, ThatWaitForTheirReaderAreTheSame) {
+  for (const size_t threads : {0, 2, 8}) {
+    SpareThreads spare(threads);
+    Json body = wish(kTexts);
+    body["stream"] = true;
+    http::Request request;
+    request.body = body.dump();
+    const http::Response response = serve::completions(request, [&](const std::string&) {
+      Batcher& batcher = cloud.model().batcher();
+      serve::TextModel model =
+          serve::local_backend("m", cloud.model().config(), cloud.model().tokenizer(),
+                               [&] { return std::make_unique<LocalForward>(batcher); });
+      model.spare = &spare;
+      return model;
+    });
+    SlowSink sink;
+    size_t calls = 1;
+    for (; response.stream(sink) == http::Streamed::kMore; ++calls) {
+      EXPECT_EQ(spare.take(99), threads);
+      spare.give_back(threads);
+      EXPECT_EQ(cloud.model().batcher().depth(), 0u);
+    }
+    EXPECT_GE(calls, size_t{kTokens});
+    EXPECT_EQ(texts_of(sink.text), together(cloud.url())) << threads;
+  }
 }
 
 TEST_F(SeveralTexts, AreAskedOfTheCloudAtOnce) {

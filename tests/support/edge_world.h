@@ -172,7 +172,7 @@ class GatedCloud {
 inline http::Response cut_short(std::string first = "x") {
   http::Response response;
   response.content_type = "application/octet-stream";
-  response.stream = [first](http::Sink& sink) {
+  response.stream = [first](http::Sink& sink) -> http::Streamed {
     sink.write(first);
     throw Error(ErrorKind::kIo, "the test cuts the connection");
   };
