@@ -18,6 +18,7 @@ namespace split::cloud {
 struct Cloud {
   std::vector<std::unique_ptr<ServedModel>> models;
   Sessions sessions{1 << 16};
+  std::atomic<bool> opened{false};  // the models may be used
   std::atomic<bool> ready{false};
   std::string version;
   bool legacy_routes = false;     // the original web page's are answered
@@ -31,7 +32,10 @@ struct Cloud {
   ServedModel& find(const std::string& id);
 };
 
-// Adds every route. The cloud outlives the server.
+// Adds every route. The cloud outlives the server. Where its models are not there yet, the routes
+// that need them answer 503 `loading` until they are opened.
 void add_routes(http::Server& server, Cloud& cloud);
+// Lets routes use the cloud's models, which no longer change; once, at any time.
+void open_models(Cloud& cloud);
 
 }  // namespace split::cloud

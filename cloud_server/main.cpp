@@ -21,6 +21,9 @@
 #include "cloud_server/cloud.h"
 #include "cloud_server/quantize_command.h"
 #include "http/client.h"
+#include "http/head.h"
+#include "http/local_guard.h"
+#include "http/network.h"
 
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
@@ -38,6 +41,8 @@ struct Options {
   unsigned threads = 0;
   uint64_t kv_budget = 1ull << 30;
   uint64_t max_inflight = 256, shutdown_timeout = 10;
+  uint64_t max_connections = 8192, max_per_address = 1024;
+  std::vector<std::string> trusted_proxies, allowed_hosts;
   std::string blob_cache, blob_url;
   bool wide = false;
   bool insecure = false;
@@ -104,6 +109,11 @@ Flags make_flags(Options& options) {
   flags.texts("cors-origin", "ORIGIN",
               "whose pages may ask this server: http(s)://host[:port], or *; again for more",
               &options.cors_origins);
+  flags.texts(
+      "allowed-host", "NAME",
+      "by which this server is called too, beside localhost; again for more. Without keys a "
+      "server of this machine alone answers no other name, and no page from elsewhere",
+      &options.allowed_hosts);
   flags.toggle("legacy-routes", "answer the original SplitCompute web page (with --port 5000)",
                &options.legacy_routes);
   flags.choice("metrics", {"keys", "open", "off"},
@@ -117,6 +127,14 @@ Flags make_flags(Options& options) {
                "requests answered at once, each on a thread; a fourth as many wait, others get 503 "
                "(256)",
                &options.max_inflight, uint64_t{1}, uint64_t{4096});
+  flags.number("max-connections", "N",
+               "past nine tenths the one that is idle longest is closed for a new one (8192)",
+               &options.max_connections, uint64_t{1}, uint64_t{1} << 20);
+  flags.number("max-connections-per-address", "N", "further ones from there get 503 (1024)",
+               &options.max_per_address, uint64_t{1}, uint64_t{1} << 20);
+  flags.texts("trusted-proxy", "ADDRESS[/BITS]",
+              "has no such limit, and names the client in X-Forwarded-For; again for more (none)",
+              &options.trusted_proxies);
   flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
   return flags;
@@ -194,6 +212,31 @@ void allow_connections() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void load_model(Cloud& cloud, const Options& options, const std::string& argument) {
+  auto model = std::make_unique<ServedModel>(model_options(options, argument));
+  for (const auto& other : cloud.models) {
+    if (other->id() == model->id()) {
+      throw Error(ErrorKind::kInput, "--model: two models have the id '" + model->id() + "'");
+    }
+  }
+  log_info(
+      cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
+          model->config().channels, ", in ",
+          format_name(own_format(model->checkpoint(), model->model(), model->model().stages()[1])),
+          ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
+  cloud.models.push_back(std::move(model));
+}
+
+// So that the first request finds everything loaded.
+void warm_up(Cloud& cloud, const Interrupt& interrupt) {
+  try {
+    for (auto& model : cloud.models) model->warm_up();
+    if (interrupt.signal() == 0) cloud.ready = true;
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  }
+}
+
 int serve(Options options) {
   allow_connections();
   if (options.log_format == "json") set_log_format(LogFormat::kJson);
@@ -226,6 +269,19 @@ int serve(Options options) {
     }
   }
   if (options.models.empty()) options.models.push_back(bundled_model());
+  for (const std::string& name : options.allowed_hosts) {
+    if (name.empty() || http::host_of(name) != name) {
+      throw Error(ErrorKind::kInput,
+                  cat("--allowed-host: expected a name without a port, got ", shown(name)));
+    }
+  }
+  for (const std::string& proxy : options.trusted_proxies) {
+    try {
+      http::Network::parse(proxy);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::kInput, cat("--trusted-proxy: ", error.what()));
+    }
+  }
 
   Interrupt interrupt;
   const SignalWatch watch(interrupt);
@@ -246,52 +302,51 @@ int serve(Options options) {
   server_options.tls_key_file = options.tls_key;
   server_options.max_inflight = options.max_inflight;
   server_options.queue = options.max_inflight / 4;
+  server_options.max_connections = options.max_connections;
+  server_options.max_per_address = options.max_per_address;
+  server_options.trusted_proxies = options.trusted_proxies;
   server_options.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
   // A step runs on its caller's stack, drivers' compilers included.
   server_options.worker_stack_bytes = 1 << 20;
   http::Server server(server_options);
   const int port = server.bind();  // early: a taken port is known before weights are read
-
-  const Interrupt::Hook stop(interrupt, [&] {
-    cloud.ready = false;
-    server.stop();
-  });
-  for (const std::string& argument : options.models) {
-    auto model = std::make_unique<ServedModel>(model_options(options, argument));
-    for (const auto& other : cloud.models) {
-      if (other->id() == model->id()) {
-        throw Error(ErrorKind::kInput, "--model: two models have the id '" + model->id() + "'");
-      }
-    }
-    log_info(cat(
-        "model ", model->id(), ": ", model->config().layers, " blocks of ",
-        model->config().channels, ", in ",
-        format_name(own_format(model->checkpoint(), model->model(), model->model().stages()[1])),
-        ", profile ", profile_name(model->profile()), ", on ", model->device().name()));
-    cloud.models.push_back(std::move(model));
-  }
   if (options.blob_cache.empty()) {
     log_warning(
         "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
         "(--blob-cache DIR)");
   }
-  add_routes(server, cloud);
-  const std::jthread warm_up([&] {
-    try {
-      for (auto& model : cloud.models) model->warm_up();
-      if (interrupt.signal() == 0) cloud.ready = true;
-    } catch (const std::exception& error) {
-      log_error(error.what());
-    }
+
+  const Interrupt::Hook stop(interrupt, [&] {
+    cloud.ready = false;
+    server.stop();
   });
-  const bool tls = !options.tls_cert.empty();
-  if (!cloud.keys.empty() && !tls && !http::is_loopback(options.host)) {
+  add_routes(server, cloud);
+  const bool local = http::is_loopback(options.host), tls = !options.tls_cert.empty();
+  if (cloud.keys.empty() && local) {
+    server.set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
+  }
+  if (!cloud.keys.empty() && !tls && !local) {
     log_warning(
         "keys and texts travel in the clear: --tls-cert and --tls-key, or a proxy with TLS");
   }
-  log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
-               http::is_loopback(options.host) ? " (this machine only; --host to change)" : ""));
+  // Beside the server, which says meanwhile that it lives.
+  std::exception_ptr failure;
+  std::jthread loading([&] {
+    try {
+      for (const std::string& argument : options.models) load_model(cloud, options, argument);
+      open_models(cloud);
+      log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
+                   local ? " (this machine only; --host to change)" : ""));
+    } catch (...) {
+      failure = std::current_exception();
+      server.stop();
+      return;
+    }
+    warm_up(cloud, interrupt);
+  });
   server.run();
+  loading.join();
+  if (failure) std::rethrow_exception(failure);
   return exit_code_of_signal(interrupt.signal());
 }
 

@@ -12,13 +12,6 @@ void observe(http::Server& server, Cloud& cloud) {
                 [&cloud] { return static_cast<double>(cloud.sessions.size()); });
   metrics.counted("split_sessions_evicted_total", "Idle sessions that gave way to others.",
                   [&cloud] { return static_cast<double>(cloud.sessions.evicted()); });
-  const serve::StepMetrics steps(metrics);
-  for (auto& model : cloud.models) {
-    steps.watch(model->batcher());
-    // The model owns it, and outlives the metrics' readers.
-    std::shared_ptr<Batcher> batcher(std::shared_ptr<void>(), &model->batcher());
-    serve::observe_batcher(metrics, [batcher] { return batcher; }, {{"model", model->id()}});
-  }
   serve::Counter& weights =
       metrics.counter("split_shard_bytes_total", "Bytes of weights sent, heads of answers too.");
   server.add_observer([&weights](const http::Request&, const http::Answered& answered) {
@@ -26,6 +19,16 @@ void observe(http::Server& server, Cloud& cloud) {
       weights.add(answered.bytes_out);
     }
   });
+}
+
+void observe_models(Cloud& cloud) {
+  const serve::StepMetrics steps(cloud.metrics);
+  for (auto& model : cloud.models) {
+    steps.watch(model->batcher());
+    // The model owns it, and outlives the metrics' readers.
+    std::shared_ptr<Batcher> batcher(std::shared_ptr<void>(), &model->batcher());
+    serve::observe_batcher(cloud.metrics, [batcher] { return batcher; }, {{"model", model->id()}});
+  }
 }
 
 Routes observed_routes(Cloud& cloud) {

@@ -12,8 +12,9 @@ Routes forward_routes(Cloud& cloud);      // stateless forward, completions
 Routes session_routes(Cloud& cloud);      // /v1/sessions...
 Routes legacy_routes(Cloud& cloud);       // the original web page's
 Routes observed_routes(Cloud& cloud);     // /metrics
-// Adds the route /metrics. Before the server runs.
+// Counts what the server does, and what the models do. The first before the server runs.
 void observe(http::Server& server, Cloud& cloud);
+void observe_models(Cloud& cloud);
 
 // The routes whose answers are weights.
 inline constexpr char kBlobRoute[] = "/v1/blobs/sha256/{hash}";

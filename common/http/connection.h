@@ -8,6 +8,7 @@
 #include <sys/uio.h>
 
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 
@@ -17,6 +18,15 @@
 #include "http/tls.h"
 
 namespace split::http {
+
+// When a connection's deadline is, and its descriptor: what sets of them are sorted by.
+using Due = std::pair<Clock::time_point, int>;
+
+// The connections of one peer's address.
+struct Address {
+  size_t count = 0;
+  std::set<Due> idle;
+};
 
 struct Connection {
   enum State {
@@ -35,10 +45,10 @@ struct Connection {
   short waits_for = POLLIN;  // the event before the last Io::kWait can turn into something else
   std::string peer;
   State state = kHead;
-  bool counted = false;  // against its address
-  bool late = false;     // came when the server was stopping already
-  std::string in;        // received, not yet used: the next requests of a client that does not wait
-  size_t scanned = 0;    // of `in`, while looking for the head's end
+  Address* address = nullptr;  // that it counts for
+  bool late = false;           // came when the server was stopping already
+  std::string in;      // received, not yet used: the next requests of a client that does not wait
+  size_t scanned = 0;  // of `in`, while looking for the head's end
   RequestHead head;
   std::string body;
   uint64_t charged = 0;  // bytes of body counted against the total

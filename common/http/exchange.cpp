@@ -185,7 +185,7 @@ void Exchange::begin(Connection& connection) const {
   Request& request = answer.request;
   request.method = head.method;
   request.path = head.path;
-  request.peer = connection.peer;
+  request.peer = client_address(connection.peer, head.headers, proxies_);
   request.secure = connection.tls != nullptr;
   request.id = request_id(head.headers);
   request.query_params = std::move(head.query);

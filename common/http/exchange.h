@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "http/connection.h"
+#include "http/network.h"
 #include "http/range.h"
 #include "http/server.h"
 
@@ -20,8 +21,9 @@ inline constexpr size_t kTurnBytes = 256 << 10;
 
 class Exchange {
  public:
-  Exchange(const Server::Options& options, const std::atomic<bool>& stopping)
-      : options_(options), stopping_(stopping) {}
+  Exchange(const Server::Options& options, std::span<const Network> proxies,
+           const std::atomic<bool>& stopping)
+      : options_(options), proxies_(proxies), stopping_(stopping) {}
 
   void add_route(Route route);
   void set_error_renderer(ErrorRenderer renderer) { renderer_ = std::move(renderer); }
@@ -63,6 +65,7 @@ class Exchange {
   Selection select(const Request& request, Response& response, Headers& fields) const;
 
   const Server::Options& options_;
+  const std::span<const Network> proxies_;
   const std::atomic<bool>& stopping_;
   ErrorRenderer renderer_ = error_response;
   Guard guard_;

@@ -103,9 +103,33 @@ bool parse_query(std::string_view text, std::vector<std::pair<std::string, std::
   return true;
 }
 
-std::optional<HttpError> parse_target(std::string_view target, RequestHead& head) {
+// Takes scheme and authority off a target in absolute form (RFC 9112, section 3.2.2). Nothing for
+// one that is no URL of ours.
+std::optional<std::string_view> take_authority(std::string_view& target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!same_name(target.substr(0, scheme.size()), scheme)) continue;
+    const std::string_view rest = target.substr(scheme.size());
+    const size_t end = std::min(rest.find_first_of("/?"), rest.size());
+    const auto host = host_of(rest.substr(0, end));
+    if (!host || host->empty()) return std::nullopt;
+    target = rest.substr(end);
+    return rest.substr(0, end);
+  }
+  return std::nullopt;
+}
+
+// `authority`: what an absolute target names, else empty.
+std::optional<HttpError> parse_target(std::string_view target, RequestHead& head,
+                                      std::string& authority) {
   const HttpError malformed(400, "malformed_target", "the request target is not a path");
   head.target = target;
+  std::string with_path;
+  if (const auto named = take_authority(target)) {
+    authority = *named;
+    if (target.empty() && head.method == "OPTIONS") target = "*";
+    if (!target.starts_with('/') && target != "*") with_path = cat("/", target);
+    if (!with_path.empty()) target = with_path;
+  }
   if (target == "*" && head.method == "OPTIONS") {
     head.path.assign(1, '*');
     return std::nullopt;
@@ -257,6 +281,28 @@ std::optional<std::string> percent_decode(std::string_view text, bool plus_is_sp
   return out;
 }
 
+std::optional<std::string_view> host_of(std::string_view authority) {
+  constexpr std::string_view kMarks = "-._~!$&'()*+,;=%";  // RFC 3986, section 3.2.2
+  const bool literal = authority.starts_with('[');
+  const size_t end =
+      literal ? authority.find(']') : std::min(authority.find(':'), authority.size());
+  if (end == authority.npos) return std::nullopt;
+  const std::string_view host = authority.substr(literal ? 1 : 0, literal ? end - 1 : end);
+  const std::string_view port = authority.substr(literal ? end + 1 : end);
+  const auto in_name = [&](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           kMarks.find(c) != std::string_view::npos;
+  };
+  const auto in_address = [](char c) { return hex_value(c) >= 0 || c == ':' || c == '.'; };
+  const bool good = literal ? !host.empty() && std::ranges::all_of(host, in_address)
+                            : std::ranges::all_of(host, in_name) && (!host.empty() || port.empty());
+  const bool digits =
+      port.empty() ||
+      (port.size() <= 6 && port.front() == ':' &&
+       std::ranges::all_of(port.substr(1), [](char c) { return c >= '0' && c <= '9'; }));
+  return good && digits ? std::optional(host) : std::nullopt;
+}
+
 std::variant<RequestHead, HttpError> parse_request_head(std::string_view text,
                                                         const HeadLimits& limits) {
   RequestHead head;
@@ -282,12 +328,17 @@ std::variant<RequestHead, HttpError> parse_request_head(std::string_view text,
   if (std::find(kMethods.begin(), kMethods.end(), head.method) == kMethods.end()) {
     return HttpError(501, "not_implemented", "this method is not implemented");
   }
-  if (auto error = parse_target(target, head)) return *error;
+  std::string authority;
+  if (auto error = parse_target(target, head, authority)) return *error;
   if (auto error = parse_fields(text, limits.max_headers, head.headers)) return *error;
   const size_t hosts = head.headers.count("Host");
   if (hosts > 1 || (hosts == 0 && head.minor_version == 1)) {
     return HttpError(400, "malformed_head", "a request has one Host");
   }
+  if (hosts == 1 && !host_of(*head.headers.get("Host"))) {
+    return HttpError(400, "malformed_head", "Host is not a name and perhaps a port");
+  }
+  if (!authority.empty()) head.headers.set("Host", authority);
   if (auto error = parse_framing(limits, head)) return *error;
   if (const auto expect = head.headers.get("Expect")) {
     if (!same_name(*expect, "100-continue")) {

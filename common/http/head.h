@@ -22,7 +22,7 @@ struct HeadLimits {
 
 struct RequestHead {
   std::string method;
-  std::string target;                 // as sent
+  std::string target;                 // as sent, perhaps with the server's name
   std::string path;                   // decoded; "*" for OPTIONS *
   std::vector<std::string> segments;  // of the path, split before decoding: %2F does not separate
   std::vector<std::pair<std::string, std::string>> query;
@@ -40,7 +40,8 @@ std::optional<size_t> find_head_end(std::string_view buffer, size_t& scanned);
 
 // `head` ends with the blank line. Stricter than RFC 9112: one way to say each thing, and
 // everything that two programs might read differently (two lengths, Transfer-Encoding, a body on
-// GET, folded lines) is refused.
+// GET, folded lines) is refused. A target may name the server ("http://host/path"), whose name then
+// stands in Host too.
 std::variant<RequestHead, HttpError> parse_request_head(std::string_view head,
                                                         const HeadLimits& limits);
 
@@ -51,6 +52,10 @@ struct ReplyHead {
   bool chunked = false;
   bool keep_alive = true;
 };
+
+// The host of "host", "host:port" or "[address]:port" (RFC 3986, section 3.2, without a user);
+// nothing for any other text.
+std::optional<std::string_view> host_of(std::string_view authority);
 
 // The other direction; the text says what is wrong. Informational (1xx) replies are refused: we
 // never ask for one.

@@ -44,7 +44,7 @@ bool same_name(std::string_view a, std::string_view b);  // ASCII, without case
 struct Request {
   std::string method;     // as sent; HEAD reaches the GET handler as "HEAD"
   std::string path;       // percent-decoded, at most 1 KiB
-  std::string peer;       // the numeric address of the other end of the connection
+  std::string peer;       // the client's numeric address, perhaps as a trusted proxy says
   std::string id;         // X-Request-Id, theirs when it is sane, else ours
   std::string principal;  // who asks, as the server's guard says; empty: anybody
   bool secure = false;    // came over TLS

@@ -34,6 +34,12 @@ void quietly(const Say& say) noexcept {
   }
 }
 
+std::vector<Network> networks_of(const std::vector<std::string>& texts) {
+  std::vector<Network> networks;
+  for (const std::string& text : texts) networks.push_back(Network::parse(text));
+  return networks;
+}
+
 std::string numeric_address(const sockaddr_storage& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const void* raw =
@@ -48,7 +54,8 @@ std::string numeric_address(const sockaddr_storage& address) {
 
 Server::Impl::Impl(Options given)
     : options(std::move(given)),
-      exchange(options, stopping),
+      proxies(networks_of(options.trusted_proxies)),
+      exchange(options, proxies, stopping),
       epoll(::epoll_create1(EPOLL_CLOEXEC)),
       wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       workers({.keep = options.idle_workers,
@@ -180,7 +187,8 @@ void Server::Impl::accept_all() {
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     const int error = errno;
-    if (error == EMFILE && end_longest_idle()) continue;
+    if (error == EMFILE && end_longest_idle(idle))
+      return;  // those that have come may ask something
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
       quietly([&] { log_warning(cat("[http] cannot accept for now: ", errno_text(error))); });
       watch(EPOLL_CTL_MOD, listener.get(), 0);
@@ -209,12 +217,19 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
 
 void Server::Impl::welcome(Connection& c) {
   watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
-  const size_t from_there = ++per_address[c.peer];
-  c.counted = true;
-  if (connections.size() > options.max_connections - options.max_connections / 10) {
-    end_longest_idle();
+  if (!any_contains(proxies, c.peer)) {
+    c.address = &addresses[c.peer];
+    ++c.address->count;
   }
-  if (connections.size() > options.max_connections || from_there > options.max_per_address) {
+  const auto too_many_there = [&] {
+    return c.address != nullptr && c.address->count > options.max_per_address;
+  };
+  // Whoever asks nothing makes room: of the same address, or of all.
+  if (too_many_there()) end_longest_idle(c.address->idle);
+  if (connections.size() > options.max_connections - options.max_connections / 10) {
+    end_longest_idle(idle);
+  }
+  if (connections.size() > options.max_connections || too_many_there()) {
     if (tls) return destroy(c);  // a handshake to say it would be one more connection
     refuse(c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
     return;
@@ -230,9 +245,9 @@ void Server::Impl::welcome(Connection& c) {
 }
 
 // Those that came or were answered before all others, and have asked nothing since.
-bool Server::Impl::end_longest_idle() {
-  if (idle.empty()) return false;
-  destroy(*connections.at(idle.begin()->second));
+bool Server::Impl::end_longest_idle(const std::set<Due>& of) {
+  if (of.empty()) return false;
+  destroy(*connections.at(of.begin()->second));
   return true;
 }
 
@@ -258,21 +273,6 @@ void Server::Impl::begin_stop() {
     const bool nothing_asked = c.state == Connection::kHead && c.in.empty();
     if (nothing_asked || c.state == Connection::kHandshake) destroy(c);
   }
-}
-
-bool is_loopback(const std::string& host) {
-  in_addr v4{};
-  in6_addr v6{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1) return (ntohl(v4.s_addr) >> 24) == 127;
-  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1) return IN6_IS_ADDR_LOOPBACK(&v6);
-  return host == "localhost";
-}
-
-void expect_only_local(const std::string& host, bool insecure, std::string_view flag,
-                       std::string_view instead) {
-  if (insecure || is_loopback(host)) return;
-  throw Error(ErrorKind::kInput, cat(flag, ": anybody who reaches it could use it; ", instead,
-                                     "--insecure says that is meant"));
 }
 
 Server::Server(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}

@@ -1,13 +1,14 @@
 // The HTTP server of both programs. One loop thread accepts, parks idle connections, and collects
 // and checks each request whole (head.h) under caps and deadlines; only then does a worker thread
-// run its handler, so that slow or hostile clients cost a file descriptor and never a thread.
-// Handlers see http/message.h; what they throw becomes an error in one JSON shape. It knows routes
-// as patterns and nothing of models.
+// run its handler. What the client does not take at once the loop writes later, so that slow or
+// hostile clients cost a file descriptor and memory, and never a thread: neither while they send
+// nor while they receive. Handlers see http/message.h; what they throw becomes an error in one JSON
+// shape. It knows routes as patterns and nothing of models.
 //
 // Deadlines: `idle_timeout` between requests, `head_timeout` for the TLS handshake and again from a
-// head's first byte to its last,
-// `body_timeout` from there to the body's last byte. A worker's writes may wait `write_timeout` in
-// all, and more only at the pace of `min_write_rate`.
+// head's first byte to its last, `body_timeout` from there to the body's last byte. A client may
+// take nothing of its answer for `write_timeout`, and be waited for in all that long and as long as
+// its bytes take at `min_write_rate`.
 #pragma once
 
 #include <chrono>
@@ -21,13 +22,6 @@
 #include "http/route.h"
 
 namespace split::http {
-
-// Whether only this machine reaches a server there.
-bool is_loopback(const std::string& host);
-// Throws Error(kInput) for a host that others reach, unless `insecure` says that they may. `flag`
-// is what the user wrote, `instead` what else would do, ending in ", or ".
-void expect_only_local(const std::string& host, bool insecure, std::string_view flag,
-                       std::string_view instead = {});
 
 // Makes the answer for an error; called from any thread, must not throw.
 using ErrorRenderer = std::function<Response(const HttpError&)>;
@@ -44,7 +38,7 @@ struct Answered {
   uint64_t bytes_in = 0, bytes_out = 0;        // of the body; of head and body
   std::chrono::steady_clock::duration took{};  // from the handler's start to the last byte sent
 };
-// Called after each answer of a worker, by its thread; must not throw. The request's body may be
+// Called after each answer, by a worker or the loop; must not throw or wait. The request's body is
 // gone.
 using Observer = std::function<void(const Request&, const Answered&)>;
 // A request that the server refused before any route saw it.
@@ -68,12 +62,15 @@ class Server {
     uint64_t max_body_bytes = 64ull << 20;  // one request
     uint64_t max_body_bytes_total = 512ull
                                     << 20;  // all requests being received or answered; past it 503
+    // Past nine tenths of them the one that has been idle longest is closed for a new one.
     size_t max_connections = 8192;
-    size_t max_per_address = 8192;
+    size_t max_per_address = 1024;  // likewise, at that number
+    // "10.0.0.0/8": peers without that limit, whose X-Forwarded-For names the client.
+    std::vector<std::string> trusted_proxies = {};
     size_t max_handshakes = 1024;  // of TLS, 30 KiB each; past it the oldest is ended
-    size_t max_inflight = 256;     // handlers at once, each on its own thread
-    size_t idle_workers = 8;       // threads kept when there is nothing to do
-    size_t queue = 64;             // checked requests that wait beyond max_inflight; past it 503
+    size_t max_inflight = 256;  // handlers at once, each on its own thread; but those of the loop
+    size_t idle_workers = 8;    // threads kept when there is nothing to do
+    size_t queue = 64;          // checked requests that wait beyond max_inflight; past it 503
     size_t worker_stack_bytes = 256 << 10;
     uint64_t min_write_rate = 64 << 10;  // bytes per second that a reader must take
     std::chrono::milliseconds idle_timeout{75000};
@@ -89,7 +86,8 @@ class Server {
     size_t connections, workers, inflight;
   };
 
-  // Throws Error(kInput, kNotFound, kIo) for certificates that cannot be used.
+  // Throws Error(kInput, kNotFound, kIo) for certificates that cannot be used, or for a proxy that
+  // is no address.
   explicit Server(Options options);
   ~Server();
   Server(const Server&) = delete;

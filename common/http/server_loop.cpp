@@ -28,23 +28,24 @@ void Server::Impl::arm(Connection& c) {
 }
 
 void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
-  timers.erase({c.deadline, c.fd.get()});
-  handshakes.erase({c.deadline, c.fd.get()});
-  idle.erase({c.deadline, c.fd.get()});
+  const Due before{c.deadline, c.fd.get()}, now{deadline, c.fd.get()};
+  timers.erase(before);
+  handshakes.erase(before);
+  idle.erase(before);
+  if (c.address != nullptr) c.address->idle.erase(before);
   c.deadline = deadline;
   if (deadline == Clock::time_point::max()) return;
-  timers.insert({deadline, c.fd.get()});
-  if (c.state == Connection::kHandshake) handshakes.insert({deadline, c.fd.get()});
-  if (c.state == Connection::kHead && c.in.empty()) idle.insert({deadline, c.fd.get()});
+  timers.insert(now);
+  if (c.state == Connection::kHandshake) handshakes.insert(now);
+  if (c.state != Connection::kHead || !c.in.empty()) return;
+  idle.insert(now);
+  if (c.address != nullptr) c.address->idle.insert(now);
 }
 
 void Server::Impl::destroy(Connection& c) {
   set_deadline(c, Clock::time_point::max());
   body_bytes -= c.charged;
-  if (c.counted) {
-    const auto address = per_address.find(c.peer);
-    if (--address->second == 0) per_address.erase(address);
-  }
+  if (c.address != nullptr && --c.address->count == 0) addresses.erase(c.peer);
   connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
   open = connections.size();
 }
@@ -313,7 +314,10 @@ void Server::Impl::take_report(Connection& c) {
 void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body) {
   const std::string id = request_id(c.head.headers);
   const std::string answer = closing_answer(exchange.render(error), id, with_body);
-  if (on_refused) on_refused({id, c.peer, error.status, error.code});
+  if (on_refused) {
+    const std::string client = client_address(c.peer, c.head.headers, proxies);
+    on_refused({id, client, error.status, error.code});
+  }
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};
   size_t sent = 0;
   send(c, {&piece, 1}, sent);

@@ -12,6 +12,7 @@
 
 #include "http/connection.h"
 #include "http/exchange.h"
+#include "http/network.h"
 #include "http/server.h"
 #include "http/workers.h"
 
@@ -31,7 +32,7 @@ struct Server::Impl {
   void accept_all();
   void admit(Fd fd, const sockaddr_storage& address);
   void welcome(Connection& c);
-  bool end_longest_idle();  // false: none is
+  bool end_longest_idle(const std::set<Due>& of);  // false: none is
   void read_more(Connection& c);
   void advance(Connection& c);
   bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
@@ -74,6 +75,7 @@ struct Server::Impl {
   void set_deadline(Connection& c, Clock::time_point deadline);
 
   const Options options;
+  const std::vector<Network> proxies;
   std::atomic<bool> stopping{false};
   Exchange exchange;
   RefusalObserver on_refused;
@@ -84,12 +86,12 @@ struct Server::Impl {
   std::unordered_map<int, std::unique_ptr<Connection>> connections;
   std::vector<int> pending;  // have bytes that epoll does not know of
   std::vector<int> asked;    // have the next request's in `in`
-  std::map<std::string, size_t> per_address;
-  std::set<std::pair<Clock::time_point, int>> timers;
-  std::set<std::pair<Clock::time_point, int>> handshakes;  // of these
-  std::set<std::pair<Clock::time_point, int>> idle;        // likewise: nothing is asked on them
-  std::vector<int> waiting;                                // in kWaiting, in their order
-  uint64_t body_bytes = 0;  // of all requests being received or answered
+  std::map<std::string, Address> addresses;
+  std::set<Due> timers;
+  std::set<Due> handshakes;  // of these
+  std::set<Due> idle;        // likewise: nothing is asked on them
+  std::vector<int> waiting;  // in kWaiting, in their order
+  uint64_t body_bytes = 0;   // of all requests being received or answered
   bool stop_begun = false;
   Clock::time_point stop_deadline = Clock::time_point::max();
   Clock::time_point accept_again = Clock::time_point::max();

@@ -59,6 +59,7 @@ http::Route metrics_route(const Metrics& metrics) {
           .summary = "counters, in Prometheus' text format",
           .answers = "text/plain; version=0.0.4",
           .statuses = {200, 404},
+          .on_loop = true,
           .handler = [&metrics](const http::Request&) {
             http::Response response = http::Response::text(200, metrics.text());
             response.content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -73,6 +74,7 @@ std::vector<http::Route> health_routes(std::function<bool()> ready) {
            .summary = "whether this process answers",
            .answers = kText,
            .access = http::Access::kOpen,
+           .on_loop = true,
            .handler = [](const http::Request&) { return http::Response::text(200, "ok\n"); }},
           {.method = "GET",
            .path = "/readyz",
@@ -80,6 +82,7 @@ std::vector<http::Route> health_routes(std::function<bool()> ready) {
            .answers = kText,
            .statuses = {200, 503},
            .access = http::Access::kOpen,
+           .on_loop = true,
            .handler = [ready = std::move(ready)](const http::Request&) {
              return ready() ? http::Response::text(200, "ready\n")
                             : http::Response::text(503, "not ready\n");

@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
-#include "http/server.h"
+#include "http/local_guard.h"
 #include "serve/chat.h"
 
 namespace split::edge {

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "edge_client/server/page.h"
+#include "http/local_guard.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
 #include "serve/models.h"
@@ -35,27 +36,6 @@ Response put_cut(Service& service, const std::string& body) {
   fields.finish();
   service.move_cut(cloud ? std::nullopt : std::optional(static_cast<int>(cut)));
   return Response::json(200, service.status());
-}
-
-// "localhost:8081", "[::1]" and the like.
-bool is_here(std::string_view authority) {
-  const size_t colon = authority.rfind(':');
-  if (colon != authority.npos && !authority.ends_with(']')) authority = authority.substr(0, colon);
-  if (authority.starts_with('[') && authority.ends_with(']')) {
-    authority = authority.substr(1, authority.size() - 2);
-  }
-  return http::is_loopback(std::string(authority));
-}
-
-// A page from elsewhere reaches this machine through its reader's browser, perhaps under a name of
-// its own that leads here: who calls this machine by another name, or is such a page, is refused.
-std::string only_from_here(const http::Headers& headers) {
-  const auto host = headers.get("Host"), origin = headers.get("Origin");
-  const size_t scheme = origin ? origin->find("://") : 0;
-  const bool page_here = !origin || (scheme != origin->npos && is_here(origin->substr(scheme + 3)));
-  if (page_here && host && is_here(*host)) return {};
-  throw http::HttpError(403, "not_local",
-                        "this server answers this machine alone, by the name localhost");
 }
 
 }  // namespace
@@ -138,7 +118,7 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   http::Server server(server_options(options));
   const int port = server.bind();  // early: a taken port is known before anything is downloaded
   add_routes(server, service);
-  if (http::is_loopback(options.host)) server.set_guard(only_from_here);
+  if (http::is_loopback(options.host)) server.set_guard(http::local_guard());
   const auto say = [&](const std::string& line) {
     if (!options.quiet) world.console.err(line + "\n");
   };

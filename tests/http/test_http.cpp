@@ -175,7 +175,7 @@ TEST_F(HttpServer, RefusesWhatTwoProgramsMightReadDifferently) {
       {get("/a%zz"), 400},
       {get("/a%00"), 400},
       {get("/a b"), 400},
-      {get("http://x/hi"), 400},
+      {get("ftp://x/hi"), 400},
       {"\x16\x03\x01\n", 400},
       {"GET /hi HTTP/2.0\r\nHost: x\r\n\r\n", 505},
       {"BREW /hi HTTP/1.1\r\nHost: x\r\n\r\n", 501},

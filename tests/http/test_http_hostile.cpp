@@ -76,7 +76,8 @@ class HostileServer : public ::testing::Test {
     return 0;
   }
   Arguments arguments() const {
-    Arguments all = {"--model", kModel, "--device", "cpu", "--threads", "1", "--legacy-routes"};
+    Arguments all = {"--model",         kModel,           "--device", "cpu", "--threads", "1",
+                     "--legacy-routes", "--allowed-host", "x"};
     if (secure_)
       all.insert(all.end(), {"--tls-cert", files_.cert_file, "--tls-key", files_.key_file});
     return all;
@@ -339,7 +340,14 @@ TEST(HttpHostileLimits, GoesOnWhenDescriptorsAreFreeAgain) {
     peers.back().say(get("/livez", "Connection: close\r\n"));
   }
   std::vector<Peer> idle;
-  for (int i = 0; i < 100; ++i) idle.emplace_back(port);  // these hold all there are
+  // Those that ask nothing make room.
+  for (int i = 0; i < 100; ++i) idle.emplace_back(port);
+  EXPECT_TRUE(says(last_words(port, get("/livez", "Connection: close\r\n")), 200));
+  for (Peer& peer : idle) peer.say("G");
+  for (int i = 0; i < 100; ++i) {  // these hold all there are
+    idle.emplace_back(port);
+    idle.back().say("G");
+  }
   ASSERT_TRUE(few.until([&] { return few.err().find("cannot accept") != std::string::npos; }));
   idle.clear();
   for (Peer& peer : peers) EXPECT_TRUE(says(peer.answer(), 200));

@@ -204,7 +204,7 @@ TEST(CloudServer, EndsWithAStreamInFlight) {
   http::Peer peer(port);
   const std::string body =
       R"({"prompt":"a","max_tokens":500,"n":16,"ignore_eos":true,"stream":true})";
-  peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(),
+  peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ", body.size(),
                "\r\n\r\n", body));
   ASSERT_NE(peer.until("data: {").find("data: {"), std::string::npos);
   program.signal(SIGTERM);
@@ -222,7 +222,7 @@ TEST(CloudServer, EndsAtOnceOnASecondSignal) {
   http::Peer peer(port);
   const std::string body =
       R"({"prompt":"a","max_tokens":500,"n":16,"ignore_eos":true,"stream":true})";
-  peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: ", body.size(),
+  peer.say(cat("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: ", body.size(),
                "\r\n\r\n", body));
   ASSERT_NE(peer.until("data: {").find("data: {"), std::string::npos);
   const auto stopping = [&] {

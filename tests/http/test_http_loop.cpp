@@ -1,0 +1,107 @@
+// http/: what the loop answers itself, however busy its workers are.
+#include <gtest/gtest.h>
+
+#include <latch>
+
+#include "support/http_peer.h"
+
+namespace split::http {
+namespace {
+
+// A server of one worker, which is busy, and of no room to wait.
+class HttpLoop : public ::testing::Test {
+ protected:
+  void add(Server& server) {
+    for (const auto& [path, access] :
+         {std::pair("/livez", Access::kOpen), {"/metrics", Access::kGuarded}}) {
+      server.route({.method = "GET",
+                    .path = path,
+                    .access = access,
+                    .on_loop = true,
+                    .handler = [path](const Request& r) {
+                      return Response::text(200, cat(path, r.query("q").value_or("")));
+                    }});
+    }
+    server.route({.method = "GET",
+                  .path = "/large",
+                  .access = Access::kOpen,
+                  .on_loop = true,
+                  .handler = [this](const Request&) { return Response::text(200, large_); }});
+    server.route(
+        "GET", "/hold",
+        [this](const Request&) {
+          held_.count_down();
+          go_.wait();
+          return Response::text(200, "held");
+        },
+        Access::kOpen);
+    server.set_guard([](const Headers& headers) -> std::string {
+      if (headers.get("Authorization")) return "ann";
+      throw HttpError(401, "api_key_missing", "no");
+    });
+    server.add_observer([this](const Request&, const Answered& answered) {
+      if (answered.route == "/livez") ++seen_;
+    });
+  }
+  void SetUp() override {
+    busy_.say(get("/hold"));
+    held_.wait();
+    EXPECT_TRUE(says(last_words(running_.port, get("/hold")), 503));
+  }
+  void TearDown() override {
+    go_.count_down();
+    EXPECT_EQ(body_of(busy_.answer()), "held");
+  }
+  const std::string large_ = std::string(5 << 20, 'z');
+  std::latch held_{1}, go_{1};
+  std::atomic<int> seen_{0};
+  Running running_{{.max_inflight = 1, .idle_workers = 1, .queue = 0},
+                   [this](Server& server) { add(server); }};
+  Peer busy_{running_.port};
+};
+
+TEST_F(HttpLoop, AnswersWhileEveryWorkerIsBusy) {
+  Peer peer(running_.port);
+  for (int i = 0; i < 3; ++i) {
+    peer.say(get(cat("/livez?q=", i)));
+    EXPECT_EQ(body_of(peer.answer()), cat("/livez", i));
+  }
+  peer.say("HEAD /livez HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(says(peer.until("\r\n\r\n"), 200));
+  peer.say(get("/metrics"));
+  EXPECT_TRUE(says(peer.answer(), 401));
+  peer.say(get("/metrics", "Authorization: Bearer ann\r\n"));
+  EXPECT_EQ(body_of(peer.answer()), "/metrics");
+  peer.say(get("/livez", "Connection: close\r\n"));
+  EXPECT_TRUE(has(peer.to_end(), "Connection: close\r\n"));
+  EXPECT_EQ(seen_, 5);
+  EXPECT_EQ(running_.server.stats().inflight, 1u);
+}
+
+TEST_F(HttpLoop, AnswersManyInOnePacketInTheirOrder) {
+  std::string all;
+  for (int i = 0; i < 5000; ++i) all += get(cat("/livez?q=", i));
+  Peer peer(running_.port);
+  std::thread talker([&] { peer.say(all); });
+  for (int i = 0; i < 5000; ++i) ASSERT_EQ(body_of(peer.answer()), cat("/livez", i));
+  talker.join();
+}
+
+TEST_F(HttpLoop, WaitsForNoReader) {
+  std::vector<Peer> readers;
+  for (int i = 0; i < 4; ++i) {
+    readers.emplace_back(running_.port);
+    readers.back().say(get("/large") + get("/livez"));
+    readers.back().until("\r\n\r\n");
+    Peer peer(running_.port);
+    peer.say(get("/livez"));
+    EXPECT_EQ(body_of(peer.answer()), "/livez");
+  }
+  for (Peer& reader : readers) {
+    EXPECT_TRUE(reader.exactly(large_.size()) == large_);
+    EXPECT_EQ(body_of(reader.answer()), "/livez");
+  }
+}
+
+}  // namespace
+}  // namespace split::http
