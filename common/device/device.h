@@ -18,6 +18,7 @@
 
 #include "base/bytes.h"
 #include "compile/compile.h"
+#include "step/phase.h"
 #include "tensor/shape.h"
 
 namespace split {
@@ -25,11 +26,6 @@ namespace split {
 inline constexpr uint32_t kPageTokens = 16;
 // Attention is summed over splits at absolute multiples of this, in order.
 inline constexpr uint32_t kSplitKeys = 128;
-
-// The same arithmetic, except where a device has a faster one for many rows: a GPU gives prompt
-// rows of a profile of halves or blocks (and, in a wide Shard, generated rows) to matrix units, the
-// CPU multiplies prompt rows by quantised weights in bf16. same_bits_in_both_phases() tells.
-enum class Phase : uint8_t { kPrompt, kGenerate };
 
 class Buffer {
  public:
@@ -76,7 +72,8 @@ struct KeyRange {
   uint32_t first = 0, end = 0;
 };
 
-// One step. Spans are read before run() returns.
+// One step: a view of rows of sequences (step/rows.h) that lie one after the other. Spans are read
+// before run() returns.
 struct RowBatch {
   Phase phase = Phase::kPrompt;
   uint32_t rows = 0;
