@@ -37,8 +37,8 @@ std::string curl_lines(const http::Request& request, const ServedModel& model) {
              ",\"rows\":\"last\"}'  # what enters block ", std::min(2, layers), "\n",            //
              at, "/v1/completions -d '{", prompt("Once upon a time"), ",\"max_tokens\":32}'\n",  //
              at, "/v1/completions -N -d '{", prompt("The king"), ",\"stream\":true}'\n",         //
-             at, "/v1/sessions -d '{\"model\":\"", model.id(),
-             "\",\"cut\":", std::max(0, layers - 2), "}'  # then POST its steps\n");
+             at, "/v1/sessions -d '{\"model\":\"", model.id(), "\",\"cut\":", default_cut(layers),
+             "}'  # then POST its steps\n");
 }
 
 }  // namespace

@@ -7,21 +7,13 @@
 
 namespace split::cloud {
 
-int point_named(const std::string& text, int layers) {
-  if (text == "norm") return layers + 1;
-  if (text == "head") return layers + 2;
-  const auto point = parse_u64(text, 0, static_cast<uint64_t>(layers));
-  if (!point) wire::Fields::refuse("to", cat("expected 0..", layers, ", \"norm\" or \"head\""));
-  return static_cast<int>(*point);
-}
-
 Requester requester_of(const http::Request& request) {
   return {request.principal, request.client_gone};
 }
 
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
   cloud.keys.expect_rows(request.principal);
-  cloud.keys.took_rows(request.principal, job.rows);
+  cloud.keys.took_rows(request.principal, job.rows.count());
   job.requester = requester_of(request);
   model.batcher().run(job);
 }

@@ -6,9 +6,6 @@
 
 namespace split::cloud {
 
-// "0".."L", "norm" or "head" as a point (run/shard.h). Throws Error(kInput) about `to`.
-int point_named(const std::string& text, int layers);
-
 // A sequence that ends with the request.
 struct OneSequence {
   explicit OneSequence(KvPages& pages) : pages(pages), id(pages.open()) {}

@@ -137,14 +137,12 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
   const std::vector<int32_t> tokens = prompt_ids(config, model.tokenizer(), text, false);
   const auto channels = static_cast<size_t>(config.channels);
   const OneSequence sequence(model.batcher().shard().pages());
-  Job job;
-  job.to = config.layers - static_cast<int>(*offline);
-  job.sequence = sequence.id;
-  job.rows = static_cast<uint32_t>(tokens.size());
-  job.tokens = tokens.data();
-  job.wanted = Wanted::kAll;
   std::vector<float> out(tokens.size() * channels);
-  job.out = out.data();
+  Job job{sequence.id,
+          {.range = {.to = config.layers - static_cast<int>(*offline)},
+           .tokens = tokens,
+           .wanted = Wanted::kAll},
+          out.data()};
   run_job(cloud, request, model, job);
   if (!all_finite(out)) refuse_overflow(false);
 

@@ -1,10 +1,10 @@
 // Models, their files and their weights.
 #include <algorithm>
 
-#include "cloud_server/job.h"
 #include "cloud_server/routes.h"
 #include "serve/models.h"
 #include "wire/fields.h"
+#include "wire/step.h"
 
 namespace split::cloud {
 namespace {
@@ -19,17 +19,8 @@ http::Response weights_answer(FileView file) {
 // Reads a query: the stages between two points, or all; formats, or all.
 WeightStore::Listed listed_by(const ServedModel& model, const http::Request& request) {
   wire::check_query(request.query_params, {"format", "from", "to"});
-  const int layers = model.config().layers;
   WeightStore::Listed listed;
-  if (const auto text = request.query("from")) {  // else from tokens: with the embedding
-    const auto from = parse_u64(*text, 0, static_cast<uint64_t>(layers));
-    if (!from) wire::Fields::refuse("from", cat("expected 0..", layers));
-    listed.first = *from + 1;
-  }
-  listed.end = static_cast<size_t>(point_named(request.query("to").value_or("head"), layers)) + 1;
-  if (listed.end < listed.first) {
-    wire::Fields::refuse("to", cat("expected a point at or after ", listed.first - 1));
-  }
+  listed.range = wire::parse_range(request.query_params, model.config().layers);
   if (const auto format = request.query("format")) {
     try {
       listed.formats = StageFormats::parse(*format);
@@ -48,7 +39,8 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.config_json = model.checkpoint().config_json();
   info.format = format_name(model.checkpoint().dtype());
   info.profile = profile_name(model.profile());
-  info.generate_phase = model.batcher().shard().options().wide ? "wide" : "narrow";
+  const bool wide = model.batcher().shard().options().wide;
+  info.generate_phase = wide ? names::kWide : names::kNarrow;
   info.files = model.checkpoint().files();
   info.blob_url = blob_url;
   info.stages = model.weights().stages(listed);

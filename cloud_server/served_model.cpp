@@ -46,7 +46,6 @@ ServedModel::ServedModel(const ModelOptions& options)
                                        tokenizer_->size(), " tokens, the model ", config().vocab));
   }
   ShardOptions shard;
-  shard.last = static_cast<int>(model_->stages().size()) - 1;
   shard.profile = options.profile;
   shard.formats = formats;
   shard.threads = options.threads;
@@ -63,9 +62,10 @@ void ServedModel::warm_up() {
   LocalForward forward(*batcher_);
   const std::vector<int32_t> tokens(static_cast<size_t>(std::min(config().context - 1, 9)), 0);
   if (tokens.empty()) return;
-  forward.run(0, tokens, Phase::kPrompt, false);
-  forward.run(static_cast<uint32_t>(tokens.size()), std::span(tokens).first(1), Phase::kGenerate,
-              false);
+  forward.run({.tokens = tokens});
+  forward.run({.past = static_cast<uint32_t>(tokens.size()),
+               .tokens = std::span(tokens).first(1),
+               .phase = Phase::kGenerate});
 }
 
 }  // namespace split::cloud

@@ -4,6 +4,7 @@
 #include "cloud_server/job.h"
 #include "cloud_server/routes.h"
 #include "wire/fields.h"
+#include "wire/step.h"
 
 namespace split::cloud {
 namespace {
@@ -35,13 +36,14 @@ http::Response put_session(Cloud& cloud, const http::Request& request, const std
   const wire::SessionRequest asked = wire::parse_session_request(request.body);
   ServedModel& model = cloud.find(asked.model);
   const int layers = model.config().layers;
-  if (asked.from > layers) wire::Fields::refuse("from", cat("expected 0..", layers));
-  if (asked.to < asked.from || asked.to > layers) {
-    wire::Fields::refuse(asked.cut ? "cut" : "to", cat("expected ", asked.from, "..", layers));
+  const auto [from, to] = asked.range;
+  if (from > layers) wire::Fields::refuse("from", cat("expected 0..", layers));
+  if (to < from || to > layers) {
+    wire::Fields::refuse(asked.cut ? "cut" : "to", cat("expected ", from.block(), "..", layers));
   }
   const uint64_t most = cloud.keys.most_sessions(request.principal);
-  const auto outcome = cloud.sessions.put(
-      {id, request.principal}, {model.id(), asked.from, asked.to}, model.batcher(), most);
+  const auto outcome =
+      cloud.sessions.put({id, request.principal}, model.id(), asked.range, model.batcher(), most);
   if (outcome == Sessions::Put::kOwnerFull) {
     throw HttpError(429, "too_many_sessions", cat("this key has all its ", most, " sessions"), {},
                     {{"Retry-After", "1"}});
@@ -52,8 +54,8 @@ http::Response put_session(Cloud& cloud, const http::Request& request, const std
   const Json json = {{"id", id},
                      {"object", "session"},
                      {"model", model.id()},
-                     {"from", asked.from},
-                     {"to", asked.to}};
+                     {"from", from.block()},
+                     {"to", to.block()}};
   http::Response response =
       http::Response::json(outcome == Sessions::Put::kCreated ? 201 : 200, json.dump() + "\n");
   response.headers.set("Cache-Control", "no-store");
@@ -70,82 +72,67 @@ std::string drawn_id() {
   return to_hex(as_bytes_of(bytes));
 }
 
-http::Response step(Cloud& cloud, Session& session, const http::Request& request) {
-  ServedModel& model = cloud.find(session.range.model);
-  const ModelConfig& config = model.config();
-  const auto channels = static_cast<uint32_t>(config.channels);
-  wire::StepRequest asked;
-  wire::Matrix hidden;
-  if (sends_tensors(request)) {
-    wire::check_query(request.query_params, {"past", "phase", "rows"});
-    // Never a default: a step without it would cut the session back to nothing.
-    const auto past = parse_u64(request.query("past").value_or(""), 0, 1 << 30);
-    if (!past) wire::Fields::refuse("past", cat("expected a whole number in 0..", 1 << 30));
-    asked.past = static_cast<uint32_t>(*past);
-    asked.prompt = wire::parse_phase_is_prompt(request.query("phase").value_or("prompt"));
-    asked.rows = wire::parse_rows(request.query("rows").value_or("all"));
-    hidden = wire::parse_frame(as_bytes_of(request.body), "hidden", channels,
-                               static_cast<uint32_t>(config.context));
-  } else {
-    asked = wire::parse_step_request(request.body);
-  }
-  if (hidden.rows == 0 && session.range.from > 0) {
+// Refuses rows that are not of their session's kind, or none of the model's.
+void check_rows(const SequenceRows& rows, const ModelConfig& config) {
+  const Point from = rows.range.from;
+  if (rows.hidden.empty() && !from.is_tokens()) {
     throw HttpError(400, "hidden_expected",
-                    cat("this session starts at block ", session.range.from,
-                        ": send safetensors with `hidden` [rows, ", channels, "]"),
+                    cat("this session starts at block ", from.block(),
+                        ": send safetensors with `hidden` [rows, ", config.channels, "]"),
                     "hidden");
   }
-  if (hidden.rows > 0 && session.range.from == 0) {
+  if (!rows.hidden.empty() && from.is_tokens()) {
     throw HttpError(400, "tokens_expected", "this session starts at the embedding: send tokens",
                     "tokens");
   }
-  const auto rows = hidden.rows > 0 ? hidden.rows : static_cast<uint32_t>(asked.tokens.size());
-  if (rows == 0) wire::Fields::refuse("tokens", "expected at least one");
-  for (const int32_t token : asked.tokens) {
+  if (rows.count() == 0) wire::Fields::refuse("tokens", "expected at least one");
+  for (const int32_t token : rows.tokens) {
     if (token >= config.vocab)
       wire::Fields::refuse("tokens", cat("expected ids in 0..", config.vocab - 1));
   }
-  if (uint64_t{asked.past} + rows > static_cast<uint64_t>(config.context)) {
+  if (uint64_t{rows.past} + rows.count() > static_cast<uint64_t>(config.context)) {
     throw HttpError(400, "context_exceeded",
-                    cat("past ", asked.past, " and ", rows, " rows are more than the context of ",
-                        config.context),
+                    cat("past ", rows.past, " and ", rows.count(),
+                        " rows are more than the context of ", config.context),
                     "past");
   }
+}
+
+http::Response step(Cloud& cloud, Session& session, const http::Request& request) {
+  ServedModel& model = cloud.find(session.model);
+  const auto channels = static_cast<uint32_t>(model.config().channels);
+  wire::ReceivedRows received =
+      sends_tensors(request)
+          ? wire::parse_step(request.query_params, as_bytes_of(request.body), model.config())
+          : wire::parse_step(request.body);
+  SequenceRows& rows = received.rows;
+  rows.range = session.range;
+  check_rows(rows, model.config());
   KvPages& pages = model.batcher().shard().pages();
-  if (!pages.cut_back(session.sequence, asked.past)) {
-    mismatch(asked.past, pages.length(session.sequence));
+  if (!pages.cut_back(session.sequence, rows.past)) {
+    mismatch(rows.past, pages.length(session.sequence));
   }
 
-  Job job;
-  job.phase = asked.prompt ? Phase::kPrompt : Phase::kGenerate;
-  job.from = session.range.from;
-  job.to = session.range.to;
-  job.sequence = session.sequence;
-  job.past = asked.past;
-  job.rows = rows;
-  job.tokens = hidden.rows > 0 ? nullptr : asked.tokens.data();
-  job.hidden = hidden.rows > 0 ? hidden.values.data() : nullptr;
-  job.wanted = asked.rows == wire::Rows::kAll ? Wanted::kAll : Wanted::kLast;
-  const uint32_t out_rows = job.wanted == Wanted::kAll ? rows : 1;
+  const auto out_rows = static_cast<uint32_t>(rows.wanted_count());
   std::vector<float> out(size_t{out_rows} * channels);
-  job.out = out.data();
+  Job job{session.sequence, rows, out.data()};
   try {
     run_job(cloud, request, model, job);
   } catch (const SequenceLost&) {
-    mismatch(asked.past, pages.length(session.sequence));
+    mismatch(rows.past, pages.length(session.sequence));
   }
   if (!all_finite(out)) {
     // The session keeps nothing of such rows.
-    pages.cut_back(session.sequence, asked.past);
-    refuse_overflow(hidden.rows > 0);
+    pages.cut_back(session.sequence, rows.past);
+    refuse_overflow(!rows.hidden.empty());
   }
 
   http::Response response;
   const auto accept = request.headers.get("Accept");
   if (accept && accept->find(wire::kJsonType) != std::string_view::npos) {
     std::string json =
-        cat("{\"past\":", asked.past, ",\"have\":", asked.past + rows, ",\"shape\":[", out_rows,
-            ",", channels, "],\"dtype\":\"f32\",\"hidden\":[");
+        cat("{\"past\":", rows.past, ",\"have\":", rows.past + rows.count(), ",\"shape\":[",
+            out_rows, ",", channels, "],\"dtype\":\"f32\",\"hidden\":[");
     for (uint32_t r = 0; r < out_rows; ++r) {
       if (r > 0) json += ',';
       wire::append_floats(json, std::span(out).subspan(size_t{r} * channels, channels));
@@ -159,7 +146,7 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   SessionReceipt& receipt = session.receipt;
   ++receipt.steps;
   receipt.layer_rows +=
-      uint64_t{rows} * static_cast<uint64_t>(session.range.to - session.range.from);
+      uint64_t{rows.count()} * static_cast<uint64_t>(rows.range.blocks(model.config().layers));
   receipt.queue_ms += job.queue_ms;
   receipt.compute_ms += job.compute_ms;
   receipt.bytes_in += request.body.size();
@@ -172,9 +159,9 @@ http::Response describe_session(Cloud& cloud, const http::Request& request) {
   const bool found = cloud.sessions.with(name_of(request), [&](Session& session) {
     json = Json{{"id", session.name.id},
                 {"object", "session"},
-                {"model", session.range.model},
-                {"from", session.range.from},
-                {"to", session.range.to},
+                {"model", session.model},
+                {"from", session.range.from.block()},
+                {"to", session.range.to.block()},
                 {"have", session.batcher->pages().length(session.sequence)},
                 {"steps", session.receipt.steps},
                 {"layer_rows", session.receipt.layer_rows},

@@ -164,11 +164,13 @@ void WeightStore::wait_for(std::span<Entry* const> entries) {
 
 std::vector<wire::StageInfo> WeightStore::stages(const Listed& listed) {
   const std::vector<Stage>& stages = model_.stages();
+  const size_t first = listed.range.begin(model_.config().layers),
+               end = listed.range.end(model_.config().layers);
   std::vector<std::vector<Entry*>> of_stage(stages.size());
   std::vector<Entry*> needed;
   for (size_t i = 0; i < stages.size(); ++i) {
     const DType own = own_format(checkpoint_, model_, stages[i]);
-    const bool others = i >= listed.first && i < listed.end;
+    const bool others = i >= first && i < end;
     for (Entry& entry : entries_) {
       const bool wanted = !listed.formats || entry.format == listed.formats->of(stages[i].name);
       const auto& blobs = stages[i].blobs_as(entry.format);

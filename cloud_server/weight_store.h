@@ -39,11 +39,10 @@ class WeightStore {
               const std::filesystem::path& cache, std::chrono::milliseconds patience);
   ~WeightStore();
 
-  // The blobs that a manifest lists beside those in the checkpoint's own format: of stages
-  // [first, end), in every format or in the one that is named for the stage, if there is such a
-  // blob.
+  // The blobs that a manifest lists beside those in the checkpoint's own format: of the stages in a
+  // range, in every format or in the one that is named for the stage, if there is such a blob.
   struct Listed {
-    size_t first = 0, end = SIZE_MAX;
+    StageRange range;
     std::optional<StageFormats> formats;
   };
   std::vector<wire::StageInfo> stages(const Listed& listed);

@@ -30,34 +30,33 @@ size_t Batcher::depth() const {
 
 // Jobs that can share a step: the top of some is found among all logits that others want.
 bool Batcher::alike(const Job& a, const Job& b) const {
-  const auto point = [&](const Job& job) { return std::min(job.to, shard_.head_point()); };
-  return (a.phase == b.phase || shard_.same_bits_in_both_phases()) && a.from == b.from &&
-         point(a) == point(b) && (a.tokens != nullptr) == (b.tokens != nullptr);
+  const auto to = [](const Job& job) { return std::min(job.rows.range.to, Point::head()); };
+  return (a.rows.phase == b.rows.phase || shard_.same_bits_in_both_phases()) &&
+         a.rows.range.from == b.rows.range.from && to(a) == to(b);
 }
 
 // Refuses a job that would break a step, and with it the others in it, before it is queued.
 void Batcher::check(const Job& job) const {
   const ModelConfig& config = shard_.model().config();
-  const uint64_t end = uint64_t{shard_.pages().length(job.sequence)} + job.rows;
+  const uint64_t end = uint64_t{shard_.pages().length(job.sequence)} + job.rows.count();
   if (end > static_cast<uint64_t>(config.context)) {
     throw Error(ErrorKind::kInput, cat("[batcher] expected at most ", config.context,
                                        " tokens in a sequence, got ", end));
   }
-  for (uint32_t i = 0; job.tokens != nullptr && i < job.rows; ++i) {
-    if (job.tokens[i] < 0 || job.tokens[i] >= config.vocab) {
-      throw Error(ErrorKind::kInput, cat("[batcher] token id: expected 0..", config.vocab - 1,
-                                         ", got ", job.tokens[i]));
+  for (const int32_t token : job.rows.tokens) {
+    if (token < 0 || token >= config.vocab) {
+      throw Error(ErrorKind::kInput,
+                  cat("[batcher] token id: expected 0..", config.vocab - 1, ", got ", token));
     }
   }
 }
 
 void Batcher::run(Job& job) {
-  if (job.rows == 0) return;
+  if (job.rows.count() == 0) return;
   check(job);
   const auto start = Clock::now();
   Ticket ticket;
   ticket.job = &job;
-  ticket.past = job.past.value_or(shard_.pages().length(job.sequence));
   {
     const std::lock_guard lock(mutex_);
     enter(ticket);
@@ -154,7 +153,7 @@ void Batcher::finish_step(const std::vector<Share>& shares) {
   }
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
-    if (ticket.job->rows <= kFewRows) few_seen_ = step_ended_;
+    if (ticket.job->rows.count() <= kFewRows) few_seen_ = step_ended_;
     if (ticket.error == nullptr && ticket.left() > 0) {
       queue_.push_back(&ticket);  // behind those that waited meanwhile
       continue;
@@ -177,46 +176,27 @@ void Batcher::finish(Ticket& ticket) {
 
 // After its sequence was lost.
 void Batcher::lose(Ticket& ticket) const {
-  if (ticket.past > 0) ticket.error = std::make_exception_ptr(SequenceLost());
+  if (ticket.job->rows.past > 0) ticket.error = std::make_exception_ptr(SequenceLost());
   ticket.done = ticket.delivered = 0;
-}
-
-// The rows among the next `rows` of a job whose result is wanted, counted from the first of them.
-std::vector<uint32_t> Batcher::wanted_in(const Ticket& ticket, uint32_t rows) const {
-  const Job& job = *ticket.job;
-  std::vector<uint32_t> wanted;
-  switch (job.wanted) {
-    case Wanted::kNone:
-      break;
-    case Wanted::kLast:
-      if (ticket.done + rows == job.rows) wanted.push_back(rows - 1);
-      break;
-    case Wanted::kAll:
-      for (uint32_t i = 0; i < rows; ++i) wanted.push_back(i);
-      break;
-    case Wanted::kList:
-      for (const uint32_t row : job.list) {
-        if (row >= ticket.done && row < ticket.done + rows) wanted.push_back(row - ticket.done);
-      }
-      break;
-  }
-  return wanted;
 }
 
 // Somebody's next token waits, or is about to come.
 bool Batcher::bounded() const {
   return Clock::now() - few_seen_ < kLately ||
          std::any_of(queue_.begin(), queue_.end(),
-                     [](const Ticket* ticket) { return ticket->job->rows <= kFewRows; });
+                     [](const Ticket* ticket) { return ticket->job->rows.count() <= kFewRows; });
 }
 
 // Returns the part of a ticket that fits into `room` rows, with at most `most_wanted` results.
 Batcher::Share Batcher::share_of(Ticket& ticket, uint32_t room, uint32_t most_wanted) const {
-  uint32_t rows = std::min(ticket.left(), room);
-  auto wanted = static_cast<uint32_t>(wanted_in(ticket, rows).size());
+  const SequenceRows& job = ticket.job->rows;
+  const auto wanted_of = [&](uint32_t rows) {
+    return static_cast<uint32_t>(job.wanted.slice(job.count(), ticket.done, rows).count(rows));
+  };
+  uint32_t rows = std::min(ticket.left(), room), wanted = wanted_of(rows);
   while (rows > 0 && wanted > most_wanted) {
     rows -= std::min(rows, wanted - most_wanted);
-    wanted = static_cast<uint32_t>(wanted_in(ticket, rows).size());
+    wanted = wanted_of(rows);
   }
   return {&ticket, rows, wanted};
 }
@@ -241,7 +221,7 @@ std::vector<Batcher::Share> Batcher::pick() {
   }
   const bool company = queue_.size() > 1, slices = bounded();
   uint32_t room = shard_.options().max_rows, room_of_long = slices ? slice_ : room;
-  uint32_t most_wanted = shard_.max_wanted(first.to);
+  uint32_t most_wanted = shard_.max_wanted(first.rows.range.to);
   std::vector<Share> shares;
   while (!lines.empty() && room > 0) {
     const auto line =
@@ -277,14 +257,12 @@ void Batcher::step(const std::vector<Share>& shares) {
   const auto start = Clock::now();
   std::vector<ShardRows> parts;
   std::vector<const Share*> running;
-  const Job& like = *shares[0].ticket->job;
-  const auto channels = static_cast<size_t>(shard_.model().config().channels);
   size_t total = 0;
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
     const Job& job = *ticket.job;
     const uint32_t past = shard_.pages().length(job.sequence);
-    if (past != ticket.past + ticket.done) {
+    if (past != job.rows.past + ticket.done) {
       lose(ticket);
       continue;
     }
@@ -298,19 +276,14 @@ void Batcher::step(const std::vector<Share>& shares) {
           Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
       continue;
     }
-    ShardRows part;
-    part.sequence = job.sequence;
-    part.count = share.rows;
-    if (job.tokens != nullptr) part.tokens = job.tokens + ticket.done;
-    if (job.hidden != nullptr) part.hidden = job.hidden + ticket.done * channels;
-    part.wanted = wanted_in(ticket, share.rows);
     total += share.wanted;
-    parts.push_back(std::move(part));
+    parts.push_back({job.sequence, job.rows.slice(ticket.done, share.rows)});
     running.push_back(&share);
   }
   if (parts.empty()) return;
-  int to = running[0]->ticket->job->to;
-  for (const Share* share : running) to = std::min(to, share->ticket->job->to);
+  Point to = parts[0].rows.range.to;
+  for (const ShardRows& part : parts) to = std::min(to, part.rows.range.to);
+  for (ShardRows& part : parts) part.rows.range.to = to;
   const size_t width = shard_.width(to);
   // One part alone is written where it belongs.
   Ticket& only = *running[0]->ticket;
@@ -323,7 +296,7 @@ void Batcher::step(const std::vector<Share>& shares) {
   }
   try {
     try {
-      shard_.forward(like.phase, like.from, to, parts, out);
+      shard_.forward(parts, out);
     } catch (const Error& error) {
       if (!shard_.recover(error)) throw;
       for (const Share* share : running) lose(*share->ticket);
@@ -343,9 +316,9 @@ void Batcher::step(const std::vector<Share>& shares) {
   for (const Share* share : running) {
     Ticket& ticket = *share->ticket;
     for (uint32_t i = 0; parts.size() > 1 && i < share->wanted; ++i, out += width) {
-      const size_t own = shard_.width(ticket.job->to);
+      const size_t own = shard_.width(ticket.job->rows.range.to);
       float* const row = ticket.job->out + (ticket.delivered + i) * own;
-      if (ticket.job->to == to) {
+      if (ticket.job->rows.range.to == to) {
         std::copy_n(out, width, row);
       } else {
         topk_row({out, width}, {row, own});
@@ -354,7 +327,8 @@ void Batcher::step(const std::vector<Share>& shares) {
     ticket.done += share->rows;
     ticket.delivered += share->wanted;
     ticket.job->compute_ms += ms;
-    (ticket.job->phase == Phase::kPrompt ? seen.prompt_rows : seen.generated_rows) += share->rows;
+    const bool prompt = ticket.job->rows.phase == Phase::kPrompt;
+    (prompt ? seen.prompt_rows : seen.generated_rows) += share->rows;
   }
   if (seen_) seen_(seen);
 }

@@ -32,8 +32,6 @@ class SequenceLost : public Error {
   SequenceLost() : Error(ErrorKind::kBusy, "the device was lost: the sequence starts again") {}
 };
 
-enum class Wanted : uint8_t { kNone, kLast, kAll, kList };
-
 // The client that a job is for.
 struct Requester {
   std::string owner;           // those of one owner share its turns: an API key's name, or empty
@@ -45,19 +43,12 @@ struct RequesterGone : Error {
   RequesterGone() : Error(ErrorKind::kBusy, "the client has gone") {}
 };
 
-// A job that one caller wants computed: rows appended to one sequence.
+// Rows that one caller wants appended to one sequence, which it believes to have rows.past of them.
 struct Job {
-  Phase phase = Phase::kPrompt;
-  int from = 0, to = 0;
   SequenceId sequence = 0;
-  std::optional<uint32_t> past;  // rows that the caller believes the sequence has
-  uint32_t rows = 0;
-  const int32_t* tokens = nullptr;  // [rows], or
-  const float* hidden = nullptr;    // [rows, C]
-  Wanted wanted = Wanted::kLast;
-  std::vector<uint32_t> list;  // for kList: rows, ascending
-  float* out = nullptr;        // [wanted rows, width(to)]
-  Requester requester;
+  SequenceRows rows;
+  float* out = nullptr;  // [wanted rows, width(rows.range.to)]
+  Requester requester = {};
 
   double compute_ms = 0;  // results: the time of the steps it was part of,
   double queue_ms = 0;    // and of waiting for them
@@ -103,7 +94,6 @@ class Batcher {
  private:
   struct Ticket {
     Job* job = nullptr;
-    uint32_t past = 0;       // rows that the sequence had
     uint32_t done = 0;       // rows
     uint32_t delivered = 0;  // wanted rows
     std::exception_ptr error;
@@ -111,7 +101,7 @@ class Batcher {
     enum State : int { kWaiting, kLeads, kFinished };
     std::atomic<int> state{kWaiting};
 
-    uint32_t left() const { return job->rows - done; }
+    uint32_t left() const { return job->rows.count() - done; }
   };
   struct Share {
     Ticket* ticket;
@@ -132,7 +122,6 @@ class Batcher {
   void check(const Job& job) const;
   bool alike(const Job& a, const Job& b) const;
   void lose(Ticket& ticket) const;
-  std::vector<uint32_t> wanted_in(const Ticket& ticket, uint32_t rows) const;
   void step(const std::vector<Share>& shares);  // without the lock
   void lead(Ticket& ticket);
   void run_step(std::unique_lock<std::mutex>& lock, const std::vector<Share>& shares);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "run/batcher.h"
+#include "run/sequence.h"
 
 namespace split {
 
@@ -13,17 +14,15 @@ class Forward {
  public:
   virtual ~Forward() = default;
 
-  // Puts `tokens` behind the first `past` positions (what was there is forgotten) and returns
-  // logits: of the last token [V], or with `all` of each [tokens, V]; valid until the next call.
-  // Throws Error(kBusy, kDevice, kRemote).
-  virtual std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
-                                     bool all) = 0;
+  // Puts tokens behind the first rows.past positions (what was there is forgotten) and returns
+  // logits [wanted rows, V] of the last or of all of them, valid until the next call: rows.range.to
+  // is the head. Or, where gives_top(), it is the top: the last token's largest logits, best first,
+  // and whose they are, [2, K], K = kTopLogits or the vocabulary. Throws Error(kBusy, kDevice,
+  // kRemote).
+  virtual std::span<const float> run(const SequenceRows& rows) = 0;
 
-  // Whether top() is cheaper than all logits.
+  // Whether the top is there, and cheaper than all logits.
   virtual bool gives_top() const { return false; }
-  // The same with what the last token's largest logits are, best first, and whose: [2, K], K =
-  // kTopLogits or the vocabulary.
-  virtual std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase);
 
   // Milliseconds of its steps so far, where they are known: waiting for a step, and in one.
   struct Spent {
@@ -41,26 +40,18 @@ class LocalForward : public Forward {
   LocalForward(const LocalForward&) = delete;
   LocalForward& operator=(const LocalForward&) = delete;
 
-  std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
-                             bool all) override;
+  std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return batcher_.shard().host_copy_is_slow(); }
-  std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase) override;
   Spent spent() const override { return spent_; }
 
  private:
-  struct Row {
-    int32_t token;
-    Phase phase;
-  };
-  std::span<const float> run_to(int point, uint32_t past, std::span<const int32_t> tokens,
-                                Phase phase, bool all);
-  void run_job(Job& job);
+  void run_job(const SequenceRows& rows, float* out);
   void restore(uint32_t past);
 
   Batcher& batcher_;
   const Requester requester_;
   SequenceId sequence_;
-  std::vector<Row> rows_;
+  SequenceHistory history_;
   std::vector<float> out_;
   Spent spent_;
 };

@@ -90,7 +90,10 @@ Generation::Generation(Forward& forward, const ModelConfig& config, const Tokeni
 // Returns logits, or [2, K] with `top_`: of the last token, until the next step.
 std::span<const float> Generation::step(uint32_t past, std::span<const int32_t> tokens,
                                         Phase phase) {
-  return top_ ? forward_.top(past, tokens, phase) : forward_.run(past, tokens, phase, false);
+  return forward_.run({.range = {.to = top_ ? Point::top() : Point::head()},
+                       .past = past,
+                       .tokens = tokens,
+                       .phase = phase});
 }
 
 std::span<const float> Generation::run_prompt() {
@@ -102,7 +105,8 @@ std::span<const float> Generation::run_prompt() {
   std::span<const float> logits;
   for (size_t at = 0; at < prompt.size(); at += kScoreRows) {
     const auto slice = prompt.subspan(at, std::min(kScoreRows, prompt.size() - at));
-    const auto rows = forward_.run(static_cast<uint32_t>(at), slice, Phase::kPrompt, true);
+    const auto rows =
+        forward_.run({.past = static_cast<uint32_t>(at), .tokens = slice, .wanted = Wanted::kAll});
     for (size_t i = 0; i < slice.size() && at + i + 1 < prompt.size(); ++i) {
       result_.scored_prompt.push_back(
           scored(rows.subspan(i * vocab, vocab), prompt[at + i + 1], options_.logprobs));

@@ -13,11 +13,14 @@ size_t Sessions::count_of(const std::string& owner) const {
   return count;
 }
 
-Sessions::Put Sessions::put(const SessionName& name, const SessionRange& range, Batcher& batcher,
-                            size_t most) {
+Sessions::Put Sessions::put(const SessionName& name, const std::string& model,
+                            const StageRange& range, Batcher& batcher, size_t most) {
   const std::lock_guard lock(mutex_);
   const auto at = sessions_.find(name);
-  if (at != sessions_.end()) return at->second->range == range ? Put::kExists : Put::kConflict;
+  if (at != sessions_.end()) {
+    const bool same = at->second->model == model && at->second->range == range;
+    return same ? Put::kExists : Put::kConflict;
+  }
   const auto now = std::chrono::steady_clock::now();
   if (most != 0 && count_of(name.owner) >= most && !evict_idle([&](const Session& session) {
         return session.name.owner == name.owner && now - session.used_ >= abandoned_;
@@ -28,6 +31,7 @@ Sessions::Put Sessions::put(const SessionName& name, const SessionRange& range, 
     throw Error(ErrorKind::kBusy, cat("all ", limit_, " sessions are in use, try again later"));
   }
   auto session = std::make_shared<Session>(name);
+  session->model = model;
   session->range = range;
   session->batcher = &batcher;
   session->sequence = batcher.shard().pages().open();

@@ -16,12 +16,6 @@
 
 namespace split {
 
-struct SessionRange {
-  std::string model;
-  int from = 0, to = 0;
-  bool operator==(const SessionRange&) const = default;
-};
-
 // A session's name belongs to its owner: what one owner names means nothing to another.
 struct SessionName {
   SessionName(std::string id, std::string owner = {})
@@ -40,7 +34,8 @@ struct SessionReceipt {
 
 struct Session {
   SessionName name;
-  SessionRange range;
+  std::string model;
+  StageRange range;
   Batcher* batcher = nullptr;
   SequenceId sequence = 0;
   SessionReceipt receipt;
@@ -67,7 +62,8 @@ class Sessions {
 
   // `most`: sessions of this owner; 0: no limit. Throws Error(kBusy) when all `limit` sessions are
   // in use.
-  Put put(const SessionName& name, const SessionRange& range, Batcher& batcher, size_t most = 0);
+  Put put(const SessionName& name, const std::string& model, const StageRange& range,
+          Batcher& batcher, size_t most = 0);
   // False when there is none. Waits for its steps to end.
   bool remove(const SessionName& name);
   // Frees the pages of the least recently used idle session of `batcher`; false when there is none.

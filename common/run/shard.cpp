@@ -15,11 +15,10 @@ DType kv_type(Profile profile, std::optional<DType> kv) {
   return kv.value_or(profile == Profile::kF32 ? DType::kF32 : DType::kF16);
 }
 
-// The stages that lead from one point to another, from tokens where `embed`.
-std::span<const Stage> stages_between(const Model& model, bool embed, int first, int last) {
-  const size_t begin = embed ? 0 : static_cast<size_t>(first) + 1;
-  const size_t end = std::max(begin, static_cast<size_t>(last) + 1);
-  return std::span(model.stages()).subspan(begin, end - begin);
+std::span<const Stage> stages_of(const Model& model, const StageRange& range) {
+  const int layers = model.config().layers;
+  const size_t begin = range.begin(layers);
+  return std::span(model.stages()).subspan(begin, range.end(layers) - begin);
 }
 
 uint64_t page_bytes(std::span<const Stage> stages, DType kv) {
@@ -118,9 +117,9 @@ WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {
   return [&](const std::string& name) { return stored_weight(checkpoint, model.weight(name)); };
 }
 
-uint64_t kv_bytes_for(const Model& model, int first, int last, Profile profile, uint64_t sequences,
-                      std::optional<DType> kv) {
-  return page_bytes(stages_between(model, false, first, last), kv_type(profile, kv)) *
+uint64_t kv_bytes_for(const Model& model, const StageRange& range, Profile profile,
+                      uint64_t sequences, std::optional<DType> kv) {
+  return page_bytes(stages_of(model, range), kv_type(profile, kv)) *
          pages_per_sequence(model.config()) * sequences;
 }
 
@@ -130,7 +129,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       model_(model),
       weights_(weights),
       options_(with_kept(device, model, options)),
-      stages_(stages_between(model, options.embed, options.first, options.last)),
+      stages_(stages_of(model, options.range)),
       page_bytes_(split::page_bytes(stages_, *options_.kv)),
       pages_(page_count(model.config(), page_bytes_, options.kv_bytes),
              pages_per_sequence(model.config())),
@@ -167,18 +166,25 @@ bool Shard::recover(const Error& error) {
 
 Shard::~Shard() = default;
 
-const Stage& Shard::stage_to(int point) const {
-  return model_.stages()[static_cast<size_t>(point)];
+size_t Shard::stage_index(Point point) const {
+  return static_cast<size_t>(point.stage(model_.config().layers));
 }
 
-size_t Shard::width(int point) const {
-  if (point == top_point()) return 2 * std::min<size_t>(kTopLogits, width(head_point()));
+size_t Shard::index_to(Point point) const {
+  return stage_index(point) - options_.range.begin(model_.config().layers);
+}
+
+size_t Shard::width(Point point) const {
+  if (point == Point::top()) return 2 * std::min<size_t>(kTopLogits, width(Point::head()));
   return static_cast<size_t>(stage_to(point).width);
 }
 
-uint32_t Shard::max_wanted(int point) const {
-  const bool logits = point == top_point() || stage_to(point).logits;
+uint32_t Shard::max_wanted_of(bool logits) const {
   return logits ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
+}
+
+uint32_t Shard::max_wanted(Point point) const {
+  return max_wanted_of(point == Point::top() || stage_to(point).logits);
 }
 
 }  // namespace split

@@ -3,11 +3,9 @@
 // be run from an injected hidden state. Keeps asking for weights: a device that fails is loaded
 // again. Knows no socket and no text.
 //
-// Points: p is what the model's stage p leaves. Of a decoder, k = 0..L is the hidden state that
-// enters block k (L: what leaves the last block), L + 1 what leaves the final norm, L + 2 the
-// logits, and then come, of the Shard's own, their largest and whose they are. A range [from, to)
-// starts at a hidden state, 0..L, and ends at any later point; from tokens it starts before point
-// 0, with the embedding.
+// A step runs the stages between two points (step/point.h) that lie in the shard's own range: from
+// tokens or a hidden state to any later point. The top is the shard's own, found where it has the
+// head.
 #pragma once
 
 #include <atomic>
@@ -25,6 +23,7 @@
 #include "models/formats.h"
 #include "models/model.h"
 #include "run/kv_pages.h"
+#include "step/rows.h"
 
 namespace split {
 
@@ -62,9 +61,9 @@ TensorView stored_weight(const Checkpoint& checkpoint, const WeightDecl& decl);
 WeightSource weights_of(const Checkpoint& checkpoint, const Model& model);
 
 struct ShardOptions {
-  bool embed = true;  // tokens can be fed
-  int first = 0;      // the lowest point that a hidden state can be fed at
-  int last = 0;  // the highest point that can be asked for, up to L + 2, which brings L + 3 along
+  // The lowest point that rows can be fed at, and the highest that can be asked for, up to the
+  // head, which brings the top along.
+  StageRange range;
   Profile profile = Profile::kF32;
   // Where these are quantised, matrices that do not come so are quantised at load.
   StageFormats formats;
@@ -80,13 +79,10 @@ struct ShardOptions {
 // Logits that the last point has: the largest, or all of a smaller vocabulary.
 inline constexpr int kTopLogits = 64;
 
-// The rows of one sequence in a step, appended at its present length.
+// A sequence's part of a step: rows appended at its present length, rows.past.
 struct ShardRows {
   SequenceId sequence = 0;
-  uint32_t count = 0;
-  const int32_t* tokens = nullptr;  // [count], or
-  const float* hidden = nullptr;    // [count, C]
-  std::vector<uint32_t> wanted;     // rows of these whose result is wanted, ascending
+  SequenceRows rows;
 };
 
 // One thread at a time.
@@ -110,21 +106,19 @@ class Shard {
   const KvPages& pages() const { return pages_; }
   uint64_t page_bytes() const { return page_bytes_; }  // of one page, over all layers, K and V
 
-  int head_point() const { return static_cast<int>(model_.stages().size()) - 1; }
-  int top_point() const { return head_point() + 1; }
   // Floats of one result row at a point: V for the head, two for each of its top k, else C.
-  size_t width(int point) const;
+  size_t width(Point point) const;
   // Whether rows cross a bus to the host, so that all logits cost more than finding the top k.
   bool host_copy_is_slow() const { return device_.load()->host_copy_is_slow(); }
   // Whether rows have the same bits in both phases. Any thread.
   bool same_bits_in_both_phases() const { return same_bits_in_both_phases_; }
   // How many wanted rows a step to `point` may have.
-  uint32_t max_wanted(int point) const;
+  uint32_t max_wanted(Point point) const;
 
-  // Runs one step: all parts from `from` (or from tokens) to `to`. out [wanted rows in all,
-  // width(to)]. Every part has pages for its rows (pages().reserve) and at most max_rows rows come
-  // together. Throws Error(kDevice), after which the sequences are as before.
-  void forward(Phase phase, int from, int to, std::span<const ShardRows> parts, float* out);
+  // Runs one step: all parts over one range, and in one phase unless these are alike. out [wanted
+  // rows in all, width(range.to)]. Every part has pages for its rows (pages().reserve) and at most
+  // max_rows rows come together. Throws Error(kDevice), after which the sequences are as before.
+  void forward(std::span<const ShardRows> parts, float* out);
 
   // ms of each stage in a step of few rows, as far as such steps have come by: of the last one that
   // ran stage by stage, which one in 32 does where that costs nothing, on a CPU. Any thread.
@@ -137,17 +131,19 @@ class Shard {
 
  private:
   struct Loaded;  // programs, buffers and the step's scratch
-  const Stage& stage_to(int point) const;
-  // Place of the stage that leads to a point among those of this shard; then comes the top k.
-  size_t index_to(int point) const {
-    return static_cast<size_t>(point - (options_.embed ? 0 : options_.first + 1));
-  }
+  // Place of the stage that leads to a point in the model, and among those of this shard; behind
+  // the head's comes the top k.
+  size_t stage_index(Point point) const;
+  size_t index_to(Point point) const;
+  const Stage& stage_to(Point point) const { return model_.stages()[stage_index(point)]; }
+  uint32_t max_wanted_of(bool logits) const;
   void load();
   std::vector<Program> trace() const;
   Limits limits_of(std::span<const Program> programs) const;
   void allocate(Loaded& loaded) const;
   void bind(Loaded& loaded, std::span<const Program> programs) const;
-  void add_programs(bool from_tokens, int from, int to);
+  void add_programs(const StageRange& range);
+  void gather(std::span<const ShardRows> parts);
   void run_stage_by_stage(const RowBatch& batch);
   std::atomic<Device*> device_;
   std::unique_ptr<Device> cpu_;  // once it took the place
@@ -165,9 +161,8 @@ class Shard {
   std::map<std::string, double> times_;
 };
 
-// Bytes of KV cache that `sequences` whole contexts take in a shard of the stages between two
-// points.
-uint64_t kv_bytes_for(const Model& model, int first, int last, Profile profile, uint64_t sequences,
-                      std::optional<DType> kv = {});
+// Bytes of KV cache that `sequences` whole contexts take in a shard of these stages.
+uint64_t kv_bytes_for(const Model& model, const StageRange& range, Profile profile,
+                      uint64_t sequences, std::optional<DType> kv = {});
 
 }  // namespace split

@@ -100,7 +100,7 @@ std::vector<Program> Shard::trace() const {
                                       *options_.kv}));
     if (!stage.logits) continue;
     const Tensor logits = input("logits", DType::kF32, {kOutRows, stage.width});
-    compiled("topk", {"top", topk(logits, static_cast<int64_t>(width(top_point()) / 2))});
+    compiled("topk", {"top", topk(logits, static_cast<int64_t>(width(Point::top()) / 2))});
   }
   return programs;
 }
@@ -136,15 +136,15 @@ void Shard::allocate(Loaded& loaded) const {
   for (auto& hidden : loaded.hidden) {
     hidden = rows(options_.max_rows, static_cast<size_t>(model_.config().channels));
   }
-  for (int point = options_.last + 1 - static_cast<int>(stages_.size()); point <= options_.last;
-       ++point) {
-    if (stage_to(point).takes != Takes::kOutRows) continue;
-    loaded.parts[index_to(point)].rows = rows(max_wanted(point), width(point));
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    const Stage& stage = stages_[i];
+    if (stage.takes != Takes::kOutRows) continue;
+    loaded.parts[i].rows = rows(max_wanted_of(stage.logits), static_cast<size_t>(stage.width));
   }
-  if (options_.last < head_point() || !stage_to(head_point()).logits) return;
+  if (stages_.empty() || !stages_.back().logits) return;
   Loaded::Part& top = loaded.parts.emplace_back();
   top.name = "topk";
-  top.rows = rows(max_wanted(top_point()), width(top_point()));
+  top.rows = rows(max_wanted(Point::top()), width(Point::top()));
 }
 
 void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
@@ -163,7 +163,7 @@ void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
     Loaded::Part& part = loaded.parts[i];
     // Where its rows come from, and where they go.
     const bool top = i == stages_.size(), joins = !top && stages_[i].joins_last;
-    const size_t point = i + (options_.embed ? 0 : static_cast<size_t>(options_.first) + 1);
+    const size_t point = i + options_.range.begin(model_.config().layers);
     Buffer* const from =
         top ? loaded.parts[i - 1].rows.get() : loaded.hidden[(point - (joins ? 2 : 1)) % 2].get();
     Buffer* const to = part.rows ? part.rows.get() : loaded.hidden[point % 2].get();

@@ -13,6 +13,19 @@
 
 namespace split {
 
+// The rows of a step, of all its sequences one after the other.
+struct GatheredRows {
+  void clear(size_t sequences, const Limits& limits);
+  // Those of the sequence that has this number in the step.
+  void add(uint32_t sequence, const SequenceRows& rows);
+  RowBatch batch(Phase phase) const;
+
+  std::vector<int32_t> tokens, positions;
+  std::vector<uint32_t> sequences, tables, out_rows;
+  std::vector<KeyRange> seen;
+  std::vector<float> hidden;
+};
+
 // The weights of a Shard: one buffer each, whoever reads it.
 class ShardWeights {
  public:
@@ -60,10 +73,8 @@ struct Shard::Loaded {
   // Scratch of a step, sized once.
   std::vector<Executable*> programs;
   std::vector<std::string_view> names;  // of these
-  std::vector<int32_t> tokens, positions;
-  std::vector<uint32_t> sequences, tables, out_rows;
-  std::vector<KeyRange> seen;
-  std::vector<float> in, out;
+  GatheredRows rows;
+  std::vector<float> out;
 };
 
 }  // namespace split

@@ -89,17 +89,19 @@ std::vector<http::Route> health_routes(std::function<bool()> ready) {
            }}};
 }
 
+StepMetrics::OfPhase StepMetrics::of_phase(Metrics& metrics, Phase phase) {
+  const Metrics::Labels labels = {{"phase", std::string(metric_name(phase))}};
+  return {metrics.histogram(kSteps, kStepsHelp, labels), metrics.counter(kRows, kRowsHelp, labels)};
+}
+
 StepMetrics::StepMetrics(Metrics& metrics)
-    : prefill_{metrics.histogram(kSteps, kStepsHelp, {{"phase", "prefill"}}),
-               metrics.counter(kRows, kRowsHelp, {{"phase", "prefill"}})},
-      decode_{metrics.histogram(kSteps, kStepsHelp, {{"phase", "decode"}}),
-              metrics.counter(kRows, kRowsHelp, {{"phase", "decode"}})} {}
+    : prompt_(of_phase(metrics, Phase::kPrompt)), generate_(of_phase(metrics, Phase::kGenerate)) {}
 
 void StepMetrics::watch(Batcher& batcher) const {
-  batcher.on_step([prefill = prefill_, decode = decode_](const StepSeen& seen) {
-    (seen.prompt_rows > 0 ? prefill : decode).seconds.observe(seen.ms / 1e3);
-    prefill.tokens.add(seen.prompt_rows);
-    decode.tokens.add(seen.generated_rows);
+  batcher.on_step([prompt = prompt_, generate = generate_](const StepSeen& seen) {
+    (seen.prompt_rows > 0 ? prompt : generate).seconds.observe(seen.ms / 1e3);
+    prompt.tokens.add(seen.prompt_rows);
+    generate.tokens.add(seen.generated_rows);
   });
 }
 

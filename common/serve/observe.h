@@ -31,11 +31,13 @@ class StepMetrics {
   void watch(Batcher& batcher) const;
 
  private:
-  struct Phase {
+  struct OfPhase {
     Histogram& seconds;
     Counter& tokens;
   };
-  Phase prefill_, decode_;
+  static OfPhase of_phase(Metrics& metrics, Phase phase);
+
+  OfPhase prompt_, generate_;
 };
 
 // split_kv_bytes, split_kv_budget_bytes and split_queue_depth of what `present` returns, which may

@@ -3,13 +3,15 @@
 #include <map>
 
 #include "base/json.h"
+#include "step/phase.h"
 #include "wire/fields.h"
 
 namespace split::wire {
 
 std::string model_path(std::string_view id) { return cat("/v1/models/", id); }
-std::string model_query(std::string_view format, std::optional<int> from, std::string_view to) {
-  return cat("?format=", format, from ? cat("&from=", *from) : "", "&to=", to);
+std::string model_query(std::string_view format, const StageRange& range) {
+  const std::string from = range.from.is_tokens() ? "" : "&from=" + range.from.name();
+  return cat("?format=", format, from, "&to=", range.to.name());
 }
 std::string model_file_path(std::string_view id, std::string_view file) {
   return cat(model_path(id), "/files/", file);
@@ -37,7 +39,9 @@ std::string to_json(const ModelInfo& info) {
                {"config", parse_json(info.config_json, 16, "[config.json]")},
                {"format", info.format},
                {"profile", info.profile},
-               {"phases", {{"prompt", "narrow"}, {"generate", info.generate_phase}}},
+               {"phases",
+                {{std::string(wire_name(Phase::kPrompt)), names::kNarrow},
+                 {std::string(wire_name(Phase::kGenerate)), info.generate_phase}}},
                {"files", info.files}};
   json["stages"] = std::move(stages);
   if (!info.blob_url.empty()) json["blob_url"] = info.blob_url;
@@ -84,10 +88,12 @@ ModelInfo parse_model_info(std::string_view text) {
   info.format = fields.text("format");
   info.profile = fields.text("profile");
   const Json& phases = fields.raw("phases");
-  if (!phases.is_object() || !phases.contains("generate") || !phases["generate"].is_string()) {
+  const Json* const generate =
+      phases.is_object() ? phases.find(wire_name(Phase::kGenerate)) : nullptr;
+  if (generate == nullptr || !generate->is_string()) {
     Fields::refuse("phases", "expected an object with \"generate\"");
   }
-  info.generate_phase = phases["generate"].text();
+  info.generate_phase = generate->text();
   info.files = fields.texts("files", 16);
   info.blob_url = fields.text_or("blob_url", "");
   const Json& stages = fields.raw("stages");
@@ -123,64 +129,23 @@ std::vector<std::string> parse_model_list(std::string_view text) {
 }
 
 std::string to_json(const SessionRequest& request) {
-  return Json{{"model", request.model}, {"from", request.from}, {"to", request.to}}.dump();
+  return Json{{"model", request.model},
+              {"from", request.range.from.block()},
+              {"to", request.range.to.block()}}
+      .dump();
 }
 
 SessionRequest parse_session_request(std::string_view text) {
   Fields fields(text);
   SessionRequest request;
   request.model = fields.text_or("model", "");
-  request.from = static_cast<int>(fields.integer_or("from", 0, 1024, 0));
+  const auto from = static_cast<int>(fields.integer_or("from", 0, 1024, 0));
   const bool cut = request.cut = fields.has("cut");
   if (cut && fields.has("to"))
     Fields::refuse("cut", "expected one of \"to\" and \"cut\", got both");
-  request.to = static_cast<int>(fields.integer(cut ? "cut" : "to", 0, 1024));
+  const auto to = static_cast<int>(fields.integer(cut ? "cut" : "to", 0, 1024));
+  request.range = StageRange::from_block(from, to);
   fields.ignore("to");
-  fields.finish();
-  return request;
-}
-
-namespace {
-
-constexpr std::string_view phase_name(bool prompt) { return prompt ? "prompt" : "generate"; }
-constexpr std::string_view rows_name(Rows rows) { return rows == Rows::kLast ? "last" : "all"; }
-
-}  // namespace
-
-std::string to_json(const StepRequest& request) {
-  return Json{{"past", request.past},
-              {"tokens", request.tokens},
-              {"phase", phase_name(request.prompt)},
-              {"rows", rows_name(request.rows)}}
-      .dump();
-}
-
-std::string to_query(const StepRequest& request) {
-  return cat("past=", request.past, "&phase=", phase_name(request.prompt),
-             "&rows=", rows_name(request.rows));
-}
-
-bool parse_phase_is_prompt(std::string_view text) {
-  if (text != "prompt" && text != "generate") {
-    Fields::refuse("phase", "expected \"prompt\" or \"generate\", got " + shown(text));
-  }
-  return text == "prompt";
-}
-
-Rows parse_rows(std::string_view text) {
-  if (text != "all" && text != "last") {
-    Fields::refuse("rows", "expected \"all\" or \"last\", got " + shown(text));
-  }
-  return text == "last" ? Rows::kLast : Rows::kAll;
-}
-
-StepRequest parse_step_request(std::string_view text) {
-  Fields fields(text);
-  StepRequest request;
-  request.past = static_cast<uint32_t>(fields.integer("past", 0, 1 << 30));
-  request.tokens = fields.integers("tokens", 0, INT32_MAX, kMaxStepTokens);
-  request.prompt = parse_phase_is_prompt(fields.text_or("phase", "prompt"));
-  request.rows = parse_rows(fields.text_or("rows", "all"));
   fields.finish();
   return request;
 }

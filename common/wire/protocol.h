@@ -5,12 +5,12 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "step/range.h"
 #include "tensor/shape.h"
 #include "wire/chunks.h"
 
@@ -18,10 +18,9 @@ namespace split::wire {
 
 // --- paths
 std::string model_path(std::string_view id);  // GET: ModelInfo
-// "?format=q4_0&from=3&to=head": the checkpoint's own format of all stages, and of those between
-// two points (from tokens without `from`) this one, or these of each kind of stage
-// (models/formats.h).
-std::string model_query(std::string_view format, std::optional<int> from, std::string_view to);
+// "?format=q4_0&from=3&to=head": the checkpoint's own format of all stages, and of those in a range
+// (from tokens without `from`) this one, or these of each kind of stage (models/formats.h).
+std::string model_query(std::string_view format, const StageRange& range);
 std::string model_file_path(std::string_view id,
                             std::string_view file);     // GET: config.json, vocab.json, merges.txt
 std::string blob_path(std::string_view sha256);         // GET: a safetensors file
@@ -47,7 +46,7 @@ struct ModelInfo {
   std::string config_json;         // the checkpoint's config.json
   std::string format;              // the checkpoint's own of what is no blocks
   std::string profile;             // of the server: "f32", "f16"
-  std::string generate_phase;      // "narrow" or "wide"
+  std::string generate_phase;      // names::kNarrow or kWide
   std::vector<std::string> files;  // that model_file_path() serves
   // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
   std::string blob_url;
@@ -64,30 +63,13 @@ std::vector<std::string> parse_model_list(std::string_view json);
 // --- sessions
 struct SessionRequest {
   std::string model;
-  int from = 0, to = 0;  // points
-  bool cut = false;      // `to` was sent as "cut"; only messages care
+  StageRange range;  // of blocks; from tokens it is "from":0
+  bool cut = false;  // its end was sent as "cut"; only messages care
   bool operator==(const SessionRequest&) const = default;
 };
 std::string to_json(const SessionRequest& request);
 SessionRequest parse_session_request(std::string_view json);
-
-enum class Rows : uint8_t { kAll, kLast, kList };
-
-// A step: rows behind the first `past` positions. With a hidden state these go into the query and
-// the body is a frame.
-struct StepRequest {
-  uint32_t past = 0;
-  std::vector<int32_t> tokens;
-  bool prompt = true;  // "phase": "prompt" or "generate"
-  Rows rows = Rows::kAll;
-};
-std::string to_json(const StepRequest& request);
-std::string to_query(const StepRequest& request);  // "past=3&phase=generate&rows=last"
-StepRequest parse_step_request(std::string_view json);
-// The same words in a query. Throw Error(kInput).
-bool parse_phase_is_prompt(std::string_view text);
-Rows parse_rows(std::string_view text);
-inline constexpr size_t kMaxStepTokens = 1 << 20;
+// Its steps: wire/step.h.
 
 // --- tensors
 // Rows of floats: [rows, columns].

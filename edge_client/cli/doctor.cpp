@@ -147,7 +147,7 @@ std::string Doctor::cache() {
 
 std::string Doctor::weights() {
   if (info_.stages.empty()) not_known("a model");
-  if (!place_->local(loader_->config())) return "none are needed here";
+  if (!place_->local()) return "none are needed here";
   const ShardCache cache(cache_root(options_.cache, world_.environment));
   uint64_t bytes = 0, there = 0;
   for (const wire::BlobInfo& blob :

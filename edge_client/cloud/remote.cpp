@@ -219,32 +219,25 @@ void Remote::close_session(const std::string& session) {
   ask("DELETE", wire::session_path(session), {}, {});
 }
 
-wire::Matrix Remote::step(const std::string& session, const wire::StepRequest& request,
-                          uint32_t columns, Traffic& traffic) {
+wire::Matrix Remote::step(const std::string& session, const SequenceRows& rows, uint32_t columns,
+                          Traffic& traffic) {
   const http::Reply reply =
-      ask("POST", wire::session_forward_path(session), wire::to_json(request), wire::kJsonType,
+      ask("POST", wire::session_forward_path(session), wire::step_json(rows), wire::kJsonType,
           {{"Accept", std::string(wire::kTensorType)}}, &traffic);
-  const size_t rows = request.rows == wire::Rows::kLast ? 1 : request.tokens.size();
-  return tensor(reply, "hidden", static_cast<uint32_t>(rows), columns);
+  return tensor(reply, "hidden", static_cast<uint32_t>(rows.wanted_count()), columns);
 }
 
-wire::Matrix Remote::head(const std::string& model, int from, std::span<const float> hidden,
-                          uint32_t columns, uint32_t vocab, Traffic& traffic) {
-  const auto rows = static_cast<uint32_t>(hidden.size() / columns);
+wire::Matrix Remote::forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
+                             Traffic& traffic) {
+  const std::string path = wire::model_forward_path(path_segment(model));
+  const http::Headers accept = {{"Accept", std::string(wire::kTensorType)}};
   const http::Reply reply =
-      ask("POST", cat(wire::model_forward_path(path_segment(model)), "?from=", from, "&rows=all"),
-          wire::frame("hidden", rows, columns, hidden), wire::kTensorType,
-          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
-  return tensor(reply, "logits", rows, vocab);
-}
-
-wire::Matrix Remote::norm(const std::string& model, std::span<const int32_t> tokens,
-                          uint32_t columns, Traffic& traffic) {
-  const Json body = {{"tokens", tokens}, {"to", "norm"}, {"rows", "all"}};
-  const http::Reply reply =
-      ask("POST", wire::model_forward_path(path_segment(model)), body.dump(), wire::kJsonType,
-          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
-  return tensor(reply, "hidden", static_cast<uint32_t>(tokens.size()), columns);
+      rows.hidden.empty()
+          ? ask("POST", path, wire::forward_json(rows), wire::kJsonType, accept, &traffic)
+          : ask("POST", cat(path, "?", wire::forward_query(rows)), wire::hidden_frame(rows),
+                wire::kTensorType, accept, &traffic);
+  return tensor(reply, wire::result_name(rows.range.to), static_cast<uint32_t>(rows.wanted_count()),
+                columns);
 }
 
 void Remote::complete(const std::string& body,

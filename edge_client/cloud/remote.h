@@ -12,7 +12,7 @@
 
 #include "edge_client/split/cloud_link.h"
 #include "http/client.h"
-#include "wire/protocol.h"
+#include "wire/step.h"
 
 namespace split::edge {
 
@@ -57,15 +57,12 @@ class Remote {
   // True when it is new there, false when it stood already.
   bool open_session(const std::string& session, const wire::SessionRequest& request);
   void close_session(const std::string& session);
-  // A step of the session: `rows` hidden states of `columns`.
-  wire::Matrix step(const std::string& session, const wire::StepRequest& request, uint32_t columns,
+  // A step of the session from tokens: hidden states [wanted rows, columns].
+  wire::Matrix step(const std::string& session, const SequenceRows& rows, uint32_t columns,
                     Traffic& traffic);
-  // Without a session: hidden states [rows, columns] at point `from` to the logits [rows, vocab].
-  wire::Matrix head(const std::string& model, int from, std::span<const float> hidden,
-                    uint32_t columns, uint32_t vocab, Traffic& traffic);
-  // Without a session: from tokens to what leaves the final norm, [tokens, columns].
-  wire::Matrix norm(const std::string& model, std::span<const int32_t> tokens, uint32_t columns,
-                    Traffic& traffic);
+  // A step without a session: what leaves the rows' range, [wanted rows, columns].
+  wire::Matrix forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
+                       Traffic& traffic);
   // A completion as events; false from on_event ends it. Throws when it ends before "[DONE]".
   void complete(const std::string& body, const std::function<bool(std::string_view)>& on_event,
                 Traffic& traffic);

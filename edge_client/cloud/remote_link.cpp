@@ -10,8 +10,8 @@ constexpr std::chrono::milliseconds kGoodbye{2000};
 
 }  // namespace
 
-void RemoteLink::open(const std::string& session, int cut) {
-  remote_.open_session(session, {info_.id, 0, cut});
+void RemoteLink::open(const std::string& session, const StageRange& range) {
+  remote_.open_session(session, {info_.id, range});
   // With other weights the text would go on as another model's.
   if (!remote_.still_has(info_)) {
     throw RemoteError(cat("[server] ", remote_.origin(), ": the model ", shown(info_.id),
@@ -20,15 +20,9 @@ void RemoteLink::open(const std::string& session, int cut) {
   }
 }
 
-std::vector<float> RemoteLink::step(const std::string& session, uint32_t past,
-                                    std::span<const int32_t> tokens, Phase phase, bool all,
+std::vector<float> RemoteLink::step(const std::string& session, const SequenceRows& rows,
                                     Traffic& traffic) {
-  wire::StepRequest request;
-  request.past = past;
-  request.tokens = {tokens.begin(), tokens.end()};
-  request.prompt = phase == Phase::kPrompt;
-  request.rows = all ? wire::Rows::kAll : wire::Rows::kLast;
-  return remote_.step(session, request, channels(), traffic).values;
+  return remote_.step(session, rows, channels(), traffic).values;
 }
 
 void RemoteLink::close(const std::string& session) noexcept {
@@ -40,14 +34,16 @@ void RemoteLink::close(const std::string& session) noexcept {
 }
 
 std::vector<float> RemoteLink::head(std::span<const float> hidden, Traffic& traffic) {
-  return remote_
-      .head(info_.id, config_.layers, hidden, channels(), static_cast<uint32_t>(config_.vocab),
-            traffic)
-      .values;
+  const SequenceRows rows{.range = {config_.layers, Point::head()},
+                          .hidden = hidden,
+                          .width = channels(),
+                          .wanted = Wanted::kAll};
+  return remote_.forward(info_.id, rows, static_cast<uint32_t>(config_.vocab), traffic).values;
 }
 
 std::vector<float> RemoteLink::norms(std::span<const int32_t> tokens, Traffic& traffic) {
-  return remote_.norm(info_.id, tokens, channels(), traffic).values;
+  const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
+  return remote_.forward(info_.id, rows, channels(), traffic).values;
 }
 
 Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

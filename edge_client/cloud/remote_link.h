@@ -26,9 +26,8 @@ class RemoteLink : public CloudLink {
         goodbye_(std::move(goodbye)) {}
 
   // Also when the server has other weights now: `model_mismatch`.
-  void open(const std::string& session, int cut) override;
-  std::vector<float> step(const std::string& session, uint32_t past,
-                          std::span<const int32_t> tokens, Phase phase, bool all,
+  void open(const std::string& session, const StageRange& range) override;
+  std::vector<float> step(const std::string& session, const SequenceRows& rows,
                           Traffic& traffic) override;
   void close(const std::string& session) noexcept override;
   std::vector<float> head(std::span<const float> hidden, Traffic& traffic) override;

@@ -14,18 +14,18 @@ const char* reason_of(const RemoteError& error) {
 
 }  // namespace
 
-EdgeMetrics::Parts EdgeMetrics::parts(const char* phase) {
+EdgeMetrics::Parts EdgeMetrics::parts(Phase phase) {
   const auto part = [&](const char* where) -> serve::Histogram& {
     return metrics.histogram("split_edge_step_duration_seconds",
                              "A text's steps: at the cloud, on the way, and here.",
-                             {{"phase", phase}, {"where", where}});
+                             {{"phase", std::string(metric_name(phase))}, {"where", where}});
   };
   return {part("cloud"), part("wire"), part("edge")};
 }
 
 EdgeMetrics::EdgeMetrics()
-    : prefill_(parts("prefill")),
-      decode_(parts("decode")),
+    : prompt_parts_(parts(Phase::kPrompt)),
+      generate_parts_(parts(Phase::kGenerate)),
       first_(metrics.histogram("split_edge_time_to_first_token_seconds",
                                "From a text's start to its first token.")),
       next_(metrics.histogram("split_edge_inter_token_seconds",
@@ -48,7 +48,7 @@ EdgeMetrics::EdgeMetrics()
 void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, double seconds,
                         bool first) {
   (first ? first_ : next_).observe(seconds);
-  const Parts& parts = first ? prefill_ : decode_;
+  const Parts& parts = first ? prompt_parts_ : generate_parts_;
   parts.cloud.observe((now.traffic.cloud_ms - before.traffic.cloud_ms) / 1e3);
   parts.wire.observe((now.traffic.wire_ms - before.traffic.wire_ms) / 1e3);
   parts.edge.observe((now.edge_ms - before.edge_ms) / 1e3);

@@ -31,9 +31,9 @@ class EdgeMetrics {
   struct Parts {  // of a token's time
     serve::Histogram &cloud, &wire, &edge;
   };
-  Parts parts(const char* phase);
+  Parts parts(Phase phase);
 
-  const Parts prefill_, decode_;
+  const Parts prompt_parts_, generate_parts_;
   serve::Histogram &first_, &next_;
   serve::Counter &up_, &down_, &layer_rows_, &prompt_, &generated_, &replays_, &from_cache_,
       &from_server_;

@@ -81,7 +81,7 @@ void Service::load() {
 // With the loader held.
 std::shared_ptr<PlacedModel> Service::load_split(const Placement& place) {
   const wire::ModelInfo info = loader_.manifest(&place);
-  if (place.local(loader_.config())) {
+  if (place.local()) {
     progress_.expect(stage_blobs(loader_.model(), info, place.range, options_.formats));
   }
   const std::shared_ptr<void> leave(nullptr, [this](void*) {

@@ -17,11 +17,10 @@ uint64_t own_bytes(const wire::StageInfo& stage) {
 }
 
 std::vector<std::string> edge_stages(const Placement& place, const ModelConfig& config) {
-  if (!place.local(config)) return {};
-  std::vector<std::string> stages = place.range.stages(config);
+  if (!place.local()) return {};
   // A server whose head is on the cloud has the norm for embeddings alone.
-  if (place.head_on_cloud) std::erase(stages, "norm");
-  return stages;
+  const Point to = place.head_on_cloud ? Point(config.layers) : place.range.to;
+  return StageRange{place.range.from, to}.stage_names(config.layers);
 }
 
 Json ms_of(const std::map<std::string, double>& times, const std::string& stage) {

@@ -34,11 +34,10 @@ class CloudLink {
  public:
   virtual ~CloudLink() = default;
 
-  // Opens a session without rows for the blocks [0, cut), or finds it as it is.
-  virtual void open(const std::string& session, int cut) = 0;
-  // A step of the session: what leaves its blocks, [tokens, C] or of the last one alone, [1, C].
-  virtual std::vector<float> step(const std::string& session, uint32_t past,
-                                  std::span<const int32_t> tokens, Phase phase, bool all,
+  // Opens a session without rows for these stages, or finds it as it is.
+  virtual void open(const std::string& session, const StageRange& range) = 0;
+  // A step of the session: what leaves its blocks, [wanted rows, C], of all tokens or the last.
+  virtual std::vector<float> step(const std::string& session, const SequenceRows& rows,
                                   Traffic& traffic) = 0;
   // Ends the session there, if that can be said in a moment.
   virtual void close(const std::string& session) noexcept = 0;

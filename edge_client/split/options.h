@@ -20,7 +20,7 @@ struct Options {
   std::optional<std::string> prompt, prompt_file;
   std::optional<std::vector<int32_t>> prompt_ids;
 
-  std::optional<int> cut;      // none: max(0, L - 2)
+  std::optional<int> cut;      // none: default_cut()
   bool all_on_cloud = false;   // --cut cloud
   bool head_on_cloud = false;  // --head cloud
   StageFormats formats;        // to download

@@ -10,7 +10,6 @@
 
 #include "edge_client/split/cloud_link.h"
 #include "edge_client/split/retry.h"
-#include "run/batcher.h"
 #include "run/forward.h"
 
 namespace split::edge {
@@ -28,10 +27,8 @@ class SplitForward : public Forward {
   SplitForward(const SplitForward&) = delete;
   SplitForward& operator=(const SplitForward&) = delete;
 
-  std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase phase,
-                             bool all) override;
+  std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return head_here() && tail_->shard().host_copy_is_slow(); }
-  std::span<const float> top(uint32_t past, std::span<const int32_t> tokens, Phase phase) override;
   // Returns the final norm's output for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
 
@@ -39,24 +36,20 @@ class SplitForward : public Forward {
   void close() noexcept;
 
  private:
-  struct Row {
-    int32_t token;
-    Phase phase;
-  };
   bool head_here() const {
-    return tail_ != nullptr && tail_->shard().options().last == tail_->shard().head_point();
+    return tail_ != nullptr && tail_->shard().options().range.to == Point::head();
   }
-  std::span<const float> run_tail_to(int point, uint32_t past, std::span<const int32_t> tokens,
-                                     Phase phase, bool all);
-  void advance(uint32_t past, std::span<const int32_t> tokens, Phase phase, int to, bool all,
-               float* out);
-  std::vector<float> from_cloud(uint32_t past, std::span<const int32_t> tokens, Phase phase,
-                                bool all);
+  // On the cloud:
+  StageRange cloud_range() const { return {.to = cut_}; }
   void open();
+  std::vector<float> step(const SequenceRows& rows);
   void replay(uint32_t until);
-  std::vector<float> step(uint32_t past, std::span<const int32_t> tokens, Phase phase, bool all);
   void recover(const RemoteError& error, Retry& retry);
-  void run_tail(Job& job);
+  std::vector<float> from_cloud(SequenceRows rows, bool every);
+  // Here:
+  void advance(const SequenceRows& rows, float* out);
+  SequenceRows for_tail(SequenceRows rows, bool every, std::vector<float>& hidden);
+  void run_tail(const SequenceRows& rows, float* out);
   void restore_tail(uint32_t until);
 
   CloudLink& cloud_;
@@ -71,9 +64,9 @@ class SplitForward : public Forward {
   bool open_ = false;    // on the server, as far as we know
   bool reachable_ = true;
   uint32_t cloud_rows_ = 0;  // that the session surely has
-  std::vector<Row> rows_;    // of the whole sequence
+  SequenceHistory history_;
   SequenceId sequence_ = 0;  // of the tail
-  std::vector<float> out_, logits_;
+  std::vector<float> logits_;
   SplitCounts& counts_;
 };
 

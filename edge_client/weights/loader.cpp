@@ -10,13 +10,9 @@ namespace split::edge {
 namespace {
 
 // The query for a manifest that names what is loaded here.
-std::string query_of(const Placement& place, const ModelConfig& config,
-                     const StageFormats& formats) {
-  const int layers = config.layers, last = place.all_on_cloud ? place.cut : place.range.last;
-  const std::string to = last == layers + 2 ? "head" : last == layers + 1 ? "norm" : cat(last);
-  const bool from_tokens = !place.all_on_cloud && place.range.embed;
-  return wire::model_query(formats.text(), from_tokens ? std::nullopt : std::optional(place.cut),
-                           to);
+std::string query_of(const Placement& place, const StageFormats& formats) {
+  const StageRange nothing{place.cut, place.cut};
+  return wire::model_query(formats.text(), place.all_on_cloud ? nothing : place.range);
 }
 
 }  // namespace
@@ -86,7 +82,7 @@ void Loader::select_model() {
 
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
-  if (place != nullptr) remote_.set_manifest_query(query_of(*place, config(), options_.formats));
+  if (place != nullptr) remote_.set_manifest_query(query_of(*place, options_.formats));
   Retry retry(retry_, interrupt_);
   std::string said;
   for (;;) {
@@ -129,8 +125,7 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
   if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;
-  return std::min(kMost, kv_bytes_for(*model_, place.range.first, place.range.last,
-                                      options_.profile, kContexts));
+  return std::min(kMost, kv_bytes_for(*model_, place.range, options_.profile, kContexts));
 }
 
 std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::ModelInfo& info,
@@ -138,8 +133,8 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   auto split = std::make_unique<PlacedModel>();
   split->place = place;
   split->info = info;
-  split->query = query_of(place, config(), options_.formats);
-  if (!place.local(config())) return split;
+  split->query = query_of(place, options_.formats);
+  if (!place.local()) return split;
   const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, options_.formats);
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_tested_device(options_.device);

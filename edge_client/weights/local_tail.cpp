@@ -19,10 +19,10 @@ const wire::StageInfo& find_stage(const wire::ModelInfo& info, const std::string
 }  // namespace
 
 std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
-                                    const TailRange& range, const StageFormats& formats) {
+                                    const StageRange& range, const StageFormats& formats) {
   std::map<std::string, std::string> format_of;  // of the blobs so far, by name
   std::vector<StageBlobs> all;
-  for (const std::string& stage : range.stages(model.config())) {
+  for (const std::string& stage : range.stage_names(model.config().layers)) {
     const wire::StageInfo& offered = find_stage(info, stage);
     const std::optional<DType> asked = formats.of(stage);
     const std::string wanted = asked ? std::string(format_name(*asked)) : offered.format;
@@ -52,7 +52,7 @@ std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& i
 }
 
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
-                                     const TailRange& range, const StageFormats& formats) {
+                                     const StageRange& range, const StageFormats& formats) {
   std::vector<wire::BlobInfo> blobs;
   for (const StageBlobs& stage : stage_blobs(model, info, range, formats)) {
     blobs.insert(blobs.end(), stage.blobs.begin(), stage.blobs.end());
@@ -60,20 +60,17 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
   return blobs;
 }
 
-LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
+LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,
                      const StageFormats& formats, Profile profile,
                      std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
                      uint64_t kv_budget, unsigned threads)
     : load_(std::move(load)), device_(std::move(device)) {
   ShardOptions options;
-  options.embed = range.embed;
-  options.first = range.first;
-  options.last = range.last;
+  options.range = range;
   options.profile = profile;
   options.formats = formats;
   options.threads = threads;
-  options.kv_bytes =
-      std::max(kv_budget, kv_bytes_for(model, range.first, range.last, options.profile, 1));
+  options.kv_bytes = std::max(kv_budget, kv_bytes_for(model, range, options.profile, 1));
   for (const wire::BlobInfo& blob : blobs) {
     for (const WeightDecl& decl : model.blob(blob.name).weights) blob_of_[decl.name] = blob;
   }

@@ -25,10 +25,10 @@ struct StageBlobs {
 // Each blob once, in the format of its stage. Throws Error(kInput) for a format that the server
 // does not have.
 std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
-                                    const TailRange& range, const StageFormats& formats);
+                                    const StageRange& range, const StageFormats& formats);
 // The same in one list.
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
-                                     const TailRange& range, const StageFormats& formats);
+                                     const StageRange& range, const StageFormats& formats);
 
 // One thread at a time.
 class LocalTail {
@@ -37,7 +37,7 @@ class LocalTail {
   // least those of one whole context, and these by default. `threads`: of the CPU that takes a
   // failed device's place. Throws what `load` throws, Error(kIntegrity) for blobs that do not hold
   // the model's weights, Error(kDevice).
-  LocalTail(std::unique_ptr<Device> device, const Model& model, const TailRange& range,
+  LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,
             const StageFormats& formats, Profile profile, std::span<const wire::BlobInfo> blobs,
             std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0, unsigned threads = 0);
 

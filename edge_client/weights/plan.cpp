@@ -21,8 +21,9 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
     rule += "--:|";
   }
   table += "\n" + rule + "\n";
-  const auto line = [&](const std::string& flags, const TailRange& range, const char* remark = "") {
-    table += cat("| `", flags, "`", remark, " | ", range.describe(model.config()), " |");
+  const auto line = [&](const std::string& flags, const StageRange& range,
+                        const char* remark = "") {
+    table += cat("| `", flags, "`", remark, " | ", range.describe(model.config().layers), " |");
     for (const std::string& format : formats) {
       try {
         const bool own = std::ranges::all_of(
@@ -37,12 +38,13 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
     }
     table += "\n";
   };
-  const int layers = model.config().layers, usual = std::max(0, layers - 2);
+  const int layers = model.config().layers, usual = default_cut(layers);
   for (const int cut : std::set<int>{0, layers / 2, usual, layers}) {
-    line(cat("--cut ", cut), {cut == 0, cut, layers + 2}, cut == usual ? " (default)" : "");
+    line(cat("--cut ", cut), StageRange::from_block(cut, Point::head()),
+         cut == usual ? " (default)" : "");
   }
-  line(cat("--cut ", usual, " --head cloud"), {usual == 0, usual, layers});
-  line("--cut cloud", {false, layers, layers});
+  line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));
+  line("--cut cloud", {layers, layers});
   return table;
 }
 

@@ -50,9 +50,9 @@ class BareSteps {
  private:
   static ShardOptions options_of(const RandomModel& model, int cut) {
     ShardOptions options;
-    options.last = cut;
+    options.range.to = cut;
     options.profile = Profile::kF16;
-    options.kv_bytes = kv_bytes_for(model.model(), 0, cut, Profile::kF16, 200);
+    options.kv_bytes = kv_bytes_for(model.model(), options.range, Profile::kF16, 200);
     return options;
   }
   void forward(Phase phase, std::span<const SequenceId> ids, uint32_t rows) {
@@ -60,10 +60,14 @@ class BareSteps {
     for (const SequenceId id : ids) {
       const uint32_t past = shard_.pages().length(id);
       CHECK(shard_.pages().reserve(id, past + rows));
-      parts.push_back({id, rows, tokens_.data() + past, nullptr, {rows - 1}});
+      parts.push_back({id,
+                       {.range = {.to = cut_},
+                        .past = past,
+                        .tokens = std::span(tokens_).subspan(past, rows),
+                        .phase = phase}});
     }
     out_.resize(ids.size() * shard_.width(cut_));
-    shard_.forward(phase, 0, cut_, parts, out_.data());
+    shard_.forward(parts, out_.data());
   }
 
   std::unique_ptr<Device> device_;

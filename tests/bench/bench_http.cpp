@@ -20,7 +20,7 @@ int run(int argc, char** argv) {
   const auto columns = static_cast<uint32_t>(model.config().channels);
   const int cut = std::max(1, model.config().layers / 2);
   const std::string session(32, 'a');
-  remote.open_session(session, {options->size, 0, cut});
+  remote.open_session(session, {options->size, {.to = cut}});
   edge::Traffic traffic;
 
   Batcher& batcher = loopback.model().batcher();
@@ -29,13 +29,9 @@ int run(int argc, char** argv) {
   std::vector<int32_t> tokens = random_tokens(model.config(), kContext);
   std::vector<float> hidden(columns);
   const auto in_process = [&](uint32_t past, std::span<const int32_t> from, Phase phase) {
-    Job job;
-    job.phase = phase;
-    job.to = cut;
-    job.sequence = sequence;
-    job.rows = static_cast<uint32_t>(from.size());
-    job.tokens = from.data();
-    job.out = hidden.data();
+    Job job{sequence,
+            {.range = {.to = cut}, .past = past, .tokens = from, .phase = phase},
+            hidden.data()};
     return timed([&] {
       pages.truncate(sequence, past);
       batcher.run(job);
@@ -43,9 +39,8 @@ int run(int argc, char** argv) {
   };
   wire::Matrix answer;
   const auto over_http = [&](uint32_t past, std::span<const int32_t> from, Phase phase) {
-    const wire::StepRequest request{
-        past, {from.begin(), from.end()}, phase == Phase::kPrompt, wire::Rows::kLast};
-    return timed([&] { answer = remote.step(session, request, columns, traffic); });
+    const SequenceRows rows{.past = past, .tokens = from, .phase = phase};
+    return timed([&] { answer = remote.step(session, rows, columns, traffic); });
   };
   in_process(0, tokens, Phase::kPrompt);
   over_http(0, tokens, Phase::kPrompt);

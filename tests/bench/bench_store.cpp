@@ -73,10 +73,7 @@ class Store {
         model_(model),
         loopback_(model, options, cloud::parse_formats("f32,f16,q8_0,q4_0")),
         remote_(loopback_.url(), std::chrono::milliseconds(60000)),
-        info_(remote_.model(options.size)) {
-    range_.embed = true;
-    range_.last = model.config().layers + 2;
-  }
+        info_(remote_.model(options.size)) {}
 
   void measure(const std::string& format, Report& report) {
     formats_ = StageFormats::parse(format);
@@ -162,8 +159,8 @@ class Store {
   Loopback loopback_;
   edge::Remote remote_;
   wire::ModelInfo info_;
-  edge::TailRange range_;
-  StageFormats formats_;  // that are measured
+  const StageRange range_;  // everything
+  StageFormats formats_;    // that are measured
   Interrupt interrupt_;
   ScratchDir scratch_;
 };

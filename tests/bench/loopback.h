@@ -23,7 +23,7 @@ class Loopback {
     served.device = "cpu";
     served.threads = options.threads;
     served.profile = Profile::kF16;
-    served.kv_budget = kv_bytes_for(model.model(), 0, model.config().layers, Profile::kF16, 4);
+    served.kv_budget = kv_bytes_for(model.model(), {}, Profile::kF16, 4);
     served.formats = std::move(formats);
     served.weights_patience = std::chrono::hours(1);
     cloud_.models.push_back(std::make_unique<cloud::ServedModel>(served));

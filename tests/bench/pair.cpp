@@ -25,12 +25,13 @@ struct Text {
   }
   void start(std::span<const int32_t> prompt) {
     tokens.assign(prompt.begin(), prompt.end());
-    next(forward.run(0, prompt, Phase::kPrompt, false));
+    next(forward.run({.tokens = prompt}));
   }
   double step() {
     return timed([&] {
       const auto past = static_cast<uint32_t>(tokens.size()) - 1;
-      next(forward.run(past, std::span(tokens).last(1), Phase::kGenerate, false));
+      next(forward.run(
+          {.past = past, .tokens = std::span(tokens).last(1), .phase = Phase::kGenerate}));
     });
   }
 };
@@ -45,11 +46,9 @@ void measure_pair(const Options& options, Report& report) {
 
   const auto device = make_cpu_device(options.threads);
   ShardOptions shard_options;
-  shard_options.embed = false;
-  shard_options.first = cut;
-  shard_options.last = config.layers + 2;
+  shard_options.range = {cut, Point::head()};
   shard_options.profile = Profile::kF16;
-  shard_options.kv_bytes = kv_bytes_for(model.model(), cut, config.layers, Profile::kF16, 2);
+  shard_options.kv_bytes = kv_bytes_for(model.model(), shard_options.range, Profile::kF16, 2);
   Shard shard(*device, model.model(), model.weights(), shard_options);
   Batcher tail(shard);
   report.note(cat("pair: cut ", cut, " of ", config.layers, " over loopback HTTP, f16, ",

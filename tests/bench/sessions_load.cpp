@@ -31,17 +31,15 @@ struct SessionsLoad::Edge {
         session(session_name(number)),
         remote(load.url, milliseconds(60000)) {}
 
-  void open() { remote.open_session(session, {load.model, 0, load.cut}); }
+  void open() { remote.open_session(session, {load.model, {.to = load.cut}}); }
 
   // The state of the last of the first `have` + `count` tokens, of which the cloud has `have`.
   const std::vector<float>& advance(size_t have, size_t count, bool prompt) {
-    const auto from = script.begin() + static_cast<ptrdiff_t>(have);
     const auto start = Clock::now();
     answer = remote.step(session,
-                         {static_cast<uint32_t>(have),
-                          {from, from + static_cast<ptrdiff_t>(count)},
-                          prompt,
-                          wire::Rows::kLast},
+                         {.past = static_cast<uint32_t>(have),
+                          .tokens = std::span(script).subspan(have, count),
+                          .phase = prompt ? Phase::kPrompt : Phase::kGenerate},
                          load.channels, traffic);
     took_us = 1e6 * seconds_since(start);
     return answer.values;

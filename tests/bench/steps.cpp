@@ -11,14 +11,13 @@ ShardOptions options_of(const Model& model, Profile profile, std::optional<DType
   ShardOptions options;
   options.wide = wide;
   const ModelConfig& config = model.config();
-  options.last = config.layers + 2;
   options.profile = profile;
   options.formats = profile_formats(profile);
   options.kv = kv;
   // The batch, a sequence for each context measured, and a prompt.
   const auto context = static_cast<uint64_t>(config.context);
   const uint64_t positions = kMostSequences * (kBatchContext + kPageTokens) + 5 * context;
-  options.kv_bytes = kv_bytes_for(model, 0, config.layers, profile, positions / context + 1, kv);
+  options.kv_bytes = kv_bytes_for(model, {}, profile, positions / context + 1, kv);
   return options;
 }
 
@@ -44,18 +43,19 @@ float* Steps::results() {
   return logits_.data();
 }
 
-double Steps::step(Phase phase, std::span<const ShardRows> parts, bool top) {
+double Steps::step(std::span<const ShardRows> parts) {
   float* const out = results();
   for (const ShardRows& part : parts) {
-    CHECK(shard_.pages().reserve(part.sequence, shard_.pages().length(part.sequence) + part.count));
+    CHECK(shard_.pages().reserve(part.sequence, part.rows.past + part.rows.count()));
   }
-  const int to = top ? shard_.top_point() : shard_.head_point();
+  const Point to = parts[0].rows.range.to;
   return timed([&] {
-    shard_.forward(phase, 0, to, parts, out);
+    shard_.forward(parts, out);
     const float* row = out;
     for (size_t i = 0; samples_ && i < parts.size(); ++i) {
-      for (size_t wanted = 0; wanted < parts[i].wanted.size(); ++wanted, row += shard_.width(to)) {
-        choose(std::span(row, shard_.width(to)), top);
+      for (size_t wanted = parts[i].rows.wanted_count(); wanted > 0; --wanted) {
+        choose(std::span(row, shard_.width(to)), to == Point::top());
+        row += shard_.width(to);
       }
     }
   });
@@ -66,13 +66,21 @@ void Steps::choose(std::span<const float> row, bool top) {
   token_ = top ? sample_top(row, greedy, 0) : sample(row, {}, greedy, 0);
 }
 
+// The tokens that stand at these positions of every sequence.
+SequenceRows Steps::rows(uint32_t past, uint32_t count, Phase phase, const Wanted& wanted) const {
+  return {.past = past,
+          .tokens = std::span(tokens_).subspan(past, count),
+          .phase = phase,
+          .wanted = wanted};
+}
+
 // Makes the sequence `length` positions long.
 void Steps::feed(SequenceId id, uint32_t length) {
   while (shard_.pages().length(id) < length) {
     const uint32_t past = shard_.pages().length(id);
-    const uint32_t rows = std::min(length - past, shard_.options().max_rows);
-    const ShardRows part{id, rows, tokens_.data() + past, nullptr, {}};
-    step(Phase::kPrompt, std::span(&part, 1));
+    const uint32_t count = std::min(length - past, shard_.options().max_rows);
+    const ShardRows part{id, rows(past, count, Phase::kPrompt, Wanted::kNone)};
+    step(std::span(&part, 1));
   }
 }
 
@@ -85,8 +93,8 @@ SequenceId Steps::at_context(uint32_t context) {
 
 double Steps::decode(uint32_t context) {
   const SequenceId id = at_context(context);
-  const ShardRows part{id, 1, tokens_.data() + context - 1, nullptr, {0}};
-  const double seconds = step(Phase::kGenerate, std::span(&part, 1));
+  const ShardRows part{id, rows(context - 1, 1, Phase::kGenerate)};
+  const double seconds = step(std::span(&part, 1));
   shard_.pages().truncate(id, context - 1);
   return seconds;
 }
@@ -95,26 +103,31 @@ double Steps::tail(uint32_t context, bool top) {
   const SequenceId id = at_context(context);
   CHECK(shard_.pages().reserve(id, context));
   const std::vector<float> hidden(shard_.width(0), 0.25f);
-  const ShardRows part{id, 1, nullptr, hidden.data(), {0}};
-  const int to = top ? shard_.top_point() : shard_.head_point();
+  const Point to = top ? Point::top() : Point::head();
+  const ShardRows part{id,
+                       {.range = {model_.config().layers / 2, to},
+                        .past = context - 1,
+                        .hidden = hidden,
+                        .width = static_cast<uint32_t>(hidden.size()),
+                        .phase = Phase::kGenerate}};
   float* const out = results();
   const double seconds = timed([&] {
-    shard_.forward(Phase::kGenerate, model_.config().layers / 2, to, std::span(&part, 1), out);
+    shard_.forward(std::span(&part, 1), out);
     choose(std::span(out, shard_.width(to)), top);
   });
   shard_.pages().truncate(id, context - 1);
   return seconds;
 }
 
-double Steps::prefill(uint32_t rows) {
+double Steps::prefill(uint32_t length) {
   const SequenceId id = shard_.pages().open();
   double seconds = 0;
-  for (uint32_t past = 0; past < rows;) {
-    const uint32_t count = std::min(rows - past, shard_.options().max_rows);
-    ShardRows part{id, count, tokens_.data() + past, nullptr, {}};
+  for (uint32_t past = 0; past < length;) {
+    const uint32_t count = std::min(length - past, shard_.options().max_rows);
+    const Wanted wanted = past + count == length ? Wanted::kLast : Wanted::kNone;
+    const ShardRows part{id, rows(past, count, Phase::kPrompt, wanted)};
+    seconds += step(std::span(&part, 1));
     past += count;
-    if (past == rows) part.wanted = {count - 1};
-    seconds += step(Phase::kPrompt, std::span(&part, 1));
   }
   shard_.pages().close(id);
   return seconds;
@@ -128,9 +141,13 @@ double Steps::batch(uint32_t sequences, bool top) {
   }
   std::vector<ShardRows> parts;
   for (uint32_t i = 0; i < sequences; ++i) {
-    parts.push_back({batch_[i], 1, tokens_.data() + i, nullptr, {0}});
+    parts.push_back({batch_[i],
+                     {.range = {.to = top ? Point::top() : Point::head()},
+                      .past = kBatchContext - 1,
+                      .tokens = std::span(tokens_).subspan(i, 1),
+                      .phase = Phase::kGenerate}});
   }
-  const double seconds = step(Phase::kGenerate, parts, top);
+  const double seconds = step(parts);
   for (uint32_t i = 0; i < sequences; ++i) shard_.pages().truncate(batch_[i], kBatchContext - 1);
   return seconds;
 }

@@ -30,8 +30,8 @@ class Steps {
   // Seconds from a hidden state in the middle of the model, as an edge gets it, to the greedy
   // token: from the `top` or from all logits.
   double tail(uint32_t context, bool top);
-  // Seconds of a prompt of `rows` tokens with the last one's logits.
-  double prefill(uint32_t rows);
+  // Seconds of a prompt of `length` tokens with the last one's logits.
+  double prefill(uint32_t length);
   // Seconds of one token of each of `sequences` sequences, kBatchContext keys each: to the `top`
   // logits of each, as sampling asks a device for that is far, or to all.
   double batch(uint32_t sequences, bool top = false);
@@ -45,7 +45,9 @@ class Steps {
   void feed(SequenceId id, uint32_t length);
   SequenceId at_context(uint32_t context);
   float* results();
-  double step(Phase phase, std::span<const ShardRows> parts, bool top = false);
+  SequenceRows rows(uint32_t past, uint32_t count, Phase phase,
+                    const Wanted& wanted = Wanted::kLast) const;
+  double step(std::span<const ShardRows> parts);
   void choose(std::span<const float> row, bool top);
 
   const RandomModel& model_;

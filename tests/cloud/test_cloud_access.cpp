@@ -180,19 +180,21 @@ TEST_F(SessionsOfAKey, AreLimited) {
 TEST_F(SessionsOfAKey, GiveWayWhenAbandoned) {
   Sessions sessions(10, milliseconds(0));
   Batcher& batcher = cloud.cloud.models[0]->batcher();
-  const SessionRange range{"rand-a", 0, 2};
+  const auto put = [&](const SessionName& name, size_t most) {
+    return sessions.put(name, "rand-a", {.to = 2}, batcher, most);
+  };
   using Put = Sessions::Put;
-  EXPECT_EQ(sessions.put({"1", "bob"}, range, batcher, 2), Put::kCreated);
+  EXPECT_EQ(put({"1", "bob"}, 2), Put::kCreated);
   for (const char* id : {"1", "2", "3"}) {
-    EXPECT_EQ(sessions.put({id, "ann"}, range, batcher, 2), Put::kCreated);
+    EXPECT_EQ(put({id, "ann"}, 2), Put::kCreated);
   }
   const auto there = [&](const SessionName& name) { return sessions.with(name, [](Session&) {}); };
   EXPECT_FALSE(there({"1", "ann"}));  // the oldest of hers, and nobody else's
   EXPECT_TRUE(there({"2", "ann"}) && there({"3", "ann"}) && there({"1", "bob"}));
   sessions.with({"2", "ann"}, [&](Session&) {  // one in use stays
-    EXPECT_EQ(sessions.put({"4", "ann"}, range, batcher, 2), Put::kCreated);
-    EXPECT_EQ(sessions.put({"5", "ann"}, range, batcher, 1), Put::kCreated);
-    EXPECT_EQ(sessions.put({"6", "ann"}, range, batcher, 1), Put::kCreated);
+    EXPECT_EQ(put({"4", "ann"}, 2), Put::kCreated);
+    EXPECT_EQ(put({"5", "ann"}, 1), Put::kCreated);
+    EXPECT_EQ(put({"6", "ann"}, 1), Put::kCreated);
   });
   EXPECT_TRUE(there({"2", "ann"}));
 }

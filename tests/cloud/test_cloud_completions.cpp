@@ -274,9 +274,9 @@ class Scripted : public Forward {
  public:
   Scripted(std::vector<int32_t> script, size_t vocab, size_t prompt)
       : script_(std::move(script)), logits_(vocab), prompt_(prompt) {}
-  std::span<const float> run(uint32_t past, std::span<const int32_t> tokens, Phase, bool) override {
+  std::span<const float> run(const SequenceRows& rows) override {
     std::fill(logits_.begin(), logits_.end(), 0.0f);
-    const size_t at = past + tokens.size() - prompt_;
+    const size_t at = rows.past + rows.count() - prompt_;
     logits_[static_cast<size_t>(at < script_.size() ? script_[at] : 8191)] = 100;
     return logits_;
   }

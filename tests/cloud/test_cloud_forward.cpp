@@ -9,11 +9,8 @@
 namespace split::cloud {
 namespace {
 
-std::string point_name(int point, int layers) {
-  return point == layers + 1 ? "norm" : point == layers + 2 ? "head" : cat(point);
-}
-Json point_json(int point, int layers) {
-  return point <= layers ? Json(point) : Json(point_name(point, layers));
+Json point_json(Point point) {
+  return point < Point::norm() ? Json(point.block()) : Json(point.name());
 }
 
 class CloudForward : public testing::TestWithParam<const char*> {
@@ -25,6 +22,13 @@ class CloudForward : public testing::TestWithParam<const char*> {
   const int layers = cloud.config().layers;
   const size_t channels = static_cast<size_t>(cloud.config().channels);
   const size_t vocab = static_cast<size_t>(cloud.config().vocab);
+  // Those from `from` on that rows can leave at.
+  std::vector<Point> points(int from) const {
+    std::vector<Point> all;
+    for (int block = from; block <= layers; ++block) all.emplace_back(block);
+    all.insert(all.end(), {Point::norm(), Point::head()});
+    return all;
+  }
 };
 
 TEST_P(CloudForward, EveryPointAgreesWithPyTorch) {
@@ -33,17 +37,18 @@ TEST_P(CloudForward, EveryPointAgreesWithPyTorch) {
     const auto last = golden.values<float>(cat("p", p, ".hidden_last"));
     const bool all = golden.has(cat("p", p, ".hidden_all"));
     const auto every = all ? golden.values<float>(cat("p", p, ".hidden_all")) : last;
-    for (int point = 0; point <= layers + 1; ++point) {
-      const Json body = {{"tokens", ids}, {"to", point_json(point, layers)}};
+    for (const Point point : points(0)) {
+      if (point == Point::head()) continue;
+      const Json body = {{"tokens", ids}, {"to", point_json(point)}};
       const http::Reply reply = cloud.ask().post_for_tensors(path, body);
       ASSERT_EQ(reply.status, 200) << reply.body;
       const auto got = floats_of(reply.body, "hidden");
       ASSERT_EQ(got.size(), ids.size() * channels);  // all rows by default
-      const auto at = static_cast<size_t>(point);
+      const auto at = static_cast<size_t>(point.stage(layers));
       ASSERT_LT(
           relative(std::span(got).last(channels), std::span(last).subspan(at * channels, channels)),
           2e-4)
-          << "prompt " << p << " point " << point;
+          << "prompt " << p << " point " << point.name();
       for (size_t t = 0; all && t < ids.size(); ++t) {
         ASSERT_LT(relative(std::span(got).subspan(t * channels, channels),
                            std::span(every).subspan((at * ids.size() + t) * channels, channels)),
@@ -96,20 +101,19 @@ TEST_P(CloudForward, ItsAnswerPostedBackGoesOnBitForBit) {
   for (int point = 0; point <= layers; ++point) {
     const std::string first =
         cloud.ask().post_for_tensors(path, {{"tokens", ids}, {"to", point}}).body;
-    for (int then = point; then <= layers + 2; ++then) {
-      const http::Reply rest = cloud.ask().post_tensors(
-          cat(path, "?from=", point, "&to=", point_name(then, layers)), first);
+    for (const Point then : points(point)) {
+      const http::Reply rest =
+          cloud.ask().post_tensors(cat(path, "?from=", point, "&to=", then.name()), first);
       ASSERT_EQ(rest.status, 200) << rest.body;
       if (then == point) {
         EXPECT_EQ(rest.body, first);
-      } else if (then == layers + 2) {
+      } else if (then == Point::head()) {
         EXPECT_EQ(floats_of(rest.body, "logits"), direct) << point;
       } else {
-        EXPECT_EQ(rest.body,
-                  cloud.ask()
-                      .post_for_tensors(path, {{"tokens", ids}, {"to", point_json(then, layers)}})
-                      .body)
-            << point << " to " << then;
+        EXPECT_EQ(
+            rest.body,
+            cloud.ask().post_for_tensors(path, {{"tokens", ids}, {"to", point_json(then)}}).body)
+            << point << " to " << then.name();
       }
     }
     // One row of the last block's output is enough for its logits.

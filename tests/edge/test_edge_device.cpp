@@ -30,7 +30,7 @@ struct Fixture {
   std::vector<int32_t> answer(Device& device, int cut) {
     const Model& model = *golden.model;
     Shard shard(device, model, golden.weights(),
-                options_for(model, cut, model.config().layers + 2));
+                options_for(model, StageRange::from_block(cut, Point::head())));
     Batcher tail(shard);
     edge::Remote remote(cloud.url(), std::chrono::seconds(60));
     Interrupt interrupt;
@@ -54,8 +54,8 @@ struct Fixture {
         edge::blob_origin(info, cloud.url(), std::chrono::seconds(60)), blobs, edge::LoadOptions{},
         interrupt);
     split->tail.emplace(std::move(device), model, split->place.range, StageFormats{}, Profile::kF32,
-                        blobs, std::move(load),
-                        kv_bytes_for(model, 0, config.layers, Profile::kF32, kAnswers), threads);
+                        blobs, std::move(load), kv_bytes_for(model, {}, Profile::kF32, kAnswers),
+                        threads);
     split->tail->finish();
     return split;
   }

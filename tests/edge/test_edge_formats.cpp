@@ -26,7 +26,7 @@ class EdgeFormats : public testing::TestWithParam<const char*> {
   // The text of one machine that holds its weights in these formats.
   std::vector<int32_t> alone(const std::string& formats, Profile profile = Profile::kF32) {
     const auto device = make_cpu_device(1);
-    ShardOptions options = options_for(*golden.model, 0, golden.model->config().layers + 2);
+    ShardOptions options = options_for(*golden.model);
     options.profile = profile;
     options.formats = StageFormats::parse(formats);
     Shard shard(*device, *golden.model, golden.weights(), options);
@@ -192,11 +192,9 @@ TEST(EdgeFormat, RefusesBlobsThatAreNotWhatTheirFormatSays) {
     const edge::BlobOrigin nobody{"http://127.0.0.1:1", "/", std::chrono::milliseconds(1)};
     auto load = std::make_unique<edge::BlobLoad>(shards, nobody, std::vector{blob},
                                                  edge::LoadOptions{}, interrupt);
-    edge::TailRange range;
-    range.first = layers - 1;
-    range.last = layers;
-    edge::LocalTail(make_cpu_device(1), *golden.model, range, StageFormats::parse(formats),
-                    Profile::kF32, std::span(&blob, 1), std::move(load));
+    edge::LocalTail(make_cpu_device(1), *golden.model, {layers - 1, layers},
+                    StageFormats::parse(formats), Profile::kF32, std::span(&blob, 1),
+                    std::move(load));
   };
   std::vector<OwnedTensor> made;
   std::vector<NamedTensor> tensors;

@@ -96,8 +96,10 @@ TEST_F(Network, FlipsAtEveryByteOfAStepLeaveItsState) {
   edge::Traffic traffic;
   // Not long: a flip may announce bytes that never come.
   edge::Remote remote(proxy_.url(), std::chrono::milliseconds(300));
-  const auto step = [&] { return remote.step(session, {0, ids}, 96, traffic).values; };
-  remote.open_session(session, {"rand-a", 0, 2});
+  const auto step = [&] {
+    return remote.step(session, {.tokens = ids, .wanted = Wanted::kAll}, 96, traffic).values;
+  };
+  remote.open_session(session, {"rand-a", {.to = 2}});
   const std::vector<float> expected = step();
   for (const Way way : {Way::kRequest, Way::kAnswer}) {
     proxy_.plan({Fault::kFlip, way, ~0ull});

@@ -51,9 +51,7 @@ void expect_overlap(std::unique_ptr<Device> device) {
   GatedCloud cloud("demo");
   const wire::ModelInfo info =
       wire::parse_model_info(http::Client(cloud.url()).request("GET", "/v1/models/demo").body);
-  edge::TailRange range;
-  range.first = golden.model->config().layers - 1;
-  range.last = golden.model->config().layers + 2;
+  const StageRange range{golden.model->config().layers - 1, Point::head()};
   const auto blobs = edge::blobs_of(*golden.model, info, range, {});
   const wire::BlobInfo& last = blobs.back();
   ASSERT_GT(last.bytes, 2 * wire::kChunkBytes);

@@ -18,27 +18,30 @@ class FakeCloud : public edge::CloudLink {
   explicit FakeCloud(const Golden& golden)
       : model_(*golden.model),
         device_(make_cpu_device(1)),
-        shard_(*device_, model_, golden.weights(), options_for(model_, 0, layers() + 2)),
+        shard_(*device_, model_, golden.weights(), options_for(model_)),
         batcher_(shard_) {}
 
-  void open(const std::string& session, int cut) override {
+  void open(const std::string& session, const StageRange& range) override {
     ++opened;
-    if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), cut};
+    if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), range};
   }
-  std::vector<float> step(const std::string& session, uint32_t past,
-                          std::span<const int32_t> tokens, Phase phase, bool all,
+  std::vector<float> step(const std::string& session, const SequenceRows& rows,
                           edge::Traffic&) override {
     if (before_step) before_step(++steps_);
     const auto at = sessions_.find(session);
     if (at == sessions_.end()) throw RemoteError("no such session", 404, "session_unknown");
-    return run(at->second.sequence, past, 0, at->second.cut, tokens, {}, phase, all);
+    EXPECT_EQ(rows.range, at->second.range);
+    EXPECT_TRUE(shard_.pages().cut_back(at->second.sequence, rows.past));
+    return append(batcher_, at->second.sequence, rows);
   }
   void close(const std::string& session) noexcept override { forget(session); }
   std::vector<float> head(std::span<const float> hidden, edge::Traffic&) override {
-    return alone(layers(), layers() + 2, {}, hidden);
+    return alone({.range = {layers(), Point::head()},
+                  .hidden = hidden,
+                  .width = static_cast<uint32_t>(model_.config().channels)});
   }
   std::vector<float> norms(std::span<const int32_t> tokens, edge::Traffic&) override {
-    return alone(0, layers() + 1, tokens, {});
+    return alone({.range = {.to = Point::norm()}, .tokens = tokens});
   }
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
@@ -59,8 +62,8 @@ class FakeCloud : public edge::CloudLink {
 
  private:
   struct Session {
-    SequenceId sequence;
-    int cut;
+    SequenceId sequence = 0;
+    StageRange range = {};
   };
   int layers() const { return model_.config().layers; }
   void forget(const std::string& session) {
@@ -69,34 +72,13 @@ class FakeCloud : public edge::CloudLink {
     shard_.pages().close(at->second.sequence);
     sessions_.erase(at);
   }
-  std::vector<float> alone(int from, int to, std::span<const int32_t> tokens,
-                           std::span<const float> hidden) {
+  std::vector<float> alone(SequenceRows rows) {
+    rows.wanted = Wanted::kAll;
     const SequenceId sequence = shard_.pages().open();
-    std::vector<float> out = run(sequence, 0, from, to, tokens, hidden, Phase::kPrompt, true);
+    std::vector<float> out = append(batcher_, sequence, std::move(rows));
     shard_.pages().close(sequence);
     return out;
   }
-  std::vector<float> run(SequenceId sequence, uint32_t past, int from, int to,
-                         std::span<const int32_t> tokens, std::span<const float> hidden,
-                         Phase phase, bool all) {
-    const size_t channels = static_cast<size_t>(model_.config().channels);
-    Job job;
-    job.phase = phase;
-    job.from = from;
-    job.to = to;
-    job.sequence = sequence;
-    job.past = past;
-    job.rows = static_cast<uint32_t>(hidden.empty() ? tokens.size() : hidden.size() / channels);
-    job.tokens = hidden.empty() ? tokens.data() : nullptr;
-    job.hidden = hidden.empty() ? nullptr : hidden.data();
-    job.wanted = all ? Wanted::kAll : Wanted::kLast;
-    shard_.pages().cut_back(sequence, past);
-    std::vector<float> out((all ? job.rows : 1) * shard_.width(to));
-    job.out = out.data();
-    batcher_.run(job);
-    return out;
-  }
-
   const Model& model_;
   std::unique_ptr<Device> device_;
   Shard shard_;
@@ -131,9 +113,8 @@ class SplitAlone : public testing::Test {
     const Model& model = *golden.model;
     std::optional<Shard> shard;
     std::optional<Batcher> tail;
-    if (place.local(model.config())) {
-      shard.emplace(*device, model, golden.weights(),
-                    options_for(model, place.range.first, place.range.last));
+    if (place.local()) {
+      shard.emplace(*device, model, golden.weights(), options_for(model, place.range));
       tail.emplace(*shard);
     }
     const edge::RetryOptions retry;

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "fuzz.h"
-#include "wire/protocol.h"
+#include "wire/step.h"
 
 using namespace split;  // NOLINT(google-build-using-namespace): a program of its own
 
@@ -14,9 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(to_json(wire::parse_session_request(to_json(request))) == to_json(request));
   });
   fuzz::refused_or([&] {
-    const wire::StepRequest request = wire::parse_step_request(text);
-    CHECK(request.tokens.size() <= wire::kMaxStepTokens);
-    CHECK(to_json(wire::parse_step_request(to_json(request))) == to_json(request));
+    const wire::ReceivedRows step = wire::parse_step(text);
+    CHECK(step.rows.tokens.size() <= wire::kMaxStepTokens);
+    const std::string again = wire::step_json(step.rows);
+    CHECK(wire::step_json(wire::parse_step(again).rows) == again);
   });
   fuzz::refused_or([&] {
     const wire::Matrix hidden =

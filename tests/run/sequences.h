@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -23,31 +24,33 @@ struct Part {
 };
 
 // One step. Logits only of the last rows of each part, as many as a step may have.
-inline std::vector<Rows> run_step(Shard& shard, int to, const std::vector<Part>& parts,
+inline std::vector<Rows> run_step(Shard& shard, Point to, const std::vector<Part>& parts,
                                   Phase phase = Phase::kPrompt) {
   std::vector<ShardRows> rows;
   const size_t each = shard.max_wanted(to) / parts.size();
   size_t wanted = 0;
   for (const Part& part : parts) {
-    ShardRows& r = rows.emplace_back();
-    r.sequence = part.sequence;
-    r.count = static_cast<uint32_t>(part.tokens.size());
-    r.tokens = part.tokens.data();
-    for (uint32_t i = r.count > each ? static_cast<uint32_t>(r.count - each) : 0; i < r.count;
-         ++i) {
-      r.wanted.push_back(i);
-    }
-    wanted += r.wanted.size();
-    CHECK(shard.pages().reserve(part.sequence, shard.pages().length(part.sequence) + r.count));
+    const auto count = static_cast<uint32_t>(part.tokens.size());
+    const uint32_t past = shard.pages().length(part.sequence);
+    std::vector<uint32_t> last(std::min<size_t>(count, each));
+    std::iota(last.begin(), last.end(), count - static_cast<uint32_t>(last.size()));
+    wanted += last.size();
+    rows.push_back({part.sequence,
+                    {.range = {.to = to},
+                     .past = past,
+                     .tokens = part.tokens,
+                     .phase = phase,
+                     .wanted = Wanted(std::move(last))}});
+    CHECK(shard.pages().reserve(part.sequence, past + count));
   }
   const size_t width = shard.width(to);
   std::vector<float> out(wanted * width);
-  shard.forward(phase, 0, to, rows, out.data());
+  shard.forward(rows, out.data());
   std::vector<Rows> results;
   const float* next = out.data();
   for (const ShardRows& r : rows) {
-    Rows& result = results.emplace_back(r.count);
-    for (const uint32_t i : r.wanted) {
+    Rows& result = results.emplace_back(r.rows.count());
+    for (const uint32_t i : r.rows.wanted.list) {
       result[i].assign(next, next + width);
       next += width;
     }
@@ -63,7 +66,7 @@ struct Sequence {
   Sequence& operator=(const Sequence&) = delete;
 
   // Appends the tokens in steps of `slice` rows.
-  Rows run(int to, std::span<const int32_t> tokens, size_t slice, Phase phase = Phase::kPrompt) {
+  Rows run(Point to, std::span<const int32_t> tokens, size_t slice, Phase phase = Phase::kPrompt) {
     Rows rows;
     for (size_t at = 0; at < tokens.size(); at += slice) {
       const auto part = tokens.subspan(at, std::min(slice, tokens.size() - at));

@@ -65,7 +65,7 @@ class BatcherSteps : public testing::Test {
 
   void make(Profile profile = Profile::kF32, uint32_t max_rows = 32,
             std::optional<Batcher::Clock::duration> patience = std::chrono::seconds(0)) {
-    ShardOptions options = test::options_for(*golden_.model, 0, 2);
+    ShardOptions options = test::options_for(*golden_.model, {.to = 2});
     options.profile = profile;
     options.max_rows = max_rows;
     shard_ = std::make_unique<Shard>(device_, *golden_.model, golden_.weights(), options);
@@ -99,14 +99,13 @@ class BatcherSteps : public testing::Test {
            Requester requester = {}) {
     const std::vector<int32_t> tokens(rows, token);
     std::vector<float> out(shard_->width(1));
-    Job job;
-    job.phase = phase;
-    job.to = 1;
-    job.sequence = sequence;
-    job.rows = rows;
-    job.tokens = tokens.data();
-    job.out = out.data();
-    job.requester = std::move(requester);
+    Job job{sequence,
+            {.range = {.to = 1},
+             .past = shard_->pages().length(sequence),
+             .tokens = tokens,
+             .phase = phase},
+            out.data(),
+            std::move(requester)};
     batcher_->run(job);
   }
   // Rows of this token in a step.
@@ -160,30 +159,24 @@ TEST_F(BatcherSteps, APromptGoesInSlicesWhileTokensWaitAndInOneRunWithThem) {
 // One step for those that want all logits and those that want the largest.
 TEST_F(BatcherSteps, TheTopIsFoundAmongTheLogitsOfOthers) {
   const Model& model = *golden_.model;
-  Shard shard(device_, model, golden_.weights(),
-              test::options_for(model, 0, model.config().layers + 2));
+  Shard shard(device_, model, golden_.weights(), test::options_for(model));
   Batcher batcher(shard, kSlice, std::chrono::seconds(0));
-  const auto run = [&](int32_t token, int to) {
-    std::vector<float> out(shard.width(to));
-    Job job;
-    job.phase = Phase::kGenerate;
-    job.to = to;
-    job.sequence = shard.pages().open();
-    job.rows = 1;
-    job.tokens = &token;
-    job.out = out.data();
-    batcher.run(job);
-    shard.pages().close(job.sequence);
+  const auto run = [&](int32_t token, Point to) {
+    const SequenceId sequence = shard.pages().open();
+    std::vector<float> out = test::append(
+        batcher, sequence,
+        {.range = {.to = to}, .tokens = std::span(&token, 1), .phase = Phase::kGenerate});
+    shard.pages().close(sequence);
     return out;
   };
-  std::vector<float> logits = run(1, shard.head_point());
-  std::vector<float> want(shard.width(shard.top_point()));
+  std::vector<float> logits = run(1, Point::head());
+  std::vector<float> want(shard.width(Point::top()));
   topk_row(logits, want);
-  EXPECT_EQ(run(1, shard.top_point()), want);  // alone
+  EXPECT_EQ(run(1, Point::top()), want);  // alone
 
   device_.shut();
   std::vector<float> top;
-  const int points[] = {shard.head_point(), shard.top_point(), shard.head_point()};
+  const Point points[] = {Point::head(), Point::top(), Point::head()};
   for (int32_t i = 0; i < 3; ++i) {
     const size_t waiting = batcher.depth();
     threads_.emplace_back([&, i] {

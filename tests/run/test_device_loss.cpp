@@ -21,9 +21,7 @@ const Golden& golden() {
   return golden;
 }
 
-ShardOptions whole() {
-  return options_for(*golden().model, 0, golden().model->config().layers + 2);
-}
+ShardOptions whole() { return options_for(*golden().model); }
 
 std::vector<int32_t> prompt_of(size_t n) {
   std::vector<int32_t> prompt;
@@ -101,7 +99,9 @@ TEST(DeviceLoss, OfManySequencesEveryOneGoesOn) {
     for (int step = 0; step < kTokens; ++step) {
       for (size_t n = 0; n < 3; ++n) {
         const auto logits =
-            forwards[n].run(past[n], rows[n], step == 0 ? Phase::kPrompt : Phase::kGenerate, false);
+            forwards[n].run({.past = past[n],
+                             .tokens = rows[n],
+                             .phase = step == 0 ? Phase::kPrompt : Phase::kGenerate});
         past[n] += static_cast<uint32_t>(rows[n].size());
         const auto best = std::max_element(logits.begin(), logits.end());
         rows[n] = {static_cast<int32_t>(best - logits.begin())};
@@ -121,13 +121,11 @@ TEST(DeviceLoss, WhoBelievesInLostRowsIsTold) {
   const SequenceId a = shard.pages().open(), b = shard.pages().open();
   const std::vector<int32_t> tokens = prompt_of(0);
   const auto step = [&](SequenceId id, uint32_t past) {
-    Job job;
-    job.to = golden().model->config().layers;
-    job.sequence = id;
-    job.past = past;
-    job.rows = static_cast<uint32_t>(tokens.size());
-    job.tokens = tokens.data();
-    job.wanted = Wanted::kNone;
+    Job job{id,
+            {.range = {.to = golden().model->config().layers},
+             .past = past,
+             .tokens = tokens,
+             .wanted = Wanted::kNone}};
     batcher.run(job);
   };
   step(a, 0);

@@ -25,12 +25,12 @@ TEST(F16Profile, HiddenStatesAreAsCloseToF32AsStated) {
   for (const Bound& bound : kBounds) {
     const Golden golden(bound.model);
     const auto device = make_cpu_device(2);
-    const int last = golden.model->config().layers + 1;
+    const Point last = Point::norm();
     const auto eval = golden.values<int32_t>("eval.ids");
     const auto count = std::min<size_t>(golden.model->config().context, 200);
     std::vector<Rows> results;
     for (const Profile profile : {Profile::kF32, Profile::kF16}) {
-      ShardOptions options = options_for(*golden.model, 0, last);
+      ShardOptions options = options_for(*golden.model, {.to = last});
       options.profile = profile;
       Shard shard(*device, *golden.model, golden.weights(), options);
       Sequence sequence(shard);
@@ -52,8 +52,7 @@ TEST_P(Evaluation, MeanLossAgreesWithPyTorch) {
   const Golden golden(GetParam());
   const auto device = make_cpu_device(2);
   const ModelConfig& config = golden.model->config();
-  const int to = config.layers + 2;
-  Shard shard(*device, *golden.model, golden.weights(), options_for(*golden.model, 0, to));
+  Shard shard(*device, *golden.model, golden.weights(), options_for(*golden.model));
   Batcher batcher(shard);
   const auto ids = golden.values<int32_t>("eval.ids");
   const auto expected = golden.values<float>("eval.nll");
@@ -63,15 +62,9 @@ TEST_P(Evaluation, MeanLossAgreesWithPyTorch) {
   size_t count = 0;
   for (size_t w = 0; w < ids.size() / window; ++w) {
     Sequence sequence(shard);
-    std::vector<float> logits(window * vocab);
-    Job job;
-    job.sequence = sequence.id;
-    job.to = to;
-    job.rows = static_cast<uint32_t>(window);
-    job.tokens = ids.data() + w * window;
-    job.wanted = Wanted::kAll;
-    job.out = logits.data();
-    batcher.run(job);
+    const std::vector<float> logits =
+        append(batcher, sequence.id,
+               {.tokens = std::span(ids).subspan(w * window, window), .wanted = Wanted::kAll});
     for (size_t t = 0; t + 1 < window; ++t) {
       const auto row = std::span(logits).subspan(t * vocab, vocab);
       const double largest = *std::max_element(row.begin(), row.end());

@@ -108,11 +108,10 @@ TEST(StageFormats, AreWordsOrKinds) {
 TEST(ShardFormats, RefuseWhatIsNoMatrixOfAProduct) {
   const Golden golden("rand-a");
   const auto device = make_cpu_device(1);
-  const int last = golden.model->config().layers + 2;
   const std::vector<std::byte> zeros(1 << 20);
   const auto load = [&](const std::string& formats, const std::string& name, DType dtype,
                         Dims dims) {
-    ShardOptions options = test::options_for(*golden.model, 0, last);
+    ShardOptions options = test::options_for(*golden.model);
     options.formats = StageFormats::parse(formats);
     const WeightSource plain = golden.weights();
     const auto size = tensor_bytes(dtype, dims).value();
@@ -170,7 +169,7 @@ class Formats : public testing::Test {
  protected:
   void add(const std::string& formats, bool ggml = false, Profile profile = Profile::kF32,
            std::optional<DType> kv = {}) {
-    ShardOptions options = test::options_for(*golden_.model, 0, head_);
+    ShardOptions options = test::options_for(*golden_.model);
     options.profile = profile;
     options.kv = kv;
     options.formats = StageFormats::parse(formats);
@@ -189,18 +188,11 @@ class Formats : public testing::Test {
   // log p of every token of the vocabulary, row by row.
   std::vector<float> logprobs(Side& side, std::span<const int32_t> window) {
     Batcher batcher(*side.shard);
-    const size_t vocab = side.shard->width(head_);
-    std::vector<float> out(window.size() * vocab);
-    Job job;
-    job.sequence = side.shard->pages().open();
-    job.phase = side.phase;
-    job.to = head_;
-    job.rows = static_cast<uint32_t>(window.size());
-    job.tokens = window.data();
-    job.wanted = Wanted::kAll;
-    job.out = out.data();
-    batcher.run(job);
-    side.shard->pages().close(job.sequence);
+    const size_t vocab = side.shard->width(Point::head());
+    const SequenceId sequence = side.shard->pages().open();
+    std::vector<float> out = test::append(
+        batcher, sequence, {.tokens = window, .phase = side.phase, .wanted = Wanted::kAll});
+    side.shard->pages().close(sequence);
     for (size_t row = 0; row < window.size(); ++row) {
       float* const x = out.data() + row * vocab;
       const float largest = *std::max_element(x, x + vocab);
@@ -250,7 +242,6 @@ class Formats : public testing::Test {
   }
 
   const Golden golden_{"demo"};
-  const int head_ = golden_.model->config().layers + 2;
   const std::unique_ptr<Device> device_ = make_cpu_device(2);
   std::vector<std::unique_ptr<Side>> sides_;
 };
@@ -339,7 +330,7 @@ TEST(ShardFormats, TheInt8ProfileIsRefusedByDevicesWithoutItsProducts) {
 TEST(ShardFormats, KeysAndValuesInBlocksNeedHeadsOfWholeBlocks) {
   const Golden golden("rand-b");  // heads of 20
   const auto device = make_cpu_device(1);
-  ShardOptions options = test::options_for(*golden.model, 0, golden.model->config().layers + 2);
+  ShardOptions options = test::options_for(*golden.model);
   options.kv = DType::kQ8_0;
   try {
     const Shard shard(*device, *golden.model, golden.weights(), options);

@@ -32,10 +32,10 @@ class RowInvariance : public testing::TestWithParam<Case> {
                    eval.begin() + static_cast<ptrdiff_t>(std::min<size_t>(context, 140)));
     others_.assign(eval.rbegin(), eval.rend());
     middle_ = golden_.model->config().layers / 2;
-    static std::map<std::string, std::map<int, Rows>> references;
+    static std::map<std::string, std::map<Point, Rows>> references;
     reference_ = references[cat(GetParam())];
     if (!reference_.empty()) return;
-    for (const int to : points()) {
+    for (const Point to : points()) {
       Loaded solo = load(1);
       Sequence sequence(*solo.shard);
       reference_[to] = sequence.run(to, tokens_, 1, phase_);
@@ -50,7 +50,7 @@ class RowInvariance : public testing::TestWithParam<Case> {
   Loaded load(unsigned threads) const {
     Loaded loaded;
     loaded.device = make_cpu_device(threads);
-    ShardOptions options = options_for(*golden_.model, 0, golden_.model->config().layers + 2);
+    ShardOptions options = options_for(*golden_.model);
     options.profile = GetParam().profile;
     options.formats = profile_formats(options.profile);
     options.kv = GetParam().kv;
@@ -59,11 +59,11 @@ class RowInvariance : public testing::TestWithParam<Case> {
     return loaded;
   }
   // A middle point and the logits.
-  std::vector<int> points() const { return {middle_, golden_.model->config().layers + 2}; }
+  std::vector<Point> points() const { return {middle_, Point::head()}; }
   std::span<const int32_t> tokens(size_t from, size_t count) const {
     return std::span(tokens_).subspan(from, count);
   }
-  std::span<const std::vector<float>> expected(int to, size_t from, size_t count) {
+  std::span<const std::vector<float>> expected(Point to, size_t from, size_t count) {
     return std::span(reference_[to]).subspan(from, count);
   }
 
@@ -71,12 +71,12 @@ class RowInvariance : public testing::TestWithParam<Case> {
   Golden golden_;
   std::vector<int32_t> tokens_, others_;
   int middle_ = 0;
-  std::map<int, Rows> reference_;  // by point: one row a step, one thread, alone
+  std::map<Point, Rows> reference_;  // by point: one row a step, one thread, alone
 };
 
 TEST_P(RowInvariance, SlicesOfAnySize) {
   const Loaded loaded = load(2);
-  for (const int to : points()) {
+  for (const Point to : points()) {
     for (const size_t slice : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 64, 140}) {
       Sequence sequence(*loaded.shard);
       expect_same(sequence.run(to, tokens_, slice, phase_), reference_[to],
@@ -88,7 +88,7 @@ TEST_P(RowInvariance, SlicesOfAnySize) {
 TEST_P(RowInvariance, AnyNumberOfThreads) {
   for (const unsigned threads : {1, 2, 3}) {
     const Loaded loaded = load(threads);
-    for (const int to : points()) {
+    for (const Point to : points()) {
       for (const size_t slice : {2, 140}) {
         Sequence sequence(*loaded.shard);
         expect_same(sequence.run(to, tokens_, slice, phase_), reference_[to],
@@ -102,7 +102,7 @@ TEST_P(RowInvariance, AnyNumberOfThreads) {
 TEST_P(RowInvariance, EitherPhase) {
   const Loaded loaded = load(2);
   Sequence sequence(*loaded.shard);
-  const int to = points().back();
+  const Point to = points().back();
   const Phase other = phase_ == Phase::kPrompt ? Phase::kGenerate : Phase::kPrompt;
   const Rows rows = sequence.run(to, tokens_, 1, other);
   const Profile profile = GetParam().profile;
@@ -130,7 +130,7 @@ TEST_P(RowInvariance, EveryInstructionSet) {
     ::unsetenv("SPLIT_CPU_ISA");
     for (const size_t slice : {1, 2, 3, 9}) {
       Sequence sequence(*loaded.shard);
-      const int to = points().back();
+      const Point to = points().back();
       const size_t count = std::min<size_t>(tokens_.size(), 9);
       const Rows rows = sequence.run(to, tokens(0, count), slice, phase_);
       if (!in_bf16 || pairs(isa) == pairs("")) {
@@ -151,7 +151,7 @@ TEST_P(RowInvariance, EveryInstructionSet) {
 TEST_P(RowInvariance, StepsOfManySequences) {
   const Loaded loaded = load(2);
   Shard& shard = *loaded.shard;
-  for (const int to : points()) {
+  for (const Point to : points()) {
     for (const size_t count : {1, 2, 4, 8, 9, 32, 33}) {
       if (count > shard.max_wanted(to)) continue;
       Sequence ours(shard);
@@ -181,7 +181,7 @@ TEST_P(RowInvariance, StepsOfManySequences) {
 TEST_P(RowInvariance, PromptsOfOthersInTheSameStep) {
   const Loaded loaded = load(2);
   Shard& shard = *loaded.shard;
-  for (const int to : points()) {
+  for (const Point to : points()) {
     Sequence ours(shard), second(shard), third(shard);
     run_step(shard, to, {{second.id, std::span(others_).first(3)}}, phase_);
     size_t at = 0;
@@ -200,7 +200,7 @@ TEST_P(RowInvariance, PromptsOfOthersInTheSameStep) {
 TEST_P(RowInvariance, CutBackAndGoOn) {
   const Loaded loaded = load(2);
   Shard& shard = *loaded.shard;
-  for (const int to : points()) {
+  for (const Point to : points()) {
     for (const uint32_t keep : {0, 1, 5, 15, 16, 17}) {
       Sequence ours(shard), other(shard);
       ours.run(to, tokens(0, keep), 3, phase_);
@@ -218,20 +218,21 @@ TEST_P(RowInvariance, CutBackAndGoOn) {
 TEST_P(RowInvariance, InjectedHiddenStates) {
   const Loaded loaded = load(2);
   Shard& shard = *loaded.shard;
-  const int to = points().back();
+  const Point to = points().back();
   Sequence head(shard), tail(shard);
   const size_t count = std::min<size_t>(tokens_.size(), 20);
   const Rows hidden = head.run(middle_, tokens(0, count), 5, phase_);
   std::vector<float> flat;
   for (const auto& row : hidden) flat.insert(flat.end(), row.begin(), row.end());
   ASSERT_TRUE(shard.pages().reserve(tail.id, static_cast<uint32_t>(count)));
-  ShardRows part;
-  part.sequence = tail.id;
-  part.count = static_cast<uint32_t>(count);
-  part.hidden = flat.data();
-  for (uint32_t i = 0; i < count; ++i) part.wanted.push_back(i);
+  const ShardRows part{tail.id,
+                       {.range = {middle_, to},
+                        .hidden = flat,
+                        .width = static_cast<uint32_t>(shard.width(middle_)),
+                        .phase = phase_,
+                        .wanted = Wanted::kAll}};
   std::vector<float> out(count * shard.width(to));
-  shard.forward(phase_, middle_, to, std::span(&part, 1), out.data());
+  shard.forward(std::span(&part, 1), out.data());
   for (size_t i = 0; i < count; ++i) {
     EXPECT_EQ(first_difference(std::span(out).subspan(i * shard.width(to), shard.width(to)),
                                reference_[to][i]),

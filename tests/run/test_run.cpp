@@ -32,8 +32,7 @@ TEST(FarDevice, GivesTheSameTextWithoutAllLogits) {
   const ModelConfig& config = golden.model->config();
   const auto near = make_cpu_device(2);
   const auto generated = [&](Device& device, const GenerateOptions& options) {
-    Shard shard(device, *golden.model, golden.weights(),
-                options_for(*golden.model, 0, config.layers + 2));
+    Shard shard(device, *golden.model, golden.weights(), options_for(*golden.model));
     Batcher batcher(shard);
     LocalForward forward(batcher);
     return generate(forward, config, nullptr, std::vector<int32_t>{3, 1, 2}, options, {}).tokens;
@@ -81,7 +80,7 @@ TEST(ShardLoading, AsksForBytesInTheOrderOfTheStages) {
   };
   weights.taken = [&](const TensorView& view) { taken.push_back(names.at(view.bytes.data())); };
   const int layers = golden.model->config().layers;
-  Shard shard(*device, *golden.model, weights, options_for(*golden.model, 0, layers + 2));
+  Shard shard(*device, *golden.model, weights, options_for(*golden.model));
   std::vector<std::string> stages;  // in the order of their first weight
   for (const std::string& name : views) {
     const std::string stage = name.substr(0, name.find('.', name.starts_with("h.") ? 2 : 0));
@@ -107,6 +106,7 @@ struct GroupedHeads : Model {
     stages_ = {{.name = "embed", .blobs = {}},
                {.name = "block.0", .blobs = {}, .kv = {2, 32}},
                {.name = "block.1", .blobs = {}, .kv = {1, 32}},
+               {.name = "norm", .blobs = {}},
                {.name = "head", .blobs = {}}};
   }
   bool is_inside(std::string_view) const override { return false; }
@@ -115,13 +115,13 @@ struct GroupedHeads : Model {
 TEST(KvBytes, AreThoseOfTheHeadsThatStagesKeep) {
   const GroupedHeads model;
   constexpr uint64_t kPositions = 48;  // whole pages
-  const auto bytes = [&](int first, int last, Profile profile) {
-    return kv_bytes_for(model, first, last, profile, 1) / (2 * kPositions);
+  const auto bytes = [&](Point from, Point to, Profile profile) {
+    return kv_bytes_for(model, {from, to}, profile, 1) / (2 * kPositions);
   };
   EXPECT_EQ(bytes(0, 2, Profile::kF16), 96 * 2u);
-  EXPECT_EQ(bytes(0, 3, Profile::kF32), 96 * 4u);
+  EXPECT_EQ(bytes(0, Point::head(), Profile::kF32), 96 * 4u);
   EXPECT_EQ(bytes(1, 2, Profile::kF32), 32 * 4u);
-  EXPECT_EQ(bytes(2, 3, Profile::kF32), 0u);
+  EXPECT_EQ(bytes(2, Point::head(), Profile::kF32), 0u);
 }
 
 class WatchedDevice : public test::ForwardingDevice {
@@ -141,7 +141,7 @@ TEST(ShardLoading, TellsTheDeviceOfAllProgramsBeforeAnyWeight) {
   const Golden golden("rand-a");
   WatchedDevice device;
   const int layers = golden.model->config().layers;
-  Shard shard(device, *golden.model, golden.weights(), options_for(*golden.model, 0, layers + 2));
+  Shard shard(device, *golden.model, golden.weights(), options_for(*golden.model));
   std::vector<std::string> expected = {"embed"};
   for (int layer = 0; layer < layers; ++layer) expected.push_back(cat("block.", layer));
   for (const char* last : {"norm", "head", "topk", "a weight"}) expected.push_back(last);

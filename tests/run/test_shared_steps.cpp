@@ -18,32 +18,13 @@ Answer answer(Batcher& batcher, std::span<const int32_t> prompt, std::span<const
   Shard& shard = batcher.shard();
   Sequence sequence(shard);
   Answer result;
-  Job job;
-  job.sequence = sequence.id;
-  job.to = 1;
-  job.rows = static_cast<uint32_t>(prompt.size());
-  job.tokens = prompt.data();
-  job.wanted = Wanted::kAll;
-  result.prompt.resize(prompt.size() * shard.width(1));
-  job.out = result.prompt.data();
-  batcher.run(job);
+  result.prompt =
+      append(batcher, sequence.id, {.range = {.to = 1}, .tokens = prompt, .wanted = Wanted::kAll});
   shard.pages().truncate(sequence.id, 0);
-  Job again;
-  again.sequence = sequence.id;
-  again.to = shard.head_point();
-  again.rows = job.rows;
-  again.tokens = prompt.data();
-  again.out = result.logits.emplace_back(shard.width(again.to)).data();
-  batcher.run(again);
+  result.logits.push_back(append(batcher, sequence.id, {.tokens = prompt}));
   for (const int32_t& token : more) {
-    Job one;
-    one.phase = Phase::kGenerate;
-    one.sequence = sequence.id;
-    one.to = shard.head_point();
-    one.rows = 1;
-    one.tokens = &token;
-    one.out = result.logits.emplace_back(shard.width(one.to)).data();
-    batcher.run(one);
+    result.logits.push_back(
+        append(batcher, sequence.id, {.tokens = std::span(&token, 1), .phase = Phase::kGenerate}));
   }
   return result;
 }
@@ -53,9 +34,9 @@ class BatcherTest : public testing::Test {
   BatcherTest()
       : golden_("rand-a"), device_(make_cpu_device(2)), ids_(golden_.values<int32_t>("eval.ids")) {}
   std::unique_ptr<Shard> shard(uint64_t sequences, uint32_t max_rows = 64) {
-    ShardOptions options = options_for(*golden_.model, 0, golden_.model->config().layers + 2);
+    ShardOptions options = options_for(*golden_.model);
     options.max_rows = max_rows;
-    options.kv_bytes = kv_bytes_for(*golden_.model, 0, options.last, Profile::kF32, sequences);
+    options.kv_bytes = kv_bytes_for(*golden_.model, {}, Profile::kF32, sequences);
     return std::make_unique<Shard>(*device_, *golden_.model, golden_.weights(), options);
   }
   std::span<const int32_t> prompt(size_t i) const {
@@ -99,30 +80,21 @@ TEST_F(BatcherTest, DeliversListedRows) {
   const auto tokens = std::span(ids_).first(50);
   Sequence a(*whole), b(*whole);
   const size_t width = whole->width(1);
-  std::vector<float> all(50 * width), some(4 * width);
-  Job job;
-  job.sequence = a.id;
-  job.to = 1;
-  job.rows = 50;
-  job.tokens = tokens.data();
-  job.wanted = Wanted::kAll;
-  job.out = all.data();
-  batcher.run(job);
-  job.sequence = b.id;
-  job.wanted = Wanted::kList;
-  job.list = {0, 15, 16, 49};
-  job.out = some.data();
-  batcher.run(job);
-  for (size_t i = 0; i < job.list.size(); ++i) {
+  const std::vector<uint32_t> list = {0, 15, 16, 49};
+  SequenceRows rows{.range = {.to = 1}, .tokens = tokens, .wanted = Wanted::kAll};
+  const std::vector<float> all = append(batcher, a.id, rows);
+  rows.wanted = Wanted(list);
+  const std::vector<float> some = append(batcher, b.id, rows);
+  ASSERT_EQ(some.size(), list.size() * width);
+  for (size_t i = 0; i < list.size(); ++i) {
     EXPECT_EQ(first_difference(std::span(some).subspan(i * width, width),
-                               std::span(all).subspan(job.list[i] * width, width)),
+                               std::span(all).subspan(list[i] * width, width)),
               -1);
   }
 }
 
 // Jobs that fail, for each reason there is, amid others that do not.
 TEST_F(BatcherTest, OneJobsErrorIsItsOwn) {
-  const size_t width = golden_.model->config().channels;
   const auto small = shard(2);  // pages for two whole contexts
   Batcher reference(*small);
   std::vector<Answer> alone;
@@ -142,15 +114,8 @@ TEST_F(BatcherTest, OneJobsErrorIsItsOwn) {
     const auto failing = [&](ErrorKind kind, std::vector<int32_t> tokens) {
       threads.emplace_back([&, kind, tokens = std::move(tokens)] {
         Sequence sequence(*small);
-        std::vector<float> out(width);
-        Job job;
-        job.sequence = sequence.id;
-        job.to = 1;
-        job.rows = static_cast<uint32_t>(tokens.size());
-        job.tokens = tokens.data();
-        job.out = out.data();
         try {
-          batcher.run(job);
+          append(batcher, sequence.id, {.range = {.to = 1}, .tokens = tokens});
           ADD_FAILURE() << "a job that cannot run ran";
         } catch (const Error& error) {
           EXPECT_EQ(error.kind(), kind) << error.what();
@@ -193,17 +158,13 @@ TEST_F(BatcherTest, AStepOfNoStageGivesItsRowsBack) {
   Batcher batcher(*owned);
   Sequence sequence(*owned);
   for (int step = 0; step < 3; ++step) {
-    std::vector<float> in(owned->width(1)), out(in.size());
+    std::vector<float> in(owned->width(1));
     for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(step) + 0.25f * i;
-    Job job;
-    job.phase = Phase::kGenerate;
-    job.sequence = sequence.id;
-    job.from = job.to = 1;
-    job.rows = 1;
-    job.hidden = in.data();
-    job.out = out.data();
-    batcher.run(job);
-    EXPECT_EQ(out, in) << step;
+    const SequenceRows rows{.range = {1, 1},
+                            .hidden = in,
+                            .width = static_cast<uint32_t>(in.size()),
+                            .phase = Phase::kGenerate};
+    EXPECT_EQ(append(batcher, sequence.id, rows), in) << step;
   }
 }
 

@@ -38,22 +38,10 @@ struct RandomWeights {
   std::map<std::string, std::pair<Dims, std::vector<float>>> tensors;
 };
 
-std::vector<float> run(Shard& shard, const std::vector<int32_t>* ids, std::span<const float> hidden,
-                       int from, int to, Wanted wanted) {
+std::vector<float> run(Shard& shard, const SequenceRows& rows) {
   Batcher batcher(shard);
   const SequenceId id = shard.pages().open();
-  Job job;
-  job.sequence = id;
-  job.from = from;
-  job.to = to;
-  const auto channels = static_cast<size_t>(shard.model().config().channels);
-  job.rows = static_cast<uint32_t>(ids != nullptr ? ids->size() : hidden.size() / channels);
-  job.tokens = ids != nullptr ? ids->data() : nullptr;
-  job.hidden = ids != nullptr ? nullptr : hidden.data();
-  job.wanted = wanted;
-  std::vector<float> out((wanted == Wanted::kAll ? job.rows : 1) * shard.width(to));
-  job.out = out.data();
-  batcher.run(job);
+  std::vector<float> out = test::append(batcher, id, rows);
   shard.pages().close(id);
   return out;
 }
@@ -67,23 +55,23 @@ void expect_as_naive(const Json& config, const Model& model, const WeightSource&
   const NaiveGpt2::Result expected = naive.run(ids);
   const auto device = make_device({"cpu", 1});
   const int layers = model.config().layers;
-  Shard whole(*device, model, weights, options_for(model, 0, layers + 2));
-  for (int point = 0; point <= layers + 1; ++point) {
-    EXPECT_LT(distance(run(whole, &ids, {}, 0, point, Wanted::kAll),
-                       expected.points[static_cast<size_t>(point)]),
-              2e-6)
-        << config << " point " << point;
+  Shard whole(*device, model, weights, options_for(model));
+  std::vector<Point> points = {Point::norm()};
+  for (int block = 0; block <= layers; ++block) points.emplace_back(block);
+  for (const Point to : points) {
+    const auto got = run(whole, {.range = {.to = to}, .tokens = ids, .wanted = Wanted::kAll});
+    EXPECT_LT(distance(got, expected.points[static_cast<size_t>(to.stage(layers))]), 2e-6)
+        << config << " point " << to.name();
   }
-  EXPECT_LT(distance(run(whole, &ids, {}, 0, layers + 2, Wanted::kLast), expected.logits), 2e-6)
-      << config;
+  EXPECT_LT(distance(run(whole, {.tokens = ids}), expected.logits), 2e-6) << config;
   // Cut in two: the second half's layer numbers are not the first's.
-  ShardOptions second = options_for(model, 1, layers + 2);
-  Shard head(*device, model, weights, options_for(model, 0, 1));
-  Shard tail(*device, model, weights, second);
-  const auto hidden = run(head, &ids, {}, 0, 1, Wanted::kAll);
-  EXPECT_LT(distance(run(tail, nullptr, hidden, 1, layers + 2, Wanted::kLast), expected.logits),
-            2e-6)
-      << config;
+  const StageRange first{.to = 1}, second{1, Point::head()};
+  Shard head(*device, model, weights, options_for(model, first));
+  Shard tail(*device, model, weights, options_for(model, second));
+  const auto hidden = run(head, {.range = first, .tokens = ids, .wanted = Wanted::kAll});
+  const auto width = static_cast<uint32_t>(model.config().channels);
+  const auto logits = run(tail, {.range = second, .hidden = hidden, .width = width});
+  EXPECT_LT(distance(logits, expected.logits), 2e-6) << config;
 }
 
 Json base_config() {

@@ -13,7 +13,7 @@ namespace {
 class Silent : public Forward {
  public:
   explicit Silent(std::atomic<bool>& go) : go_(go) {}
-  std::span<const float> run(uint32_t, std::span<const int32_t>, Phase, bool) override {
+  std::span<const float> run(const SequenceRows&) override {
     while (!go_) std::this_thread::yield();
     return logits_;
   }

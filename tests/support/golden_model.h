@@ -24,13 +24,20 @@ struct Golden : GoldenValues {
   std::unique_ptr<Model> model;
 };
 
-inline ShardOptions options_for(const Model& model, int first, int last) {
+inline ShardOptions options_for(const Model& model, const StageRange& range = {}) {
   ShardOptions options;
-  options.embed = first == 0;
-  options.first = first;
-  options.last = last;
-  options.kv_bytes = kv_bytes_for(model, first, last, Profile::kF32, 40);
+  options.range = range;
+  options.kv_bytes = kv_bytes_for(model, range, Profile::kF32, 40);
   return options;
+}
+
+// Appends rows to a sequence at its present length; returns the wanted results.
+inline std::vector<float> append(Batcher& batcher, SequenceId sequence, SequenceRows rows) {
+  rows.past = batcher.pages().length(sequence);
+  std::vector<float> out(rows.wanted_count() * batcher.shard().width(rows.range.to));
+  Job job{sequence, std::move(rows), out.data()};
+  batcher.run(job);
+  return out;
 }
 
 }  // namespace split::test

@@ -33,8 +33,7 @@ Told tell(const Golden& golden) {
       device = make_cpu_device(1);
     }
     const ModelConfig& config = golden.model->config();
-    Shard shard(*device, *golden.model, golden.weights(),
-                options_for(*golden.model, 0, config.layers + 2));
+    Shard shard(*device, *golden.model, golden.weights(), options_for(*golden.model));
     Batcher batcher(shard);
     LocalForward forward(batcher);
     GenerateOptions options;

@@ -21,9 +21,8 @@ struct Side {
         forward(batcher) {}
   static ShardOptions options(const Model& model, Profile profile) {
     ShardOptions options;
-    options.last = model.config().layers + 2;
     options.profile = profile;
-    options.kv_bytes = kv_bytes_for(model, 0, options.last, profile, 1);
+    options.kv_bytes = kv_bytes_for(model, {}, profile, 1);
     return options;
   }
   Shard shard;
@@ -46,9 +45,10 @@ void expect_same_tokens(Device& device, const std::string& size, Profile profile
   double worst = 0;
   size_t ties = 0;
   for (size_t i = 0; i < kTokens; ++i) {
-    const Phase phase = i == 0 ? Phase::kPrompt : Phase::kGenerate;
-    const std::span<const float> got = gpu.forward.run(past, tokens, phase, false);
-    const std::span<const float> want = cpu.forward.run(past, tokens, phase, false);
+    const SequenceRows rows{
+        .past = past, .tokens = tokens, .phase = i == 0 ? Phase::kPrompt : Phase::kGenerate};
+    const std::span<const float> got = gpu.forward.run(rows);
+    const std::span<const float> want = cpu.forward.run(rows);
     past += static_cast<uint32_t>(tokens.size());
     double scale = 0, difference = 0;
     for (size_t v = 0; v < want.size(); ++v) {

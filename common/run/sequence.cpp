@@ -1,0 +1,30 @@
+#include "run/sequence.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace split {
+
+void SequenceHistory::cut_back(uint32_t past) {
+  CHECK(past <= size());
+  tokens_.resize(past);
+  phases_.resize(past);
+}
+
+void SequenceHistory::append(std::span<const int32_t> tokens, Phase phase) {
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  phases_.resize(tokens_.size(), phase);
+}
+
+SequenceRows SequenceHistory::piece(uint32_t at, uint32_t until) const {
+  CHECK(at < until && until <= size());
+  const auto phases = std::span(phases_).subspan(at, std::min(kPieceRows, until - at));
+  const auto other = std::ranges::find_if(phases, [&](Phase phase) { return phase != phases[0]; });
+  return {.past = at,
+          .tokens = std::span(tokens_).subspan(at, static_cast<size_t>(other - phases.begin())),
+          .phase = phases[0],
+          .wanted = Wanted::kNone};
+}
+
+}  // namespace split

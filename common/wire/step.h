@@ -1,0 +1,67 @@
+// Steps on the wire: rows of a sequence (step/rows.h) as JSON with their tokens, or as a query
+// beside a body of their hidden states. Written and read here alone. What comes from outside is
+// checked, and a wrong field is Error(kInput) that names it.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "models/model.h"
+#include "step/rows.h"
+#include "wire/protocol.h"
+
+namespace split::wire {
+
+using Query = std::span<const std::pair<std::string, std::string>>;
+
+// Rows that were read, with the memory that they lie in.
+class ReceivedRows {
+ public:
+  ReceivedRows() = default;
+  ReceivedRows(ReceivedRows&&) = default;  // vectors take their elements along
+  ReceivedRows& operator=(ReceivedRows&&) = default;
+  ReceivedRows(const ReceivedRows&) = delete;
+  ReceivedRows& operator=(const ReceivedRows&) = delete;
+
+  void own(std::vector<int32_t> tokens);
+  void own(Matrix hidden);
+
+  SequenceRows rows;
+
+ private:
+  std::vector<int32_t> tokens_;
+  std::vector<float> hidden_;
+};
+
+// --- a session's step: past, phase and which rows; the range is the session's
+std::string step_json(const SequenceRows& rows);   // {"past","phase","rows","tokens"}
+std::string step_query(const SequenceRows& rows);  // "past=3&phase=generate&rows=last"
+ReceivedRows parse_step(std::string_view json);
+// `body`: one frame "hidden", at most a context of rows.
+ReceivedRows parse_step(Query query, Bytes body, const ModelConfig& config);
+inline constexpr size_t kMaxStepTokens = 1 << 20;
+
+// --- a step without a session: a range and which rows
+struct ForwardRequest {
+  ReceivedRows received;
+  int top = 0;  // the likeliest tokens of each row of logits, if not 0
+};
+std::string forward_json(const SequenceRows& rows);   // {"rows","to","tokens"}
+std::string forward_query(const SequenceRows& rows);  // "from=3&rows=all"
+// Ids of a prompt, whose special tokens are read as such or as text.
+using Encode = std::function<std::vector<int32_t>(const std::string& prompt, bool special)>;
+ForwardRequest parse_forward(std::string_view json, const ModelConfig& config,
+                             const Encode& encode);
+ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config);
+
+// A query's "from" and "to": from tokens and to the head without them.
+StageRange parse_range(Query query, int layers);
+std::string hidden_frame(const SequenceRows& rows);
+// The tensor of a step's result: "logits" at the head, else "hidden".
+std::string_view result_name(Point to);
+
+}  // namespace split::wire

@@ -1,0 +1,210 @@
+// Steps on the wire, in both of their forms: what is written is read as it was, bytes are those
+// that other programs know, and what is wrong is named.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "wire/step.h"
+
+namespace split::wire {
+namespace {
+
+using QueryFields = std::vector<std::pair<std::string, std::string>>;
+
+ModelConfig config() {
+  ModelConfig config;
+  config.layers = 3;
+  config.channels = 2;
+  config.vocab = 50;
+  config.context = 8;
+  return config;
+}
+
+// "past=3&rows=all" as a server has it.
+QueryFields split_query(const std::string& text) {
+  QueryFields fields;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('&', at), text.size()), is = text.find('=', at);
+    fields.emplace_back(text.substr(at, is - at), text.substr(is + 1, end - is - 1));
+    at = end + 1;
+  }
+  return fields;
+}
+
+template <typename Call>
+std::string refused_field(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput) << error.what();
+    return error.what();
+  }
+  return "nothing is refused";
+}
+
+void expect_refusal(const std::string& got, std::string_view field) {
+  EXPECT_TRUE(got.starts_with("'" + std::string(field) + "'")) << got << ", not " << field;
+}
+
+const std::vector<int32_t> kTokens = {5, 9, 31};
+const std::vector<float> kHidden = {0.5f, 1, 1.5f, -2};
+
+TEST(WireStep, IsTheJsonThatServersKnow) {
+  const SequenceRows rows{.past = 4, .tokens = kTokens, .phase = Phase::kGenerate};
+  EXPECT_EQ(step_json(rows), R"({"past":4,"phase":"generate","rows":"last","tokens":[5,9,31]})");
+  EXPECT_EQ(step_query(rows), "past=4&phase=generate&rows=last");
+}
+
+TEST(WireStep, IsReadAsItWasWritten) {
+  const std::string body = frame("hidden", 2, 2, kHidden);
+  for (const Phase phase : {Phase::kPrompt, Phase::kGenerate}) {
+    for (const Wanted& wanted : {Wanted(Wanted::kAll), Wanted(Wanted::kLast)}) {
+      SequenceRows rows{.past = 4, .tokens = kTokens, .phase = phase, .wanted = wanted};
+      const ReceivedRows json = parse_step(step_json(rows));
+      const ReceivedRows query =
+          parse_step(split_query(step_query(rows)), std::as_bytes(std::span(body)), config());
+      for (const ReceivedRows* received : {&json, &query}) {
+        EXPECT_EQ(received->rows.past, 4u);
+        EXPECT_EQ(received->rows.phase, phase);
+        EXPECT_EQ(received->rows.wanted, wanted);
+      }
+      EXPECT_TRUE(std::ranges::equal(json.rows.tokens, kTokens) && json.rows.hidden.empty());
+      EXPECT_TRUE(std::ranges::equal(query.rows.hidden, kHidden) && query.rows.tokens.empty());
+      EXPECT_EQ(query.rows.count(), 2u);
+    }
+  }
+}
+
+TEST(WireStep, RowsThatMoveTakeTheirTokensAlong) {
+  ReceivedRows from = parse_step(R"({"past":0,"tokens":[1,2,3]})");
+  const ReceivedRows to = std::move(from);
+  EXPECT_TRUE(std::ranges::equal(to.rows.tokens, std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(to.rows.phase, Phase::kPrompt);
+  EXPECT_EQ(to.rows.wanted, Wanted::kAll);
+}
+
+TEST(WireStep, NamesTheFieldThatIsWrong) {
+  const std::pair<const char*, const char*> bodies[] = {
+      {R"({"tokens":[1]})", "past"},
+      {R"({"past":-1,"tokens":[1]})", "past"},
+      {R"({"past":0})", "tokens"},
+      {R"({"past":0,"tokens":[1],"phase":"decode"})", "phase"},
+      {R"({"past":0,"tokens":[1],"rows":"none"})", "rows"},
+      {R"({"past":0,"tokens":[1],"rows":[0]})", "rows"},
+      {R"({"past":0,"tokens":[1],"to":2})", "to"},
+  };
+  for (const auto& [body, field] : bodies) {
+    expect_refusal(refused_field([&, text = body] { parse_step(text); }), field);
+  }
+  const std::string body = frame("hidden", 1, 2, std::span(kHidden).first(2));
+  const std::pair<const char*, const char*> queries[] = {
+      {"phase=prompt", "past"},         {"past=x", "past"},          {"past=1&past=1", "past"},
+      {"past=1&phase=Prompt", "phase"}, {"past=1&rows=0,1", "rows"}, {"past=1&to=2", "to"},
+  };
+  for (const auto& [query, field] : queries) {
+    expect_refusal(refused_field([&, text = query] {
+                     parse_step(split_query(text), std::as_bytes(std::span(body)), config());
+                   }),
+                   field);
+  }
+}
+
+std::vector<int32_t> never(const std::string&, bool) { throw std::logic_error("no prompt"); }
+
+TEST(WireForward, IsWhatServersKnowAndReadAsItWasWritten) {
+  const SequenceRows norms{
+      .range = {.to = Point::norm()}, .tokens = kTokens, .wanted = Wanted::kAll};
+  EXPECT_EQ(forward_json(norms), R"({"rows":"all","to":"norm","tokens":[5,9,31]})");
+  const ForwardRequest json = parse_forward(forward_json(norms), config(), never);
+  EXPECT_EQ(json.received.rows.range, norms.range);
+  EXPECT_EQ(json.received.rows.wanted, norms.wanted);
+  EXPECT_TRUE(std::ranges::equal(json.received.rows.tokens, kTokens));
+  EXPECT_EQ(json.top, 0);
+
+  SequenceRows rows{
+      .range = {3, Point::head()}, .hidden = kHidden, .width = 2, .wanted = Wanted::kAll};
+  EXPECT_EQ(forward_query(rows), "from=3&rows=all");
+  for (const StageRange& range :
+       {StageRange{3, Point::head()}, StageRange{0, 2}, StageRange{1, Point::norm()}}) {
+    rows.range = range;
+    const std::string body = hidden_frame(rows);
+    const ForwardRequest query =
+        parse_forward(split_query(forward_query(rows)), std::as_bytes(std::span(body)), config());
+    EXPECT_EQ(query.received.rows.range, range);
+    EXPECT_TRUE(std::ranges::equal(query.received.rows.hidden, kHidden));
+  }
+}
+
+TEST(WireForward, EndsAtTheHeadWithItsLastRowOrElsewhereWithAll) {
+  const auto rows_of = [](const std::string& fields) {
+    return parse_forward(R"({"tokens":[1,2,3])" + fields + "}", config(), never);
+  };
+  EXPECT_EQ(rows_of("").received.rows.range, StageRange());
+  EXPECT_EQ(rows_of("").received.rows.wanted, Wanted::kLast);
+  EXPECT_EQ(rows_of(R"(,"to":2)").received.rows.wanted, Wanted::kAll);
+  EXPECT_EQ(rows_of(R"(,"rows":[0,2])").received.rows.wanted, Wanted({0, 2}));
+  EXPECT_EQ(rows_of(R"(,"to":"head","top":5)").top, 5);
+  const auto encode = [](const std::string& prompt, bool special) {
+    return std::vector<int32_t>{static_cast<int32_t>(prompt.size()), special ? 1 : 0};
+  };
+  const ForwardRequest said =
+      parse_forward(R"({"prompt":"abc","special":false})", config(), encode);
+  EXPECT_TRUE(std::ranges::equal(said.received.rows.tokens, std::vector<int32_t>{3, 0}));
+}
+
+TEST(WireForward, NamesTheFieldThatIsWrong) {
+  const std::pair<const char*, const char*> bodies[] = {
+      {R"({"tokens":[]})", "tokens"},
+      {R"({"tokens":[50]})", "tokens"},
+      {R"({"tokens":[1],"prompt":"a"})", "prompt"},
+      {R"({"tokens":[1],"from":1})", "from"},
+      {R"({"tokens":[1],"to":4})", "to"},
+      {R"({"tokens":[1],"to":-1})", "to"},
+      {R"({"tokens":[1],"to":"2"})", "to"},
+      {R"({"tokens":[1],"to":"top"})", "to"},
+      {R"({"tokens":[1],"rows":"first"})", "rows"},
+      {R"({"tokens":[1],"rows":"0"})", "rows"},
+      {R"({"tokens":[1],"rows":[]})", "rows"},
+      {R"({"tokens":[1],"rows":[1]})", "rows"},
+      {R"({"tokens":[1,2],"rows":[1,0]})", "rows"},
+      {R"({"tokens":[1],"to":1,"top":2})", "top"},
+      {R"({"tokens":[1],"top":51})", "top"},
+  };
+  for (const auto& [body, field] : bodies) {
+    expect_refusal(refused_field([&, text = body] { parse_forward(text, config(), never); }),
+                   field);
+  }
+  const std::string body = frame("hidden", 2, 2, kHidden);
+  const std::pair<const char*, const char*> queries[] = {
+      {"from=4", "from"}, {"from=norm", "from"},    {"from=2&to=1", "to"}, {"to=4", "to"},
+      {"rows=", "rows"},  {"rows=0,,1", "rows"},    {"rows=2", "rows"},    {"rows=1,0", "rows"},
+      {"top=0", "top"},   {"to=norm&top=1", "top"}, {"past=0", "past"},
+  };
+  for (const auto& [query, field] : queries) {
+    expect_refusal(refused_field([&, text = query] {
+                     parse_forward(split_query(text), std::as_bytes(std::span(body)), config());
+                   }),
+                   field);
+  }
+}
+
+TEST(WireRange, IsAllOfAModelWithoutAQuery) {
+  EXPECT_EQ(parse_range({}, 3), StageRange());
+  EXPECT_EQ(parse_range(QueryFields{{"from", "0"}, {"to", "2"}}, 3), (StageRange{0, 2}));
+  EXPECT_EQ(parse_range(QueryFields{{"to", "norm"}}, 3), StageRange{.to = Point::norm()});
+  const StageRange below{.to = 2}, above{2, Point::head()};
+  EXPECT_EQ(model_query("q8_0", below), "?format=q8_0&to=2");
+  EXPECT_EQ(model_query("q8_0", above), "?format=q8_0&from=2&to=head");
+}
+
+TEST(WireSession, FromTheFirstBlockIsFromTokens) {
+  const SessionRequest whole = parse_session_request(R"({"model":"m","cut":2})");
+  EXPECT_EQ(whole.range, (StageRange{Point::tokens(), 2}));
+  EXPECT_TRUE(whole.cut);
+  EXPECT_EQ(to_json(whole), R"({"from":0,"model":"m","to":2})");
+  const SessionRequest middle = parse_session_request(R"({"from":1,"to":2})");
+  EXPECT_EQ(middle.range, (StageRange{1, 2}));
+  EXPECT_EQ(parse_session_request(to_json(middle)), middle);
+}
+
+}  // namespace
+}  // namespace split::wire
