@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "cloud_server/served_model.h"
 #include "http/server.h"
 #include "run/sessions.h"
@@ -16,6 +17,7 @@
 namespace split::cloud {
 
 struct Cloud {
+  MemoryBudget memory;  // of what requests hold
   std::vector<std::unique_ptr<ServedModel>> models;
   Sessions sessions{1 << 16};
   std::atomic<bool> opened{false};  // the models may be used

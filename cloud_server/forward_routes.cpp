@@ -2,6 +2,8 @@
 // whole completions.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 
 #include "base/json.h"
 #include "cloud_server/job.h"
@@ -16,44 +18,91 @@ namespace {
 using http::HttpError;
 
 constexpr size_t kMaxAnswerBytes = 64 << 20;
-constexpr size_t kJsonBytesAFloat = 14;  // "-1.2345678e-05", on average less
-constexpr size_t kJsonBytesATop = 24;    // "[50256,-12.345678],", at most
+constexpr uint32_t kTopRows = 32;
+constexpr size_t kJsonBytesATop = 24;  // "[50256,-12.345678],", at most
 
-std::string as_json(const wire::ForwardRequest& request, size_t rows, size_t width,
-                    std::span<const float> out) {
-  const SequenceRows& asked = request.received.rows;
-  std::string json = "{";
-  if (!asked.tokens.empty()) json += cat("\"tokens\":", Json(asked.tokens).dump(), ",");
-  json += cat("\"shape\":[", rows, ",", width, "],\"dtype\":\"f32\",");
-  json += cat("\"", request.top > 0 ? "top" : wire::result_name(asked.range.to), "\":[");
-  char number[32];
-  for (size_t r = 0; r < rows; ++r) {
-    if (r > 0) json += ',';
-    const auto row = out.subspan(r * width, width);
-    if (request.top == 0) {
-      wire::append_floats(json, row);
-      continue;
-    }
-    std::vector<int32_t> ids(width);
-    for (size_t i = 0; i < width; ++i) ids[i] = static_cast<int32_t>(i);
-    const auto k = static_cast<ptrdiff_t>(request.top);
-    std::partial_sort(ids.begin(), ids.begin() + k, ids.end(), [&](int32_t a, int32_t b) {
-      const float x = row[static_cast<size_t>(a)], z = row[static_cast<size_t>(b)];
-      return x != z ? x > z : a < b;
-    });
-    json += '[';
-    for (ptrdiff_t i = 0; i < k; ++i) {
-      const int32_t id = ids[static_cast<size_t>(i)];
-      const float value = row[static_cast<size_t>(id)];
-      std::string text;
-      wire::append_floats(text, std::span(&value, 1));
-      std::snprintf(number, sizeof number, "%s[%d,", i > 0 ? "," : "", id);
-      json += number + text.substr(1, text.size() - 2) + "]";
-    }
-    json += ']';
+// The top largest logits of a row, best first: [[id, logit], ...].
+void append_top(std::string& json, std::span<const float> row, int top) {
+  std::vector<int32_t> ids(row.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::partial_sort(ids.begin(), ids.begin() + top, ids.end(), [&](int32_t a, int32_t b) {
+    const float x = row[static_cast<size_t>(a)], z = row[static_cast<size_t>(b)];
+    return x != z ? x > z : a < b;
+  });
+  for (int i = 0; i < top; ++i) {
+    const int32_t id = ids[static_cast<size_t>(i)];
+    std::string value;
+    wire::append_floats(value, row.subspan(static_cast<size_t>(id), 1));  // "[x]"
+    json += cat(i > 0 ? "," : "[", "[", id, ",", std::string_view(value).substr(1));
   }
-  return json + "]}\n";
+  json += ']';
 }
+
+// An answer in JSON up to its rows.
+std::string json_head(const wire::ForwardRequest& request, size_t rows, size_t width) {
+  const SequenceRows& asked = request.received.rows;
+  const std::string tokens =
+      asked.tokens.empty() ? "" : cat("\"tokens\":", Json(asked.tokens).dump(), ",");
+  return cat("{", tokens, "\"shape\":[", rows, ",", width, "],\"dtype\":\"f32\",\"",
+             request.top > 0 ? "top" : wire::result_name(asked.range.to), "\":[");
+}
+
+// The rows of an answer to `forward`, run some at a time where few logits of each are kept.
+class ForwardRun {
+ public:
+  ForwardRun(Cloud& cloud, const http::Request& http, ServedModel& model, const SequenceRows& rows)
+      : http_(http), model_(model), rows_(rows) {
+    charge_rows(cloud, http, rows.count());
+  }
+
+  // Calls `take` with each wanted row in turn, and `again` where a device was lost and all begins
+  // anew.
+  void by_rows(uint32_t slice, const std::function<void(std::span<const float>)>& take,
+               const std::function<void()>& again) {
+    const size_t width = model_.batcher().shard().width(rows_.range.to);
+    const OneSequence sequence(model_.batcher().shard().pages());
+    std::vector<float> out;
+    for (uint32_t at = 0; at < rows_.count(); at += slice) {
+      const SequenceRows part = rows_.slice(at, std::min(slice, rows_.count() - at));
+      out.resize(part.wanted_count() * width);
+      try {
+        run(sequence.id, part, out);
+      } catch (const SequenceLost&) {
+        sequence.pages.cut_back(sequence.id, 0);
+        again();
+        at = 0 - slice;  // wraps to the first
+        continue;
+      }
+      for (size_t row = 0; row < out.size(); row += width) {
+        take(std::span(out).subspan(row, width));
+      }
+    }
+  }
+
+  // All of them at once.
+  std::vector<float> whole() {
+    const OneSequence sequence(model_.batcher().shard().pages());
+    std::vector<float> out(rows_.wanted_count() * model_.batcher().shard().width(rows_.range.to));
+    run(sequence.id, rows_, out);
+    return out;
+  }
+
+  void describe(http::Response& response) const { describe_run(response, spent_); }
+
+ private:
+  void run(SequenceId sequence, const SequenceRows& rows, std::span<float> out) {
+    Job job{sequence, rows, out.data(), requester_of(http_)};
+    model_.batcher().run(job);
+    spent_.queue_ms += job.queue_ms;
+    spent_.compute_ms += job.compute_ms;
+    if (!all_finite(out)) refuse_overflow(!rows.hidden.empty());
+  }
+
+  const http::Request& http_;
+  ServedModel& model_;
+  const SequenceRows& rows_;
+  Job spent_;
+};
 
 http::Response forward(Cloud& cloud, const http::Request& http) {
   ServedModel& model = cloud.find(http.path_params[0]);
@@ -62,40 +111,49 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
   const auto encode = [&](const std::string& prompt, bool special) {
     return prompt_ids(config, model.tokenizer(), prompt, special);
   };
+  take_hidden(http);
   const wire::ForwardRequest request =
       sends_tensors(http) ? wire::parse_forward(http.query_params, as_bytes_of(http.body), config)
-                          : wire::parse_forward(http.body, config, encode);
+                          : wire::parse_forward(http.body, config, encode, http.memory.get());
   const SequenceRows& rows = request.received.rows;
   const size_t wanted = rows.wanted_count(), width = shard.width(rows.range.to);
   const bool tensors = wants_tensors(http);
+  // Rows whose logits are held at once, where few of each are kept.
+  const uint32_t slice = request.top > 0 && wanted > kTopRows ? kTopRows : rows.count();
+  const size_t held = std::min<size_t>(wanted, slice);
   // At most 2^20 rows of 2^24 columns: nothing here overflows.
   const auto top = static_cast<size_t>(request.top);
   const size_t row_bytes = top > 0   ? top * kJsonBytesATop
                            : tensors ? width * sizeof(float)
                                      : width * kJsonBytesAFloat;
-  if (wanted * row_bytes > kMaxAnswerBytes ||
-      wanted * width * sizeof(float) > 4 * kMaxAnswerBytes) {
+  if (wanted * row_bytes > kMaxAnswerBytes) {
     throw HttpError(400, "answer_too_large",
                     cat("the answer would be over ", kMaxAnswerBytes >> 20,
                         " MiB: ask for fewer `rows`, or for Accept: application/octet-stream"),
                     "rows");
   }
 
-  const OneSequence sequence(shard.pages());
-  std::vector<float> out(wanted * width);
-  Job job{sequence.id, rows, out.data()};
-  run_job(cloud, http, model, job);
-  if (!all_finite(out)) refuse_overflow(!rows.hidden.empty());
-
+  http.memory->take(held * width * sizeof(float) + wanted * row_bytes);
+  ForwardRun run(cloud, http, model, rows);
   http::Response response;
   if (tensors && request.top == 0) {
     response.content_type = wire::kTensorType;
     response.body = wire::frame(wire::result_name(rows.range.to), static_cast<uint32_t>(wanted),
-                                static_cast<uint32_t>(width), out);
+                                static_cast<uint32_t>(width), run.whole());
   } else {
-    response = http::Response::json(200, as_json(request, wanted, width, out));
+    const std::string head = json_head(request, wanted, width);
+    std::string json = head;
+    run.by_rows(
+        slice,
+        [&](std::span<const float> row) {
+          if (json.size() > head.size()) json += ',';
+          if (request.top > 0) return append_top(json, row, request.top);
+          wire::append_floats(json, row);
+        },
+        [&] { json = head; });
+    response = http::Response::json(200, json + "]}\n");
   }
-  describe_run(response, job);
+  run.describe(response);
   return response;
 }
 

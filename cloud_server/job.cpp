@@ -11,9 +11,13 @@ Requester requester_of(const http::Request& request) {
   return {request.principal, request.client_gone};
 }
 
-void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
+void charge_rows(const Cloud& cloud, const http::Request& request, uint32_t rows) {
   cloud.keys.expect_rows(request.principal);
-  cloud.keys.took_rows(request.principal, job.rows.count());
+  cloud.keys.took_rows(request.principal, rows);
+}
+
+void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
+  charge_rows(cloud, request, job.rows.count());
   job.requester = requester_of(request);
   model.batcher().run(job);
 }
@@ -22,6 +26,11 @@ void describe_run(http::Response& response, const Job& job) {
   response.headers.set("Cache-Control", "no-store");
   response.headers.set("Server-Timing",
                        cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+}
+
+void take_hidden(const http::Request& request) {
+  if (sends_tensors(request))
+    request.memory->take(2 * request.body.size());  // halves become floats
 }
 
 bool wants_tensors(const http::Request& request) {

@@ -16,12 +16,17 @@ struct OneSequence {
   SequenceId id;
 };
 
+// Charges rows to the caller's key, which gets 429 while it is overdrawn.
+void charge_rows(const Cloud& cloud, const http::Request& request, uint32_t rows);
 // Charges the job to the caller's key, which gets 429 while it is overdrawn, and runs it.
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
 // The client that a request's jobs run for, while the request is answered.
 Requester requester_of(const http::Request& request);
 // The headers of a computed answer: how long it waited and ran; not to be stored.
 void describe_run(http::Response& response, const Job& job);
+inline constexpr size_t kJsonBytesAFloat = 14;  // "-1.2345678e-05", on average less
+// Takes what hidden states of the body will need, as floats, from the request's memory.
+void take_hidden(const http::Request& request);
 // True when the client wants safetensors rather than JSON.
 bool wants_tensors(const http::Request& request);
 // True when the body is safetensors.

@@ -137,6 +137,7 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
   const std::vector<int32_t> tokens = prompt_ids(config, model.tokenizer(), text, false);
   const auto channels = static_cast<size_t>(config.channels);
   const OneSequence sequence(model.batcher().shard().pages());
+  request.memory->take(tokens.size() * channels * 3 * sizeof(float));  // and as base64
   std::vector<float> out(tokens.size() * channels);
   Job job{sequence.id,
           {.range = {.to = config.layers - static_cast<int>(*offline)},

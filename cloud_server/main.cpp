@@ -12,10 +12,9 @@
 #include <thread>
 
 #include "base/cache_dir.h"
-#include "program/exit_codes.h"
+#include "base/figures.h"
 #include "base/file.h"
-#include "program/flags.h"
-#include "program/interrupt.h"
+#include "base/granted.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cloud_server/cloud.h"
@@ -24,6 +23,9 @@
 #include "http/head.h"
 #include "http/local_guard.h"
 #include "http/network.h"
+#include "program/exit_codes.h"
+#include "program/flags.h"
+#include "program/interrupt.h"
 
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
@@ -39,7 +41,7 @@ struct Options {
   std::string device = "auto";
   std::string profile = "f32", kv = "auto", formats = "f32,f16,q8_0,q4_0";
   unsigned threads = 0;
-  uint64_t kv_budget = 1ull << 30;
+  uint64_t kv_budget = 1ull << 30, memory_budget = 0;
   uint64_t max_inflight = 256, shutdown_timeout = 10;
   uint64_t max_connections = 8192, max_per_address = 1024;
   std::vector<std::string> trusted_proxies, allowed_hosts;
@@ -77,6 +79,10 @@ Flags make_flags(Options& options) {
              &options.formats);
   flags.bytes("kv-budget", "BYTES", "keys and values of all sessions of a model (1G)",
               &options.kv_budget, 1);
+  flags.bytes("memory-budget", "BYTES",
+              "what requests may hold at once: bodies, parsed JSON, scratch, answers; past it 503 "
+              "(what the machine or the container grants, less weights and keys and values)",
+              &options.memory_budget, 1 << 20);
   flags.text("blob-cache", "DIR",
              "for weights in formats that are not the checkpoint's own (default: "
              "$XDG_CACHE_HOME/splitcompute/blobs)",
@@ -297,6 +303,7 @@ int serve(Options options) {
   http::Server::Options server_options;
   server_options.host = options.host;
   server_options.port = static_cast<int>(options.port);
+  server_options.memory = &cloud.memory;
   server_options.cors_origins = options.cors_origins;
   server_options.tls_cert_file = options.tls_cert;
   server_options.tls_key_file = options.tls_key;
@@ -334,6 +341,11 @@ int serve(Options options) {
   std::jthread loading([&] {
     try {
       for (const std::string& argument : options.models) load_model(cloud, options, argument);
+      const uint64_t kv = options.kv_budget * cloud.models.size();
+      cloud.memory.set_limit(options.memory_budget > 0 ? options.memory_budget
+                                                       : memory_left_for_requests(kv));
+      log_info(cat("memory: ", human_bytes(cloud.memory.limit()), " for requests, ",
+                   human_bytes(kv), " for keys and values, of ", human_bytes(granted_memory())));
       open_models(cloud);
       log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
                    local ? " (this machine only; --host to change)" : ""));

@@ -8,6 +8,7 @@ namespace split::cloud {
 void observe(http::Server& server, Cloud& cloud) {
   serve::Metrics& metrics = cloud.metrics;
   serve::observe(server, metrics, cloud.version);
+  serve::observe_memory(metrics, cloud.memory);
   metrics.gauge("split_sessions", "Open sessions.",
                 [&cloud] { return static_cast<double>(cloud.sessions.size()); });
   metrics.counted("split_sessions_evicted_total", "Idle sessions that gave way to others.",

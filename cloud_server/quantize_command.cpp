@@ -8,12 +8,12 @@
 #include <iostream>
 
 #include "base/file.h"
-#include "program/flags.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "cloud_server/blob_formats.h"
 #include "io/weight_file.h"
 #include "models/formats.h"
+#include "program/flags.h"
 #include "run/shard.h"
 
 namespace split::cloud {

@@ -101,10 +101,11 @@ void check_rows(const SequenceRows& rows, const ModelConfig& config) {
 http::Response step(Cloud& cloud, Session& session, const http::Request& request) {
   ServedModel& model = cloud.find(session.model);
   const auto channels = static_cast<uint32_t>(model.config().channels);
+  take_hidden(request);
   wire::ReceivedRows received =
       sends_tensors(request)
           ? wire::parse_step(request.query_params, as_bytes_of(request.body), model.config())
-          : wire::parse_step(request.body);
+          : wire::parse_step(request.body, request.memory.get());
   SequenceRows& rows = received.rows;
   rows.range = session.range;
   check_rows(rows, model.config());
@@ -114,6 +115,8 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   }
 
   const auto out_rows = static_cast<uint32_t>(rows.wanted_count());
+  // The rows and their answer.
+  request.memory->take(size_t{out_rows} * channels * (sizeof(float) + kJsonBytesAFloat));
   std::vector<float> out(size_t{out_rows} * channels);
   Job job{session.sequence, rows, out.data()};
   try {

@@ -28,6 +28,20 @@ std::optional<uint64_t> number_in(const fs::path& path) {
   return line ? parse_u64(*line, 0, UINT64_MAX) : std::nullopt;
 }
 
+// The bytes of a line "NAME   16384 kB".
+std::optional<uint64_t> kib_of(const fs::path& path, std::string_view name) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(name)) continue;
+    const size_t digits = line.find_first_of("0123456789");
+    if (digits == std::string::npos) return {};
+    const auto kib =
+        parse_u64(line.substr(digits, line.find(' ', digits) - digits), 0, UINT64_MAX >> 10);
+    return kib ? std::optional(*kib << 10) : std::nullopt;
+  }
+  return {};
+}
+
 // Calls `visit` with the folder of this process's group for a controller and those of all groups
 // around it. Inside a container the kernel may name a group as the host does, which is not there:
 // the folders that are there still hold.
@@ -79,24 +93,25 @@ unsigned granted_processors(const SystemFiles& files) {
 }
 
 uint64_t granted_memory(const SystemFiles& files) {
-  uint64_t granted = UINT64_MAX;
-  std::ifstream machine(files.proc / "meminfo");
-  for (std::string line; std::getline(machine, line);) {
-    if (!line.starts_with("MemTotal:")) continue;
-    const size_t digits = line.find_first_of("0123456789");
-    const size_t end = line.find(' ', digits);
-    if (digits == std::string::npos) break;
-    if (const auto kib = parse_u64(line.substr(digits, end - digits), 1, UINT64_MAX >> 10)) {
-      granted = *kib << 10;
-    }
-    break;
-  }
+  uint64_t granted = kib_of(files.proc / "meminfo", "MemTotal:").value_or(UINT64_MAX);
   for_each_group(files, "memory", [&](const fs::path& group) {
     for (const char* file : {"memory.max", "memory.limit_in_bytes"}) {
       if (const auto bytes = number_in(group / file)) granted = std::min(granted, *bytes);
     }
   });
   return granted;
+}
+
+uint64_t resident_memory(const SystemFiles& files) {
+  return kib_of(files.proc / "self/status", "RssAnon:").value_or(0);
+}
+
+uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files) {
+  constexpr uint64_t kLeast = 64 << 20;
+  const uint64_t granted = granted_memory(files);
+  uint64_t left = granted - granted / 8;
+  for (const uint64_t part : {resident_memory(files), reserved}) left -= std::min(left, part);
+  return std::max(left, kLeast);
 }
 
 }  // namespace split

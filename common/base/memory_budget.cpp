@@ -9,9 +9,10 @@
 namespace split {
 
 bool MemoryBudget::take(uint64_t bytes) {
+  const uint64_t limit = this->limit();
   uint64_t used = used_.load(std::memory_order_relaxed);
   do {
-    if (bytes > limit_ || used > limit_ - bytes) {
+    if (bytes > limit || used > limit - bytes) {
       refusals_.fetch_add(1, std::memory_order_relaxed);
       return false;
     }

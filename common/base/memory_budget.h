@@ -21,12 +21,14 @@ class MemoryBudget {
   // system, so free it first.
   void give(uint64_t bytes);
 
-  uint64_t limit() const { return limit_; }
+  uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
+  // What is taken already stays so.
+  void set_limit(uint64_t limit) { limit_.store(limit, std::memory_order_relaxed); }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }
 
  private:
-  const uint64_t limit_;
+  std::atomic<uint64_t> limit_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> peak_{0};  // since memory last went back to the system
   std::atomic<uint64_t> refusals_{0};

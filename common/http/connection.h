@@ -51,7 +51,7 @@ struct Connection {
   size_t scanned = 0;  // of `in`, while looking for the head's end
   RequestHead head;
   std::string body;
-  uint64_t charged = 0;  // bytes of body counted against the total
+  std::shared_ptr<MemoryShare> memory;  // has paid for the body so far; then it is the request's
   size_t drained = 0;
   Clock::time_point answered;  // last time
   bool quick = false;          // came straight back then

@@ -190,6 +190,8 @@ void Exchange::begin(Connection& connection) const {
   request.id = request_id(head.headers);
   request.query_params = std::move(head.query);
   request.body = std::move(connection.body);
+  request.memory = std::exchange(connection.memory, nullptr);
+  if (!request.memory) request.memory = std::make_shared<MemoryShare>(options_.memory);
   request.client_gone = [&connection] { return is_gone(connection); };
   const LogScope scope(request.id);
   answer.answered.bytes_in = request.body.size();
@@ -200,6 +202,7 @@ void Exchange::begin(Connection& connection) const {
     checked = is_checked(head, request.body);
     request.headers = std::move(head.headers);
     response = dispatch(request, head.segments, connection.late, answer.answered.route);
+    if (response.stream) request.memory->take(kStreamBytes);
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
   }

@@ -60,8 +60,10 @@ class Server {
     size_t max_head_bytes = 16 << 10;
     size_t max_headers = 64;
     uint64_t max_body_bytes = 64ull << 20;  // one request
-    uint64_t max_body_bytes_total = 512ull
-                                    << 20;  // all requests being received or answered; past it 503
+    // Pays for bodies, for what handlers take of it (Request::memory), and for streams' unsent
+    // bytes, from a request's first byte to its answer's last; past it 503. It outlives the server.
+    // None: no bound.
+    MemoryBudget* memory = nullptr;
     // Past nine tenths of them the one that has been idle longest is closed for a new one.
     size_t max_connections = 8192;
     size_t max_per_address = 1024;  // likewise, at that number

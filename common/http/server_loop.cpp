@@ -44,7 +44,6 @@ void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
 
 void Server::Impl::destroy(Connection& c) {
   set_deadline(c, Clock::time_point::max());
-  body_bytes -= c.charged;
   if (c.address != nullptr && --c.address->count == 0) addresses.erase(c.peer);
   connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
   open = connections.size();
@@ -69,9 +68,8 @@ void Server::Impl::read_more(Connection& c) {
 }
 
 bool Server::Impl::charge(Connection& c, uint64_t bytes) {
-  c.charged += bytes;
-  body_bytes += bytes;
-  if (body_bytes <= options.max_body_bytes_total) return true;
+  if (!c.memory) c.memory = std::make_shared<MemoryShare>(options.memory);
+  if (c.memory->try_take(bytes)) return true;
   refuse(c, {503, "overloaded", "too many request bodies at once", {}, {{"Retry-After", "1"}}});
   return false;
 }
@@ -189,7 +187,7 @@ void Server::Impl::finish(Connection& c) {
 }
 
 void Server::Impl::next(Connection& c, bool keep) {
-  body_bytes -= std::exchange(c.charged, 0);
+  c.memory.reset();
   c.head = {};
   c.state = Connection::kHead;
   c.waits_for = POLLIN;
@@ -249,7 +247,7 @@ bool Server::Impl::make_and_send(Connection& c) {
 // A step's client asks for the next one soon: whoever answered waits for it, which saves waking the
 // loop, and a worker by it. Half of the workers are left to others.
 bool Server::Impl::next_at_once(Connection& c) {
-  if (!c.quick || c.charged > kUnguardedBody || stopping) return false;
+  if (!c.quick || c.head.content_length > kUnguardedBody || stopping) return false;
   if (inflight + staying > options.max_inflight / 2) return false;
   ++staying;
   --inflight;
@@ -302,10 +300,7 @@ void Server::Impl::take_reports() {
 }
 
 void Server::Impl::take_report(Connection& c) {
-  if (c.report == Connection::kToWrite) {
-    body_bytes -= std::exchange(c.charged, 0);
-    return write_more(c);
-  }
+  if (c.report == Connection::kToWrite) return write_more(c);
   next(c, c.report == Connection::kKept);
 }
 
@@ -325,7 +320,7 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
 }
 
 void Server::Impl::drain(Connection& c) {
-  body_bytes -= std::exchange(c.charged, 0);
+  c.memory.reset();
   c.in = {};
   c.body = {};
   c.state = Connection::kDrain;

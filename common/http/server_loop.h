@@ -91,7 +91,6 @@ struct Server::Impl {
   std::set<Due> handshakes;  // of these
   std::set<Due> idle;        // likewise: nothing is asked on them
   std::vector<int> waiting;  // in kWaiting, in their order
-  uint64_t body_bytes = 0;   // of all requests being received or answered
   bool stop_begun = false;
   Clock::time_point stop_deadline = Clock::time_point::max();
   Clock::time_point accept_again = Clock::time_point::max();

@@ -29,7 +29,8 @@ struct Entry {
 
 class Parser {
  public:
-  Parser(Bytes file, std::string_view what) : file_(file), what_(what) {}
+  Parser(Bytes file, std::string_view what, uint64_t max_header)
+      : file_(file), what_(what), max_header_(max_header) {}
 
   Bytes data() const { return data_; }
 
@@ -38,8 +39,8 @@ class Parser {
       fail("", cat("expected at least ", kLengthBytes, " bytes, got ", file_.size()));
     }
     const uint64_t length = load_le64(file_.data());
-    if (length > kMaxHeader) {
-      fail("", cat("a header of ", length, " bytes, expected at most ", kMaxHeader));
+    if (length > max_header_) {
+      fail("", cat("a header of ", length, " bytes, expected at most ", max_header_));
     }
     if (length > file_.size() - kLengthBytes) {
       fail("", cat("a header of ", length, " bytes ends past the file's ", file_.size()));
@@ -157,6 +158,7 @@ class Parser {
   Bytes file_;
   Bytes data_;
   std::string_view what_;
+  uint64_t max_header_;
 };
 
 // The text as a JSON string.
@@ -170,8 +172,8 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
-Safetensors Safetensors::parse(Bytes file, std::string_view what) {
-  Parser parser(file, what);
+Safetensors Safetensors::parse(Bytes file, std::string_view what, uint64_t max_header) {
+  Parser parser(file, what, std::min(max_header, kMaxHeader));
   const Json header = parser.header();
   Safetensors out;
   std::vector<Entry> entries;

@@ -31,7 +31,8 @@ class Safetensors {
   // The whole file, from its first byte to its last; `what` names it in messages.
   // Throws Error(kInput) unless the header is well-formed and its tensors fill the data exactly,
   // without hole or overlap.
-  static Safetensors parse(Bytes file, std::string_view what);
+  // `max_header`: of bytes; 4 MiB, of which a checkpoint needs most, is the most there can be.
+  static Safetensors parse(Bytes file, std::string_view what, uint64_t max_header = 4 << 20);
 
   const Tensors& tensors() const& { return tensors_; }
   Tensors tensors() && { return std::move(tensors_); }

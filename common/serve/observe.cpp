@@ -53,6 +53,15 @@ void observe(http::Server& server, Metrics& metrics, const std::string& version)
   });
 }
 
+void observe_memory(Metrics& metrics, const MemoryBudget& budget) {
+  metrics.gauge("split_memory_budget_bytes", "What requests may hold at once.",
+                [&budget] { return static_cast<double>(budget.limit()); });
+  metrics.gauge("split_memory_used_bytes", "What requests hold now.",
+                [&budget] { return static_cast<double>(budget.used()); });
+  metrics.counted("split_memory_refusals_total", "Requests refused for want of memory.",
+                  [&budget] { return static_cast<double>(budget.refusals()); });
+}
+
 http::Route metrics_route(const Metrics& metrics) {
   return {.method = "GET",
           .path = "/metrics",

@@ -17,6 +17,9 @@ namespace split::serve {
 // outlive the server. Before run().
 void observe(http::Server& server, Metrics& metrics, const std::string& version);
 
+// split_memory_budget_bytes, split_memory_used_bytes and split_memory_refusals_total.
+void observe_memory(Metrics& metrics, const MemoryBudget& budget);
+
 http::Route metrics_route(const Metrics& metrics);  // GET /metrics
 
 // GET /livez, and GET /readyz: 503 until `ready` says true. For whoever starts and watches servers,

@@ -17,7 +17,8 @@ std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
 }
 
 Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows) {
-  const Safetensors file = Safetensors::parse(bytes, "the body");
+  constexpr uint64_t kMaxHeader = 64 << 10;  // parsed, it takes 30 times as much
+  const Safetensors file = Safetensors::parse(bytes, "the body", kMaxHeader);
   const auto at = file.tensors().find(name);
   if (at == file.tensors().end()) {
     throw Error(ErrorKind::kInput, cat("the body: expected a tensor '", name, "'"),

@@ -131,8 +131,8 @@ std::string step_query(const SequenceRows& rows) {
              "&rows=", wanted_name(rows.wanted));
 }
 
-ReceivedRows parse_step(std::string_view json) {
-  Fields fields(json);
+ReceivedRows parse_step(std::string_view json, MemoryShare* memory) {
+  Fields fields(json, memory);
   ReceivedRows received;
   received.rows.past = static_cast<uint32_t>(fields.integer("past", 0, kMostPast));
   received.own(fields.integers("tokens", 0, INT32_MAX, kMaxStepTokens));
@@ -168,9 +168,9 @@ std::string forward_query(const SequenceRows& rows) {
              "&rows=", wanted_name(rows.wanted));
 }
 
-ForwardRequest parse_forward(std::string_view json, const ModelConfig& config,
-                             const Encode& encode) {
-  Fields fields(json);
+ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, const Encode& encode,
+                             MemoryShare* memory) {
+  Fields fields(json, memory);
   ForwardRequest request;
   SequenceRows& rows = request.received.rows;
   const bool special = fields.boolean_or("special", true);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_budget.h"
 #include "models/model.h"
 #include "step/rows.h"
 #include "wire/protocol.h"
@@ -40,7 +41,8 @@ class ReceivedRows {
 // --- a session's step: past, phase and which rows; the range is the session's
 std::string step_json(const SequenceRows& rows);   // {"past","phase","rows","tokens"}
 std::string step_query(const SequenceRows& rows);  // "past=3&phase=generate&rows=last"
-ReceivedRows parse_step(std::string_view json);
+// `memory` pays for the parsed JSON.
+ReceivedRows parse_step(std::string_view json, MemoryShare* memory = nullptr);
 // `body`: one frame "hidden", at most a context of rows.
 ReceivedRows parse_step(Query query, Bytes body, const ModelConfig& config);
 inline constexpr size_t kMaxStepTokens = 1 << 20;
@@ -54,8 +56,8 @@ std::string forward_json(const SequenceRows& rows);   // {"rows","to","tokens"}
 std::string forward_query(const SequenceRows& rows);  // "from=3&rows=all"
 // Ids of a prompt, whose special tokens are read as such or as text.
 using Encode = std::function<std::vector<int32_t>(const std::string& prompt, bool special)>;
-ForwardRequest parse_forward(std::string_view json, const ModelConfig& config,
-                             const Encode& encode);
+ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, const Encode& encode,
+                             MemoryShare* memory = nullptr);
 ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config);
 
 // A query's "from" and "to": from tokens and to the head without them.

@@ -126,6 +126,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
   flags.text("chat-template", "TEXT", "a chat's message as text ('{role}: {content}\\n')",
              &options.chat_template);
+  flags.bytes("memory-budget", "BYTES",
+              "with --serve: what requests may hold at once; past it 503 (what the machine or the "
+              "container grants, less weights)",
+              &options.memory_budget, 1 << 20);
   flags.bytes("kv-budget", "BYTES", "keys and values of all answers (16 whole contexts, up to 1G)",
               &options.kv_budget);
 

@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "base/granted.h"
 #include "edge_client/server/page.h"
 #include "http/local_guard.h"
 #include "serve/completions.h"
@@ -17,12 +18,12 @@ namespace {
 using http::Request;
 using http::Response;
 
-http::Server::Options server_options(const Options& options) {
+http::Server::Options server_options(const Options& options, MemoryBudget& memory) {
   http::Server::Options server;
   server.host = options.host;
   server.port = options.port;
-  // The client's library takes no descriptor above 1,023: room for the cloud's connections.
-  server.max_connections = 512;
+  server.memory = &memory;
+  server.max_connections = 512;  // of a person's machine
   server.max_inflight = 128;
   // A step runs on its caller's stack, drivers' compilers included.
   server.worker_stack_bytes = 1 << 20;
@@ -115,9 +116,11 @@ void add_routes(http::Server& server, Service& service) {
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
   Service service(options, world.console, world.environment, interrupt);
-  http::Server server(server_options(options));
+  MemoryBudget memory;
+  http::Server server(server_options(options, memory));
   const int port = server.bind();  // early: a taken port is known before anything is downloaded
   add_routes(server, service);
+  serve::observe_memory(service.metrics(), memory);
   if (http::is_loopback(options.host)) server.set_guard(http::local_guard());
   const auto say = [&](const std::string& line) {
     if (!options.quiet) world.console.err(line + "\n");
@@ -129,6 +132,8 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   std::thread loading([&] {
     try {
       service.load();
+      memory.set_limit(options.memory_budget > 0 ? options.memory_budget
+                                                 : memory_left_for_requests(options.kv_budget));
       say(service.plan());
       say("ready");
     } catch (...) {

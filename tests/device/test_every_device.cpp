@@ -463,10 +463,8 @@ class Goldens : public testing::TestWithParam<std::tuple<std::string, std::strin
   }
   int layers() const { return golden_->model->config().layers; }
   size_t channels() const { return static_cast<size_t>(golden_->model->config().channels); }
-  Shard shard(int first, int last, bool embed) const {
-    ShardOptions options = options_for(*golden_->model, first, last);
-    options.embed = embed;
-    return {*device_, *golden_->model, golden_->weights(), options};
+  Shard shard(const StageRange& range = {}) const {
+    return {*device_, *golden_->model, golden_->weights(), options_for(*golden_->model, range)};
   }
   std::unique_ptr<Device> device_;
   std::unique_ptr<Golden> golden_;
@@ -476,21 +474,7 @@ class Goldens : public testing::TestWithParam<std::tuple<std::string, std::strin
 struct Line {
   explicit Line(Shard& shard) : batcher(shard), shard(shard), id(shard.pages().open()) {}
   ~Line() { shard.pages().close(id); }
-  std::vector<float> run(std::span<const int32_t> tokens, int to, Wanted wanted, int from = 0,
-                         const float* hidden = nullptr, size_t hidden_rows = 0) {
-    Job job;
-    job.sequence = id;
-    job.from = from;
-    job.to = to;
-    job.rows = static_cast<uint32_t>(hidden != nullptr ? hidden_rows : tokens.size());
-    job.tokens = hidden != nullptr ? nullptr : tokens.data();
-    job.hidden = hidden;
-    job.wanted = wanted;
-    std::vector<float> out((wanted == Wanted::kAll ? job.rows : 1) * shard.width(to));
-    job.out = out.data();
-    batcher.run(job);
-    return out;
-  }
+  std::vector<float> run(const SequenceRows& rows) { return append(batcher, id, rows); }
   Batcher batcher;
   Shard& shard;
   SequenceId id;
@@ -510,16 +494,17 @@ int32_t argmax(std::span<const float> logits) {
 }
 
 TEST_P(Goldens, HiddenStatesAtEveryPointAgree) {
-  Shard whole = shard(0, layers() + 2, true);
+  Shard whole = shard();
   for (int p = 0; p < golden_->prompts(); ++p) {
     const auto ids = golden_->values<int32_t>(cat("p", p, ".ids"));
     const auto last = golden_->values<float>(cat("p", p, ".hidden_last"));
-    for (int point = 0; point <= layers() + 1; ++point) {
+    for (int point = 0; point <= Point::norm().stage(layers()); ++point) {
       Line line(whole);
-      const auto all = line.run(ids, point, Wanted::kAll);
+      const Point to = point > layers() ? Point::norm() : Point(point);
+      const auto all = line.run({.range = {.to = to}, .tokens = ids, .wanted = Wanted::kAll});
       const std::span got = std::span(all).last(channels());
       EXPECT_LT(relative(got, std::span(last).subspan(point * channels(), channels())), 2e-5)
-          << "prompt " << p << " point " << point;
+          << "prompt " << p << " point " << to.name();
       if (!golden_->has(cat("p", p, ".hidden_all"))) continue;
       const auto expected = golden_->values<float>(cat("p", p, ".hidden_all"));
       for (size_t t = 0; t < ids.size(); ++t) {
@@ -534,14 +519,15 @@ TEST_P(Goldens, HiddenStatesAtEveryPointAgree) {
 
 TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
   for (int cut = 0; cut <= layers(); ++cut) {
-    Shard cloud = shard(0, cut, true), edge = shard(cut, layers() + 2, false);
+    const StageRange below{.to = cut}, above{cut, Point::head()};
+    Shard cloud = shard(below), edge = shard(above);
     for (int p = 0; p < golden_->prompts(); ++p) {
       auto ids = golden_->values<int32_t>(cat("p", p, ".ids"));
       Line head(cloud), tail(edge);
       const auto step = [&](std::span<const int32_t> tokens) {
-        const auto hidden = head.run(tokens, cut, Wanted::kAll);
-        return tail.run({}, layers() + 2, Wanted::kLast, cut, hidden.data(),
-                        hidden.size() / channels());
+        const auto hidden = head.run({.range = below, .tokens = tokens, .wanted = Wanted::kAll});
+        return tail.run(
+            {.range = above, .hidden = hidden, .width = static_cast<uint32_t>(channels())});
       };
       std::vector<float> logits = step(ids);
       const auto expected = golden_->values<float>(cat("p", p, ".logprobs_last"));

@@ -117,7 +117,8 @@ TEST(HttpServerLimits, EndsTheLongestIdleConnectionForANewOne) {
 }
 
 TEST(HttpServerLimits, CapsBodiesOfAllRequestsTogether) {
-  const Running running({.max_body_bytes_total = 3000}, add_echo);
+  MemoryBudget memory(3000);
+  const Running running({.memory = &memory}, add_echo);
   Peer one(running.port);
   one.say(post("Content-Length: 2500\r\nExpect: 100-continue\r\n", std::string(2000, 'a')));
   EXPECT_TRUE(says(one.until("\r\n\r\n"), 100));  // so these bytes are counted

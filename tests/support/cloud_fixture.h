@@ -136,6 +136,7 @@ class TestCloud {
     http::Server::Options options;
     options.shutdown_timeout = std::chrono::seconds(1);
     options.worker_stack_bytes = 1 << 20;
+    options.memory = &cloud.memory;
     if (adjust) adjust(cloud, options);
     running_ = std::make_unique<http::Running>(options, [this](http::Server& server) {
       add_routes(server, cloud);
