@@ -96,6 +96,11 @@ Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent) {
   }
 }
 
+bool has_input(const Connection& connection) {
+  pollfd poll{connection.fd.get(), POLLIN, 0};
+  return has_pending(connection) || ::poll(&poll, 1, 0) > 0;
+}
+
 bool is_gone(const Connection& connection) {
   pollfd poll{connection.fd.get(), POLLRDHUP, 0};
   return ::poll(&poll, 1, 0) > 0 &&

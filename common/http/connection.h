@@ -72,6 +72,8 @@ Io handshake(Connection& connection);
 Io receive(Connection& connection, std::string& to, size_t most);
 // Bytes for receive() that no event will tell of.
 bool has_pending(const Connection& connection);
+// The other side has said something that receive() has not had, or has closed.
+bool has_input(const Connection& connection);
 // Sends what fits without waiting; `sent` counts it.
 Io send(Connection& connection, std::span<const iovec> pieces, size_t& sent);
 // Nothing more will be sent: says so, and what still comes is no longer decrypted.

@@ -24,6 +24,7 @@ namespace {
 constexpr std::chrono::milliseconds kAcceptPause{
     100};  // after the system ran out of descriptors or memory
 constexpr int kUnsentBytes = 256 << 10;
+constexpr size_t kMostLooks = 64;  // for a connection that is idle
 
 // Where there may be no memory for words.
 template <typename Say>
@@ -244,11 +245,21 @@ void Server::Impl::welcome(Connection& c) {
   }
 }
 
-// Those that came or were answered before all others, and have asked nothing since.
+// The one that came or was answered before all others and has asked nothing since: not even what
+// has not been read yet.
 bool Server::Impl::end_longest_idle(const std::set<Due>& of) {
-  if (of.empty()) return false;
-  destroy(*connections.at(of.begin()->second));
-  return true;
+  const auto since = Clock::now() + options.idle_timeout - options.least_idle;
+  size_t looked = 0;
+  for (const Due& due : of) {
+    if (due.first > since) break;
+    Connection& c = *connections.at(due.second);
+    if (!has_input(c)) {
+      destroy(c);
+      return true;
+    }
+    if (++looked == kMostLooks) break;
+  }
+  return false;
 }
 
 // Requests in flight or on their way since before the stop.

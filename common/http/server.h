@@ -76,6 +76,7 @@ class Server {
     size_t worker_stack_bytes = 256 << 10;
     uint64_t min_write_rate = 64 << 10;  // bytes per second that a reader must take
     std::chrono::milliseconds idle_timeout{75000};
+    std::chrono::milliseconds least_idle{100};  // before it is closed for another connection
     std::chrono::milliseconds head_timeout{10000};
     std::chrono::milliseconds body_timeout{30000};
     std::chrono::milliseconds write_timeout{10000};

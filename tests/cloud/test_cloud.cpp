@@ -94,6 +94,28 @@ TEST(CloudDescription, IsReadyOnceWarm) {
   EXPECT_EQ(cloud.ask().get("/readyz").status, 200);
 }
 
+// The server lives while it loads its models, and says what there is to wait for.
+TEST(CloudDescription, SaysThatItIsLoading) {
+  TestCloud cloud({});
+  EXPECT_EQ(cloud.ask().get("/livez").status, 200);
+  EXPECT_EQ(cloud.ask().get("/readyz").status, 503);
+  EXPECT_EQ(cloud.ask().get("/metrics").status, 200);
+  EXPECT_EQ(cloud.ask().get("/openapi.json").status, 200);
+  for (const char* path : {"/", "/v1/models", "/v1/models/rand-a", "/v1/models/rand-a/stages/norm",
+                           "/get_model_config"}) {
+    const http::Reply reply = cloud.ask().get(path);
+    expect_error(reply, 503, "loading", "");
+    EXPECT_EQ(reply.headers.get("Retry-After"), "1");
+  }
+  TestCloud with({"rand-a"});
+  cloud.cloud.models = std::move(with.cloud.models);
+  open_models(cloud.cloud);
+  EXPECT_EQ(wire::parse_model_list(cloud.ask().get("/v1/models").body),
+            (std::vector<std::string>{"rand-a"}));
+  EXPECT_NE(cloud.ask().get("/metrics").body.find("{model=\"rand-a\"}"), std::string::npos);
+  EXPECT_EQ(cloud.ask().get("/readyz").status, 503);
+}
+
 TEST(CloudModels, AreListedInOrder) {
   TestCloud cloud({"rand-b", "rand-a"});
   const http::Reply reply = cloud.ask().get("/v1/models");

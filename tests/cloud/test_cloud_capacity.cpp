@@ -105,5 +105,64 @@ TEST_F(CloudCapacity, AFullQueueSaysWhenToComeBack) {
   EXPECT_EQ(cloud.ask().get(path).status, 200);
 }
 
+// Texts whose readers take nothing.
+class CloudReaders : public testing::Test {
+ protected:
+  static std::string wish(int tokens) {
+    const std::string body =
+        Json{{"prompt", "a"},  {"max_tokens", tokens}, {"n", 4},
+             {"seed", 1},      {"logprobs", 5},        {"temperature", 1},
+             {"stream", true}, {"ignore_eos", true},   {"return_token_ids", true}}
+            .dump();
+    return http::post(cat("Content-Length: ", body.size(), "\r\n"), body, "/v1/completions");
+  }
+  // Of the chunks of an answer: each choice's ids.
+  static std::map<int, std::vector<int>> ids_of(const std::string& answer) {
+    std::map<int, std::vector<int>> ids;
+    for (size_t at = 0; (at = answer.find("data: {", at)) != std::string::npos; ++at) {
+      const Json chunk = Json::parse(answer.substr(at + 6, answer.find('\n', at) - at - 6));
+      const Json& choice = chunk["choices"][0];
+      for (const Json& id : choice["token_ids"]) ids[choice["index"]].push_back(id);
+    }
+    return ids;
+  }
+};
+
+// What is kept for a reader is bounded: its text waits, without a thread and without a step, while
+// others are answered; and then it goes on.
+TEST_F(CloudReaders, LetTheirTextsWaitWithoutAThread) {
+  TestCloud cloud({"demo"}, 64 << 20, {}, Profile::kF32, [](Cloud&, http::Server::Options& o) {
+    o.max_inflight = o.queue = o.idle_workers = 1;
+    o.write_timeout = std::chrono::minutes(10);
+  });
+  http::Peer quick(cloud.port());
+  quick.say(wish(500));
+  const auto expected = ids_of(quick.until("[DONE]"));
+  ASSERT_EQ(expected.size(), 4u);
+  std::vector<http::Peer> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back(cloud.port());
+    readers.back().say(wish(500));
+    readers.back().until("\r\n\r\n");
+    while (cloud.stats().inflight != 0) std::this_thread::yield();
+    EXPECT_GT(cloud.pages().in_use(), 0u);
+    EXPECT_EQ(cloud.cloud.models[0]->batcher().depth(), 0u);
+    EXPECT_EQ(cloud.ask().post("/v1/models/demo/forward", {{"tokens", {1}}}).status, 200);
+  }
+  for (http::Peer& reader : readers) EXPECT_TRUE(ids_of(reader.until("[DONE]")) == expected);
+  while (cloud.pages().in_use() != 0) std::this_thread::yield();
+}
+
+TEST_F(CloudReaders, ThatTakeNothingLoseTheirPages) {
+  TestCloud cloud({"demo"}, 64 << 20, {}, Profile::kF32, [](Cloud&, http::Server::Options& o) {
+    o.write_timeout = std::chrono::milliseconds(200);
+  });
+  http::Peer reader(cloud.port());
+  reader.say(wish(500));
+  reader.until("data: ");
+  while (cloud.pages().in_use() != 0) std::this_thread::yield();
+  EXPECT_EQ(reader.to_end().find("[DONE]"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace split::cloud

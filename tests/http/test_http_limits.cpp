@@ -82,7 +82,7 @@ TEST(HttpServerLimits, CapsConnections) {
   }
   const std::string answer = last_words(running.port, get("/hi"));
   EXPECT_TRUE(says(answer, 503) && has(answer, "Retry-After: 1\r\n")) << answer;
-  const Running each({.max_per_address = 1}, [&](Server& server) {
+  const Running each({.max_per_address = 1, .least_idle = milliseconds(0)}, [&](Server& server) {
     add_echo(server);
     server.route("GET", "/gate", [&](const Request&) { return gate.pass(); });
   });
@@ -96,7 +96,7 @@ TEST(HttpServerLimits, CapsConnections) {
 
 // Whoever came and asks nothing makes room for who comes: the one that waits longest.
 TEST(HttpServerLimits, EndsTheLongestIdleConnectionForANewOne) {
-  const Running running({.max_connections = 20}, add_echo);
+  const Running running({.max_connections = 20, .least_idle = milliseconds(0)}, add_echo);
   std::vector<Peer> silent;
   for (int i = 0; i < 18; ++i) silent.emplace_back(running.port);
   while (running.server.stats().connections < 18) std::this_thread::yield();
@@ -422,6 +422,40 @@ TEST(HttpWriter, LetsAStreamWaitWithoutAThread) {
   const std::string answer = reader.until("\r\n0\r\n\r\n");
   EXPECT_EQ(answer.size(), kPieces * (kPiece + 8) + 5);
   EXPECT_EQ(made, kPieces);
+}
+
+// With every worker busy and every place to wait taken a stream goes on later.
+TEST(HttpWriter, LetsAStreamWaitForAWorker) {
+  constexpr size_t kPiece = 10'000, kPieces = 500, kReaders = 6;
+  Gate gate;
+  const Running running({.max_inflight = 1, .idle_workers = 1, .queue = 0}, [&](Server& server) {
+    server.route("GET", "/gate", [&](const Request&) { return gate.pass(); });
+    server.route("GET", "/stream", [&](const Request&) {
+      return Response::events([made = size_t{0}](Sink& sink) mutable {
+        for (; made < kPieces && !sink.full(); ++made) sink.write(std::string(kPiece, 's'));
+        return made < kPieces ? Streamed::kMore : Streamed::kDone;
+      });
+    });
+  });
+  std::vector<Peer> readers;
+  for (size_t i = 0; i < kReaders; ++i) {
+    readers.emplace_back(running.port);
+    readers.back().say(get("/stream"));
+    readers.back().until("\r\n\r\n");
+    while (running.server.stats().inflight != 0) std::this_thread::yield();
+  }
+  Peer busy(running.port);
+  busy.say(get("/gate"));
+  gate.wait_for_entered(1);
+  std::vector<std::future<size_t>> sizes;
+  for (Peer& reader : readers) {
+    sizes.push_back(
+        std::async(std::launch::async, [&] { return reader.until("\r\n0\r\n\r\n").size(); }));
+  }
+  while (running.server.stats().inflight < 2) std::this_thread::yield();  // one waits in line
+  gate.open.set_value();
+  EXPECT_EQ(body_of(busy.answer()), "passed");
+  for (auto& size : sizes) EXPECT_EQ(size.get(), kPieces * (kPiece + 8) + 5);
 }
 
 // What a stream holds is given back when its client takes nothing for too long.

@@ -139,6 +139,39 @@ TEST_F(PairAccess, NoRedirectIsFollowed) {
   EXPECT_EQ(target.asked, 0);
 }
 
+// A page from elsewhere that a browser takes here, perhaps by a name of its own, gets nothing.
+TEST_F(PairAccess, ThisMachineAloneIsAskedByItsNames) {
+  const auto status = [](const CloudProcess& cloud, const std::string& path,
+                         const std::string& host, const std::string& origin = "") {
+    const std::string answer = http::last_words(
+        cloud.port(), cat("GET ", path, " HTTP/1.1\r\nHost: ", host, "\r\nConnection: close\r\n",
+                          origin.empty() ? "" : cat("Origin: ", origin, "\r\n"), "\r\n"));
+    return answer.substr(9, 3);
+  };
+  const CloudProcess cloud(kOnCpu + Arguments{"--model", kModel, "--allowed-host", "Cloud.example",
+                                              "--cors-origin", "https://page.example"});
+  for (const char* host : {"localhost", "LOCALHOST:1", "[::1]", "127.0.0.1:80", "cloud.example"}) {
+    EXPECT_EQ(status(cloud, "/v1/models", host), "200") << host;
+  }
+  for (const char* host : {"evil.example", "localhost.evil.example"}) {
+    EXPECT_EQ(status(cloud, "/v1/models", host), "403") << host;
+    EXPECT_EQ(status(cloud, "/livez", host), "200") << host;
+  }
+  for (const char* wrong : {"a b", "localhost:18090@evil"}) {
+    EXPECT_EQ(status(cloud, "/v1/models", wrong), "400") << wrong;
+  }
+  for (const auto& [origin, code] : {std::pair("http://evil.example", "403"),
+                                     {"x://localhost", "403"},
+                                     {"http://localhost:3000", "200"},
+                                     {"https://page.example", "200"}}) {
+    EXPECT_EQ(status(cloud, "/v1/models", "localhost", origin), code) << origin;
+  }
+  EXPECT_EQ(status(cloud, "http://evil.example/v1/models", "localhost"), "403");
+  EXPECT_EQ(status(cloud, "http://localhost/v1/models", "evil.example"), "200");
+  const CloudProcess guarded(cloud_arguments(false));  // its keys are what it goes by
+  EXPECT_EQ(status(guarded, "/v1/models", "evil.example"), "401");
+}
+
 TEST_F(PairAccess, FlagsOfTheServerAreChecked) {
   const auto expect_usage = [](const Arguments& arguments, const std::string& part) {
     Process cloud(Arguments{program_path("cloud_server"), "--port", "0"} + arguments);
@@ -154,6 +187,9 @@ TEST_F(PairAccess, FlagsOfTheServerAreChecked) {
   const std::string bad = put_file(files_.path / "bad", "ann: canary-canary-canary\n");
   expect_usage({"--api-key-file", bad}, "line 1: expected a key");
   expect_usage({"--host", "0.0.0.0"}, "--api-key-file");
+  expect_usage({"--allowed-host", "cloud.example:80"}, "--allowed-host: expected a name");
+  expect_usage({"--allowed-host", "a b"}, "--allowed-host: expected a name");
+  expect_usage({"--trusted-proxy", "10.0.0.0/33"}, "--trusted-proxy: expected ADDRESS");
   // With keys it may be reached from elsewhere; a warning says what is missing.
   Arguments open = Arguments{program_path("cloud_server"), "--port", "0", "--host", "0.0.0.0"};
   Process cloud(open + cloud_arguments(false));
