@@ -30,7 +30,7 @@ begin_servers
 fail() { echo "demo_cluster.sh: $*" >&2; exit 1; }
 
 for name in a b c; do
-  "$bin/cloud_server" --port 0 --threads 1 2> "$dir/$name.log" &
+  "$bin/cloud_server" --port 0 --threads 1 --trusted-proxy 127.0.0.1 2> "$dir/$name.log" &
   pids+=($!)
 done
 ports=()
