@@ -56,7 +56,7 @@ struct Connection {
   Clock::time_point answered;  // last time
   bool quick = false;          // came straight back then
   Clock::time_point deadline = Clock::time_point::max();
-  // What a worker says when it lets go of the connection.
+  // A worker's word when it lets go of the connection.
   enum Report {
     kKept,     // answered; it can take another request
     kEnded,    // answered for the last time

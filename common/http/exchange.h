@@ -14,9 +14,9 @@
 
 namespace split::http {
 
-// Of a stream: kept until the client takes them; while there are so many, nothing more is made.
+// Bytes of a stream that are kept for the client; while there are so many, nothing more is made.
 inline constexpr size_t kStreamBytes = 256 << 10;
-// Sent for one connection before it is another one's turn.
+// Bytes sent for one connection before it is another one's turn.
 inline constexpr size_t kTurnBytes = 256 << 10;
 
 class Exchange {

@@ -27,7 +27,7 @@ size_t queued_by_system(const Connection& connection) {
 }  // namespace
 
 void Outgoing::add(std::string_view text) {
-  // What is sent makes room, before more is taken.
+  // Bytes that are sent make room, before more is taken.
   if (text_sent_ > 0 && text_sent_ >= text_.size() / 2) {
     text_.erase(0, text_sent_);
     text_sent_ = 0;

@@ -204,7 +204,8 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   const int on = 1;
   // Else 44 ms a request (measured).
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // What a client does not take waits with its answer, not a second time in the system's memory.
+  // Bytes that a client does not take wait with its answer, not a second time in the system's
+  // memory.
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
   auto owned = std::make_unique<Connection>();
   Connection& c = *owned;

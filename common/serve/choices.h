@@ -27,7 +27,7 @@ class Choices {
   // `spare` may be null: then one after the other.
   explicit Choices(SpareThreads* spare) : spare_(spare) {}
 
-  // What one of them says at its return: it has ended; nobody wants more; or all wait until the
+  // One of them says at its return that it has ended; nobody wants more; or all wait until the
   // reader has taken something.
   enum class Next : uint8_t { kGoOn, kStop, kPause };
   using One = std::function<Next(size_t index)>;

@@ -96,7 +96,7 @@ class TextAnswer {
   int64_t created_;
   std::mutex counting_;  // of:
   size_t prompt_tokens_ = 0, completion_tokens_ = 0;
-  // Of a stream: those that have not ended, and what looks after its first run.
+  // Choices of a stream that have not ended, and what looks after its first run.
   std::vector<std::unique_ptr<Events>> events_;
   std::unique_ptr<Watch> watch_;
 };
@@ -287,7 +287,8 @@ bool TextAnswer::run_choices(Watch& watch) {
   }
   events_ = std::move(waiting);
   // First those that hold what others may wait for.
-  std::ranges::stable_partition(events_, [](const auto& events) { return events->begun(); });
+  std::stable_partition(events_.begin(), events_.end(),
+                        [](const auto& events) { return events->begun(); });
   if (!events_.empty()) return true;
   if (request_.include_usage) {
     Json chunk = envelope(shape_.chunk_object, Json::array());

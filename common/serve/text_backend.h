@@ -28,7 +28,7 @@ class TextBackend {
  public:
   virtual ~TextBackend() = default;
 
-  // What it costs is counted when the text is gone; it goes before the backend.
+  // Its cost is counted when the text is gone; it goes before the backend.
   virtual std::unique_ptr<Text> begin(std::span<const int32_t> prompt,
                                       const GenerateOptions& options) = 0;
   // One to its end.

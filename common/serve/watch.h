@@ -25,8 +25,8 @@ class Watch {
 
   bool gone() const { return gone_; }  // as of the last look, which is a moment ago
 
-  // Of a stream, before its first write; all that it writes then goes through write(), and comments
-  // are sent while it is quiet.
+  // Names a stream's sink, before its first write; all that it writes then goes through write(),
+  // and comments are sent while it is quiet.
   void attach(http::Sink& sink);
   // False when the client is gone. Any thread.
   bool write(std::string_view bytes);

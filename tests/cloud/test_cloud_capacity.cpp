@@ -116,7 +116,7 @@ class CloudReaders : public testing::Test {
             .dump();
     return http::post(cat("Content-Length: ", body.size(), "\r\n"), body, "/v1/completions");
   }
-  // Of the chunks of an answer: each choice's ids.
+  // Each choice's ids, from the chunks of an answer.
   static std::map<int, std::vector<int>> ids_of(const std::string& answer) {
     std::map<int, std::vector<int>> ids;
     for (size_t at = 0; (at = answer.find("data: {", at)) != std::string::npos; ++at) {
@@ -128,7 +128,7 @@ class CloudReaders : public testing::Test {
   }
 };
 
-// What is kept for a reader is bounded: its text waits, without a thread and without a step, while
+// The part kept for a reader is bounded: its text waits, without a thread and without a step, while
 // others are answered; and then it goes on.
 TEST_F(CloudReaders, LetTheirTextsWaitWithoutAThread) {
   TestCloud cloud({"demo"}, 64 << 20, {}, Profile::kF32, [](Cloud&, http::Server::Options& o) {

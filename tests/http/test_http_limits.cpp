@@ -458,7 +458,7 @@ TEST(HttpWriter, LetsAStreamWaitForAWorker) {
   for (auto& size : sizes) EXPECT_EQ(size.get(), kPieces * (kPiece + 8) + 5);
 }
 
-// What a stream holds is given back when its client takes nothing for too long.
+// A stream's holdings are given back when its client takes nothing for too long.
 TEST(HttpWriter, EndsAStreamThatNobodyTakes) {
   std::promise<void> gone;
   const Running running({.write_timeout = milliseconds(100)}, [&](Server& server) {
