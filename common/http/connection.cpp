@@ -32,9 +32,10 @@ Io receive_tls(Connection& connection, std::string& to, std::span<char> buffer) 
     next = tls_read(connection.tls.get(), buffer.subspan(filled), got);
     if (next == TlsNext::kDone) filled += got;
   }
-  to.append(buffer.data(), filled);
+  if (filled == 0) return io_of(next, connection);
   // Bytes that came before the end are used first; the next call meets the end again.
-  return filled > 0 ? Io::kDone : io_of(next, connection);
+  to.append(buffer.data(), filled);
+  return Io::kDone;
 }
 
 }  // namespace
