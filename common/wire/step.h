@@ -23,10 +23,8 @@ using Query = std::span<const std::pair<std::string, std::string>>;
 class ReceivedRows {
  public:
   ReceivedRows() = default;
-  ReceivedRows(ReceivedRows&&) = default;  // vectors take their elements along
+  ReceivedRows(ReceivedRows&&) = default;  // vectors take their elements along; there is no copy
   ReceivedRows& operator=(ReceivedRows&&) = default;
-  ReceivedRows(const ReceivedRows&) = delete;
-  ReceivedRows& operator=(const ReceivedRows&) = delete;
 
   void own(std::vector<int32_t> tokens);
   void own(Matrix hidden);

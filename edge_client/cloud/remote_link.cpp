@@ -33,17 +33,10 @@ void RemoteLink::close(const std::string& session) noexcept {
   }
 }
 
-std::vector<float> RemoteLink::head(std::span<const float> hidden, Traffic& traffic) {
-  const SequenceRows rows{.range = {config_.layers, Point::head()},
-                          .hidden = hidden,
-                          .width = channels(),
-                          .wanted = Wanted::kAll};
-  return remote_.forward(info_.id, rows, static_cast<uint32_t>(config_.vocab), traffic).values;
-}
-
-std::vector<float> RemoteLink::norms(std::span<const int32_t> tokens, Traffic& traffic) {
-  const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
-  return remote_.forward(info_.id, rows, channels(), traffic).values;
+std::vector<float> RemoteLink::forward(const SequenceRows& rows, Traffic& traffic) {
+  const bool logits = rows.range.to == Point::head();
+  const uint32_t columns = logits ? static_cast<uint32_t>(config_.vocab) : channels();
+  return remote_.forward(info_.id, rows, columns, traffic).values;
 }
 
 Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

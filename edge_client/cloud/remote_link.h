@@ -30,8 +30,7 @@ class RemoteLink : public CloudLink {
   std::vector<float> step(const std::string& session, const SequenceRows& rows,
                           Traffic& traffic) override;
   void close(const std::string& session) noexcept override;
-  std::vector<float> head(std::span<const float> hidden, Traffic& traffic) override;
-  std::vector<float> norms(std::span<const int32_t> tokens, Traffic& traffic) override;
+  std::vector<float> forward(const SequenceRows& rows, Traffic& traffic) override;
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;

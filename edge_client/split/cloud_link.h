@@ -42,10 +42,8 @@ class CloudLink {
   // Ends the session there, if that can be said in a moment.
   virtual void close(const std::string& session) noexcept = 0;
 
-  // Logits [rows, vocab] of what leaves the last block, [rows, C].
-  virtual std::vector<float> head(std::span<const float> hidden, Traffic& traffic) = 0;
-  // Returns the final norm's output for each token, [tokens, C].
-  virtual std::vector<float> norms(std::span<const int32_t> tokens, Traffic& traffic) = 0;
+  // A step without a session: what leaves the rows' range, [wanted rows, C] or, at the head, of V.
+  virtual std::vector<float> forward(const SequenceRows& rows, Traffic& traffic) = 0;
   // As generate(), all of it there. What on_text has had is not given again after a retry.
   virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                              const GenerateOptions& options, const OnText& on_text,

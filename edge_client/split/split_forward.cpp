@@ -56,12 +56,17 @@ std::span<const float> SplitForward::run(const SequenceRows& rows) {
   }
   SequenceRows below = rows;
   below.range.to = model_.config().layers;
-  std::vector<float> hidden(rows.wanted_count() * static_cast<size_t>(model_.config().channels));
+  const auto channels = static_cast<uint32_t>(model_.config().channels);
+  std::vector<float> hidden(rows.wanted_count() * channels);
   advance(below, hidden.data());
+  const SequenceRows above{.range = {below.range.to, Point::head()},
+                           .hidden = hidden,
+                           .width = channels,
+                           .wanted = Wanted::kAll};
   Retry retry(retry_options_, waiter_);
   for (;;) {
     try {
-      logits_ = cloud_.head(hidden, counts_.traffic);
+      logits_ = cloud_.forward(above, counts_.traffic);
       return logits_;
     } catch (const RemoteError& error) {
       retry.failed(error);

@@ -62,9 +62,10 @@ std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> to
   const Timed timed(counts.ms);
   Retry retry(run.retry, run.waiter);
   ++counts.steps;
+  const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
   for (;;) {
     try {
-      std::vector<float> states = run.cloud.norms(tokens, counts.traffic);
+      std::vector<float> states = run.cloud.forward(rows, counts.traffic);
       counts.cloud_layer_rows += tokens.size() * static_cast<size_t>(run.model.config().layers);
       return states;
     } catch (const RemoteError& error) {

@@ -35,13 +35,11 @@ class FakeCloud : public edge::CloudLink {
     return append(batcher_, at->second.sequence, rows);
   }
   void close(const std::string& session) noexcept override { forget(session); }
-  std::vector<float> head(std::span<const float> hidden, edge::Traffic&) override {
-    return alone({.range = {layers(), Point::head()},
-                  .hidden = hidden,
-                  .width = static_cast<uint32_t>(model_.config().channels)});
-  }
-  std::vector<float> norms(std::span<const int32_t> tokens, edge::Traffic&) override {
-    return alone({.range = {.to = Point::norm()}, .tokens = tokens});
+  std::vector<float> forward(const SequenceRows& rows, edge::Traffic&) override {
+    const SequenceId sequence = shard_.pages().open();
+    std::vector<float> out = append(batcher_, sequence, rows);
+    shard_.pages().close(sequence);
+    return out;
   }
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
@@ -65,20 +63,13 @@ class FakeCloud : public edge::CloudLink {
     SequenceId sequence = 0;
     StageRange range = {};
   };
-  int layers() const { return model_.config().layers; }
   void forget(const std::string& session) {
     const auto at = sessions_.find(session);
     if (at == sessions_.end()) return;
     shard_.pages().close(at->second.sequence);
     sessions_.erase(at);
   }
-  std::vector<float> alone(SequenceRows rows) {
-    rows.wanted = Wanted::kAll;
-    const SequenceId sequence = shard_.pages().open();
-    std::vector<float> out = append(batcher_, sequence, std::move(rows));
-    shard_.pages().close(sequence);
-    return out;
-  }
+
   const Model& model_;
   std::unique_ptr<Device> device_;
   Shard shard_;
