@@ -42,9 +42,6 @@ class Outgoing {
   Io send_some(Connection& connection, size_t most);
   bool empty() const { return text_.size() == text_sent_ && left_in_body_ == 0; }
   uint64_t sent() const { return sent_; }
-  // Bytes of our own that are kept until the client takes them: what a budget of memory counts.
-  // Views of mapped files are not among them.
-  uint64_t held() const { return text_.capacity() + body_.capacity(); }
   uint64_t unsent_text() const { return text_.size() - text_sent_; }
 
   // While the socket takes nothing: when to ask is_stuck().
