@@ -70,7 +70,8 @@ TEST(CloudMemory, AStormNeverHoldsMoreThanTheBudgetAndEndsInAnswers) {
   for (int i = 0; i < 12; ++i) {
     clients.emplace_back([&] {
       Caller caller(cloud.url());
-      for (int tries = 0; tries < 10'000; ++tries) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+      while (std::chrono::steady_clock::now() < end) {
         const http::Reply reply = caller.post(wire::model_forward_path("demo"), body);
         if (reply.status == 200) {
           ++answered;

@@ -33,14 +33,14 @@ class RowInvariance : public testing::TestWithParam<Case> {
     others_.assign(eval.rbegin(), eval.rend());
     middle_ = golden_.model->config().layers / 2;
     static std::map<std::string, std::map<Point, Rows>> references;
-    reference_ = references[cat(GetParam())];
+    reference_ = references[testing::PrintToString(GetParam())];
     if (!reference_.empty()) return;
     for (const Point to : points()) {
       Loaded solo = load(1);
       Sequence sequence(*solo.shard);
       reference_[to] = sequence.run(to, tokens_, 1, phase_);
     }
-    references[cat(GetParam())] = reference_;
+    references[testing::PrintToString(GetParam())] = reference_;
   }
 
   struct Loaded {

@@ -1,0 +1,191 @@
+// The worst hour: a server within the limits of the Kubernetes manifest, under a storm of requests
+// that are small to send and large to answer, beside edges that write their texts.
+#include <atomic>
+#include <fstream>
+#include <optional>
+
+#include "support/http_peer.h"
+#include "support/programs.h"
+
+namespace split::test {
+namespace {
+
+constexpr uint64_t kLimit = 2ull << 30;  // scripts/cluster/kubernetes.yaml
+
+// A group of this machine's that bounds the memory of what runs in it; gone with this object. Where
+// no group can be made, a bound on the process's data of the same size, which is said.
+class MemoryGroup {
+ public:
+  explicit MemoryGroup(uint64_t limit) : limit_(limit) {
+    for (const auto& [root, file] : {std::pair{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+                                     std::pair{"/sys/fs/cgroup", "memory.max"}}) {
+      const std::filesystem::path path = cat(root, "/split-test-", ::getpid());
+      std::error_code error;
+      if (!std::filesystem::create_directory(path, error)) continue;
+      std::ofstream(path / file) << limit;
+      std::ifstream back(path / file);
+      uint64_t now = 0;
+      if (back >> now && now == limit) {
+        path_ = path;
+        return;
+      }
+      std::filesystem::remove(path, error);
+    }
+    std::printf("no memory group can be made here: RLIMIT_DATA of %llu bytes instead\n",
+                static_cast<unsigned long long>(limit));
+  }
+  ~MemoryGroup() {
+    std::error_code ignored;
+    if (path_) std::filesystem::remove(*path_, ignored);
+  }
+  MemoryGroup(const MemoryGroup&) = delete;
+  MemoryGroup& operator=(const MemoryGroup&) = delete;
+
+  Arguments around(const Arguments& command) const {
+    Arguments all = {"sh", "-c"};
+    if (path_) {
+      all.push_back("echo $$ > \"$0\"/cgroup.procs && exec \"$@\"");
+      all.push_back(path_->string());
+    } else {
+      all.push_back("ulimit -d \"$0\" && exec \"$@\"");
+      all.push_back(cat(limit_ >> 10));
+    }
+    all.insert(all.end(), command.begin(), command.end());
+    return all;
+  }
+
+ private:
+  const uint64_t limit_;
+  std::optional<std::filesystem::path> path_;
+};
+
+// Bytes of a process's own memory.
+uint64_t own_memory(pid_t pid) {
+  std::ifstream status(cat("/proc/", pid, "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::stoull(line.substr(8)) << 10;
+  }
+  return 0;
+}
+
+std::string post(const std::string& path, std::string_view body) {
+  return cat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
+             "Content-Type: application/json\r\nContent-Length: ", body.size(), "\r\n\r\n", body);
+}
+
+int status_of(const std::string& answer) {
+  return answer.starts_with("HTTP/1.1 ") ? std::atoi(answer.c_str() + 9) : 0;
+}
+
+// What the storm consists of: each costs much more memory than its bytes.
+std::vector<std::string> storm() {
+  std::string tokens;
+  for (int i = 0; i < 512; ++i) tokens += cat(i > 0 ? "," : "", i);
+  const std::string rows = post("/v1/models/demo/forward",
+                                cat("{\"tokens\":[", tokens, "],\"rows\":\"all\",\"top\":1}"));
+  std::string objects = "{\"tokens\":[{}", keys = "{\"k\":1";
+  while (objects.size() < (8 << 20) - 16) objects += ",{}";
+  for (int i = 0; keys.size() < (8 << 20) - 32; ++i) keys += cat(",\"", i, "\":1");
+  std::vector<std::string> all(100, rows);
+  for (int i = 0; i < 8; ++i) {
+    all.push_back(post("/v1/models/demo/forward", objects + "]}"));
+    all.push_back(post("/v1/completions", keys + "}"));
+    all.push_back(post("/v1/models/demo/forward", std::string(32 << 20, '0')));
+  }
+  return all;
+}
+
+TEST(Overload, AServerWithinTheManifestsLimitsOutlivesAStormBesideEdges) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is not bounded by a budget";
+#endif
+  const MemoryGroup group(kLimit);
+  Process server(
+      group.around({program_path("cloud_server"), "--port", "0", "--device", "cpu", "--kv-budget",
+                    "1G", "--blob-cache", program_path("../test-blobs")}));
+  const std::string mark = "listening on http://127.0.0.1:";
+  ASSERT_TRUE(server.until([&] {
+    const size_t at = server.err().find(mark);
+    return at != std::string::npos && server.err().find('\n', at) != std::string::npos;
+  })) << server.err();
+  EXPECT_NE(server.err().find("memory: "), std::string::npos) << server.err();
+  const int port = std::atoi(server.err().c_str() + server.err().find(mark) + mark.size());
+  const std::string url = cat("http://127.0.0.1:", port);
+
+  const Folder home;
+  const Arguments text = {"--prompt", "The king", "--temperature", "0",      "--max-tokens",
+                          "60",       "--device", "cpu",           "--json", "--retry-for",
+                          "100"};
+  const std::string alone = run_edge(url, home, text).text();
+  const uint64_t before = own_memory(server.pid());
+  ASSERT_GT(before, 0u);
+
+  std::atomic<bool> over{false};
+  std::atomic<int> well{0}, unwell{0};
+  std::thread prober([&] {
+    while (!over) {
+      http::Peer peer(port);
+      peer.say("GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+      ++(status_of(peer.to_end()) == 200 ? well : unwell);
+    }
+  });
+  std::vector<std::thread> edges;
+  std::vector<std::string> texts(3);
+  for (std::string& mine : texts) {
+    edges.emplace_back([&] {
+      const EdgeResult result = run_edge(url, home, text);
+      mine = result.code == 0 ? result.text() : result.err;
+    });
+  }
+  // Clients that ask for much and read nothing.
+  std::vector<http::Peer> absent;
+  for (int i = 0; i < 34; ++i) {
+    absent.emplace_back(port);
+    absent.back().say(
+        "GET /v1/models/demo/stages/head?format=f32 HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  }
+  std::atomic<int> answered{0}, refused{0}, other{0};
+  std::vector<std::thread> clients;
+  for (const std::string& request : storm()) {
+    clients.emplace_back([&, request] {
+      http::Peer peer(port);
+      peer.say(request);
+      switch (status_of(peer.to_end())) {
+        case 200:
+          ++answered;
+          break;
+        case 400:
+        case 413:
+        case 503:
+          ++refused;
+          break;
+        default:
+          ++other;  // cut off while its body came, or timed out here
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  for (std::thread& edge : edges) edge.join();
+  absent.clear();
+  over = true;
+  prober.join();
+
+  EXPECT_GT(answered, 0);
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(well, 0);
+  EXPECT_EQ(unwell, 0);
+  for (const std::string& mine : texts) EXPECT_EQ(mine, alone);
+  // A last small request behind the storm, so that its memory has gone back.
+  EXPECT_EQ(run_edge(url, home, text).text(), alone);
+  const uint64_t after = own_memory(server.pid());
+  std::printf("%d answered, %d refused, %d cut off; memory %llu MB before, %llu MB after\n",
+              answered.load(), refused.load(), other.load(),
+              static_cast<unsigned long long>(before >> 20),
+              static_cast<unsigned long long>(after >> 20));
+  EXPECT_LE(after, before + before / 5);
+  server.signal(SIGTERM);
+  EXPECT_EQ(server.wait(), 0) << server.err();
+}
+
+}  // namespace
+}  // namespace split::test
