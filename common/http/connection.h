@@ -1,7 +1,7 @@
 // One accepted connection and the small socket operations on it. The loop owns every connection;
-// while `state` is kBusy a worker alone uses all but `fd` and `state`, and the loop touches
-// nothing but the socket's shutdown. In every other state no thread but the loop's does anything
-// for it. Whether there is TLS between is known here alone.
+// while `state` is kBusy a worker alone uses all but `fd`, `state` and `deadline`, and the loop
+// touches nothing but the socket's shutdown. In every other state no thread but the loop's does
+// anything for it. Whether there is TLS between is known here alone.
 #pragma once
 
 #include <poll.h>

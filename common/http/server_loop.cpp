@@ -10,6 +10,7 @@ namespace split::http {
 namespace {
 
 constexpr std::chrono::milliseconds kDrainTime{1000};
+constexpr std::chrono::milliseconds kRetry{100};  // of what no worker could take
 constexpr size_t kDrainBytes = 64 << 20;
 constexpr uint64_t kUnguardedBody = 64 << 10;  // received before anybody asks whose it is
 // How long a worker waits for the next request of a client that came straight back before. An edge
@@ -136,14 +137,16 @@ void Server::Impl::hand_over(Connection& c) {
 // False when no worker can take it.
 bool Server::Impl::give_to_worker(Connection& c) {
   const Connection::State before = std::exchange(c.state, Connection::kBusy);
-  set_deadline(c, Clock::time_point::max());
   ++inflight;
   bool taken = false;
   try {
     taken = workers.submit([this, &c] { work(c); });
   } catch (const std::bad_alloc&) {
   }
-  if (taken) return true;
+  if (taken) {
+    set_deadline(c, Clock::time_point::max());  // which no worker looks at
+    return true;
+  }
   --inflight;
   c.state = before;
   return false;
@@ -177,7 +180,10 @@ void Server::Impl::cut_off(Connection& c) {
 
 void Server::Impl::make_more(Connection& c) {
   c.state = Connection::kWaiting;
-  if (!give_to_worker(c)) waiting.push_back(c.fd.get());
+  if (give_to_worker(c)) return;
+  waiting.push_back(c.fd.get());
+  // Also where no worker's report will come: there was no memory, or no thread.
+  set_deadline(c, Clock::now() + kRetry);
 }
 
 void Server::Impl::finish(Connection& c) {
@@ -330,6 +336,10 @@ void Server::Impl::drain(Connection& c) {
 }
 
 void Server::Impl::on_timeout(Connection& c) {
+  if (c.state == Connection::kWaiting) {
+    if (!give_to_worker(c)) set_deadline(c, Clock::now() + kRetry);
+    return;
+  }
   if (c.state == Connection::kWriting) {
     if (c.answer->out.is_stuck(c)) return cut_off(c);
     return set_deadline(c, c.answer->out.deadline());

@@ -114,6 +114,21 @@ TEST_F(HttpMemory, OfAnAnswerThatIsReadLateIsThatAnswers) {
   expect_survives(running, get("/stream", close), nullptr, true);
 }
 
+// No worker's report tells when to try again: there is none.
+TEST_F(HttpMemory, OfAStreamsNextPartIsFoundLater) {
+  Running running({}, add_routes);
+  for (long nth = 0; nth < 12; ++nth) {
+    Peer peer(running.port);
+    peer.say(get("/stream", "Connection: close\r\n"));
+    peer.until("\r\n\r\n");
+    while (running.server.stats().inflight != 0) std::this_thread::yield();
+    left = nth;  // of the loop, and then of the worker that goes on
+    peer.to_end();
+    left = -1;
+    while (running.server.stats().connections != 0) std::this_thread::yield();
+  }
+}
+
 TEST_F(HttpMemory, OfTlsIsThatConnections) {
   const test::TemporaryFolder folder;
   const test::TlsFiles files(folder.path);
