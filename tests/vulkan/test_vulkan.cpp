@@ -227,7 +227,9 @@ TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
         const std::string what = cat(heads, " heads of ", size, " ", dtype_name(cache), ", window ",
                                      window, units ? ", units" : "");
         const std::vector<float> all = run(0, kRowCount, seen);
-        expect_close(all, bench.reference.values.at("y"), what, units ? 1e-3 : 3e-6,
+        // Halves are rounded four times on the way; where a row sees one key, nothing averages
+        // that.
+        expect_close(all, bench.reference.values.at("y"), what, units ? 2e-3 : 3e-6,
                      units ? 2e-3 : 1e-5);
         for (const uint32_t count : {1u, 7u, 9u, 33u}) {
           for (const uint32_t first : {0u, 120u, kRowCount - count}) {
