@@ -336,19 +336,16 @@ int serve(Options options) {
   std::jthread loading([&] {
     try {
       for (const std::string& argument : options.models) load_model(cloud, options, argument);
-<<<<<<< HEAD
-      const uint64_t kv = options.kv_budget * cloud.models.size();
-      cloud.memory.set_limit(options.memory_budget > 0 ? options.memory_budget
-                                                       : memory_left_for_requests(kv));
-      log_info(cat("memory: ", human_bytes(cloud.memory.limit()), " for requests, ",
-                   human_bytes(kv), " for keys and values, of ", human_bytes(granted_memory())));
-=======
       if (options.blob_cache.empty()) {
         log_warning(
             "neither XDG_CACHE_HOME nor HOME is set: converted weights are kept in memory "
             "(--blob-cache DIR)");
       }
->>>>>>> a994ba7 (cloud: say where weights are kept once there are models)
+      const uint64_t kv = options.kv_budget * cloud.models.size();
+      cloud.memory.set_limit(options.memory_budget > 0 ? options.memory_budget
+                                                       : memory_left_for_requests(kv));
+      log_info(cat("memory: ", human_bytes(cloud.memory.limit()), " for requests, ",
+                   human_bytes(kv), " for keys and values, of ", human_bytes(granted_memory())));
       open_models(cloud);
       log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
                    local ? " (this machine only; --host to change)" : ""));
