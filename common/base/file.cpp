@@ -10,6 +10,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/log.h"
+
 namespace split {
 
 std::string errno_text(int error) { return std::generic_category().message(error); }
@@ -65,7 +67,7 @@ struct OpenedFile {
 };
 
 OpenedFile open_regular(const std::filesystem::path& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO's would wait
   if (!fd) {
     const int error = errno;
     const bool missing = error == ENOENT || error == ENOTDIR;
@@ -77,6 +79,26 @@ OpenedFile open_regular(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+Fd open_regular_only(const std::filesystem::path& path, int flags) {
+  Fd fd(::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644));
+  const int error = errno;
+  if (fd) {
+    size_of(fd, path.string());
+  } else if (error == ELOOP || error == EISDIR || error == ENXIO) {
+    throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": not a regular file"));
+  }
+  errno = error;
+  return fd;
+}
+
+void warn_if_others_read(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || (status.st_mode & S_IROTH) == 0) return;
+  log_warning(cat("[file] ", path.string(),
+                  ": a secret that every user of this machine can read: "
+                  "chmod o-r"));
+}
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   const OpenedFile file = open_regular(path);

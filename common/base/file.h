@@ -36,6 +36,14 @@ void wake_reader(const Fd& event);
 // where output goes; using them is an error as before. The first thing in main().
 void hold_standard_streams();
 
+// Opens a regular file of a place where others may have put something else: follows no link, waits
+// for nobody. Throws Error(kIo) that names a link, a FIFO, a directory; no descriptor, and errno,
+// for any other reason. `flags`: O_RDONLY, or O_RDWR with O_CREAT.
+Fd open_regular_only(const std::filesystem::path& path, int flags);
+
+// Warns where others than the file's owner and group may read a secret: one line that names it.
+void warn_if_others_read(const std::filesystem::path& path);
+
 // A file mapped read-only. The bytes stay valid, at one address, for the life of the object, also
 // after a move.
 class MappedFile {

@@ -142,6 +142,7 @@ void use_chain(SSL_CTX* context, const std::string& file) {
 }
 
 void use_key(SSL_CTX* context, const std::string& file) {
+  warn_if_others_read(file);
   const std::string text = read_file(file, kMaxPemBytes);
   const Bio bio = open_pem(text);
   bool asked = false;

@@ -141,6 +141,7 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
 }
 
 ApiKeys ApiKeys::read(const std::string& file) {
+  warn_if_others_read(file);
   return parse(read_file(file, kMaxFileBytes), file);
 }
 

@@ -181,11 +181,12 @@ void BlobLoad::start_pass(Item& item) {
   changed_.notify_all();
 }
 
-// Whether there is a file under the blob's name other than the one that was found before.
+// Whether there is a file under the blob's name other than the one that was found before. Throws
+// Error(kIo) where something stands there that is no file.
 bool BlobLoad::look(Item& item) {
-  Fd fd(::open(item.path.c_str(), O_RDONLY | O_CLOEXEC));
+  Fd fd = open_regular_only(item.path, O_RDONLY);
   struct stat status {};
-  if (!fd || ::fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (!fd || ::fstat(fd.get(), &status) != 0) return false;
   if (item.found && status.st_ino == item.inode) return false;
   item.found = std::move(fd);
   item.inode = status.st_ino;

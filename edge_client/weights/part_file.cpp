@@ -36,7 +36,7 @@ Bytes read_at(const Fd& fd, uint64_t offset, std::span<std::byte> out, const std
 std::optional<PartFile> PartFile::take(const fs::path& path, uint64_t bytes) {
   const fs::path part = part_of(path);
   for (;;) {
-    Fd fd(::open(part.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+    Fd fd = open_regular_only(part, O_RDWR | O_CREAT);
     if (!fd) throw failed(part);
     while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
@@ -46,7 +46,7 @@ std::optional<PartFile> PartFile::take(const fs::path& path, uint64_t bytes) {
     }, named{};
     if (::fstat(fd.get(), &ours) != 0) throw failed(part);
     // Between the two calls its last holder may have given it its final name, or removed it.
-    if (::stat(part.c_str(), &named) != 0 || named.st_ino != ours.st_ino) continue;
+    if (::lstat(part.c_str(), &named) != 0 || named.st_ino != ours.st_ino) continue;
     const bool resumed = ours.st_size > 0;
     if (static_cast<uint64_t>(ours.st_size) != bytes &&
         ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {

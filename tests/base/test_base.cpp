@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <latch>
 #include <thread>
 
@@ -128,6 +130,65 @@ TEST(File, HasWhatWasLetGo) {
   MappedFile::let_go({});
   MappedFile::let_go(file.bytes().subspan(9));
   EXPECT_EQ(as_text(file.bytes()), text);
+}
+
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return cat(error.kind() == ErrorKind::kIo ? "" : "(no kIo) ", error.what());
+  }
+  return "no error";
+}
+
+TEST(File, WaitsForNoFifo) {
+  const TemporaryFolder folder;
+  const auto fifo = folder.path / "fifo";
+  CHECK(::mkfifo(fifo.c_str(), 0600) == 0);
+  const std::string expected = cat("[file] ", fifo.string(), ": not a regular file");
+  EXPECT_EQ(message_of([&] { MappedFile{fifo}; }), expected);
+  EXPECT_EQ(message_of([&] { read_file(fifo, 10); }), expected);
+}
+
+TEST(File, OpensNothingInAFilesPlace) {
+  const TemporaryFolder folder;
+  const auto victim = folder.path / "victim", link = folder.path / "link",
+             nowhere = folder.path / "nowhere", fifo = folder.path / "fifo",
+             good = folder.path / "good";
+  write_file(victim, as_bytes_of("123456"));
+  std::filesystem::create_symlink(victim, link);
+  std::filesystem::create_symlink(folder.path / "not there", nowhere);
+  CHECK(::mkfifo(fifo.c_str(), 0600) == 0);
+  for (const auto& path : {link, nowhere, fifo, folder.path}) {
+    for (const int flags : {O_RDONLY, O_RDWR | O_CREAT}) {
+      EXPECT_EQ(message_of([&] { open_regular_only(path, flags); }),
+                cat("[file] ", path.string(), ": not a regular file"));
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path / "not there"));
+  EXPECT_TRUE(open_regular_only(victim, O_RDONLY));
+  EXPECT_FALSE(open_regular_only(good, O_RDONLY));
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_TRUE(open_regular_only(good, O_RDWR | O_CREAT));
+}
+
+TEST(File, WarnsOfASecretThatOthersRead) {
+  const TemporaryFolder folder;
+  const auto file = folder.path / "keys";
+  write_file(file, as_bytes_of("x"));
+  const auto said = [&](mode_t mode) {
+    CHECK(::chmod(file.c_str(), mode) == 0);
+    testing::internal::CaptureStderr();
+    warn_if_others_read(file);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said(0600), "");
+  EXPECT_EQ(said(0640), "");
+  for (const mode_t mode : {0644, 0666}) {
+    const std::string line = said(mode);
+    EXPECT_TRUE(line.starts_with(cat("warning: [file] ", file.string(), ": "))) << line;
+    EXPECT_EQ(std::ranges::count(line, '\n'), 1) << line;
+  }
 }
 
 TEST(File, SaysWhatIsWrong) {

@@ -1,6 +1,7 @@
 // edge_client's cache: nothing is used that is not what its name says, whatever happened to the
 // disk or the download.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <fstream>
 
@@ -89,6 +90,35 @@ TEST_F(EdgeCache, ReplacesFilesThatAreNotWhatTheirNameSays) {
   EXPECT_EQ(again.json()["tokens"], first.json()["tokens"]);
   for (const fs::path& file : files_in(cache.path)) {
     EXPECT_EQ(Sha256::hex_of(MappedFile(file).bytes()), file.filename().string());
+  }
+}
+
+// Something in a file's place that is no file: never opened, waited for or written through.
+TEST_F(EdgeCache, WhatIsNoFileIsExitFour) {
+  const TemporaryFolder full;
+  ASSERT_EQ(run_with(full.path).code, 0);
+  const fs::path file = fs::relative(files_in(full.path)[0], full.path);
+  const TemporaryFolder others;
+  const fs::path victim = others.path / "victim";
+  const std::pair<const char*, std::function<void(const fs::path&)>> things[] = {
+      {"a FIFO", [](const fs::path& at) { CHECK(::mkfifo(at.c_str(), 0600) == 0); }},
+      {"a link", [&](const fs::path& at) { fs::create_symlink(victim, at); }},
+      {"a link to nothing", [&](const fs::path& at) { fs::create_symlink("nothing", at); }},
+      {"a folder", [](const fs::path& at) { fs::create_directory(at); }}};
+  for (const auto& [name, make] : things) {
+    for (const char* suffix : {"", ".part"}) {
+      write_file(victim, as_bytes_of("16 bytes of mine"));
+      const TemporaryFolder cache;
+      const fs::path at = cache.path / (file.string() + suffix);
+      fs::create_directories(at.parent_path());
+      make(at);
+      const Outcome got = run_with(cache.path, {"--quiet"});
+      EXPECT_EQ(got.code, 4) << name << suffix << ": " << got.err;
+      EXPECT_NE(got.err.find(at.string()), std::string::npos) << name << ": " << got.err;
+      EXPECT_EQ(std::ranges::count(got.err, '\n'), 1) << got.err;
+      EXPECT_FALSE(fs::is_regular_file(fs::symlink_status(at))) << name << suffix;
+      EXPECT_EQ(read_file(victim, 100), "16 bytes of mine") << name << suffix;
+    }
   }
 }
 

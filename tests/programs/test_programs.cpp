@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -325,6 +326,22 @@ TEST(CloudServer, SendsWeightsWithoutTakingThemIntoMemory) {
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 0) << program.text();
   std::filesystem::remove_all(folder);
+}
+
+// --- what goes wrong below a server
+
+TEST(CloudServer, WarnsOfKeysThatOthersRead) {
+  const std::filesystem::path keys =
+      std::filesystem::path(testing::TempDir()) / cat("split-keys-", ::getpid());
+  std::ofstream(keys) << "ann:0123456789abcdef0123\n";
+  for (const mode_t mode : {0644, 0600}) {
+    CHECK(::chmod(keys.c_str(), mode) == 0);
+    Program program({"--model", kRandA, "--port", "0", "--api-key-file", keys.string()});
+    EXPECT_NE(program.port(), 0);
+    const std::string warning = cat("warning: [file] ", keys.string(), ": ");
+    EXPECT_EQ(program.text().find(warning) != std::string::npos, mode == 0644) << program.text();
+  }
+  std::filesystem::remove(keys);
 }
 
 // The answer does not depend on the instruction set that computed it.
