@@ -26,6 +26,7 @@
 #include "program/exit_codes.h"
 #include "program/flags.h"
 #include "program/interrupt.h"
+#include "program/lost_pages.h"
 
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
@@ -245,7 +246,10 @@ void warm_up(Cloud& cloud, const Interrupt& interrupt) {
 
 int serve(Options options) {
   allow_connections();
-  if (options.log_format == "json") set_log_format(LogFormat::kJson);
+  if (options.log_format == "json") {
+    set_log_format(LogFormat::kJson);
+    end_on_lost_pages("{\"level\":\"error\",\"message\":\"", "\"}");
+  }
   for (const std::string& origin : options.cors_origins) {
     if (!is_origin(origin)) {
       throw Error(ErrorKind::kInput,
@@ -387,6 +391,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     split::hold_standard_streams();
+    split::end_on_lost_pages("error: ");
     return split::cloud::run(argc, argv);
   } catch (const split::Error& error) {
     split::log_error(error.what());

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <system_error>
@@ -54,6 +55,49 @@ uint64_t size_of(const Fd& fd, std::string_view what) {
     throw Error(ErrorKind::kIo, cat("[file] ", what, ": not a regular file"));
   }
   return static_cast<uint64_t>(status.st_size);
+}
+
+// The maps of this process, for a signal's handler: a list that only grows, whose places are used
+// again. A place is read without a lock; `begin` is 0 while its other fields are not to be.
+struct MapPlace {
+  std::atomic<bool> taken{true};
+  std::atomic<uintptr_t> begin{0}, end{0};
+  std::string name;
+  MapPlace* next = nullptr;
+};
+std::atomic<MapPlace*> map_places{nullptr};
+static_assert(std::atomic<MapPlace*>::is_always_lock_free &&
+              std::atomic<uintptr_t>::is_always_lock_free);
+
+template <typename Matches>
+MapPlace* find_place(Matches&& matches) {
+  MapPlace* at = map_places.load(std::memory_order_acquire);
+  while (at != nullptr && !matches(*at)) at = at->next;
+  return at;
+}
+
+void remember_map(const void* address, size_t size, std::string name) {
+  MapPlace* place = find_place([](MapPlace& at) {
+    bool taken = false;
+    return at.taken.compare_exchange_strong(taken, true, std::memory_order_acquire);
+  });
+  const bool is_new = place == nullptr;
+  if (is_new) place = new MapPlace;
+  place->name = std::move(name);
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  place->end.store(begin + size, std::memory_order_relaxed);
+  place->begin.store(begin, std::memory_order_release);
+  if (!is_new) return;
+  place->next = map_places.load(std::memory_order_relaxed);
+  while (!map_places.compare_exchange_weak(place->next, place, std::memory_order_release)) continue;
+}
+
+void forget_map(const void* address) noexcept {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  MapPlace* const place = find_place([&](MapPlace& at) { return at.begin == begin; });
+  if (place == nullptr) return;
+  place->begin.store(0, std::memory_order_relaxed);
+  place->taken.store(false, std::memory_order_release);
 }
 
 uintptr_t page_size() {
@@ -113,6 +157,25 @@ MappedFile::MappedFile(const Fd& fd, size_t size, std::string_view what) : size_
     address_ = nullptr;
     throw Error(ErrorKind::kIo, cat("[file] ", what, ": mmap: ", errno_text(errno)));
   }
+  try {
+    remember_map(address_, size_, std::string(what));
+  } catch (...) {
+    ::munmap(address_, size_);
+    throw;
+  }
+}
+void MappedFile::unmap() noexcept {
+  if (address_ == nullptr) return;
+  forget_map(address_);
+  ::munmap(address_, size_);
+}
+const char* MappedFile::name_at(const void* address) noexcept {
+  const auto byte = reinterpret_cast<uintptr_t>(address);
+  const MapPlace* const place = find_place([&](const MapPlace& at) {
+    const uintptr_t begin = at.begin.load(std::memory_order_acquire);
+    return begin != 0 && begin <= byte && byte < at.end.load(std::memory_order_relaxed);
+  });
+  return place == nullptr ? nullptr : place->name.c_str();
 }
 MappedFile MappedFile::in_memory(std::span<const Bytes> pieces) {
   constexpr std::string_view kWhat = "a file in memory";
@@ -125,14 +188,12 @@ MappedFile MappedFile::in_memory(std::span<const Bytes> pieces) {
   }
   return {fd, size, kWhat};
 }
-MappedFile::~MappedFile() {
-  if (address_ != nullptr) ::munmap(address_, size_);
-}
+MappedFile::~MappedFile() { unmap(); }
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : address_(std::exchange(other.address_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
-    if (address_ != nullptr) ::munmap(address_, size_);
+    unmap();
     address_ = std::exchange(other.address_, nullptr);
     size_ = std::exchange(other.size_, 0);
   }

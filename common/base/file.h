@@ -45,7 +45,8 @@ Fd open_regular_only(const std::filesystem::path& path, int flags);
 void warn_if_others_read(const std::filesystem::path& path);
 
 // A file mapped read-only. The bytes stay valid, at one address, for the life of the object, also
-// after a move.
+// after a move, but for pages that a file which was cut short no longer has, or a disk cannot read:
+// touching one raises SIGBUS (program/lost_pages.h).
 class MappedFile {
  public:
   MappedFile() = default;
@@ -60,6 +61,9 @@ class MappedFile {
   MappedFile& operator=(MappedFile&& other) noexcept;
   Bytes bytes() const { return {static_cast<const std::byte*>(address_), size_}; }
 
+  // The file's name where `address` is inside of a map, else null. Safe in a signal's handler.
+  static const char* name_at(const void* address) noexcept;
+
   // Part of a map that will be read soon: a disk begins with it.
   static void will_need(Bytes bytes);
   // Part of a map that will hardly be read again: it takes no memory of this process until it is.
@@ -67,6 +71,7 @@ class MappedFile {
 
  private:
   MappedFile(const Fd& fd, size_t size, std::string_view what);
+  void unmap() noexcept;
 
   void* address_ = nullptr;
   size_t size_ = 0;

@@ -7,9 +7,10 @@
 #include <cstdlib>
 #include <exception>
 
-#include "program/exit_codes.h"
 #include "base/file.h"
 #include "edge_client/cli/run.h"
+#include "program/exit_codes.h"
+#include "program/lost_pages.h"
 
 namespace {
 
@@ -31,6 +32,7 @@ bool write_all(int fd, std::string_view text) {
 
 int main(int argc, char** argv) try {
   split::hold_standard_streams();
+  split::end_on_lost_pages("edge_client: ");
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // a file-size limit is an error like a full disk
   split::Interrupt interrupt;

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <latch>
@@ -17,6 +19,7 @@
 #include "base/crc32c.h"
 #include "base/file.h"
 #include "base/thread_pool.h"
+#include "program/lost_pages.h"
 
 namespace split {
 namespace {
@@ -189,6 +192,71 @@ TEST(File, WarnsOfASecretThatOthersRead) {
     EXPECT_TRUE(line.starts_with(cat("warning: [file] ", file.string(), ": "))) << line;
     EXPECT_EQ(std::ranges::count(line, '\n'), 1) << line;
   }
+}
+
+// --- lost pages
+
+char first_of(Bytes bytes) { return static_cast<const volatile char&>(as_text(bytes)[0]); }
+
+TEST(LostPages, AMapIsFoundByItsAddress) {
+  const TemporaryFolder folder;
+  const auto name = [](const MappedFile& map, size_t at) {
+    const char* const found = MappedFile::name_at(map.bytes().data() + at);
+    return std::string(found == nullptr ? "nothing" : found);
+  };
+  std::vector<MappedFile> maps;
+  for (int i = 0; i < 40; ++i) {
+    const auto path = folder.path / cat("file ", i);
+    write_file(path, as_bytes_of(std::string(5000, 'x')));
+    maps.emplace_back(path);
+  }
+  const std::byte* const gone = maps[7].bytes().data();
+  maps.erase(maps.begin() + 7);  // moves those behind it
+  write_file(folder.path / "another", as_bytes_of("x"));
+  maps.emplace_back(folder.path / "another");
+  for (size_t i = 0; i < maps.size(); ++i) {
+    const auto expected =
+        folder.path / (i + 1 == maps.size() ? "another" : cat("file ", i < 7 ? i : i + 1));
+    EXPECT_EQ(name(maps[i], 0), expected.string());
+    EXPECT_EQ(name(maps[i], maps[i].bytes().size() - 1), expected.string());
+  }
+  const auto own = std::make_unique<char>();
+  EXPECT_EQ(MappedFile::name_at(own.get()), nullptr);
+  EXPECT_EQ(MappedFile::name_at(nullptr), nullptr);
+  maps.clear();
+  EXPECT_EQ(MappedFile::name_at(gone), nullptr);
+}
+
+TEST(LostPages, AFileThatWasCutShortIsALineAndExitFour) {
+  const TemporaryFolder folder;
+  const auto path = folder.path / "a \"model\"\x1b";
+  write_file(path, as_bytes_of(std::string(3 << 12, 'x')));
+  const MappedFile map(path);
+  std::filesystem::resize_file(path, 1);
+  const auto touch = [&](const char* before, const char* after) {
+    end_on_lost_pages(before, after);
+    std::fprintf(stderr, "%c", first_of(map.bytes().last(1)));
+  };
+  const std::string shown = folder.path.string() + "/a .model..: a part of it is lost: ";
+  EXPECT_EXIT(touch("edge_client: ", ""), testing::ExitedWithCode(4),
+              cat("^edge_client: .file. ", shown, "[^\n]*\n$"));
+  EXPECT_EXIT(touch("{\"message\":\"", "\"}"), testing::ExitedWithCode(4),
+              cat("^.\"message\":\".file. ", shown, "[^\n\"]*\".\n$"));
+}
+
+TEST(LostPages, AnotherBusErrorEndsAsEver) {
+  const Fd fd(::memfd_create("test", MFD_CLOEXEC));
+  void* const other = ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd.get(), 0);
+  CHECK(fd && other != MAP_FAILED);
+  const auto installed = [](const std::function<void()>& call) {
+    end_on_lost_pages("test: ");
+    call();
+  };
+  EXPECT_EXIT(
+      installed([&] { std::fprintf(stderr, "%c", *static_cast<const volatile char*>(other)); }),
+      testing::KilledBySignal(SIGBUS), "^$");
+  EXPECT_EXIT(installed([] { ::kill(::getpid(), SIGBUS); }), testing::KilledBySignal(SIGBUS), "^$");
+  ::munmap(other, 4096);
 }
 
 TEST(File, SaysWhatIsWrong) {

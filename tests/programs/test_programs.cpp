@@ -330,6 +330,34 @@ TEST(CloudServer, SendsWeightsWithoutTakingThemIntoMemory) {
 
 // --- what goes wrong below a server
 
+TEST(CloudServer, AModelFileThatIsCutShortIsALineAndExitFour) {
+  for (const char* format : {"text", "json"}) {
+    const std::filesystem::path model = std::filesystem::path(testing::TempDir()) /
+                                        cat("split-cut-short-", ::getpid(), "-", format);
+    const std::shared_ptr<void> gone(nullptr, [&](void*) { std::filesystem::remove_all(model); });
+    std::filesystem::create_directory(model);
+    for (const char* name : {"config.json", "model.safetensors"}) {
+      std::filesystem::copy_file(std::filesystem::path(kRandA) / name, model / name);
+    }
+    Program program({"--model", model.string(), "--port", "0", "--log-format", format});
+    http::Client client(program.url());
+    std::filesystem::resize_file(model / "model.safetensors", 4096);
+    EXPECT_THROW(client.request("POST", "/v1/completions", R"({"prompt":[1,2,3],"max_tokens":1})"),
+                 Error);
+    EXPECT_EQ(program.wait(), 4) << program.text();
+    const std::string last =
+        program.text().substr(program.text().rfind('\n', program.text().size() - 2) + 1);
+    const std::string message = cat("[file] ", (model / "model.safetensors").string(),
+                                    ": a part of it is lost: the file was cut short, or its disk "
+                                    "fails");
+    if (*format == 't') {
+      EXPECT_EQ(last, cat("error: ", message, "\n"));
+    } else {
+      EXPECT_EQ(Json::parse(last)["message"], message);
+    }
+  }
+}
+
 TEST(CloudServer, WarnsOfKeysThatOthersRead) {
   const std::filesystem::path keys =
       std::filesystem::path(testing::TempDir()) / cat("split-keys-", ::getpid());
