@@ -95,7 +95,7 @@ class ForwardRun {
     model_.batcher().run(job);
     spent_.queue_ms += job.queue_ms;
     spent_.compute_ms += job.compute_ms;
-    if (!all_finite(out)) refuse_overflow(!rows.hidden.empty());
+    if (!all_finite(out)) refuse_overflow(model_, !rows.hidden.empty());
   }
 
   const http::Request& http_;
@@ -157,17 +157,26 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
   return response;
 }
 
-// The rows of a completion are its key's.
+// The rows of a completion are its key's, and finite.
 class CountedForward : public LocalForward {
  public:
-  CountedForward(Batcher& batcher, const serve::ApiKeys& keys, const Requester& requester)
-      : LocalForward(batcher, requester), keys_(keys), name_(requester.owner) {}
+  CountedForward(ServedModel& model, const serve::ApiKeys& keys, const Requester& requester)
+      : LocalForward(model.batcher(), requester),
+        model_(model),
+        keys_(keys),
+        name_(requester.owner) {}
   std::span<const float> run(const SequenceRows& rows) override {
     keys_.took_rows(name_, rows.count());
-    return LocalForward::run(rows);
+    return checked(LocalForward::run(rows));
   }
 
  private:
+  std::span<const float> checked(std::span<const float> logits) const {
+    if (!all_finite(logits)) refuse_overflow(model_, false);
+    return logits;
+  }
+
+  ServedModel& model_;
   const serve::ApiKeys& keys_;
   const std::string name_;
 };
@@ -179,7 +188,7 @@ http::Response completions(Cloud& cloud, const http::Request& request) {
     serve::TextModel work = serve::local_backend(
         model.id(), model.config(), model.tokenizer(),
         [&cloud, &model, requester = requester_of(request)] {
-          return std::make_unique<CountedForward>(model.batcher(), cloud.keys, requester);
+          return std::make_unique<CountedForward>(model, cloud.keys, requester);
         },
         model.device().name());
     work.spare = &cloud.spare;

@@ -1,8 +1,7 @@
 #include "cloud_server/job.h"
 
-#include <algorithm>
-#include <cmath>
-
+#include "base/json.h"
+#include "tensor/blocks.h"
 #include "wire/fields.h"
 
 namespace split::cloud {
@@ -44,10 +43,15 @@ bool sends_tensors(const http::Request& request) {
 }
 
 bool all_finite(std::span<const float> values) {
-  return std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); });
+  return values_are_finite({DType::kF32, {}, std::as_bytes(values)});
 }
 
-void refuse_overflow(bool from_hidden) {
+void refuse_overflow(ServedModel& model, bool from_hidden) {
+  if (const std::string& name = model.damaged_weight(); !name.empty()) {
+    throw http::HttpError(500, "weights_damaged",
+                          cat("the weights of the model ", shown(model.id()),
+                              " are damaged: ", shown(name), " holds a value that is not finite"));
+  }
   if (from_hidden)
     wire::Fields::refuse("hidden", "its values are so large that the result is not finite");
   throw Error(ErrorKind::kDevice, "[forward] the result is not finite");

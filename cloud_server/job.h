@@ -33,7 +33,8 @@ bool wants_tensors(const http::Request& request);
 bool sends_tensors(const http::Request& request);
 
 bool all_finite(std::span<const float> values);
-// Throws for a result that is not finite: 400 when the client sent the hidden state, 500 otherwise.
-[[noreturn]] void refuse_overflow(bool from_hidden);
+// Throws for a result that is not finite: 500 `weights_damaged` that names the weight, where there
+// is one; else 400 when the client sent the hidden state, and 500 otherwise.
+[[noreturn]] void refuse_overflow(ServedModel& model, bool from_hidden);
 
 }  // namespace split::cloud

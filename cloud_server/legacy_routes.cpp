@@ -145,7 +145,7 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
            .wanted = Wanted::kAll},
           out.data()};
   run_job(cloud, request, model, job);
-  if (!all_finite(out)) refuse_overflow(false);
+  if (!all_finite(out)) refuse_overflow(model, false);
 
   // The hash only tells queries apart; the page does not read it.
   std::string json = cat("{\"hash\":\"", Sha256::hex_of(as_bytes_of(text)).substr(0, 16),

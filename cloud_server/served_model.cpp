@@ -2,8 +2,11 @@
 
 #include <algorithm>
 
+#include "base/json.h"
+#include "base/log.h"
 #include "run/forward.h"
 #include "run/self_test.h"
+#include "tensor/blocks.h"
 
 namespace split::cloud {
 namespace {
@@ -56,6 +59,19 @@ ServedModel::ServedModel(const ModelOptions& options)
   batcher_ = std::make_unique<Batcher>(*shard_);
   weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.formats,
                                            options.blob_cache, options.weights_patience);
+}
+
+const std::string& ServedModel::damaged_weight() {
+  std::call_once(looked_, [this] {
+    for (const std::string& name : checkpoint_.names()) {
+      if (values_are_finite(checkpoint_.at(name))) continue;
+      log_error(cat("[model] ", options_.path.string(), ": weight ", shown(name),
+                    " holds a value that is not finite: the file is damaged"));
+      damaged_weight_ = name;
+      return;
+    }
+  });
+  return damaged_weight_;
 }
 
 void ServedModel::warm_up() {

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <string>
 
 #include "cloud_server/weight_store.h"
@@ -43,6 +44,10 @@ class ServedModel {
   Batcher& batcher() { return *batcher_; }
   WeightStore& weights() { return *weights_; }
 
+  // A weight that holds what is no finite number, so that a result may not be one either; empty
+  // where there is none. Looks once, at all of them; any thread.
+  const std::string& damaged_weight();
+
   // One forward pass of each shape, so that the first request finds everything loaded.
   void warm_up();
 
@@ -55,6 +60,8 @@ class ServedModel {
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<WeightStore> weights_;
+  std::once_flag looked_;
+  std::string damaged_weight_;
 };
 
 }  // namespace split::cloud

@@ -127,7 +127,7 @@ http::Response step(Cloud& cloud, Session& session, const http::Request& request
   if (!all_finite(out)) {
     // The session keeps nothing of such rows.
     pages.cut_back(session.sequence, rows.past);
-    refuse_overflow(!rows.hidden.empty());
+    refuse_overflow(model, !rows.hidden.empty());
   }
 
   http::Response response;

@@ -44,6 +44,22 @@ OwnedTensor dequantised(const TensorView& matrix) {
   return out;
 }
 
+namespace {
+
+// Whether none of the numbers has every bit of its exponent.
+template <typename Bits>
+bool exponents_are_finite(Bytes bytes, Bits exponent) {
+  Bits special = 0;
+  for (size_t at = 0; at + sizeof(Bits) <= bytes.size(); at += sizeof(Bits)) {
+    Bits bits = 0;
+    std::memcpy(&bits, bytes.data() + at, sizeof bits);
+    special = static_cast<Bits>(special | ((bits & exponent) == exponent ? 1 : 0));
+  }
+  return special == 0;
+}
+
+}  // namespace
+
 bool scales_are_finite(const TensorView& matrix) {
   for (size_t at = 0; at < matrix.bytes.size(); at += block_bytes(matrix.dtype)) {
     uint16_t d = 0;
@@ -51,6 +67,19 @@ bool scales_are_finite(const TensorView& matrix) {
     if ((d & 0x7c00u) == 0x7c00u) return false;
   }
   return true;
+}
+
+bool values_are_finite(const TensorView& tensor) {
+  switch (tensor.dtype) {
+    case DType::kF32:
+      return exponents_are_finite<uint32_t>(tensor.bytes, 0x7f800000u);
+    case DType::kF16:
+      return exponents_are_finite<uint16_t>(tensor.bytes, 0x7c00u);
+    case DType::kBF16:
+      return exponents_are_finite<uint16_t>(tensor.bytes, 0x7f80u);
+    default:
+      return !is_quantised(tensor.dtype) || scales_are_finite(tensor);
+  }
 }
 
 }  // namespace split

@@ -33,5 +33,7 @@ void dequantise_row(DType dtype, const std::byte* row, size_t count, float* out)
 OwnedTensor dequantised(const TensorView& matrix);
 // Whether no scale of a quantised matrix is infinite or NaN; then no value is.
 bool scales_are_finite(const TensorView& matrix);
+// The same of any tensor: none of its values is infinite or NaN.
+bool values_are_finite(const TensorView& tensor);
 
 }  // namespace split

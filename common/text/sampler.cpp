@@ -17,6 +17,12 @@ template <typename... Args>
   throw Error(ErrorKind::kInput, cat("[sampler] ", what...));
 }
 
+// Not the asker's fault: the model's weights or the machine that computed.
+[[noreturn]] void fail_not_finite(float logit, size_t id) {
+  throw Error(ErrorKind::kIntegrity,
+              cat("[sampler] logits: expected finite numbers, got ", logit, " for id ", id));
+}
+
 void check_logits(std::span<const float> logits) {
   if (logits.empty()) fail("logits: expected at least one, got none");
   constexpr uint32_t kSpecial = 0x7f800000;  // the exponent of what is no number
@@ -26,9 +32,7 @@ void check_logits(std::span<const float> logits) {
   }
   if (special == 0) return;
   for (size_t id = 0; id < logits.size(); ++id) {
-    if (!std::isfinite(logits[id])) {
-      fail("logits: expected finite numbers, got ", logits[id], " for id ", id);
-    }
+    if (!std::isfinite(logits[id])) fail_not_finite(logits[id], id);
   }
 }
 
@@ -129,7 +133,7 @@ int32_t sample_top(std::span<const float> top, const SamplingOptions& options, u
   for (size_t i = 0; i < logits.size(); ++i) {
     by_id.emplace_back(static_cast<int32_t>(ids[i]), logits[i]);
     if (!std::isfinite(logits[i])) {
-      fail("logits: expected finite numbers, got ", logits[i], " for id ", by_id.back().first);
+      fail_not_finite(logits[i], static_cast<size_t>(by_id.back().first));
     }
   }
   std::sort(by_id.begin(), by_id.end());

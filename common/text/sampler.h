@@ -27,7 +27,7 @@ struct SamplingOptions {
 // occurs); then top-k, temperature, top-p (the fewest largest whose probability reaches top_p),
 // softmax. Exactly k tokens survive top-k: of equal ones those with the smaller ids. Greedy takes
 // the smallest id of the largest logits. Throws Error(kInput) for options out of range, no logits,
-// a logit that is NaN or infinite, an id outside [0, V).
+// an id outside [0, V); Error(kIntegrity) for a logit that is NaN or infinite.
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
                const SamplingOptions& options, uint64_t position);
 
@@ -43,10 +43,10 @@ struct TokenLogprob {
 };
 
 // The n most likely tokens (all, if there are fewer), best first, equal ones by id, with their
-// natural logarithms of probability. Throws Error(kInput) as sample() does, and for n below 0.
+// natural logarithms of probability. Throws as sample() does, and Error(kInput) for n below 0.
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, int n);
 
-// The log-softmax of `logits` at `id`. Throws Error(kInput) as sample() does.
+// The log-softmax of `logits` at `id`. Throws as sample() does.
 float logprob_of(std::span<const float> logits, int32_t id);
 
 // Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011): a

@@ -1,7 +1,9 @@
 // POST /v1/models/{id}/forward: partial state without a session, against PyTorch, and everything
 // that can be wrong in a request.
+#include <cstring>
 #include <limits>
 
+#include "io/safetensors.h"
 #include "run/shard.h"
 #include "support/cloud_fixture.h"
 #include "wire/protocol.h"
@@ -290,6 +292,60 @@ TEST(CloudForwardHidden, HugeValuesNeverBecomeBrokenJson) {
       expect_error(reply, 400, "invalid_request", "hidden", to);
     }
   }
+}
+
+// A copy of rand-a whose `weight` has one value that is no number.
+void copy_damaged(const std::filesystem::path& to, const std::string& weight) {
+  const std::filesystem::path from = model_dir("rand-a");
+  const MappedFile file(from / "model.safetensors");
+  const Safetensors parsed = Safetensors::parse(file.bytes(), from.string());
+  std::vector<NamedTensor> tensors;
+  std::vector<std::byte> bytes;
+  for (const auto& [name, view] : parsed.tensors()) {
+    tensors.push_back({name, view});
+    if (name != weight) continue;
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    bytes.assign(view.bytes.begin(), view.bytes.end());
+    std::memcpy(bytes.data() + bytes.size() - sizeof nan, &nan, sizeof nan);
+    tensors.back().view.bytes = bytes;
+  }
+  ASSERT_FALSE(bytes.empty());
+  write_file(to / "model.safetensors", as_bytes_of(write_safetensors(tensors)));
+  write_file(to / "config.json", MappedFile(from / "config.json").bytes());
+}
+
+TEST(CloudDamaged, WeightsAreTheServersErrorAndAreNamed) {
+  const TemporaryDir dir;
+  copy_damaged(dir.path, "transformer.h.1.mlp.c_fc.bias");
+  TestCloud cloud({dir.path.string()});
+  const std::string id = dir.path.filename().string(), path = wire::model_forward_path(id);
+  const auto expect_damaged = [](const http::Reply& reply, const std::string& what) {
+    expect_error(reply, 500, "weights_damaged", "", what);
+    EXPECT_NE(reply.body.find("'h.1.mlp.c_fc.bias' holds a value that is not finite"),
+              std::string::npos)
+        << reply.body;
+    EXPECT_NE(reply.body.find("server_error"), std::string::npos) << reply.body;
+  };
+  const Json ids = {1, 2, 3};
+  const Json text = {{"prompt", ids}, {"max_tokens", 2}};
+  expect_damaged(cloud.ask().post("/v1/completions", text), "a completion");
+  Json greedy = text, stream = text;
+  greedy["temperature"] = 0;
+  stream["stream"] = true;
+  expect_damaged(cloud.ask().post("/v1/completions", greedy), "its likeliest tokens");
+  const http::Reply events = cloud.ask().post("/v1/completions", stream);
+  EXPECT_NE(events.body.find("weights_damaged"), std::string::npos) << events.body;
+  expect_damaged(cloud.ask().post(path, {{"tokens", ids}}), "logits");
+  expect_damaged(cloud.ask().post(path, {{"tokens", ids}, {"to", 2}}), "hidden states");
+  const std::string hidden = wire::frame("hidden", 2, 96, std::vector<float>(2 * 96, 1.0f));
+  expect_damaged(cloud.ask().post_tensors(path + "?from=1", hidden), "hidden states that are sent");
+  EXPECT_EQ(cloud.ask().post(path, {{"tokens", ids}, {"to", 1}}).status, 200);
+  EXPECT_EQ(cloud.ask().post_tensors(path + "?from=2", hidden).status, 200);
+  const std::string session = wire::session_path(std::string(32, 'a'));
+  const Json range = {{"model", id}, {"from", 0}, {"to", 2}};
+  EXPECT_EQ(cloud.ask().send("PUT", session, range.dump()).status, 201);
+  expect_damaged(cloud.ask().post_for_tensors(session + "/forward", {{"past", 0}, {"tokens", ids}}),
+                 "a step");
 }
 
 TEST(CloudForwardQuery, EveryFieldIsChecked) {

@@ -354,10 +354,14 @@ TEST(Sampler, RefusesWhatIsNotANumber) {
     const std::vector<float> logits = {1, bad, 2};
     const std::string expected =
         cat("[sampler] logits: expected finite numbers, got ", bad, " for id 1");
-    EXPECT_EQ(message_of([&] { sample(logits, {}, {}, 0); }), expected);
-    EXPECT_EQ(message_of([&] { sample(logits, {}, {.temperature = 0}, 0); }), expected);
-    EXPECT_EQ(message_of([&] { top_logprobs(logits, 1); }), expected);
-    EXPECT_EQ(message_of([&] { logprob_of(logits, 0); }), expected);
+    const std::vector<float> top = {1, bad, 0, 1};  // logits, then their ids
+    // Not the asker's fault.
+    const auto message = [](auto&& call) { return message_of(call, ErrorKind::kIntegrity); };
+    EXPECT_EQ(message([&] { sample(logits, {}, {}, 0); }), expected);
+    EXPECT_EQ(message([&] { sample(logits, {}, {.temperature = 0}, 0); }), expected);
+    EXPECT_EQ(message([&] { sample_top(top, {}, 0); }), expected);
+    EXPECT_EQ(message([&] { top_logprobs(logits, 1); }), expected);
+    EXPECT_EQ(message([&] { logprob_of(logits, 0); }), expected);
   }
   EXPECT_EQ(message_of([] { sample({}, {}, {}, 0); }),
             "[sampler] logits: expected at least one, got none");
