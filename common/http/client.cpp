@@ -141,22 +141,27 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
                           .on_head = {},
                           .on_body = {},
                           .head = {},
-                          .failure = {}};
+                          .failure = {},
+                          .why = NoReply::Why::kLost};
   Reply reply;
   uint64_t received = 0;
   bool stopped = false;  // by on_data
+  const auto too_large = [&](uint64_t most) {
+    return exchange.fail(cat("the reply is over ", most, " bytes"));
+  };
   exchange.on_body = [&](std::string_view bytes) {
     received += bytes.size();
-    if (received > max_bytes) return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
-    if (on_data == nullptr || (exchange.head->status != 200 && exchange.head->status != 206)) {
+    const int status = exchange.head->status;
+    const uint64_t most = status < 300 ? max_bytes : std::min(max_bytes, options.max_error_bytes);
+    if (received > most) return too_large(most);
+    if (on_data == nullptr || (status != 200 && status != 206)) {
       reply.body += bytes;
       return true;
     }
     return !(stopped = !(*on_data)(as_bytes_of(bytes)));
   };
   exchange.on_head = [&](const ReplyHead& head) {
-    if (head.content_length && *head.content_length > max_bytes)
-      return exchange.fail(cat("the reply is over ", max_bytes, " bytes"));
+    if (head.content_length && *head.content_length > max_bytes) return too_large(max_bytes);
     if (on_status) on_status(head.status);
     return true;
   };
@@ -168,7 +173,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
     throw;
   }
   if (!done && !stopped) {
-    throw Error(ErrorKind::kRemote, cat("[http] ", origin, ": ", exchange.failure));
+    throw NoReply(exchange.why, cat("[http] ", origin, ": ", exchange.failure));
   }
   reply.status = exchange.head->status;
   reply.headers = std::move(exchange.head->headers);
@@ -182,7 +187,7 @@ void Client::Impl::verify(const Reply& reply) {
     return;
   }
   connection.close();  // what else is in this connection is no reply either
-  throw Error(ErrorKind::kRemote, cat("[http] ", origin, ": the answer changed on its way"));
+  throw NoReply(NoReply::Why::kLost, cat("[http] ", origin, ": the answer changed on its way"));
 }
 
 Client::Client(std::string_view url, Options options)
@@ -190,9 +195,10 @@ Client::Client(std::string_view url, Options options)
 Client::~Client() = default;
 
 Reply Client::request(std::string_view method, std::string_view path, std::string body,
-                      std::string_view content_type, const Headers& headers) {
+                      std::string_view content_type, const Headers& headers,
+                      std::optional<uint64_t> max_bytes) {
   return impl_->send(method, path, std::move(body), content_type, headers, nullptr,
-                     impl_->options.max_reply_bytes,
+                     max_bytes.value_or(impl_->options.max_reply_bytes),
                      ClientExchange::Clock::now() + impl_->options.total_timeout);
 }
 

@@ -6,9 +6,11 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "base/error.h"
 #include "http/message.h"
 
 namespace split::http {
@@ -36,6 +38,17 @@ struct Reply {
   std::string body;
 };
 
+// Why there is no reply.
+class NoReply : public Error {
+ public:
+  enum class Why : uint8_t {
+    kLost,  // nobody answers, or not to the end, too slowly, too much, or what is no HTTP
+    kTls,   // somebody answers who does not prove to be the one who was asked
+  };
+  NoReply(Why why, const std::string& message) : Error(ErrorKind::kRemote, message), why(why) {}
+  const Why why;
+};
+
 // One thread at a time, but for cancel().
 class Client {
  public:
@@ -44,7 +57,13 @@ class Client {
     std::chrono::milliseconds read_timeout{60000};  // silence, and the whole of a reply's head
     std::chrono::milliseconds write_timeout{30000};
     std::chrono::milliseconds total_timeout{600000};  // of request(); streams have none
-    uint64_t max_reply_bytes = 256ull << 20;
+    // From the first byte of a body on, so many bytes a second over each span; 0: none. A stream of
+    // events (text/event-stream) must bring an event or a comment in time instead.
+    uint64_t min_rate = 100;
+    std::chrono::milliseconds min_rate_span{10000};
+    std::chrono::milliseconds event_timeout{45000};
+    uint64_t max_reply_bytes = 256ull << 20;  // of request() that says nothing else
+    uint64_t max_error_bytes = 1 << 20;       // of a body whose status is not 2xx
     size_t max_head_bytes = 16 << 10;
     std::string ca_cert_file;  // PEM, for https; empty: the system's
     std::string bearer_token;  // sent with every request, to this origin alone
@@ -57,11 +76,12 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Any status is a reply. Throws Error(kRemote) when there is none: cannot connect, timed out,
-  // connection lost, reply too large, cut short or malformed; Error(kInput) for a path or header
-  // that cannot be sent.
+  // Any status is a reply, of at most max_bytes (none: the options'). Throws NoReply when there is
+  // none: cannot connect, timed out, connection lost, reply too large, cut short or malformed;
+  // Error(kInput) for a path or header that cannot be sent.
   Reply request(std::string_view method, std::string_view path, std::string body = {},
-                std::string_view content_type = {}, const Headers& headers = {});
+                std::string_view content_type = {}, const Headers& headers = {},
+                std::optional<uint64_t> max_bytes = {});
 
   // As request(), but a body of status 200 or 206 goes to on_data as it comes, at most max_bytes of
   // it; false from on_data ends the transfer quietly. An error's body is in the Reply.
@@ -76,8 +96,7 @@ class Client {
     return stream("GET", path, {}, {}, headers, on_data, max_bytes, on_status);
   }
 
-  // From any thread: the request that runs, and every later one, ends with Error(kRemote)
-  // "cancelled".
+  // From any thread: the request that runs, and every later one, ends with NoReply "cancelled".
   void cancel();
 
   const std::string& origin() const;  // "http://host:port"

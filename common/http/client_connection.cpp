@@ -18,6 +18,12 @@ constexpr size_t kBuffer = 64 << 10;  // read at once; a longer head takes a lar
 constexpr unsigned kEager = 16;
 constexpr size_t kGather = 64 << 10;  // a request up to this size is sent by one system call
 
+bool is_event_stream(const ReplyHead& head) {
+  constexpr std::string_view kEvents = "text/event-stream";
+  const auto type = head.headers.get("Content-Type");
+  return type && same_name(type->substr(0, kEvents.size()), kEvents);
+}
+
 }  // namespace
 
 bool ClientExchange::wait(int fd, short events, std::chrono::milliseconds limit) {
@@ -85,7 +91,9 @@ bool ClientConnection::shake_hands(ClientExchange& exchange) {
     const TlsNext next = tls_handshake(session_.get());
     if (next == TlsNext::kDone) return true;
     if (next == TlsNext::kEnd) {
-      return exchange.fail("cannot connect: " + tls_failure(session_.get()));
+      const std::string reason = tls_failure(session_.get());
+      return exchange.fail("cannot connect: " + reason,
+                           reason == kConnectionLost ? NoReply::Why::kLost : NoReply::Why::kTls);
     }
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
@@ -208,6 +216,7 @@ bool ClientConnection::read_head(ClientExchange& exchange) {
 
 bool ClientConnection::read_line(ClientExchange& exchange, std::string& line) {
   line.clear();
+  const auto end_by = ClientExchange::Clock::now() + exchange.options.read_timeout;
   for (;;) {
     for (; at_ < end_; ++at_) {
       line += in_[at_];
@@ -218,7 +227,8 @@ bool ClientConnection::read_line(ClientExchange& exchange, std::string& line) {
       }
       if (line.size() > 256) return exchange.fail("the reply has a malformed chunk");
     }
-    if (!fill(exchange, exchange.options.read_timeout)) return false;
+    if (ClientExchange::Clock::now() >= end_by) return exchange.fail("timed out");
+    if (!fill_body(exchange)) return false;
   }
 }
 
@@ -251,10 +261,27 @@ bool ClientConnection::begin_part(ClientExchange& exchange) {
   return left_ > 0;
 }
 
+bool ClientConnection::fill_body(ClientExchange& exchange) {
+  const auto late = [&] { return exchange.fail(pace_->missed()); };
+  const auto now = ClientExchange::Clock::now();
+  if (now >= pace_->due()) return late();
+  if (now + exchange.options.read_timeout < pace_->due()) {
+    return fill(exchange, exchange.options.read_timeout);
+  }
+  if (fill(exchange, std::chrono::ceil<std::chrono::milliseconds>(pace_->due() - now))) return true;
+  if (exchange.failure == "timed out" && ClientExchange::Clock::now() < exchange.deadline) {
+    exchange.failure.clear();
+    return late();
+  }
+  return false;
+}
+
 bool ClientConnection::read_body(ClientExchange& exchange) {
+  pace_.emplace(exchange.options, is_event_stream(*exchange.head), ClientExchange::Clock::now());
   while (begin_part(exchange)) {
-    if (at_ == end_ && !fill(exchange, exchange.options.read_timeout)) return false;
+    if (at_ == end_ && !fill_body(exchange)) return false;
     const std::string_view piece = unread().substr(0, left_);
+    if (!pace_->take(ClientExchange::Clock::now(), piece)) return exchange.fail(pace_->missed());
     at_ += piece.size();
     left_ -= piece.size();
     if (!exchange.on_body(piece)) return false;

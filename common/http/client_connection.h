@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "http/client.h"
 #include "http/head.h"
+#include "http/pace.h"
 #include "http/tls.h"
 
 namespace split::http {
@@ -29,9 +30,13 @@ struct ClientExchange {
   std::function<bool(std::string_view)> on_body;
   std::optional<ReplyHead> head;
   std::string failure;  // one line's worth: what went wrong first
+  NoReply::Why why = NoReply::Why::kLost;
 
-  bool fail(const std::string& what) {
-    if (failure.empty()) failure = what;
+  bool fail(const std::string& what, NoReply::Why because = NoReply::Why::kLost) {
+    if (failure.empty()) {
+      failure = what;
+      why = because;
+    }
     return false;
   }
   // Waits for `events` on fd; false on timeout or cancellation.
@@ -66,6 +71,8 @@ class ClientConnection {
   bool read_line(ClientExchange& exchange, std::string& line);  // of the chunked framing
   bool begin_chunk(ClientExchange& exchange);
   bool begin_part(ClientExchange& exchange);  // of the body; false at its end or with a failure
+  // Some of the body into in_, where there is none, in time for the pace.
+  bool fill_body(ClientExchange& exchange);
   bool read_body(ClientExchange& exchange);
   std::string_view unread() const { return {in_.get() + at_, end_ - at_}; }
 
@@ -78,9 +85,10 @@ class ClientConnection {
   // The exchange that runs.
   bool write_broken_ = false;
   std::unique_ptr<char[]> in_;
-  size_t at_ = 0, end_ = 0;  // of in_: used and filled so far
-  unsigned eager_ = 0;       // reads since the last wait
-  uint64_t left_ = 0;        // of the body, or of this chunk
+  size_t at_ = 0, end_ = 0;   // of in_: used and filled so far
+  unsigned eager_ = 0;        // reads since the last wait
+  uint64_t left_ = 0;         // of the body, or of this chunk
+  std::optional<Pace> pace_;  // of the body
   bool last_chunk_ = false;
   bool first_chunk_ = true;
 };

@@ -37,8 +37,9 @@ TlsSession tls_connect(const TlsContext& context, int fd, const std::string& hos
 enum class TlsNext { kDone, kRead, kWrite, kEnd };
 
 TlsNext tls_handshake(SSL* session);
-// Why it failed, in a few words. Right after it did.
+// Why it failed, in a few words: kConnectionLost is that alone. Right after it did.
 std::string tls_failure(SSL* session);
+inline constexpr std::string_view kConnectionLost = "TLS: connection lost";
 // The other end spoke plain HTTP. Right after the handshake failed.
 bool tls_was_plain_http();
 

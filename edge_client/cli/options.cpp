@@ -74,6 +74,9 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              &options.ca_cert);
   flags.number("timeout", "SECONDS", "give up on a server that is silent for so long (60)",
                &options.timeout, 1u, 86400u);
+  flags.bytes("min-rate", "BYTES",
+              "give up on a reply of fewer bytes a second, over 10 s (100; 0: never)",
+              &options.min_rate);
   flags.number("retry-for", "SECONDS", "try again for so long when the server is lost or busy (30)",
                &options.retry_for, 0u, 86400u);
 
@@ -94,7 +97,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              "or of kinds of stages: head=q8_0,block=q4_0",
              &format);
   flags.choice("profile", {"f32", "int8"},
-               "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU only (f32)", &profile);
+               "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU (f32)", &profile);
   flags.text("device", "NAME", device_names(), &options.device.device);
   flags.number("threads", "N", "of the cpu device (0: one for each processor)",
                &options.device.threads, 0u, 1024u);

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "program/exit_codes.h"
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/options.h"
@@ -18,6 +17,7 @@
 #include "edge_client/server/serve.h"
 #include "edge_client/split/split_text.h"
 #include "edge_client/weights/plan.h"
+#include "program/exit_codes.h"
 #include "serve/embeddings.h"
 
 namespace split::edge {
@@ -200,7 +200,7 @@ void Run::interactive() {
   }
   load();
   RemotePool pool([this](auto timeout) { return loader_.connect(timeout); },
-                  loader_.remote().timeout());
+                  loader_.remote().patience().timeout);
   const SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
   run_prompt_loop({options_, world_, interrupt_, shared, std::move(split_), generate_options()});
 }

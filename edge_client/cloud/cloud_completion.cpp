@@ -28,6 +28,17 @@ std::string request_of(const std::string& model, std::span<const int32_t> prompt
   return body.dump();
 }
 
+// Events beside those of tokens: the end, the usage, an error.
+constexpr size_t kOtherEvents = 16;
+
+// Bytes of a stream that has what was asked for: an event for each token, with its likeliest ones.
+uint64_t most_bytes(const GenerateOptions& options) {
+  constexpr uint64_t kPrompt = 1 << 20, kEvent = 16 << 10, kLikely = 512;
+  const auto events = static_cast<uint64_t>(std::max(0, options.max_tokens)) + kOtherEvents;
+  return kPrompt +
+         events * (kEvent + static_cast<uint64_t>(std::max(0, options.logprobs)) * kLikely);
+}
+
 // One stream of events, decoded.
 class Stream {
  public:
@@ -47,6 +58,7 @@ class Stream {
 
  private:
   bool emit(std::string text, const ScoredToken* token);
+  size_t most_tokens() const { return static_cast<size_t>(std::max(0, options_.max_tokens)); }
 
   const Tokenizer* tokenizer_;
   const GenerateOptions& options_;
@@ -56,6 +68,7 @@ class Stream {
   const OnText& on_text_;
   SplitCounts& counts_;
   Clock::time_point last_ = Clock::now();
+  size_t events_ = 0;
   Generated result_;
 };
 
@@ -72,6 +85,10 @@ bool Stream::take(std::string_view text) {
   const Clock::time_point now = Clock::now();
   counts_.traffic.cloud_ms += std::chrono::duration<double, std::milli>(now - last_).count();
   last_ = now;
+  if (++events_ > most_tokens() + kOtherEvents) {
+    throw Error(ErrorKind::kInput, cat("an answer of more than ", events_ - 1, " events, for ",
+                                       most_tokens(), " tokens"));
+  }
   const Json event = parse_json(text, 16, "an event");
   if (event.contains("error")) {
     const Json& error = event["error"];
@@ -92,6 +109,10 @@ bool Stream::take(std::string_view text) {
   for (const Json& value : choice["token_ids"]) {
     ScoredToken token;
     token.id = value.get<int32_t>();
+    if (result_.tokens.size() == most_tokens()) {  // nobody asked for more
+      result_.finish_reason = "length";
+      return false;
+    }
     if (token.id < 0) throw Error(ErrorKind::kInput, "a token id below 0");
     if (options_.logprobs >= 0 && choice.contains("logprobs") && choice["logprobs"].is_object()) {
       const Json& logprobs = choice["logprobs"];
@@ -142,7 +163,8 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
     Stream stream(tokenizer, options, shown_bytes, on_text, counts);
     try {
       remote.complete(
-          body, [&](std::string_view event) { return stream.take(event); }, counts.traffic);
+          body, [&](std::string_view event) { return stream.take(event); }, most_bytes(options),
+          counts.traffic);
     } catch (const RemoteError& error) {
       shown_bytes = std::max(shown_bytes, stream.bytes());
       if (stream.tokens() > most_tokens) {

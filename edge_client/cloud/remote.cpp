@@ -15,12 +15,19 @@ namespace split::edge {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr size_t kMostMessage = 300;             // bytes of a server's message that are shown
-constexpr uint64_t kMostStream = 1ull << 40;     // of a text's events
+constexpr size_t kMostMessage = 300;  // bytes of a server's message that are shown
+// Bytes of an answer, by what was asked for.
+constexpr uint64_t kMostJson = 1 << 20;          // but of a manifest: a hash for each MiB
+constexpr uint64_t kMostFile = 16 << 20;         // as io/checkpoint.h gives out
+constexpr uint64_t kMostFrame = 64 << 10;        // of a tensor's, around its values
 constexpr unsigned kMostRetryAfter = 24 * 3600;  // seconds
 
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+uint64_t most_of(size_t rows, uint32_t columns) {
+  return uint64_t{rows} * columns * sizeof(float) + kMostFrame;
 }
 
 // A stranger's words on our terminal: one line, valid UTF-8, no control characters, not too long.
@@ -69,9 +76,10 @@ std::string path_segment(std::string_view text) {
   return out;
 }
 
-http::Client::Options client_options(std::chrono::milliseconds timeout,
-                                     const Credentials& credentials) {
+http::Client::Options client_options(const Patience& patience, const Credentials& credentials) {
+  const std::chrono::milliseconds timeout = patience.timeout;
   http::Client::Options options;
+  options.min_rate = patience.min_rate;
   options.bearer_token = credentials.api_key;
   options.ca_cert_file = credentials.ca_cert_file;
   options.connect_timeout = std::min(options.connect_timeout, timeout);
@@ -80,10 +88,14 @@ http::Client::Options client_options(std::chrono::milliseconds timeout,
   return options;
 }
 
-Remote::Remote(const std::string& url, std::chrono::milliseconds timeout, Credentials credentials)
-    : timeout_(timeout),
+RemoteError no_answer(const http::NoReply& error) {
+  return {error.what(), 0, error.why == http::NoReply::Why::kTls ? "tls" : ""};
+}
+
+Remote::Remote(const std::string& url, const Patience& patience, Credentials credentials)
+    : patience_(patience),
       credentials_(std::move(credentials)),
-      client_(url, client_options(timeout, credentials_)) {}
+      client_(url, client_options(patience, credentials_)) {}
 
 RemoteError Remote::malformed_answer(std::string_view what, const Error& error) const {
   return {cat("[server] ", origin(), ": ", what, ": ", printable(error.what())), 200, ""};
@@ -111,15 +123,15 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
 }
 
 http::Reply Remote::ask(std::string_view method, const std::string& path, std::string body,
-                        std::string_view type, const http::Headers& headers, Traffic* traffic) {
+                        std::string_view type, uint64_t max_bytes, const http::Headers& headers,
+                        Traffic* traffic) {
   const auto start = Clock::now();
   const size_t up = body.size();
   http::Reply reply;
   try {
-    reply = client_.request(method, path, std::move(body), type, headers);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kRemote) throw;
-    throw RemoteError(error.what(), 0, "");
+    reply = client_.request(method, path, std::move(body), type, headers, max_bytes);
+  } catch (const http::NoReply& error) {
+    throw no_answer(error);
   }
   if (traffic != nullptr) {
     const double all = ms_since(start);
@@ -155,7 +167,7 @@ wire::Matrix Remote::tensor(const http::Reply& reply, std::string_view name, uin
 }
 
 std::vector<std::string> Remote::models() {
-  const http::Reply reply = ask("GET", "/v1/models", {}, {});
+  const http::Reply reply = ask("GET", "/v1/models", {}, {}, kMostJson);
   try {
     return wire::parse_model_list(reply.body);
   } catch (const Error& error) {
@@ -165,7 +177,8 @@ std::vector<std::string> Remote::models() {
 
 std::optional<std::string> Remote::version() {
   try {
-    const Json info = parse_json(ask("GET", "/openapi.json", {}, {}).body, 32, "it").at("info");
+    const Json info =
+        parse_json(ask("GET", "/openapi.json", {}, {}, kMostJson).body, 32, "it").at("info");
     return printable(cat(info.at("title").text(), " ", info.at("version").text()));
   } catch (const RemoteError& error) {
     if (error.status == 0) throw;
@@ -175,7 +188,8 @@ std::optional<std::string> Remote::version() {
 }
 
 wire::ModelInfo Remote::model(const std::string& id) {
-  const http::Reply reply = ask("GET", wire::model_path(path_segment(id)) + query_, {}, {});
+  const http::Reply reply =
+      ask("GET", wire::model_path(path_segment(id)) + query_, {}, {}, wire::kMaxJsonBytes);
   described_ = client_.connections();
   try {
     return wire::parse_model_info(reply.body);
@@ -192,7 +206,8 @@ bool Remote::still_has(const wire::ModelInfo& info) {
 }
 
 std::map<std::string, double> Remote::stage_times(const std::string& id) {
-  const http::Reply reply = ask("GET", wire::model_path(path_segment(id)) + "/stages", {}, {});
+  const http::Reply reply =
+      ask("GET", wire::model_path(path_segment(id)) + "/stages", {}, {}, kMostJson);
   std::map<std::string, double> times;
   try {
     const Json list = parse_json(reply.body, 8, "the times");
@@ -207,23 +222,24 @@ std::map<std::string, double> Remote::stage_times(const std::string& id) {
 }
 
 std::string Remote::file(const std::string& id, const std::string& name) {
-  return ask("GET", wire::model_file_path(path_segment(id), path_segment(name)), {}, {}).body;
+  return ask("GET", wire::model_file_path(path_segment(id), path_segment(name)), {}, {}, kMostFile)
+      .body;
 }
 
 bool Remote::open_session(const std::string& session, const wire::SessionRequest& request) {
-  return ask("PUT", wire::session_path(session), wire::to_json(request), wire::kJsonType).status ==
-         201;
+  return ask("PUT", wire::session_path(session), wire::to_json(request), wire::kJsonType, kMostJson)
+             .status == 201;
 }
 
 void Remote::close_session(const std::string& session) {
-  ask("DELETE", wire::session_path(session), {}, {});
+  ask("DELETE", wire::session_path(session), {}, {}, kMostJson);
 }
 
 wire::Matrix Remote::step(const std::string& session, const SequenceRows& rows, uint32_t columns,
                           Traffic& traffic) {
-  const http::Reply reply =
-      ask("POST", wire::session_forward_path(session), wire::step_json(rows), wire::kJsonType,
-          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  const http::Reply reply = ask("POST", wire::session_forward_path(session), wire::step_json(rows),
+                                wire::kJsonType, most_of(rows.wanted_count(), columns),
+                                {{"Accept", std::string(wire::kTensorType)}}, &traffic);
   return tensor(reply, "hidden", static_cast<uint32_t>(rows.wanted_count()), columns);
 }
 
@@ -231,17 +247,19 @@ wire::Matrix Remote::forward(const std::string& model, const SequenceRows& rows,
                              Traffic& traffic) {
   const std::string path = wire::model_forward_path(path_segment(model));
   const http::Headers accept = {{"Accept", std::string(wire::kTensorType)}};
+  const uint64_t most = most_of(rows.wanted_count(), columns);
   const http::Reply reply =
       rows.hidden.empty()
-          ? ask("POST", path, wire::forward_json(rows), wire::kJsonType, accept, &traffic)
+          ? ask("POST", path, wire::forward_json(rows), wire::kJsonType, most, accept, &traffic)
           : ask("POST", cat(path, "?", wire::forward_query(rows)), wire::hidden_frame(rows),
-                wire::kTensorType, accept, &traffic);
+                wire::kTensorType, most, accept, &traffic);
   return tensor(reply, wire::result_name(rows.range.to), static_cast<uint32_t>(rows.wanted_count()),
                 columns);
 }
 
 void Remote::complete(const std::string& body,
-                      const std::function<bool(std::string_view)>& on_event, Traffic& traffic) {
+                      const std::function<bool(std::string_view)>& on_event, uint64_t max_bytes,
+                      Traffic& traffic) {
   bool done = false, stopped = false;
   http::SseParser parser([&](std::string_view event) {
     if (event == "[DONE]") {
@@ -260,10 +278,12 @@ void Remote::complete(const std::string& body,
           traffic.bytes_down += bytes.size();
           return parser.feed(as_text(bytes));
         },
-        kMostStream);
+        max_bytes);
+  } catch (const http::NoReply& error) {
+    throw no_answer(error);
   } catch (const RemoteError&) {
     throw;
-  } catch (const Error& error) {
+  } catch (const Error& error) {  // the parser's
     if (error.kind() != ErrorKind::kRemote) throw;
     throw RemoteError(error.what(), 0, "");
   }

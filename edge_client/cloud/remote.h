@@ -25,18 +25,30 @@ struct Credentials {
   std::string ca_cert_file;  // empty: the system's
 };
 
+// How long a server is waited for.
+struct Patience {
+  // NOLINTNEXTLINE(google-explicit-constructor): a timeout alone is one
+  template <typename Rep, typename Period>
+  Patience(std::chrono::duration<Rep, Period> timeout) : timeout(timeout) {}
+  Patience(std::chrono::milliseconds timeout, uint64_t min_rate)
+      : timeout(timeout), min_rate(min_rate) {}
+  std::chrono::milliseconds timeout;                     // of silence
+  uint64_t min_rate = http::Client::Options().min_rate;  // bytes a second; 0: none
+};
+
 // For both clients of this program.
-http::Client::Options client_options(std::chrono::milliseconds timeout,
-                                     const Credentials& credentials = {});
+http::Client::Options client_options(const Patience& patience, const Credentials& credentials = {});
+// The client's error in the edge's words; code "tls" where the server's certificate is not good.
+RemoteError no_answer(const http::NoReply& error);
 
 // One thread at a time, but for cancel().
 class Remote {
  public:
-  // `timeout` of silence. Throws Error(kInput) for a bad URL.
-  Remote(const std::string& url, std::chrono::milliseconds timeout, Credentials credentials = {});
+  // Throws Error(kInput) for a bad URL.
+  Remote(const std::string& url, const Patience& patience, Credentials credentials = {});
 
   const std::string& origin() const { return client_.origin(); }
-  std::chrono::milliseconds timeout() const { return timeout_; }
+  const Patience& patience() const { return patience_; }
   const Credentials& credentials() const { return credentials_; }
   void cancel() { client_.cancel(); }  // any thread; for good
 
@@ -63,21 +75,22 @@ class Remote {
   // A step without a session: what leaves the rows' range, [wanted rows, columns].
   wire::Matrix forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
                        Traffic& traffic);
-  // A completion as events; false from on_event ends it. Throws when it ends before "[DONE]".
+  // A completion as events, at most max_bytes of them; false from on_event ends it. Throws when it
+  // ends before "[DONE]".
   void complete(const std::string& body, const std::function<bool(std::string_view)>& on_event,
-                Traffic& traffic);
+                uint64_t max_bytes, Traffic& traffic);
 
  private:
   std::string query_;
 
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
-                  std::string_view type, const http::Headers& headers = {},
+                  std::string_view type, uint64_t max_bytes, const http::Headers& headers = {},
                   Traffic* traffic = nullptr);
   wire::Matrix tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
                       uint32_t columns) const;
   RemoteError malformed_answer(std::string_view what, const Error& error) const;
 
-  std::chrono::milliseconds timeout_;
+  const Patience patience_;
   const Credentials credentials_;
   http::Client client_;
   bool peer_checks_ = false;  // its answers had check values

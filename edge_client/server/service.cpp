@@ -33,7 +33,8 @@ Service::Service(const Options& options, const Console& console,
                  const Flags::Environment& environment, Interrupt& interrupt)
     : options_(options),
       loader_(options, console, environment, interrupt),
-      pool_([this](auto timeout) { return loader_.connect(timeout); }, loader_.remote().timeout()),
+      pool_([this](auto timeout) { return loader_.connect(timeout); },
+            loader_.remote().patience().timeout),
       chat_(serve::ChatTemplate::parse(options.chat_template.empty() ? serve::kDefaultChatTemplate
                                                                      : options.chat_template)),
       probe_(loader_.connect(kProbe)) {

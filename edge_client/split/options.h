@@ -48,6 +48,7 @@ struct Options {
 
   bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
   unsigned timeout = 60, retry_for = 30;  // seconds
+  uint64_t min_rate = 100;                // bytes a second
 };
 
 }  // namespace split::edge

@@ -1,26 +1,27 @@
 #include "edge_client/weights/blob_client.h"
 
+#include <algorithm>
+
 #include "edge_client/cloud/remote.h"
 
 namespace split::edge {
 namespace {
 
 constexpr uint64_t kMostBytes = 1ull << 50;  // on_data counts; as the manifest's own cap
-constexpr size_t kMostError = 64 << 10;      // of an error's body that is read
 
 }  // namespace
 
 BlobOrigin blob_origin(const wire::ModelInfo& info, const std::string& server,
-                       std::chrono::milliseconds timeout, const Credentials& credentials) {
+                       const Patience& patience, const Credentials& credentials) {
   if (info.blob_url.empty()) {
     const std::string path = wire::blob_path("");
-    return {server, path.substr(0, path.size() - 1), timeout, credentials};
+    return {server, path.substr(0, path.size() - 1), patience, credentials};
   }
   try {
     http::UrlParts parts = http::split_url(info.blob_url);
     Credentials theirs = credentials;
     if (http::parse_url(parts.origin) != http::parse_url(server)) theirs.api_key.clear();
-    return {std::move(parts.origin), std::move(parts.path), timeout, std::move(theirs)};
+    return {std::move(parts.origin), std::move(parts.path), patience, std::move(theirs)};
   } catch (const Error& error) {
     throw Error(ErrorKind::kRemote, cat("[server] ", server, ": blob_url: ", error.what()));
   }
@@ -28,7 +29,7 @@ BlobOrigin blob_origin(const wire::ModelInfo& info, const std::string& server,
 
 BlobClient::BlobClient(BlobOrigin from)
     : from_(std::move(from)),
-      client_(from_.origin, client_options(from_.timeout, from_.credentials)) {}
+      client_(from_.origin, client_options(from_.patience, from_.credentials)) {}
 
 void BlobClient::get(const std::string& sha256, uint64_t first, uint64_t count,
                      const OnData& on_data) {
@@ -40,8 +41,11 @@ void BlobClient::get(const std::string& sha256, uint64_t first, uint64_t count,
     reply = client_.get_stream(
         path, headers,
         [&](Bytes bytes) {
-          const bool more = on_data(at, bytes);
-          at += bytes.size();
+          const uint64_t left = has_ranges_ ? first + count - at : kMostBytes;
+          if (left == 0) return false;
+          const Bytes wanted = bytes.first(std::min<uint64_t>(bytes.size(), left));
+          const bool more = on_data(at, wanted);
+          at += wanted.size();
           return more;
         },
         kMostBytes,
@@ -49,16 +53,10 @@ void BlobClient::get(const std::string& sha256, uint64_t first, uint64_t count,
           has_ranges_ = status != 200;
           if (!has_ranges_) at = 0;
         });
-  } catch (const RemoteError&) {
-    throw;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kRemote) throw;
-    throw RemoteError(error.what(), 0, "");
+  } catch (const http::NoReply& error) {
+    throw no_answer(error);
   }
-  if (reply.status != 200 && reply.status != 206) {
-    reply.body.resize(std::min(reply.body.size(), kMostError));
-    throw refusal(client_.origin(), reply, path);
-  }
+  if (reply.status != 200 && reply.status != 206) throw refusal(client_.origin(), reply, path);
 }
 
 }  // namespace split::edge

@@ -13,21 +13,22 @@ namespace split::edge {
 
 struct BlobOrigin {
   std::string origin, path;  // a blob is at origin/path/sha256
-  std::chrono::milliseconds timeout;
+  Patience patience;
   Credentials credentials = {};  // the key only where it is the server's own origin
 };
 
 // `server` is where the manifest came from. Throws Error(kRemote) when it names no URL.
 BlobOrigin blob_origin(const wire::ModelInfo& info, const std::string& server,
-                       std::chrono::milliseconds timeout, const Credentials& credentials = {});
+                       const Patience& patience, const Credentials& credentials = {});
 
 // One connection, kept alive. One thread at a time, but for cancel().
 class BlobClient {
  public:
   explicit BlobClient(BlobOrigin from);
 
-  // Asks for `count` bytes from `first` on. on_data gets them with their place in the file: from 0
-  // on when the server has no ranges. False from on_data ends it. Throws RemoteError.
+  // Asks for `count` bytes from `first` on. on_data gets them, and no more, with their place in the
+  // file: all from 0 on when the server has no ranges. False from on_data ends it. Throws
+  // RemoteError.
   using OnData = std::function<bool(uint64_t at, Bytes bytes)>;
   void get(const std::string& sha256, uint64_t first, uint64_t count, const OnData& on_data);
   bool has_ranges() const { return has_ranges_; }  // as the present answer says

@@ -8,6 +8,9 @@ namespace split::edge {
 namespace {
 
 constexpr int kTries = 2;  // for a chunk that comes whole and wrong
+// Bytes of one answer behind which a server is one that sends: less may come again and again, from
+// one that only drips.
+constexpr uint64_t kSends = 64 << 10;
 
 }  // namespace
 
@@ -26,6 +29,7 @@ void BlobLoad::Download::run() {
     BlobClient& client = worker_.connection();
     const uint64_t size = wire::chunk_size(item_.info.bytes, wanted_);
     wrong_.clear();
+    answer_ = 0;
     try {
       client.get(item_.info.sha256, wanted_ * wire::kChunkBytes, size,
                  [&](uint64_t at, Bytes bytes) { return take(at, bytes, client.has_ranges()); });
@@ -53,8 +57,9 @@ void BlobLoad::Download::run() {
 }
 
 bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
-  worker_.retry.succeeded();  // bytes came: the budget is for silence
   came_ += bytes.size();
+  answer_ += bytes.size();
+  if (answer_ >= kSends) worker_.retry.succeeded();  // the budget is for silence
   if (!ranges && !streams_ && item_.chunks.size() > 1) {
     const std::lock_guard lock(load_.mutex_);
     if (item_.streaming) {  // another worker has it all coming
@@ -101,6 +106,7 @@ bool BlobLoad::Download::complete() {
     if (chunk == wanted_) wrong_ = cat("its sha256 is not ", item_.info.chunks[chunk]);
     return chunk != wanted_;  // begin() gives another one back
   }
+  worker_.retry.succeeded();
   item_.part->write(chunk * wire::kChunkBytes, bytes);
   {
     const std::lock_guard lock(load_.mutex_);

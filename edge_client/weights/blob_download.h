@@ -53,7 +53,7 @@ class BlobLoad::Download {
   const size_t wanted_;
   Worker& worker_;
   std::optional<size_t> collecting_;
-  uint64_t have_ = 0, came_ = 0;  // bytes: of that chunk; over the wire
+  uint64_t have_ = 0, came_ = 0, answer_ = 0;  // bytes: of that chunk; over the wire; of one answer
   bool done_ = false, streams_ = false;
   std::string wrong_;
 };

@@ -36,14 +36,15 @@ Loader::Loader(const Options& options, const Console& console,
       console_(console),
       environment_(environment),
       interrupt_(interrupt),
-      remote_(options.server, std::chrono::seconds(options.timeout),
+      remote_(options.server, {std::chrono::seconds(options.timeout), options.min_rate},
               {options.api_key, options.ca_cert}),
       hook_(interrupt, [this] { remote_.cancel(); }) {
   retry_.budget = std::chrono::seconds(options.retry_for);
 }
 
 std::unique_ptr<Remote> Loader::connect(std::chrono::milliseconds timeout) const {
-  return std::make_unique<Remote>(options_.server, timeout, remote_.credentials());
+  return std::make_unique<Remote>(options_.server, Patience(timeout, options_.min_rate),
+                                  remote_.credentials());
 }
 
 std::string Loader::wanted_id() {
@@ -57,6 +58,8 @@ std::string Loader::wanted_id() {
       return remote_.models();
     } catch (const RemoteError& error) {
       if (error.status != 0 || interrupt_.signal() != 0) throw;
+      // Somebody is there who has no good certificate, or no TLS: waiting makes neither.
+      if (error.code == "tls") throw Error(ErrorKind::kRemote, error.what());
       if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
       throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
     }
@@ -148,7 +151,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
       std::move(device), *model_, place.range, options_.formats, options_.profile, blobs,
       std::make_unique<BlobLoad>(
           ShardCache(cache_root(options_.cache, environment_)),
-          blob_origin(info, remote_.origin(), remote_.timeout(), remote_.credentials()), blobs,
+          blob_origin(info, remote_.origin(), remote_.patience(), remote_.credentials()), blobs,
           load, interrupt_),
       kv_budget(place), options_.device.threads);
   split->fetched = split->tail->finish();

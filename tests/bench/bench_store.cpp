@@ -124,7 +124,7 @@ class Store {
   std::unique_ptr<edge::BlobLoad> begin(const fs::path& place,
                                         const std::vector<wire::BlobInfo>& blobs) {
     return std::make_unique<edge::BlobLoad>(
-        edge::ShardCache(place), edge::blob_origin(info_, remote_.origin(), remote_.timeout()),
+        edge::ShardCache(place), edge::blob_origin(info_, remote_.origin(), remote_.patience()),
         blobs, edge::LoadOptions{}, interrupt_);
   }
   // Until every byte is there and checked, and until every file is also durable under its name.

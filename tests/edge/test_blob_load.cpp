@@ -441,6 +441,20 @@ TEST_F(BlobLoads, OfTwoAtOnceFetchEachChunkOnce) {
   expect_complete();
 }
 
+// Each answer brings some bytes and no chunk: nothing that would be waited for again and again.
+TEST_F(BlobLoads, GiveUpOnAServerThatOnlyDrips) {
+  const auto gated = server.gate([&](const http::Request&, int) { return cut_short(); });
+  try {
+    edge::LoadOptions impatient = options();
+    impatient.retry.budget = std::chrono::milliseconds(100);
+    BlobLoad load(ShardCache(cache.path), server.origin(), blobs, impatient, interrupt);
+    load.finish();
+    ADD_FAILURE() << "nothing went wrong";
+  } catch (const edge::RemoteError& error) {
+    EXPECT_TRUE(error.transient()) << error.what();
+  }
+}
+
 TEST_F(BlobLoads, EndAtOnceWhenInterrupted) {
   std::mutex mutex;
   std::condition_variable ended;

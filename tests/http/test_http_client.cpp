@@ -5,6 +5,7 @@
 
 #include "http/client.h"
 #include "http/head.h"
+#include "http/pace.h"
 #include "http/sse.h"
 #include "support/http_peer.h"
 #include "support/temporary_folder.h"
@@ -115,6 +116,146 @@ TEST(HttpClient, RefusesRepliesItCannotTrust) {
                 error.find(row.error) != std::string::npos)
         << row.reply.substr(0, 200) << "\n-> " << error;
     EXPECT_EQ(error.find('\n'), std::string::npos);
+  }
+}
+
+// Says `first`, and then `again` every few milliseconds, as long as somebody takes it.
+class Drip {
+ public:
+  Drip(std::string first, std::string again) {
+    listener_ = listening();
+    thread_ = std::thread([this, first = std::move(first), again = std::move(again)] {
+      Fd fd(::accept(listener_.get(), nullptr, nullptr));
+      if (!fd) return;
+      const int raw = fd.get();
+      Peer peer(std::move(fd));
+      peer.until("\r\n\r\n");
+      peer.say(first);
+      pollfd closed{raw, POLLIN, 0};
+      while (::poll(&closed, 1, 2) == 0) peer.say(again);
+    });
+  }
+  ~Drip() {
+    ::shutdown(listener_.get(), SHUT_RDWR);
+    thread_.join();
+  }
+  std::string url() const { return cat("http://127.0.0.1:", port_); }
+
+ private:
+  Fd listening() {
+    Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof at;
+    CHECK(::bind(fd.get(), reinterpret_cast<sockaddr*>(&at), size) == 0 &&
+          ::listen(fd.get(), 8) == 0);
+    CHECK(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&at), &size) == 0);
+    port_ = ntohs(at.sin_port);
+    return fd;
+  }
+  int port_ = 0;
+  Fd listener_;
+  std::thread thread_;
+};
+
+// Never silent for long, and never done.
+TEST(HttpClient, GivesUpOnAPeerThatOnlyDrips) {
+  const std::string ok = "HTTP/1.1 200 OK\r\n", chunked = "Transfer-Encoding: chunked\r\n";
+  Client::Options slow;
+  slow.min_rate = 1 << 20;
+  slow.min_rate_span = slow.event_timeout = milliseconds(60);
+  Client::Options soon;
+  soon.read_timeout = milliseconds(60);
+  const struct {
+    std::string first, again;
+    Client::Options options;
+    const char* error;
+  } rows[] = {
+      {"HTTP/1.1 200 OK\r\nX: ", "x", soon, "timed out"},
+      {ok + chunked + "\r\n1;", "x", soon, "timed out"},
+      {ok + "Content-Length: 1000000\r\n\r\n", "x", slow,
+       "slower than 1048576 bytes/s over 0.06 s"},
+      {ok + chunked + "\r\n", "1\r\nx\r\n", slow, "slower than 1048576 bytes/s over 0.06 s"},
+      {ok + chunked + "Content-Type: text/event-stream\r\n\r\n", "1\r\nx\r\n", slow,
+       "no event came for 0.06 s"},
+  };
+  for (const auto& row : rows) {
+    const Drip drip(row.first, row.again);
+    Client client(drip.url(), row.options);
+    const std::string error = error_of([&] {
+      client.get_stream(
+          "/x", {}, [](Bytes) { return true; }, 1 << 20);
+    });
+    EXPECT_TRUE(error.ends_with(row.error)) << error;
+  }
+}
+
+using Seconds = std::chrono::duration<double>;
+
+Pace::Time at(double seconds) {
+  return Pace::Time() + std::chrono::duration_cast<Pace::Time::duration>(Seconds(seconds));
+}
+
+TEST(Pace, ABodyHasItsRateFromItsFirstByteOn) {
+  Pace pace({}, false, at(0));
+  EXPECT_EQ(pace.due(), Pace::Time::max());  // silence is another's
+  EXPECT_TRUE(pace.take(at(50), "x"));
+  EXPECT_EQ(pace.due(), at(60));
+  EXPECT_TRUE(pace.take(at(59), std::string(999, 'x')));
+  EXPECT_EQ(pace.due(), at(60));
+  EXPECT_TRUE(pace.take(at(59.5), "x"));  // 1,000 bytes in 10 s
+  EXPECT_EQ(pace.due(), at(69.5));
+  EXPECT_FALSE(pace.take(at(69.5), std::string(5000, 'x')));
+  EXPECT_EQ(pace.missed(), "the reply is slower than 100 bytes/s over 10 s");
+  Client::Options any;
+  any.min_rate = 0;
+  Pace patient(any, false, at(0));
+  EXPECT_TRUE(patient.take(at(1), "x"));
+  EXPECT_EQ(patient.due(), Pace::Time::max());
+}
+
+TEST(Pace, AStreamHasAnEventOrACommentInTime) {
+  Pace pace({}, true, at(0));
+  EXPECT_EQ(pace.due(), at(45));
+  EXPECT_TRUE(pace.take(at(44), ": still here\n\n"));
+  EXPECT_EQ(pace.due(), at(89));
+  EXPECT_TRUE(pace.take(at(88), "data: x\n"));
+  EXPECT_EQ(pace.due(), at(89));  // half an event
+  EXPECT_TRUE(pace.take(at(88.5), "\n"));
+  EXPECT_EQ(pace.due(), at(133.5));
+  for (const char* nothing : {"x", "\n", "\n\n", "id: 7\n\n", "datum: x\n\n", "event: x\r\n\r\n"}) {
+    EXPECT_TRUE(pace.take(at(100), nothing));
+    EXPECT_EQ(pace.due(), at(133.5)) << nothing;
+  }
+  EXPECT_TRUE(pace.take(at(101), "data\r\n\r\n"));
+  EXPECT_EQ(pace.due(), at(146));
+  EXPECT_FALSE(pace.take(at(146), ":\n"));
+  EXPECT_EQ(pace.missed(), "no event came for 45 s");
+}
+
+TEST(HttpClient, TakesNoMoreThanWasAskedFor) {
+  const std::string chunk = "400\r\n" + std::string(1024, 'a') + "\r\n";
+  Client::Options options;
+  options.max_error_bytes = 2000;
+  const struct {
+    const char* status;
+    uint64_t most;
+    const char* error;
+  } rows[] = {{"200 OK", 5000, "over 5000 bytes"},
+              {"404 Not Found", 5000, "over 2000 bytes"},
+              {"404 Not Found", 500, "over 500 bytes"}};
+  for (const auto& row : rows) {
+    const Drip drip(cat("HTTP/1.1 ", row.status, "\r\nTransfer-Encoding: chunked\r\n\r\n"), chunk);
+    Client client(drip.url(), options);
+    EXPECT_TRUE(
+        error_of([&] { client.request("GET", "/", {}, {}, {}, row.most); }).ends_with(row.error));
+    const Drip other(cat("HTTP/1.1 ", row.status, "\r\nTransfer-Encoding: chunked\r\n\r\n"), chunk);
+    Client streams(other.url(), options);
+    EXPECT_TRUE(error_of([&] {
+                  streams.get_stream(
+                      "/", {}, [](Bytes) { return true; }, row.most);
+                }).ends_with(row.error));
   }
 }
 

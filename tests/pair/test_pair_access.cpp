@@ -73,7 +73,9 @@ TEST_F(PairAccess, AnEdgeTrustsNobodyWithoutReason) {
   CloudProcess cloud(cloud_arguments(true));
   const Arguments key = {"--api-key", kKey};
   const std::string localhost = cat("https://localhost:", cloud.port());
-  expect_refused(run(cloud.url(), key), 3, "its certificate: ");  // nobody of the system's
+  const EdgeResult unknown = run(cloud.url(), key);
+  expect_refused(unknown, 3, "its certificate: ");  // nobody of the system's
+  EXPECT_EQ(unknown.err.find("cloud_server"), std::string::npos) << unknown.err;
   EXPECT_EQ(run(localhost, key + Arguments{"--ca-cert", tls_.ca_file}).code, 0);
   expect_refused(
       run(cat("https://127.0.0.2:", cloud.port()), key + Arguments{"--ca-cert", tls_.ca_file}), 3,
