@@ -1,13 +1,17 @@
 // cloud_server as a program: its flags, its exit codes, its one-line errors, its end.
+#include <elf.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <link.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -370,6 +374,62 @@ TEST(CloudServer, WarnsOfKeysThatOthersRead) {
     EXPECT_EQ(program.text().find(warning) != std::string::npos, mode == 0644) << program.text();
   }
   std::filesystem::remove(keys);
+}
+
+// --- what the linker was told
+
+// The ELF segments of a type.
+std::vector<Bytes> segments(Bytes file, uint32_t type) {
+  ElfW(Ehdr) head{};
+  CHECK(file.size() >= sizeof head);
+  std::memcpy(&head, file.data(), sizeof head);
+  std::vector<Bytes> found;
+  for (size_t i = 0; i < head.e_phnum; ++i) {
+    ElfW(Phdr) segment{};
+    std::memcpy(&segment, file.subspan(head.e_phoff + i * head.e_phentsize).data(), sizeof segment);
+    if (segment.p_type == type) found.push_back(file.subspan(segment.p_offset, segment.p_filesz));
+  }
+  return found;
+}
+
+bool binds_now(Bytes file) {
+  for (Bytes entries : segments(file, PT_DYNAMIC)) {
+    for (ElfW(Dyn) entry{}; entries.size() >= sizeof entry;
+         entries = entries.subspan(sizeof entry)) {
+      std::memcpy(&entry, entries.data(), sizeof entry);
+      if (entry.d_tag == DT_FLAGS && (entry.d_un.d_val & DF_BIND_NOW) != 0) return true;
+    }
+  }
+  return false;
+}
+
+// The note's bits of features that every part of the program has: 1 branch targets, 2 shadow stack.
+[[maybe_unused]] uint32_t x86_features(Bytes file) {
+  constexpr uint32_t kFeatures = 0xc0000002;  // GNU_PROPERTY_X86_FEATURE_1_AND
+  for (const Bytes note : segments(file, PT_GNU_PROPERTY)) {
+    // Name, then properties: type, size and the bits, of 8 bytes.
+    for (size_t at = sizeof(ElfW(Nhdr)) + 4; at + 12 <= note.size(); at += 8) {
+      std::array<uint32_t, 3> property{};
+      std::memcpy(property.data(), note.data() + at, sizeof property);
+      if (property[0] == kFeatures) return property[2];
+      at += (property[1] + 7) / 8 * 8;
+    }
+  }
+  return 0;
+}
+
+TEST(Programs, AreHardened) {
+  for (const char* path : {SPLIT_CLOUD_SERVER, SPLIT_EDGE_CLIENT}) {
+    const MappedFile file{std::filesystem::path(path)};
+    EXPECT_TRUE(binds_now(file.bytes())) << path;
+    EXPECT_EQ(segments(file.bytes(), PT_GNU_RELRO).size(), 1u) << path;
+#if defined(__x86_64__)
+    EXPECT_TRUE(x86_features(file.bytes()) & 2) << path;
+#endif
+  }
+#if defined(__x86_64__) && !defined(__CET__)
+  ADD_FAILURE() << "compiled without -fcf-protection";
+#endif
 }
 
 // The answer does not depend on the instruction set that computed it.
