@@ -10,7 +10,7 @@
 namespace split::http {
 
 struct Answer {
-  Answer(Pace pace) : out(pace) {}
+  Answer(WritePace pace) : out(pace) {}
 
   Request request;
   Answered answered;

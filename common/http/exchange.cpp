@@ -180,7 +180,7 @@ bool Exchange::is_for_loop(const RequestHead& head) const {
 void Exchange::begin(Connection& connection) const {
   RequestHead& head = connection.head;
   connection.answer =
-      std::make_unique<Answer>(Pace{options_.write_timeout, options_.min_write_rate});
+      std::make_unique<Answer>(WritePace{options_.write_timeout, options_.min_write_rate});
   Answer& answer = *connection.answer;
   Request& request = answer.request;
   request.method = head.method;

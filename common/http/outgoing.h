@@ -21,7 +21,7 @@ enum class Io { kDone, kWait, kGone };
 
 // A client may take nothing for `patience`, and wait for it in all that long and as long as its
 // bytes take at `min_rate` bytes a second.
-struct Pace {
+struct WritePace {
   std::chrono::milliseconds patience;
   uint64_t min_rate;
 };
@@ -29,7 +29,7 @@ struct Pace {
 // One thread at a time.
 class Outgoing {
  public:
-  explicit Outgoing(Pace pace) : pace_(pace) {}
+  explicit Outgoing(WritePace pace) : pace_(pace) {}
 
   // Adds text; before, or in place of, any body.
   void add(std::string_view text);
@@ -52,7 +52,7 @@ class Outgoing {
  private:
   Clock::duration allowed() const;  // to wait in all
 
-  const Pace pace_;
+  const WritePace pace_;
   std::string text_;
   size_t text_sent_ = 0;
   std::string body_;
