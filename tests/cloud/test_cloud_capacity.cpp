@@ -131,7 +131,9 @@ class CloudReaders : public testing::Test {
 // The part kept for a reader is bounded: its text waits, without a thread and without a step, while
 // others are answered; and then it goes on.
 TEST_F(CloudReaders, LetTheirTextsWaitWithoutAThread) {
-  TestCloud cloud({"demo"}, 64 << 20, {}, Profile::kF32, [](Cloud&, http::Server::Options& o) {
+  // Room for all of them, however much of each the system's buffers take before they wait.
+  constexpr uint64_t kPages = 256 << 20;
+  TestCloud cloud({"demo"}, kPages, {}, Profile::kF32, [](Cloud&, http::Server::Options& o) {
     o.max_inflight = o.queue = o.idle_workers = 1;
     o.write_timeout = std::chrono::minutes(10);
   });
