@@ -142,7 +142,6 @@ void use_chain(SSL_CTX* context, const std::string& file) {
 }
 
 void use_key(SSL_CTX* context, const std::string& file) {
-  warn_if_others_read(file);
   const std::string text = read_file(file, kMaxPemBytes);
   const Bio bio = open_pem(text);
   bool asked = false;
@@ -156,6 +155,7 @@ void use_key(SSL_CTX* context, const std::string& file) {
       ::SSL_CTX_check_private_key(context) != 1) {
     throw bad_file(file, "this private key is not the certificate's");
   }
+  warn_if_others_read(file);
 }
 
 TlsNext outcome(SSL* session, int result) {

@@ -141,8 +141,9 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
 }
 
 ApiKeys ApiKeys::read(const std::string& file) {
+  ApiKeys keys = parse(read_file(file, kMaxFileBytes), file);
   warn_if_others_read(file);
-  return parse(read_file(file, kMaxFileBytes), file);
+  return keys;
 }
 
 ApiKeys::Key* ApiKeys::find(const std::string& name) const {

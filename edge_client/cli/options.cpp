@@ -93,9 +93,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.choice("head", {"edge", "cloud"},
                "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
   flags.text("format", "FORMAT",
-             "of weights to download: auto (as they are), f32, f16, q8_0, q4_0 (with a q8_0 head), "
-             "or of kinds of stages: head=q8_0,block=q4_0",
-             &format);
+             "of downloads: auto, f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
   flags.choice("profile", {"f32", "int8"},
                "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU (f32)", &profile);
   flags.text("device", "NAME", device_names(), &options.device.device);
@@ -130,8 +128,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.text("chat-template", "TEXT", "a chat's message as text ('{role}: {content}\\n')",
              &options.chat_template);
   flags.bytes("memory-budget", "BYTES",
-              "with --serve: what requests may hold at once; past it 503 (what the machine or the "
-              "container grants, less weights)",
+              "what requests may hold at once; past it 503 (what the system grants)",
               &options.memory_budget, 1 << 20);
   flags.bytes("kv-budget", "BYTES", "keys and values of all answers (16 whole contexts, up to 1G)",
               &options.kv_budget);

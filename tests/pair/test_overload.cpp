@@ -153,7 +153,7 @@ TEST(Overload, AServerWithinTheManifestsLimitsOutlivesAStormBesideEdges) {
                           "100"};
   const std::string alone = run_edge(url, home, text).text();
   // The KV cache has its own budget and keeps its pages: they are there before.
-  EXPECT_EQ(send_all(port, std::vector<std::string>(24, rows_of_logits())).answered, 24);
+  EXPECT_EQ(send_all(port, std::vector<std::string>(32, rows_of_logits())).answered, 32);
   const uint64_t before = own_memory(server.pid());
   ASSERT_GT(before, 0u);
 
