@@ -23,8 +23,8 @@ uint64_t granted_memory(const SystemFiles& files = {});
 // Bytes that this process holds in memory of its own; mapped files are not among them.
 uint64_t resident_memory(const SystemFiles& files = {});
 
-// What requests may hold: of the grant, what this process holds now, `reserved` bytes that it will
-// hold, and an eighth for stacks, connections and the allocator left aside. At least 64 MiB.
+// Bytes that requests may hold: of the grant, what this process holds now, `reserved` bytes that it
+// will hold, and an eighth for stacks, connections and the allocator left aside. At least 64 MiB.
 uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files = {});
 
 }  // namespace split

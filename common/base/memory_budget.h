@@ -22,7 +22,7 @@ class MemoryBudget {
   void give(uint64_t bytes);
 
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
-  // What is taken already stays so.
+  // Shares keep what they have taken.
   void set_limit(uint64_t limit) { limit_.store(limit, std::memory_order_relaxed); }
   uint64_t used() const { return used_.load(std::memory_order_relaxed); }
   uint64_t refusals() const { return refusals_.load(std::memory_order_relaxed); }

@@ -47,11 +47,13 @@ struct Connection {
   State state = kHead;
   Address* address = nullptr;  // that it counts for
   bool late = false;           // came when the server was stopping already
+  // Has paid for the body so far; then it is the request's. Before what it pays for, so that it
+  // ends last.
+  std::shared_ptr<MemoryShare> memory;
   std::string in;      // received, not yet used: the next requests of a client that does not wait
   size_t scanned = 0;  // of `in`, while looking for the head's end
   RequestHead head;
   std::string body;
-  std::shared_ptr<MemoryShare> memory;  // has paid for the body so far; then it is the request's
   size_t drained = 0;
   Clock::time_point answered;  // last time
   bool quick = false;          // came straight back then

@@ -326,9 +326,9 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
 }
 
 void Server::Impl::drain(Connection& c) {
-  c.memory.reset();
   c.in = {};
   c.body = {};
+  c.memory.reset();  // behind what it paid for
   c.state = Connection::kDrain;
   end_sending(c);
   set_deadline(c, Clock::now() + kDrainTime);

@@ -2,10 +2,10 @@
 
 #include <ctime>
 
-#include "program/exit_codes.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/weights/shard_cache.h"
+#include "program/exit_codes.h"
 
 namespace split::edge {
 namespace {

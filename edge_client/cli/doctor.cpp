@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include "program/exit_codes.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/cli/options.h"
@@ -10,6 +9,7 @@
 #include "edge_client/split/split_text.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/shard_cache.h"
+#include "program/exit_codes.h"
 #include "run/self_test.h"
 
 namespace split::edge {

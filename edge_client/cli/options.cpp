@@ -17,7 +17,6 @@ constexpr const char* kSummary =
     "machine\n"
     "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
-    "  echo -n \"Once upon a time\" | edge_client --server URL --cut 2 --json\n"
     "  edge_client --server URL --serve                   the same for OpenAI's clients\n"
     "  edge_client doctor --server URL                    what works, in ten lines\n"
     "  edge_client cache ls|verify|prune                  the weights on this machine\n";

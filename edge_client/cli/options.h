@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "program/flags.h"
 #include "edge_client/split/options.h"
+#include "program/flags.h"
 
 namespace split::edge {
 

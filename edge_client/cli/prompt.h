@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "program/interrupt.h"
 #include "edge_client/cli/options.h"
+#include "program/interrupt.h"
 
 namespace split::edge {
 

@@ -2,9 +2,9 @@
 // Ctrl-D. Ctrl-C stops an answer.
 #pragma once
 
+#include "edge_client/server/split_work.h"
 #include "program/interrupt.h"
 #include "program/world.h"
-#include "edge_client/server/split_work.h"
 
 namespace split::edge {
 

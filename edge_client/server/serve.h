@@ -1,10 +1,10 @@
 // edge_client --serve: the service behind its routes, from the first connection to the last answer.
 #pragma once
 
-#include "program/interrupt.h"
-#include "program/world.h"
 #include "edge_client/server/service.h"
 #include "http/server.h"
+#include "program/interrupt.h"
+#include "program/world.h"
 
 namespace split::edge {
 

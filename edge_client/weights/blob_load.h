@@ -22,12 +22,12 @@
 #include <thread>
 #include <vector>
 
-#include "program/interrupt.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/blob_client.h"
 #include "edge_client/weights/part_file.h"
 #include "edge_client/weights/progress.h"
 #include "edge_client/weights/shard_cache.h"
+#include "program/interrupt.h"
 
 namespace split::edge {
 

@@ -7,13 +7,13 @@
 #include <optional>
 #include <string>
 
-#include "program/flags.h"
-#include "program/world.h"
 #include "edge_client/cloud/remote.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/local_tail.h"
+#include "program/flags.h"
+#include "program/world.h"
 #include "text/tokenizer.h"
 
 namespace split::edge {

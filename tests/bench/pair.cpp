@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "program/interrupt.h"
 #include "bench/loopback.h"
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/split/split_forward.h"
+#include "program/interrupt.h"
 
 namespace split::bench {
 namespace {

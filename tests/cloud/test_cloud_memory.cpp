@@ -1,5 +1,5 @@
-// What requests hold is paid for before it is allocated: large answers are made in parts, and what
-// a budget does not cover is refused and leaves nothing behind.
+// A budget pays for what requests hold before it is allocated: large answers are made in parts, and
+// what a budget does not cover is refused and leaves nothing behind.
 #include <thread>
 
 #include "support/cloud_fixture.h"

@@ -68,7 +68,7 @@ uint64_t own_memory(pid_t pid) {
   return 0;
 }
 
-// Of the server's memory budget.
+// Bytes of the server's memory budget.
 double held_by_requests(int port) {
   http::Peer peer(port);
   peer.say("GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
@@ -94,7 +94,7 @@ std::string rows_of_logits() {
               cat("{\"tokens\":[", tokens, "],\"rows\":\"all\",\"top\":1}"));
 }
 
-// What the storm consists of: each costs much more memory than its bytes.
+// Requests of which each costs much more memory than its bytes.
 std::vector<std::string> storm() {
   std::string objects = "{\"tokens\":[{}", keys = "{\"k\":1";
   while (objects.size() < (8 << 20) - 16) objects += ",{}";
