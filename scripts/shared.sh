@@ -21,8 +21,8 @@ up_to_date() {
 programs() {
   ! up_to_date || return 0
   scripts/setup.sh
-  # 350 seconds of one processor.
-  local minutes=$(((350 / $(nproc) + 59) / 60))
+  # 360 seconds of one processor.
+  local minutes=$(((360 / $(nproc) + 59) / 60))
   if [ -x build/bin/edge_client ]; then
     say "Building what has changed ..."
   else
