@@ -245,6 +245,7 @@ void warm_up(Cloud& cloud, const Interrupt& interrupt) {
 }
 
 int serve(Options options) {
+  return_free_memory();
   allow_connections();
   if (options.log_format == "json") {
     set_log_format(LogFormat::kJson);

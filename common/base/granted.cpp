@@ -1,5 +1,6 @@
 #include "base/granted.h"
 
+#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -112,6 +113,12 @@ uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files) {
   uint64_t left = granted - granted / 8;
   for (const uint64_t part : {resident_memory(files), reserved}) left -= std::min(left, part);
   return std::max(left, kLeast);
+}
+
+void return_free_memory() {
+  constexpr int kKept = 4 << 20;
+  ::mallopt(M_TRIM_THRESHOLD, kKept);
+  ::mallopt(M_MMAP_THRESHOLD, kKept);
 }
 
 }  // namespace split

@@ -1,4 +1,4 @@
-// What the system grants this process: of what the machine has, the part that the process's control
+// Limits that the system sets this process: of what the machine has, the part that its control
 // groups (cgroups, version 1 or 2) leave to it.
 #pragma once
 
@@ -26,5 +26,10 @@ uint64_t resident_memory(const SystemFiles& files = {});
 // Bytes that requests may hold: of the grant, what this process holds now, `reserved` bytes that it
 // will hold, and an eighth for stacks, connections and the allocator left aside. At least 64 MiB.
 uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files = {});
+
+// Lets the allocator return memory that is free at the end of an arena. By itself it keeps twice
+// the largest block that was ever freed, in each arena: 64 MB of each after large bodies. Once,
+// early.
+void return_free_memory();
 
 }  // namespace split

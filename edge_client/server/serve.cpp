@@ -116,6 +116,7 @@ void add_routes(http::Server& server, Service& service) {
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
   Service service(options, world.console, world.environment, interrupt);
+  return_free_memory();
   MemoryBudget memory;
   http::Server server(server_options(options, memory));
   const int port = server.bind();  // early: a taken port is known before anything is downloaded
