@@ -34,7 +34,7 @@ class MemoryBudget {
   std::atomic<uint64_t> refusals_{0};
 };
 
-// What one request holds of a budget, given back at its end. One thread at a time.
+// A request's part of a budget, given back at its end. One thread at a time.
 class MemoryShare {
  public:
   MemoryShare() = default;  // of no budget: takes anything

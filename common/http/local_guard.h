@@ -1,4 +1,4 @@
-// Who may ask a server that is meant for this machine alone. A page from elsewhere reaches it
+// Guards a server that is meant for this machine alone. A page from elsewhere reaches it
 // through its reader's browser, perhaps under a name of its own that leads here (DNS rebinding):
 // so a request has to call the server by a name of this machine, and come from no other page.
 #pragma once

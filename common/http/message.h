@@ -52,7 +52,7 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> query_params;  // decoded
   std::vector<std::string> path_params;  // what {..} matched, decoded, in order
   std::string body;
-  // What this request's body, scratch and answer hold of the server's memory budget. Handlers take
+  // Pays for this request's body, scratch and answer from the server's memory budget. Handlers take
   // from it before they allocate what a client can make large.
   std::shared_ptr<MemoryShare> memory = std::make_shared<MemoryShare>();
   // True once the client has closed; cheap enough to ask between tokens.

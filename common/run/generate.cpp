@@ -40,7 +40,7 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
     throw Error(ErrorKind::kInput, "[prompt] the model has no tokenizer: expected token ids",
                 "prompt");
   }
-  // What cannot fit is not encoded: that takes many times its size.
+  // Encodes nothing that cannot fit: that takes many times its size.
   if (text.size() > static_cast<size_t>(config.context)) {
     const size_t fewest = text.size() / tokenizer->longest();
     if (fewest > static_cast<size_t>(config.context)) {

@@ -126,11 +126,6 @@ std::string step_json(const SequenceRows& rows) {
       .dump();
 }
 
-std::string step_query(const SequenceRows& rows) {
-  return cat("past=", rows.past, "&phase=", wire_name(rows.phase),
-             "&rows=", wanted_name(rows.wanted));
-}
-
 ReceivedRows parse_step(std::string_view json, MemoryShare* memory) {
   Fields fields(json, memory);
   ReceivedRows received;

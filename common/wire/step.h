@@ -37,8 +37,7 @@ class ReceivedRows {
 };
 
 // --- a session's step: past, phase and which rows; the range is the session's
-std::string step_json(const SequenceRows& rows);   // {"past","phase","rows","tokens"}
-std::string step_query(const SequenceRows& rows);  // "past=3&phase=generate&rows=last"
+std::string step_json(const SequenceRows& rows);  // {"past","phase","rows","tokens"}
 // `memory` pays for the parsed JSON.
 ReceivedRows parse_step(std::string_view json, MemoryShare* memory = nullptr);
 // `body`: one frame "hidden", at most a context of rows.
