@@ -35,10 +35,11 @@ void LocalForward::run_job(const SequenceRows& rows, float* out) {
 void LocalForward::restore(uint32_t past) {
   KvPages& pages = batcher_.shard().pages();
   if (pages.cut_back(sequence_, past)) return;
+  const StageRange blocks{.to = batcher_.shard().model().config().layers};
   history_.replay(
-      past, [&] { return pages.length(sequence_); },
+      past, [&] { return pages.filled(sequence_, blocks); },
       [&](SequenceRows piece) {
-        piece.range.to = batcher_.shard().model().config().layers;
+        piece.range = blocks;
         run_job(piece, nullptr);
       });
 }

@@ -4,15 +4,15 @@
 
 namespace split {
 
-KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence)
-    : total_(pages), pages_per_sequence_(pages_per_sequence) {
+KvPages::KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers)
+    : total_(pages), pages_per_sequence_(pages_per_sequence), layers_(layers) {
   // Low numbers are used first, so that memory that is never needed is never touched.
   for (uint32_t page = pages; page > 0; --page) free_.push_back(page - 1);
 }
 
 SequenceId KvPages::open() {
   const std::lock_guard lock(mutex_);
-  sequences_[next_] = {};
+  sequences_[next_].filled.resize(static_cast<size_t>(layers_));
   return next_++;
 }
 
@@ -27,23 +27,31 @@ uint32_t KvPages::length(SequenceId id) const {
   return find(id).length;
 }
 
+uint32_t KvPages::filled(SequenceId id, int block) const {
+  return filled(id, StageRange{block, block + 1});
+}
+
+uint32_t KvPages::filled(SequenceId id, const StageRange& range) const {
+  const std::lock_guard lock(mutex_);
+  const Sequence& sequence = find(id);
+  const auto [first, count] = blocks_of(range);
+  const auto blocks = std::span(sequence.filled).subspan(first, count);
+  return blocks.empty() ? sequence.length : *std::ranges::min_element(blocks);
+}
+
 void KvPages::truncate(SequenceId id, uint32_t length) { CHECK(cut_back(id, length)); }
 
 bool KvPages::cut_back(SequenceId id, uint32_t length) {
   const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
   if (length > sequence.length) return false;
-  sequence.length = length;
-  release(sequence, (size_t{length} + kPageTokens - 1) / kPageTokens);
+  cut(sequence, length);
   return true;
 }
 
 void KvPages::forget() {
   const std::lock_guard lock(mutex_);
-  for (auto& [id, sequence] : sequences_) {
-    sequence.length = 0;
-    release(sequence, 0);
-  }
+  for (auto& [id, sequence] : sequences_) cut(sequence, 0);
 }
 
 bool KvPages::reserve(SequenceId id, uint32_t length) {
@@ -59,11 +67,15 @@ bool KvPages::reserve(SequenceId id, uint32_t length) {
   return true;
 }
 
-void KvPages::advance(SequenceId id, uint32_t length) {
+void KvPages::advance(SequenceId id, const StageRange& range, uint32_t length) {
   const std::lock_guard lock(mutex_);
   Sequence& sequence = find(id);
   CHECK(size_t{length} <= sequence.pages.size() * kPageTokens);
-  sequence.length = length;
+  sequence.length = std::max(sequence.length, length);
+  const auto [first, count] = blocks_of(range);
+  for (uint32_t& filled : std::span(sequence.filled).subspan(first, count)) {
+    filled = std::max(filled, length);
+  }
 }
 
 size_t KvPages::copy_table(SequenceId id, uint32_t* out) const {
@@ -87,6 +99,17 @@ const KvPages::Sequence& KvPages::find(SequenceId id) const {
   const auto at = sequences_.find(id);
   CHECK(at != sequences_.end());
   return at->second;
+}
+
+std::pair<size_t, size_t> KvPages::blocks_of(const StageRange& range) const {
+  return {static_cast<size_t>(range.from.blocks_before(layers_)),
+          static_cast<size_t>(range.blocks(layers_))};
+}
+
+void KvPages::cut(Sequence& sequence, uint32_t length) {
+  sequence.length = length;
+  for (uint32_t& filled : sequence.filled) filled = std::min(filled, length);
+  release(sequence, (size_t{length} + kPageTokens - 1) / kPageTokens);
 }
 
 void KvPages::release(Sequence& sequence, size_t keep) {

@@ -1,13 +1,20 @@
-// Who owns which KV page. A page holds kPageTokens positions of every layer of a shard, and belongs
-// to exactly one sequence. Knows no device: a page is a number.
+// Who owns which KV page, and which rows of a sequence each block has. A page holds kPageTokens
+// positions of every layer of a shard, and belongs to exactly one sequence. Knows no device: a page
+// is a number.
+//
+// A sequence has `length` rows, and of these every block has the leading `filled`: a step runs its
+// rows through some of the blocks, and the others may get theirs later, by a fill (run/batcher.h).
+// Pages are for the longest.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
+#include "step/range.h"
 
 namespace split {
 
@@ -16,11 +23,16 @@ using SequenceId = uint64_t;
 // Any number of threads, but one at a time for each sequence.
 class KvPages {
  public:
-  KvPages(uint32_t pages, uint32_t pages_per_sequence);
+  // `layers`: blocks of the whole model, whichever of them are here.
+  KvPages(uint32_t pages, uint32_t pages_per_sequence, int layers);
 
   SequenceId open();
   void close(SequenceId id);
   uint32_t length(SequenceId id) const;
+  // Leading rows that a block has.
+  uint32_t filled(SequenceId id, int block) const;
+  // Leading rows that all blocks of a range have; the sequence's length where it has no block.
+  uint32_t filled(SequenceId id, const StageRange& range) const;
   // Cuts a sequence back to `length` positions, no more than it has; pages behind it are free
   // again.
   void truncate(SequenceId id, uint32_t length);
@@ -29,8 +41,9 @@ class KvPages {
   // Gives a sequence pages for `length` positions. False, with nothing changed, when too few are
   // free.
   bool reserve(SequenceId id, uint32_t length);
-  // The sequence now has `length` positions, which it has pages for.
-  void advance(SequenceId id, uint32_t length);
+  // The blocks of the range now have `length` rows, and the sequence as many or more; it has pages
+  // for them.
+  void advance(SequenceId id, const StageRange& range, uint32_t length);
   // Every sequence is empty.
   void forget();
   // Writes the sequence's pages to `out`, which has room for a whole context; returns how many
@@ -44,16 +57,21 @@ class KvPages {
  private:
   struct Sequence {
     uint32_t length = 0;
+    std::vector<uint32_t> filled;  // by block
     std::vector<uint32_t> pages;
   };
   // With the lock held:
   Sequence& find(SequenceId id);
   const Sequence& find(SequenceId id) const;
+  // Place of the range's first block, and how many there are.
+  std::pair<size_t, size_t> blocks_of(const StageRange& range) const;
+  void cut(Sequence& sequence, uint32_t length);
   void release(Sequence& sequence, size_t keep);
 
   mutable std::mutex mutex_;
   uint32_t total_ = 0;
   uint32_t pages_per_sequence_ = 0;
+  int layers_ = 0;
   SequenceId next_ = 1;
   std::vector<uint32_t> free_;
   std::map<SequenceId, Sequence> sequences_;

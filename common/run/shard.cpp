@@ -62,6 +62,24 @@ uint32_t pages_per_sequence(const ModelConfig& config) {
   return (static_cast<uint32_t>(config.context) + kPageTokens - 1) / kPageTokens;
 }
 
+uint64_t parameters(const Model& model, const Stage& stage) {
+  uint64_t count = 0;
+  for (const std::string& name : stage.blobs) {
+    for (const WeightDecl& weight : model.blob(name).weights) {
+      count += static_cast<uint64_t>(element_count(weight.dims).value());
+    }
+  }
+  return count;
+}
+
+// How many blocks the head's parameters would make, to the nearest.
+uint64_t head_blocks(const Model& model) {
+  const uint64_t head = parameters(model, model.stage(names::kHead));
+  if (model.config().layers == 0) return 1;
+  const uint64_t block = parameters(model, model.stage(cat(names::kBlock, 0)));
+  return std::max<uint64_t>(1, (head + block / 2) / block);
+}
+
 // How many pages the budget holds.
 uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, uint64_t budget) {
   const uint64_t one = page_bytes * pages_per_sequence(config);
@@ -130,9 +148,10 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       weights_(weights),
       options_(with_kept(device, model, options)),
       stages_(stages_of(model, options.range)),
+      head_blocks_(head_blocks(model)),
       page_bytes_(split::page_bytes(stages_, *options_.kv)),
       pages_(page_count(model.config(), page_bytes_, options.kv_bytes),
-             pages_per_sequence(model.config())),
+             pages_per_sequence(model.config()), model.config().layers),
       steps_(kSteadySteps) {
   try {
     load();
@@ -177,6 +196,11 @@ size_t Shard::index_to(Point point) const {
 size_t Shard::width(Point point) const {
   if (point == Point::top()) return 2 * std::min<size_t>(kTopLogits, width(Point::head()));
   return static_cast<size_t>(stage_to(point).width);
+}
+
+uint64_t Shard::layer_rows(const StageRange& range, uint64_t rows, uint64_t wanted) const {
+  const auto blocks = static_cast<uint64_t>(range.blocks(model_.config().layers));
+  return rows * blocks + (range.to >= Point::head() ? wanted * head_blocks_ : 0);
 }
 
 uint32_t Shard::max_wanted_of(bool logits) const {

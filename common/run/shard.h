@@ -79,7 +79,8 @@ struct ShardOptions {
 // Logits that the last point has: the largest, or all of a smaller vocabulary.
 inline constexpr int kTopLogits = 64;
 
-// A sequence's part of a step: rows appended at its present length, rows.past.
+// A sequence's part of a step: rows appended at its present length, rows.past; or rows that it has
+// already, computed again in place.
 struct ShardRows {
   SequenceId sequence = 0;
   SequenceRows rows;
@@ -112,12 +113,17 @@ class Shard {
   bool host_copy_is_slow() const { return device_.load()->host_copy_is_slow(); }
   // Whether rows have the same bits in both phases. Any thread.
   bool same_bits_in_both_phases() const { return same_bits_in_both_phases_; }
+  // What the rows of a step cost: each in blocks that it runs through, and each wanted one that
+  // goes to the head as many more as that has a block's parameters.
+  uint64_t layer_rows(const StageRange& range, uint64_t rows, uint64_t wanted) const;
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(Point point) const;
 
-  // Runs one step: all parts over one range, and in one phase unless these are alike. out [wanted
-  // rows in all, width(range.to)]. Every part has pages for its rows (pages().reserve) and at most
-  // max_rows rows come together. Throws Error(kDevice), after which the sequences are as before.
+  // Runs one step: all parts from one point, those that go farthest first, and in one phase unless
+  // these are alike. Each block runs the rows of the parts that go beyond it: out has the wanted
+  // rows of one part after the other, [width(its range.to)] each. Every part has pages for its rows
+  // (pages().reserve), its blocks the rows before these, and at most max_rows rows come together.
+  // Throws Error(kDevice), after which the sequences are as before.
   void forward(std::span<const ShardRows> parts, float* out);
 
   // ms of each stage in a step of few rows, as far as such steps have come by: of the last one that
@@ -142,8 +148,9 @@ class Shard {
   Limits limits_of(std::span<const Program> programs) const;
   void allocate(Loaded& loaded) const;
   void bind(Loaded& loaded, std::span<const Program> programs) const;
-  void add_programs(const StageRange& range);
+  void add_programs(const StageRange& range, bool any_wanted);
   void gather(std::span<const ShardRows> parts);
+  void run_range(const StageRange& range, RowBatch batch, bool timed, float* out);
   void run_stage_by_stage(const RowBatch& batch);
   std::atomic<Device*> device_;
   std::unique_ptr<Device> cpu_;  // once it took the place
@@ -151,6 +158,7 @@ class Shard {
   const WeightSource weights_;
   ShardOptions options_;
   std::span<const Stage> stages_;  // of the model, those that run here
+  const uint64_t head_blocks_;
   uint64_t page_bytes_ = 0;
   KvPages pages_;  // after page_bytes_
   std::unique_ptr<Loaded> loaded_;

@@ -18,8 +18,11 @@ struct GatheredRows {
   void clear(size_t sequences, const Limits& limits);
   // Those of the sequence that has this number in the step.
   void add(uint32_t sequence, const SequenceRows& rows);
-  RowBatch batch(Phase phase) const;
+  // The first `rows` of them, of the first `count` sequences, whose page tables these are; of the
+  // wanted rows those in [first, end).
+  RowBatch batch(Phase phase, size_t rows, size_t count, size_t first, size_t end) const;
 
+  size_t table_pages = 0;  // of each sequence's table
   std::vector<int32_t> tokens, positions;
   std::vector<uint32_t> sequences, tables, out_rows;
   std::vector<KeyRange> seen;

@@ -10,7 +10,7 @@
 #include <set>
 
 #include "device/kernel_values.h"
-#include "run/sequences.h"
+#include "run/layer_schedule.h"
 #include "support/golden_model.h"
 #include "support/products.h"
 
@@ -541,6 +541,16 @@ TEST_P(Goldens, LogProbabilitiesAndGreedyTextAgreeForEveryCut) {
         if (i + 1 < greedy.size()) logits = step(std::span(&next, 1));
       }
     }
+  }
+}
+
+// Steps to any point together, cuts, and fills: the bits of plain steps.
+TEST_P(Goldens, BlocksGetTheirRowsInAnyOrder) {
+  for (const Profile profile : {Profile::kF32, Profile::kF16}) {
+    ShardOptions options = options_for(*golden_->model);
+    options.profile = profile;
+    Shard shard(*device_, *golden_->model, golden_->weights(), options);
+    LayerSchedule(shard, 7).run(device_->can_be_lost() && !device_->is_gpu() ? 12 : 40);
   }
 }
 

@@ -1,6 +1,7 @@
 // The pages of keys and values.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
 #include <set>
 
@@ -9,6 +10,9 @@
 namespace split::test {
 namespace {
 
+constexpr int kLayers = 3;
+constexpr StageRange kWhole{Point::tokens(), kLayers};
+
 std::vector<uint32_t> table_of(const KvPages& pages, SequenceId id) {
   std::vector<uint32_t> table(1000);
   table.resize(pages.copy_table(id, table.data()));
@@ -16,7 +20,7 @@ std::vector<uint32_t> table_of(const KvPages& pages, SequenceId id) {
 }
 
 TEST(KvPages, CountsWholePages) {
-  KvPages pages(10, 5);
+  KvPages pages(10, 5, kLayers);
   const SequenceId id = pages.open();
   EXPECT_EQ(pages.in_use(), 0u);
   EXPECT_TRUE(pages.reserve(id, 0));
@@ -28,15 +32,15 @@ TEST(KvPages, CountsWholePages) {
   EXPECT_TRUE(pages.reserve(id, kPageTokens + 1));
   EXPECT_EQ(pages.in_use(), 2u);
   EXPECT_EQ(pages.length(id), 0u);
-  pages.advance(id, kPageTokens + 1);
+  pages.advance(id, kWhole, kPageTokens + 1);
   EXPECT_EQ(pages.length(id), kPageTokens + 1);
 }
 
 TEST(KvPages, TruncateGivesBackWhatIsBehind) {
-  KvPages pages(10, 5);
+  KvPages pages(10, 5, kLayers);
   const SequenceId id = pages.open();
   ASSERT_TRUE(pages.reserve(id, 4 * kPageTokens));
-  pages.advance(id, 4 * kPageTokens);
+  pages.advance(id, kWhole, 4 * kPageTokens);
   const auto before = table_of(pages, id);
   pages.truncate(id, 2 * kPageTokens + 1);
   EXPECT_EQ(table_of(pages, id), std::vector<uint32_t>(before.begin(), before.begin() + 3));
@@ -49,7 +53,7 @@ TEST(KvPages, TruncateGivesBackWhatIsBehind) {
 }
 
 TEST(KvPages, SpentBudgetChangesNothing) {
-  KvPages pages(5, 5);
+  KvPages pages(5, 5, kLayers);
   const SequenceId a = pages.open(), b = pages.open();
   ASSERT_TRUE(pages.reserve(a, 3 * kPageTokens));
   ASSERT_TRUE(pages.reserve(b, kPageTokens));
@@ -65,7 +69,7 @@ TEST(KvPages, SpentBudgetChangesNothing) {
 }
 
 TEST(KvPages, ClosedSequencesAreGone) {
-  KvPages pages(5, 5);
+  KvPages pages(5, 5, kLayers);
   const SequenceId a = pages.open();
   ASSERT_TRUE(pages.reserve(a, 5 * kPageTokens));
   pages.close(a);
@@ -77,14 +81,44 @@ TEST(KvPages, ClosedSequencesAreGone) {
   EXPECT_TRUE(pages.reserve(b, 5 * kPageTokens));
 }
 
+TEST(KvPages, EachBlockHasRowsOfItsOwn) {
+  KvPages pages(10, 5, kLayers);
+  const SequenceId id = pages.open();
+  ASSERT_TRUE(pages.reserve(id, 40));
+  pages.advance(id, {Point::tokens(), 2}, 20);
+  const auto filled = [&] {
+    std::vector<uint32_t> rows;
+    for (int block = 0; block < kLayers; ++block) rows.push_back(pages.filled(id, block));
+    return rows;
+  };
+  EXPECT_EQ(filled(), (std::vector<uint32_t>{20, 20, 0}));
+  EXPECT_EQ(pages.filled(id, {Point::tokens(), 2}), 20u);
+  EXPECT_EQ(pages.filled(id, kWhole), 0u);
+  EXPECT_EQ(pages.filled(id, {Point::tokens(), 0}), 20u);      // no block: the length
+  EXPECT_EQ(pages.filled(id, {kLayers, Point::head()}), 20u);  // likewise
+  pages.advance(id, kWhole, 7);  // a fill: nothing behind it is forgotten
+  EXPECT_EQ(filled(), (std::vector<uint32_t>{20, 20, 7}));
+  EXPECT_EQ(pages.length(id), 20u);
+  pages.advance(id, {Point::tokens(), 1}, 40);
+  EXPECT_EQ(filled(), (std::vector<uint32_t>{40, 20, 7}));
+  EXPECT_EQ(pages.length(id), 40u);
+  pages.truncate(id, 18);
+  EXPECT_EQ(filled(), (std::vector<uint32_t>{18, 18, 7}));
+  EXPECT_EQ(pages.in_use(), 2u);
+  pages.forget();
+  EXPECT_EQ(filled(), (std::vector<uint32_t>{0, 0, 0}));
+  EXPECT_EQ(pages.in_use(), 0u);
+}
+
 // Random operations against a model that knows only lengths and counts.
 TEST(KvPages, AgreesWithASimpleModel) {
   struct Simple {
     uint32_t length = 0, pages = 0;
+    std::array<uint32_t, kLayers> filled{};
   };
   constexpr uint32_t kTotal = 37, kEach = 9;
   std::mt19937 random(1);
-  KvPages pages(kTotal, kEach);
+  KvPages pages(kTotal, kEach, kLayers);
   std::map<SequenceId, Simple> model;
   for (int i = 0; i < 20000; ++i) {
     uint32_t used = 0;
@@ -103,6 +137,7 @@ TEST(KvPages, AgreesWithASimpleModel) {
       auto& [id, simple] = *pick();
       simple.length = static_cast<uint32_t>(random() % (simple.length + 1));
       simple.pages = std::min(simple.pages, (simple.length + kPageTokens - 1) / kPageTokens);
+      for (uint32_t& filled : simple.filled) filled = std::min(filled, simple.length);
       pages.truncate(id, simple.length);
     } else {
       auto& [id, simple] = *pick();
@@ -111,15 +146,27 @@ TEST(KvPages, AgreesWithASimpleModel) {
       const uint32_t wanted = std::max(simple.pages, (length + kPageTokens - 1) / kPageTokens);
       const bool fits = used - simple.pages + wanted <= kTotal;
       ASSERT_EQ(pages.reserve(id, length), fits);
-      if (fits) {
-        simple.pages = wanted;
-        if (choice > 3) pages.advance(id, simple.length = length);
+      if (fits) simple.pages = wanted;
+      if (fits && choice > 3) {
+        // Through some blocks, as far as they go or not.
+        const int end = static_cast<int>(random() % (kLayers + 1));
+        const int begin = static_cast<int>(random() % static_cast<size_t>(end + 1));
+        const uint32_t rows = choice < 6 ? length : static_cast<uint32_t>(random() % (length + 1));
+        pages.advance(id, {begin, end}, rows);
+        simple.length = std::max(simple.length, rows);
+        for (int block = begin; block < end; ++block) {
+          uint32_t& filled = simple.filled[static_cast<size_t>(block)];
+          filled = std::max(filled, rows);
+        }
       }
     }
     std::set<uint32_t> owned;
     uint32_t held = 0;
     for (const auto& [id, simple] : model) {
       ASSERT_EQ(pages.length(id), simple.length);
+      for (int block = 0; block < kLayers; ++block) {
+        ASSERT_EQ(pages.filled(id, block), simple.filled[static_cast<size_t>(block)]);
+      }
       const auto table = table_of(pages, id);
       ASSERT_EQ(table.size(), simple.pages);
       held += simple.pages;
