@@ -15,30 +15,49 @@ constexpr uint32_t kFewRows = 8;
 constexpr std::chrono::milliseconds kLately{250};
 constexpr std::chrono::milliseconds kMostPatience{10};
 constexpr size_t kMostHabits = 4096;
+// A device with a queue takes a submission and a wait for each point that a step's rows go to.
+constexpr size_t kMostDepths = 4;
+constexpr uint32_t kMostPassedOver = 4;  // steps
 
 double ms_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
       .count();
 }
 
+// Somebody's next tokens.
+bool is_few(const Job& job) { return job.rows.count() <= kFewRows && !job.fill; }
+
+// Where a job's rows leave the blocks: the top of some is found among all logits that others want.
+Point depth_of(const Job& job) { return std::min(job.rows.range.to, Point::head()); }
+
 }  // namespace
+
+// What a step still has room for.
+struct Batcher::Room {
+  uint32_t rows, long_rows, logits;
+  uint32_t most_long;  // of one long job
+  size_t most_depths;
+  std::vector<Point> depths = {};
+
+  bool knows(Point depth) const { return std::ranges::find(depths, depth) != depths.end(); }
+  bool admits(Point depth) const { return depths.size() < most_depths || knows(depth); }
+};
 
 size_t Batcher::depth() const {
   const std::lock_guard lock(mutex_);
   return queue_.size() + running_;
 }
 
-// Jobs that can share a step: the top of some is found among all logits that others want.
+// Jobs that can share a step.
 bool Batcher::alike(const Job& a, const Job& b) const {
-  const auto to = [](const Job& job) { return std::min(job.rows.range.to, Point::head()); };
   return (a.rows.phase == b.rows.phase || shard_.same_bits_in_both_phases()) &&
-         a.rows.range.from == b.rows.range.from && to(a) == to(b);
+         a.rows.range.from == b.rows.range.from;
 }
 
 // Refuses a job that would break a step, and with it the others in it, before it is queued.
 void Batcher::check(const Job& job) const {
   const ModelConfig& config = shard_.model().config();
-  const uint64_t end = uint64_t{shard_.pages().length(job.sequence)} + job.rows.count();
+  const uint64_t end = uint64_t{job.rows.past} + job.rows.count();
   if (end > static_cast<uint64_t>(config.context)) {
     throw Error(ErrorKind::kInput, cat("[batcher] expected at most ", config.context,
                                        " tokens in a sequence, got ", end));
@@ -118,9 +137,10 @@ void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Sha
 
 void Batcher::enter(Ticket& ticket) {
   Turn& turn = turns_[ticket.job->requester.owner];
-  CallerHabit& habit = habits_[ticket.job->sequence];
   queue_.push_back(&ticket);
   if (turn.jobs++ == 0) turn.served = virtual_now_;  // who was away saved nothing up
+  if (ticket.job->fill) return;
+  CallerHabit& habit = habits_[ticket.job->sequence];
   if (!habit.away) return;
   habit.away = false;
   const bool expected = habit.quick && habit.left == step_ended_ && expected_ > 0;
@@ -153,12 +173,12 @@ void Batcher::finish_step(const std::vector<Share>& shares) {
   }
   for (const Share& share : shares) {
     Ticket& ticket = *share.ticket;
-    if (ticket.job->rows.count() <= kFewRows) few_seen_ = step_ended_;
+    if (is_few(*ticket.job)) few_seen_ = step_ended_;
     if (ticket.error == nullptr && ticket.left() > 0) {
       queue_.push_back(&ticket);  // behind those that waited meanwhile
       continue;
     }
-    if (ticket.error == nullptr) {
+    if (ticket.error == nullptr && !ticket.job->fill) {
       CallerHabit& habit = habits_.at(ticket.job->sequence);
       habit.away = true;
       habit.left = step_ended_;
@@ -176,7 +196,8 @@ void Batcher::finish(Ticket& ticket) {
 
 // After its sequence was lost.
 void Batcher::lose(Ticket& ticket) const {
-  if (ticket.job->rows.past > 0) ticket.error = std::make_exception_ptr(SequenceLost());
+  if (ticket.job->rows.past > 0 || ticket.job->fill)
+    ticket.error = std::make_exception_ptr(SequenceLost());
   ticket.done = ticket.delivered = 0;
 }
 
@@ -184,16 +205,21 @@ void Batcher::lose(Ticket& ticket) const {
 bool Batcher::bounded() const {
   return Clock::now() - few_seen_ < kLately ||
          std::any_of(queue_.begin(), queue_.end(),
-                     [](const Ticket* ticket) { return ticket->job->rows.count() <= kFewRows; });
+                     [](const Ticket* ticket) { return is_few(*ticket->job); });
 }
 
-// Returns the part of a ticket that fits into `room` rows, with at most `most_wanted` results.
-Batcher::Share Batcher::share_of(Ticket& ticket, uint32_t room, uint32_t most_wanted) const {
-  const SequenceRows& job = ticket.job->rows;
+// Returns the part of a ticket that there is room for.
+Batcher::Share Batcher::share_of(Ticket& ticket, const Room& room) const {
+  const Job& job = *ticket.job;
+  if (!room.admits(depth_of(job))) return {&ticket, 0, 0};
+  const uint32_t most_wanted = depth_of(job) == Point::head() ? room.logits : room.rows;
   const auto wanted_of = [&](uint32_t rows) {
-    return static_cast<uint32_t>(job.wanted.slice(job.count(), ticket.done, rows).count(rows));
+    const SequenceRows& all = job.rows;
+    return static_cast<uint32_t>(all.wanted.slice(all.count(), ticket.done, rows).count(rows));
   };
-  uint32_t rows = std::min(ticket.left(), room), wanted = wanted_of(rows);
+  const bool few = ticket.left() <= kFewRows && !job.fill;
+  const uint32_t fits = few ? room.rows : std::min({room.rows, room.long_rows, room.most_long});
+  uint32_t rows = std::min(ticket.left(), fits), wanted = wanted_of(rows);
   while (rows > 0 && wanted > most_wanted) {
     rows -= std::min(rows, wanted - most_wanted);
     wanted = wanted_of(rows);
@@ -201,51 +227,74 @@ Batcher::Share Batcher::share_of(Ticket& ticket, uint32_t room, uint32_t most_wa
   return {&ticket, rows, wanted};
 }
 
-std::vector<Batcher::Share> Batcher::pick() {
-  if (queue_.empty()) return {};
-  const auto behind = [&](const std::string* a, const std::string* b) {
-    return turns_.at(*a).served < turns_.at(*b).served;
-  };
+// The oldest job, or fill, of the owner whose turn it is; null where none waits.
+const Job* Batcher::next_job(bool fill) const {
+  const Job* next = nullptr;
+  const auto served = [&](const Job& job) { return turns_.at(job.requester.owner).served; };
+  for (const Ticket* ticket : queue_) {
+    const Job& job = *ticket->job;
+    if (job.fill == fill && (next == nullptr || served(job) < served(*next))) next = &job;
+  }
+  return next;
+}
+
+// Adds what there is room for of the jobs, or fills, that are like the first of the step.
+void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& shares) {
   const auto owner_of = [](const Ticket* ticket) { return &ticket->job->requester.owner; };
-  const Job& first = *(*std::min_element(queue_.begin(), queue_.end(), [&](auto* a, auto* b) {
-                        return behind(owner_of(a), owner_of(b));
-                      }))->job;
-  // The jobs like it, in a line for each owner; who waits longest has the first line.
+  // In a line for each owner; who waits longest has the first line.
   std::vector<std::deque<Ticket*>> lines;
   for (Ticket* ticket : queue_) {
-    if (!alike(first, *ticket->job)) continue;
+    if (ticket->job->fill != fill || !alike(first, *ticket->job)) continue;
     const auto line = std::find_if(lines.begin(), lines.end(), [&](const auto& other) {
       return *owner_of(other.front()) == *owner_of(ticket);
     });
     (line == lines.end() ? lines.emplace_back() : *line).push_back(ticket);
   }
-  const bool company = queue_.size() > 1, slices = bounded();
-  uint32_t room = shard_.options().max_rows, room_of_long = slices ? slice_ : room;
-  uint32_t most_wanted = shard_.max_wanted(first.rows.range.to);
-  std::vector<Share> shares;
-  while (!lines.empty() && room > 0) {
+  while (!lines.empty() && room.rows > 0) {
     const auto line =
         std::min_element(lines.begin(), lines.end(), [&](const auto& a, const auto& b) {
-          return behind(owner_of(a.front()), owner_of(b.front()));
+          return turns_.at(*owner_of(a.front())).served < turns_.at(*owner_of(b.front())).served;
         });
     Ticket& ticket = *line->front();
     line->pop_front();
     if (line->empty()) lines.erase(line);
-    Turn& turn = turns_.at(*owner_of(&ticket));
-    const bool few = ticket.left() <= kFewRows;
-    const uint32_t fits = few ? room : std::min({room, room_of_long, company ? slice_ : room});
-    const Share share = share_of(ticket, fits, most_wanted);
-    if (share.rows == 0) {
-      if (few) break;  // no more results fit
-      continue;        // long ones have their rows
-    }
+    const Job& job = *ticket.job;
+    const bool few = ticket.left() <= kFewRows && !fill;
+    const Share share = share_of(ticket, room);
+    if (share.rows == 0) continue;  // long ones have their rows, or no more results fit
     shares.push_back(share);
-    room -= share.rows;
-    if (!few) room_of_long -= share.rows;
-    most_wanted -= share.wanted;
+    room.rows -= share.rows;
+    if (!few) room.long_rows -= share.rows;
+    if (depth_of(job) == Point::head()) room.logits -= share.wanted;
+    if (!room.knows(depth_of(job))) room.depths.push_back(depth_of(job));
+    Turn& turn = turns_.at(job.requester.owner);
     virtual_now_ = std::max(virtual_now_, turn.served);
-    turn.served += share.rows;
+    // Rows that pass no block are something too.
+    turn.served +=
+        std::max<uint64_t>(share.rows, shard_.layer_rows(job.rows.range, share.rows, share.wanted));
   }
+}
+
+std::vector<Batcher::Share> Batcher::pick() {
+  const auto fills = static_cast<size_t>(
+      std::ranges::count_if(queue_, [](const Ticket* ticket) { return ticket->job->fill; }));
+  const bool fills_due = fills > 0 && passed_over_ >= kMostPassedOver;
+  const Job* first = next_job(fills_due);
+  if (first == nullptr) first = next_job(true);
+  if (first == nullptr) return {};
+  const bool company = queue_.size() - fills > 1, slices = bounded();
+  const uint32_t rows = shard_.options().max_rows;
+  Room room{.rows = rows,
+            .long_rows = slices ? slice_ : rows,
+            .logits = shard_.max_wanted(Point::head()),
+            .most_long = company ? slice_ : rows,
+            .most_depths = shard_.device().can_be_lost() ? kMostDepths : SIZE_MAX};
+  std::vector<Share> shares;
+  take(*first, false, room, shares);
+  if (!slices || fills_due) room.long_rows = slice_;
+  const size_t others = shares.size();
+  if (fills > 0) take(*first, true, room, shares);
+  passed_over_ = fills > 0 && shares.size() == others ? passed_over_ + 1 : 0;
   std::erase_if(queue_, [&](const Ticket* ticket) {
     return std::any_of(shares.begin(), shares.end(),
                        [&](const Share& share) { return share.ticket == ticket; });
@@ -253,46 +302,76 @@ std::vector<Batcher::Share> Batcher::pick() {
   return shares;
 }
 
+// Makes its sequence ready for a share: what is behind the rows before it is forgotten, but by a
+// fill, and there are pages for it. False, and the ticket knows why, where that cannot be.
+bool Batcher::begin(const Share& share) {
+  Ticket& ticket = *share.ticket;
+  const Job& job = *ticket.job;
+  KvPages& pages = shard_.pages();
+  const uint32_t past = job.rows.past + ticket.done, end = past + share.rows;
+  if (pages.length(job.sequence) < (job.fill ? end : past) ||
+      pages.filled(job.sequence, job.rows.range) < past) {
+    lose(ticket);
+    return false;
+  }
+  if (!job.fill) pages.truncate(job.sequence, past);
+  bool reserved = pages.reserve(job.sequence, end);
+  while (!reserved && make_room_ && make_room_()) reserved = pages.reserve(job.sequence, end);
+  if (!reserved) {
+    ticket.error =
+        std::make_exception_ptr(Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
+  }
+  return reserved;
+}
+
+// Hands a share its rows, which lie where `from` says unless that is where they belong.
+void Batcher::deliver(const ShardRows& part, const Share& share, const float* from,
+                      double ms) const {
+  Ticket& ticket = *share.ticket;
+  Job& job = *ticket.job;
+  const size_t width = shard_.width(part.rows.range.to), own = shard_.width(job.rows.range.to);
+  for (uint32_t i = 0; from != nullptr && i < share.wanted; ++i, from += width) {
+    float* const row = job.out + (ticket.delivered + i) * own;
+    if (part.rows.range.to == job.rows.range.to) {
+      std::copy_n(from, width, row);
+    } else {
+      topk_row({from, width}, {row, own});
+    }
+  }
+  ticket.done += share.rows;
+  ticket.delivered += share.wanted;
+  job.compute_ms += ms;
+}
+
 void Batcher::step(const std::vector<Share>& shares) {
   const auto start = Clock::now();
-  std::vector<ShardRows> parts;
   std::vector<const Share*> running;
-  size_t total = 0;
   for (const Share& share : shares) {
-    Ticket& ticket = *share.ticket;
-    const Job& job = *ticket.job;
-    const uint32_t past = shard_.pages().length(job.sequence);
-    if (past != job.rows.past + ticket.done) {
-      lose(ticket);
-      continue;
-    }
-    const uint32_t length = past + share.rows;
-    bool reserved = shard_.pages().reserve(job.sequence, length);
-    while (!reserved && make_room_ && make_room_()) {
-      reserved = shard_.pages().reserve(job.sequence, length);
-    }
-    if (!reserved) {
-      ticket.error = std::make_exception_ptr(
-          Error(ErrorKind::kBusy, "the KV budget is spent, try again later"));
-      continue;
-    }
-    total += share.wanted;
-    parts.push_back({job.sequence, job.rows.slice(ticket.done, share.rows)});
-    running.push_back(&share);
+    if (begin(share)) running.push_back(&share);
   }
-  if (parts.empty()) return;
-  Point to = parts[0].rows.range.to;
-  for (const ShardRows& part : parts) to = std::min(to, part.rows.range.to);
-  for (ShardRows& part : parts) part.rows.range.to = to;
-  const size_t width = shard_.width(to);
+  if (running.empty()) return;
+  const auto to_of = [](const Share* share) { return share->ticket->job->rows.range.to; };
+  if (!std::ranges::is_sorted(running, std::greater(), to_of)) {
+    std::ranges::stable_sort(running, std::greater(), to_of);
+  }
+  const bool logits = std::ranges::find(running, Point::head(), to_of) != running.end();
+  std::vector<ShardRows> parts;
+  size_t floats = 0;
+  for (const Share* share : running) {
+    const Job& job = *share->ticket->job;
+    ShardRows& part =
+        parts.emplace_back(job.sequence, job.rows.slice(share->ticket->done, share->rows));
+    if (logits) part.rows.range.to = depth_of(job);
+    floats += share->wanted * shard_.width(part.rows.range.to);
+  }
   // One part alone is written where it belongs.
-  Ticket& only = *running[0]->ticket;
+  const Ticket& only = *running[0]->ticket;
   float* out = nullptr;
-  if (parts.size() == 1) {
-    out = only.job->out == nullptr ? nullptr : only.job->out + only.delivered * width;
-  } else {
-    out_.resize(total * width);
+  if (parts.size() > 1) {
+    out_.resize(floats);
     out = out_.data();
+  } else if (only.job->out != nullptr) {
+    out = only.job->out + only.delivered * shard_.width(to_of(running[0]));
   }
   try {
     try {
@@ -311,24 +390,18 @@ void Batcher::step(const std::vector<Share>& shares) {
     }
     return;
   }
-  const double ms = ms_since(start);
-  StepSeen seen{ms, static_cast<uint32_t>(running.size())};
-  for (const Share* share : running) {
-    Ticket& ticket = *share->ticket;
-    for (uint32_t i = 0; parts.size() > 1 && i < share->wanted; ++i, out += width) {
-      const size_t own = shard_.width(ticket.job->rows.range.to);
-      float* const row = ticket.job->out + (ticket.delivered + i) * own;
-      if (ticket.job->rows.range.to == to) {
-        std::copy_n(out, width, row);
-      } else {
-        topk_row({out, width}, {row, own});
-      }
-    }
-    ticket.done += share->rows;
-    ticket.delivered += share->wanted;
-    ticket.job->compute_ms += ms;
-    const bool prompt = ticket.job->rows.phase == Phase::kPrompt;
-    (prompt ? seen.prompt_rows : seen.generated_rows) += share->rows;
+  StepSeen seen{ms_since(start), static_cast<uint32_t>(running.size())};
+  const float* from = parts.size() > 1 ? out_.data() : nullptr;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Share& share = *running[i];
+    const Job& job = *share.ticket->job;
+    const Point to = parts[i].rows.range.to;
+    deliver(parts[i], share, from, seen.ms);
+    if (from != nullptr) from += share.wanted * shard_.width(to);
+    if (i == 0 || parts[i - 1].rows.range.to != to) ++seen.depths;
+    seen.layer_rows += shard_.layer_rows(parts[i].rows.range, share.rows, share.wanted);
+    const bool prompt = job.rows.phase == Phase::kPrompt;
+    (job.fill ? seen.fill_rows : prompt ? seen.prompt_rows : seen.generated_rows) += share.rows;
   }
   if (seen_) seen_(seen);
 }

@@ -1,12 +1,17 @@
 // Makes steps out of what is waiting: rows of many sequences in one run of the shard, long prompts
 // in slices, so that no one waits for more than a bounded step. A row's bits do not depend on the
-// company it keeps (device/device.h).
+// company it keeps (device/device.h), nor on how far that goes: jobs to different points share a
+// step, and rows leave it where theirs is.
 //
-// Who is served first: of the waiting jobs those of the owner that had the fewest rows lately, then
-// the oldest. Jobs of few rows join a step at once; while there are such, long prompts share
-// `slice` rows of it, so that nobody's next token waits for somebody's prompt. A caller that came
-// straight back after its last step is waited for, a quarter of that step at most: two half-empty
-// steps cost more. Who has gone leaves before the next step.
+// Who is served first: of the waiting jobs those of the owner that had the fewest rows lately,
+// counted in layers, then the oldest. Jobs of few rows join a step at once; while there are such,
+// long prompts share `slice` rows of it, so that nobody's next token waits for somebody's prompt. A
+// caller that came straight back after its last step is waited for, a quarter of that step at most:
+// two half-empty steps cost more. Who has gone leaves before the next step.
+//
+// A fill gives rows that a sequence has to blocks that lack them: it computes these rows again, in
+// place, and forgets nothing behind them. Nobody's token waits for one: fills have a slice of a
+// step that others leave room in, and one of their own when they were passed over for some.
 //
 // There is no thread of its own: one of the waiting callers runs the step for all and then hands
 // over. With one caller that costs nothing, where a scheduler thread costs two wake-ups a token.
@@ -43,12 +48,14 @@ struct RequesterGone : Error {
   RequesterGone() : Error(ErrorKind::kBusy, "the client has gone") {}
 };
 
-// Rows that one caller wants appended to one sequence, which it believes to have rows.past of them.
+// Rows that one caller wants behind the first rows.past of a sequence, which it believes to be
+// there in all blocks of the range; what was behind them is forgotten.
 struct Job {
   SequenceId sequence = 0;
   SequenceRows rows;
   float* out = nullptr;  // [wanted rows, width(rows.range.to)]
   Requester requester = {};
+  bool fill = false;  // the sequence has these rows: with the same tokens and phase
 
   double compute_ms = 0;  // results: the time of the steps it was part of,
   double queue_ms = 0;    // and of waiting for them
@@ -58,7 +65,9 @@ struct Job {
 struct StepSeen {
   double ms = 0;
   uint32_t sequences = 0;
-  uint32_t prompt_rows = 0, generated_rows = 0;
+  uint32_t prompt_rows = 0, generated_rows = 0, fill_rows = 0;
+  uint32_t depths = 0;      // different points that its rows went to
+  uint64_t layer_rows = 0;  // Shard::layer_rows() of them all
 };
 
 // Any number of threads; a sequence is in one job at a time.
@@ -84,8 +93,9 @@ class Batcher {
   // Runs the job to its end. Throws Error(kInput) for a token outside of the vocabulary or more
   // rows than the context holds, with nothing done; Error(kBusy) when the sequence gets no pages,
   // RequesterGone, Error(kDevice): the sequence then has the rows of the steps before, or fewer.
-  // Throws SequenceLost where a device was lost and the sequence was not empty, or is not as long
-  // as `past` says; a job that began it is begun again.
+  // Throws SequenceLost where a device was lost and the sequence was not empty, or where a block of
+  // the range lacks rows before `past`, or the sequence those of a fill; a job that began it is
+  // begun again.
   void run(Job& job);
 
   // Jobs waiting or running.
@@ -108,12 +118,14 @@ class Batcher {
     uint32_t rows;
     uint32_t wanted;
   };
-  // Rows that an owner with jobs here was given, on the clock of all (start-time fair queueing).
+  // Layer-rows that an owner with jobs here was given, on the clock of all (start-time fair
+  // queueing).
   struct Turn {
     uint64_t served = 0;
     size_t jobs = 0;
   };
   // How a sequence's caller behaves between its jobs.
+  struct Room;
   struct CallerHabit {
     bool away = false;   // has its result and has not come back
     bool quick = false;  // came straight back last time
@@ -122,6 +134,8 @@ class Batcher {
   void check(const Job& job) const;
   bool alike(const Job& a, const Job& b) const;
   void lose(Ticket& ticket) const;
+  bool begin(const Share& share);
+  void deliver(const ShardRows& part, const Share& share, const float* from, double ms) const;
   void step(const std::vector<Share>& shares);  // without the lock
   void lead(Ticket& ticket);
   void run_step(std::unique_lock<std::mutex>& lock, const std::vector<Share>& shares);
@@ -132,7 +146,9 @@ class Batcher {
   void finish_step(const std::vector<Share>& shares);
   void finish(Ticket& ticket);
   std::vector<Share> pick();
-  Share share_of(Ticket& ticket, uint32_t room, uint32_t most_wanted) const;
+  const Job* next_job(bool fill) const;
+  void take(const Job& first, bool fill, Room& room, std::vector<Share>& shares);
+  Share share_of(Ticket& ticket, const Room& room) const;
   bool bounded() const;
 
   Shard& shard_;
@@ -147,6 +163,7 @@ class Batcher {
   size_t running_ = 0;             // jobs in that step
   std::map<std::string, Turn> turns_;
   uint64_t virtual_now_ = 0;
+  uint32_t passed_over_ = 0;  // steps lately in which a fill waited and none had a part
   std::unordered_map<SequenceId, CallerHabit> habits_;
   size_t expected_ = 0;  // quick ones that the last step delivered and that are not back
   std::condition_variable gathered_;

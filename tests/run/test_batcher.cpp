@@ -7,8 +7,8 @@
 #include <set>
 #include <thread>
 
+#include "sequences.h"
 #include "support/forwarding_device.h"
-#include "support/golden_model.h"
 #include "tensor/topk.h"
 
 namespace split {
@@ -37,9 +37,10 @@ class GatedDevice : public test::ForwardingDevice {
   }
   void shut() { set(false); }
   void open() { set(true); }
-  void await_a_step() {
+  void await_a_step() { await_steps(1); }
+  void await_steps(size_t count) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !steps_.empty(); });
+    changed_.wait(lock, [&] { return steps_.size() >= count; });
   }
   // The tokens of each step.
   std::vector<std::vector<int32_t>> steps() {
@@ -64,8 +65,9 @@ class BatcherSteps : public testing::Test {
   static constexpr uint32_t kSlice = 16;
 
   void make(Profile profile = Profile::kF32, uint32_t max_rows = 32,
-            std::optional<Batcher::Clock::duration> patience = std::chrono::seconds(0)) {
-    ShardOptions options = test::options_for(*golden_.model, {.to = 2});
+            std::optional<Batcher::Clock::duration> patience = std::chrono::seconds(0),
+            Point to = 2) {
+    ShardOptions options = test::options_for(*golden_.model, {.to = to});
     options.profile = profile;
     options.max_rows = max_rows;
     shard_ = std::make_unique<Shard>(device_, *golden_.model, golden_.weights(), options);
@@ -79,13 +81,13 @@ class BatcherSteps : public testing::Test {
 
   // A job on a thread of its own whose tokens are all `token`, by which it is known.
   void start(int32_t token, uint32_t rows, Phase phase, std::string owner = {},
-             std::function<bool()> gone = {}) {
+             std::function<bool()> gone = {}, Point to = 1) {
     const size_t waiting = batcher_->depth();
     threads_.emplace_back(
-        [this, token, rows, phase, requester = Requester{std::move(owner), gone}] {
+        [this, token, rows, phase, to, requester = Requester{std::move(owner), gone}] {
           const SequenceId sequence = shard_->pages().open();
           try {
-            run(token, sequence, rows, phase, requester);
+            run(token, sequence, rows, phase, requester, to);
           } catch (const RequesterGone&) {
             const std::lock_guard lock(mutex_);
             gone_.insert(token);
@@ -95,18 +97,34 @@ class BatcherSteps : public testing::Test {
     // In the queue before the next one, so that the order is the test's.
     while (batcher_->depth() == waiting) std::this_thread::yield();
   }
-  void run(int32_t token, SequenceId sequence, uint32_t rows, Phase phase,
-           Requester requester = {}) {
+  void run(int32_t token, SequenceId sequence, uint32_t rows, Phase phase, Requester requester = {},
+           Point to = 1) {
     const std::vector<int32_t> tokens(rows, token);
-    std::vector<float> out(shard_->width(1));
+    std::vector<float> out(shard_->width(to));
     Job job{sequence,
-            {.range = {.to = 1},
+            {.range = {.to = to},
              .past = shard_->pages().length(sequence),
              .tokens = tokens,
              .phase = phase},
             out.data(),
             std::move(requester)};
     batcher_->run(job);
+  }
+  // Beside the others, rows of this token that the sequence has up to point 1 are filled up to 2.
+  void start_fill(int32_t token, SequenceId sequence, uint32_t rows) {
+    const size_t waiting = batcher_->depth();
+    threads_.emplace_back([this, token, rows, sequence] {
+      const std::vector<int32_t> tokens(rows, token);
+      const SequenceRows all{.range = {.to = 2}, .tokens = tokens, .wanted = Wanted::kNone};
+      Job job{sequence, all, nullptr, {}, true};
+      batcher_->run(job);
+    });
+    while (batcher_->depth() == waiting) std::this_thread::yield();
+  }
+  // What the steps from this one on did.
+  std::vector<StepSeen> seen_from(size_t step) {
+    const std::lock_guard lock(mutex_);
+    return {seen_.begin() + static_cast<ptrdiff_t>(step), seen_.end()};
   }
   // Rows of this token in a step.
   static int64_t rows_of(int32_t token, const std::vector<int32_t>& step) {
@@ -233,6 +251,112 @@ TEST_F(BatcherSteps, OwnersTakeTurns) {
   std::vector<int32_t> order;
   for (const auto& step : device_.steps()) order.push_back(step[0]);
   EXPECT_EQ(order, std::vector<int32_t>({1, 20, 10, 21, 11, 12, 13, 14, 15}));
+}
+
+// An owner whose rows run through fewer blocks has more of them in the same time.
+TEST_F(BatcherSteps, TurnsAreCountedInLayers) {
+  make(Profile::kF32, 16);
+  device_.shut();
+  start(1, 16, Phase::kPrompt, "first");
+  device_.await_a_step();
+  for (int32_t token = 10; token < 13; ++token) start(token, 16, Phase::kPrompt, "deep", {}, 2);
+  for (int32_t token = 20; token < 24; ++token) start(token, 16, Phase::kPrompt, "shallow", {}, 1);
+  join();
+  std::vector<int32_t> order;
+  for (const auto& step : device_.steps()) order.push_back(step[0]);
+  EXPECT_EQ(order, std::vector<int32_t>({1, 10, 20, 21, 11, 22, 23, 12}));
+}
+
+TEST_F(BatcherSteps, JobsToDifferentPointsShareAStep) {
+  make();
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_a_step();
+  for (const int point : {1, 0, 2, 1}) start(2 + point, 1, Phase::kGenerate, {}, {}, point);
+  join();
+  ASSERT_EQ(seen_.size(), 2u);
+  EXPECT_EQ(seen_[1].sequences, 4u);
+  EXPECT_EQ(seen_[1].generated_rows, 4u);
+  EXPECT_EQ(seen_[1].depths, 3u);
+  EXPECT_EQ(seen_[1].layer_rows, 1u + 0u + 2u + 1u);
+  // The device ran the rows of each point without those that had left.
+  const std::vector<std::vector<int32_t>> runs = {{1}, {4, 3, 3, 2}, {4, 3, 3}, {4}};
+  EXPECT_EQ(device_.steps(), runs);
+}
+
+// A device with a queue takes a submission for each.
+TEST_F(BatcherSteps, AStepHasFourDepthsAtMostOnAGpu) {
+  make(Profile::kF32, 32, std::chrono::seconds(0), Point::head());
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_a_step();
+  const Point points[] = {0, 1, 2, Point::norm(), Point::head(), 1, Point::head()};
+  for (const Point point : points) start(2, 1, Phase::kGenerate, {}, {}, point);
+  join();
+  ASSERT_EQ(seen_.size(), 3u);
+  EXPECT_EQ(seen_[1].depths, 4u);
+  EXPECT_EQ(seen_[1].sequences, 5u);
+  EXPECT_EQ(seen_[2].depths, 1u);
+  EXPECT_EQ(seen_[2].sequences, 2u);
+}
+
+TEST_F(BatcherSteps, FillsHaveWhatOthersLeave) {
+  make();
+  const test::Sequence sequence(*shard_);
+  run(9, sequence.id, 40, Phase::kPrompt);
+  const size_t before = device_.steps().size();
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_steps(before + 1);
+  start_fill(9, sequence.id, 40);
+  start(2, 16, Phase::kPrompt);
+  start(3, 1, Phase::kGenerate);
+  join();
+  const auto seen = seen_from(before);
+  // The prompt had the slice of the first step, whoever came first.
+  ASSERT_EQ(seen.size(), 5u);
+  EXPECT_EQ(seen[1].generated_rows, 1u);
+  EXPECT_EQ(seen[1].prompt_rows, 16u);
+  EXPECT_EQ(seen[1].fill_rows, 0u);
+  for (const size_t i : {2, 3}) EXPECT_EQ(seen[i].fill_rows, kSlice);
+  EXPECT_EQ(seen[4].fill_rows, 40 - 2 * kSlice);
+  EXPECT_EQ(shard_->pages().filled(sequence.id, 1), 40u);
+}
+
+TEST_F(BatcherSteps, FillsJoinTheStepOfTokens) {
+  make();
+  const test::Sequence sequence(*shard_);
+  run(9, sequence.id, 40, Phase::kPrompt);
+  const size_t before = device_.steps().size();
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_steps(before + 1);
+  start_fill(9, sequence.id, 40);
+  start(2, 1, Phase::kGenerate);
+  start(3, 1, Phase::kGenerate);
+  join();
+  const auto seen = seen_from(before);
+  EXPECT_EQ(seen[1].generated_rows, 2u);
+  EXPECT_EQ(seen[1].fill_rows, kSlice);
+  EXPECT_EQ(seen[1].prompt_rows, 0u);
+}
+
+// Where no step of tokens could take a fill along it has one of its own, but not often.
+TEST_F(BatcherSteps, FillsOfAnotherPhaseHaveEveryFifthStep) {
+  make(Profile::kF16, 1);  // one row a step
+  const test::Sequence sequence(*shard_);
+  run(9, sequence.id, 3, Phase::kPrompt);
+  const size_t before = device_.steps().size();
+  device_.shut();
+  start(1, 1, Phase::kGenerate);
+  device_.await_steps(before + 1);
+  start_fill(9, sequence.id, 3);
+  for (int32_t token = 10; token < 18; ++token) start(token, 1, Phase::kGenerate);
+  join();
+  std::vector<int32_t> order;
+  for (const auto& step : device_.steps()) order.push_back(step[0]);
+  order.erase(order.begin(), order.begin() + static_cast<ptrdiff_t>(before));
+  EXPECT_EQ(order, std::vector<int32_t>({1, 10, 11, 12, 13, 9, 14, 15, 16, 17, 9, 9}));
 }
 
 TEST_F(BatcherSteps, WhoHasGoneLeavesBeforeTheNextStep) {
