@@ -1,17 +1,6 @@
 #include "run/generate.h"
 
-#include <algorithm>
-#include <utility>
-
 namespace split {
-namespace {
-
-ScoredToken scored(std::span<const float> logits, int32_t id, int top) {
-  return {id, logprob_of(logits, id),
-          top > 0 ? top_logprobs(logits, top) : std::vector<TokenLogprob>()};
-}
-
-}  // namespace
 
 void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids) {
   if (ids.empty()) {
@@ -56,117 +45,12 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
   return ids;
 }
 
-namespace {
-
-size_t limit_of(const ModelConfig& config, size_t prompt, const GenerateOptions& options) {
-  CHECK(prompt > 0 && prompt <= static_cast<size_t>(config.context));
-  const size_t room = static_cast<size_t>(config.context) - prompt;
-  return std::min(room, static_cast<size_t>(std::max(0, options.max_tokens)));
-}
-
-}  // namespace
-
-Generation::Generation(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
-                       std::span<const int32_t> prompt, const GenerateOptions& options)
-    : forward_(forward),
-      config_(config),
-      tokenizer_(tokenizer),
-      options_(options),
-      score_(options.logprobs >= 0),
-      limit_(limit_of(config, prompt.size(), options)),
-      top_(!score_ && forward.gives_top() &&
-           top_suffices(options.sampling,
-                        std::min<size_t>(kTopLogits, static_cast<size_t>(config.vocab)))),
-      stops_(options.stop),
-      history_(prompt.begin(), prompt.end()) {
-  options.sampling.validate();
-  if (tokenizer == nullptr && !options.stop.empty()) {
-    throw Error(ErrorKind::kInput,
-                "[generate] stop strings need a tokenizer, and the model has none", "stop");
-  }
-  result_.finish_reason = "length";
-}
-
-// Returns logits, or [2, K] with `top_`: of the last token, until the next step.
-std::span<const float> Generation::step(uint32_t past, std::span<const int32_t> tokens,
-                                        Phase phase) {
-  return forward_.run({.range = {.to = top_ ? Point::top() : Point::head()},
-                       .past = past,
-                       .tokens = tokens,
-                       .phase = phase});
-}
-
-std::span<const float> Generation::run_prompt() {
-  const std::span<const int32_t> prompt(history_);
-  if (!score_ || !options_.score_prompt) {
-    return limit_ > 0 ? step(0, prompt, Phase::kPrompt) : std::span<const float>();
-  }
-  const auto vocab = static_cast<size_t>(config_.vocab);
-  std::span<const float> logits;
-  for (size_t at = 0; at < prompt.size(); at += kScoreRows) {
-    const auto slice = prompt.subspan(at, std::min(kScoreRows, prompt.size() - at));
-    const auto rows =
-        forward_.run({.past = static_cast<uint32_t>(at), .tokens = slice, .wanted = Wanted::kAll});
-    for (size_t i = 0; i < slice.size() && at + i + 1 < prompt.size(); ++i) {
-      result_.scored_prompt.push_back(
-          scored(rows.subspan(i * vocab, vocab), prompt[at + i + 1], options_.logprobs));
-    }
-    logits = rows.last(vocab);
-  }
-  return logits;
-}
-
-bool Generation::emit(std::string text, const ScoredToken* token, const OnText& on_text) {
-  result_.text += text;
-  if (!on_text || on_text(text, token)) return true;
-  result_.finish_reason = "cancelled";
-  return false;
-}
-
-// Gives what was held back.
-bool Generation::finish(const OnText& on_text) {
-  std::string rest = stops_.push(utf8_.flush());
-  rest += stops_.flush();
-  if (stops_.stopped()) result_.finish_reason = "stop";
-  if (!rest.empty()) emit(std::move(rest), nullptr, on_text);
-  return false;
-}
-
 bool Generation::next(const OnText& on_text) {
-  if (ended_) return false;
-  ended_ = true;  // unless there is more to make
-  std::span<const float> logits;
-  if (!std::exchange(begun_, true)) {
-    logits = run_prompt();
-  } else if (result_.tokens.size() < limit_) {
-    logits = step(static_cast<uint32_t>(history_.size()) - 1, std::span(&history_.back(), 1),
-                  Phase::kGenerate);
-  }
-  if (result_.tokens.size() >= limit_) return finish(on_text);
-  const int32_t id = top_ ? sample_top(logits, options_.sampling, history_.size())
-                          : sample(logits, history_, options_.sampling, history_.size());
-  if (id == config_.end_of_text && !options_.ignore_end) {
-    result_.finish_reason = "stop";
-    return finish(on_text);
-  }
-  ScoredToken token{id, 0, {}};
-  if (score_) {
-    token = scored(logits, id, options_.logprobs);
-    result_.scored.push_back(token);
-  }
-  result_.tokens.push_back(id);
-  history_.push_back(id);
-  std::string text;
-  if (tokenizer_ != nullptr && id < tokenizer_->size()) {
-    text = stops_.push(utf8_.push(tokenizer_->token_bytes(id)));
-  }
-  if (!emit(std::move(text), &token, on_text)) return false;
-  if (stops_.stopped()) {
-    result_.finish_reason = "stop";
-    return false;
-  }
-  ended_ = false;
-  return true;
+  if (loop_.ended()) return false;
+  do {  // a piece of a prompt that is scored gives no token yet
+    loop_.logits(forward_.run(loop_.wanted()), on_text);
+  } while (!loop_.ended() && loop_.wanted().phase == Phase::kPrompt);
+  return !loop_.ended();
 }
 
 Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,

@@ -1,0 +1,100 @@
+// A text whose rows come from wherever somebody feeds them: its loop alone, without a Forward.
+#include <gtest/gtest.h>
+
+#include "run/generate.h"
+#include "support/golden_model.h"
+
+namespace split::test {
+namespace {
+
+class TextLoopOf : public testing::Test {
+ protected:
+  static GenerateOptions wanted() {
+    GenerateOptions options;
+    options.max_tokens = 12;
+    options.sampling.seed = 3;
+    options.sampling.repetition_penalty = 1.2f;
+    options.ignore_end = true;
+    return options;
+  }
+  const ModelConfig& config() const { return golden.model->config(); }
+  Generated whole(const GenerateOptions& options) {
+    LocalForward forward(batcher);
+    return generate(forward, config(), nullptr, prompt, options, {});
+  }
+
+  const Golden golden{"rand-a"};
+  const std::vector<int32_t> prompt{5, 11, 2, 40, 33, 17};
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  Shard shard{*device, *golden.model, golden.weights(), options_for(*golden.model)};
+  Batcher batcher{shard};
+};
+
+// Every other token comes from a source that has no logits, as a stream of somebody's.
+TEST_F(TextLoopOf, TwoSourcesInTurnIsThatOfOne) {
+  const std::vector<int32_t> expected = whole(wanted()).tokens;
+  TextLoop loop(config(), nullptr, prompt, wanted());
+  LocalForward forward(batcher);
+  uint32_t computed = 0;  // rows
+  std::vector<int32_t> ids(prompt);
+  for (size_t n = 0; !loop.ended(); ++n) {
+    const SequenceRows rows = loop.wanted();
+    EXPECT_EQ(rows.past + rows.count(), ids.size());
+    EXPECT_EQ(rows.phase, n == 0 ? Phase::kPrompt : Phase::kGenerate);
+    if (n % 2 == 1) {
+      loop.token({expected[n], 0, {}}, {});
+    } else {
+      SequenceRows all = rows;  // with those that the other source kept to itself
+      all.past = computed;
+      all.tokens = std::span(ids).subspan(computed);
+      loop.logits(forward.run(all), {});
+      computed = static_cast<uint32_t>(ids.size());
+    }
+    ids.push_back(expected[n]);
+  }
+  const Generated text = loop.take();
+  EXPECT_EQ(text.tokens, expected);
+  EXPECT_EQ(text.finish_reason, "length");
+}
+
+TEST_F(TextLoopOf, ThatEndsWantsNothingMore) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 0;
+  EXPECT_TRUE(TextLoop(config(), nullptr, prompt, options).ended());
+  options = wanted();
+  TextLoop stopped(config(), nullptr, prompt, options);
+  stopped.token({7, 0, {}}, [](std::string_view, const ScoredToken*) { return false; });
+  EXPECT_TRUE(stopped.ended());
+  EXPECT_EQ(stopped.take().finish_reason, "cancelled");
+  options.ignore_end = false;
+  TextLoop at_end(config(), nullptr, prompt, options);
+  at_end.token({config().end_of_text, 0, {}}, {});
+  EXPECT_TRUE(at_end.ended());
+  const Generated text = at_end.take();
+  EXPECT_EQ(text.finish_reason, "stop");
+  EXPECT_TRUE(text.tokens.empty());
+}
+
+TEST_F(TextLoopOf, AScoredPromptComesInPieces) {
+  GenerateOptions options = wanted();
+  options.logprobs = 2;
+  options.score_prompt = true;
+  const Generated expected = whole(options);
+  ASSERT_EQ(expected.scored_prompt.size(), prompt.size() - 1);
+  std::vector<int32_t> two(kScoreRows + 5, 9);
+  TextLoop loop(config(), nullptr, two, options);
+  LocalForward forward(batcher);
+  EXPECT_EQ(loop.wanted().count(), kScoreRows);
+  loop.logits(forward.run(loop.wanted()), {});
+  EXPECT_EQ(loop.wanted().past, kScoreRows);
+  EXPECT_EQ(loop.wanted().count(), 5u);
+  loop.logits(forward.run(loop.wanted()), {});
+  EXPECT_EQ(loop.wanted().count(), 1u);
+  EXPECT_EQ(loop.wanted().phase, Phase::kGenerate);
+  const Generated text = loop.take();
+  EXPECT_EQ(text.scored_prompt.size(), two.size() - 1);
+  EXPECT_EQ(text.tokens.size(), 1u);
+}
+
+}  // namespace
+}  // namespace split::test
