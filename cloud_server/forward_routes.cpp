@@ -15,9 +15,6 @@
 namespace split::cloud {
 namespace {
 
-using http::HttpError;
-
-constexpr size_t kMaxAnswerBytes = 64 << 20;
 constexpr uint32_t kTopRows = 32;
 constexpr size_t kJsonBytesATop = 24;  // "[50256,-12.345678],", at most
 
@@ -52,7 +49,7 @@ class ForwardRun {
  public:
   ForwardRun(Cloud& cloud, const http::Request& http, ServedModel& model, const SequenceRows& rows)
       : http_(http), model_(model), rows_(rows) {
-    charge_rows(cloud, http, rows.count());
+    charge_rows(cloud, http, model, rows);
   }
 
   // Calls `take` with each wanted row in turn, and `again` where a device was lost and all begins
@@ -126,13 +123,7 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
   const size_t row_bytes = top > 0   ? top * kJsonBytesATop
                            : tensors ? width * sizeof(float)
                                      : width * kJsonBytesAFloat;
-  if (wanted * row_bytes > kMaxAnswerBytes) {
-    throw HttpError(400, "answer_too_large",
-                    cat("the answer would be over ", kMaxAnswerBytes >> 20,
-                        " MiB: ask for fewer `rows`, or for Accept: application/octet-stream"),
-                    "rows");
-  }
-
+  expect_answer(wanted, row_bytes);
   http.memory->take(held * width * sizeof(float) + wanted * row_bytes);
   ForwardRun run(cloud, http, model, rows);
   http::Response response;
@@ -166,7 +157,7 @@ class CountedForward : public LocalForward {
         keys_(keys),
         name_(requester.owner) {}
   std::span<const float> run(const SequenceRows& rows) override {
-    keys_.took_rows(name_, rows.count());
+    keys_.took_rows(name_, model_.batcher().shard().whole_rows(rows));
     return checked(LocalForward::run(rows));
   }
 

@@ -5,18 +5,24 @@
 #include "wire/fields.h"
 
 namespace split::cloud {
+namespace {
+
+constexpr size_t kMaxAnswerBytes = 64 << 20;
+
+}  // namespace
 
 Requester requester_of(const http::Request& request) {
   return {request.principal, request.client_gone};
 }
 
-void charge_rows(const Cloud& cloud, const http::Request& request, uint32_t rows) {
+void charge_rows(const Cloud& cloud, const http::Request& request, ServedModel& model,
+                 const SequenceRows& rows) {
   cloud.keys.expect_rows(request.principal);
-  cloud.keys.took_rows(request.principal, rows);
+  cloud.keys.took_rows(request.principal, model.batcher().shard().whole_rows(rows));
 }
 
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job) {
-  charge_rows(cloud, request, job.rows.count());
+  charge_rows(cloud, request, model, job.rows);
   job.requester = requester_of(request);
   model.batcher().run(job);
 }
@@ -30,6 +36,14 @@ void describe_run(http::Response& response, const Job& job) {
 void take_hidden(const http::Request& request) {
   if (sends_tensors(request))
     request.memory->take(2 * request.body.size());  // halves become floats
+}
+
+void expect_answer(size_t rows, size_t row_bytes) {
+  if (rows * row_bytes <= kMaxAnswerBytes) return;
+  throw http::HttpError(400, "answer_too_large",
+                        cat("the answer would be over ", kMaxAnswerBytes >> 20,
+                            " MiB: ask for fewer `rows`, or for Accept: application/octet-stream"),
+                        "rows");
 }
 
 bool wants_tensors(const http::Request& request) {

@@ -16,8 +16,10 @@ struct OneSequence {
   SequenceId id;
 };
 
-// Charges rows to the caller's key, which gets 429 while it is overdrawn.
-void charge_rows(const Cloud& cloud, const http::Request& request, uint32_t rows);
+// Charges rows to the caller's key, by the share of the model that they run through; it gets 429
+// while it is overdrawn.
+void charge_rows(const Cloud& cloud, const http::Request& request, ServedModel& model,
+                 const SequenceRows& rows);
 // Charges the job to the caller's key, which gets 429 while it is overdrawn, and runs it.
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
 // The client that a request's jobs run for, while the request is answered.
@@ -27,6 +29,8 @@ void describe_run(http::Response& response, const Job& job);
 inline constexpr size_t kJsonBytesAFloat = 14;  // "-1.2345678e-05", on average less
 // Takes what hidden states of the body will need, as floats, from the request's memory.
 void take_hidden(const http::Request& request);
+// Refuses an answer of so many rows that is too large.
+void expect_answer(size_t rows, size_t row_bytes);
 // True when the client wants safetensors rather than JSON.
 bool wants_tensors(const http::Request& request);
 // True when the body is safetensors.

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "run/bits.h"
 #include "run/forward.h"
 #include "run/self_test.h"
 #include "tensor/blocks.h"
@@ -59,6 +60,13 @@ ServedModel::ServedModel(const ModelOptions& options)
   batcher_ = std::make_unique<Batcher>(*shard_);
   weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.formats,
                                            options.blob_cache, options.weights_patience);
+}
+
+std::string ServedModel::bits() const {
+  const ShardOptions& options = shard_->options();
+  return bits_of(shard_->device(), *model_, options, [&](const Stage& stage) {
+    return options.formats.of(stage.name).value_or(own_format(checkpoint_, *model_, stage));
+  });
 }
 
 const std::string& ServedModel::damaged_weight() {

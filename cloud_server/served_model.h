@@ -44,6 +44,9 @@ class ServedModel {
   Batcher& batcher() { return *batcher_; }
   WeightStore& weights() { return *weights_; }
 
+  // What the bits of its rows depend on (run/bits.h), on the device that it is on now.
+  std::string bits() const;
+
   // A weight that holds what is no finite number, so that a result may not be one either; empty
   // where there is none. Looks once, at all of them; any thread.
   const std::string& damaged_weight();

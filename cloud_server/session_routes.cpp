@@ -27,8 +27,8 @@ SessionName name_of(const http::Request& request) {
   throw HttpError(404, "session_unknown", "no such session: PUT it and send its tokens again");
 }
 
-[[noreturn]] void mismatch(uint32_t past, uint32_t have) {
-  throw HttpError(409, "position_mismatch", cat("past is ", past, ", have is ", have), "past",
+[[noreturn]] void mismatch(uint32_t past, uint32_t have, std::string_view what = "past") {
+  throw HttpError(409, "position_mismatch", cat(what, " is ", past, ", have is ", have), "past",
                   {{"Split-Have", cat(have)}}, {{"have", have}});
 }
 
@@ -98,64 +98,184 @@ void check_rows(const SequenceRows& rows, const ModelConfig& config) {
   }
 }
 
-http::Response step(Cloud& cloud, Session& session, const http::Request& request) {
-  ServedModel& model = cloud.find(session.model);
-  const auto channels = static_cast<uint32_t>(model.config().channels);
-  take_hidden(request);
-  wire::ReceivedRows received =
-      sends_tensors(request)
-          ? wire::parse_step(request.query_params, as_bytes_of(request.body), model.config())
-          : wire::parse_step(request.body, request.memory.get());
-  SequenceRows& rows = received.rows;
-  rows.range = session.range;
-  check_rows(rows, model.config());
-  KvPages& pages = model.batcher().shard().pages();
-  if (!pages.cut_back(session.sequence, rows.past)) {
-    mismatch(rows.past, pages.length(session.sequence));
+[[noreturn]] void lacks_rows(uint32_t past, uint32_t have, Point to) {
+  throw HttpError(409, "depth_mismatch",
+                  cat("past is ", past, ", have is ", have, " in the blocks before ", to.name()),
+                  "past", {{"Split-Have", cat(have)}}, {{"have", have}});
+}
+
+// How far a step goes: as it says, no farther than its session; to the norm and the head from a
+// session's end that is the last block's.
+Point to_of(const wire::StepRequest& asked, const StageRange& session, int layers) {
+  const Point to = asked.to.value_or(session.to);
+  const bool behind = to > Point(layers), whole = session.to == Point(layers);
+  if (to < session.from.block() || (behind ? !whole : to > session.to)) {
+    wire::Fields::refuse("to", cat("expected ", session.from.block(), "..", session.to.name(),
+                                   whole ? ", \"norm\" or \"head\"" : ""));
+  }
+  return to;
+}
+
+// What was computed of a session's rows, and how the client is told.
+class StepAnswer {
+ public:
+  StepAnswer(const http::Request& request, Shard& shard, Point to, size_t rows)
+      : to_(to), rows_(rows), width_(shard.width(to)), out_(take(request)) {
+    const auto accept = request.headers.get("Accept");
+    json_ = accept && accept->find(wire::kJsonType) != std::string_view::npos;
   }
 
-  const auto out_rows = static_cast<uint32_t>(rows.wanted_count());
-  // The rows and their answer.
-  request.memory->take(size_t{out_rows} * channels * (sizeof(float) + kJsonBytesAFloat));
-  std::vector<float> out(size_t{out_rows} * channels);
-  Job job{session.sequence, rows, out.data()};
+  std::span<float> out() { return out_; }
+  http::Response response(uint32_t past, uint32_t have) const {
+    http::Response response;
+    if (rows_ == 0) {
+      response.status = 204;
+    } else if (json_) {
+      response = http::Response::json(200, json(past, have));
+    } else {
+      response.content_type = wire::kTensorType;
+      response.body = wire::frame(wire::result_name(to_), static_cast<uint32_t>(rows_),
+                                  static_cast<uint32_t>(width_), out_);
+    }
+    return response;
+  }
+
+ private:
+  std::vector<float> take(const http::Request& request) const {
+    expect_answer(rows_, width_ * sizeof(float));
+    // The rows and their answer.
+    request.memory->take(rows_ * width_ * (sizeof(float) + kJsonBytesAFloat));
+    return std::vector<float>(rows_ * width_);
+  }
+  std::string json(uint32_t past, uint32_t have) const {
+    std::string json = cat("{\"past\":", past, ",\"have\":", have, ",\"shape\":[", rows_, ",",
+                           width_, "],\"dtype\":\"f32\",\"", wire::result_name(to_), "\":[");
+    for (size_t row = 0; row < rows_; ++row) {
+      if (row > 0) json += ',';
+      wire::append_floats(json, std::span(out_).subspan(row * width_, width_));
+    }
+    return json + "]}\n";
+  }
+
+  const Point to_;
+  const size_t rows_, width_;
+  std::vector<float> out_;
+  bool json_ = false;
+};
+
+// Runs a job of a session, which stands in its receipt.
+void run_in(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
+            Job& job, std::span<const float> out) {
+  run_job(cloud, request, model, job);
+  const SequenceRows& rows = job.rows;
+  session.receipt.layer_rows +=
+      model.batcher().shard().layer_rows(rows.range, rows.count(), rows.wanted_count());
+  session.receipt.queue_ms += job.queue_ms;
+  session.receipt.compute_ms += job.compute_ms;
+  if (!all_finite(out)) refuse_overflow(model, !rows.hidden.empty());
+}
+
+void add_step(Session& session, const http::Request& request, const http::Response& response) {
+  ++session.receipt.steps;
+  session.receipt.bytes_in += request.body.size();
+  session.receipt.bytes_out += response.body.size();
+}
+
+// The session remembers the tokens of the rows that it has, however much of a step came about.
+void remember(Session& session, const KvPages& pages, const SequenceRows& rows) {
+  const uint32_t have = pages.length(session.sequence);
+  if (have <= rows.past || rows.tokens.empty()) return;
+  session.history.append(rows.tokens.first(have - rows.past), rows.phase);
+}
+
+http::Response step(Cloud& cloud, Session& session, ServedModel& model,
+                    const http::Request& request, SequenceRows rows) {
+  check_rows(rows, model.config());
+  Shard& shard = model.batcher().shard();
+  KvPages& pages = shard.pages();
+  if (pages.length(session.sequence) < rows.past) {
+    mismatch(rows.past, pages.length(session.sequence));
+  }
+  if (const uint32_t have = pages.filled(session.sequence, rows.range); have < rows.past) {
+    lacks_rows(rows.past, have, rows.range.to);
+  }
+  StepAnswer answer(request, shard, rows.range.to, rows.wanted_count());
+  pages.truncate(session.sequence, rows.past);
+  if (rows.hidden.empty()) session.history.cut_back(rows.past);
+  Job job{session.sequence, rows, answer.out().data()};
   try {
-    run_job(cloud, request, model, job);
+    run_in(cloud, session, request, model, job, answer.out());
   } catch (const SequenceLost&) {
     mismatch(rows.past, pages.length(session.sequence));
+  } catch (...) {
+    // It keeps what was computed, but nothing of rows that are no numbers.
+    if (!all_finite(answer.out())) pages.truncate(session.sequence, rows.past);
+    remember(session, pages, rows);
+    throw;
   }
-  if (!all_finite(out)) {
-    // The session keeps nothing of such rows.
-    pages.cut_back(session.sequence, rows.past);
-    refuse_overflow(model, !rows.hidden.empty());
-  }
-
-  http::Response response;
-  const auto accept = request.headers.get("Accept");
-  if (accept && accept->find(wire::kJsonType) != std::string_view::npos) {
-    std::string json =
-        cat("{\"past\":", rows.past, ",\"have\":", rows.past + rows.count(), ",\"shape\":[",
-            out_rows, ",", channels, "],\"dtype\":\"f32\",\"hidden\":[");
-    for (uint32_t r = 0; r < out_rows; ++r) {
-      if (r > 0) json += ',';
-      wire::append_floats(json, std::span(out).subspan(size_t{r} * channels, channels));
-    }
-    response = http::Response::json(200, json + "]}\n");
-  } else {
-    response.content_type = wire::kTensorType;
-    response.body = wire::frame("hidden", out_rows, channels, out);
-  }
+  remember(session, pages, rows);
+  http::Response response = answer.response(rows.past, rows.past + rows.count());
   describe_run(response, job);
-  SessionReceipt& receipt = session.receipt;
-  ++receipt.steps;
-  receipt.layer_rows +=
-      uint64_t{rows.count()} * static_cast<uint64_t>(rows.range.blocks(model.config().layers));
-  receipt.queue_ms += job.queue_ms;
-  receipt.compute_ms += job.compute_ms;
-  receipt.bytes_in += request.body.size();
-  receipt.bytes_out += response.body.size();
+  add_step(session, request, response);
   return response;
 }
+
+// A request to fill, as far as it has come. It has its session for one slice at a time, so that
+// steps of the same text run between.
+class Fill {
+ public:
+  Fill(const wire::StepRequest& asked, StageRange range)
+      : past_(asked.received.rows.past),
+        count_(asked.count),
+        wanted_(asked.received.rows.wanted),
+        range_(range) {}
+
+  bool done() const { return at_ == count_; }
+  // The next slice; the answer, once all are done.
+  http::Response slice(Cloud& cloud, Session& session, ServedModel& model,
+                       const http::Request& request) {
+    Shard& shard = model.batcher().shard();
+    const KvPages& pages = shard.pages();
+    const uint32_t have = pages.length(session.sequence), past = past_ + at_;
+    if (past_ + count_ > have) mismatch(past_ + count_, have, "the end of the fill");
+    if (const uint32_t there = pages.filled(session.sequence, range_); there < past) {
+      lacks_rows(past, there, range_.to);
+    }
+    if (!answer_) answer_.emplace(request, shard, range_.to, wanted_.count(count_));
+    SequenceRows rows = session.history.piece(past, past + std::min(count_ - at_, kSliceRows));
+    rows.range = range_;
+    rows.wanted = wanted_.slice(count_, at_, rows.count());
+    const std::span<float> out =
+        answer_->out().subspan(delivered_, rows.wanted_count() * shard.width(range_.to));
+    Job job{session.sequence, rows, out.data()};
+    job.fill = true;
+    try {
+      run_in(cloud, session, request, model, job, out);
+    } catch (const SequenceLost&) {
+      mismatch(past, pages.length(session.sequence));
+    }
+    at_ += rows.count();
+    delivered_ += out.size();
+    spent_.queue_ms += job.queue_ms;
+    spent_.compute_ms += job.compute_ms;
+    if (!done()) return {};
+    http::Response response = answer_->response(past_, have);
+    describe_run(response, spent_);
+    add_step(session, request, response);
+    return response;
+  }
+
+ private:
+  static constexpr uint32_t kSliceRows = 64;  // of the batcher's too
+
+  const uint32_t past_, count_;
+  const Wanted wanted_;
+  const StageRange range_;
+  std::optional<StepAnswer> answer_;
+  uint32_t at_ = 0;
+  size_t delivered_ = 0;  // floats
+  Job spent_;
+};
 
 http::Response describe_session(Cloud& cloud, const http::Request& request) {
   std::string json;
@@ -189,8 +309,34 @@ http::Response end_session(Cloud& cloud, const http::Request& request) {
 
 http::Response step_session(Cloud& cloud, const http::Request& request) {
   http::Response response;
-  const bool found = cloud.sessions.with(
-      name_of(request), [&](Session& session) { response = step(cloud, session, request); });
+  std::optional<Fill> fill;
+  const SessionName name = name_of(request);
+  const auto begin = [&](Session& session) {
+    ServedModel& model = cloud.find(session.model);
+    const ModelConfig& config = model.config();
+    take_hidden(request);
+    const wire::StepRequest asked =
+        sends_tensors(request)
+            ? wire::parse_step(request.query_params, as_bytes_of(request.body), config)
+            : wire::parse_step(request.body, config, request.memory.get());
+    const StageRange range{session.range.from, to_of(asked, session.range, config.layers)};
+    if (asked.can) session.can = asked.can;
+    if (asked.fill) {
+      if (!range.from.is_tokens()) {
+        wire::Fields::refuse("fill", "is for a session that starts at the embedding");
+      }
+      response = fill.emplace(asked, range).slice(cloud, session, model, request);
+    } else {
+      SequenceRows rows = asked.received.rows;
+      rows.range = range;
+      response = step(cloud, session, model, request, rows);
+    }
+  };
+  const auto go_on = [&](Session& session) {
+    response = fill->slice(cloud, session, cloud.find(session.model), request);
+  };
+  bool found = cloud.sessions.with(name, begin);
+  while (found && fill && !fill->done()) found = cloud.sessions.with(name, go_on);
   if (!found) unknown_session();
   return response;
 }
@@ -237,16 +383,22 @@ Routes session_routes(Cloud& cloud) {
        .handler = std::bind_front(end_session, std::ref(cloud))},
       {.method = "POST",
        .path = "/v1/sessions/{id}/forward",
-       .summary = "one step of a session",
+       .summary = "one step of a session, or a fill: rows that it has, for more of its blocks",
        .answers = wire::kTensorType,
-       .statuses = {200, 404, 409},
+       .statuses = {200, 204, 404, 409},
        .query = {{"past", "integer", "with hidden states, as in the body"},
                  {"phase", "string", "with hidden states, as in the body"},
-                 {"rows", "string", "with hidden states, as in the body"}},
+                 {"rows", "string", "with hidden states, as in the body"},
+                 {"to", "string", "with hidden states, as in the body"}},
        .body = {{"past", "integer", "positions that stay; what was behind them is forgotten", true},
-                {"tokens", "array", "ids behind these", true},
+                {"tokens", "array", "ids behind these"},
                 {"phase", "string", "prompt or generate"},
-                {"rows", "string", "all or last"}},
+                {"rows", "string", "all, last or none"},
+                {"to", "", "the point that these rows go to: without it the session's"},
+                {"can", "integer", "the lowest cut that this client could go on from"},
+                {"fill", "boolean", "runs rows of past on again, in place; nothing is forgotten"},
+                {"count", "integer", "of a fill, in place of tokens: how many rows"}},
+       .one_of = {"tokens", "count"},
        .other_body_types = {wire::kTensorType},
        .handler = std::bind_front(step_session, std::ref(cloud))}};
 }

@@ -103,6 +103,9 @@ class Device {
   // Identifies what its results depend on: the hardware, its driver, the kernels; nothing when
   // there is nothing to doubt.
   virtual std::optional<std::string> fingerprint() const { return std::nullopt; }
+  // Names what its results' bits depend on, beside the formats: devices of one name give the same.
+  // `in_bf16`: where products or attention round to bf16.
+  virtual std::string arithmetic(bool /*in_bf16*/) const { return fingerprint().value_or(name()); }
   virtual FuseRules fuse_rules() const = 0;
 
   // Zeroed. Throws Error(kDevice) when there is no room.

@@ -124,8 +124,8 @@ class Batcher {
     uint64_t served = 0;
     size_t jobs = 0;
   };
-  // How a sequence's caller behaves between its jobs.
   struct Room;
+  // How a sequence's caller behaves between its jobs.
   struct CallerHabit {
     bool away = false;   // has its result and has not come back
     bool quick = false;  // came straight back last time

@@ -22,6 +22,10 @@ class SequenceHistory {
   void cut_back(uint32_t past);
   void append(std::span<const int32_t> tokens, Phase phase);
 
+  // The rows from `at` on that are of one phase, before `until`: at most kPieceRows of them. No
+  // results are wanted.
+  SequenceRows piece(uint32_t at, uint32_t until) const;
+
   // Calls `send` with a piece of the rows [have(), until), of which no results are wanted, until
   // have() says that all are there. `send` may fail to bring them and return: it is asked again.
   template <typename Have, typename Send>
@@ -30,8 +34,6 @@ class SequenceHistory {
   }
 
  private:
-  SequenceRows piece(uint32_t at, uint32_t until) const;
-
   std::vector<int32_t> tokens_;
   std::vector<Phase> phases_;  // of these
 };

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "run/batcher.h"
+#include "run/sequence.h"
 
 namespace split {
 
@@ -27,7 +28,7 @@ struct SessionName {
 // The cost of a session so far.
 struct SessionReceipt {
   uint64_t steps = 0;
-  uint64_t layer_rows = 0;  // rows times layers computed
+  uint64_t layer_rows = 0;  // rows times layers computed (Shard::layer_rows)
   double queue_ms = 0, compute_ms = 0;
   uint64_t bytes_in = 0, bytes_out = 0;  // bodies
 };
@@ -38,6 +39,8 @@ struct Session {
   StageRange range;
   Batcher* batcher = nullptr;
   SequenceId sequence = 0;
+  SequenceHistory history;  // its rows, and perhaps more that were there; none of hidden states
+  std::optional<int> can;   // the lowest cut that its edge could go on from, where it said so
   SessionReceipt receipt;
 
   explicit Session(SessionName name) : name(std::move(name)) {}

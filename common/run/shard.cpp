@@ -203,6 +203,13 @@ uint64_t Shard::layer_rows(const StageRange& range, uint64_t rows, uint64_t want
   return rows * blocks + (range.to >= Point::head() ? wanted * head_blocks_ : 0);
 }
 
+double Shard::whole_rows(const SequenceRows& rows) const {
+  const uint64_t own = layer_rows(rows.range, rows.count(), rows.wanted_count());
+  // Rows that pass no block are something too.
+  return static_cast<double>(std::max<uint64_t>(own, rows.count())) /
+         static_cast<double>(layer_rows({}, 1, 1));
+}
+
 uint32_t Shard::max_wanted_of(bool logits) const {
   return logits ? std::min(kMaxLogitRows, options_.max_rows) : options_.max_rows;
 }

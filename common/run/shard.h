@@ -116,6 +116,8 @@ class Shard {
   // What the rows of a step cost: each in blocks that it runs through, and each wanted one that
   // goes to the head as many more as that has a block's parameters.
   uint64_t layer_rows(const StageRange& range, uint64_t rows, uint64_t wanted) const;
+  // The same in rows of the whole model.
+  double whole_rows(const SequenceRows& rows) const;
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(Point point) const;
 

@@ -191,11 +191,11 @@ void ApiKeys::expect_rows(const std::string& name) const {
                   {{"Retry-After", cat(std::ceil(seconds))}});
 }
 
-void ApiKeys::took_rows(const std::string& name, uint64_t rows) const {
+void ApiKeys::took_rows(const std::string& name, double rows) const {
   Key* const key = find(name);
   if (key == nullptr || key->limits.rows_per_s == 0) return;
   const std::lock_guard lock(key->mutex);
-  key->rows.take(Clock::now(), static_cast<double>(rows));
+  key->rows.take(Clock::now(), rows);
 }
 
 void ApiKeys::took_bytes(const std::string& name, uint64_t bytes) const {

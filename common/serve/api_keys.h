@@ -36,7 +36,7 @@ class RateLimit {
 
 struct KeyLimits {  // 0: none
   uint64_t sessions = 0;
-  uint64_t rows_per_s = 0;   // of the model: tokens of prompts and answers
+  uint64_t rows_per_s = 0;   // tokens of prompts and answers, through the whole model
   uint64_t bytes_per_s = 0;  // both ways
 };
 
@@ -60,7 +60,7 @@ class ApiKeys {
   // Before and after rows are computed for this name; the first throws HttpError 429 while rows are
   // owed. Nothing for names without such a limit, and for nobody's ("").
   void expect_rows(const std::string& name) const;
-  void took_rows(const std::string& name, uint64_t rows) const;
+  void took_rows(const std::string& name, double rows) const;
   void took_bytes(const std::string& name, uint64_t bytes) const;
   uint64_t most_sessions(const std::string& name) const;  // 0: no limit
 

@@ -8,7 +8,7 @@ namespace {
 constexpr char kRequests[] = "split_http_requests_total";
 constexpr char kRequestsHelp[] = "Requests answered, by route and status.";
 constexpr char kSteps[] = "split_forward_duration_seconds";
-constexpr char kStepsHelp[] = "Steps, by whether there are rows of a prompt in them.";
+constexpr char kStepsHelp[] = "Steps, by whether there are rows of a prompt or of a fill in them.";
 constexpr char kRows[] = "split_tokens_total";
 constexpr char kRowsHelp[] = "Rows computed.";
 constexpr char kText[] = "text/plain; charset=utf-8";
@@ -104,13 +104,24 @@ StepMetrics::OfPhase StepMetrics::of_phase(Metrics& metrics, Phase phase) {
 }
 
 StepMetrics::StepMetrics(Metrics& metrics)
-    : prompt_(of_phase(metrics, Phase::kPrompt)), generate_(of_phase(metrics, Phase::kGenerate)) {}
+    : prompt_(of_phase(metrics, Phase::kPrompt)),
+      generate_(of_phase(metrics, Phase::kGenerate)),
+      layer_rows_(metrics.counter("split_layer_rows_total",
+                                  "Rows computed times the layers that they went through.")),
+      fill_rows_(metrics.counter("split_fill_rows_total",
+                                 "Rows computed again for layers that lacked them.")),
+      depths_(metrics.histogram("split_step_depths", "Points that the rows of a step went to.", {},
+                                {1, 2, 3, 4, 8, 16})) {}
 
 void StepMetrics::watch(Batcher& batcher) const {
-  batcher.on_step([prompt = prompt_, generate = generate_](const StepSeen& seen) {
-    (seen.prompt_rows > 0 ? prompt : generate).seconds.observe(seen.ms / 1e3);
-    prompt.tokens.add(seen.prompt_rows);
-    generate.tokens.add(seen.generated_rows);
+  batcher.on_step([to = *this](const StepSeen& seen) {
+    const bool many = seen.prompt_rows + seen.fill_rows > 0;
+    (many ? to.prompt_ : to.generate_).seconds.observe(seen.ms / 1e3);
+    to.prompt_.tokens.add(seen.prompt_rows);
+    to.generate_.tokens.add(seen.generated_rows);
+    to.layer_rows_.add(seen.layer_rows);
+    to.fill_rows_.add(seen.fill_rows);
+    to.depths_.observe(seen.depths);
   });
 }
 

@@ -26,7 +26,8 @@ http::Route metrics_route(const Metrics& metrics);  // GET /metrics
 // without a key.
 std::vector<http::Route> health_routes(std::function<bool()> ready);
 
-// split_forward_duration_seconds{phase} and split_tokens_total{phase}: of the batchers it watches.
+// split_forward_duration_seconds{phase}, split_tokens_total{phase}, split_layer_rows_total,
+// split_fill_rows_total and split_step_depths: of the batchers it watches.
 class StepMetrics {
  public:
   explicit StepMetrics(Metrics& metrics);
@@ -41,6 +42,9 @@ class StepMetrics {
   static OfPhase of_phase(Metrics& metrics, Phase phase);
 
   OfPhase prompt_, generate_;
+  Counter& layer_rows_;
+  Counter& fill_rows_;
+  Histogram& depths_;
 };
 
 // split_kv_bytes, split_kv_budget_bytes and split_queue_depth of what `present` returns, which may

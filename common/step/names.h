@@ -17,7 +17,7 @@ inline constexpr PhaseNames kPhases[] = {{"prompt", "prefill"}, {"generate", "de
 inline constexpr std::string_view kNarrow = "narrow", kWide = "wide";
 
 // Rows whose results are wanted (step/wanted.h).
-inline constexpr std::string_view kAll = "all", kLast = "last";
+inline constexpr std::string_view kAll = "all", kLast = "last", kNone = "none";
 
 // Stages, and of those behind the blocks also the points that they lead to (step/point.h).
 inline constexpr std::string_view kEmbed = "embed", kBlock = "block.", kNorm = "norm",

@@ -42,6 +42,9 @@ std::string to_json(const ModelInfo& info) {
                {"phases",
                 {{std::string(wire_name(Phase::kPrompt)), names::kNarrow},
                  {std::string(wire_name(Phase::kGenerate)), info.generate_phase}}},
+               {"phases_alike", info.phases_alike},
+               {"features", info.features},
+               {"bits", info.bits},
                {"files", info.files}};
   json["stages"] = std::move(stages);
   if (!info.blob_url.empty()) json["blob_url"] = info.blob_url;
@@ -94,6 +97,10 @@ ModelInfo parse_model_info(std::string_view text) {
     Fields::refuse("phases", "expected an object with \"generate\"");
   }
   info.generate_phase = generate->text();
+  // Not of a server that came before these.
+  if (fields.has("features")) info.features = fields.texts("features", 64);
+  info.bits = fields.text_or("bits", "");
+  info.phases_alike = fields.boolean_or("phases_alike", false);
   info.files = fields.texts("files", 16);
   info.blob_url = fields.text_or("blob_url", "");
   const Json& stages = fields.raw("stages");

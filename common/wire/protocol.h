@@ -43,11 +43,14 @@ struct StageInfo {
 };
 struct ModelInfo {
   std::string id;
-  std::string config_json;         // the checkpoint's config.json
-  std::string format;              // the checkpoint's own of what is no blocks
-  std::string profile;             // of the server: "f32", "f16"
-  std::string generate_phase;      // names::kNarrow or kWide
-  std::vector<std::string> files;  // that model_file_path() serves
+  std::string config_json;            // the checkpoint's config.json
+  std::string format;                 // the checkpoint's own of what is no blocks
+  std::string profile;                // of the server: "f32", "f16"
+  std::string generate_phase;         // names::kNarrow or kWide
+  std::vector<std::string> features;  // what its sessions know beyond steps to one point: "to" ...
+  std::string bits;                   // what the bits of a row depend on (run/bits.h)
+  bool phases_alike = false;          // a row has the same bits in both
+  std::vector<std::string> files;     // that model_file_path() serves
   // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
   std::string blob_url;
   std::vector<StageInfo> stages;

@@ -16,7 +16,8 @@ std::optional<std::string> value_of(Query query, std::string_view key) {
 }
 
 std::string_view wanted_name(const Wanted& wanted) {
-  CHECK(wanted == Wanted::kAll || wanted == Wanted::kLast);
+  CHECK(wanted.kind != Wanted::kList);
+  if (wanted == Wanted::kNone) return names::kNone;
   return wanted == Wanted::kLast ? names::kLast : names::kAll;
 }
 
@@ -26,9 +27,13 @@ std::optional<Wanted> wanted_named(std::string_view text) {
   return std::nullopt;
 }
 
+// Of a step, which may want none.
 Wanted parse_wanted(std::string_view text) {
+  if (text == names::kNone) return Wanted::kNone;
   const auto wanted = wanted_named(text);
-  if (!wanted) Fields::refuse("rows", "expected \"all\" or \"last\", got " + shown(text));
+  if (!wanted) {
+    Fields::refuse("rows", "expected \"all\", \"last\" or \"none\", got " + shown(text));
+  }
   return *wanted;
 }
 
@@ -85,6 +90,17 @@ Point read_to(Fields& fields, int layers) {
   return parse_to(name ? to.text() : number ? cat(to.get<uint64_t>()) : "", layers);
 }
 
+// What read_to() reads.
+Json json_of(Point to) { return to < Point::norm() ? Json(to.block()) : Json(to.name()); }
+
+// The fields of a fill that are not those of every step.
+void read_fill(Fields& fields, const ModelConfig& config, StepRequest& step) {
+  for (const char* field : {"tokens", "phase"}) {
+    if (fields.has(field)) Fields::refuse(field, "is none of a fill: the session knows its own");
+  }
+  step.count = static_cast<uint32_t>(fields.integer("count", 1, config.context));
+}
+
 ForwardRequest checked(ForwardRequest request) {
   const SequenceRows& rows = request.received.rows;
   if (request.top > 0 && rows.range.to != Point::head()) {
@@ -118,37 +134,58 @@ void ReceivedRows::own(Matrix hidden) {
   rows.width = hidden.columns;
 }
 
-std::string step_json(const SequenceRows& rows) {
-  return Json{{"past", rows.past},
-              {"phase", wire_name(rows.phase)},
-              {"rows", wanted_name(rows.wanted)},
-              {"tokens", rows.tokens}}
+std::string step_json(const SequenceRows& rows, std::optional<Point> to) {
+  Json json = {{"past", rows.past},
+               {"phase", wire_name(rows.phase)},
+               {"rows", wanted_name(rows.wanted)},
+               {"tokens", rows.tokens}};
+  if (to) json["to"] = json_of(*to);
+  return json.dump();
+}
+
+std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted) {
+  return Json{{"count", count},
+              {"fill", true},
+              {"past", past},
+              {"rows", wanted_name(wanted)},
+              {"to", json_of(to)}}
       .dump();
 }
 
-ReceivedRows parse_step(std::string_view json, MemoryShare* memory) {
+StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryShare* memory) {
   Fields fields(json, memory);
-  ReceivedRows received;
-  received.rows.past = static_cast<uint32_t>(fields.integer("past", 0, kMostPast));
-  received.own(fields.integers("tokens", 0, INT32_MAX, kMaxStepTokens));
-  received.rows.phase = parse_phase(fields.text_or("phase", wire_name(Phase::kPrompt)));
-  received.rows.wanted = parse_wanted(fields.text_or("rows", names::kAll));
+  StepRequest step;
+  SequenceRows& rows = step.received.rows;
+  step.fill = fields.boolean_or("fill", false);
+  rows.past = static_cast<uint32_t>(fields.integer("past", 0, kMostPast));
+  if (step.fill) {
+    read_fill(fields, config, step);
+  } else {
+    if (fields.has("count")) Fields::refuse("count", "is for a fill");
+    step.received.own(fields.integers("tokens", 0, INT32_MAX, kMaxStepTokens));
+    rows.phase = parse_phase(fields.text_or("phase", wire_name(Phase::kPrompt)));
+  }
+  rows.wanted = parse_wanted(fields.text_or("rows", names::kAll));
+  if (fields.has("to")) step.to = read_to(fields, config.layers);
+  if (fields.has("can")) step.can = static_cast<int>(fields.integer("can", 0, config.layers));
   fields.finish();
-  return received;
+  return step;
 }
 
-ReceivedRows parse_step(Query query, Bytes body, const ModelConfig& config) {
-  check_query(query, {"past", "phase", "rows"});
-  ReceivedRows received;
+StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
+  check_query(query, {"past", "phase", "rows", "to"});
+  StepRequest step;
+  SequenceRows& rows = step.received.rows;
   // Never a default: a step without it would cut the session back to nothing.
   const auto past = parse_u64(value_of(query, "past").value_or(""), 0, kMostPast);
   if (!past) Fields::refuse("past", cat("expected a whole number in 0..", kMostPast));
-  received.rows.past = static_cast<uint32_t>(*past);
+  rows.past = static_cast<uint32_t>(*past);
   const std::string phase(wire_name(Phase::kPrompt)), all(names::kAll);
-  received.rows.phase = parse_phase(value_of(query, "phase").value_or(phase));
-  received.rows.wanted = parse_wanted(value_of(query, "rows").value_or(all));
-  received.own(parse_hidden(body, config));
-  return received;
+  rows.phase = parse_phase(value_of(query, "phase").value_or(phase));
+  rows.wanted = parse_wanted(value_of(query, "rows").value_or(all));
+  if (const auto to = value_of(query, "to")) step.to = parse_to(*to, config.layers);
+  step.received.own(parse_hidden(body, config));
+  return step;
 }
 
 std::string forward_json(const SequenceRows& rows) {

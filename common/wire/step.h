@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,12 +37,26 @@ class ReceivedRows {
   std::vector<float> hidden_;
 };
 
-// --- a session's step: past, phase and which rows; the range is the session's
-std::string step_json(const SequenceRows& rows);  // {"past","phase","rows","tokens"}
+// --- a session's step: past, phase and which rows; from where is the session's, and how far too
+// unless it says so
+struct StepRequest {
+  ReceivedRows received;
+  std::optional<Point> to;
+  std::optional<int> can;  // the lowest cut that this edge could go on from
+  // Rows that the session has, [past, past + count), are computed again in place, so that all
+  // blocks before `to` have them: it knows their tokens, and none are sent.
+  bool fill = false;
+  uint32_t count = 0;
+};
+// {"past","phase","rows","tokens"}, and "to" where that is not the session's.
+std::string step_json(const SequenceRows& rows, std::optional<Point> to = {});
+// {"count","fill","past","rows","to"}
+std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted);
 // `memory` pays for the parsed JSON.
-ReceivedRows parse_step(std::string_view json, MemoryShare* memory = nullptr);
+StepRequest parse_step(std::string_view json, const ModelConfig& config,
+                       MemoryShare* memory = nullptr);
 // `body`: one frame "hidden", at most a context of rows.
-ReceivedRows parse_step(Query query, Bytes body, const ModelConfig& config);
+StepRequest parse_step(Query query, Bytes body, const ModelConfig& config);
 inline constexpr size_t kMaxStepTokens = 1 << 20;
 
 // --- a step without a session: a range and which rows

@@ -14,10 +14,19 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(to_json(wire::parse_session_request(to_json(request))) == to_json(request));
   });
   fuzz::refused_or([&] {
-    const wire::ReceivedRows step = wire::parse_step(text);
-    CHECK(step.rows.tokens.size() <= wire::kMaxStepTokens);
-    const std::string again = wire::step_json(step.rows);
-    CHECK(wire::step_json(wire::parse_step(again).rows) == again);
+    ModelConfig config;
+    config.layers = 12;
+    config.context = 1024;
+    const auto said = [](const wire::StepRequest& step) {
+      const SequenceRows& rows = step.received.rows;
+      if (!step.fill) return wire::step_json(rows, step.to);
+      return wire::fill_json(rows.past, step.count, step.to.value_or(0), rows.wanted);
+    };
+    const wire::StepRequest step = wire::parse_step(text, config);
+    CHECK(step.received.rows.tokens.size() <= wire::kMaxStepTokens);
+    CHECK(step.fill == (step.count > 0) && step.count <= 1024);
+    const std::string again = said(step);
+    CHECK(said(wire::parse_step(again, config)) == again);
   });
   fuzz::refused_or([&] {
     const wire::Matrix hidden =

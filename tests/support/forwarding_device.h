@@ -14,6 +14,7 @@ class ForwardingDevice : public Device {
 
   std::string name() const override { return device_->name(); }
   std::optional<std::string> fingerprint() const override { return device_->fingerprint(); }
+  std::string arithmetic(bool in_bf16) const override { return device_->arithmetic(in_bf16); }
   FuseRules fuse_rules() const override { return device_->fuse_rules(); }
   std::unique_ptr<Buffer> alloc(size_t bytes) override { return device_->alloc(bytes); }
   std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,

@@ -76,6 +76,20 @@ class Manifest : public testing::Test {
   Json good;
 };
 
+TEST_F(Manifest, OfAnEarlierServerHasNoFeatures) {
+  for (const char* field : {"features", "bits", "phases_alike"}) good.erase(field);
+  const ModelInfo parsed = parse_model_info(good.dump());
+  EXPECT_TRUE(parsed.features.empty() && parsed.bits.empty() && !parsed.phases_alike);
+  good["features"] = {"to", "fill"};
+  good["bits"] = "cpu 1; f32";
+  good["phases_alike"] = true;
+  const ModelInfo now = parse_model_info(good.dump());
+  EXPECT_EQ(now.features, (std::vector<std::string>{"to", "fill"}));
+  EXPECT_EQ(now.bits, "cpu 1; f32");
+  EXPECT_TRUE(now.phases_alike);
+  EXPECT_EQ(Json::parse(to_json(now)), good);
+}
+
 TEST_F(Manifest, ComesBackAsItWas) {
   const ModelInfo parsed = parse_model_info(good.dump());
   EXPECT_EQ(Json::parse(to_json(parsed)), good);

@@ -51,6 +51,39 @@ const std::vector<float> kHidden = {0.5f, 1, 1.5f, -2};
 TEST(WireStep, IsTheJsonThatServersKnow) {
   const SequenceRows rows{.past = 4, .tokens = kTokens, .phase = Phase::kGenerate};
   EXPECT_EQ(step_json(rows), R"({"past":4,"phase":"generate","rows":"last","tokens":[5,9,31]})");
+  EXPECT_EQ(step_json(rows, Point(2)),
+            R"({"past":4,"phase":"generate","rows":"last","to":2,"tokens":[5,9,31]})");
+  EXPECT_EQ(fill_json(16, 256, 3, Wanted::kAll),
+            R"({"count":256,"fill":true,"past":16,"rows":"all","to":3})");
+}
+
+TEST(WireStep, GoesWhereItSays) {
+  const std::pair<const char*, Point> points[] = {
+      {"0", 0}, {"3", 3}, {"\"norm\"", Point::norm()}, {"\"head\"", Point::head()}};
+  for (const auto& [text, point] : points) {
+    const StepRequest step = parse_step(
+        cat(R"({"past":0,"tokens":[1],"rows":"none","can":1,"to":)", text, "}"), config());
+    EXPECT_EQ(step.to, point);
+    EXPECT_EQ(step.can, 1);
+    EXPECT_FALSE(step.fill);
+    EXPECT_EQ(step.received.rows.wanted, Wanted::kNone);
+    const StepRequest again = parse_step(step_json(step.received.rows, step.to), config());
+    EXPECT_EQ(again.to, point);
+    EXPECT_EQ(again.received.rows.wanted, Wanted::kNone);
+  }
+  const StepRequest plain = parse_step(R"({"past":0,"tokens":[1],"fill":false})", config());
+  EXPECT_FALSE(plain.to || plain.can || plain.fill);
+}
+
+TEST(WireStep, AFillIsRowsThatAreThere) {
+  for (const Wanted wanted : {Wanted::kAll, Wanted::kLast, Wanted::kNone}) {
+    const StepRequest fill = parse_step(fill_json(3, 5, Point::norm(), wanted), config());
+    EXPECT_TRUE(fill.fill && fill.received.rows.tokens.empty());
+    EXPECT_EQ(fill.received.rows.past, 3u);
+    EXPECT_EQ(fill.count, 5u);
+    EXPECT_EQ(fill.to, Point::norm());
+    EXPECT_EQ(fill.received.rows.wanted, wanted);
+  }
 }
 
 TEST(WireStep, IsReadAsItWasWritten) {
@@ -58,12 +91,12 @@ TEST(WireStep, IsReadAsItWasWritten) {
   for (const Phase phase : {Phase::kPrompt, Phase::kGenerate}) {
     for (const Wanted& wanted : {Wanted(Wanted::kAll), Wanted(Wanted::kLast)}) {
       SequenceRows rows{.past = 4, .tokens = kTokens, .phase = phase, .wanted = wanted};
-      const ReceivedRows json = parse_step(step_json(rows));
+      const ReceivedRows json = parse_step(step_json(rows), config()).received;
       const std::string words =
           cat("past=4&phase=", phase == Phase::kPrompt ? "prompt" : "generate",
               "&rows=", wanted == Wanted(Wanted::kAll) ? "all" : "last");
       const ReceivedRows query =
-          parse_step(split_query(words), std::as_bytes(std::span(body)), config());
+          parse_step(split_query(words), std::as_bytes(std::span(body)), config()).received;
       for (const ReceivedRows* received : {&json, &query}) {
         EXPECT_EQ(received->rows.past, 4u);
         EXPECT_EQ(received->rows.phase, phase);
@@ -77,7 +110,7 @@ TEST(WireStep, IsReadAsItWasWritten) {
 }
 
 TEST(WireStep, RowsThatMoveTakeTheirTokensAlong) {
-  ReceivedRows from = parse_step(R"({"past":0,"tokens":[1,2,3]})");
+  ReceivedRows from = parse_step(R"({"past":0,"tokens":[1,2,3]})", config()).received;
   const ReceivedRows to = std::move(from);
   EXPECT_TRUE(std::ranges::equal(to.rows.tokens, std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(to.rows.phase, Phase::kPrompt);
@@ -90,17 +123,33 @@ TEST(WireStep, NamesTheFieldThatIsWrong) {
       {R"({"past":-1,"tokens":[1]})", "past"},
       {R"({"past":0})", "tokens"},
       {R"({"past":0,"tokens":[1],"phase":"decode"})", "phase"},
-      {R"({"past":0,"tokens":[1],"rows":"none"})", "rows"},
+      {R"({"past":0,"tokens":[1],"rows":"first"})", "rows"},
       {R"({"past":0,"tokens":[1],"rows":[0]})", "rows"},
-      {R"({"past":0,"tokens":[1],"to":2})", "to"},
+      {R"({"past":0,"tokens":[1],"to":4})", "to"},
+      {R"({"past":0,"tokens":[1],"to":-1})", "to"},
+      {R"({"past":0,"tokens":[1],"to":"2"})", "to"},
+      {R"({"past":0,"tokens":[1],"to":"top"})", "to"},
+      {R"({"past":0,"tokens":[1],"to":[]})", "to"},
+      {R"({"past":0,"tokens":[1],"can":4})", "can"},
+      {R"({"past":0,"tokens":[1],"can":"norm"})", "can"},
+      {R"({"past":0,"tokens":[1],"count":1})", "count"},
+      {R"({"past":0,"tokens":[1],"fill":1})", "fill"},
+      {R"({"past":0,"fill":true})", "count"},
+      {R"({"count":1,"fill":true})", "past"},
+      {R"({"past":0,"count":0,"fill":true})", "count"},
+      {R"({"past":0,"count":9,"fill":true})", "count"},
+      {R"({"past":0,"count":1,"fill":true,"tokens":[1]})", "tokens"},
+      {R"({"past":0,"count":1,"fill":true,"phase":"prompt"})", "phase"},
+      {R"({"past":0,"count":1,"fill":true,"rows":[0]})", "rows"},
   };
   for (const auto& [body, field] : bodies) {
-    expect_refusal(refused_field([&, text = body] { parse_step(text); }), field);
+    expect_refusal(refused_field([&, text = body] { parse_step(text, config()); }), field);
   }
   const std::string body = frame("hidden", 1, 2, std::span(kHidden).first(2));
   const std::pair<const char*, const char*> queries[] = {
       {"phase=prompt", "past"},         {"past=x", "past"},          {"past=1&past=1", "past"},
-      {"past=1&phase=Prompt", "phase"}, {"past=1&rows=0,1", "rows"}, {"past=1&to=2", "to"},
+      {"past=1&phase=Prompt", "phase"}, {"past=1&rows=0,1", "rows"}, {"past=1&to=4", "to"},
+      {"past=1&fill=true", "fill"},
   };
   for (const auto& [query, field] : queries) {
     expect_refusal(refused_field([&, text = query] {

@@ -7,6 +7,11 @@
 namespace split {
 namespace {
 
+// Products of bf16 in an order of their own.
+bool multiplies_pairs(const CpuKernels& kernels) {
+  return std::string_view(kernels.name) == "avx512bf16";
+}
+
 class CpuDevice : public Device {
  public:
   explicit CpuDevice(unsigned threads)
@@ -15,6 +20,10 @@ class CpuDevice : public Device {
   std::string name() const override {
     return cat("cpu (", pool_.threads(), pool_.threads() == 1 ? " thread, " : " threads, ",
                kernels_.name, ")");
+  }
+  // One number for all kernels: raise it with any change of a result's bits.
+  std::string arithmetic(bool in_bf16) const override {
+    return in_bf16 && multiplies_pairs(kernels_) ? "cpu 1 by pairs of bf16" : "cpu 1";
   }
   FuseRules fuse_rules() const override { return {}; }
 
