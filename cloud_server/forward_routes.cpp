@@ -178,7 +178,7 @@ http::Response completions(Cloud& cloud, const http::Request& request) {
     ServedModel& model = cloud.find(id);
     serve::TextModel work = serve::local_backend(
         model.id(), model.config(), model.tokenizer(),
-        [&cloud, &model, requester = requester_of(request)] {
+        [&cloud, &model, requester = requester_of(request)](size_t) {
           return std::make_unique<CountedForward>(model, cloud.keys, requester);
         },
         model.device().name());

@@ -27,6 +27,31 @@ void run_job(const Cloud& cloud, const http::Request& request, ServedModel& mode
   model.batcher().run(job);
 }
 
+void run_in_session(Session& session, ServedModel& model, Job& job) {
+  const SequenceRows& rows = job.rows;
+  Shard& shard = model.batcher().shard();
+  const auto remember = [&] {
+    const uint32_t have = shard.pages().length(session.sequence);
+    if (job.fill || rows.tokens.empty() || have <= rows.past) return;
+    session.history.append(rows.tokens.first(have - rows.past), rows.phase);
+  };
+  try {
+    model.batcher().run(job);
+  } catch (...) {
+    remember();
+    throw;
+  }
+  remember();
+  session.receipt.layer_rows += shard.layer_rows(rows.range, rows.count(), rows.wanted_count());
+  session.receipt.queue_ms += job.queue_ms;
+  session.receipt.compute_ms += job.compute_ms;
+}
+
+void unknown_session() {
+  throw http::HttpError(404, "session_unknown",
+                        "no such session: PUT it and send its tokens again");
+}
+
 void describe_run(http::Response& response, const Job& job) {
   response.headers.set("Cache-Control", "no-store");
   response.headers.set("Server-Timing",

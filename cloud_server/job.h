@@ -22,6 +22,10 @@ void charge_rows(const Cloud& cloud, const http::Request& request, ServedModel& 
                  const SequenceRows& rows);
 // Charges the job to the caller's key, which gets 429 while it is overdrawn, and runs it.
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
+// Runs a job of a session: its receipt has what that cost, and its history the tokens of the rows
+// that came about, however many.
+void run_in_session(Session& session, ServedModel& model, Job& job);
+[[noreturn]] void unknown_session();
 // The client that a request's jobs run for, while the request is answered.
 Requester requester_of(const http::Request& request);
 // The headers of a computed answer: how long it waited and ran; not to be stored.

@@ -42,7 +42,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   const bool wide = model.batcher().shard().options().wide;
   info.generate_phase = wide ? names::kWide : names::kNarrow;
   info.phases_alike = model.batcher().shard().same_bits_in_both_phases();
-  info.features = {"to", "fill"};
+  info.features = {"to", "fill", "completions"};
   info.bits = model.bits();
   info.files = model.checkpoint().files();
   info.blob_url = blob_url;

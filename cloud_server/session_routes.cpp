@@ -3,6 +3,8 @@
 
 #include "cloud_server/job.h"
 #include "cloud_server/routes.h"
+#include "cloud_server/session_text.h"
+#include "serve/completions.h"
 #include "wire/fields.h"
 #include "wire/step.h"
 
@@ -11,8 +13,8 @@ namespace {
 
 using http::HttpError;
 
-const std::string& checked_id(const http::Request& request) {
-  const std::string& id = request.path_params[0];
+const std::string& checked_id(const http::Request& request, size_t param = 0) {
+  const std::string& id = request.path_params[param];
   if (!is_lower_hex(id, 32)) {
     throw HttpError(400, "invalid_session_id", "expected 32 hex digits (0-9, a-f)", "id");
   }
@@ -23,13 +25,24 @@ SessionName name_of(const http::Request& request) {
   return {checked_id(request), request.principal};
 }
 
-[[noreturn]] void unknown_session() {
-  throw HttpError(404, "session_unknown", "no such session: PUT it and send its tokens again");
-}
-
 [[noreturn]] void mismatch(uint32_t past, uint32_t have, std::string_view what = "past") {
   throw HttpError(409, "position_mismatch", cat(what, " is ", past, ", have is ", have), "past",
                   {{"Split-Have", cat(have)}}, {{"have", have}});
+}
+
+// Returns whether it is new.
+bool open_session(Cloud& cloud, const SessionName& name, ServedModel& model,
+                  const StageRange& range) {
+  const uint64_t most = cloud.keys.most_sessions(name.owner);
+  const auto outcome = cloud.sessions.put(name, model.id(), range, model.batcher(), most);
+  if (outcome == Sessions::Put::kOwnerFull) {
+    throw HttpError(429, "too_many_sessions", cat("this key has all its ", most, " sessions"), {},
+                    {{"Retry-After", "1"}});
+  }
+  if (outcome == Sessions::Put::kConflict) {
+    throw HttpError(409, "session_conflict", "the session exists with a different range");
+  }
+  return outcome == Sessions::Put::kCreated;
 }
 
 http::Response put_session(Cloud& cloud, const http::Request& request, const std::string& id) {
@@ -41,23 +54,13 @@ http::Response put_session(Cloud& cloud, const http::Request& request, const std
   if (to < from || to > layers) {
     wire::Fields::refuse(asked.cut ? "cut" : "to", cat("expected ", from.block(), "..", layers));
   }
-  const uint64_t most = cloud.keys.most_sessions(request.principal);
-  const auto outcome =
-      cloud.sessions.put({id, request.principal}, model.id(), asked.range, model.batcher(), most);
-  if (outcome == Sessions::Put::kOwnerFull) {
-    throw HttpError(429, "too_many_sessions", cat("this key has all its ", most, " sessions"), {},
-                    {{"Retry-After", "1"}});
-  }
-  if (outcome == Sessions::Put::kConflict) {
-    throw HttpError(409, "session_conflict", "the session exists with a different range");
-  }
+  const bool created = open_session(cloud, {id, request.principal}, model, asked.range);
   const Json json = {{"id", id},
                      {"object", "session"},
                      {"model", model.id()},
                      {"from", from.block()},
                      {"to", to.block()}};
-  http::Response response =
-      http::Response::json(outcome == Sessions::Put::kCreated ? 201 : 200, json.dump() + "\n");
+  http::Response response = http::Response::json(created ? 201 : 200, json.dump() + "\n");
   response.headers.set("Cache-Control", "no-store");
   return response;
 }
@@ -163,16 +166,13 @@ class StepAnswer {
   bool json_ = false;
 };
 
-// Runs a job of a session, which stands in its receipt.
-void run_in(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
-            Job& job, std::span<const float> out) {
-  run_job(cloud, request, model, job);
-  const SequenceRows& rows = job.rows;
-  session.receipt.layer_rows +=
-      model.batcher().shard().layer_rows(rows.range, rows.count(), rows.wanted_count());
-  session.receipt.queue_ms += job.queue_ms;
-  session.receipt.compute_ms += job.compute_ms;
-  if (!all_finite(out)) refuse_overflow(model, !rows.hidden.empty());
+// Runs a job of a request for a session's rows, which are to be numbers.
+void run_step(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
+              Job& job, std::span<const float> out) {
+  charge_rows(cloud, request, model, job.rows);
+  job.requester = requester_of(request);
+  run_in_session(session, model, job);
+  if (!all_finite(out)) refuse_overflow(model, !job.rows.hidden.empty());
 }
 
 void add_step(Session& session, const http::Request& request, const http::Response& response) {
@@ -181,11 +181,9 @@ void add_step(Session& session, const http::Request& request, const http::Respon
   session.receipt.bytes_out += response.body.size();
 }
 
-// The session remembers the tokens of the rows that it has, however much of a step came about.
-void remember(Session& session, const KvPages& pages, const SequenceRows& rows) {
-  const uint32_t have = pages.length(session.sequence);
-  if (have <= rows.past || rows.tokens.empty()) return;
-  session.history.append(rows.tokens.first(have - rows.past), rows.phase);
+void cut_back(Session& session, KvPages& pages, uint32_t past) {
+  pages.truncate(session.sequence, past);
+  if (session.range.from.is_tokens()) session.history.cut_back(past);
 }
 
 http::Response step(Cloud& cloud, Session& session, ServedModel& model,
@@ -200,20 +198,17 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     lacks_rows(rows.past, have, rows.range.to);
   }
   StepAnswer answer(request, shard, rows.range.to, rows.wanted_count());
-  pages.truncate(session.sequence, rows.past);
-  if (rows.hidden.empty()) session.history.cut_back(rows.past);
+  cut_back(session, pages, rows.past);
   Job job{session.sequence, rows, answer.out().data()};
   try {
-    run_in(cloud, session, request, model, job, answer.out());
+    run_step(cloud, session, request, model, job, answer.out());
   } catch (const SequenceLost&) {
     mismatch(rows.past, pages.length(session.sequence));
   } catch (...) {
-    // It keeps what was computed, but nothing of rows that are no numbers.
-    if (!all_finite(answer.out())) pages.truncate(session.sequence, rows.past);
-    remember(session, pages, rows);
+    // The session keeps nothing of rows that are no numbers.
+    if (!all_finite(answer.out())) cut_back(session, pages, rows.past);
     throw;
   }
-  remember(session, pages, rows);
   http::Response response = answer.response(rows.past, rows.past + rows.count());
   describe_run(response, job);
   add_step(session, request, response);
@@ -250,7 +245,7 @@ class Fill {
     Job job{session.sequence, rows, out.data()};
     job.fill = true;
     try {
-      run_in(cloud, session, request, model, job, out);
+      run_step(cloud, session, request, model, job, out);
     } catch (const SequenceLost&) {
       mismatch(past, pages.length(session.sequence));
     }
@@ -276,6 +271,22 @@ class Fill {
   size_t delivered_ = 0;  // floats
   Job spent_;
 };
+
+// A text on a session, which is opened where there is none.
+http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  ServedModel& model = cloud.find(request.path_params[0]);
+  const SessionName name(checked_id(request, 1), request.principal);
+  serve::TextModel work = serve::local_backend(
+      model.id(), model.config(), model.tokenizer(),
+      [&cloud, &model, name, requester = requester_of(request)](size_t generated_from) {
+        return std::make_unique<SessionForward>(cloud, model, name, requester, generated_from);
+      },
+      model.device().name());
+  return serve::session_completions(request, std::move(work), [&] {
+    open_session(cloud, name, model, {.to = model.config().layers});
+  });
+}
 
 http::Response describe_session(Cloud& cloud, const http::Request& request) {
   std::string json;
@@ -400,7 +411,13 @@ Routes session_routes(Cloud& cloud) {
                 {"count", "integer", "of a fill, in place of tokens: how many rows"}},
        .one_of = {"tokens", "count"},
        .other_body_types = {wire::kTensorType},
-       .handler = std::bind_front(step_session, std::ref(cloud))}};
+       .handler = std::bind_front(step_session, std::ref(cloud))},
+      {.method = "POST",
+       .path = "/v1/models/{id}/sessions/{sid}/completions",
+       .summary = "a text of the whole model on a session, which is opened and stays",
+       .statuses = {200, 404, 409},
+       .body = serve::session_completion_fields(),
+       .handler = std::bind_front(complete_on_session, std::ref(cloud))}};
 }
 
 }  // namespace split::cloud

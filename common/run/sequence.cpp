@@ -17,6 +17,16 @@ void SequenceHistory::append(std::span<const int32_t> tokens, Phase phase) {
   phases_.resize(tokens_.size(), phase);
 }
 
+uint32_t SequenceHistory::common(const SequenceHistory& other, bool phases_alike) const {
+  const uint32_t most = std::min(size(), other.size());
+  uint32_t row = 0;
+  while (row < most && tokens_[row] == other.tokens_[row] &&
+         (phases_alike || phases_[row] == other.phases_[row])) {
+    ++row;
+  }
+  return row;
+}
+
 SequenceRows SequenceHistory::piece(uint32_t at, uint32_t until) const {
   CHECK(at < until && until <= size());
   const auto phases = std::span(phases_).subspan(at, std::min(kPieceRows, until - at));

@@ -22,6 +22,8 @@ class SequenceHistory {
   void cut_back(uint32_t past);
   void append(std::span<const int32_t> tokens, Phase phase);
 
+  // How many leading rows are those of `other`: of the same phases too, unless these are alike.
+  uint32_t common(const SequenceHistory& other, bool phases_alike) const;
   // The rows from `at` on that are of one phase, before `until`: at most kPieceRows of them. No
   // results are wanted.
   SequenceRows piece(uint32_t at, uint32_t until) const;

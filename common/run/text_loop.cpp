@@ -41,7 +41,10 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
                 "[generate] stop strings need a tokenizer, and the model has none", "stop");
   }
   result_.finish_reason = "length";
-  ended_ = limit_ == 0 && !scores_prompt();
+  CHECK(options.generated < prompt.size());
+  for (const int32_t id : prompt.last(options.generated)) text_of(id);  // that was given before
+  if (stops_.stopped()) result_.finish_reason = "stop";
+  ended_ = stops_.stopped() || (limit_ == 0 && !scores_prompt());
 }
 
 SequenceRows TextLoop::wanted() const {
@@ -87,17 +90,19 @@ void TextLoop::token(ScoredToken token, const OnText& on_text) {
   if (score_) result_.scored.push_back(token);
   result_.tokens.push_back(token.id);
   history_.push_back(token.id);
-  std::string text;
-  if (tokenizer_ != nullptr && token.id < tokenizer_->size()) {
-    text = stops_.push(utf8_.push(tokenizer_->token_bytes(token.id)));
-  }
-  if (!emit(std::move(text), &token, on_text)) return;
+  if (!emit(text_of(token.id), &token, on_text)) return;
   if (stops_.stopped()) {
     result_.finish_reason = "stop";
     ended_ = true;
   } else if (result_.tokens.size() >= limit_) {
     finish(on_text);
   }
+}
+
+// Returns what is certain of the text, behind all tokens before this one.
+std::string TextLoop::text_of(int32_t id) {
+  if (tokenizer_ == nullptr || id >= tokenizer_->size()) return {};
+  return stops_.push(utf8_.push(tokenizer_->token_bytes(id)));
 }
 
 // Returns whether the text goes on; it ends where nobody wants it.

@@ -25,6 +25,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::vector<std::string> stop;
   bool ignore_end = false;  // go on after <|endoftext|>
+  size_t generated = 0;     // the prompt's last tokens that a text begins with: it goes on there
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
   bool score_prompt = false;  // log-probabilities of the prompt's tokens too, from the second on
 };
@@ -71,6 +72,7 @@ class TextLoop {
  private:
   bool scores_prompt() const { return score_ && options_.score_prompt; }
   void score_rows(std::span<const float> logits);
+  std::string text_of(int32_t id);
   bool emit(std::string text, const ScoredToken* token, const OnText& on_text);
   void finish(const OnText& on_text);
 

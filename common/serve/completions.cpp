@@ -9,7 +9,7 @@ using wire::Fields;
 
 constexpr size_t kMaxPrompts = 64;
 
-TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
+TextRequest read_request(Fields& fields, const TextModel& model) {
   TextRequest request;
   GenerateOptions& options = request.options;
   const bool special = fields.boolean_or("special", true);
@@ -25,9 +25,28 @@ TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& me
   // As many are made as are returned.
   fields.integer_or("best_of", request.choices, request.choices, request.choices);
   if (!fields.text_or("suffix", "").empty()) Fields::refuse("suffix", "is not supported");
-  fields.finish();
-  check_cost(request, *model.config, memory);
   return request;
+}
+
+// What one text on a session has of its own.
+void read_session(Fields& fields, TextRequest& request) {
+  if (request.prompts.size() != 1) Fields::refuse("prompt", "expected one");
+  if (request.choices != 1) Fields::refuse("n", "expected 1: the session has one text");
+  const auto most = static_cast<int64_t>(request.prompts[0].size()) - 1;
+  request.options.generated =
+      static_cast<size_t>(fields.integer_or("generated", 0, std::min<int64_t>(most, INT32_MAX), 0));
+  if (request.echo && request.options.generated > 0) {
+    Fields::refuse("echo", "is not for a text that goes on");
+  }
+  request.return_token_ids = true;
+}
+
+http::Response answer(const http::Request& http, const Fields& fields, TextModel model,
+                      TextRequest request, const std::function<void()>& accepted = {}) {
+  fields.finish();
+  check_cost(request, *model.config, *http.memory);
+  if (accepted) accepted();
+  return text_answer(http, std::move(model), std::move(request), kCompletionShape);
 }
 
 }  // namespace
@@ -35,8 +54,19 @@ TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& me
 http::Response completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_request(fields, model, *request.memory);
-  return text_answer(request, std::move(model), std::move(parsed), kCompletionShape);
+  TextRequest parsed = read_request(fields, model);
+  return answer(request, fields, std::move(model), std::move(parsed));
+}
+
+http::Response session_completions(const http::Request& request, TextModel model,
+                                   const std::function<void()>& accepted) {
+  Fields fields(request.body, request.memory.get());
+  if (fields.text_or("model", model.id) != model.id) {
+    Fields::refuse("model", "expected the one in the path, or none");
+  }
+  TextRequest parsed = read_request(fields, model);
+  read_session(fields, parsed);
+  return answer(request, fields, std::move(model), std::move(parsed), accepted);
 }
 
 std::vector<http::RequestField> completion_fields() {
@@ -50,6 +80,12 @@ std::vector<http::RequestField> completion_fields() {
       {"special", "boolean", "special tokens in a prompt's text are read as such"}};
   const std::vector<http::RequestField> common = common_fields();
   fields.insert(fields.end(), common.begin(), common.end());
+  return fields;
+}
+
+std::vector<http::RequestField> session_completion_fields() {
+  std::vector<http::RequestField> fields = completion_fields();
+  fields.push_back({"generated", "integer", "how many of the prompt's last ids were generated"});
   return fields;
 }
 

@@ -11,7 +11,14 @@ namespace split::serve {
 // is wrong.
 http::Response completions(const http::Request& request, const FindModel& find);
 
-// The members of its body, for /openapi.json.
+// The same for one text that runs on something of the client's, which has its rows when the text
+// ends: one prompt, and perhaps how many of its last ids were generated. Always says which ids the
+// prompt has, and the text. `accepted` is called before anything runs.
+http::Response session_completions(const http::Request& request, TextModel model,
+                                   const std::function<void()>& accepted);
+
+// The members of their bodies, for /openapi.json.
 std::vector<http::RequestField> completion_fields();
+std::vector<http::RequestField> session_completion_fields();
 
 }  // namespace split::serve

@@ -10,8 +10,8 @@ namespace {
 
 class LocalBackend : public TextBackend {
  public:
-  using Open = std::function<std::unique_ptr<Forward>()>;
-  LocalBackend(const ModelConfig& config, const Tokenizer* tokenizer, Open open, std::string device)
+  LocalBackend(const ModelConfig& config, const Tokenizer* tokenizer, OpenForward open,
+               std::string device)
       : config_(config),
         tokenizer_(tokenizer),
         open_(std::move(open)),
@@ -39,7 +39,7 @@ class LocalBackend : public TextBackend {
     LocalText(LocalBackend& backend, std::span<const int32_t> prompt,
               const GenerateOptions& options)
         : backend_(backend),
-          forward_(backend.open_()),
+          forward_(backend.open_(prompt.size() - options.generated)),
           text_(*forward_, backend.config_, backend.tokenizer_, prompt, options) {}
     ~LocalText() override {
       const std::lock_guard lock(backend_.mutex_);
@@ -60,7 +60,7 @@ class LocalBackend : public TextBackend {
 
   const ModelConfig& config_;
   const Tokenizer* tokenizer_;
-  const Open open_;
+  const OpenForward open_;
   const std::string device_;
   mutable std::mutex mutex_;  // of:
   Forward::Spent spent_;
@@ -95,7 +95,7 @@ std::vector<float> TextBackend::states(std::span<const int32_t>) {
 }
 
 TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
-                        std::function<std::unique_ptr<Forward>()> open, std::string device) {
+                        OpenForward open, std::string device) {
   return {std::move(id), &config, tokenizer,
           [&config, tokenizer, open = std::move(open), device = std::move(device)] {
             return std::make_unique<LocalBackend>(config, tokenizer, open, device);

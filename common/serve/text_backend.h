@@ -58,9 +58,11 @@ struct TextModel {
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.
 using FindModel = std::function<TextModel(const std::string& id)>;
 
+// Makes the sequence of a text, whose rows from `generated_from` on are generated ones.
+using OpenForward = std::function<std::unique_ptr<Forward>(size_t generated_from)>;
 // A model whose texts run on sequences that `open` makes, on this device.
 TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
-                        std::function<std::unique_ptr<Forward>()> open, std::string device = {});
+                        OpenForward open, std::string device = {});
 
 // The parts of a Server-Timing header, one after the other.
 void add_timing(std::string& header, std::string_view name, double ms);

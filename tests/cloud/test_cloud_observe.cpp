@@ -171,6 +171,7 @@ class OpenApi : public testing::Test {
     parameters_ = {{"file", "config.json"},
                    {"stage", "norm"},
                    {"name", "transformer.ln_f.weight"},
+                   {"sid", std::string(32, 'c')},
                    {"hash", model["stages"].back()["blobs"][0]["sha256"].get<std::string>()}};
     EXPECT_EQ(cloud.ask().send("PUT", wire::session_path(kSession), R"({"to":0})").status, 201);
   }
@@ -188,9 +189,9 @@ class OpenApi : public testing::Test {
     for (size_t at = 0; (at = path.find('{')) != std::string::npos;) {
       const size_t end = path.find('}', at);
       const std::string name = path.substr(at + 1, end - at - 1);
-      const std::string value = name != "id"                           ? parameters_.at(name)
-                                : path.find("/sessions/") != path.npos ? kSession
-                                                                       : "demo";
+      const std::string value = name != "id"                        ? parameters_.at(name)
+                                : path.starts_with("/v1/sessions/") ? kSession
+                                                                    : "demo";
       path.replace(at, end - at + 1, value);
     }
     return path;

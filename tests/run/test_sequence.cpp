@@ -75,5 +75,17 @@ TEST(SequenceHistory, ComesInPiecesOfABoundedSize) {
   EXPECT_EQ(sizes, (std::vector<size_t>{most, most, 1}));
 }
 
+TEST(SequenceHistory, SaysWhatItHasInCommon) {
+  SequenceHistory one, other;
+  EXPECT_EQ(one.common(other, true), 0u);
+  one.append(std::vector<int32_t>{1, 2, 3, 4}, Phase::kPrompt);
+  other.append(std::vector<int32_t>{1, 2}, Phase::kPrompt);
+  EXPECT_EQ(one.common(other, false), 2u);
+  EXPECT_EQ(other.common(one, false), 2u);
+  other.append(std::vector<int32_t>{3, 5}, Phase::kGenerate);
+  EXPECT_EQ(one.common(other, false), 2u);
+  EXPECT_EQ(one.common(other, true), 3u);
+}
+
 }  // namespace
 }  // namespace split

@@ -96,5 +96,43 @@ TEST_F(TextLoopOf, AScoredPromptComesInPieces) {
   EXPECT_EQ(text.tokens.size(), 1u);
 }
 
+// A text that was begun elsewhere: what its words were is known, and told no second time.
+TEST(TextLoopBegun, GoesOnWithinACharacterAndAStopString) {
+  const Golden demo("demo");
+  const auto tokenizer = load_tokenizer(
+      demo.checkpoint.files(), [&](const char* file) { return demo.checkpoint.file(file); }, "");
+  ASSERT_TRUE(tokenizer);
+  GenerateOptions options;
+  options.stop = {"night owl"};
+  const std::vector<int32_t> begin = tokenizer->encode("Once"),
+                             more = tokenizer->encode(" \u65e5 in the night owls");
+  ASSERT_GT(more.size(), 6u);
+  for (size_t given = 0; given < more.size(); ++given) {
+    std::vector<int32_t> prompt(begin);
+    prompt.insert(prompt.end(), more.begin(), more.begin() + static_cast<ptrdiff_t>(given));
+    std::string before, text;
+    options.generated = 0;
+    TextLoop whole(demo.model->config(), &*tokenizer, begin, options);
+    options.generated = given;
+    TextLoop loop(demo.model->config(), &*tokenizer, prompt, options);
+    for (size_t i = 0; i < more.size() && !whole.ended(); ++i) {
+      whole.token({more[i], 0, {}}, [&](std::string_view part, const ScoredToken*) {
+        (i < given ? before : text) += part;
+        return true;
+      });
+    }
+    std::string got;
+    for (size_t i = given; i < more.size() && !loop.ended(); ++i) {
+      loop.token({more[i], 0, {}}, [&](std::string_view part, const ScoredToken*) {
+        got += part;
+        return true;
+      });
+    }
+    EXPECT_EQ(got, text) << given;
+    EXPECT_EQ(before + got, " \u65e5 in the ") << given;
+    EXPECT_EQ(loop.take().finish_reason, "stop") << given;
+  }
+}
+
 }  // namespace
 }  // namespace split::test

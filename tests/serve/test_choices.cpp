@@ -260,7 +260,7 @@ TEST_F(SeveralTexts, ThatWaitForTheirReaderAreTheSame) {
       Batcher& batcher = cloud.model().batcher();
       serve::TextModel model =
           serve::local_backend("m", cloud.model().config(), cloud.model().tokenizer(),
-                               [&] { return std::make_unique<LocalForward>(batcher); });
+                               [&](size_t) { return std::make_unique<LocalForward>(batcher); });
       model.spare = &spare;
       return model;
     });

@@ -31,8 +31,8 @@ TEST(Serve, AQuietStreamIsKeptOpenByComments) {
   const Running running([&](http::Server& server) {
     server.route("POST", "/v1/completions", [&](const http::Request& request) {
       return serve::completions(request, [&](const std::string&) {
-        serve::TextModel model = serve::local_backend("m", config, nullptr,
-                                                      [&] { return std::make_unique<Silent>(go); });
+        serve::TextModel model = serve::local_backend(
+            "m", config, nullptr, [&](size_t) { return std::make_unique<Silent>(go); });
         model.quiet = std::chrono::milliseconds(1);
         return model;
       });

@@ -1,0 +1,39 @@
+// A text that the whole model makes on a session of a client's, which has it for one step at a
+// time: fills run between two of them, and what was computed stays when the text ends.
+#pragma once
+
+#include "cloud_server/cloud.h"
+#include "run/forward.h"
+
+namespace split::cloud {
+
+// A session of all blocks, from tokens. Each call computes what the session lacks: it may have the
+// text's first rows already, from steps and fills, and has none where a device was lost.
+class SessionForward : public Forward {
+ public:
+  // Rows from `generated_from` on are generated ones.
+  SessionForward(Cloud& cloud, ServedModel& model, SessionName name, Requester requester,
+                 size_t generated_from);
+
+  // As Forward. Throws HttpError 404 `session_unknown` where the session has gone.
+  std::span<const float> run(const SequenceRows& rows) override;
+  bool gives_top() const override { return shard().host_copy_is_slow(); }
+  Spent spent() const override { return spent_; }
+
+ private:
+  const Shard& shard() const { return model_.batcher().shard(); }
+  void remember(const SequenceRows& rows);
+  void run_in(Session& session, const SequenceRows& rows);
+  void run_piece(Session& session, const SequenceRows& piece, float* out);
+
+  Cloud& cloud_;
+  ServedModel& model_;
+  const SessionName name_;
+  const Requester requester_;
+  const uint32_t generated_from_;
+  SequenceHistory text_;  // all rows so far
+  std::vector<float> out_;
+  Spent spent_;
+};
+
+}  // namespace split::cloud
