@@ -5,7 +5,7 @@
 // Rows. A step has R rows, each a token or a hidden vector at a position of a sequence. A row's
 // bits depend on the device, the profile and the phase alone, not on its neighbours, the row count
 // or the thread count. Pages. K and V of a layer live in pages of kPageTokens positions; the step
-// names the pages of each sequence. One thread at a time for load() and run(); different devices
+// names the pages of each sequence. One thread at a time, but for make_ready(); different devices
 // are independent.
 #pragma once
 
@@ -139,7 +139,14 @@ class Device {
   // workspace holds. Throws Error(kDevice) for a program this device cannot run.
   virtual std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                            std::span<const Binding> bindings) = 0;
-  // Waits for what load() began beside its caller. Throws Error(kDevice) as load() does.
+  // Makes of the weights among `bindings` what load() would, so that this is short afterwards. For
+  // a program that no step runs yet: on one thread beside all the others.
+  virtual void make_ready(const Program& /*program*/, const Limits& /*limits*/,
+                          std::span<const Binding> /*bindings*/) {}
+  // Goes on with what load() began beside its caller, and says whether that is done, without a
+  // wait. Throws Error(kDevice) as load() does.
+  virtual bool settled() { return true; }
+  // Waits for it. Steps of what was loaded before need no such wait.
   virtual void settle() {}
   // Runs the programs in order over the batch. Results do not depend on how work is cut. Throws
   // Error(kDevice).

@@ -40,6 +40,11 @@ class ForwardingDevice : public Device {
                                    std::span<const Binding> bindings) override {
     return device_->load(program, workspace, bindings);
   }
+  void make_ready(const Program& program, const Limits& limits,
+                  std::span<const Binding> bindings) override {
+    device_->make_ready(program, limits, bindings);
+  }
+  bool settled() override { return device_->settled(); }
   void settle() override { device_->settle(); }
   bool host_copy_is_slow() const override { return device_->host_copy_is_slow(); }
   bool same_bits_in_both_phases(const Limits& limits, DType matrix) const override {

@@ -77,6 +77,14 @@ class CpuDevice : public Device {
     return std::make_unique<CpuWorkspace>(limits);
   }
 
+  // Loads it, alone, into a workspace that no step uses: its matrices are packed then.
+  void make_ready(const Program& program, const Limits& limits,
+                  std::span<const Binding> bindings) override {
+    ThreadPool alone(1);
+    CpuWorkspace workspace(limits);
+    CpuExecutable(program, workspace, bindings, kernels_, alone);
+  }
+
   std::unique_ptr<Executable> load(const Program& program, Workspace& workspace,
                                    std::span<const Binding> bindings) override {
     return std::make_unique<CpuExecutable>(program, static_cast<CpuWorkspace&>(workspace), bindings,

@@ -53,6 +53,10 @@ class VulkanDevice final : public Device {
                core_->context.capabilities().addresses ? ", by addresses" : "");
   }
   FuseRules fuse_rules() const override { return kFuseRules; }
+  bool settled() override {
+    const bool filled = core_->memory.all_filled();
+    return core_->pipelines.settled() && filled;
+  }
   void settle() override {
     core_->memory.wait_filled();
     core_->memory.trim();
@@ -135,14 +139,16 @@ class VulkanDevice final : public Device {
   void run(Workspace& workspace, std::span<Executable* const> programs,
            const RowBatch& batch) override {
     auto& ours = dynamic_cast<VulkanWorkspace&>(workspace);
-    core_->memory.wait_filled();
-    ours.write_symbols(batch);
-    segments_.clear();
-    ours.copy_in(batch, segments_);
+    uint64_t fill = 0;
     programs_.clear();
     for (Executable* program : programs) {
       programs_.push_back(&dynamic_cast<VulkanExecutable&>(*program));
+      fill = std::max(fill, programs_.back()->last_fill());
     }
+    core_->memory.wait_filled(fill);
+    ours.write_symbols(batch);
+    segments_.clear();
+    ours.copy_in(batch, segments_);
     const CopyOut copy = ours.copy_out(batch);
     if (!recordings_->get(programs_, batch, copy, segments_)) ours.copy_separately(copy, segments_);
     core_->queue.run(segments_);

@@ -97,6 +97,9 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
     : VulkanExecutable(std::move(core), program, workspace) {
   bind(bindings);
   std::vector<std::vector<Dispatch>> all = dispatches();
+  for (const VulkanBuffer* buffer : buffers_) {
+    if (buffer != nullptr) last_fill_ = std::max(last_fill_, buffer->last_fill());
+  }
   make_sets(all);
   for (size_t variant = kWide; variant < kVariants; ++variant) {
     Allocation& counts = counts_[variant - kWide];

@@ -54,7 +54,8 @@ class VulkanExecutable final : public Executable {
     std::optional<std::pair<MatmulQuestion, MatmulShape>> question;
   };
 
-  uint64_t id() const { return id_; }  // no other of this device has it, ever
+  uint64_t id() const { return id_; }                // no other of this device has it, ever
+  uint64_t last_fill() const { return last_fill_; }  // of Memory's, that it reads from
   uint32_t capacity() const { return workspace_.capacity(); }
   // Rows that a batch has for this program.
   uint64_t rows(const RowBatch& batch) const {
@@ -173,6 +174,7 @@ class VulkanExecutable final : public Executable {
   Handle<VkQueryPool> stamps_;  // per variant, one before its first command and one after each
   size_t last_ = 0;             // variant of the last prepare()
   size_t layouts_ = 0;
+  uint64_t last_fill_ = 0;
   Halves halves_;  // when there are variants that use matrix units, else empty
   const Halves no_halves_;
   // A VkDispatchIndirectCommand for each command of kWide and of those after it.

@@ -251,6 +251,11 @@ VkPipeline Pipelines::get(const Made& made) {
   return made.pipeline.get();
 }
 
+bool Pipelines::settled() {
+  const std::lock_guard lock(mutex_);
+  return unfinished_ == 0;
+}
+
 void Pipelines::settle() {
   {
     std::unique_lock lock(mutex_);

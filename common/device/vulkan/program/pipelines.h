@@ -44,6 +44,7 @@ class Pipelines {
   size_t begun() const { return pipelines_.size(); }  // ever
   // Waits for it. Throws Error(kDevice).
   VkPipeline get(const Made& made);
+  bool settled();  // whether nothing that was begun is unfinished
   // Waits for all that was begun, and keeps the driver's cache. Throws Error(kDevice).
   void settle();
   // Whether a kernel of so many buffers finds them by addresses behind its push constants, and not

@@ -55,6 +55,7 @@ class VulkanBuffer final : public Buffer {
   const Allocation& weight(WeightLayout layout);
   const Allocation& scales() const;  // of a quantised weight, after weight(): floats, in LaneOrder
   const TensorView& view() const { return *view_; }
+  uint64_t last_fill() const { return last_fill_; }  // of Memory's, that its weight takes
   // Sizes of what it has, or is a sketch of, in device memory.
   std::vector<size_t> parts() const;
 

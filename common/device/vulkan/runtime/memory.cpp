@@ -401,13 +401,24 @@ void Memory::retire() {
   copied_.push_back(copying_.extract(number).mapped());
 }
 
-void Memory::wait_filled() {
+void Memory::wait_filled(uint64_t fill) {
   if (lost_) throw Error(ErrorKind::kDevice, "[vulkan] weights did not reach the device");
-  while (!pieces_.empty()) {
+  while (!pieces_.empty() && pieces_.front().made <= fill) {
     copy_made();
     retire();
   }
-  writer_.wait();
+  writer_.wait(fill);
+}
+
+void Memory::wait_filled() { wait_filled(writer_.begun()); }
+
+bool Memory::all_filled() {
+  if (lost_) throw Error(ErrorKind::kDevice, "[vulkan] weights did not reach the device");
+  copy_made();
+  while (!pieces_.empty() && pieces_.front().copied != 0 && queue_.done(pieces_.front().copied)) {
+    retire();
+  }
+  return pieces_.empty() && writer_.done(writer_.begun());
 }
 
 ThreadPool& Memory::pool() {

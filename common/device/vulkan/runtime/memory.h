@@ -71,11 +71,14 @@ class Memory {
   // Fills `to` with units of `unit` bytes, which `make` makes in parts, on all processors: one core
   // neither reorders weights nor fills a bus fast enough. This goes on beside the caller: what
   // `make` reads stays until filled() the returned number, and the device reads `to` after
-  // wait_filled(). No Allocation is released before that. `make` must not throw.
+  // wait_filled() for it. No Allocation is released before all of them are. `make` must not throw.
   uint64_t fill(const Allocation& to, size_t unit, const WeightWriter::Make& make,
                 WeightWriter::Cut cut = {});
   bool filled(uint64_t fill) const { return writer_.done(fill); }
-  void wait_filled();
+  void wait_filled(uint64_t fill);  // and those before it
+  void wait_filled();               // all
+  // Goes on with them, and says whether all are filled, without a wait.
+  bool all_filled();
   void read(const Allocation& from, size_t offset, std::span<std::byte> out);
   void zero(const Allocation& to);
   // memcpy on all processors when there is much of it.

@@ -45,6 +45,7 @@ class WeightWriter {
   // reads and `out` stay until done().
   uint64_t begin(Job job);
   bool done(uint64_t job) const { return job <= done_.load(std::memory_order_acquire); }
+  uint64_t begun() const { return begun_; }  // the last one
   // For this job and those before it. Takes part in the work.
   void wait(uint64_t job);
   void wait() { wait(begun_); }  // for all
