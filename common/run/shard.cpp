@@ -152,7 +152,10 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       page_bytes_(split::page_bytes(stages_, *options_.kv)),
       pages_(page_count(model.config(), page_bytes_, options.kv_bytes),
              pages_per_sequence(model.config()), model.config().layers),
+      floor_(options.floor.value_or(options.range.from)),
       steps_(kSteadySteps) {
+  CHECK(floor() >= options.range.from && floor() <= options.range.to);
+  CHECK(floor() <= Point(model.config().layers) || floor() == options.range.to);
   try {
     load();
   } catch (const Error& error) {
@@ -162,6 +165,7 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
 
 bool Shard::recover(const Error& error) {
   if (error.kind() != ErrorKind::kDevice || !device().can_be_lost()) return false;
+  const std::lock_guard turn(turns_);
   loaded_.reset();
   const auto load_again = [&](const std::string& what) {
     load();

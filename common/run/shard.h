@@ -3,6 +3,9 @@
 // be run from an injected hidden state. Keeps asking for weights: a device that fails is loaded
 // again. Knows no socket and no text.
 //
+// A shard may begin with its last stages alone and grow downwards while it runs: grow() brings one
+// stage after the other up beside the steps and binds each between two of them.
+//
 // A step runs the stages between two points (step/point.h) that lie in the shard's own range: from
 // tokens or a hidden state to any later point. The top is the shard's own, found where it has the
 // head.
@@ -18,6 +21,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/turns.h"
 #include "device/device.h"
 #include "io/checkpoint.h"
 #include "models/formats.h"
@@ -40,7 +44,9 @@ StageFormats profile_formats(Profile profile);
 void expect_profile(const Device& device, Profile profile);
 
 // Weights by their checkpoint names. A Shard first asks what all of them are and then for their
-// bytes, in the order of its stages: what is on its way is waited for when its turn comes.
+// bytes, in the order of its stages: what is on its way is waited for when its turn comes. One that
+// grows asks for those of each stage when it is that one's turn, beside a thread that may load
+// again those that are there.
 struct WeightSource {
   // All there at once.
   template <typename Get>
@@ -64,6 +70,9 @@ struct ShardOptions {
   // The lowest point that rows can be fed at, and the highest that can be asked for, up to the
   // head, which brings the top along.
   StageRange range;
+  // The lowest point that rows can be fed at until grow() brings what is before it: one up to the
+  // last block's end, or range.to, where nothing is there yet. None: all is there at once.
+  std::optional<Point> floor = {};
   Profile profile = Profile::kF32;
   // Where these are quantised, matrices that do not come so are quantised at load.
   StageFormats formats;
@@ -71,7 +80,7 @@ struct ShardOptions {
   // shard's own options() have what it keeps.
   std::optional<DType> kv;
   bool wide = false;
-  uint64_t kv_bytes = 0;  // at least one sequence of the whole context
+  uint64_t kv_bytes = 0;  // of all the range: at least one sequence of the whole context
   uint32_t max_rows = 512;
   unsigned threads = 0;  // of the CPU that takes a failed device's place; 0: one for each processor
 };
@@ -86,7 +95,7 @@ struct ShardRows {
   SequenceRows rows;
 };
 
-// One thread at a time.
+// One thread at a time, and one beside it that makes it grow.
 class Shard {
  public:
   // The source stays usable as long as the Shard lives. A device that fails is replaced as by
@@ -121,11 +130,21 @@ class Shard {
   // How many wanted rows a step to `point` may have.
   uint32_t max_wanted(Point point) const;
 
+  // The lowest point that rows can be fed at now. Any thread.
+  Point floor() const { return floor_; }
+  // Brings up the stages between this point and the floor, the last of them first, but norm and
+  // head together; each makes the floor lower. Between two steps, so that the next one waits for
+  // that: room for its keys and values, and on a GPU its commands. Everything else goes on beside
+  // the steps, and the weights are asked for there. Throws what the constructor throws,
+  // Error(kDevice) too where a device has no room: the floor is then as low as it came.
+  void grow(Point down_to);
+
   // Runs one step: all parts from one point, those that go farthest first, and in one phase unless
   // these are alike. Each block runs the rows of the parts that go beyond it: out has the wanted
   // rows of one part after the other, [width(its range.to)] each. Every part has pages for its rows
   // (pages().reserve), its blocks the rows before these, and at most max_rows rows come together.
-  // Throws Error(kDevice), after which the sequences are as before.
+  // Throws Error(kNotFound) below the floor and Error(kDevice), after which the sequences are as
+  // before.
   void forward(std::span<const ShardRows> parts, float* out);
 
   // ms of each stage in a step of few rows, as far as such steps have come by: of the last one that
@@ -133,12 +152,13 @@ class Shard {
   std::map<std::string, double> stage_times() const;
 
   // After forward() threw `error`: if that was a device's failure, loads all again, on the device
-  // or, when that fails too or just failed, on the CPU, and says so in a line. Every sequence is
-  // empty then. False for anything else. Throws what loading throws.
+  // or, when that fails too or just failed, on the CPU, and says so in a line: the stages from the
+  // floor on. Every sequence is empty then. False for anything else. Throws what loading throws.
   bool recover(const Error& error);
 
  private:
   struct Loaded;  // programs, buffers and the step's scratch
+  class Growth;   // a stage on its way there
   // Place of the stage that leads to a point in the model, and among those of this shard; behind
   // the head's comes the top k.
   size_t stage_index(Point point) const;
@@ -146,10 +166,17 @@ class Shard {
   const Stage& stage_to(Point point) const { return model_.stages()[stage_index(point)]; }
   uint32_t max_wanted_of(bool logits) const;
   void load();
+  // Parts of this shard: its stages, and the top k where it has logits; the first that is there.
+  size_t parts() const;
+  size_t first_part() const;
   std::vector<Program> trace() const;
+  Program trace(size_t part, bool there) const;
+  bool has_same_bits_in_both_phases(const Program& program, const Limits& limits) const;
   Limits limits_of(std::span<const Program> programs) const;
   void allocate(Loaded& loaded) const;
+  void allocate_part(Loaded& loaded, size_t part) const;
   void bind(Loaded& loaded, std::span<const Program> programs) const;
+  std::vector<Binding> bindings_of(Loaded& loaded, size_t part, const Program& program) const;
   void add_programs(const StageRange& range, bool any_wanted);
   void gather(std::span<const ShardRows> parts);
   void run_range(const StageRange& range, RowBatch batch, bool timed, float* out);
@@ -163,7 +190,9 @@ class Shard {
   const uint64_t head_blocks_;
   uint64_t page_bytes_ = 0;
   KvPages pages_;  // after page_bytes_
-  std::unique_ptr<Loaded> loaded_;
+  Turns turns_;    // of the steps, and of what grows, at the device and at:
+  std::shared_ptr<Loaded> loaded_;
+  std::atomic<Point> floor_;
   std::atomic<bool> same_bits_in_both_phases_ = true;
   uint64_t steps_ = 0;  // since the device was started
   uint64_t small_steps_ = 0;

@@ -27,6 +27,9 @@ TensorView ShardWeights::converted_to(DType dtype, const TensorView& view, const
     throw Error(ErrorKind::kShape, cat("[shard] weight '", decl.name, "': expected ",
                                        dtype_name(dtype), ", got ", dtype_name(view.dtype)));
   }
+  if (const auto made = converted_.find(decl.name); made != converted_.end()) {
+    return made->second.view;
+  }
   if (is_quantised(dtype) && !threads_) threads_.emplace(0u);
   OwnedTensor made = is_quantised(dtype) ? quantised(view, dtype, decl.product == Product::kInOut,
                                                      decl.name, &*threads_)
@@ -34,14 +37,33 @@ TensorView ShardWeights::converted_to(DType dtype, const TensorView& view, const
   return converted_.emplace(decl.name, std::move(made)).first->second.view;
 }
 
+void ShardWeights::fetch(const Slot& slot) {
+  if (buffers_.contains(slot.name) || fetched_.contains(slot.name)) return;
+  const TensorView view = checked(slot.name);
+  converted_to(slot.dtype, view, model_.weight(slot.name));
+  fetched_.emplace(slot.name, view);
+}
+
 Buffer* ShardWeights::get(const Slot& slot) {
-  std::unique_ptr<Buffer>& buffer = buffers_[slot.name];
-  if (buffer == nullptr) {
-    const TensorView view = checked(slot.name);
-    buffer = device_.upload(slot, converted_to(slot.dtype, view, model_.weight(slot.name)));
-    if (source_.taken) borrowed_.emplace_back(buffer.get(), view);
+  if (const auto known = buffers_.find(slot.name); known != buffers_.end()) {
+    return known->second.get();
   }
-  return buffer.get();
+  fetch(slot);
+  const TensorView view = fetched_.extract(slot.name).mapped();
+  auto buffer = device_.upload(slot, converted_to(slot.dtype, view, model_.weight(slot.name)));
+  if (source_.taken) borrowed_.emplace_back(buffer.get(), view);
+  return buffers_.emplace(slot.name, std::move(buffer)).first->second.get();
+}
+
+void ShardWeights::forget(std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    fetched_.erase(name);
+    if (const auto at = buffers_.find(name); at != buffers_.end()) {
+      std::erase_if(borrowed_, [&](const auto& item) { return item.first == at->second.get(); });
+      buffers_.erase(at);
+    }
+    converted_.erase(name);
+  }
 }
 
 void ShardWeights::tell_taken() {
@@ -59,17 +81,14 @@ void ShardWeights::settle() {
 }
 
 void Shard::load() {
-  auto loaded = std::make_unique<Loaded>(device(), model_, weights_);
+  auto loaded = std::make_shared<Loaded>(device(), model_, weights_);
   const std::vector<Program> programs = trace();
   loaded->limits = limits_of(programs);
   same_bits_in_both_phases_ = std::ranges::all_of(programs, [&](const Program& program) {
-    return std::ranges::all_of(program.slots, [&](const Slot& slot) {
-      const bool matrix = slot.kind == SlotKind::kWeight && slot.dims.size() == 2;
-      return !matrix || device().same_bits_in_both_phases(loaded->limits, slot.dtype);
-    });
+    return has_same_bits_in_both_phases(program, loaded->limits);
   });
   loaded->workspace = device().workspace(loaded->limits);
-  device().prepare(programs, *loaded->workspace);
+  device().prepare(std::span(programs).subspan(first_part()), *loaded->workspace);
   allocate(*loaded);
   bind(*loaded, programs);
   device().settle();
@@ -77,32 +96,56 @@ void Shard::load() {
   loaded_ = std::move(loaded);
 }
 
+bool Shard::has_same_bits_in_both_phases(const Program& program, const Limits& limits) const {
+  return std::ranges::all_of(program.slots, [&](const Slot& slot) {
+    const bool matrix = slot.kind == SlotKind::kWeight && slot.dims.size() == 2;
+    return !matrix || device().same_bits_in_both_phases(limits, slot.dtype);
+  });
+}
+
+size_t Shard::parts() const {
+  return stages_.size() + (!stages_.empty() && stages_.back().logits ? 1 : 0);
+}
+
+size_t Shard::first_part() const {
+  const int layers = model_.config().layers;
+  const size_t stage = StageRange{floor(), floor()}.begin(layers) - options_.range.begin(layers);
+  return stage < stages_.size() ? stage : parts();
+}
+
 // A program of each stage, then the top k where there are logits.
 std::vector<Program> Shard::trace() const {
-  // The type of a weight in the program of a stage in `format`.
-  const auto stored = [&](const std::string& name, std::optional<DType> format) {
-    const bool in_blocks = format && is_quantised(*format);
-    if (in_blocks && model_.weight(name).product != Product::kNone) return *format;
-    const TensorView view = weights_.declared(name);
+  std::vector<Program> programs;
+  for (size_t i = 0; i < parts(); ++i) programs.push_back(trace(i, i >= first_part()));
+  return programs;
+}
+
+// Takes floats for the weights of a stage that is not there yet where no format is asked for: the
+// rows between its steps are the same.
+Program Shard::trace(size_t i, bool there) const {
+  const auto compiled = [&](const std::string& name, const NamedOutput& output) {
+    Program program = compile(name, {output}, device().fuse_rules());
+    if (there && debug_level() >= 1) log_info(to_string(program));
+    return program;
+  };
+  if (i == stages_.size()) {
+    const Tensor logits = input("logits", DType::kF32, {kOutRows, stages_.back().width});
+    return compiled("topk", {"top", topk(logits, static_cast<int64_t>(width(Point::top()) / 2))});
+  }
+  const Stage& stage = stages_[i];
+  const std::optional<DType> format = options_.formats.of(stage.name);
+  const bool in_blocks = format && is_quantised(*format);
+  const auto stored = [&](const std::string& name) {
+    const WeightDecl& decl = model_.weight(name);
+    if (in_blocks && decl.product != Product::kNone) return *format;
+    const TensorView view =
+        there ? weights_.declared(name) : TensorView{DType::kF32, decl.dims, {}};
     if (view.dims.size() != 2 || is_quantised(view.dtype)) return view.dtype;
     return options_.profile == Profile::kF16    ? DType::kF16
            : options_.profile == Profile::kBF16 ? DType::kBF16
                                                 : view.dtype;
   };
-  std::vector<Program> programs;
-  const auto compiled = [&](const std::string& name, const NamedOutput& output) {
-    programs.push_back(compile(name, {output}, device().fuse_rules()));
-    if (debug_level() >= 1) log_info(to_string(programs.back()));
-  };
-  for (const Stage& stage : stages_) {
-    const std::optional<DType> format = options_.formats.of(stage.name);
-    compiled(stage.name, stage.trace({[&](const std::string& name) { return stored(name, format); },
-                                      *options_.kv}));
-    if (!stage.logits) continue;
-    const Tensor logits = input("logits", DType::kF32, {kOutRows, stage.width});
-    compiled("topk", {"top", topk(logits, static_cast<int64_t>(width(Point::top()) / 2))});
-  }
-  return programs;
+  return compiled(stage.name, stage.trace({stored, *options_.kv}));
 }
 
 Limits Shard::limits_of(std::span<const Program> programs) const {
@@ -123,61 +166,70 @@ Limits Shard::limits_of(std::span<const Program> programs) const {
 // Makes room for what stages keep and leave. All caches before any weight: beside weights that go
 // up, a device takes several times as long.
 void Shard::allocate(Loaded& loaded) const {
+  for (const Stage& stage : stages_) loaded.parts.emplace_back().name = stage.name;
+  if (loaded.parts.size() < parts()) loaded.parts.emplace_back().name = "topk";
+  for (auto& hidden : loaded.hidden) {
+    hidden = device().alloc(options_.max_rows * static_cast<size_t>(model_.config().channels) *
+                            sizeof(float));
+  }
+  for (size_t i = first_part(); i < parts(); ++i) allocate_part(loaded, i);
+}
+
+void Shard::allocate_part(Loaded& loaded, size_t i) const {
+  Loaded::Part& part = loaded.parts[i];
   const auto rows = [&](size_t count, size_t width) {
     return device().alloc(count * width * sizeof(float));
   };
-  for (const Stage& stage : stages_) {
-    Loaded::Part& part = loaded.parts.emplace_back();
-    part.name = stage.name;
-    if (stage.kv.heads == 0) continue;
+  if (i == stages_.size()) {
+    part.rows = rows(max_wanted(Point::top()), width(Point::top()));
+    return;
+  }
+  const Stage& stage = stages_[i];
+  if (stage.kv.heads > 0) {
     part.k_cache = device().alloc_pages(loaded.limits, stage.kv.width(), *options_.kv);
     part.v_cache = device().alloc_pages(loaded.limits, stage.kv.width(), *options_.kv);
   }
-  for (auto& hidden : loaded.hidden) {
-    hidden = rows(options_.max_rows, static_cast<size_t>(model_.config().channels));
+  if (stage.takes == Takes::kOutRows) {
+    part.rows = rows(max_wanted_of(stage.logits), static_cast<size_t>(stage.width));
   }
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    const Stage& stage = stages_[i];
-    if (stage.takes != Takes::kOutRows) continue;
-    loaded.parts[i].rows = rows(max_wanted_of(stage.logits), static_cast<size_t>(stage.width));
+}
+
+// Where the rows of part i come from, where they go, and what it reads and keeps.
+std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program& program) const {
+  Loaded::Part& part = loaded.parts[i];
+  const bool top = i == stages_.size(), joins = !top && stages_[i].joins_last;
+  const size_t point = i + options_.range.begin(model_.config().layers);
+  Buffer* const from =
+      top ? loaded.parts[i - 1].rows.get() : loaded.hidden[(point - (joins ? 2 : 1)) % 2].get();
+  Buffer* const to = part.rows ? part.rows.get() : loaded.hidden[point % 2].get();
+  std::vector<Binding> bindings;
+  for (const Slot& slot : program.slots) {
+    if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+    Buffer* const buffer = slot.kind == SlotKind::kWeight   ? loaded.weights.get(slot)
+                           : slot.kind == SlotKind::kOutput ? to
+                           : slot.name == "k_cache"         ? part.k_cache.get()
+                           : slot.name == "v_cache"         ? part.v_cache.get()
+                                                            : from;
+    bindings.push_back({slot.name, buffer});
   }
-  if (stages_.empty() || !stages_.back().logits) return;
-  Loaded::Part& top = loaded.parts.emplace_back();
-  top.name = "topk";
-  top.rows = rows(max_wanted(Point::top()), width(Point::top()));
+  return bindings;
 }
 
 void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
   // The weights of each program, as far as they are there: those of the next are asked for while
   // one's are taken.
   std::vector<std::vector<Bytes>> ahead(programs.size() + 1);
-  for (size_t i = 0; i < programs.size(); ++i) {
+  for (size_t i = first_part(); i < programs.size(); ++i) {
     for (const Slot& slot : programs[i].slots) {
       if (slot.kind == SlotKind::kWeight) {
         ahead[i].push_back(weights_.declared(slot.name).bytes);
       }
     }
   }
-  for (size_t i = 0; i < programs.size(); ++i) {
+  for (size_t i = first_part(); i < programs.size(); ++i) {
     std::ranges::for_each(ahead[i + 1], MappedFile::will_need);
-    Loaded::Part& part = loaded.parts[i];
-    // Where its rows come from, and where they go.
-    const bool top = i == stages_.size(), joins = !top && stages_[i].joins_last;
-    const size_t point = i + options_.range.begin(model_.config().layers);
-    Buffer* const from =
-        top ? loaded.parts[i - 1].rows.get() : loaded.hidden[(point - (joins ? 2 : 1)) % 2].get();
-    Buffer* const to = part.rows ? part.rows.get() : loaded.hidden[point % 2].get();
-    std::vector<Binding> bindings;
-    for (const Slot& slot : programs[i].slots) {
-      if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
-      Buffer* const buffer = slot.kind == SlotKind::kWeight   ? loaded.weights.get(slot)
-                             : slot.kind == SlotKind::kOutput ? to
-                             : slot.name == "k_cache"         ? part.k_cache.get()
-                             : slot.name == "v_cache"         ? part.v_cache.get()
-                                                              : from;
-      bindings.push_back({slot.name, buffer});
-    }
-    part.executable = device().load(programs[i], *loaded.workspace, bindings);
+    loaded.parts[i].executable =
+        device().load(programs[i], *loaded.workspace, bindings_of(loaded, i, programs[i]));
     loaded.weights.tell_taken();
   }
 }

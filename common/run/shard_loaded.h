@@ -35,12 +35,18 @@ class ShardWeights {
   ShardWeights(Device& device, const Model& model, const WeightSource& source)
       : device_(device), model_(model), source_(source) {}
 
-  // Taken from the source the first time, which waits for its bytes. Throws as Shard's constructor.
+  // Takes it from the source, which waits for its bytes, and makes of it what a device takes.
+  // Throws as Shard's constructor.
+  void fetch(const Slot& slot);
+  // Fetched and uploaded the first time.
   Buffer* get(const Slot& slot);
   // Tells the source of what the device keeps no pointer to any more.
   void tell_taken();
   // Once all are there: lets go of copies that the device does not read.
   void settle();
+  // As if these had never been asked for.
+  void forget(std::span<const std::string> names);
+  bool has(const std::string& name) const { return buffers_.contains(name); }
 
  private:
   TensorView checked(const std::string& name) const;
@@ -49,6 +55,7 @@ class ShardWeights {
   Device& device_;
   const Model& model_;
   const WeightSource& source_;
+  std::map<std::string, TensorView> fetched_;
   std::map<std::string, OwnedTensor> converted_;  // gone after the buffers, which may read them
   std::map<std::string, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<const Buffer*, TensorView>> borrowed_;
@@ -71,7 +78,8 @@ struct Shard::Loaded {
   std::unique_ptr<Buffer> hidden[2];  // the hidden state of point p is in hidden[p % 2]
   Limits limits;
   std::unique_ptr<Workspace> workspace;
-  std::vector<Part> parts;  // of stages_, then of the top k where there are logits
+  std::vector<Part> parts;  // of stages_, then of the top k where there are logits; those below
+                            // the floor have a name alone
 
   // Scratch of a step, sized once.
   std::vector<Executable*> programs;

@@ -150,9 +150,15 @@ void Shard::run_range(const StageRange& range, RowBatch batch, bool timed, float
 }
 
 void Shard::forward(std::span<const ShardRows> parts, float* out) {
+  const std::lock_guard turn(turns_);
   if (loaded_ == nullptr) throw Error(ErrorKind::kDevice, "[shard] its device failed");
   Loaded& loaded = *loaded_;
   const auto [from, farthest] = parts[0].rows.range;
+  if (from < floor()) {
+    throw Error(ErrorKind::kNotFound,
+                cat("[shard] rows at ", from.name(), ": expected ", floor().name(),
+                    " or later, until more stages are there"));
+  }
   const StageRange& ours = options_.range;
   CHECK(from >= ours.from && from <= ours.to);
   CHECK(from.is_tokens() || stage_to(from).takes != Takes::kOutRows);
