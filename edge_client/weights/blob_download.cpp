@@ -27,11 +27,13 @@ void BlobLoad::Download::run() {
   int tries = 0;
   while (!done_) {
     BlobClient& client = worker_.connection();
-    const uint64_t size = wire::chunk_size(item_.info.bytes, wanted_);
+    const uint64_t size = wire::chunk_size(item_.info.bytes, wanted_), before = have_;
     wrong_.clear();
     answer_ = 0;
+    const Turn turn(load_, item_, wanted_);
+    const uint64_t count = range(size - before);
     try {
-      client.get(item_.info.sha256, wanted_ * wire::kChunkBytes, size,
+      client.get(item_.info.sha256, wanted_ * wire::kChunkBytes + before, count,
                  [&](uint64_t at, Bytes bytes) { return take(at, bytes, client.has_ranges()); });
     } catch (const RemoteError& error) {
       {
@@ -42,7 +44,9 @@ void BlobLoad::Download::run() {
       worker_.retry.failed(error);  // throws unless it may pass
       continue;
     }
+    measure();
     if (done_) return;
+    if (wrong_.empty() && have_ > before && (have_ == before + count || cut_short_)) continue;
     if (wrong_.empty()) wrong_ = cat("expected ", size, " bytes, got ", have_);
     {
       const std::lock_guard lock(load_.mutex_);
@@ -56,7 +60,19 @@ void BlobLoad::Download::run() {
   }
 }
 
+uint64_t BlobLoad::Download::range(uint64_t left) {
+  const std::lock_guard lock(load_.mutex_);
+  with_text_ = load_.pace_.text_runs();
+  cut_short_ = false;
+  return load_.pace_.range(left);
+}
+
 bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
+  last_came_ = Clock::now();
+  if (answer_ == 0) {
+    first_came_ = last_came_;
+    first_bytes_ = bytes.size();
+  }
   came_ += bytes.size();
   answer_ += bytes.size();
   if (answer_ >= kSends) worker_.retry.succeeded();  // the budget is for silence
@@ -82,7 +98,14 @@ bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
     at += piece.size();
     bytes = bytes.subspan(piece.size());
   }
-  return true;
+  cut_short_ = ranges && !done_ && load_.too_much(with_text_);
+  return !cut_short_;
+}
+
+// Says how fast an answer's bytes came behind its first ones.
+void BlobLoad::Download::measure() {
+  const std::lock_guard lock(load_.mutex_);
+  if (answer_ > 0) load_.pace_.came(answer_ - first_bytes_, last_came_ - first_came_);
 }
 
 bool BlobLoad::Download::begin(uint64_t at, size_t chunk) {

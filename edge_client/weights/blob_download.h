@@ -29,6 +29,20 @@ struct BlobLoad::Worker {
   std::optional<BlobClient> client;
 };
 
+// A chunk's turn to ask the server.
+class BlobLoad::Turn {
+ public:
+  Turn(BlobLoad& load, const Item& item, size_t chunk) : load_(load) {
+    load.begin_request(item, chunk);
+  }
+  ~Turn() { load_.end_request(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  BlobLoad& load_;
+};
+
 // One chunk that a server sends, or, from one without ranges, every chunk that is still missing.
 class BlobLoad::Download {
  public:
@@ -39,7 +53,10 @@ class BlobLoad::Download {
   void run();
 
  private:
+  // How much to ask for of the bytes that are left of a chunk.
+  uint64_t range(uint64_t left);
   bool take(uint64_t at, Bytes bytes, bool ranges);
+  void measure();
   // Whether the byte at `at` is of a chunk that this collects.
   bool begin(uint64_t at, size_t chunk);
   // False when it is the wanted one, and wrong, or when nothing else is missing.
@@ -55,6 +72,10 @@ class BlobLoad::Download {
   std::optional<size_t> collecting_;
   uint64_t have_ = 0, came_ = 0, answer_ = 0;  // bytes: of that chunk; over the wire; of one answer
   bool done_ = false, streams_ = false;
+  bool with_text_ = false;  // a text ran when the present range was asked for
+  bool cut_short_ = false;  // and the rest of that is asked for again
+  Clock::time_point first_came_, last_came_;
+  size_t first_bytes_ = 0;
   std::string wrong_;
 };
 

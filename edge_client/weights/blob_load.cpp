@@ -7,6 +7,7 @@
 
 #include "base/figures.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "edge_client/weights/blob_download.h"
 
 namespace split::edge {
@@ -27,21 +28,22 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
       from_(std::move(from)),
       retry_(options.retry),
       on_chunk_(options.on_chunk),
-      interrupt_(interrupt) {
+      on_blob_(options.on_blob),
+      interrupt_(interrupt),
+      pace_(options.workers) {
+  pace_.text_runs(options.text_runs);
   for (const wire::BlobInfo& blob : blobs) {
     if (by_hash_.contains(blob.sha256)) continue;
     Item& item = items_.emplace_back();
     item.info = blob;
+    item.order = items_.size();
     item.path = cache_.path_of(blob.sha256);
     by_hash_[blob.sha256] = &item;
   }
   plan(options.cache_limit);
-  uint64_t expected = 0;
-  for (const Item& item : items_) expected += item.expected ? item.info.bytes : 0;
-  progress_.emplace(options.progress, expected);
-  hook_.emplace(interrupt_, [this] {
-    fail(std::make_exception_ptr(Error(ErrorKind::kRemote, "[cache] interrupted")), true);
-  });
+  for (const Item& item : items_) missing_ += item.expected ? item.info.bytes : 0;
+  progress_.emplace(options.progress, missing_);
+  hook_.emplace(interrupt_, [this] { cancel(); });
   for (unsigned i = 0; i < options.workers; ++i) threads_.emplace_back([this] { work(); });
 }
 
@@ -55,7 +57,8 @@ BlobLoad::~BlobLoad() {
   for (Item& item : items_) {
     if (!item.part) continue;
     const bool any = item.part->resumed() || std::ranges::count(item.chunks, Chunk::kDone) > 0;
-    if (!keep_parts_ || !any) item.part->discard();
+    const bool lied = item.error != nullptr && !item.keep_part;
+    if (!keep_parts_ || lied || !any) item.part->discard();
   }
 }
 
@@ -111,11 +114,15 @@ void BlobLoad::work() {
       Clock::time_point again = Clock::time_point::max();
       const std::optional<Task> task = next(again);
       if (task) {
+        chunks_ += task->step == Step::kChunk ? 1 : 0;
         lock.unlock();
-        run(*task, worker);
+        on_blob_ ? run_alone(*task, worker) : run(*task, worker);
         lock.lock();
-      } else if (std::ranges::all_of(items_,
-                                     [](auto& item) { return item.state == State::kKept; })) {
+        chunks_ -= task->step == Step::kChunk ? 1 : 0;
+        if (pace_.text_runs()) changed_.notify_all();  // whose turn it is
+      } else if (std::ranges::all_of(items_, [](const Item& item) {
+                   return item.state == State::kKept || item.state == State::kBroken;
+                 })) {
         break;
       } else if (again == Clock::time_point::max()) {
         changed_.wait(lock);
@@ -133,8 +140,8 @@ void BlobLoad::work() {
   }
 }
 
-// All headers first, then everything in the order of the blobs; naming what is complete waits until
-// nobody waits for bytes. `again`: when to ask again, if there is nothing now.
+// Chunks in the order of the blobs, all headers first but beside a text; naming what is complete
+// waits until nobody waits for bytes. `again`: when to ask again, if there is nothing now.
 std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
   for (Item& item : items_) {
     if (item.state == State::kBusy && item.again <= Clock::now()) item.state = State::kNew;
@@ -143,7 +150,19 @@ std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
     item.state = State::kOpening;
     return Task{Step::kOpen, &item};
   }
+  if (const auto chunk = next_chunk()) return chunk;
+  for (Item& item : items_) {
+    if (item.state != State::kFull) continue;
+    item.state = State::kClosing;
+    return Task{Step::kClose, &item};
+  }
+  return std::nullopt;
+}
+
+std::optional<BlobLoad::Task> BlobLoad::next_chunk() {
+  if (chunks_ >= pace_.connections()) return std::nullopt;
   for (const bool headers : {true, false}) {
+    if (headers && on_blob_) continue;
     for (Item& item : items_) {
       if (item.state != State::kOpen || item.streaming) continue;
       const auto end = headers ? item.chunks.begin() + 1 : item.chunks.end();
@@ -153,12 +172,76 @@ std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
       return Task{Step::kChunk, &item, static_cast<size_t>(at - item.chunks.begin())};
     }
   }
-  for (Item& item : items_) {
-    if (item.state != State::kFull) continue;
-    item.state = State::kClosing;
-    return Task{Step::kClose, &item};
-  }
   return std::nullopt;
+}
+
+// What goes wrong is the blob's matter alone.
+void BlobLoad::run_alone(const Task& task, Worker& worker) {
+  try {
+    run(task, worker);
+  } catch (const Error& error) {
+    Item& item = *task.item;
+    const bool disk = error.kind() == ErrorKind::kIo;
+    std::string why = disk ? disk_error(error).what() : error.what();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) throw;
+      if (item.state == State::kBroken) return;
+      if (item.whole) {  // it was not kept alone
+        log_warning(why);
+        item.state = State::kKept;
+        return;
+      }
+      item.state = State::kBroken;
+      item.error = std::make_exception_ptr(disk ? disk_error(error) : error);
+      item.keep_part = error.kind() == ErrorKind::kRemote;
+      changed_.notify_all();
+    }
+    tell(item, &why);
+  }
+}
+
+void BlobLoad::tell(Item& item, const std::string* why) {
+  if (on_blob_) on_blob_(item.info.sha256, why);
+}
+
+void BlobLoad::text_runs(bool runs) {
+  const std::lock_guard lock(mutex_);
+  pace_.text_runs(runs);
+  changed_.notify_all();
+}
+
+// Waits until it is a chunk's turn: beside a text those of the first blob come first.
+void BlobLoad::begin_request(const Item& item, size_t chunk) {
+  std::unique_lock lock(mutex_);
+  const auto at = asking_.emplace(item.order, chunk).first;
+  changed_.wait(
+      lock, [&] { return stopped_ || (requests_ < pace_.connections() && at == asking_.begin()); });
+  asking_.erase(at);
+  ++requests_;
+  changed_.notify_all();  // more than one may ask
+}
+
+void BlobLoad::end_request() {
+  const std::lock_guard lock(mutex_);
+  --requests_;
+  changed_.notify_all();
+}
+
+// Whether what was asked for before a text began is to be asked for again in smaller ranges.
+bool BlobLoad::too_much(bool began_with_text) {
+  if (!on_blob_ || began_with_text) return false;
+  const std::lock_guard lock(mutex_);
+  return pace_.text_runs();
+}
+
+void BlobLoad::cancel() {
+  fail(std::make_exception_ptr(Error(ErrorKind::kRemote, "[cache] interrupted")), true);
+}
+
+FetchCounts BlobLoad::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
 }
 
 void BlobLoad::run(const Task& task, Worker& worker) {
@@ -271,6 +354,7 @@ void BlobLoad::checked(Item& item, size_t chunk, bool good) {
   if (!done) return;
   item.found.reset();
   cache_.touch(item.path);
+  tell(item, nullptr);
 }
 
 void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
@@ -298,14 +382,18 @@ void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
 
 void BlobLoad::filled(Item& item, size_t chunk) {
   if (on_chunk_) on_chunk_(item.info.sha256, chunk);
-  const std::lock_guard lock(mutex_);
-  item.chunks[chunk] = Chunk::kDone;
-  item.begun |= chunk == 0;
-  if (--item.left == 0) {
-    item.begun = item.whole = true;
-    item.state = State::kFull;
+  bool whole = false;
+  {
+    const std::lock_guard lock(mutex_);
+    item.chunks[chunk] = Chunk::kDone;
+    item.begun |= chunk == 0;
+    if (--item.left == 0) {
+      whole = item.begun = item.whole = true;
+      item.state = State::kFull;
+    }
+    if (item.whole || chunk == 0) changed_.notify_all();
   }
-  if (item.whole || chunk == 0) changed_.notify_all();
+  if (whole) tell(item, nullptr);
 }
 
 void BlobLoad::close(Item& item) {
@@ -320,7 +408,9 @@ void BlobLoad::close(Item& item) {
 Bytes BlobLoad::wait_for(const std::string& sha256, bool Item::*what) {
   std::unique_lock lock(mutex_);
   const Item& item = *by_hash_.at(sha256);
-  changed_.wait(lock, [&] { return item.*what || error_ != nullptr; });
+  changed_.wait(lock, [&] { return item.*what || item.error != nullptr || error_ != nullptr; });
+  if (on_blob_ && item.*what) return item.maps.back().bytes();
+  if (item.error != nullptr) std::rethrow_exception(item.error);
   if (error_ != nullptr) std::rethrow_exception(error_);
   return item.maps.back().bytes();
 }

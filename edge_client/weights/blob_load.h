@@ -7,6 +7,9 @@
 // server that lists wrong chunks for a hash only spoils a file with bytes that it could have sent
 // anyway, and the next download from an honest server mends it.
 //
+// A load beside a text (LoadOptions::on_blob) brings one blob after the other, leaves the text its
+// share of the line (fetch_pace.h), and a blob that goes wrong is that one's matter alone.
+//
 // A blob that is complete under its name is only read. Otherwise it is put together in a part file
 // (part_file.h) that one process holds at a time; others wait for it and then find it complete.
 #pragma once
@@ -18,12 +21,14 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/blob_client.h"
+#include "edge_client/weights/fetch_pace.h"
 #include "edge_client/weights/part_file.h"
 #include "edge_client/weights/progress.h"
 #include "edge_client/weights/shard_cache.h"
@@ -34,12 +39,18 @@ namespace split::edge {
 // A chunk is good: the blob's hash, and which. From any of a load's threads, perhaps more than
 // once.
 using OnChunk = std::function<void(const std::string& sha256, size_t chunk)>;
+// A blob is whole and good, or will not come, and why. From any of a load's threads, once for each.
+using OnBlob = std::function<void(const std::string& sha256, const std::string* why)>;
 
 struct LoadOptions {
   RetryOptions retry;
   ProgressTo progress;
   std::optional<uint64_t> cache_limit;
   OnChunk on_chunk;
+  // If set: the load goes on beside a text. Else all headers come first, and the first error ends
+  // everything.
+  OnBlob on_blob;
+  bool text_runs = false;  // at the beginning
   unsigned workers = 4;  // each with a connection, if it needs one, and a chunk of memory
 };
 
@@ -60,15 +71,23 @@ class BlobLoad {
   Bytes whole(const std::string& sha256);
   // Returns when everything is also durable under its name.
   FetchCounts finish();
+  FetchCounts counts() const;                    // so far
+  uint64_t missing() const { return missing_; }  // bytes that were not there at the beginning
+
+  // Whether a text runs that the load is beside. Any thread.
+  void text_runs(bool runs);
+  // Ends all that still goes on, as if the program were interrupted. Any thread.
+  void cancel();
 
  private:
   using Clock = std::chrono::steady_clock;
   enum class Chunk : uint8_t { kTodo, kTaken, kDone };
-  enum class State : uint8_t { kNew, kBusy, kOpening, kOpen, kFull, kClosing, kKept };
+  enum class State : uint8_t { kNew, kBusy, kOpening, kOpen, kFull, kClosing, kKept, kBroken };
   enum class Step : uint8_t { kOpen, kChunk, kClose };
 
   struct Item {
     wire::BlobInfo info;
+    size_t order = 0;
     std::filesystem::path path;
     State state = State::kNew;
     Clock::time_point again;  // kBusy: when to look whether another process is done with it
@@ -84,6 +103,8 @@ class BlobLoad {
     uint64_t cached = 0;           // counted as from_cache
     std::vector<MappedFile> maps;  // the last one is what the blob will be
     bool begun = false, whole = false;
+    std::exception_ptr error;  // kBroken
+    bool keep_part = true;     // then
   };
   struct Task {
     Step step;
@@ -91,12 +112,19 @@ class BlobLoad {
     size_t chunk = 0;
   };
   struct Worker;
+  class Turn;
   class Download;
 
   void plan(std::optional<uint64_t> limit);
   void work();
   std::optional<Task> next(Clock::time_point& again);
+  std::optional<Task> next_chunk();
   void run(const Task& task, Worker& worker);
+  void run_alone(const Task& task, Worker& worker);
+  void tell(Item& item, const std::string* why);
+  void begin_request(const Item& item, size_t chunk);
+  void end_request();
+  bool too_much(bool began_with_text);
   void open(Item& item);
   bool look(Item& item);
   void use(Item& item, MappedFile map);
@@ -115,15 +143,20 @@ class BlobLoad {
   const BlobOrigin from_;
   const RetryOptions retry_;
   const OnChunk on_chunk_;
+  const OnBlob on_blob_;
   Interrupt& interrupt_;
 
-  std::mutex mutex_;  // of everything below; never held while the Interrupt is asked
+  mutable std::mutex mutex_;  // of everything below; never held while the Interrupt is asked
   std::condition_variable changed_;
   std::deque<Item> items_;
   std::map<std::string, Item*> by_hash_;
   std::vector<BlobClient*> clients_;
   std::optional<Progress> progress_;
+  uint64_t missing_ = 0;
   FetchCounts counts_;
+  FetchPace pace_;
+  unsigned chunks_ = 0, requests_ = 0;          // tasks that run, and of these, that ask a server
+  std::set<std::pair<size_t, size_t>> asking_;  // blobs and chunks that wait to
   std::exception_ptr error_;
   bool stopped_ = false, keep_parts_ = true;
 

@@ -455,6 +455,150 @@ TEST_F(BlobLoads, GiveUpOnAServerThatOnlyDrips) {
   }
 }
 
+// What a load beside a text told of each blob: nothing, or why it does not come.
+class Told {
+ public:
+  edge::OnBlob callback() {
+    return [this](const std::string& sha256, const std::string* why) {
+      const std::lock_guard lock(mutex_);
+      EXPECT_TRUE(told_.emplace(sha256, why == nullptr ? "" : *why).second) << "told twice";
+    };
+  }
+  std::string of(const wire::BlobInfo& blob) const {
+    const std::lock_guard lock(mutex_);
+    return told_.at(blob.sha256);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> told_;
+};
+
+TEST_F(BlobLoads, BesideATextComeOneAfterTheOther) {
+  std::mutex mutex;
+  std::vector<std::string> order;
+  const auto gated =
+      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+        const std::lock_guard lock(mutex);
+        order.push_back(request.path_params[0]);
+        return std::nullopt;
+      });
+  Told told;
+  edge::LoadOptions beside = options();
+  beside.on_blob = told.callback();
+  beside.workers = 1;
+  BlobLoad load(ShardCache(cache.path), server.origin(), blobs, beside, interrupt);
+  EXPECT_EQ(load.missing(), total);
+  EXPECT_EQ(load.finish().downloaded, total);
+  std::vector<std::string> want{blobs[0].sha256};
+  want.insert(want.end(), 6, blobs[1].sha256);
+  want.insert(want.end(), 2, blobs[2].sha256);
+  EXPECT_EQ(order, want);
+  for (const wire::BlobInfo& blob : blobs) EXPECT_EQ(told.of(blob), "");
+  expect_complete();
+}
+
+TEST_F(BlobLoads, BesideATextABrokenOneIsItsOwnMatter) {
+  const wire::BlobInfo& odd = blobs[1];
+  const auto gated =
+      server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+        if (request.path_params[0] != odd.sha256) return std::nullopt;
+        return server.flipped(request, 2 * kChunk + 5);
+      });
+  Told told;
+  edge::LoadOptions beside = options();
+  beside.on_blob = told.callback();
+  {
+    BlobLoad load(ShardCache(cache.path), server.origin(), blobs, beside, interrupt);
+    for (const wire::BlobInfo& blob : {blobs[0], blobs[2]}) {
+      EXPECT_EQ(as_text(load.whole(blob.sha256)), server.bytes_of(blob));
+    }
+    try {
+      load.whole(odd.sha256);
+      ADD_FAILURE() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kIntegrity);
+    }
+    load.finish();
+  }
+  EXPECT_NE(told.of(odd).find("chunk 2 of 6: its sha256 is not"), std::string::npos)
+      << told.of(odd);
+  EXPECT_EQ(told.of(blobs[0]) + told.of(blobs[2]), "");
+  EXPECT_FALSE(fs::exists(file_of(odd)));
+  EXPECT_FALSE(fs::exists(file_of(odd).string() + ".part"));
+  EXPECT_TRUE(read_file(file_of(blobs[2]), 100 << 20) == server.bytes_of(blobs[2]));
+}
+
+// The bytes that a range asks for.
+std::pair<uint64_t, uint64_t> bounds_of(const std::string& range) {
+  size_t dash = 0;
+  const uint64_t first = std::stoull(range.substr(6), &dash);
+  return {first, std::stoull(range.substr(6 + dash + 1)) + 1};
+}
+
+TEST_F(BlobLoads, BesideATextAskForAShortRangeAtATime) {
+  std::atomic<int> inside{0}, most{0};
+  const auto gated = server.gate([&](const http::Request& request, int) {
+    most = std::max(most.load(), ++inside);
+    const auto response = std::optional(server.real(request));
+    --inside;
+    return response;
+  });
+  edge::LoadOptions beside = options();
+  Told told;
+  beside.on_blob = told.callback();
+  beside.text_runs = true;
+  BlobLoad load(ShardCache(cache.path), server.origin(), {blobs[1]}, beside, interrupt);
+  EXPECT_EQ(load.finish().downloaded, blobs[1].bytes);
+  EXPECT_EQ(most, 1);
+  const auto asked = server.asked();
+  ASSERT_GT(asked.size(), 6u);
+  uint64_t at = 0;
+  for (const std::string& range : asked) {  // in order, each byte once, no range over two chunks
+    const auto [first, end] = bounds_of(range);
+    EXPECT_EQ(first, at);
+    EXPECT_LE(end, (first / kChunk + 1) * kChunk);
+    at = end;
+  }
+  EXPECT_EQ(bounds_of(asked[0]).second, 64u << 10);  // no rate is known
+  EXPECT_TRUE(read_file(file_of(blobs[1]), 100 << 20) == server.bytes_of(blobs[1]));
+}
+
+TEST_F(BlobLoads, LeaveTheLineToATextThatBegins) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int waiting = 0;
+  bool text = false;
+  std::atomic<int> inside{0}, most{0};
+  const auto gated = server.gate([&](const http::Request& request, int n) {
+    if (n < 4) {
+      std::unique_lock lock(mutex);
+      ++waiting;
+      changed.notify_all();
+      EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return text; }));
+      return std::optional(server.real(request));
+    }
+    most = std::max(most.load(), ++inside);
+    const auto response = std::optional(server.real(request));
+    --inside;
+    return response;
+  });
+  Told told;
+  edge::LoadOptions beside = options();
+  beside.on_blob = told.callback();
+  BlobLoad load(ShardCache(cache.path), server.origin(), blobs, beside, interrupt);
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return waiting == 4; }));
+    load.text_runs(true);
+    text = true;
+  }
+  changed.notify_all();
+  load.finish();
+  EXPECT_LE(most, 1);
+  expect_complete();
+}
+
 TEST_F(BlobLoads, EndAtOnceWhenInterrupted) {
   std::mutex mutex;
   std::condition_variable ended;
