@@ -27,7 +27,12 @@ void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& con
   receipt.edge_profile = split.profile;
   receipt.cloud_stages = split.place.on_cloud(config);
   receipt.edge_stages = split.place.on_edge(config);
-  receipt.fetched = split.fetched;
+  receipt.fetched = split.counts();
+}
+
+std::optional<Point> PlacedModel::floor() const {
+  if (!tail || tail->floor() >= place.range.to) return std::nullopt;
+  return tail->floor();
 }
 
 Loader::Loader(const Options& options, const Console& console,
@@ -131,6 +136,23 @@ uint64_t Loader::kv_budget(const Placement& place) const {
   return std::min(kMost, kv_bytes_for(*model_, place.range, options_.profile, kContexts));
 }
 
+LoadOptions Loader::load_options(const OnChunk& on_chunk) const {
+  LoadOptions load;
+  load.retry = retry_;
+  load.cache_limit = options_.cache_limit;
+  load.on_chunk = on_chunk;
+  return load;
+}
+
+std::unique_ptr<BlobLoad> Loader::begin(const wire::ModelInfo& info,
+                                        const std::vector<wire::BlobInfo>& blobs,
+                                        const LoadOptions& options) {
+  return std::make_unique<BlobLoad>(
+      ShardCache(cache_root(options_.cache, environment_)),
+      blob_origin(info, remote_.origin(), remote_.patience(), remote_.credentials()), blobs,
+      options, interrupt_);
+}
+
 std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::ModelInfo& info,
                                           const OnChunk& on_chunk) {
   auto split = std::make_unique<PlacedModel>();
@@ -142,20 +164,46 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
-  LoadOptions load;
-  load.retry = retry_;
-  load.cache_limit = options_.cache_limit;
-  load.on_chunk = on_chunk;
+  LoadOptions load = load_options(on_chunk);
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
-  split->tail.emplace(
-      std::move(device), *model_, place.range, options_.formats, options_.profile, blobs,
-      std::make_unique<BlobLoad>(
-          ShardCache(cache_root(options_.cache, environment_)),
-          blob_origin(info, remote_.origin(), remote_.patience(), remote_.credentials()), blobs,
-          load, interrupt_),
-      kv_budget(place), options_.device.threads);
+  split->tail.emplace(std::move(device), *model_, place.range, options_.formats, options_.profile,
+                      blobs, begin(info, blobs, load), kv_budget(place), options_.device.threads);
   split->fetched = split->tail->finish();
   split->profile = profile_name(options_.profile);
+  return split;
+}
+
+std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const GrowOptions& grow) {
+  constexpr std::chrono::hours kPatience{24};  // nobody waits for what comes beside a text
+  std::vector<GrowthStep> steps = growth_steps(*model_, info, options_.formats);
+  steps.resize(steps_within(steps, grow.max_weights));
+  auto split = std::make_unique<PlacedModel>();
+  split->info = info;
+  split->place.all_on_cloud = steps.empty();
+  if (!steps.empty()) {
+    split->place.range = {steps.back().floor, Point::head()};
+    split->place.cut = steps.back().floor.blocks_before(config().layers);
+  }
+  split->query = query_of(split->place, options_.formats);
+  if (steps.empty()) return split;
+  std::unique_ptr<Device> device = make_tested_device(options_.device);
+  expect_profile(*device, options_.profile);
+  std::vector<wire::BlobInfo> blobs;
+  for (const GrowthStep& step : steps) {
+    blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
+  }
+  const auto source = std::make_shared<BlobStages>(steps);
+  LoadOptions load = load_options(grow.on_chunk);
+  load.retry.budget = kPatience;
+  load.on_blob = [source](const std::string& sha256, const std::string* why) {
+    source->blob(sha256, why);
+  };
+  split->tail.emplace(std::move(device), *model_, split->place.range, options_.formats,
+                      options_.profile, blobs, begin(info, blobs, load), kv_budget(split->place),
+                      options_.device.threads, LocalTail::Begins::kEmpty);
+  split->profile = profile_name(options_.profile);
+  split->growing = std::make_unique<GrowingTail>(*split->tail, std::move(steps), source,
+                                                 config().layers, grow.told);
   return split;
 }
 

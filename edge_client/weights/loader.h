@@ -11,7 +11,7 @@
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/split/retry.h"
-#include "edge_client/weights/local_tail.h"
+#include "edge_client/weights/growing_tail.h"
 #include "program/flags.h"
 #include "program/world.h"
 #include "text/tokenizer.h"
@@ -22,18 +22,28 @@ namespace split::edge {
 struct PlacedModel {
   Placement place;
   wire::ModelInfo info;
-  std::string query;              // that `info` answers (wire::model_query())
-  std::optional<LocalTail> tail;  // none when nothing runs here
-  FetchCounts fetched;
-  std::string profile;  // of the tail
+  std::string query;                     // that `info` answers (wire::model_query())
+  std::optional<LocalTail> tail;         // none when nothing runs here
+  std::unique_ptr<GrowingTail> growing;  // while it is one that began empty
+  FetchCounts fetched;                   // of one that did not
+  std::string profile;                   // of the tail
 
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
   std::string device() const { return tail ? tail->device_name() : "none"; }  // now
+  // The lowest point from which on this machine runs all, if any. Any thread.
+  std::optional<Point> floor() const;
+  FetchCounts counts() const { return growing ? tail->counts() : fetched; }
 };
 
 // Says what runs where, for a receipt.
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin);
+
+struct GrowOptions {
+  uint64_t max_weights = kMaxWeights;  // bytes that this machine takes; 0: none
+  OnGrowth told = {};
+  OnChunk on_chunk = {};
+};
 
 // One thread at a time.
 class Loader {
@@ -55,6 +65,10 @@ class Loader {
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
   std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
                                     const OnChunk& on_chunk = {});
+  // Begins to, and returns: stage by stage as many of all of the model's as fit (growth.h), in the
+  // order in which something can run first, beside the answers. What goes wrong then is told, and
+  // leaves the floor where it is. Throws Error(kIo, kDevice).
+  std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
 
   Remote& remote() { return remote_; }
   // Another connection to the server. Any thread.
@@ -76,6 +90,10 @@ class Loader {
     }
   }
   std::string wanted_id();
+  LoadOptions load_options(const OnChunk& on_chunk) const;
+  std::unique_ptr<BlobLoad> begin(const wire::ModelInfo& info,
+                                  const std::vector<wire::BlobInfo>& blobs,
+                                  const LoadOptions& options);
   uint64_t kv_budget(const Placement& place) const;
 
   const Options& options_;

@@ -20,9 +20,15 @@ const wire::StageInfo& find_stage(const wire::ModelInfo& info, const std::string
 
 std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
                                     const StageRange& range, const StageFormats& formats) {
+  return stage_blobs(model, info, range.stage_names(model.config().layers), formats);
+}
+
+std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
+                                    const std::vector<std::string>& stages,
+                                    const StageFormats& formats) {
   std::map<std::string, std::string> format_of;  // of the blobs so far, by name
   std::vector<StageBlobs> all;
-  for (const std::string& stage : range.stage_names(model.config().layers)) {
+  for (const std::string& stage : stages) {
     const wire::StageInfo& offered = find_stage(info, stage);
     const std::optional<DType> asked = formats.of(stage);
     const std::string wanted = asked ? std::string(format_name(*asked)) : offered.format;
@@ -63,10 +69,11 @@ std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& 
 LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,
                      const StageFormats& formats, Profile profile,
                      std::span<const wire::BlobInfo> blobs, std::unique_ptr<BlobLoad> load,
-                     uint64_t kv_budget, unsigned threads)
+                     uint64_t kv_budget, unsigned threads, Begins begins)
     : load_(std::move(load)), device_(std::move(device)) {
   ShardOptions options;
   options.range = range;
+  if (begins == Begins::kEmpty) options.floor = range.to;
   options.profile = profile;
   options.formats = formats;
   options.threads = threads;
@@ -83,14 +90,23 @@ LocalTail::LocalTail(std::unique_ptr<Device> device, const Model& model, const S
   weights.declared = [=](const std::string& name) { return tensor_of(name, false); };
   weights.view = [=](const std::string& name) { return tensor_of(name, true); };
   weights.taken = [](const TensorView& view) { MappedFile::let_go(view.bytes); };
+  checked([&] { shard_ = std::make_unique<Shard>(*device_, model, weights, options); });
+  batcher_ = std::make_unique<Batcher>(*shard_);
+}
+
+// Where the hashes were right and the weights are wrong, the server itself is.
+template <typename Work>
+void LocalTail::checked(const Work& work) {
   try {
-    shard_ = std::make_unique<Shard>(*device_, model, weights, options);
+    work();
   } catch (const Error& error) {
-    // The hashes were right, so the server itself is wrong.
     if (error.kind() != ErrorKind::kShape && error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kIntegrity, error.what());
   }
-  batcher_ = std::make_unique<Batcher>(*shard_);
+}
+
+void LocalTail::grow(Point floor) {
+  checked([&] { shard_->grow(floor); });
 }
 
 TensorView LocalTail::tensor(const std::string& name, bool with_bytes) {
@@ -105,6 +121,7 @@ TensorView LocalTail::tensor(const std::string& name, bool with_bytes) {
   if (!with_bytes && bytes.size() >= 8 && load_le64(bytes.data()) > wire::kChunkBytes - 8) {
     bytes = load_->whole(hash);
   }
+  const std::lock_guard lock(parsing_);
   Parsed& parsed = parsed_[hash];
   if (parsed.from != bytes.data()) {  // a blob that was damaged goes on in another file
     parsed = {bytes.data(), parse_weight_file(bytes, cat("blob ", shown(blob->second.name)))};

@@ -1,10 +1,11 @@
 // The edge's part of the model: which blobs a range of stages needs, and these blobs as a Shard on
 // this machine's device, each stage loaded when its blobs are there and the others still on their
-// way. Knows no server.
+// way; or as one that begins with nothing and grows. Knows no server.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,31 +23,46 @@ struct StageBlobs {
   std::string stage;
   std::vector<wire::BlobInfo> blobs;
 };
-// Each blob once, in the format of its stage. Throws Error(kInput) for a format that the server
-// does not have.
+// Each blob once, in the format of its stage; those of the stages named, in this order, or of a
+// range. Throws Error(kInput) for a format that the server does not have.
+std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
+                                    const std::vector<std::string>& stages,
+                                    const StageFormats& formats);
 std::vector<StageBlobs> stage_blobs(const Model& model, const wire::ModelInfo& info,
                                     const StageRange& range, const StageFormats& formats);
 // The same in one list.
 std::vector<wire::BlobInfo> blobs_of(const Model& model, const wire::ModelInfo& info,
                                      const StageRange& range, const StageFormats& formats);
 
-// One thread at a time.
+// One thread at a time; what the batcher is asked for, any, and beside these grow().
 class LocalTail {
  public:
+  enum class Begins : uint8_t { kWhole, kEmpty };
+
   // `load` brings `blobs`; the device takes the profile. `kv_budget`: bytes of keys and values, at
   // least those of one whole context, and these by default. `threads`: of the CPU that takes a
-  // failed device's place. Throws what `load` throws, Error(kIntegrity) for blobs that do not hold
-  // the model's weights, Error(kDevice).
+  // failed device's place. One that begins empty has no stage before grow(). Throws what `load`
+  // throws, Error(kIntegrity) for blobs that do not hold the model's weights, Error(kDevice).
   LocalTail(std::unique_ptr<Device> device, const Model& model, const StageRange& range,
             const StageFormats& formats, Profile profile, std::span<const wire::BlobInfo> blobs,
-            std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0, unsigned threads = 0);
+            std::unique_ptr<BlobLoad> load, uint64_t kv_budget = 0, unsigned threads = 0,
+            Begins begins = Begins::kWhole);
 
   // Returns when the blobs are also kept; throws as the constructor does. Once.
   FetchCounts finish() { return load_->finish(); }
+  FetchCounts counts() const { return load_->counts(); }  // so far
+  BlobLoad& load() { return *load_; }
+  // The lowest point that rows can be fed at now. Any thread.
+  Point floor() const { return shard_->floor(); }
+  // Makes the floor this point, once the blobs for that are there; throws as the constructor does,
+  // and has grown as far as it could.
+  void grow(Point floor);
   Batcher& batcher() { return *batcher_; }
   std::string device_name() const { return shard_->device().name(); }
 
  private:
+  template <typename Work>
+  static void checked(const Work& work);
   TensorView tensor(const std::string& name, bool with_bytes);
 
   std::unique_ptr<BlobLoad> load_;                 // holds the maps
@@ -55,6 +71,7 @@ class LocalTail {
     const std::byte* from = nullptr;
     Safetensors::Tensors tensors;
   };
+  std::mutex parsing_;                    // a device may be loaded again while another part grows
   std::map<std::string, Parsed> parsed_;  // by the blob's hash
   std::unique_ptr<Device> device_;
   std::unique_ptr<Shard> shard_;

@@ -1,0 +1,76 @@
+#include "edge_client/weights/growth.h"
+
+#include <utility>
+
+#include "edge_client/weights/local_tail.h"
+#include "step/range.h"
+
+namespace split::edge {
+
+uint64_t GrowthStep::bytes() const {
+  uint64_t all = 0;
+  for (const wire::BlobInfo& blob : blobs) all += blob.bytes;
+  return all;
+}
+
+std::vector<GrowthStep> growth_steps(const Model& model, const wire::ModelInfo& info,
+                                     const StageFormats& formats) {
+  const int layers = model.config().layers;
+  std::vector<GrowthStep> steps(1);
+  steps[0].floor = layers;
+  steps[0].stages = StageRange{layers, Point::head()}.stage_names(layers);
+  for (int block = layers - 1; block >= 0; --block) {
+    const std::vector<std::string> stages = StageRange{block, block + 1}.stage_names(layers);
+    steps.push_back({block, stages, {}});
+  }
+  steps.push_back({Point::tokens(), StageRange{Point::tokens(), 0}.stage_names(layers), {}});
+
+  std::vector<std::string> order;
+  for (const GrowthStep& step : steps) {
+    order.insert(order.end(), step.stages.begin(), step.stages.end());
+  }
+  const std::vector<StageBlobs> blobs = stage_blobs(model, info, order, formats);
+  auto next = blobs.begin();
+  for (GrowthStep& step : steps) {
+    for (size_t i = 0; i < step.stages.size(); ++i, ++next) {
+      step.blobs.insert(step.blobs.end(), next->blobs.begin(), next->blobs.end());
+    }
+  }
+  return steps;
+}
+
+size_t steps_within(const std::vector<GrowthStep>& steps, uint64_t max_bytes) {
+  size_t count = 0;
+  for (uint64_t bytes = 0; count < steps.size(); ++count) {
+    bytes += steps[count].bytes();
+    if (bytes > max_bytes) break;
+  }
+  return count;
+}
+
+void Landing::happened(const StageEvent& event) {
+  if (event.kind == StageEvent::Kind::kOver) {
+    over_ = true;
+    return;
+  }
+  const bool landed = event.kind == StageEvent::Kind::kLanded;
+  steps_.at(event.step) = landed ? State::kLanded : State::kBroken;
+  why_[event.step] = event.why;
+  if (landed) refused_ = false;
+}
+
+void Landing::taken() { ++taken_; }
+
+void Landing::refused(std::string why, bool for_good) {
+  why_.at(taken_) = std::move(why);
+  if (for_good) steps_[taken_] = State::kBroken;
+  refused_ = true;
+}
+
+Landing::Todo Landing::next() const {
+  if (taken_ == steps_.size() || steps_[taken_] == State::kBroken) return Todo::kDone;
+  if (steps_[taken_] == State::kLanded && !refused_) return Todo::kTake;
+  return over_ ? Todo::kDone : Todo::kWait;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,451 @@
+// Weights that arrive stage by stage, into a shard that answers use meanwhile.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "edge_client/weights/loader.h"
+#include "run/sequences.h"
+#include "support/edge_world.h"
+#include "support/failing_device.h"
+
+namespace split::test {
+namespace {
+
+using edge::FetchPace;
+using edge::GrowthNote;
+using edge::GrowthStep;
+using edge::Landing;
+using edge::StageEvent;
+using std::chrono::duration;
+using std::chrono::seconds;
+
+// --- Decisions
+
+const GatedCloud& some_cloud() {
+  static ForAllTests<GatedCloud> cloud;
+  return cloud.get("rand-a");
+}
+
+wire::ModelInfo info_of(const GatedCloud& cloud) {
+  return wire::parse_model_info(http::Client(cloud.url()).request("GET", "/v1/models/rand-a").body);
+}
+
+TEST(GrowthSteps, BeginWithTheHeadAndEndWithTheEmbedding) {
+  const Golden golden("rand-a");
+  const wire::ModelInfo info = info_of(some_cloud());
+  const auto steps = edge::growth_steps(*golden.model, info, {});
+  std::string order;
+  uint64_t bytes = 0;
+  for (const GrowthStep& step : steps) {
+    order += cat(step.floor.name(), ":");
+    for (const std::string& stage : step.stages) order += cat(" ", stage);
+    for (const wire::BlobInfo& blob : step.blobs) order += cat(" ", blob.name);
+    order += "; ";
+    bytes += step.bytes();
+  }
+  EXPECT_EQ(order,
+            "3: norm head ln_f wte; 2: block.2 h.2; 1: block.1 h.1; 0: block.0 h.0; "
+            "tokens: embed wpe; ");  // a tied head is the embedding's blob
+  uint64_t all = 0;
+  for (const auto& blob : edge::blobs_of(*golden.model, info, {}, {})) all += blob.bytes;
+  EXPECT_EQ(bytes, all);
+  EXPECT_EQ(edge::steps_within(steps, bytes), steps.size());
+  EXPECT_EQ(edge::steps_within(steps, bytes - 1), steps.size() - 1);
+  EXPECT_EQ(edge::steps_within(steps, steps[0].bytes() + steps[1].bytes()), 2u);
+  EXPECT_EQ(edge::steps_within(steps, steps[0].bytes() - 1), 0u);
+  EXPECT_EQ(edge::steps_within(steps, 0), 0u);
+  // Quantised, the head has a blob of its own, and the embedding both.
+  const auto q8_0 = edge::growth_steps(*golden.model, info, StageFormats::parse("q8_0"));
+  EXPECT_EQ(q8_0.front().blobs.back().name, "lm_head");
+  EXPECT_EQ(q8_0.back().blobs.size(), 2u);
+}
+
+StageEvent landed(size_t step) { return {StageEvent::Kind::kLanded, step}; }
+
+TEST(GrowthLanding, TakesStagesInTheirOrderWheneverTheyCome) {
+  Landing landing(3);
+  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
+  landing.happened(landed(1));
+  landing.happened(landed(2));
+  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
+  landing.happened(landed(0));
+  for (size_t step = 0; step < 3; ++step) {
+    EXPECT_EQ(landing.next(), Landing::Todo::kTake);
+    EXPECT_EQ(landing.step(), step);
+    landing.taken();
+  }
+  EXPECT_EQ(landing.next(), Landing::Todo::kDone);
+  EXPECT_EQ(landing.why(), "");
+}
+
+TEST(GrowthLanding, StopsBeforeAStageThatDoesNotCome) {
+  Landing landing(3);
+  landing.happened({StageEvent::Kind::kBroken, 1, "broken"});
+  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
+  landing.happened(landed(2));
+  landing.happened(landed(0));
+  EXPECT_EQ(landing.next(), Landing::Todo::kTake);
+  EXPECT_EQ(landing.why(), "");
+  landing.taken();
+  EXPECT_EQ(landing.next(), Landing::Todo::kDone);
+  EXPECT_EQ(landing.why(), "broken");
+}
+
+TEST(GrowthLanding, TriesAgainAfterALandingWhatHadNoRoom) {
+  Landing landing(3);
+  landing.happened(landed(0));
+  landing.refused("no room", false);
+  EXPECT_EQ(landing.next(), Landing::Todo::kWait);
+  EXPECT_EQ(landing.why(), "no room");
+  landing.happened(landed(1));
+  EXPECT_EQ(landing.next(), Landing::Todo::kTake);
+  landing.refused("no room", false);
+  landing.happened({StageEvent::Kind::kOver});
+  EXPECT_EQ(landing.next(), Landing::Todo::kDone);
+  EXPECT_EQ(landing.step(), 0u);
+
+  Landing wrong(2);
+  wrong.happened(landed(0));
+  wrong.refused("wrong", true);
+  EXPECT_EQ(wrong.next(), Landing::Todo::kDone);
+}
+
+TEST(FetchPaces, ATextGetsTheLineBackWithinATenthOfASecond) {
+  FetchPace pace(4);
+  EXPECT_EQ(pace.connections(), 4u);
+  EXPECT_EQ(pace.range(1 << 20), 1u << 20);
+  pace.text_runs(true);
+  EXPECT_EQ(pace.connections(), 1u);
+  EXPECT_EQ(pace.range(1 << 20), 64u << 10);
+  pace.came(100, duration<double>(1e-6));  // too little to say anything
+  EXPECT_EQ(pace.bytes_per_second(), 0);
+  pace.came(250'000, duration<double>(0.4));  // 5 Mbit/s
+  EXPECT_EQ(pace.range(1 << 20), 62'500u);
+  EXPECT_EQ(pace.range(1000), 1000u);
+  pace.came(62'500, duration<double>(1e-5));  // out of a buffer
+  EXPECT_LE(pace.bytes_per_second(), 1.3 * 625'000);
+  for (int i = 0; i < 50; ++i) pace.came(20'000, duration<double>(0.4));
+  EXPECT_NEAR(pace.bytes_per_second(), 50'000, 500);
+  EXPECT_EQ(pace.range(1 << 20), 16u << 10);  // a shorter one would be all round trip
+  pace.text_runs(false);
+  EXPECT_EQ(pace.range(1 << 20), 1u << 20);
+}
+
+TEST(BlobStages, TellOfAStageOnceAllItsBlobsAreThere) {
+  std::vector<GrowthStep> steps(3);
+  const auto blob = [](std::string hash) {
+    wire::BlobInfo info;
+    info.sha256 = std::move(hash);
+    return info;
+  };
+  steps[0].blobs = {blob("a"), blob("b")};
+  steps[1].blobs = {blob("c")};
+  edge::BlobStages source(steps);
+  const auto next = [&] {
+    const auto event = source.take();
+    return event ? cat(static_cast<int>(event->kind), event->step, event->why) : "";
+  };
+  EXPECT_EQ(next(), "02");  // needs nothing of its own
+  EXPECT_EQ(next(), "");
+  source.blob("b", nullptr);
+  EXPECT_EQ(next(), "");
+  const std::string why = "damaged";
+  source.blob("c", &why);
+  EXPECT_EQ(next(), "11damaged");
+  source.blob("a", nullptr);
+  source.blob("a", nullptr);
+  EXPECT_EQ(next(), "00");
+  EXPECT_EQ(next(), "20");
+  EXPECT_EQ(next(), "20");
+}
+
+// --- A tail that grows
+
+class Grown : public testing::Test {
+ protected:
+  static constexpr uint32_t kRows = 5;
+
+  Grown() : cloud("rand-a"), info(info_of(cloud)) {
+    const auto device = make_cpu_device(1);
+    Shard whole(*device, *golden.model, golden.weights(), options_for(*golden.model));
+    Batcher batcher(whole);
+    for (int from = 0; from <= layers(); ++from) want.push_back(answer(batcher, from));
+  }
+  ~Grown() override { cloud.reset({}); }
+
+  int layers() const { return golden.model->config().layers; }
+  // Begins to; on_blob of the cloud may keep some back.
+  void grow(std::unique_ptr<Device> device) {
+    std::vector<GrowthStep> steps = edge::growth_steps(*golden.model, info, {});
+    std::vector<wire::BlobInfo> blobs;
+    for (const GrowthStep& step : steps) {
+      blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
+    }
+    const auto source = std::make_shared<edge::BlobStages>(steps);
+    edge::LoadOptions load;
+    load.on_blob = [source](const std::string& sha256, const std::string* why) {
+      source->blob(sha256, why);
+    };
+    tail.emplace(
+        std::move(device), *golden.model, StageRange{}, StageFormats{}, Profile::kF32, blobs,
+        std::make_unique<edge::BlobLoad>(edge::ShardCache(cache.path),
+                                         edge::blob_origin(info, cloud.url(), seconds(60)), blobs,
+                                         load, interrupt),
+        kv_bytes_for(*golden.model, {}, Profile::kF32, 8), 1, edge::LocalTail::Begins::kEmpty);
+    growing.emplace(*tail, std::move(steps), source, layers(), [this](const GrowthNote& note) {
+      const std::lock_guard lock(mutex_);
+      notes.push_back(note);
+      changed_.notify_all();
+    });
+  }
+  GrowthNote wait_done() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(
+        changed_.wait_for(lock, seconds(60), [&] { return !notes.empty() && notes.back().done; }));
+    return notes.back();
+  }
+  bool done() const { return growing->note().done; }
+
+  // Logits of the last of a few rows that are fed at `from`, in a prompt and a step of one row.
+  // Begins again where a lost device took the sequence.
+  std::vector<float> answer(Batcher& batcher, int from) const {
+    const auto channels = static_cast<uint32_t>(golden.model->config().channels);
+    std::vector<float> hidden(kRows * channels);
+    for (size_t i = 0; i < hidden.size(); ++i) {
+      hidden[i] = static_cast<float>((i + static_cast<size_t>(from)) * 2654435761u % 2048) / 1024;
+    }
+    for (;;) {
+      const Sequence sequence(batcher.shard());
+      const auto part = [&](uint32_t past, uint32_t count) {
+        std::vector<float> out(batcher.shard().width(Point::head()));
+        Job job{sequence.id,
+                {.range = {.from = from},
+                 .past = past,
+                 .hidden = std::span(hidden).subspan(past * channels, count * channels),
+                 .width = channels,
+                 .phase = past == 0 ? Phase::kPrompt : Phase::kGenerate},
+                out.data()};
+        batcher.run(job);
+        return out;
+      };
+      try {
+        part(0, kRows - 1);
+        return part(kRows - 1, 1);
+      } catch (const SequenceLost&) {
+      }
+    }
+  }
+  // Checks the answer from each point that can be fed.
+  void expect_right() {
+    for (int from = lowest(); from <= layers(); ++from) {
+      EXPECT_EQ(first_difference(answer(tail->batcher(), from), want[static_cast<size_t>(from)]),
+                -1)
+          << from;
+    }
+  }
+  // The lowest point for hidden states; above the blocks where there is no head.
+  int lowest() const {
+    const Point floor = tail->floor();
+    return floor.is_tokens() ? 0 : floor > Point(layers()) ? layers() + 1 : floor.block();
+  }
+  // Several answers at once until the tail is done, and one more each.
+  void answer_all_the_while() {
+    std::vector<std::thread> threads;
+    for (int n = 0; n < 3; ++n) {
+      threads.emplace_back([&] {
+        for (bool last = false; !last;) {
+          last = done();
+          const int from = lowest();
+          if (from > layers()) continue;
+          const edge::GrowingTail::Text text(*growing);
+          ASSERT_EQ(
+              first_difference(answer(tail->batcher(), from), want[static_cast<size_t>(from)]), -1)
+              << from;
+          ++answered;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  // Keeps the blobs of each step back until there were answers with those before it.
+  void slow_down() {
+    std::map<std::string, int> steps;
+    for (const GrowthStep& step : edge::growth_steps(*golden.model, info, {})) {
+      const int before = layers() - std::min(step.floor, Point(layers())).blocks_before(layers());
+      for (const wire::BlobInfo& blob : step.blobs) steps[blob.sha256] = before;
+    }
+    cloud.reset({},
+                [this, steps](const http::Request& request, int) -> std::optional<http::Response> {
+                  const auto end = std::chrono::steady_clock::now() + seconds(20);
+                  while (answered < 5 * steps.at(request.path_params[0])) {
+                    EXPECT_LT(std::chrono::steady_clock::now(), end);
+                    if (std::chrono::steady_clock::now() > end) break;
+                    std::this_thread::yield();
+                  }
+                  return std::nullopt;
+                });
+  }
+
+  const Golden golden{"rand-a"};
+  GatedCloud cloud;
+  const wire::ModelInfo info;
+  std::vector<std::vector<float>> want;  // by the point
+  TemporaryFolder cache;
+  Interrupt interrupt;
+  std::atomic<int> answered{0};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<GrowthNote> notes;
+  std::optional<edge::LocalTail> tail;
+  std::optional<edge::GrowingTail> growing;
+};
+
+TEST_F(Grown, BeneathSeveralAnswersChangesNoBit) {
+  slow_down();
+  grow(make_cpu_device(2));
+  answer_all_the_while();
+  const GrowthNote last = wait_done();
+  EXPECT_EQ(last.floor, Point::tokens());
+  EXPECT_EQ(last.line(), "3/3 layers here");
+  ASSERT_EQ(notes.size(), size_t(layers()) + 2);
+  EXPECT_EQ(notes[0].line(), "0/3 layers here");
+  EXPECT_EQ(notes[2].line(), "2/3 layers here");
+  EXPECT_GT(answered, 8);
+  expect_right();
+  // With tokens it is a whole model.
+  const auto device = make_cpu_device(1);
+  Shard whole(*device, *golden.model, golden.weights(), options_for(*golden.model));
+  const std::vector<int32_t> tokens{5, 11, 2, 40, 33, 17};
+  Sequence a(tail->batcher().shard()), b(whole);
+  expect_same(a.run(Point::head(), tokens, 4), b.run(Point::head(), tokens, 4), "tokens");
+}
+
+TEST_F(Grown, SurvivesADeviceThatIsLostMeanwhile) {
+  for (const bool for_good : {false, true}) {
+    for (const int at : {0, 3, 9}) {
+      growing.reset();
+      tail.reset();
+      notes.clear();
+      answered = 0;
+      std::filesystem::remove_all(cache.path);
+      auto device = std::make_unique<FailingDevice>(at, for_good);
+      const FailingDevice& failing = *device;
+      slow_down();
+      testing::internal::CaptureStderr();
+      grow(std::move(device));
+      answer_all_the_while();
+      testing::internal::GetCapturedStderr();
+      EXPECT_EQ(wait_done().line(), "3/3 layers here") << at;
+      EXPECT_EQ(failing.restarts, 1);
+      expect_right();
+    }
+  }
+}
+
+TEST_F(Grown, WithoutRoomItsFloorStaysAndALineSaysSo) {
+  class Small : public ForwardingDevice {
+   public:
+    Small() : ForwardingDevice(make_cpu_device(1)) {}
+    std::unique_ptr<Buffer> alloc_pages(const Limits& limits, int64_t channels,
+                                        DType dtype) override {
+      if (++caches > 2) throw Error(ErrorKind::kDevice, "[test] no room for 5 bytes");
+      return ForwardingDevice::alloc_pages(limits, channels, dtype);
+    }
+    int caches = 0;
+  };
+  grow(std::make_unique<Small>());
+  answer_all_the_while();
+  const GrowthNote last = wait_done();
+  EXPECT_EQ(last.floor, Point(layers() - 1));
+  EXPECT_EQ(last.line(), "1/3 layers here; [test] no room for 5 bytes");
+  expect_right();
+}
+
+TEST_F(Grown, WithoutADamagedStageGoesOnAboveIt) {
+  const auto steps = edge::growth_steps(*golden.model, info, {});
+  const std::string damaged = steps[2].blobs[0].sha256;  // block.1
+  cloud.reset({}, [&](const http::Request& request, int) -> std::optional<http::Response> {
+    http::Response response = cloud.real(request);
+    if (request.path_params[0] == damaged) response.body[1000] ^= 1;
+    return response;
+  });
+  grow(make_cpu_device(1));
+  const GrowthNote last = wait_done();
+  EXPECT_EQ(last.floor, Point(2));
+  EXPECT_NE(last.line().find("1/3 layers here; [cache] blob 'h.1'"), std::string::npos)
+      << last.line();
+  EXPECT_EQ(last.line().find('\n'), std::string::npos);
+  expect_right();
+  tail->finish();  // all others came
+  for (const GrowthStep& step : steps) {
+    for (const wire::BlobInfo& blob : step.blobs) {
+      EXPECT_EQ(std::filesystem::exists(edge::ShardCache(cache.path).path_of(blob.sha256)),
+                blob.sha256 != damaged)
+          << blob.name;
+    }
+  }
+}
+
+TEST_F(Grown, EndsInTheMiddle) {
+  std::atomic<bool> go{false};
+  const auto steps = edge::growth_steps(*golden.model, info, {});
+  cloud.reset({}, [&](const http::Request& request, int) -> std::optional<http::Response> {
+    if (request.path_params[0] == steps[2].blobs[0].sha256) go.wait(false);
+    return std::nullopt;
+  });
+  grow(make_cpu_device(1));
+  {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, seconds(60), [&] { return !notes.empty(); }));
+  }
+  growing.reset();
+  expect_right();
+  tail.reset();
+  go = true;
+  go.notify_all();
+  cloud.reset({});
+}
+
+TEST_F(Grown, ByTheLoaderKeepsItsLimitAndStartsFromTheCache) {
+  edge::Options options;
+  options.server = cloud.url();
+  options.cache = cache.path;
+  options.device = {"cpu", 1};
+  options.quiet = true;
+  const Console console{[](std::string_view) { return true; }, [](std::string_view) {}};
+  const auto nothing = [](const char*) -> const char* { return nullptr; };
+  uint64_t bytes = 0;
+  const auto steps = edge::growth_steps(*golden.model, info, {});
+  for (const GrowthStep& step : steps) bytes += step.bytes();
+  const auto grow_by = [&](uint64_t max_weights) {
+    edge::Loader loader(options, console, nothing, interrupt);
+    loader.select_model();
+    notes.clear();
+    auto split =
+        loader.grow(loader.manifest(nullptr), {max_weights, [this](const GrowthNote& note) {
+                                                 const std::lock_guard lock(mutex_);
+                                                 notes.push_back(note);
+                                                 changed_.notify_all();
+                                               }});
+    if (split->tail) {
+      wait_done();
+      split->tail->finish();
+    }
+    return std::pair(split->floor(), split->counts());
+  };
+  EXPECT_EQ(grow_by(0).first, std::nullopt);
+  EXPECT_EQ(grow_by(steps[0].bytes() - 1).first, std::nullopt);
+  const auto [some, first] = grow_by(steps[0].bytes() + steps[1].bytes());
+  EXPECT_EQ(some, Point(2));
+  EXPECT_EQ(first.downloaded, steps[0].bytes() + steps[1].bytes());
+  const auto [all, second] = grow_by(edge::kMaxWeights);
+  EXPECT_EQ(all, Point::tokens());
+  EXPECT_EQ(second.downloaded, bytes - first.downloaded);
+  const auto [again, third] = grow_by(edge::kMaxWeights);
+  EXPECT_EQ(again, Point::tokens());
+  EXPECT_EQ(third.downloaded, 0u);
+  EXPECT_EQ(third.from_cache, bytes);
+}
+
+}  // namespace
+}  // namespace split::test
