@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "edge_client/cli/options.h"
 #include "edge_client/cloud/remote_link.h"
-#include "edge_client/split/split_text.h"
+#include "edge_client/drive/split_text.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/shard_cache.h"
 #include "program/exit_codes.h"

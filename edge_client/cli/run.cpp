@@ -15,7 +15,7 @@
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/server/serve.h"
-#include "edge_client/split/split_text.h"
+#include "edge_client/drive/split_text.h"
 #include "edge_client/weights/plan.h"
 #include "program/exit_codes.h"
 #include "serve/embeddings.h"

@@ -12,7 +12,7 @@
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/server/observe.h"
-#include "edge_client/split/split_text.h"
+#include "edge_client/drive/split_text.h"
 #include "edge_client/weights/loader.h"
 #include "serve/text_backend.h"
 

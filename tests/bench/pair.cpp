@@ -4,7 +4,7 @@
 
 #include "bench/loopback.h"
 #include "edge_client/cloud/remote_link.h"
-#include "edge_client/split/split_forward.h"
+#include "edge_client/drive/split_forward.h"
 #include "program/interrupt.h"
 
 namespace split::bench {

@@ -1,10 +1,12 @@
-// edge_client/split over a cloud that is an object of this test. Linked with common/run and nothing
-// else, so that what is decided there stays without sockets, files and threads.
+// edge_client/split over a cloud that is an object of this test: driven as the program does, and by
+// hand, on one thread with a clock of this test. Linked with common/run and edge_client/drive and
+// nothing else, so that what is decided there stays without sockets, files and threads.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
-#include "edge_client/split/split_text.h"
+#include "edge_client/drive/split_text.h"
 #include "support/golden_model.h"
 
 namespace split::test {
@@ -87,6 +89,44 @@ struct NoTime : Waiter {
   }
   bool ended = false;
   int waits = 0;
+};
+
+// Drives flows on this thread, with a clock that only waiting moves.
+struct ByHand {
+  void drive(edge::Flow& flow) {
+    for (;;) {
+      const edge::Action action = flow.next(now);
+      if (std::holds_alternative<edge::Done>(action)) return;
+      try {
+        if (const auto* wait = std::get_if<edge::Wait>(&action)) {
+          now = std::max(now, wait->until);
+        } else if (const auto* send = std::get_if<edge::Send>(&action)) {
+          flow.give(ask(*send));
+        } else {
+          const auto& compute = std::get<edge::Compute>(action);
+          compute.tail->run(*compute.job);
+        }
+      } catch (...) {
+        flow.fail(std::current_exception());
+      }
+    }
+  }
+  std::vector<float> ask(const edge::Send& send) {
+    sent.push_back(send.call);
+    now += round_trip;
+    if (send.call == edge::Send::kStep) return cloud.step(send.session, send.rows, *send.traffic);
+    EXPECT_EQ(send.call, edge::Send::kOpen);
+    cloud.open(send.session, send.rows.range);
+    return {};
+  }
+  double ms() const {
+    return std::chrono::duration<double, std::milli>(now - edge::Moment()).count();
+  }
+
+  FakeCloud& cloud;
+  std::chrono::milliseconds round_trip{50};
+  edge::Moment now = {};
+  std::vector<edge::Send::Call> sent = {};
 };
 
 class SplitAlone : public testing::Test {
@@ -176,6 +216,40 @@ TEST_F(SplitAlone, WhatPassesIsAskedForAgainAndWhatDoesNotEndsIt) {
   };
   EXPECT_THROW(text(1), RemoteError);
   EXPECT_EQ(waiter.waits, 2);
+}
+
+TEST_F(SplitAlone, ACourseIsDrivenByOneThreadAndAnyClock) {
+  const Model& model = *golden.model;
+  Shard shard(*device, model, golden.weights(),
+              options_for(model, StageRange::from_block(1, Point::head())));
+  Batcher tail(shard);
+  ByHand hand{cloud};
+  {
+    edge::Course course(model, 1, &tail, {}, counts);
+    TextLoop loop(model.config(), nullptr, prompt, wanted());
+    while (!loop.ended()) {
+      hand.drive(course.run(loop.wanted()));
+      loop.logits(course.results(), {});
+    }
+    EXPECT_EQ(loop.take().tokens, whole());
+    using enum edge::Send::Call;
+    EXPECT_EQ(hand.sent.size(), 13u);
+    EXPECT_EQ(hand.sent[0], kOpen);
+    EXPECT_EQ(std::ranges::count(hand.sent, kStep), 12);
+    EXPECT_EQ(hand.ms(), 13 * 50);
+    EXPECT_TRUE(course.leave().has_value());
+    EXPECT_FALSE(course.leave().has_value());
+  }
+  EXPECT_EQ(shard.pages().in_use(), 0u);
+  // Without end busy: the budget is one of that clock.
+  cloud.before_step = [](int) { throw RemoteError("busy", 503, "busy"); };
+  edge::Course course(model, 1, &tail, {}, counts);
+  edge::Flow& flow = course.run({.range = {.to = Point::head()}, .tokens = prompt});
+  const double before = hand.ms();
+  EXPECT_THROW(hand.drive(flow), RemoteError);
+  EXPECT_GE(hand.ms() - before, 30000);
+  EXPECT_LE(hand.ms() - before, 33000);
+  EXPECT_TRUE(flow.done());
 }
 
 TEST_F(SplitAlone, WithAllOnTheCloudItIsAskedForTheText) {

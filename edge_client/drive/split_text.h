@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
+#include "edge_client/drive/split_forward.h"
 #include "edge_client/split/placement.h"
-#include "edge_client/split/split_forward.h"
 #include "run/generate.h"
 
 namespace split::edge {

@@ -1,4 +1,4 @@
-#include "edge_client/split/retry.h"
+#include "edge_client/split/backoff.h"
 
 #include <algorithm>
 
@@ -9,15 +9,13 @@ bool RemoteError::transient() const {
          (status >= 502 && status <= 504);
 }
 
-Retry::Retry(const RetryOptions& options, Waiter& waiter)
-    : options_(options), waiter_(waiter), random_(std::random_device()()) {}
+Backoff::Backoff(const RetryOptions& options)
+    : options_(options), random_(std::random_device()()) {}
 
-void Retry::succeeded() { failing_ = false; }
-
-void Retry::failed(const RemoteError& error, bool passes) {
+std::chrono::milliseconds Backoff::failed(const RemoteError& error, bool passes,
+                                          std::chrono::steady_clock::time_point now) {
   using std::chrono::milliseconds;
-  if (waiter_.interrupted() || !passes) throw error;
-  const auto now = Clock::now();
+  if (!passes) throw error;
   if (!failing_) {
     failing_ = true;
     end_ = now + options_.budget;
@@ -35,8 +33,7 @@ void Retry::failed(const RemoteError& error, bool passes) {
   }
   const auto left = std::chrono::duration_cast<milliseconds>(end_ - now);
   if (left.count() <= 0) throw error;
-  if (!waiter_.wait(std::min(wait, left))) throw error;
-  if (options_.on_retry) options_.on_retry(error);
+  return std::min(wait, left);
 }
 
 }  // namespace split::edge

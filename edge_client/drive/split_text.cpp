@@ -1,4 +1,6 @@
-#include "edge_client/split/split_text.h"
+#include "edge_client/drive/split_text.h"
+
+#include "edge_client/split/retry.h"
 
 namespace split::edge {
 namespace {

@@ -1,0 +1,46 @@
+// How long and how often to try again: backoff with jitter, from a few milliseconds up, within a
+// budget that starts with the first failure. The server's Retry-After is kept to, within the
+// budget. Says how long to wait and waits for nothing; retry.h does. Knows nothing of what is
+// tried.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <random>
+
+#include "edge_client/split/cloud_link.h"
+
+namespace split::edge {
+
+struct RetryOptions {
+  std::chrono::milliseconds budget{30000};
+  std::chrono::milliseconds first{20}, most{2000};        // waits
+  std::function<void(const RemoteError&)> on_retry = {};  // told before each; any thread
+};
+
+// One thread at a time.
+class Backoff {
+ public:
+  explicit Backoff(const RetryOptions& options);
+
+  // Something went well: the next failure starts a new budget.
+  void succeeded() { failing_ = false; }
+  bool failing() const { return failing_; }
+  // Returns how long to wait before the next try; or throws `error` when it is none that passes, or
+  // the budget is spent.
+  std::chrono::milliseconds failed(const RemoteError& error, bool passes,
+                                   std::chrono::steady_clock::time_point now);
+  // Tells that it is tried again.
+  void again(const RemoteError& error) const {
+    if (options_.on_retry) options_.on_retry(error);
+  }
+
+ private:
+  RetryOptions options_;
+  std::minstd_rand random_;
+  bool failing_ = false;
+  std::chrono::steady_clock::time_point end_;
+  std::chrono::milliseconds next_{};
+};
+
+}  // namespace split::edge
