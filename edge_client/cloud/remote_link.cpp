@@ -25,6 +25,10 @@ std::vector<float> RemoteLink::step(const std::string& session, const SequenceRo
   return remote_.step(session, rows, channels(), traffic).values;
 }
 
+std::vector<float> RemoteLink::fill(const std::string&, const SequenceRows&, Traffic&) {
+  throw RemoteError("[server] it fills no blocks", 200, "not_supported");
+}
+
 void RemoteLink::close(const std::string& session) noexcept {
   try {
     if (goodbye_) return goodbye_(session);

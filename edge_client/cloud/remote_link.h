@@ -29,6 +29,8 @@ class RemoteLink : public CloudLink {
   void open(const std::string& session, const StageRange& range) override;
   std::vector<float> step(const std::string& session, const SequenceRows& rows,
                           Traffic& traffic) override;
+  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
+                          Traffic& traffic) override;
   void close(const std::string& session) noexcept override;
   std::vector<float> forward(const SequenceRows& rows, Traffic& traffic) override;
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

@@ -1,6 +1,11 @@
 // Drives a Course in place: on the caller's thread, which blocks while the cloud answers, the tail
-// computes, or time has to pass. Decides nothing.
+// computes, or time has to pass; and its lane, while the cut may move, on a thread beside it, with
+// a connection of its own. Decides nothing.
 #pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
 
 #include "base/waiter.h"
 #include "edge_client/split/cloud_link.h"
@@ -9,16 +14,20 @@
 
 namespace split::edge {
 
-// One thread at a time.
+// How the cut of a text moves.
+struct Moving {
+  MoveOptions options;
+  // Opens another connection to the cloud, for what goes on beside the text.
+  std::function<std::unique_ptr<CloudLink>()> connect;
+};
+
+// One thread at a time, but where it says otherwise.
 class SplitForward : public Forward {
  public:
   // As Course. All outlive it.
   SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
                const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
-               Requester requester = {})
-      : cloud_(cloud),
-        waiter_(waiter),
-        course_(model, cut, tail, retry, counts, std::move(requester)) {}
+               Requester requester = {}, const Moving* moving = nullptr);
   ~SplitForward() override { close(); }
   SplitForward(const SplitForward&) = delete;
   SplitForward& operator=(const SplitForward&) = delete;
@@ -28,15 +37,37 @@ class SplitForward : public Forward {
   // Returns the final norm's output for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
 
-  // Ends the session on the server, if there is one.
+  // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
+  // The cut is to move there. Any thread; nothing where it cannot.
+  void aim(Target target);
+  // Where the text is now. Any thread.
+  struct Place {
+    int cut = 0;
+    uint32_t tokens = 0;  // out
+    std::string lane;
+  };
+  Place place() const;
+
  private:
+  using Lock = std::unique_lock<std::mutex>;
+  Action next(Flow& flow);
+  void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
   void drive(Flow& flow);
-  std::vector<float> ask(const Send& send);
+  void drive_lane();
+  void tell();
+  void stop_lane() noexcept;
 
   CloudLink& cloud_;
   Waiter& waiter_;
+  const Moving* const moving_;
+  std::unique_ptr<CloudLink> beside_;  // of the lane
+  std::thread thread_;                 // likewise
+  mutable std::mutex mutex_;           // of all below, but not while an action is performed
+  std::condition_variable changed_;
+  uint64_t told_ = 0;  // version of the course
+  bool stopping_ = false;
   Course course_;
 };
 

@@ -33,7 +33,7 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
   if (run.place.all_on_cloud && !options.score_prompt) return;
   const int cut = run.place.all_on_cloud ? run.model.config().layers : run.place.cut;
   forward_.emplace(run.cloud, run.model, cut, run.tail, run.retry, run.waiter, counts,
-                   run.requester);
+                   run.requester, run.moving);
   text_.emplace(*forward_, run.model.config(), run.tokenizer, prompt, options);
 }
 

@@ -22,6 +22,7 @@ struct SplitRun {
   const RetryOptions& retry;
   Waiter& waiter;
   Requester requester = {};
+  const Moving* moving = nullptr;  // none: the cut stays
 };
 
 // A text, begun; as Generation, counted. One that the cloud makes alone comes in one go.
@@ -32,6 +33,8 @@ class SplitText {
   // Throws as Generation::next does, and RemoteError.
   bool next(const OnText& on_text);
   Generated take() { return text_ ? text_->take() : std::move(whole_); }
+  // As SplitForward; none for one that the cloud makes alone. Any thread.
+  SplitForward* forward() { return forward_ ? &*forward_ : nullptr; }
 
  private:
   const SplitRun run_;

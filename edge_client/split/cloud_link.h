@@ -27,6 +27,7 @@ class RemoteError : public Error {
   int status;                           // 0: no answer; 200: one that makes no sense
   std::string code;                     // for programs: "session_unknown"
   std::optional<unsigned> retry_after;  // seconds
+  std::optional<uint32_t> have;         // of "depth_mismatch": rows that the blocks have
 };
 
 // Serves one model; one thread at a time. Every call throws RemoteError.
@@ -36,8 +37,12 @@ class CloudLink {
 
   // Opens a session without rows for these stages, or finds it as it is.
   virtual void open(const std::string& session, const StageRange& range) = 0;
-  // A step of the session: what leaves its blocks, [wanted rows, C], of all tokens or the last.
+  // A step of the session: what leaves the blocks before rows.range.to, [wanted rows, C], of all
+  // tokens, the last or none.
   virtual std::vector<float> step(const std::string& session, const SequenceRows& rows,
+                                  Traffic& traffic) = 0;
+  // The same of rows that the session has, in place: for blocks that lack them.
+  virtual std::vector<float> fill(const std::string& session, const SequenceRows& rows,
                                   Traffic& traffic) = 0;
   // Ends the session there, if that can be said in a moment.
   virtual void close(const std::string& session) noexcept = 0;
@@ -48,6 +53,8 @@ class CloudLink {
   virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                              const GenerateOptions& options, const OnText& on_text,
                              SplitCounts& counts) = 0;
+  // Ends what runs, for good. Any thread.
+  virtual void cancel() noexcept {}
 };
 
 }  // namespace split::edge

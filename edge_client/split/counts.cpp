@@ -17,6 +17,7 @@ SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
   replays += other.replays;
   edge_ms += other.edge_ms;
   ms += other.ms;
+  moves.insert(moves.end(), other.moves.begin(), other.moves.end());
   return *this;
 }
 

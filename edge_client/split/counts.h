@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace split::edge {
 
@@ -14,6 +16,15 @@ struct Traffic {
   Traffic& operator+=(const Traffic& other);
 };
 
+// The cut moved.
+struct Move {
+  uint32_t at = 0;  // tokens out
+  int from = 0, to = 0;
+  std::string why;
+  uint64_t rows = 0, bytes = 0;  // computed again for it, and on the way
+  double pause_ms = 0;           // of the token behind it
+};
+
 struct SplitCounts {
   Traffic traffic;
   uint64_t steps = 0;             // calls of run()
@@ -21,6 +32,7 @@ struct SplitCounts {
   uint64_t replays = 0;
   double edge_ms = 0;  // computing here
   double ms = 0;       // in all
+  std::vector<Move> moves = {};
 
   SplitCounts& operator+=(const SplitCounts& other);
 };

@@ -1,43 +1,30 @@
 #include "edge_client/split/course.h"
 
-#include <openssl/rand.h>
-
 #include <algorithm>
-#include <array>
-
-#include "base/bytes.h"
 
 namespace split::edge {
-namespace {
-
-std::string random_session_id() {
-  std::array<unsigned char, 16> bits{};
-  CHECK(RAND_bytes(bits.data(), bits.size()) == 1);
-  return to_hex(std::as_bytes(std::span(bits)));
-}
-
-}  // namespace
 
 Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
-               SplitCounts& counts, Requester requester)
-    : model_(model),
-      cut_(cut),
-      tail_(tail),
-      retry_(retry),
-      requester_(std::move(requester)),
+               SplitCounts& counts, Requester requester, const MoveOptions* moves)
+    : retry_(retry),
       counts_(counts),
-      session_(random_session_id()) {
-  CHECK(cut_ > 0 || tail_ != nullptr);
-  if (tail_ != nullptr) sequence_ = tail_->shard().pages().open();
+      sides_(model, cut, moves == nullptr ? cut : std::max(cut, moves->deepest), tail,
+             std::move(requester)) {
+  CHECK(cut > 0 || tail != nullptr);
+  if (moves == nullptr) return;
+  CHECK(head_here());
+  lane_.emplace(sides_, *moves, retry);
 }
 
-Course::~Course() {
-  if (tail_ != nullptr) tail_->shard().pages().close(sequence_);
-}
-
-std::optional<std::string> Course::leave() {
-  if (!std::exchange(open_, false) || !reachable_) return std::nullopt;
-  return session_;
+std::vector<std::string> Course::leave() {
+  std::vector<std::string> sessions;
+  if (lane_) {
+    counts_ += lane_->take_counts();
+    sessions = lane_->leave();
+  }
+  CloudSide& cloud = sides_.cloud;
+  if (std::exchange(cloud.open, false) && cloud.reachable) sessions.push_back(cloud.session);
+  return sessions;
 }
 
 Flow& Course::run(const SequenceRows& rows) {
@@ -51,29 +38,29 @@ Flow& Course::norms(std::span<const int32_t> tokens) {
 }
 
 Task<void> Course::pause(const RemoteError& error, bool passes, Backoff& backoff) {
-  if (interrupted_) throw error;
+  if (sides_.interrupted) throw error;
   const auto wait = backoff.failed(error, passes, flow_.now());
   co_await Wait{flow_.now() + wait};
-  if (interrupted_) throw error;
+  if (sides_.interrupted) throw error;
   backoff.again(error);
 }
 
 Task<void> Course::run_rows(SequenceRows rows) {
   ++counts_.steps;
   if (head_here()) {
-    results_.resize(rows.wanted_count() * tail_->shard().width(rows.range.to));
+    results_.resize(rows.wanted_count() * sides_.tail->shard().width(rows.range.to));
     co_await advance(rows, results_.data());
     co_return;
   }
   SequenceRows below = rows;
-  below.range.to = model_.config().layers;
-  std::vector<float> hidden(rows.wanted_count() * channels());
+  below.range.to = sides_.layers();
+  std::vector<float> hidden(rows.wanted_count() * sides_.channels());
   co_await advance(below, hidden.data());
   const Send above{.call = Send::kForward,
                    .session = {},
                    .rows = {.range = {below.range.to, Point::head()},
                             .hidden = hidden,
-                            .width = static_cast<uint32_t>(channels()),
+                            .width = static_cast<uint32_t>(sides_.channels()),
                             .wanted = Wanted::kAll},
                    .traffic = &counts_.traffic};
   for (Backoff backoff(retry_);;) {
@@ -90,22 +77,83 @@ Task<void> Course::run_rows(SequenceRows rows) {
 
 Task<void> Course::run_norms(std::span<const int32_t> tokens) {
   ++counts_.steps;
-  results_.resize(tokens.size() * channels());
+  results_.resize(tokens.size() * sides_.channels());
   const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
   co_await advance(rows, results_.data());
 }
 
+// A token, or rows of a prompt; at a token the cut may move.
 Task<void> Course::advance(SequenceRows rows, float* out) {
   CHECK(!rows.tokens.empty());
-  history_.cut_back(rows.past);
-  cloud_rows_ = std::min(cloud_rows_, rows.past);
+  if (!lane_) {
+    co_await pass(rows, out);
+    co_return;
+  }
+  counts_ += lane_->take_counts();
+  if (rows.phase == Phase::kPrompt) {
+    co_await pass(rows, out);
+    co_return;
+  }
+  out_ = rows.past + rows.count() - sides_.prompt_rows;
+  const Moment began = flow_.now();
+  const uint64_t before = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
+  co_await meet_lane();
+  if (!lane_->can_switch(out_)) {
+    co_await pass(rows, out);
+    co_return;
+  }
+  Move move = lane_->take(out_);
+  co_await pass(caught_up(rows), out);
+  move.bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - before;
+  move.pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - began).count();
+  counts_ += lane_->take_counts();
+  counts_.moves.push_back(std::move(move));
+}
+
+// Waits for a target that is due, as long as it comes nearer.
+Task<void> Course::meet_lane() {
+  while (!lane_->can_switch(out_) && lane_->is_waited_for(out_)) {
+    if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
+    co_await Wait{};
+  }
+}
+
+// With the rows before them that one of the sides lacks at the new cut. One that lacks more lost
+// them just now: it gets them again as at any token.
+SequenceRows Course::caught_up(SequenceRows rows) {
+  uint32_t past = rows.past;
+  const auto include = [&](uint32_t there) {
+    if (sides_.near_end(there)) past = std::min(past, there);
+  };
+  if (sides_.cut < sides_.layers()) include(sides_.tail->rows_from(sides_.cut));
+  if (sides_.cut > 0) include(sides_.cloud.rows.below(sides_.cut));
+  if (past == rows.past) return rows;
+  const SequenceRows lag = sides_.history.piece(past, rows.past);
+  with_lag_.assign(lag.tokens.begin(), lag.tokens.end());
+  with_lag_.insert(with_lag_.end(), rows.tokens.begin(), rows.tokens.end());
+  rows.past = past;
+  rows.tokens = with_lag_;
+  rows.wanted = Wanted::kLast;
+  return rows;
+}
+
+// Waits until no job of the lane has the tail's sequence.
+Task<void> Course::tail_is_free() {
+  while (sides_.held()) co_await Wait{};
+}
+
+// The rows pass both sides.
+Task<void> Course::pass(SequenceRows rows, float* out) {
+  co_await tail_is_free();
+  sides_.history.cut_back(rows.past);
+  sides_.cloud.rows.cut_back(rows.past);
   const Point to = rows.range.to;
-  const bool local = tail_ != nullptr && to > cut_;
-  const bool keeps_rows = local && cut_ < model_.config().layers;  // the tail has a KV cache
-  if (keeps_rows) tail_->shard().pages().cut_back(sequence_, rows.past);
-  const size_t width = local ? tail_->shard().width(to) : channels();
+  const bool local = sides_.tail != nullptr && to > sides_.cut;
+  const bool keeps_rows = local && sides_.cut < sides_.layers();  // the tail has a KV cache
+  if (keeps_rows) sides_.tail->pages().cut_back(sides_.tail->sequence(), rows.past);
+  const size_t width = local ? sides_.tail->shard().width(to) : sides_.channels();
   for (uint32_t at = 0; at < rows.count(); at += SequenceHistory::kPieceRows) {
-    if (interrupted_) throw RemoteError("[edge] interrupted", 0, "");
+    if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
     const SequenceRows piece =
         rows.slice(at, std::min(SequenceHistory::kPieceRows, rows.count() - at));
     // Without blocks of ours only the rows whose result is wanted need to travel.
@@ -114,35 +162,42 @@ Task<void> Course::advance(SequenceRows rows, float* out) {
     SequenceRows ours = co_await for_tail(piece, every, hidden);
     if (!local) {
       if (piece.wanted_count() > 0) std::ranges::copy(hidden, out);
-    } else if (keeps_rows || piece.wanted_count() > 0) {
-      if (!keeps_rows) {
-        ours.past = 0;
-        tail_->shard().pages().cut_back(sequence_, 0);
-      }
+    } else if (keeps_rows) {
       co_await run_tail(ours, out);
+    } else if (piece.wanted_count() > 0) {
+      ours.past = 0;
+      co_await run_passing(ours, out);
     }
     out += piece.wanted_count() * width;
-    history_.append(piece.tokens, piece.phase);
+    sides_.history.append(piece.tokens, piece.phase);
+    if (piece.phase == Phase::kPrompt) sides_.prompt_rows = sides_.history.size();
+    ++sides_.version;
   }
 }
 
 // Gives the rows as the tail takes them: as they are, or what leaves the cloud's blocks for them,
 // for every one or for the last alone. They lie in `hidden` then.
 Task<SequenceRows> Course::for_tail(SequenceRows rows, bool every, std::vector<float>& hidden) {
-  if (cut_ == 0) co_return rows;
+  if (sides_.cut == 0) co_return rows;
   hidden = co_await from_cloud(rows, every);
-  rows.range.from = cut_;
+  rows.range.from = sides_.cut;
   rows.tokens = {};
   rows.hidden = hidden;
-  rows.width = static_cast<uint32_t>(channels());
+  rows.width = static_cast<uint32_t>(sides_.channels());
   co_return rows;
 }
 
+Task<void> Course::compute(Job& job) {
+  co_await tail_is_free();
+  const TwoSides::Hold hold(sides_);
+  co_await Compute{&sides_.tail->batcher(), &job, &counts_.edge_ms};
+}
+
 Task<void> Course::run_tail(SequenceRows rows, float* out) {
-  Job job{sequence_, rows, out, requester_};
+  Job job{sides_.tail->sequence(), rows, out, sides_.requester};
   for (;;) {
     try {
-      co_await Compute{tail_, &job, &counts_.edge_ms};
+      co_await compute(job);
       co_return;
     } catch (const SequenceLost&) {
     }
@@ -150,17 +205,30 @@ Task<void> Course::run_tail(SequenceRows rows, float* out) {
   }
 }
 
+// Through no block: nothing is kept.
+Task<void> Course::run_passing(SequenceRows rows, float* out) {
+  KvPages& pages = sides_.tail->pages();
+  Job job{sides_.tail->passing(), rows, out, sides_.requester};
+  for (;;) {
+    pages.cut_back(sides_.tail->passing(), 0);
+    try {
+      co_await compute(job);
+      co_return;
+    } catch (const SequenceLost&) {
+    }
+  }
+}
+
 // The tail has the first `until` rows again, whose hidden states the cloud computes once more.
 Task<void> Course::restore_tail(uint32_t until) {
-  KvPages& pages = tail_->shard().pages();
-  for (uint32_t at; (at = pages.length(sequence_)) < until;) {
-    SequenceRows piece = history_.piece(at, until);
-    piece.range.to = model_.config().layers;
+  for (uint32_t at; (at = sides_.tail->rows_from(sides_.cut)) < until;) {
+    SequenceRows piece = sides_.history.piece(at, until);
+    piece.range.to = sides_.layers();
     std::vector<float> hidden;
     const SequenceRows ours = co_await for_tail(piece, true, hidden);
-    Job job{sequence_, ours, nullptr, requester_};
+    Job job{sides_.tail->sequence(), ours, nullptr, sides_.requester};
     try {
-      co_await Compute{tail_, &job, &counts_.edge_ms};
+      co_await compute(job);
     } catch (const SequenceLost&) {  // again: from what it has then
     }
   }
@@ -168,13 +236,13 @@ Task<void> Course::restore_tail(uint32_t until) {
 
 // Asks for what leaves the cloud's blocks, for every row or for the last alone.
 Task<std::vector<float>> Course::from_cloud(SequenceRows rows, bool every) {
-  rows.range = cloud_range();
+  rows.range = {.to = sides_.cut};
   rows.wanted = every ? Wanted::kAll : Wanted::kLast;
   for (Backoff backoff(retry_);;) {
     std::optional<RemoteError> error;
     try {
-      if (!open_) co_await open();
-      if (cloud_rows_ < rows.past) co_await replay(rows.past);
+      if (!sides_.cloud.open) co_await open();
+      if (sides_.cloud.rows.below(sides_.cut) < rows.past) co_await replay(rows.past);
       co_return co_await step(rows);
     } catch (const RemoteError& refused) {
       error = refused;
@@ -184,27 +252,28 @@ Task<std::vector<float>> Course::from_cloud(SequenceRows rows, bool every) {
 }
 
 Task<std::vector<float>> Course::step(SequenceRows rows) {
-  const Send asked{Send::kStep, session_, rows, &counts_.traffic};
+  const Send asked{Send::kStep, sides_.cloud.session, rows, &counts_.traffic};
   std::vector<float> hidden = co_await asked;
-  reachable_ = true;
-  cloud_rows_ = rows.past + rows.count();
-  counts_.cloud_layer_rows += uint64_t{rows.count()} * static_cast<uint64_t>(cut_);
+  sides_.cloud.reachable = true;
+  sides_.cloud.rows.step(rows.past, rows.past + rows.count(), sides_.cut);
+  counts_.cloud_layer_rows += uint64_t{rows.count()} * static_cast<uint64_t>(sides_.cut);
   co_return hidden;
 }
 
 Task<void> Course::open() {
-  cloud_rows_ = 0;
-  const Send asked{Send::kOpen, session_, {.range = cloud_range()}, &counts_.traffic};
+  sides_.cloud.rows.cut_back(0);
+  const Send asked{
+      Send::kOpen, sides_.cloud.session, {.range = {.to = sides_.deepest}}, &counts_.traffic};
   co_await asked;
-  open_ = true;
+  sides_.cloud.open = true;
 }
 
 // The rows the session should have and does not.
 Task<void> Course::replay(uint32_t until) {
   ++counts_.replays;
-  while (cloud_rows_ < until) {
-    SequenceRows piece = history_.piece(cloud_rows_, until);
-    piece.range = cloud_range();
+  for (uint32_t at; (at = sides_.cloud.rows.below(sides_.cut)) < until;) {
+    SequenceRows piece = sides_.history.piece(at, until);
+    piece.range = {.to = sides_.cut};
     piece.wanted = Wanted::kLast;
     co_await step(piece);
   }
@@ -212,18 +281,19 @@ Task<void> Course::replay(uint32_t until) {
 
 // Prepares for another try and waits for it, or throws.
 Task<void> Course::recover(const RemoteError& error, Backoff& backoff) {
-  reachable_ = error.status != 0 || interrupted_;
-  bool passes = error.transient();
+  CloudSide& cloud = sides_.cloud;
+  cloud.reachable = error.status != 0 || sides_.interrupted;
+  bool passes = true;
   if (error.code == "session_unknown") {
-    open_ = false;
-    passes = true;
+    cloud.open = false;
   } else if (error.code == "position_mismatch") {
-    cloud_rows_ = 0;
-    passes = true;
+    cloud.rows.cut_back(0);
+  } else if (error.code == "depth_mismatch") {
+    cloud.rows.limit(0, sides_.cut, error.have.value_or(0));
   } else if (error.code == "session_conflict") {
-    session_ = random_session_id();
-    open_ = false;
-    passes = true;
+    cloud = CloudSide(sides_.layers());
+  } else {
+    passes = error.transient();
   }
   co_await pause(error, passes, backoff);
 }

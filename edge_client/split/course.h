@@ -8,9 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "edge_client/split/backoff.h"
-#include "edge_client/split/flow.h"
-#include "run/sequence.h"
+#include "edge_client/split/lane.h"
 
 namespace split::edge {
 
@@ -20,9 +18,9 @@ class Course {
   // `tail` has the stages from `cut` on, with the head, or without it (perhaps with the norm), and
   // then the head is asked of the cloud; null when there are no stages for this machine. What it
   // costs is added to `counts` as it comes.
+  // With `moves` the cut may move: then the head is here.
   Course(const Model& model, int cut, Batcher* tail, const RetryOptions& retry, SplitCounts& counts,
-         Requester requester = {});
-  ~Course();
+         Requester requester = {}, const MoveOptions* moves = nullptr);
   Course(const Course&) = delete;
   Course& operator=(const Course&) = delete;
 
@@ -34,23 +32,34 @@ class Course {
   Flow& norms(std::span<const int32_t> tokens);
   std::span<const float> results() const { return results_; }
 
-  bool gives_top() const { return head_here() && tail_->shard().host_copy_is_slow(); }
+  bool gives_top() const { return head_here() && sides_.tail->shard().host_copy_is_slow(); }
   // It waits for nothing any more: what fails from now on has failed.
-  void interrupt() { interrupted_ = true; }
-  // The session that is to be ended on the server, if there is one that can be told; once.
-  std::optional<std::string> leave();
+  void interrupt() { sides_.interrupted = true; }
+  // The sessions that are to be ended on the server, as far as they can be told; once.
+  std::vector<std::string> leave();
+
+  // The lane, whose flow is driven beside this one; null where the cut stays.
+  Lane* lane() { return lane_ ? &*lane_ : nullptr; }
+  const Lane* lane() const { return lane_ ? &*lane_ : nullptr; }
+  int cut() const { return sides_.cut; }
+  // Tokens out at the last step.
+  uint32_t tokens_out() const { return out_; }
+  // Another one where a flow that waits for others should look again.
+  uint64_t version() const { return sides_.version; }
 
  private:
   bool head_here() const {
-    return tail_ != nullptr && tail_->shard().options().range.to == Point::head();
+    return sides_.tail != nullptr && sides_.tail->shard().options().range.to == Point::head();
   }
-  size_t channels() const { return static_cast<size_t>(model_.config().channels); }
   Task<void> run_rows(SequenceRows rows);
   Task<void> run_norms(std::span<const int32_t> tokens);
   // Waits before another try; or throws `error` when there is none.
   Task<void> pause(const RemoteError& error, bool passes, Backoff& backoff);
+  Task<void> tail_is_free();
+  Task<void> meet_lane();
+  SequenceRows caught_up(SequenceRows rows);
+  Task<void> pass(SequenceRows rows, float* out);
   // On the cloud:
-  StageRange cloud_range() const { return {.to = cut_}; }
   Task<void> open();
   Task<std::vector<float>> step(SequenceRows rows);
   Task<void> replay(uint32_t until);
@@ -59,24 +68,19 @@ class Course {
   // Here:
   Task<void> advance(SequenceRows rows, float* out);
   Task<SequenceRows> for_tail(SequenceRows rows, bool every, std::vector<float>& hidden);
+  Task<void> compute(Job& job);
   Task<void> run_tail(SequenceRows rows, float* out);
+  Task<void> run_passing(SequenceRows rows, float* out);
   Task<void> restore_tail(uint32_t until);
 
-  const Model& model_;
-  const int cut_;
-  Batcher* const tail_;
   const RetryOptions retry_;
-  const Requester requester_;  // of the tail's jobs
   SplitCounts& counts_;
 
-  Flow flow_;
-  bool interrupted_ = false;
-  std::string session_;  // 32 hex digits
-  bool open_ = false;    // on the server, as far as we know
-  bool reachable_ = true;
-  uint32_t cloud_rows_ = 0;  // that the session surely has
-  SequenceHistory history_;
-  SequenceId sequence_ = 0;  // of the tail
+  TwoSides sides_;
+  Flow flow_;                 // behind the sides, as
+  std::optional<Lane> lane_;  // is this
+  uint32_t out_ = 0;
+  std::vector<int32_t> with_lag_;  // tokens of a step that catches up
   std::vector<float> results_;
 };
 

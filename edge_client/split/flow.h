@@ -23,7 +23,7 @@ using Moment = std::chrono::steady_clock::time_point;
 
 // The cloud is asked, by the call of CloudLink of that name.
 struct Send {
-  enum Call : uint8_t { kOpen, kStep, kForward, kClose };
+  enum Call : uint8_t { kOpen, kStep, kFill, kForward, kClose };
   Call call;
   std::string session;  // none for kForward
   SequenceRows rows;    // of kOpen: the range alone
@@ -35,8 +35,7 @@ struct Compute {
   Job* job;
   double* ms;  // its time is added, also where it fails
 };
-// Nothing is to be done until then, or until another flow of the same text went on: it may look
-// again at any time before.
+// Nothing is to be done before that time; or before another flow of the same text went on.
 struct Wait {
   static constexpr Moment kOnOthers = Moment::max();
   Moment until = kOnOthers;

@@ -1,0 +1,314 @@
+#include "edge_client/split/lane.h"
+
+#include <algorithm>
+
+namespace split::edge {
+namespace {
+
+// Longer than any text: the lane gives nothing up that may pass.
+constexpr std::chrono::hours kPatience{24};
+
+// A text that gains on the lane over so many pieces is left alone for a while.
+constexpr int kLostRaces = 3;
+constexpr std::chrono::seconds kRest{1};
+
+RetryOptions patient(RetryOptions options) {
+  options.budget = kPatience;
+  return options;
+}
+
+bool may_pass(const RemoteError& error) {
+  return error.transient() || error.code == "session_unknown" ||
+         error.code == "position_mismatch" || error.code == "depth_mismatch" ||
+         error.code == "session_conflict";
+}
+
+}  // namespace
+
+Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry)
+    : sides_(sides),
+      options_(options),
+      backoff_(patient(retry)),
+      targets_(options.targets),
+      next_cloud_(sides.layers()) {
+  next_target();
+  flow_.start(run());
+}
+
+void Lane::aim(Target target) {
+  targets_ = {std::move(target)};
+  next_target();
+}
+
+void Lane::next_target() {
+  target_.reset();
+  while (!target_ && !targets_.empty()) {
+    target_ = std::move(targets_.front());
+    targets_.pop_front();
+    if (target_->cut == sides_.cut) target_.reset();
+  }
+  ++aims_;
+  rows_ = bytes_ = 0;
+  last_lag_ = UINT32_MAX;
+  lost_races_ = 0;
+  backoff_.succeeded();
+  enter(State::kIdle);
+}
+
+void Lane::enter(State state) {
+  state_ = state;
+  ++sides_.version;
+}
+
+std::string Lane::state() const {
+  switch (state_) {
+    case State::kIdle:
+      return "idle";
+    case State::kWeights:
+      return "weights";
+    case State::kFilling:
+      return cat("filling ", rows_there(), "/", sides_.history.size());
+    case State::kReady:
+      return "ready";
+    case State::kWaiting:
+      return "waiting";
+  }
+  return {};
+}
+
+// Rows that the blocks which change sides have where they are to be.
+uint32_t Lane::rows_there() const {
+  if (!target_) return 0;
+  return target_->cut < sides_.cut ? tail().rows_from(target_->cut)
+                                   : cloud().rows.below(target_->cut);
+}
+
+bool Lane::can_switch(uint32_t out) const {
+  return target_ && state_ == State::kReady && sides_.near_end(rows_there()) &&
+         out >= target_->at.value_or(0);
+}
+
+bool Lane::is_waited_for(uint32_t out) const {
+  return target_ && target_->at && out >= *target_->at && !backoff_.failing();
+}
+
+Move Lane::take(uint32_t out) {
+  Move move{.at = out,
+            .from = sides_.cut,
+            .to = target_->cut,
+            .why = target_->why,
+            .rows = rows_ + sides_.history.size() - std::min(rows_there(), sides_.history.size()),
+            .bytes = bytes_};
+  if (sides_.cut == 0) {
+    sides_.cloud = std::exchange(next_cloud_, CloudSide(sides_.layers()));
+    next_asked_ = false;
+  } else if (target_->cut == 0) {
+    CloudSide old = std::exchange(sides_.cloud, CloudSide(sides_.layers()));
+    if (old.open && old.reachable) ended_.push_back(std::move(old.session));
+  }
+  if (target_->tail) sides_.tail = target_->tail;
+  sides_.cut = target_->cut;
+  next_target();
+  return move;
+}
+
+std::vector<std::string> Lane::leave() {
+  std::vector<std::string> all = std::exchange(ended_, {});
+  if (std::exchange(next_asked_, false)) all.push_back(next_cloud_.session);
+  return all;
+}
+
+Task<void> Lane::run() {
+  for (;;) {
+    std::optional<RemoteError> error;
+    try {
+      co_await go_on();
+    } catch (const RemoteError& refused) {
+      error = refused;
+    } catch (const SequenceLost&) {  // again: from what there is then
+    } catch (const Error& failed) {  // no memory for it, say
+      error.emplace(failed.what(), 503, "");
+    }
+    if (error) co_await wait_after(*error);
+  }
+}
+
+Task<void> Lane::go_on() {
+  co_await close_old();
+  if (!target_) {
+    co_await Wait{};
+  } else {
+    co_await prepare();
+  }
+}
+
+// The sessions that the text left.
+Task<void> Lane::close_old() {
+  while (!ended_.empty()) {
+    const Send asked{Send::kClose, ended_.back(), {}, &flying_.traffic};
+    co_await asked;
+    std::erase(ended_, asked.session);
+  }
+}
+
+// Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.
+Task<void> Lane::prepare() {
+  if (!tail().has(target_->cut)) {
+    if (state_ != State::kWeights && options_.fetch) options_.fetch(target_->cut);
+    if (state_ != State::kWeights) enter(State::kWeights);
+    co_await Wait{};
+    co_return;
+  }
+  if (sides_.near_end(rows_there())) {
+    backoff_.succeeded();
+    if (state_ != State::kReady) enter(State::kReady);
+    co_await Wait{};
+    co_return;
+  }
+  enter(State::kFilling);
+  // Its tokens may move while they are on their way.
+  SequenceRows piece = sides_.history.piece(rows_there(), sides_.history.size());
+  const std::vector<int32_t> tokens(piece.tokens.begin(), piece.tokens.end());
+  piece.tokens = tokens;
+  const uint64_t aim = aims_;
+  if (target_->cut > sides_.cut) {
+    co_await fill_cloud(piece);
+  } else {
+    co_await fill_tail(piece);
+  }
+  if (aim != aims_) co_return;
+  backoff_.succeeded();
+  co_await rest_after_races();
+}
+
+// A target that the text does not wait for may be out of reach at the rate of now.
+Task<void> Lane::rest_after_races() {
+  const uint32_t lag = sides_.history.size() - std::min(rows_there(), sides_.history.size());
+  lost_races_ = lag >= std::exchange(last_lag_, lag) ? lost_races_ + 1 : 0;
+  if (target_->at || lost_races_ < kLostRaces) co_return;
+  lost_races_ = 0;
+  enter(State::kWaiting);
+  co_await Wait{flow_.now() + kRest};
+}
+
+// Blocks [cut'', L) stay here, and the cloud computes the rows through those before them.
+Task<void> Lane::fill_cloud(SequenceRows piece) {
+  const int cut = target_->cut;
+  piece.range.to = cut;
+  if (sides_.cut > 0) {
+    co_await ask(Send::kFill, piece);
+    co_return;
+  }
+  if (!next_cloud_.open) {
+    next_cloud_.rows.cut_back(0);
+    next_asked_ = true;
+    co_await ask(Send::kOpen, {.range = {.to = sides_.deepest}});
+    next_cloud_.open = true;
+    co_return;
+  }
+  co_await ask(Send::kStep, piece);
+}
+
+// Asks for rows of the session, and knows of them then.
+Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
+  const std::string session = cloud().session;
+  const bool alone = sides_.cut == 0;
+  const Send asked{call, session, rows, &flying_.traffic};
+  std::vector<float> values;
+  std::exception_ptr error;
+  try {
+    values = co_await asked;
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const Traffic traffic = std::exchange(flying_.traffic, {});
+  settled_.traffic += traffic;
+  bytes_ += traffic.bytes_up + traffic.bytes_down;
+  if (error) std::rethrow_exception(error);
+  CloudSide& side = alone ? next_cloud_ : sides_.cloud;
+  if (call == Send::kOpen || side.session != session) co_return values;
+  const int to = rows.range.to.block();
+  settled_.cloud_layer_rows += uint64_t{rows.count()} * static_cast<uint64_t>(to);
+  rows_ += rows.count();
+  if (call == Send::kStep) {
+    side.rows.step(rows.past, rows.past + rows.count(), to);
+  } else {
+    side.rows.fill(rows.past, rows.past + rows.count(), to);
+  }
+  ++sides_.version;
+  co_return values;
+}
+
+// The tail computes the rows through the blocks that it gets: from what leaves the cloud's before
+// them, or from the tokens.
+Task<void> Lane::fill_tail(SequenceRows piece) {
+  const uint64_t aim = aims_;
+  const int cut = target_->cut;
+  std::vector<float> hidden;
+  if (cut > 0) {
+    SequenceRows below = piece;
+    below.range.to = cut;
+    below.wanted = Wanted::kAll;
+    hidden = co_await ask(Send::kFill, below);
+    piece.range.from = cut;
+    piece.tokens = {};
+    piece.hidden = hidden;
+    piece.width = static_cast<uint32_t>(sides_.channels());
+  } else {
+    rows_ += piece.count();
+  }
+  for (uint32_t at = 0; at < piece.count() && aim == aims_;) {
+    while (sides_.held()) co_await Wait{};
+    if (aim != aims_) co_return;
+    const uint32_t past = piece.past + at, length = tail().pages().length(tail().sequence());
+    if (tail().rows_from(cut) < past) co_return;  // they were lost meanwhile
+    uint32_t count = std::min(kSliceRows, piece.count() - at);
+    if (past < length) count = std::min(count, length - past);
+    co_await run_slice(piece.slice(at, count));
+    at += count;
+  }
+}
+
+// Rows that the tail has are computed again, up to the first block that has them; behind these it
+// gets new ones in all its blocks, where the text does not need them yet.
+Task<void> Lane::run_slice(SequenceRows slice) {
+  const std::shared_ptr<TailSide> side = target_->tail ? target_->tail : sides_.tail;
+  KvPages& pages = side->pages();
+  const int layers = sides_.layers();
+  const bool fill = slice.past < pages.length(side->sequence());
+  int to = target_->cut + 1;
+  while (to < layers &&
+         (!fill || pages.filled(side->sequence(), to) < slice.past + slice.count())) {
+    ++to;
+  }
+  slice.range.to = to;
+  slice.wanted = Wanted::kNone;
+  Job job{.sequence = side->sequence(),
+          .rows = slice,
+          .out = nullptr,
+          .requester = sides_.requester,
+          .fill = fill};
+  const TwoSides::Hold hold(sides_);
+  co_await Compute{&side->batcher(), &job, &flying_.edge_ms};
+  settled_.edge_ms += std::exchange(flying_.edge_ms, 0);
+}
+
+// The text goes on where it is.
+Task<void> Lane::wait_after(const RemoteError& error) {
+  if (!may_pass(error)) {
+    next_target();
+    co_return;
+  }
+  if (sides_.cut == 0 && error.code == "session_unknown") next_cloud_.open = false;
+  if (sides_.cut == 0 && error.code == "position_mismatch") next_cloud_.rows.cut_back(0);
+  if (sides_.cut == 0 && error.code == "session_conflict") next_cloud_ = CloudSide(sides_.layers());
+  if (error.code == "depth_mismatch" && target_) {
+    cloud().rows.limit(sides_.cut, target_->cut, error.have.value_or(0));
+  }
+  const auto wait = backoff_.failed(error, true, flow_.now());
+  enter(State::kWaiting);
+  co_await Wait{flow_.now() + wait};
+  backoff_.again(error);
+}
+
+}  // namespace split::edge

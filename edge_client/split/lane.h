@@ -1,0 +1,99 @@
+// The lane beside a running text on which its cut moves. It prepares a target while the text goes
+// on: blocks that change sides get the rows that there are, by fills, which compute rows again
+// where they are missing, so that no key and no value travels. Then the text switches at a token,
+// with the few rows that came meanwhile. What fails here is tried again and costs the text nothing.
+// A flow (flow.h), beside that of the course.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "edge_client/split/backoff.h"
+#include "edge_client/split/sides.h"
+
+namespace split::edge {
+
+// A place where the cut is to be.
+struct Target {
+  int cut = 0;
+  std::string why = "asked";
+  std::optional<uint32_t> at = {};  // tokens out, at which the text waits for it; none: when it can
+  std::shared_ptr<TailSide> tail = {};  // none: the one there is
+};
+
+// How a text's cut may move.
+struct MoveOptions {
+  int deepest = 0;             // the cloud opens sessions for it
+  std::deque<Target> targets;  // one after the other
+  // Called when a target's weights are not here yet, once for each; they come in their own time.
+  std::function<void(int cut)> fetch = {};
+};
+
+// One thread at a time.
+class Lane {
+ public:
+  // Rows that the tail computes in one go: it is held so long.
+  static constexpr uint32_t kSliceRows = 16;
+
+  Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
+
+  Flow& flow() { return flow_; }
+  // In place of all targets that are left.
+  void aim(Target target);
+  // Nothing is left to do, unless it is aimed.
+  bool idle() const { return !target_ && ended_.empty(); }
+  // The fetched weights may have landed.
+  void landed() { ++sides_.version; }
+
+  // Of the text, before a token with so many out. Whether the switch can be now;
+  bool can_switch(uint32_t out) const;
+  // whether it will be soon, and is waited for.
+  bool is_waited_for(uint32_t out) const;
+  // Moves the cut. What the sides lack there is the lag (sides.h).
+  Move take(uint32_t out);
+  // What the lane cost since the last call.
+  SplitCounts take_counts() { return std::exchange(settled_, {}); }
+
+  // "idle", "weights", "filling 128/512", "waiting" or "ready".
+  std::string state() const;
+  // Sessions that are to be ended on the server; once.
+  std::vector<std::string> leave();
+
+ private:
+  enum class State : uint8_t { kIdle, kWeights, kFilling, kReady, kWaiting };
+  Task<void> run();
+  Task<void> go_on();
+  Task<void> close_old();
+  Task<void> prepare();
+  Task<void> fill_tail(SequenceRows piece);
+  Task<void> run_slice(SequenceRows slice);
+  Task<void> fill_cloud(SequenceRows piece);
+  Task<void> rest_after_races();
+  Task<void> wait_after(const RemoteError& error);
+  Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
+  void next_target();
+  void enter(State state);
+  TailSide& tail() const { return *(target_->tail ? target_->tail : sides_.tail); }
+  CloudSide& cloud() { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
+  const CloudSide& cloud() const { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
+  uint32_t rows_there() const;
+
+  TwoSides& sides_;
+  const MoveOptions options_;
+  Backoff backoff_;
+  State state_ = State::kIdle;
+  std::deque<Target> targets_;      // behind
+  std::optional<Target> target_;    // this one
+  uint64_t aims_ = 0;               // so far
+  CloudSide next_cloud_;            // of a text that runs here alone
+  bool next_asked_ = false;         // the server may have it
+  std::vector<std::string> ended_;  // sessions
+  SplitCounts flying_, settled_;    // with whoever asks and computes; and done with
+  uint64_t rows_ = 0, bytes_ = 0;   // for this target
+  uint32_t last_lag_ = UINT32_MAX;
+  int lost_races_ = 0;
+  Flow flow_;
+};
+
+}  // namespace split::edge

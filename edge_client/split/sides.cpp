@@ -1,0 +1,77 @@
+#include "edge_client/split/sides.h"
+
+#include <openssl/rand.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/bytes.h"
+
+namespace split::edge {
+namespace {
+
+std::string random_session_id() {
+  std::array<unsigned char, 16> bits{};
+  CHECK(RAND_bytes(bits.data(), bits.size()) == 1);
+  return to_hex(std::as_bytes(std::span(bits)));
+}
+
+}  // namespace
+
+void FilledRows::step(uint32_t past, uint32_t end, int to) {
+  cut_back(past);
+  fill(past, end, to);
+}
+
+void FilledRows::fill(uint32_t past, uint32_t end, int to) {
+  for (uint32_t& rows : std::span(rows_).first(static_cast<size_t>(to))) {
+    if (rows >= past) rows = std::max(rows, end);
+  }
+}
+
+void FilledRows::cut_back(uint32_t most) { limit(0, static_cast<int>(rows_.size()), most); }
+
+void FilledRows::limit(int from, int to, uint32_t most) {
+  for (int block = from; block < to; ++block) {
+    uint32_t& rows = rows_[static_cast<size_t>(block)];
+    rows = std::min(rows, most);
+  }
+}
+
+uint32_t FilledRows::below(int to) const {
+  CHECK(to > 0);
+  return *std::min_element(rows_.begin(), rows_.begin() + to);
+}
+
+CloudSide::CloudSide(int layers) : session(random_session_id()), rows(layers) {}
+
+TailSide::TailSide(Batcher& batcher, std::shared_ptr<void> keeps)
+    : keeps_(std::move(keeps)),
+      batcher_(batcher),
+      sequence_(pages().open()),
+      passing_(pages().open()) {}
+
+TailSide::~TailSide() {
+  pages().close(sequence_);
+  pages().close(passing_);
+}
+
+bool TailSide::has(int cut) {
+  const StageRange& range = shard().options().range;
+  return StageRange::from_block(cut, range.to).from >= range.from;
+}
+
+uint32_t TailSide::rows_from(int cut) {
+  const int layers = shard().model().config().layers;
+  return pages().filled(sequence_, {cut, Point(layers)});
+}
+
+TwoSides::TwoSides(const Model& model, int cut, int deepest, Batcher* tail, Requester requester)
+    : model(model),
+      requester(std::move(requester)),
+      cut(cut),
+      deepest(deepest),
+      cloud(model.config().layers),
+      tail(tail == nullptr ? nullptr : std::make_shared<TailSide>(*tail)) {}
+
+}  // namespace split::edge
