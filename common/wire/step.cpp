@@ -190,7 +190,7 @@ StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
 
 std::string forward_json(const SequenceRows& rows) {
   return Json{
-      {"rows", wanted_name(rows.wanted)}, {"to", rows.range.to.name()}, {"tokens", rows.tokens}}
+      {"rows", wanted_name(rows.wanted)}, {"to", json_of(rows.range.to)}, {"tokens", rows.tokens}}
       .dump();
 }
 

@@ -165,6 +165,10 @@ TEST(WireForward, IsWhatServersKnowAndReadAsItWasWritten) {
   const SequenceRows norms{
       .range = {.to = Point::norm()}, .tokens = kTokens, .wanted = Wanted::kAll};
   EXPECT_EQ(forward_json(norms), R"({"rows":"all","to":"norm","tokens":[5,9,31]})");
+  SequenceRows blocks = norms;
+  blocks.range.to = 2;
+  EXPECT_EQ(forward_json(blocks), R"({"rows":"all","to":2,"tokens":[5,9,31]})");
+  EXPECT_EQ(parse_forward(forward_json(blocks), config(), never).received.rows.range.to, Point(2));
   const ForwardRequest json = parse_forward(forward_json(norms), config(), never);
   EXPECT_EQ(json.received.rows.range, norms.range);
   EXPECT_EQ(json.received.rows.wanted, norms.wanted);
