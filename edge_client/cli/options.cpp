@@ -38,6 +38,32 @@ std::vector<int32_t> ids_of(std::string_view text) {
   return ids;
 }
 
+// "0:6,12:2": the first may be the start.
+void read_moves(std::string_view text, Options& options) {
+  const auto refuse = [&](const char* expected) {
+    throw Error(ErrorKind::kInput, cat("--moves: expected ", expected, ", got ", shown(text)));
+  };
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view entry = rest.substr(0, rest.find(','));
+    const bool ends_in_comma = entry.size() + 1 == rest.size();
+    rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
+    const size_t colon = std::min(entry.find(':'), entry.size());
+    const auto at = parse_u64(entry.substr(0, colon), 0, 1 << 20);
+    if (entry.ends_with(":cloud")) refuse("numbers of blocks, a text does not move into the cloud");
+    const auto cut = parse_u64(entry.substr(std::min(colon + 1, entry.size())), 0, 1024);
+    if (!at || !cut || ends_in_comma)
+      refuse("N:K,... like 0:6,12:2: with N tokens out, K blocks on the cloud");
+    const ScheduledMove move{static_cast<uint32_t>(*at), static_cast<int>(*cut)};
+    if (!options.moves.empty() && move.at <= options.moves.back().at) refuse("rising N");
+    options.moves.push_back(move);
+  }
+  if (options.moves.empty()) refuse("N:K,... like 0:6,12:2");
+  if (options.moves[0].at > 0) return;
+  if (options.cut) refuse("no 0: beside --cut");
+  options.cut = options.moves[0].cut;
+  options.moves.erase(options.moves.begin());
+}
+
 // HOST:PORT, [ADDRESS]:PORT or PORT.
 void read_address(std::string_view text, Options& options) {
   const size_t colon = text.rfind(':');
@@ -61,7 +87,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const Flags::Environment& environment) {
   CommandLine line;
   Options& options = line.options;
-  std::string prompt, prompt_file, prompt_ids, cut, head = "edge", format = "auto", profile = "f32";
+  std::string prompt, prompt_file, prompt_ids, cut, moves, head = "edge", format = "auto",
+                                                           profile = "f32";
   uint64_t cache_limit = 0;
   Flags flags(kSummary);
 
@@ -89,6 +116,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("The split");
   flags.text("cut", "K|cloud", "the server runs the first K blocks (all but two), or everything",
              &cut);
+  flags.text("moves", "N:K,...",
+             "with N tokens out the server runs K blocks: the cut moves while the text runs",
+             &moves);
+  flags.toggle("exact", "move no cut where that may change a bit", &options.exact);
   flags.choice("head", {"edge", "cloud"},
                "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
   flags.text("format", "FORMAT",
@@ -189,6 +220,13 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   }
   if (flags.given("cache-limit")) options.cache_limit = cache_limit;
   options.head_on_cloud = head == "cloud";
+  if (flags.given("moves")) {
+    if (options.head_on_cloud || options.all_on_cloud || options.embed) {
+      throw Error(ErrorKind::kInput,
+                  "--moves: expected no --cut cloud, --head cloud or --embed beside it");
+    }
+    read_moves(moves, options);
+  }
   try {
     options.formats = StageFormats::parse(format);
   } catch (const Error& error) {

@@ -14,8 +14,8 @@
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cloud/remote_link.h"
-#include "edge_client/server/serve.h"
 #include "edge_client/drive/split_text.h"
+#include "edge_client/server/serve.h"
 #include "edge_client/weights/plan.h"
 #include "program/exit_codes.h"
 #include "serve/embeddings.h"
@@ -39,6 +39,17 @@ uint64_t peak_memory() {
   }
   return 0;
 }
+
+// The way to the cloud of what goes on beside a text.
+class OwnLink : public RemoteLink {
+ public:
+  template <typename... Rest>
+  explicit OwnLink(std::unique_ptr<Remote> remote, Rest&&... rest)
+      : RemoteLink(*remote, std::forward<Rest>(rest)...), remote_(std::move(remote)) {}
+
+ private:
+  const std::unique_ptr<Remote> remote_;
+};
 
 }  // namespace
 
@@ -71,8 +82,11 @@ class Run {
             loader_.model(),
             tokenizer_ ? &*tokenizer_ : nullptr,
             loader_.retry(),
-            interrupt_};
+            interrupt_,
+            {},
+            moving_ ? &*moving_ : nullptr};
   }
+  std::unique_ptr<CloudLink> lane_link();
   void select_model();
   void load();
   GenerateOptions generate_options();
@@ -92,12 +106,14 @@ class Run {
   std::vector<int32_t> prompt_;
   std::unique_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
+  std::optional<Moving> moving_;
   Receipt receipt_;
   Clock::time_point start_ = Clock::now();
 };
 
 void Run::say_plan() {
   describe(receipt_, *split_, loader_.config(), loader_.remote().origin());
+  receipt_.exact = split_->exact;
   receipt_.load_ms = ms_since(start_);
   receipt_.load_peak_bytes = peak_memory();
   if (!options_.quiet && !options_.json) world_.console.err(receipt_.plan() + "\n");
@@ -134,6 +150,7 @@ void Run::print_text() {
   receipt_.prompt_tokens = prompt_.size();
   receipt_.tokens = generated.tokens.size();
   receipt_.finish_reason = generated.finish_reason;
+  receipt_.end_at_last_move();
   if (options_.json) {
     world_.console.out(to_json(receipt_, prompt_, generated, options_.logprobs.has_value()));
     return;
@@ -177,7 +194,20 @@ void Run::select_model() {
 void Run::load() {
   split_ = loader_.load(place_, info_);
   link_.emplace(loader_.remote(), split_->info, loader_.config(), loader_.retry(), interrupt_);
+  if (split_->deepest) {
+    link_->set_moves(true);
+    moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
+  }
   say_plan();
+}
+
+std::unique_ptr<CloudLink> Run::lane_link() {
+  auto remote = loader_.connect(loader_.remote().patience().timeout);
+  remote->set_manifest_query(split_->query);
+  auto link = std::make_unique<OwnLink>(std::move(remote), split_->info, loader_.config(),
+                                        loader_.retry(), interrupt_);
+  link->set_moves(true);
+  return link;
 }
 
 void Run::go(const std::string& prompt) {

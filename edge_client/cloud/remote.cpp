@@ -103,17 +103,22 @@ RemoteError Remote::malformed_answer(std::string_view what, const Error& error) 
 
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path) {
   std::string message, code;
+  std::optional<uint32_t> have;
   try {
     const Json body = parse_json(reply.body, 8, "the error");
     const Json& error = body.at("error");
     if (error.at("message").is_string()) message = error["message"].text();
     if (error.contains("code") && error["code"].is_string()) code = error["code"].text();
+    if (error.contains("have") && error["have"].is_number_unsigned()) {
+      have = error["have"].get<uint32_t>();
+    }
   } catch (const Error&) {  // not one of our servers: the status says it all
   }
   std::string text = cat("[server] ", origin, " answered ", reply.status);
   text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + printable(message);
   if (reply.status == 401) text += " (--api-key or SPLIT_API_KEY)";
   RemoteError error(text, reply.status, code);
+  error.have = have;
   if (const auto after = reply.headers.get("Retry-After")) {
     if (const auto seconds = parse_u64(*after, 0, kMostRetryAfter)) {
       error.retry_after = static_cast<unsigned>(*seconds);
@@ -236,11 +241,24 @@ void Remote::close_session(const std::string& session) {
 }
 
 wire::Matrix Remote::step(const std::string& session, const SequenceRows& rows, uint32_t columns,
+                          Traffic& traffic, std::optional<Point> to) {
+  return on_session(session, wire::step_json(rows, to), rows, columns, traffic);
+}
+
+wire::Matrix Remote::fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
                           Traffic& traffic) {
-  const http::Reply reply = ask("POST", wire::session_forward_path(session), wire::step_json(rows),
-                                wire::kJsonType, most_of(rows.wanted_count(), columns),
-                                {{"Accept", std::string(wire::kTensorType)}}, &traffic);
-  return tensor(reply, "hidden", static_cast<uint32_t>(rows.wanted_count()), columns);
+  const std::string body = wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted);
+  return on_session(session, body, rows, columns, traffic);
+}
+
+wire::Matrix Remote::on_session(const std::string& session, std::string body,
+                                const SequenceRows& rows, uint32_t columns, Traffic& traffic) {
+  const auto wanted = static_cast<uint32_t>(rows.wanted_count());
+  const http::Reply reply =
+      ask("POST", wire::session_forward_path(session), std::move(body), wire::kJsonType,
+          most_of(wanted, columns), {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  if (wanted == 0) return {};
+  return tensor(reply, "hidden", wanted, columns);
 }
 
 wire::Matrix Remote::forward(const std::string& model, const SequenceRows& rows, uint32_t columns,

@@ -69,8 +69,12 @@ class Remote {
   // True when it is new there, false when it stood already.
   bool open_session(const std::string& session, const wire::SessionRequest& request);
   void close_session(const std::string& session);
-  // A step of the session from tokens: hidden states [wanted rows, columns].
+  // A step of the session from tokens: hidden states [wanted rows, columns]. `to`: where it goes,
+  // unless that is where the session does.
   wire::Matrix step(const std::string& session, const SequenceRows& rows, uint32_t columns,
+                    Traffic& traffic, std::optional<Point> to = {});
+  // A fill of rows that the session has, to rows.range.to; the same of it.
+  wire::Matrix fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
                     Traffic& traffic);
   // A step without a session: what leaves the rows' range, [wanted rows, columns].
   wire::Matrix forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
@@ -86,6 +90,8 @@ class Remote {
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
                   std::string_view type, uint64_t max_bytes, const http::Headers& headers = {},
                   Traffic* traffic = nullptr);
+  wire::Matrix on_session(const std::string& session, std::string body, const SequenceRows& rows,
+                          uint32_t columns, Traffic& traffic);
   wire::Matrix tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
                       uint32_t columns) const;
   RemoteError malformed_answer(std::string_view what, const Error& error) const;

@@ -22,11 +22,13 @@ void RemoteLink::open(const std::string& session, const StageRange& range) {
 
 std::vector<float> RemoteLink::step(const std::string& session, const SequenceRows& rows,
                                     Traffic& traffic) {
-  return remote_.step(session, rows, channels(), traffic).values;
+  const auto to = moves_ ? std::optional(rows.range.to) : std::nullopt;
+  return remote_.step(session, rows, channels(), traffic, to).values;
 }
 
-std::vector<float> RemoteLink::fill(const std::string&, const SequenceRows&, Traffic&) {
-  throw RemoteError("[server] it fills no blocks", 200, "not_supported");
+std::vector<float> RemoteLink::fill(const std::string& session, const SequenceRows& rows,
+                                    Traffic& traffic) {
+  return remote_.fill(session, rows, channels(), traffic).values;
 }
 
 void RemoteLink::close(const std::string& session) noexcept {

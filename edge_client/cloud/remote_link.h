@@ -25,6 +25,9 @@ class RemoteLink : public CloudLink {
         waiter_(waiter),
         goodbye_(std::move(goodbye)) {}
 
+  // Each step says where it goes from now on, which is not where its session does.
+  void set_moves(bool moves) { moves_ = moves; }
+
   // Also when the server has other weights now: `model_mismatch`.
   void open(const std::string& session, const StageRange& range) override;
   std::vector<float> step(const std::string& session, const SequenceRows& rows,
@@ -36,6 +39,7 @@ class RemoteLink : public CloudLink {
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;
+  void cancel() noexcept override { remote_.cancel(); }
 
  private:
   uint32_t channels() const { return static_cast<uint32_t>(config_.channels); }
@@ -46,6 +50,7 @@ class RemoteLink : public CloudLink {
   const RetryOptions retry_;
   Waiter& waiter_;
   const Goodbye goodbye_;
+  bool moves_ = false;
 };
 
 }  // namespace split::edge

@@ -74,14 +74,16 @@ void SplitForward::stop_lane() noexcept {
     const Lock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
+    if (asking_) beside_->cancel();
   }
-  beside_->cancel();
   thread_.join();
 }
 
-void SplitForward::aim(Target target) {
+void SplitForward::aim(int cut, std::string why, Batcher& tail, std::shared_ptr<void> keeps) {
   if (course_.lane() == nullptr) return;
   const Lock lock(mutex_);
+  Target target{.cut = cut, .why = std::move(why)};
+  if (!course_.has(cut)) target.tail = std::make_shared<TailSide>(tail, std::move(keeps));
   course_.lane()->aim(std::move(target));
   tell();
 }
@@ -147,7 +149,9 @@ void SplitForward::drive_lane() {
     const Action action = next(flow);
     const auto* const wait = std::get_if<Wait>(&action);
     if (wait == nullptr) {
+      asking_ = std::holds_alternative<Send>(action);
       perform(flow, *beside_, action, lock);
+      asking_ = false;
       continue;
     }
     if (wait->until == Wait::kOnOthers) {

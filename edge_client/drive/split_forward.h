@@ -40,8 +40,9 @@ class SplitForward : public Forward {
   // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
-  // The cut is to move there. Any thread; nothing where it cannot.
-  void aim(Target target);
+  // The cut is to move there, for this reason: on the tail that there is, or on this one, a part of
+  // `keeps`, where that lacks the stages. Any thread; nothing where it cannot move.
+  void aim(int cut, std::string why, Batcher& tail, std::shared_ptr<void> keeps);
   // Where the text is now. Any thread.
   struct Place {
     int cut = 0;
@@ -53,7 +54,7 @@ class SplitForward : public Forward {
  private:
   using Lock = std::unique_lock<std::mutex>;
   Action next(Flow& flow);
-  void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
+  static void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
   void drive(Flow& flow);
   void drive_lane();
   void tell();
@@ -66,8 +67,8 @@ class SplitForward : public Forward {
   std::thread thread_;                 // likewise
   mutable std::mutex mutex_;           // of all below, but not while an action is performed
   std::condition_variable changed_;
-  uint64_t told_ = 0;  // version of the course
-  bool stopping_ = false;
+  uint64_t told_ = 0;                       // version of the course
+  bool stopping_ = false, asking_ = false;  // the lane: is to end; asks the cloud
   Course course_;
 };
 

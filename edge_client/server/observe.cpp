@@ -30,6 +30,8 @@ EdgeMetrics::EdgeMetrics()
                                "From a text's start to its first token.")),
       next_(metrics.histogram("split_edge_inter_token_seconds",
                               "From one token of a text to the next.")),
+      pause_(metrics.histogram("split_edge_move_pause_seconds",
+                               "Of a text, for the token behind a move of its cut.")),
       up_(metrics.counter("split_edge_wire_bytes_total",
                           "Bodies between this machine and the cloud.", {{"direction", "up"}})),
       down_(metrics.counter("split_edge_wire_bytes_total", "", {{"direction", "down"}})),
@@ -43,7 +45,9 @@ EdgeMetrics::EdgeMetrics()
       from_cache_(metrics.counter("split_edge_shard_bytes_total",
                                   "Weights loaded: from the cache here, or downloaded.",
                                   {{"source", "cache"}})),
-      from_server_(metrics.counter("split_edge_shard_bytes_total", "", {{"source", "server"}})) {}
+      from_server_(metrics.counter("split_edge_shard_bytes_total", "", {{"source", "server"}})),
+      catch_up_(metrics.counter("split_edge_catch_up_bytes_total",
+                                "Bodies of what moves of cuts asked the cloud for.")) {}
 
 void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, double seconds,
                         bool first) {
@@ -52,6 +56,14 @@ void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, doubl
   parts.cloud.observe((now.traffic.cloud_ms - before.traffic.cloud_ms) / 1e3);
   parts.wire.observe((now.traffic.wire_ms - before.traffic.wire_ms) / 1e3);
   parts.edge.observe((now.edge_ms - before.edge_ms) / 1e3);
+  for (const Move& move : std::span(now.moves).subspan(before.moves.size())) {
+    metrics
+        .counter("split_edge_moves_total", "Cuts that moved while a text ran.",
+                 {{"to", std::to_string(move.to)}, {"why", move.why}})
+        .add();
+    pause_.observe(move.pause_ms / 1e3);
+    catch_up_.add(move.bytes);
+  }
 }
 
 void EdgeMetrics::ended(const Receipt& receipt) {

@@ -34,9 +34,9 @@ class EdgeMetrics {
   Parts parts(Phase phase);
 
   const Parts prompt_parts_, generate_parts_;
-  serve::Histogram &first_, &next_;
+  serve::Histogram &first_, &next_, &pause_;
   serve::Counter &up_, &down_, &layer_rows_, &prompt_, &generated_, &replays_, &from_cache_,
-      &from_server_;
+      &from_server_, &catch_up_;
 };
 
 }  // namespace split::edge

@@ -34,8 +34,9 @@ Response put_cut(Service& service, const std::string& body) {
   wire::Fields fields(body);
   const bool cloud = fields.has("cut") && fields.raw("cut") == "cloud";
   const auto cut = cloud ? 0 : fields.integer("cut", 0, 1024);
+  const bool running = fields.boolean_or("running", false);
   fields.finish();
-  service.move_cut(cloud ? std::nullopt : std::optional(static_cast<int>(cut)));
+  service.move_cut(cloud ? std::nullopt : std::optional(static_cast<int>(cut)), running);
   return Response::json(200, service.status());
 }
 
@@ -108,7 +109,8 @@ void add_routes(http::Server& server, Service& service) {
        .path = "/split/cut",
        .summary = "where answers are cut from now on",
        .statuses = {200, 409, 502},
-       .body = {{"cut", "", "blocks on the cloud, or \"cloud\" for all of the model", true}},
+       .body = {{"cut", "", "blocks on the cloud, or \"cloud\" for all of the model", true},
+                {"running", "boolean", "answers that run move there too, to no \"cloud\""}},
        .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
   serve::observe(server, service.metrics(), SPLIT_VERSION);

@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "edge_client/server/status.h"
+#include "edge_client/weights/exactness.h"
 #include "http/message.h"
 #include "wire/fields.h"
 
@@ -25,6 +26,15 @@ bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b) {
   };
   return a.config_json == b.config_json && a.profile == b.profile &&
          a.generate_phase == b.generate_phase && own(a) == own(b);
+}
+
+void expect_running_can_move(const PlacedModel& now, std::optional<int> cut) {
+  if (!cut) wire::Fields::refuse("running", "answers that run do not move into the cloud");
+  if (!now.deepest) {
+    throw http::HttpError(409, "not_supported",
+                          "answers that run have one cut for good: of this cloud's sessions, or "
+                          "with --head cloud");
+  }
 }
 
 }  // namespace
@@ -75,7 +85,7 @@ void Service::load() {
                                       const std::lock_guard receipts(mutex_);
                                       last_receipt_ = cost_json(receipt);
                                     },
-                                    &metrics_});
+                                    &metrics_, &answers_});
   split_ = std::move(split);
 }
 
@@ -126,6 +136,9 @@ std::string Service::status() {
     now.last_receipt = last_receipt_;
   }
   now.progress = progress_.counts();
+  now.answers = answers_.list();
+  now.exact = answers_.exact();
+  if (!now.exact && split) now.exact = split->exact;
   return status_json(now);
 }
 
@@ -166,7 +179,7 @@ serve::TextModel Service::unsplit(const std::string& id) {
   return model;
 }
 
-void Service::move_cut(std::optional<int> cut) {
+void Service::move_cut(std::optional<int> cut, bool running) {
   const std::lock_guard loading(loading_);
   const std::shared_ptr<PlacedModel> now = present();
   if (!now) find("");  // throws
@@ -178,7 +191,8 @@ void Service::move_cut(std::optional<int> cut) {
   options.cut = cut;
   options.all_on_cloud = !cut;
   const Placement wanted = place(options, loader_.config());
-  if (wanted.name() == now->place.name()) return;
+  if (running) expect_running_can_move(*now, cut);
+  if (wanted.name() == now->place.name()) return running ? move_running(*cut, now) : void();
   // A driver's compilers want more stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;
@@ -196,8 +210,21 @@ void Service::move_cut(std::optional<int> cut) {
         409, "model_mismatch",
         "the cloud has other weights under this name now: start edge_client anew");
   }
+  if (running) move_running(*cut, split);
   const std::lock_guard lock(mutex_);
   split_ = std::move(split);
+}
+
+// With the loader held.
+void Service::move_running(int cut, const std::shared_ptr<PlacedModel>& split) {
+  const bool exact = is_exact(loader_.remote(), split->info, *split->batcher());
+  answers_.set_exact(exact);
+  if (options_.exact && !exact) {
+    throw http::HttpError(409, "not_exact",
+                          "a move could change a running answer: this machine's bits are not the "
+                          "cloud's (--exact)");
+  }
+  answers_.move(cut, split);
 }
 
 }  // namespace split::edge

@@ -35,8 +35,8 @@ class Service {
   const serve::ChatTemplate& chat() const { return chat_; }
 
   // Downloads what is missing and lets answers begin there from now on; none: everything on the
-  // cloud. Throws HttpError and Error.
-  void move_cut(std::optional<int> cut);
+  // cloud. With `running`, those that run move there too. Throws HttpError and Error.
+  void move_cut(std::optional<int> cut, bool running = false);
 
   const serve::Metrics& metrics() const { return metrics_.metrics; }
   serve::Metrics& metrics() { return metrics_.metrics; }
@@ -47,6 +47,7 @@ class Service {
   std::shared_ptr<PlacedModel> present() const;
   std::shared_ptr<PlacedModel> load_split(const Placement& place);
   void observe();
+  void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
 
   const Options& options_;
   EdgeMetrics metrics_;
@@ -58,6 +59,7 @@ class Service {
   std::atomic<bool> stopping_{false};
   StageProgress progress_;
   Probe probe_;
+  Answers answers_;
 
   mutable std::mutex mutex_;  // of all below
   std::optional<Tokenizer> tokenizer_;

@@ -27,6 +27,18 @@ auto answered(const Call& call) {
   }
 }
 
+// The way to the cloud of what goes on beside a text.
+class LaneLink : public RemoteLink {
+ public:
+  template <typename... Rest>
+  explicit LaneLink(std::unique_ptr<RemotePool::Lease> lease, Rest&&... rest)
+      : RemoteLink(lease->remote(), std::forward<Rest>(rest)...), lease_(std::move(lease)) {}
+  void cancel() noexcept override { lease_->cancel(); }
+
+ private:
+  const std::unique_ptr<RemotePool::Lease> lease_;
+};
+
 }  // namespace
 
 // One text or its states, while it is computed.
@@ -39,6 +51,10 @@ class SplitWork::Running {
               work.interrupt_,
               [&pool = work.shared_.pool](const std::string& session) { pool.dismiss(session); }) {
     lease_->remote().set_manifest_query(work.split_->query);
+    if (work.split_->deepest) {
+      link_.set_moves(true);
+      moving_.emplace(Moving{move_options(*work.split_), [this] { return lane_link(); }});
+    }
     const std::lock_guard lock(work_.mutex_);
     if (work_.interrupt_.signal() != 0) lease_->cancel();
     if (work_.running_.empty()) work_.since_ = Clock::now();
@@ -63,7 +79,8 @@ class SplitWork::Running {
             work_.shared_.retry,
             work_.interrupt_,
             {cat(Hex{reinterpret_cast<uintptr_t>(&work_)}),
-             [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }}};
+             [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }},
+            moving_ ? &*moving_ : nullptr};
   }
   // It has another token.
   void token() {
@@ -83,9 +100,21 @@ class SplitWork::Running {
   SplitCounts counts;  // of the thread that computes
 
  private:
+  std::unique_ptr<CloudLink> lane_link() {
+    auto lease = work_.shared_.pool.take();
+    lease->remote().set_manifest_query(work_.split_->query);
+    auto link = std::make_unique<LaneLink>(
+        std::move(lease), work_.split_->info, work_.shared_.model.config(), work_.shared_.retry,
+        work_.interrupt_,
+        [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); });
+    link->set_moves(true);
+    return link;
+  }
+
   SplitWork& work_;
   const std::unique_ptr<RemotePool::Lease> lease_;
   RemoteLink link_;
+  std::optional<Moving> moving_;
   SplitCounts told_;  // as of the last token
   Clock::time_point last_ = Clock::now();
   bool first_ = true;
@@ -94,7 +123,11 @@ class SplitWork::Running {
 class SplitWork::RunningText : public serve::Text {
  public:
   RunningText(SplitWork& work, std::span<const int32_t> prompt, const GenerateOptions& options)
-      : work_(work), one_(work, prompt.size()), text_(one_.run(), prompt, options, one_.counts) {}
+      : work_(work), one_(work, prompt.size()), text_(one_.run(), prompt, options, one_.counts) {
+    if (work.shared_.answers != nullptr && text_.forward() != nullptr) {
+      entry_.emplace(*work.shared_.answers, *text_.forward());
+    }
+  }
   bool next(const OnText& on_text) override {
     const auto counted = [&](std::string_view text, const ScoredToken* token) {
       if (token != nullptr) one_.token();
@@ -108,6 +141,7 @@ class SplitWork::RunningText : public serve::Text {
   SplitWork& work_;
   Running one_;
   SplitText text_;
+  std::optional<Answers::Entry> entry_;
 };
 
 SplitWork::SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split)
@@ -144,6 +178,9 @@ Receipt SplitWork::counted() const {
   receipt.prompt_tokens = prompt_tokens_;
   receipt.tokens = tokens_;
   receipt.first_token_ms = first_token_ms_.value_or(0);
+  receipt.exact = split_->exact;
+  if (!receipt.exact && shared_.answers != nullptr) receipt.exact = shared_.answers->exact();
+  receipt.end_at_last_move();
   return receipt;
 }
 

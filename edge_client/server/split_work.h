@@ -11,8 +11,9 @@
 
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/cloud/remote_pool.h"
-#include "edge_client/server/observe.h"
 #include "edge_client/drive/split_text.h"
+#include "edge_client/server/answers.h"
+#include "edge_client/server/observe.h"
 #include "edge_client/weights/loader.h"
 #include "serve/text_backend.h"
 
@@ -28,6 +29,7 @@ class SplitWork : public serve::TextBackend {
     RemotePool& pool;
     std::function<void(const Receipt&)> done = {};  // at the end of each
     EdgeMetrics* metrics = nullptr;
+    Answers* answers = nullptr;
   };
   SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split);
   ~SplitWork() override;

@@ -46,7 +46,15 @@ std::string status_json(const ServiceState& now) {
       {"cut", split ? cut_of(split->place) : Json()},
       {"next_cut", coming ? cut_of(*coming) : Json()},
       {"stages", Json::array()},
+      {"exact", now.exact ? Json(*now.exact) : Json()},
+      {"answers", Json::array()},
       {"last", now.last_receipt.empty() ? Json() : parse_json(now.last_receipt, 8, "the receipt")}};
+  for (const Answers::Answer& answer : now.answers) {
+    json["answers"].push_back({{"id", answer.id},
+                               {"cut", answer.place.cut},
+                               {"tokens", answer.place.tokens},
+                               {"lane", answer.place.lane}});
+  }
   if (!split && !coming) return json.dump() + "\n";
 
   const ModelConfig& config = *now.config;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "edge_client/server/answers.h"
 #include "edge_client/server/probe.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/stage_progress.h"
@@ -21,6 +22,8 @@ struct ServiceState {
   const ModelConfig* config = nullptr;  // likewise
   std::map<std::string, StageProgress::Count> progress;
   std::string last_receipt;  // JSON; empty: none yet
+  std::vector<Answers::Answer> answers;
+  std::optional<bool> exact;  // moves change no bit; none: nobody looked
 };
 
 // {"model","cut","server","device","stages" ...}

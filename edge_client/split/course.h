@@ -42,6 +42,8 @@ class Course {
   Lane* lane() { return lane_ ? &*lane_ : nullptr; }
   const Lane* lane() const { return lane_ ? &*lane_ : nullptr; }
   int cut() const { return sides_.cut; }
+  // Whether the tail has the stages from there on.
+  bool has(int cut) { return sides_.tail->has(cut); }
   // Tokens out at the last step.
   uint32_t tokens_out() const { return out_; }
   // Another one where a flow that waits for others should look again.

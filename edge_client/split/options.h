@@ -12,6 +12,12 @@
 
 namespace split::edge {
 
+// With so many tokens out the cut is to be there.
+struct ScheduledMove {
+  uint32_t at = 0;
+  int cut = 0;
+};
+
 struct Options {
   std::string server;
   std::string api_key, ca_cert;
@@ -20,10 +26,12 @@ struct Options {
   std::optional<std::string> prompt, prompt_file;
   std::optional<std::vector<int32_t>> prompt_ids;
 
-  std::optional<int> cut;      // none: default_cut()
-  bool all_on_cloud = false;   // --cut cloud
-  bool head_on_cloud = false;  // --head cloud
-  StageFormats formats;        // to download
+  std::optional<int> cut;            // none: default_cut()
+  bool all_on_cloud = false;         // --cut cloud
+  bool head_on_cloud = false;        // --head cloud
+  std::vector<ScheduledMove> moves;  // of each text
+  bool exact = false;                // none that may change a bit
+  StageFormats formats;              // to download
   Profile profile = Profile::kF32;
   DeviceOptions device;
   std::string cache;  // empty: the default place

@@ -1,5 +1,7 @@
 #include "edge_client/split/placement.h"
 
+#include <algorithm>
+
 namespace split::edge {
 
 std::string Placement::on_edge(const ModelConfig& config) const {
@@ -27,13 +29,22 @@ Placement place(const Options& options, const ModelConfig& config) {
     throw Error(ErrorKind::kInput, cat("--cut: the model has ", layers, " blocks: expected 0..",
                                        layers, " or cloud, got ", place.cut));
   }
+  int lowest = place.cut;
+  for (const ScheduledMove& move : options.moves) {
+    if (move.cut > layers) {
+      throw Error(ErrorKind::kInput, cat("--moves: the model has ", layers,
+                                         " blocks: expected cuts 0..", layers, ", got ", move.cut));
+    }
+    lowest = std::min(lowest, move.cut);
+  }
+  place.moves = options.moves;
   place.all_on_cloud = options.all_on_cloud;
   place.head_on_cloud = options.head_on_cloud && !options.embed;
   // A server answers embeddings too: the final norm is a few kilobytes.
   const bool norm = options.embed || (options.head_on_cloud && options.serve);
-  place.range = StageRange::from_block(place.cut, norm                    ? Point::norm()
-                                                  : options.head_on_cloud ? Point(layers)
-                                                                          : Point::head());
+  place.range = StageRange::from_block(lowest, norm                    ? Point::norm()
+                                               : options.head_on_cloud ? Point(layers)
+                                                                       : Point::head());
   return place;
 }
 

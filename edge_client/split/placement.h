@@ -14,7 +14,8 @@ struct Placement {
   int cut = 0;                // the cloud runs the first `cut` blocks,
   bool all_on_cloud = false;  // or everything
   bool head_on_cloud = false;
-  StageRange range;  // what this machine runs, unless all is on the cloud
+  std::vector<ScheduledMove> moves;  // of each text from there on
+  StageRange range;  // what this machine has, unless all is on the cloud: from the lowest cut on
 
   bool local() const { return !all_on_cloud && !range.empty(); }
   std::string name() const { return all_on_cloud ? "cloud" : std::to_string(cut); }

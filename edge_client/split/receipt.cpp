@@ -61,6 +61,12 @@ std::string to_text(const Receipt& r) {
   line("step",
        cat(fixed(traffic.cloud_ms / steps, 2), " ms cloud + ", fixed(traffic.wire_ms / steps, 2),
            " ms wire + ", fixed(r.counts.edge_ms / steps, 2), " ms edge, on average"));
+  for (const Move& move : r.counts.moves) {
+    line("move", cat("at ", move.at, " tokens from cut ", move.from, " to ", move.to, " (",
+                     move.why, "): ", move.rows, " rows, ", human_bytes(move.bytes),
+                     ", the next after ", fixed(move.pause_ms, 0), " ms",
+                     r.exact.value_or(true) ? "" : "; may differ at near-ties"));
+  }
   line("tokens", cat(r.prompt_tokens, " in, ", r.tokens, " out (", r.finish_reason,
                      "), first after ", fixed(r.first_token_ms, 0), " ms, ",
                      fixed(r.tokens_per_second(), 1), " tokens/s, seed ", r.seed));
@@ -75,6 +81,16 @@ std::string split_members(const Receipt& r) {
              ",\"device\":", json_quote(r.device));
 }
 
+std::string moves_json(std::span<const Move> moves) {
+  std::string out = "[";
+  for (const Move& move : moves) {
+    out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", move.from,
+               ",\"to\":", move.to, ",\"why\":", json_quote(move.why), ",\"rows\":", move.rows,
+               ",\"bytes\":", move.bytes, ",\"pause_ms\":", fixed(move.pause_ms, 3), "}");
+  }
+  return out + "]";
+}
+
 std::string cost_members(const Receipt& r) {
   const Traffic& traffic = r.counts.traffic;
   return cat(
@@ -84,7 +100,12 @@ std::string cost_members(const Receipt& r) {
       ",\"wire_ms\":", fixed(traffic.wire_ms, 3), ",\"edge_ms\":", fixed(r.counts.edge_ms, 3),
       ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
       ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
-      ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays);
+      ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
+      ",\"exact\":",
+      !r.exact   ? "null"
+      : *r.exact ? "true"
+                 : "false",
+      ",\"moves\":", moves_json(r.counts.moves));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace split::edge {
 
 struct Receipt {
   std::string model, server, profile;     // of the server
-  std::string cut;                        // "2" or "cloud"
+  std::string cut;                        // "2" or "cloud"; where it moved, the last
+  std::optional<bool> exact;              // moves change no bit; none: nobody looked
   std::string device = "none";            // of this machine, when it computes
   std::string edge_profile;               // likewise
   std::string cloud_stages, edge_stages;  // "embed, blocks 0-1"
@@ -25,6 +27,10 @@ struct Receipt {
   std::string finish_reason;
   uint64_t seed = 0;
 
+  // The text has ended where its moves led.
+  void end_at_last_move() {
+    if (!counts.moves.empty()) cut = std::to_string(counts.moves.back().to);
+  }
   std::string plan() const;  // what runs where, in one line
   // The rate of the tokens after the first, which the prompt pays for; of the first, when there is
   // one.

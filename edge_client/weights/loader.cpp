@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "edge_client/weights/exactness.h"
 #include "edge_client/weights/shard_cache.h"
 #include "run/self_test.h"
 
@@ -16,6 +17,14 @@ std::string query_of(const Placement& place, const StageFormats& formats) {
 }
 
 }  // namespace
+
+MoveOptions move_options(const PlacedModel& split) {
+  MoveOptions options{.deepest = split.deepest.value_or(split.place.cut), .targets = {}};
+  for (const ScheduledMove& move : split.place.moves) {
+    options.targets.push_back({.cut = move.cut, .at = move.at});
+  }
+  return options;
+}
 
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin) {
@@ -132,6 +141,10 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
 // Gives a server some contexts, but not all of a small machine's memory.
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
+  // A text whose cut moves may hold a page beside its whole context (split/sides.h).
+  if (options_.kv_budget == 0 && !options_.serve && !place.moves.empty()) {
+    return kv_bytes_for(*model_, place.range, options_.profile, 2);
+  }
   if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;
   return std::min(kMost, kv_bytes_for(*model_, place.range, options_.profile, kContexts));
 }
@@ -170,6 +183,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
                       blobs, begin(info, blobs, load), kv_budget(place), options_.device.threads);
   split->fetched = split->tail->finish();
   split->profile = profile_name(options_.profile);
+  allow_moves(*split);
   return split;
 }
 
@@ -205,6 +219,32 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   split->growing = std::make_unique<GrowingTail>(*split->tail, std::move(steps), source,
                                                  config().layers, grow.told);
   return split;
+}
+
+// Lets texts move that may: those of a server, which can be asked to, and those that have a
+// schedule.
+void Loader::allow_moves(PlacedModel& split) {
+  const Placement& place = split.place;
+  const bool scheduled = !place.moves.empty();
+  const auto stay = [&](std::string_view why) {
+    if (scheduled && !options_.quiet) {
+      console_.err(cat("--moves: texts stay at cut ", place.name(), ": ", why, "\n"));
+    }
+  };
+  const auto knows = [&](std::string_view feature) {
+    return std::ranges::find(split.info.features, feature) != split.info.features.end();
+  };
+  if (place.head_on_cloud || !(scheduled || options_.serve)) return;
+  if (!knows("to") || !knows("fill")) return stay("the server's sessions have one cut for good");
+  if (scheduled) {
+    split.exact = retried([&] { return is_exact(remote_, split.info, *split.batcher()); });
+    if (options_.exact && !*split.exact) {
+      return stay("this machine's bits are not the server's (--exact)");
+    }
+  }
+  int deepest = options_.serve ? model_->config().layers : place.cut;
+  for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
+  split.deepest = deepest;
 }
 
 }  // namespace split::edge

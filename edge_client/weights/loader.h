@@ -8,6 +8,7 @@
 #include <string>
 
 #include "edge_client/cloud/remote.h"
+#include "edge_client/split/lane.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/split/retry.h"
@@ -27,6 +28,10 @@ struct PlacedModel {
   std::unique_ptr<GrowingTail> growing;  // while it is one that began empty
   FetchCounts fetched;                   // of one that did not
   std::string profile;                   // of the tail
+  // The cut that sessions are opened for, so that a text's may move: the cloud knows how, and the
+  // head is here. None: each text stays where it begins.
+  std::optional<int> deepest = {};
+  std::optional<bool> exact = {};  // weights/exactness.h; none: nobody looked
 
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
   std::string device() const { return tail ? tail->device_name() : "none"; }  // now
@@ -34,6 +39,9 @@ struct PlacedModel {
   std::optional<Point> floor() const;
   FetchCounts counts() const { return growing ? tail->counts() : fetched; }
 };
+
+// How the texts on it move.
+MoveOptions move_options(const PlacedModel& split);
 
 // Says what runs where, for a receipt.
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
@@ -94,6 +102,7 @@ class Loader {
   std::unique_ptr<BlobLoad> begin(const wire::ModelInfo& info,
                                   const std::vector<wire::BlobInfo>& blobs,
                                   const LoadOptions& options);
+  void allow_moves(PlacedModel& split);
   uint64_t kv_budget(const Placement& place) const;
 
   const Options& options_;

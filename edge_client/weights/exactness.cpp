@@ -1,0 +1,47 @@
+#include "edge_client/weights/exactness.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "run/bits.h"
+
+namespace split::edge {
+
+std::string own_bits(const Shard& shard, const wire::ModelInfo& info) {
+  const ShardOptions& options = shard.options();
+  return bits_of(shard.device(), shard.model(), options, [&](const Stage& stage) {
+    if (const auto asked = options.formats.of(stage.name)) return *asked;
+    const auto at = std::ranges::find(info.stages, stage.name, &wire::StageInfo::name);
+    const std::string& format = at == info.stages.end() ? info.format : at->format;
+    return dtype_from_format(format).value_or(DType::kF32);
+  });
+}
+
+bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail) {
+  Shard& shard = tail.shard();
+  if (info.bits.empty() || info.bits != own_bits(shard, info)) return false;
+  const ModelConfig& config = shard.model().config();
+  std::array<int32_t, 8> ids{};
+  for (int32_t i = 0; i < 8; ++i) ids[static_cast<size_t>(i)] = (i * 7 + 1) % config.vocab;
+  const auto columns = static_cast<uint32_t>(config.channels);
+  Traffic traffic;
+  SequenceRows rows{.range = {.to = config.layers}, .tokens = ids, .wanted = Wanted::kAll};
+  const std::vector<float> there = remote.forward(info.id, rows, columns, traffic).values;
+  const Point from = std::min(shard.options().range.from, Point(config.layers));
+  std::vector<float> below;
+  if (!from.is_tokens()) {
+    rows.range.to = from;
+    below = remote.forward(info.id, rows, columns, traffic).values;
+    rows = {
+        .range = {from, config.layers}, .hidden = below, .width = columns, .wanted = Wanted::kAll};
+  }
+  std::vector<float> here(there.size());
+  const SequenceId sequence = shard.pages().open();
+  const std::shared_ptr<void> close(nullptr, [&](void*) { shard.pages().close(sequence); });
+  Job job{.sequence = sequence, .rows = rows, .out = here.data()};
+  tail.run(job);
+  return std::memcmp(here.data(), there.data(), here.size() * sizeof(float)) == 0;
+}
+
+}  // namespace split::edge

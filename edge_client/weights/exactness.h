@@ -1,0 +1,20 @@
+// Whether a text stays the same, bit for bit, where blocks move between the cloud and this machine:
+// both say that their bits depend on the same things (run/bits.h), and rows of fixed tokens pass
+// the blocks here as they pass them there.
+#pragma once
+
+#include <string>
+
+#include "edge_client/cloud/remote.h"
+#include "models/formats.h"
+#include "run/batcher.h"
+
+namespace split::edge {
+
+// What the bits of this machine's blocks depend on, in the cloud's words.
+std::string own_bits(const Shard& shard, const wire::ModelInfo& info);
+
+// Throws RemoteError and what a step of the tail throws.
+bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail);
+
+}  // namespace split::edge
