@@ -11,7 +11,6 @@ namespace split {
 namespace {
 
 constexpr size_t kHelpColumn = 30;
-constexpr size_t kHelpWidth = 100;
 
 std::string range(uint64_t low, uint64_t high) {
   return cat("in ", low, "..", high == std::numeric_limits<uint64_t>::max() ? "" : cat(high));
@@ -240,19 +239,19 @@ Flags::Asked Flags::parse(int argc, char** argv) {
 
 std::string Flags::help() const {
   std::string out = summary_;
-  const auto line = [&](std::string left, std::string_view text) {
-    if (left.size() + 2 > kHelpColumn) {
+  const auto line = [&](std::string left, std::string_view text, size_t column = kHelpColumn) {
+    if (!left.empty() && left.size() + 2 > column) {
       out += left + "\n";
       left.clear();
     }
     // Words, as many as fit.
     while (!text.empty()) {
       size_t take = text.size();
-      if (take > kHelpWidth - kHelpColumn) {
-        const size_t space = text.rfind(' ', kHelpWidth - kHelpColumn);
-        take = space == text.npos || space == 0 ? kHelpWidth - kHelpColumn : space;
+      if (take > width_ - column) {
+        const size_t space = text.rfind(' ', width_ - column);
+        take = space == text.npos || space == 0 ? width_ - column : space;
       }
-      left.resize(kHelpColumn, ' ');
+      left.resize(column, ' ');
       out += cat(left, text.substr(0, take), "\n");
       left.clear();
       text.remove_prefix(take);
@@ -266,9 +265,11 @@ std::string Flags::help() const {
       line("  --" + flag.name + (flag.metavar.empty() ? "" : " " + flag.metavar), flag.help);
     }
   }
-  out +=
-      "\nEach is also an environment variable (--top-k 40 is SPLIT_TOP_K=40). Also: --help, "
-      "--version.\n";
+  out += "\n";
+  line("",
+       "Each is also an environment variable (--top-k 40 is SPLIT_TOP_K=40). Also: --help, "
+       "--version.",
+       0);
   return out;
 }
 

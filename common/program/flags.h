@@ -19,8 +19,10 @@ namespace split {
 // The variables behind the pointers hold the defaults and outlive the object.
 class Flags {
  public:
-  // `summary` is the head of the help text: usage lines, ending with a line feed.
-  explicit Flags(std::string summary) : summary_(std::move(summary)) {}
+  // `summary` is the head of the help text: usage lines, ending with a line feed. `width` is how
+  // many columns the rest takes at most.
+  explicit Flags(std::string summary, size_t width = 100)
+      : summary_(std::move(summary)), width_(width) {}
 
   // Starts a group of the help text; flags belong to the last one.
   void group(std::string title);
@@ -74,8 +76,7 @@ class Flags {
   // Whether it was given, either way.
   bool given(std::string_view name) const;
 
-  // The summary, the groups with one line or more for each flag, and the rule for the environment;
-  // at most 100 columns.
+  // The summary, the groups with one line or more for each flag, and the rule for the environment.
   std::string help() const;
 
   // A file for bash to source: the flags, and `commands` that may stand in their place.
@@ -104,6 +105,7 @@ class Flags {
   static void apply(Flag& flag, const std::string& source, std::string_view value);
 
   std::string summary_;
+  size_t width_;
   std::vector<std::string> groups_;
   std::vector<Flag> flags_;
   std::string rest_metavar_;

@@ -128,6 +128,21 @@ TEST(Flags, AsksForHelpBeforeTheEnvironmentIsLookedAt) {
   EXPECT_NE(help.find("\n" + std::string(30, ' ') + "end\n"), std::string::npos) << help;
 }
 
+TEST(Flags, HelpsWithinItsColumns) {
+  for (const size_t width : {size_t{80}, size_t{100}}) {
+    std::string text;
+    Flags flags("usage: program\n", width);
+    flags.text("name", "TEXT",
+               "as many words as make more than one line of the help, whatever it is", &text);
+    const std::string help = flags.help();
+    size_t longest = 0;
+    for (size_t at = 0, end = 0; (end = help.find('\n', at)) != std::string::npos; at = end + 1)
+      longest = std::max(longest, end - at);
+    EXPECT_LE(longest, width) << help;
+    EXPECT_GT(longest, width - 20) << help;
+  }
+}
+
 TEST(Flags, GivesTheRestToWhoTakesIt) {
   Program program(true);
   program.parse({"a", "--top-k=3", "--", "--top-k=4", "-"});
