@@ -7,6 +7,7 @@ COPY CMakeLists.txt ./
 COPY common common
 COPY cloud_server cloud_server
 COPY edge_client edge_client
+COPY scripts/link scripts/link
 RUN scripts/build.sh
 
 FROM debian:bookworm-slim

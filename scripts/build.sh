@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# build.sh [--asan|--tsan|--debug] [TARGET...]: builds build/bin/cloud_server and build/bin/edge_client (Release), or
-# the same under build-asan, build-tsan or build-debug.
+# build.sh [--asan|--tsan|--debug] [TARGET...]: builds build/bin/cloud_server, build/bin/edge_client and build/bin/split_link
+# (Release), or the same under build-asan, build-tsan or build-debug.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
@@ -23,7 +23,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 targets=()
 [ $# = 0 ] || targets=(--target "$@")
-[ $# -gt 0 ] || targets=(--target cloud_server edge_client)
+[ $# -gt 0 ] || targets=(--target cloud_server edge_client split_link)
 # At a terminal how far it is: make's lines begin with "[ 42%]".
 progress() {
   local line shown=''
@@ -43,5 +43,5 @@ touch "$dir/begun"  # a source that changes during the build is newer
     cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests
   cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
 } 2>&1 | progress > "$log" || { cat "$log" >&2; say "build.sh: the build failed"; exit 1; }
-[ $# -gt 0 ] || mv "$dir/begun" "$dir/up-to-date"  # both programs are there (shared.sh)
+[ $# -gt 0 ] || mv "$dir/begun" "$dir/up-to-date"  # the programs are there (shared.sh)
 grep -E '^-- (Vulkan|PCRE2|oneDNN):' "$log" || :

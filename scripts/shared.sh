@@ -12,8 +12,8 @@ say() { echo "$*" >&2; }
 
 # up_to_date: whether the last build came to its end, and since then neither a source has changed nor any package.
 up_to_date() {
-  [ -e build/up-to-date ] && [ -x build/bin/cloud_server ] && [ -x build/bin/edge_client ] &&
-    [ -z "$(find CMakeLists.txt common cloud_server edge_client scripts/setup.sh scripts/build.sh /var/lib/dpkg/status \
+  [ -e build/up-to-date ] && [ -x build/bin/cloud_server ] && [ -x build/bin/edge_client ] && [ -x build/bin/split_link ] &&
+    [ -z "$(find CMakeLists.txt common cloud_server edge_client scripts/link scripts/setup.sh scripts/build.sh /var/lib/dpkg/status \
       ! -name '*.md' -newer build/up-to-date -print -quit 2> /dev/null)" ]
 }
 

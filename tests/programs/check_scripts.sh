@@ -55,6 +55,7 @@ mkdir -p build/bin
 stand_in build/bin/cloud_server 'echo "listening on http://127.0.0.1:1 (this machine only)" >&2' \
   'exec tail -f /dev/null'
 stand_in build/bin/edge_client 'echo " a text"'
+stand_in build/bin/split_link
 touch build/up-to-date
 expect() {  # TOOLS: which the demo called, and whatever it was, the text came
   : > called

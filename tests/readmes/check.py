@@ -216,7 +216,7 @@ def flags_of(binaries):
     """The flags of each program and of its first words."""
     found = {}
     for name, *sub in (('cloud_server',), ('cloud_server', 'quantize'), ('edge_client',), ('edge_client', 'doctor'),
-                       ('edge_client', 'cache')):
+                       ('edge_client', 'cache'), ('split_link',)):
         text = output(os.path.join(binaries, name), *sub, '--help')
         found[' '.join((name, *sub))] = set(re.findall(r'^\s+(--[a-z][a-z0-9-]*)', text, re.M)) | {'--help', '--version'}
     # doctor takes what the edge does, cache a few words more.
@@ -234,7 +234,7 @@ def script_flags(script):
 def knows(flags, program, sub, flag):
     """Whether the program of a command line takes the flag; None for programs of others."""
     name = os.path.basename(program)
-    if name in ('cloud_server', 'edge_client'):
+    if name in ('cloud_server', 'edge_client', 'split_link'):
         return flag in flags.get(f'{name} {sub}', flags[name])
     if program.startswith('scripts/'):
         text = script_flags(program)
