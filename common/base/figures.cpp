@@ -1,6 +1,7 @@
 #include "base/figures.h"
 
 #include <cstdio>
+#include <ctime>
 
 #include "base/error.h"
 
@@ -22,6 +23,15 @@ std::string human_bytes(uint64_t bytes) {
     unit = next;
   }
   return cat(fixed(value, value < 100 ? 1 : 0), " ", unit);
+}
+
+std::string utc_text(int64_t seconds) {
+  const auto time = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  ::gmtime_r(&time, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%SZ", &parts);
+  return text;
 }
 
 }  // namespace split

@@ -1,9 +1,8 @@
 #include "edge_client/cli/cache_command.h"
 
-#include <ctime>
-
 #include "base/figures.h"
 #include "base/json.h"
+#include "edge_client/weights/seen_models.h"
 #include "edge_client/weights/shard_cache.h"
 #include "program/exit_codes.h"
 
@@ -11,22 +10,21 @@ namespace split::edge {
 namespace {
 
 constexpr const char* kSummary =
-    "edge_client cache: the weights on this machine\n"
+    "edge_client cache: the weights on this machine, and the models that start\n"
+    "without their server (--cut 0)\n"
     "\n"
-    "  edge_client cache ls       a line each: sha256, bytes, last use; used longest ago first\n"
-    "  edge_client cache verify   reads all of them and names those that are not what they should\n"
-    "                             be (exit code 5); the next start that needs one mends it\n"
-    "  edge_client cache prune    removes unfinished downloads that nobody works on and, with\n"
-    "                             --cache-limit, what was used longest ago until the rest fits\n";
+    "  edge_client cache ls       a line each: sha256, bytes, last use; used longest\n"
+    "                             ago first; then the models, and when they were seen\n"
+    "  edge_client cache verify   reads all of them and names those that are not what\n"
+    "                             they should be (exit code 5); the next start that\n"
+    "                             needs one mends it\n"
+    "  edge_client cache prune    removes unfinished downloads that nobody works on\n"
+    "                             and, with --cache-limit, what was used longest ago\n"
+    "                             until the rest fits; and models that lost a file\n";
 
 std::string utc(std::filesystem::file_time_type time) {
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(
-      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time)));
-  std::tm parts{};
-  ::gmtime_r(&seconds, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%SZ", &parts);
-  return text;
+  return utc_text(std::chrono::system_clock::to_time_t(
+      std::chrono::time_point_cast<std::chrono::seconds>(std::chrono::file_clock::to_sys(time))));
 }
 
 std::string files(size_t count, uint64_t bytes) {
@@ -42,6 +40,12 @@ int list(const ShardCache& cache, const World& world) {
                           entry.partial ? "  unfinished" : "", "\n"));
   }
   world.console.out(cat(files(entries.size(), bytes), " in ", cache.root().string(), "\n"));
+  for (const SeenModels::Entry& seen : SeenModels(cache).entries()) {
+    if (seen.complete) {
+      world.console.out(
+          cat(shown(seen.model), " of ", shown(seen.server), "  ", utc_text(seen.seconds), "\n"));
+    }
+  }
   return 0;
 }
 
@@ -67,6 +71,11 @@ int verify(const ShardCache& cache, const World& world) {
       world.console.out(cat(entry.sha256, "  bad\n"));
     }
   }
+  for (const SeenModels::Entry& seen : SeenModels(cache).entries()) {
+    if (!seen.model.empty()) continue;
+    ++bad;
+    world.console.out(cat(seen.path.string(), "  bad\n"));
+  }
   world.console.out(cat(files(good, bytes), " good, ", bad, " bad, ", unfinished, " unfinished\n"));
   return bad > 0 ? edge_exit_code(ErrorKind::kIntegrity) : 0;
 }
@@ -83,6 +92,10 @@ int prune(const ShardCache& cache, std::optional<uint64_t> limit, const World& w
     ++count;
     bytes += entry.bytes;
     left -= std::min(left, entry.bytes);
+  }
+  for (const SeenModels::Entry& seen : SeenModels(cache).entries()) {
+    std::error_code ignored;
+    if (!seen.complete) std::filesystem::remove(seen.path, ignored);
   }
   world.console.out(cat("removed ", files(count, bytes), ", ", human_bytes(left), " left\n"));
   return 0;

@@ -193,6 +193,7 @@ void Run::select_model() {
 
 void Run::load() {
   split_ = loader_.load(place_, info_);
+  loader_.remember(*split_);
   link_.emplace(loader_.remote(), split_->info, loader_.config(), loader_.retry(), interrupt_);
   if (split_->deepest) {
     link_->set_moves(true);

@@ -76,6 +76,7 @@ void Service::load() {
   const Placement first = place(options_, loader_.config());
   std::shared_ptr<PlacedModel> split = load_split(first);
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
+  loader_.remember(*split);
   const std::lock_guard lock(mutex_);
   tokenizer_ = std::move(tokenizer);
   shared_.emplace(SplitWork::Shared{loader_.model(), tokenizer_ ? &*tokenizer_ : nullptr,
@@ -210,6 +211,7 @@ void Service::move_cut(std::optional<int> cut, bool running) {
         409, "model_mismatch",
         "the cloud has other weights under this name now: start edge_client anew");
   }
+  loader_.remember(*split);
   if (running) move_running(*cut, split);
   const std::lock_guard lock(mutex_);
   split_ = std::move(split);

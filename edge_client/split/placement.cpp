@@ -21,6 +21,13 @@ std::string Placement::on_cloud(const ModelConfig& config) const {
   return text.empty() ? "nothing" : text;
 }
 
+std::optional<Placement> place_alone(const Options& options) {
+  if (options.cut != 0 || options.all_on_cloud || options.head_on_cloud) return std::nullopt;
+  ModelConfig any;
+  any.layers = 1;
+  return place(options, any);
+}
+
 Placement place(const Options& options, const ModelConfig& config) {
   const int layers = config.layers;
   Placement place;

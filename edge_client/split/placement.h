@@ -2,6 +2,7 @@
 // server and no device.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "edge_client/split/options.h"
@@ -18,6 +19,8 @@ struct Placement {
   StageRange range;  // what this machine has, unless all is on the cloud: from the lowest cut on
 
   bool local() const { return !all_on_cloud && !range.empty(); }
+  // The cloud computes nothing.
+  bool alone() const { return local() && cut == 0 && !head_on_cloud; }
   std::string name() const { return all_on_cloud ? "cloud" : std::to_string(cut); }
   std::string on_edge(const ModelConfig& config) const;  // "blocks 2-3, norm, head"
   std::string on_cloud(const ModelConfig& config) const;
@@ -25,5 +28,7 @@ struct Placement {
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
 Placement place(const Options& options, const ModelConfig& config);
+// The same before the model is known, where it is alone().
+std::optional<Placement> place_alone(const Options& options);
 
 }  // namespace split::edge

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/shard_cache.h"
@@ -61,6 +62,42 @@ std::unique_ptr<Remote> Loader::connect(std::chrono::milliseconds timeout) const
                                   remote_.credentials());
 }
 
+SeenModels Loader::seen_models() const {
+  return SeenModels(ShardCache(cache_root(options_.cache, environment_)));
+}
+
+// Whether the model is known without the server, which did not answer.
+bool Loader::recall(const RemoteError& error) {
+  const std::optional<Placement> alone = place_alone(options_);
+  if (!alone || options_.plan) return false;
+  try {
+    seen_ = seen_models().recall(
+        {remote_.origin(), options_.model, query_of(*alone, options_.formats)});
+  } catch (const Error& damage) {
+    if (damage.kind() != ErrorKind::kIntegrity) throw;
+    throw Error(ErrorKind::kRemote, cat(error.what(), "; ", damage.what()));
+  }
+  if (seen_ && !options_.quiet) {
+    console_.err(cat(remote_.origin(), " does not answer: ", shown(seen_->info.id),
+                     " is as last seen there, on ", utc_text(seen_->seconds), "\n"));
+  }
+  return seen_.has_value();
+}
+
+void Loader::remember(const PlacedModel& split) const {
+  if (seen_ || !split.place.alone()) return;
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  const SeenModel model{split.info, tokenizer_files_, now};
+  try {
+    seen_models().remember({remote_.origin(), split.info.id, split.query}, model);
+    if (options_.model.empty()) seen_models().remember({remote_.origin(), "", split.query}, model);
+  } catch (const Error& error) {  // full, or only read
+    if (error.kind() != ErrorKind::kIo) throw;
+  }
+}
+
 std::string Loader::wanted_id() {
   // Nothing was ever heard of this server: one that was started just before takes a moment, else it
   // is most likely not there, so nobody is kept waiting.
@@ -74,6 +111,7 @@ std::string Loader::wanted_id() {
       if (error.status != 0 || interrupt_.signal() != 0) throw;
       // Somebody is there who has no good certificate, or no TLS: waiting makes neither.
       if (error.code == "tls") throw Error(ErrorKind::kRemote, error.what());
+      if (recall(error)) return std::vector{seen_->info.id};
       if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
       throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
     }
@@ -89,7 +127,8 @@ std::string Loader::wanted_id() {
 
 void Loader::select_model() {
   id_ = wanted_id();
-  const std::string config_json = retried([&] { return remote_.file(id_, "config.json"); });
+  const std::string config_json =
+      seen_ ? seen_->info.config_json : retried([&] { return remote_.file(id_, "config.json"); });
   try {
     model_ = make_model(config_json);
   } catch (const Error& error) {
@@ -99,6 +138,7 @@ void Loader::select_model() {
 
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
+  if (seen_ && place != nullptr && place->alone()) return seen_->info;
   if (place != nullptr) remote_.set_manifest_query(query_of(*place, options_.formats));
   Retry retry(retry_, interrupt_);
   std::string said;
@@ -123,7 +163,9 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
     return std::ranges::find(info.files, name) != info.files.end();
   };
   const auto read = [&](const char* name) {
-    return retried([&] { return remote_.file(info.id, name); });
+    std::string& text = tokenizer_files_[name];
+    text = seen_ ? seen_->files[name] : retried([&] { return remote_.file(info.id, name); });
+    return text;
   };
   try {
     if (has("vocab.json") && has("merges.txt")) {
@@ -178,12 +220,20 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
   LoadOptions load = load_options(on_chunk);
+  const bool without_server = seen_ && place.alone();
+  if (without_server) load.retry.budget = {};
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
-  split->tail.emplace(std::move(device), *model_, place.range, options_.formats, options_.profile,
-                      blobs, begin(info, blobs, load), kv_budget(place), options_.device.threads);
-  split->fetched = split->tail->finish();
+  try {
+    split->tail.emplace(std::move(device), *model_, place.range, options_.formats, options_.profile,
+                        blobs, begin(info, blobs, load), kv_budget(place), options_.device.threads);
+    split->fetched = split->tail->finish();
+  } catch (const RemoteError& error) {
+    if (!without_server) throw;
+    throw Error(ErrorKind::kRemote,
+                cat(error.what(), "; not all of its weights are here, or some are damaged"));
+  }
   split->profile = profile_name(options_.profile);
-  allow_moves(*split);
+  if (!without_server) allow_moves(*split);
   return split;
 }
 

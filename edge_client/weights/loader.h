@@ -13,6 +13,7 @@
 #include "edge_client/split/receipt.h"
 #include "edge_client/split/retry.h"
 #include "edge_client/weights/growing_tail.h"
+#include "edge_client/weights/seen_models.h"
 #include "program/flags.h"
 #include "program/world.h"
 #include "text/tokenizer.h"
@@ -60,8 +61,9 @@ class Loader {
   Loader(const Options& options, const Console& console, const Flags::Environment& environment,
          Interrupt& interrupt);
 
-  // Asks which models there are, and for the wanted one's config. Throws RemoteError,
-  // Error(kRemote) and Error(kInput), as the others do.
+  // Asks which models there are, and for the wanted one's config. Where nobody answers, and this
+  // machine needs nothing of the cloud, it is the model that remember() kept, which one line says.
+  // Throws RemoteError, Error(kRemote) and Error(kInput), as the others do.
   void select_model();
   const std::string& id() const { return id_; }
   const Model& model() const { return *model_; }
@@ -77,6 +79,9 @@ class Loader {
   // order in which something can run first, beside the answers. What goes wrong then is told, and
   // leaves the floor where it is. Throws Error(kIo, kDevice).
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
+  // Keeps what the server said of a model that runs here alone, its tokenizer too: load() will do
+  // without the server then. Where the cache cannot be written nothing is kept.
+  void remember(const PlacedModel& split) const;
 
   Remote& remote() { return remote_; }
   // Another connection to the server. Any thread.
@@ -103,6 +108,8 @@ class Loader {
                                   const std::vector<wire::BlobInfo>& blobs,
                                   const LoadOptions& options);
   void allow_moves(PlacedModel& split);
+  bool recall(const RemoteError& error);
+  SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;
 
   const Options& options_;
@@ -114,6 +121,8 @@ class Loader {
   RetryOptions retry_;
   std::string id_;
   std::unique_ptr<Model> model_;
+  std::map<std::string, std::string> tokenizer_files_;  // text by name
+  std::optional<SeenModel> seen_;                       // in the server's place
 };
 
 }  // namespace split::edge

@@ -7,6 +7,7 @@
 
 #include "base/figures.h"
 #include "edge_client/weights/part_file.h"
+#include "edge_client/weights/seen_models.h"
 #include "edge_client/weights/shard_cache.h"
 #include "support/edge_world.h"
 
@@ -293,6 +294,50 @@ TEST_F(EdgeCache, IsListedVerifiedAndPruned) {
     EXPECT_EQ(std::ranges::count(refused.err, '\n'), 1) << refused.err;
   }
   EXPECT_NE(command({"--help"}).out.find("verify"), std::string::npos);
+}
+
+TEST_F(EdgeCache, ListsModelsThatStartWithoutTheirServerAndForgetsThem) {
+  const TemporaryFolder cache;
+  const auto command = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "cache");
+    words.push_back(cat("--cache=", cache.path.string()));
+    return run_edge(words);
+  };
+  run_with(cache.path);
+  EXPECT_EQ(command({"ls"}).out.find("'rand-a'"), std::string::npos);
+  run_with(cache.path, {"--cut=0"});
+  // One as the server's first, one by its name.
+  const std::string seen = cat("'rand-a' of '", the_cloud().url(), "'  20");
+  const std::string list = command({"ls"}).out;
+  const size_t at = list.find(seen);
+  ASSERT_NE(at, std::string::npos) << list;
+  EXPECT_NE(list.find(seen, at + 1), std::string::npos) << list;
+  EXPECT_EQ(command({"verify"}).code, 0);
+
+  const std::vector<fs::path> records = files_in(cache.path / "seen");
+  ASSERT_EQ(records.size(), 2u);
+  std::ofstream(records[0]) << "{}";
+  const Outcome bad = command({"verify"});
+  EXPECT_EQ(bad.code, 5);
+  EXPECT_NE(bad.out.find(cat(records[0].string(), "  bad\n")), std::string::npos) << bad.out;
+  EXPECT_NE(bad.out.find(", 1 bad, 0 unfinished"), std::string::npos) << bad.out;
+  command({"prune"});
+  EXPECT_EQ(files_in(cache.path / "seen"), std::vector{records[1]});
+  command({"prune", "--cache-limit=0"});
+  EXPECT_TRUE(files_in(cache.path).empty());
+
+  // As many as there may be, whoever was seen.
+  const edge::SeenModels models{edge::ShardCache(cache.path)};
+  edge::SeenModel model;
+  model.info.config_json = "{}";
+  for (int i = 0; i < 70; ++i) {
+    model.seconds = 1000 + i;
+    models.remember({cat("http://", i), "m", "?"}, model);
+  }
+  const auto entries = models.entries();
+  ASSERT_EQ(entries.size(), edge::SeenModels::kMost);
+  EXPECT_EQ(entries.front().server, "http://6");
+  EXPECT_EQ(entries.back().server, "http://69");
 }
 
 // A proxy or an object store under a path of its own, that knows nothing of models.

@@ -1,0 +1,179 @@
+#include "edge_client/weights/seen_models.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/json.h"
+#include "edge_client/weights/part_file.h"
+#include "wire/fields.h"
+
+namespace split::edge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// As much as remote.cpp takes from a server.
+constexpr uint64_t kMostRecord = 64 << 10, kMostManifest = 8 << 20, kMostFile = 16 << 20;
+constexpr size_t kDigits = 64, kMostFiles = 8;
+constexpr int64_t kLastSecond = 253'402'300'799;  // of the year 9999
+
+// A file that others may have put something else in place of. Nothing when there is none, or it is
+// longer than `limit`. Throws Error(kIo) for what is no file.
+std::optional<std::string> read_kept(const fs::path& path, uint64_t limit) {
+  const Fd fd = open_regular_only(path, O_RDONLY);
+  if (!fd) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    throw disk_error(Error(ErrorKind::kIo, cat(path.string(), ": ", errno_text(errno))));
+  }
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) > limit)
+    return std::nullopt;
+  std::string text(static_cast<size_t>(status.st_size), '\0');
+  const Bytes read = read_at(fd, 0, std::as_writable_bytes(std::span(text)), path.string());
+  text.resize(read.size());
+  return text;
+}
+
+void write_kept(const fs::path& path, std::string_view text) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  // Whatever else stands there is replaced by the rename.
+  write_file(path, std::as_bytes(std::span(text)));
+}
+
+std::string hash_of(std::string_view text) {
+  return Sha256::hex_of(std::as_bytes(std::span(text)));
+}
+
+std::string checked_hash(std::string text) {
+  if (!is_lower_hex(text, kDigits)) throw Error(ErrorKind::kInput, "expected a sha256");
+  return text;
+}
+
+}  // namespace
+
+// A record as its file says it.
+struct SeenModels::Record {
+  Key key;
+  std::string model;
+  int64_t seconds = 0;
+  std::string manifest;                      // its hash
+  std::map<std::string, std::string> files;  // hashes by name
+
+  std::string text() const {
+    Json list = Json::object();
+    for (const auto& [name, sha256] : files) list[name] = sha256;
+    return Json{{"server", key.server}, {"asked", key.asked}, {"query", key.query},
+                {"model", model},       {"seen", seconds},    {"manifest", manifest},
+                {"files", list}}
+        .dump();
+  }
+  static Record parse(std::string_view text) {
+    wire::Fields fields(text);
+    Record record;
+    record.key = {fields.text("server"), fields.text("asked"), fields.text("query")};
+    record.model = fields.text("model");
+    record.seconds = fields.integer("seen", 0, kLastSecond);
+    record.manifest = checked_hash(fields.text("manifest"));
+    const Json& list = fields.raw("files");
+    if (!list.is_object() || list.size() > kMostFiles) fields.refuse("files", "expected few files");
+    for (const auto& [name, sha256] : list.members())
+      record.files[name] = checked_hash(sha256.text());
+    fields.finish();
+    return record;
+  }
+};
+
+fs::path SeenModels::path_of(const Key& key) const {
+  return folder() / hash_of(cat(key.server, "\n", key.asked, "\n", key.query));
+}
+
+// A file of the cache, where it is what its name says.
+std::optional<std::string> SeenModels::kept(const std::string& sha256, uint64_t limit) const {
+  const fs::path path = cache_.path_of(sha256);
+  std::optional<std::string> text = read_kept(path, limit);
+  if (text && hash_of(*text) != sha256) text.reset();
+  if (text) cache_.touch(path);
+  return text;
+}
+
+std::string SeenModels::keep(std::string_view text, uint64_t limit) const {
+  std::string sha256 = hash_of(text);
+  if (!kept(sha256, limit)) write_kept(cache_.path_of(sha256), text);
+  return sha256;
+}
+
+void SeenModels::remember(const Key& key, const SeenModel& model) const {
+  Record record{
+      key, model.info.id, model.seconds, keep(wire::to_json(model.info), kMostManifest), {}};
+  for (const auto& [name, text] : model.files) record.files[name] = keep(text, kMostFile);
+  write_kept(path_of(key), record.text());
+  const std::vector<Entry> all = entries();
+  for (size_t i = 0; i + kMost < all.size(); ++i) {
+    std::error_code ignored;
+    fs::remove(all[i].path, ignored);
+  }
+}
+
+std::optional<SeenModel> SeenModels::recall(const Key& key) const {
+  const fs::path path = path_of(key);
+  const std::optional<std::string> text = read_kept(path, kMostRecord);
+  if (!text) return std::nullopt;
+  try {
+    const Record record = Record::parse(*text);
+    if (record.key.server != key.server || record.key.asked != key.asked ||
+        record.key.query != key.query) {
+      throw Error(ErrorKind::kInput, "it is another one's");
+    }
+    const auto part = [&](std::string_view name, const std::string& sha256, uint64_t limit) {
+      std::optional<std::string> found = kept(sha256, limit);
+      if (!found) {
+        throw Error(ErrorKind::kInput,
+                    cat(name, " (", cache_.path_of(sha256).string(), ") is gone or damaged"));
+      }
+      return std::move(*found);
+    };
+    SeenModel model;
+    model.info = wire::parse_model_info(part("the manifest", record.manifest, kMostManifest));
+    model.info.id = record.model;
+    for (const auto& [name, sha256] : record.files)
+      model.files[name] = part(name, sha256, kMostFile);
+    model.seconds = record.seconds;
+    return model;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kIntegrity, cat("[cache] ", path.string(), ": ", error.what()));
+  }
+}
+
+std::vector<SeenModels::Entry> SeenModels::entries() const {
+  std::vector<Entry> entries;
+  std::error_code error;
+  for (fs::directory_iterator at(folder(), error), end; !error && at != end; at.increment(error)) {
+    struct stat status {};
+    if (::lstat(at->path().c_str(), &status) != 0 || !S_ISREG(status.st_mode)) continue;
+    Entry& entry = entries.emplace_back();
+    entry.path = at->path();
+    try {
+      const Record record = Record::parse(read_kept(at->path(), kMostRecord).value_or(""));
+      entry.server = record.key.server;
+      entry.model = record.model;
+      entry.seconds = record.seconds;
+      entry.complete = fs::exists(cache_.path_of(record.manifest));
+      for (const auto& [name, sha256] : record.files)
+        entry.complete = entry.complete && fs::exists(cache_.path_of(sha256));
+    } catch (const Error&) {  // damaged, or gone meanwhile
+      entry.complete = false;
+    }
+  }
+  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
+    return std::tie(a.seconds, a.path) < std::tie(b.seconds, b.path);
+  });
+  return entries;
+}
+
+}  // namespace split::edge

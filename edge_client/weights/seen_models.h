@@ -1,0 +1,59 @@
+// What servers said about models when they were last asked, kept so that a model whose weights are
+// all on this machine starts without its server. The texts (manifest, tokenizer) are files of the
+// cache by their hash, as weights are; which of them belong together is a small record for each
+// server, model and query: root/seen/<hash of these>. Knows no network.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "edge_client/weights/shard_cache.h"
+
+namespace split::edge {
+
+struct SeenModel {
+  wire::ModelInfo info;
+  std::map<std::string, std::string> files;  // of the tokenizer: their text by name
+  int64_t seconds = 0;                       // when, since 1970
+};
+
+// Immutable; any thread and any number of processes.
+class SeenModels {
+ public:
+  static constexpr size_t kMost = 64;  // records; those written longest ago make room
+
+  struct Key {
+    std::string server;  // http::Client::origin()
+    std::string asked;   // the model's id; empty: the server's first
+    std::string query;   // of the manifest
+  };
+  explicit SeenModels(ShardCache cache) : cache_(std::move(cache)) {}
+
+  // Replaces what was kept under the key. Throws Error(kIo).
+  void remember(const Key& key, const SeenModel& model) const;
+  // Nothing when it was never seen. Throws Error(kIntegrity) for what is kept and is not all there
+  // or not as it was, Error(kIo) for what is no file.
+  std::optional<SeenModel> recall(const Key& key) const;
+
+  struct Entry {
+    std::filesystem::path path;
+    std::string server, model;  // empty where the record cannot be read
+    int64_t seconds = 0;
+    bool complete = false;  // its files are there
+  };
+  // Those seen longest ago first.
+  std::vector<Entry> entries() const;
+
+ private:
+  struct Record;
+  std::filesystem::path folder() const { return cache_.root() / "seen"; }
+  std::filesystem::path path_of(const Key& key) const;
+  std::optional<std::string> kept(const std::string& sha256, uint64_t limit) const;
+  std::string keep(std::string_view text, uint64_t limit) const;
+
+  ShardCache cache_;
+};
+
+}  // namespace split::edge
