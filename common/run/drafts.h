@@ -1,0 +1,129 @@
+// Several tokens a step: ids that may come next, which one step verifies. They are guessed from the
+// text itself and from texts before it; how many are sent is what makes most tokens a millisecond.
+// Each row of a step's logits is then sampled in its order, with its own history, and the first id
+// that is not the guess ends it: the text is plain decoding's, greedy or drawn. Decides only: no
+// model, clock or thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "text/sampler.h"
+
+namespace split {
+
+inline constexpr size_t kMostDrafts = 7;  // with the text's last id 8 rows: a narrow step's most
+
+// The ids of a text, and what followed each 1 to 4 of them the last time. One thread at a time
+// while it grows.
+class DraftText {
+ public:
+  static constexpr size_t kLongest = 4;
+
+  void push(int32_t id);
+  std::span<const int32_t> ids() const { return ids_; }
+  // The id that last followed the last `length` of `suffix`, which has as many; -1: never.
+  int32_t after(std::span<const int32_t> suffix, size_t length) const;
+
+ private:
+  std::vector<int32_t> ids_;
+  std::unordered_map<uint64_t, uint32_t> after_;  // by a hash of so many ids: the place behind them
+};
+
+// How often guesses were right: by how many ids led to one, and at which place of a draft, where
+// all before it were right. Older ones count less.
+class DraftRecord {
+ public:
+  // In 0 .. 1; 1/2 while nothing is known.
+  double chance(size_t length, size_t place) const;
+  void add(size_t length, size_t place, bool right);
+
+ private:
+  struct Count {
+    double right = 0, all = 0;
+  };
+  std::array<std::array<Count, kMostDrafts>, DraftText::kLongest> counts_{};
+};
+
+// What a process remembers for one key: its last texts and how guesses went. Any thread.
+class DraftMemory {
+ public:
+  static constexpr size_t kTexts = 8, kMostIds = 4096;  // of a text: its last ones
+
+  std::vector<std::shared_ptr<const DraftText>> texts() const;  // the latest first
+  DraftRecord record() const;
+  void keep(std::span<const int32_t> ids, const DraftRecord& record);
+
+ private:
+  mutable std::mutex mutex_;
+  std::deque<std::shared_ptr<const DraftText>> texts_;
+  DraftRecord record_;
+};
+
+// What a step of 1 .. 8 rows takes, in ms: what is known of the line, the cloud and this machine.
+struct DraftCost {
+  double rtt_ms = 0;
+  std::array<double, kMostDrafts + 1> cloud_ms{}, edge_ms{};  // [rows - 1]
+
+  double step_ms(size_t rows) const { return rtt_ms + cloud_ms[rows - 1] + edge_ms[rows - 1]; }
+};
+
+// What bounds a draft: the flag, the cloud's word, the room that is left.
+struct DraftLimits {
+  static constexpr double kDear = 0.5;  // a cloud that asks more computes no row in vain
+
+  size_t most = kMostDrafts;
+  size_t cloud = kMostDrafts;  // its `draft`
+  double price = 0;            // its own
+
+  size_t count() const;
+};
+
+// How many of the guesses, whose chances these are, make most tokens a ms.
+size_t best_draft(std::span<const double> chances, const DraftCost& cost);
+
+// The drafts of one text. One thread at a time.
+class Drafts {
+ public:
+  // Without a memory it guesses from the text alone.
+  explicit Drafts(std::span<const int32_t> prompt, DraftMemory* memory = nullptr);
+  ~Drafts();
+  Drafts(const Drafts&) = delete;
+  Drafts& operator=(const Drafts&) = delete;
+
+  // The ids to send behind the text's last one: as many as pay, or as there are within the limits
+  // where no cost is given. Valid until took().
+  std::span<const int32_t> next(const DraftLimits& limits, const DraftCost* cost);
+  // Says what came in their place: at least one id.
+  void took(std::span<const int32_t> ids);
+
+  // Of all that were sent.
+  uint64_t drafted() const { return drafted_; }
+  uint64_t accepted() const { return accepted_; }
+
+ private:
+  void guess();
+
+  DraftMemory* const memory_;
+  const std::vector<std::shared_ptr<const DraftText>> before_;
+  DraftText text_;
+  DraftRecord record_;
+  bool guessed_ = false;
+  std::vector<int32_t> guesses_;  // as many as can be
+  std::vector<size_t> lengths_;   // what led to each
+  size_t sent_ = 0;               // the first of them
+  uint64_t drafted_ = 0, accepted_ = 0;
+};
+
+// The ids that rows of logits give: [1 + drafts, V], behind the last id of `history` and behind
+// each draft. As many drafts as were right, and one id more. Throws as sample() does.
+std::vector<int32_t> verify_drafts(std::span<const float> logits, std::span<const int32_t> history,
+                                   std::span<const int32_t> drafts, const SamplingOptions& options);
+
+}  // namespace split

@@ -1,0 +1,308 @@
+// Drafts: what they guess, how many of them pay, and that a text is the same with them.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/file.h"
+#include "run/drafts.h"
+#include "run/generate.h"
+#include "support/golden_model.h"
+
+namespace split {
+namespace {
+
+using test::Golden;
+using Ids = std::vector<int32_t>;
+
+Ids list(std::span<const int32_t> ids) { return {ids.begin(), ids.end()}; }
+
+// --- Guesses
+
+TEST(DraftText, KnowsWhatFollowedTheLongestSuffixLast) {
+  DraftText text;
+  for (const int32_t id : {1, 2, 3, 9, 2, 3, 4, 5, 3}) text.push(id);
+  EXPECT_EQ(text.after(Ids{1, 2, 3}, 3), 9);
+  EXPECT_EQ(text.after(Ids{1, 2, 3}, 2), 4);  // the later 2, 3
+  EXPECT_EQ(text.after(Ids{9, 2, 3, 4}, 4), 5);
+  EXPECT_EQ(text.after(Ids{5, 3}, 2), -1);  // nothing has followed the end
+  EXPECT_EQ(text.after(Ids{5, 3}, 1), 4);
+  EXPECT_EQ(text.after(Ids{7}, 1), -1);
+}
+
+TEST(Drafts, GoOnAsTheTextDidAfterItsLastIds) {
+  Drafts drafts(Ids{1, 2, 3, 4, 5, 6, 7, 8, 1, 2});
+  EXPECT_EQ(list(drafts.next({}, nullptr)), (Ids{3, 4, 5, 6, 7, 8, 1}));
+  EXPECT_EQ(list(drafts.next({.most = 2}, nullptr)), (Ids{3, 4}));
+  drafts.took(Ids{3, 9});
+  EXPECT_EQ(drafts.drafted(), 2u);
+  EXPECT_EQ(drafts.accepted(), 1u);
+  EXPECT_TRUE(drafts.next({}, nullptr).empty());  // 9 is new
+  drafts.took(Ids{3});
+  EXPECT_EQ(list(drafts.next({.most = 1}, nullptr)), (Ids{9}));  // as it did last
+}
+
+TEST(Drafts, LookIntoTheLastTextsWhereTheirOwnSaysNothing) {
+  DraftMemory memory;
+  { const Drafts first(Ids{5, 6, 7}, &memory); }
+  {
+    Drafts second(Ids{6}, &memory);
+    EXPECT_EQ(list(second.next({}, nullptr)), (Ids{7}));
+    second.took(Ids{9});
+  }
+  Drafts third(Ids{5, 6}, &memory);
+  EXPECT_EQ(list(third.next({}, nullptr)), (Ids{9}));  // the latest comes first
+  // The oldest makes room.
+  for (int i = 0; i < 20; ++i) memory.keep(Ids{100 + i, 200 + i}, {});
+  EXPECT_EQ(memory.texts().size(), DraftMemory::kTexts);
+  EXPECT_TRUE(Drafts(Ids{100}, &memory).next({}, nullptr).empty());
+  EXPECT_EQ(list(Drafts(Ids{119}, &memory).next({}, nullptr)), (Ids{219}));
+  // Of a long text the last ids are kept.
+  Ids lengthy(DraftMemory::kMostIds + 10);
+  for (size_t i = 0; i < lengthy.size(); ++i) lengthy[i] = static_cast<int32_t>(i);
+  memory.keep(lengthy, {});
+  EXPECT_EQ(memory.texts()[0]->ids().size(), DraftMemory::kMostIds);
+  EXPECT_EQ(memory.texts()[0]->ids().back(), lengthy.back());
+}
+
+// --- How many
+
+TEST(DraftRecord, WeighsOlderGuessesLess) {
+  DraftRecord record;
+  EXPECT_DOUBLE_EQ(record.chance(4, 0), 0.5);
+  record.add(4, 0, true);
+  EXPECT_DOUBLE_EQ(record.chance(4, 0), 0.75);
+  EXPECT_DOUBLE_EQ(record.chance(3, 0), 0.5);
+  EXPECT_DOUBLE_EQ(record.chance(4, 1), 0.5);
+  record.add(4, 0, false);
+  EXPECT_DOUBLE_EQ(record.chance(4, 0), (0.95 + 0.5) / (0.95 + 2));
+  for (int i = 0; i < 200; ++i) record.add(4, 0, false);
+  EXPECT_LT(record.chance(4, 0), 0.03);
+  for (int i = 0; i < 200; ++i) record.add(4, 0, true);
+  EXPECT_GT(record.chance(4, 0), 0.97);
+}
+
+DraftCost cost_of(double rtt, double first_row, double further_row) {
+  DraftCost cost{rtt, {}, {}};
+  for (size_t rows = 1; rows <= kMostDrafts + 1; ++rows)
+    cost.cloud_ms[rows - 1] = first_row + further_row * static_cast<double>(rows - 1);
+  return cost;
+}
+
+TEST(BestDraft, MakesMostTokensAMillisecond) {
+  const std::array<double, 7> good = {0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9};
+  const std::array<double, 7> bad = {0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1};
+  const std::array<double, 7> falling = {0.9, 0.9, 0.02, 0.9, 0.9, 0.9, 0.9};
+  EXPECT_EQ(best_draft(good, cost_of(50, 1, 0.1)), 7u);
+  EXPECT_EQ(best_draft(good, cost_of(0, 1, 1)), 0u);  // each row costs a step
+  EXPECT_EQ(best_draft(good, cost_of(0, 1, 0)), 7u);  // or nothing
+  EXPECT_EQ(best_draft(bad, cost_of(0, 1, 0.2)), 0u);
+  EXPECT_EQ(best_draft(falling, cost_of(50, 1, 1)), 2u);
+  EXPECT_EQ(best_draft({}, cost_of(50, 1, 1)), 0u);
+  // By hand: 1.9 / 21 against 2.71 / 22 and so on, of 20 ms and 1 ms a row.
+  size_t best = 0;
+  double most = 0, tokens = 1, chance = 1;
+  for (size_t count = 0; count <= 7; ++count) {
+    if (count > 0) tokens += chance *= 0.6;
+    if (tokens / (21 + static_cast<double>(count)) > most) {
+      most = tokens / (21 + static_cast<double>(count));
+      best = count;
+    }
+  }
+  const std::array<double, 7> fair = {0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6};
+  EXPECT_EQ(best_draft(fair, cost_of(20, 1, 1)), best);
+  EXPECT_GT(best, 0u);
+  EXPECT_LT(best, 7u);
+}
+
+TEST(DraftLimits, AreTheFlagsTheCloudsAndItsPrices) {
+  EXPECT_EQ(DraftLimits{}.count(), 7u);
+  EXPECT_EQ(DraftLimits({.most = 100}).count(), 7u);
+  EXPECT_EQ(DraftLimits({.most = 3, .cloud = 5}).count(), 3u);
+  EXPECT_EQ(DraftLimits({.cloud = 2}).count(), 2u);
+  EXPECT_EQ(DraftLimits({.price = 0.5}).count(), 7u);
+  EXPECT_EQ(DraftLimits({.price = 0.51}).count(), 0u);
+}
+
+// Guesses that are not sent are watched, so that they are sent again when they have become good.
+TEST(Drafts, TryAgainWhatDidNotPay) {
+  DraftRecord bad;
+  for (size_t length = 1; length <= DraftText::kLongest; ++length) {
+    for (size_t place = 0; place < kMostDrafts; ++place) {
+      for (int i = 0; i < 100; ++i) bad.add(length, place, false);
+    }
+  }
+  DraftMemory memory;
+  memory.keep({}, bad);
+  Drafts drafts(Ids{1, 2, 1}, &memory);
+  const DraftCost cost = cost_of(0, 1, 0.2);
+  size_t unsent = 0;
+  for (int32_t id = 2; drafts.next({}, &cost).empty() && unsent < 200; ++unsent) {
+    drafts.took({&id, 1});
+    id = 3 - id;
+  }
+  EXPECT_GT(unsent, 5u);
+  EXPECT_LT(unsent, 50u);
+}
+
+// --- Texts
+
+// A model whose steps are counted.
+struct Counting {
+  explicit Counting(const Golden& golden)
+      : device(make_cpu_device(1)),
+        shard(*device, *golden.model, golden.weights(), test::options_for(*golden.model)),
+        batcher(shard) {}
+  std::unique_ptr<Device> device;
+  Shard shard;
+  Batcher batcher;
+};
+
+struct Drafted {
+  Ids tokens;
+  size_t trips = 0;  // behind the prompt's
+  double ms = 0;     // that they take, by the cost
+};
+
+Ids plain(Batcher& batcher, const ModelConfig& config, const Ids& prompt,
+          const SamplingOptions& sampling, int tokens) {
+  GenerateOptions options;
+  options.max_tokens = tokens;
+  options.ignore_end = true;
+  options.sampling = sampling;
+  LocalForward forward(batcher);
+  return generate(forward, config, nullptr, prompt, options, {}).tokens;
+}
+
+Drafted with_drafts(Batcher& batcher, const Ids& prompt, const SamplingOptions& sampling,
+                    size_t tokens, const DraftCost* cost, DraftMemory* memory = nullptr) {
+  LocalForward forward(batcher);
+  Drafts drafts(prompt, memory);
+  Drafted result;
+  Ids text = prompt;
+  std::span<const float> logits = forward.run({.tokens = prompt});
+  Ids came = verify_drafts(logits, text, {}, sampling);
+  for (;;) {
+    drafts.took(came);
+    text.insert(text.end(), came.begin(), came.end());
+    const size_t made = text.size() - prompt.size();
+    if (made >= tokens) break;
+    const Ids guesses = list(drafts.next({.most = tokens - made - 1}, cost));
+    Ids rows = {text.back()};
+    rows.insert(rows.end(), guesses.begin(), guesses.end());
+    logits = forward.run({.past = static_cast<uint32_t>(text.size()) - 1,
+                          .tokens = rows,
+                          .phase = Phase::kGenerate,
+                          .wanted = Wanted::kAll});
+    ++result.trips;
+    if (cost != nullptr) result.ms += cost->step_ms(rows.size());
+    came = verify_drafts(logits, text, guesses, sampling);
+  }
+  result.tokens = {text.begin() + static_cast<ptrdiff_t>(prompt.size()), text.end()};
+  return result;
+}
+
+TEST(VerifyDrafts, ARowIsSampledWithItsOwnHistory) {
+  // Three ids; the penalty makes one that was there less likely than the next.
+  const std::vector<float> logits = {5, 4.5f, 1, 5, 4.5f, 1, 5, 4.5f, 4};
+  SamplingOptions greedy;
+  greedy.temperature = 0;
+  EXPECT_EQ(verify_drafts(logits, Ids{2}, Ids{0, 0}, greedy), (Ids{0, 0, 0}));
+  EXPECT_EQ(verify_drafts(logits, Ids{2}, Ids{1, 0}, greedy), (Ids{0}));
+  greedy.repetition_penalty = 1.5f;
+  EXPECT_EQ(verify_drafts(logits, Ids{2}, Ids{0, 1}, greedy), (Ids{0, 1, 0}));
+  EXPECT_EQ(verify_drafts(logits, Ids{2}, Ids{0, 0}, greedy), (Ids{0, 1}));
+}
+
+TEST(VerifyDrafts, TextsAreTheSameWithThem) {
+  const bool long_run = std::getenv("SPLIT_LONG") != nullptr;
+  const DraftCost cost = cost_of(50, 1, 0.1);
+  for (const char* name : {"demo", "rand-a", "rand-b", "rand-c"}) {
+    const Golden golden(name);
+    const ModelConfig& config = golden.model->config();
+    Counting model(golden);
+    DraftMemory memory;
+    const int count = long_run ? 200 : 3;
+    const int tokens = std::min(32, config.context - 16);
+    for (int n = 0; n < count; ++n) {
+      Ids prompt;
+      for (int i = 0; i < 1 + n % 12; ++i) prompt.push_back((n * 7919 + i * i * 31) % config.vocab);
+      for (const SamplingOptions& sampling :
+           {SamplingOptions{0, 0, 1, 1, 0}, SamplingOptions{0.8f, 0, 0.95f, 1, uint64_t(n)},
+            SamplingOptions{0.3f, 20, 1, 1.2f, uint64_t(n)}}) {
+        const Ids expected = plain(model.batcher, config, prompt, sampling, tokens);
+        const DraftCost* const costs[] = {&cost, nullptr};
+        EXPECT_EQ(with_drafts(model.batcher, prompt, sampling, static_cast<size_t>(tokens),
+                              costs[n % 2], &memory)
+                      .tokens,
+                  expected)
+            << name << " " << n;
+      }
+    }
+  }
+}
+
+// Texts of the demo at 50 ms a trip. Issue 31 asks for 2 tokens a trip of greedy prose, 4 where it
+// repeats itself, and 0.97 of plain decoding's speed where ids are drawn.
+class Trips : public testing::Test {
+ protected:
+  // Tokens a trip, and how much faster than one row a trip.
+  struct Figures {
+    double tokens = 0, speed = 0;
+  };
+  Figures figures(const std::vector<std::string>& prompts, const SamplingOptions& sampling,
+                  size_t tokens, const DraftCost& cost) {
+    DraftMemory memory;
+    size_t made = 0, trips = 0;
+    double ms = 0;
+    for (const std::string& text : prompts) {
+      const Drafted one = with_drafts(model_.batcher, tokenizer_.encode(text, true), sampling,
+                                      tokens, &cost, &memory);
+      made += one.tokens.size() - 1;
+      trips += one.trips;
+      ms += one.ms;
+    }
+    const auto count = static_cast<double>(made);
+    return {count / static_cast<double>(trips), count * cost.step_ms(1) / ms};
+  }
+  static std::string file(const char* name) {
+    return read_file(cat(SPLIT_SOURCE_DIR, "/weights/demo/", name), 1 << 20);
+  }
+
+  const Golden golden_{"demo"};
+  Counting model_{golden_};
+  const Tokenizer tokenizer_ = Tokenizer::from_vocab_merges(file("vocab.json"), file("merges.txt"));
+};
+
+const SamplingOptions kGreedy{0, 0, 1, 1, 0};
+
+TEST_F(Trips, OfGreedyProseBringTwoTokens) {
+  const Figures found =
+      figures({"Once upon a time there was a little", "The king", "Far out in the sea",
+               "The old woman shut the door", "A poor miller had three sons"},
+              kGreedy, 100, cost_of(50, 1.5, 0.3));
+  std::printf("draft_tokens_per_trip_greedy %.2f\n", found.tokens);
+  EXPECT_GE(found.tokens, 2.0);
+  EXPECT_GE(found.speed, 1.9);
+}
+
+TEST_F(Trips, OfLoopsBringFourTokens) {
+  std::string loop;
+  for (int i = 0; i < 6; ++i) loop += "and the king said, \"Yes!\" and the queen said, \"No!\" ";
+  const Figures found = figures({loop}, kGreedy, 150, cost_of(50, 1.5, 0.3));
+  std::printf("draft_tokens_per_trip_loops %.2f\n", found.tokens);
+  EXPECT_GE(found.tokens, 4.0);
+}
+
+TEST_F(Trips, OfDrawnTextCostLittleWhereTheyBringLittle) {
+  for (const double rtt : {50., 0.}) {
+    const Figures found = figures({"The king", "Far out in the sea"}, {0.8f, 0, 0.95f, 1, 7}, 100,
+                                  cost_of(rtt, 1.5, 0.3));
+    std::printf("draft_tokens_per_trip_drawn %.2f, %.2f of the speed at %.0f ms\n", found.tokens,
+                found.speed, rtt);
+    EXPECT_GE(found.speed, 0.97) << rtt;
+  }
+}
+
+}  // namespace
+}  // namespace split
