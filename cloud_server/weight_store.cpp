@@ -20,6 +20,7 @@ std::string conversion(DType format) {
 }
 
 constexpr int kBackground = 10;  // nice: the sums take what the first passes leave
+constexpr std::chrono::milliseconds kUntilNextTry{100};  // to have memory
 
 }  // namespace
 
@@ -38,11 +39,21 @@ WeightStore::~WeightStore() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
+  more_.notify_all();
   maker_.join();
 }
 
+// Where memory is short it waits and goes on; anything else ends it.
 void WeightStore::work() {
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackground);  // and of the pool's
+  while (!try_work()) {
+    std::unique_lock lock(mutex_);
+    if (more_.wait_for(lock, kUntilNextTry, [this] { return stop_; })) return;
+  }
+}
+
+// Makes what is not ready yet. False where there was no memory for it.
+bool WeightStore::try_work() {
   std::unique_lock lock(mutex_, std::defer_lock);
   try {
     ThreadPool pool(0);
@@ -53,11 +64,14 @@ void WeightStore::work() {
       lock.lock();
       entry->ready = true;
     }
+  } catch (const std::bad_alloc&) {
+    return false;
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     error_ = std::current_exception();
     more_.notify_all();
   }
+  return true;
 }
 
 // Returns the entry that was asked for first, else the first of all. Null when there is nothing
@@ -78,7 +92,7 @@ bool WeightStore::is_own(const Entry& entry) const {
 void WeightStore::make_own(ThreadPool& pool) {
   std::vector<Entry*> own;
   for (Entry& entry : entries_) {
-    if (is_own(entry)) own.push_back(&entry);
+    if (is_own(entry) && !entry.ready) own.push_back(&entry);
   }
   pool.run(own.size(), [&](size_t i) {
     {
@@ -111,6 +125,7 @@ void WeightStore::make(Entry& entry, ThreadPool& pool) {
     return;
   }
   entry.pieces = {entry.file.bytes()};
+  entry.tensors.clear();  // of a try that ended early
   const auto parsed = parse_weight_file(entry.file.bytes(), entry.blob->name);
   for (const WeightDecl& decl : entry.blob->weights) {
     entry.tensors.push_back({decl.name, parsed.at(decl.name)});

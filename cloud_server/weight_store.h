@@ -66,6 +66,7 @@ class WeightStore {
     std::vector<Bytes> pieces;
   };
   void work();
+  bool try_work();
   Entry* next();
   bool is_own(const Entry& entry) const;
   void make_own(ThreadPool& pool);

@@ -102,8 +102,10 @@ void Batcher::lead(Ticket& ticket) {
       if (std::erase(queue_, &ticket) > 0) finish(ticket);
     }
     if (!shares.empty()) run_step(lock, shares);
-    std::vector<Ticket*> finished = std::exchange(finished_, {});
-    leads = std::erase(finished, &ticket) == 0;
+    Ticket* finished = std::exchange(finished_, nullptr);
+    for (const Ticket* other = finished; other != nullptr; other = other->next_finished) {
+      if (other == &ticket) leads = false;
+    }
     if (!leads) led_ = !queue_.empty();
     Ticket* const next = !leads && led_ ? queue_.front() : nullptr;
     lock.unlock();
@@ -113,7 +115,10 @@ void Batcher::lead(Ticket& ticket) {
       other.state.notify_one();
     };
     if (next != nullptr) tell(*next, Ticket::kLeads);
-    for (Ticket* other : finished) tell(*other, Ticket::kFinished);
+    while (finished != nullptr) {
+      Ticket& other = *std::exchange(finished, finished->next_finished);
+      if (&other != &ticket) tell(other, Ticket::kFinished);
+    }
   }
 }
 
@@ -135,12 +140,17 @@ void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Sha
   finish_step(shares);
 }
 
+// Allocates before it changes anything, and all that its job's steps need: the leader cannot fail.
 void Batcher::enter(Ticket& ticket) {
   Turn& turn = turns_[ticket.job->requester.owner];
+  CallerHabit* const habits = ticket.job->fill ? nullptr : &habits_[ticket.job->sequence];
+  if (const size_t all = queue_.size() + running_ + 1; all > queue_.capacity()) {
+    queue_.reserve(2 * all);  // those that run come back to it
+  }
   queue_.push_back(&ticket);
   if (turn.jobs++ == 0) turn.served = virtual_now_;  // who was away saved nothing up
-  if (ticket.job->fill) return;
-  CallerHabit& habit = habits_[ticket.job->sequence];
+  if (habits == nullptr) return;
+  CallerHabit& habit = *habits;
   if (!habit.away) return;
   habit.away = false;
   const bool expected = habit.quick && habit.left == step_ended_ && expected_ > 0;
@@ -191,7 +201,7 @@ void Batcher::finish_step(const std::vector<Share>& shares) {
 void Batcher::finish(Ticket& ticket) {
   const auto turn = turns_.find(ticket.job->requester.owner);
   if (--turn->second.jobs == 0) turns_.erase(turn);
-  finished_.push_back(&ticket);
+  ticket.next_finished = std::exchange(finished_, &ticket);
 }
 
 // After its sequence was lost.

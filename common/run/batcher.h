@@ -107,6 +107,7 @@ class Batcher {
     uint32_t done = 0;       // rows
     uint32_t delivered = 0;  // wanted rows
     std::exception_ptr error;
+    Ticket* next_finished = nullptr;
     // Its caller sleeps on this, without the lock: many at once would queue up for that.
     enum State : int { kWaiting, kLeads, kFinished };
     std::atomic<int> state{kWaiting};
@@ -157,10 +158,10 @@ class Batcher {
   std::function<bool()> make_room_;
   std::function<void(const StepSeen&)> seen_;
   mutable std::mutex mutex_;
-  std::deque<Ticket*> queue_;
-  bool led_ = false;               // somebody runs a step, is about to, or was told to
-  std::vector<Ticket*> finished_;  // whom the leader has yet to tell
-  size_t running_ = 0;             // jobs in that step
+  std::vector<Ticket*> queue_;  // with room for all tickets
+  bool led_ = false;            // somebody runs a step, is about to, or was told to
+  Ticket* finished_ = nullptr;  // whom the leader has yet to tell
+  size_t running_ = 0;          // jobs in that step
   std::map<std::string, Turn> turns_;
   uint64_t virtual_now_ = 0;
   uint32_t passed_over_ = 0;  // steps lately in which a fill waited and none had a part

@@ -34,9 +34,14 @@ Sessions::Put Sessions::put(const SessionName& name, const std::string& model,
   session->model = model;
   session->range = range;
   session->batcher = &batcher;
-  session->sequence = batcher.shard().pages().open();
   session->used_ = now;
-  sessions_.emplace(name, std::move(session));
+  const auto placed = sessions_.emplace(name, session).first;
+  try {
+    session->sequence = batcher.shard().pages().open();
+  } catch (...) {  // out of memory
+    sessions_.erase(placed);
+    throw;
+  }
   return Put::kCreated;
 }
 

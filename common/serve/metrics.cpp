@@ -1,5 +1,6 @@
 #include "serve/metrics.h"
 
+#include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -7,8 +8,8 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -80,10 +81,14 @@ double process_start() {
   return booted + ticks_to_seconds(stat_field(19));
 }
 
+// Not by std::filesystem, whose iterator ends the process where there is no memory for it.
 double open_files() {
-  std::error_code error;
-  const std::filesystem::directory_iterator files("/proc/self/fd", error);
-  return error ? 0 : static_cast<double>(std::distance(begin(files), end(files)));
+  const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir("/proc/self/fd"), ::closedir);
+  double count = 0;
+  while (const dirent* file = files == nullptr ? nullptr : ::readdir(files.get())) {
+    if (file->d_name[0] != '.') ++count;
+  }
+  return count;
 }
 
 }  // namespace

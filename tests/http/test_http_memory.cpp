@@ -3,48 +3,25 @@
 #include <gtest/gtest.h>
 #include <openssl/crypto.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <system_error>
 
+#include "support/failing_memory.h"
 #include "support/http_peer.h"
 #include "support/temporary_folder.h"
 #include "support/tls_testing.h"
 
-namespace {
-
-std::atomic<long> left{-1};             // allocations until one fails; negative: none does
-std::atomic<long> met{0};               // of the server's threads, while that is counted
-thread_local bool of_the_test = false;  // its own never fail
-
-bool fails() {
-  if (of_the_test || left.load(std::memory_order_relaxed) < 0) return false;
-  ++met;
-  return left.fetch_sub(1) == 0;
-}
-
-void* allocate(size_t size) {
-  void* const memory = fails() ? nullptr : std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(size_t size) { return allocate(size); }
-void* operator new[](size_t size) { return allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
-
 namespace split::http {
 namespace {
 
-void* tls_malloc(size_t size, const char*, int) { return fails() ? nullptr : std::malloc(size); }
+using test::allocation_fails;
+using test::of_the_test;
+auto& left = test::allocations_left;
+
+void* tls_malloc(size_t size, const char*, int) {
+  return allocation_fails() ? nullptr : std::malloc(size);
+}
 void* tls_realloc(void* memory, size_t size, const char*, int) {
-  return fails() ? nullptr : std::realloc(memory, size);
+  return allocation_fails() ? nullptr : std::realloc(memory, size);
 }
 void tls_free(void* memory, const char*, int) { std::free(memory); }
 
