@@ -173,14 +173,24 @@ int run(int argc, char** argv) {
   model.write(scratch.path());
   const std::string threads = cat(options->threads);
   const auto flags = [&](int port) {
-    return std::vector<std::string>{"--model",      cat(options->size, "=", scratch.path()),
-                                    "--device",     "cpu",
-                                    "--threads",    threads,
-                                    "--profile",    "f16",
-                                    "--formats",    "f16",
-                                    "--port",       cat(port),
-                                    "--kv-budget",  cat(kKvBudget),
-                                    "--blob-cache", scratch.path() + "/blobs"};
+    return std::vector<std::string>{"--model",
+                                    cat(options->size, "=", scratch.path()),
+                                    "--device",
+                                    "cpu",
+                                    "--threads",
+                                    threads,
+                                    "--profile",
+                                    "f16",
+                                    "--formats",
+                                    "f16",
+                                    "--port",
+                                    cat(port),
+                                    "--kv-budget",
+                                    cat(kKvBudget),
+                                    "--max-connections-per-address",
+                                    cat(2 * kIdle),
+                                    "--blob-cache",
+                                    scratch.path() + "/blobs"};
   };
   auto server = std::make_unique<CloudProcess>(flags(0));
   Report report(*options, "cloud", cat("cpu (", threads, " threads)"));
