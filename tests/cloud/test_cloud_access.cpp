@@ -218,19 +218,19 @@ class RowsOfAKey : public CloudAccess {
   }
 };
 
-TEST_F(RowsOfAKey, OfSessions) {
+TEST_F(RowsOfAKey, AreCountedInSessions) {
   ASSERT_EQ(put(kAnn, '1').status, 201);
   EXPECT_EQ(step(kAnn, '1', 0, prompt).status, 200);
   expect_error(step(kAnn, '1', 60, {1}), 429, "rate_limited", "");
   expect_owed();
 }
 
-TEST_F(RowsOfAKey, OfForwards) {
+TEST_F(RowsOfAKey, AreCountedInForwards) {
   EXPECT_EQ(as(kAnn, "POST", "/v1/models/rand-a/forward", {{"tokens", prompt}}).status, 200);
   expect_owed();
 }
 
-TEST_F(RowsOfAKey, OfCompletions) {
+TEST_F(RowsOfAKey, AreCountedInCompletions) {
   EXPECT_EQ(as(kAnn, "POST", "/v1/completions",
                {{"prompt", {1}}, {"max_tokens", 60}, {"ignore_eos", true}})
                 .status,

@@ -83,12 +83,12 @@ class CloudAllocations : public testing::Test {
   const std::string rows_ = request("POST", forward_, R"({"tokens":[1,2,3,4],"to":2})");
 };
 
-TEST_F(CloudAllocations, OfAForwardAreThatForwards) {
+TEST_F(CloudAllocations, AFailedOneEndsOneForward) {
   expect_survives(request("POST", forward_, R"({"tokens":[5,6,7],"rows":"all","top":3})"), rows_,
                   rows_);
 }
 
-TEST_F(CloudAllocations, OfASessionsStepLeaveTheSessionUsable) {
+TEST_F(CloudAllocations, AFailedOneLeavesTheSessionUsable) {
   const std::string open = request("PUT", kSession, R"({"model":"rand-a","to":2})");
   const std::string step = R"({"past":0,"tokens":[1,2,3],"phase":"prompt","rows":"all"})";
   const std::string path = cat(kSession, "/forward"), json = "Accept: application/json\r\n";
@@ -100,7 +100,7 @@ TEST_F(CloudAllocations, OfASessionsStepLeaveTheSessionUsable) {
   expect_survives(open, request("DELETE", kSession), rows_);
 }
 
-TEST_F(CloudAllocations, OfCompletionsAreThatText) {
+TEST_F(CloudAllocations, AFailedOneEndsOneCompletion) {
   for (const char* stream : {"false", "true"}) {
     expect_survives(
         request("POST", "/v1/completions",
@@ -110,7 +110,7 @@ TEST_F(CloudAllocations, OfCompletionsAreThatText) {
   }
 }
 
-TEST_F(CloudAllocations, OfWhatIsReadAreThatAnswers) {
+TEST_F(CloudAllocations, AFailedOneEndsOneGet) {
   expect_survives(request("GET", model_), rows_, rows_);
   expect_survives(request("GET", cat(model_, "/stages/norm?format=f32")), rows_, rows_);
   expect_survives(request("GET", "/metrics"), rows_, rows_);

@@ -127,7 +127,7 @@ TEST(CloudRequests, KeepTheirIds) {
 }
 
 // A client that has closed while its step waited for another: the step is never computed.
-TEST(CloudSession, OfAClientThatHasGoneIsNotComputed) {
+TEST(CloudSession, IsNotComputedForAClientThatHasGone) {
   TestCloud cloud({"rand-a"});
   Batcher& batcher = cloud.cloud.models[0]->batcher();
   std::mutex gate;

@@ -162,7 +162,7 @@ TEST_F(CloudSessions, AnswerAsAskedAndSayHowLongItTook) {
   EXPECT_EQ(flat(json["hidden"]), whole);
 }
 
-TEST_F(CloudSessions, FromOverZeroTakeHiddenStates) {
+TEST_F(CloudSessions, TakeHiddenStatesWhereTheyBeginAboveTheEmbedding) {
   ASSERT_EQ(put(1, {{"cut", 1}}).status, 201);
   ASSERT_EQ(put(2, {{"from", 1}, {"to", 3}}).status, 201);
   const auto whole = fresh(ids, 3);

@@ -77,11 +77,11 @@ constexpr const char* kHead = R"(program head: arena 1280 bytes a row
     logits <- product
 )";
 
-TEST(Listing, OfTheEmbedding) {
+TEST(Listing, TheEmbedding) {
   EXPECT_EQ(to_string(compile("embed", {demo()->stage("embed").trace({half})}, {})), kEmbed);
 }
 
-TEST(Listing, OfABlock) {
+TEST(Listing, ABlock) {
   EXPECT_EQ(
       to_string(compile("block.0", {demo()->stage("block.0").trace({half, DType::kF32})}, {})),
       kBlock);
@@ -98,7 +98,7 @@ std::string with_pluses(std::string listing, const std::vector<std::string>& beh
   return listing;
 }
 
-TEST(Listing, OfABlockWithPrologues) {
+TEST(Listing, ABlockWithPrologues) {
   const Program program =
       compile("block.0", {demo()->stage("block.0").trace({half, DType::kF32})}, kWithPrologue);
   EXPECT_EQ(to_string(program),
@@ -111,7 +111,7 @@ TEST(Listing, OfABlockWithPrologues) {
   EXPECT_EQ(program.steps.size() - static_cast<size_t>(joined), 5u);
 }
 
-TEST(Listing, OfTheHead) {
+TEST(Listing, TheHead) {
   EXPECT_EQ(to_string(compile("head", {demo()->stage("head").trace({half})}, {})), kHead);
   EXPECT_EQ(to_string(compile("head", {demo()->stage("head").trace({half})}, kWithPrologue)),
             with_pluses(kHead, {"t5@0 <- %10\n"}));

@@ -179,7 +179,7 @@ TEST(Gradients, AreTheSlopesOfTheForward) {
   }
 }
 
-TEST(Gradients, OfReductionsAreTheSlopesOfTheForward) {
+TEST(Gradients, MatchTheSlopesOfReductions) {
   size_t row = ops_of(OpKind::kUnary).size() + ops_of(OpKind::kBinary).size();
   for (const Op op : ops_of(OpKind::kReduce)) {
     const ReduceReference& expected = reference(kReduceReferences, op_info(op).name);

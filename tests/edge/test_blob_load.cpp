@@ -423,7 +423,7 @@ TEST_F(BlobLoads, FollowNoRedirect) {
   EXPECT_TRUE(ShardCache(cache.path).entries().empty());
 }
 
-TEST_F(BlobLoads, OfTwoAtOnceFetchEachChunkOnce) {
+TEST_F(BlobLoads, FetchEachChunkOnceWhenTwoRunAtOnce) {
   std::atomic<uint64_t> downloaded{0}, cached{0};
   std::vector<std::thread> edges;
   for (const bool backwards : {false, true, false}) {

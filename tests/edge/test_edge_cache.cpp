@@ -95,7 +95,7 @@ TEST_F(EdgeCache, ReplacesFilesThatAreNotWhatTheirNameSays) {
 }
 
 // Something in a file's place that is no file: never opened, waited for or written through.
-TEST_F(EdgeCache, WhatIsNoFileIsExitFour) {
+TEST_F(EdgeCache, RefusesFoldersLinksAndPipesWithExitFour) {
   const TemporaryFolder full;
   ASSERT_EQ(run_with(full.path).code, 0);
   const fs::path file = fs::relative(files_in(full.path)[0], full.path);

@@ -95,7 +95,7 @@ TEST(EdgeDevice, ThatFailsAtAnyStepWritesTheSameText) {
   }
 }
 
-TEST(EdgeDevice, OfAServerIsReplacedUnderAllItsAnswers) {
+TEST(EdgeDevice, IsReplacedUnderAllAnswersOfAServer) {
   Fixture world;
   FailingDevice calm(-1);
   const std::vector<std::vector<int32_t>> want(kAnswers, world.answer(calm, 1));

@@ -83,7 +83,7 @@ class RecordedCloud {
   Running server_;
 };
 
-TEST(EdgeExchanges, OfAnEarlierPairGiveItsTexts) {
+TEST(EdgeExchanges, RecordedEarlierGiveTheSameTexts) {
   const TemporaryFolder cache;
   for (const char* name : {"edge-cut", "edge-head", "edge-embed", "edge-cloud"}) {
     const Json file = recorded(name);

@@ -134,7 +134,7 @@ TEST(HttpServerLimits, CapsBodiesOfAllRequestsTogether) {
 
 // A client that comes straight back is waited for by the thread that answered: what it then says
 // is read as ever.
-TEST(HttpServerLimits, WhoComesStraightBackIsReadAsEver) {
+TEST(HttpServerLimits, ReadACallerThatComesStraightBack) {
   const Running running({.max_head_bytes = 4096, .max_body_bytes = 1 << 20}, add_echo);
   const std::string large(1 << 20, 'z');
   const auto back = [&] {

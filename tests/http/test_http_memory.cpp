@@ -73,7 +73,7 @@ class HttpMemory : public ::testing::Test {
   }
 };
 
-TEST_F(HttpMemory, OfOneRequestIsThatRequests) {
+TEST_F(HttpMemory, AFailureEndsOneRequest) {
   Running running({}, add_routes);
   const char* const close = "Connection: close\r\n";
   expect_survives(running,
@@ -84,7 +84,7 @@ TEST_F(HttpMemory, OfOneRequestIsThatRequests) {
   expect_survives(running, get("/livez") + get("/livez") + get("/livez", close));
 }
 
-TEST_F(HttpMemory, OfAnAnswerThatIsReadLateIsThatAnswers) {
+TEST_F(HttpMemory, AFailureEndsOneAnswerThatIsReadLate) {
   Running running({}, add_routes);
   const char* const close = "Connection: close\r\n";
   expect_survives(running, get("/large", close), nullptr, true);
@@ -92,7 +92,7 @@ TEST_F(HttpMemory, OfAnAnswerThatIsReadLateIsThatAnswers) {
 }
 
 // No worker's report tells when to try again: there is none.
-TEST_F(HttpMemory, OfAStreamsNextPartIsFoundLater) {
+TEST_F(HttpMemory, AFailureInAStreamIsMadeGoodLater) {
   Running running({}, add_routes);
   for (long nth = 0; nth < 12; ++nth) {
     Peer peer(running.port);
@@ -106,7 +106,7 @@ TEST_F(HttpMemory, OfAStreamsNextPartIsFoundLater) {
   }
 }
 
-TEST_F(HttpMemory, OfTlsIsThatConnections) {
+TEST_F(HttpMemory, AFailureInTlsEndsOneConnection) {
   const test::TemporaryFolder folder;
   const test::TlsFiles files(folder.path);
   Server::Options options;

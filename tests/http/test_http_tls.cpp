@@ -75,7 +75,7 @@ TEST_F(HttpTls, SpeaksOnePointTwoAndUp) {
 }
 
 // A record that is longer than what the server takes at once: no event tells of its rest.
-TEST_F(HttpTls, WhatIsDecryptedAlreadyIsNotForgotten) {
+TEST_F(HttpTls, KeepsBytesThatAreDecryptedAlready) {
   Server::Options small = options();
   small.max_head_bytes = 128;
   const Running running(small, add_routes);

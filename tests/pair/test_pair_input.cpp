@@ -103,7 +103,7 @@ TEST_F(Pair, TheSecondStartDownloadsNothing) {
   EXPECT_EQ(second.err.find("download"), std::string::npos) << second.err;
 }
 
-TEST_F(Pair, OfADamagedBlobOneChunkIsFetchedAgain) {
+TEST_F(Pair, FetchesOneChunkOfADamagedBlobAgain) {
   constexpr uint64_t kChunk = 1 << 20;
   const Arguments arguments = {"--json", "--quiet",      "--prompt", kPrompt, "--temperature",
                                "0",      "--max-tokens", "8",        "--cut", "5"};

@@ -359,7 +359,7 @@ TEST_F(BatcherSteps, FillsOfAnotherPhaseHaveEveryFifthStep) {
   EXPECT_EQ(order, std::vector<int32_t>({1, 10, 11, 12, 13, 9, 14, 15, 16, 17, 9, 9}));
 }
 
-TEST_F(BatcherSteps, WhoHasGoneLeavesBeforeTheNextStep) {
+TEST_F(BatcherSteps, LeaveOutCallersThatHaveGone) {
   make(Profile::kF32, 16);
   std::atomic<bool> gone{false};
   const auto has_gone = [&] { return gone.load(); };
@@ -379,7 +379,7 @@ TEST_F(BatcherSteps, WhoHasGoneLeavesBeforeTheNextStep) {
 }
 
 // Two callers end up in one step, not in two that take turns.
-TEST_F(BatcherSteps, WhoComesStraightBackIsWaitedFor) {
+TEST_F(BatcherSteps, WaitForACallerThatComesStraightBack) {
   make(Profile::kF32, 32, std::chrono::minutes(5));
   const SequenceId a = shard_->pages().open(), b = shard_->pages().open();
   run(1, a, 1, Phase::kGenerate);

@@ -51,7 +51,7 @@ std::vector<int32_t> answer_on(Device& device, int* warnings = nullptr) {
   return tokens;
 }
 
-TEST(DeviceLoss, AtAnyStepTheTextStaysTheSame) {
+TEST(DeviceLoss, LeavesTheTextTheSameAtAnyStep) {
   FailingDevice calm(-1);
   const std::vector<int32_t> want = answer_on(calm);
   ASSERT_EQ(want.size(), size_t{kTokens});
@@ -86,7 +86,7 @@ TEST(DeviceLoss, ASecondFailureIsTheCpus) {
   EXPECT_EQ(warnings, 2);
 }
 
-TEST(DeviceLoss, OfManySequencesEveryOneGoesOn) {
+TEST(DeviceLoss, LetsEverySequenceGoOn) {
   std::vector<std::vector<int32_t>> want;
   for (const int at : {-1, 3, 7}) {
     FailingDevice device(at);
@@ -114,7 +114,7 @@ TEST(DeviceLoss, OfManySequencesEveryOneGoesOn) {
   }
 }
 
-TEST(DeviceLoss, WhoBelievesInLostRowsIsTold) {
+TEST(DeviceLoss, TellsCallersOfLostRows) {
   FailingDevice device(1);
   Shard shard(device, *golden().model, golden().weights(), whole());
   Batcher batcher(shard);
@@ -137,7 +137,7 @@ TEST(DeviceLoss, WhoBelievesInLostRowsIsTold) {
   step(a, 0);
 }
 
-TEST(DeviceLoss, AtALoadTheDeviceStartsAgainOrTheCpuTakesOver) {
+TEST(DeviceLoss, WhileLoadingRestartsTheDeviceOrFallsBackToTheCpu) {
   class NoRoom : public FailingDevice {
    public:
     explicit NoRoom(bool for_good) : FailingDevice(-1, for_good) {}

@@ -151,7 +151,7 @@ std::string refusal_of(const Json& config) {
   return "";
 }
 
-TEST(Variants, WhatIsNotSupportedIsNamed) {
+TEST(Variants, NameWhatIsNotSupported) {
   const auto with = [](const char* key, const Json& value) {
     Json config = base_config();
     config[key] = value;

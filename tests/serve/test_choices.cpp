@@ -54,7 +54,7 @@ TEST(Choices, RunAtOnceOnSpareThreadsAndGiveThemBack) {
   EXPECT_EQ(spare.take(9), 3u);
 }
 
-TEST(Choices, WithoutThreadsRunInTheirOrderUntilOneSaysEnough) {
+TEST(Choices, RunInOrderWithoutThreadsUntilOneSaysEnough) {
   std::vector<size_t> order;
   Choices(nullptr).run(
       5,

@@ -89,7 +89,7 @@ TEST(StageRanges, HaveTheStagesBehindTheirStart) {
             (std::vector<std::string>{"block.2", "block.3", "norm", "head"}));
 }
 
-TEST(StageRanges, FromTheFirstBlockBeginWithTheEmbedding) {
+TEST(StageRanges, BeginWithTheEmbeddingAtTheFirstBlock) {
   EXPECT_EQ(StageRange::from_block(0, 2), (StageRange{kTokens, 2}));
   EXPECT_EQ(StageRange::from_block(1, kHead), (StageRange{1, kHead}));
   EXPECT_EQ(default_cut(12), 10);
@@ -114,7 +114,7 @@ std::vector<uint32_t> rows_of(const Wanted& wanted, uint32_t rows) {
   return out;
 }
 
-TEST(WantedRows, OfSlicesAreThoseOfTheWhole) {
+TEST(WantedRows, KeepTheirPlacesInSlices) {
   constexpr uint32_t kRows = 10;
   for (const Wanted& wanted : {Wanted(Wanted::kNone), Wanted(Wanted::kLast), Wanted(Wanted::kAll),
                                Wanted(std::vector<uint32_t>{0, 3, 4, 9})}) {
@@ -149,7 +149,7 @@ TEST(SequenceRows, AreCutIntoSlicesThatFollowOneAnother) {
   EXPECT_EQ(first.count() + rest.count(), rows.count());
 }
 
-TEST(SequenceRows, OfHiddenStatesCountWholeRows) {
+TEST(SequenceRows, CountWholeRowsOfHiddenStates) {
   const std::vector<float> hidden(12);
   const SequenceRows rows{
       .range = {1, kHead}, .past = 2, .hidden = hidden, .width = 4, .wanted = Wanted::kAll};

@@ -96,7 +96,7 @@ class VulkanFault : public testing::Test {
   std::vector<const void*> calls_;
 };
 
-TEST_F(VulkanFault, AtAnyCallLeavesTheTextAsItIs) {
+TEST_F(VulkanFault, InAnyCallLeavesTheTextTheSame) {
   bool memory = false;
   for (const int64_t at : places(true)) {
     expect_same_text({at, false, memory = !memory});
@@ -105,7 +105,7 @@ TEST_F(VulkanFault, AtAnyCallLeavesTheTextAsItIs) {
   std::cout << places(true).size() << " of " << calls_.size() << " calls\n";
 }
 
-TEST_F(VulkanFault, FromAnyCallOnLeavesTheTextToTheCpu) {
+TEST_F(VulkanFault, FromAnyCallOnFallsBackToTheCpu) {
   bool memory = true;
   for (const int64_t at : places(false)) {
     expect_same_text({at, true, memory = !memory});
