@@ -47,7 +47,7 @@ Routes description_routes(Cloud& cloud) {
   Routes routes = serve::health_routes([&cloud] { return cloud.ready.load(); });
   routes.push_back({.method = "GET",
                     .path = "/",
-                    .summary = "ten lines to try",
+                    .summary = "Returns ten curl lines to try on this server.",
                     .answers = "text/plain; charset=utf-8",
                     .handler = [&cloud](const http::Request& request) {
                       return http::Response::text(200, curl_lines(request, *cloud.models[0]));

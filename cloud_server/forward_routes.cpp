@@ -190,29 +190,34 @@ http::Response completions(Cloud& cloud, const http::Request& request) {
 }  // namespace
 
 Routes forward_routes(Cloud& cloud) {
-  return {{.method = "POST",
-           .path = "/v1/models/{id}/forward",
-           .summary = "any range of a model, without a session",
-           .statuses = {200, 404},
-           .query = {{"from", "integer", "with hidden states: the point that they enter at"},
-                     {"to", "string", "with hidden states, as in the body"},
-                     {"rows", "string", "with hidden states, as in the body"},
-                     {"top", "integer", "with hidden states, as in the body"}},
-           .body = {{"prompt", "string", "a text, or"},
-                    {"tokens", "array", "ids"},
-                    {"special", "boolean", "special tokens in the prompt are read as such"},
-                    {"from", "integer", "0"},
-                    {"to", "", "a point: 0..L, norm or head"},
-                    {"rows", "", "all, last or a list of rows"},
-                    {"top", "integer", "only the likeliest tokens"}},
-           .other_body_types = {wire::kTensorType},
-           .handler = std::bind_front(forward, std::ref(cloud))},
-          {.method = "POST",
-           .path = "/v1/completions",
-           .summary = "texts in OpenAI's shape",
-           .statuses = {200, 404},
-           .body = serve::completion_fields(),
-           .handler = std::bind_front(completions, std::ref(cloud))}};
+  return {
+      {.method = "POST",
+       .path = "/v1/models/{id}/forward",
+       .summary = "Computes any range of a model, without a session.",
+       .statuses = {200, 404},
+       .query = {{"from", "integer",
+                  "The point that hidden states enter at, where the body is safetensors."},
+                 {"to", "string", "As in a JSON body, where the body is safetensors."},
+                 {"rows", "string", "As in a JSON body, where the body is safetensors."},
+                 {"top", "integer", "As in a JSON body, where the body is safetensors."}},
+       .body =
+           {{"prompt", "string", "The text to compute; give it or tokens."},
+            {"tokens", "array", "The token ids to compute; give them or a prompt."},
+            {"special", "boolean",
+             "Whether special tokens in the prompt's text are read as tokens (true) or as text."},
+            {"from", "integer", "Only 0 with tokens; hidden states are sent as safetensors."},
+            {"to", "", "The point to stop at: a block's number 0..L, norm or head."},
+            {"rows", "", "The rows to return: all, last or a list of row numbers."},
+            {"top", "integer",
+             "Returns only the N likeliest tokens of each row of logits, with their logits."}},
+       .other_body_types = {wire::kTensorType},
+       .handler = std::bind_front(forward, std::ref(cloud))},
+      {.method = "POST",
+       .path = "/v1/completions",
+       .summary = "Completes texts, as OpenAI's route of this name does.",
+       .statuses = {200, 404},
+       .body = serve::completion_fields(),
+       .handler = std::bind_front(completions, std::ref(cloud))}};
 }
 
 }  // namespace split::cloud

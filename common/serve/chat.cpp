@@ -151,13 +151,14 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
 
 std::vector<http::RequestField> chat_fields() {
   std::vector<http::RequestField> fields = {
-      {"model", "string", "of GET /v1/models; without it the first"},
+      {"model", "string", "A model's id (GET /v1/models); the first one by default."},
 
-      {"messages", "array", "each with role and content", true},
-      {"max_tokens", "integer", "to the end of the context unless given"},
-      {"max_completion_tokens", "integer", "the same"},
-      {"logprobs", "boolean", "of each token"},
-      {"top_logprobs", "integer", "and of the likeliest at each position"}};
+      {"messages", "array", "The messages, each with role and content.", true},
+      {"max_tokens", "integer",
+       "The most tokens to write; by default as many as the context holds."},
+      {"max_completion_tokens", "integer", "The same as max_tokens."},
+      {"logprobs", "boolean", "Returns the log-probability of each token."},
+      {"top_logprobs", "integer", "Returns those of this many of the likeliest tokens too."}};
   const std::vector<http::RequestField> common = common_fields();
   fields.insert(fields.end(), common.begin(), common.end());
   return fields;

@@ -71,13 +71,15 @@ http::Response session_completions(const http::Request& request, TextModel model
 
 std::vector<http::RequestField> completion_fields() {
   std::vector<http::RequestField> fields = {
-      {"model", "string", "of GET /v1/models; without it the first"},
+      {"model", "string", "A model's id (GET /v1/models); the first one by default."},
 
-      {"prompt", "", "a text, a list of texts, a list of ids, or a list of lists of ids"},
-      {"max_tokens", "integer", "16 unless given"},
-      {"logprobs", "integer", "of the likeliest tokens at each position"},
-      {"echo", "boolean", "the prompt too"},
-      {"special", "boolean", "special tokens in a prompt's text are read as such"}};
+      {"prompt", "", "A text, a list of texts, a list of token ids, or a list of such lists."},
+      {"max_tokens", "integer", "The most tokens to write; 16 by default."},
+      {"logprobs", "integer",
+       "Returns the log-probabilities of this many of the likeliest tokens at each position."},
+      {"echo", "boolean", "Returns the prompt before the text."},
+      {"special", "boolean",
+       "Whether special tokens in a prompt's text are read as tokens (true) or as text."}};
   const std::vector<http::RequestField> common = common_fields();
   fields.insert(fields.end(), common.begin(), common.end());
   return fields;

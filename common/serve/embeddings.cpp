@@ -104,12 +104,13 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
 }
 
 std::vector<http::RequestField> embedding_fields() {
-  return {{"model", "string", "of GET /v1/models; without it the first"},
+  return {{"model", "string", "A model's id (GET /v1/models); the first one by default."},
 
           {"input", "", "a text, a list of texts, a list of ids, or a list of lists of ids", true},
-          {"encoding_format", "string", "float or base64"},
-          {"dimensions", "integer", "the model's own"},
-          {"normalize", "boolean", "to unit length, as OpenAI's clients expect (true)"}};
+          {"encoding_format", "string", "float or base64."},
+          {"dimensions", "integer", "The length of an embedding; only the model's own."},
+          {"normalize", "boolean",
+           "Scales embeddings to unit length, as OpenAI's clients expect; true by default."}};
 }
 
 }  // namespace split::serve

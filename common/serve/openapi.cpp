@@ -58,7 +58,9 @@ Json responses_of(const http::Route& route) {
   Json responses = Json::object();
   const auto add = [&](int status) {
     Json& json = responses[cat(status)];
-    json["description"] = status < 400 ? "done" : "an error";
+    json["description"] = status < 400
+                              ? "The request was done."
+                              : "The request was refused or failed; error.message says why.";
     if (status >= 400) {
       json["content"] = error;
     } else if (!route.answers.empty()) {
@@ -125,7 +127,7 @@ void add_routes(http::Server& server, std::string_view title, std::string_view v
   routes.push_back(
       {.method = "GET",
        .path = "/openapi.json",
-       .summary = "this",
+       .summary = "Returns this description.",
        .handler = [text](const http::Request&) { return http::Response::json(200, *text); }});
   for (http::Route& route : routes) {
     if (route.access == http::Access::kOpen) continue;

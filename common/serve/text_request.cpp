@@ -58,17 +58,19 @@ void read_common(Fields& fields, TextRequest& request) {
 }
 
 std::vector<http::RequestField> common_fields() {
-  return {{"temperature", "number", "0: the likeliest"},
-          {"top_p", "number", ""},
-          {"top_k", "integer", ""},
-          {"repetition_penalty", "number", ""},
-          {"seed", "integer", "the same seed, the same text"},
-          {"stop", "", "a text or a list of texts"},
-          {"n", "integer", "texts for each prompt: the seed and those behind it"},
-          {"stream", "boolean", "as events"},
-          {"stream_options", "object", "include_usage, continuous_usage_stats"},
-          {"ignore_eos", "boolean", "on past the end of the text"},
-          {"return_token_ids", "boolean", ""}};
+  return {{"temperature", "number",
+           "0 always takes the likeliest token; higher values draw more freely."},
+          {"top_p", "number", "Draws from the likeliest tokens that make up this probability."},
+          {"top_k", "integer", "Draws from this many of the likeliest tokens."},
+          {"repetition_penalty", "number", "Above 1, makes tokens that have occurred less likely."},
+          {"seed", "integer", "The same seed gives the same text."},
+          {"stop", "", "A text, or a list of texts, at which the answer ends."},
+          {"n", "integer",
+           "The number of texts for each prompt; they use this seed and those that follow it."},
+          {"stream", "boolean", "Sends the text as server-sent events while it is written."},
+          {"stream_options", "object", "include_usage and continuous_usage_stats."},
+          {"ignore_eos", "boolean", "Goes on when the model ends the text."},
+          {"return_token_ids", "boolean", "Returns the ids of the tokens too."}};
 }
 
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,

@@ -53,7 +53,7 @@ std::vector<http::Route> page_routes() {
     routes.push_back(
         {.method = "GET",
          .path = path_of(file),
-         .summary = "the page",
+         .summary = "Returns a file of the page.",
          .answers = content_type(file.name),
          .statuses = {200, 206, 304, 416},
          .handler = [&file, etag](const http::Request&) { return answer(file, etag); }});

@@ -51,14 +51,14 @@ void add_routes(http::Server& server, Service& service) {
   routes.push_back(serve::metrics_route(service.metrics()));
   routes.push_back({.method = "GET",
                     .path = "/v1/models",
-                    .summary = "the one model",
+                    .summary = "Lists the model.",
                     .handler = [find](const Request&) {
                       const std::string id = find("").id;
                       return serve::model_list({&id, 1});
                     }});
   routes.push_back({.method = "GET",
                     .path = "/v1/models/{id}",
-                    .summary = "the same",
+                    .summary = "Describes the model.",
                     .statuses = {200, 404},
                     .handler = [find](const Request& request) {
                       return serve::model_entry(find(request.path_params[0]).id);
@@ -66,13 +66,13 @@ void add_routes(http::Server& server, Service& service) {
   routes.push_back(
       {.method = "POST",
        .path = "/v1/completions",
-       .summary = "texts in OpenAI's shape",
+       .summary = "Completes texts, as OpenAI's route of this name does.",
        .statuses = of_the_model,
        .body = serve::completion_fields(),
        .handler = [find](const Request& request) { return serve::completions(request, find); }});
   routes.push_back({.method = "POST",
                     .path = "/v1/chat/completions",
-                    .summary = "an answer to messages, which become one text",
+                    .summary = "Answers messages, as OpenAI's route of this name does.",
                     .statuses = of_the_model,
                     .body = serve::chat_fields(),
                     .handler = [find, &service](const Request& request) {
@@ -81,13 +81,13 @@ void add_routes(http::Server& server, Service& service) {
   routes.push_back(
       {.method = "POST",
        .path = "/v1/embeddings",
-       .summary = "the mean of each text's final states",
+       .summary = "Returns an embedding of each text: the mean of its final states.",
        .statuses = of_the_model,
        .body = serve::embedding_fields(),
        .handler = [find](const Request& request) { return serve::embeddings(request, find); }});
   routes.push_back({.method = "GET",
                     .path = "/split/status",
-                    .summary = "what runs where, and the last answer's receipt",
+                    .summary = "Returns what runs where, and the last answer's receipt.",
                     .handler = [&service](const Request&) {
                       Response response = Response::json(200, service.status());
                       response.headers.set("Cache-Control", "no-store");
@@ -96,7 +96,7 @@ void add_routes(http::Server& server, Service& service) {
   // The same words as a completion's, and nothing of them here: what the split is compared with.
   routes.push_back({.method = "POST",
                     .path = "/split/unsplit",
-                    .summary = "a completion that the cloud computes alone",
+                    .summary = "Completes texts on the cloud alone, to compare with the split.",
                     .statuses = of_the_model,
                     .body = serve::completion_fields(),
                     .handler = [&service](const Request& request) {
@@ -107,10 +107,11 @@ void add_routes(http::Server& server, Service& service) {
   routes.push_back(
       {.method = "PUT",
        .path = "/split/cut",
-       .summary = "where answers are cut from now on",
+       .summary = "Sets where later answers are cut.",
        .statuses = {200, 409, 502},
-       .body = {{"cut", "", "blocks on the cloud, or \"cloud\" for all of the model", true},
-                {"running", "boolean", "answers that run move there too, to no \"cloud\""}},
+       .body = {{"cut", "", "The number of blocks on the cloud, or \"cloud\" for the whole model.",
+                 true},
+                {"running", "boolean", "Whether running answers move there too; not to \"cloud\"."}},
        .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
   serve::observe(server, service.metrics(), SPLIT_VERSION);
