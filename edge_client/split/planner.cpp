@@ -1,0 +1,211 @@
+#include "edge_client/split/planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/figures.h"
+
+namespace split::edge {
+namespace {
+
+// Bytes of a step beside its rows: heads and frames, measured at a cut of the bundled model.
+constexpr uint64_t kStepBytesDown = 330, kStepBytesUp = 320;
+constexpr double kStepOverheadMs = 0.1;
+constexpr double kFirstTokenOver = 64;  // tokens
+constexpr double kBetter = 0.9;
+constexpr std::chrono::seconds kSteady{3};
+constexpr double kLearningRate = 0.3, kMostCorrection = 10;
+
+double transfer_ms(uint64_t bytes, double mbit) {
+  return mbit > 0 ? static_cast<double>(bytes) * 8e-3 / mbit : 0;
+}
+
+double work_ms(const Speed& speed, int blocks, bool head) {
+  return blocks * speed.block_ms + (head ? speed.head_ms : 0);
+}
+
+double prompt_ms(const Speed& speed, uint32_t rows, int blocks, bool head) {
+  return blocks * rows * speed.prompt_row_ms + (head ? speed.head_ms : 0);
+}
+
+uint64_t bytes_from(std::span<const uint64_t> stages, int cut) {
+  // A cut of 0 embeds here too.
+  const size_t first = cut == 0 ? 0 : 1 + static_cast<size_t>(cut);
+  const auto ours = stages.subspan(std::min(first, stages.size()));
+  return std::accumulate(ours.begin(), ours.end(), uint64_t{0});
+}
+
+std::optional<double> dollars(const Place& place, const std::optional<Prices>& prices) {
+  if (!prices || !place.cloud_ms) return std::nullopt;
+  return 1e6 * (*place.cloud_ms * prices->hour / 3.6e6 +
+                static_cast<double>(place.bytes_per_token) * prices->egress_gb / 1e9);
+}
+
+double score(const Place& place) {
+  return *place.token_ms + *place.first_token_ms / kFirstTokenOver;
+}
+
+bool can_be_picked(const Place& place) {
+  return place.fits && place.token_ms && place.first_token_ms;
+}
+
+}  // namespace
+
+void learn(double& factor, double predicted_ms, double actual_ms) {
+  if (!(predicted_ms > 0) || !std::isfinite(actual_ms) || actual_ms < 0) return;
+  const double seen = factor * actual_ms / predicted_ms;
+  factor =
+      std::clamp(factor + kLearningRate * (seen - factor), 1 / kMostCorrection, kMostCorrection);
+}
+
+std::vector<Place> price_places(const PlanInput& input, const Correction& correction) {
+  const int layers = input.layers;
+  const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
+  std::vector<Place> places;
+  Place& cloud = places.emplace_back();
+  cloud.bytes_per_token = kStepBytesDown;  // of an event
+  if (input.cloud) {
+    cloud.cloud_ms = correction.cloud * work_ms(*input.cloud, layers, true);
+    cloud.token_ms = cloud.cloud_ms;
+    if (input.line) {
+      cloud.first_token_ms =
+          correction.wire * input.line->rtt_ms +
+          correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, layers, true);
+    }
+  }
+  cloud.dollars_per_million = dollars(cloud, input.prices);
+  for (int cut = 0; cut <= layers; ++cut) {
+    Place& place = places.emplace_back();
+    place.cut = cut;
+    place.download_bytes = bytes_from(input.stage_bytes, cut);
+    place.missing_bytes = bytes_from(input.missing_bytes, cut);
+    place.fits = place.download_bytes <= input.most_bytes;
+    place.bytes_per_token = cut == 0 ? 0 : row + kStepBytesDown;
+    double token = 0, first = 0;
+    if (cut == 0) {
+      place.cloud_ms = 0;
+    } else if (input.cloud) {
+      place.cloud_ms = correction.cloud * work_ms(*input.cloud, cut, false);
+      first += correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, cut, false);
+    }
+    if (cut > 0 && input.line) {
+      const Line& line = *input.line;
+      token += correction.wire *
+               (line.rtt_ms + kStepOverheadMs + transfer_ms(row + kStepBytesDown, line.down_mbit) +
+                transfer_ms(kStepBytesUp, line.up_mbit));
+      first +=
+          correction.wire *
+          (line.rtt_ms + transfer_ms(row * input.prompt_tokens + kStepBytesDown, line.down_mbit));
+    }
+    if (input.edge && place.cloud_ms && (cut == 0 || input.line)) {
+      place.token_ms =
+          token + *place.cloud_ms + correction.edge * work_ms(*input.edge, layers - cut, true);
+      place.first_token_ms =
+          first + correction.edge * prompt_ms(*input.edge, input.prompt_tokens, layers - cut, true);
+    }
+    place.dollars_per_million = dollars(place, input.prices);
+  }
+  return places;
+}
+
+std::string_view pick_reason_name(PickReason reason) {
+  switch (reason) {
+    case PickReason::kFastest:
+      return "fastest";
+    case PickReason::kGoal:
+      return "goal";
+    case PickReason::kOnlyFit:
+      return "only_fit";
+    case PickReason::kAskedByCloud:
+      return "asked_by_cloud";
+  }
+  return "";
+}
+
+Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal, double pace) {
+  std::vector<size_t> open;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (can_be_picked(places[i])) open.push_back(i);
+  }
+  if (open.empty()) return {0, PickReason::kOnlyFit};
+  const auto keeps_pace = [&](size_t i) { return *places[i].token_ms * pace <= 1000; };
+  const auto less_time = [&](size_t a, size_t b) { return score(places[a]) < score(places[b]); };
+  const auto less_cloud = [&](size_t a, size_t b) {
+    const double left = *places[a].cloud_ms, right = *places[b].cloud_ms;
+    return left != right ? left < right : less_time(a, b);
+  };
+  const auto best_of = [&](std::span<const size_t> some) -> Pick {
+    std::vector<size_t> quick;
+    std::ranges::copy_if(some, std::back_inserter(quick), keeps_pace);
+    if (goal == Goal::kOffload && !quick.empty()) {
+      return {*std::ranges::min_element(quick, less_cloud), PickReason::kGoal};
+    }
+    return {*std::ranges::min_element(some, less_time), PickReason::kFastest};
+  };
+  Pick own = best_of(open);
+  if (open.size() == 1) own.why = PickReason::kOnlyFit;
+  if (!input.want) return own;
+  const std::optional<int>& cut = places[own.place].cut;
+  if (cut && *cut <= *input.want) return own;
+  std::vector<size_t> asked;
+  std::ranges::copy_if(open, std::back_inserter(asked), [&](size_t i) {
+    return places[i].cut && *places[i].cut <= *input.want && keeps_pace(i);
+  });
+  if (asked.empty()) return own;
+  return {best_of(asked).place, PickReason::kAskedByCloud};
+}
+
+std::string plan_words(std::span<const Place> places, const PlanInput& input) {
+  const auto ms = [](double value) { return cat(fixed(value, value < 10 ? 1 : 0), " ms"); };
+  const Place &cloud = places[0], &here = places[1];
+  std::string words = "all on the cloud: ";
+  words += cloud.token_ms ? cat(ms(*cloud.token_ms), " a token") : "not measured";
+  if (input.line && input.layers > 0) {
+    const Line& line = *input.line;
+    const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
+    words +=
+        cat("; a cut adds ",
+            ms(line.rtt_ms + kStepOverheadMs + transfer_ms(row + kStepBytesDown, line.down_mbit) +
+               transfer_ms(kStepBytesUp, line.up_mbit)),
+            " to each");
+  }
+  if (!here.fits) return words + "; all here would not fit";
+  words += "; all here would take ";
+  words += here.token_ms ? ms(*here.token_ms) : "a time that was not measured";
+  if (here.missing_bytes > 0) {
+    words += cat(" after ", human_bytes(here.missing_bytes));
+    if (input.line && input.line->down_mbit > 0) {
+      const double seconds = transfer_ms(here.missing_bytes, input.line->down_mbit) / 1000;
+      words += cat(" (", fixed(seconds, seconds < 10 ? 1 : 0), " s)");
+    }
+  }
+  return words;
+}
+
+std::optional<double> break_even_tokens(const Place& all_cloud, const Place& place,
+                                        const Prices& prices) {
+  const auto of_token = [&](const Place& at) { return dollars(at, prices); };
+  const std::optional<double> before = of_token(all_cloud), after = of_token(place);
+  if (!before || !after || *after >= *before) return std::nullopt;
+  const double download = static_cast<double>(place.download_bytes) * prices.egress_gb / 1e9;
+  return 1e6 * download / (*before - *after);
+}
+
+size_t SteadyPick::update(std::span<const Place> places, const Pick& pick, Clock::time_point now) {
+  const auto change = [&] {
+    at_ = pick.place;
+    changed_ = now;
+  };
+  if (!at_ || *at_ >= places.size() || !can_be_picked(places[*at_])) {
+    change();
+  } else if (pick.place != *at_ && now - changed_ >= kSteady) {
+    const bool better = can_be_picked(places[pick.place]) &&
+                        score(places[pick.place]) <= kBetter * score(places[*at_]);
+    if (better || pick.why == PickReason::kGoal || pick.why == PickReason::kAskedByCloud) change();
+  }
+  return *at_;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,111 @@
+// The planner prices every place that an answer can run at: all on the cloud, or a cut of 0..L
+// blocks. It knows no server, device or clock: callers measure, and hand over what they measured.
+//
+// A token at a cut costs a round trip, the bytes of one hidden state, and the work of both sides. A
+// stream from the cloud costs the cloud's work alone, for its tokens follow each other without
+// being asked for. Work is linear in blocks; the final norm and the head count as the head.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace split::edge {
+
+// Milliseconds of one side's work, measured there.
+struct Speed {
+  double block_ms = 0;       // a step of one row, each block
+  double block_row_ms = 0;   // each further row of that step
+  double head_ms = 0;        // the norm and the head of one row
+  double prompt_row_ms = 0;  // a row of a long prompt, each block
+};
+
+struct Line {
+  double rtt_ms = 0;                  // the shortest round trip
+  double down_mbit = 0, up_mbit = 0;  // 0: not measured; no time is counted for bytes then
+};
+
+// What the cloud's time and bytes cost, in dollars.
+struct Prices {
+  double hour = 0;       // of the cloud's machine
+  double egress_gb = 0;  // per 10^9 bytes that leave it
+};
+
+// What is planned with. A speed that nobody has measured is absent.
+struct PlanInput {
+  int layers = 0;
+  int64_t channels = 0;
+  uint32_t prompt_tokens = 32;
+  std::optional<Line> line;
+  std::optional<Speed> edge, cloud;
+  std::optional<Prices> prices;
+  // Bytes of each stage to download, and of those the ones that are not here: [0] the embedding,
+  // [1 + k] block k, [layers + 1] the norm and the head.
+  std::vector<uint64_t> stage_bytes, missing_bytes;
+  uint64_t most_bytes = UINT64_MAX;  // that this machine holds
+  std::optional<int> want;           // the cloud asks for this cut or a lower one
+};
+
+struct Place {
+  std::optional<int> cut;  // none: all on the cloud
+  bool fits = true;        // in this machine
+  // Of one token, once the stages are there; none where it needs what was not measured.
+  std::optional<double> first_token_ms, token_ms, cloud_ms;
+  uint64_t download_bytes = 0, missing_bytes = 0;
+  uint64_t bytes_per_token = 0;  // that leave the cloud
+  std::optional<double> dollars_per_million;
+
+  std::string name() const { return cut ? std::to_string(*cut) : "cloud"; }
+};
+
+// Factors on what is predicted, from receipts: 1 where none has come yet.
+struct Correction {
+  double edge = 1, wire = 1, cloud = 1;
+};
+// Moves one of them towards what a token was measured to take, as it was predicted with it.
+void learn(double& factor, double predicted_ms, double actual_ms);
+
+// The cloud first, and then the cuts 0..layers.
+std::vector<Place> price_places(const PlanInput& input, const Correction& correction = {});
+
+enum class Goal : uint8_t { kFast, kOffload };
+enum class PickReason : uint8_t { kFastest, kGoal, kOnlyFit, kAskedByCloud };
+std::string_view pick_reason_name(PickReason reason);
+
+struct Pick {
+  size_t place = 0;  // among price_places()
+  PickReason why = PickReason::kFastest;
+};
+
+// fast: the least time of a token, with the first one's spread over 64. offload: the least work for
+// the cloud at `pace` tokens/s or more, else as fast. Places that do not fit, or that nobody could
+// price, are out. Where nothing was priced it is the cloud.
+Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal, double pace);
+
+// "all on the cloud: 1.9 ms a token; a cut adds 30 ms to each; all here would take 2.9 ms after 208
+// MB (33 s)"
+std::string plan_words(std::span<const Place> places, const PlanInput& input);
+
+// Tokens after which the work that a cut takes off the cloud has paid for its download; none: never
+// at these prices.
+std::optional<double> break_even_tokens(const Place& all_cloud, const Place& place,
+                                        const Prices& prices);
+
+// Keeps to a place until another one is 10 % better and 3 s have passed since the last change.
+class SteadyPick {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // The place to be at now.
+  size_t update(std::span<const Place> places, const Pick& pick, Clock::time_point now);
+
+ private:
+  std::optional<size_t> at_;
+  Clock::time_point changed_;
+};
+
+}  // namespace split::edge

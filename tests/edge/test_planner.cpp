@@ -1,0 +1,155 @@
+// The planner by arithmetic: prices of places, the pick among them, and when it changes.
+#include <gtest/gtest.h>
+
+#include "edge_client/split/planner.h"
+
+namespace split::edge {
+namespace {
+
+// GPT-2 124M in q8_0 between a fast cloud and a laptop: 30 ms, 50 and 10 Mbit/s.
+PlanInput laptop() {
+  PlanInput input;
+  input.layers = 12;
+  input.channels = 768;
+  input.line = Line{30, 50, 10};
+  input.edge = Speed{.block_ms = 0.175, .head_ms = 0.8, .prompt_row_ms = 0.05};
+  input.cloud = Speed{.block_ms = 0.02, .head_ms = 0.06, .prompt_row_ms = 0.0001};
+  input.stage_bytes.assign(14, 7'500'000);
+  input.stage_bytes[0] = input.stage_bytes[13] = 41'000'000;
+  input.missing_bytes = input.stage_bytes;
+  return input;
+}
+
+const Place& at(const std::vector<Place>& places, int cut) {
+  return places[1 + static_cast<size_t>(cut)];
+}
+
+TEST(Planner, PricesEveryPlace) {
+  const std::vector<Place> places = price_places(laptop());
+  ASSERT_EQ(places.size(), 14u);
+  EXPECT_EQ(places[0].name(), "cloud");
+  EXPECT_NEAR(*places[0].token_ms, 0.3, 1e-9);
+  EXPECT_EQ(at(places, 0).name(), "0");
+  EXPECT_NEAR(*at(places, 0).token_ms, 12 * 0.175 + 0.8, 1e-9);
+  EXPECT_EQ(*at(places, 0).cloud_ms, 0);
+  EXPECT_EQ(at(places, 0).download_bytes, 2 * 41'000'000u + 12 * 7'500'000u);
+  EXPECT_EQ(at(places, 12).download_bytes, 41'000'000u);  // the head alone
+  EXPECT_EQ(at(places, 0).bytes_per_token, 0u);
+  // A round trip, 3,402 bytes at 50 Mbit/s, 320 at 10, half of both sides.
+  const double bytes = 3402 * 8 / 50e3 + 320 * 8 / 10e3;
+  EXPECT_NEAR(*at(places, 6).token_ms, 30.1 + bytes + 6 * 0.02 + 6 * 0.175 + 0.8, 1e-9);
+  for (int cut = 2; cut <= 12; ++cut) {
+    EXPECT_GT(*at(places, cut).cloud_ms, *at(places, cut - 1).cloud_ms);
+  }
+}
+
+TEST(Planner, TakesTheCloudForSpeedAndTheEdgeToOffload) {
+  const PlanInput input = laptop();
+  const std::vector<Place> places = price_places(input);
+  const Pick fast = pick_place(places, input, Goal::kFast, 10);
+  EXPECT_EQ(places[fast.place].name(), "cloud");
+  EXPECT_EQ(pick_reason_name(fast.why), "fastest");
+  const Pick offload = pick_place(places, input, Goal::kOffload, 10);
+  EXPECT_EQ(places[offload.place].name(), "0");
+  EXPECT_EQ(pick_reason_name(offload.why), "goal");
+  // No place is quick enough here: the fastest one.
+  const Pick hurried = pick_place(places, input, Goal::kOffload, 10'000);
+  EXPECT_EQ(places[hurried.place].name(), "cloud");
+}
+
+TEST(Planner, TakesACutWhereTheEdgeIsFasterAndCannotHoldAll) {
+  PlanInput input = laptop();
+  input.line = Line{0.2, 1000, 1000};
+  input.cloud = Speed{.block_ms = 4, .head_ms = 8, .prompt_row_ms = 1};
+  input.most_bytes = 41'000'000 + 6 * 7'500'000;
+  const std::vector<Place> places = price_places(input);
+  EXPECT_FALSE(at(places, 5).fits);
+  EXPECT_TRUE(at(places, 6).fits);
+  const Pick pick = pick_place(places, input, Goal::kFast, 10);
+  EXPECT_EQ(places[pick.place].name(), "6");
+}
+
+TEST(Planner, HeedsTheCloudsWishWhileThePaceHolds) {
+  PlanInput input = laptop();
+  input.want = 6;
+  const std::vector<Place> places = price_places(input);
+  const Pick asked = pick_place(places, input, Goal::kFast, 10);
+  EXPECT_EQ(places[asked.place].name(), "0");  // the fastest one at or below 6
+  EXPECT_EQ(pick_reason_name(asked.why), "asked_by_cloud");
+  EXPECT_EQ(places[pick_place(places, input, Goal::kFast, 2'000).place].name(), "cloud");
+  const Pick own = pick_place(places, input, Goal::kOffload, 10);
+  EXPECT_EQ(pick_reason_name(own.why), "goal");  // is there already
+}
+
+TEST(Planner, StaysWithTheCloudWhereNothingWasMeasured) {
+  PlanInput input = laptop();
+  input.edge.reset();
+  input.line.reset();
+  const std::vector<Place> places = price_places(input);
+  EXPECT_FALSE(at(places, 6).token_ms);
+  EXPECT_FALSE(at(places, 0).token_ms);
+  EXPECT_EQ(pick_place(places, input, Goal::kFast, 10).place, 0u);
+  input.cloud.reset();
+  EXPECT_EQ(pick_place(price_places(input), input, Goal::kFast, 10).place, 0u);
+  EXPECT_EQ(
+      plan_words(price_places(input), input),
+      "all on the cloud: not measured; all here would take a time that was not measured after "
+      "172 MB");
+}
+
+TEST(Planner, SaysItInWords) {
+  PlanInput input = laptop();
+  EXPECT_EQ(
+      plan_words(price_places(input), input),
+      "all on the cloud: 0.3 ms a token; a cut adds 31 ms to each; all here would take 2.9 ms "
+      "after 172 MB (28 s)");
+  input.missing_bytes.assign(14, 0);
+  input.most_bytes = 1000;
+  EXPECT_EQ(plan_words(price_places(input), input),
+            "all on the cloud: 0.3 ms a token; a cut adds 31 ms to each; all here would not fit");
+}
+
+TEST(Planner, CountsMoney) {
+  PlanInput input = laptop();
+  input.prices = Prices{.hour = 3.6, .egress_gb = 0.09};
+  const std::vector<Place> places = price_places(input);
+  // 0.3 ms of a machine at $3.60 an hour, and 330 bytes: $0.30 and $0.0297 a million.
+  EXPECT_NEAR(*places[0].dollars_per_million, 0.3 + 0.0297, 1e-9);
+  EXPECT_NEAR(*at(places, 6).dollars_per_million, 0.12 + 0.30618, 1e-9);
+  // A cut sends more than it saves; all here saves everything, and its download pays in time.
+  EXPECT_FALSE(break_even_tokens(places[0], at(places, 6), *input.prices));
+  EXPECT_NEAR(*break_even_tokens(places[0], at(places, 0), *input.prices),
+              172e6 * 0.09 / 1e9 / (0.3297 / 1e6), 1);
+}
+
+TEST(Planner, LearnsFromReceipts) {
+  Correction correction;
+  for (int i = 0; i < 20; ++i) {
+    const std::vector<Place> places = price_places(laptop(), correction);
+    learn(correction.edge, *at(places, 0).token_ms, 5.8);
+  }
+  EXPECT_NEAR(*at(price_places(laptop(), correction), 0).token_ms, 5.8, 0.05);
+  learn(correction.edge, 0, 5);  // nothing to learn from
+  EXPECT_NEAR(correction.edge, 2, 0.01);
+}
+
+TEST(Planner, ChangesOnlyForTenPercentAndAfterThreeSeconds) {
+  PlanInput input = laptop();
+  SteadyPick steady;
+  SteadyPick::Clock::time_point now{};
+  const auto pick_at = [&](double cloud_block_ms) {
+    input.cloud->block_ms = cloud_block_ms;
+    const std::vector<Place> places = price_places(input);
+    return places[steady.update(places, pick_place(places, input, Goal::kFast, 10), now)].name();
+  };
+  EXPECT_EQ(pick_at(0.02), "cloud");
+  EXPECT_EQ(pick_at(10), "cloud");  // too early
+  now += std::chrono::seconds(4);
+  EXPECT_EQ(pick_at(10), "0");
+  now += std::chrono::seconds(4);
+  EXPECT_EQ(pick_at(0.23), "0");  // 2.82 ms against 2.9: not 10 %
+  EXPECT_EQ(pick_at(0.02), "cloud");
+}
+
+}  // namespace
+}  // namespace split::edge
