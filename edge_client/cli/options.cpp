@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "edge_client/split/plan_report.h"
 #include "http/local_guard.h"
 #include "serve/chat.h"
 
@@ -87,8 +88,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                               const Flags::Environment& environment) {
   CommandLine line;
   Options& options = line.options;
-  std::string prompt, prompt_file, prompt_ids, cut, moves, head = "edge", format = "auto",
-                                                           profile = "f32";
+  std::string prompt, prompt_file, prompt_ids, cut, moves, head = "edge", goal = "fast",
+                                                           format = "auto", profile = "f32";
   uint64_t cache_limit = 0;
   Flags flags(kSummary);
 
@@ -126,6 +127,11 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              "of downloads: auto, f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
   flags.choice("profile", {"f32", "int8"},
                "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU (f32)", &profile);
+  flags.choice("goal", {"fast", "offload"},
+               "what a plan looks for: the fastest text, or the least work for the cloud (fast)",
+               &goal);
+  flags.real("pace", "X", "tokens a second that offloading keeps, where it can (10)", &options.pace,
+             0.1, 1e6);
   flags.text("device", "NAME", device_names(), &options.device.device);
   flags.number("threads", "N", "of the cpu device (0: one for each processor)",
                &options.device.threads, 0u, 1024u);
@@ -170,6 +176,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                &options.embed);
   flags.toggle("plan", "print what each cut and format downloads, and download nothing",
                &options.plan);
+  flags.toggle("measure", "with --plan: time the line, the server and this machine too",
+               &options.measure);
   flags.toggle("json", "print one JSON object", &options.json);
   flags.toggle("quiet", "no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);
@@ -231,6 +239,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     options.formats = StageFormats::parse(format);
   } catch (const Error& error) {
     throw Error(ErrorKind::kInput, cat("--format: ", error.what()));
+  }
+  options.goal = *goal_from_name(goal);
+  if (options.measure && !options.plan) {
+    throw Error(ErrorKind::kInput, "--measure: expected --plan beside it");
   }
   options.profile = *profile_from_name(profile);
   if (options.profile == Profile::kInt8) {

@@ -16,8 +16,12 @@
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/serve.h"
+#include "edge_client/split/plan_report.h"
+#include "edge_client/weights/calibrate.h"
+#include "edge_client/weights/measure.h"
 #include "edge_client/weights/plan.h"
 #include "program/exit_codes.h"
+#include "run/self_test.h"
 #include "serve/embeddings.h"
 
 namespace split::edge {
@@ -181,7 +185,30 @@ void Run::print_states() {
 
 void Run::plan() {
   loader_.select_model();
-  world_.console.out(download_table(loader_.model(), loader_.manifest(nullptr)));
+  const wire::ModelInfo info = loader_.manifest(nullptr);
+  if (!options_.json) world_.console.out(download_table(loader_.model(), info));
+  if (!options_.json && !options_.measure) return;
+  const ShardCache cache(cache_root(options_.cache, world_.environment));
+  PlanReport report{info.id,
+                    options_.goal,
+                    options_.pace,
+                    {},
+                    plan_input(loader_.model(), info, options_.formats, cache)};
+  if (options_.measure) {
+    report.input.network = measure_network(loader_.remote(), info);
+    const std::unique_ptr<Device> device = make_tested_device(options_.device);
+    report.input.edge =
+        calibrate(*device, loader_.model(), dtype_from_format(info.format).value_or(DType::kF32),
+                  options_.formats, options_.profile);
+  }
+  if (options_.json) {
+    world_.console.out(to_json(report));
+    return;
+  }
+  const std::vector<Place> places = price_places(report.input);
+  const Pick pick = pick_place(places, report.input, report.goal, report.pace);
+  world_.console.out(cat("\n", plan_words(places, report.input), ".\nPick: --cut ",
+                         places[pick.place].name(), " (", pick_reason_name(pick.why), ").\n"));
 }
 
 void Run::select_model() {

@@ -53,6 +53,8 @@ class Remote {
   void cancel() { client_.cancel(); }  // any thread; for good
 
   std::vector<std::string> models();
+  // Asks for a few bytes: a round trip.
+  void ping() { ask("GET", "/livez", {}, {}, 4096); }
   // "cloud_server 0.1.0", if it says so.
   std::optional<std::string> version();
   // Sets what model() asks for from now on (wire::model_query()): the server may still be making

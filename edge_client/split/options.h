@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "edge_client/split/planner.h"
 #include "models/formats.h"
 #include "run/shard.h"
 
@@ -55,6 +56,9 @@ struct Options {
   std::optional<int> logprobs;
 
   bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
+  bool measure = false;                   // for the plan
+  Goal goal = Goal::kFast;                // of a cut that is chosen
+  float pace = 10;                        // tokens/s that offloading keeps
   unsigned timeout = 60, retry_for = 30;  // seconds
   uint64_t min_rate = 100;                // bytes a second
 };

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "base/figures.h"
@@ -28,13 +27,6 @@ double work_ms(const Speed& speed, int blocks, bool head) {
 
 double prompt_ms(const Speed& speed, uint32_t rows, int blocks, bool head) {
   return blocks * rows * speed.prompt_row_ms + (head ? speed.head_ms : 0);
-}
-
-uint64_t bytes_from(std::span<const uint64_t> stages, int cut) {
-  // A cut of 0 embeds here too.
-  const size_t first = cut == 0 ? 0 : 1 + static_cast<size_t>(cut);
-  const auto ours = stages.subspan(std::min(first, stages.size()));
-  return std::accumulate(ours.begin(), ours.end(), uint64_t{0});
 }
 
 std::optional<double> dollars(const Place& place, const std::optional<Prices>& prices) {
@@ -69,9 +61,9 @@ std::vector<Place> price_places(const PlanInput& input, const Correction& correc
   if (input.cloud) {
     cloud.cloud_ms = correction.cloud * work_ms(*input.cloud, layers, true);
     cloud.token_ms = cloud.cloud_ms;
-    if (input.line) {
+    if (input.network) {
       cloud.first_token_ms =
-          correction.wire * input.line->rtt_ms +
+          correction.wire * input.network->rtt_ms +
           correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, layers, true);
     }
   }
@@ -79,8 +71,8 @@ std::vector<Place> price_places(const PlanInput& input, const Correction& correc
   for (int cut = 0; cut <= layers; ++cut) {
     Place& place = places.emplace_back();
     place.cut = cut;
-    place.download_bytes = bytes_from(input.stage_bytes, cut);
-    place.missing_bytes = bytes_from(input.missing_bytes, cut);
+    place.download_bytes = input.download_bytes.at(static_cast<size_t>(cut));
+    place.missing_bytes = input.missing_bytes.at(static_cast<size_t>(cut));
     place.fits = place.download_bytes <= input.most_bytes;
     place.bytes_per_token = cut == 0 ? 0 : row + kStepBytesDown;
     double token = 0, first = 0;
@@ -90,16 +82,16 @@ std::vector<Place> price_places(const PlanInput& input, const Correction& correc
       place.cloud_ms = correction.cloud * work_ms(*input.cloud, cut, false);
       first += correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, cut, false);
     }
-    if (cut > 0 && input.line) {
-      const Line& line = *input.line;
-      token += correction.wire *
-               (line.rtt_ms + kStepOverheadMs + transfer_ms(row + kStepBytesDown, line.down_mbit) +
-                transfer_ms(kStepBytesUp, line.up_mbit));
-      first +=
-          correction.wire *
-          (line.rtt_ms + transfer_ms(row * input.prompt_tokens + kStepBytesDown, line.down_mbit));
+    if (cut > 0 && input.network) {
+      const Network& network = *input.network;
+      token += correction.wire * (network.rtt_ms + kStepOverheadMs +
+                                  transfer_ms(row + kStepBytesDown, network.down_mbit) +
+                                  transfer_ms(kStepBytesUp, network.up_mbit));
+      first += correction.wire *
+               (network.rtt_ms +
+                transfer_ms(row * input.prompt_tokens + kStepBytesDown, network.down_mbit));
     }
-    if (input.edge && place.cloud_ms && (cut == 0 || input.line)) {
+    if (input.edge && place.cloud_ms && (cut == 0 || input.network)) {
       place.token_ms =
           token + *place.cloud_ms + correction.edge * work_ms(*input.edge, layers - cut, true);
       place.first_token_ms =
@@ -162,23 +154,24 @@ std::string plan_words(std::span<const Place> places, const PlanInput& input) {
   const Place &cloud = places[0], &here = places[1];
   std::string words = "all on the cloud: ";
   words += cloud.token_ms ? cat(ms(*cloud.token_ms), " a token") : "not measured";
-  if (input.line && input.layers > 0) {
-    const Line& line = *input.line;
+  if (input.network && input.layers > 0) {
+    const Network& network = *input.network;
     const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
-    words +=
-        cat("; a cut adds ",
-            ms(line.rtt_ms + kStepOverheadMs + transfer_ms(row + kStepBytesDown, line.down_mbit) +
-               transfer_ms(kStepBytesUp, line.up_mbit)),
-            " to each");
+    words += cat(
+        "; a cut adds ",
+        ms(network.rtt_ms + kStepOverheadMs + transfer_ms(row + kStepBytesDown, network.down_mbit) +
+           transfer_ms(kStepBytesUp, network.up_mbit)),
+        " to each");
   }
   if (!here.fits) return words + "; all here would not fit";
   words += "; all here would take ";
   words += here.token_ms ? ms(*here.token_ms) : "a time that was not measured";
   if (here.missing_bytes > 0) {
     words += cat(" after ", human_bytes(here.missing_bytes));
-    if (input.line && input.line->down_mbit > 0) {
-      const double seconds = transfer_ms(here.missing_bytes, input.line->down_mbit) / 1000;
-      words += cat(" (", fixed(seconds, seconds < 10 ? 1 : 0), " s)");
+    if (input.network && input.network->down_mbit > 0) {
+      const double wait = transfer_ms(here.missing_bytes, input.network->down_mbit);
+      words += cat(" (", wait < 1000 ? ms(wait) : cat(fixed(wait / 1000, wait < 1e4 ? 1 : 0), " s"),
+                   ")");
     }
   }
   return words;

@@ -24,7 +24,7 @@ struct Speed {
   double prompt_row_ms = 0;  // a row of a long prompt, each block
 };
 
-struct Line {
+struct Network {
   double rtt_ms = 0;                  // the shortest round trip
   double down_mbit = 0, up_mbit = 0;  // 0: not measured; no time is counted for bytes then
 };
@@ -40,12 +40,11 @@ struct PlanInput {
   int layers = 0;
   int64_t channels = 0;
   uint32_t prompt_tokens = 32;
-  std::optional<Line> line;
+  std::optional<Network> network;
   std::optional<Speed> edge, cloud;
   std::optional<Prices> prices;
-  // Bytes of each stage to download, and of those the ones that are not here: [0] the embedding,
-  // [1 + k] block k, [layers + 1] the norm and the head.
-  std::vector<uint64_t> stage_bytes, missing_bytes;
+  // Bytes of the weights that each cut 0..layers needs here, and of those that are not here yet.
+  std::vector<uint64_t> download_bytes, missing_bytes;
   uint64_t most_bytes = UINT64_MAX;  // that this machine holds
   std::optional<int> want;           // the cloud asks for this cut or a lower one
 };

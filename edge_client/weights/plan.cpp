@@ -1,6 +1,7 @@
 #include "edge_client/weights/plan.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "base/figures.h"
@@ -46,6 +47,27 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
   line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));
   line("--cut cloud", {layers, layers});
   return table;
+}
+
+PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
+                     const ShardCache& cache) {
+  PlanInput input;
+  input.layers = model.config().layers;
+  input.channels = model.config().channels;
+  std::map<std::string, bool> here;  // by hash
+  for (int cut = 0; cut <= input.layers; ++cut) {
+    uint64_t all = 0, missing = 0;
+    for (const wire::BlobInfo& blob :
+         blobs_of(model, info, StageRange::from_block(cut, Point::head()), formats)) {
+      const auto [at, is_new] = here.emplace(blob.sha256, false);
+      if (is_new) at->second = std::filesystem::exists(cache.path_of(blob.sha256));
+      all += blob.bytes;
+      if (!at->second) missing += blob.bytes;
+    }
+    input.download_bytes.push_back(all);
+    input.missing_bytes.push_back(missing);
+  }
+  return input;
 }
 
 }  // namespace split::edge

@@ -3,6 +3,9 @@
 
 #include <string>
 
+#include "edge_client/split/planner.h"
+#include "edge_client/weights/shard_cache.h"
+#include "models/formats.h"
 #include "models/model.h"
 #include "wire/protocol.h"
 
@@ -11,5 +14,11 @@ namespace split::edge {
 // A Markdown table: a line for each of the usual cuts, a column for each format that the server
 // has, in decimal bytes. README.md holds the bundled model's.
 std::string download_table(const Model& model, const wire::ModelInfo& info);
+
+// What a plan needs to know of a model before anything is measured: its shape, and the bytes that
+// each cut needs here and lacks in the cache. Throws Error(kInput) for a format that the server
+// does not have.
+PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
+                     const ShardCache& cache);
 
 }  // namespace split::edge

@@ -11,12 +11,14 @@ PlanInput laptop() {
   PlanInput input;
   input.layers = 12;
   input.channels = 768;
-  input.line = Line{30, 50, 10};
+  input.network = Network{30, 50, 10};
   input.edge = Speed{.block_ms = 0.175, .head_ms = 0.8, .prompt_row_ms = 0.05};
   input.cloud = Speed{.block_ms = 0.02, .head_ms = 0.06, .prompt_row_ms = 0.0001};
-  input.stage_bytes.assign(14, 7'500'000);
-  input.stage_bytes[0] = input.stage_bytes[13] = 41'000'000;
-  input.missing_bytes = input.stage_bytes;
+  for (uint64_t cut = 0; cut <= 12; ++cut) {
+    const uint64_t embedding = cut == 0 ? 41'000'000 : 0;
+    input.download_bytes.push_back(41'000'000 + (12 - cut) * 7'500'000 + embedding);
+  }
+  input.missing_bytes = input.download_bytes;
   return input;
 }
 
@@ -59,7 +61,7 @@ TEST(Planner, TakesTheCloudForSpeedAndTheEdgeToOffload) {
 
 TEST(Planner, TakesACutWhereTheEdgeIsFasterAndCannotHoldAll) {
   PlanInput input = laptop();
-  input.line = Line{0.2, 1000, 1000};
+  input.network = Network{0.2, 1000, 1000};
   input.cloud = Speed{.block_ms = 4, .head_ms = 8, .prompt_row_ms = 1};
   input.most_bytes = 41'000'000 + 6 * 7'500'000;
   const std::vector<Place> places = price_places(input);
@@ -84,7 +86,7 @@ TEST(Planner, HeedsTheCloudsWishWhileThePaceHolds) {
 TEST(Planner, StaysWithTheCloudWhereNothingWasMeasured) {
   PlanInput input = laptop();
   input.edge.reset();
-  input.line.reset();
+  input.network.reset();
   const std::vector<Place> places = price_places(input);
   EXPECT_FALSE(at(places, 6).token_ms);
   EXPECT_FALSE(at(places, 0).token_ms);
@@ -103,7 +105,7 @@ TEST(Planner, SaysItInWords) {
       plan_words(price_places(input), input),
       "all on the cloud: 0.3 ms a token; a cut adds 31 ms to each; all here would take 2.9 ms "
       "after 172 MB (28 s)");
-  input.missing_bytes.assign(14, 0);
+  input.missing_bytes.assign(13, 0);
   input.most_bytes = 1000;
   EXPECT_EQ(plan_words(price_places(input), input),
             "all on the cloud: 0.3 ms a token; a cut adds 31 ms to each; all here would not fit");

@@ -1,0 +1,26 @@
+// A plan as one JSON object for a program; null stands for what was not measured.
+#pragma once
+
+#include <string>
+
+#include "edge_client/split/planner.h"
+
+namespace split::edge {
+
+struct PlanReport {
+  std::string model;
+  Goal goal = Goal::kFast;
+  double pace = 10;           // tokens/s
+  std::optional<bool> exact;  // whether every place gives the same text
+  PlanInput input;
+};
+
+std::string_view goal_name(Goal goal);
+std::optional<Goal> goal_from_name(std::string_view name);
+
+// {"model","goal","rtt_ms","down_mbit","edge","cloud","exact","cuts":[{"cut","fits",
+// "first_token_ms","token_ms","cloud_ms","download_bytes","missing_bytes","bytes_per_token",
+// "dollars_per_million"}],"pick":{"cut","why"}}, and a line's end.
+std::string to_json(const PlanReport& report);
+
+}  // namespace split::edge

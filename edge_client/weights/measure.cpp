@@ -1,0 +1,60 @@
+#include "edge_client/weights/measure.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRoundTrips = 5;
+constexpr uint64_t kMostBytes = 256'000;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+const wire::BlobInfo* largest_blob(const wire::ModelInfo& info) {
+  const wire::BlobInfo* largest = nullptr;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      if (largest == nullptr || blob.bytes > largest->bytes) largest = &blob;
+    }
+  }
+  return largest;
+}
+
+}  // namespace
+
+Network measure_network(Remote& remote, const wire::ModelInfo& info) {
+  Network network;
+  remote.ping();  // opens the connection
+  for (int i = 0; i < kRoundTrips; ++i) {
+    const auto start = Clock::now();
+    remote.ping();
+    const double ms = ms_since(start);
+    network.rtt_ms = i == 0 ? ms : std::min(network.rtt_ms, ms);
+  }
+  const wire::BlobInfo* const blob = largest_blob(info);
+  if (blob == nullptr) return network;
+  BlobClient client(blob_origin(info, remote.origin(), remote.patience(), remote.credentials()));
+  const uint64_t count = std::min(blob->bytes, kMostBytes);
+  uint64_t got = 0;
+  const auto fetch = [&](uint64_t bytes) {
+    client.get(blob->sha256, 0, bytes, [&](uint64_t, Bytes part) {
+      got += part.size();
+      return got < bytes;
+    });
+  };
+  fetch(1);  // opens that connection
+  got = 0;
+  const auto start = Clock::now();
+  fetch(count);
+  // A round trip passes before the first byte comes.
+  const double ms = std::max(ms_since(start) - network.rtt_ms, 0.01);
+  network.down_mbit = static_cast<double>(got) * 8e-3 / ms;
+  return network;
+}
+
+}  // namespace split::edge
