@@ -412,6 +412,44 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
       << plan.out;
 }
 
+TEST(EdgePlan, PricesEveryPlaceAndDownloadsNothing) {
+  GatedCloud demo("demo");
+  const TemporaryFolder cache;
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {cat("--server=", demo.url()), cat("--cache=", cache.path.string()),
+                               "--plan", "--json", "--device=cpu", "--threads=1"});
+    const Outcome outcome = run_edge(more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.json();
+  };
+  const auto known = plan({});
+  EXPECT_EQ(demo.blobs, 0);
+  for (const char* name : {"rtt_ms", "down_mbit", "edge", "cloud", "exact"}) {
+    EXPECT_TRUE(known.at(name).is_null()) << name;
+  }
+  EXPECT_EQ(known["pick"]["cut"], "cloud");
+  const auto measured = plan({"--measure", "--goal=offload"});
+  EXPECT_EQ(measured["model"], "demo");
+  EXPECT_EQ(measured["goal"], "offload");
+  EXPECT_GT(measured["rtt_ms"], 0);
+  EXPECT_GT(measured["down_mbit"], 0);
+  EXPECT_GT(measured["edge"]["block_ms"], 0);
+  ASSERT_EQ(measured["cuts"].size(), 10u);  // the cloud, and 0 to 8
+  EXPECT_EQ(measured["cuts"][0]["cut"], "cloud");
+  uint64_t before = UINT64_MAX;
+  for (int cut = 0; cut <= 8; ++cut) {
+    const auto& place = measured["cuts"][static_cast<size_t>(cut) + 1];
+    EXPECT_EQ(place["cut"], cut);
+    const uint64_t bytes = place["download_bytes"];
+    EXPECT_LT(bytes, before);
+    EXPECT_EQ(place["missing_bytes"], bytes);  // not even what was fetched to measure
+    before = bytes;
+  }
+  EXPECT_GT(measured["cuts"][1]["token_ms"], 0);
+  EXPECT_EQ(measured["pick"]["cut"], 0);
+  EXPECT_EQ(run_edge({cat("--server=", demo.url()), "--prompt=a", "--measure"}).code, 2);
+}
+
 TEST_F(EdgeCache, HasADefaultPlace) {
   const auto root = [](std::map<std::string, std::string> environment) {
     return edge::cache_root("", [&](const char* name) -> const char* {
