@@ -111,7 +111,8 @@ void add_routes(http::Server& server, Service& service) {
        .statuses = {200, 409, 502},
        .body = {{"cut", "", "The number of blocks on the cloud, or \"cloud\" for the whole model.",
                  true},
-                {"running", "boolean", "Whether running answers move there too; not to \"cloud\"."}},
+                {"running", "boolean",
+                 "Whether running answers move there too; not to \"cloud\"."}},
        .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
   serve::observe(server, service.metrics(), SPLIT_VERSION);
