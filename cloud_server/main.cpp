@@ -234,11 +234,14 @@ void load_model(Cloud& cloud, const Options& options, const std::string& argumen
   cloud.models.push_back(std::move(model));
 }
 
-// So that the first request finds everything loaded.
+// So that the first request finds everything loaded; then what an edge may want to know.
 void warm_up(Cloud& cloud, const Interrupt& interrupt) {
   try {
     for (auto& model : cloud.models) model->warm_up();
     if (interrupt.signal() == 0) cloud.ready = true;
+    for (auto& model : cloud.models) {
+      if (interrupt.signal() == 0) model->measure();
+    }
   } catch (const std::exception& error) {
     log_error(error.what());
   }

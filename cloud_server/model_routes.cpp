@@ -9,6 +9,7 @@
 namespace split::cloud {
 namespace {
 
+constexpr int kMostDraft = 7;  // rows of a step beside the next token's (Batcher's few)
 constexpr char kImmutable[] = "public, max-age=31536000, immutable";
 
 http::Response weights_answer(FileView file) {
@@ -42,7 +43,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   const bool wide = model.batcher().shard().options().wide;
   info.generate_phase = wide ? names::kWide : names::kNarrow;
   info.phases_alike = model.batcher().shard().same_bits_in_both_phases();
-  info.features = {"to", "fill", "completions"};
+  info.features = {"to", "fill", "completions", "load"};
   info.bits = model.bits();
   info.files = model.checkpoint().files();
   info.blob_url = blob_url;
@@ -78,6 +79,40 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
   }
   throw http::HttpError(404, "not_found",
                         "expected config.json, vocab.json, merges.txt or tokenizer.json");
+}
+
+// Milliseconds, or null where nothing was measured.
+Json ms_or_null(std::optional<double> ms) { return ms ? Json(*ms) : Json(); }
+
+// Tells an edge what it needs to choose its cut. Nothing is wished of it, nor has a price.
+http::Response describe_load(Cloud& cloud, const http::Request& request) {
+  ServedModel& model = cloud.find(request.path_params[0]);
+  const Batcher& batcher = model.batcher();
+  const KvPages& pages = batcher.pages();
+  const LoadMeter::Load load = model.load().at();
+  const std::optional<StepCosts> costs = model.costs();
+  const auto cost = [&](double StepCosts::*ms) {
+    return ms_or_null(costs ? std::optional(*costs.*ms) : std::nullopt);
+  };
+  const uint64_t page_bytes = model.batcher().shard().page_bytes();
+  const Json json = {
+      {"busy", load.busy},
+      {"queue_depth", batcher.depth()},
+      {"sessions", cloud.sessions.size_of(batcher)},
+      {"kv_free_bytes", page_bytes * (pages.total() - pages.in_use())},
+      {"step_ms", {{"p50", ms_or_null(load.p50_ms)}, {"p99", ms_or_null(load.p99_ms)}}},
+      {"block_ms", cost(&StepCosts::block_ms)},
+      {"block_row_ms", cost(&StepCosts::block_row_ms)},
+      {"head_ms", cost(&StepCosts::head_ms)},
+      {"head_row_ms", cost(&StepCosts::head_row_ms)},
+      {"prompt_row_ms", cost(&StepCosts::prompt_row_ms)},
+      {"want", nullptr},
+      {"price", 0},
+      {"draft", kMostDraft},
+      {"prices", {{"hour", nullptr}, {"egress_gb", nullptr}}}};
+  http::Response response = http::Response::json(200, json.dump() + "\n");
+  response.headers.set("Cache-Control", "no-store");
+  return response;
 }
 
 http::Response list_stages(Cloud& cloud, const http::Request& request) {
@@ -138,6 +173,11 @@ Routes model_routes(Cloud& cloud) {
            .summary = "Returns a file of the checkpoint, such as config.json or tokenizer.json.",
            .statuses = {200, 206, 304, 404, 416},
            .handler = std::bind_front(send_file, std::ref(cloud))},
+          {.method = "GET",
+           .path = "/v1/models/{id}/load",
+           .summary = "how busy a model is, and what its rows cost",
+           .statuses = {200, 404},
+           .handler = std::bind_front(describe_load, std::ref(cloud))},
           {.method = "GET",
            .path = "/v1/models/{id}/stages",
            .summary = "Returns the milliseconds of each stage, measured on one small step in 32.",

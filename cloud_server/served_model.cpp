@@ -58,6 +58,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.kv_bytes = options.kv_budget;
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
+  batcher_->on_step([this](const StepSeen& seen) { load_.add(seen.ms); });
   weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.formats,
                                            options.blob_cache, options.weights_patience);
 }
@@ -80,6 +81,17 @@ const std::string& ServedModel::damaged_weight() {
     }
   });
   return damaged_weight_;
+}
+
+void ServedModel::measure() {
+  const std::optional<StepCosts> costs = measure_steps(*batcher_);
+  const std::lock_guard lock(costs_mutex_);
+  costs_ = costs;
+}
+
+std::optional<StepCosts> ServedModel::costs() const {
+  const std::lock_guard lock(costs_mutex_);
+  return costs_;
 }
 
 void ServedModel::warm_up() {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "cloud_server/load.h"
 #include "cloud_server/weight_store.h"
 #include "run/batcher.h"
 #include "run/sessions.h"
@@ -44,7 +45,7 @@ class ServedModel {
   Batcher& batcher() { return *batcher_; }
   WeightStore& weights() { return *weights_; }
 
-  // What the bits of its rows depend on (run/bits.h), on the device that it is on now.
+  // Says what the bits of its rows depend on (run/bits.h), on the device that it is on now.
   std::string bits() const;
 
   // A weight that holds what is no finite number, so that a result may not be one either; empty
@@ -53,6 +54,10 @@ class ServedModel {
 
   // One forward pass of each shape, so that the first request finds everything loaded.
   void warm_up();
+  // Finds out what its steps cost, from then on; beside requests, once.
+  void measure();
+  const LoadMeter& load() const { return load_; }
+  std::optional<StepCosts> costs() const;
 
  private:
   ModelOptions options_;
@@ -63,6 +68,9 @@ class ServedModel {
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<WeightStore> weights_;
+  LoadMeter load_;
+  mutable std::mutex costs_mutex_;  // of:
+  std::optional<StepCosts> costs_;
   std::once_flag looked_;
   std::string damaged_weight_;
 };

@@ -107,8 +107,8 @@ void check_rows(const SequenceRows& rows, const ModelConfig& config) {
                   "past", {{"Split-Have", cat(have)}}, {{"have", have}});
 }
 
-// How far a step goes: as it says, no farther than its session; to the norm and the head from a
-// session's end that is the last block's.
+// Returns how far a step goes: as it says, no farther than its session; to the norm and the head
+// from a session's end that is the last block's.
 Point to_of(const wire::StepRequest& asked, const StageRange& session, int layers) {
   const Point to = asked.to.value_or(session.to);
   const bool behind = to > Point(layers), whole = session.to == Point(layers);
@@ -119,7 +119,7 @@ Point to_of(const wire::StepRequest& asked, const StageRange& session, int layer
   return to;
 }
 
-// What was computed of a session's rows, and how the client is told.
+// The results of a session's rows, and how the client is told them.
 class StepAnswer {
  public:
   StepAnswer(const http::Request& request, Shard& shard, Point to, size_t rows)

@@ -32,7 +32,7 @@ Point depth_of(const Job& job) { return std::min(job.rows.range.to, Point::head(
 
 }  // namespace
 
-// What a step still has room for.
+// The room that a step still has.
 struct Batcher::Room {
   uint32_t rows, long_rows, logits;
   uint32_t most_long;  // of one long job
@@ -413,7 +413,7 @@ void Batcher::step(const std::vector<Share>& shares) {
     const bool prompt = job.rows.phase == Phase::kPrompt;
     (job.fill ? seen.fill_rows : prompt ? seen.prompt_rows : seen.generated_rows) += share.rows;
   }
-  if (seen_) seen_(seen);
+  for (const auto& told : seen_) told(seen);
 }
 
 }  // namespace split

@@ -86,9 +86,9 @@ class Batcher {
   // Called, by whichever thread runs a step, when a sequence gets no pages: frees some and returns
   // true, or false when there are none to free. Set before the first run().
   void on_pages_spent(std::function<bool()> make_room) { make_room_ = std::move(make_room); }
-  // Called after each step that was computed, by whichever thread ran it. Set before the first
-  // run().
-  void on_step(std::function<void(const StepSeen&)> seen) { seen_ = std::move(seen); }
+  // Called after each step that was computed, beside those given before, by whichever thread ran
+  // it. Before the first run().
+  void on_step(std::function<void(const StepSeen&)> seen) { seen_.push_back(std::move(seen)); }
 
   // Runs the job to its end. Throws Error(kInput) for a token outside of the vocabulary or more
   // rows than the context holds, with nothing done; Error(kBusy) when the sequence gets no pages,
@@ -156,7 +156,7 @@ class Batcher {
   const uint32_t slice_;
   const std::optional<Clock::duration> fixed_patience_;
   std::function<bool()> make_room_;
-  std::function<void(const StepSeen&)> seen_;
+  std::vector<std::function<void(const StepSeen&)>> seen_;
   mutable std::mutex mutex_;
   std::vector<Ticket*> queue_;  // with room for all tickets
   bool led_ = false;            // somebody runs a step, is about to, or was told to

@@ -1,4 +1,4 @@
-// What the bits of a row depend on, in words: two shards compute the same where these are the same,
+// Says what the bits of a row depend on: two shards compute the same where these are the same,
 // and may differ elsewhere. A cloud says its own, and an edge that of its device with the cloud's
 // other settings.
 #pragma once

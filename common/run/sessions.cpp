@@ -1,5 +1,7 @@
 #include "run/sessions.h"
 
+#include <algorithm>
+
 namespace split {
 
 Sessions::~Sessions() {
@@ -105,6 +107,12 @@ bool Sessions::remove(const SessionName& name) {
     const auto at = sessions_.find(name);
     if (at != sessions_.end() && at->second.get() == &session) erase(at);
   });
+}
+
+size_t Sessions::size_of(const Batcher& batcher) const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<size_t>(std::ranges::count_if(
+      sessions_, [&](const auto& session) { return session.second->batcher == &batcher; }));
 }
 
 size_t Sessions::size() const {

@@ -76,6 +76,7 @@ class Sessions {
   bool with(const SessionName& name, const std::function<void(Session&)>& use);
 
   size_t size() const;
+  size_t size_of(const Batcher& batcher) const;
   uint64_t evicted() const { return evicted_; }
 
  private:

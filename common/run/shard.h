@@ -122,7 +122,7 @@ class Shard {
   bool host_copy_is_slow() const { return device_.load()->host_copy_is_slow(); }
   // Whether rows have the same bits in both phases. Any thread.
   bool same_bits_in_both_phases() const { return same_bits_in_both_phases_; }
-  // What the rows of a step cost: each in blocks that it runs through, and each wanted one that
+  // The cost of a step's rows: each in blocks that it runs through, and each wanted one that
   // goes to the head as many more as that has a block's parameters.
   uint64_t layer_rows(const StageRange& range, uint64_t rows, uint64_t wanted) const;
   // The same in rows of the whole model.

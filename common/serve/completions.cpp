@@ -28,7 +28,7 @@ TextRequest read_request(Fields& fields, const TextModel& model) {
   return request;
 }
 
-// What one text on a session has of its own.
+// Reads what one text on a session has of its own.
 void read_session(Fields& fields, TextRequest& request) {
   if (request.prompts.size() != 1) Fields::refuse("prompt", "expected one");
   if (request.choices != 1) Fields::refuse("n", "expected 1: the session has one text");

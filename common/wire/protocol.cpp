@@ -97,7 +97,7 @@ ModelInfo parse_model_info(std::string_view text) {
     Fields::refuse("phases", "expected an object with \"generate\"");
   }
   info.generate_phase = generate->text();
-  // Not of a server that came before these.
+  // An earlier server says none of these.
   if (fields.has("features")) info.features = fields.texts("features", 64);
   info.bits = fields.text_or("bits", "");
   info.phases_alike = fields.boolean_or("phases_alike", false);

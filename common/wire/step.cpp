@@ -27,7 +27,7 @@ std::optional<Wanted> wanted_named(std::string_view text) {
   return std::nullopt;
 }
 
-// Of a step, which may want none.
+// Reads the wanted rows of a step, which may be none.
 Wanted parse_wanted(std::string_view text) {
   if (text == names::kNone) return Wanted::kNone;
   const auto wanted = wanted_named(text);
@@ -90,7 +90,7 @@ Point read_to(Fields& fields, int layers) {
   return parse_to(name ? to.text() : number ? cat(to.get<uint64_t>()) : "", layers);
 }
 
-// What read_to() reads.
+// Writes what read_to() reads.
 Json json_of(Point to) { return to < Point::norm() ? Json(to.block()) : Json(to.name()); }
 
 // The fields of a fill that are not those of every step.

@@ -65,12 +65,55 @@ class CloudLayers : public testing::Test {
 
 TEST_F(CloudLayers, AModelSaysWhatItsSessionsKnow) {
   const Json json = json_of(cloud.ask().get("/v1/models/rand-a"));
-  for (const char* feature : {"to", "fill", "completions"}) {
+  for (const char* feature : {"to", "fill", "completions", "load"}) {
     const auto& all = json["features"];
     EXPECT_NE(std::find(all.begin(), all.end(), feature), all.end()) << feature;
   }
   EXPECT_EQ(json["phases_alike"], true);
   EXPECT_EQ(json["bits"], "cpu 1; f32; kv f32; narrow; embed f32, block f32, norm f32, head f32");
+}
+
+TEST_F(CloudLayers, AModelSaysHowBusyItIs) {
+  const Json before = json_of(cloud.ask().get("/v1/models/rand-a/load"));
+  for (const char* cost :
+       {"block_ms", "block_row_ms", "head_ms", "head_row_ms", "prompt_row_ms", "want"}) {
+    EXPECT_TRUE(before.at(cost).is_null()) << cost;
+  }
+  EXPECT_EQ(before["step_ms"], (Json{{"p50", nullptr}, {"p99", nullptr}}));
+  EXPECT_EQ(before["busy"], 0);
+  EXPECT_EQ(before["sessions"], 0);
+  ASSERT_EQ(put(1, {{"cut", 3}}).status, 201);
+  ASSERT_EQ(step(1, 0, 20, {}).status, 200);
+  cloud.cloud.models[0]->measure();
+  const Json after = json_of(cloud.ask().get("/v1/models/rand-a/load"));
+  for (const char* cost : {"block_ms", "head_ms", "prompt_row_ms"}) {
+    EXPECT_GE(after.at(cost), 0) << cost;
+  }
+  EXPECT_GT(after["busy"], 0);
+  EXPECT_GT(after["step_ms"]["p99"], 0);
+  EXPECT_EQ(after["sessions"], 1);
+  const Shard& shard = cloud.cloud.models[0]->batcher().shard();
+  EXPECT_EQ(after["kv_free_bytes"], shard.page_bytes() * (shard.pages().total() - 2));
+  EXPECT_EQ(after["prices"], (Json{{"hour", nullptr}, {"egress_gb", nullptr}}));
+  expect_error(cloud.ask().get("/v1/models/none/load"), 404, "model_not_found", "model");
+}
+
+TEST(LoadMeter, LooksAtTheLastSeconds) {
+  LoadMeter meter;
+  const LoadMeter::Time start{};
+  const auto at = [&](double ms) {
+    return start + std::chrono::microseconds(static_cast<int64_t>(1000 * ms));
+  };
+  EXPECT_EQ(meter.at(at(0)).busy, 0);
+  EXPECT_FALSE(meter.at(at(0)).p99_ms.has_value());
+  for (int i = 1; i <= 100; ++i) meter.add(i, at(100 * i));  // 1 to 100 ms in each 100
+  EXPECT_EQ(meter.at(at(10000)).p50_ms, 50);
+  EXPECT_EQ(meter.at(at(10000)).p99_ms, 99);
+  EXPECT_NEAR(meter.at(at(10000)).busy, (51 + 100) * 25 / 5000.0, 0.02);
+  EXPECT_EQ(meter.at(at(20000)).busy, 0);
+  // More steps than are kept: of the time that these took.
+  for (int i = 1; i <= 1000; ++i) meter.add(0.5, at(20000 + i));
+  EXPECT_NEAR(meter.at(at(21000)).busy, 0.5, 0.01);
 }
 
 TEST_F(CloudLayers, AStepGoesAsFarAsItSays) {

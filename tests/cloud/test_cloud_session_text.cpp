@@ -108,7 +108,7 @@ TEST_F(SessionTexts, ScoreTheirPrompts) {
   EXPECT_EQ(choice(path(1), scored)["logprobs"], want["logprobs"]);  // whatever is there
 }
 
-// What the session has already is not computed again.
+// Rows that the session has already are not computed again.
 TEST_F(SessionTexts, GoOnFromRowsThatAreThere) {
   const Told told = stream(1, asked);
   const auto layer_rows = [&](int n) { return describe(n)["layer_rows"].get<uint64_t>(); };
@@ -215,7 +215,7 @@ TEST_F(SessionTexts, AreRefusedBeforeASessionIsOpened) {
   expect_error(complete(1, asked), 409, "session_conflict", "");
 }
 
-// What was computed stays, and the client's next step says how much of it is wanted.
+// Rows that were computed stay, and the client's next step says how many of them are wanted.
 TEST_F(SessionTexts, ThatNobodyReadsLeaveTheirRows) {
   http::Peer peer(cloud.port());
   Json endless = asked;

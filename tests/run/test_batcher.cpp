@@ -121,7 +121,7 @@ class BatcherSteps : public testing::Test {
     });
     while (batcher_->depth() == waiting) std::this_thread::yield();
   }
-  // What the steps from this one on did.
+  // The steps from this one on.
   std::vector<StepSeen> seen_from(size_t step) {
     const std::lock_guard lock(mutex_);
     return {seen_.begin() + static_cast<ptrdiff_t>(step), seen_.end()};
@@ -341,7 +341,7 @@ TEST_F(BatcherSteps, FillsJoinTheStepOfTokens) {
   EXPECT_EQ(seen[1].prompt_rows, 0u);
 }
 
-// Where no step of tokens could take a fill along it has one of its own, but not often.
+// A fill that no step of tokens could take along has one of its own, but not often.
 TEST_F(BatcherSteps, FillsOfAnotherPhaseHaveEveryFifthStep) {
   make(Profile::kF16, 1);  // one row a step
   const test::Sequence sequence(*shard_);

@@ -119,7 +119,7 @@ TEST_F(Layers, ARowNeedsThoseBeforeItInEachOfItsBlocks) {
   EXPECT_EQ(whole->pages().length(sequence.id), 21u);
 }
 
-// As sessions of edges with different cuts and their fills meet it: every result as if alone.
+// Sessions of edges with different cuts, and their fills, have every result as if alone.
 TEST_F(Layers, ManyDepthsAndFillsShareSteps) {
   const auto device = make_cpu_device(2);
   const auto whole = shard(*device);
@@ -157,7 +157,8 @@ TEST_F(Layers, ManyDepthsAndFillsShareSteps) {
   EXPECT_EQ(whole->pages().in_use(), 0u);
 }
 
-// What a fill that failed had begun is what was there: steps and fills go on as if it had not been.
+// A fill that failed had begun to write what was there: steps and fills go on as if it had not
+// been.
 TEST_F(Layers, AFillThatFailsLeavesItsSequence) {
   const auto plain_device = make_cpu_device(1);
   const auto plain = shard(*plain_device);

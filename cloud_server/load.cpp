@@ -1,0 +1,93 @@
+#include "cloud_server/load.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "cloud_server/job.h"
+
+namespace split::cloud {
+namespace {
+
+constexpr size_t kMostSteps = 512;
+constexpr std::chrono::duration<double, std::milli> kLately{5000};
+constexpr uint32_t kFew = 8, kMany = 64;  // rows
+constexpr int kRepetitions = 3;
+
+// The shortest of some: what the others waited for is no cost of theirs.
+double best_ms(Batcher& batcher, Point to, uint32_t rows, Phase phase) {
+  const OneSequence sequence(batcher.shard().pages());
+  const std::vector<int32_t> tokens(rows, 0);
+  const SequenceRows all{
+      .range = {.to = to}, .tokens = tokens, .phase = phase, .wanted = Wanted::kAll};
+  std::vector<float> out(rows * batcher.shard().width(to));
+  double best = 0;
+  for (int i = 0; i < kRepetitions; ++i) {
+    Job job{sequence.id, all, out.data()};
+    batcher.run(job);
+    best = i == 0 ? job.compute_ms : std::min(best, job.compute_ms);
+  }
+  return best;
+}
+
+// What is left of a difference that was measured.
+double at_least_0(double ms) { return std::max(0.0, ms); }
+
+}  // namespace
+
+void LoadMeter::add(double step_ms, Time ended) {
+  const std::lock_guard lock(mutex_);
+  steps_.push_back({ended, step_ms});
+  if (steps_.size() > kMostSteps) steps_.pop_front();
+}
+
+LoadMeter::Load LoadMeter::at(Time now) const {
+  std::vector<double> all;
+  double since_ms = kLately.count(), busy_ms = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Step& step : steps_) {
+      all.push_back(step.ms);
+      const std::chrono::duration<double, std::milli> ago = now - step.ended;
+      busy_ms += std::clamp(kLately.count() - ago.count(), 0.0, step.ms);
+    }
+    // Of so many steps that the first is younger, from its start on.
+    if (steps_.size() == kMostSteps) {
+      const std::chrono::duration<double, std::milli> ago = now - steps_.front().ended;
+      since_ms = std::min(since_ms, ago.count() + steps_.front().ms);
+    }
+  }
+  Load load;
+  load.busy = since_ms > 0 ? std::min(1.0, busy_ms / since_ms) : 1.0;
+  if (all.empty()) return load;
+  std::ranges::sort(all);
+  load.p50_ms = all[(all.size() - 1) / 2];
+  load.p99_ms = all[(all.size() * 99 + 99) / 100 - 1];
+  return load;
+}
+
+std::optional<StepCosts> measure_steps(Batcher& batcher) {
+  const ModelConfig& config = batcher.shard().model().config();
+  if (config.context < static_cast<int>(kMany) || config.layers == 0) return {};
+  const int half = config.layers / 2;
+  const auto block_ms = [&](uint32_t rows, Phase phase) {
+    const double whole = best_ms(batcher, config.layers, rows, phase);
+    return at_least_0(whole - best_ms(batcher, half, rows, phase)) / (config.layers - half);
+  };
+  const auto head_ms = [&](uint32_t rows) {
+    return at_least_0(best_ms(batcher, Point::head(), rows, Phase::kGenerate) -
+                      best_ms(batcher, config.layers, rows, Phase::kGenerate));
+  };
+  // A line through one row and a few.
+  const auto line = [](double one, double few, double& step, double& row) {
+    row = at_least_0(few - one) / (kFew - 1);
+    step = at_least_0(one - row);
+  };
+  StepCosts costs;
+  line(block_ms(1, Phase::kGenerate), block_ms(kFew, Phase::kGenerate), costs.block_ms,
+       costs.block_row_ms);
+  line(head_ms(1), head_ms(kFew), costs.head_ms, costs.head_row_ms);
+  costs.prompt_row_ms = block_ms(kMany, Phase::kPrompt) / kMany;
+  return costs;
+}
+
+}  // namespace split::cloud

@@ -1,0 +1,46 @@
+// Says how busy a model is, and what its rows cost: what an edge needs to know to choose its cut
+// (GET /v1/models/{id}/load).
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "run/batcher.h"
+
+namespace split::cloud {
+
+// The steps of late. Any number of threads.
+class LoadMeter {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  // Of the last 5 s, and of the last 512 steps; nothing where there was none.
+  struct Load {
+    double busy = 0;  // the part of the time in which a step ran
+    std::optional<double> p50_ms, p99_ms;
+  };
+
+  void add(double step_ms, Time ended = std::chrono::steady_clock::now());
+  Load at(Time now = std::chrono::steady_clock::now()) const;
+
+ private:
+  struct Step {
+    Time ended;
+    double ms;
+  };
+  mutable std::mutex mutex_;
+  std::deque<Step> steps_;  // the oldest first
+};
+
+// Milliseconds: of a step through one block and through the head, of each row more in it, and of a
+// prompt's row in one block.
+struct StepCosts {
+  double block_ms = 0, block_row_ms = 0, head_ms = 0, head_row_ms = 0, prompt_row_ms = 0;
+};
+// Runs steps of 1, 8 and 64 rows through half the blocks, all, and the head. Nothing for a context
+// that holds no such step. Throws as Batcher::run.
+std::optional<StepCosts> measure_steps(Batcher& batcher);
+
+}  // namespace split::cloud
