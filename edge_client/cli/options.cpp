@@ -16,7 +16,6 @@ constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 constexpr const char* kSummary =
     "edge_client: text from a model whose first blocks run on a server, the others on this "
     "machine\n"
-    "\n"
     "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
     "  edge_client --server URL --serve                   the same for OpenAI's clients\n"
     "  edge_client doctor --server URL                    what works, in ten lines\n"
@@ -117,14 +116,13 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("The split");
   flags.text("cut", "K|cloud", "the server runs the first K blocks (all but two), or everything",
              &cut);
-  flags.text("moves", "N:K,...",
-             "with N tokens out the server runs K blocks: the cut moves while the text runs",
+  flags.text("moves", "N:K,...", "with N tokens out the server runs K blocks; the text goes on",
              &moves);
   flags.toggle("exact", "move no cut where that may change a bit", &options.exact);
   flags.choice("head", {"edge", "cloud"},
                "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
   flags.text("format", "FORMAT",
-             "of downloads: auto, f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
+             "of downloads: f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
   flags.choice("profile", {"f32", "int8"},
                "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU (f32)", &profile);
   flags.choice("goal", {"fast", "offload"},

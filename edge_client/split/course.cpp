@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace split::edge {
+namespace {
+
+// The text is to go on without the cloud.
+struct CloudLost {};
+
+}  // namespace
 
 Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
                SplitCounts& counts, Requester requester, const MoveOptions* moves)
@@ -90,24 +96,32 @@ Task<void> Course::advance(SequenceRows rows, float* out) {
     co_return;
   }
   counts_ += lane_->take_counts();
-  if (rows.phase == Phase::kPrompt) {
-    co_await pass(rows, out);
-    co_return;
-  }
-  out_ = rows.past + rows.count() - sides_.prompt_rows;
+  std::vector<Move> moves;
   const Moment began = flow_.now();
   const uint64_t before = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
-  co_await meet_lane();
-  if (!lane_->can_switch(out_)) {
-    co_await pass(rows, out);
-    co_return;
+  if (rows.phase == Phase::kGenerate) {
+    out_ = rows.past + rows.count() - sides_.prompt_rows;
+    co_await meet_lane();
+    if (lane_->can_switch(out_)) {
+      moves.push_back(lane_->take(out_));
+      rows = caught_up(rows);
+    }
   }
-  Move move = lane_->take(out_);
-  co_await pass(caught_up(rows), out);
-  move.bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - before;
-  move.pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - began).count();
+  bool lost = false;
+  try {
+    co_await pass(rows, out);
+  } catch (const CloudLost&) {
+    lost = true;
+  }
+  if (lost) {
+    moves.push_back(lane_->leave_cloud(out_, rows.past));
+    co_await pass(rows, out);
+  }
+  if (moves.empty()) co_return;
+  moves.back().bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - before;
+  moves.back().pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - began).count();
   counts_ += lane_->take_counts();
-  counts_.moves.push_back(std::move(move));
+  counts_.moves.insert(counts_.moves.end(), moves.begin(), moves.end());
 }
 
 // Waits for a target that is due, as long as it comes nearer.
@@ -281,6 +295,8 @@ Task<void> Course::replay(uint32_t until) {
 
 // Prepares for another try and waits for it, or throws.
 Task<void> Course::recover(const RemoteError& error, Backoff& backoff) {
+  const bool gone = error.status == 0 || error.code == "model_mismatch";
+  if (gone && !sides_.interrupted && lane_ && lane_->can_leave_cloud()) throw CloudLost();
   CloudSide& cloud = sides_.cloud;
   cloud.reachable = error.status != 0 || sides_.interrupted;
   bool passes = true;

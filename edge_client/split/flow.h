@@ -54,7 +54,7 @@ class Flow {
   // Goes on, at this time, to the next thing that it needs; Done once it has ended, and Done again.
   // Throws what the task threw, once.
   Action next(Moment now);
-  // What the cloud answered, or why a Send or a Compute failed, before next().
+  // Brings what the cloud answered, or why a Send or a Compute failed, before next().
   void give(std::vector<float> values) { values_ = std::move(values); }
   void fail(std::exception_ptr error) { error_ = std::move(error); }
 
@@ -118,7 +118,7 @@ struct TaskPromiseBase {
 template <typename T>
 class [[nodiscard]] Task {
  public:
-  struct promise_type : TaskPromiseBase {
+  struct promise_type : TaskPromiseBase {  // NOLINT(readability-identifier-naming): the language's
     std::optional<T> value;
     Task get_return_object() { return Task(Handle::from_promise(*this)); }
     void return_value(T result) { value = std::move(result); }
@@ -152,7 +152,7 @@ class [[nodiscard]] Task {
 };
 
 template <>
-struct Task<void>::promise_type : TaskPromiseBase {
+struct Task<void>::promise_type : TaskPromiseBase {  // NOLINT(readability-identifier-naming)
   Task get_return_object() { return Task(Handle::from_promise(*this)); }
   void return_void() const noexcept {}
 };

@@ -112,6 +112,15 @@ Move Lane::take(uint32_t out) {
   return move;
 }
 
+Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
+  const Move move{.at = out, .from = sides_.cut, .to = 0, .why = "cloud_lost", .rows = rows};
+  sides_.cloud = CloudSide(sides_.layers());  // nobody to end the session at
+  sides_.cut = 0;
+  if (target_) targets_.push_front(*target_);
+  next_target();
+  return move;
+}
+
 std::vector<std::string> Lane::leave() {
   std::vector<std::string> all = std::exchange(ended_, {});
   if (std::exchange(next_asked_, false)) all.push_back(next_cloud_.session);

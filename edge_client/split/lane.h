@@ -24,8 +24,9 @@ struct Target {
 
 // How a text's cut may move.
 struct MoveOptions {
-  int deepest = 0;             // the cloud opens sessions for it
-  std::deque<Target> targets;  // one after the other
+  int deepest = 0;                 // the cloud opens sessions for it
+  std::deque<Target> targets;      // one after the other
+  bool leaves_lost_cloud = false;  // with all stages here, in place of waiting for it
   // Called when a target's weights are not here yet, once for each; they come in their own time.
   std::function<void(int cut)> fetch = {};
 };
@@ -46,13 +47,19 @@ class Lane {
   // The fetched weights may have landed.
   void landed() { ++sides_.version; }
 
-  // Of the text, before a token with so many out. Whether the switch can be now;
+  // Whether the text, with so many tokens out, can switch now.
   bool can_switch(uint32_t out) const;
-  // whether it will be soon, and is waited for.
+  // Whether it is to wait for that: the target is due and comes nearer.
   bool is_waited_for(uint32_t out) const;
-  // Moves the cut. What the sides lack there is the lag (sides.h).
+  // Moves the cut. The sides lack no more there than the lag (sides.h).
   Move take(uint32_t out);
-  // What the lane cost since the last call.
+  // Whether a text whose cloud is gone goes on here, alone.
+  bool can_leave_cloud() const {
+    return options_.leaves_lost_cloud && sides_.cut > 0 && sides_.tail->has(0);
+  }
+  // Moves it here at once: the tail lacks `rows`, which it computes as those of a lost device.
+  Move leave_cloud(uint32_t out, uint32_t rows);
+  // Returns what the lane cost since the last call.
   SplitCounts take_counts() { return std::exchange(settled_, {}); }
 
   // "idle", "weights", "filling 128/512", "waiting" or "ready".

@@ -26,7 +26,7 @@ class FilledRows {
   void cut_back(uint32_t rows);
   // The blocks [from, to) have no more.
   void limit(int from, int to, uint32_t rows);
-  // What all blocks below `to` have; there is one at least.
+  // Rows that all blocks below `to` have; there is one at least.
   uint32_t below(int to) const;
 
  private:

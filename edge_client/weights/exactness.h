@@ -11,7 +11,7 @@
 
 namespace split::edge {
 
-// What the bits of this machine's blocks depend on, in the cloud's words.
+// Says what the bits of this machine's blocks depend on, in the cloud's words.
 std::string own_bits(const Shard& shard, const wire::ModelInfo& info);
 
 // Throws RemoteError and what a step of the tail throws.

@@ -20,7 +20,9 @@ std::string query_of(const Placement& place, const StageFormats& formats) {
 }  // namespace
 
 MoveOptions move_options(const PlacedModel& split) {
-  MoveOptions options{.deepest = split.deepest.value_or(split.place.cut), .targets = {}};
+  MoveOptions options{.deepest = split.deepest.value_or(split.place.cut),
+                      .targets = {},
+                      .leaves_lost_cloud = !split.place.moves.empty()};
   for (const ScheduledMove& move : split.place.moves) {
     options.targets.push_back({.cut = move.cut, .at = move.at});
   }

@@ -404,7 +404,8 @@ class SplitMoves : public SplitAlone {
   Result run(const Schedule& schedule, const GenerateOptions& options, unsigned seed = 0) {
     SCOPED_TRACE(schedule.text());
     const Model& model = *golden.model;
-    edge::MoveOptions moves{.deepest = schedule.start, .targets = {}};
+    edge::MoveOptions moves{
+        .deepest = schedule.start, .targets = {}, .leaves_lost_cloud = leaves_lost_cloud};
     int lowest = schedule.start;
     for (const auto& [at, cut] : schedule.moves) {
       if (!schedule.asked) moves.targets.push_back({.cut = cut, .at = at});
@@ -445,6 +446,7 @@ class SplitMoves : public SplitAlone {
   static int schedules() { return std::getenv("SPLIT_LONG") != nullptr ? 1000 : 100; }
 
   KvPages* tail_pages = nullptr;  // of the text that runs
+  bool leaves_lost_cloud = false;
 };
 
 TEST_F(SplitMoves, EachWayAndBack) {
@@ -464,6 +466,37 @@ TEST_F(SplitMoves, EachWayAndBack) {
     }
   }
   EXPECT_EQ(counts.replays, 0u);
+}
+
+// Without a wait, and whether a move is on its way or not.
+TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
+  leaves_lost_cloud = true;
+  for (const Schedule& schedule :
+       std::vector<Schedule>{{2, {{3, 1}, {6, 3}, {9, 0}}}, {3, {{11, 0}}}}) {
+    const int first = cloud.calls();
+    run(schedule, wanted());
+    const int calls = cloud.calls() - first;
+    std::ptrdiff_t all_lost = 0;
+    for (int at = 1; at <= calls; ++at) {
+      SCOPED_TRACE(at);
+      const int begun = cloud.calls();
+      cloud.before_call = [&, at](int number) {
+        if (number - begun < at) return;
+        cloud.forget_all();
+        throw RemoteError("no answer", 0, "");
+      };
+      const Result got = run(schedule, wanted());
+      ASSERT_FALSE(HasFailure());
+      ASSERT_FALSE(got.moves.empty());
+      EXPECT_EQ(got.moves.back().to, 0);
+      const auto lost = std::ranges::count(got.moves, "cloud_lost", &edge::Move::why);
+      EXPECT_LE(lost, 1);  // none where the text had left it
+      all_lost += lost;
+      EXPECT_LE(got.slowest_ms, 3 * 75);
+      cloud.before_call = {};
+    }
+    EXPECT_GT(all_lost, calls / 2);
+  }
 }
 
 // A text that runs here alone makes fifty tokens in a round trip: its lane comes near only where it
