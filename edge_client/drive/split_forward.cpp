@@ -88,6 +88,13 @@ void SplitForward::aim(int cut, std::string why, Batcher& tail, std::shared_ptr<
   tell();
 }
 
+void SplitForward::landed() {
+  if (course_.lane() == nullptr) return;
+  const Lock lock(mutex_);
+  course_.lane()->landed();
+  tell();
+}
+
 SplitForward::Place SplitForward::place() const {
   const Lock lock(mutex_);
   return {course_.cut(), course_.tokens_out(),

@@ -43,6 +43,8 @@ class SplitForward : public Forward {
   // The cut is to move there, for this reason: on the tail that there is, or on this one, a part of
   // `keeps`, where that lacks the stages. Any thread; nothing where it cannot move.
   void aim(int cut, std::string why, Batcher& tail, std::shared_ptr<void> keeps);
+  // Weights that a target waits for may have landed. Any thread.
+  void landed();
   // Where the text is now. Any thread.
   struct Place {
     int cut = 0;

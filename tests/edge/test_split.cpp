@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
+#include <mutex>
 #include <random>
+#include <thread>
 
 #include "edge_client/drive/split_text.h"
 #include "support/golden_model.h"
@@ -132,6 +135,42 @@ class FakeCloud : public edge::CloudLink {
   Batcher batcher_;
   std::map<std::string, Session> sessions_;
   int steps_ = 0, calls_ = 0;
+};
+
+// One of several ways to a cloud, which is asked by one at a time.
+class Way : public edge::CloudLink {
+ public:
+  Way(FakeCloud& cloud, std::mutex& mutex) : cloud_(cloud), mutex_(mutex) {}
+  void open(const std::string& session, const StageRange& range) override {
+    const std::lock_guard lock(mutex_);
+    cloud_.open(session, range);
+  }
+  std::vector<float> step(const std::string& session, const SequenceRows& rows,
+                          edge::Traffic& traffic) override {
+    const std::lock_guard lock(mutex_);
+    return cloud_.step(session, rows, traffic);
+  }
+  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
+                          edge::Traffic& traffic) override {
+    const std::lock_guard lock(mutex_);
+    return cloud_.fill(session, rows, traffic);
+  }
+  void close(const std::string& session) noexcept override {
+    const std::lock_guard lock(mutex_);
+    cloud_.close(session);
+  }
+  std::vector<float> forward(const SequenceRows& rows, edge::Traffic& traffic) override {
+    return cloud_.forward(rows, traffic);
+  }
+  Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                     const GenerateOptions& options, const OnText& on_text,
+                     edge::SplitCounts& counts) override {
+    return cloud_.complete(tokenizer, prompt, options, on_text, counts);
+  }
+
+ private:
+  FakeCloud& cloud_;
+  std::mutex& mutex_;
 };
 
 // Waits no time.
@@ -497,6 +536,43 @@ TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
     }
     EXPECT_GT(all_lost, calls / 2);
   }
+}
+
+// As the program drives it: the lane on a thread, and others that look and ask.
+TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
+  const std::vector<int32_t> expected = SplitAlone::whole();
+  const Model& model = *golden.model;
+  Shard shard(*device, model, golden.weights(), options_for(model));
+  Batcher tail(shard);
+  std::mutex mutex;
+  Way way(cloud, mutex);
+  for (int round = 0; round < (std::getenv("SPLIT_LONG") != nullptr ? 200 : 20); ++round) {
+    edge::Moving moving{{.deepest = layers(), .targets = {}},
+                        [&] { return std::make_unique<Way>(cloud, mutex); }};
+    if (round % 2 == 0) {
+      moving.options.targets = {{.cut = 0, .at = 3}, {.cut = 3, .at = 6}, {.cut = 1, .at = 8}};
+    }
+    edge::SplitCounts own;
+    edge::SplitForward forward(way, model, 2, &tail, {}, waiter, own, {}, &moving);
+    std::atomic<bool> over{false};
+    std::thread asker([&] {
+      for (int cut = 0; !over; cut = (cut + 1) % (layers() + 1)) {
+        if (round % 2 == 1) forward.aim(cut, "asked", tail, {});
+        EXPECT_LE(forward.place().tokens, 12u);
+        forward.landed();
+        std::this_thread::yield();
+      }
+    });
+    const Generated text = generate(forward, model.config(), nullptr, prompt, wanted(), {});
+    over = true;
+    asker.join();
+    ASSERT_EQ(text.tokens, expected) << round;
+    if (round % 2 == 0) {
+      EXPECT_EQ(own.moves.size(), 3u);
+    }
+  }
+  EXPECT_EQ(cloud.sessions(), 0u);
+  EXPECT_EQ(shard.pages().in_use(), 0u);
 }
 
 // A text that runs here alone makes fifty tokens in a round trip: its lane comes near only where it
