@@ -492,8 +492,9 @@ TEST_F(SplitMoves, EachWayAndBack) {
   for (int from = 0; from <= layers(); ++from) {
     for (int to = 0; to <= layers(); ++to) {
       if (from == to) continue;
-      const std::vector<edge::Move> moves =
-          run({.start = from, .moves = {{4, to}, {8, from}}}, wanted()).moves;
+      const Result got = run({.start = from, .moves = {{4, to}, {8, from}}}, wanted());
+      const std::vector<edge::Move>& moves = got.moves;
+      EXPECT_EQ(got.counts.replays, 0u);
       ASSERT_EQ(moves.size(), 2u) << from << " " << to;
       EXPECT_EQ(moves[0].at, 4u);
       EXPECT_EQ(moves[0].from, from);
@@ -504,7 +505,6 @@ TEST_F(SplitMoves, EachWayAndBack) {
       EXPECT_EQ(moves[1].to, from);
     }
   }
-  EXPECT_EQ(counts.replays, 0u);
 }
 
 // Without a wait, and whether a move is on its way or not.
@@ -607,7 +607,9 @@ TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
     for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
     Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
     schedule.asked = n % 3 == 2;
-    moved += run(schedule, options, static_cast<unsigned>(n)).moves.size();
+    const Result got = run(schedule, options, static_cast<unsigned>(n));
+    EXPECT_EQ(got.counts.replays, 0u);
+    moved += got.moves.size();
     ASSERT_FALSE(HasFailure()) << n;
   }
   EXPECT_GT(moved, 0u);
