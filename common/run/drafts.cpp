@@ -8,7 +8,9 @@
 namespace split {
 namespace {
 
-constexpr double kDecay = 0.95;                          // of what was seen, with each that comes
+constexpr double kDecay = 0.95;  // of what was seen, with each that comes
+// A draft has to gain so much: chances and times are guesses too.
+constexpr double kWorth = 1.05;
 constexpr double kPriorRight = 0.5, kPriorSeen = 1;      // as if half of one had been right
 constexpr uint64_t kMultiplier = 0x9e3779b97f4a7c15ull;  // 2^64 over the golden ratio
 
@@ -53,6 +55,24 @@ void DraftRecord::add(size_t length, size_t place, bool right) {
   count.all = kDecay * count.all + 1;
 }
 
+// --- StepTimes
+
+void StepTimes::add(size_t rows, double ms) {
+  Times& times = times_[rows - 1];
+  times.ms[times.count++ % times.ms.size()] = ms;
+}
+
+double StepTimes::ms(size_t rows) const {
+  constexpr size_t kTried = 3;
+  for (size_t i = rows; i > 0; --i) {
+    const Times& times = times_[i - 1];
+    if (times.count < kTried) continue;
+    return *std::min_element(times.ms.begin(),
+                             times.ms.begin() + std::min(times.count, times.ms.size()));
+  }
+  return 1;  // of nothing known all are the same
+}
+
 // --- DraftMemory
 
 std::vector<std::shared_ptr<const DraftText>> DraftMemory::texts() const {
@@ -74,6 +94,16 @@ void DraftMemory::keep(std::span<const int32_t> ids, const DraftRecord& record) 
   record_ = record;
 }
 
+StepTimes DraftMemory::times() const {
+  const std::lock_guard lock(mutex_);
+  return times_;
+}
+
+void DraftMemory::keep(const StepTimes& times) {
+  const std::lock_guard lock(mutex_);
+  times_ = times;
+}
+
 // --- How many
 
 size_t DraftLimits::count() const {
@@ -81,7 +111,7 @@ size_t DraftLimits::count() const {
 }
 
 size_t best_draft(std::span<const double> chances, const DraftCost& cost) {
-  double tokens = 1, all_right = 1, best = 1 / cost.step_ms(1);
+  double tokens = 1, all_right = 1, best = kWorth / cost.step_ms(1);
   size_t best_count = 0;
   for (size_t count = 1; count <= std::min(chances.size(), kMostDrafts); ++count) {
     all_right *= chances[count - 1];
@@ -140,7 +170,6 @@ std::span<const int32_t> Drafts::next(const DraftLimits& limits, const DraftCost
     for (size_t i = 0; i < count; ++i) chances[i] = record_.chance(lengths_[i], i);
     count = best_draft(std::span(chances).first(count), *cost);
   }
-  sent_ = count;
   return std::span(guesses_).first(count);
 }
 
@@ -153,10 +182,7 @@ void Drafts::took(std::span<const int32_t> ids) {
     const bool right = ids[i] == guesses_[i];
     record_.add(lengths_[i], i, right);
     if (!right) break;
-    if (i < sent_) ++accepted_;
   }
-  drafted_ += sent_;
-  sent_ = 0;
   guessed_ = false;
   for (const int32_t id : ids) text_.push(id);
 }

@@ -51,7 +51,24 @@ class DraftRecord {
   std::array<std::array<Count, kMostDrafts>, DraftText::kLongest> counts_{};
 };
 
-// What a process remembers for one key: its last texts and how guesses went. Any thread.
+// What steps took, by their rows: the least of the last few, since whatever else runs only adds to
+// it. A size that was hardly tried is taken to cost what the next smaller one does, so that it is
+// tried.
+class StepTimes {
+ public:
+  void add(size_t rows, double ms);
+  double ms(size_t rows) const;
+
+ private:
+  struct Times {
+    std::array<double, 8> ms{};  // the last ones
+    size_t count = 0;            // of all
+  };
+  std::array<Times, kMostDrafts + 1> times_{};
+};
+
+// What a process remembers for one key: its last texts, how guesses went, and what steps took. Any
+// thread.
 class DraftMemory {
  public:
   static constexpr size_t kTexts = 8, kMostIds = 4096;  // of a text: its last ones
@@ -59,11 +76,14 @@ class DraftMemory {
   std::vector<std::shared_ptr<const DraftText>> texts() const;  // the latest first
   DraftRecord record() const;
   void keep(std::span<const int32_t> ids, const DraftRecord& record);
+  StepTimes times() const;
+  void keep(const StepTimes& times);
 
  private:
   mutable std::mutex mutex_;
   std::deque<std::shared_ptr<const DraftText>> texts_;
   DraftRecord record_;
+  StepTimes times_;
 };
 
 // What a step of 1 .. 8 rows takes, in ms: what is known of the line, the cloud and this machine.
@@ -85,6 +105,13 @@ struct DraftLimits {
   size_t count() const;
 };
 
+// How a text is drafted; by default not at all.
+struct DraftOptions {
+  size_t most = 0;
+  bool always = false;            // as many as there are, not as many as pay
+  DraftMemory* memory = nullptr;  // outlives the text
+};
+
 // How many of the guesses, whose chances these are, make most tokens a ms.
 size_t best_draft(std::span<const double> chances, const DraftCost& cost);
 
@@ -103,10 +130,6 @@ class Drafts {
   // Says what came in their place: at least one id.
   void took(std::span<const int32_t> ids);
 
-  // Of all that were sent.
-  uint64_t drafted() const { return drafted_; }
-  uint64_t accepted() const { return accepted_; }
-
  private:
   void guess();
 
@@ -117,8 +140,6 @@ class Drafts {
   bool guessed_ = false;
   std::vector<int32_t> guesses_;  // as many as can be
   std::vector<size_t> lengths_;   // what led to each
-  size_t sent_ = 0;               // the first of them
-  uint64_t drafted_ = 0, accepted_ = 0;
 };
 
 // The ids that rows of logits give: [1 + drafts, V], behind the last id of `history` and behind

@@ -48,7 +48,7 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
 bool Generation::next(const OnText& on_text) {
   if (loop_.ended()) return false;
   do {  // a piece of a prompt that is scored gives no token yet
-    loop_.logits(forward_.run(loop_.wanted()), on_text);
+    loop_.logits(rows_.logits(loop_), on_text);
   } while (!loop_.ended() && loop_.wanted().phase == Phase::kPrompt);
   return !loop_.ended();
 }

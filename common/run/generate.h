@@ -2,6 +2,7 @@
 // wherever and however often its passes run (with one kind of device and profile).
 #pragma once
 
+#include "run/drafted_rows.h"
 #include "run/forward.h"
 #include "run/text_loop.h"
 
@@ -22,17 +23,19 @@ class Generation {
   // As TextLoop.
   Generation(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
              std::span<const int32_t> prompt, const GenerateOptions& options)
-      : forward_(forward), loop_(config, tokenizer, prompt, options, forward.gives_top()) {}
+      : loop_(config, tokenizer, prompt, options, options.drafts.most == 0 && forward.gives_top()),
+        rows_(forward, config, prompt, options.drafts) {}
 
   // Makes the next token, or ends the text. False once it has ended. Throws as Forward does: the
   // text then has to be begun again.
   bool next(const OnText& on_text);
   // The text so far; all of it once it has ended. Once.
   Generated take() { return loop_.take(); }
+  const DraftedRows& rows() const { return rows_; }
 
  private:
-  Forward& forward_;
   TextLoop loop_;
+  DraftedRows rows_;
 };
 
 // The same to its end.

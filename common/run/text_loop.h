@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "run/drafts.h"
 #include "step/rows.h"
 #include "text/sampler.h"
 #include "text/stop.h"
@@ -28,6 +29,7 @@ struct GenerateOptions {
   size_t generated = 0;     // the prompt's last tokens that a text begins with: it goes on there
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
   bool score_prompt = false;  // log-probabilities of the prompt's tokens too, from the second on
+  DraftOptions drafts = {};   // of who computes the rows; no text depends on them
 };
 
 // A token and how likely the model found it, before temperature, penalty and cuts.
@@ -59,6 +61,7 @@ class TextLoop {
            const GenerateOptions& options, bool top = false);
 
   bool ended() const { return ended_; }
+  size_t left() const { return limit_ - result_.tokens.size(); }  // tokens to make, at most
   // The rows whose logits are due, until it is fed: to the head, or to the top. Not once the text
   // has ended.
   SequenceRows wanted() const;
