@@ -64,6 +64,17 @@ void read_moves(std::string_view text, Options& options) {
   options.moves.erase(options.moves.begin());
 }
 
+DraftOptions drafts_of(std::string_view text) {
+  if (text == "off") return {};
+  if (text == "auto") return {.most = kMostDrafts};
+  const auto most = parse_u64(text, 1, kMostDrafts);
+  if (!most) {
+    throw Error(ErrorKind::kInput,
+                cat("--draft: expected auto, off or 1..", kMostDrafts, ", got ", shown(text)));
+  }
+  return {.most = static_cast<size_t>(*most), .always = true};
+}
+
 // HOST:PORT, [ADDRESS]:PORT or PORT.
 void read_address(std::string_view text, Options& options) {
   const size_t colon = text.rfind(':');
@@ -122,7 +133,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.choice("head", {"edge", "cloud"},
                "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
   flags.text("format", "FORMAT",
-             "of downloads: f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
+             "of downloads (auto): f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0", &format);
   flags.choice("profile", {"f32", "int8"},
                "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU (f32)", &profile);
   flags.choice("goal", {"fast", "offload"},
@@ -152,6 +163,9 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                uint64_t{0}, uint64_t{INT64_MAX});
   flags.texts("stop", "S", "end before this text; can be given several times", &options.stop);
   flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
+  std::string draft = "auto";
+  flags.text("draft", "auto|off|N", "with --cut 0: guess up to 7 tokens, check them in one step",
+             &draft);
 
   flags.group("A server");
   std::string address;
@@ -225,6 +239,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     options.cut = static_cast<int>(*k);
   }
   if (flags.given("cache-limit")) options.cache_limit = cache_limit;
+  options.drafts = drafts_of(draft);
   options.head_on_cloud = head == "cloud";
   if (flags.given("moves")) {
     if (options.head_on_cloud || options.all_on_cloud || options.embed) {

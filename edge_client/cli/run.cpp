@@ -111,6 +111,7 @@ class Run {
   std::unique_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
   std::optional<Moving> moving_;
+  DraftMemory draft_memory_;
   Receipt receipt_;
   Clock::time_point start_ = Clock::now();
 };
@@ -140,6 +141,8 @@ GenerateOptions Run::generate_options() {
   options.stop = options_.stop;
   options.ignore_end = options_.ignore_eos;
   options.logprobs = options_.logprobs.value_or(-1);
+  if (place_.alone()) options.drafts = options_.drafts;
+  options.drafts.memory = &draft_memory_;
   return options;
 }
 

@@ -39,7 +39,12 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
 
 bool SplitText::next(const OnText& on_text) {
   const Timed timed(counts_.ms);
-  if (text_) return text_->next(on_text);
+  if (text_) {
+    const bool more = text_->next(on_text);
+    counts_.drafted = text_->rows().drafted();
+    counts_.accepted = text_->rows().accepted();
+    return more;
+  }
   whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
   const size_t fed = prompt_.size() + std::max<size_t>(1, whole_.tokens.size()) - 1;
   counts_.cloud_layer_rows += fed * static_cast<size_t>(run_.model.config().layers);

@@ -79,14 +79,19 @@ void Service::load() {
   loader_.remember(*split);
   const std::lock_guard lock(mutex_);
   tokenizer_ = std::move(tokenizer);
-  shared_.emplace(SplitWork::Shared{loader_.model(), tokenizer_ ? &*tokenizer_ : nullptr,
-                                    loader_.retry(), pool_,
-                                    [this](const Receipt& receipt) {
-                                      metrics_.ended(receipt);
-                                      const std::lock_guard receipts(mutex_);
-                                      last_receipt_ = cost_json(receipt);
-                                    },
-                                    &metrics_, &answers_});
+  shared_.emplace(
+      SplitWork::Shared{loader_.model(),
+                        tokenizer_ ? &*tokenizer_ : nullptr,
+                        loader_.retry(),
+                        pool_,
+                        [this](const Receipt& receipt) {
+                          metrics_.ended(receipt);
+                          const std::lock_guard receipts(mutex_);
+                          last_receipt_ = cost_json(receipt);
+                        },
+                        &metrics_,
+                        &answers_,
+                        {options_.drafts.most, options_.drafts.always, &draft_memory_}});
   split_ = std::move(split);
 }
 

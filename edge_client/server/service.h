@@ -57,6 +57,7 @@ class Service {
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
   const serve::ChatTemplate chat_;
   std::atomic<bool> stopping_{false};
+  DraftMemory draft_memory_;
   StageProgress progress_;
   Probe probe_;
   Answers answers_;

@@ -153,7 +153,9 @@ SplitWork::~SplitWork() {
 
 std::unique_ptr<serve::Text> SplitWork::begin(std::span<const int32_t> prompt,
                                               const GenerateOptions& options) {
-  return std::make_unique<RunningText>(*this, prompt, options);
+  GenerateOptions with = options;
+  if (with.drafts.most == 0 && split_->place.alone()) with.drafts = shared_.drafts;
+  return std::make_unique<RunningText>(*this, prompt, with);
 }
 
 std::vector<float> SplitWork::states(std::span<const int32_t> tokens) {

@@ -30,6 +30,7 @@ class SplitWork : public serve::TextBackend {
     std::function<void(const Receipt&)> done = {};  // at the end of each
     EdgeMetrics* metrics = nullptr;
     Answers* answers = nullptr;
+    DraftOptions drafts = {};  // of texts that run here alone, unless they bring their own
   };
   SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split);
   ~SplitWork() override;

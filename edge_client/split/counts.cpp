@@ -15,6 +15,8 @@ SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
   steps += other.steps;
   cloud_layer_rows += other.cloud_layer_rows;
   replays += other.replays;
+  drafted += other.drafted;
+  accepted += other.accepted;
   edge_ms += other.edge_ms;
   ms += other.ms;
   moves.insert(moves.end(), other.moves.begin(), other.moves.end());

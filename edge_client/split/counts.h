@@ -30,8 +30,9 @@ struct SplitCounts {
   uint64_t steps = 0;             // calls of run()
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
   uint64_t replays = 0;
-  double edge_ms = 0;  // computing here
-  double ms = 0;       // in all
+  uint64_t drafted = 0, accepted = 0;  // guesses that steps had, and those that saved one
+  double edge_ms = 0;                  // computing here
+  double ms = 0;                       // in all
   std::vector<Move> moves = {};
 
   SplitCounts& operator+=(const SplitCounts& other);

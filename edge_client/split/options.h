@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "edge_client/split/planner.h"
 #include "models/formats.h"
+#include "run/drafts.h"
 #include "run/shard.h"
 
 namespace split::edge {
@@ -54,6 +55,7 @@ struct Options {
   std::vector<std::string> stop;
   bool ignore_eos = false, no_special = false;
   std::optional<int> logprobs;
+  DraftOptions drafts = {.most = kMostDrafts};  // of texts that run here alone; without a memory
 
   bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
   bool measure = false;                   // for the plan

@@ -101,7 +101,7 @@ std::string cost_members(const Receipt& r) {
       ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
       ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
       ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
-      ",\"exact\":",
+      ",\"drafted\":", r.counts.drafted, ",\"accepted\":", r.counts.accepted, ",\"exact\":",
       !r.exact   ? "null"
       : *r.exact ? "true"
                  : "false",

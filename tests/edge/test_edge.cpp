@@ -332,6 +332,32 @@ TEST(Edge, CutZeroNeedsNoServerOnceLoaded) {
   EXPECT_EQ(got.json()["receipt"]["cloud_layer_rows"], 0);
 }
 
+TEST(Edge, DraftsWhatRunsHereAlone) {
+  Shared& shared = Shared::of("demo");
+  const auto run = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"--prompt=And the king said yes, and the king said yes,",
+                                          "--json", "--max-tokens=40", "--ignore-eos"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const Outcome got = shared.run(arguments);
+    EXPECT_EQ(got.code, 0) << got.err;
+    return got.json();
+  };
+  for (const char* temperature : {"--temperature=0", "--temperature=0.8"}) {
+    const auto plain = run({temperature, "--seed=3", "--cut=0", "--draft=off"});
+    EXPECT_EQ(plain["receipt"]["drafted"], 0);
+    EXPECT_EQ(plain["receipt"]["steps"], 40);
+    for (const char* draft : {"--draft=auto", "--draft=3", "--draft=7"}) {
+      const auto drafted = run({temperature, "--seed=3", "--cut=0", draft});
+      EXPECT_EQ(drafted["tokens"], plain["tokens"]) << draft;
+      // Each that was right saved a step.
+      EXPECT_EQ(drafted["receipt"]["steps"].get<int>() + drafted["receipt"]["accepted"].get<int>(),
+                40);
+    }
+  }
+  EXPECT_GT(run({"--temperature=0", "--cut=0", "--draft=7"})["receipt"]["accepted"], 0);
+  EXPECT_EQ(run({"--temperature=0", "--cut=2", "--draft=7"})["receipt"]["drafted"], 0);
+}
+
 TEST(Edge, SaysWhatIsWrongInOneLine) {
   Shared& shared = Shared::of("demo");
   const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
@@ -343,6 +369,7 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
       {{"--prompt-ids=8192"}, 2, "token id"},
       {{"--prompt-file=/nowhere"}, 2, "--prompt-file"},
       {{"--prompt=x", "--device=gpu"}, 2, "got 'gpu'"},
+      {{"--prompt=x", "--draft=8"}, 2, "--draft: expected auto, off or 1..7, got '8'"},
       {{"--prompt=x", "--format=f32", "--stop="}, 2, "--stop"},
       {{"--server=http://127.0.0.1:1", "--prompt=x"}, 3, "is cloud_server running there?"},
       {{"--server=ftp://x", "--prompt=x"}, 2, "URL"},
