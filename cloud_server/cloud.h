@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/memory_budget.h"
@@ -26,7 +27,10 @@ struct Cloud {
   bool legacy_routes = false;     // the original web page's are answered
   serve::SpareThreads spare{64};  // for several texts of an answer at once
   std::string blob_url;           // where edges get blobs (wire::ModelInfo); empty: here
-  serve::ApiKeys keys;            // none: anybody may ask
+  // What an hour of this machine and 10^9 bytes that leave it cost, in dollars, for edges that
+  // plan.
+  std::optional<double> price_hour, price_egress_gb;
+  serve::ApiKeys keys;  // none: anybody may ask
   serve::Metrics metrics;
   enum class MetricsFor { kGuarded, kAnybody, kNobody } metrics_for = MetricsFor::kGuarded;
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -47,6 +48,7 @@ struct Options {
   uint64_t max_connections = 8192, max_per_address = 1024;
   std::vector<std::string> trusted_proxies, allowed_hosts;
   std::string blob_cache, blob_url;
+  float price_hour = -1, price_egress = -1;  // below 0: not told
   bool wide = false;
   bool insecure = false;
   bool legacy_routes = false;
@@ -88,6 +90,10 @@ Flags make_flags(Options& options) {
              "for weights in formats that are not the checkpoint's own (default: "
              "$XDG_CACHE_HOME/splitcompute/blobs)",
              &options.blob_cache);
+  flags.real("price-hour", "X", "dollars that an hour of this machine costs, for edges that plan",
+             &options.price_hour, 0, 1e6);
+  flags.real("price-egress", "X", "dollars that 10^9 bytes sent from here cost, likewise",
+             &options.price_egress, 0, 1e6);
   flags.text("blob-url", "BASE",
              "edges get each blob from BASE/SHA256, on any server, and check its hash; without it "
              "from this one",
@@ -307,6 +313,12 @@ int serve(Options options) {
   if (options.metrics == "open") cloud.metrics_for = Cloud::MetricsFor::kAnybody;
   if (options.metrics == "off") cloud.metrics_for = Cloud::MetricsFor::kNobody;
   cloud.blob_url = options.blob_url;
+  const auto price = [](float told) -> std::optional<double> {
+    if (told < 0) return std::nullopt;
+    return std::round(double{told} * 1e6) / 1e6;  // as it was written
+  };
+  cloud.price_hour = price(options.price_hour);
+  cloud.price_egress_gb = price(options.price_egress);
   if (!options.api_key_file.empty()) cloud.keys = serve::ApiKeys::read(options.api_key_file);
   http::Server::Options server_options;
   server_options.host = options.host;

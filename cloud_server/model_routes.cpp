@@ -82,9 +82,9 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
 }
 
 // Milliseconds, or null where nothing was measured.
-Json ms_or_null(std::optional<double> ms) { return ms ? Json(*ms) : Json(); }
+Json or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
 
-// Tells an edge what it needs to choose its cut. Nothing is wished of it, nor has a price.
+// Tells an edge what it needs to choose its cut. Nothing is wished of it, and rows have no price.
 http::Response describe_load(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
   const Batcher& batcher = model.batcher();
@@ -92,7 +92,7 @@ http::Response describe_load(Cloud& cloud, const http::Request& request) {
   const LoadMeter::Load load = model.load().at();
   const std::optional<StepCosts> costs = model.costs();
   const auto cost = [&](double StepCosts::*ms) {
-    return ms_or_null(costs ? std::optional(*costs.*ms) : std::nullopt);
+    return or_null(costs ? std::optional(*costs.*ms) : std::nullopt);
   };
   const uint64_t page_bytes = model.batcher().shard().page_bytes();
   const Json json = {
@@ -100,7 +100,7 @@ http::Response describe_load(Cloud& cloud, const http::Request& request) {
       {"queue_depth", batcher.depth()},
       {"sessions", cloud.sessions.size_of(batcher)},
       {"kv_free_bytes", page_bytes * (pages.total() - pages.in_use())},
-      {"step_ms", {{"p50", ms_or_null(load.p50_ms)}, {"p99", ms_or_null(load.p99_ms)}}},
+      {"step_ms", {{"p50", or_null(load.p50_ms)}, {"p99", or_null(load.p99_ms)}}},
       {"block_ms", cost(&StepCosts::block_ms)},
       {"block_row_ms", cost(&StepCosts::block_row_ms)},
       {"head_ms", cost(&StepCosts::head_ms)},
@@ -109,7 +109,7 @@ http::Response describe_load(Cloud& cloud, const http::Request& request) {
       {"want", nullptr},
       {"price", 0},
       {"draft", kMostDraft},
-      {"prices", {{"hour", nullptr}, {"egress_gb", nullptr}}}};
+      {"prices", {{"hour", or_null(cloud.price_hour)}, {"egress_gb", or_null(cloud.price_egress_gb)}}}};
   http::Response response = http::Response::json(200, json.dump() + "\n");
   response.headers.set("Cache-Control", "no-store");
   return response;

@@ -199,6 +199,11 @@ void Run::plan() {
                     plan_input(loader_.model(), info, options_.formats, cache)};
   if (options_.measure) {
     report.input.network = measure_network(loader_.remote(), info);
+    if (const std::optional<CloudLoad> load = loader_.remote().load(info.id)) {
+      report.input.cloud = load->speed;
+      report.input.prices = load->prices;
+      report.input.want = load->want;
+    }
     const std::unique_ptr<Device> device = make_tested_device(options_.device);
     report.input.edge =
         calibrate(*device, loader_.model(), dtype_from_format(info.format).value_or(DType::kF32),

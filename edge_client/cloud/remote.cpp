@@ -210,6 +210,41 @@ bool Remote::still_has(const wire::ModelInfo& info) {
   return false;
 }
 
+std::optional<CloudLoad> Remote::load(const std::string& id) {
+  http::Reply reply;
+  try {
+    reply = ask("GET", wire::model_path(path_segment(id)) + "/load", {}, {}, kMostJson);
+  } catch (const RemoteError& error) {
+    if (error.status == 404) return std::nullopt;
+    throw;
+  }
+  try {
+    const Json json = parse_json(reply.body, 8, "the load");
+    const auto figure = [](const Json& value) -> std::optional<double> {
+      if (!value.is_number()) return std::nullopt;
+      const double number = value.get<double>();
+      return std::isfinite(number) && number >= 0 ? std::optional(number) : std::nullopt;
+    };
+    CloudLoad load;
+    const auto block = figure(json.at("block_ms")), head = figure(json.at("head_ms"));
+    if (block && head) {
+      load.speed = Speed{.block_ms = *block,
+                         .block_row_ms = figure(json.at("block_row_ms")).value_or(0),
+                         .head_ms = *head,
+                         .prompt_row_ms = figure(json.at("prompt_row_ms")).value_or(0)};
+    }
+    const Json& prices = json.at("prices");
+    const auto hour = figure(prices.at("hour")), egress = figure(prices.at("egress_gb"));
+    if (hour || egress) load.prices = Prices{hour.value_or(0), egress.value_or(0)};
+    if (const auto want = figure(json.at("want")); want && *want <= 1024) {
+      load.want = static_cast<int>(*want);
+    }
+    return load;
+  } catch (const Error& error) {
+    throw malformed_answer("an answer that is no load", error);
+  }
+}
+
 std::map<std::string, double> Remote::stage_times(const std::string& id) {
   const http::Reply reply =
       ask("GET", wire::model_path(path_segment(id)) + "/stages", {}, {}, kMostJson);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "edge_client/split/cloud_link.h"
+#include "edge_client/split/planner.h"
 #include "http/client.h"
 #include "wire/step.h"
 
@@ -65,6 +66,8 @@ class Remote {
   // on each connection, since a server that was started again may have other weights under the same
   // name.
   bool still_has(const wire::ModelInfo& info);
+  // How busy the model is there and what its rows cost; nothing of a server that does not say.
+  std::optional<CloudLoad> load(const std::string& id);
   // ms of each stage there, as far as they are known.
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);

@@ -35,6 +35,13 @@ struct Prices {
   double egress_gb = 0;  // per 10^9 bytes that leave it
 };
 
+// What a cloud says of itself: as far as it has measured, and as far as it names prices and a wish.
+struct CloudLoad {
+  std::optional<Speed> speed;
+  std::optional<Prices> prices;
+  std::optional<int> want;
+};
+
 // What is planned with. A speed that nobody has measured is absent.
 struct PlanInput {
   int layers = 0;

@@ -95,6 +95,10 @@ TEST_F(CloudLayers, AModelSaysHowBusyItIs) {
   const Shard& shard = cloud.cloud.models[0]->batcher().shard();
   EXPECT_EQ(after["kv_free_bytes"], shard.page_bytes() * (shard.pages().total() - 2));
   EXPECT_EQ(after["prices"], (Json{{"hour", nullptr}, {"egress_gb", nullptr}}));
+  cloud.cloud.price_hour = 3.5;
+  cloud.cloud.price_egress_gb = 0.09;
+  EXPECT_EQ(json_of(cloud.ask().get("/v1/models/rand-a/load"))["prices"],
+            (Json{{"hour", 3.5}, {"egress_gb", 0.09}}));
   expect_error(cloud.ask().get("/v1/models/none/load"), 404, "model_not_found", "model");
 }
 
