@@ -369,10 +369,10 @@ void Batcher::step(const std::vector<Share>& shares) {
   size_t floats = 0;
   for (const Share* share : running) {
     const Job& job = *share->ticket->job;
-    ShardRows& part =
-        parts.emplace_back(job.sequence, job.rows.slice(share->ticket->done, share->rows));
+    ShardRows part{job.sequence, job.rows.slice(share->ticket->done, share->rows)};
     if (logits) part.rows.range.to = depth_of(job);
     floats += share->wanted * shard_.width(part.rows.range.to);
+    parts.push_back(std::move(part));
   }
   // One part alone is written where it belongs.
   const Ticket& only = *running[0]->ticket;

@@ -43,6 +43,9 @@ class LocalForward : public Forward {
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return batcher_.shard().host_copy_is_slow(); }
   Spent spent() const override { return spent_; }
+  // Rows behind those it knows, which nobody wants results of: they are computed before the next
+  // ones are.
+  void remember(std::span<const int32_t> tokens, Phase phase) { history_.append(tokens, phase); }
 
  private:
   void run_job(const SequenceRows& rows, float* out);

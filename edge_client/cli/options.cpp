@@ -100,7 +100,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   Options& options = line.options;
   std::string prompt, prompt_file, prompt_ids, cut, moves, head = "edge", goal = "fast",
                                                            format = "auto", profile = "f32";
-  uint64_t cache_limit = 0;
+  uint64_t cache_limit = 0, max_weights = 0;
   Flags flags(kSummary);
 
   flags.group("The server");
@@ -125,8 +125,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("no-special", "<|endoftext|> in the prompt is plain text", &options.no_special);
 
   flags.group("The split");
-  flags.text("cut", "K|cloud", "the server runs the first K blocks (all but two), or everything",
-             &cut);
+  flags.text("cut", "K|cloud|auto",
+             "the server runs the first K blocks (all but two), everything, or begins", &cut);
+  flags.bytes("max-weights", "BYTES", "that --cut auto fetches beside the text (1G; 0: none)",
+              &max_weights);
   flags.text("moves", "N:K,...", "with N tokens out the server runs K blocks; the text goes on",
              &moves);
   flags.toggle("exact", "move no cut where that may change a bit", &options.exact);
@@ -228,17 +230,23 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (flags.given("prompt")) options.prompt = prompt;
   if (flags.given("prompt-file")) options.prompt_file = prompt_file;
   if (flags.given("prompt-ids")) options.prompt_ids = ids_of(prompt_ids);
-  if (cut == "cloud") {
+  if (cut == "auto") {
+    options.auto_cut = options.all_on_cloud = true;
+    if (flags.given("serve") || options.embed) {
+      throw Error(ErrorKind::kInput, "--cut auto: expected no --serve or --embed beside it");
+    }
+  } else if (cut == "cloud") {
     options.all_on_cloud = true;
   } else if (flags.given("cut")) {
     const auto k = parse_u64(cut, 0, 1024);
     if (!k) {
       throw Error(ErrorKind::kInput,
-                  cat("--cut: expected a number of blocks or cloud, got ", shown(cut)));
+                  cat("--cut: expected a number of blocks, cloud or auto, got ", shown(cut)));
     }
     options.cut = static_cast<int>(*k);
   }
   if (flags.given("cache-limit")) options.cache_limit = cache_limit;
+  if (flags.given("max-weights")) options.max_weights = max_weights;
   options.drafts = drafts_of(draft);
   options.head_on_cloud = head == "cloud";
   if (flags.given("moves")) {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/figures.h"
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/options.h"
@@ -17,6 +18,7 @@
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/serve.h"
 #include "edge_client/split/plan_report.h"
+#include "edge_client/weights/arrival.h"
 #include "edge_client/weights/calibrate.h"
 #include "edge_client/weights/measure.h"
 #include "edge_client/weights/plan.h"
@@ -88,12 +90,15 @@ class Run {
             loader_.retry(),
             interrupt_,
             {},
-            moving_ ? &*moving_ : nullptr};
+            moving_ ? &*moving_ : nullptr,
+            arrival_ ? &here_ : nullptr};
   }
   std::unique_ptr<CloudLink> lane_link();
   void select_model();
   void load();
   GenerateOptions generate_options();
+  void begin_arrival();
+  void describe_arrival();
   void say_plan();
   void print_text();
   void print_states();
@@ -111,6 +116,8 @@ class Run {
   std::unique_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
   std::optional<Moving> moving_;
+  std::optional<Arrival> arrival_;
+  const Here here_ = [this] { return arrival_->here(); };
   DraftMemory draft_memory_;
   Receipt receipt_;
   Clock::time_point start_ = Clock::now();
@@ -146,6 +153,46 @@ GenerateOptions Run::generate_options() {
   return options;
 }
 
+// Weights come beside the text, and what is computed here.
+void Run::begin_arrival() {
+  const auto tell = [this](const std::string& line) {
+    if (!options_.quiet) world_.console.err(cat("--cut auto: ", line, "\n"));
+  };
+  if (std::ranges::find(info_.features, "completions") == info_.features.end()) {
+    tell("the server keeps no text's rows: the text stays there");
+    return;
+  }
+  const uint64_t most = options_.max_weights.value_or(kMaxWeights);
+  uint64_t bytes = 0;
+  for (const GrowthStep& step : growth_steps(loader_.model(), info_, options_.formats)) {
+    bytes += step.bytes();
+  }
+  if (bytes > most) {
+    if (most > 0) {
+      tell(cat("the weights are ", human_bytes(bytes), ", more than --max-weights ",
+               human_bytes(most), ": the text stays on the cloud"));
+    }
+    return;
+  }
+  tell(cat("the weights, ", human_bytes(bytes),
+           " less what is here, come beside the text (--max-weights 0: none)"));
+  ArrivalOptions arrival;
+  arrival.grow.max_weights = most;
+  arrival.must_be_exact = options_.exact || options_.seed.has_value() || options_.temperature == 0;
+  arrival.tell = tell;
+  arrival_.emplace(loader_, info_, std::move(arrival));
+}
+
+void Run::describe_arrival() {
+  receipt_.exact = arrival_->exact();
+  PlacedModel* const placed = arrival_->placed();
+  if (placed == nullptr || !placed->tail) return;
+  receipt_.fetched = placed->counts();
+  if (receipt_.counts.moves.empty()) return;
+  receipt_.device = placed->device();
+  receipt_.edge_profile = placed->profile;
+}
+
 void Run::print_text() {
   const GenerateOptions options = generate_options();
   start_ = Clock::now();
@@ -154,6 +201,7 @@ void Run::print_text() {
       [this](std::string_view text, const ScoredToken* token) { return put_text(text, token); },
       receipt_.counts);
   receipt_.device = split_->device();  // it may have failed meanwhile
+  if (arrival_) describe_arrival();
   receipt_.prompt_tokens = prompt_.size();
   receipt_.tokens = generated.tokens.size();
   receipt_.finish_reason = generated.finish_reason;
@@ -222,7 +270,12 @@ void Run::plan() {
 void Run::select_model() {
   loader_.select_model();
   place_ = place(options_, loader_.config());
-  info_ = loader_.manifest(&place_);
+  Placement wanted = place_;
+  if (options_.auto_cut) {
+    wanted = {};
+    wanted.range = StageRange::from_block(0, Point::head());
+  }
+  info_ = loader_.manifest(&wanted);
   tokenizer_ = loader_.tokenizer(info_);
 }
 
@@ -256,6 +309,7 @@ void Run::go(const std::string& prompt) {
                          !options_.no_special);
   }
   load();
+  if (options_.auto_cut) begin_arrival();
   options_.embed ? print_states() : print_text();
 }
 

@@ -25,6 +25,7 @@ std::string request_of(const std::string& model, std::span<const int32_t> prompt
   if (options.ignore_end) body["ignore_eos"] = true;
   if (options.logprobs >= 0) body["logprobs"] = options.logprobs;
   if (!options.stop.empty()) body["stop"] = options.stop;
+  if (options.generated > 0) body["generated"] = options.generated;
   return body.dump();
 }
 
@@ -163,8 +164,8 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
     Stream stream(tokenizer, options, shown_bytes, on_text, counts);
     try {
       remote.complete(
-          body, [&](std::string_view event) { return stream.take(event); }, most_bytes(options),
-          counts.traffic);
+          "/v1/completions", body, [&](std::string_view event) { return stream.take(event); },
+          most_bytes(options), counts.traffic);
     } catch (const RemoteError& error) {
       shown_bytes = std::max(shown_bytes, stream.bytes());
       if (stream.tokens() > most_tokens) {
@@ -186,6 +187,34 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
     }
     return result;
   }
+}
+
+std::string stream_on_session(Remote& remote, const std::string& model, const std::string& session,
+                              std::span<const int32_t> ids, const GenerateOptions& options,
+                              const CloudLink::OnToken& on_token, SplitCounts& counts) {
+  const std::string path =
+      cat(wire::model_path(path_segment(model)), "/sessions/", session, "/completions");
+  bool goes_on = true;
+  // Its text is made of the ids by whoever asked.
+  const OnText on_text = [&](std::string_view, const ScoredToken* token) {
+    if (token != nullptr) goes_on = on_token(*token);
+    return goes_on;
+  };
+  SplitCounts uncounted;  // the steps
+  Stream stream(nullptr, options, 0, on_text, uncounted);
+  try {
+    remote.complete(
+        path, request_of(model, ids, options),
+        [&](std::string_view event) { return stream.take(event); }, most_bytes(options),
+        counts.traffic);
+  } catch (const RemoteError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
+  }
+  counts.traffic.cloud_ms += uncounted.traffic.cloud_ms;
+  return goes_on ? stream.finish().finish_reason : "";
 }
 
 }  // namespace split::edge

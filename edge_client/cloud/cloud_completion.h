@@ -3,6 +3,7 @@
 #pragma once
 
 #include "edge_client/cloud/remote.h"
+#include "edge_client/split/cloud_link.h"
 #include "edge_client/split/retry.h"
 #include "run/generate.h"
 
@@ -14,5 +15,10 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const OnText& on_text, const RetryOptions& retry, Waiter& waiter,
                             SplitCounts& counts);
+
+// As CloudLink::stream.
+std::string stream_on_session(Remote& remote, const std::string& model, const std::string& session,
+                              std::span<const int32_t> ids, const GenerateOptions& options,
+                              const CloudLink::OnToken& on_token, SplitCounts& counts);
 
 }  // namespace split::edge

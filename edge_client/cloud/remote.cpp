@@ -310,7 +310,7 @@ wire::Matrix Remote::forward(const std::string& model, const SequenceRows& rows,
                 columns);
 }
 
-void Remote::complete(const std::string& body,
+void Remote::complete(const std::string& path, const std::string& body,
                       const std::function<bool(std::string_view)>& on_event, uint64_t max_bytes,
                       Traffic& traffic) {
   bool done = false, stopped = false;
@@ -326,7 +326,7 @@ void Remote::complete(const std::string& body,
   http::Reply reply;
   try {
     reply = client_.stream(
-        "POST", "/v1/completions", body, wire::kJsonType, {},
+        "POST", path, body, wire::kJsonType, {},
         [&](Bytes bytes) {
           traffic.bytes_down += bytes.size();
           return parser.feed(as_text(bytes));
@@ -340,7 +340,7 @@ void Remote::complete(const std::string& body,
     if (error.kind() != ErrorKind::kRemote) throw;
     throw RemoteError(error.what(), 0, "");
   }
-  if (reply.status != 200) throw refusal(origin(), reply, "/v1/completions");
+  if (reply.status != 200) throw refusal(origin(), reply, path);
   if (!done && !stopped) {
     throw RemoteError(cat("[server] ", origin(), ": the answer ended early"), 0, "");
   }

@@ -86,8 +86,9 @@ class Remote {
                        Traffic& traffic);
   // A completion as events, at most max_bytes of them; false from on_event ends it. Throws when it
   // ends before "[DONE]".
-  void complete(const std::string& body, const std::function<bool(std::string_view)>& on_event,
-                uint64_t max_bytes, Traffic& traffic);
+  void complete(const std::string& path, const std::string& body,
+                const std::function<bool(std::string_view)>& on_event, uint64_t max_bytes,
+                Traffic& traffic);
 
  private:
   std::string query_;

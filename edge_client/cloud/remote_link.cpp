@@ -45,6 +45,12 @@ std::vector<float> RemoteLink::forward(const SequenceRows& rows, Traffic& traffi
   return remote_.forward(info_.id, rows, columns, traffic).values;
 }
 
+std::string RemoteLink::stream(const std::string& session, std::span<const int32_t> ids,
+                               const GenerateOptions& options, const OnToken& on_token,
+                               SplitCounts& counts) {
+  return stream_on_session(remote_, info_.id, session, ids, options, on_token, counts);
+}
+
 Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                                const GenerateOptions& options, const OnText& on_text,
                                SplitCounts& counts) {

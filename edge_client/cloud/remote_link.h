@@ -36,6 +36,9 @@ class RemoteLink : public CloudLink {
                           Traffic& traffic) override;
   void close(const std::string& session) noexcept override;
   std::vector<float> forward(const SequenceRows& rows, Traffic& traffic) override;
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     SplitCounts& counts) override;
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;

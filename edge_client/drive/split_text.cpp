@@ -29,6 +29,11 @@ SplitForward forward_of(const SplitRun& run, int cut, SplitCounts& counts) {
 SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
+  if (run.here != nullptr) {
+    hand_off_.emplace(run.cloud, run.model, run.tokenizer, prompt, options, run.retry, run.waiter,
+                      counts, run.requester, *run.here);
+    return;
+  }
   // The server's completions do not score a prompt: that goes there as hidden states.
   if (run.place.all_on_cloud && !options.score_prompt) return;
   const int cut = run.place.all_on_cloud ? run.model.config().layers : run.place.cut;
@@ -39,6 +44,7 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
 
 bool SplitText::next(const OnText& on_text) {
   const Timed timed(counts_.ms);
+  if (hand_off_) return hand_off_->next(on_text);
   if (text_) {
     const bool more = text_->next(on_text);
     counts_.drafted = text_->rows().drafted();
@@ -49,6 +55,11 @@ bool SplitText::next(const OnText& on_text) {
   const size_t fed = prompt_.size() + std::max<size_t>(1, whole_.tokens.size()) - 1;
   counts_.cloud_layer_rows += fed * static_cast<size_t>(run_.model.config().layers);
   return false;
+}
+
+Generated SplitText::take() {
+  if (hand_off_) return hand_off_->take();
+  return text_ ? text_->take() : std::move(whole_);
 }
 
 Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "edge_client/drive/hand_off.h"
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/split/placement.h"
 #include "run/generate.h"
@@ -23,6 +24,7 @@ struct SplitRun {
   Waiter& waiter;
   Requester requester = {};
   const Moving* moving = nullptr;  // none: the cut stays
+  const Here* here = nullptr;      // none: a text that begins on the cloud stays there
 };
 
 // A text, begun; as Generation, counted. One that the cloud makes alone comes in one go.
@@ -32,7 +34,7 @@ class SplitText {
             SplitCounts& counts);
   // Throws as Generation::next does, and RemoteError.
   bool next(const OnText& on_text);
-  Generated take() { return text_ ? text_->take() : std::move(whole_); }
+  Generated take();
   // As SplitForward; none for one that the cloud makes alone. Any thread.
   SplitForward* forward() { return forward_ ? &*forward_ : nullptr; }
 
@@ -43,6 +45,7 @@ class SplitText {
   SplitCounts& counts_;
   std::optional<SplitForward> forward_;  // none: the cloud's completions
   std::optional<Generation> text_;
+  std::optional<HandOff> hand_off_;
   Generated whole_;
 };
 

@@ -49,6 +49,15 @@ class CloudLink {
 
   // A step without a session: what leaves the rows' range, [wanted rows, C] or, at the head, of V.
   virtual std::vector<float> forward(const SequenceRows& rows, Traffic& traffic) = 0;
+  // Goes on with a text of the whole model on a session, which is opened if need be: the prompt's
+  // last options.generated ids were generated before. Calls on_token with each further token; false
+  // ends it, and then nothing is returned, else the finish reason. One try.
+  using OnToken = std::function<bool(const ScoredToken& token)>;
+  virtual std::string stream(const std::string& /*session*/, std::span<const int32_t> /*ids*/,
+                             const GenerateOptions& /*options*/, const OnToken& /*on_token*/,
+                             SplitCounts& /*counts*/) {
+    throw RemoteError("[edge] texts of this cloud are on no session", 200, "");
+  }
   // As generate(), all of it there. What on_text has had is not given again after a retry.
   virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                              const GenerateOptions& options, const OnText& on_text,

@@ -18,7 +18,8 @@ struct Traffic {
 
 // The cut moved.
 struct Move {
-  uint32_t at = 0;  // tokens out
+  uint32_t at = 0;                   // tokens out
+  static constexpr int kCloud = -1;  // all of the model there
   int from = 0, to = 0;
   std::string why;
   uint64_t rows = 0, bytes = 0;  // computed again for it, and on the way

@@ -113,7 +113,7 @@ Move Lane::take(uint32_t out) {
 }
 
 Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
-  const Move move{.at = out, .from = sides_.cut, .to = 0, .why = "cloud_lost", .rows = rows};
+  Move move{.at = out, .from = sides_.cut, .to = 0, .why = "cloud_lost", .rows = rows};
   sides_.cloud = CloudSide(sides_.layers());  // nobody to end the session at
   sides_.cut = 0;
   if (target_) targets_.push_front(*target_);

@@ -28,12 +28,14 @@ struct Options {
   std::optional<std::string> prompt, prompt_file;
   std::optional<std::vector<int32_t>> prompt_ids;
 
-  std::optional<int> cut;            // none: default_cut()
-  bool all_on_cloud = false;         // --cut cloud
-  bool head_on_cloud = false;        // --head cloud
-  std::vector<ScheduledMove> moves;  // of each text
-  bool exact = false;                // none that may change a bit
-  StageFormats formats;              // to download
+  std::optional<int> cut;               // none: default_cut()
+  bool all_on_cloud = false;            // --cut cloud; and auto, which begins so
+  bool auto_cut = false;                // --cut auto: the text goes on here once all weights are
+  std::optional<uint64_t> max_weights;  // bytes that come beside a text; none: the default
+  bool head_on_cloud = false;           // --head cloud
+  std::vector<ScheduledMove> moves;     // of each text
+  bool exact = false;                   // none that may change a bit
+  StageFormats formats;                 // to download
   Profile profile = Profile::kF32;
   DeviceOptions device;
   std::string cache;  // empty: the default place

@@ -81,12 +81,15 @@ std::string split_members(const Receipt& r) {
              ",\"device\":", json_quote(r.device));
 }
 
+std::string place_json(int cut) { return cut == Move::kCloud ? "\"cloud\"" : std::to_string(cut); }
+
 std::string moves_json(std::span<const Move> moves) {
   std::string out = "[";
   for (const Move& move : moves) {
-    out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", move.from,
-               ",\"to\":", move.to, ",\"why\":", json_quote(move.why), ",\"rows\":", move.rows,
-               ",\"bytes\":", move.bytes, ",\"pause_ms\":", fixed(move.pause_ms, 3), "}");
+    out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", place_json(move.from),
+               ",\"to\":", place_json(move.to), ",\"why\":", json_quote(move.why),
+               ",\"rows\":", move.rows, ",\"bytes\":", move.bytes,
+               ",\"pause_ms\":", fixed(move.pause_ms, 3), "}");
   }
   return out + "]";
 }

@@ -8,15 +8,12 @@
 #include "base/bytes.h"
 
 namespace split::edge {
-namespace {
 
 std::string random_session_id() {
   std::array<unsigned char, 16> bits{};
   CHECK(RAND_bytes(bits.data(), bits.size()) == 1);
   return to_hex(std::as_bytes(std::span(bits)));
 }
-
-}  // namespace
 
 void FilledRows::step(uint32_t past, uint32_t end, int to) {
   cut_back(past);

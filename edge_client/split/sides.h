@@ -14,6 +14,9 @@
 
 namespace split::edge {
 
+// 32 hex digits that nobody else draws.
+std::string random_session_id();
+
 // Leading rows of a sequence that each of a model's first blocks has.
 class FilledRows {
  public:

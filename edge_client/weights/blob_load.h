@@ -51,7 +51,7 @@ struct LoadOptions {
   // everything.
   OnBlob on_blob;
   bool text_runs = false;  // at the beginning
-  unsigned workers = 4;  // each with a connection, if it needs one, and a chunk of memory
+  unsigned workers = 4;    // each with a connection, if it needs one, and a chunk of memory
 };
 
 // Used by one thread; works on threads of its own.

@@ -638,7 +638,7 @@ TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
   for (int32_t id = 0; id < 34; ++id) prompt.push_back(id);
   const std::vector<Schedule> all = {
       {2, {{3, 1}, {6, 3}, {9, 0}}}, {0, {{2, 2}, {6, 1}}}, {3, {{1, 0}, {5, 3}}}};
-  size_t runs = 0, moved = 0;
+  size_t runs = 0;
   for (const Schedule& schedule : all) {
     const int first = cloud.calls();
     run(schedule, wanted());
@@ -656,15 +656,16 @@ TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
         cloud.before_call = maybe(true);
         cloud.after_call = maybe(false);
         const Result got = run(schedule, wanted(), static_cast<unsigned>(at));
+        // A text that runs here alone waits for nothing and may end before a lane tries again.
+        const bool alone = schedule.start == 0 || schedule.moves[0].second == 0;
         EXPECT_LE(got.moves.size(), schedule.moves.size());
-        moved += got.moves.size();
+        EXPECT_GE(got.moves.size(), alone ? 0 : schedule.moves.size());
         ASSERT_FALSE(HasFailure());
       }
     }
     cloud.before_call = cloud.after_call = {};
   }
   EXPECT_GT(runs, 200u);
-  EXPECT_GT(moved, runs);  // most, though a text that waits for nothing may end first
 }
 
 TEST_F(SplitAlone, WithAllOnTheCloudItIsAskedForTheText) {
