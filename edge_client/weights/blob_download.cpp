@@ -1,6 +1,7 @@
 #include "edge_client/weights/blob_download.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/json.h"
 
@@ -14,6 +15,25 @@ constexpr uint64_t kSends = 64 << 10;
 
 }  // namespace
 
+BlobLoad::Turn::Turn(BlobLoad& load, const Item& item, size_t chunk) : load_(load) {
+  const std::lock_guard lock(load_.mutex_);
+  at_ = load_.asking_.emplace(item.order, chunk);
+}
+
+BlobLoad::Turn::~Turn() {
+  const std::lock_guard lock(load_.mutex_);
+  load_.asking_.erase(at_);
+  load_.changed_.notify_all();
+}
+
+void BlobLoad::Turn::wait() {
+  std::unique_lock lock(load_.mutex_);
+  load_.changed_.wait(lock, [&] {
+    const auto before = std::distance(load_.asking_.begin(), at_);
+    return load_.stopped_ || before < static_cast<std::ptrdiff_t>(load_.pace_.connections());
+  });
+}
+
 BlobLoad::Download::~Download() {
   const std::lock_guard lock(load_.mutex_);
   drop();
@@ -25,12 +45,13 @@ BlobLoad::Download::~Download() {
 
 void BlobLoad::Download::run() {
   int tries = 0;
+  Turn turn(load_, item_, wanted_);
   while (!done_) {
     BlobClient& client = worker_.connection();
     const uint64_t size = wire::chunk_size(item_.info.bytes, wanted_), before = have_;
     wrong_.clear();
     answer_ = 0;
-    const Turn turn(load_, item_, wanted_);
+    turn.wait();
     const uint64_t count = range(size - before);
     try {
       client.get(item_.info.sha256, wanted_ * wire::kChunkBytes + before, count,

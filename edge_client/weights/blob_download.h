@@ -29,18 +29,19 @@ struct BlobLoad::Worker {
   std::optional<BlobClient> client;
 };
 
-// A chunk's turn to ask the server.
+// A chunk's claim to a connection, as long as it is fetched: where there are fewer than chunks,
+// those of the first blobs come first.
 class BlobLoad::Turn {
  public:
-  Turn(BlobLoad& load, const Item& item, size_t chunk) : load_(load) {
-    load.begin_request(item, chunk);
-  }
-  ~Turn() { load_.end_request(); }
+  Turn(BlobLoad& load, const Item& item, size_t chunk);
+  ~Turn();
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
+  void wait();  // until it has one
 
  private:
   BlobLoad& load_;
+  std::multiset<std::pair<size_t, size_t>>::iterator at_;
 };
 
 // One chunk that a server sends, or, from one without ranges, every chunk that is still missing.

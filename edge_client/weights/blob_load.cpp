@@ -175,7 +175,7 @@ std::optional<BlobLoad::Task> BlobLoad::next_chunk() {
   return std::nullopt;
 }
 
-// What goes wrong is the blob's matter alone.
+// Takes what goes wrong as the blob's matter alone.
 void BlobLoad::run_alone(const Task& task, Worker& worker) {
   try {
     run(task, worker);
@@ -208,23 +208,6 @@ void BlobLoad::tell(Item& item, const std::string* why) {
 void BlobLoad::text_runs(bool runs) {
   const std::lock_guard lock(mutex_);
   pace_.text_runs(runs);
-  changed_.notify_all();
-}
-
-// Waits until it is a chunk's turn: beside a text those of the first blob come first.
-void BlobLoad::begin_request(const Item& item, size_t chunk) {
-  std::unique_lock lock(mutex_);
-  const auto at = asking_.emplace(item.order, chunk).first;
-  changed_.wait(
-      lock, [&] { return stopped_ || (requests_ < pace_.connections() && at == asking_.begin()); });
-  asking_.erase(at);
-  ++requests_;
-  changed_.notify_all();  // more than one may ask
-}
-
-void BlobLoad::end_request() {
-  const std::lock_guard lock(mutex_);
-  --requests_;
   changed_.notify_all();
 }
 

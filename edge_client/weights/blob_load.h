@@ -122,8 +122,6 @@ class BlobLoad {
   void run(const Task& task, Worker& worker);
   void run_alone(const Task& task, Worker& worker);
   void tell(Item& item, const std::string* why);
-  void begin_request(const Item& item, size_t chunk);
-  void end_request();
   bool too_much(bool began_with_text);
   void open(Item& item);
   bool look(Item& item);
@@ -155,8 +153,8 @@ class BlobLoad {
   uint64_t missing_ = 0;
   FetchCounts counts_;
   FetchPace pace_;
-  unsigned chunks_ = 0, requests_ = 0;          // tasks that run, and of these, that ask a server
-  std::set<std::pair<size_t, size_t>> asking_;  // blobs and chunks that wait to
+  unsigned chunks_ = 0;                              // tasks that run
+  std::multiset<std::pair<size_t, size_t>> asking_;  // blobs and chunks that are fetched
   std::exception_ptr error_;
   bool stopped_ = false, keep_parts_ = true;
 

@@ -22,7 +22,7 @@ uint64_t FetchPace::range(uint64_t left) const {
 void FetchPace::came(uint64_t bytes, std::chrono::duration<double> took) {
   if (bytes < kTeaches || took.count() <= 0) return;
   const double rate = static_cast<double>(bytes) / took.count();
-  // What waited in this machine's buffers seems to come at once.
+  // Bytes that waited in this machine's buffers seem to come at once.
   rate_ = rate_ == 0 ? rate : rate_ + kLatest * (std::min(rate, kFaster * rate_) - rate_);
 }
 

@@ -14,7 +14,7 @@
 
 namespace split::edge {
 
-// What a shard takes at once.
+// Stages that a shard takes at once.
 struct GrowthStep {
   Point floor;                        // where rows can be fed then
   std::vector<std::string> stages;    // "norm" and "head", or one
@@ -30,7 +30,7 @@ inline constexpr uint64_t kMaxWeights = 1ull << 30;
 // How many of the steps, from the first on, have at most so many bytes together.
 size_t steps_within(const std::vector<GrowthStep>& steps, uint64_t max_bytes);
 
-// What has come of a step, or of all.
+// News of a step, or of all.
 struct StageEvent {
   enum class Kind : uint8_t {
     kLanded,  // its weights are here and good
@@ -50,7 +50,7 @@ class StageSource {
   virtual std::optional<StageEvent> take() = 0;
 };
 
-// Which step the shard takes, and when there is no more to do. The events may come in any order.
+// Says which step the shard takes, and when there is no more to do. Events come in any order.
 class Landing {
  public:
   explicit Landing(size_t steps) : steps_(steps), why_(steps) {}
@@ -64,7 +64,7 @@ class Landing {
   enum class Todo : uint8_t { kWait, kTake, kDone };
   Todo next() const;
   size_t step() const { return taken_; }  // that is taken next; how many were
-  // What is in the way of that one; nothing where it is still to come, or there is none.
+  // Says what is in the way of that one; nothing where it is still to come, or there is none.
   std::string why() const { return taken_ < why_.size() ? why_[taken_] : ""; }
 
  private:

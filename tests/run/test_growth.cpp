@@ -143,7 +143,8 @@ TEST(Growing, RefusesRowsBelowTheFloor) {
 
 // Steps of several lengths run all the while.
 TEST(Growing, BesideStepsChangesNoBit) {
-  for (const char* name : {"cpu", "vulkan"}) {
+  for (const auto& [name, profile] :
+       {std::pair("cpu", Profile::kF32), {"cpu", Profile::kQ8_0}, {"vulkan", Profile::kF32}}) {
     std::unique_ptr<Device> device;
     try {
       device = make_device({name, 2});
@@ -151,12 +152,12 @@ TEST(Growing, BesideStepsChangesNoBit) {
       continue;  // no Vulkan here
     }
     const auto other = make_device({name, 2});
-    Shard whole(*other, model(), golden().weights(), growing(Point::tokens()));
+    Shard whole(*other, model(), golden().weights(), growing(Point::tokens(), profile));
     const std::vector<float> hidden = hidden_rows(9);
     std::vector<std::vector<float>> want;
     for (int from = 0; from <= layers(); ++from) want.push_back(logits_from(whole, from, hidden));
 
-    Shard grown(*device, model(), golden().weights(), growing(layers()));
+    Shard grown(*device, model(), golden().weights(), growing(layers(), profile));
     std::atomic<bool> done{false};
     std::thread grower([&] {
       grown.grow(Point::tokens());
