@@ -98,6 +98,7 @@ class Run {
   void load();
   GenerateOptions generate_options();
   void begin_arrival();
+  void tell_beside(const std::string& line);
   void describe_arrival();
   void say_plan();
   void print_text();
@@ -117,6 +118,8 @@ class Run {
   std::optional<RemoteLink> link_;  // to the cloud of split_
   std::optional<Moving> moving_;
   std::optional<Arrival> arrival_;
+  bool moved_here_ = false;
+  std::string told_beside_;  // last
   const Here here_ = [this] { return arrival_->here(); };
   DraftMemory draft_memory_;
   Receipt receipt_;
@@ -133,6 +136,10 @@ void Run::say_plan() {
 
 bool Run::put_text(std::string_view text, const ScoredToken* token) {
   if (interrupt_.signal() != 0) return false;
+  if (arrival_ && !moved_here_ && !receipt_.counts.moves.empty()) {
+    moved_here_ = true;
+    tell_beside("the text goes on here alone");
+  }
   if (token != nullptr && receipt_.tokens++ == 0) receipt_.first_token_ms = ms_since(start_);
   return options_.json || text.empty() || world_.console.out(text);
 }
@@ -178,9 +185,17 @@ void Run::begin_arrival() {
            " less what is here, come beside the text (--max-weights 0: none)"));
   ArrivalOptions arrival;
   arrival.grow.max_weights = most;
+  arrival.grow.told = [this](const GrowthNote& note) { tell_beside(note.line()); };
   arrival.must_be_exact = options_.exact || options_.seed.has_value() || options_.temperature == 0;
   arrival.tell = tell;
   arrival_.emplace(loader_, info_, std::move(arrival));
+}
+
+// While the text is written: not into it, at a terminal.
+void Run::tell_beside(const std::string& line) {
+  if (line == std::exchange(told_beside_, line)) return;
+  if (options_.quiet || (world_.console.out_is_terminal && world_.console.err_is_terminal)) return;
+  world_.console.err(cat("--cut auto: ", line, "\n"));
 }
 
 void Run::describe_arrival() {
@@ -191,6 +206,7 @@ void Run::describe_arrival() {
   if (receipt_.counts.moves.empty()) return;
   receipt_.device = placed->device();
   receipt_.edge_profile = placed->profile;
+  receipt_.edge_stages = placed->place.on_edge(loader_.config());
 }
 
 void Run::print_text() {

@@ -62,9 +62,10 @@ std::string to_text(const Receipt& r) {
        cat(fixed(traffic.cloud_ms / steps, 2), " ms cloud + ", fixed(traffic.wire_ms / steps, 2),
            " ms wire + ", fixed(r.counts.edge_ms / steps, 2), " ms edge, on average"));
   for (const Move& move : r.counts.moves) {
-    line("move", cat("at ", move.at, " tokens from cut ", move.from, " to ", move.to, " (",
-                     move.why, "): ", move.rows, " rows, ", human_bytes(move.bytes),
-                     ", the next after ", fixed(move.pause_ms, 0), " ms",
+    const std::string from = move.from == Move::kCloud ? "the cloud" : cat("cut ", move.from);
+    line("move", cat("at ", move.at, " tokens from ", from, " to cut ", move.to, " (", move.why,
+                     "): ", move.rows, " rows, ", human_bytes(move.bytes), ", the next after ",
+                     fixed(move.pause_ms, 0), " ms",
                      r.exact.value_or(true) ? "" : "; may differ at near-ties"));
   }
   line("tokens", cat(r.prompt_tokens, " in, ", r.tokens, " out (", r.finish_reason,

@@ -119,7 +119,54 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
   EXPECT_EQ(json["cut"], 3);
   const Outcome words = run_edge(pair.arguments(
       {cat("--prompt-ids=", joined(pair.prompt())), "--moves=0:2,4:1", "--max-tokens=8"}));
-  EXPECT_NE(words.err.find("at 4 tokens from cut 2 to 1 (asked)"), std::string::npos) << words.err;
+  EXPECT_NE(words.err.find("at 4 tokens from cut 2 to cut 1 (asked)"), std::string::npos) << words.err;
+}
+
+// With weights that arrive at any moment of it, that are all here, and that never come.
+TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
+  Pair& pair = Pair::of("demo");
+  int moved = 0;
+  for (int i = 0; i < 6; ++i) {
+    const TemporaryFolder fresh;
+    const float temperature = i % 2 == 0 ? 0.0f : 0.8f;
+    const auto run = [&](std::vector<std::string> more) {
+      more.insert(more.end(),
+                  {"--cut=auto", cat("--prompt-ids=", joined(pair.prompt())),
+                   cat("--temperature=", temperature), cat("--seed=", i), "--max-tokens=100",
+                   "--ignore-eos", "--json", "--device=cpu", "--threads=1"});
+      std::vector<std::string> all = pair.arguments(std::move(more));
+      if (i < 3) all.push_back(cat("--cache=", fresh.path.string()));
+      const Outcome outcome = pair.cloud.ended(run_edge(all));
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      return outcome;
+    };
+    const std::vector<int32_t> alone =
+        pair.alone(temperature, 0.95f, static_cast<uint64_t>(i), 100);
+    const Outcome got = run({});
+    EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), alone);
+    EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
+    const Json& receipt = got.json()["receipt"];
+    if (receipt["moves"].size() == 1) {
+      ++moved;
+      EXPECT_EQ(receipt["moves"][0]["from"], "cloud");
+      EXPECT_EQ(receipt["moves"][0]["to"], 0);
+      EXPECT_EQ(receipt["exact"], true);
+      EXPECT_EQ(got.json()["cut"], 0);
+    }
+    const Outcome none = run({"--max-weights=0"});
+    EXPECT_EQ(none.json()["tokens"].get<std::vector<int32_t>>(), alone);
+    EXPECT_EQ(none.json()["cut"], "cloud");
+    EXPECT_EQ(none.json()["receipt"]["bytes_downloaded"], 0);
+  }
+  EXPECT_GT(moved, 0);
+}
+
+TEST(EdgeAuto, RefusesWhatItCannotDo) {
+  Pair& pair = Pair::of("rand-a");
+  for (const char* flag : {"--serve=0", "--embed"}) {
+    const Outcome refused = run_edge(pair.arguments({"--cut=auto", "--prompt-ids=1", flag}));
+    EXPECT_EQ(refused.code, 2) << refused.err;
+  }
 }
 
 TEST(EdgeMoves, ABusyCloudKeepsTheTextWhereItIs) {

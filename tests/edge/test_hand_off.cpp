@@ -1,0 +1,201 @@
+// A text that the cloud begins and this machine ends: at whichever token the model is here, and
+// however often the stream is lost, it is the cloud's own.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "edge_client/drive/split_text.h"
+#include "support/golden_model.h"
+
+namespace split::test {
+namespace {
+
+using edge::RemoteError;
+
+// A shard of the whole model.
+struct Whole {
+  explicit Whole(const Golden& golden)
+      : device(make_cpu_device(1)),
+        shard(*device, *golden.model, golden.weights(), options_for(*golden.model)),
+        batcher(shard) {}
+  std::unique_ptr<Device> device;
+  Shard shard;
+  Batcher batcher;
+};
+
+// A cloud that streams, until it breaks.
+class StreamingCloud : public edge::CloudLink {
+ public:
+  StreamingCloud(const Golden& golden, Whole& whole) : golden_(golden), whole_(whole) {}
+
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     edge::SplitCounts&) override {
+    ++streams;
+    sessions.insert(session);
+    if (dead) throw RemoteError("gone", 0, "");
+    LocalForward forward(whole_.batcher);
+    int sent = 0;
+    bool goes_on = true;
+    const Generated made = generate(forward, golden_.model->config(), nullptr, ids, options,
+                                    [&](std::string_view, const ScoredToken* token) {
+                                      if (token == nullptr) return true;
+                                      if (sent++ == breaks_after) throw RemoteError("gone", 0, "");
+                                      ++tokens;
+                                      return goes_on = on_token(*token);
+                                    });
+    return goes_on ? made.finish_reason : "";
+  }
+  void close(const std::string& session) noexcept override { sessions.erase(session); }
+
+  void open(const std::string&, const StageRange&) override { FAIL(); }
+  std::vector<float> step(const std::string&, const SequenceRows&, edge::Traffic&) override {
+    throw RemoteError("no steps", 500, "");
+  }
+  std::vector<float> fill(const std::string&, const SequenceRows&, edge::Traffic&) override {
+    throw RemoteError("no fills", 500, "");
+  }
+  std::vector<float> forward(const SequenceRows&, edge::Traffic&) override {
+    throw RemoteError("no rows", 500, "");
+  }
+  Generated complete(const Tokenizer*, std::span<const int32_t>, const GenerateOptions&,
+                     const OnText&, edge::SplitCounts&) override {
+    throw RemoteError("no completions", 500, "");
+  }
+
+  int breaks_after = -1;  // tokens of each stream
+  bool dead = false;
+  int streams = 0, tokens = 0;
+  std::set<std::string> sessions;
+
+ private:
+  const Golden& golden_;
+  Whole& whole_;
+};
+
+// Waits by no time at all.
+class NoWait : public Waiter {
+ public:
+  bool wait(std::chrono::milliseconds) override { return true; }
+  bool interrupted() const override { return false; }
+};
+
+class HandOffs : public testing::Test {
+ protected:
+  struct Outcome {
+    Generated text;
+    edge::SplitCounts counts;
+  };
+  // The model is here once the cloud has sent so many tokens; never: -1.
+  Outcome hand_off(const GenerateOptions& options, int here_at) {
+    const edge::Here here = [&]() -> Batcher* {
+      return here_at >= 0 && cloud.tokens >= here_at ? &local.batcher : nullptr;
+    };
+    edge::Placement place;
+    place.all_on_cloud = true;
+    edge::RetryOptions retry;
+    retry.budget = std::chrono::seconds(5);
+    Outcome outcome;
+    const edge::SplitRun run{cloud, place,  nullptr, *golden.model, nullptr,
+                             retry, waiter, {},      nullptr,       &here};
+    cloud.tokens = cloud.streams = 0;
+    outcome.text = edge::generate_text(run, prompt, options, {}, outcome.counts);
+    return outcome;
+  }
+  Generated alone(const GenerateOptions& options) {
+    LocalForward forward(remote.batcher);
+    return generate(forward, golden.model->config(), nullptr, prompt, options, {});
+  }
+
+  Golden golden{"rand-a"};
+  Whole remote{golden}, local{golden};
+  StreamingCloud cloud{golden, remote};
+  NoWait waiter;
+  const std::vector<int32_t> prompt = {5, 17, 200, 9, 31, 4, 77};
+};
+
+TEST_F(HandOffs, GiveTheCloudsTextAtWhicheverTokenTheModelIsHere) {
+  for (const float temperature : {0.0f, 0.9f}) {
+    GenerateOptions options;
+    options.max_tokens = 24;
+    options.sampling.temperature = temperature;
+    options.sampling.repetition_penalty = 1.2f;
+    options.sampling.seed = 11;
+    options.ignore_end = true;
+    options.logprobs = 2;
+    const Generated whole = alone(options);
+    for (int here_at = -1; here_at <= 24; ++here_at) {
+      const Outcome got = hand_off(options, here_at);
+      ASSERT_EQ(got.text.tokens, whole.tokens) << here_at;
+      ASSERT_EQ(got.text.finish_reason, whole.finish_reason);
+      ASSERT_EQ(got.text.scored.size(), whole.scored.size());
+      for (size_t i = 0; i < whole.scored.size(); ++i) {
+        EXPECT_EQ(got.text.scored[i].logprob, whole.scored[i].logprob);
+      }
+      const bool moved = here_at > 0 && here_at < 24;
+      ASSERT_EQ(got.counts.moves.size(), moved ? 1u : 0u) << here_at;
+      if (moved) {
+        EXPECT_EQ(got.counts.moves[0].at, static_cast<uint32_t>(here_at));
+        EXPECT_EQ(got.counts.moves[0].from, edge::Move::kCloud);
+        EXPECT_EQ(got.counts.moves[0].why, "landed");
+      }
+      EXPECT_TRUE(cloud.sessions.empty());
+    }
+  }
+  EXPECT_EQ(local.shard.pages().in_use(), 0u);
+}
+
+TEST_F(HandOffs, EndWhereTheModelEndsTheText) {
+  GenerateOptions options;
+  options.max_tokens = 40;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    options.sampling.temperature = 1.5f;
+    options.sampling.seed = seed;
+    const Generated whole = alone(options);
+    for (const int here_at : {-1, 1, 9}) {
+      const Outcome got = hand_off(options, here_at);
+      ASSERT_EQ(got.text.tokens, whole.tokens);
+      ASSERT_EQ(got.text.finish_reason, whole.finish_reason);
+    }
+  }
+}
+
+TEST_F(HandOffs, LoseAndDoubleNoTokenWhereTheStreamBreaks) {
+  GenerateOptions options;
+  options.max_tokens = 20;
+  options.sampling.seed = 3;
+  options.ignore_end = true;
+  const Generated whole = alone(options);
+  for (int breaks_after = 1; breaks_after <= 7; ++breaks_after) {
+    cloud.breaks_after = breaks_after;
+    for (const int here_at : {-1, 4, 11}) {
+      const Outcome got = hand_off(options, here_at);
+      ASSERT_EQ(got.text.tokens, whole.tokens) << breaks_after << " " << here_at;
+    }
+  }
+}
+
+TEST_F(HandOffs, GoOnHereWhereTheCloudIsGone) {
+  GenerateOptions options;
+  options.max_tokens = 20;
+  options.sampling.seed = 3;
+  options.ignore_end = true;
+  const Generated whole = alone(options);
+  // It breaks behind four tokens, and the model is here just then.
+  int sent = 0;
+  const edge::Here here = [&]() -> Batcher* { return sent++ >= 4 ? &local.batcher : nullptr; };
+  edge::Placement place;
+  place.all_on_cloud = true;
+  const edge::RetryOptions retry;
+  edge::SplitCounts counts;
+  cloud.breaks_after = 4;
+  const edge::SplitRun run{cloud, place,  nullptr, *golden.model, nullptr,
+                           retry, waiter, {},      nullptr,       &here};
+  const Generated got = edge::generate_text(run, prompt, options, {}, counts);
+  EXPECT_EQ(got.tokens, whole.tokens);
+  ASSERT_EQ(counts.moves.size(), 1u);
+  EXPECT_EQ(cloud.streams, 1);
+}
+
+}  // namespace
+}  // namespace split::test
