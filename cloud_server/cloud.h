@@ -27,7 +27,7 @@ struct Cloud {
   bool legacy_routes = false;     // the original web page's are answered
   serve::SpareThreads spare{64};  // for several texts of an answer at once
   std::string blob_url;           // where edges get blobs (wire::ModelInfo); empty: here
-  // What an hour of this machine and 10^9 bytes that leave it cost, in dollars, for edges that
+  // Dollars for an hour of this machine and for 10^9 bytes that leave it, as told to edges that
   // plan.
   std::optional<double> price_hour, price_egress_gb;
   serve::ApiKeys keys;  // none: anybody may ask

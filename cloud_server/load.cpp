@@ -29,7 +29,7 @@ double best_ms(Batcher& batcher, Point to, uint32_t rows, Phase phase) {
   return best;
 }
 
-// What is left of a difference that was measured.
+// The difference of two measurements, where that is above 0.
 double at_least_0(double ms) { return std::max(0.0, ms); }
 
 }  // namespace
@@ -50,7 +50,7 @@ LoadMeter::Load LoadMeter::at(Time now) const {
       const std::chrono::duration<double, std::milli> ago = now - step.ended;
       busy_ms += std::clamp(kLately.count() - ago.count(), 0.0, step.ms);
     }
-    // Of so many steps that the first is younger, from its start on.
+    // Where the steps began less than that ago, the time since the first one.
     if (steps_.size() == kMostSteps) {
       const std::chrono::duration<double, std::milli> ago = now - steps_.front().ended;
       since_ms = std::min(since_ms, ago.count() + steps_.front().ms);

@@ -16,7 +16,7 @@ namespace split::cloud {
 class LoadMeter {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Of the last 5 s, and of the last 512 steps; nothing where there was none.
+  // The last 5 s, and the last 512 steps; nothing where there was none.
   struct Load {
     double busy = 0;  // the part of the time in which a step ran
     std::optional<double> p50_ms, p99_ms;

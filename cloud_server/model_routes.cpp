@@ -109,7 +109,8 @@ http::Response describe_load(Cloud& cloud, const http::Request& request) {
       {"want", nullptr},
       {"price", 0},
       {"draft", kMostDraft},
-      {"prices", {{"hour", or_null(cloud.price_hour)}, {"egress_gb", or_null(cloud.price_egress_gb)}}}};
+      {"prices",
+       {{"hour", or_null(cloud.price_hour)}, {"egress_gb", or_null(cloud.price_egress_gb)}}}};
   http::Response response = http::Response::json(200, json.dump() + "\n");
   response.headers.set("Cache-Control", "no-store");
   return response;
@@ -175,7 +176,7 @@ Routes model_routes(Cloud& cloud) {
            .handler = std::bind_front(send_file, std::ref(cloud))},
           {.method = "GET",
            .path = "/v1/models/{id}/load",
-           .summary = "how busy a model is, and what its rows cost",
+           .summary = "Returns how busy the model is, and what its rows cost in milliseconds.",
            .statuses = {200, 404},
            .handler = std::bind_front(describe_load, std::ref(cloud))},
           {.method = "GET",

@@ -25,7 +25,7 @@ build/bin/edge_client --server "http://127.0.0.1:$port" --cut auto --cache "$dir
   --max-tokens 400 --ignore-eos --seed 7 "$@" 2> "$dir/events" &
 edge=$!
 pids+=("$edge")
-# What happens beside the text is shown inside it, in brackets; the receipt behind it.
+# Shows inside the text, in brackets, what happens beside it; and the receipt behind it.
 while IFS= read -r line; do
   case $line in
     '--cut auto: the text goes on here'*)

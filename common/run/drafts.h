@@ -51,7 +51,7 @@ class DraftRecord {
   std::array<std::array<Count, kMostDrafts>, DraftText::kLongest> counts_{};
 };
 
-// What steps took, by their rows: the least of the last few, since whatever else runs only adds to
+// Times of steps, by their rows: the least of the last few, since whatever else runs only adds to
 // it. A size that was hardly tried is taken to cost what the next smaller one does, so that it is
 // tried.
 class StepTimes {
@@ -67,7 +67,7 @@ class StepTimes {
   std::array<Times, kMostDrafts + 1> times_{};
 };
 
-// What a process remembers for one key: its last texts, how guesses went, and what steps took. Any
+// The memory of a process for one key: its last texts, how guesses went, and what steps took. Any
 // thread.
 class DraftMemory {
  public:
@@ -86,7 +86,8 @@ class DraftMemory {
   StepTimes times_;
 };
 
-// What a step of 1 .. 8 rows takes, in ms: what is known of the line, the cloud and this machine.
+// Milliseconds of a step of 1 .. 8 rows, from what is known of the line, the cloud and this
+// machine.
 struct DraftCost {
   double rtt_ms = 0;
   std::array<double, kMostDrafts + 1> cloud_ms{}, edge_ms{};  // [rows - 1]
@@ -94,7 +95,7 @@ struct DraftCost {
   double step_ms(size_t rows) const { return rtt_ms + cloud_ms[rows - 1] + edge_ms[rows - 1]; }
 };
 
-// What bounds a draft: the flag, the cloud's word, the room that is left.
+// Bounds of a draft: the flag, the cloud's word, the room that is left.
 struct DraftLimits {
   static constexpr double kDear = 0.5;  // a cloud that asks more computes no row in vain
 

@@ -87,7 +87,8 @@ std::vector<http::RequestField> completion_fields() {
 
 std::vector<http::RequestField> session_completion_fields() {
   std::vector<http::RequestField> fields = completion_fields();
-  fields.push_back({"generated", "integer", "how many of the prompt's last ids were generated"});
+  fields.push_back(
+      {"generated", "integer", "The number of the prompt's last ids that were generated before."});
   return fields;
 }
 

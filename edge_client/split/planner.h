@@ -29,20 +29,20 @@ struct Network {
   double down_mbit = 0, up_mbit = 0;  // 0: not measured; no time is counted for bytes then
 };
 
-// What the cloud's time and bytes cost, in dollars.
+// Dollars that the cloud's time and bytes cost.
 struct Prices {
   double hour = 0;       // of the cloud's machine
   double egress_gb = 0;  // per 10^9 bytes that leave it
 };
 
-// What a cloud says of itself: as far as it has measured, and as far as it names prices and a wish.
+// A cloud's own word: as far as it has measured, and as far as it names prices and a wish.
 struct CloudLoad {
   std::optional<Speed> speed;
   std::optional<Prices> prices;
   std::optional<int> want;
 };
 
-// What is planned with. A speed that nobody has measured is absent.
+// The facts that a plan is made of. A speed that nobody has measured is absent.
 struct PlanInput {
   int layers = 0;
   int64_t channels = 0;
@@ -59,7 +59,7 @@ struct PlanInput {
 struct Place {
   std::optional<int> cut;  // none: all on the cloud
   bool fits = true;        // in this machine
-  // Of one token, once the stages are there; none where it needs what was not measured.
+  // Costs of one token, once the stages are there; none where that needs what was not measured.
   std::optional<double> first_token_ms, token_ms, cloud_ms;
   uint64_t download_bytes = 0, missing_bytes = 0;
   uint64_t bytes_per_token = 0;  // that leave the cloud

@@ -15,7 +15,7 @@ namespace split::edge {
 // has, in decimal bytes. README.md holds the bundled model's.
 std::string download_table(const Model& model, const wire::ModelInfo& info);
 
-// What a plan needs to know of a model before anything is measured: its shape, and the bytes that
+// The facts of a model that a plan needs before anything is measured: its shape, and the bytes that
 // each cut needs here and lacks in the cache. Throws Error(kInput) for a format that the server
 // does not have.
 PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,

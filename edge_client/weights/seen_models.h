@@ -1,4 +1,4 @@
-// What servers said about models when they were last asked, kept so that a model whose weights are
+// Descriptions of models as servers last gave them, kept so that a model whose weights are
 // all on this machine starts without its server. The texts (manifest, tokenizer) are files of the
 // cache by their hash, as weights are; which of them belong together is a small record for each
 // server, model and query: root/seen/<hash of these>. Knows no network.

@@ -115,7 +115,7 @@ std::string_view Flow::arrived(Time now) const {
 
 void Flow::take(Time now, size_t bytes) {
   CHECK(bytes <= arrived(now).size());
-  // What was held back until now was not sent before.
+  // Bytes that were held back until now were not sent before.
   if (!line_.has_room(held_)) since_ = std::max(since_, now);
   line_.let_go(bytes);
   held_ -= bytes;

@@ -1,6 +1,6 @@
-// What a line does to bytes, as times on a clock that the caller passes in: it sends at a rate that
-// all connections share, each byte arrives a delay later, and server-sent events come no faster
-// than asked. Knows no socket and reads no clock.
+// The way of bytes over a line, as times on a clock that the caller passes in: it sends at a rate
+// that all connections share, each byte arrives a delay later, and server-sent events come no
+// faster than asked. Knows no socket and reads no clock.
 #pragma once
 
 #include <chrono>

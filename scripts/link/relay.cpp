@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kMostConnections = 1024;
 constexpr std::chrono::milliseconds kAcceptRetry{100};  // when descriptors have run out
-// What stands in the system before it is on the line: as much as a router's queue.
+// Bytes that stand in the system before they are on the line: as many as in a router's queue.
 constexpr int kSystemHolds = 128 << 10;
 
 // Nothing waits for more bytes, and little waits for the line.

@@ -29,7 +29,7 @@ class CloudAllocations : public testing::Test {
   static int status_of(const std::string& answer) {
     return answer.starts_with("HTTP/1.1 ") ? std::atoi(answer.c_str() + 9) : 0;
   }
-  // What is behind the head, without the costs, which differ from run to run.
+  // The body, without the costs, which differ from run to run.
   static std::string result_of(const std::string& answer) {
     const size_t body = answer.find("\r\n\r\n");
     return body == std::string::npos ? "" : answer.substr(body + 4);

@@ -119,7 +119,8 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
   EXPECT_EQ(json["cut"], 3);
   const Outcome words = run_edge(pair.arguments(
       {cat("--prompt-ids=", joined(pair.prompt())), "--moves=0:2,4:1", "--max-tokens=8"}));
-  EXPECT_NE(words.err.find("at 4 tokens from cut 2 to cut 1 (asked)"), std::string::npos) << words.err;
+  EXPECT_NE(words.err.find("at 4 tokens from cut 2 to cut 1 (asked)"), std::string::npos)
+      << words.err;
 }
 
 // With weights that arrive at any moment of it, that are all here, and that never come.

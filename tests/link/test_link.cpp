@@ -80,7 +80,7 @@ TEST(Line, ALateTurnCostsTheLineNothing) {
   flow.take(kStart + 5ms, 1000);
   EXPECT_EQ(flow.arrived(kStart + 2ms), std::string(1000, 'b'));
   flow.take(kStart + 5ms, 1000);
-  // What is offered later is sent later.
+  // Bytes that are offered later are sent later.
   flow.offer(kStart + 9ms);
   flow.push(std::string(1000, 'c'));
   EXPECT_EQ(flow.arrived(kStart + 9ms), "");

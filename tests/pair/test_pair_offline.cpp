@@ -19,7 +19,7 @@ class Offline : public Pair {
   EdgeResult start(const Arguments& extra = {}) {
     return run_edge(cloud_.url(), home_, text(extra));
   }
-  // Of the one in `path` another byte is in the middle.
+  // The one in `path` has another byte in its middle.
   static void flip(const fs::path& path) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     const auto at = static_cast<std::streamoff>(fs::file_size(path) / 2);
@@ -43,7 +43,7 @@ TEST_F(Offline, CutZeroGivesTheSameTextWithoutAServer) {
     EXPECT_EQ(alone.json.is_null() ? alone.out : alone.text(), calm.out);
   }
   EXPECT_EQ(start({"--quiet"}).err, "");
-  // What was never seen, and what needs the cloud.
+  // A model that was never seen, and a text that needs the cloud.
   expect_refusal(start(format), 3, "is cloud_server running there?");
   expect_refusal(start({"--model", "other"}), 3, "is cloud_server running there?");
   for (const char* cut : {"1", "cloud"}) {

@@ -55,7 +55,7 @@ TEST(Drafts, LookIntoTheLastTextsWhereTheirOwnSaysNothing) {
   EXPECT_EQ(memory.texts().size(), DraftMemory::kTexts);
   EXPECT_TRUE(Drafts(Ids{100}, &memory).next({}, nullptr).empty());
   EXPECT_EQ(list(Drafts(Ids{119}, &memory).next({}, nullptr)), (Ids{219}));
-  // Of a long text the last ids are kept.
+  // A long text leaves its last ids.
   Ids lengthy(DraftMemory::kMostIds + 10);
   for (size_t i = 0; i < lengthy.size(); ++i) lengthy[i] = static_cast<int32_t>(i);
   memory.keep(lengthy, {});
@@ -97,7 +97,7 @@ TEST(BestDraft, MakesMostTokensAMillisecond) {
   EXPECT_EQ(best_draft(bad, cost_of(0, 1, 0.2)), 0u);
   EXPECT_EQ(best_draft(falling, cost_of(50, 1, 1)), 2u);
   EXPECT_EQ(best_draft({}, cost_of(50, 1, 1)), 0u);
-  // What gains less than 5 % is not worth it.
+  // A gain of less than 5 % is not worth it.
   EXPECT_EQ(best_draft(std::array{0.9}, cost_of(0, 1, 0.82)), 0u);
   EXPECT_EQ(best_draft(std::array{0.9}, cost_of(0, 1, 0.80)), 1u);
   // Each count by hand, of 20 ms and 1 ms a row.
