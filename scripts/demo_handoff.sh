@@ -32,6 +32,7 @@ while IFS= read -r line; do
       kill "$cloud" && printf ' [%s; the cloud is stopped] ' "${line#--cut auto: }" ;;
     '--cut auto: '*layers\ here*) printf ' [%s] ' "${line#--cut auto: }" ;;
     '  '*) printf '\n%s' "$line" ;;
+    edge_client:*) printf '\n' && say "$line" ;;
   esac
 done < "$dir/events"
 wait "$edge"

@@ -155,7 +155,7 @@ GenerateOptions Run::generate_options() {
   options.stop = options_.stop;
   options.ignore_end = options_.ignore_eos;
   options.logprobs = options_.logprobs.value_or(-1);
-  if (place_.alone()) options.drafts = options_.drafts;
+  if (place_.alone() && place_.moves.empty()) options.drafts = options_.drafts;
   options.drafts.memory = &draft_memory_;
   return options;
 }

@@ -154,7 +154,9 @@ SplitWork::~SplitWork() {
 std::unique_ptr<serve::Text> SplitWork::begin(std::span<const int32_t> prompt,
                                               const GenerateOptions& options) {
   GenerateOptions with = options;
-  if (with.drafts.most == 0 && split_->place.alone()) with.drafts = shared_.drafts;
+  // A text that may move feeds one token a step: its lane counts them.
+  const bool stays = split_->place.alone() && !split_->deepest;
+  if (with.drafts.most == 0 && stays) with.drafts = shared_.drafts;
   return std::make_unique<RunningText>(*this, prompt, with);
 }
 

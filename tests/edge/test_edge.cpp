@@ -363,7 +363,9 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
   const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
       {{"--model=nope", "--prompt=x"}, 3, "has no model 'nope', it has 'demo'"},
       {{"--cut=9", "--prompt=x"}, 2, "--cut: the model has 8 blocks"},
-      {{"--cut=-1", "--prompt=x"}, 2, "--cut: expected a number of blocks or cloud, got '-1'"},
+      {{"--cut=-1", "--prompt=x"},
+       2,
+       "--cut: expected a number of blocks, cloud or auto, got '-1'"},
       {{"--prompt=x", "--prompt-ids=1"}, 2, "expected one of --prompt"},
       {{"--prompt-ids=1,"}, 2, "--prompt-ids"},
       {{"--prompt-ids=8192"}, 2, "token id"},

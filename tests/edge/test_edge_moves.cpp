@@ -146,13 +146,13 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
     const Outcome got = run({});
     EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), alone);
     EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
-    const Json& receipt = got.json()["receipt"];
+    const Json json = got.json(), &receipt = json["receipt"];
     if (receipt["moves"].size() == 1) {
       ++moved;
       EXPECT_EQ(receipt["moves"][0]["from"], "cloud");
       EXPECT_EQ(receipt["moves"][0]["to"], 0);
       EXPECT_EQ(receipt["exact"], true);
-      EXPECT_EQ(got.json()["cut"], 0);
+      EXPECT_EQ(json["cut"], 0);
     }
     const Outcome none = run({"--max-weights=0"});
     EXPECT_EQ(none.json()["tokens"].get<std::vector<int32_t>>(), alone);

@@ -202,7 +202,7 @@ TEST(EdgeTerminal, BashCompletesFlagsAndTheirWords) {
     while (std::fgets(buffer, sizeof buffer, pipe.get()) != nullptr) out += buffer;
     return out;
   };
-  EXPECT_EQ(complete("--max"), "--max-tokens\n");
+  EXPECT_EQ(complete("--max"), "--max-weights --max-tokens\n");
   EXPECT_EQ(complete("--head \"\""), "edge cloud\n");
   EXPECT_EQ(complete("--cut c"), "cloud\n");
   EXPECT_EQ(complete("doc"), "doctor\n");

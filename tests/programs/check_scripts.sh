@@ -39,7 +39,7 @@ for script in scripts/*.sh scripts/*.py; do
     unused "$name $flag"
     [ "$(state)" = "$before" ] || fail "$name $flag changed files"
   done
-  case $name in demo.sh | demo_page.sh | *.py) continue ;; esac  # edge_client's options, or argparse's lines
+  case $name in demo.sh | demo_handoff.sh | demo_page.sh | *.py) continue ;; esac  # edge_client's options, or argparse's lines
   status=0
   "$script" --no-such-option > out 2> err < /dev/null || status=$?
   [ $status = 2 ] || fail "$name --no-such-option: status $status"
