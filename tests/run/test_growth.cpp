@@ -17,7 +17,6 @@ using test::FailingDevice;
 using test::first_difference;
 using test::ForwardingDevice;
 using test::Golden;
-using test::options_for;
 using test::Rows;
 using test::Sequence;
 
