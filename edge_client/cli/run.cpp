@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <mutex>
 
 #include "base/figures.h"
 #include "edge_client/cli/cache_command.h"
@@ -117,9 +118,10 @@ class Run {
   std::unique_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
   std::optional<Moving> moving_;
-  std::optional<Arrival> arrival_;
   bool moved_here_ = false;
+  std::mutex telling_;       // by a thread of the arrival too, hence before it:
   std::string told_beside_;  // last
+  std::optional<Arrival> arrival_;
   const Here here_ = [this] { return arrival_->here(); };
   DraftMemory draft_memory_;
   Receipt receipt_;
@@ -193,6 +195,7 @@ void Run::begin_arrival() {
 
 // While the text is written: not into it, at a terminal.
 void Run::tell_beside(const std::string& line) {
+  const std::lock_guard lock(telling_);
   if (line == std::exchange(told_beside_, line)) return;
   if (options_.quiet || (world_.console.out_is_terminal && world_.console.err_is_terminal)) return;
   world_.console.err(cat("--cut auto: ", line, "\n"));
@@ -335,6 +338,9 @@ void Run::interactive() {
     throw Error(ErrorKind::kInput, "the model has no tokenizer: expected --prompt-ids");
   }
   load();
+  if (options_.auto_cut && !options_.quiet) {
+    world_.console.err("--cut auto: texts stay on the cloud here; --prompt TEXT lets one move\n");
+  }
   RemotePool pool([this](auto timeout) { return loader_.connect(timeout); },
                   loader_.remote().patience().timeout);
   const SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
