@@ -88,9 +88,12 @@ class HandOffs : public testing::Test {
   };
   // The model is here once the cloud has sent so many tokens; never: -1.
   Outcome hand_off(const GenerateOptions& options, int here_at) {
-    const edge::Here here = [&]() -> Batcher* {
+    cloud.tokens = cloud.streams = 0;
+    return hand_off(options, [&]() -> Batcher* {
       return here_at >= 0 && cloud.tokens >= here_at ? &local.batcher : nullptr;
-    };
+    });
+  }
+  Outcome hand_off(const GenerateOptions& options, const edge::Here& here) {
     edge::Placement place;
     place.all_on_cloud = true;
     edge::RetryOptions retry;
@@ -98,7 +101,6 @@ class HandOffs : public testing::Test {
     Outcome outcome;
     const edge::SplitRun run{cloud, place,  nullptr, *golden.model, nullptr,
                              retry, waiter, {},      nullptr,       &here};
-    cloud.tokens = cloud.streams = 0;
     outcome.text = edge::generate_text(run, prompt, options, {}, outcome.counts);
     return outcome;
   }
@@ -181,19 +183,15 @@ TEST_F(HandOffs, GoOnHereWhereTheCloudIsGone) {
   options.sampling.seed = 3;
   options.ignore_end = true;
   const Generated whole = alone(options);
-  // It breaks behind four tokens, and the model is here just then.
-  int sent = 0;
-  const edge::Here here = [&]() -> Batcher* { return sent++ >= 4 ? &local.batcher : nullptr; };
-  edge::Placement place;
-  place.all_on_cloud = true;
-  const edge::RetryOptions retry;
-  edge::SplitCounts counts;
+  // The stream breaks behind four tokens, and the model is here just then.
   cloud.breaks_after = 4;
-  const edge::SplitRun run{cloud, place,  nullptr, *golden.model, nullptr,
-                           retry, waiter, {},      nullptr,       &here};
-  const Generated got = edge::generate_text(run, prompt, options, {}, counts);
-  EXPECT_EQ(got.tokens, whole.tokens);
-  ASSERT_EQ(counts.moves.size(), 1u);
+  int asked = 0;
+  const Outcome got =
+      hand_off(options, [&]() -> Batcher* { return asked++ >= 5 ? &local.batcher : nullptr; });
+  EXPECT_EQ(got.text.tokens, whole.tokens);
+  ASSERT_EQ(got.counts.moves.size(), 1u);
+  EXPECT_EQ(got.counts.moves[0].at, 4u);
+  EXPECT_EQ(got.counts.moves[0].why, "cloud_lost");
   EXPECT_EQ(cloud.streams, 1);
 }
 
