@@ -3,11 +3,11 @@
 // company it keeps (device/device.h), nor on how far that goes: jobs to different points share a
 // step, and rows leave it where theirs is.
 //
-// Who is served first: of the waiting jobs those of the owner that had the fewest rows lately,
-// counted in layers, then the oldest. Jobs of few rows join a step at once; while there are such,
+// Order: jobs of the owner that had the fewest rows lately, counted in layers, come first, then the
+// oldest. Jobs of few rows join a step at once; while there are such,
 // long prompts share `slice` rows of it, so that nobody's next token waits for somebody's prompt. A
 // caller that came straight back after its last step is waited for, a quarter of that step at most:
-// two half-empty steps cost more. Who has gone leaves before the next step.
+// two half-empty steps cost more. Callers that have gone leave before the next step.
 //
 // A fill gives rows that a sequence has to blocks that lack them: it computes these rows again, in
 // place, and forgets nothing behind them. Nobody's token waits for one: fills have a slice of a

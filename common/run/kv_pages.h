@@ -1,6 +1,6 @@
-// Who owns which KV page, and which rows of a sequence each block has. A page holds kPageTokens
-// positions of every layer of a shard, and belongs to exactly one sequence. Knows no device: a page
-// is a number.
+// The owner of each KV page, and the rows of a sequence that each block has. A page holds
+// kPageTokens positions of every layer of a shard, and belongs to exactly one sequence. Knows no
+// device: a page is a number.
 //
 // A sequence has `length` rows, and of these every block has the leading `filled`: a step runs its
 // rows through some of the blocks, and the others may get theirs later, by a fill (run/batcher.h).
