@@ -24,11 +24,6 @@ constexpr const char* kGguf = ".gguf";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-std::string_view without_prefix(std::string_view name, const TensorNames& names) {
-  if (name.starts_with(names.prefix)) name.remove_prefix(names.prefix.size());
-  return name;
-}
-
 // The pickle is named by its directory too, as save_pretrained() wants it.
 [[noreturn]] void refuse_pickle(const fs::path& dir, const fs::path& pickle) {
   throw Error(
@@ -148,7 +143,7 @@ std::set<std::string> Checkpoint::add_file(const std::string& file) {
   const std::string what = (path_ / file).string();
   maps_.emplace_back(path_ / file);
   for (const auto& [full_name, view] : parse_weight_file(maps_.back().bytes(), what)) {
-    const std::string_view name = without_prefix(full_name, tensor_names_);
+    const std::string name = tensor_names_.name_of(full_name);
     if (tensor_names_.ignored(name)) continue;
     if (format_name(view.dtype).empty()) {
       throw Error(
@@ -181,7 +176,7 @@ void Checkpoint::add_indexed_files() {
       fail(cat("weight_map names the file ", shown(file_name),
                ", expected one in the same directory"));
     }
-    names_of[file_name].insert(std::string(without_prefix(name, tensor_names_)));
+    names_of[file_name].insert(tensor_names_.name_of(name));
   }
   for (const auto& [file, names] : names_of) {
     if (!may_exist(path_ / file)) {

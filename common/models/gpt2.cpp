@@ -6,90 +6,14 @@
 #include <map>
 
 #include "base/json.h"
+#include "models/config_reader.h"
 #include "models/functional.h"
 
 namespace split {
 namespace {
 
-// One field of config.json at a time, each checked.
-class ConfigReader {
- public:
-  explicit ConfigReader(const Json& json) : json_(json) {}
-
-  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
-
-  int integer(const char* key, int low, int high) const {
-    if (!has(key)) refuse(key, cat("expected a whole number in ", low, "..", high, ", got none"));
-    const Json& value = json_[key];
-    if (!value.is_number_integer() || value.get<int64_t>() < low || value.get<int64_t>() > high) {
-      refuse(key, cat("expected a whole number in ", low, "..", high, ", got ", shown(value)));
-    }
-    return value.get<int>();
-  }
-  int integer_or(const char* key, int low, int high, int otherwise) const {
-    return has(key) ? integer(key, low, high) : otherwise;
-  }
-  bool boolean_or(const char* key, bool otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_[key].is_boolean())
-      refuse(key, cat("expected true or false, got ", shown(json_[key])));
-    return json_[key].get<bool>();
-  }
-  double number_or(const char* key, double low, double high, double otherwise) const {
-    if (!has(key)) return otherwise;
-    const Json& value = json_[key];
-    if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high)) {
-      refuse(key, cat("expected a number in ", low, "..", high, ", got ", shown(value)));
-    }
-    return value.get<double>();
-  }
-  std::string text_or(const char* key, const char* otherwise) const {
-    if (!has(key)) return otherwise;
-    if (!json_[key].is_string()) refuse(key, cat("expected a string, got ", shown(json_[key])));
-    return json_[key].get<std::string>();
-  }
-  [[noreturn]] static void refuse(const char* key, const std::string& why) {
-    throw Error(ErrorKind::kInput, cat("[config.json] ", key, ": ", why));
-  }
-
-  static std::string shown(const Json& value) {
-    const std::string text = value.dump({.ascii = true});
-    return text.size() <= 40 ? text : text.substr(0, 40) + "...";
-  }
-
- private:
-  const Json& json_;
-};
-
-// Sizes are capped so that no product of two overflows and no allocation is absurd.
-constexpr int kMaxSize = 1 << 20;
-
-// Names that transformers has for ops of the table.
-constexpr std::pair<std::string_view, Op> kActivations[] = {
-    {"gelu_new", Op::k_gelu_new},  {"gelu_pytorch_tanh", Op::k_gelu_new},
-    {"gelu_fast", Op::k_gelu_new}, {"gelu", Op::k_gelu},
-    {"gelu_python", Op::k_gelu},   {"relu", Op::k_relu},
-    {"silu", Op::k_silu},          {"swish", Op::k_silu}};
-
-Op activation_of(const ConfigReader& reader) {
-  const std::string asked = reader.text_or("activation_function", "gelu_new");
-  for (const auto& [name, op] : kActivations) {
-    if (asked == name) return op;
-  }
-  std::string known;
-  for (const auto& [name, op] : kActivations) {
-    if (op_info(op).name != name) continue;
-    known += cat(known.empty()                             ? ""
-                 : op == std::end(kActivations)[-1].second ? " or "
-                                                           : ", ",
-                 name);
-  }
-  reader.refuse("activation_function", cat("expected ", known, ", got ", split::shown(asked)));
-}
-
 // Settings of GPT-2's config.json beyond those that all models have.
 struct Gpt2Config : ModelConfig {
-  int inner = 0;  // of the MLP
   float norm_eps = 1e-5f;
   Op activation = Op::k_gelu_new;
   bool scale_attention = true;  // by 1 / sqrt(D)
@@ -97,7 +21,7 @@ struct Gpt2Config : ModelConfig {
   bool tied_head = true;
 };
 
-Gpt2Config read_config(std::string_view config_json) {
+Gpt2Config read_config(std::string_view config_json, std::optional<int> context) {
   const Json json = parse_json(config_json, 16, "[config.json]");
   const ConfigReader reader(json);
   Gpt2Config config;
@@ -105,29 +29,29 @@ Gpt2Config read_config(std::string_view config_json) {
   config.layers = reader.integer("n_layer", 1, 1024);
   config.channels = reader.integer("n_embd", 1, kMaxSize);
   config.heads = reader.integer("n_head", 1, kMaxSize);
-  config.vocab = reader.integer("vocab_size", 1, 1 << 24);
-  config.context = reader.has("n_positions") ? reader.integer("n_positions", 1, kMaxSize)
-                                             : reader.integer("n_ctx", 1, kMaxSize);
+  config.vocab = reader.integer("vocab_size", 1, kMaxVocab);
+  config.max_positions = reader.has("n_positions") ? reader.integer("n_positions", 1, kMaxSize)
+                                                   : reader.integer("n_ctx", 1, kMaxSize);
+  config.context = served_context(config.max_positions, context);
   if (config.channels % config.heads != 0) {
     reader.refuse("n_head",
                   cat("expected a divisor of n_embd ", config.channels, ", got ", config.heads));
   }
+  config.kv_heads = config.heads;
+  config.head_dim = config.channels / config.heads;
   config.inner = reader.integer_or("n_inner", 1, kMaxSize, 4 * config.channels);
   config.norm_eps = static_cast<float>(reader.number_or("layer_norm_epsilon", 1e-12, 1.0, 1e-5));
-  config.activation = activation_of(reader);
+  config.activation = reader.activation_or("activation_function", "gelu_new");
   config.scale_attention = reader.boolean_or("scale_attn_weights", true);
   config.scale_by_layer = reader.boolean_or("scale_attn_by_inverse_layer_idx", false);
   if (reader.boolean_or("add_cross_attention", false)) {
     reader.refuse("add_cross_attention", "expected false: cross attention is not supported");
   }
-  if (reader.has("quantization_config")) {
-    reader.refuse("quantization_config",
-                  cat("expected none, got ", ConfigReader::shown(json["quantization_config"]),
-                      ": weights packed by other tools are not supported"));
-  }
+  reader.refuse_packed_weights();
   // reorder_and_upcast_attn changes the order of a product only, which is within the stated error.
   config.tied_head = reader.boolean_or("tie_word_embeddings", true);
-  config.end_of_text = reader.integer_or("eos_token_id", -1, (1 << 24) - 1, -1);
+  config.stops = reader.tokens("eos_token_id");
+  if (!config.stops.empty()) config.end_of_text = config.stops[0];
   return config;
 }
 
@@ -137,7 +61,7 @@ class Gpt2 : public Model {
     config_ = config;
     const int64_t channels = config.channels, inner = config.inner;
     blobs_.push_back({"wte", {{"wte.weight", {config.vocab, channels}}}});
-    blobs_.push_back({"wpe", {{"wpe.weight", {config.context, channels}}}});
+    blobs_.push_back({"wpe", {{"wpe.weight", {config.max_positions, channels}}}});
     stages_.push_back({.name = "embed",
                        .blobs = {"wte", "wpe"},
                        .takes = Takes::kTokens,
@@ -163,7 +87,7 @@ class Gpt2 : public Model {
            .blobs = {h},
            .quantised = {h},
            .width = channels,
-           .kv = {config.heads, channels / config.heads},
+           .kv = {config.kv_heads, config.head_dim},
            .trace = [this, layer](const StageTypes& types) { return block(layer, types); }});
     }
     blobs_.push_back({"ln_f", {{"ln_f.weight", {channels}}, {"ln_f.bias", {channels}}}});
@@ -212,10 +136,9 @@ class Gpt2 : public Model {
     const Tensor normed = layer_norm(x, w("ln_1.weight"), w("ln_1.bias"), gpt2_.norm_eps);
     const auto m = [&](const char* name) { return matrix(h + name, types); };
     const Tensor qkv = linear(normed, m("attn.c_attn.weight"), w("attn.c_attn.bias"));  // [R, 3 C]
-    const Tensor attended = attention(qkv, input("k_cache", types.cache, {channels}),
-                                      input("v_cache", types.cache, {channels}),
-                                      {gpt2_.heads, gpt2_.heads, gpt2_.channels / gpt2_.heads,
-                                       attention_scale(layer)});  // [R, C]
+    const Tensor attended = attention(
+        qkv, input("k_cache", types.cache, {channels}), input("v_cache", types.cache, {channels}),
+        {gpt2_.heads, gpt2_.kv_heads, gpt2_.head_dim, attention_scale(layer)});  // [R, C]
     const Tensor x1 = x + linear(attended, m("attn.c_proj.weight"), w("attn.c_proj.bias"));
     const Tensor normed1 = layer_norm(x1, w("ln_2.weight"), w("ln_2.bias"), gpt2_.norm_eps);
     const Tensor inner =
@@ -251,8 +174,7 @@ class Gpt2 : public Model {
 
   float attention_scale(int layer) const {
     double scale = 1;
-    const auto head_dim = gpt2_.channels / gpt2_.heads;
-    if (gpt2_.scale_attention) scale /= std::sqrt(double(head_dim));
+    if (gpt2_.scale_attention) scale /= std::sqrt(double(gpt2_.head_dim));
     if (gpt2_.scale_by_layer) scale /= layer + 1;
     return static_cast<float>(scale);
   }
@@ -262,13 +184,13 @@ class Gpt2 : public Model {
 
 }  // namespace
 
-std::unique_ptr<Model> make_gpt2(std::string_view config_json) {
-  return std::make_unique<Gpt2>(read_config(config_json));
+std::unique_ptr<Model> make_gpt2(std::string_view config_json, std::optional<int> context) {
+  return std::make_unique<Gpt2>(read_config(config_json, context));
 }
 
 std::vector<std::string> gpt2_examples() {
   std::map<Op, std::string> all;
-  for (const auto& [name, op] : kActivations) {
+  for (const auto& [name, op] : activations()) {
     all.emplace(op, Json{{"model_type", "gpt2"},
                          {"n_layer", 1},
                          {"n_embd", 8},

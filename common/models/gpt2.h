@@ -7,13 +7,15 @@
 
 namespace split {
 
-std::unique_ptr<Model> make_gpt2(std::string_view config_json);
+std::unique_ptr<Model> make_gpt2(std::string_view config_json, std::optional<int> context);
 // One for each activation.
 std::vector<std::string> gpt2_examples();
 
 // Constants of the attention mask, "h.N.attn.bias" and "h.N.attn.masked_bias", which old
 // transformers saved as buffers.
 bool is_gpt2_mask(std::string_view name);
-inline constexpr TensorNames kGpt2Names{"transformer.", is_gpt2_mask, "wte.weight"};
+inline constexpr std::string_view kGpt2Prefixes[] = {"transformer."};
+inline constexpr TensorNames kGpt2Names{
+    .prefixes = kGpt2Prefixes, .ignored = is_gpt2_mask, .first = "wte.weight"};
 
 }  // namespace split

@@ -11,7 +11,7 @@ namespace {
 // The registry: one line a model.
 struct Entry {
   std::string_view model_type;
-  std::unique_ptr<Model> (*make)(std::string_view config_json);
+  std::unique_ptr<Model> (*make)(std::string_view config_json, std::optional<int> context);
   TensorNames names;
   std::vector<std::string> (*examples)();
 };
@@ -59,11 +59,31 @@ const WeightDecl& Model::weight(std::string_view name) const {
   throw Error(ErrorKind::kNotFound, cat("[model] no weight '", name, "'"));
 }
 
-std::unique_ptr<Model> make_model(std::string_view config_json) {
+const Constant* Model::constant(std::string_view name) const {
+  const auto at = std::ranges::find(constants_, name, &Constant::name);
+  return at == constants_.end() ? nullptr : &*at;
+}
+
+const Stage& Model::block(int layer) const { return stages_.at(static_cast<size_t>(layer) + 1); }
+
+std::string TensorNames::name_of(std::string_view full) const {
+  for (const std::string_view prefix : prefixes) {
+    if (!full.starts_with(prefix)) continue;
+    full.remove_prefix(prefix.size());
+    break;
+  }
+  for (const Alias& alias : aliases) {
+    if (!full.ends_with(alias.end)) continue;
+    return cat(full.substr(0, full.size() - alias.end.size()), alias.ours);
+  }
+  return std::string(full);
+}
+
+std::unique_ptr<Model> make_model(std::string_view config_json, std::optional<int> context) {
   const std::string type = model_type(config_json);
   std::string known;
   for (const Entry& entry : kModels) {
-    if (entry.model_type == type) return entry.make(config_json);
+    if (entry.model_type == type) return entry.make(config_json, context);
     known += cat(known.empty() ? "\"" : " or \"", entry.model_type, "\"");
   }
   throw Error(ErrorKind::kInput,

@@ -7,6 +7,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,15 +17,25 @@
 
 namespace split {
 
+// A decoder keeps the keys and values of the rows before; an encoder has all rows of a text in one
+// step and keeps nothing.
+enum class ModelKind : uint8_t { kDecoder, kEncoder };
+
 // Facts that all models have. Those of one architecture are in its own file.
 struct ModelConfig {
+  ModelKind kind = ModelKind::kDecoder;
   std::string model_type;
-  int layers = 0;        // L
-  int channels = 0;      // C
-  int heads = 0;         // H
-  int vocab = 0;         // V
-  int context = 0;       // positions
-  int end_of_text = -1;  // eos_token_id; -1 when there is none
+  int layers = 0;               // L
+  int channels = 0;             // C
+  int heads = 0;                // H, of queries
+  int kv_heads = 0;             // of keys and values
+  int head_dim = 0;             // D
+  int inner = 0;                // channels of the MLP
+  int vocab = 0;                // V
+  int max_positions = 0;        // that the model was made for
+  int context = 0;              // positions that are served, of these
+  int end_of_text = -1;         // the first of eos_token_id; -1 when there is none
+  std::vector<int> stops = {};  // all of them
 };
 
 // How a weight is multiplied by, which decides whether and how it is quantised.
@@ -60,6 +72,7 @@ enum class Takes : uint8_t {
 struct KvShape {
   int64_t heads = 0;  // none: nothing is kept
   int64_t head_dim = 0;
+  int window = 0;  // a row sees so many keys, its own among them; 0: all before it
   int64_t width() const { return heads * head_dim; }
 };
 
@@ -88,12 +101,29 @@ struct Stage {
   }
 };
 
+// A table that the host makes and graphs read as a weight: no checkpoint has it.
+struct Constant {
+  std::string name;
+  Dims dims;
+  std::vector<float> values;
+
+  TensorView view() const { return {DType::kF32, dims, std::as_bytes(std::span(values))}; }
+};
+
 // Names that the files of a checkpoint have for a model's weights.
 struct TensorNames {
-  std::string_view prefix;  // that each may begin with
+  // Returns a tensor's name as the model has it.
+  std::string name_of(std::string_view full) const;
+
+  std::span<const std::string_view> prefixes = {};  // each may begin with one of them
+  struct Alias {
+    std::string_view end, ours;  // names that end so, and how they end in the model
+  };
+  std::span<const Alias> aliases = {};
   // Whether a tensor without its prefix is none that the model needs, in files of the model itself.
   bool (*ignored)(std::string_view name) = [](std::string_view) { return false; };
-  std::string_view first;  // has the type of all weights that are no blocks, but for exceptions
+  std::string_view first =
+      {};  // has the type of all weights that are no blocks, but for exceptions
 };
 
 class Model {
@@ -107,6 +137,11 @@ class Model {
   const Blob& blob(std::string_view name) const;          // throws Error(kNotFound)
   const Stage& stage(std::string_view name) const;        // throws Error(kNotFound)
   const WeightDecl& weight(std::string_view name) const;  // throws Error(kNotFound)
+  std::span<const Constant> constants() const { return constants_; }
+  const Constant* constant(std::string_view name) const;  // or null
+  // Of a block: numbers of a key, and the keys that a row sees; 0: all before it.
+  int64_t kv_width(int layer) const { return block(layer).kv.width(); }
+  int window(int layer) const { return block(layer).kv.window; }
   // Whether a tensor of that name is inside the model, so that one which no stage names is refused.
   virtual bool is_inside(std::string_view tensor) const = 0;
 
@@ -115,11 +150,16 @@ class Model {
   ModelConfig config_;
   std::vector<Blob> blobs_;
   std::vector<Stage> stages_;
+  std::vector<Constant> constants_;
+
+ private:
+  const Stage& block(int layer) const;
 };
 
-// From the text of a Hugging Face config.json.
-// Throws Error(kInput) that names each setting that is not supported.
-std::unique_ptr<Model> make_model(std::string_view config_json);
+// From the text of a Hugging Face config.json. `context`: positions to serve, at most those that
+// the model was made for; else all of these up to kDefaultContext (models/config_reader.h). Throws
+// Error(kInput) that names each setting that is not supported.
+std::unique_ptr<Model> make_model(std::string_view config_json, std::optional<int> context = {});
 // Those of the model that config.json describes; no prefix and no exceptions for one that is not
 // known.
 TensorNames tensor_names(std::string_view config_json);

@@ -9,6 +9,7 @@
 namespace split {
 
 TensorView ShardWeights::checked(const std::string& name) const {
+  if (const Constant* constant = model_.constant(name)) return constant->view();
   TensorView view = source_.view(name);
   const Dims dims = stored_dims(model_.weight(name), view.dtype);
   if (view.dims != dims) {
@@ -22,7 +23,6 @@ TensorView ShardWeights::checked(const std::string& name) const {
 }
 
 TensorView ShardWeights::converted_to(DType dtype, const TensorView& view, const WeightDecl& decl) {
-  if (view.dtype == dtype) return view;
   if (is_quantised(view.dtype)) {
     throw Error(ErrorKind::kShape, cat("[shard] weight '", decl.name, "': expected ",
                                        dtype_name(dtype), ", got ", dtype_name(view.dtype)));
@@ -40,7 +40,7 @@ TensorView ShardWeights::converted_to(DType dtype, const TensorView& view, const
 void ShardWeights::fetch(const Slot& slot) {
   if (buffers_.contains(slot.name) || fetched_.contains(slot.name)) return;
   const TensorView view = checked(slot.name);
-  converted_to(slot.dtype, view, model_.weight(slot.name));
+  if (view.dtype != slot.dtype) converted_to(slot.dtype, view, model_.weight(slot.name));
   fetched_.emplace(slot.name, view);
 }
 
@@ -50,8 +50,11 @@ Buffer* ShardWeights::get(const Slot& slot) {
   }
   fetch(slot);
   const TensorView view = fetched_.extract(slot.name).mapped();
-  auto buffer = device_.upload(slot, converted_to(slot.dtype, view, model_.weight(slot.name)));
-  if (source_.taken) borrowed_.emplace_back(buffer.get(), view);
+  const bool ready = view.dtype == slot.dtype;
+  auto buffer =
+      device_.upload(slot, ready ? view : converted_to(slot.dtype, view, model_.weight(slot.name)));
+  const bool given = model_.constant(slot.name) == nullptr;
+  if (given && source_.taken) borrowed_.emplace_back(buffer.get(), view);
   return buffers_.emplace(slot.name, std::move(buffer)).first->second.get();
 }
 
@@ -221,7 +224,7 @@ void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
   std::vector<std::vector<Bytes>> ahead(programs.size() + 1);
   for (size_t i = first_part(); i < programs.size(); ++i) {
     for (const Slot& slot : programs[i].slots) {
-      if (slot.kind == SlotKind::kWeight) {
+      if (slot.kind == SlotKind::kWeight && model_.constant(slot.name) == nullptr) {
         ahead[i].push_back(weights_.declared(slot.name).bytes);
       }
     }

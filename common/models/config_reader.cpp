@@ -1,0 +1,108 @@
+#include "models/config_reader.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace split {
+namespace {
+
+constexpr Activation kActivations[] = {
+    {"gelu_new", Op::k_gelu_new},  {"gelu_pytorch_tanh", Op::k_gelu_new},
+    {"gelu_fast", Op::k_gelu_new}, {"gelu", Op::k_gelu},
+    {"gelu_python", Op::k_gelu},   {"relu", Op::k_relu},
+    {"silu", Op::k_silu},          {"swish", Op::k_silu}};
+
+}  // namespace
+
+std::span<const Activation> activations() { return kActivations; }
+
+int ConfigReader::integer(const char* key, int low, int high) const {
+  if (!has(key)) refuse(key, cat("expected a whole number in ", low, "..", high, ", got none"));
+  const Json& value = json_[key];
+  if (!value.is_number_integer() || value.get<int64_t>() < low || value.get<int64_t>() > high) {
+    refuse(key, cat("expected a whole number in ", low, "..", high, ", got ", shown(value)));
+  }
+  return value.get<int>();
+}
+
+bool ConfigReader::boolean_or(const char* key, bool otherwise) const {
+  if (!has(key)) return otherwise;
+  if (!json_[key].is_boolean()) refuse(key, cat("expected true or false, got ", shown(json_[key])));
+  return json_[key].get<bool>();
+}
+
+double ConfigReader::number(const char* key, double low, double high) const {
+  if (!has(key)) refuse(key, cat("expected a number in ", low, "..", high, ", got none"));
+  const Json& value = json_[key];
+  if (!value.is_number() || !(value.get<double>() >= low && value.get<double>() <= high)) {
+    refuse(key, cat("expected a number in ", low, "..", high, ", got ", shown(value)));
+  }
+  return value.get<double>();
+}
+
+std::string ConfigReader::text_or(const char* key, const char* otherwise) const {
+  if (!has(key)) return otherwise;
+  if (!json_[key].is_string()) refuse(key, cat("expected a string, got ", shown(json_[key])));
+  return json_[key].get<std::string>();
+}
+
+Op ConfigReader::activation_or(const char* key, const char* otherwise) const {
+  const std::string asked = text_or(key, otherwise);
+  for (const auto& [name, op] : kActivations) {
+    if (asked == name) return op;
+  }
+  const Op last = std::end(kActivations)[-1].op;
+  std::string known;
+  for (const auto& [name, op] : kActivations) {
+    if (op_info(op).name != name) continue;
+    known += cat(known.empty() ? "" : op == last ? " or " : ", ", name);
+  }
+  refuse(key, cat("expected ", known, ", got ", split::shown(asked)));
+}
+
+std::vector<int> ConfigReader::tokens(const char* key) const {
+  if (!has(key)) return {};
+  const Json& value = json_[key];
+  std::vector<int> all;
+  const auto add = [&](const Json& token) {
+    if (!token.is_number_integer() || token.get<int64_t>() < -1 ||
+        token.get<int64_t>() >= kMaxVocab) {
+      refuse(key, cat("expected a whole number in -1..", kMaxVocab - 1, ", got ", shown(token)));
+    }
+    const int id = token.get<int>();
+    if (id >= 0 && std::ranges::find(all, id) == all.end()) all.push_back(id);
+  };
+  if (!value.is_array()) {
+    add(value);
+    return all;
+  }
+  for (const Json& token : value) add(token);
+  return all;
+}
+
+void ConfigReader::refuse_packed_weights() const {
+  if (!has("quantization_config")) return;
+  refuse("quantization_config", cat("expected none, got ", shown(json_["quantization_config"]),
+                                    ": weights packed by other tools are not supported"));
+}
+
+void ConfigReader::refuse(const std::string& key, const std::string& why) {
+  throw Error(ErrorKind::kInput, cat("[config.json] ", key, ": ", why));
+}
+
+std::string ConfigReader::shown(const Json& value) {
+  const std::string text = value.dump({.ascii = true});
+  return text.size() <= 40 ? text : text.substr(0, 40) + "...";
+}
+
+int served_context(int max_positions, std::optional<int> asked) {
+  if (!asked) return std::min(max_positions, kDefaultContext);
+  if (*asked < 1 || *asked > max_positions) {
+    throw Error(ErrorKind::kInput, cat("[model] context: expected 1 to ", max_positions,
+                                       " positions, which it was made for, got ", *asked));
+  }
+  return *asked;
+}
+
+}  // namespace split
