@@ -114,12 +114,15 @@ class Fuser {
                       cat("[compile] ", op_info(node.op).name, ": expected gathered rows of ",
                           node.dims[1], ", got ", in.dims[1]));
         }
-      } else if (in.op == Op::k_columns && node.op == Op::k_attention) {
+      } else if (in.op == Op::k_columns && reads_columns(node.op)) {
         if (is_view(*in.inputs[0])) refuse(in, kMade, *in.inputs[0]);
       } else if (is_view(in)) {
         refuse(node, kMade, in);
       }
     }
+  }
+  static bool reads_columns(Op op) {
+    return op == Op::k_attention || op == Op::k_rotate || op == Op::k_norm_rotate;
   }
   static constexpr std::string_view kMade = "a value that a step has made";
   static bool is_tape_op(const Node& node) {

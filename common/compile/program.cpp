@@ -116,6 +116,15 @@ class Printer {
     }
   }
 
+  // What an attention sees, where that is not all keys before each row.
+  static std::string sight(const Step& step) {
+    const auto number = [&](size_t i) { return step.attribute<float>(i); };
+    const float window = number(attributes::attention::window);
+    const float cap = number(attributes::attention::cap);
+    return cat(window > 0 ? cat(", window ", window) : "", cap > 0 ? cat(", cap ", cap) : "",
+               number(attributes::attention::causal) > 0 ? "" : ", all rows");
+  }
+
   void print(const Step& step) {
     const std::string shape = dims_text({step.rows, step.columns});
     if (step.op == Op::k_group) {
@@ -128,12 +137,18 @@ class Printer {
     } else if (step.op == Op::k_topk) {
       out_ << "  topk " << step.columns / 2 << " of " << dims_text({step.rows, step.inner}) << ": "
            << slot(step.out()) << " <- " << slot(step.in(inputs::topk::x)) << "\n";
+    } else if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
+      const Turn turn(step);
+      out_ << "  rotate " << shape << ", " << turn.heads << " heads: " << slot(step.out()) << " <- "
+           << rows(turn.x, static_cast<size_t>(step.columns));
+      if (turn.normed) out_ << " normed by " << slot(turn.weight);
+      out_ << ", " << slot(turn.cos) << ", " << slot(turn.sin) << "\n";
     } else {
       const Heads heads(step);
       out_ << "  attention " << shape << ", " << heads.count << " heads"
-           << (heads.kv == heads.count ? "" : cat(" over ", heads.kv)) << ": " << slot(step.out())
-           << " <- " << rows(step.inputs[inputs::attention::q], heads.width()) << ", "
-           << rows(step.inputs[inputs::attention::k], heads.kv_width()) << ", "
+           << (heads.kv == heads.count ? "" : cat(" over ", heads.kv)) << sight(step) << ": "
+           << slot(step.out()) << " <- " << rows(step.inputs[inputs::attention::q], heads.width())
+           << ", " << rows(step.inputs[inputs::attention::k], heads.kv_width()) << ", "
            << rows(step.inputs[inputs::attention::v], heads.kv_width()) << ", "
            << slot(step.in(inputs::attention::k_cache)) << ", "
            << slot(step.in(inputs::attention::v_cache)) << "\n";

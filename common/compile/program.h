@@ -124,12 +124,34 @@ struct Heads {
   explicit Heads(const Step& attention)
       : count(attention.attribute<size_t>(attributes::attention::heads)),
         kv(attention.attribute<size_t>(attributes::attention::kv_heads)),
-        dim(attention.attribute<size_t>(attributes::attention::head_dim)) {}
+        dim(attention.attribute<size_t>(attributes::attention::head_dim)),
+        window(attention.attribute<uint32_t>(attributes::attention::window)) {}
   size_t width() const { return count * dim; }  // columns of a query, and of the result
   size_t kv_width() const { return kv * dim; }  // of a key or value
   size_t group() const { return count / kv; }   // heads that follow one another and share a key
 
   size_t count, kv, dim;  // of queries, of keys and values, channels of each
+  uint32_t window;        // keys that a row sees at most; 0: all
+};
+
+// The operands and numbers of a rotation's step, of heads that are normed first or not.
+struct Turn {
+  explicit Turn(const Step& step)
+      : normed(step.op == Op::k_norm_rotate),
+        x(step.inputs[0]),
+        weight(normed ? step.in(inputs::norm_rotate::weight) : -1),
+        cos(step.in(normed ? size_t{inputs::norm_rotate::cos} : size_t{inputs::rotate::cos})),
+        sin(step.in(normed ? size_t{inputs::norm_rotate::sin} : size_t{inputs::rotate::sin})),
+        heads(step.attribute<size_t>(0)),
+        head_dim(static_cast<size_t>(step.columns) / heads),
+        eps(normed ? step.attribute<float>(attributes::norm_rotate::eps) : 0),
+        plus(normed ? step.attribute<float>(attributes::norm_rotate::plus) : 0) {}
+
+  bool normed;
+  const Operand& x;
+  int weight, cos, sin;  // slots
+  size_t heads, head_dim;
+  float eps, plus;
 };
 
 struct Program {

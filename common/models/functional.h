@@ -14,6 +14,15 @@ inline Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bi
   return centred * rsqrt(variance + eps) * weight + bias;
 }
 
+// x / sqrt(mean x^2 + eps) * weight, over the last axis; `plus_one`: by weight + 1, as Gemma has
+// it.
+//   x [R, C], weight [C] -> [R, C]. Source: "Root Mean Square Layer Normalization" (2019).
+inline Tensor rms_norm(const Tensor& x, const Tensor& weight, float eps, bool plus_one = false) {
+  const float per_channel = 1.0f / static_cast<float>(x.dims()[1]);
+  const Tensor normed = x * rsqrt(reduce_sum(square(x)) * per_channel + eps);
+  return plus_one ? normed * weight + normed : normed * weight;
+}
+
 // x [R, K], weight [K, M] (transformers' Conv1D orientation), bias [M] -> [R, M].
 inline Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return matmul(x, weight) + bias;

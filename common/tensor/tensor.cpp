@@ -113,10 +113,15 @@ Tensor columns(const Tensor& x, int64_t first, int64_t n) {
 
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
                  const Tensor& v_cache, const AttentionHeads& heads) {
-  const auto [count, kv_count, dim, scale] = heads;
+  const int count = heads.heads, kv_count = heads.kv_heads, dim = heads.head_dim;
   if (count <= 0 || kv_count <= 0 || dim <= 0 || count % kv_count != 0) {
     throw Error(ErrorKind::kShape, cat("[attention] expected heads of keys that divide those of ",
                                        "queries, got ", kv_count, " and ", count, " of ", dim));
+  }
+  if (heads.window < 0 || !(heads.cap >= 0) || (!heads.causal && heads.window > 0)) {
+    throw Error(ErrorKind::kShape,
+                cat("[attention] expected a window of keys, of causal rows, and a cap, got ",
+                    heads.window, " and ", heads.cap));
   }
   const int64_t width = int64_t{count} * dim, kv_width = int64_t{kv_count} * dim;
   const auto expect = [&](const Tensor& tensor, std::string_view name, const Dims& dims) {
@@ -132,7 +137,46 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor
   expect(v_cache, "a cache", {kv_width});
   return Tensor(make_node(Op::k_attention, {rows, width}, {q, k, v, k_cache, v_cache},
                           {static_cast<double>(count), static_cast<double>(kv_count),
-                           static_cast<double>(dim), scale}));
+                           static_cast<double>(dim), heads.scale, static_cast<double>(heads.window),
+                           heads.cap, static_cast<double>(heads.causal)}));
+}
+
+namespace {
+
+// Channels of a head.
+int64_t rotated_head(const Tensor& x, const Rotation& rotation, int heads) {
+  if (x.dims().size() != 2 || x.dims()[0] >= 0 || heads <= 0 || x.dims()[1] % (2 * heads) != 0) {
+    refuse("rotate", cat("rows of ", heads, " heads of pairs"), x.dims());
+  }
+  const int64_t size = x.dims()[1] / heads;
+  for (const Tensor* table : {&rotation.cos, &rotation.sin}) {
+    if (table->dims().size() != 2 || table->dims()[1] != size / 2 ||
+        table->node()->op != Op::k_weight || table->node()->dtype != DType::kF32) {
+      refuse("rotate", cat("a table [positions, ", size / 2, "]"), table->dims());
+    }
+  }
+  if (rotation.positions.dims() != Dims{x.dims()[0]} ||
+      rotation.positions.node()->dtype != DType::kI32) {
+    refuse("rotate", "an I32 position for each row", rotation.positions.dims());
+  }
+  return size;
+}
+
+}  // namespace
+
+Tensor rotate(const Tensor& x, const Rotation& rotation, int heads) {
+  rotated_head(x, rotation, heads);
+  return Tensor(make_node(Op::k_rotate, x.dims(),
+                          {x, rotation.cos, rotation.sin, rotation.positions},
+                          {static_cast<double>(heads)}));
+}
+
+Tensor rotate(const Tensor& x, const HeadNorm& norm, const Rotation& rotation, int heads) {
+  const int64_t size = rotated_head(x, rotation, heads);
+  if (norm.weight.dims() != Dims{size}) refuse("rotate", "a weight of a head", norm.weight.dims());
+  return Tensor(make_node(Op::k_norm_rotate, x.dims(),
+                          {x, norm.weight, rotation.cos, rotation.sin, rotation.positions},
+                          {static_cast<double>(heads), norm.eps, norm.plus}));
 }
 
 Tensor topk(const Tensor& x, int64_t k) {

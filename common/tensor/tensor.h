@@ -67,13 +67,34 @@ struct AttentionHeads {
   int kv_heads =
       1;  // of keys and values; each is shared by heads / kv_heads that follow one another
   int head_dim = 1;
-  float scale = 1;  // multiplies q . k
+  float scale = 1;     // multiplies q . k
+  int window = 0;      // a row sees so many keys, its own and those before it; 0: all
+  float cap = 0;       // scores become cap * tanh(score / cap); 0: they stay
+  bool causal = true;  // else a row sees all rows of its own sequence in the step, and caches are
+                       // for the step alone
 };
 // Attention of rows over the keys of their sequences that they see, their own among them: q [R,
 // heads * head_dim], k and v [R, kv_heads * head_dim] -> [R, heads * head_dim]. The caches are
 // inputs of shape [kv_heads * head_dim]: one layer's keys and values, paged by the device.
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& k_cache,
                  const Tensor& v_cache, const AttentionHeads& heads);
+// The tables [positions, head_dim / 2] by which rows are turned, and the input that has each row's.
+struct Rotation {
+  Tensor cos, sin;
+  Tensor positions;  // I32 [R]
+};
+// Rotary positions: x [R, heads * D] -> the same, the pair (a, b) = (x[i], x[i + D / 2]) of a head
+// becomes (a cos - b sin, b cos + a sin) of row positions[r] of the tables, column i. Source:
+// RoFormer (2021), in the halves of GPT-NeoX. x may be columns of a product.
+Tensor rotate(const Tensor& x, const Rotation& rotation, int heads);
+// The same of each head's channels x / sqrt(mean x^2 + eps) * (weight + plus), weight [D].
+struct HeadNorm {
+  Tensor weight;
+  float eps = 1e-6f;
+  float plus = 0;
+};
+Tensor rotate(const Tensor& x, const HeadNorm& norm, const Rotation& rotation, int heads);
+
 // The k largest elements of each row, x [R, C] -> [R, 2 k]: first the elements, largest first and
 // equal ones by column, then their columns, as floats. What is not finite comes before all else, so
 // that no reader misses it.

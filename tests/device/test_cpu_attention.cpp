@@ -174,15 +174,17 @@ TEST(Kernels, AttendSeesTheKeysOfEachRow) {
     }
     return seen;
   };
-  const std::vector<KeyRange> cases[] = {
-      std::vector<KeyRange>(7, {0, 37}),  // a text whose rows see all of it
-      std::vector<KeyRange>(16, {0, 300}),
-      window(8, 12),  // windows that begin within a page,
-      window(120, 50),
-      window(250, 5),  // and within different splits
-      window(300, 130),
-      {{17, 18}},
-      {{0, 10}, {3, 10}, {200, 203}, {300, 320}}};
+  const std::pair<std::vector<KeyRange>, float> cases[] = {
+      {std::vector<KeyRange>(7, {0, 37}), 0},  // a text whose rows see all of it
+      {std::vector<KeyRange>(16, {0, 300}), 0},
+      {window(8, 12), 0},  // windows that begin within a page,
+      {window(120, 50), 0},
+      {window(250, 5), 0},  // and within different splits
+      {window(300, 130), 0},
+      {{{17, 18}}, 0},
+      {{{0, 10}, {3, 10}, {200, 203}, {300, 320}}, 0},
+      {window(120, 50), 0.5f},  // scores with a cap
+      {{{0, 10}, {3, 10}, {200, 203}, {300, 320}}, 3.0f}};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kQ8_0, DType::kBF16}) {
     const bool rounds = dtype == DType::kQ8_0 || dtype == DType::kBF16;
     for (const size_t head_size : {20, 64}) {
@@ -205,8 +207,9 @@ TEST(Kernels, AttendSeesTheKeysOfEachRow) {
       };
       const auto wide_keys = as_kept(all_keys, dtype), wide_values = as_kept(all_values, dtype);
       const auto q = ordinary(kAttendRows * head_size, 3);
-      for (const auto& seen : cases) {
-        const auto run = [&](const CpuKernels& kernels, const auto& all, size_t row, size_t rows) {
+      for (const auto& [seen, cap] : cases) {
+        const auto run = [&, &seen = seen, cap = cap](const CpuKernels& kernels, const auto& all,
+                                                      size_t row, size_t rows) {
           std::vector<float> out(rows * head_size), scratch(attend_scratch(head_size));
           AttendTask task;
           task.q = q.data() + row * head_size;
@@ -219,6 +222,7 @@ TEST(Kernels, AttendSeesTheKeysOfEachRow) {
           task.pages = pages.data();
           task.kv_width = channels;
           task.scale = 1.7f;
+          task.cap = cap;
           task.out = out.data();
           task.scratch = scratch.data();
           kernels.attend(task);
@@ -235,7 +239,7 @@ TEST(Kernels, AttendSeesTheKeysOfEachRow) {
             for (size_t d = 0; d < head_size; ++d) {
               dot += double(q[row * head_size + d]) * wide_keys[place(key) + head_size + d];
             }
-            scores.push_back(dot * 1.7f);
+            scores.push_back(cap > 0 ? cap * std::tanh(dot * 1.7f / cap) : dot * 1.7f);
           }
           const double largest = *std::max_element(scores.begin(), scores.end());
           for (double& score : scores) sum += score = std::exp(score - largest);

@@ -317,19 +317,23 @@ TEST_P(EveryDevice, AttentionAgreesAcrossPagesAndSplits) {
     int heads, size;
     DType cache;
     int kv_heads;
+    int window = 0;
+    float cap = 0;
   };
   for (const Case& c :
        {Case{3, 16, DType::kF32, 3}, Case{2, 20, DType::kF16, 2}, Case{1, 25, DType::kF32, 1},
         Case{1, 25, DType::kF16, 1}, Case{2, 64, DType::kF16, 2}, Case{1, 200, DType::kF32, 1},
-        Case{6, 20, DType::kF32, 2}, Case{4, 64, DType::kF16, 1}}) {
+        Case{6, 20, DType::kF32, 2}, Case{4, 64, DType::kF16, 1}, Case{3, 20, DType::kF32, 1, 9},
+        Case{2, 64, DType::kF16, 1, 150}, Case{2, 16, DType::kF32, 2, 130, 0.7f},
+        Case{4, 128, DType::kF16, 2, 0, 2.0f}}) {
     const int64_t channels = c.heads * c.size, kv_width = c.kv_heads * c.size;
-    const std::string what =
-        cat(c.heads, " heads over ", c.kv_heads, " of ", c.size, " ", dtype_name(c.cache));
+    const std::string what = cat(c.heads, " heads over ", c.kv_heads, " of ", c.size, " ",
+                                 dtype_name(c.cache), ", window ", c.window, ", cap ", c.cap);
     const Tensor qkv = input("x", DType::kF32, {kRows, channels + 2 * kv_width});
-    const Tensor y =
-        attention(columns(qkv, 0, channels), columns(qkv, channels, kv_width),
-                  columns(qkv, channels + kv_width, kv_width), input("k", c.cache, {kv_width}),
-                  input("v", c.cache, {kv_width}), {c.heads, c.kv_heads, c.size, 0.25f});
+    const Tensor y = attention(columns(qkv, 0, channels), columns(qkv, channels, kv_width),
+                               columns(qkv, channels + kv_width, kv_width),
+                               input("k", c.cache, {kv_width}), input("v", c.cache, {kv_width}),
+                               {c.heads, c.kv_heads, c.size, 0.25f, c.window, c.cap});
     Bench bench(*device_, Steps::limits(300));
     bench.add(compile("a", {{"y", y}}, rules()), c.cache);
     const auto width = static_cast<size_t>(channels + 2 * kv_width);

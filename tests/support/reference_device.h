@@ -172,13 +172,16 @@ class Reference {
         const size_t shared = h / heads.group() * d;  // of a key
         std::vector<double> weights;
         double largest = -1e300, total = 0;
-        const auto first = static_cast<int32_t>(batch.seen[r].first);
         const auto end = static_cast<int32_t>(batch.seen[r].end);
+        const int32_t window = heads.window > 0 ? static_cast<int32_t>(heads.window) : end;
+        const auto first = std::max(static_cast<int32_t>(batch.seen[r].first), end - window);
         for (int32_t p = first; p < end; ++p) {
           const std::vector<double>& k = keys.at({batch.sequences[r], p});
           double score = 0;
           for (size_t i = 0; i < d; ++i) score += load(Attention::q, r, h * d + i) * k[shared + i];
-          weights.push_back(score * step.attribute<double>(attributes::attention::scale));
+          const auto cap = step.attribute<double>(attributes::attention::cap);
+          score *= step.attribute<double>(attributes::attention::scale);
+          weights.push_back(cap > 0 ? cap * std::tanh(score / cap) : score);
           largest = std::max(largest, weights.back());
         }
         for (double& weight : weights) total += weight = std::exp(weight - largest);

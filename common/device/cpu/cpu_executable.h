@@ -66,6 +66,7 @@ class CpuExecutable : public Executable {
   void run_group(size_t i, const RowBatch& batch, size_t rows);
   void run_matmul(size_t i, const RowBatch& batch, size_t rows);
   void run_attention(size_t i, const RowBatch& batch, size_t rows);
+  void run_rotate(size_t i, const RowBatch& batch, size_t rows);
   void run_topk(size_t i, const RowBatch& batch, size_t rows);
 
   // The attention whose keys and values the product of step i stores, or null. Of generated rows
@@ -75,6 +76,8 @@ class CpuExecutable : public Executable {
   }
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner);
   RowPages pages_of(const Step& attention, const RowBatch& batch) const;
+  // The last `window` of the keys that each row sees, or all where it is 0.
+  std::span<const KeyRange> windowed(std::span<const KeyRange> seen, uint32_t window);
   void keep_rows(const Step& attention, const RowBatch& batch);
   void finish_and_keep(const RowPages& pages, const TapeRunner& tape, size_t row, size_t rows,
                        size_t first, size_t columns, const float* y, size_t stride,
@@ -101,6 +104,7 @@ class CpuExecutable : public Executable {
   std::vector<const std::byte*> matrices_;  // of the steps that are a matmul
   std::vector<bool> stores_kv_;             // of the steps
   RowRuns runs_;                            // of the present step
+  std::vector<KeyRange> windowed_;          // of the present attention
 };
 
 }  // namespace split

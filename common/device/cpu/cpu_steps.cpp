@@ -18,6 +18,7 @@ const ByOp<CpuExecutable::Run> CpuExecutable::kRun = [] {
   all[Op::k_group] = &CpuExecutable::run_group;
   all[Op::k_matmul] = &CpuExecutable::run_matmul;
   all[Op::k_attention] = &CpuExecutable::run_attention;
+  all[Op::k_rotate] = all[Op::k_norm_rotate] = &CpuExecutable::run_rotate;
   all[Op::k_topk] = &CpuExecutable::run_topk;
   return all;
 }();
@@ -41,6 +42,31 @@ void CpuExecutable::run_topk(size_t i, const RowBatch& /*batch*/, size_t rows) {
   float* const out = floats(step.out());
   pool_.run(rows, [&](size_t row) {
     topk_row({x + row * inner, inner}, {out + row * width, width});
+  });
+}
+
+void CpuExecutable::run_rotate(size_t i, const RowBatch& batch, size_t rows) {
+  const Step& step = program_.steps[i];
+  const Turn turn(step);
+  const auto width = static_cast<size_t>(step.columns);
+  const size_t half = turn.head_dim / 2;
+  const size_t each = std::max<size_t>(1, 4096 / width);  // rows of a task, as of a group
+  pool_.run((rows + each - 1) / each, [&](size_t part) {
+    for (size_t row = part * each; row < std::min(rows, (part + 1) * each); ++row) {
+      const size_t position = static_cast<size_t>(batch.positions[row]) * half;
+      RotateTask task;
+      task.x = row_of(turn.x, row);
+      task.y = floats(step.out()) + row * width;
+      task.cos = floats(turn.cos) + position;
+      task.sin = floats(turn.sin) + position;
+      task.heads = turn.heads;
+      task.head_size = turn.head_dim;
+      if (turn.normed) task.weight = floats(turn.weight);
+      task.eps = turn.eps;
+      task.plus = turn.plus;
+      task.scratch = thread_scratch(turn.head_dim);
+      kernels_.rotate(task);
+    }
   });
 }
 
@@ -170,6 +196,15 @@ void CpuExecutable::finish_and_keep(const RowPages& pages, const TapeRunner& tap
   }
 }
 
+std::span<const KeyRange> CpuExecutable::windowed(std::span<const KeyRange> seen, uint32_t window) {
+  if (window == 0) return seen;
+  windowed_.assign(seen.begin(), seen.end());
+  for (KeyRange& keys : windowed_) {
+    keys.first = std::max(keys.first, keys.end - std::min(keys.end, window));
+  }
+  return windowed_;
+}
+
 void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows*/) {
   const Step& step = program_.steps[i];
   if (i == 0 || stores_for(i - 1, batch) == nullptr) keep_rows(step, batch);
@@ -179,9 +214,10 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
   const SlotPlace& out = place_of(step.out());
   const DType dtype = place_of(step.in(Attention::k_cache)).dtype;
   CHECK(batch.seen.size() == batch.rows);
+  const std::span<const KeyRange> seen_keys = windowed(batch.seen, heads.window);
   // Rows of one sequence at positions that follow each other share the reading of its pages.
   runs_.find(batch, [&](size_t row, size_t first) {
-    const KeyRange &before = batch.seen[row - 1], &now = batch.seen[row];
+    const KeyRange &before = seen_keys[row - 1], &now = seen_keys[row];
     return row - first < attend_rows(heads.group()) && now.first >= before.first &&
            now.end >= before.end;
   });
@@ -199,7 +235,7 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
     attend.q = row_of(q, row) + first;
     attend.q_stride = place_of(q.slot).columns;
     attend.rows = runs_.end(run) - row;
-    attend.seen = &batch.seen[row];
+    attend.seen = &seen_keys[row];
     attend.keys = place_of(step.in(Attention::k_cache)).base;
     attend.values = place_of(step.in(Attention::v_cache)).base;
     attend.dtype = dtype;
@@ -210,6 +246,7 @@ void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows
     attend.head_offset = head * heads.dim;
     attend.head_size = heads.dim;
     attend.scale = step.attribute<float>(attributes::attention::scale);
+    attend.cap = step.attribute<float>(attributes::attention::cap);
     attend.out = reinterpret_cast<float*>(out.base) + row * channels + first;
     attend.out_stride = channels;
     attend.scratch = scratch;

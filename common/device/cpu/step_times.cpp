@@ -14,8 +14,9 @@ void StepTimes::add(const Step& step, Clock::duration duration) {
       step.op == Op::k_matmul ? cat("matmul ", step.inner, "x", step.columns)
       : step.op == Op::k_attention
           ? cat("attention ", step.attribute<size_t>(attributes::attention::heads), " heads")
-      : step.op == Op::k_topk ? cat("top ", step.columns / 2)
-                              : cat("group ", step.columns);
+      : step.op == Op::k_topk  ? cat("top ", step.columns / 2)
+      : step.op == Op::k_group ? cat("group ", step.columns)
+                               : cat(op_info(step.op).name, " ", step.columns);
   const auto same =
       std::find_if(sums_.begin(), sums_.end(), [&](const Sum& sum) { return sum.what == what; });
   Sum& sum = same == sums_.end() ? sums_.emplace_back(Sum{std::move(what), {}, 0}) : *same;

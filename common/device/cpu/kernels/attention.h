@@ -152,13 +152,23 @@ template <DType dtype, size_t Rows>
 struct Merged {
   float largest, sum;
 };
+// Scores [begin, end), whole Vecs of a split: cap * tanh(scale * score / cap).
+inline void cap_scores(float* scores, size_t begin, size_t end, float scale, float cap) {
+  float small[kSplitKeys], bounded[kSplitKeys];
+  const float factor = scale / cap;
+  for (size_t key = begin; key < end; ++key) small[key] = scores[key] * factor;
+  glsl::SPLIT_ISA::unary_tanh(small + begin, bounded + begin, end - begin);
+  for (size_t key = begin; key < end; ++key) scores[key] = bounded[key] * cap;
+}
+
 // The weights of the scores of a split that a row sees. Writes whole Vecs.
-inline void weigh(float* scores, float* weights, const SeenKeys& seen, Merged& split) {
+inline void weigh(float* scores, float* weights, const SeenKeys& seen, float cap, Merged& split) {
   const size_t count = seen.to - seen.from;
-  glsl::SPLIT_ISA::reduce_max(scores + seen.from, 0, 1, count, &split.largest);
   // Keys that are not seen are not summed.
   const size_t begin = seen.from / kKeysAtOnce * kKeysAtOnce;
   const size_t end = (seen.to + kKeysAtOnce - 1) / kKeysAtOnce * kKeysAtOnce;
+  if (cap > 0) cap_scores(scores, begin, end, 1.0f, cap);
+  glsl::SPLIT_ISA::reduce_max(scores + seen.from, 0, 1, count, &split.largest);
   const float largest = split.largest;
   for (size_t key = begin; key < end; ++key) scores[key] -= largest;
   glsl::SPLIT_ISA::unary_exp(scores + begin, weights + begin, end - begin);
@@ -239,7 +249,7 @@ void attend_typed(const AttendTask& task) {
     for (size_t lane = 0; lane < lanes; ++lane) {
       if (!seen.sees(lane % rows)) continue;
       weigh(scores + lane * kSplitKeys, weights + lane * kSplitKeys, seen.keys[lane % rows],
-            split[lane]);
+            task.cap, split[lane]);
       for (size_t d = 0; d < padded; ++d) out[lane * padded + d] = 0;
     }
     const auto add_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {

@@ -94,6 +94,7 @@ void reduce_rows(const float* in, size_t stride, size_t rows, size_t n, float* o
 
 #include "device/cpu/kernels/attention.h"
 #include "device/cpu/kernels/page_attention.h"
+#include "device/cpu/kernels/rotate.h"
 
 namespace split {
 namespace SPLIT_ISA {
@@ -188,6 +189,7 @@ constexpr CpuKernels table() {
   all.dequantise = dequantise;
   all.store_kv = store_kv;
   all.attend = attend;
+  all.rotate = rotate;
   all.widen = widen;
   all.narrow = narrow;
   return all;

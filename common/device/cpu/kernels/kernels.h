@@ -159,6 +159,7 @@ struct AttendTask {
   size_t head_offset = 0;           // of the first: h * head_size
   size_t head_size = 0;
   float scale = 0;
+  float cap = 0;         // scores, scaled, become cap * tanh(score / cap); 0: they stay
   float* out = nullptr;  // [rows, heads, group, head_size], out_stride floats from row to row
   size_t out_stride = 0;
   float* scratch = nullptr;  // attend_scratch() floats
@@ -173,6 +174,20 @@ constexpr size_t attend_scratch(size_t head_size) {
   const size_t padded = (head_size + 15) / 16 * 16;
   return (kPageTokens + 3 * kAttendRows) * padded + 2 * kAttendRows * kSplitKeys;
 }
+
+// One row's heads, each normed where there is a weight, then turned by the tables' row: y may be x.
+struct RotateTask {
+  const float* x = nullptr;  // [heads, head_size]
+  float* y = nullptr;
+  const float* cos = nullptr;  // [head_size / 2]
+  const float* sin = nullptr;
+  size_t heads = 0;
+  size_t head_size = 0;
+  const float* weight = nullptr;  // [head_size], or null
+  float eps = 0;
+  float plus = 0;            // to each weight
+  float* scratch = nullptr;  // [head_size]
+};
 
 struct CpuKernels {
   const char* name;
@@ -213,6 +228,7 @@ struct CpuKernels {
   void (*dequantise)(const std::byte* strip, DType dtype, size_t steps, std::byte* to);
   void (*store_kv)(const StoreKvTask& task);
   void (*attend)(const AttendTask& task);
+  void (*rotate)(const RotateTask& task);
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);
   void (*narrow)(const float* from, DType dtype, std::byte* to, size_t n);

@@ -62,15 +62,17 @@ inline constexpr float kOnesBetween[48] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
 // where and as the product reads them. All lanes at a time: each alone would wait for its own
 // maximum and sum.
 template <typename Products>
-void weigh_pages(float* scores, std::byte* weights, float scale, const SeenSplit& seen,
+void weigh_pages(float* scores, std::byte* weights, float scale, float cap, const SeenSplit& seen,
                  size_t head_rows, size_t lanes, const SplitPages& pages, MergedLanes& split) {
   static_assert(kAttendRows == 16);
+  const float left = cap > 0 ? 1.0f : scale;  // of the scale, for scores that are not capped
   Vec rows[kAttendRows];
   for (Vec& row : rows) row = zero();
   for (size_t lane = 0; lane < lanes; ++lane) {
     float* const from = scores + lane * kSplitKeys;
     const SeenKeys& own = seen.keys[lane % head_rows];
     const size_t begin = own.from / 16 * 16, end = (own.to + 15) / 16 * 16;
+    if (cap > 0) cap_scores(from, begin, end, scale, cap);
     for (size_t key = begin; key < own.from; ++key) from[key] = -__builtin_inff();
     for (size_t key = own.to; key < end; ++key) from[key] = -__builtin_inff();
     rows[lane] = load(from + begin);
@@ -78,10 +80,10 @@ void weigh_pages(float* scores, std::byte* weights, float scale, const SeenSplit
       rows[lane] = max(rows[lane], load(from + key));
     }
   }
-  store(split.largest, mul(maxima(rows), broadcast(scale)));
+  store(split.largest, mul(maxima(rows), broadcast(left)));
   for (size_t lane = 0; lane < lanes; ++lane) {
     const float* const from = scores + lane * kSplitKeys;
-    const Vec factor = broadcast(scale), top = broadcast(-split.largest[lane]);
+    const Vec factor = broadcast(left), top = broadcast(-split.largest[lane]);
     const SeenKeys own = seen.keys[lane % head_rows];
     Vec total = zero();
     const auto cut = [&](size_t key) {
@@ -203,7 +205,7 @@ void attend_pages(const AttendTask& task) {
     }
     products.score(q, rows, pages, scores);
     MergedLanes split = {};
-    weigh_pages<Products>(scores, weights, task.scale, seen, rows, lanes, pages, split);
+    weigh_pages<Products>(scores, weights, task.scale, task.cap, seen, rows, lanes, pages, split);
     // Scores have been read: their room is scratch.
     auto* const scratch = reinterpret_cast<std::byte*>(scores);
     if (seen.first_of_all()) {

@@ -116,23 +116,27 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
   const auto stride = [&](size_t input) {
     return static_cast<uint32_t>(slot(step.in(input)).dims[1]);
   };
-  add_constants(key, {{Constant::HEADS, static_cast<uint32_t>(Heads(step).count)},
-                      {Constant::D, static_cast<uint32_t>(Heads(step).dim)},
-                      {Constant::TABLE_PAGES, workspace_.limits().pages_per_sequence},
-                      {Constant::PIECE_PAGES, attention(step).piece_pages},
-                      {Constant::KV_TYPE, type_code(slot(step.in(Attention::k_cache)).dtype)},
-                      {Constant::SPLITS, workspace_.splits()},
-                      {Constant::SCALE, std::bit_cast<uint32_t>(
-                                            step.attribute<float>(attributes::attention::scale))},
-                      {Constant::ROW_TABLES, variant >= kWide ? 0u : 1u},
-                      {Constant::KEY_LANES, attention(step).key_lanes},
-                      {Constant::KV_HEADS, static_cast<uint32_t>(Heads(step).kv)},
-                      {Constant::Q_FIRST, first_column(Attention::q)},
-                      {Constant::K_FIRST, first_column(Attention::k)},
-                      {Constant::V_FIRST, first_column(Attention::v)},
-                      {Constant::Q_STRIDE, stride(Attention::q)},
-                      {Constant::K_STRIDE, stride(Attention::k)},
-                      {Constant::V_STRIDE, stride(Attention::v)}});
+  add_constants(
+      key,
+      {{Constant::HEADS, static_cast<uint32_t>(Heads(step).count)},
+       {Constant::D, static_cast<uint32_t>(Heads(step).dim)},
+       {Constant::TABLE_PAGES, workspace_.limits().pages_per_sequence},
+       {Constant::PIECE_PAGES, attention(step).piece_pages},
+       {Constant::KV_TYPE, type_code(slot(step.in(Attention::k_cache)).dtype)},
+       {Constant::SPLITS, workspace_.splits()},
+       {Constant::SCALE,
+        std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
+       {Constant::WINDOW, Heads(step).window},
+       {Constant::CAP, std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::cap))},
+       {Constant::ROW_TABLES, variant >= kWide ? 0u : 1u},
+       {Constant::KEY_LANES, attention(step).key_lanes},
+       {Constant::KV_HEADS, static_cast<uint32_t>(Heads(step).kv)},
+       {Constant::Q_FIRST, first_column(Attention::q)},
+       {Constant::K_FIRST, first_column(Attention::k)},
+       {Constant::V_FIRST, first_column(Attention::v)},
+       {Constant::Q_STRIDE, stride(Attention::q)},
+       {Constant::K_STRIDE, stride(Attention::k)},
+       {Constant::V_STRIDE, stride(Attention::v)}});
 }
 
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {

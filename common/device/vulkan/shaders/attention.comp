@@ -132,7 +132,8 @@ void attend(uint head, uint split, uint r) {
   const uint table = table_of(row);
   uint pages[OWN];
   [[unroll]] for (uint n = 0; n < OWN; ++n) pages[n] = split_page(table, split, n * GROUPS + low);
-  const uint seen_first = symbol(SEEN_FIRST, row), seen_end = symbol(SEEN_END, row);
+  const uvec2 seen_of_row = seen_keys(row);
+  const uint seen_first = seen_of_row.x, seen_end = seen_of_row.y;
   if (split * SPLIT_KEYS >= seen_end || (split + 1) * SPLIT_KEYS <= seen_first) return;
   // The row sees the split's keys [least, keys).
   const uint least = max(seen_first, split * SPLIT_KEYS) - split * SPLIT_KEYS;
@@ -190,7 +191,8 @@ void attend(uint head, uint split, uint r) {
   const uint own = vector / COPIES;
   const uint own_key = own * GROUPS + low;
   const bool seen = own_key >= least && own_key < keys;
-  const float score = seen ? sum * SCALE : -3.4e38;
+  const float scaled = CAP > 0.0 ? CAP * tanh_f(sum * (SCALE / CAP)) : sum * SCALE;
+  const float score = seen ? scaled : -3.4e38;
   const float largest = largest_of_all(score, lane);
   const float e = seen ? exp_f(score - largest) : 0.0;
 

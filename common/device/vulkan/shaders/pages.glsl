@@ -4,10 +4,15 @@ R"glsl(
 const uint C = HEADS * D, KV_WIDTH = KV_HEADS * D;
 uint kv_head(uint head) { return head / (HEADS / KV_HEADS); }
 const uint SPLIT = SPLIT_STRIDE(D);
-// The splits that a row sees: from x on, before y.
+// The keys that a row sees: from x on, before y.
+uvec2 seen_keys(uint row) {
+  const uint first = symbol(SEEN_FIRST, row), end = symbol(SEEN_END, row);
+  return uvec2(WINDOW > 0 ? max(first, end - min(end, WINDOW)) : first, end);
+}
+// The splits of them.
 uvec2 seen_splits(uint row) {
-  return uvec2(symbol(SEEN_FIRST, row) / SPLIT_KEYS,
-               (symbol(SEEN_END, row) + SPLIT_KEYS - 1) / SPLIT_KEYS);
+  const uvec2 seen = seen_keys(row);
+  return uvec2(seen.x / SPLIT_KEYS, (seen.y + SPLIT_KEYS - 1) / SPLIT_KEYS);
 }
 uint table_at(uint n) { return HEADER_WORDS + SYMBOL_ARRAYS * CAPACITY + n * TABLE_PAGES; }
 uint table_of_sequence(uint sequence) { return table_at(NARROW_ROWS + sequence); }

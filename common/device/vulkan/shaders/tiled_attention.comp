@@ -26,6 +26,12 @@ shared uvec4 v_tile[TILE_KEYS * KEY_STRIDE];
 shared uint sequences[SUBGROUPS], firsts[SUBGROUPS], ends[SUBGROUPS];
 shared float row_scales[ROWS];
 
+// A score, scaled; tanh by an exponential that does not overflow.
+float capped(float score) {
+  if (CAP == 0.0) return score * SCALE;
+  const float e = exp(-2.0 * abs(score * (SCALE / CAP)));
+  return CAP * sign(score) * (1.0 - e) / (1.0 + e);
+}
 uint least(uint value) {
   [[unroll]] for (uint offset = 1; offset < SUBGROUP; offset <<= 1) {
     value = min(value, subgroupShuffleXor(value, offset));
@@ -41,8 +47,8 @@ void main() {
   const uint row0 = block * ROWS + gl_SubgroupID * 16;
   const uint own = lane / ROW_LANES, part = lane % ROW_LANES;
   const uint r = min(row0 + own, rows - 1);
-  const uint seen_first = symbol(SEEN_FIRST, piece.row_base + r);
-  const uint seen_end = symbol(SEEN_END, piece.row_base + r);
+  const uvec2 seen_of_row = seen_keys(piece.row_base + r);
+  const uint seen_first = seen_of_row.x, seen_end = seen_of_row.y;
   const uint sequence = symbol(SEQUENCES, piece.row_base + r);
   const uint float_base = gl_SubgroupID * 16 * FLOAT_STRIDE;
   const uint half_base = gl_SubgroupID * 16 * HALF_STRIDE;
@@ -135,9 +141,9 @@ void main() {
       const uint keys = mine ? max(seen_end, first) - first : 0;
       [[unroll]] for (uint i = 0; i < KEY_PAIRS; ++i) {
         const uint key = (i * ROW_LANES + part) * 2;
-        weight[i].x = key >= skipped && key < keys ? floats[float_row + key] * SCALE : -3.4e38;
-        weight[i].y =
-            key + 1 >= skipped && key + 1 < keys ? floats[float_row + key + 1] * SCALE : -3.4e38;
+        const vec2 own_scores = vec2(capped(floats[float_row + key]), capped(floats[float_row + key + 1]));
+        weight[i].x = key >= skipped && key < keys ? own_scores.x : -3.4e38;
+        weight[i].y = key + 1 >= skipped && key + 1 < keys ? own_scores.y : -3.4e38;
         most = max(most, max(weight[i].x, weight[i].y));
       }
       [[unroll]] for (uint offset = 1; offset < ROW_LANES; offset <<= 1) {
