@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "models/gpt2.h"
+#include "models/llama.h"
 
 namespace split {
 namespace {
@@ -13,9 +14,18 @@ struct Entry {
   std::string_view model_type;
   std::unique_ptr<Model> (*make)(std::string_view config_json, std::optional<int> context);
   TensorNames names;
-  std::vector<std::string> (*examples)();
+  // Null where those of another entry have all that it has kernels of its own for.
+  std::vector<std::string> (*examples)() = nullptr;
 };
-constexpr Entry kModels[] = {{"gpt2", make_gpt2, kGpt2Names, gpt2_examples}};
+constexpr Entry kModels[] = {
+    {"gpt2", make_gpt2, kGpt2Names, gpt2_examples},
+    {"llama", make_llama, kLlamaNames, llama_examples},
+    {"mistral", make_llama, kLlamaNames},
+    {"qwen2", make_llama, kLlamaNames},
+    {"qwen3", make_llama, kLlamaNames},
+    {"gemma2", make_llama, kLlamaNames},
+    {"gemma3_text", make_llama, kLlamaNames},
+};
 
 std::string model_type(std::string_view config_json) {
   const Json config = parse_json(config_json, 16, "[config.json]");
@@ -84,7 +94,10 @@ std::unique_ptr<Model> make_model(std::string_view config_json, std::optional<in
   std::string known;
   for (const Entry& entry : kModels) {
     if (entry.model_type == type) return entry.make(config_json, context);
-    known += cat(known.empty() ? "\"" : " or \"", entry.model_type, "\"");
+    known += cat(known.empty()                     ? "\""
+                 : &entry == std::end(kModels) - 1 ? " or \""
+                                                   : ", \"",
+                 entry.model_type, "\"");
   }
   throw Error(ErrorKind::kInput,
               cat("[config.json] model_type: expected ", known, ", got ", shown(type)));
@@ -101,6 +114,7 @@ TensorNames tensor_names(std::string_view config_json) {
 std::vector<std::string> example_configs() {
   std::vector<std::string> all;
   for (const Entry& entry : kModels) {
+    if (entry.examples == nullptr) continue;
     for (std::string& config : entry.examples()) all.push_back(std::move(config));
   }
   return all;

@@ -366,6 +366,46 @@ TEST_P(EveryDevice, AttentionAgreesAcrossPagesAndSplits) {
   }
 }
 
+TEST_P(EveryDevice, RotatesHeadsByTheirRowsTables) {
+  struct Case {
+    int heads, size;
+    std::optional<DType> norm;  // the type of its weights
+    float plus = 0;
+  };
+  constexpr int64_t kPositions = 320;
+  for (const Case& c : {Case{3, 10, {}}, Case{1, 64, {}}, Case{4, 16, DType::kF32},
+                        Case{2, 128, DType::kBF16, 1.0f}, Case{3, 12, DType::kF16, 1.0f}}) {
+    const int64_t width = c.heads * c.size, half = c.size / 2;
+    const std::string what = cat(c.heads, " heads of ", c.size, ", plus ", c.plus);
+    const Rotation rotation{weight("cos", DType::kF32, {kPositions, half}),
+                            weight("sin", DType::kF32, {kPositions, half}),
+                            input("positions", DType::kI32, {kRows})};
+    // Some columns in the middle of the rows.
+    const Tensor x = columns(input("x", DType::kF32, {kRows, width + 7}), 5, width);
+    const Tensor y =
+        c.norm ? rotate(x, {weight("w", *c.norm, {c.size}), 1e-3f, c.plus}, rotation, c.heads)
+               : rotate(x, rotation, c.heads);
+    Bench bench(*device_, Steps::limits(9));
+    bench.add(compile("r", {{"y", y}}, rules()));
+    std::vector<float> xs, cos, sin, w;
+    for (uint32_t i = 0; i < 9 * (width + 7); ++i) xs.push_back(noise(i));
+    for (uint32_t i = 0; i < kPositions * half; ++i) {
+      cos.push_back(noise(i + 1)), sin.push_back(noise(i + 7));
+    }
+    for (uint32_t i = 0; i < static_cast<uint32_t>(c.size); ++i) w.push_back(noise(i + 3));
+    bench.set("x", xs), bench.set("cos", cos), bench.set("sin", sin), bench.set("w", w);
+    bench.load();
+    Steps steps;
+    for (const uint32_t rows : {1u, 2u, 7u, 9u}) {
+      const RowBatch batch = steps.batch(0, 300, rows);
+      bench.run(batch);
+      bench.run_reference(batch);
+      const auto& want = bench.reference.values.at("y");
+      expect_close(bench.read("y", want.size()), want, cat(what, ", ", rows, " rows"), 2e-6);
+    }
+  }
+}
+
 // --- Models
 
 // All stages of a model over random weights, each a Program, on the device and in the reference.
@@ -401,6 +441,7 @@ class Stages {
         bench_.set(decl.name, values);
       }
     }
+    for (const Constant& constant : model.constants()) bench_.set(constant.name, constant.values);
     bench_.load();
   }
   void expect_as_reference(const RowBatch& batch, double bound, const std::string& what) {
@@ -440,10 +481,15 @@ TEST_P(EveryDevice, ModelsComputeTheirGraphs) {
 }
 
 const std::string kGoldens[] = {"demo", "rand-a", "rand-b", "rand-c"};
+// Those of tests/models.
+const std::string kFamilies[] = {"llama3", "qwen2", "qwen3", "mistral", "gemma2", "gemma3"};
 
 TEST(EveryModel, HasGoldens) {
   std::set<std::string> golden;
   for (const std::string& name : kGoldens) golden.insert(Golden(name).model->config().model_type);
+  for (const std::string& name : kFamilies) {
+    golden.insert(Golden("models/" + name).model->config().model_type);
+  }
   for (const std::string& config : example_configs()) {
     const std::string type = make_model(config)->config().model_type;
     EXPECT_TRUE(golden.count(type) != 0) << "no golden is of " << type;

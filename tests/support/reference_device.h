@@ -38,6 +38,10 @@ class Reference {
         topk(program, step);
         continue;
       }
+      if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
+        rotate(program, step, batch);
+        continue;
+      }
       std::vector<double> product;
       if (step.op == Op::k_matmul) {
         product = matmul(program, step, slot(program, step.in(Matmul::x)));
@@ -191,6 +195,39 @@ class Reference {
             out[r * c + h * d + i] +=
                 weights[static_cast<size_t>(p - first)] / total * v[shared + i];
           }
+        }
+      }
+    }
+    slot(program, step.out()) = std::move(out);
+  }
+
+  void rotate(const Program& program, const Step& step, const RowBatch& batch) {
+    const Turn turn(step);
+    const auto width = static_cast<size_t>(step.columns);
+    const size_t d = turn.head_dim, half = d / 2;
+    const auto x_width =
+        static_cast<size_t>(program.slots[static_cast<size_t>(turn.x.slot)].dims[1]);
+    const std::vector<double>& from = slot(program, turn.x.slot);
+    const std::vector<double>&cos = slot(program, turn.cos), &sin = slot(program, turn.sin);
+    std::vector<double> out(rows_ * width);
+    for (size_t r = 0; r < rows_; ++r) {
+      const size_t table = static_cast<size_t>(batch.positions[r]) * half;
+      for (size_t head = 0; head < turn.heads; ++head) {
+        const auto first =
+            from.begin() + static_cast<std::ptrdiff_t>(
+                               r * x_width + static_cast<size_t>(turn.x.access.first) + head * d);
+        std::vector<double> x(first, first + static_cast<std::ptrdiff_t>(d));
+        if (turn.normed) {
+          double sum = 0;
+          for (const double value : x) sum += value * value;
+          const double scale = 1 / std::sqrt(sum / static_cast<double>(d) + double{turn.eps});
+          const std::vector<double>& weight = slot(program, turn.weight);
+          for (size_t i = 0; i < d; ++i) x[i] *= scale * (weight[i] + double{turn.plus});
+        }
+        for (size_t i = 0; i < half; ++i) {
+          const double c = cos[table + i], s = sin[table + i];
+          out[r * width + head * d + i] = x[i] * c - x[i + half] * s;
+          out[r * width + head * d + i + half] = x[i + half] * c + x[i] * s;
         }
       }
     }

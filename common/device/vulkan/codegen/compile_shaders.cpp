@@ -31,6 +31,8 @@ void add(Modules& modules, const NamedOutput& output) {
       if (step.op == Op::k_topk) {
         add(modules, block_max_text());
         add(modules, topk_text());
+      } else if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
+        add(modules, rotate_text(step.op == Op::k_norm_rotate));
       } else if (step.op == Op::k_group) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
         if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);

@@ -57,6 +57,9 @@ constexpr std::string_view kMerged =
 constexpr std::string_view kMerge =
 #include "device/vulkan/shaders/merge.comp"
     ;
+constexpr std::string_view kRotate =
+#include "device/vulkan/shaders/rotate.comp"
+    ;
 constexpr std::string_view kTopK =
 #include "device/vulkan/shaders/topk.glsl"
     ;
@@ -285,6 +288,9 @@ std::string merge_text(bool shuffle, bool half) {
                    op_functions_glsl(), kPages, kMerged, kMerge));
 }
 std::string tiled_attention_text() { return units_text("", cat(kPages, kTiledAttention)); }
+std::string rotate_text(bool normed) {
+  return kernel_text(false, cat(normed ? "#define NORMED\n" : "", kRotate));
+}
 std::string block_max_text() { return kernel_text(false, cat(kTopK, kBlockMax)); }
 std::string topk_text() { return kernel_text(false, cat(kTopK, kRowTopK)); }
 

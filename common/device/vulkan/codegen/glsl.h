@@ -93,6 +93,9 @@ std::string merge_text(bool shuffle, bool half);
 // The whole of attention by matrix units. Bindings: 1 the queries, 2 the result in halves, 3 and 4
 // the caches, which are halves.
 std::string tiled_attention_text();
+// Rotary positions of a head, behind its norm or not. Bindings: 1 x, 2 the result, 3 and 4 the
+// tables of cosines and sines, 5 the norm's weight.
+std::string rotate_text(bool normed);
 // The largest of each block of a row, and from these the row's k largest. Bindings: 1 x, 2 the
 // blocks' largest, 3 the result.
 std::string block_max_text();

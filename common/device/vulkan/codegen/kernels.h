@@ -38,6 +38,8 @@ class Kernels {
     kRowAttention,
     kTiledAttention,
     kMerge,
+    kRotate,
+    kNormRotate,
     kBlockMax,
     kTopK
   };

@@ -22,15 +22,20 @@ VulkanExecutable::VulkanExecutable(CorePtr core, const Program& program, VulkanW
         cat("[vulkan] program '", program_.name, "' needs ", program_.arena_row_bytes,
             " bytes of arena a row, the workspace has ", workspace_.limits().arena_row_bytes));
   }
+  const auto limit_to = [](int64_t& limit, const Slot& table) {
+    limit = limit < 0 ? table.dims[0] : std::min(limit, table.dims[0]);
+  };
   max_rows_ = workspace_.limits().rows;
   max_out_rows_ = workspace_.limits().rows;
   for (const Step& step : program_.steps) {
     (step.rows == kOutRows ? uses_out_rows_ : uses_rows_) = true;
+    if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
+      limit_to(position_limit_, slot(Turn(step).cos));
+    }
     for (const Operand& operand : step.tape.operands) {
       if (operand.access.kind != Access::kGather || slot(operand.slot).dims[0] < 0) continue;
-      int64_t& limit = slot(operand.access.index).name == "tokens" ? token_limit_ : position_limit_;
-      const int64_t rows = slot(operand.slot).dims[0];
-      limit = limit < 0 ? rows : std::min(limit, rows);
+      const bool tokens = slot(operand.access.index).name == "tokens";
+      limit_to(tokens ? token_limit_ : position_limit_, slot(operand.slot));
     }
   }
   if (core_->context.capabilities().matrix && workspace_.limits().matrix) {

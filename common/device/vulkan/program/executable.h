@@ -144,6 +144,7 @@ class VulkanExecutable final : public Executable {
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
+  void add_rotate(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_topk(size_t i, size_t variant, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
   // Shared memory of what merged.glsl keeps.

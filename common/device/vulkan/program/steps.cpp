@@ -229,6 +229,7 @@ const ByOp<VulkanExecutable::Add> VulkanExecutable::kAdd = [] {
   all[Op::k_group] = &VulkanExecutable::add_group;
   all[Op::k_matmul] = &VulkanExecutable::add_matmul;
   all[Op::k_attention] = &VulkanExecutable::add_attention;
+  all[Op::k_rotate] = all[Op::k_norm_rotate] = &VulkanExecutable::add_rotate;
   all[Op::k_topk] = &VulkanExecutable::add_topk;
   return all;
 }();

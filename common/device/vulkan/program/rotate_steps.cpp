@@ -1,0 +1,46 @@
+// The dispatch of a rotation: a workgroup a head of a row.
+#include <bit>
+
+#include "device/vulkan/codegen/numbers.h"
+#include "device/vulkan/program/dispatches.h"
+
+namespace split::vulkan {
+
+void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  constexpr uint32_t kLanes = 64;  // they fix the order of a norm's sums
+  const Step& step = program_.steps[i];
+  const Turn turn(step);
+  const auto what = turn.normed ? Kernels::What::kNormRotate : Kernels::What::kRotate;
+  const KeptKernel& kernel = core_->kernels.get({.what = what}, [&] {
+    return Kernel{rotate_text(turn.normed), {}, {}};
+  });
+  const Slot &x = slot(turn.x.slot), &table = slot(turn.cos);
+  const uint32_t piece = piece_rows({turn.x.slot, step.out()}, workspace_.capacity());
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch dispatch;
+    dispatch.what = "rotate";
+    dispatch.key = key_of(kernel, step, kLanes);
+    add_counted(variant, dispatch.key);
+    add_constants(dispatch.key, {{Constant::HEADS, static_cast<uint32_t>(turn.heads)},
+                                 {Constant::D, static_cast<uint32_t>(turn.head_dim)},
+                                 {Constant::Q_FIRST, static_cast<uint32_t>(turn.x.access.first)},
+                                 {Constant::Q_STRIDE, static_cast<uint32_t>(x.dims[1])},
+                                 {Constant::TABLE_STRIDE, row_stride(table)},
+                                 {Constant::EPS, std::bit_cast<uint32_t>(turn.eps)},
+                                 {Constant::PLUS, std::bit_cast<uint32_t>(turn.plus)}});
+    dispatch.ranges = {symbols(), rowwise(turn.x.slot, base, piece, {}),
+                       rowwise(step.out(), base, piece, {}), whole(turn.cos), whole(turn.sin)};
+    if (turn.normed) {
+      dispatch.ranges.push_back(whole(turn.weight));
+      add_constants(dispatch.key, {{Constant::W_TYPE, type_code(slot(turn.weight).dtype)}});
+    }
+    dispatch.push = {base, piece, 0, 0};
+    dispatch.groups[0] = static_cast<uint32_t>(turn.heads);
+    dispatch.row_axis = 1;
+    dispatch.out_rows = step.rows == kOutRows;
+    dispatch.waits = base == 0;
+    out.push_back(std::move(dispatch));
+  }
+}
+
+}  // namespace split::vulkan

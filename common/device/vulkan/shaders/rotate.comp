@@ -1,0 +1,48 @@
+R"glsl(
+// Rotary positions of one head of a row, behind its norm. One workgroup a head and row: lanes have
+// pairs of channels, (i, i + D / 2).
+layout(set = 0, binding = 1) readonly buffer X { float x[]; };
+layout(set = 0, binding = 2) writeonly buffer Result { float result[]; };
+layout(set = 0, binding = 3) readonly buffer Cos { float cosines[]; };
+layout(set = 0, binding = 4) readonly buffer Sin { float sines[]; };
+#ifdef NORMED
+layout(set = 0, binding = 5) readonly buffer Weight { uint weights[]; };
+float weight_at(uint d) {
+  if (W_TYPE == 0) return uintBitsToFloat(weights[d]);
+  if (W_TYPE == 1) return unpackHalf2x16(weights[d / 2])[d & 1u];
+  return uintBitsToFloat(weights[d / 2] >> 16 * (d & 1u) << 16);
+}
+shared float squares[WORKGROUP];
+float scale_of(uint from, uint lane) {
+  float sum = 0.0;
+  for (uint d = lane; d < D; d += WORKGROUP) sum = fma(x[from + d], x[from + d], sum);
+  squares[lane] = sum;
+  barrier();
+  for (uint half_way = WORKGROUP / 2; half_way > 0; half_way /= 2) {
+    if (lane < half_way) squares[lane] = squares[lane] + squares[lane + half_way];
+    barrier();
+  }
+  return 1.0 / sqrt(squares[0] * (1.0 / float(D)) + EPS);
+}
+#define NORMED_X(d) (x[from + (d)] * scale * (weight_at(d) + PLUS))
+#else
+#define NORMED_X(d) x[from + (d)]
+#endif
+
+void main() {
+  const uint head = gl_WorkGroupID.x, r = gl_WorkGroupID.y, lane = gl_LocalInvocationIndex;
+  if (!has_row(r)) return;
+  const uint from = r * Q_STRIDE + Q_FIRST + head * D;
+#ifdef NORMED
+  const float scale = scale_of(from, lane);
+#endif
+  const uint table = symbol(POSITIONS, piece.row_base + r) * TABLE_STRIDE;
+  const uint to = (r * HEADS + head) * D;
+  for (uint i = lane; i < D / 2; i += WORKGROUP) {
+    const float a = NORMED_X(i), b = NORMED_X(i + D / 2);
+    const float c = cosines[table + i], s = sines[table + i];
+    result[to + i] = fma(a, c, -(b * s));
+    result[to + i + D / 2] = fma(b, c, a * s);
+  }
+}
+)glsl"

@@ -1,0 +1,441 @@
+#include "models/llama.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/error.h"
+#include "models/config_reader.h"
+#include "models/functional.h"
+#include "models/rope.h"
+
+namespace split {
+namespace {
+
+// Which blocks have a window, where config.json has no layer_types.
+enum class Windows : uint8_t {
+  kAll,          // where it has a sliding_window
+  kLast,         // from max_window_layers on, with use_sliding_window
+  kEverySecond,  // the first, the third, ...
+  kButEveryNth,  // all but each sliding_window_pattern-th
+};
+
+// What the members of the family differ in.
+struct Traits {
+  std::string_view model_type;
+  Windows windows = Windows::kAll;
+  bool qkv_bias = false;          // always, else where attention_bias says so
+  bool head_norms = false;        // of q and k, each head by itself
+  bool plus_one = false;          // norms multiply by weight + 1
+  bool post_norms = false;        // behind attention and MLP too
+  bool scaled_embedding = false;  // by sqrt(C)
+  bool caps = false;              // of scores and logits, where config.json has them
+  bool tied_head = false;         // where config.json does not say
+  const char* activation_key = "hidden_act";
+  const char* activation = "silu";
+  int head_dim = 0;  // where config.json has none; 0: C / heads
+  double theta = 10000;
+};
+constexpr Traits kTraits[] = {
+    {.model_type = "llama"},
+    {.model_type = "mistral"},
+    {.model_type = "qwen2", .windows = Windows::kLast, .qkv_bias = true},
+    {.model_type = "qwen3", .windows = Windows::kLast, .head_norms = true, .head_dim = 128},
+    {.model_type = "gemma2",
+     .windows = Windows::kEverySecond,
+     .plus_one = true,
+     .post_norms = true,
+     .scaled_embedding = true,
+     .caps = true,
+     .tied_head = true,
+     .activation_key = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .head_dim = 256},
+    {.model_type = "gemma3_text",
+     .windows = Windows::kButEveryNth,
+     .head_norms = true,
+     .plus_one = true,
+     .post_norms = true,
+     .scaled_embedding = true,
+     .caps = true,
+     .tied_head = true,
+     .activation_key = "hidden_activation",
+     .activation = "gelu_pytorch_tanh",
+     .head_dim = 256,
+     .theta = 1e6}};
+
+struct LlamaConfig : ModelConfig {
+  Traits traits;
+  float norm_eps = 1e-6f;
+  Op activation = Op::k_silu;
+  bool qkv_bias = false, out_bias = false, mlp_bias = false;
+  bool tied_head = false;
+  float attention_scale = 1;
+  float score_cap = 0, logit_cap = 0;
+  std::vector<int> windows = {};  // by block; 0: none
+  RopeConfig rope = {};           // of blocks without a window where they have one of their own
+  RopeConfig window_rope = {};
+};
+
+const Traits& traits_of(const ConfigReader& reader) {
+  const std::string type = reader.text_or("model_type", "");
+  const auto at = std::ranges::find(kTraits, type, &Traits::model_type);
+  CHECK(at != std::end(kTraits));
+  return *at;
+}
+
+// Whether block `layer` has a window, by layer_types or by what the model type is made like.
+bool has_window(const ConfigReader& reader, const LlamaConfig& config, int layer) {
+  if (reader.has("layer_types")) {
+    const Json& types = reader["layer_types"];
+    if (!types.is_array() || types.size() != static_cast<size_t>(config.layers)) {
+      reader.refuse("layer_types", cat("expected a list of ", config.layers));
+    }
+    const Json& type = types[static_cast<size_t>(layer)];
+    if (type == Json("sliding_attention")) return true;
+    if (type == Json("full_attention")) return false;
+    reader.refuse("layer_types", cat("expected \"full_attention\" or \"sliding_attention\", got ",
+                                     ConfigReader::shown(type)));
+  }
+  switch (config.traits.windows) {
+    case Windows::kAll:
+      return true;
+    case Windows::kLast:
+      return layer >= reader.integer_or("max_window_layers", 0, kMaxSize, 28);
+    case Windows::kEverySecond:
+      return layer % 2 == 0;
+    case Windows::kButEveryNth:
+      break;
+  }
+  const char* const key =
+      reader.has("sliding_window_pattern") ? "sliding_window_pattern" : "_sliding_window_pattern";
+  return (layer + 1) % reader.integer_or(key, 1, kMaxSize, 6) != 0;
+}
+
+std::vector<int> windows_of(const ConfigReader& reader, const LlamaConfig& config) {
+  const bool off =
+      config.traits.windows == Windows::kLast && !reader.boolean_or("use_sliding_window", false);
+  const bool gemma = config.traits.windows >= Windows::kEverySecond;
+  const int size = off ? 0 : reader.integer_or("sliding_window", 1, 1 << 30, gemma ? 4096 : 0);
+  std::vector<int> all;
+  for (int layer = 0; layer < config.layers; ++layer) {
+    all.push_back(size > 0 && has_window(reader, config, layer) ? size : 0);
+  }
+  return all;
+}
+
+void read_heads(const ConfigReader& reader, LlamaConfig& config) {
+  config.heads = reader.integer("num_attention_heads", 1, kMaxSize);
+  config.kv_heads = reader.integer_or("num_key_value_heads", 1, kMaxSize, config.heads);
+  if (config.heads % config.kv_heads != 0) {
+    reader.refuse("num_key_value_heads", cat("expected a divisor of num_attention_heads ",
+                                             config.heads, ", got ", config.kv_heads));
+  }
+  const int otherwise =
+      config.traits.head_dim > 0 ? config.traits.head_dim : config.channels / config.heads;
+  config.head_dim = reader.integer_or("head_dim", 1, 1 << 14, otherwise);
+  if (config.head_dim < 2 || config.head_dim % 2 != 0) {
+    reader.refuse("head_dim", cat("expected pairs of channels, got ", config.head_dim));
+  }
+  if (int64_t{config.heads} * config.head_dim > kMaxSize) {
+    reader.refuse("head_dim", cat("expected at most ", kMaxSize, " channels of all heads, got ",
+                                  int64_t{config.heads} * config.head_dim));
+  }
+  const double scale = config.traits.caps || config.traits.post_norms
+                           ? reader.number_or("query_pre_attn_scalar", 1e-6, 1e6, 256)
+                           : config.head_dim;
+  config.attention_scale = static_cast<float>(1 / std::sqrt(scale));
+}
+
+void read_ropes(const ConfigReader& reader, LlamaConfig& config) {
+  const Traits& traits = config.traits;
+  config.rope = read_rope(reader, "full_attention", config.max_positions, traits.theta);
+  config.window_rope = config.rope;
+  if (traits.windows != Windows::kButEveryNth) return;
+  // Blocks with a window have a rope of their own.
+  const bool kinds =
+      reader.has("rope_parameters") && reader["rope_parameters"].contains("sliding_attention");
+  if (kinds) {
+    config.window_rope = read_rope(reader, "sliding_attention", config.max_positions, 10000);
+  } else {
+    config.window_rope = {};
+    config.window_rope.theta = reader.number_or("rope_local_base_freq", 1, 1e12, 10000);
+  }
+}
+
+void check_factors(const RopeConfig& rope, int head_dim) {
+  if (rope.type != RopeConfig::Type::kFactors) return;
+  if (rope.factors.size() == static_cast<size_t>(head_dim) / 2) return;
+  ConfigReader::refuse("rope_scaling.factors",
+                       cat("expected ", head_dim / 2, ", got ", rope.factors.size()));
+}
+
+LlamaConfig read_config(std::string_view config_json, std::optional<int> context) {
+  const Json json = parse_json(config_json, 16, "[config.json]");
+  const ConfigReader reader(json);
+  LlamaConfig config;
+  config.traits = traits_of(reader);
+  const Traits& traits = config.traits;
+  config.model_type = traits.model_type;
+  reader.refuse_packed_weights();
+  if (reader.boolean_or("use_bidirectional_attention", false)) {
+    reader.refuse("use_bidirectional_attention", "expected false: rows see those before them");
+  }
+  config.layers = reader.integer("num_hidden_layers", 1, 1024);
+  config.channels = reader.integer("hidden_size", 1, kMaxSize);
+  config.vocab = reader.integer("vocab_size", 1, kMaxVocab);
+  config.inner = reader.integer("intermediate_size", 1, kMaxSize);
+  config.max_positions = reader.integer("max_position_embeddings", 1, 1 << 24);
+  config.context = served_context(config.max_positions, context);
+  read_heads(reader, config);
+  config.norm_eps = static_cast<float>(reader.number_or("rms_norm_eps", 1e-12, 1.0, 1e-6));
+  const bool has_key = reader.has(traits.activation_key);
+  config.activation =
+      reader.activation_or(has_key ? traits.activation_key : "hidden_act", traits.activation);
+  const bool bias = reader.boolean_or("attention_bias", false);
+  config.qkv_bias = bias || traits.qkv_bias;
+  config.out_bias = bias;
+  config.mlp_bias = reader.boolean_or("mlp_bias", false);
+  config.tied_head = reader.boolean_or("tie_word_embeddings", traits.tied_head);
+  if (traits.caps) {
+    config.score_cap = static_cast<float>(reader.number_or("attn_logit_softcapping", 1e-6, 1e6, 0));
+    config.logit_cap =
+        static_cast<float>(reader.number_or("final_logit_softcapping", 1e-6, 1e6, 0));
+  }
+  config.windows = windows_of(reader, config);
+  read_ropes(reader, config);
+  check_factors(config.rope, config.head_dim);
+  check_factors(config.window_rope, config.head_dim);
+  config.stops = reader.tokens("eos_token_id");
+  if (!config.stops.empty()) config.end_of_text = config.stops[0];
+  return config;
+}
+
+class Llama : public Model {
+ public:
+  explicit Llama(const LlamaConfig& config) : llama_(config) {
+    config_ = config;
+    const int64_t channels = config.channels;
+    blobs_.push_back({"embed_tokens", {{"embed_tokens.weight", {config.vocab, channels}}}});
+    stages_.push_back({.name = "embed",
+                       .blobs = {"embed_tokens"},
+                       .takes = Takes::kTokens,
+                       .width = channels,
+                       .trace = [this](const StageTypes& types) { return embed(types); }});
+    for (int layer = 0; layer < config.layers; ++layer) add_block(layer);
+    blobs_.push_back({"norm", {{"norm.weight", {channels}}}});
+    stages_.push_back({.name = "norm",
+                       .blobs = {"norm"},
+                       .takes = Takes::kOutRows,
+                       .width = channels,
+                       .trace = [this](const StageTypes& types) {
+                         return NamedOutput{"normed", normed_rows(types)};
+                       }});
+    add_head();
+    add_tables("rope", config.rope);
+    if (has_window_rope()) add_tables("window_rope", config.window_rope);
+  }
+
+  bool is_inside(std::string_view tensor) const override {
+    return std::ranges::any_of(std::array{"layers.", "embed_tokens.", "norm."},
+                               [&](const char* prefix) { return tensor.starts_with(prefix); });
+  }
+
+ private:
+  void add_block(int layer) {
+    const LlamaConfig& c = llama_;
+    const int64_t channels = c.channels, inner = c.inner;
+    const int64_t width = int64_t{c.heads} * c.head_dim, kv = int64_t{c.kv_heads} * c.head_dim;
+    const std::string name = cat("layers.", layer);
+    std::vector<WeightDecl> weights;
+    const auto vector = [&](const char* what, int64_t size) {
+      weights.push_back({cat(name, ".", what, ".weight"), {size}});
+    };
+    const auto matrix = [&](const char* what, int64_t outputs, int64_t inputs, bool bias) {
+      weights.push_back({cat(name, ".", what, ".weight"), {outputs, inputs}, Product::kOutIn});
+      if (bias) weights.push_back({cat(name, ".", what, ".bias"), {outputs}});
+    };
+    vector("input_layernorm", channels);
+    matrix("self_attn.q_proj", width, channels, c.qkv_bias);
+    matrix("self_attn.k_proj", kv, channels, c.qkv_bias);
+    matrix("self_attn.v_proj", kv, channels, c.qkv_bias);
+    if (c.traits.head_norms) {
+      vector("self_attn.q_norm", c.head_dim);
+      vector("self_attn.k_norm", c.head_dim);
+    }
+    matrix("self_attn.o_proj", channels, width, c.out_bias);
+    vector("post_attention_layernorm", channels);
+    if (c.traits.post_norms) {
+      vector("pre_feedforward_layernorm", channels);
+      vector("post_feedforward_layernorm", channels);
+    }
+    matrix("mlp.gate_proj", inner, channels, c.mlp_bias);
+    matrix("mlp.up_proj", inner, channels, c.mlp_bias);
+    matrix("mlp.down_proj", channels, inner, c.mlp_bias);
+    blobs_.push_back({name, std::move(weights)});
+    stages_.push_back(
+        {.name = cat("block.", layer),
+         .blobs = {name},
+         .quantised = {name},
+         .width = channels,
+         .kv = {c.kv_heads, c.head_dim, c.windows[static_cast<size_t>(layer)]},
+         .trace = [this, layer](const StageTypes& types) { return block(layer, types); }});
+  }
+
+  // A tied head is the embedding's blob, but for its quantised copies: the embedding has none.
+  void add_head() {
+    const bool tied = llama_.tied_head;
+    blobs_.push_back({"lm_head",
+                      {{"lm_head.weight",
+                        {llama_.vocab, llama_.channels},
+                        Product::kOutIn,
+                        tied ? "embed_tokens.weight" : ""}}});
+    stages_.push_back({.name = "head",
+                       .blobs = {tied ? "embed_tokens" : "lm_head"},
+                       .quantised = {"lm_head"},
+                       .takes = Takes::kOutRows,
+                       .width = llama_.vocab,
+                       .joins_last = true,
+                       .logits = true,
+                       .trace = [this](const StageTypes& types) { return head(types); }});
+  }
+
+  bool has_window_rope() const { return !(llama_.window_rope == llama_.rope); }
+  void add_tables(const std::string& name, const RopeConfig& rope) {
+    RopeTables tables = rope_tables(rope, llama_.head_dim, llama_.context);
+    const Dims dims{llama_.context, llama_.head_dim / 2};
+    constants_.push_back({name + ".cos", dims, std::move(tables.cos)});
+    constants_.push_back({name + ".sin", dims, std::move(tables.sin)});
+  }
+  Rotation rotation(int layer) const {
+    const bool own = has_window_rope() && window(layer) > 0;
+    const auto table = [&](const char* what) {
+      const Constant& of = *constant(cat(own ? "window_rope" : "rope", what));
+      return split::weight(of.name, DType::kF32, of.dims);
+    };
+    return {table(".cos"), table(".sin"), input("positions", DType::kI32, {kRows})};
+  }
+
+  NamedOutput embed(const StageTypes& types) const {
+    const Tensor rows =
+        gather(stored("embed_tokens.weight", types), input("tokens", DType::kI32, {kRows}));
+    // Times one where it has no scale: a step is to make the rows.
+    const double scale = llama_.traits.scaled_embedding ? std::sqrt(double(llama_.channels)) : 1;
+    return {"hidden", rows * static_cast<float>(scale)};
+  }
+
+  NamedOutput block(int layer, const StageTypes& types) const {
+    const std::string name = cat("layers.", layer, ".");
+    const Tensor x = input("hidden", DType::kF32, {kRows, llama_.channels});
+    const auto normed = [&](const Tensor& of, const char* by) {
+      return norm(of, cat(name, by, ".weight"), types);
+    };
+    const Tensor attended = attention_of(layer, normed(x, "input_layernorm"), types);
+    if (!llama_.traits.post_norms) {
+      const Tensor x1 = x + attended;
+      return {"hidden_out", x1 + mlp(name, normed(x1, "post_attention_layernorm"), types)};
+    }
+    const Tensor x1 = x + normed(attended, "post_attention_layernorm");
+    const Tensor inner = mlp(name, normed(x1, "pre_feedforward_layernorm"), types);
+    return {"hidden_out", x1 + normed(inner, "post_feedforward_layernorm")};
+  }
+
+  Tensor attention_of(int layer, const Tensor& x, const StageTypes& types) const {
+    const std::string name = cat("layers.", layer, ".self_attn.");
+    const Rotation rotation = this->rotation(layer);
+    const auto turned = [&](const char* what, const char* norm_name, int heads) {
+      const Tensor projected = linear(x, name + what, llama_.qkv_bias, types);
+      if (!llama_.traits.head_norms) return rotate(projected, rotation, heads);
+      return rotate(projected,
+                    {stored(cat(name, norm_name, ".weight"), types), llama_.norm_eps,
+                     llama_.traits.plus_one ? 1.0f : 0.0f},
+                    rotation, heads);
+    };
+    const Tensor q = turned("q_proj", "q_norm", llama_.heads);
+    const Tensor k = turned("k_proj", "k_norm", llama_.kv_heads);
+    const Tensor v = linear(x, name + "v_proj", llama_.qkv_bias, types);
+    const int64_t width = kv_width(layer);
+    const Tensor attended = attention(q, k, v, input("k_cache", types.cache, {width}),
+                                      input("v_cache", types.cache, {width}),
+                                      {.heads = llama_.heads,
+                                       .kv_heads = llama_.kv_heads,
+                                       .head_dim = llama_.head_dim,
+                                       .scale = llama_.attention_scale,
+                                       .window = window(layer),
+                                       .cap = llama_.score_cap});
+    return linear(attended, name + "o_proj", llama_.out_bias, types);
+  }
+
+  Tensor mlp(const std::string& block, const Tensor& x, const StageTypes& types) const {
+    const auto product = [&](const Tensor& of, const char* what) {
+      return linear(of, cat(block, "mlp.", what), llama_.mlp_bias, types);
+    };
+    const Tensor up = product(x, "up_proj");
+    return product(unary(llama_.activation, product(x, "gate_proj")) * up, "down_proj");
+  }
+
+  // A tied head multiplies by the embedding unless its own matrix is stored in blocks.
+  NamedOutput head(const StageTypes& types) const {
+    const bool tied = llama_.tied_head && !is_quantised(types.weight("lm_head.weight"));
+    const Tensor logits =
+        matmul(normed_rows(types),
+               transpose(stored(tied ? "embed_tokens.weight" : "lm_head.weight", types)));
+    if (llama_.logit_cap == 0) return {"logits", logits};  // [O, V]
+    return {"logits", tanh(logits * (1.0f / llama_.logit_cap)) * llama_.logit_cap};
+  }
+
+  Tensor stored(const std::string& name, const StageTypes& types) const {
+    const DType type = types.weight(name);
+    return split::weight(name, type, stored_dims(weight(name), type));
+  }
+  Tensor linear(const Tensor& x, const std::string& name, bool bias,
+                const StageTypes& types) const {
+    const Tensor product = matmul(x, transpose(stored(name + ".weight", types)));
+    return bias ? product + stored(name + ".bias", types) : product;
+  }
+  Tensor norm(const Tensor& x, const std::string& weight, const StageTypes& types) const {
+    return rms_norm(x, stored(weight, types), llama_.norm_eps, llama_.traits.plus_one);
+  }
+  Tensor normed_rows(const StageTypes& types) const {
+    const Tensor x = gather(input("hidden", DType::kF32, {kRows, llama_.channels}),
+                            input("out_rows", DType::kI32, {kOutRows}));
+    return norm(x, "norm.weight", types);
+  }
+
+  const LlamaConfig llama_;
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_llama(std::string_view config_json, std::optional<int> context) {
+  return std::make_unique<Llama>(read_config(config_json, context));
+}
+
+std::vector<std::string> llama_examples() {
+  std::vector<std::string> configs;
+  for (const Traits& traits : kTraits) {
+    configs.push_back(Json{
+        {"model_type", traits.model_type},
+        {"num_hidden_layers", 2},
+        {"hidden_size", 16},
+        {"intermediate_size", 24},
+        {"num_attention_heads", 4},
+        {"num_key_value_heads", 2},
+        {"head_dim", 8},
+        {"vocab_size", 16},
+        {"max_position_embeddings", 16},
+        {"attn_logit_softcapping", 3.0},
+        {"final_logit_softcapping", 2.0},
+        {"query_pre_attn_scalar", 8},
+        {"sliding_window",
+         5}}.dump());
+  }
+  return configs;
+}
+
+bool is_rotary_buffer(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_emb.cos_cached") ||
+         name.ends_with("rotary_emb.sin_cached");
+}
+
+}  // namespace split
