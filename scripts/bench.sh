@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# bench.sh AREA [--json FILE] [--size demo|gpt2|gpt2-medium|gpt2-large|gpt2-xl] [--runs N] [--threads N]
+# bench.sh AREA [--json FILE] [--size SIZE] [--runs N] [--threads N]
 # Measures one area and prints a table; fails only when something does not work, never for slow figures.
 #   kernels [--device NAME]  matrix products and attention
 #   cpu                      whole-model steps on the CPU device
@@ -8,14 +8,25 @@
 #   cloud                    cloud_server with 4,000 connections, 32 and 200 sessions, killed under 32
 #   store [--device NAME]    an edge's cold and warm start per format: bytes, seconds, MB/s
 #   pair                     cloud and edge over loopback HTTP, beside the whole model
+#   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's (npm's node-llama-cpp, x86-64) on the same weights
+# Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b.
 # Weights are random and made in the process: nothing is downloaded. `bench.sh AREA --help` has the rest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
-  kernels | cpu | gpu | http | cloud | store | pair) area=$1 && shift ;;
-  -h | --help) sed -n '2,11s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
-  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, store or pair" >&2 && exit 2 ;;
+  kernels | cpu | gpu | http | cloud | store | pair | peers) area=$1 && shift ;;
+  -h | --help) sed -n '2,13s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, store, pair or peers" >&2 && exit 2 ;;
 esac
+if [ "$area" = peers ]; then
+  "$root/scripts/build.sh" bench_player >&2
+  folder=$root/build/bench-peers
+  mkdir -p "$folder"
+  cp "$root"/tests/bench/peers/* "$folder"
+  # Without the optional packages, which are its builds for GPUs and other systems (1 GB).
+  npm install --prefix "$folder" --ignore-scripts --omit=optional --no-audit --no-fund --loglevel=error >&2
+  exec node "$root/tests/bench/peers/run.mjs" "$root/build/bin/bench_player" "$folder" "$@"
+fi
 "$root/scripts/build.sh" "bench_$area" >&2
 exec "$root/build/bin/bench_$area" "$@"

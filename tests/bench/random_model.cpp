@@ -11,37 +11,66 @@
 namespace split::bench {
 namespace {
 
-struct Size {
-  const char* name;
-  int layers, channels, heads, context, vocab;
-};
-constexpr Size kSizes[] = {
-    {"demo", 8, 320, 5, 512, 8192},
-    {"gpt2", 12, 768, 12, 1024, 50257},
-    {"gpt2-medium", 24, 1024, 16, 1024, 50257},
-    {"gpt2-large", 36, 1280, 20, 1024, 50257},
-    {"gpt2-xl", 48, 1600, 25, 1024, 50257},
-    {"tiny", 2, 128, 2, 1024, 5000},
-};
+// The settings of a published config.json that its weights' shapes follow from.
+using Config = nlohmann::ordered_json;
 
-std::string config_of(const Size& size, DType dtype) {
-  const nlohmann::ordered_json config = {
-      {"architectures", {"GPT2LMHeadModel"}},
-      {"model_type", "gpt2"},
-      {"activation_function", "gelu_new"},
-      {"n_layer", size.layers},
-      {"n_embd", size.channels},
-      {"n_head", size.heads},
-      {"n_ctx", size.context},
-      {"n_positions", size.context},
-      {"vocab_size", size.vocab},
-      {"layer_norm_epsilon", 1e-5},
-      {"tie_word_embeddings", true},
-      {"bos_token_id", size.vocab - 1},
-      {"eos_token_id", size.vocab - 1},
-      {"torch_dtype", dtype == DType::kF16 ? "float16" : "float32"},
-  };
-  return config.dump(2);
+Config gpt2(int layers, int channels, int heads, int context = 1024, int vocab = 50257) {
+  return {{"architectures", {"GPT2LMHeadModel"}},
+          {"model_type", "gpt2"},
+          {"activation_function", "gelu_new"},
+          {"n_layer", layers},
+          {"n_embd", channels},
+          {"n_head", heads},
+          {"n_ctx", context},
+          {"n_positions", context},
+          {"vocab_size", vocab},
+          {"layer_norm_epsilon", 1e-5},
+          {"tie_word_embeddings", true},
+          {"bos_token_id", vocab - 1},
+          {"eos_token_id", vocab - 1}};
+}
+
+// `more` has what the model has beyond the sizes that all of its kind have.
+Config llama(const char* type, int layers, int channels, int heads, int kv_heads, int inner,
+             int vocab, int positions, double theta, const Config& more) {
+  Config config = {{"model_type", type},
+                   {"num_hidden_layers", layers},
+                   {"hidden_size", channels},
+                   {"num_attention_heads", heads},
+                   {"num_key_value_heads", kv_heads},
+                   {"intermediate_size", inner},
+                   {"vocab_size", vocab},
+                   {"max_position_embeddings", positions},
+                   {"rope_theta", theta},
+                   {"rms_norm_eps", type == std::string("qwen2") ? 1e-6 : 1e-5},
+                   {"hidden_act", "silu"},
+                   {"bos_token_id", vocab - 2},
+                   {"eos_token_id", vocab - 1}};
+  config.update(more);
+  return config;
+}
+
+std::vector<std::pair<const char*, Config>> sizes() {
+  const Config tied = {{"tie_word_embeddings", true}};
+  const Config stretched = {{"tie_word_embeddings", true},
+                            {"head_dim", 64},
+                            {"rope_scaling",
+                             {{"rope_type", "llama3"},
+                              {"factor", 32.0},
+                              {"low_freq_factor", 1.0},
+                              {"high_freq_factor", 4.0},
+                              {"original_max_position_embeddings", 8192}}}};
+  return {{"demo", gpt2(8, 320, 5, 512, 8192)},
+          {"gpt2", gpt2(12, 768, 12)},
+          {"gpt2-medium", gpt2(24, 1024, 16)},
+          {"gpt2-large", gpt2(36, 1280, 20)},
+          {"gpt2-xl", gpt2(48, 1600, 25)},
+          {"tiny", gpt2(2, 128, 2, 1024, 5000)},
+          {"smollm2-135m", llama("llama", 30, 576, 9, 3, 1536, 49152, 8192, 1e5, tied)},
+          {"qwen2.5-0.5b", llama("qwen2", 24, 896, 14, 2, 4864, 151936, 32768, 1e6, tied)},
+          {"tinyllama-1.1b", llama("llama", 22, 2048, 32, 4, 5632, 32000, 2048, 1e4,
+                                   {{"tie_word_embeddings", false}})},
+          {"llama-3.2-1b", llama("llama", 16, 2048, 32, 8, 8192, 128256, 131072, 5e5, stretched)}};
 }
 
 // SplitMix64 (Steele et al., 2014), as a counter generator.
@@ -66,7 +95,7 @@ OwnedTensor filled(const Dims& dims, float value) {
 
 std::vector<std::string> random_model_sizes() {
   std::vector<std::string> names;
-  for (const Size& size : kSizes) names.emplace_back(size.name);
+  for (const auto& [name, config] : sizes()) names.emplace_back(name);
   return names;
 }
 
@@ -117,15 +146,19 @@ OwnedTensor random_tensor(const Dims& dims, DType dtype, uint64_t seed, float de
 }
 
 RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
-  const auto* at = std::find_if(std::begin(kSizes), std::end(kSizes),
-                                [&](const Size& known) { return size == known.name; });
-  CHECK(at != std::end(kSizes));
-  config_json_ = config_of(*at, dtype);
+  const auto known = sizes();
+  const auto at =
+      std::ranges::find_if(known, [&](const auto& entry) { return size == entry.first; });
+  CHECK(at != known.end());
+  Config config = at->second;
+  config["torch_dtype"] = dtype == DType::kF16 ? "float16" : "float32";
+  config_json_ = config.dump(2);
   model_ = make_model(config_json_);
   for (const Blob& blob : model_->blobs()) {
     for (const WeightDecl& decl : blob.weights) {
       if (!decl.from.empty()) continue;
-      const bool norm = decl.name.find("ln_") != std::string::npos;
+      const bool norm =
+          decl.name.find("ln_") != std::string::npos || decl.name.find("norm") != std::string::npos;
       tensors_[decl.name] = decl.dims.size() == 2
                                 ? random_tensor(decl.dims, dtype, seed + tensors_.size() * 1000003)
                                 : filled(decl.dims, norm && decl.name.ends_with("weight") ? 1 : 0);

@@ -1,6 +1,6 @@
-// A GPT-2 with seeded random weights, made in this process, so that measuring needs no file and no
+// A model with seeded random weights, made in this process, so that measuring needs no file and no
 // download: the shapes are real, the text would be noise. Matrices have a standard deviation of
-// 0.02, layer norms are 1, biases 0.
+// 0.02, norms are 1, biases 0.
 #pragma once
 
 #include <map>
@@ -13,7 +13,8 @@
 
 namespace split::bench {
 
-// "demo" (the bundled model's shapes), "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", "tiny".
+// "demo" (the bundled model's shapes), "tiny", "gpt2" and its larger ones, "smollm2-135m",
+// "qwen2.5-0.5b", "tinyllama-1.1b", "llama-3.2-1b".
 std::vector<std::string> random_model_sizes();
 
 // Immutable once made. Outlives the shards that read it.

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """make_gguf.py DIR OUT [--type F32|F16|BF16|Q8_0|Q4_0|Q6_K] [--version 2|3] [--tied-head] [--alignment N]
+    [--head-type TYPE] [--made-up-tokens]
 
-A Hugging Face GPT-2 directory (one safetensors file) as llama.cpp's converter would write it: its tensor names, [out, in]
-linear weights, F32 for vectors and positions. Written from the format's description; for tests. --tied-head writes the
-head out again.
+A Hugging Face directory of GPT-2, Llama or Qwen2 (one safetensors file) as llama.cpp's converter would write it: its
+tensor names, [out, in] linear weights, F32 for vectors and positions, Llama's rows of q and k turned. Written from the
+format's description; for tests and benchmarks. --head-type is that of embedding and head;
+--tied-head writes the head out again; --made-up-tokens names the tokens t0, t1, ... for programs that want names.
 """
 import argparse
 import json
@@ -20,6 +22,22 @@ OUTSIDE = {
     "ln_f.bias": "output_norm.bias",
     "lm_head.weight": "output.weight",
 }
+LLAMA_OUTSIDE = {
+    "embed_tokens.weight": "token_embd.weight",
+    "norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+}
+LLAMA_IN_BLOCK = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "post_attention_layernorm": "ffn_norm",
+    "mlp.gate_proj": "ffn_gate",
+    "mlp.up_proj": "ffn_up",
+    "mlp.down_proj": "ffn_down",
+}
 IN_BLOCK = {
     "ln_1": "attn_norm",
     "attn.c_attn": "attn_qkv",
@@ -31,18 +49,18 @@ IN_BLOCK = {
 
 
 def read_safetensors(path):
+    """name -> the array in the file, mapped."""
     with open(path, "rb") as file:
-        data = file.read()
-    (length,) = struct.unpack("<Q", data[:8])
-    header = json.loads(data[8 : 8 + length])
+        (length,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(length))
+    data = np.memmap(path, np.uint8, "r", 8 + length)
     out = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
         begin, end = entry["data_offsets"]
-        raw = data[8 + length + begin : 8 + length + end]
-        values = np.frombuffer(raw, {"F32": "<f4", "F16": "<f2"}[entry["dtype"]]).astype(np.float32)
-        name = name.removeprefix("transformer.")
+        values = data[begin:end].view({"F32": "<f4", "F16": "<f2"}[entry["dtype"]])
+        name = name.removeprefix("transformer.").removeprefix("model.")
         if not name.endswith((".attn.bias", ".attn.masked_bias")):
             out[name] = values.reshape(entry["shape"])
     return out
@@ -113,25 +131,91 @@ def typed(value):
     return struct.pack("<IIQ", 9, 5, len(value)) + struct.pack(f"<{len(value)}i", *value)
 
 
-def file_of(pairs, tensors, version=3, alignment=32):
+def write_file(out, pairs, tensors, version=3, alignment=32):
     """pairs: key -> value; tensors: (name, dims innermost first, type's number, bytes)."""
-    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs))
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(pairs))
     for key, value in pairs.items():
-        out += text(key) + typed(value)
+        head += text(key) + typed(value)
     offset = 0
     for name, dims, kind, data in tensors:
-        out += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+        head += text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
         offset += len(data) + -len(data) % alignment
-    out += bytes(-len(out) % alignment)
-    return out + b"".join(data + bytes(-len(data) % alignment) for _, _, _, data in tensors)
+    out.write(head + bytes(-len(head) % alignment))
+    for _, _, _, data in tensors:
+        out.write(data + bytes(-len(data) % alignment))
 
 
-def gguf_name(name):
-    if name in OUTSIDE:
-        return OUTSIDE[name]
+def gguf_name(name, outside, in_block):
+    if name in outside:
+        return outside[name]
     _, block, rest = name.split(".", 2)
     part, kind = rest.rsplit(".", 1)
-    return f"blk.{block}.{IN_BLOCK[part]}.{kind}"
+    return f"blk.{block}.{in_block[part]}.{kind}"
+
+
+def gpt2_pairs(config):
+    return {
+        "gpt2.block_count": config["n_layer"],
+        "gpt2.context_length": config["n_positions"],
+        "gpt2.embedding_length": config["n_embd"],
+        "gpt2.feed_forward_length": config.get("n_inner") or 4 * config["n_embd"],
+        "gpt2.attention.head_count": config["n_head"],
+        "gpt2.attention.layer_norm_epsilon": float(config["layer_norm_epsilon"]),
+    }
+
+
+def llama_pairs(config):
+    heads, kind = config["num_attention_heads"], config["model_type"]
+    return {
+        f"{kind}.block_count": config["num_hidden_layers"],
+        f"{kind}.context_length": config["max_position_embeddings"],
+        f"{kind}.embedding_length": config["hidden_size"],
+        f"{kind}.feed_forward_length": config["intermediate_size"],
+        f"{kind}.attention.head_count": heads,
+        f"{kind}.attention.head_count_kv": config["num_key_value_heads"],
+        f"{kind}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        f"{kind}.rope.freq_base": float(config["rope_theta"]),
+        f"{kind}.rope.dimension_count": config.get("head_dim") or config["hidden_size"] // heads,
+        f"{kind}.vocab_size": config["vocab_size"],
+    }
+
+
+def rope_factors(config):
+    """What rope_scaling "llama3" divides each frequency by, as `rope_freqs.weight` has it."""
+    scaling = config["rope_scaling"]
+    half = (config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]) // 2
+    length = 2 * np.pi * config["rope_theta"] ** (np.arange(half) / half)  # of a wave, in positions
+    original = scaling["original_max_position_embeddings"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    smooth = np.clip((original / length - low) / (high - low), 0, 1)
+    return (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype("<f4")
+
+
+def turned(x, heads):
+    """Rows of q or k as llama.cpp's rotation of neighbours has them."""
+    return x.reshape(heads, 2, -1, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def tokenizer_pairs(folder, vocab_size):
+    if vocab_size is None:
+        with open(os.path.join(folder, "vocab.json"), encoding="utf-8") as file:
+            vocab = json.load(file)
+        with open(os.path.join(folder, "merges.txt"), encoding="utf-8") as file:
+            merges = [line for line in file.read().split("\n") if line and not line.startswith("#version")]
+        end = vocab["<|endoftext|>"]
+    else:
+        vocab = {f"t{i}": i for i in range(vocab_size - 1)} | {"<|endoftext|>": vocab_size - 1}
+        merges, end = ["t 0"], vocab_size - 1
+    tokens = sorted(vocab, key=vocab.get)
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3 if t == "<|endoftext|>" else 1 for t in tokens],
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.bos_token_id": end,
+        "tokenizer.ggml.eos_token_id": end,
+    }
 
 
 def main():
@@ -139,61 +223,54 @@ def main():
     parser.add_argument("dir")
     parser.add_argument("out")
     parser.add_argument("--type", choices=TYPES, default="F16")
+    parser.add_argument("--head-type", choices=TYPES)
     parser.add_argument("--version", type=int, default=3)
     parser.add_argument("--tied-head", action="store_true")
     parser.add_argument("--alignment", type=int, default=32)
+    parser.add_argument("--made-up-tokens", action="store_true")
     args = parser.parse_args()
 
     with open(os.path.join(args.dir, "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     weights = read_safetensors(os.path.join(args.dir, "model.safetensors"))
-    if config.get("tie_word_embeddings", True):
+    gpt2 = config["model_type"] == "gpt2"
+    outside, in_block = (OUTSIDE, IN_BLOCK) if gpt2 else (LLAMA_OUTSIDE, LLAMA_IN_BLOCK)
+    if config.get("tie_word_embeddings", gpt2):
         weights.pop("lm_head.weight", None)
         if args.tied_head:
-            weights["lm_head.weight"] = weights["wte.weight"]
+            weights["lm_head.weight"] = weights["wte.weight" if gpt2 else "embed_tokens.weight"]
     pairs = {
-        "general.architecture": "gpt2",
+        "general.architecture": config["model_type"],
         "general.name": "made for tests",
         "general.alignment": args.alignment,
-        "gpt2.block_count": config["n_layer"],
-        "gpt2.context_length": config["n_positions"],
-        "gpt2.embedding_length": config["n_embd"],
-        "gpt2.feed_forward_length": config.get("n_inner") or 4 * config["n_embd"],
-        "gpt2.attention.head_count": config["n_head"],
-        "gpt2.attention.layer_norm_epsilon": float(config["layer_norm_epsilon"]),
+        **(gpt2_pairs(config) if gpt2 else llama_pairs(config)),
         "general.file_type": 1,
     }
     if args.alignment == 32:
         del pairs["general.alignment"]
-    if os.path.isfile(os.path.join(args.dir, "vocab.json")):
-        with open(os.path.join(args.dir, "vocab.json"), encoding="utf-8") as file:
-            vocab = json.load(file)
-        with open(os.path.join(args.dir, "merges.txt"), encoding="utf-8") as file:
-            merges = [line for line in file.read().split("\n") if line and not line.startswith("#version")]
-        tokens = sorted(vocab, key=vocab.get)
-        pairs |= {
-            "tokenizer.ggml.model": "gpt2",
-            "tokenizer.ggml.pre": "gpt-2",
-            "tokenizer.ggml.tokens": tokens,
-            "tokenizer.ggml.token_type": [3 if t == "<|endoftext|>" else 1 for t in tokens],
-            "tokenizer.ggml.merges": merges,
-            "tokenizer.ggml.bos_token_id": vocab["<|endoftext|>"],
-            "tokenizer.ggml.eos_token_id": vocab["<|endoftext|>"],
-        }
+    if os.path.isfile(os.path.join(args.dir, "vocab.json")) or args.made_up_tokens:
+        pairs |= tokenizer_pairs(args.dir, config["vocab_size"] if args.made_up_tokens else None)
     else:
         pairs["tokenizer.ggml.eos_token_id"] = config["eos_token_id"]
     tensors = []
+    if config.get("rope_scaling"):
+        tensors.append(("rope_freqs.weight", (len(rope_factors(config)),), TYPES["F32"], rope_factors(config).tobytes()))
     for name, x in weights.items():
+        x = x.astype(np.float32)
         if ".c_" in name and x.ndim == 2:
             x = x.T
-        kind = args.type
+        if config["model_type"] == "llama" and ".q_proj." in name:
+            x = turned(x, config["num_attention_heads"])
+        if config["model_type"] == "llama" and ".k_proj." in name:
+            x = turned(x, config["num_key_value_heads"])
+        kind = args.head_type or args.type if name in outside else args.type
         if x.ndim == 1 or name == "wpe.weight":
             kind = "F32"
         elif x.shape[-1] % {"Q8_0": 32, "Q4_0": 32, "Q6_K": 256}.get(kind, 1):
             kind = "F16"  # as llama.cpp does where rows are no whole blocks
-        tensors.append((gguf_name(name), x.shape[::-1], TYPES[kind], encoded(x, kind)))
+        tensors.append((gguf_name(name, outside, in_block), x.shape[::-1], TYPES[kind], encoded(x, kind)))
     with open(args.out, "wb") as out:
-        out.write(file_of(pairs, tensors, args.version, args.alignment))
+        write_file(out, pairs, tensors, args.version, args.alignment)
 
 
 if __name__ == "__main__":

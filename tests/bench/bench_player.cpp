@@ -1,0 +1,68 @@
+// One side of `bench.sh peers`: steps of a model of random weights on the CPU, timed when a line of
+// stdin asks for them, so that another program's steps on the same weights can be timed in turn.
+// Lines, each answered by one number:
+//   decode N      seconds a token, over N tokens at context 128
+//   prefill T     seconds of a prompt of T tokens
+//   batch S N     seconds a step of S sequences, over N steps
+#include <iostream>
+#include <sstream>
+
+#include "bench/steps.h"
+
+namespace split::bench {
+namespace {
+
+double answer(Steps& steps, const std::string& line) {
+  std::istringstream words(line);
+  std::string what;
+  unsigned first = 0, second = 1;
+  words >> what >> first >> second;
+  double seconds = 0;
+  if (what == "decode" && first > 0) {
+    for (unsigned i = 0; i < first; ++i) seconds += steps.decode(kBatchContext);
+    return seconds / first;
+  }
+  if (what == "prefill" && first > 0) return steps.prefill(first);
+  if (what == "batch" && first > 0 && first <= kMostSequences && second > 0) {
+    for (unsigned i = 0; i < second; ++i) seconds += steps.batch(first);
+    return seconds / second;
+  }
+  throw Error(ErrorKind::kInput,
+              cat("[stdin] expected decode N, prefill T or batch S N, got '", line, "'"));
+}
+
+int run(int argc, char** argv) {
+  std::string profile_text = "f16", folder;
+  const auto options = parse_options(
+      argc, argv,
+      "bench_player: a model of random weights whose steps lines of stdin time (bench.sh peers)\n",
+      "", [&](Flags& flags) {
+        flags.text("profile", "NAME", "f16, bf16, q8_0, q4_0, int8 or f32 (f16)", &profile_text);
+        flags.text("write", "DIR", "write the weights there as Hugging Face does, and end",
+                   &folder);
+      });
+  if (!options) return 0;
+  const auto profile = profile_from_name(profile_text);
+  if (!profile) {
+    throw Error(ErrorKind::kInput,
+                cat("--profile: expected a profile's name, got '", profile_text, "'"));
+  }
+  const RandomModel model(options->size, DType::kF16);
+  if (!folder.empty()) {
+    model.write(folder);
+    return 0;
+  }
+  const auto device = make_cpu_device(options->threads);
+  Steps steps(*device, model, *profile);
+  steps.sample_too();
+  std::cout << device->name() << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << answer(steps, line) << std::endl;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace split::bench
+
+int main(int argc, char** argv) { return split::bench::run_main(split::bench::run, argc, argv); }

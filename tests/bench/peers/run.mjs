@@ -1,0 +1,93 @@
+// `bench.sh peers`: times this project's steps and llama.cpp's in turn on the same random weights, and prints medians of
+// their ratios; above 1 ours is faster.
+//   run.mjs PLAYER FOLDER [--json FILE] [--size SIZE] [--threads N] [--runs N] [--formats f16,q8_0,...]
+// PLAYER is build/bin/bench_player; FOLDER has node_modules and gets the weights.
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    json: { type: 'string' }, size: { type: 'string', default: 'gpt2' }, runs: { type: 'string', default: '5' },
+    threads: { type: 'string', default: String(availableParallelism()) },
+    formats: { type: 'string', default: 'f16,q8_0,q4_0' },
+  },
+});
+const [player, folder] = positionals;
+const prompt = 512, sequences = 16;
+const asks = [
+  { name: 'decode', line: 'decode 12', unit: 'tokens/s', of: (s) => 1 / s },
+  { name: `prefill_${prompt}`, line: `prefill ${prompt}`, unit: 'tokens/s', of: (s) => prompt / s },
+  { name: `batch_${sequences}`, line: `batch ${sequences} 6`, unit: 'tokens/s', of: (s) => sequences / s },
+];
+
+function must(command, args) {
+  const { status, error } = spawnSync(command, args, { stdio: ['ignore', 'inherit', 'inherit'] });
+  if (status !== 0) throw new Error(`${command} ${args[0]}: ${error ?? `exit code ${status}`}`);
+}
+
+// A program that answers each line by a line.
+class Side {
+  constructor(command, args) {
+    this.child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+    this.lines = createInterface({ input: this.child.stdout })[Symbol.asyncIterator]();
+    this.name = this.line();
+  }
+  async line() {
+    const { value, done } = await this.lines.next();
+    if (done) throw new Error('a side ended before its answer');
+    return value;
+  }
+  async ask(line) {
+    this.child.stdin.write(`${line}\n`);
+    const seconds = Number(await this.line());
+    if (!(seconds > 0)) throw new Error(`'${line}': expected seconds`);
+    return seconds;
+  }
+  end() {
+    this.child.stdin.end();
+  }
+}
+
+const median = (numbers) => numbers.toSorted((a, b) => a - b)[numbers.length >> 1];
+const rows = [];
+const weights = join(folder, values.size);
+if (!existsSync(join(weights, 'model.safetensors'))) {
+  mkdirSync(weights, { recursive: true });
+  must(player, ['--size', values.size, '--write', weights]);
+}
+console.log(`${values.size}, ${values.threads} threads, medians of ${values.runs} runs in turn (above 1: ours is faster)`);
+for (const format of values.formats.split(',')) {
+  const file = join(weights, `${format}.gguf`);
+  if (!existsSync(file)) {
+    const head = format === 'q4_0' ? 'q8_0' : format;  // as the profile of that name has it
+    must('/usr/bin/python3', [join(here, '../../support/make_gguf.py'), weights, file, '--type', format.toUpperCase(),
+                     '--head-type', head.toUpperCase(), '--made-up-tokens']);
+  }
+  const ours = new Side(player, ['--size', values.size, '--profile', format, '--threads', values.threads]);
+  const theirs = new Side(process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
+  await ours.name, await theirs.name;
+  for (const ask of asks) {
+    const times = { ours: [], theirs: [], ratios: [] };
+    await ours.ask(ask.line), await theirs.ask(ask.line);  // not counted: first touches
+    for (let run = 0; run < Number(values.runs); ++run) {
+      const mine = await ours.ask(ask.line), other = await theirs.ask(ask.line);
+      times.ours.push(mine), times.theirs.push(other), times.ratios.push(other / mine);
+    }
+    const row = {
+      name: `${ask.name}_${format}`, ours: ask.of(median(times.ours)), peer: ask.of(median(times.theirs)),
+      peer_name: 'llama.cpp', unit: ask.unit, ratio: median(times.ratios),
+    };
+    rows.push(row);
+    console.log(`${row.name.padEnd(20)} ${row.ours.toFixed(1).padStart(9)} ${row.unit}, ` +
+                `${row.peer_name} ${row.peer.toFixed(1).padStart(9)}, ratio ${row.ratio.toFixed(2)}`);
+  }
+  ours.end(), theirs.end();
+}
+if (values.json) writeFileSync(values.json, `${JSON.stringify(rows, null, 1)}\n`);
