@@ -32,6 +32,9 @@
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
 #endif
+#ifndef SPLIT_DATA_DIR  // where the bundled model is installed
+#define SPLIT_DATA_DIR "/usr/share/splitcompute"
+#endif
 
 namespace split::cloud {
 namespace {
@@ -55,6 +58,17 @@ struct Options {
   std::vector<std::string> cors_origins;
   std::string api_key_file, tls_cert, tls_key;
   std::string log_format = "text", metrics = "keys";
+  std::string completion;
+  bool manual = false;
+};
+
+constexpr Flags::Exit kExits[] = {
+    {"0", "all is well, or SIGTERM"},
+    {"1", "a fault of the program's own, or of a device"},
+    {"2", "usage, or a model that cannot be loaded"},
+    {"4", "a file or a disk"},
+    {"98", "the address is in use"},
+    {"130", "Ctrl-C"},
 };
 
 Flags make_flags(Options& options) {
@@ -150,11 +164,14 @@ Flags make_flags(Options& options) {
               &options.trusted_proxies);
   flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
+  flags.group("Other");
+  flags.choice("completion", Flags::kShells,
+               "print a completion: source <(cloud_server --completion bash)", &options.completion);
+  flags.toggle("manual", "print the page for man", &options.manual);
   return flags;
 }
 
-// The bundled model: beside the binary's tree, or $SPLIT_MODEL, which the --model flag reads by
-// itself.
+// The bundled model: beside the binary's tree, or where the programs were installed to.
 std::filesystem::path bundled_model() {
   std::error_code error;
   auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -165,6 +182,8 @@ std::filesystem::path bundled_model() {
       return folder / "share/splitcompute/demo";
     }
   }
+  const std::filesystem::path installed = SPLIT_DATA_DIR "/demo";
+  if (std::filesystem::exists(installed / "config.json", error)) return installed;
   throw Error(ErrorKind::kInput,
               "--model: the bundled model is not beside the program, expected --model PATH");
 }
@@ -397,6 +416,14 @@ int run(int argc, char** argv) {
       return 0;
     case Flags::Asked::kNothing:
       break;
+  }
+  if (!options.completion.empty()) {
+    std::cout << flags.completion(options.completion, "cloud_server", {"quantize"});
+    return 0;
+  }
+  if (options.manual) {
+    std::cout << flags.manual("cloud_server", SPLIT_VERSION, kExits);
+    return 0;
   }
   return serve(options);
 }
