@@ -187,6 +187,13 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                       "answer OpenAI's clients at http://HOST:PORT/v1 (127.0.0.1:8081)",
                       kDefaultAddress, &address);
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
+  flags.texts("allowed-host", "NAME",
+              "by which it is called too, beside localhost; again for more. One of this machine "
+              "alone, or that has this flag, answers no other name",
+              &options.allowed_hosts);
+  flags.choice("log-format", {"text", "json"},
+               "on stderr, a line for each request: for people, or in JSON (text)",
+               &options.log_format);
   flags.text("chat-template", "TEXT", "a chat's message as text ('{role}: {content}\\n')",
              &options.chat_template);
   flags.bytes("memory-budget", "BYTES",

@@ -28,7 +28,7 @@ run_unit() {  # NAME VARIABLES...: $port is where it answers
   install -d -o "$user" -m 750 /var/cache/splitcompute  # CacheDirectory=
   # shellcheck disable=SC2086  # words
   (cd / && exec setpriv --reuid "$user" --regid "$user" --init-groups --no-new-privs --bounding-set=-all \
-    env -i PATH=/usr/local/bin:/usr/bin:/bin XDG_CACHE_HOME=/var/cache "${@:2}" $command 2> "$dir/$1.log") &
+    env -i PATH=/usr/local/bin:/usr/bin:/bin $(sed -n 's/^Environment=//p' "$unit") "${@:2}" $command 2> "$dir/$1.log") &
   pids+=($!)
   await_ready "$dir/$1.log" "${pids[-1]}"
   [ "$(stat -c %U "/proc/${pids[-1]}")" = "$user" ] || fail "$1 runs as $(stat -c %U "/proc/${pids[-1]}")"

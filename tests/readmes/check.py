@@ -311,7 +311,7 @@ class Pair:
         end = time.monotonic() + 120
         while time.monotonic() < end and process.poll() is None:
             text = open(log, encoding='utf-8').read()
-            url = re.search(r'^listening on (http://[\d.]+:\d+)', text, re.M)
+            url = re.search(r'^[-\d: ]*listening on (http://[\d.]+:\d+)', text, re.M)
             try:
                 if url and urllib.request.urlopen(url[1] + '/readyz', timeout=60).status == 200:
                     return url[1]
