@@ -18,6 +18,7 @@
 #include "base/granted.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/revision.h"
 #include "cloud_server/cloud.h"
 #include "cloud_server/quantize_command.h"
 #include "http/client.h"
@@ -31,6 +32,9 @@
 
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
+#endif
+#ifndef SPLIT_DATA_DIR  // where the bundled model is installed
+#define SPLIT_DATA_DIR "/usr/share/splitcompute"
 #endif
 
 namespace split::cloud {
@@ -55,6 +59,17 @@ struct Options {
   std::vector<std::string> cors_origins;
   std::string api_key_file, tls_cert, tls_key;
   std::string log_format = "text", metrics = "keys";
+  std::string completion;
+  bool manual = false, healthcheck = false;
+};
+
+constexpr Flags::Exit kExits[] = {
+    {"0", "all is well, or SIGTERM"},
+    {"1", "a fault of the program's own, or of a device"},
+    {"2", "usage, or a model that cannot be loaded"},
+    {"4", "a file or a disk"},
+    {"98", "the address is in use"},
+    {"130", "Ctrl-C"},
 };
 
 Flags make_flags(Options& options) {
@@ -125,7 +140,8 @@ Flags make_flags(Options& options) {
   flags.texts(
       "allowed-host", "NAME",
       "by which this server is called too, beside localhost; again for more. Without keys a "
-      "server of this machine alone answers no other name, and no page from elsewhere",
+      "server of this machine alone, or one with this flag, answers no other name, and no page "
+      "from elsewhere",
       &options.allowed_hosts);
   flags.toggle("legacy-routes", "answer the original SplitCompute web page (with --port 5000)",
                &options.legacy_routes);
@@ -134,7 +150,7 @@ Flags make_flags(Options& options) {
                "open = everyone, off = nobody (keys)",
                &options.metrics);
   flags.choice("log-format", {"text", "json"},
-               "on stderr: lines for people, or JSON for every event, each request too (text)",
+               "on stderr, a line for each request: for people, or in JSON, each step too (text)",
                &options.log_format);
   flags.number("max-inflight", "N",
                "requests answered at once, each on a thread; a fourth as many wait, others get 503 "
@@ -150,11 +166,18 @@ Flags make_flags(Options& options) {
               &options.trusted_proxies);
   flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
+  flags.group("Other");
+  flags.choice("completion", Flags::kShells,
+               "print a completion: source <(cloud_server --completion bash)", &options.completion);
+  flags.toggle("healthcheck",
+               "ask the server that has these flags (--port, --host, --tls-cert) on this machine "
+               "whether it is ready: exit code 0, else 1",
+               &options.healthcheck);
+  flags.toggle("manual", "print the page for man", &options.manual);
   return flags;
 }
 
-// The bundled model: beside the binary's tree, or $SPLIT_MODEL, which the --model flag reads by
-// itself.
+// The bundled model: beside the binary's tree, or where the programs were installed to.
 std::filesystem::path bundled_model() {
   std::error_code error;
   auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
@@ -165,6 +188,8 @@ std::filesystem::path bundled_model() {
       return folder / "share/splitcompute/demo";
     }
   }
+  const std::filesystem::path installed = SPLIT_DATA_DIR "/demo";
+  if (std::filesystem::exists(installed / "config.json", error)) return installed;
   throw Error(ErrorKind::kInput,
               "--model: the bundled model is not beside the program, expected --model PATH");
 }
@@ -225,12 +250,33 @@ void allow_connections() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+// A name alone may be one that the hub knows.
+void expect_model(const std::filesystem::path& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error)) return;
+  const std::string name = path.string();
+  const std::filesystem::path fetched = std::filesystem::path("weights") / path.filename();
+  const bool is_name = !path.is_absolute() && !name.starts_with(".") && !name.ends_with(".gguf") &&
+                       std::ranges::count(name, '/') <= 1;
+  throw Error(ErrorKind::kNotFound, cat("--model ", shown(name), ": no such file or folder",
+                                        !is_name ? ""
+                                        : std::filesystem::exists(fetched, error)
+                                            ? cat("; ", fetched.string(), " is there")
+                                            : cat("; scripts/fetch_model.sh ", name,
+                                                  " fetches it into ", fetched.string())));
+}
+
 void load_model(Cloud& cloud, const Options& options, const std::string& argument) {
-  auto model = std::make_unique<ServedModel>(model_options(options, argument));
+  const ModelOptions wanted = model_options(options, argument);
+  expect_model(wanted.path);
+  auto model = std::make_unique<ServedModel>(wanted);
   for (const auto& other : cloud.models) {
     if (other->id() == model->id()) {
       throw Error(ErrorKind::kInput, "--model: two models have the id '" + model->id() + "'");
     }
+  }
+  if (cloud.models.empty()) {
+    log_info(cat("cloud_server " SPLIT_VERSION " (", source_revision(), ") starts"));
   }
   log_info(
       cat("model ", model->id(), ": ", model->config().layers, " blocks of ",
@@ -241,10 +287,13 @@ void load_model(Cloud& cloud, const Options& options, const std::string& argumen
 }
 
 // So that the first request finds everything loaded; then what an edge may want to know.
-void warm_up(Cloud& cloud, const Interrupt& interrupt) {
+void warm_up(Cloud& cloud, const Interrupt& interrupt, const std::string& url) {
   try {
     for (auto& model : cloud.models) model->warm_up();
-    if (interrupt.signal() == 0) cloud.ready = true;
+    if (interrupt.signal() == 0) {
+      cloud.ready = true;
+      log_info(cat("ready at ", url, "; try: curl '", url, "/'"));
+    }
     for (auto& model : cloud.models) {
       if (interrupt.signal() == 0) model->measure();
     }
@@ -253,11 +302,42 @@ void warm_up(Cloud& cloud, const Interrupt& interrupt) {
   }
 }
 
+// Reads keys and certificates again; those that are wrong change nothing.
+void reload(const Options& options, const Cloud& cloud, http::Server& server) {
+  try {
+    if (!options.api_key_file.empty()) {
+      cloud.keys.renew(serve::ApiKeys::read(options.api_key_file));
+    }
+    server.renew_tls();
+    log_info(cat("SIGHUP: ", options.api_key_file.empty() && options.tls_cert.empty()
+                                 ? "there are no keys or certificates to read again"
+                                 : "keys and certificates were read again"));
+  } catch (const Error& error) {
+    log_error(cat("SIGHUP: nothing has changed: ", error.what()));
+  }
+}
+
+// What a signal that comes does, which may be before there is anything to do it to.
+class Reloading {
+ public:
+  void set(std::function<void()> call) {
+    const std::lock_guard lock(mutex_);
+    call_ = std::move(call);
+  }
+  void operator()() {
+    const std::lock_guard lock(mutex_);
+    if (call_) call_();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::function<void()> call_;
+};
+
 int serve(Options options) {
   return_free_memory();
   allow_connections();
   if (options.log_format == "json") {
-    set_log_format(LogFormat::kJson);
     end_on_lost_pages("{\"level\":\"error\",\"message\":\"", "\"}");
   }
   for (const std::string& origin : options.cors_origins) {
@@ -304,7 +384,8 @@ int serve(Options options) {
   }
 
   Interrupt interrupt;
-  const SignalWatch watch(interrupt);
+  Reloading reloading;
+  const SignalWatch watch(interrupt, [&reloading] { reloading(); });
   ::signal(SIGPIPE, SIG_IGN);
 
   Cloud cloud;
@@ -338,13 +419,19 @@ int serve(Options options) {
   http::Server server(server_options);
   const int port = server.bind();  // early: a taken port is known before weights are read
 
+  set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   const Interrupt::Hook stop(interrupt, [&] {
     cloud.ready = false;
+    log_info(cat("stopping: ", server.stats().inflight, " requests in flight have ",
+                 options.shutdown_timeout, " s to end"));
     server.stop();
   });
+  reloading.set([&] { reload(options, cloud, server); });
+  const std::shared_ptr<void> no_reloading(nullptr, [&](void*) { reloading.set({}); });
   add_routes(server, cloud);
   const bool local = http::is_loopback(options.host), tls = !options.tls_cert.empty();
-  if (cloud.keys.empty() && local) {
+  const std::string url = cat(tls ? "https://" : "http://", options.host, ":", port);
+  if (cloud.keys.empty() && (local || !options.allowed_hosts.empty())) {
     server.set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
   }
   if (!cloud.keys.empty() && !tls && !local) {
@@ -367,19 +454,45 @@ int serve(Options options) {
       log_info(cat("memory: ", human_bytes(cloud.memory.limit()), " for requests, ",
                    human_bytes(kv), " for keys and values, of ", human_bytes(granted_memory())));
       open_models(cloud);
-      log_info(cat("listening on ", tls ? "https://" : "http://", options.host, ":", port,
-                   local ? " (this machine only; --host to change)" : ""));
+      log_info(cat("listening on ", url, local ? " (this machine only; --host to change)" : ""));
     } catch (...) {
       failure = std::current_exception();
       server.stop();
       return;
     }
-    warm_up(cloud, interrupt);
+    warm_up(cloud, interrupt, url);
   });
   server.run();
   loading.join();
-  if (failure) std::rethrow_exception(failure);
+  if (failure) {
+    if (log_format() == LogFormat::kText) set_log_format(LogFormat::kPlain);
+    std::rethrow_exception(failure);
+  }
+  log_info("stopped");
   return exit_code_of_signal(interrupt.signal());
+}
+
+// For containers, whose own engines ask by a command. The variables are the server's; of the
+// certificate it matters only that there is one.
+int healthcheck(const Options& options) {
+  const bool everywhere = options.host == "0.0.0.0" || options.host == "::";
+  const std::string host = everywhere ? "127.0.0.1" : options.host;
+  const bool six = host.find(':') != std::string::npos;
+  http::Client::Options client;
+  client.any_certificate = true;
+  client.connect_timeout = client.read_timeout = std::chrono::seconds(2);
+  try {
+    const http::Reply reply =
+        http::Client(cat(options.tls_cert.empty() ? "http://" : "https://", six ? "[" : "", host,
+                         six ? "]" : "", ":", options.port),
+                     client)
+            .request("GET", "/readyz");
+    std::cout << reply.body;
+    return reply.status == 200 ? 0 : kExitFailed;
+  } catch (const http::NoReply& error) {
+    log_error(error.what());
+    return kExitFailed;
+  }
 }
 
 int run(int argc, char** argv) {
@@ -397,6 +510,15 @@ int run(int argc, char** argv) {
       return 0;
     case Flags::Asked::kNothing:
       break;
+  }
+  if (!options.completion.empty()) {
+    std::cout << flags.completion(options.completion, "cloud_server", {"quantize"});
+    return 0;
+  }
+  if (options.healthcheck) return healthcheck(options);
+  if (options.manual) {
+    std::cout << flags.manual("cloud_server", SPLIT_VERSION, kExits);
+    return 0;
   }
   return serve(options);
 }

@@ -1,13 +1,26 @@
 // The cloud's own counters, beside those of any server (serve/observe.h).
 #include "serve/observe.h"
 
+#include "base/log.h"
 #include "cloud_server/routes.h"
 
 namespace split::cloud {
 
 void observe(http::Server& server, Cloud& cloud) {
   serve::Metrics& metrics = cloud.metrics;
-  serve::observe(server, metrics, cloud.version);
+  serve::observe(server, metrics,
+                 {"split_build_info", cloud.version,
+                  [&cloud] {
+                    std::vector<serve::Metrics::Labels> all;
+                    if (!cloud.opened) return all;
+                    for (const auto& model : cloud.models) {
+                      all.push_back({{"model", model->id()},
+                                     {"profile", std::string(profile_name(model->profile()))}});
+                    }
+                    return all;
+                  },
+                  write_log});
+  const serve::StepMetrics from_the_start(metrics);
   serve::observe_memory(metrics, cloud.memory);
   metrics.gauge("split_sessions", "Open sessions.",
                 [&cloud] { return static_cast<double>(cloud.sessions.size()); });
@@ -28,6 +41,9 @@ void observe_models(Cloud& cloud) {
     steps.watch(model->batcher());
     // The model owns it, and outlives the metrics' readers.
     std::shared_ptr<Batcher> batcher(std::shared_ptr<void>(), &model->batcher());
+    cloud.metrics.gauge(
+        "split_busy_ratio", "The part of the last 5 s in which a step ran: 1 is all it can do.",
+        [&load = model->load()] { return load.at().busy; }, {{"model", model->id()}});
     serve::observe_batcher(cloud.metrics, [batcher] { return batcher; }, {{"model", model->id()}});
   }
 }

@@ -354,6 +354,22 @@ http::Response step_session(Cloud& cloud, const http::Request& request) {
 
 }  // namespace
 
+namespace {
+
+// A balancer routes by the id in the path, and has routed this request before there is one: the
+// session would be at one replica, and its steps at another.
+void refuse_behind_balancer(const http::Request& request) {
+  for (const char* header : {"X-Forwarded-For", "Forwarded"}) {
+    if (!request.headers.get(header)) continue;
+    throw http::HttpError(405, "id_expected",
+                          "behind a balancer a session's id is the client's to draw, so that the "
+                          "balancer can route by it: PUT /v1/sessions/{id}, 32 hex digits",
+                          {}, {{"Allow", "PUT"}});
+  }
+}
+
+}  // namespace
+
 Routes session_routes(Cloud& cloud) {
   const std::vector<http::RequestField> range = {
       {"model", "string", "A model's id (GET /v1/models); the first one by default."},
@@ -379,6 +395,7 @@ Routes session_routes(Cloud& cloud) {
        .one_of = {"to", "cut"},
        .handler =
            [&cloud](const http::Request& request) {
+             refuse_behind_balancer(request);
              return put_session(cloud, request, drawn_id());
            }},
       {.method = "GET",
@@ -414,6 +431,7 @@ Routes session_routes(Cloud& cloud) {
                 {"count", "integer", "The number of rows of a fill, in place of tokens."}},
        .one_of = {"tokens", "count"},
        .other_body_types = {wire::kTensorType},
+       .frequent = true,
        .handler = std::bind_front(step_session, std::ref(cloud))},
       {.method = "POST",
        .path = "/v1/models/{id}/sessions/{sid}/completions",

@@ -40,7 +40,7 @@ touch "$dir/begun"  # a source that changes during the build is newer
 {
   # A folder that has the tests keeps them: building without them is for machines that cannot.
   grep -qs "SPLIT_TESTS:BOOL=\($tests\|ON\)" "$dir/CMakeCache.txt" ||
-    cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests
+    cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests ${SPLIT_REVISION:+"-DSPLIT_REVISION=$SPLIT_REVISION"}
   cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
 } 2>&1 | progress > "$log" || { cat "$log" >&2; say "build.sh: the build failed"; exit 1; }
 [ $# -gt 0 ] || mv "$dir/begun" "$dir/up-to-date"  # the programs are there (shared.sh)

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
-# demo_cluster.sh [--nginx] [--edges N] [--tokens N]: three cloud_servers behind HAProxy (or nginx), N edges (6) that each
-# write TOKENS (200) tokens through it. In the middle of their answers one server is ended by SIGKILL; every text must be what the
-# same edge writes undisturbed. PORT is the balancer's (8080 or the next free one; 0: any); SPLIT_BINARIES says where built
+# demo_cluster.sh [--nginx] [--stop] [--edges N] [--tokens N]: three cloud_servers behind HAProxy (or nginx), N edges (6) that each
+# write TOKENS (200) tokens through it. In the middle of their answers one server is ended by SIGKILL (with --stop by SIGTERM, as an
+# orchestrator does); every text must be what the same edge writes undisturbed. PORT is the balancer's (8080 or the next free one; 0: any); SPLIT_BINARIES says where built
 # programs are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
 . scripts/servers.sh
 
-edges=6 tokens=200 balancer=haproxy
+edges=6 tokens=200 balancer=haproxy signal=KILL
 while [ $# -gt 0 ]; do
   [ "$1" != --nginx ] || { balancer=nginx && shift && continue; }
+  [ "$1" != --stop ] || { signal=TERM && shift && continue; }
   case $1 in -h | --help) usage && exit ;; --edges | --tokens) ;; *) refuse "unknown option '$1'" ;; esac
   [[ ${2-} =~ ^[1-9][0-9]{0,2}$ ]] || refuse "$1: expected a number from 1 to 999, got '${2-}'"
   case $1 in --edges) edges=$2 ;; --tokens) tokens=$2 ;; esac
@@ -76,9 +77,10 @@ pids+=("${running[@]}")
 # When each has begun and none has ended: which replica holds most is the hash's to say, so the first is as good as any.
 begun() { for i in $(seq "$edges"); do [ -s "$dir/text.$i" ] || return 1; done; }
 for _ in $(seq 1500); do ! begun || break; pause; done
-kill -KILL "${pids[0]}"
-wait "${pids[0]}" 2> /dev/null || :
-echo "server a ended by SIGKILL in the middle of the answers" >&2
+kill "-$signal" "${pids[0]}"
+if wait "${pids[0]}" 2> /dev/null; then status=0; else status=$?; fi
+[ $signal = KILL ] || [ $status = 0 ] || fail "server a: status $status, expected 0"
+echo "server a ended by SIG$signal in the middle of the answers" >&2
 
 same=0 moved=0
 for i in $(seq "$edges"); do

@@ -41,8 +41,8 @@ await() {
   for ((tries = 0; tries < 3000; ++tries)); do
     if [ -e "$1" ]; then  # it may not be there yet
       while read -r line; do
-        [[ $line =~ ^listening\ on\ http://[^\ ]*:([0-9]+) ]] || continue
-        port=${BASH_REMATCH[1]}
+        [[ $line =~ (^|[0-9]\ )listening\ on\ http://[^\ ]*:([0-9]+) ]] || continue
+        port=${BASH_REMATCH[2]}
         return 0
       done < "$1"
     fi

@@ -14,18 +14,17 @@
 namespace split {
 namespace {
 
-std::atomic<LogFormat> log_format{LogFormat::kText};
-thread_local std::string_view current_request;
-
-void write_line(std::string line) {
-  line += '\n';
-  // stderr that is gone or full is no reason to stop.
-  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
-}
+std::atomic<LogFormat> format_now{LogFormat::kPlain};
+thread_local std::string_view current_request, current_trace;
 
 // ,"name":"value"
 void add(std::string& line, std::string_view name, std::string_view value) {
   line.append(",\"").append(name).append("\":").append(Json(value).dump());
+}
+
+std::string in_words(const tm& time, const char* words) {
+  std::array<char, 64> text{};
+  return {text.data(), std::strftime(text.data(), text.size(), words, &time)};
 }
 
 // {"time":"2026-01-31T12:00:00.123Z","level":"error"
@@ -34,60 +33,82 @@ std::string begun(std::string_view level) {
   ::clock_gettime(CLOCK_REALTIME, &now);
   tm utc{};
   ::gmtime_r(&now.tv_sec, &utc);
-  std::array<char, 64> text{};
-  const size_t size = std::strftime(text.data(), text.size(), "{\"time\":\"%FT%T.", &utc);
-  std::string line(text.data(), size);
+  std::string line = in_words(utc, "{\"time\":\"%FT%T.");
   const std::string ms = std::to_string(1000 + now.tv_nsec / 1000000);
   return line.append(ms, 1).append("Z\",\"level\":\"").append(level).append("\"");
 }
 
-void write_message(std::string_view level, std::string_view message) {
-  std::string line;
-  if (log_format == LogFormat::kJson) {
-    line = begun(level);
-    add(line, "message", message);
-    if (!current_request.empty()) add(line, "request", current_request);
-    line += '}';
-  } else {
-    if (level != "info") line.append(level).append(": ");
-    line.append(message);
-    if (level != "info" && !current_request.empty()) {
-      line.append(" (request ").append(current_request).append(")");
-    }
-  }
-  write_line(std::move(line));
+// "2026-01-31 12:00:00 "
+std::string date() {
+  const time_t now = std::time(nullptr);
+  tm local{};
+  ::localtime_r(&now, &local);
+  return in_words(local, "%F %T ");
+}
+
+void add_number(std::string& line, std::string_view name, double number) {
+  constexpr double kThousandths = 1e3;
+  const double rounded =
+      std::isfinite(number) ? std::round(number * kThousandths) / kThousandths : 0.0;
+  std::array<char, 400> digits{};
+  const auto end =
+      std::to_chars(digits.begin(), digits.end(), rounded, std::chars_format::fixed).ptr;
+  line.append(",\"").append(name).append("\":").append(digits.begin(), end);
 }
 
 }  // namespace
 
-void set_log_format(LogFormat format) { log_format = format; }
+void set_log_format(LogFormat format) { format_now = format; }
+LogFormat log_format() { return format_now; }
 
-void log_info(std::string_view message) { write_message("info", message); }
-void log_warning(std::string_view message) { write_message("warning", message); }
-void log_error(std::string_view message) { write_message("error", message); }
+void write_log(std::string_view line) {
+  // stderr that is gone or full is no reason to stop.
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
+}
 
-void log_event(std::string_view event, std::initializer_list<LogField> fields) {
-  if (log_format != LogFormat::kJson) return;
+std::string log_line(std::string_view level, std::string_view message) {
+  if (log_format() == LogFormat::kJson) {
+    std::string line = begun(level);
+    add(line, "message", message);
+    if (!current_request.empty()) add(line, "request", current_request);
+    return line.append("}\n");
+  }
+  std::string line = log_format() == LogFormat::kText ? date() : "";
+  if (level != "info") line.append(level).append(": ");
+  line.append(message);
+  if (level != "info" && !current_request.empty()) {
+    line.append(" (request ").append(current_request).append(")");
+  }
+  return line.append("\n");
+}
+
+std::string event_line(std::string_view event, std::initializer_list<LogField> fields) {
   std::string line = begun("info");
   add(line, "event", event);
   for (const LogField& field : fields) {
     if (const auto* text = std::get_if<std::string_view>(&field.value)) {
       add(line, field.name, *text);
-      continue;
+    } else {
+      add_number(line, field.name, std::get<double>(field.value));
     }
-    const double number = std::get<double>(field.value);
-    std::array<char, 32> digits{};
-    const auto end =
-        std::to_chars(digits.begin(), digits.end(), std::isfinite(number) ? number : 0.0).ptr;
-    line.append(",\"").append(field.name).append("\":").append(digits.begin(), end);
   }
-  write_line(line + "}");
+  return line.append("}\n");
 }
 
-LogScope::LogScope(std::string_view request) : outer_(current_request) {
+void log_info(std::string_view message) { write_log(log_line("info", message)); }
+void log_warning(std::string_view message) { write_log(log_line("warning", message)); }
+void log_error(std::string_view message) { write_log(log_line("error", message)); }
+
+LogScope::LogScope(std::string_view request, std::string_view trace)
+    : outer_(current_request), outer_trace_(current_trace) {
   current_request = request;
+  current_trace = trace;
 }
-LogScope::~LogScope() { current_request = outer_; }
+LogScope::~LogScope() {
+  current_request = outer_;
+  current_trace = outer_trace_;
+}
+std::string_view log_trace() { return current_trace; }
 
 int debug_level() {
   static const int level = [] {

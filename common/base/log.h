@@ -9,10 +9,12 @@
 
 namespace split {
 
-// kText: what happens, for people; requests are not events. kJson: every event is one JSON object,
-// requests too: {"time","level","message" or "event","request",...}.
-enum class LogFormat { kText, kJson };
+// kPlain: what a command says to its user. kText: what a server does, for people: each line begins
+// with "2026-01-31 12:00:00 ", local time. kJson: every event is one JSON object:
+// {"time","level","message" or "event","request",...}, the time in UTC.
+enum class LogFormat { kPlain, kText, kJson };
 void set_log_format(LogFormat format);
+LogFormat log_format();
 
 // Each writes one line in one write(2), so that lines of several threads do not mix.
 void log_info(std::string_view message);
@@ -28,20 +30,26 @@ struct LogField {
   requires std::is_arithmetic_v<Number> LogField(std::string_view name, Number value)
       : name(name), value(static_cast<double>(value)) {}
 };
-// An event for machines: a line in kJson, nothing in kText.
-void log_event(std::string_view event, std::initializer_list<LogField> fields);
+// Lines for whoever writes them elsewhere, each with its line feed: a message at "info", "warning"
+// or "error", and an event with its fields, JSON whatever the format. Numbers have three decimals
+// at most.
+std::string log_line(std::string_view level, std::string_view message);
+std::string event_line(std::string_view event, std::initializer_list<LogField> fields);
+void write_log(std::string_view line);
 
-// While it lives, warnings and errors of this thread name the request that they are about.
+// While it lives, warnings and errors of this thread name the request that they are about, and
+// log_trace() is its `trace` (http/trace.h), which outlives this.
 class LogScope {
  public:
-  explicit LogScope(std::string_view request);
+  explicit LogScope(std::string_view request, std::string_view trace = {});
   ~LogScope();
   LogScope(const LogScope&) = delete;
   LogScope& operator=(const LogScope&) = delete;
 
  private:
-  std::string_view outer_;
+  std::string_view outer_, outer_trace_;
 };
+std::string_view log_trace();  // empty: none
 
 // SPLIT_DEBUG from the environment: 0 silent (default), 1 programs, 2 time per step, 3 graph, 4
 // GLSL.

@@ -91,6 +91,7 @@ struct Client::Impl {
       throw Error(ErrorKind::kInput, "[http] an API key is of printable ASCII without spaces");
     }
     if (url.tls) tls = tls_client_context(options.ca_cert_file);
+    if (url.tls && options.any_certificate) tls_trust_anybody(tls);
   }
 
   Reply send(std::string_view method, std::string_view path, std::string body,

@@ -65,8 +65,9 @@ class Client {
     uint64_t max_reply_bytes = 256ull << 20;  // of request() that says nothing else
     uint64_t max_error_bytes = 1 << 20;       // of a body whose status is not 2xx
     size_t max_head_bytes = 16 << 10;
-    std::string ca_cert_file;  // PEM, for https; empty: the system's
-    std::string bearer_token;  // sent with every request, to this origin alone
+    std::string ca_cert_file;      // PEM, for https; empty: the system's
+    bool any_certificate = false;  // asks whoever answers: for a server's look at itself alone
+    std::string bearer_token;      // sent with every request, to this origin alone
   };
 
   // Does not connect yet. Throws Error(kInput) for a bad URL, token or file of certificates.

@@ -125,11 +125,12 @@ std::optional<HttpError> Exchange::refusal(const RequestHead& head) const {
 }
 
 Response Exchange::dispatch(Request& request, const std::vector<std::string>& segments, bool late,
-                            std::string_view& name) const {
+                            Answered& answered) const {
   std::string allowed;
   if (const Route* const route =
           find_route(request.method, segments, request.path_params, allowed)) {
-    name = route->path;
+    answered.matched = route;
+    answered.route = route->path;
     if (late && route->access != Access::kOpen) {
       throw HttpError(503, "stopping", "this server is stopping", {}, {{"Retry-After", "1"}});
     }
@@ -177,6 +178,12 @@ bool Exchange::is_for_loop(const RequestHead& head) const {
          });
 }
 
+Trace Exchange::trace_of(const Headers& headers) const {
+  const auto given = headers.get(kTraceHeader);
+  const Trace trace = given ? Trace::within(*given) : Trace();
+  return trace || !options_.begin_traces ? trace : Trace::begun();
+}
+
 void Exchange::begin(Connection& connection) const {
   RequestHead& head = connection.head;
   connection.answer =
@@ -193,7 +200,8 @@ void Exchange::begin(Connection& connection) const {
   request.memory = std::exchange(connection.memory, nullptr);
   if (!request.memory) request.memory = std::make_shared<MemoryShare>(options_.memory);
   request.client_gone = [&connection] { return is_gone(connection); };
-  const LogScope scope(request.id);
+  request.trace = trace_of(head.headers);
+  const LogScope scope(request.id, request.trace.traceparent());
   answer.answered.bytes_in = request.body.size();
 
   Response response;
@@ -201,7 +209,7 @@ void Exchange::begin(Connection& connection) const {
   try {
     checked = is_checked(head, request.body);
     request.headers = std::move(head.headers);
-    response = dispatch(request, head.segments, connection.late, answer.answered.route);
+    response = dispatch(request, head.segments, connection.late, answer.answered);
     if (response.stream) request.memory->take(kStreamBytes);
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
@@ -258,7 +266,7 @@ void Exchange::fill(Answer& answer, const RequestHead& head, Response response) 
 void Exchange::produce(Connection& connection) const {
   Answer& answer = *connection.answer;
   if (!answer.stream) return;
-  const LogScope scope(answer.request.id);
+  const LogScope scope(answer.request.id, answer.request.trace.traceparent());
   EventSink events(connection);
   try {
     // A stream that nobody reads is only ended: here, as that may take its time.

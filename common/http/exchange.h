@@ -52,10 +52,11 @@ class Exchange {
   // is added to `allowed`.
   const Route* find_route(const std::string& method, const std::vector<std::string>& segments,
                           std::vector<std::string>& params, std::string& allowed) const;
-  // `late`: only open routes are still answered. `name` becomes the route's.
+  // `late`: only open routes are still answered. `answered` learns the route.
   Response dispatch(Request& request, const std::vector<std::string>& segments, bool late,
-                    std::string_view& name) const;
+                    Answered& answered) const;
 
+  Trace trace_of(const Headers& headers) const;
   // The answer's head and body, or the head and the stream.
   void fill(Answer& answer, const RequestHead& head, Response response) const;
   // Adds the headers that let a page from elsewhere read the answer.

@@ -14,6 +14,7 @@
 
 #include "base/bytes.h"
 #include "base/memory_budget.h"
+#include "http/trace.h"
 
 namespace split::http {
 
@@ -48,6 +49,7 @@ struct Request {
   std::string id;         // X-Request-Id, theirs when it is sane, else ours
   std::string principal;  // who asks, as the server's guard says; empty: anybody
   bool secure = false;    // came over TLS
+  Trace trace;            // that it belongs to
   Headers headers;
   std::vector<std::pair<std::string, std::string>> query_params;  // decoded
   std::vector<std::string> path_params;  // what {..} matched, decoded, in order

@@ -35,6 +35,8 @@ struct Route {
   // Its handler never waits: the server's loop calls it, also while every worker is busy. GET only,
   // and a path without braces.
   bool on_loop = false;
+  // One of many like it, as the steps of a text are: no news by itself, unless it fails.
+  bool frequent = false;
   Handler handler = {};
 };
 

@@ -237,6 +237,10 @@ void Server::Impl::welcome(Connection& c) {
     return;
   }
   if (tls) {
+    {
+      const std::lock_guard lock(next_tls_mutex);
+      if (next_tls) tls = std::move(next_tls);
+    }
     c.tls = tls_accept(tls, c.fd.get());
     c.state = Connection::kHandshake;
   }
@@ -327,6 +331,13 @@ void Server::run() {
 void Server::stop() {
   impl_->stopping = true;
   wake_reader(impl_->wake);
+}
+
+void Server::renew_tls() {
+  if (impl_->options.tls_cert_file.empty()) return;
+  TlsContext next = tls_server_context(impl_->options.tls_cert_file, impl_->options.tls_key_file);
+  const std::lock_guard lock(impl_->next_tls_mutex);
+  impl_->next_tls = std::move(next);
 }
 
 Server::Stats Server::stats() const {

@@ -33,7 +33,8 @@ using Guard = std::function<std::string(const Headers&)>;
 
 // The outcome of a request.
 struct Answered {
-  std::string_view route;  // its path; empty: none matched
+  const Route* matched = nullptr;  // none: nothing is there
+  std::string_view route;          // its path; empty: none matched
   int status = 0;
   uint64_t bytes_in = 0, bytes_out = 0;        // of the body; of head and body
   std::chrono::steady_clock::duration took{};  // from the handler's start to the last byte sent
@@ -82,6 +83,7 @@ class Server {
     std::chrono::milliseconds write_timeout{10000};
     std::chrono::milliseconds shutdown_timeout{10000};
     int listen_backlog = 4096;
+    bool begin_traces = false;  // for requests that come without one
     // Origins ("http://host:port", or "*") whose pages may read answers and send any request.
     std::vector<std::string> cors_origins = {};
   };
@@ -118,6 +120,9 @@ class Server {
   void run();
   // From any thread, at any time. Not from a signal handler.
   void stop();
+  // Reads the certificates and the key again, for connections that come from then on. Throws as the
+  // constructor, and nothing has changed. Any thread.
+  void renew_tls();
 
   // Any thread.
   Stats stats() const;

@@ -80,6 +80,8 @@ struct Server::Impl {
   Exchange exchange;
   RefusalObserver on_refused;
   TlsContext tls;  // none: plain
+  std::mutex next_tls_mutex;
+  TlsContext next_tls;  // under it: takes the place of `tls` with the next connection
   Fd listener;
   Fd epoll;
   Fd wake;

@@ -27,6 +27,9 @@ TlsContext tls_server_context(const std::string& cert_file, const std::string& k
 // Throws likewise.
 TlsContext tls_client_context(const std::string& ca_file);
 
+// Lets a client's context take any certificate.
+void tls_trust_anybody(const TlsContext& context);
+
 // A session on a connected, non-blocking socket, which stays the caller's.
 TlsSession tls_accept(const TlsContext& context, int fd);
 // The other end must prove to be `host`, a name or an address.

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -79,9 +80,19 @@ class Flags {
   // The summary, the groups with one line or more for each flag, and the rule for the environment.
   std::string help() const;
 
-  // A file for bash to source: the flags, and `commands` that may stand in their place.
-  std::string bash_completion(std::string_view program,
-                              const std::vector<std::string>& commands) const;
+  // A file for a shell to source, one of kShells: the flags, and `commands` that may stand in their
+  // place.
+  std::string completion(std::string_view shell, std::string_view program,
+                         const std::vector<std::string>& commands) const;
+  static const std::vector<std::string> kShells;
+
+  // A page for man(1), in roff: the summary, which is one line "NAME: what it is" and lines of
+  // usage, the groups, the rule for the environment, and the exit codes of `exits`.
+  struct Exit {
+    std::string_view code, meaning;
+  };
+  std::string manual(std::string_view program, std::string_view version,
+                     std::span<const Exit> exits) const;
 
   static std::string variable_of(std::string_view name);  // "top-k" -> "SPLIT_TOP_K"
 
@@ -97,6 +108,10 @@ class Flags {
     bool given = false;
     std::vector<std::string>* list = nullptr;
   };
+
+  std::string bash_completion(std::string_view program, const std::vector<std::string>&) const;
+  std::string zsh_completion(std::string_view program, const std::vector<std::string>&) const;
+  std::string fish_completion(std::string_view program, const std::vector<std::string>&) const;
 
   void add(std::string name, std::string metavar, std::string help, Set set);
   void add_number(std::string name, std::string metavar, std::string help, uint64_t low,

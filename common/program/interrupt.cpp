@@ -51,15 +51,17 @@ Interrupt::Hook::~Hook() {
   interrupt_.calls_.erase(at_);
 }
 
-SignalWatch::SignalWatch(Interrupt& interrupt) : end_(::eventfd(0, EFD_CLOEXEC)) {
+SignalWatch::SignalWatch(Interrupt& interrupt, std::function<void()> hangup)
+    : end_(::eventfd(0, EFD_CLOEXEC)) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  if (hangup) sigaddset(&set, SIGHUP);
   CHECK(::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
   signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC));
   CHECK(signals_ && end_);
-  thread_ = std::thread([this, &interrupt] {
+  thread_ = std::thread([this, &interrupt, hangup = std::move(hangup)] {
     pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
     for (;;) {
       if (::poll(fds, 2, -1) < 0) continue;
@@ -67,6 +69,10 @@ SignalWatch::SignalWatch(Interrupt& interrupt) : end_(::eventfd(0, EFD_CLOEXEC))
       signalfd_siginfo info{};
       if (::read(signals_.get(), &info, sizeof info) != sizeof info) continue;
       const auto signal = static_cast<int>(info.ssi_signo);
+      if (signal == SIGHUP) {
+        hangup();
+        continue;
+      }
       if (interrupt.signal() != 0) ::_exit(exit_code_of_signal(signal));
       interrupt.raise(signal);
     }

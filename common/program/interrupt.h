@@ -57,11 +57,12 @@ class Interrupt : public Waiter {
   std::function<void()> diverted_;
 };
 
-// Turns SIGINT and SIGTERM into raise(); a second one ends the process at once. Made before any
-// other thread, which inherits the blocked signals.
+// Turns SIGINT and SIGTERM into raise(); a second one ends the process at once. With `hangup`,
+// SIGHUP is a call of it, on a thread of this; without, it ends the process as ever. Made before
+// any other thread, which inherits the blocked signals.
 class SignalWatch {
  public:
-  explicit SignalWatch(Interrupt& interrupt);
+  explicit SignalWatch(Interrupt& interrupt, std::function<void()> hangup = {});
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;

@@ -96,13 +96,39 @@ struct ApiKeys::Key {
   RateLimit rows{0}, bytes{0};  // under it
 };
 
-ApiKeys::ApiKeys() = default;
+struct ApiKeys::Now {
+  std::mutex mutex;
+  std::shared_ptr<const Keys> keys = std::make_shared<const Keys>();  // under it
+};
+
+std::shared_ptr<const ApiKeys::Keys> ApiKeys::now() const {
+  const std::lock_guard lock(now_->mutex);
+  return now_->keys;
+}
+
+bool ApiKeys::empty() const { return now()->empty(); }
+
+void ApiKeys::renew(const ApiKeys& other) const {
+  const auto before = now();
+  Keys keys = *other.now();
+  for (std::shared_ptr<Key>& key : keys) {
+    for (const std::shared_ptr<Key>& old : *before) {
+      if (old->name == key->name && old->digest == key->digest && old->limits == key->limits) {
+        key = old;
+      }
+    }
+  }
+  const std::lock_guard lock(now_->mutex);
+  now_->keys = std::make_shared<const Keys>(std::move(keys));
+}
+
+ApiKeys::ApiKeys() : now_(std::make_unique<Now>()) {}
 ApiKeys::~ApiKeys() = default;
 ApiKeys::ApiKeys(ApiKeys&&) noexcept = default;
 ApiKeys& ApiKeys::operator=(ApiKeys&&) noexcept = default;
 
 ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
-  ApiKeys keys;
+  Keys keys;
   for (size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(line.size() + 1, text.size()));
@@ -112,7 +138,7 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
     const std::string_view word = take_word(line);
     if (word.empty()) continue;
     const size_t colon = std::min(word.find(':'), word.size());
-    auto key = std::make_unique<Key>();
+    auto key = std::make_shared<Key>();
     key->name = word.substr(0, colon);
     const std::string_view secret = word.substr(std::min(colon + 1, word.size()));
     if (colon == word.size() || !is_name(key->name)) {
@@ -122,7 +148,7 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
       throw bad(cat("expected a key of ", kLeastKey, "..", kMostKey, " printable characters"));
     }
     key->digest = digest_of(secret);
-    for (const auto& other : keys.keys_) {
+    for (const auto& other : keys) {
       if (other->name == key->name) throw bad("a second key of this name");
       if (other->digest == key->digest) throw bad(cat("the same key as ", other->name, "'s"));
     }
@@ -133,11 +159,13 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
     }
     key->rows = RateLimit(static_cast<double>(key->limits.rows_per_s));
     key->bytes = RateLimit(static_cast<double>(key->limits.bytes_per_s));
-    keys.keys_.push_back(std::move(key));
+    keys.push_back(std::move(key));
   }
   if (keys.empty())
     throw Error(ErrorKind::kInput, cat("[keys] ", what, ": expected keys, found none"));
-  return keys;
+  ApiKeys parsed;
+  parsed.now_->keys = std::make_shared<const Keys>(std::move(keys));
+  return parsed;
 }
 
 ApiKeys ApiKeys::read(const std::string& file) {
@@ -146,9 +174,11 @@ ApiKeys ApiKeys::read(const std::string& file) {
   return keys;
 }
 
-ApiKeys::Key* ApiKeys::find(const std::string& name) const {
-  for (const auto& key : keys_) {
-    if (key->name == name) return key.get();
+std::shared_ptr<ApiKeys::Key> ApiKeys::find(const std::string& name) const {
+  if (name.empty()) return nullptr;
+  const auto keys = now();
+  for (const auto& key : *keys) {
+    if (key->name == name) return key;
   }
   return nullptr;
 }
@@ -163,7 +193,8 @@ std::string ApiKeys::admit(const http::Headers& headers) const {
   const bool bearer = http::same_name(given->substr(0, kScheme.size()), kScheme);
   const Sha256::Digest digest = digest_of(bearer ? given->substr(kScheme.size()) : "");
   Key* who = nullptr;
-  for (const auto& key : keys_) {
+  const auto keys = now();
+  for (const auto& key : *keys) {
     if (::CRYPTO_memcmp(key->digest.data(), digest.data(), digest.size()) == 0) who = key.get();
   }
   if (who == nullptr) {
@@ -182,7 +213,7 @@ std::string ApiKeys::admit(const http::Headers& headers) const {
 }
 
 void ApiKeys::expect_rows(const std::string& name) const {
-  Key* const key = find(name);
+  const std::shared_ptr<Key> key = find(name);
   if (key == nullptr || key->limits.rows_per_s == 0) return;
   const std::lock_guard lock(key->mutex);
   const double seconds = key->rows.wait(Clock::now());
@@ -192,21 +223,21 @@ void ApiKeys::expect_rows(const std::string& name) const {
 }
 
 void ApiKeys::took_rows(const std::string& name, double rows) const {
-  Key* const key = find(name);
+  const std::shared_ptr<Key> key = find(name);
   if (key == nullptr || key->limits.rows_per_s == 0) return;
   const std::lock_guard lock(key->mutex);
   key->rows.take(Clock::now(), rows);
 }
 
 void ApiKeys::took_bytes(const std::string& name, uint64_t bytes) const {
-  Key* const key = find(name);
+  const std::shared_ptr<Key> key = find(name);
   if (key == nullptr || key->limits.bytes_per_s == 0) return;
   const std::lock_guard lock(key->mutex);
   key->bytes.take(Clock::now(), static_cast<double>(bytes));
 }
 
 uint64_t ApiKeys::most_sessions(const std::string& name) const {
-  const Key* const key = find(name);
+  const std::shared_ptr<Key> key = find(name);
   return key == nullptr ? 0 : key->limits.sessions;
 }
 

@@ -38,6 +38,7 @@ struct KeyLimits {  // 0: none
   uint64_t sessions = 0;
   uint64_t rows_per_s = 0;   // tokens of prompts and answers, through the whole model
   uint64_t bytes_per_s = 0;  // both ways
+  bool operator==(const KeyLimits&) const = default;
 };
 
 // Any number of threads.
@@ -53,7 +54,10 @@ class ApiKeys {
   ApiKeys(ApiKeys&&) noexcept;
   ApiKeys& operator=(ApiKeys&&) noexcept;
 
-  bool empty() const { return keys_.empty(); }
+  bool empty() const;
+  // Takes the place of these keys, for requests from then on; those that stay as they were keep
+  // what they owe. Any thread.
+  void renew(const ApiKeys& other) const;
   // The name of the key in `Authorization: Bearer KEY`. Throws HttpError 401 `api_key_missing`,
   // `invalid_api_key`, or 429 `rate_limited` while bytes are owed.
   std::string admit(const http::Headers& headers) const;
@@ -69,8 +73,11 @@ class ApiKeys {
 
  private:
   struct Key;
-  Key* find(const std::string& name) const;
-  std::vector<std::unique_ptr<Key>> keys_;
+  using Keys = std::vector<std::shared_ptr<Key>>;
+  struct Now;  // the keys, and their lock
+  std::shared_ptr<const Keys> now() const;
+  std::shared_ptr<Key> find(const std::string& name) const;
+  std::unique_ptr<Now> now_;
 };
 
 }  // namespace split::serve

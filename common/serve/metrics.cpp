@@ -149,9 +149,9 @@ void Metrics::counted(std::string_view name, std::string_view help, std::functio
 }
 
 void Metrics::info(std::string_view name, std::string_view help,
-                   std::function<std::optional<Labels>()> labels) {
+                   std::function<std::vector<Labels>()> series) {
   const std::lock_guard lock(mutex_);
-  family(name, help, "gauge").info = std::move(labels);
+  family(name, help, "gauge").info = std::move(series);
 }
 
 std::string Metrics::text() const {
@@ -165,7 +165,7 @@ std::string Metrics::text() const {
       out += cat(name, suffix, labels, " ", value, "\n");
     };
     if (family.info) {
-      if (const auto labels = family.info()) line("", labels_text(*labels), "1");
+      for (const Labels& labels : family.info()) line("", labels_text(labels), "1");
     }
     for (const auto& [labels, series] : family.series) {
       if (series.counter) line("", labels_text(labels), cat(series.counter->value()));

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,9 +62,9 @@ class Metrics {
   void counted(std::string_view name, std::string_view help, std::function<double()> value,
                const Labels& labels = {});
 
-  // One series, always 1, whose labels are what is to be known; while there are none: none.
+  // Series that are always 1, and whose labels are what is to be known.
   void info(std::string_view name, std::string_view help,
-            std::function<std::optional<Labels>()> labels);
+            std::function<std::vector<Labels>()> series);
 
   // Everything, in the text format 0.0.4, families in the order of their names.
   std::string text() const;
@@ -79,7 +78,7 @@ class Metrics {
   struct Family {
     std::string help, kind;
     std::map<Labels, Series> series;
-    std::function<std::optional<Labels>()> info;
+    std::function<std::vector<Labels>()> info;
   };
   // With the lock held.
   Family& family(std::string_view name, std::string_view help, std::string_view kind);

@@ -1,6 +1,11 @@
 #include "serve/observe.h"
 
+#include <array>
+#include <cstdio>
+
+#include "base/figures.h"
 #include "base/log.h"
+#include "base/revision.h"
 
 namespace split::serve {
 namespace {
@@ -20,36 +25,94 @@ double seconds(std::chrono::steady_clock::duration duration) {
 
 }  // namespace
 
-void observe(http::Server& server, Metrics& metrics, const std::string& version) {
-  metrics.gauge("split_build_info", "The version of this program; always 1.", [] { return 1.0; },
-                {{"version", version}});
+namespace {
+
+// The line of a request: "127.0.0.1 POST /v1/completions 200 0.041 s, 1.2 kB, key ann", or an
+// event.
+std::string request_line(const http::Request& request, const http::Answered& answered,
+                         const std::string& route) {
+  if (log_format() == LogFormat::kJson) {
+    return event_line("request", {{"request", request.id},
+                                  {"trace", request.trace.id()},
+                                  {"method", request.method},
+                                  {"route", route},
+                                  {"status", answered.status},
+                                  {"ms", 1e3 * seconds(answered.took)},
+                                  {"bytes_in", answered.bytes_in},
+                                  {"bytes_out", answered.bytes_out},
+                                  {"key", request.principal},
+                                  {"peer", request.peer}});
+  }
+  std::array<char, 32> took{};
+  std::snprintf(took.data(), took.size(), "%.3f s", seconds(answered.took));
+  std::string line = cat(request.peer, " ", request.method, " ", route, " ", answered.status, " ",
+                         took.data(), ", ", human_bytes(answered.bytes_out));
+  if (!request.principal.empty()) line += cat(", key ", request.principal);
+  if (request.trace) line += cat(", trace ", request.trace.id());
+  return log_line("info", line);
+}
+
+bool is_news(const http::Answered& answered) {
+  if (log_format() == LogFormat::kPlain) return false;
+  const http::Route* const route = answered.matched;
+  if (route == nullptr) return true;
+  return !route->on_loop &&
+         (log_format() == LogFormat::kJson || !route->frequent || answered.status >= 400);
+}
+
+std::string refused_line(const http::Refused& refused) {
+  if (log_format() == LogFormat::kJson) {
+    return event_line("refused", {{"request", refused.id},
+                                  {"status", refused.status},
+                                  {"code", refused.code},
+                                  {"peer", refused.peer}});
+  }
+  return log_line("info", cat(refused.peer, " refused ", refused.status, " ", refused.code));
+}
+
+}  // namespace
+
+void observe(http::Server& server, Metrics& metrics, Observed program) {
+  const Metrics::Labels build = {{"version", program.version},
+                                 {"revision", std::string(source_revision())}};
+  metrics.info(program.info,
+               "What runs: version, revision of the source, and each model; always 1.",
+               [build, models = std::move(program.models)] {
+                 std::vector<Metrics::Labels> all = models();
+                 if (all.empty()) all.push_back({{"model", ""}, {"profile", ""}});
+                 for (Metrics::Labels& one : all)
+                   one.insert(one.begin(), build.begin(), build.end());
+                 return all;
+               });
   metrics.gauge("split_connections", "Open connections.",
                 [&server] { return static_cast<double>(server.stats().connections); });
+  metrics.gauge("split_requests_in_flight", "Requests that are being answered.",
+                [&server] { return static_cast<double>(server.stats().inflight); });
   add_process_metrics(metrics);
-  server.add_observer([&metrics](const http::Request& request, const http::Answered& answered) {
+  const auto requests = [&metrics](const std::string& route, int status) -> Counter& {
+    return metrics.counter(kRequests, kRequestsHelp, {{"route", route}, {"code", cat(status)}});
+  };
+  const auto duration = [&metrics](const std::string& route) -> Histogram& {
+    return metrics.histogram("split_http_request_duration_seconds",
+                             "From a request's last byte to its answer's last byte.",
+                             {{"route", route}});
+  };
+  // Before anything is asked, so that a rate has somewhere to begin.
+  for (const http::Route& route : server.routes()) {
+    requests(route.path, route.statuses.front());
+    duration(route.path);
+  }
+  requests(kNoRoute, 404);
+  const auto write = std::make_shared<std::function<void(std::string_view)>>(program.write);
+  server.add_observer([=](const http::Request& request, const http::Answered& answered) {
     const std::string route(answered.route.empty() ? kNoRoute : answered.route);
-    metrics.counter(kRequests, kRequestsHelp, {{"route", route}, {"code", cat(answered.status)}})
-        .add();
-    metrics
-        .histogram("split_http_request_duration_seconds",
-                   "From a request's last byte to its answer's last byte.", {{"route", route}})
-        .observe(seconds(answered.took));
-    log_event("request", {{"request", request.id},
-                          {"method", request.method},
-                          {"route", route},
-                          {"status", answered.status},
-                          {"ms", 1e3 * seconds(answered.took)},
-                          {"bytes_in", answered.bytes_in},
-                          {"bytes_out", answered.bytes_out},
-                          {"peer", request.peer}});
+    requests(route, answered.status).add();
+    duration(route).observe(seconds(answered.took));
+    if (is_news(answered)) (*write)(request_line(request, answered, route));
   });
-  server.on_refused([&metrics](const http::Refused& refused) {
-    metrics.counter(kRequests, kRequestsHelp, {{"route", kNoRoute}, {"code", cat(refused.status)}})
-        .add();
-    log_event("refused", {{"request", refused.id},
-                          {"status", refused.status},
-                          {"code", refused.code},
-                          {"peer", refused.peer}});
+  server.on_refused([=](const http::Refused& refused) {
+    requests(kNoRoute, refused.status).add();
+    if (log_format() != LogFormat::kPlain) (*write)(refused_line(refused));
   });
 }
 
@@ -111,7 +174,11 @@ StepMetrics::StepMetrics(Metrics& metrics)
       fill_rows_(metrics.counter("split_fill_rows_total",
                                  "Rows computed again for layers that lacked them.")),
       depths_(metrics.histogram("split_step_depths", "Points that the rows of a step went to.", {},
-                                {1, 2, 3, 4, 8, 16})) {}
+                                {1, 2, 3, 4, 8, 16})),
+      step_rows_(metrics.histogram("split_step_rows", "Rows that a step computed together.", {},
+                                   {1, 2, 4, 8, 16, 32, 64, 128, 256, 512})),
+      sequences_(metrics.histogram("split_step_sequences", "Sequences that shared a step.", {},
+                                   {1, 2, 4, 8, 16, 32, 64, 128, 256, 512})) {}
 
 void StepMetrics::watch(Batcher& batcher) const {
   batcher.on_step([to = *this](const StepSeen& seen) {
@@ -122,6 +189,8 @@ void StepMetrics::watch(Batcher& batcher) const {
     to.layer_rows_.add(seen.layer_rows);
     to.fill_rows_.add(seen.fill_rows);
     to.depths_.observe(seen.depths);
+    to.step_rows_.observe(seen.prompt_rows + seen.generated_rows + seen.fill_rows);
+    to.sequences_.observe(seen.sequences);
   });
 }
 

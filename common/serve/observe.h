@@ -1,6 +1,5 @@
-// Reports to a server's operator: counters of its requests on GET /metrics, and with
-// --log-format json a line of log for each; what its steps were; and whether it is well. Once for
-// both programs.
+// Reports to a server's operator: counters of its requests on GET /metrics, a line of log for each
+// that is news; what its steps were; and whether it is well. Once for both programs.
 #pragma once
 
 #include <functional>
@@ -12,10 +11,20 @@
 
 namespace split::serve {
 
-// split_build_info, split_http_requests_total{route,code}, split_http_request_duration_seconds
-// {route}, split_connections, process_*; and a line of log for each request (base/log.h). Both
-// outlive the server. Before run().
-void observe(http::Server& server, Metrics& metrics, const std::string& version);
+// The program that is observed.
+struct Observed {
+  const char* info;  // the metric that says what it is: split_build_info
+  std::string version;
+  // The labels `model` and `profile` of each model; none before there are some.
+  std::function<std::vector<Metrics::Labels>()> models;
+  std::function<void(std::string_view line)> write;  // a line of log, with its line feed
+};
+
+// Its info, split_http_requests_total{route,code}, split_http_request_duration_seconds {route},
+// split_connections, process_*; and a line of log for each request (base/log.h): none for routes of
+// the loop, which ask how the server is, and in kText none for frequent ones that went well. All
+// outlive the server, which has its routes already. Before run().
+void observe(http::Server& server, Metrics& metrics, Observed program);
 
 // split_memory_budget_bytes, split_memory_used_bytes and split_memory_refusals_total.
 void observe_memory(Metrics& metrics, const MemoryBudget& budget);
@@ -27,7 +36,8 @@ http::Route metrics_route(const Metrics& metrics);  // GET /metrics
 std::vector<http::Route> health_routes(std::function<bool()> ready);
 
 // split_forward_duration_seconds{phase}, split_tokens_total{phase}, split_layer_rows_total,
-// split_fill_rows_total and split_step_depths: of the batchers it watches.
+// split_fill_rows_total, split_step_depths, split_step_rows and split_step_sequences: of the
+// batchers it watches.
 class StepMetrics {
  public:
   explicit StepMetrics(Metrics& metrics);
@@ -44,7 +54,7 @@ class StepMetrics {
   OfPhase prompt_, generate_;
   Counter& layer_rows_;
   Counter& fill_rows_;
-  Histogram& depths_;
+  Histogram &depths_, &step_rows_, &sequences_;
 };
 
 // split_kv_bytes, split_kv_budget_bytes and split_queue_depth of what `present` returns, which may

@@ -21,6 +21,18 @@ constexpr const char* kSummary =
     "  edge_client doctor --server URL                    what works, in ten lines\n"
     "  edge_client cache ls|verify|prune                  the weights on this machine\n";
 
+constexpr Flags::Exit kExits[] = {
+    {"0", "all is well, or SIGTERM"},
+    {"1", "a fault of the program's own"},
+    {"2", "usage, or input that cannot be taken"},
+    {"3", "the server cannot be reached, or refuses"},
+    {"4", "the cache or a disk"},
+    {"5", "bytes that are not what they should be"},
+    {"6", "no such device, or it fails"},
+    {"98", "the address is in use"},
+    {"130", "Ctrl-C"},
+};
+
 // "1,2,3".
 std::vector<int32_t> ids_of(std::string_view text) {
   std::vector<int32_t> ids;
@@ -175,6 +187,13 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                       "answer OpenAI's clients at http://HOST:PORT/v1 (127.0.0.1:8081)",
                       kDefaultAddress, &address);
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
+  flags.texts("allowed-host", "NAME",
+              "by which it is called too, beside localhost; again for more. One of this machine "
+              "alone, or that has this flag, answers no other name",
+              &options.allowed_hosts);
+  flags.choice("log-format", {"text", "json"},
+               "on stderr, a line for each request: for people, or in JSON (text)",
+               &options.log_format);
   flags.text("chat-template", "TEXT", "a chat's message as text ('{role}: {content}\\n')",
              &options.chat_template);
   flags.bytes("memory-budget", "BYTES",
@@ -196,14 +215,20 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("quiet", "no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);
   std::string completion;
-  flags.choice("completion", {"bash"},
+  flags.choice("completion", Flags::kShells,
                "print a completion: source <(edge_client --completion bash)", &completion);
+  bool manual = false;
+  flags.toggle("manual", "print the page for man", &manual);
 
   line.asked = flags.parse(arguments, environment);
   if (line.asked == Flags::Asked::kHelp) line.help = flags.help();
   if (line.asked == Flags::Asked::kNothing && flags.given("completion")) {
     line.asked = Flags::Asked::kHelp;
-    line.help = flags.bash_completion("edge_client", {"cache", "doctor"});
+    line.help = flags.completion(completion, "edge_client", {"cache", "doctor"});
+  }
+  if (line.asked == Flags::Asked::kNothing && manual) {
+    line.asked = Flags::Asked::kHelp;
+    line.help = flags.manual("edge_client", SPLIT_VERSION, kExits);
   }
   if (line.asked != Flags::Asked::kNothing) return line;
 

@@ -127,6 +127,12 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
   return error;
 }
 
+http::Headers Remote::traced(const http::Headers& headers) const {
+  http::Headers all = headers;
+  if (!trace_.empty()) all.add(http::kTraceHeader, trace_);
+  return all;
+}
+
 http::Reply Remote::ask(std::string_view method, const std::string& path, std::string body,
                         std::string_view type, uint64_t max_bytes, const http::Headers& headers,
                         Traffic* traffic) {
@@ -134,7 +140,7 @@ http::Reply Remote::ask(std::string_view method, const std::string& path, std::s
   const size_t up = body.size();
   http::Reply reply;
   try {
-    reply = client_.request(method, path, std::move(body), type, headers, max_bytes);
+    reply = client_.request(method, path, std::move(body), type, traced(headers), max_bytes);
   } catch (const http::NoReply& error) {
     throw no_answer(error);
   }
@@ -326,7 +332,7 @@ void Remote::complete(const std::string& path, const std::string& body,
   http::Reply reply;
   try {
     reply = client_.stream(
-        "POST", path, body, wire::kJsonType, {},
+        "POST", path, body, wire::kJsonType, traced({}),
         [&](Bytes bytes) {
           traffic.bytes_down += bytes.size();
           return parser.feed(as_text(bytes));

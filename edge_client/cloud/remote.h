@@ -52,6 +52,8 @@ class Remote {
   const Patience& patience() const { return patience_; }
   const Credentials& credentials() const { return credentials_; }
   void cancel() { client_.cancel(); }  // any thread; for good
+  // The trace that requests from now on belong to (http/trace.h), as a traceparent; empty: none.
+  void set_trace(std::string_view traceparent) { trace_ = traceparent; }
 
   std::vector<std::string> models();
   // Asks for a few bytes: a round trip.
@@ -91,7 +93,9 @@ class Remote {
                 Traffic& traffic);
 
  private:
-  std::string query_;
+  http::Headers traced(const http::Headers& headers) const;
+
+  std::string query_, trace_;
 
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
                   std::string_view type, uint64_t max_bytes, const http::Headers& headers = {},

@@ -3,13 +3,28 @@
 namespace split::edge {
 namespace {
 
+constexpr const char* kCodes[] = {"session_unknown", "position_mismatch", "session_conflict"};
+constexpr const char* kNoAnswer = "no_answer";
+constexpr const char* kBusy = "busy";
+constexpr const char* kError = "error";
+
 // Few and fixed, whatever a server says.
 const char* reason_of(const RemoteError& error) {
-  if (error.status == 0) return "no_answer";
-  for (const char* code : {"session_unknown", "position_mismatch", "session_conflict"}) {
+  if (error.status == 0) return kNoAnswer;
+  for (const char* code : kCodes) {
     if (error.code == code) return code;
   }
-  return error.status == 429 || error.status == 503 ? "busy" : "error";
+  return error.status == 429 || error.status == 503 ? kBusy : kError;
+}
+
+serve::Counter& retries(serve::Metrics& metrics, const char* reason) {
+  return metrics.counter("split_edge_retries_total", "Requests that the cloud was asked again.",
+                         {{"reason", reason}});
+}
+
+serve::Counter& moves(serve::Metrics& metrics, int to, const std::string& why) {
+  return metrics.counter("split_edge_moves_total", "Cuts that moved while a text ran.",
+                         {{"to", std::to_string(to)}, {"why", why}});
 }
 
 }  // namespace
@@ -47,7 +62,12 @@ EdgeMetrics::EdgeMetrics()
                                   {{"source", "cache"}})),
       from_server_(metrics.counter("split_edge_shard_bytes_total", "", {{"source", "server"}})),
       catch_up_(metrics.counter("split_edge_catch_up_bytes_total",
-                                "Bodies of what moves of cuts asked the cloud for.")) {}
+                                "Bodies of what moves of cuts asked the cloud for.")) {
+  // Before there is any, so that a rate has somewhere to begin.
+  for (const char* reason : kCodes) retries(metrics, reason);
+  for (const char* reason : {kNoAnswer, kBusy, kError}) retries(metrics, reason);
+  for (const char* why : {"asked", "cloud_lost", "landed"}) moves(metrics, 0, why);
+}
 
 void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, double seconds,
                         bool first) {
@@ -57,10 +77,7 @@ void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, doubl
   parts.wire.observe((now.traffic.wire_ms - before.traffic.wire_ms) / 1e3);
   parts.edge.observe((now.edge_ms - before.edge_ms) / 1e3);
   for (const Move& move : std::span(now.moves).subspan(before.moves.size())) {
-    metrics
-        .counter("split_edge_moves_total", "Cuts that moved while a text ran.",
-                 {{"to", std::to_string(move.to)}, {"why", move.why}})
-        .add();
+    moves(metrics, move.to, move.why).add();
     pause_.observe(move.pause_ms / 1e3);
     catch_up_.add(move.bytes);
   }
@@ -80,11 +97,6 @@ void EdgeMetrics::loaded(const FetchCounts& fetched) {
   from_server_.add(fetched.downloaded);
 }
 
-void EdgeMetrics::retried(const RemoteError& error) {
-  metrics
-      .counter("split_edge_retries_total", "Requests that the cloud was asked again.",
-               {{"reason", reason_of(error)}})
-      .add();
-}
+void EdgeMetrics::retried(const RemoteError& error) { retries(metrics, reason_of(error)).add(); }
 
 }  // namespace split::edge

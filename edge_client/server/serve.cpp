@@ -3,6 +3,8 @@
 #include <thread>
 
 #include "base/granted.h"
+#include "base/log.h"
+#include "base/revision.h"
 #include "edge_client/server/page.h"
 #include "http/local_guard.h"
 #include "serve/completions.h"
@@ -25,6 +27,7 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
   server.memory = &memory;
   server.max_connections = 512;  // of a person's machine
   server.max_inflight = 128;
+  server.begin_traces = true;  // so that the cloud's log names the same request as this one's
   // A step runs on its caller's stack, drivers' compilers included.
   server.worker_stack_bytes = 1 << 20;
   return server;
@@ -115,10 +118,13 @@ void add_routes(http::Server& server, Service& service) {
                  "Whether running answers move there too; not to \"cloud\"."}},
        .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
-  serve::observe(server, service.metrics(), SPLIT_VERSION);
+  serve::observe(server, service.metrics(),
+                 {"split_edge_build_info", SPLIT_VERSION, [&service] { return service.served(); },
+                  [&service](std::string_view line) { service.write_log(line); }});
 }
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
+  set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
   Service service(options, world.console, world.environment, interrupt);
   return_free_memory();
   MemoryBudget memory;
@@ -126,10 +132,11 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   const int port = server.bind();  // early: a taken port is known before anything is downloaded
   add_routes(server, service);
   serve::observe_memory(service.metrics(), memory);
-  if (http::is_loopback(options.host)) server.set_guard(http::local_guard());
-  const auto say = [&](const std::string& line) {
-    if (!options.quiet) world.console.err(line + "\n");
-  };
+  if (http::is_loopback(options.host) || !options.allowed_hosts.empty()) {
+    server.set_guard(http::local_guard(options.allowed_hosts));
+  }
+  const auto say = [&](const std::string& line) { service.write_log(log_line("info", line)); };
+  say(cat("edge_client " SPLIT_VERSION " (", source_revision(), ") starts"));
   const bool six = options.host.find(':') != std::string::npos;
   say(cat("listening on http://", six ? "[" : "", options.host, six ? "]" : "", ":", port,
           http::is_loopback(options.host) ? " (this machine only)" : ""));
@@ -149,12 +156,14 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   {
     const std::shared_ptr<void> join(nullptr, [&](void*) { loading.join(); });
     const Interrupt::Hook stop(interrupt, [&] {
+      say(cat("stopping: ", server.stats().inflight, " requests in flight have 10 s to end"));
       service.stop();
       server.stop();
     });
     server.run();
   }
   if (failure) std::rethrow_exception(failure);
+  say("stopped");
 }
 
 }  // namespace split::edge

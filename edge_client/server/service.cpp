@@ -42,6 +42,7 @@ void expect_running_can_move(const PlacedModel& now, std::optional<int> cut) {
 Service::Service(const Options& options, const Console& console,
                  const Flags::Environment& environment, Interrupt& interrupt)
     : options_(options),
+      console_(console),
       loader_(options, console, environment, interrupt),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
@@ -60,14 +61,20 @@ void Service::observe() {
   });
   metrics_.metrics.info("split_edge_placement_info",
                         "What runs where; always 1. cut: blocks on the cloud, or all of it.",
-                        [this]() -> std::optional<serve::Metrics::Labels> {
+                        [this]() -> std::vector<serve::Metrics::Labels> {
                           const std::shared_ptr<PlacedModel> split = present();
-                          if (!split) return std::nullopt;
+                          if (!split) return {};
                           return {{{"model", split->info.id},
                                    {"cut", split->place.name()},
                                    {"head", split->place.head_on_cloud ? "cloud" : "edge"},
                                    {"device", split->device()}}};
                         });
+}
+
+std::vector<serve::Metrics::Labels> Service::served() const {
+  const std::shared_ptr<PlacedModel> split = present();
+  if (!split) return {};
+  return {{{"model", split->info.id}, {"profile", split->profile}}};
 }
 
 void Service::load() {

@@ -41,6 +41,13 @@ class Service {
   const serve::Metrics& metrics() const { return metrics_.metrics; }
   serve::Metrics& metrics() { return metrics_.metrics; }
 
+  // A line of log, unless the program is to be quiet.
+  void write_log(std::string_view line) const {
+    if (!options_.quiet) console_.err(line);
+  }
+  // The labels of split_edge_build_info; none before it is loaded.
+  std::vector<serve::Metrics::Labels> served() const;
+
   std::string status();  // status.h
 
  private:
@@ -50,6 +57,7 @@ class Service {
   void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
 
   const Options& options_;
+  const Console& console_;
   EdgeMetrics metrics_;
   Loader loader_;  // of whoever holds:
   std::mutex loading_;

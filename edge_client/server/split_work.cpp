@@ -2,6 +2,8 @@
 
 #include <csignal>
 
+#include "base/log.h"
+
 namespace split::edge {
 namespace {
 
@@ -51,6 +53,7 @@ class SplitWork::Running {
               work.interrupt_,
               [&pool = work.shared_.pool](const std::string& session) { pool.dismiss(session); }) {
     lease_->remote().set_manifest_query(work.split_->query);
+    lease_->remote().set_trace(work.trace_);
     if (work.split_->deepest) {
       link_.set_moves(true);
       moving_.emplace(Moving{move_options(*work.split_), [this] { return lane_link(); }});
@@ -103,6 +106,7 @@ class SplitWork::Running {
   std::unique_ptr<CloudLink> lane_link() {
     auto lease = work_.shared_.pool.take();
     lease->remote().set_manifest_query(work_.split_->query);
+    lease->remote().set_trace(work_.trace_);
     auto link = std::make_unique<LaneLink>(
         std::move(lease), work_.split_->info, work_.shared_.model.config(), work_.shared_.retry,
         work_.interrupt_,
@@ -145,7 +149,7 @@ class SplitWork::RunningText : public serve::Text {
 };
 
 SplitWork::SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split)
-    : shared_(shared), split_(std::move(split)) {}
+    : shared_(shared), split_(std::move(split)), trace_(log_trace()) {}
 
 SplitWork::~SplitWork() {
   if (ended_.steps > 0 && shared_.done) shared_.done(counted());

@@ -55,7 +55,8 @@ class SplitWork : public serve::TextBackend {
 
   const Shared& shared_;
   const std::shared_ptr<PlacedModel> split_;
-  Interrupt interrupt_;  // of this request
+  const std::string trace_;  // of the request that this thread answers
+  Interrupt interrupt_;      // of this request
 
   mutable std::mutex mutex_;  // of all below
   std::vector<Running*> running_;

@@ -46,8 +46,10 @@ struct Options {
   std::string host = "127.0.0.1";
   int port = 8081;
   bool insecure = false;
-  std::string chat_template;   // empty: serve/chat.h's
-  uint64_t kv_budget = 0;      // bytes; 0: one whole context, of a server some
+  std::string chat_template;  // empty: serve/chat.h's
+  uint64_t kv_budget = 0;     // bytes; 0: one whole context, of a server some
+  std::string log_format = "text";
+  std::vector<std::string> allowed_hosts;
   uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants
 
   int max_tokens = 64;

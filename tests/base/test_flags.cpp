@@ -150,5 +150,55 @@ TEST(Flags, GivesTheRestToWhoTakesIt) {
   EXPECT_EQ(program.top_k, 3);
 }
 
+TEST(Flags, GiveEveryShellACompletion) {
+  Program program;
+  const auto of = [&](const char* shell) {
+    return program.flags.completion(shell, "program", {"doctor"});
+  };
+  EXPECT_NE(of("bash").find("--format) COMPREPLY=($(compgen -W 'auto f32 f16'"), std::string::npos);
+  EXPECT_NE(of("zsh").find("'--format[of the weights]:auto|f32|f16:(auto f32 f16)'"),
+            std::string::npos)
+      << of("zsh");
+  EXPECT_NE(of("zsh").find("'*--stop["), std::string::npos);  // again and again
+  EXPECT_NE(of("zsh").find("'--quiet[says nothing]'"), std::string::npos);
+  EXPECT_NE(
+      of("fish").find("complete -c program -l format -x -a 'auto f32 f16' -d 'of the weights'"),
+      std::string::npos)
+      << of("fish");
+  for (const std::string& shell : Flags::kShells) {
+    for (const char* word : {"prompt", "top-k", "seed", "quiet", "doctor", "help"}) {
+      EXPECT_NE(of(shell.c_str()).find(word), std::string::npos) << shell << ' ' << word;
+    }
+  }
+}
+
+TEST(Flags, QuoteWhatAShellWouldRead) {
+  std::string text;
+  Flags flags("p: x\n");
+  flags.text("a", "FILE", "it's [here]: $HOME", &text);
+  EXPECT_NE(
+      flags.completion("zsh", "p", {}).find("'--a[it'\\''s \\[here\\]\\: $HOME]:FILE:_files'"),
+      std::string::npos)
+      << flags.completion("zsh", "p", {});
+  EXPECT_NE(flags.completion("fish", "p", {}).find("-l a -r -F -d 'it\\'s [here]: $HOME'"),
+            std::string::npos);
+}
+
+TEST(Flags, GiveAManualPage) {
+  std::string text;
+  Flags flags("p: does x\nusage: p --a\n.hidden\n");
+  flags.group("One");
+  flags.text("top-k", "N", ".B 'a' \\b-c", &text);
+  const Flags::Exit exits[] = {{"0", "well"}};
+  EXPECT_EQ(
+      flags.manual("p", "1.2", exits),
+      ".TH P 1 \"\" \"SplitCompute 1.2\" \"User Commands\"\n.SH NAME\np \\- does x\n.SH SYNOPSIS\n"
+      ".nf\nusage: p \\-\\-a\n\\&.hidden\n.fi\n.SH OPTIONS\n.SS One\n.TP\n"
+      "\\fB\\-\\-top\\-k\\fR \\fIN\\fR\n\\&.B 'a' \\eb\\-c\n.SH ENVIRONMENT\n"
+      "Each flag is also a variable:\n\\fB\\-\\-top\\-k\\fR is \\fBSPLIT_TOP_K\\fR.\n"
+      "A flag goes before its variable; of several values there is one a line.\n"
+      ".SH EXIT STATUS\n.TP\n\\fB0\\fR\nwell\n");
+}
+
 }  // namespace
 }  // namespace split

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "base/revision.h"
 #include "cloud_server/routes.h"
 #include "support/cloud_fixture.h"
 #include "support/openapi_testing.h"
@@ -48,7 +49,13 @@ TEST(CloudMetrics, CountWhatWasAskedAndNeverWhoOrWhat) {
   EXPECT_EQ(read.value("split_http_request_duration_seconds_count",
                        {{"route", "/v1/sessions/{id}/forward"}}),
             2);
-  EXPECT_EQ(read.value("split_build_info", {{"version", "test"}}), 1);
+  EXPECT_EQ(read.value("split_build_info", {{"version", "test"},
+                                            {"revision", std::string(source_revision())},
+                                            {"model", "demo"},
+                                            {"profile", "f32"}}),
+            1);
+  EXPECT_EQ(read.value("split_step_rows_count"), 4);
+  EXPECT_EQ(read.value("split_step_sequences_sum"), 4);
   EXPECT_GE(read.value("split_connections"), 1);
   EXPECT_EQ(read.value("split_sessions"), 1);
   EXPECT_EQ(read.value("split_sessions_evicted_total"), 0);
@@ -67,6 +74,20 @@ TEST(CloudMetrics, CountWhatWasAskedAndNeverWhoOrWhat) {
   for (const std::string& secret : {kSession, std::string("canary"), std::string("nowhere")}) {
     EXPECT_EQ(reply.body.find(secret), std::string::npos) << secret;
   }
+}
+
+// A rate needs a zero to begin at.
+TEST(CloudMetrics, AreThereBeforeAnythingIsAsked) {
+  TestCloud cloud({"rand-a"});
+  const auto read = test::read_prometheus(cloud.ask().get("/metrics").body);
+  EXPECT_EQ(read.value("split_http_requests_total",
+                       {{"route", "/v1/sessions/{id}/forward"}, {"code", "200"}}),
+            0);
+  EXPECT_EQ(read.value("split_http_requests_total", {{"route", "none"}, {"code", "404"}}), 0);
+  EXPECT_EQ(read.value("split_http_request_duration_seconds_count", {{"route", "/v1/completions"}}),
+            0);
+  EXPECT_EQ(read.value("split_tokens_total", {{"phase", "decode"}}), 0);
+  EXPECT_EQ(read.value("split_busy_ratio", {{"model", "rand-a"}}), 0);
 }
 
 TEST(CloudMetrics, PromtoolFindsNothing) {

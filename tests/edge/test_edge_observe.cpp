@@ -97,6 +97,62 @@ TEST_F(EdgeObserve, MetricsCountWhatWasAskedAndNeverWhoOrWhat) {
   EXPECT_EQ(reply.body.find("canary"), reply.body.npos);
 }
 
+// The trace that a request came with, or that began with it, is the cloud's too.
+TEST_F(EdgeObserve, TracesGoOnToTheCloud) {
+  std::mutex mutex;
+  std::vector<std::string> seen;  // of steps
+  cloud.reset({}, [&](const http::Request& request, int) -> std::optional<http::Response> {
+    const std::lock_guard lock(mutex);
+    seen.emplace_back(request.trace.id());
+    return std::nullopt;
+  });
+  EdgeServer edge(arguments({"--cut=5"}));
+  edge.ready();
+  http::Client client(edge.url());
+  const std::string id = "4bf92f3577b34da6a3ce929d0e0e4736";
+  const std::string body = R"({"prompt":[1,2,3],"max_tokens":2,"ignore_eos":true})";
+  const auto ask = [&](const http::Headers& headers) {
+    EXPECT_EQ(client.request("POST", "/v1/completions", body, "application/json", headers).status,
+              200);
+    const std::lock_guard lock(mutex);
+    return std::exchange(seen, {});
+  };
+  EXPECT_EQ(ask({{"traceparent", "00-" + id + "-00f067aa0ba902b7-01"}}),
+            std::vector<std::string>(2, id));
+  const std::vector<std::string> own = ask({});
+  ASSERT_EQ(own.size(), 2u);
+  EXPECT_EQ(own[0].size(), 32u);
+  EXPECT_EQ(own[0], own[1]);
+  EXPECT_EQ(edge.stop(), 0);
+  const std::string log = edge.until("");
+  for (const std::string& trace : {id, own[0]}) {
+    EXPECT_NE(log.find("trace " + trace + "\n"), log.npos) << log;
+  }
+}
+
+TEST_F(EdgeObserve, LogsARequestALine) {
+  EdgeServer edge(arguments({"--cut=5"}));
+  edge.ready().ask("/v1/completions", {{"prompt", {1}}, {"max_tokens", 2}});
+  edge.get("/livez");
+  EXPECT_EQ(edge.stop(), 0);
+  const std::string log = edge.until("");
+  EXPECT_NE(log.find(" 127.0.0.1 POST /v1/completions 200 "), log.npos) << log;
+  EXPECT_EQ(log.find("/livez"), log.npos) << log;
+  EXPECT_TRUE(log.ends_with(" stopped\n")) << log;
+}
+
+TEST_F(EdgeObserve, LogsInJsonToo) {
+  EdgeServer edge(arguments({"--cut=cloud", "--log-format=json"}));
+  edge.until("\"message\":\"ready\"}\n");
+  EXPECT_EQ(edge.stop(), 0);
+  std::istringstream lines(edge.until(""));
+  size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_TRUE(Json::parse(line, nullptr, false).is_object()) << line;
+  }
+  EXPECT_GE(count, 5u);
+}
+
 TEST_F(EdgeObserve, PromtoolFindsNothing) {
   SKIP_WITHOUT_PROMTOOL();
   EdgeServer edge(arguments());

@@ -2,8 +2,10 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <cmath>
 #include <fstream>
 #include <random>
+#include <regex>
 
 #include "support/programs.h"
 
@@ -22,8 +24,13 @@ TEST(CloudLog, IsOneJsonObjectAnEventAndNamesRequestsOnly) {
   const std::string session = "00000000000000000000000000cafe01";
   const auto ask = [&](const char* method, const std::string& path, const std::string& body,
                        const char* id) {
-    return client.request(method, path, body, "application/json", {{"X-Request-Id", id}}).status;
+    return client
+        .request(method, path, body, "application/json",
+                 {{"X-Request-Id", id},
+                  {"traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}})
+        .status;
   };
+  EXPECT_EQ(ask("GET", "/livez", "", "probe"), 200);
   EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt":"canary words","max_tokens":1})", "one"),
             200);
   EXPECT_EQ(ask("PUT", "/v1/sessions/" + session, R"({"cut":1})", "two"), 201);
@@ -45,6 +52,9 @@ TEST(CloudLog, IsOneJsonObjectAnEventAndNamesRequestsOnly) {
   EXPECT_EQ(requests["one"]["method"], "POST");
   EXPECT_EQ(requests["one"]["status"], 200);
   EXPECT_GT(requests["one"]["ms"], 0);
+  const double thousandths = requests["one"]["ms"].get<double>() * 1e3;
+  EXPECT_NEAR(thousandths, std::round(thousandths), 1e-6);  // no digits that nobody reads
+  EXPECT_EQ(requests["one"]["trace"], "4bf92f3577b34da6a3ce929d0e0e4736");
   EXPECT_GT(requests["one"]["bytes_out"], 100);
   EXPECT_EQ(requests["two"]["route"], "/v1/sessions/{id}");
   EXPECT_EQ(requests["three"]["route"], "none");
@@ -52,6 +62,41 @@ TEST(CloudLog, IsOneJsonObjectAnEventAndNamesRequestsOnly) {
   for (const std::string& secret : {std::string("canary"), session}) {
     EXPECT_EQ(log.find(secret), std::string::npos) << secret;
   }
+}
+
+// Lines with their date: starts, is ready, each request but steps that went well and probes, stops.
+TEST(CloudLog, IsLinesWithADateForPeople) {
+  CloudProcess cloud(kServer);
+  EXPECT_TRUE(cloud.process().until(
+      [&] { return cloud.process().err().find("ready at ") != std::string::npos; }));
+  http::Client client(cloud.url());
+  const std::string session = "/v1/sessions/00000000000000000000000000cafe01";
+  const auto ask = [&](const char* method, const std::string& path, const std::string& body) {
+    return client.request(method, path, body, "application/json").status;
+  };
+  EXPECT_EQ(ask("GET", "/livez", ""), 200);
+  EXPECT_EQ(ask("PUT", session, R"({"cut":1})"), 201);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ask("POST", session + "/forward", cat(R"({"past":)", i, R"(,"tokens":[1]})")), 200);
+  }
+  EXPECT_EQ(ask("POST", session + "/forward", "{}"), 400);
+  cloud.process().signal(SIGTERM);
+  EXPECT_EQ(cloud.process().wait(), 0);
+  std::istringstream lines(cloud.process().err());
+  std::string all;
+  const std::regex dated("20\\d\\d-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d (.*)");
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch parts;
+    ASSERT_TRUE(std::regex_match(line, parts, dated)) << line;
+    all += parts[1].str() + "\n";
+  }
+  const std::regex expected(
+      "cloud_server [^\n]* starts\nmodel demo: [^\n]*\nmemory: [^\n]*\nlistening on [^\n]*\n"
+      "ready at http://127.0.0.1:[^\n]*\n"
+      "127.0.0.1 PUT /v1/sessions/\\{id\\} 201 0\\.\\d\\d\\d s, [^\n]*\n"
+      "127.0.0.1 POST /v1/sessions/\\{id\\}/forward 400 [^\n]*\n"
+      "stopping: [^\n]*\nstopped\n");
+  EXPECT_TRUE(std::regex_match(all, expected)) << all;
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their memory is counted too

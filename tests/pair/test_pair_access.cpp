@@ -202,5 +202,54 @@ TEST_F(PairAccess, FlagsOfTheServerAreChecked) {
   EXPECT_EQ(cloud.wait(), 0);
 }
 
+// A connection stays through it, with TLS as it was; who comes anew meets the new certificate.
+TEST_F(PairAccess, SighupReadsKeysAndCertificatesAgain) {
+  CloudProcess cloud(cloud_arguments(true));
+  Process& process = cloud.process();
+  const auto told = [&](size_t times, const std::string& what) {
+    return process.until([&] {
+      size_t count = 0;
+      for (size_t at = 0; (at = process.err().find(what, at)) != std::string::npos; ++at) ++count;
+      return count == times;
+    });
+  };
+  const auto options_of = [](const std::string& ca) {
+    http::Client::Options options;
+    options.ca_cert_file = ca;
+    return options;
+  };
+  const auto status = [](http::Client& client, const std::string& key) {
+    return client.request("GET", "/v1/models", {}, {}, {{"Authorization", "Bearer " + key}}).status;
+  };
+  ASSERT_TRUE(told(1, "ready at https://")) << process.err();
+  http::Client before(cloud.url(), options_of(tls_.ca_file));
+  EXPECT_EQ(status(before, kKey), 200);
+
+  const Folder anew;
+  const TlsFiles others(anew.path);
+  const std::string bob = "bob-0123456789abcdef-canary";
+  const auto copy = [](const std::string& from, const std::string& to) {
+    std::filesystem::rename(from, to);
+  };
+  copy(others.cert_file, tls_.cert_file);
+  process.signal(SIGHUP);  // the key is another one's: nothing changes
+  ASSERT_TRUE(told(1, "error: SIGHUP: nothing has changed")) << process.err();
+  EXPECT_EQ(status(before, kKey), 200);
+  copy(others.key_file, tls_.key_file);
+  put_file(keys_, "bob:" + bob + "\n");
+  process.signal(SIGHUP);
+  ASSERT_TRUE(told(1, "SIGHUP: keys and certificates were read again")) << process.err();
+  EXPECT_EQ(status(before, kKey), 401);
+  EXPECT_EQ(status(before, bob), 200);
+  EXPECT_EQ(before.connections(), 1u);
+  http::Client after(cloud.url(), options_of(others.ca_file));
+  EXPECT_EQ(status(after, bob), 200);
+  http::Client trusting(cloud.url(), options_of(tls_.ca_file));
+  EXPECT_THROW(status(trusting, bob), http::NoReply);
+  process.signal(SIGTERM);
+  EXPECT_EQ(process.wait(), 0);
+  expect_no_key(process.err());
+}
+
 }  // namespace
 }  // namespace split::test

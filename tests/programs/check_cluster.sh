@@ -9,6 +9,10 @@ trap 'rm -rf "$dir"' EXIT
 if command -v haproxy > /dev/null; then
   LISTEN=127.0.0.1:8080 REPLICA_A=127.0.0.1:8081 REPLICA_B=127.0.0.1:8082 REPLICA_C=127.0.0.1:8083 \
     haproxy -c -f scripts/cluster/haproxy.cfg
+  # As in Kubernetes: a name that nobody knows yet is no reason not to start, and TLS has its key beside the certificate.
+  openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=test -keyout "$dir/tls.key" -out "$dir/tls.crt" 2> /dev/null
+  LISTEN=127.0.0.1:8443 REPLICAS=replicas.invalid:8080 STATUS=127.0.0.1:8404 CERTIFICATE=$dir/tls.crt \
+    haproxy -c -f scripts/cluster/haproxy.cfg 2> "$dir/said" || { cat "$dir/said"; exit 1; }
 else
   echo "haproxy.cfg: not checked, no haproxy"
 fi
@@ -21,5 +25,10 @@ if command -v docker-compose > /dev/null; then
   docker-compose --profile cluster config -q && echo "compose.yaml: valid"
 else
   echo "compose.yaml: read as YAML only, no docker-compose"
+fi
+if command -v promtool > /dev/null; then
+  promtool check rules scripts/cluster/alerts.yaml
+else
+  echo "alerts.yaml: metrics checked only, no promtool"
 fi
 /usr/bin/python3 tests/programs/check_manifests.py

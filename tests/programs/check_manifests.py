@@ -1,19 +1,13 @@
-"""Reads compose.yaml and scripts/cluster/kubernetes.yaml as an engine would before it acts: kinds and their needed fields,
-names that must meet, nothing misspelt among the fields used. Exit 1 with one line for each thing that is wrong."""
+"""Reads compose.yaml and scripts/cluster as an engine would before it acts: names that must meet, times that must fit, and metrics
+that the programs have. (tests/cluster holds the manifests against Kubernetes' schemas.) Exit 1 with one line for each thing that is
+wrong."""
+import glob
+import json
 import re
 import sys
 
 import yaml
 
-KINDS = {"Deployment": "apps/v1", "Service": "v1", "PodDisruptionBudget": "policy/v1", "Ingress": "networking.k8s.io/v1"}
-SPEC = {  # the fields of each spec, from the Kubernetes API reference (1.25)
-    "Deployment": {"replicas", "selector", "strategy", "template"},
-    "Service": {"selector", "ports", "type", "clusterIP"},
-    "PodDisruptionBudget": {"minAvailable", "maxUnavailable", "selector"},
-    "Ingress": {"ingressClassName", "rules", "tls", "defaultBackend"},
-}
-POD = {"terminationGracePeriodSeconds", "automountServiceAccountToken", "securityContext", "containers", "volumes"}
-CONTAINER = {"name", "image", "args", "ports", "securityContext", "resources", "livenessProbe", "readinessProbe", "volumeMounts"}
 wrong = []
 
 
@@ -22,55 +16,84 @@ def expect(true, message):
         wrong.append(message)
 
 
-def known(fields, allowed, where):
-    for field in sorted(set(fields) - allowed):
-        wrong.append(f"{where}: unknown field {field}")
-
-
-def seconds(args, flag, default):
+def argument(args, flag, default):
     return int(args[args.index(flag) + 1]) if flag in args else default
 
 
-with open("scripts/cluster/kubernetes.yaml") as file:
-    documents = {document["kind"]: document for document in yaml.safe_load_all(file)}
-expect(set(documents) == set(KINDS), f"kubernetes.yaml: kinds {sorted(documents)}, expected {sorted(KINDS)}")
-for kind, document in documents.items():
-    known(document, {"apiVersion", "kind", "metadata", "spec"}, kind)
-    expect(document["apiVersion"] == KINDS[kind], f"{kind}: apiVersion {document['apiVersion']}, expected {KINDS[kind]}")
-    expect(re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", document["metadata"]["name"]), f"{kind}: name")
-    known(document["spec"], SPEC[kind], f"{kind}.spec")
+with open("scripts/cluster/kubernetes.yaml", encoding="utf-8") as file:
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(file)}
+pods = {name: each["spec"]["template"] for (kind, name), each in objects.items() if kind == "Deployment"}
+expect(set(pods) == {"splitcompute-cloud", "splitcompute-balancer"}, f"kubernetes.yaml: Deployments {sorted(pods)}")
+selectors = []
+for (kind, name), each in objects.items():
+    spec = each.get("spec", {})
+    if kind in ("Deployment", "PodDisruptionBudget"):
+        selectors.append((kind, name, spec["selector"]["matchLabels"]))
+    if kind == "Service":
+        selectors.append((kind, name, spec["selector"]))
+    if kind == "NetworkPolicy":
+        selectors.append((kind, name, spec["podSelector"]["matchLabels"]))
+        selectors += [(kind, name, peer["podSelector"]["matchLabels"]) for rule in spec["ingress"] for peer in rule["from"]
+                      if "podSelector" in peer]
+    if kind == "HorizontalPodAutoscaler":
+        expect(spec["scaleTargetRef"]["name"] in pods, f"{kind} {name}: no such Deployment")
+        places = re.search(r"server-template replica (\d+)", open("scripts/cluster/haproxy.cfg", encoding="utf-8").read())
+        expect(spec["maxReplicas"] <= int(places[1]), f"{kind} {name}: more replicas than haproxy.cfg has places for")
+for kind, name, selector in selectors:
+    expect(any(selector.items() <= pod["metadata"]["labels"].items() for pod in pods.values()), f"{kind} {name}: selects no pod")
 
-deployment = documents["Deployment"]["spec"]
-labels = deployment["template"]["metadata"]["labels"].items()
-for kind, selector in (("Deployment", deployment["selector"]["matchLabels"]), ("Service", documents["Service"]["spec"]["selector"]),
-                       ("PodDisruptionBudget", documents["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"])):
-    expect(selector.items() <= labels, f"{kind}: selector {selector} matches no pod")
-expect(documents["PodDisruptionBudget"]["spec"]["minAvailable"] < deployment["replicas"], "PodDisruptionBudget: no pod may ever go")
+for name, template in pods.items():
+    pod = template["spec"]
+    (container,) = pod["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        if probe in container:
+            expect(container[probe]["httpGet"]["port"] in ports, f"{name}: {probe}: no such port")
+            expect(container[probe].get("timeoutSeconds", 1) >= 3, f"{name}: {probe}: gives up sooner than a busy node answers")
+    wait = int(container["lifecycle"]["preStop"]["exec"]["command"][-1])
+    expect(pod["terminationGracePeriodSeconds"] > wait + argument(container["args"], "--shutdown-timeout", 10),
+           f"{name}: killed before it has shut down")
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    expect({mount["name"] for mount in container["volumeMounts"]} <= volumes, f"{name}: mounts a volume that is not there")
+    for value in [each.get("value", "") for each in container.get("env", [])]:
+        service = re.fullmatch(r"(\S+)\.splitcompute\.svc\.cluster\.local:(\d+)", value)
+        if service:
+            ported = objects[("Service", service[1])]["spec"]["ports"]
+            expect(int(service[2]) in [port["port"] for port in ported], f"{name}: {value}: no such port")
+for (kind, name), each in objects.items():
+    if kind == "Service":
+        (template,) = [pod for pod in pods.values() if each["spec"]["selector"].items() <= pod["metadata"]["labels"].items()]
+        ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+        expect(all(port["targetPort"] in ports for port in each["spec"]["ports"]), f"Service {name}: targetPort is none of the pod's")
 
-pod = deployment["template"]["spec"]
-known(pod, POD, "pod")
-(container,) = pod["containers"]
-known(container, CONTAINER, "container")
-ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-for probe in ("livenessProbe", "readinessProbe"):
-    expect(container[probe]["httpGet"]["port"] in ports, f"{probe}: no such port")
-expect(pod["terminationGracePeriodSeconds"] > seconds(container["args"], "--shutdown-timeout", 10), "pod: killed before it has shut down")
-volumes = {volume["name"] for volume in pod["volumes"]}
-expect({mount["name"] for mount in container["volumeMounts"]} <= volumes, "container: mounts a volume that is not there")
-(service_port,) = documents["Service"]["spec"]["ports"]
-expect(service_port["targetPort"] in ports, "Service: targetPort is none of the pod's")
-for rule in documents["Ingress"]["spec"]["rules"]:
-    for path in rule["http"]["paths"]:
-        service = path["backend"]["service"]
-        expect(service["name"] == documents["Service"]["metadata"]["name"], "Ingress: no such service")
-        expect(service["port"]["name"] == service_port["name"], "Ingress: no such port of the service")
-
-with open("compose.yaml") as file:
+with open("compose.yaml", encoding="utf-8") as file:
     compose = yaml.safe_load(file)
+taken = {}
 for name, service in compose["services"].items():
     expect("image" in service, f"compose.yaml: {name} has no image")
+    expect(":" in service["image"], f"compose.yaml: {name}: an image without a tag is the latest")
+    expect("healthcheck" in service, f"compose.yaml: {name} has the image's health check, on the cloud's port")
     for other in service.get("depends_on", {}):
         expect(other in compose["services"], f"compose.yaml: {name} depends on {other}, which is not there")
+    for port in service.get("ports", []):
+        # One profile's at a time.
+        key = (tuple(service.get("profiles", [])), port.rsplit(":", 1)[0])
+        expect(key not in taken, f"compose.yaml: {name} and {taken.get(key)} publish {port}")
+        taken[key] = name
 
-print("\n".join(wrong) if wrong else "kubernetes.yaml, compose.yaml: nothing wrong found")
+# Every metric that a panel or an alert names.
+sources = "".join(open(path, encoding="utf-8").read() for folder in ("common/serve", "cloud_server", "edge_client/server")
+                  for path in glob.glob(f"{folder}/*.cpp"))
+with open("scripts/cluster/grafana.json", encoding="utf-8") as file:
+    dashboard = json.load(file)
+expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
+with open("scripts/cluster/alerts.yaml", encoding="utf-8") as file:
+    expressions += [rule["expr"] for group in yaml.safe_load(file)["groups"] for rule in group["rules"]]
+expect(len(expressions) > 30, f"{len(expressions)} expressions of panels and alerts")
+for expression in expressions:
+    for metric in re.findall(r"\b(?:split|process)_[a-z_]+\b", expression):
+        family = re.sub(r"_(bucket|sum|count)$", "", metric)
+        expect(f'"{metric}"' in sources or f'"{family}"' in sources, f"no metric {metric}: {expression}")
+
+print("\n".join(wrong) if wrong else "kubernetes.yaml, compose.yaml, grafana.json, alerts.yaml: nothing wrong found")
 sys.exit(bool(wrong))

@@ -1,4 +1,4 @@
-// scripts/fetch_gpt2.sh against a hub in this process that answers as the real one does: small
+// scripts/fetch_model.sh against a hub in this process that answers as the real one does: small
 // files at once, large ones by a redirect to another path, with their size and sha256 on the
 // redirect.
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ using test::Arguments;
 using test::Folder;
 using test::Process;
 
-const std::string kScript = std::string(SPLIT_SOURCE_DIR) + "/scripts/fetch_gpt2.sh";
+const std::string kScript = std::string(SPLIT_SOURCE_DIR) + "/scripts/fetch_model.sh";
 
 // A hub with one repository: its files, the requests it got, and how it misbehaves.
 struct Hub {
@@ -27,6 +27,11 @@ struct Hub {
       : repo(std::move(repo)), running({}, [this](http::Server& server) {
           server.route("GET", "/{org}/{name}/resolve/main/{file}",
                        [this](const Request& request) { return resolve(request); });
+          server.route("GET", "/{org}/{name}/resolve/main/{folder}/{file}",
+                       [this](Request request) {
+                         request.path_params[2] += "/" + request.path_params[3];
+                         return resolve(request);
+                       });
           server.route("GET", "/cdn/{file}",
                        [this](const Request& request) { return cdn(request); });
           server.route("GET", "/moved/{file}",
@@ -34,6 +39,9 @@ struct Hub {
         }) {}
 
   Response resolve(const Request& request) {
+    if (!token.empty() && request.headers.get("Authorization") != "Bearer " + token) {
+      return Response::text(401, "Access to this model is restricted");
+    }
     const std::string& file = request.path_params[2];
     if (request.path_params[0] + "/" + request.path_params[1] != repo || files.count(file) == 0) {
       return Response::text(404, "Entry not found");
@@ -50,10 +58,12 @@ struct Hub {
   }
   Response moved(const Request& request) {
     Response response = Response::text(307, "");
-    response.headers.set("Location", cat(running.url(), "/cdn/", request.path_params[0], "?sig=1"));
+    response.headers.set("Location", cat("http://", store, ":", running.port, "/cdn/",
+                                         request.path_params[0], "?sig=1"));
     return response;
   }
   Response cdn(const Request& request) {
+    told += request.headers.count("Authorization");
     if (refusals > 0) {
       --refusals;
       return Response::text(503, "later");
@@ -75,6 +85,9 @@ struct Hub {
                                               {"model.safetensors", std::string(300'000, 'w')}};
   uint64_t size_lie = 0;
   std::string hash_lie;
+  std::string store = "127.0.0.1";  // where large files are
+  std::string token;                // that the repository asks for
+  std::atomic<size_t> told{0};      // times that the store of large files was told one
   bool honours_range = true;
   std::atomic<int> refusals{0}, answers{0};
   std::string ranges;  // "bytes=5-;" for each answer
@@ -86,9 +99,9 @@ struct Fetched {
   std::string out, err;
 };
 
-class FetchGpt2 : public testing::Test {
+class FetchModel : public testing::Test {
  protected:
-  FetchGpt2() {
+  FetchModel() {
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<char>(i * i >> 7);
     hub.files["model.safetensors"] = weights;
   }
@@ -126,7 +139,7 @@ class FetchGpt2 : public testing::Test {
   Hub hub{"openai-community/gpt2"};
 };
 
-TEST_F(FetchGpt2, FetchesByRedirectsAndTellsHowToServe) {
+TEST_F(FetchModel, FetchesByRedirectsAndTellsHowToServe) {
   const Fetched result = fetch();
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, cat("Serve it with: build/bin/cloud_server --model ", out.string(), "\n"));
@@ -137,7 +150,7 @@ TEST_F(FetchGpt2, FetchesByRedirectsAndTellsHowToServe) {
   EXPECT_EQ(hub.answers, 4);
 }
 
-TEST_F(FetchGpt2, KnowsWhoPublishesEachModelAndTheEndpoint) {
+TEST_F(FetchModel, KnowsWhoPublishesEachModelAndTheEndpoint) {
   for (const auto& [name, repo] :
        std::map<std::string, std::string>{{"gpt2-medium", "openai-community/gpt2-medium"},
                                           {"gpt2-large", "openai-community/gpt2-large"},
@@ -151,21 +164,21 @@ TEST_F(FetchGpt2, KnowsWhoPublishesEachModelAndTheEndpoint) {
   }
 }
 
-TEST_F(FetchGpt2, GoesOnWhereItStopped) {
+TEST_F(FetchModel, GoesOnWhereItStopped) {
   write(out / "model.safetensors.part", weights.substr(0, 100'000));
   EXPECT_EQ(fetch().code, 0);
   EXPECT_EQ(hub.ranges, ";;;bytes=100000-;");
   expect_whole();
 }
 
-TEST_F(FetchGpt2, TakesAWholePartForWhatItIs) {
+TEST_F(FetchModel, TakesAWholePartForWhatItIs) {
   write(out / "model.safetensors.part", weights);
   EXPECT_EQ(fetch().code, 0);
   expect_whole();
   EXPECT_EQ(hub.ranges, ";;;bytes=300000-;");  // answered by 416
 }
 
-TEST_F(FetchGpt2, StartsAgainWhereGoingOnIsImpossible) {
+TEST_F(FetchModel, StartsAgainWhereGoingOnIsImpossible) {
   write(out / "model.safetensors.part", std::string(100'000, 'x'));  // of another model
   EXPECT_EQ(fetch().code, 0);
   expect_whole();
@@ -181,7 +194,7 @@ TEST_F(FetchGpt2, StartsAgainWhereGoingOnIsImpossible) {
   expect_whole();
 }
 
-TEST_F(FetchGpt2, TriesAgainWhenTheServerIsBusy) {
+TEST_F(FetchModel, TriesAgainWhenTheServerIsBusy) {
   hub.refusals = 1;
   const Fetched result = fetch();
   EXPECT_EQ(result.code, 0) << result.err;
@@ -189,7 +202,7 @@ TEST_F(FetchGpt2, TriesAgainWhenTheServerIsBusy) {
 }
 
 // A server that says 300,000 bytes, sends some of them and closes, twice; then the rest.
-TEST_F(FetchGpt2, GoesOnAfterACutConnection) {
+TEST_F(FetchModel, GoesOnAfterACutConnection) {
   hub.files.erase("model.safetensors");
   http::Server::Options options;
   std::atomic<int> asked{0};
@@ -217,12 +230,12 @@ TEST_F(FetchGpt2, GoesOnAfterACutConnection) {
   EXPECT_EQ(got("model.safetensors"), weights);
 }
 
-TEST_F(FetchGpt2, RefusesAWrongSizeOrHash) {
+TEST_F(FetchModel, RefusesAWrongSizeOrHash) {
   hub.hash_lie = std::string(64, '0');
   Fetched result = fetch();
   EXPECT_EQ(result.code, 1);
   EXPECT_TRUE(result.err.ends_with(
-      cat("fetch_gpt2.sh: model.safetensors: its sha256 is not ", hub.hash_lie, "\n")))
+      cat("fetch_model.sh: model.safetensors: its sha256 is not ", hub.hash_lie, "\n")))
       << result.err;
   EXPECT_FALSE(fs::exists(out / "model.safetensors"));
   EXPECT_FALSE(fs::exists(out / "model.safetensors.part"));
@@ -234,7 +247,7 @@ TEST_F(FetchGpt2, RefusesAWrongSizeOrHash) {
   EXPECT_FALSE(fs::exists(out / "model.safetensors"));
 }
 
-TEST_F(FetchGpt2, LinksWhatTheCacheHas) {
+TEST_F(FetchModel, LinksWhatTheCacheHas) {
   const fs::path cached = home.path / "hub/models--openai-community--gpt2";
   const fs::path snapshot = cached / "snapshots/607a30d783dfa663caf39e06633721c8d4cfcd7e";
   write(cached / "refs/main", "607a30d783dfa663caf39e06633721c8d4cfcd7e");
@@ -267,7 +280,69 @@ TEST_F(FetchGpt2, LinksWhatTheCacheHas) {
   expect_whole();
 }
 
-TEST_F(FetchGpt2, ErrorsAreOneLine) {
+// An encoder's modules, weights in pieces, and nothing that is not on the list.
+TEST_F(FetchModel, FetchesModulesAndPiecesAndNothingElse) {
+  hub.repo = "sentence-transformers/all-MiniLM-L6-v2";
+  hub.files.erase("model.safetensors");
+  hub.files.erase("merges.txt");
+  hub.files.erase("vocab.json");
+  hub.files["vocab.txt"] = "[PAD]\n";
+  hub.files["modules.json"] =
+      "[\n  {\"idx\": 0, \"path\": \"\"},\n  {\"idx\": 1, \"path\": \"1_Pooling\"},\n"
+      "  {\"idx\": 2, \"path\": \"2_Dense\"},\n  {\"path\": \"../evil\"}]\n";
+  hub.files["1_Pooling/config.json"] = R"({"pooling_mode_mean_tokens":true})";
+  hub.files["2_Dense/config.json"] = "{}";
+  hub.files["2_Dense/model.safetensors"] = "dense";
+  hub.files["model.safetensors.index.json"] =
+      R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors"}})";
+  for (const char* piece :
+       {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"}) {
+    hub.files[piece] = std::string("piece ") + piece;
+  }
+  const auto expected = hub.files;
+  for (const char* other : {"README.md", "pytorch_model.bin", "model.onnx", "run.py"}) {
+    hub.files[other] = "not wanted";
+  }
+  const Fetched result = fetch("all-minilm-l6-v2", hub.running.url());
+  EXPECT_EQ(result.code, 0) << result.err;
+  std::map<std::string, std::string> there;
+  for (const auto& entry : fs::recursive_directory_iterator(out)) {
+    if (!entry.is_directory()) {
+      const std::string name = fs::relative(entry.path(), out).string();
+      there[name] = got(name);
+    }
+  }
+  EXPECT_EQ(there, expected);
+}
+
+// A repository by its own name, which asks for a token: that goes to the hub alone and is in no
+// line.
+TEST_F(FetchModel, SendsTheTokenToTheHubAlone) {
+  hub.repo = "meta-llama/Llama-3.2-1B";
+  hub.token = "hf_canary0123";
+  hub.store = "localhost";  // another host, to curl
+  const auto ask = [&](const std::string& token) {
+    Process process(
+        {kScript, "meta-llama/Llama-3.2-1B", "--out", out.string(), "--mirror", hub.running.url()},
+        {"HF_HUB_CACHE=", cat("HF_HOME=", home.path.string()), "HF_TOKEN=" + token, "no_proxy=*"});
+    const int code = process.wait();
+    return Fetched{code, process.out(), process.err()};
+  };
+  const Fetched without = ask("");
+  EXPECT_EQ(without.code, 1);
+  EXPECT_NE(without.err.find("HTTP 401: accept its terms at "
+                             "https://huggingface.co/meta-llama/Llama-3.2-1B, and set HF_TOKEN"),
+            std::string::npos)
+      << without.err;
+  const Fetched with = ask(hub.token);
+  EXPECT_EQ(with.code, 0) << with.err;
+  expect_whole();
+  EXPECT_EQ(hub.told, 0u);
+  EXPECT_EQ((with.out + with.err).find("canary"), std::string::npos);
+  EXPECT_EQ(ask("two\nlines").code, 2);
+}
+
+TEST_F(FetchModel, ErrorsAreOneLine) {
   const auto refused = [&](const Arguments& arguments, int code, const std::string& part) {
     Arguments argv = {kScript};
     argv.insert(argv.end(), arguments.begin(), arguments.end());
@@ -276,8 +351,10 @@ TEST_F(FetchGpt2, ErrorsAreOneLine) {
     EXPECT_NE(process.err().find(part), std::string::npos) << process.err();
     EXPECT_EQ(std::count(process.err().begin(), process.err().end(), '\n'), 1) << process.err();
   };
-  refused({}, 2, "which model?; usage: fetch_gpt2.sh gpt2|");
-  refused({"gpt3"}, 2, "unknown argument 'gpt3'");
+  refused({}, 2, "which model?; usage: fetch_model.sh NAME|ORG/REPO [");
+  refused({"gpt3"}, 2, "no model is called 'gpt3' here (--list, or ORG/REPO)");
+  refused({"--nothing"}, 2, "unknown argument '--nothing'");
+  refused({"../etc"}, 2, "no model is called '../etc'");
   refused({"gpt2", "distilgpt2"}, 2, "one model at a time");
   refused({"gpt2", "--mirror"}, 2, "--mirror needs a value");
   refused({"gpt2", "--mirror", "ftp://x"}, 2, "--mirror: expected http://");
@@ -285,7 +362,10 @@ TEST_F(FetchGpt2, ErrorsAreOneLine) {
   hub.files.erase("merges.txt");
   const Fetched result = fetch();
   EXPECT_EQ(result.code, 1);
-  EXPECT_TRUE(result.err.ends_with("openai-community/gpt2 has no merges.txt\n")) << result.err;
+  EXPECT_TRUE(
+      result.err.ends_with("openai-community/gpt2 has no tokenizer: tokenizer.json, "
+                           "vocab.json and merges.txt, vocab.txt or tokenizer.model\n"))
+      << result.err;
 }
 
 }  // namespace

@@ -146,6 +146,8 @@ TEST(CloudServer, UsageErrorsAreOneLineThatNamesTheFlag) {
 
 TEST(CloudServer, AModelThatIsNotThereIsOneLine) {
   expect_usage_error({"--port", "0", "--model", "/nonexistent/model"}, "/nonexistent/model");
+  expect_usage_error({"--port", "0", "--model", "qwen2.5-0.5b"},
+                     "scripts/fetch_model.sh qwen2.5-0.5b fetches it into weights/qwen2.5-0.5b");
   Program twice({"--port", "0", "--model", kRandA, "--model", kRandA});
   EXPECT_EQ(twice.wait(), 2);
   EXPECT_NE(twice.text().find("two models have the id 'rand-a'"), std::string::npos)

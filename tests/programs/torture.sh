@@ -29,7 +29,7 @@ edge() {  # URL [BY...]
   timeout 60 "${@:2}" "$bin/edge_client" --server "$1" --prompt Once --seed 1 --max-tokens 8 --device cpu --threads 1 --quiet \
     --retry-for 10 --timeout 5
 }
-address() { sed -n 's|^listening on \(http://[^ ]*\).*|\1|p' "$1"; }
+address() { sed -n 's|^[-0-9: ]*listening on \(http://[^ ]*\).*|\1|p' "$1"; }
 wait_for() {  # FILE PID: until the server that says so into FILE is ready; false when it has ended or said nothing
   for _ in $(seq 200); do
     if [ -n "$(address "$1")" ] && curl -sf "$(address "$1")/readyz" > /dev/null; then return; fi

@@ -23,7 +23,7 @@ SOURCES = ('.h', '.cpp', '.def', '.comp', '.glsl', '.txt', '.cmake', '.sh', '.py
 # A name with one of these endings and no folder is a file of the tree; .json and .safetensors are users' files.
 OURS = ('.h', '.cpp', '.def', '.comp', '.glsl', '.cmake', '.sh', '.py', '.mjs', '.cfg', '.conf', '.yaml', '.svg', '.md')
 # Programs of others, whose flags are theirs.
-FOREIGN = {'curl', 'docker', 'echo', 'source', 'cmake', 'ctest', 'git', 'nginx', 'docker-compose', 'clang-format-14'}
+FOREIGN = {'curl', 'docker', 'echo', 'source', 'cmake', 'cpack', 'apt', 'systemctl', 'kubectl', 'ctest', 'git', 'nginx', 'docker-compose', 'clang-format-14'}
 METHODS = 'GET|HEAD|PUT|POST|DELETE'
 errors = []
 
@@ -311,7 +311,7 @@ class Pair:
         end = time.monotonic() + 120
         while time.monotonic() < end and process.poll() is None:
             text = open(log, encoding='utf-8').read()
-            url = re.search(r'^listening on (http://[\d.]+:\d+)', text, re.M)
+            url = re.search(r'^[-\d: ]*listening on (http://[\d.]+:\d+)', text, re.M)
             try:
                 if url and urllib.request.urlopen(url[1] + '/readyz', timeout=60).status == 200:
                     return url[1]

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# check_install.sh BUILD: what cmake --install puts into a folder works there: the programs find the bundled model, the manual pages
+# and the completions are read by the programs that read such, and the units pass systemd's own checks. The .deb and the tarball hold
+# the same.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+. scripts/servers.sh
+begin_servers
+build=$1
+fail() { echo "check_install.sh: $*" >&2; exit 1; }
+
+cmake --install "$build" --prefix "$dir/usr" > "$dir/log" || { cat "$dir/log"; fail "cmake --install"; }
+share=$dir/usr/share
+for program in cloud_server edge_client; do
+  "$dir/usr/bin/$program" --version > /dev/null
+  page=$share/man/man1/$program.1
+  ! command -v groff > /dev/null || [ -z "$(groff -man -Tutf8 -ww -z "$page" 2>&1)" ] || fail "$page: $(groff -man -Tutf8 -ww -z "$page" 2>&1)"
+  grep -q 'SH EXIT STATUS' "$page" || fail "$page has no exit codes"
+  bash -n "$share/bash-completion/completions/$program"
+  ! command -v zsh > /dev/null || zsh -n "$share/zsh/site-functions/_$program"
+  ! command -v fish > /dev/null || fish -n "$share/fish/vendor_completions.d/$program.fish"
+  # Each flag of --help is in all four.
+  for flag in $("$dir/usr/bin/$program" --help | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p'); do
+    grep -qF -- "${flag//-/\\-}" "$page" || fail "$page lacks $flag"
+    for file in bash-completion/completions/$program zsh/site-functions/_$program; do
+      grep -qF -- "$flag" "$share/$file" || fail "$file lacks $flag"
+    done
+    grep -q -- " -l ${flag#--} " "$share/fish/vendor_completions.d/$program.fish" || fail "fish lacks $flag"
+  done
+done
+
+# The model beside the program, whoever calls it from where.
+start() {
+  rm -f "$dir/cloud.log"
+  (cd / && exec env -i XDG_CACHE_HOME="$dir/cache" "$@" --port 0 --threads 1 2> "$dir/cloud.log") &
+  pids+=($!)
+  await_ready "$dir/cloud.log" "${pids[-1]}"
+  grep -q 'demo' "$dir/cloud.log" || fail "no bundled model: $(cat "$dir/cloud.log")"
+  kill "${pids[-1]}"
+  wait "${pids[-1]}" || fail "SIGTERM: status $?"
+}
+start "$dir/usr/bin/cloud_server"
+
+if command -v systemd-analyze > /dev/null; then
+  for unit in cloud edge; do
+    file=$dir/usr/lib/systemd/system/splitcompute-$unit.service
+    # As it would be with the programs where systemd looks for them.
+    sed "s|^ExecStart=|ExecStart=$dir/usr/bin/|" "$file" > "$dir/splitcompute-$unit.service"
+    said=$(systemd-analyze verify --man=no "$dir/splitcompute-$unit.service" 2>&1) || fail "splitcompute-$unit: $said"
+    exposure=$(systemd-analyze security --offline=yes "$dir/splitcompute-$unit.service" | sed -n 's/.*exposure level for [^:]*: \([0-9.]*\).*/\1/p')
+    awk "BEGIN { exit !($exposure <= 3.0) }" || fail "splitcompute-$unit: exposure $exposure, expected 3.0 at most"
+    echo "splitcompute-$unit.service: exposure $exposure"
+  done
+else
+  echo "units: not checked, no systemd-analyze"
+fi
+
+if command -v dpkg-deb > /dev/null; then
+  (cd "$dir" && cpack --config "$build/CPackConfig.cmake" -B "$dir/packages" > "$dir/log" 2>&1) || { cat "$dir/log"; fail "cpack"; }
+  deb=$(echo "$dir"/packages/*.deb)
+  dpkg-deb --info "$deb" > "$dir/info"
+  dpkg-deb --contents "$deb" > "$dir/contents"
+  grep -q 'Depends:.*libc6' "$dir/info" || fail "no dependencies: $(cat "$dir/info")"
+  for file in usr/bin/cloud_server usr/share/splitcompute/demo/config.json usr/share/man/man1/edge_client.1 etc/default/splitcompute-cloud \
+    usr/share/zsh/vendor-completions/_cloud_server usr/lib/systemd/system/splitcompute-edge.service; do
+    grep -q "\./$file" "$dir/contents" || fail "the .deb lacks $file"
+  done
+  ! grep -vE ' root/root ' "$dir/contents" | grep . || fail "the .deb has files of others than root"
+  mkdir "$dir/tree" && tar -C "$dir/tree" --strip-components=1 -xzf "$dir"/packages/*.tar.gz
+  start "$dir/tree/bin/cloud_server"
+else
+  echo "packages: not made, no dpkg-deb"
+fi
