@@ -196,6 +196,7 @@ Routes model_routes(Cloud& cloud) {
            .summary = "Returns weights by the SHA-256 of their bytes, as safetensors.",
            .answers = wire::kTensorType,
            .statuses = {200, 206, 304, 404, 416},
+           .frequent = true,
            .handler = std::bind_front(send_blob, std::ref(cloud))}};
 }
 

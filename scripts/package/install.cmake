@@ -2,6 +2,7 @@
 # systemd units; and packs the same as a .deb (prefix /usr) and a tarball: cmake --install build, or cpack --config
 # build/CPackConfig.cmake.
 set(package ${CMAKE_CURRENT_LIST_DIR})
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)  # what is installed was built; benchmarks need not be
 install(TARGETS cloud_server edge_client RUNTIME)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/weights/demo DESTINATION ${CMAKE_INSTALL_DATADIR}/splitcompute)
 install(FILES ${package}/splitcompute-cloud.service ${package}/splitcompute-edge.service DESTINATION lib/systemd/system)

@@ -142,6 +142,64 @@ TEST_F(PairAccess, NoRedirectIsFollowed) {
 }
 
 // A page from elsewhere that a browser takes here, perhaps by a name of its own, gets nothing.
+// In a container a server listens everywhere: with names of its own it is still asked by no other.
+TEST_F(PairAccess, NamesGuardWhoListensEverywhereToo) {
+  const auto status = [](const std::string& said, const std::string& host) {
+    const std::string mark = "listening on http://0.0.0.0:";
+    const int port = std::atoi(said.c_str() + said.find(mark) + mark.size());
+    return http::last_words(port, cat("GET /v1/models HTTP/1.1\r\nHost: ", host,
+                                      "\r\nConnection: close\r\n\r\n"))
+        .substr(9, 3);
+  };
+  const auto listens = [](Process& process) {
+    return process.until([&] { return process.err().find("ready") != std::string::npos; });
+  };
+  const Arguments names = {"--insecure", "--allowed-host", "cloud"};
+  Process cloud(Arguments{program_path("cloud_server"), "--port", "0", "--host", "0.0.0.0"} +
+                kOnCpu + Arguments{"--model", kModel} + names);
+  ASSERT_TRUE(listens(cloud)) << cloud.err();
+  EXPECT_EQ(status(cloud.err(), "cloud:8080"), "200");
+  EXPECT_EQ(status(cloud.err(), "localhost"), "200");
+  EXPECT_EQ(status(cloud.err(), "evil.example"), "403");
+  const CloudProcess behind(kOnCpu + Arguments{"--model", kModel});
+  Process edge(edge_command(behind.url(), kOnCpu + names + Arguments{"--serve", "0.0.0.0:0"}),
+               {cat("XDG_CACHE_HOME=", home_.path.string())});
+  ASSERT_TRUE(listens(edge)) << edge.err();
+  EXPECT_EQ(status(edge.err(), "localhost:8081"), "200");
+  EXPECT_EQ(status(edge.err(), "evil.example"), "403");
+}
+
+// Of the port and with the TLS that the flags say, for containers.
+TEST_F(PairAccess, AServerLooksAtItself) {
+  CloudProcess cloud(cloud_arguments(true));
+  const auto look = [&](const Arguments& flags) {
+    return exit_code(Arguments{program_path("cloud_server"), "--healthcheck", "--host", "0.0.0.0",
+                               "--port", cat(cloud.port())} +
+                     flags);
+  };
+  ASSERT_TRUE(cloud.process().until(
+      [&] { return cloud.process().err().find("ready at") != std::string::npos; }));
+  const Arguments tls = {"--tls-cert", tls_.cert_file};
+  EXPECT_EQ(look(tls), 0);
+  EXPECT_EQ(look({}), 1);
+  cloud.process().signal(SIGTERM);
+  EXPECT_EQ(cloud.process().wait(), 0);
+  EXPECT_EQ(look(tls), 1);
+}
+
+// Its id would be drawn after the balancer has chosen a server.
+TEST_F(PairAccess, NoIdIsDrawnBehindABalancer) {
+  const CloudProcess cloud(kOnCpu + Arguments{"--model", kModel});
+  http::Client client(cloud.url());
+  const auto open = [&](const http::Headers& headers) {
+    return client.request("POST", "/v1/sessions", R"({"cut":1})", "application/json", headers);
+  };
+  EXPECT_EQ(open({}).status, 201);
+  const http::Reply refused = open({{"X-Forwarded-For", "10.0.0.7"}});
+  EXPECT_EQ(refused.status, 405);
+  EXPECT_NE(refused.body.find("PUT /v1/sessions/{id}"), std::string::npos) << refused.body;
+}
+
 TEST_F(PairAccess, ThisMachineAloneIsAskedByItsNames) {
   const auto status = [](const CloudProcess& cloud, const std::string& path,
                          const std::string& host, const std::string& origin = "") {
