@@ -128,8 +128,8 @@ download() {
     after=$(stat -c %s "$part" 2> /dev/null || echo 0)
     case $code in  # what passes: no connection, cut, too slow, 5xx
       7 | 18 | 28 | 35 | 52 | 55 | 56 | 92) ;;
-      22) [[ ! $status =~ ^40[13]$ ]] || fail "$url: HTTP $status: accept its terms at https://huggingface.co/$repo, and set HF_TOKEN"
-        [[ $status =~ ^(408|429|5..)$ ]] || fail "$url: HTTP $status" ;;
+      22) [[ ! $status =~ ^40[13]$ ]] || code=1 fail "$url: HTTP $status: accept its terms at https://huggingface.co/$repo, and set HF_TOKEN"
+        [[ $status =~ ^(408|429|5..)$ ]] || code=1 fail "$url: HTTP $status" ;;
       *) fail "$url: $(tail -n 1 "$scratch/error")" ;;
     esac
     [ "$after" -gt "$before" ] || attempt=$((attempt + 1))
@@ -168,7 +168,7 @@ fetch() {
   ! here "$1" || return 0
   command -v curl > /dev/null || fail "needs curl: apt-get install curl"
   [ ! -s "$part" ] || resumed=1
-  echo "fetch_model.sh: $1: from $mirror/$repo" >&2
+  [ -n "${optional-}" ] || echo "fetch_model.sh: $1: from $mirror/$repo" >&2
   download "$1" || return $?
   if ! right "$1"; then
     rm -f "$part"
@@ -197,7 +197,7 @@ whole() {
 }
 
 # fetch_if_there FILE: none is no error.
-fetch_if_there() { fetch "$1" || [ $? = 4 ]; }
+fetch_if_there() { optional=1 fetch "$1" || [ $? = 4 ]; }
 
 fetch_all() {
   local file
@@ -210,7 +210,7 @@ fetch_all() {
     [[ $file =~ ^[0-9]+_[A-Za-z]+$ ]] || continue
     fetch_if_there "$file/config.json"
     [[ $file != *_Dense ]] || fetch_if_there "$file/model.safetensors"
-  done < <(sed -n 's/.*"path"[[:space:]]*:[[:space:]]*"\([^"]*\)".*/\1/p' "$out/modules.json")
+  done < <(grep -oE '"path"[[:space:]]*:[[:space:]]*"[^"]*"' "$out/modules.json" | sed 's/"$//; s/.*"//')
   if ! fetch model.safetensors; then  # there is none: in pieces, then
     fetch model.safetensors.index.json || fail "$mirror/$repo has no model.safetensors, nor one in pieces"
     while read -r file; do fetch "$file" || fail "$mirror/$repo has no $file"; done < <(pieces)

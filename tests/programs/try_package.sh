@@ -26,7 +26,7 @@ run_unit() {  # NAME VARIABLES...: $port is where it answers
   command=$(sed -n 's/^ExecStart=//p' "$unit")
   user=$(sed -n 's/^User=//p' "$unit")
   install -d -o "$user" -m 750 /var/cache/splitcompute  # CacheDirectory=
-  # shellcheck disable=SC2086  # words
+  # shellcheck disable=SC2086,SC2046  # words
   (cd / && exec setpriv --reuid "$user" --regid "$user" --init-groups --no-new-privs --bounding-set=-all \
     env -i PATH=/usr/local/bin:/usr/bin:/bin $(sed -n 's/^Environment=//p' "$unit") "${@:2}" $command 2> "$dir/$1.log") &
   pids+=($!)
