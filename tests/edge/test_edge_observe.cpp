@@ -101,7 +101,7 @@ TEST_F(EdgeObserve, MetricsCountWhatWasAskedAndNeverWhoOrWhat) {
 TEST_F(EdgeObserve, TracesGoOnToTheCloud) {
   std::mutex mutex;
   std::vector<std::string> seen;  // of steps
-  cloud.reset({}, [&](const http::Request& request, int) -> std::optional<http::Response> {
+  cloud.reset([&](const http::Request& request, int) -> std::optional<http::Response> {
     const std::lock_guard lock(mutex);
     seen.emplace_back(request.trace.id());
     return std::nullopt;
