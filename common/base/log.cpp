@@ -1,5 +1,6 @@
 #include "base/log.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,11 +11,13 @@
 #include <ctime>
 
 #include "base/json.h"
+#include "base/log_room.h"
 
 namespace split {
 namespace {
 
 std::atomic<LogFormat> format_now{LogFormat::kPlain};
+std::atomic<uint64_t> dropped{0};
 thread_local std::string_view current_request, current_trace;
 
 // ,"name":"value"
@@ -61,7 +64,27 @@ void add_number(std::string& line, std::string_view name, double number) {
 void set_log_format(LogFormat format) { format_now = format; }
 LogFormat log_format() { return format_now; }
 
+bool log_has_room() {
+  // A pipe that can take something takes PIPE_BUF bytes, more than a line has.
+  pollfd poll{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&poll, 1, 0) > 0) return true;
+  dropped.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+uint64_t take_dropped_lines() { return dropped.exchange(0, std::memory_order_relaxed); }
+
 void write_log(std::string_view line) {
+  std::string before;
+  if (log_format() != LogFormat::kPlain) {
+    if (!log_has_room()) return;
+    const uint64_t lost = take_dropped_lines();
+    if (lost > 0) before = log_line("warning", std::to_string(lost) + " lines of log were dropped");
+  }
+  if (!before.empty()) {
+    before.append(line);
+    line = before;
+  }
   // stderr that is gone or full is no reason to stop.
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line.data(), line.size());
 }

@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "base/log.h"
+#include "base/log_room.h"
 #include "edge_client/server/status.h"
 #include "edge_client/weights/exactness.h"
 #include "http/message.h"
@@ -69,6 +71,13 @@ void Service::observe() {
                                    {"head", split->place.head_on_cloud ? "cloud" : "edge"},
                                    {"device", split->device()}}};
                         });
+}
+
+void Service::write_log(std::string_view line) const {
+  if (options_.quiet || !log_has_room()) return;
+  const uint64_t lost = take_dropped_lines();
+  if (lost > 0) console_.err(log_line("warning", cat(lost, " lines of log were dropped")));
+  console_.err(line);
 }
 
 std::vector<serve::Metrics::Labels> Service::served() const {

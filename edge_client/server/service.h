@@ -42,9 +42,7 @@ class Service {
   serve::Metrics& metrics() { return metrics_.metrics; }
 
   // A line of log, unless the program is to be quiet.
-  void write_log(std::string_view line) const {
-    if (!options_.quiet) console_.err(line);
-  }
+  void write_log(std::string_view line) const;
   // The labels of split_edge_build_info; none before it is loaded.
   std::vector<serve::Metrics::Labels> served() const;
 

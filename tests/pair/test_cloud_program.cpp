@@ -99,6 +99,20 @@ TEST(CloudLog, IsLinesWithADateForPeople) {
   EXPECT_TRUE(std::regex_match(all, expected)) << all;
 }
 
+// Nobody reads the log, which is a pipe of 64 KiB: requests are answered all the same.
+TEST(CloudLog, HoldsNobodyUp) {
+  CloudProcess cloud(kServer);
+  http::Client client(cloud.url());
+  for (int i = 0; i < 3000; ++i) ASSERT_EQ(client.request("GET", "/v1/models").status, 200) << i;
+  EXPECT_TRUE(cloud.process().until([&] {
+    // What is read makes room again.
+    client.request("GET", "/v1/models");
+    return cloud.process().err().find(" lines of log were dropped\n") != std::string::npos;
+  }));
+  cloud.process().signal(SIGTERM);
+  EXPECT_EQ(cloud.process().wait(), 0);
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // their memory is counted too
 
 uint64_t resident_bytes(pid_t pid) {
