@@ -79,7 +79,7 @@ void write_log(std::string_view line) {
   if (log_format() != LogFormat::kPlain) {
     if (!log_has_room()) return;
     const uint64_t lost = take_dropped_lines();
-    if (lost > 0) before = log_line("warning", std::to_string(lost) + " lines of log were dropped");
+    if (lost > 0) before = log_line("info", std::to_string(lost) + " lines of log were dropped");
   }
   if (!before.empty()) {
     before.append(line);

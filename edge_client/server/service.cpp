@@ -76,7 +76,7 @@ void Service::observe() {
 void Service::write_log(std::string_view line) const {
   if (options_.quiet || !log_has_room()) return;
   const uint64_t lost = take_dropped_lines();
-  if (lost > 0) console_.err(log_line("warning", cat(lost, " lines of log were dropped")));
+  if (lost > 0) console_.err(log_line("info", cat(lost, " lines of log were dropped")));
   console_.err(line);
 }
 
