@@ -317,7 +317,7 @@ void reload(const Options& options, const Cloud& cloud, http::Server& server) {
   }
 }
 
-// What a signal that comes does, which may be before there is anything to do it to.
+// The work of a signal, which may come before there is anything to do it to.
 class Reloading {
  public:
   void set(std::function<void()> call) {

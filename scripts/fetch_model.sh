@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fetch_model.sh NAME|ORG/REPO [--mirror URL] [--out DIR]: puts a model's configuration, tokenizer and safetensors into weights/NAME
 # (or DIR), and nothing else that its repository has. NAME is one of --list, or any repository of the hub.
-# What the Hugging Face cache of this machine has ($HF_HUB_CACHE, or hub/ in $HF_HOME) is linked; the rest comes from
+# Files in the Hugging Face cache of this machine ($HF_HUB_CACHE, or hub/ in $HF_HOME) are linked; the rest comes from
 # {mirror}/{repo}/resolve/main/{file}, the mirror being --mirror, $HF_ENDPOINT or https://huggingface.co, with $HF_TOKEN for models
 # that ask for one. A download that was cut goes on where it stopped. A file gets its name once its size, and its sha256 where the hub
 # gives one, are right.

@@ -21,7 +21,7 @@ std::string words_of(std::string_view metavar) {
   return words;
 }
 
-// What a flag's value is to a shell: one of these words, a file, a folder, or anything.
+// A flag's value is to a shell one of some words, a file, a folder, or anything.
 bool is_folder(std::string_view metavar) { return metavar == "DIR"; }
 bool is_file(std::string_view metavar) {
   return metavar == "FILE" || metavar.ends_with("PATH") || metavar.ends_with("FILE|TEXT");
