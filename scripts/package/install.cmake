@@ -10,7 +10,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/README.md ${CMAKE_SOURCE_DIR}/CHANGELOG.md DES
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/cluster/grafana.json ${CMAKE_SOURCE_DIR}/scripts/cluster/alerts.yaml
   DESTINATION ${CMAKE_INSTALL_DATADIR}/splitcompute/monitoring OPTIONAL)
 
-# What the programs print is made now, by those that are installed.
+# Pages and completions are printed now, by the programs that are installed.
 foreach(program cloud_server edge_client)
   install(CODE "set(printed \"${CMAKE_BINARY_DIR}/printed\")
 function(print to)

@@ -11,7 +11,7 @@ cp "$here/check.cjs" "$folder"
 check() { node "$folder/check.cjs" "$1"; }
 check "$cluster/kubernetes.yaml"
 check "$cluster/models/claim.yaml"
-# What is misspelt is found.
+# A misspelt field is found.
 sed 's/periodSeconds: 10/periodSecond: 10/' "$cluster/kubernetes.yaml" > "$folder/misspelt.yaml"
 ! check "$folder/misspelt.yaml" > "$folder/said" || { echo "run.sh: a misspelt field was not found"; exit 1; }
 command -v kubectl > /dev/null || { echo "kustomization.yaml: not made, no kubectl"; exit 0; }

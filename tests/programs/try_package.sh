@@ -14,7 +14,7 @@ cat > "$dir/splitcompute.deb"
 chmod 755 "$dir"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
-# What it depends on first, so that only it is looked at.
+# Its dependencies come first, so that only it is looked at.
 # shellcheck disable=SC2046  # a list of names
 apt-get install -y -qq --no-install-recommends $(dpkg-deb -f "$dir/splitcompute.deb" Depends | tr ',' '\n' | sed 's/[(|].*//') > /dev/null
 snapshot > "$dir/before"
