@@ -8,9 +8,9 @@
 #   cloud                    cloud_server with 4,000 connections, 32 and 200 sessions, killed under 32
 #   store [--device NAME]    an edge's cold and warm start per format: bytes, seconds, MB/s
 #   pair                     cloud and edge over loopback HTTP, beside the whole model
-#   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's (npm's node-llama-cpp, x86-64) on the same weights
+#   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's and ONNX Runtime's (by npm, x86-64), same weights
 # Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b.
-# Weights are random and made in the process: nothing is downloaded. `bench.sh AREA --help` has the rest.
+# Weights are random and made on the spot: none are downloaded. `bench.sh AREA --help` has the rest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 

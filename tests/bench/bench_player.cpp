@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "bench/steps.h"
+#include "io/checkpoint.h"
 
 namespace split::bench {
 namespace {
@@ -34,12 +35,10 @@ double answer(Steps& steps, const std::string& line) {
 int run(int argc, char** argv) {
   std::string profile_text = "f16", folder;
   const auto options = parse_options(
-      argc, argv,
-      "bench_player: a model of random weights whose steps lines of stdin time (bench.sh peers)\n",
-      "", [&](Flags& flags) {
+      argc, argv, "bench_player: a model whose steps lines of stdin time (bench.sh peers)\n", "",
+      [&](Flags& flags) {
+        flags.text("model", "DIR", "the directory of the model", &folder);
         flags.text("profile", "NAME", "f16, bf16, q8_0, q4_0, int8 or f32 (f16)", &profile_text);
-        flags.text("write", "DIR", "write the weights there as Hugging Face does, and end",
-                   &folder);
       });
   if (!options) return 0;
   const auto profile = profile_from_name(profile_text);
@@ -47,13 +46,14 @@ int run(int argc, char** argv) {
     throw Error(ErrorKind::kInput,
                 cat("--profile: expected a profile's name, got '", profile_text, "'"));
   }
-  const RandomModel model(options->size, DType::kF16);
-  if (!folder.empty()) {
-    model.write(folder);
-    return 0;
-  }
+  const Checkpoint checkpoint(folder);
+  const auto model = make_model(checkpoint.config_json());
+  const auto weights = [&](const std::string& name) {
+    const std::string& from = model->weight(name).from;
+    return checkpoint.at(from.empty() ? name : from);
+  };
   const auto device = make_cpu_device(options->threads);
-  Steps steps(*device, model, *profile);
+  Steps steps(*device, *model, weights, *profile);
   steps.sample_too();
   std::cout << device->name() << std::endl;
   for (std::string line; std::getline(std::cin, line);) {

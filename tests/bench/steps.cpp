@@ -23,14 +23,14 @@ ShardOptions options_of(const Model& model, Profile profile, std::optional<DType
 
 }  // namespace
 
-Steps::Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv,
-             bool wide)
-    : model_(model),
-      shard_(device, model.model(), model.weights(), options_of(model.model(), profile, kv, wide)),
-      tokens_(random_tokens(model.config(), static_cast<size_t>(model.config().context))) {}
+Steps::Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
+             std::optional<DType> kv, bool wide)
+    : config_(model.config()),
+      shard_(device, model, weights, options_of(model, profile, kv, wide)),
+      tokens_(random_tokens(config_, static_cast<size_t>(config_.context))) {}
 
 uint32_t Steps::long_context() const {
-  return std::min(1000u, static_cast<uint32_t>(model_.config().context) - 1);
+  return std::min(1000u, static_cast<uint32_t>(config_.context) - 1);
 }
 
 double Steps::kv_bytes(uint32_t context) const {
@@ -39,7 +39,7 @@ double Steps::kv_bytes(uint32_t context) const {
 
 // Made when first needed: a Steps is made in the time that its Shard takes.
 float* Steps::results() {
-  logits_.resize(kMostSequences * static_cast<size_t>(model_.config().vocab));
+  logits_.resize(kMostSequences * static_cast<size_t>(config_.vocab));
   return logits_.data();
 }
 
@@ -105,7 +105,7 @@ double Steps::tail(uint32_t context, bool top) {
   const std::vector<float> hidden(shard_.width(0), 0.25f);
   const Point to = top ? Point::top() : Point::head();
   const ShardRows part{id,
-                       {.range = {model_.config().layers / 2, to},
+                       {.range = {config_.layers / 2, to},
                         .past = context - 1,
                         .hidden = hidden,
                         .width = static_cast<uint32_t>(hidden.size()),

@@ -12,12 +12,15 @@ namespace split::bench {
 inline constexpr uint32_t kBatchContext = 128;
 inline constexpr uint32_t kMostSequences = 32;
 
-// One thread at a time. The device and the model outlive it.
+// One thread at a time. The device, the model and its weights outlive it.
 class Steps {
  public:
   // `wide`: generated rows on matrix units too.
+  Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
+        std::optional<DType> kv = {}, bool wide = false);
   Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv = {},
-        bool wide = false);
+        bool wide = false)
+      : Steps(device, model.model(), model.weights(), profile, kv, wide) {}
 
   // From now on a step ends with the greedy token of each row of logits, not with the logits.
   void sample_too() { samples_ = true; }
@@ -50,7 +53,7 @@ class Steps {
   double step(std::span<const ShardRows> parts);
   void choose(std::span<const float> row, bool top);
 
-  const RandomModel& model_;
+  const ModelConfig& config_;
   Shard shard_;
   std::vector<int32_t> tokens_;
   std::map<uint32_t, SequenceId> by_context_;

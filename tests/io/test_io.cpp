@@ -260,16 +260,16 @@ TEST(Checkpoint, RefusesBadIndexes) {
   }
 }
 
-// --- scripts/make_random_gpt2.py ---
+// --- scripts/make_random_model.py ---
 
-TEST(MakeRandomGpt2, GivesTheSameBytesEverywhere) {
+TEST(MakeRandomModel, GivesTheSameBytesEverywhere) {
   if (std::system("/usr/bin/python3 -c 'import numpy' 2> /dev/null") != 0)
     GTEST_SKIP() << "no python3-numpy";
   const TemporaryFolder folder;
   const auto sum_of = [&](const std::string& options) {
     const std::string command =
         cat("/usr/bin/python3 '", SPLIT_SOURCE_DIR,
-            "/scripts/make_random_gpt2.py' --size tiny --seed 7 --vocab 300 --n-ctx 32 --out '",
+            "/scripts/make_random_model.py' --size tiny --seed 7 --vocab 300 --n-ctx 32 --out '",
             folder.path.string(), "' ", options);
     EXPECT_EQ(std::system(command.c_str()), 0);
     return Sha256::hex_of(MappedFile(folder.path / "model.safetensors").bytes());
@@ -280,6 +280,28 @@ TEST(MakeRandomGpt2, GivesTheSameBytesEverywhere) {
   EXPECT_EQ(sum_of("--dtype f16"),
             "1fc5f5eb6dfc984227ec1ea139c76b5bd8995515ed2c2ce2ea139487fc51573a");
   EXPECT_EQ(Checkpoint(folder.path).dtype(), DType::kF16);
+}
+
+TEST(MakeRandomModel, HasEachWeightOfEachArchitectureInItsShape) {
+  if (std::system("/usr/bin/python3 -c 'import numpy' 2> /dev/null") != 0)
+    GTEST_SKIP() << "no python3-numpy";
+  const TemporaryFolder folder;
+  for (const char* arch : {"gpt2", "llama", "qwen2", "qwen3"}) {
+    SCOPED_TRACE(arch);
+    const std::string command =
+        cat("/usr/bin/python3 '", SPLIT_SOURCE_DIR, "/scripts/make_random_model.py' --arch ", arch,
+            " --size tiny --dtype bf16 --out '", folder.path.string(), "'");
+    ASSERT_EQ(std::system(command.c_str()), 0);
+    const Checkpoint checkpoint(folder.path);
+    EXPECT_EQ(checkpoint.dtype(), DType::kBF16);
+    const auto model = make_model(checkpoint.config_json());
+    for (const Blob& blob : model->blobs()) {
+      for (const WeightDecl& decl : blob.weights) {
+        EXPECT_EQ(checkpoint.at(decl.from.empty() ? decl.name : decl.from).dims, decl.dims)
+            << decl.name;
+      }
+    }
+  }
 }
 
 }  // namespace

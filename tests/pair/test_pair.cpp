@@ -257,7 +257,7 @@ TEST(RandomModels, OneOfTheScriptIsServedAndGeneratesTheSameForEveryCut) {
   }
   const Folder folder;
   const std::string model = (folder.path / "tiny").string();
-  ASSERT_EQ(exit_code({python, source("scripts/make_random_gpt2.py"), "--size", "tiny", "--seed",
+  ASSERT_EQ(exit_code({python, source("scripts/make_random_model.py"), "--size", "tiny", "--seed",
                        "3", "--out", model}),
             0);
   CloudProcess cloud(kOnCpu + Arguments{"--model", model});

@@ -1,9 +1,9 @@
-// `bench.sh peers`: times this project's steps and llama.cpp's in turn on the same random weights, and prints medians of
-// their ratios; above 1 ours is faster.
+// `bench.sh peers`: times this project's steps, llama.cpp's and ONNX Runtime's (f32) in turn on the same random weights, and
+// prints medians of their ratios; above 1 ours is faster.
 //   run.mjs PLAYER FOLDER [--json FILE] [--size SIZE] [--threads N] [--runs N] [--formats f16,q8_0,...]
 // PLAYER is build/bin/bench_player; FOLDER has node_modules and gets the weights.
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -16,7 +16,7 @@ const { values, positionals } = parseArgs({
   options: {
     json: { type: 'string' }, size: { type: 'string', default: 'gpt2' }, runs: { type: 'string', default: '5' },
     threads: { type: 'string', default: String(availableParallelism()) },
-    formats: { type: 'string', default: 'f16,q8_0,q4_0' },
+    formats: { type: 'string', default: 'f32,f16,q8_0,q4_0' },
   },
 });
 const [player, folder] = positionals;
@@ -57,23 +57,14 @@ class Side {
 
 const median = (numbers) => numbers.toSorted((a, b) => a - b)[numbers.length >> 1];
 const rows = [];
-const weights = join(folder, values.size);
-if (!existsSync(join(weights, 'model.safetensors'))) {
-  mkdirSync(weights, { recursive: true });
-  must(player, ['--size', values.size, '--write', weights]);
-}
-console.log(`${values.size}, ${values.threads} threads, medians of ${values.runs} runs in turn (above 1: ours is faster)`);
-for (const format of values.formats.split(',')) {
-  const file = join(weights, `${format}.gguf`);
-  if (!existsSync(file)) {
-    const head = format === 'q4_0' ? 'q8_0' : format;  // as the profile of that name has it
-    must('/usr/bin/python3', [join(here, '../../support/make_gguf.py'), weights, file, '--type', format.toUpperCase(),
-                     '--head-type', head.toUpperCase(), '--made-up-tokens']);
-  }
-  const ours = new Side(player, ['--size', values.size, '--profile', format, '--threads', values.threads]);
-  const theirs = new Side(process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
+const python = (...args) => must('/usr/bin/python3', args);
+
+// Times each line on both sides in turn.
+async function compare(weights, format, lines, peer_name, command, args) {
+  const ours = new Side(player, ['--profile', format, '--threads', values.threads, '--model', weights]);
+  const theirs = new Side(command, args);
   await ours.name, await theirs.name;
-  for (const ask of asks) {
+  for (const ask of lines) {
     const times = { ours: [], theirs: [], ratios: [] };
     await ours.ask(ask.line), await theirs.ask(ask.line);  // not counted: first touches
     for (let run = 0; run < Number(values.runs); ++run) {
@@ -82,12 +73,41 @@ for (const format of values.formats.split(',')) {
     }
     const row = {
       name: `${ask.name}_${format}`, ours: ask.of(median(times.ours)), peer: ask.of(median(times.theirs)),
-      peer_name: 'llama.cpp', unit: ask.unit, ratio: median(times.ratios),
+      peer_name, unit: ask.unit, ratio: median(times.ratios),
     };
     rows.push(row);
     console.log(`${row.name.padEnd(20)} ${row.ours.toFixed(1).padStart(9)} ${row.unit}, ` +
-                `${row.peer_name} ${row.peer.toFixed(1).padStart(9)}, ratio ${row.ratio.toFixed(2)}`);
+                `${peer_name} ${row.peer.toFixed(1).padStart(9)}, ratio ${row.ratio.toFixed(2)}`);
   }
   ours.end(), theirs.end();
+}
+// The directory of the model in a type, made when it is first wanted.
+function model(dtype, ...more) {
+  const dir = join(folder, `${values.size}-${dtype}`);
+  if (!existsSync(join(dir, 'model.safetensors'))) {
+    const arch = archs.find(([sizes]) => sizes.test(values.size))[1];
+    python(join(here, '../../../scripts/make_random_model.py'), '--arch', arch, '--size', values.size,
+           '--dtype', dtype, '--out', dir, ...more);
+  }
+  return dir;
+}
+
+const archs = [[/gpt2/, 'gpt2'], [/llama|smollm/, 'llama'], [/qwen2/, 'qwen2'], [/qwen3/, 'qwen3']];
+console.log(`${values.size}, ${values.threads} threads, medians of ${values.runs} runs in turn (above 1: ours is faster)`);
+for (const format of values.formats.split(',')) {
+  if (format === 'f32') {
+    if (!/gpt2/.test(values.size)) continue;
+    const dir = model('f32', '--onnx');
+    const lines = asks.filter((ask) => !ask.line.startsWith('batch'));
+    await compare(dir, format, lines, 'ONNX Runtime', process.execPath, [join(folder, 'ort.mjs'), dir, values.threads]);
+    continue;
+  }
+  const dir = model('f16'), file = join(dir, `${format}.gguf`);
+  if (!existsSync(file)) {
+    const head = format === 'q4_0' ? 'q8_0' : format;  // as the profile of that name has it
+    python(join(here, '../../support/make_gguf.py'), dir, file, '--type', format.toUpperCase(),
+           '--head-type', head.toUpperCase(), '--made-up-tokens');
+  }
+  await compare(dir, format, asks, 'llama.cpp', process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
 }
 if (values.json) writeFileSync(values.json, `${JSON.stringify(rows, null, 1)}\n`);
