@@ -142,6 +142,10 @@ class Model {
   // Of a block: numbers of a key, and the keys that a row sees; 0: all before it.
   int64_t kv_width(int layer) const { return block(layer).kv.width(); }
   int window(int layer) const { return block(layer).kv.window; }
+  // Numbers in the weights of a stage.
+  uint64_t parameters(const Stage& stage) const;
+  // Serves fewer positions than it was made for. Before any stage is traced.
+  void lower_context(int context);
   // Whether a tensor of that name is inside the model, so that one which no stage names is refused.
   virtual bool is_inside(std::string_view tensor) const = 0;
 
