@@ -54,8 +54,8 @@ bool is_in_blocks(const Checkpoint& checkpoint, const WeightDecl& decl) {
 
 }  // namespace
 
-std::unique_ptr<Model> model_of(const Checkpoint& checkpoint) {
-  std::unique_ptr<Model> model = make_model(checkpoint.config_json());
+std::unique_ptr<Model> model_of(const Checkpoint& checkpoint, std::optional<int> context) {
+  std::unique_ptr<Model> model = make_model(checkpoint.config_json(), context);
   refuse_unknown_tensors(checkpoint, *model);
   for (const Blob& blob : model->blobs()) {
     for (const WeightDecl& decl : blob.weights) {

@@ -19,7 +19,7 @@ std::vector<DType> parse_formats(std::string_view text);
 
 // The model that a checkpoint is of. Throws Error(kInput, kNotFound, kShape) unless it has all of
 // its weights, of the right shapes, in blocks only where they can be, and nothing else inside.
-std::unique_ptr<Model> model_of(const Checkpoint& checkpoint);
+std::unique_ptr<Model> model_of(const Checkpoint& checkpoint, std::optional<int> context = {});
 
 // The format of a blob's or a stage's matrices in the checkpoint: blocks, or its own type of
 // floats.

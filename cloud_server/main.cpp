@@ -47,6 +47,7 @@ struct Options {
   std::string device = "auto";
   std::string profile = "f32", kv = "auto", formats = "f32,f16,q8_0,q4_0";
   unsigned threads = 0;
+  std::optional<int> context;
   uint64_t kv_budget = 1ull << 30, memory_budget = 0;
   uint64_t max_inflight = 256, shutdown_timeout = 10;
   uint64_t max_connections = 8192, max_per_address = 1024;
@@ -91,6 +92,11 @@ Flags make_flags(Options& options) {
   flags.choice("kv", {"auto", "q8_0"},
                "of keys and values: the profile's, or blocks of eight bits (CPU; auto)",
                &options.kv);
+  flags.number(
+      "context", "N",
+      "positions of a text: room for keys and values (what the model was made for, 4096 at "
+      "most)",
+      &options.context, 1, 1 << 24);
   flags.text("formats", "LIST",
              "what edges may download weights in, beside the checkpoint's own: some of "
              "f32,f16,q8_0,q4_0 (all)",
@@ -221,6 +227,7 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   model.wide = options.wide;
   if (options.kv != "auto") model.kv = dtype_from_format(options.kv);
   model.kv_budget = options.kv_budget;
+  model.context = options.context;
   model.blob_cache = options.blob_cache;
   try {
     model.formats = parse_formats(options.formats);

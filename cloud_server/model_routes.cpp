@@ -38,6 +38,12 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   wire::ModelInfo info;
   info.id = model.id();
   info.config_json = model.checkpoint().config_json();
+  const ModelConfig& config = model.config();
+  info.kind = config.kind == ModelKind::kDecoder ? "decoder" : "encoder";
+  info.architecture = config.model_type;
+  info.max_context = config.max_positions;
+  info.context = config.context;
+  info.stops = config.stops;
   info.format = format_name(model.checkpoint().dtype());
   info.profile = profile_name(model.profile());
   const bool wide = model.batcher().shard().options().wide;

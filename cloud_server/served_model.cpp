@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "run/bits.h"
 #include "run/forward.h"
+#include "run/room.h"
 #include "run/self_test.h"
 #include "tensor/blocks.h"
 
@@ -39,7 +40,7 @@ StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profil
 ServedModel::ServedModel(const ModelOptions& options)
     : options_(options),
       checkpoint_(options.path),
-      model_(model_of(checkpoint_)),
+      model_(model_of(checkpoint_, options.context)),
       tokenizer_(load_tokenizer(
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.path.string())),
@@ -49,6 +50,10 @@ ServedModel::ServedModel(const ModelOptions& options)
     throw Error(ErrorKind::kInput, cat("[model] ", options.path.string(), ": the tokenizer has ",
                                        tokenizer_->size(), " tokens, the model ", config().vocab));
   }
+  uint64_t weights = 0;
+  for (const std::string& name : checkpoint_.names()) weights += checkpoint_.at(name).bytes.size();
+  expect_room(*device_, options.path.string(), weights,
+              kv_bytes_for(*model_, {}, options.profile, 1, options.kv));
   ShardOptions shard;
   shard.profile = options.profile;
   shard.formats = formats;

@@ -22,7 +22,8 @@ struct ModelOptions {
   unsigned threads = 0;
   Profile profile = Profile::kF32;
   bool wide = false;
-  std::optional<DType> kv;  // of keys and values, in place of the profile's
+  std::optional<int> context;  // positions of a text; none: as make_model() has it
+  std::optional<DType> kv;     // of keys and values, in place of the profile's
   uint64_t kv_budget = 0;
   std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
   std::filesystem::path blob_cache;                      // for converted weights; empty: memory

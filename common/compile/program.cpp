@@ -116,7 +116,7 @@ class Printer {
     }
   }
 
-  // What an attention sees, where that is not all keys before each row.
+  // Says what an attention sees, where that is not all keys before each row.
   static std::string sight(const Step& step) {
     const auto number = [&](size_t i) { return step.attribute<float>(i); };
     const float window = number(attributes::attention::window);

@@ -118,6 +118,8 @@ class Device {
   virtual bool same_bits_in_both_phases(const Limits& limits, DType /*matrix*/) const {
     return !limits.matrix;
   }
+  // Whether there are products by matrices of this type, else they become halves.
+  virtual bool multiplies(DType matrix) const { return !is_k_quant(matrix); }
   // Whether limits.int8 is known here.
   virtual bool multiplies_int8() const { return false; }
   // K or V of one layer: limits.pages + 1 pages of [kPageTokens, kv_width], which is all heads of

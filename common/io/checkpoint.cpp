@@ -5,7 +5,9 @@
 #include <set>
 #include <utility>
 
+#include "base/figures.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "io/gguf_model.h"
 #include "io/weight_file.h"
 
@@ -103,6 +105,13 @@ void Checkpoint::open_gguf(const fs::path& file) {
   weights_file_ = file;
   maps_.emplace_back(file);
   GgufModel model = read_gguf_model(Gguf::parse(maps_.back().bytes(), file.string()));
+  if (model.widened_to > 0) {
+    std::string types;
+    for (const std::string& type : model.widened_types) types += (types.empty() ? "" : ", ") + type;
+    log_info(cat("[gguf] ", file.string(), ": matrices in ", types,
+                 " are read as f16: ", human_bytes(model.widened_to), " of memory in place of ",
+                 human_bytes(model.widened_from), " of the file"));
+  }
   tensors_ = std::move(model.tensors);
   owned_ = std::move(model.owned);
   config_json_ = model.config_json;

@@ -41,9 +41,12 @@ struct TypeInfo {
   GgmlBlock block;
 };
 constexpr TypeInfo kTypes[] = {
-    {GgmlType::kF32, "F32", {1, 4}},     {GgmlType::kF16, "F16", {1, 2}},
-    {GgmlType::kBF16, "BF16", {1, 2}},   {GgmlType::kQ4_0, "Q4_0", {32, 18}},
-    {GgmlType::kQ8_0, "Q8_0", {32, 34}}, {GgmlType::kQ6_K, "Q6_K", {256, 210}}};
+    {GgmlType::kF32, "F32", {1, 4}},      {GgmlType::kF16, "F16", {1, 2}},
+    {GgmlType::kBF16, "BF16", {1, 2}},    {GgmlType::kQ4_0, "Q4_0", {32, 18}},
+    {GgmlType::kQ8_0, "Q8_0", {32, 34}},  {GgmlType::kQ6_K, "Q6_K", {256, 210}},
+    {GgmlType::kQ4_1, "Q4_1", {32, 20}},  {GgmlType::kQ5_0, "Q5_0", {32, 22}},
+    {GgmlType::kQ5_1, "Q5_1", {32, 24}},  {GgmlType::kQ4_K, "Q4_K", {256, 144}},
+    {GgmlType::kQ5_K, "Q5_K", {256, 176}}};
 
 const TypeInfo* info_of(uint32_t type) {
   const auto at = std::ranges::find(kTypes, static_cast<GgmlType>(type), &TypeInfo::type);
@@ -171,8 +174,9 @@ GgufTensor read_tensor_info(Reader& in, const std::string& of, Place& place) {
   const auto type = in.number<uint32_t>(of);
   const TypeInfo* info = info_of(type);
   if (info == nullptr) {
-    in.fail(
-        cat(of, ": type ", type, " is not supported, expected F32, F16, BF16, Q8_0, Q4_0 or Q6_K"));
+    in.fail(cat(of, ": type ", type,
+                " is not supported, expected F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, "
+                "Q5_K or Q6_K"));
   }
   tensor.type = info->type;
   if (row % info->block.elements != 0) {
@@ -200,6 +204,9 @@ void check_overlaps(const Reader& in, std::vector<Place>& places) {
 }  // namespace
 
 GgmlBlock ggml_block(GgmlType type) { return info_of(static_cast<uint32_t>(type))->block; }
+std::string_view ggml_type_name(GgmlType type) {
+  return info_of(static_cast<uint32_t>(type))->name;
+}
 
 Gguf Gguf::parse(Bytes file, std::string_view what) {
   Gguf out;

@@ -17,7 +17,20 @@
 namespace split {
 
 // The types of tensors that are read here, by ggml's numbers.
-enum class GgmlType : uint32_t { kF32 = 0, kF16 = 1, kQ4_0 = 2, kQ8_0 = 8, kQ6_K = 14, kBF16 = 30 };
+enum class GgmlType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kBF16 = 30
+};
+std::string_view ggml_type_name(GgmlType type);  // "Q4_K"
 
 // Elements and bytes that a type stores together.
 struct GgmlBlock {

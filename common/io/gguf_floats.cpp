@@ -1,5 +1,6 @@
 // ggml's blocks as floats.
 #include "io/gguf.h"
+#include "tensor/blocks.h"
 
 namespace split {
 namespace {
@@ -13,35 +14,39 @@ T load(const std::byte* from) {
 
 float half(const std::byte* from) { return f16_to_f32(load<uint16_t>(from)); }
 
-// Source: ggml's block_q4_0: a half d, then 16 bytes: value i in the low, i + 16 in the high
-// nibble.
-void widen_q4_0(const std::byte* block, float* out) {
-  const float d = half(block);
-  for (int i = 0; i < 16; ++i) {
-    const int byte = std::to_integer<int>(block[2 + i]);
-    out[i] = d * static_cast<float>((byte & 15) - 8);
-    out[i + 16] = d * static_cast<float>((byte >> 4) - 8);
+// Source: ggml's block_q4_1 and block_q5_1: halves d and m, of the latter the fifth bits, then 16
+// bytes; a value is q d + m. block_q5_0 has no m: (q - 16) d.
+template <bool fifth, bool minimum>
+void widen_block(const std::byte* block, float* out) {
+  const float d = half(block), m = minimum ? half(block + 2) : 0;
+  const std::byte* const from = block + (minimum ? 4 : 2);
+  const uint32_t high = fifth ? load<uint32_t>(from) : 0;
+  for (uint32_t i = 0; i < 16; ++i) {
+    const auto byte = std::to_integer<uint32_t>(from[(fifth ? 4 : 0) + i]);
+    const uint32_t q[2] = {(byte & 15) | (high >> i & 1) << 4, byte >> 4 | (high >> (i + 16) & 1)
+                                                                               << 4};
+    for (uint32_t part = 0; part < 2; ++part) {
+      const auto value = static_cast<float>(static_cast<int>(q[part]) - (minimum ? 0 : 16));
+      out[i + 16 * part] = minimum ? d * value + m : d * value;
+    }
   }
 }
-// Source: ggml's block_q8_0: a half d, then 32 signed bytes.
-void widen_q8_0(const std::byte* block, float* out) {
+// Source: ggml's block_q5_K: block_q4_K's (tensor/blocks.h) with 32 bytes of fifth bits before the
+// nibbles: value l of group i has bit i of byte l.
+void widen_q5_k(const std::byte* block, float* out) {
+  std::byte four[144];
+  std::memcpy(four, block, 16);
+  std::memcpy(four + 16, block + 48, 128);
   const float d = half(block);
-  for (int i = 0; i < 32; ++i) out[i] = d * static_cast<float>(load<int8_t>(block + 2 + i));
-}
-// Source: ggml's block_q6_K: of 256 values the low 4 bits (128 bytes), the high 2 bits (64), 16
-// signed scales, a half d. In each half of 128 values, quarter j's value l has its low bits in byte
-// 32 (j % 2) + l, nibble j / 2, its high bits in byte l, bits 2 j, and its scale in 2 j + l / 16.
-void widen_q6_k(const std::byte* block, float* out) {
-  const std::byte *low = block, *high = block + 128, *scales = block + 192;
-  const float d = half(block + 208);
-  for (int part = 0; part < 2; ++part, low += 64, high += 32, scales += 8, out += 128) {
-    for (int j = 0; j < 4; ++j) {
-      for (int l = 0; l < 32; ++l) {
-        const int four = std::to_integer<int>(low[32 * (j % 2) + l]) >> (4 * (j / 2)) & 15;
-        const int two = std::to_integer<int>(high[l]) >> (2 * j) & 3;
-        const auto scale = static_cast<float>(load<int8_t>(scales + 2 * j + l / 16));
-        out[32 * j + l] = d * scale * static_cast<float>((four | two << 4) - 32);
-      }
+  for (size_t i = 0; i < 8; ++i) {
+    const GroupQ4K group = group_q4_k(four, i);
+    const float factor = d * static_cast<float>(group.scale);
+    const float less = half(block + 2) * static_cast<float>(group.minimum);
+    for (size_t l = 0; l < kBlock; ++l) {
+      const int byte = group.q[l % (kBlock / 2)];
+      const int q = (l < kBlock / 2 ? byte & 15 : byte >> 4) |
+                    (std::to_integer<int>(block[16 + l]) >> i & 1) << 4;
+      out[kBlock * i + l] = factor * static_cast<float>(q) - less;
     }
   }
 }
@@ -64,13 +69,28 @@ void gguf_floats(const GgufTensor& tensor, size_t first, size_t count, float* ou
         out[i] = bf16_to_f32(load<uint16_t>(from));
         break;
       case GgmlType::kQ4_0:
-        widen_q4_0(from, out + i);
+        dequantise_row(DType::kQ4_0, from, block.elements, out + i);
         break;
       case GgmlType::kQ8_0:
-        widen_q8_0(from, out + i);
+        dequantise_row(DType::kQ8_0, from, block.elements, out + i);
         break;
       case GgmlType::kQ6_K:
-        widen_q6_k(from, out + i);
+        dequantise_row(DType::kQ6_K, from, block.elements, out + i);
+        break;
+      case GgmlType::kQ4_1:
+        widen_block<false, true>(from, out + i);
+        break;
+      case GgmlType::kQ5_0:
+        widen_block<true, false>(from, out + i);
+        break;
+      case GgmlType::kQ5_1:
+        widen_block<true, true>(from, out + i);
+        break;
+      case GgmlType::kQ4_K:
+        dequantise_row(DType::kQ4_K, from, block.elements, out + i);
+        break;
+      case GgmlType::kQ5_K:
+        widen_q5_k(from, out + i);
         break;
     }
   }

@@ -5,56 +5,22 @@
 #include <unordered_set>
 
 #include "base/json.h"
+#include "io/gguf_architectures.h"
 
 namespace split {
 namespace {
 
 constexpr uint64_t kMaxTokens = 1 << 20;      // GPT-2 has 50257
 constexpr uint64_t kMaxTokenBytes = 8 << 20;  // of all of them, and of all merges; GPT-2: 0.5 MB
-constexpr uint64_t kMaxSize = 1 << 20;        // as models/gpt2.cpp has it for config.json
 
 constexpr std::string_view kEmbedding = "token_embd.weight", kOutput = "output.weight";
 constexpr std::string_view kHead = "lm_head.weight";
 
-struct Names {
-  std::string_view gguf, hugging_face;
-};
-constexpr Names kOutside[] = {{kEmbedding, "wte.weight"},
-                              {"position_embd.weight", "wpe.weight"},
-                              {"output_norm.weight", "ln_f.weight"},
-                              {"output_norm.bias", "ln_f.bias"},
-                              {kOutput, kHead}};
-constexpr Names kInBlock[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "attn.c_attn"},
-                              {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
-                              {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
-
-// "blk.3.attn_qkv.bias" -> "h.3.attn.c_attn.bias"
-std::string hugging_face_name(const Gguf& file, std::string_view name) {
-  for (const auto& [theirs, ours] : kOutside) {
-    if (name == theirs) return std::string(ours);
-  }
-  if (name.starts_with("blk.")) {
-    const std::string_view rest = name.substr(4);
-    const size_t dot = std::min(rest.find('.'), rest.size()), end = rest.rfind('.');
-    if (parse_u64(rest.substr(0, dot), 0, kMaxSize) && end != rest.npos && end > dot) {
-      const std::string_view part = rest.substr(dot + 1, end - dot - 1), kind = rest.substr(end);
-      for (const auto& [theirs, ours] : kInBlock) {
-        if (part == theirs && (kind == ".weight" || kind == ".bias")) {
-          return cat("h.", rest.substr(0, dot), ".", ours, kind);
-        }
-      }
-    }
-  }
-  file.refuse(cat("tensor ", shown(name), " is none of a GPT-2's"));
-}
-
-// A linear layer's weight, which is Conv1D's [in, out] in Hugging Face's files.
-bool is_linear(std::string_view name) {
-  return name.ends_with(".weight") && (name.find(".c_") != name.npos);
-}
-
 // The same bytes as a type of ours, if there is one.
-std::optional<DType> our_type(GgmlType type) {
+std::optional<DType> our_type(GgmlType type, const GgufArchitecture& architecture) {
+  // Those of GPT-2 become floats.
+  const bool super_blocks = type == GgmlType::kQ4_K || type == GgmlType::kQ6_K;
+  if (super_blocks && architecture.linear_in_out) return std::nullopt;
   switch (type) {
     case GgmlType::kF32:
       return DType::kF32;
@@ -66,6 +32,10 @@ std::optional<DType> our_type(GgmlType type) {
       return DType::kQ8_0;
     case GgmlType::kQ4_0:
       return DType::kQ4_0;
+    case GgmlType::kQ4_K:
+      return DType::kQ4_K;
+    case GgmlType::kQ6_K:
+      return DType::kQ6_K;
     default:
       return std::nullopt;
   }
@@ -97,40 +67,121 @@ void turn(const std::byte* from, size_t rows, size_t inner, std::byte* to) {
   }
 }
 
-void add_tensor(const std::string& name, const GgufTensor& tensor, GgufModel& model) {
-  const auto add = [&](const TensorView& view) { model.tensors.emplace(name, view); };
-  const auto keep = [&](OwnedTensor&& owned) {
-    add(owned.view);
-    model.owned.push_back(std::move(owned));
-  };
-  const std::optional<DType> ours = our_type(tensor.type);
-  const bool blocks = ours && is_quantised(*ours);
-  const bool matrix = tensor.dims.size() == 2;  // else a shape that is refused later
-  const bool turned = is_linear(name) && matrix;
-  const bool as_it_lies = blocks ? turned || (name == kHead && matrix) : !turned;
-  if (ours && as_it_lies) return add({*ours, tensor.dims, tensor.bytes});
-
-  const bool floats_already = ours && !blocks;
-  TensorView rows{floats_already ? *ours : DType::kF32, tensor.dims, tensor.bytes};
-  OwnedTensor floats;
-  if (!floats_already) {
-    floats = owned_tensor(DType::kF32, tensor.dims);
-    std::vector<float> row(static_cast<size_t>(tensor.dims.back()));
-    const size_t count = floats.storage.size() / sizeof(float);
-    for (size_t at = 0; at < count; at += row.size()) {
-      gguf_floats(tensor, at, row.size(), row.data());
-      std::memcpy(floats.storage.data() + at * sizeof(float), row.data(),
-                  row.size() * sizeof(float));
-    }
-    if (!turned) return keep(std::move(floats));
-    rows = floats.view;
+// All of a tensor as F32 or, a row at a time, as F16.
+OwnedTensor floats_of(const GgufTensor& tensor, DType dtype) {
+  OwnedTensor out = owned_tensor(dtype, tensor.dims);
+  std::vector<float> row(static_cast<size_t>(tensor.dims.back()));
+  const size_t size = dtype_size(dtype), count = out.storage.size() / size;
+  for (size_t at = 0; at < count; at += row.size()) {
+    gguf_floats(tensor, at, row.size(), row.data());
+    const TensorView floats{DType::kF32, {tensor.dims.back()}, std::as_bytes(std::span(row))};
+    convert(floats, dtype, std::span(out.storage).subspan(at * size, row.size() * size));
   }
-  OwnedTensor out = owned_tensor(rows.dtype, {rows.dims[1], rows.dims[0]});
-  const auto count = static_cast<size_t>(rows.dims[0]), inner = static_cast<size_t>(rows.dims[1]);
-  (dtype_size(rows.dtype) == 4 ? turn<uint32_t> : turn<uint16_t>)(rows.bytes.data(), count, inner,
-                                                                  out.storage.data());
-  keep(std::move(out));
+  return out;
 }
+
+// Puts the rows of each head, which lie in pairs, into halves: row 2 i + j to i + j D / 2.
+OwnedTensor unpaired(const TensorView& view, uint64_t heads) {
+  OwnedTensor out;
+  out.storage.resize(view.bytes.size());
+  out.view = {view.dtype, view.dims, out.storage};
+  const auto rows = static_cast<size_t>(view.dims[0]);
+  const size_t size = rows / heads, row_bytes = view.bytes.size() / rows;
+  for (size_t row = 0; row < rows; ++row) {
+    const size_t head = row / size, in_head = row % size;
+    const size_t to = head * size + in_head / 2 + in_head % 2 * (size / 2);
+    std::memcpy(out.storage.data() + to * row_bytes, view.bytes.data() + row * row_bytes,
+                row_bytes);
+  }
+  return out;
+}
+
+// Adds tensors under their names in Hugging Face's files.
+class TensorAdder {
+ public:
+  TensorAdder(const Gguf& file, const GgufArchitecture& architecture, GgufModel& model)
+      : file_(file), architecture_(architecture), model_(model) {}
+
+  void add(const std::string& name, const GgufTensor& tensor) {
+    if (architecture_.linear_in_out) return add_in_out(name, tensor);
+    const std::optional<DType> ours = our_type(tensor.type, architecture_);
+    const bool matrix = tensor.dims.size() == 2,
+               product = matrix && name != architecture_.embedding;
+    if (!ours || (is_quantised(*ours) && !product)) {
+      const DType as = matrix ? DType::kF16 : DType::kF32;
+      OwnedTensor made = floats_of(tensor, as);
+      if (matrix) tell(tensor, made.storage.size());
+      return arrange(name, made.view, std::move(made));
+    }
+    arrange(name, {*ours, tensor.dims, tensor.bytes}, {});
+  }
+
+ private:
+  void put(const std::string& name, const TensorView& view) { model_.tensors.emplace(name, view); }
+  void keep(const std::string& name, OwnedTensor&& owned) {
+    put(name, owned.view);
+    model_.owned.push_back(std::move(owned));
+  }
+  void tell(const GgufTensor& tensor, uint64_t bytes) {
+    model_.widened_types.emplace(ggml_type_name(tensor.type));
+    model_.widened_from += tensor.bytes.size();
+    model_.widened_to += bytes;
+  }
+
+  // As Hugging Face has it, from a view of the file or of `made`.
+  void arrange(const std::string& name, const TensorView& view, OwnedTensor&& made) {
+    const uint64_t heads = turned_heads(file_, architecture_, name);
+    if (heads > 0) {
+      if (view.dims[0] % static_cast<int64_t>(2 * heads) != 0) {
+        file_.refuse(cat("tensor of ", name, ": expected rows of ", heads, " heads, got ",
+                         to_string(view.dims)));
+      }
+      return keep(name, unpaired(view, heads));
+    }
+    if (architecture_.norms_plus_one && name.find("norm") != name.npos &&
+        view.dtype == DType::kF32) {
+      OwnedTensor out = owned_tensor(view.dtype, view.dims);
+      for (size_t at = 0; at < view.bytes.size(); at += sizeof(float)) {
+        float weight = 0;
+        std::memcpy(&weight, view.bytes.data() + at, sizeof weight);
+        weight -= 1;
+        std::memcpy(out.storage.data() + at, &weight, sizeof weight);
+      }
+      return keep(name, std::move(out));
+    }
+    if (made.storage.empty()) return put(name, view);
+    keep(name, std::move(made));
+  }
+
+  // The same where linear weights are turned: Conv1D's [in, out].
+  void add_in_out(const std::string& name, const GgufTensor& tensor) {
+    const std::optional<DType> ours = our_type(tensor.type, architecture_);
+    const bool blocks = ours && is_quantised(*ours);
+    const bool matrix = tensor.dims.size() == 2;  // else a shape that is refused later
+    const bool linear = name.ends_with(".weight") && name.find(".c_") != name.npos;
+    const bool turned = linear && matrix;
+    const bool as_it_lies = blocks ? turned || (name == kHead && matrix) : !turned;
+    if (ours && as_it_lies) return put(name, {*ours, tensor.dims, tensor.bytes});
+
+    const bool floats_already = ours && !blocks;
+    TensorView rows{floats_already ? *ours : DType::kF32, tensor.dims, tensor.bytes};
+    OwnedTensor floats;
+    if (!floats_already) {
+      floats = floats_of(tensor, DType::kF32);
+      if (!turned) return keep(name, std::move(floats));
+      rows = floats.view;
+    }
+    OwnedTensor out = owned_tensor(rows.dtype, {rows.dims[1], rows.dims[0]});
+    const auto count = static_cast<size_t>(rows.dims[0]), inner = static_cast<size_t>(rows.dims[1]);
+    (dtype_size(rows.dtype) == 4 ? turn<uint32_t> : turn<uint16_t>)(rows.bytes.data(), count, inner,
+                                                                    out.storage.data());
+    keep(name, std::move(out));
+  }
+
+  const Gguf& file_;
+  const GgufArchitecture& architecture_;
+  GgufModel& model_;
+};
 
 // llama.cpp's older converters write a tied head out: the same bytes again.
 bool has_own_head(const Gguf& file) {
@@ -149,44 +200,22 @@ std::string json_text(const Gguf& file, const Json& json, const char* what) {
   }
 }
 
-std::string config_json(const Gguf& file, bool own_head) {
-  const auto& tensors = file.tensors();
-  const auto embedding = tensors.find(kEmbedding);
-  if (embedding == tensors.end()) file.refuse(cat("no tensor '", kEmbedding, "'"));
-  const auto size = [&](const char* key) { return file.integer(cat("gpt2.", key), 1, kMaxSize); };
-  Json config = {{"model_type", "gpt2"},
-                 {"architectures", Json::array({"GPT2LMHeadModel"})},
-                 {"n_layer", size("block_count")},
-                 {"n_embd", size("embedding_length")},
-                 {"n_head", size("attention.head_count")},
-                 {"n_positions", size("context_length")},
-                 {"n_ctx", size("context_length")},
-                 {"n_inner", size("feed_forward_length")},
-                 {"layer_norm_epsilon", file.number("gpt2.attention.layer_norm_epsilon", 1e-12, 1)},
-                 {"vocab_size", embedding->second.dims[0]},
-                 {"activation_function", "gelu_new"},  // the one that llama.cpp's GPT-2 has
-                 {"tie_word_embeddings", !own_head}};
-  // Written as 1e-5, not as the float nearest to it.
-  config["layer_norm_epsilon"] =
-      std::stod(cat(static_cast<float>(config["layer_norm_epsilon"].get<double>())));
-  for (const auto& [key, ours] : {std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"},
-                                  std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"}}) {
-    if (file.has(key)) config[ours] = file.integer(key, 0, (1 << 24) - 1);
-  }
-  return json_text(file, config, "the metadata");
-}
-
 uint64_t total_size(std::span<const std::string_view> texts) {
   uint64_t total = 0;
   for (const std::string_view text : texts) total += text.size();
   return total;
 }
 
-std::optional<std::string> tokenizer_json(const Gguf& file) {
+// Those of GPT-2's kind: others have none here.
+std::optional<std::string> tokenizer_json(const Gguf& file, const GgufArchitecture& architecture) {
   const char *const kTokens = "tokenizer.ggml.tokens", *const kMerges = "tokenizer.ggml.merges",
                     *const kTypes = "tokenizer.ggml.token_type",
                     *const kModel = "tokenizer.ggml.model", *const kPre = "tokenizer.ggml.pre";
   if (!file.has(kTokens)) return std::nullopt;
+  if (architecture.name != "gpt2" &&
+      (file.text(kModel) != "gpt2" || (file.has(kPre) && file.text(kPre) != "gpt-2"))) {
+    return std::nullopt;
+  }
   if (file.text(kModel) != "gpt2") {
     file.refuse(cat(kModel, ": expected \"gpt2\", got ", shown(file.text(kModel))));
   }
@@ -235,20 +264,20 @@ std::optional<std::string> tokenizer_json(const Gguf& file) {
 }  // namespace
 
 GgufModel read_gguf_model(const Gguf& file) {
-  const std::string_view architecture = file.text("general.architecture");
-  if (architecture != "gpt2") {
-    file.refuse(cat("general.architecture: expected \"gpt2\", got ", shown(architecture)));
-  }
+  const GgufArchitecture& architecture = gguf_architecture(file);
   GgufModel model;
   const bool own_head = has_own_head(file);
-  model.config_json = config_json(file, own_head);
-  model.tokenizer_json = tokenizer_json(file);
+  model.config_json = json_text(file, gguf_config(file, architecture, own_head), "the metadata");
+  model.tokenizer_json = tokenizer_json(file, architecture);
+  TensorAdder adder(file, architecture, model);
   for (const auto& [name, tensor] : file.tensors()) {
     if (name == kOutput && !own_head) continue;
-    add_tensor(hugging_face_name(file, name), tensor, model);
-    const std::optional<DType> type = our_type(tensor.type);
+    const std::string ours = hugging_face_name(file, architecture, name);
+    if (ours.empty()) continue;
+    adder.add(ours, tensor);
+    const std::optional<DType> type = our_type(tensor.type, architecture);
     if (name == kEmbedding && !own_head && type && is_quantised(*type)) {
-      add_tensor(std::string(kHead), tensor, model);
+      adder.add(std::string(kHead), tensor);
     }
   }
   return model;

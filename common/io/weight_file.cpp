@@ -64,9 +64,9 @@ std::string weight_file_header(std::span<const NamedTensor> tensors) {
     NamedTensor& added = stored.emplace_back(NamedTensor{name, view});
     if (!is_quantised(view.dtype)) continue;
     metadata[name] = cat(format_name(view.dtype), " ", to_string(view.dims));
-    const auto row_bytes = blocks_of(view.dims[1]) * block_bytes(view.dtype);
+    const size_t bytes = row_bytes(view.dtype, static_cast<size_t>(view.dims[1]));
     added.view.dtype = DType::kU8;
-    added.view.dims = {view.dims[0], static_cast<int64_t>(row_bytes)};
+    added.view.dims = {view.dims[0], static_cast<int64_t>(bytes)};
   }
   return safetensors_header(stored, metadata);
 }

@@ -12,7 +12,7 @@
 namespace split {
 namespace {
 
-// Which blocks have a window, where config.json has no layer_types.
+// The blocks that have a window, where config.json has no layer_types.
 enum class Windows : uint8_t {
   kAll,          // where it has a sliding_window
   kLast,         // from max_window_layers on, with use_sliding_window
@@ -20,7 +20,7 @@ enum class Windows : uint8_t {
   kButEveryNth,  // all but each sliding_window_pattern-th
 };
 
-// What the members of the family differ in.
+// How the members of the family differ.
 struct Traits {
   std::string_view model_type;
   Windows windows = Windows::kAll;

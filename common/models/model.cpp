@@ -69,6 +69,26 @@ const WeightDecl& Model::weight(std::string_view name) const {
   throw Error(ErrorKind::kNotFound, cat("[model] no weight '", name, "'"));
 }
 
+uint64_t Model::parameters(const Stage& stage) const {
+  uint64_t count = 0;
+  for (const std::string& name : stage.blobs) {
+    for (const WeightDecl& weight : blob(name).weights) {
+      count += static_cast<uint64_t>(element_count(weight.dims).value());
+    }
+  }
+  return count;
+}
+
+void Model::lower_context(int context) {
+  CHECK(context >= 1 && context <= config_.context);
+  for (Constant& table : constants_) {
+    if (table.dims[0] != config_.context) continue;
+    table.dims[0] = context;
+    table.values.resize(static_cast<size_t>(*element_count(table.dims)));
+  }
+  config_.context = context;
+}
+
 const Constant* Model::constant(std::string_view name) const {
   const auto at = std::ranges::find(constants_, name, &Constant::name);
   return at == constants_.end() ? nullptr : &*at;

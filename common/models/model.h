@@ -139,9 +139,13 @@ class Model {
   const WeightDecl& weight(std::string_view name) const;  // throws Error(kNotFound)
   std::span<const Constant> constants() const { return constants_; }
   const Constant* constant(std::string_view name) const;  // or null
-  // Of a block: numbers of a key, and the keys that a row sees; 0: all before it.
+  // Numbers of a block's key, and the keys that a row sees there; 0: all before it.
   int64_t kv_width(int layer) const { return block(layer).kv.width(); }
   int window(int layer) const { return block(layer).kv.window; }
+  // Numbers in the weights of a stage.
+  uint64_t parameters(const Stage& stage) const;
+  // Serves fewer positions than it was made for. Before any stage is traced.
+  void lower_context(int context);
   // Whether a tensor of that name is inside the model, so that one which no stage names is refused.
   virtual bool is_inside(std::string_view tensor) const = 0;
 

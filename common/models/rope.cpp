@@ -39,7 +39,7 @@ double power(double base, double exponent) { return exponential(exponent * natur
 struct Turned {
   double cos, sin;
 };
-// Of angles up to a million: what is left of whole quarters is exact to 1e-21.
+// Takes angles up to a million: what is left of whole quarters is exact to 1e-21.
 Turned turned(double angle) {
   constexpr double kQuarterHigh = 1.57079632673412561417e+00;  // 33 bits of pi / 2
   constexpr double kQuarterLow = 6.07710050650619224932e-11;
@@ -97,7 +97,7 @@ double yarn_attention(const ConfigReader& reader, double factor) {
   return yarn_scale(factor, 1);
 }
 
-// Of one object that has a type and what goes with it.
+// Reads one object that has a type and what goes with it.
 RopeConfig read_scaling(const Json& json, const std::string& where, int max_positions,
                         double theta) {
   const ConfigReader reader(json);
@@ -142,7 +142,7 @@ RopeConfig read_scaling(const Json& json, const std::string& where, int max_posi
   return rope;
 }
 
-// What a row of `dim` channels of yarn's ramp begins or ends at.
+// Returns where yarn's ramp over a row of `dim` channels begins or ends.
 double yarn_bound(const RopeConfig& rope, double turns, int dim) {
   return dim * natural_log(rope.original_positions / (turns * kTwoPi)) /
          (2 * natural_log(rope.theta));

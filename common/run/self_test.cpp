@@ -57,6 +57,23 @@ std::vector<Case> cases() {
   for (const DType cache : {DType::kF32, DType::kF16}) {
     all.push_back({cat("attention over ", dtype_name(cache)), attended(cache), kFloat, cache});
   }
+  constexpr int kSize = kChannels / kHeads;
+  const auto table = [](const char* name) {
+    return weight(name, DType::kF32, {kPages * kPageTokens, kSize / 2});
+  };
+  const Rotation rotation{table("cos"), table("sin"), input("positions", DType::kI32, {kRows})};
+  all.push_back({"rotation", rotate(x(kChannels), rotation, kHeads), kFloat});
+  all.push_back(
+      {"rotation of normed heads",
+       rotate(x(kChannels), {weight("g", DType::kF32, {kSize}), 1e-6f, 1.0f}, rotation, kHeads),
+       kFloat});
+  const Tensor shared = x(kChannels + 2 * kSize);
+  all.push_back(
+      {"attention in a window",
+       attention(columns(shared, 0, kChannels), columns(shared, kChannels, kSize),
+                 columns(shared, kChannels + kSize, kSize), input("k_cache", DType::kF32, {kSize}),
+                 input("v_cache", DType::kF32, {kSize}), {kHeads, 1, kSize, 0.2f, 9, 0.5f}),
+       kFloat});
   all.push_back({"top k", topk(x(1024), 40), 0});
   for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
     all.push_back({cat("product by ", dtype_name(dtype), " on matrix units"),

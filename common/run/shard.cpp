@@ -62,21 +62,11 @@ uint32_t pages_per_sequence(const ModelConfig& config) {
   return (static_cast<uint32_t>(config.context) + kPageTokens - 1) / kPageTokens;
 }
 
-uint64_t parameters(const Model& model, const Stage& stage) {
-  uint64_t count = 0;
-  for (const std::string& name : stage.blobs) {
-    for (const WeightDecl& weight : model.blob(name).weights) {
-      count += static_cast<uint64_t>(element_count(weight.dims).value());
-    }
-  }
-  return count;
-}
-
 // How many blocks the head's parameters would make, to the nearest.
 uint64_t head_blocks(const Model& model) {
-  const uint64_t head = parameters(model, model.stage(names::kHead));
+  const uint64_t head = model.parameters(model.stage(names::kHead));
   if (model.config().layers == 0) return 1;
-  const uint64_t block = parameters(model, model.stage(cat(names::kBlock, 0)));
+  const uint64_t block = model.parameters(model.stage(cat(names::kBlock, 0)));
   return std::max<uint64_t>(1, (head + block / 2) / block);
 }
 

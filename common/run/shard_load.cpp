@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "io/quantize.h"
 #include "run/shard_loaded.h"
+#include "tensor/blocks.h"
 
 namespace split {
 
@@ -23,12 +24,25 @@ TensorView ShardWeights::checked(const std::string& name) const {
 }
 
 TensorView ShardWeights::converted_to(DType dtype, const TensorView& view, const WeightDecl& decl) {
-  if (is_quantised(view.dtype)) {
+  if (is_quantised(view.dtype) && (device_.multiplies(view.dtype) || is_quantised(dtype))) {
     throw Error(ErrorKind::kShape, cat("[shard] weight '", decl.name, "': expected ",
                                        dtype_name(dtype), ", got ", dtype_name(view.dtype)));
   }
   if (const auto made = converted_.find(decl.name); made != converted_.end()) {
     return made->second.view;
+  }
+  if (is_quantised(view.dtype)) {
+    OwnedTensor made = converted(dequantised(view).view, dtype);
+    if (decl.product == Product::kInOut) {
+      throw Error(ErrorKind::kShape, cat("[shard] weight '", decl.name, "': expected floats on ",
+                                         device_.name(), ", got ", dtype_name(view.dtype)));
+    }
+    if (!told_) {
+      log_info(cat("[shard] ", device_.name(), ": weights in ", dtype_name(view.dtype),
+                   " and the like become f16 there, 3.6 times their bytes or less"));
+    }
+    told_ = true;
+    return converted_.emplace(decl.name, std::move(made)).first->second.view;
   }
   if (is_quantised(dtype) && !threads_) threads_.emplace(0u);
   OwnedTensor made = is_quantised(dtype) ? quantised(view, dtype, decl.product == Product::kInOut,
@@ -143,6 +157,7 @@ Program Shard::trace(size_t i, bool there) const {
     if (in_blocks && decl.product != Product::kNone) return *format;
     const TensorView view =
         there ? weights_.declared(name) : TensorView{DType::kF32, decl.dims, {}};
+    if (view.dims.size() == 2 && !device().multiplies(view.dtype)) return DType::kF16;
     if (view.dims.size() != 2 || is_quantised(view.dtype)) return view.dtype;
     return options_.profile == Profile::kF16    ? DType::kF16
            : options_.profile == Profile::kBF16 ? DType::kBF16

@@ -59,6 +59,7 @@ class ShardWeights {
   std::map<std::string, OwnedTensor> converted_;  // gone after the buffers, which may read them
   std::map<std::string, std::unique_ptr<Buffer>> buffers_;
   std::vector<std::pair<const Buffer*, TensorView>> borrowed_;
+  bool told_ = false;                  // that blocks became halves
   std::optional<ThreadPool> threads_;  // of this machine, once there is something to quantise
 };
 

@@ -4,8 +4,71 @@
 
 namespace split {
 
+GroupQ4K group_q4_k(const std::byte* block, size_t group) {
+  GroupQ4K result;
+  std::memcpy(&result.d, block, sizeof result.d);
+  std::memcpy(&result.dmin, block + 2, sizeof result.dmin);
+  const auto bits = [&](size_t i) { return std::to_integer<int>(block[4 + i]); };
+  const bool first = group < 4;
+  result.scale = static_cast<uint8_t>(first ? bits(group) & 63
+                                            : (bits(group + 4) & 15) | bits(group - 4) >> 6 << 4);
+  result.minimum = static_cast<uint8_t>(first ? bits(group + 4) & 63
+                                              : bits(group + 4) >> 4 | bits(group) >> 6 << 4);
+  const std::byte* const low = block + 16 + group / 2 * kBlock;
+  const auto nibble = [&](size_t l) {
+    return std::to_integer<int>(low[l]) >> (4 * (group % 2)) & 15;
+  };
+  for (size_t j = 0; j < kBlock / 2; ++j) {
+    result.q[j] = static_cast<uint8_t>(nibble(j) | nibble(j + kBlock / 2) << 4);
+  }
+  return result;
+}
+
+GroupQ6K group_q6_k(const std::byte* block, size_t group) {
+  GroupQ6K result;
+  const size_t part = group / 4, quarter = group % 4;
+  const std::byte *low = block + 64 * part + 32 * (quarter % 2), *high = block + 128 + 32 * part;
+  for (size_t l = 0; l < kBlock; ++l) {
+    const int four = std::to_integer<int>(low[l]) >> (4 * (quarter / 2)) & 15;
+    const int two = std::to_integer<int>(high[l]) >> (2 * quarter) & 3;
+    result.q[l] = static_cast<int8_t>((four | two << 4) - 32);
+  }
+  std::memcpy(result.scales, block + 192 + 8 * part + 2 * quarter, sizeof result.scales);
+  std::memcpy(&result.d, block + 208, sizeof result.d);
+  return result;
+}
+
+namespace {
+
+void dequantise_k_row(DType dtype, const std::byte* row, size_t count, float* out) {
+  CHECK(count % kSuperBlock == 0);
+  for (size_t first = 0; first < count; first += kSuperBlock, row += block_bytes(dtype)) {
+    for (size_t group = 0; group < kSuperBlock / kBlock; ++group) {
+      float* const to = out + first + group * kBlock;
+      if (dtype == DType::kQ4_K) {
+        const GroupQ4K of = group_q4_k(row, group);
+        const float factor = f16_to_f32(of.d) * static_cast<float>(of.scale);
+        const float less = f16_to_f32(of.dmin) * static_cast<float>(of.minimum);
+        for (size_t i = 0; i < kBlock / 2; ++i) {
+          to[i] = factor * static_cast<float>(of.q[i] & 15) - less;
+          to[i + kBlock / 2] = factor * static_cast<float>(of.q[i] >> 4) - less;
+        }
+        continue;
+      }
+      const GroupQ6K of = group_q6_k(row, group);
+      for (size_t i = 0; i < kBlock; ++i) {
+        const auto scale = static_cast<float>(of.scales[i / (kBlock / 2)]);
+        to[i] = f16_to_f32(of.d) * scale * static_cast<float>(of.q[i]);
+      }
+    }
+  }
+}
+
+}  // namespace
+
 void dequantise_row(DType dtype, const std::byte* row, size_t count, float* out) {
   CHECK(is_quantised(dtype));
+  if (is_k_quant(dtype)) return dequantise_k_row(dtype, row, count, out);
   for (size_t first = 0; first < count; first += kBlock, row += block_bytes(dtype)) {
     const size_t here = std::min(kBlock, count - first);
     if (dtype == DType::kQ8_0) {
@@ -61,10 +124,14 @@ bool exponents_are_finite(Bytes bytes, Bits exponent) {
 }  // namespace
 
 bool scales_are_finite(const TensorView& matrix) {
-  for (size_t at = 0; at < matrix.bytes.size(); at += block_bytes(matrix.dtype)) {
+  const auto finite = [&](size_t at) {
     uint16_t d = 0;
     std::memcpy(&d, matrix.bytes.data() + at, sizeof d);
-    if ((d & 0x7c00u) == 0x7c00u) return false;
+    return (d & 0x7c00u) != 0x7c00u;
+  };
+  const size_t scale = matrix.dtype == DType::kQ6_K ? 208 : 0;  // where it lies in a block
+  for (size_t at = 0; at < matrix.bytes.size(); at += block_bytes(matrix.dtype)) {
+    if (!finite(at + scale) || (matrix.dtype == DType::kQ4_K && !finite(at + 2))) return false;
   }
   return true;
 }

@@ -14,15 +14,17 @@ struct Row {
   std::string_view format;  // of weights only
   bool blocks = false;
 };
-constexpr std::array<Row, 9> kTypes{{{DType::kF32, "F32", 4, "f32"},
-                                     {DType::kF16, "F16", 2, "f16"},
-                                     {DType::kBF16, "BF16", 2, "bf16"},
-                                     {DType::kI32, "I32", 4, ""},
-                                     {DType::kI64, "I64", 8, ""},
-                                     {DType::kU8, "U8", 1, ""},
-                                     {DType::kBool, "BOOL", 1, ""},
-                                     {DType::kQ8_0, "Q8_0", 34, "q8_0", true},
-                                     {DType::kQ4_0, "Q4_0", 18, "q4_0", true}}};
+constexpr std::array<Row, 11> kTypes{{{DType::kF32, "F32", 4, "f32"},
+                                      {DType::kF16, "F16", 2, "f16"},
+                                      {DType::kBF16, "BF16", 2, "bf16"},
+                                      {DType::kI32, "I32", 4, ""},
+                                      {DType::kI64, "I64", 8, ""},
+                                      {DType::kU8, "U8", 1, ""},
+                                      {DType::kBool, "BOOL", 1, ""},
+                                      {DType::kQ8_0, "Q8_0", 34, "q8_0", true},
+                                      {DType::kQ4_0, "Q4_0", 18, "q4_0", true},
+                                      {DType::kQ4_K, "Q4_K", 144, "q4_k", true},
+                                      {DType::kQ6_K, "Q6_K", 210, "q6_k", true}}};
 
 const Row& row(DType dtype) { return kTypes[static_cast<size_t>(dtype)]; }
 
@@ -47,6 +49,10 @@ size_t dtype_size(DType dtype) {
 size_t block_bytes(DType dtype) {
   CHECK(is_quantised(dtype));
   return row(dtype).size;
+}
+size_t row_bytes(DType dtype, size_t inner) {
+  const size_t each = block_elements(dtype);
+  return (inner + each - 1) / each * block_bytes(dtype);
 }
 std::string_view dtype_name(DType dtype) { return row(dtype).name; }
 std::string_view format_name(DType dtype) { return row(dtype).format; }
@@ -84,9 +90,10 @@ std::optional<uint64_t> tensor_bytes(DType dtype, const Dims& dims) {
   if (!count) return std::nullopt;
   if (!is_quantised(dtype)) return checked_mul(static_cast<uint64_t>(*count), dtype_size(dtype));
   if (dims.size() != 2) return std::nullopt;
-  const uint64_t blocks = static_cast<uint64_t>(dims[1]) / kBlock + (dims[1] % kBlock != 0);
-  const auto row_bytes = checked_mul(blocks, block_bytes(dtype));
-  return row_bytes ? checked_mul(static_cast<uint64_t>(dims[0]), *row_bytes) : std::nullopt;
+  const uint64_t each = block_elements(dtype), inner = static_cast<uint64_t>(dims[1]);
+  if (is_k_quant(dtype) && inner % each != 0) return std::nullopt;
+  const auto bytes = checked_mul(inner / each + (inner % each != 0), block_bytes(dtype));
+  return bytes ? checked_mul(static_cast<uint64_t>(dims[0]), *bytes) : std::nullopt;
 }
 
 namespace {

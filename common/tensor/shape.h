@@ -11,14 +11,31 @@
 
 namespace split {
 
-// The last two are stored in blocks of kBlock elements along the last axis (tensor/blocks.h), all
-// others element by element.
-enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI64, kU8, kBool, kQ8_0, kQ4_0 };
+// From Q8_0 on they are stored in blocks of some elements along the last axis (tensor/blocks.h),
+// all others element by element.
+enum class DType : uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kI32,
+  kI64,
+  kU8,
+  kBool,
+  kQ8_0,
+  kQ4_0,
+  kQ4_K,
+  kQ6_K
+};
 
 inline constexpr size_t kBlock = 32;
-bool is_quantised(DType dtype);   // stored in blocks
+inline constexpr size_t kSuperBlock = 256;  // of Q4_K and Q6_K, which hold whole rows of them only
+bool is_quantised(DType dtype);             // stored in blocks
+constexpr bool is_k_quant(DType dtype) { return dtype == DType::kQ4_K || dtype == DType::kQ6_K; }
+constexpr size_t block_elements(DType dtype) { return is_k_quant(dtype) ? kSuperBlock : kBlock; }
 size_t dtype_size(DType dtype);   // bytes an element; not for what is stored in blocks
-size_t block_bytes(DType dtype);  // of a quantised type: 34 or 18
+size_t block_bytes(DType dtype);  // of a quantised type: 34, 18, 144 or 210
+// Bytes of a row of `inner` elements of one.
+size_t row_bytes(DType dtype, size_t inner);
 // safetensors' word: "F32", "F16", "BF16", "I32", "I64", "U8", "BOOL"; for messages "Q8_0", "Q4_0",
 // which are no words of safetensors: dtype_from_name() does not know them.
 std::string_view dtype_name(DType dtype);

@@ -45,8 +45,15 @@ std::string to_json(const ModelInfo& info) {
                {"phases_alike", info.phases_alike},
                {"features", info.features},
                {"bits", info.bits},
+               {"kind", info.kind},
+               {"architecture", info.architecture},
+               {"stops", info.stops},
                {"files", info.files}};
   json["stages"] = std::move(stages);
+  if (info.context > 0) {
+    json["max_context"] = info.max_context;
+    json["context"] = info.context;
+  }
   if (!info.blob_url.empty()) json["blob_url"] = info.blob_url;
   return json.dump();
 }
@@ -100,6 +107,24 @@ ModelInfo parse_model_info(std::string_view text) {
   // An earlier server says none of these.
   if (fields.has("features")) info.features = fields.texts("features", 64);
   info.bits = fields.text_or("bits", "");
+  info.kind = fields.text_or("kind", "decoder");
+  info.architecture = fields.text_or("architecture", "");
+  constexpr int64_t kMostPositions = 1 << 24;
+  const auto positions = [&](const char* name) {
+    return fields.has(name) ? static_cast<int>(fields.integer(name, 1, kMostPositions)) : 0;
+  };
+  info.max_context = positions("max_context");
+  info.context = positions("context");
+  if (fields.has("stops")) {
+    const Json& stops = fields.raw("stops");
+    if (!stops.is_array() || stops.size() > 256) Fields::refuse("stops", "expected a list");
+    for (const Json& stop : stops) {
+      if (!stop.is_number_integer() || stop.get<int64_t>() < 0 || stop.get<int64_t>() >= 1 << 24) {
+        Fields::refuse("stops", "expected tokens");
+      }
+      info.stops.push_back(stop.get<int>());
+    }
+  }
   info.phases_alike = fields.boolean_or("phases_alike", false);
   info.files = fields.texts("files", 16);
   info.blob_url = fields.text_or("blob_url", "");

@@ -44,6 +44,11 @@ struct StageInfo {
 struct ModelInfo {
   std::string id;
   std::string config_json;            // the checkpoint's config.json
+  std::string kind;                   // "decoder", "encoder"
+  std::string architecture;           // its model_type
+  int max_context = 0;                // positions that it was made for,
+  int context = 0;                    // and those that are served; 0: an earlier server
+  std::vector<int> stops;             // tokens that end a text
   std::string format;                 // the checkpoint's own of what is no blocks
   std::string profile;                // of the server: "f32", "f16"
   std::string generate_phase;         // names::kNarrow or kWide

@@ -95,7 +95,7 @@ std::string Doctor::versions() {
 
 std::string Doctor::model() {
   loader_->select_model();
-  place_ = place(options_, loader_->config());
+  place_ = place(options_, loader_->model());
   info_ = loader_->manifest(&*place_);
   const ModelConfig& config = loader_->config();
   return cat(info_.id, ": ", config.layers, " blocks of ", config.channels, ", vocabulary ",

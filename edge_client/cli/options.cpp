@@ -145,7 +145,13 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              &moves);
   flags.toggle("exact", "move no cut where that may change a bit", &options.exact);
   flags.choice("head", {"edge", "cloud"},
-               "where the vocabulary's matrix is: cloud downloads less and sends more", &head);
+               "where the vocabulary's matrix is: cloud downloads less and sends more (edge; cloud "
+               "where --cut has a number and it is larger than three blocks)",
+               &head);
+  flags.number("context", "N",
+               "positions of a text: room for keys and values, up to the server's (what the model "
+               "was made for, 4096 at most)",
+               &options.context, 1, 1 << 24);
   flags.text("format", "FORMAT",
              "of downloads (auto): f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0", &format);
   flags.choice("profile", {"f32", "int8"},
@@ -274,6 +280,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (flags.given("max-weights")) options.max_weights = max_weights;
   options.drafts = drafts_of(draft);
   options.head_on_cloud = head == "cloud";
+  options.head_given = flags.given("head");
   if (flags.given("moves")) {
     if (options.head_on_cloud || options.all_on_cloud || options.embed) {
       throw Error(ErrorKind::kInput,

@@ -288,7 +288,8 @@ void Run::plan() {
 
 void Run::select_model() {
   loader_.select_model();
-  place_ = place(options_, loader_.config());
+  place_ = place(options_, loader_.model());
+  if (!options_.quiet) world_.console.err(head_line(place_));
   Placement wanted = place_;
   if (options_.auto_cut) {
     wanted = {};

@@ -89,7 +89,7 @@ std::vector<serve::Metrics::Labels> Service::served() const {
 void Service::load() {
   const std::lock_guard loading(loading_);
   loader_.select_model();
-  const Placement first = place(options_, loader_.config());
+  const Placement first = place(options_, loader_.model());
   std::shared_ptr<PlacedModel> split = load_split(first);
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
   loader_.remember(*split);
@@ -212,7 +212,7 @@ void Service::move_cut(std::optional<int> cut, bool running) {
   Options options = options_;
   options.cut = cut;
   options.all_on_cloud = !cut;
-  const Placement wanted = place(options, loader_.config());
+  const Placement wanted = place(options, loader_.model());
   if (running) expect_running_can_move(*now, cut);
   if (wanted.name() == now->place.name()) return running ? move_running(*cut, now) : void();
   // A driver's compilers want more stack than a request's thread has.

@@ -33,6 +33,8 @@ struct Options {
   bool auto_cut = false;                // --cut auto: the text goes on here once all weights are
   std::optional<uint64_t> max_weights;  // bytes that come beside a text; none: the default
   bool head_on_cloud = false;           // --head cloud
+  bool head_given = false;              // else a large one stays on the cloud
+  std::optional<int> context;           // positions of a text
   std::vector<ScheduledMove> moves;     // of each text
   bool exact = false;                   // none that may change a bit
   StageFormats formats;                 // to download

@@ -1,6 +1,9 @@
 #include "edge_client/split/placement.h"
 
 #include <algorithm>
+#include <cmath>
+
+#include "step/names.h"
 
 namespace split::edge {
 
@@ -19,6 +22,27 @@ std::string Placement::on_cloud(const ModelConfig& config) const {
             StageRange{config.layers, Point::head()}.describe(config.layers);
   }
   return text.empty() ? "nothing" : text;
+}
+
+Placement place(const Options& options, const Model& model) {
+  constexpr double kLargeHead = 3;  // blocks
+  const bool open = !options.head_given && !options.all_on_cloud && !options.embed &&
+                    options.moves.empty() && !options.auto_cut;
+  const Placement first = place(options, model.config());
+  const auto block = static_cast<double>(model.parameters(model.stage(cat(names::kBlock, 0))));
+  const double size = static_cast<double>(model.parameters(model.stage(names::kHead))) / block;
+  if (!open || first.cut == 0 || size <= kLargeHead) return first;
+  Options far = options;
+  far.head_on_cloud = true;
+  Placement result = place(far, model.config());
+  result.head_blocks = size;
+  return result;
+}
+
+std::string head_line(const Placement& place) {
+  if (place.head_blocks == 0) return "";
+  return cat("the vocabulary's matrix is as large as ", std::lround(place.head_blocks),
+             " blocks and stays on the cloud (--head edge)\n");
 }
 
 std::optional<Placement> place_alone(const Options& options) {

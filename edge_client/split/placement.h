@@ -15,6 +15,7 @@ struct Placement {
   int cut = 0;                // the cloud runs the first `cut` blocks,
   bool all_on_cloud = false;  // or everything
   bool head_on_cloud = false;
+  double head_blocks = 0;            // so large it is, where that is why it is there
   std::vector<ScheduledMove> moves;  // of each text from there on
   StageRange range;  // what this machine has, unless all is on the cloud: from the lowest cut on
 
@@ -28,6 +29,11 @@ struct Placement {
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
 Placement place(const Options& options, const ModelConfig& config);
+// The same, but with a head that is larger than three blocks on the cloud, where the options do not
+// say where it is and the cloud has some blocks.
+Placement place(const Options& options, const Model& model);
+// A line that says so, or nothing.
+std::string head_line(const Placement& place);
 // The same before the model is known, where it is alone().
 std::optional<Placement> place_alone(const Options& options);
 

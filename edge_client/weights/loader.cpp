@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/shard_cache.h"
+#include "run/room.h"
 #include "run/self_test.h"
 
 namespace split::edge {
@@ -132,10 +133,21 @@ void Loader::select_model() {
   const std::string config_json =
       seen_ ? seen_->info.config_json : retried([&] { return remote_.file(id_, "config.json"); });
   try {
-    model_ = make_model(config_json);
+    model_ = make_model(config_json, options_.context);
   } catch (const Error& error) {
     throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id_), ": ", error.what()));
   }
+}
+
+// Serves no more positions than the server does.
+void Loader::take_context(const wire::ModelInfo& info) {
+  const int most = info.context;
+  if (most <= 0 || most >= config().context) return;
+  if (options_.context) {
+    throw Error(ErrorKind::kInput, cat("--context: the server has ", most,
+                                       " positions of a text at most, got ", *options_.context));
+  }
+  model_->lower_context(most);
 }
 
 // A server that is still making what is asked for says how far it is, which is no silence.
@@ -148,6 +160,7 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
     try {
       wire::ModelInfo info = remote_.model(id_);
       info.id = id_;
+      take_context(info);
       return info;
     } catch (const RemoteError& error) {
       if (error.retry_after && said != error.what()) {
@@ -221,6 +234,9 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
+  uint64_t weights = 0;
+  for (const wire::BlobInfo& blob : blobs) weights += blob.bytes;
+  expect_room(*device, info.id, weights, kv_bytes_for(*model_, place.range, options_.profile, 1));
   LoadOptions load = load_options(on_chunk);
   const bool without_server = seen_ && place.alone();
   if (without_server) load.retry.budget = {};

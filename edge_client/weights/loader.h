@@ -108,6 +108,7 @@ class Loader {
                                   const std::vector<wire::BlobInfo>& blobs,
                                   const LoadOptions& options);
   void allow_moves(PlacedModel& split);
+  void take_context(const wire::ModelInfo& info);
   bool recall(const RemoteError& error);
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;

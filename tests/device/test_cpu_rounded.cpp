@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
+#include <random>
 
 #include "support/cpu_kernels.h"
 
@@ -120,6 +122,54 @@ TEST(Kernels, Dequantise) {
           // As floats: what fills a strip up may be a zero below zero.
           EXPECT_EQ(widened(got, DType::kBF16), widened(expected, DType::kBF16))
               << kernels->name << ": " << inner << " x " << width;
+        }
+      }
+    }
+  }
+}
+
+// The same of super-blocks: within a rounding of their numbers, and the same in every set.
+TEST(Kernels, DequantiseSuperBlocks) {
+  for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
+    for (const size_t inner : {256, 768}) {
+      for (const size_t width : {1, 31, 49}) {
+        const size_t steps = steps_of(inner), row = row_bytes(dtype, inner);
+        std::mt19937 random(static_cast<unsigned>(inner + width));
+        std::vector<std::byte> blocks(width * row);
+        for (std::byte& byte : blocks) byte = static_cast<std::byte>(random());
+        for (size_t at = 0; at < blocks.size(); at += block_bytes(dtype)) {
+          for (const size_t half :
+               {dtype == DType::kQ6_K ? 208 : 0, dtype == DType::kQ6_K ? 208 : 2}) {
+            const uint16_t d = f32_to_f16(0.01f + static_cast<float>(random() % 100) * 1e-3f);
+            std::memcpy(blocks.data() + at + half, &d, sizeof d);
+          }
+        }
+        std::vector<float> floats(width * inner);
+        for (size_t r = 0; r < width; ++r) {
+          dequantise_row(dtype, blocks.data() + r * row, inner, floats.data() + r * inner);
+        }
+        const auto matrix = narrowed(floats, DType::kBF16);
+        const size_t each = steps * step_bytes(dtype), wide = steps * step_bytes(DType::kBF16);
+        std::vector<std::byte> from(strips_of(width) * each), expected(strips_of(width) * wide),
+            got(expected.size()), first;
+        for (size_t strip = 0; strip < strips_of(width); ++strip) {
+          pack_strip(blocks.data(), dtype, Rounding::kBF16, true, inner, width, strip, from.data());
+          pack_strip(matrix.data(), DType::kBF16, Rounding::kBF16, true, inner, width, strip,
+                     expected.data());
+        }
+        const auto want = widened(expected, DType::kBF16);
+        for (const CpuKernels* kernels : kernel_sets()) {
+          for (size_t strip = 0; strip < strips_of(width); ++strip) {
+            kernels->dequantise(from.data() + strip * each, dtype, steps,
+                                got.data() + strip * wide);
+          }
+          if (first.empty()) first = got;
+          EXPECT_EQ(got, first) << kernels->name;
+          const auto numbers = widened(got, DType::kBF16);
+          for (size_t i = 0; i < want.size(); ++i) {
+            ASSERT_NEAR(numbers[i], want[i], 1e-5f + std::abs(want[i]) * 0x1p-7f)
+                << kernels->name << ": " << dtype_name(dtype) << ", number " << i;
+          }
         }
       }
     }

@@ -689,5 +689,32 @@ TEST_F(SplitAlone, FinalStatesAreTheSameOnEitherSide) {
   EXPECT_EQ(states(edge::place(options, golden.model->config())), states(there));
 }
 
+// The vocabulary's matrix is as large as five blocks here.
+TEST(Placement, AHeadOfMoreThanThreeBlocksStaysOnTheCloud) {
+  const auto model = [](int vocab) {
+    return make_model(cat(R"({"model_type": "gpt2", "n_layer": 4, "n_embd": 16, "n_head": 2,
+        "n_positions": 8, "vocab_size": )",
+                          vocab, "}"));
+  };
+  edge::Options options;
+  options.cut = 2;
+  const edge::Placement far = edge::place(options, *model(1000));
+  EXPECT_TRUE(far.head_on_cloud);
+  EXPECT_EQ(far.range, (StageRange{2, 4}));
+  EXPECT_EQ(edge::head_line(far),
+            "the vocabulary's matrix is as large as 5 blocks and stays on the cloud (--head "
+            "edge)\n");
+  const auto here = [&](const edge::Placement& place) {
+    EXPECT_FALSE(place.head_on_cloud);
+    EXPECT_EQ(edge::head_line(place), "");
+  };
+  here(edge::place(options, *model(500)));
+  options.head_given = true;
+  here(edge::place(options, *model(1000)));
+  options.head_given = false;
+  options.cut = 0;
+  here(edge::place(options, *model(1000)));
+}
+
 }  // namespace
 }  // namespace split::test

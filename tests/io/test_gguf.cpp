@@ -59,11 +59,9 @@ constexpr test::Attack kAttacks[] = {
     {"size_over_63_bits", "tensor 'token_embd.weight': its sizes overflow"},
     {"bytes_overflow", "tensor 'token_embd.weight': its sizes overflow"},
     {"type_unknown",
-     "tensor 'token_embd.weight': type 999 is not supported, expected F32, F16, BF16, Q8_0, Q4_0 "
-     "or Q6_K"},
-    {"type_q4_k",
-     "tensor 'token_embd.weight': type 12 is not supported, expected F32, F16, BF16, Q8_0, Q4_0 or "
-     "Q6_K"},
+     "tensor 'token_embd.weight': type 999 is not supported, expected F32, F16, BF16, Q8_0, Q4_0, "
+     "Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K"},
+    {"type_q4_k", "tensor 'token_embd.weight': 432 bytes at 0, the file has 96 of data"},
     {"rows_of_part_blocks",
      "tensor 'token_embd.weight': rows of 16 are no whole blocks of 32 (Q8_0)"},
     {"offset_unaligned", "tensor 'token_embd.weight': begins at 4, no multiple of 32"},
@@ -74,7 +72,7 @@ constexpr test::Attack kAttacks[] = {
     {"no_data", "tensor 'token_embd.weight': 24 bytes at 0, the file has 0 of data"},
     {"overlap", "tensor 'blk.0.ffn_up.weight': begins at 32 and overlaps 'token_embd.weight'"},
     {"no_architecture", "no key 'general.architecture'"},
-    {"architecture_llama", "general.architecture: expected \"gpt2\", got 'llama'"},
+    {"architecture_llama", "no key 'llama.attention.head_count'"},
     {"architecture_number", "general.architecture: expected a string"},
     {"no_block_count", "no key 'gpt2.block_count'"},
     {"block_count_0", "gpt2.block_count: expected a whole number in 1..1048576, got 0"},
@@ -159,6 +157,50 @@ TEST(Gguf, BlocksAreTheseValues) {
   const auto c = floats(GgmlType::kQ6_K, q6, 256);
   for (int v = 0; v < 256; ++v) {
     EXPECT_EQ(c[v], static_cast<float>((v / 16 - 8) * (37 * v % 61 - 32))) << v;
+  }
+
+  // Nibbles i and 15 - i, d 0.5, m 3; with a fifth bit for every third value.
+  const auto with_nibbles = [](std::vector<uint8_t> bytes) {
+    for (int i = 0; i < 16; ++i) bytes.push_back(static_cast<uint8_t>(i | (15 - i) << 4));
+    return bytes;
+  };
+  const auto q4_1 = floats(GgmlType::kQ4_1, with_nibbles({0x00, 0x38, 0x00, 0x42}), 32);
+  const auto q5_0 = floats(GgmlType::kQ5_0, with_nibbles({0x00, 0x38, 0x49, 0x92, 0x24, 0x49}), 32);
+  const auto q5_1 =
+      floats(GgmlType::kQ5_1, with_nibbles({0x00, 0x38, 0x00, 0x42, 0x49, 0x92, 0x24, 0x49}), 32);
+  for (int i = 0; i < 32; ++i) {
+    const int four = i < 16 ? i : 31 - i, five = four + (i % 3 == 0 ? 16 : 0);
+    EXPECT_EQ(q4_1[i], 0.5f * static_cast<float>(four) + 3);
+    EXPECT_EQ(q5_0[i], 0.5f * static_cast<float>(five - 16));
+    EXPECT_EQ(q5_1[i], 0.5f * static_cast<float>(five) + 3);
+  }
+
+  // Groups of 32: group g has the scale 3 g + 30 and the minimum 60 - 5 g; d is 1, dmin 2. A value
+  // v is 7 v % 16, of five bits 7 v % 32.
+  for (const bool fifth : {false, true}) {
+    std::vector<uint8_t> k(fifth ? 176 : 144);
+    k[1] = 0x3c, k[3] = 0x40;
+    for (int g = 0; g < 8; ++g) {
+      const int scale = 3 * g + 30, minimum = 60 - 5 * g;
+      if (g < 4) {
+        k[4 + g] |= static_cast<uint8_t>(scale), k[8 + g] |= static_cast<uint8_t>(minimum);
+      } else {
+        k[8 + g] |= static_cast<uint8_t>((scale & 15) | (minimum & 15) << 4);
+        k[g] |= static_cast<uint8_t>(scale >> 4 << 6);
+        k[4 + g] |= static_cast<uint8_t>(minimum >> 4 << 6);
+      }
+    }
+    const int nibbles = fifth ? 48 : 16;
+    for (int v = 0; v < 256; ++v) {
+      const int g = v / 32, l = v % 32, q = 7 * v % (fifth ? 32 : 16);
+      k[nibbles + g / 2 * 32 + l] |= static_cast<uint8_t>((q & 15) << (4 * (g % 2)));
+      if (fifth) k[16 + l] |= static_cast<uint8_t>(q >> 4 << g);
+    }
+    const auto values = floats(fifth ? GgmlType::kQ5_K : GgmlType::kQ4_K, k, 256);
+    for (int v = 0; v < 256; ++v) {
+      const int g = v / 32, q = 7 * v % (fifth ? 32 : 16);
+      EXPECT_EQ(values[v], static_cast<float>((3 * g + 30) * q - 2 * (60 - 5 * g))) << v;
+    }
   }
 }
 

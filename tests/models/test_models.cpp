@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "models/config_reader.h"
 #include "models/model.h"
+#include "run/room.h"
 
 namespace split {
 namespace {
@@ -45,6 +46,28 @@ TEST(Models, TellsShapesOfItsBlocks) {
   EXPECT_EQ(model->kv_width(1), 12);
   EXPECT_EQ(model->window(1), 0);
   EXPECT_EQ(model->constant("wte.weight"), nullptr);
+}
+
+TEST(Models, LowersTheContextOfItsTables) {
+  const auto model = make_model(R"({"model_type": "llama", "num_hidden_layers": 1,
+      "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "vocab_size": 4,
+      "max_position_embeddings": 64})");
+  const Constant& cos = *model->constant("rope.cos");
+  const std::vector<float> before = cos.values;
+  EXPECT_EQ(cos.dims, (Dims{64, 4}));
+  model->lower_context(3);
+  EXPECT_EQ(model->config().context, 3);
+  EXPECT_EQ(cos.dims, (Dims{3, 4}));
+  EXPECT_EQ(cos.values, std::vector<float>(before.begin(), before.begin() + 12));
+}
+
+TEST(Models, SaysWhatItNeedsWhereItDoesNotFit) {
+  const auto cpu = make_cpu_device(1);
+  expect_room(*cpu, "small", 1 << 20, 1 << 20);
+  EXPECT_EQ(message_of([&] {
+              expect_room(*cpu, "huge", uint64_t{1} << 50, 1000);
+            }).starts_with("[model] huge: needs 1125899906843624 bytes, "),
+            true);
 }
 
 TEST(Models, NamesOfFilesLoseAPrefixAndTakeTheModelsEnds) {

@@ -51,6 +51,11 @@ inline std::string without_what_varies(std::string body) {
       {std::regex("\"bits\":\"[^\"]*\","), ""},
       {std::regex("\"features\":\\[[^\\]]*\\],"), ""},
       {std::regex("\"phases_alike\":(true|false),"), ""},
+      {std::regex("\"architecture\":\"[^\"]*\","), ""},
+      {std::regex("\"context\":[0-9]+,"), ""},
+      {std::regex("\"kind\":\"[^\"]*\","), ""},
+      {std::regex("\"max_context\":[0-9]+,"), ""},
+      {std::regex(",\"stops\":\\[[^\\]]*\\]"), ""},
   };
   for (const auto& [what, zeros] : kVaries) body = std::regex_replace(body, what, zeros);
   return body;

@@ -150,8 +150,8 @@ class Reference {
     const size_t c = heads.width(), d = heads.dim, kv = heads.kv_width();
     const Slot& k_slot = program.slots[static_cast<size_t>(step.in(Attention::k_cache))];
     const Slot& v_slot = program.slots[static_cast<size_t>(step.in(Attention::v_cache))];
-    Cache& keys = caches_[k_slot.name];
-    Cache& values_of = caches_[v_slot.name];
+    Cache& keys = caches_[program.name + k_slot.name];
+    Cache& values_of = caches_[program.name + v_slot.name];
     // Column i of a row of an input.
     const auto load = [&](size_t input, size_t row, size_t i) {
       const Operand& rows = step.inputs[input];

@@ -90,6 +90,28 @@ TEST_F(Manifest, OfAnEarlierServerHasNoFeatures) {
   EXPECT_EQ(Json::parse(to_json(now)), good);
 }
 
+TEST_F(Manifest, SaysWhatAModelIsAndHowFarItsTextsGo) {
+  for (const char* field : {"kind", "architecture", "stops"}) good.erase(field);
+  EXPECT_EQ(parse_model_info(good.dump()).kind, "decoder");
+  EXPECT_EQ(parse_model_info(good.dump()).context, 0);
+  good["kind"] = "decoder";
+  good["architecture"] = "llama";
+  good["max_context"] = 131072;
+  good["context"] = 4096;
+  good["stops"] = {128001, 128009};
+  const ModelInfo now = parse_model_info(good.dump());
+  EXPECT_EQ(now.architecture, "llama");
+  EXPECT_EQ(now.max_context, 131072);
+  EXPECT_EQ(now.context, 4096);
+  EXPECT_EQ(now.stops, (std::vector<int>{128001, 128009}));
+  EXPECT_EQ(Json::parse(to_json(now)), good);
+  good["context"] = 0;
+  EXPECT_THROW(parse_model_info(good.dump()), Error);
+  good["context"] = 1;
+  good["stops"] = {-1};
+  EXPECT_THROW(parse_model_info(good.dump()), Error);
+}
+
 TEST_F(Manifest, ComesBackAsItWas) {
   const ModelInfo parsed = parse_model_info(good.dump());
   EXPECT_EQ(Json::parse(to_json(parsed)), good);

@@ -32,8 +32,9 @@ class CpuDevice : public Device {
   }
 
   bool same_bits_in_both_phases(const Limits& limits, DType matrix) const override {
-    return !is_quantised(matrix) || limits.int8;
+    return !is_quantised(matrix) || is_k_quant(matrix) || limits.int8;
   }
+  bool multiplies(DType /*matrix*/) const override { return true; }
   bool multiplies_int8() const override { return true; }
   bool supports_kv(DType kv) const override {
     return kv == DType::kF32 || kv == DType::kF16 || kv == DType::kBF16 || kv == DType::kQ8_0;

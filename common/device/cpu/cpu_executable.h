@@ -48,14 +48,15 @@ class CpuExecutable : public Executable {
            (matrix.dtype == DType::kBF16 && workspace_.limits().matrix);
   }
   Rounding rounding(const Slot& matrix) const {
-    return workspace_.limits().int8 && is_quantised(matrix.dtype) ? Rounding::kInt8
-                                                                  : Rounding::kBF16;
+    const bool int8 = workspace_.limits().int8 && is_quantised(matrix.dtype);
+    return int8 && !is_k_quant(matrix.dtype) ? Rounding::kInt8 : Rounding::kBF16;
   }
   // The type that a product multiplies by. Prompt rows are many: for them blocks become BF16 first,
-  // which is then done once for all of them.
+  // which is then done once for all of them. Super-blocks always do.
   DType multiplied(const Slot& matrix, Phase phase) const {
-    const bool dequantised = phase == Phase::kPrompt && is_quantised(matrix.dtype) &&
-                             rounding(matrix) == Rounding::kBF16;
+    const bool dequantised =
+        is_k_quant(matrix.dtype) || (phase == Phase::kPrompt && is_quantised(matrix.dtype) &&
+                                     rounding(matrix) == Rounding::kBF16);
     return dequantised ? DType::kBF16 : matrix.dtype;
   }
 

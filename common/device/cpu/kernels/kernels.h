@@ -82,15 +82,19 @@ struct RoundTask {
 inline constexpr size_t kStripColumns = 32;
 inline constexpr size_t kStepScratch = 32 << 10;
 constexpr size_t steps_of(size_t inner) { return (inner + kBlock - 1) / kBlock; }
-// Bytes of one step of a strip, and of the scales before its numbers.
+// Bytes of one step of a strip, and of the scales before its numbers: of Q4_K halves d and dmin,
+// bytes s and m [kStripColumns] each; of Q6_K halves d and twice signed bytes s.
 constexpr size_t step_scales(DType dtype) {
-  return dtype == DType::kBF16 ? 0 : kStripColumns * sizeof(uint16_t);
+  return dtype == DType::kBF16   ? 0
+         : dtype == DType::kQ4_K ? kStripColumns * 6
+         : dtype == DType::kQ6_K ? kStripColumns * 4
+                                 : kStripColumns * sizeof(uint16_t);
 }
 constexpr size_t step_bytes(DType dtype) {
   const size_t numbers = kStripColumns * kBlock;
-  return dtype == DType::kBF16   ? 2 * numbers
-         : dtype == DType::kQ8_0 ? numbers + step_scales(dtype)
-                                 : numbers / 2 + step_scales(dtype);
+  return dtype == DType::kBF16                            ? 2 * numbers
+         : dtype == DType::kQ8_0 || dtype == DType::kQ6_K ? numbers + step_scales(dtype)
+                                                          : numbers / 2 + step_scales(dtype);
 }
 // A step of a row in int8: numbers times a scale, the largest of which is 127 or -127.
 struct RowStep {
@@ -223,7 +227,7 @@ struct CpuKernels {
     const ByRows& of = dtype == DType::kBF16 ? bf16 : blocks;
     return of.many_from > 0 && rows >= of.many_from ? of.many : of.few;
   }
-  // A strip of Q8_0 or Q4_0, packed for rows in bf16, as one of BF16: each number times its scale,
+  // A strip in blocks, packed for rows in bf16, as one of BF16: each number times its scale,
   // rounded to nearest even. Dearer for a weight than a product in blocks, cheaper for a row.
   void (*dequantise)(const std::byte* strip, DType dtype, size_t steps, std::byte* to);
   void (*store_kv)(const StoreKvTask& task);

@@ -87,6 +87,39 @@ void pack_blocks(const std::byte* blocks, size_t stride, size_t columns, DType d
   for (size_t c = 0; c < columns; ++c) place(first + c * stride, c, numbers);
 }
 
+// A step of a strip in super-blocks: group `s % 8` of those of its columns, `stride` bytes apart.
+void pack_k_step(const std::byte* w, size_t stride, size_t s, size_t columns, DType dtype,
+                 std::byte* to) {
+  constexpr size_t kGroups = kSuperBlock / kBlock, kHalves = kStripColumns * sizeof(uint16_t);
+  std::byte* const numbers = to + step_scales(dtype);
+  const std::byte* block = w + s / kGroups * block_bytes(dtype);
+  std::byte q[kStripColumns][kBlock] = {};
+  for (size_t c = 0; c < columns; ++c, block += stride) {
+    const size_t half = c * sizeof(uint16_t);
+    if (dtype == DType::kQ4_K) {
+      const GroupQ4K group = group_q4_k(block, s % kGroups);
+      std::memcpy(to + half, &group.d, sizeof group.d);
+      std::memcpy(to + kHalves + half, &group.dmin, sizeof group.dmin);
+      to[2 * kHalves + c] = std::byte{group.scale};
+      to[2 * kHalves + kStripColumns + c] = std::byte{group.minimum};
+      std::memcpy(q[c], group.q, sizeof group.q);
+      place_q4(q[c], c, numbers);
+      continue;
+    }
+    const GroupQ6K group = group_q6_k(block, s % kGroups);
+    std::memcpy(to + half, &group.d, sizeof group.d);
+    std::memcpy(to + kHalves + c, &group.scales[0], 1);
+    std::memcpy(to + kHalves + kStripColumns + c, &group.scales[1], 1);
+    std::memcpy(q[c], group.q, sizeof group.q);
+  }
+  if (dtype == DType::kQ4_K) return;
+  for (size_t c = 0; c < kStripColumns; c += kLanes) {
+    const std::byte* rows[kLanes];
+    for (size_t i = 0; i < kLanes; ++i) rows[i] = q[c + i];
+    place_q8(rows, numbers + c * kBlock);
+  }
+}
+
 }  // namespace
 
 void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transposed, size_t inner,
@@ -96,6 +129,11 @@ void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transpo
   std::byte* to = packed + strip * steps * each;
   if (columns < kStripColumns) std::memset(to, 0, steps * each);
   for (size_t s = 0; s < steps; ++s, to += each) {
+    if (is_k_quant(dtype)) {
+      const size_t stride = row_bytes(dtype, inner);
+      pack_k_step(w + first * stride, stride, s, columns, dtype, to);
+      continue;
+    }
     if (dtype != DType::kBF16) {
       const size_t block = block_bytes(dtype), stride = steps * block;
       pack_blocks(w + first * stride + s * block, stride, columns, dtype,

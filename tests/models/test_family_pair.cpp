@@ -1,0 +1,100 @@
+// The Llama family between a cloud and an edge: every cut and either head gives transformers'
+// greedy text, also of blocks from a GGUF file.
+#include <gtest/gtest.h>
+
+#include "support/edge_world.h"
+
+namespace split::test {
+namespace {
+
+// A model behind the real routes, without its tokenizer: texts are tokens here.
+class ServedFamily {
+ public:
+  explicit ServedFamily(const std::string& name, std::optional<int> context = {}) {
+    const std::filesystem::path from = source("tests/golden/models/" + name);
+    cloud::ModelOptions options;
+    options.id = "family";
+    options.path = from;
+    if (std::filesystem::is_directory(from)) {
+      for (const auto& entry : std::filesystem::directory_iterator(from)) {
+        const std::string file = entry.path().filename().string();
+        if (file != "config.json" && !file.starts_with("model")) continue;
+        std::filesystem::create_symlink(entry.path(), dir_.path / file);
+      }
+      options.path = dir_.path;
+    }
+    options.device = "cpu";
+    options.threads = 1;
+    options.kv_budget = 64 << 20;
+    options.context = context;
+    options.formats = cloud::parse_formats("f32,f16,q8_0,q4_0");
+    cloud_.models.push_back(std::make_unique<cloud::ServedModel>(options));
+    cloud_.ready = true;
+    running_.emplace([this](http::Server& server) { cloud::add_routes(server, cloud_); });
+  }
+  Outcome run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--server=" + running_->url(), "--device=cpu", "--threads=1",
+                                       "--cache=" + (dir_.path / "cache").string(),
+                                       "--temperature=0", "--ignore-eos", "--json", "--quiet"});
+    return run_edge(arguments);
+  }
+
+ private:
+  TemporaryFolder dir_;
+  cloud::Cloud cloud_;
+  std::optional<Running> running_;
+};
+
+void expect_for_cuts(ServedFamily& family, const std::vector<int32_t>& prompt,
+                     const std::vector<int32_t>& expected) {
+  for (const std::string cut : {"0", "1", "2", "cloud"}) {
+    for (const std::string head : {"edge", "cloud"}) {
+      const Outcome got = family.run({"--prompt-ids=" + joined(prompt), "--cut=" + cut,
+                                      "--head=" + head, cat("--max-tokens=", expected.size())});
+      ASSERT_EQ(got.code, 0) << got.err;
+      EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), expected)
+          << "cut " << cut << ", head " << head;
+      if (cut == "cloud") break;
+    }
+  }
+}
+
+TEST(FamilyPair, EachCutGivesTransformersText) {
+  for (const char* name : {"llama3", "llama2", "qwen3", "gemma3"}) {
+    const GoldenValues golden(cat("models/", name));
+    ServedFamily family(name);
+    auto greedy = golden.values<int32_t>("p1.greedy_ids");
+    greedy.resize(std::min<size_t>(greedy.size(), 8));
+    expect_for_cuts(family, golden.ids(1), greedy);
+  }
+}
+
+// Weights in Q4_K, Q6_K, Q8_0, Q4_0, f16 and bf16, as the file has them.
+TEST(FamilyPair, BlocksOfAGgufFileAreServedAsSuch) {
+  const GoldenValues golden("models/gguf");
+  ServedFamily family("gguf/llama-q4_k_m.gguf");
+  const auto prompt = golden.values<int32_t>("llama-q4_k_m.p1.ids");
+  const Outcome whole =
+      family.run({"--prompt-ids=" + joined(prompt), "--cut=cloud", "--max-tokens=6"});
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  expect_for_cuts(family, prompt, whole.json()["tokens"].get<std::vector<int32_t>>());
+}
+
+TEST(FamilyPair, AnEdgeTakesNoMorePositionsThanItsServer) {
+  ServedFamily family("qwen3", 20);
+  const std::string prompt = "--prompt-ids=1,2,3";
+  const Outcome got = family.run({prompt, "--cut=1", "--max-tokens=40"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.json()["tokens"].size(), 17u);
+  const Outcome more = family.run({prompt, "--cut=1", "--context=21"});
+  EXPECT_EQ(more.code, 2);
+  EXPECT_NE(more.err.find("--context: the server has 20 positions of a text at most, got 21"),
+            std::string::npos)
+      << more.err;
+  EXPECT_EQ(
+      family.run({prompt, "--cut=1", "--context=10", "--max-tokens=40"}).json()["tokens"].size(),
+      7u);
+}
+
+}  // namespace
+}  // namespace split::test

@@ -1,0 +1,295 @@
+// GGUF files of the Llama family against float64 arithmetic on the files' own weights
+// (tests/golden/models/gguf).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include "base/json.h"
+#include "io/gguf_architectures.h"
+#include "support/golden_model.h"
+#include "support/temporary_folder.h"
+
+namespace split::test {
+namespace {
+
+struct File {
+  std::string name;  // without .gguf
+  double bound;      // of a logit,
+  double kl = 1e-6;  // and of the divergence of what they say
+};
+
+class GgufModels : public testing::TestWithParam<std::tuple<std::string, File>> {};
+
+double farthest(std::span<const float> got, std::span<const float> want) {
+  double most = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double apart = std::abs(double{got[i]} - double{want[i]});
+    most = std::isfinite(apart) ? std::max(most, apart) : HUGE_VAL;
+  }
+  return most;
+}
+
+std::vector<double> log_softmax(std::span<const float> logits) {
+  double largest = -1e300, sum = 0;
+  for (const float x : logits) largest = std::max(largest, double(x));
+  for (const float x : logits) sum += std::exp(x - largest);
+  std::vector<double> out;
+  for (const float x : logits) out.push_back(x - largest - std::log(sum));
+  return out;
+}
+
+// Kullback-Leibler, of what `got` says from what `want` says.
+double divergence(std::span<const float> want, std::span<const float> got) {
+  const auto p = log_softmax(want), q = log_softmax(got);
+  double sum = 0;
+  for (size_t i = 0; i < p.size(); ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
+  return sum;
+}
+
+TEST_P(GgufModels, LogitsAndGreedyTextAreThoseOfTheFilesWeights) {
+  const auto& [kind, file] = GetParam();
+  std::unique_ptr<Device> device;
+  try {
+    device = make_device({kind == "vulkan" ? "vulkan:0" : kind, 2});
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const GoldenValues golden("models/gguf");
+  const Checkpoint checkpoint(source(cat("tests/golden/models/gguf/", file.name, ".gguf")));
+  const auto model = make_model(checkpoint.config_json());
+  Shard shard(*device, *model, weights_of(checkpoint, *model), options_for(*model));
+  Batcher batcher(shard);
+  int prompts = 0;
+  for (int p = 0; p < 8; ++p) {
+    const std::string prefix = cat(file.name, ".p", p, ".");
+    if (!golden.has(prefix + "ids")) continue;
+    ++prompts;
+    const auto ids = golden.values<int32_t>(prefix + "ids");
+    const auto greedy = golden.values<int32_t>(prefix + "greedy_ids");
+    const auto margin = golden.values<float>(prefix + "greedy_margin");
+    const SequenceId id = shard.pages().open();
+    auto logits = append(batcher, id, {.tokens = ids});
+    const auto want = golden.values<float>(prefix + "logits_last");
+    EXPECT_LE(farthest(logits, want), file.bound) << prefix;
+    EXPECT_LE(divergence(want, logits), file.kl) << prefix;
+    for (size_t i = 0; i < greedy.size() && margin[i] > 2 * file.bound; ++i) {
+      const auto next = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
+      ASSERT_EQ(next, greedy[i]) << prefix << " token " << i;
+      logits = append(batcher, id, {.tokens = std::span(&next, 1), .phase = Phase::kGenerate});
+    }
+    shard.pages().close(id);
+  }
+  EXPECT_GE(prompts, 1);
+}
+
+// The same with all blocks as the floats that they are, also those that become halves when they are
+// read.
+TEST(GgufBlocks, AreTheseFloats) {
+  const std::string path = source("tests/golden/models/gguf/llama-q4_k_m.gguf");
+  const MappedFile bytes(path);
+  const Gguf file = Gguf::parse(bytes.bytes(), path);
+  const GgufArchitecture& architecture = gguf_architecture(file);
+  const Checkpoint checkpoint(path);
+  const auto model = make_model(checkpoint.config_json());
+  std::map<std::string, OwnedTensor> floats;
+  for (const auto& [name, tensor] : file.tensors()) {
+    const std::string ours = hugging_face_name(file, architecture, name);
+    std::vector<float> values(static_cast<size_t>(*element_count(tensor.dims)));
+    gguf_floats(tensor, 0, values.size(), values.data());
+    // Rows of queries and keys lie in pairs.
+    if (const uint64_t heads = turned_heads(file, architecture, ours); heads > 0) {
+      const std::vector<float> paired = values;
+      const auto rows = static_cast<size_t>(tensor.dims[0]);
+      const size_t width = values.size() / rows, half = rows / heads / 2;
+      for (size_t row = 0; row < rows; ++row) {
+        const size_t head = row / (2 * half), i = row % half, second = row / half % 2;
+        std::copy_n(&paired[(head * 2 * half + 2 * i + second) * width], width,
+                    &values[row * width]);
+      }
+    }
+    floats.emplace(
+        ours, converted({DType::kF32, tensor.dims, std::as_bytes(std::span(values))}, DType::kF32));
+  }
+  const GoldenValues golden("models/gguf");
+  const auto device = make_device({"cpu", 1});
+  Shard shard(
+      *device, *model, [&](const std::string& name) { return floats.at(name).view; },
+      options_for(*model));
+  Batcher batcher(shard);
+  for (int p = 0; p < 8; ++p) {
+    const std::string prefix = cat("llama-q4_k_m.p", p, ".");
+    if (!golden.has(prefix + "ids")) continue;
+    const auto ids = golden.values<int32_t>(prefix + "ids");
+    const SequenceId id = shard.pages().open();
+    const auto logits = append(batcher, id, {.tokens = ids});
+    EXPECT_LE(farthest(logits, golden.values<float>(prefix + "logits_last")), 2e-4) << prefix;
+    shard.pages().close(id);
+  }
+}
+
+// --- Gemma, of which there is no file: one is written from Hugging Face's weights, as llama.cpp's
+// converter does it (names, norms one larger), and computes what these do.
+
+class GgufWriter {
+ public:
+  void text(const std::string& key, const std::string& value) {
+    begin(key, 8);
+    put_text(meta_, value);
+  }
+  void number(const std::string& key, uint32_t value) {
+    begin(key, 4);
+    put(meta_, value);
+  }
+  void real(const std::string& key, float value) {
+    begin(key, 6);
+    put(meta_, value);
+  }
+  void tensor(const std::string& name, const std::vector<float>& values, const Dims& dims) {
+    put_text(infos_, name);
+    put(infos_, static_cast<uint32_t>(dims.size()));
+    for (auto size = dims.rbegin(); size != dims.rend(); ++size) {
+      put(infos_, static_cast<uint64_t>(*size));
+    }
+    put(infos_, uint32_t{0});  // F32
+    put(infos_, static_cast<uint64_t>(data_.size()));
+    data_.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    data_.resize((data_.size() + 31) / 32 * 32);
+    ++tensors_;
+  }
+  std::string file() const {
+    std::string out = "GGUF";
+    put(out, uint32_t{3});
+    put(out, tensors_);
+    put(out, keys_);
+    out += meta_ + infos_;
+    out.resize((out.size() + 31) / 32 * 32);
+    return out + data_;
+  }
+
+ private:
+  template <typename T>
+  static void put(std::string& to, T value) {
+    to.append(reinterpret_cast<const char*>(&value), sizeof value);
+  }
+  static void put_text(std::string& to, const std::string& value) {
+    put(to, static_cast<uint64_t>(value.size()));
+    to += value;
+  }
+  void begin(const std::string& key, uint32_t type) {
+    put_text(meta_, key);
+    put(meta_, type);
+    ++keys_;
+  }
+
+  std::string meta_, infos_, data_;
+  uint64_t tensors_ = 0, keys_ = 0;
+};
+
+// "layers.3.self_attn.q_proj.weight" -> "blk.3.attn_q.weight"
+std::string gguf_name(std::string name) {
+  const std::pair<const char*, const char*> names[] = {
+      {"embed_tokens", "token_embd"},
+      {"layers.", "blk."},
+      {"input_layernorm", "attn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"},
+      {"post_attention_layernorm", "post_attention_norm"},
+      {"pre_feedforward_layernorm", "ffn_norm"},
+      {"post_feedforward_layernorm", "post_ffw_norm"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"}};
+  if (name == "norm.weight") return "output_norm.weight";
+  for (const auto& [theirs, ours] : names) {
+    if (const size_t at = name.find(theirs); at != name.npos) {
+      name.replace(at, std::string(theirs).size(), ours);
+    }
+  }
+  return name;
+}
+
+std::string gemma_file(const Golden& golden, const std::string& architecture) {
+  const ModelConfig& config = golden.model->config();
+  GgufWriter out;
+  out.text("general.architecture", architecture);
+  const auto number = [&](const char* key, int value) {
+    out.number(cat(architecture, ".", key), static_cast<uint32_t>(value));
+  };
+  number("block_count", config.layers);
+  number("context_length", config.max_positions);
+  number("embedding_length", config.channels);
+  number("feed_forward_length", config.inner);
+  number("attention.head_count", config.heads);
+  number("attention.head_count_kv", config.kv_heads);
+  number("attention.key_length", config.head_dim);
+  number("attention.value_length", config.head_dim);
+  number("attention.sliding_window", golden.model->window(0));
+  out.real(architecture + ".attention.layer_norm_rms_epsilon", 1e-6f);
+  if (architecture == "gemma2") {
+    out.real("gemma2.attn_logit_softcapping", 6.0f);
+    out.real("gemma2.final_logit_softcapping", 5.0f);
+  } else {
+    number("attention.sliding_window_pattern", 3);
+    out.real("gemma3.rope.freq_base", 1e6f);
+    out.text("gemma3.rope.scaling.type", "linear");
+    out.real("gemma3.rope.scaling.factor", 8.0f);
+  }
+  for (const std::string& name : golden.checkpoint.names()) {
+    const OwnedTensor floats = converted(golden.checkpoint.at(name), DType::kF32);
+    std::vector<float> values(floats.storage.size() / sizeof(float));
+    std::memcpy(values.data(), floats.storage.data(), floats.storage.size());
+    for (float& value : values) value += name.find("norm") != name.npos ? 1.0f : 0.0f;
+    out.tensor(gguf_name(name), values, floats.view.dims);
+  }
+  return out.file();
+}
+
+TEST(GgufGemma, ComputesWhatHuggingFacesFilesDo) {
+  for (const auto& [folder, architecture] :
+       {std::pair{"gemma2", "gemma2"}, std::pair{"gemma3", "gemma3"}}) {
+    const Golden golden(cat("models/", folder));
+    const TemporaryFolder dir;
+    const auto path = dir.path / "model.gguf";
+    std::ofstream(path, std::ios::binary) << gemma_file(golden, architecture);
+    const Checkpoint file(path);
+    // A GGUF file has no query_pre_attn_scalar: it is the size of a head.
+    Json config = parse_json(golden.checkpoint.config_json(), 16, "config");
+    config["query_pre_attn_scalar"] = golden.model->config().head_dim;
+    const auto want_model = make_model(config.dump()), got_model = make_model(file.config_json());
+    EXPECT_EQ(got_model->config().model_type, want_model->config().model_type);
+    for (int layer = 0; layer < want_model->config().layers; ++layer) {
+      EXPECT_EQ(got_model->window(layer), want_model->window(layer)) << folder << " " << layer;
+    }
+    const auto device = make_device({"cpu", 1});
+    const auto run = [&](const Model& model, const Checkpoint& weights) {
+      Shard shard(*device, model, weights_of(weights, model), options_for(model));
+      Batcher batcher(shard);
+      const SequenceId id = shard.pages().open();
+      return append(batcher, id, {.tokens = golden.ids(1)});
+    };
+    // Norms one larger have lost some bits.
+    EXPECT_LE(farthest(run(*got_model, file), run(*want_model, golden.checkpoint)), 1e-4) << folder;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Registered, GgufModels,
+    testing::Combine(testing::Values("cpu", "vulkan"),
+                     testing::Values(File{"llama3-f16", 2e-4}, File{"llama2-f16", 2e-4},
+                                     File{"qwen2-f16", 2e-4}, File{"qwen3-bf16", 2e-4},
+                                     // Products by blocks round their rows to bf16.
+                                     File{"llama-q4_k_m", 0.3, 5e-3})),
+    [](const auto& info) {
+      std::string name = cat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
+      std::erase(name, '-');
+      return name;
+    });
+
+}  // namespace
+}  // namespace split::test
