@@ -12,7 +12,7 @@
 namespace split {
 namespace jinja {
 
-// What `loop` says inside of one.
+// The state that `loop` tells of.
 struct Loop {
   const std::vector<Value>* items;
   size_t at = 0;
@@ -321,7 +321,7 @@ class Run {
     return Flow::kOn;
   }
 
-  // What Python gives one after the other.
+  // The values that Python gives one after the other.
   std::vector<Value> iterate(const Value& value) {
     if (value.is(K::kUndefined)) return {};
     if (value.is_list()) {

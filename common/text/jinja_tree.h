@@ -1,4 +1,5 @@
-// What a template is read into, and the values of a run: jinja.cpp's and its parser's alone.
+// The tree that a template is read into, and the values of a run: jinja.cpp's and its parser's
+// alone.
 #pragma once
 
 #include <memory>

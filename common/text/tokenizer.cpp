@@ -201,7 +201,7 @@ std::string Tokenizer::broken(std::string_view text) const {
     if (found != nullptr && found->text.size() > length) out += kBreak;
     text.remove_prefix(length);
   }
-  // What stands behind this text must not make one of its end.
+  // Text behind this one must not make one of its end.
   size_t most = 0;
   for (const Added& one : added_) most = std::max(most, one.text.size());
   for (size_t length = 1; length < std::min(most, out.size() + 1); ++length) {

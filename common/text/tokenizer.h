@@ -54,7 +54,7 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text, bool special = true) const {
     return encode(text, EncodeOptions{.parse_special = special});
   }
-  // What add_special puts around a text.
+  // The ids that add_special puts around a text.
   std::span<const int32_t> before() const { return before_; }
   std::span<const int32_t> behind() const { return behind_; }
 
@@ -98,7 +98,7 @@ class Tokenizer {
     std::string prefix = "##";  // of a token that goes on
     bool clean_up = true;       // no spaces before punctuation when decoding
   };
-  // What a file says. Tokens are as token_bytes() has them, WordPiece's before the clean-up.
+  // The contents of a file. Tokens are as token_bytes() has them, WordPiece's before the clean-up.
   struct Parts {
     Kind kind = Kind::kBytes;
     std::vector<std::string> tokens;      // the bytes of each id; WordPiece's of words with a space

@@ -1,6 +1,7 @@
-// What the readers of a tokenizer's files share: bounds, vocabularies and merges. The files come
-// from anywhere: every field is checked, and no content of a file is repeated in a message but JSON
-// values, escaped and cut short. A part of tokenizer.cpp's layer; others include text/tokenizer.h.
+// Parts that the readers of a tokenizer's files share: bounds, vocabularies and merges. The files
+// come from anywhere: every field is checked, and no content of a file is repeated in a message but
+// JSON values, escaped and cut short. A part of tokenizer.cpp's layer; others include
+// text/tokenizer.h.
 #pragma once
 
 #include <string>

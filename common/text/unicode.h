@@ -1,7 +1,7 @@
-// What tokenizers ask of Unicode beyond the classes of pretokenize.h: canonical normal forms, lower
-// case and three kinds of characters. The tables are Unicode 14 (scripts/make_unicode_tables.py).
-// Codes above U+10FFFF stand for themselves: code_points() makes them of bytes that are not UTF-8,
-// and utf8_of() gives these bytes back.
+// The parts of Unicode that tokenizers need beyond the classes of pretokenize.h: canonical normal
+// forms, lower case and three kinds of characters. The tables are Unicode 14
+// (scripts/make_unicode_tables.py). Codes above U+10FFFF stand for themselves: code_points() makes
+// them of bytes that are not UTF-8, and utf8_of() gives these bytes back.
 #pragma once
 
 #include <string>
