@@ -30,7 +30,7 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
                 "prompt");
   }
   // Encodes nothing that cannot fit: that takes many times its size.
-  if (text.size() > static_cast<size_t>(config.context)) {
+  if (text.size() > static_cast<size_t>(config.context) && !tokenizer->may_shorten()) {
     const size_t fewest = text.size() / tokenizer->longest();
     if (fewest > static_cast<size_t>(config.context)) {
       throw Error(ErrorKind::kInput,
@@ -40,7 +40,9 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
     }
   }
   std::vector<int32_t> ids;
-  if (!text.empty()) ids = tokenizer->encode(text, special);
+  if (tokenizer != nullptr) {
+    ids = tokenizer->encode(text, {.add_special = true, .parse_special = special});
+  }
   check_prompt(config, ids);
   return ids;
 }

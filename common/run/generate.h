@@ -8,7 +8,8 @@
 
 namespace split {
 
-// The prompt's ids: its text encoded, and one <|endoftext|> for no tokens at all. Throws
+// The prompt's ids: its text encoded, with what the tokenizer puts around one, and one
+// <|endoftext|> for no tokens at all. Throws
 // Error(kInput) for more than the model's context, for an id outside the vocabulary, for text
 // without a tokenizer, or for an empty prompt without such a token.
 std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* tokenizer,

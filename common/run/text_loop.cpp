@@ -25,7 +25,6 @@ size_t limit_of(const ModelConfig& config, size_t prompt, const GenerateOptions&
 TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
                    std::span<const int32_t> prompt, const GenerateOptions& options, bool top)
     : config_(config),
-      tokenizer_(tokenizer),
       options_(options),
       score_(options.logprobs >= 0),
       prompt_(prompt.size()),
@@ -36,6 +35,8 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
       stops_(options.stop),
       history_(prompt.begin(), prompt.end()) {
   options.sampling.validate();
+  // The text goes on behind the prompt's: its first space stays.
+  if (tokenizer != nullptr) stream_.emplace(*tokenizer, !options.ignore_end, true);
   if (tokenizer == nullptr && !options.stop.empty()) {
     throw Error(ErrorKind::kInput,
                 "[generate] stop strings need a tokenizer, and the model has none", "stop");
@@ -77,13 +78,13 @@ void TextLoop::logits(std::span<const float> logits, const OnText& on_text) {
   }
   const int32_t id = top_ ? sample_top(logits, options_.sampling, history_.size())
                           : sample(logits, history_, options_.sampling, history_.size());
-  const bool ends = id == config_.end_of_text && !options_.ignore_end;
+  const bool ends = stops_at(id);
   token(score_ && !ends ? scored(logits, id, options_.logprobs) : ScoredToken{id, 0, {}}, on_text);
 }
 
 void TextLoop::token(ScoredToken token, const OnText& on_text) {
   fed_ = history_.size();
-  if (token.id == config_.end_of_text && !options_.ignore_end) {
+  if (stops_at(token.id)) {
     result_.finish_reason = "stop";
     return finish(on_text);
   }
@@ -101,8 +102,13 @@ void TextLoop::token(ScoredToken token, const OnText& on_text) {
 
 // Returns what is certain of the text, behind all tokens before this one.
 std::string TextLoop::text_of(int32_t id) {
-  if (tokenizer_ == nullptr || id >= tokenizer_->size()) return {};
-  return stops_.push(utf8_.push(tokenizer_->token_bytes(id)));
+  if (!stream_) return {};
+  return stops_.push(utf8_.push(stream_->push(id)));
+}
+
+bool TextLoop::stops_at(int32_t id) const {
+  if (options_.ignore_end) return false;
+  return id == config_.end_of_text || std::ranges::find(config_.stops, id) != config_.stops.end();
 }
 
 // Returns whether the text goes on; it ends where nobody wants it.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct GenerateOptions {
   int max_tokens = 64;
   SamplingOptions sampling;
   std::vector<std::string> stop;
-  bool ignore_end = false;  // go on after <|endoftext|>
+  bool ignore_end = false;  // go on after what ends a text, and show special tokens
   size_t generated = 0;     // the prompt's last tokens that a text begins with: it goes on there
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
   bool score_prompt = false;  // log-probabilities of the prompt's tokens too, from the second on
@@ -76,17 +77,18 @@ class TextLoop {
   bool scores_prompt() const { return score_ && options_.score_prompt; }
   void score_rows(std::span<const float> logits);
   std::string text_of(int32_t id);
+  bool stops_at(int32_t id) const;
   bool emit(std::string text, const ScoredToken* token, const OnText& on_text);
   void finish(const OnText& on_text);
 
   const ModelConfig& config_;
-  const Tokenizer* const tokenizer_;
   const GenerateOptions options_;
   const bool score_;
   const size_t prompt_;  // its tokens
   const size_t limit_;   // tokens to make
   const bool top_;       // all logits cross no bus where few do
   StopStrings stops_;
+  std::optional<TokenStream> stream_;  // special tokens are left out
   Utf8Stream utf8_;
   std::vector<int32_t> history_;
   size_t fed_ = 0;  // of the history, whose rows were computed

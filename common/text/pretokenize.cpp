@@ -55,17 +55,39 @@ size_t contraction(std::string_view text) {
   return two == "re" || two == "ve" || two == "ll" ? 3 : 0;
 }
 
-}  // namespace
+// The same in any case, and with U+017F, whose capital is S: 's 't 're 've 'm 'll 'd of (?i:...).
+size_t contraction_of_any_case(std::string_view text) {
+  if (text.size() < 2 || text[0] != '\'') return 0;
+  if (text.substr(1).starts_with("\u017F")) return 3;
+  const auto lower = [&](size_t at) {
+    return at < text.size() ? static_cast<char>(text[at] | 0x20) : '\0';
+  };
+  if (std::string_view("stmd").find(lower(1)) != std::string_view::npos) return 2;
+  const bool two = (lower(1) == 'r' && lower(2) == 'e') || (lower(1) == 'v' && lower(2) == 'e') ||
+                   (lower(1) == 'l' && lower(2) == 'l');
+  return two ? 3 : 0;
+}
 
-CharClass char_class(char32_t code) { return search(code); }
+// Where the characters of `kind` from `at` on end; `last` becomes where the last of them starts.
+size_t run_end(std::string_view text, size_t at, CharClass kind, size_t* last = nullptr) {
+  while (at < text.size()) {
+    const Char c = char_at(text, at);
+    if (c.kind != kind) break;
+    if (last != nullptr) *last = at;
+    at += c.length;
+  }
+  return at;
+}
 
-size_t first_piece(std::string_view text) {
-  CHECK(!text.empty());
+template <bool kDigits>
+size_t gpt2_piece(std::string_view text) {
   if (const size_t length = contraction(text); length > 0) return length;
   size_t at = 0;
   Char c = char_at(text, 0);
+  if (kDigits && c.kind == CharClass::kNumber) return c.length;
   if (text[0] == ' ' && text.size() > 1) {
     const Char second = char_at(text, 1);
+    if (kDigits && second.kind == CharClass::kNumber) return 1;
     if (second.kind != CharClass::kSpace) {
       at = 1;
       c = second;
@@ -81,8 +103,62 @@ size_t first_piece(std::string_view text) {
     if (c.kind != kind) break;
   }
   // Spaces before something else leave their last one to it, unless there is only one:
-  // \s+(?!\S)|\s+
+  // \s+(?!\S)|\s+. A digit is no neighbour where digits were cut out before.
+  if (kDigits && c.kind == CharClass::kNumber) return at;
   return kind == CharClass::kSpace && last > 0 ? last : at;
+}
+
+// \s*[\r\n]+|\s+(?!\S)|\s+
+size_t spaces(std::string_view text) {
+  size_t last = 0;
+  const size_t end = run_end(text, 0, CharClass::kSpace, &last);
+  const size_t newline = text.substr(0, end).find_last_of("\r\n");
+  if (newline != std::string_view::npos) return newline + 1;
+  return end < text.size() && last > 0 ? last : end;
+}
+
+size_t llama3_piece(std::string_view text, int digits) {
+  if (const size_t length = contraction_of_any_case(text); length > 0) return length;
+  const Char c = char_at(text, 0);
+  if (c.kind == CharClass::kLetter) return run_end(text, 0, CharClass::kLetter);
+  const bool newline = text[0] == '\r' || text[0] == '\n';
+  if (c.kind != CharClass::kNumber && !newline) {
+    const size_t end = run_end(text, c.length, CharClass::kLetter);
+    if (end > c.length) return end;
+  }
+  if (c.kind == CharClass::kNumber) {
+    size_t at = c.length;
+    for (int more = digits - 1; more > 0 && at < text.size(); --more) {
+      const Char next = char_at(text, at);
+      if (next.kind != CharClass::kNumber) break;
+      at += next.length;
+    }
+    return at;
+  }
+  const size_t begin = text[0] == ' ' ? 1 : 0;
+  size_t end = run_end(text, begin, CharClass::kOther);
+  if (end == begin) return spaces(text);
+  while (end < text.size() && (text[end] == '\r' || text[end] == '\n')) ++end;
+  return end;
+}
+
+}  // namespace
+
+CharClass char_class(char32_t code) { return search(code); }
+
+size_t first_piece(std::string_view text, Cut cut) {
+  CHECK(!text.empty());
+  switch (cut) {
+    case Cut::kGpt2:
+      return gpt2_piece<false>(text);
+    case Cut::kDigitsGpt2:
+      return gpt2_piece<true>(text);
+    case Cut::kLlama3:
+      return llama3_piece(text, 3);
+    case Cut::kQwen2:
+      return llama3_piece(text, 1);
+  }
+  return 0;
 }
 
 }  // namespace split

@@ -6,7 +6,8 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "text/pretokenize.h"
+#include "text/unicode.h"
+#include "text/utf8.h"
 
 namespace split {
 namespace {
@@ -14,10 +15,43 @@ namespace {
 constexpr uint32_t kNoMerge = std::numeric_limits<uint32_t>::max();
 constexpr size_t kMaxText = size_t{1} << 30;  // positions are 32 bits
 
+// The ideographs that BERT's normaliser sets apart, to the letter: U+2B820 to U+2B91F are not.
+bool is_ideograph(char32_t code) {
+  constexpr std::pair<char32_t, char32_t> kRanges[] = {
+      {0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
+      {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+  return std::ranges::any_of(
+      kRanges, [&](const auto& range) { return code >= range.first && code <= range.second; });
+}
+
+bool ends_word(char32_t code) {
+  const bool ascii = (code >= 33 && code <= 47) || (code >= 58 && code <= 64) ||
+                     (code >= 91 && code <= 96) || (code >= 123 && code <= 126);
+  return ascii || is_punctuation(code);
+}
+
+bool is_space(char32_t code) { return char_class(code) == CharClass::kSpace; }
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+    text.replace(at, from.size(), to);
+  }
+  return text;
+}
+
+// As the WordPiece decoder of Hugging Face's tokenizers cleans each token up.
+std::string cleaned(std::string text) {
+  constexpr std::pair<std::string_view, std::string_view> kPairs[] = {
+      {" .", "."},   {" ?", "?"},     {" !", "!"},    {" ,", ","},
+      {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},  {" do not", " don't"},
+      {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kPairs) text = replaced(std::move(text), from, to);
+  return text;
+}
+
 }  // namespace
 
-// The state of one piece: its symbols as a linked list over byte positions, and the merges that may
-// apply.
+// The state of one piece: its symbols as a linked list, and the merges that may apply.
 struct Tokenizer::Scratch {
   std::vector<int32_t> ids;  // -1: merged into the symbol before
   std::vector<uint32_t> previous, next;
@@ -25,24 +59,50 @@ struct Tokenizer::Scratch {
 };
 
 Tokenizer::Tokenizer(Parts parts)
-    : merges_(std::move(parts.merges)), specials_(std::move(parts.specials)) {
+    : kind_(parts.kind),
+      cut_(parts.cut),
+      nfc_(parts.nfc),
+      whole_pieces_(parts.whole_pieces),
+      strip_(parts.strip),
+      prefix_(parts.prefix),
+      words_(std::move(parts.words)),
+      byte_ids_(parts.byte_ids),
+      merges_(std::move(parts.merges)),
+      added_(std::move(parts.added)),
+      before_(std::move(parts.before)),
+      behind_(std::move(parts.behind)) {
   offsets_.push_back(0);
-  byte_ids_.fill(-1);
+  if (kind_ == Kind::kBytes) byte_ids_.fill(-1);
+  const auto in_vocabulary = [&](size_t id) { return parts.plain.empty() || parts.plain[id]; };
   for (size_t id = 0; id < parts.tokens.size(); ++id) {
     const std::string& token = parts.tokens[id];
-    if (token.size() == 1)
+    if (kind_ == Kind::kBytes && token.size() == 1 && in_vocabulary(id)) {
       byte_ids_[static_cast<unsigned char>(token[0])] = static_cast<int32_t>(id);
+    } else if (kind_ == Kind::kCharacters && !token.empty() && in_vocabulary(id)) {
+      const Utf8Char c = utf8_first(token);
+      if (c.status == Utf8Status::kValid && c.length == token.size()) {
+        character_ids_.emplace(c.code, static_cast<int32_t>(id));
+      }
+    }
     bytes_ += token;
     offsets_.push_back(static_cast<uint32_t>(bytes_.size()));
+    longest_ = std::max(longest_, token.size());
   }
-  for (size_t byte = 0; byte < 256; ++byte) {
-    if (byte_ids_[byte] < 0) {
+  if (kind_ == Kind::kBytes) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      if (byte_ids_[byte] >= 0) continue;
       throw Error(
           ErrorKind::kInput,
           cat("[tokenizer] vocabulary: expected a token for each byte, got none for byte ", byte));
     }
   }
+  index_merges();
+  if (whole_pieces_ || kind_ == Kind::kWords) index_tokens(parts.plain);
+  index_added();
+  if (kind_ == Kind::kWords && words_.clean_up) clean_up_words();
+}
 
+void Tokenizer::index_merges() {
   std::vector<uint32_t> order(merges_.size());
   for (size_t rank = 0; rank < order.size(); ++rank) order[rank] = static_cast<uint32_t>(rank);
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
@@ -56,20 +116,102 @@ Tokenizer::Tokenizer(Parts parts)
                                          " repeats merge ", order[i - 1] + 1));
     }
   }
-  first_of_left_.resize(parts.tokens.size() + 1, 0);
+  first_of_left_.resize(offsets_.size(), 0);
   for (const uint32_t rank : order) {
     by_left_.push_back({merges_[rank].right, rank});
     ++first_of_left_[static_cast<size_t>(merges_[rank].left) + 1];
   }
   std::partial_sum(first_of_left_.begin(), first_of_left_.end(), first_of_left_.begin());
+}
 
-  std::sort(specials_.begin(), specials_.end(), [](const Special& a, const Special& b) {
-    return a.text.size() != b.text.size() ? a.text.size() > b.text.size() : a.text < b.text;
-  });
-  for (const Special& special : specials_) {
-    special_starts_[static_cast<unsigned char>(special.text[0])] = true;
-    if (special.text == "<|endoftext|>") end_of_text_ = special.id;
+void Tokenizer::index_tokens(const std::vector<bool>& plain) {
+  size_t slots = 16;
+  while (slots < 2 * offsets_.size()) slots *= 2;
+  slots_.assign(slots, -1);
+  for (int32_t id = 0; id < size(); ++id) {
+    if (!plain.empty() && !plain[static_cast<size_t>(id)]) continue;
+    size_t slot = std::hash<std::string_view>{}(raw(id)) & (slots - 1);
+    while (slots_[slot] >= 0) slot = (slot + 1) & (slots - 1);
+    slots_[slot] = id;
   }
+}
+
+int32_t Tokenizer::id_of(std::string_view token) const {
+  const size_t mask = slots_.size() - 1;
+  for (size_t slot = std::hash<std::string_view>{}(token)&mask;; slot = (slot + 1) & mask) {
+    const int32_t id = slots_[slot];
+    if (id < 0 || raw(id) == token) return id;
+  }
+}
+
+void Tokenizer::index_added() {
+  std::ranges::sort(added_, {}, &Added::text);
+  for (const Added& one : added_) {
+    added_starts_[static_cast<unsigned char>(one.text[0])] = true;
+    if (one.special) special_ids_.push_back(one.id);
+    if (one.text == "<|endoftext|>") end_of_text_ = one.id;
+  }
+  std::ranges::sort(special_ids_);
+}
+
+void Tokenizer::clean_up_words() {
+  for (int32_t id = 0; id < size(); ++id) {
+    const std::string_view bytes = token_bytes(id);
+    std::string clean = cleaned(std::string(bytes));
+    if (clean != bytes) clean_.emplace(id, std::move(clean));
+  }
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  return std::ranges::binary_search(special_ids_, id);
+}
+
+std::optional<int32_t> Tokenizer::added_id(std::string_view text) const {
+  const auto found = std::ranges::lower_bound(added_, text, {}, &Added::text);
+  if (found == added_.end() || found->text != text) return std::nullopt;
+  return found->id;
+}
+
+const Tokenizer::Added* Tokenizer::added_at(std::string_view text, bool special) const {
+  if (text.empty() || !added_starts_[static_cast<unsigned char>(text[0])]) return nullptr;
+  const Added* longest = nullptr;
+  auto begin = added_.begin(), end = added_.end();
+  // Those that agree with the text so far stand together, the one that ends here first.
+  for (size_t length = 1; length <= text.size() && begin != end; ++length) {
+    const auto at = [&](const Added& one) {
+      return one.text.size() < length ? -1 : int{static_cast<unsigned char>(one.text[length - 1])};
+    };
+    const int byte = static_cast<unsigned char>(text[length - 1]);
+    begin = std::partition_point(begin, end, [&](const Added& one) { return at(one) < byte; });
+    end = std::partition_point(begin, end, [&](const Added& one) { return at(one) <= byte; });
+    if (begin != end && begin->text.size() == length && (special || !begin->special)) {
+      longest = &*begin;
+    }
+  }
+  return longest;
+}
+
+std::string Tokenizer::broken(std::string_view text) const {
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = utf8_first(text).length;
+    out += text.substr(0, length);
+    // Where one that is special starts, but not behind the whole of it.
+    const Added* found = added_at(text, true);
+    if (found != nullptr && found->text.size() > length) out += kBreak;
+    text.remove_prefix(length);
+  }
+  // Text behind this one must not make one of its end.
+  size_t most = 0;
+  for (const Added& one : added_) most = std::max(most, one.text.size());
+  for (size_t length = 1; length < std::min(most, out.size() + 1); ++length) {
+    const std::string_view end = std::string_view(out).substr(out.size() - length);
+    const auto next = std::ranges::lower_bound(added_, end, {}, &Added::text);
+    if (next == added_.end() || !next->text.starts_with(end)) continue;
+    out += kBreak;
+    break;
+  }
+  return out;
 }
 
 uint32_t Tokenizer::rank_of(int32_t left, int32_t right) const {
@@ -80,14 +222,13 @@ uint32_t Tokenizer::rank_of(int32_t left, int32_t right) const {
   return found != end && found->right == right ? found->rank : kNoMerge;
 }
 
-void Tokenizer::encode_piece(std::string_view piece, Scratch& s, std::vector<int32_t>& ids) const {
-  const auto n = static_cast<uint32_t>(piece.size());
-  s.ids.resize(n);
+// Merges the symbols of `s.ids`, and appends what is left.
+void Tokenizer::merge(Scratch& s, std::vector<int32_t>& ids) const {
+  const auto n = static_cast<uint32_t>(s.ids.size());
   s.previous.resize(n);
   s.next.resize(n);
   s.heap.clear();
   for (uint32_t i = 0; i < n; ++i) {
-    s.ids[i] = byte_ids_[static_cast<unsigned char>(piece[i])];
     s.previous[i] = i - 1;  // of the first symbol: no position
     s.next[i] = i + 1;      // of the last symbol: n
   }
@@ -124,69 +265,210 @@ void Tokenizer::encode_piece(std::string_view piece, Scratch& s, std::vector<int
   for (uint32_t i = 0; i < n; i = s.next[i]) ids.push_back(s.ids[i]);
 }
 
-void Tokenizer::encode_plain(std::string_view text, Scratch& scratch,
+void Tokenizer::encode_bytes(std::string_view text, Scratch& scratch,
                              std::vector<int32_t>& ids) const {
   while (!text.empty()) {
-    const size_t length = first_piece(text);
-    encode_piece(text.substr(0, length), scratch, ids);
-    text.remove_prefix(length);
-  }
-}
-
-std::pair<const Tokenizer::Special*, size_t> Tokenizer::find_special(std::string_view text,
-                                                                     size_t from) const {
-  for (size_t at = from; at < text.size(); ++at) {
-    if (!special_starts_[static_cast<unsigned char>(text[at])]) continue;
-    for (const Special& special : specials_) {
-      if (text.substr(at).starts_with(special.text)) return {&special, at};
+    const std::string_view piece = text.substr(0, first_piece(text, cut_));
+    text.remove_prefix(piece.size());
+    if (whole_pieces_) {
+      if (const int32_t id = id_of(piece); id >= 0) {
+        ids.push_back(id);
+        continue;
+      }
     }
+    scratch.ids.resize(piece.size());
+    for (size_t i = 0; i < piece.size(); ++i) {
+      scratch.ids[i] = byte_ids_[static_cast<unsigned char>(piece[i])];
+    }
+    merge(scratch, ids);
   }
-  return {nullptr, text.size()};
 }
 
-std::vector<int32_t> Tokenizer::encode(std::string_view text, bool special) const {
+void Tokenizer::encode_characters(std::string_view text, bool first, Scratch& scratch,
+                                  std::vector<int32_t>& ids) const {
+  std::string spaced;
+  const bool space = text[0] == ' ' || text.starts_with(kSpaceMark);
+  if (prefix_ == Prefix::kEach || (prefix_ == Prefix::kFirst && first && !space) ||
+      (prefix_ == Prefix::kUnlessSpace && !space)) {
+    spaced = " ";
+  }
+  spaced += text;
+  spaced = replaced(std::move(spaced), kSpaceMark, " ");
+  scratch.ids.clear();
+  for (std::string_view rest = spaced; !rest.empty();) {
+    const Utf8Char c = utf8_first(rest);
+    const auto found =
+        c.status == Utf8Status::kValid ? character_ids_.find(c.code) : character_ids_.end();
+    if (found != character_ids_.end()) {
+      scratch.ids.push_back(found->second);
+    } else {
+      for (const char byte : rest.substr(0, c.length)) {
+        scratch.ids.push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+      }
+    }
+    rest.remove_prefix(c.length);
+  }
+  merge(scratch, ids);
+}
+
+// As BERT's normaliser does, in its order.
+std::vector<char32_t> Tokenizer::normalized_words(std::string_view text) const {
+  CodePoints codes;
+  codes.reserve(text.size());
+  for (char32_t code : code_points(text)) {
+    if (words_.clean) {
+      const bool white = code == '\t' || code == '\n' || code == '\r' || is_space(code);
+      const bool control = code != '\t' && code != '\n' && code != '\r' && is_other(code);
+      // Bytes that are not UTF-8 are U+FFFD in a text.
+      if (code == 0 || code == 0xFFFD || code > 0x10FFFF || control) continue;
+      if (white) code = ' ';
+    }
+    const bool apart = words_.spaced_ideographs && is_ideograph(code);
+    if (apart) codes.push_back(' ');
+    codes.push_back(code);
+    if (apart) codes.push_back(' ');
+  }
+  if (words_.no_accents) {
+    codes = nfd(codes);
+    std::erase_if(codes, is_nonspacing_mark);
+  }
+  if (words_.lower_case) {
+    CodePoints lower;
+    lower.reserve(codes.size());
+    for (const char32_t code : codes) append_lower(code, lower);
+    codes = std::move(lower);
+  }
+  return codes;
+}
+
+void Tokenizer::encode_words(std::string_view text, std::vector<int32_t>& ids) const {
+  std::string word;
+  size_t characters = 0;
+  const auto flush = [&] {
+    if (characters > 0) encode_word(word, characters, ids);
+    word.clear();
+    characters = 0;
+  };
+  for (const char32_t code : normalized_words(text)) {
+    if (is_space(code)) {
+      flush();
+      continue;
+    }
+    const bool alone = ends_word(code);
+    if (alone) flush();
+    append_utf8(code, word);
+    ++characters;
+    if (alone) flush();
+  }
+  flush();
+}
+
+// The longest token from the left, again and again; one token for a word that has a part without.
+void Tokenizer::encode_word(std::string_view word, size_t characters,
+                            std::vector<int32_t>& ids) const {
+  if (characters > words_.longest_word) return ids.push_back(words_.unknown);
+  const size_t begin = ids.size();
+  std::string key = " ";
+  while (!word.empty()) {
+    size_t length = std::min(word.size(), longest_);
+    key += word.substr(0, length);
+    int32_t id = -1;
+    for (;;) {
+      // Ends between characters alone.
+      if (length == word.size() || (word[length] & 0xC0) != 0x80) id = id_of(key);
+      if (id >= 0 || length == 1) break;
+      key.pop_back();
+      --length;
+    }
+    if (id < 0) {
+      ids.resize(begin);
+      return ids.push_back(words_.unknown);
+    }
+    ids.push_back(id);
+    word.remove_prefix(length);
+    key = words_.prefix;
+  }
+}
+
+void Tokenizer::encode_stretch(std::string_view text, bool first, Scratch& scratch,
+                               std::vector<int32_t>& ids) const {
+  if (text.empty()) return;
+  switch (kind_) {
+    case Kind::kBytes:
+      return nfc_ ? encode_bytes(nfc(text), scratch, ids) : encode_bytes(text, scratch, ids);
+    case Kind::kCharacters:
+      return encode_characters(text, first, scratch, ids);
+    case Kind::kWords:
+      return encode_words(text, ids);
+  }
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   if (text.size() > kMaxText) {
     throw Error(ErrorKind::kInput,
                 cat("[tokenizer] text: expected at most ", kMaxText, " bytes, got ", text.size()));
   }
   Scratch scratch;
   std::vector<int32_t> ids;
-  if (!special) {
-    encode_plain(text, scratch, ids);
-    return ids;
-  }
-  // Each stretch between special tokens is a text of its own.
+  if (options.add_special) ids = before_;
+  const auto stretch = [&](size_t from, size_t to) {
+    const std::string_view plain = text.substr(from, to - from);
+    if (!options.breaks) return encode_stretch(plain, from == 0, scratch, ids);
+    std::string whole(plain);
+    std::erase(whole, kBreak);
+    encode_stretch(whole, from == 0, scratch, ids);
+  };
+  // Each stretch between added tokens is a text of its own.
+  size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
-    const auto [found, end] = find_special(text, at);
-    encode_plain(text.substr(at, end - at), scratch, ids);
-    at = end;
-    if (found == nullptr) continue;
+    const bool starts = added_starts_[static_cast<unsigned char>(text[at])];
+    const Added* found = starts ? added_at(text.substr(at), options.parse_special) : nullptr;
+    if (found == nullptr) {
+      ++at;
+      continue;
+    }
+    stretch(begin, at);
     ids.push_back(found->id);
-    at += found->text.size();
+    begin = at += found->text.size();
   }
+  stretch(begin, text.size());
+  if (options.add_special) ids.insert(ids.end(), behind_.begin(), behind_.end());
   return ids;
 }
 
-std::string_view Tokenizer::token_bytes(int32_t id) const {
-  if (id < 0 || id >= size()) {
-    throw Error(ErrorKind::kInput,
-                cat("[tokenizer] token id: expected 0 to ", size() - 1, ", got ", id));
+std::string_view Tokenizer::raw(int32_t id) const {
+  if (id < 0) {
+    throw Error(ErrorKind::kInput, cat("[tokenizer] token id: expected 0 and above, got ", id));
   }
+  if (id >= size()) return {};  // rows that a model has beyond its tokens
   const uint32_t begin = offsets_[static_cast<size_t>(id)];
   return std::string_view(bytes_).substr(begin, offsets_[static_cast<size_t>(id) + 1] - begin);
 }
 
-size_t Tokenizer::longest() const {
-  size_t longest = 1;
-  for (size_t i = 1; i < offsets_.size(); ++i) {
-    longest = std::max<size_t>(longest, offsets_[i] - offsets_[i - 1]);
-  }
-  return longest;
+std::string_view Tokenizer::token_bytes(int32_t id) const {
+  const std::string_view bytes = raw(id);
+  if (kind_ != Kind::kWords) return bytes;
+  if (const auto clean = clean_.find(id); clean != clean_.end()) return clean->second;
+  return bytes.starts_with(words_.prefix) ? bytes.substr(words_.prefix.size()) : bytes;
 }
 
-std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+std::string_view Tokenizer::first_bytes(int32_t id) const {
+  const std::string_view bytes = raw(id);
+  const bool spaced = (strip_ || kind_ == Kind::kWords) && bytes.starts_with(' ');
+  return spaced ? bytes.substr(1) : bytes;
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special) const {
+  TokenStream stream(*this, skip_special);
   std::string text;
-  for (const int32_t id : ids) text += token_bytes(id);
+  for (const int32_t id : ids) text += stream.push(id);
+  return text;
+}
+
+std::string_view TokenStream::push(int32_t id) {
+  if (skip_ && tokenizer_->is_special(id)) return {};
+  const std::string_view text = begun_ ? tokenizer_->token_bytes(id) : tokenizer_->first_bytes(id);
+  begun_ = begun_ || !tokenizer_->token_bytes(id).empty();
   return text;
 }
 

@@ -1,8 +1,10 @@
-// Byte-level BPE: text is cut into pieces (pretokenize.h), each piece's bytes are merged pair by
-// pair in the order of the merges file, and what is left are the tokens. Every byte has a token of
-// its own, so encode() takes any bytes, UTF-8 or not, and decode() gives exactly these back. The
-// ids are those of Hugging Face's tokenizers. This layer knows no model: whether a model has a row
-// for an id is the caller's to check.
+// A tokenizer as Hugging Face's tokenizers have it: added tokens are cut out of a text, each
+// stretch between them is normalised, cut into pieces (pretokenize.h), and each piece becomes ids,
+// which a template may put more before and behind. There are three kinds. Byte-level BPE has a
+// token for each byte, so that it takes any bytes and gives exactly these back. BPE of characters
+// (SentencePiece's) has spaces as part of its tokens and bytes for what it has no token for.
+// WordPiece takes the longest parts of words from the left. This layer knows no model: whether a
+// model has a row for an id is the caller's to check.
 #pragma once
 
 #include <array>
@@ -13,90 +15,188 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "text/pretokenize.h"
+
 namespace split {
+
+struct EncodeOptions {
+  bool add_special = false;   // what the template puts around a text: BOS, [CLS] and [SEP]
+  bool parse_special = true;  // special tokens in the text are these; else they are plain text
+  // Bytes kBreak in the text are not part of it: no special token goes across one.
+  bool breaks = false;
+};
+inline constexpr char kBreak = '\xFF';                    // no byte of UTF-8
+inline constexpr std::string_view kSpaceMark = "\u2581";  // SentencePiece's space
 
 // Immutable once built: any number of threads may use one object.
 class Tokenizer {
  public:
-  // From the contents of vocab.json and merges.txt. A token "<|endoftext|>" in the vocabulary is
-  // the special token. Throws Error(kInput), "[tokenizer] vocab.json: ...", for files that are
-  // damaged or not byte-level BPE.
+  // From the contents of vocab.json and merges.txt, cut as GPT-2's. A token "<|endoftext|>" in the
+  // vocabulary is the special token. Throws Error(kInput), "[tokenizer] vocab.json: ...", for files
+  // that are damaged or not byte-level BPE.
   static Tokenizer from_vocab_merges(std::string_view vocab_json, std::string_view merges_txt);
 
-  // From the contents of tokenizer.json; its added tokens are special tokens too. Settings under
-  // which transformers would encode differently (a normalizer, add_prefix_space, dropout ...) are
-  // refused by name; truncation and padding are not encoding and are ignored.
+  // From the contents of tokenizer.json. A part of it that is not known here is refused by name,
+  // since the ids would be others; truncation and padding are not encoding and are ignored.
   static Tokenizer from_tokenizer_json(std::string_view json);
 
-  // The ids of any bytes, in time n log n. With `special`, "<|endoftext|>" in the text is the
-  // special token, as in transformers; without, it is plain text. Throws Error(kInput) above 1 GiB.
-  std::vector<int32_t> encode(std::string_view text, bool special = true) const;
+  // From BERT's vocab.txt; `config_json`, tokenizer_config.json or nothing, may say that case or
+  // accents stay.
+  static Tokenizer from_vocab_txt(std::string_view vocab_txt, std::string_view config_json = {});
 
-  // The exact bytes; special tokens give their text. Throws Error(kInput) for an id outside [0,
-  // size()).
-  std::string decode(std::span<const int32_t> ids) const;
+  // The ids of any bytes, in time n log n. Throws Error(kInput) above 1 GiB.
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options) const;
+  // Nothing is added; `special` is options.parse_special.
+  std::vector<int32_t> encode(std::string_view text, bool special = true) const {
+    return encode(text, EncodeOptions{.parse_special = special});
+  }
+  // The ids that add_special puts around a text.
+  std::span<const int32_t> before() const { return before_; }
+  std::span<const int32_t> behind() const { return behind_; }
 
-  // The bytes of one token, valid for the life of this object: often not whole characters, see
-  // Utf8Stream. Throws Error(kInput) for an id outside [0, size()).
+  // The text of a sequence, from its beginning; with skip_special, without special tokens. Ids at
+  // and above size() have no text. Throws Error(kInput) for an id below 0.
+  std::string decode(std::span<const int32_t> ids, bool skip_special = false) const;
+
+  // The bytes of one token behind others, valid for the life of this object: often not whole
+  // characters, see Utf8Stream. Throws as decode() does.
   std::string_view token_bytes(int32_t id) const;
+  // The same of one that begins a text, where a leading space may be no part of it.
+  std::string_view first_bytes(int32_t id) const;
 
   int32_t size() const { return static_cast<int32_t>(offsets_.size()) - 1; }
   // Bytes of the longest token: a text of n of them has at least n tokens.
-  size_t longest() const;
+  size_t longest() const { return longest_; }
+  // Whether a normaliser may drop or shorten a text, so that longest() says nothing about it.
+  bool may_shorten() const { return kind_ == Kind::kWords; }
   std::optional<int32_t> end_of_text() const { return end_of_text_; }
+  bool is_special(int32_t id) const;
+  // The id of a special or other added token with this text.
+  std::optional<int32_t> added_id(std::string_view text) const;
+  // `text` with breaks that keep any special token from being read in it, or across its end.
+  std::string broken(std::string_view text) const;
 
  private:
+  enum class Kind : uint8_t { kBytes, kCharacters, kWords };
+  enum class Prefix : uint8_t { kNone, kEach, kFirst, kUnlessSpace };
   struct Merge {
     int32_t left, right, result;
   };
-  struct Special {
+  struct Added {
     std::string text;
     int32_t id;
+    bool special = true;
   };
+  struct Words {  // of BERT's normaliser and WordPiece
+    bool clean = true, spaced_ideographs = true, no_accents = true, lower_case = true;
+    size_t longest_word = 100;  // characters
+    int32_t unknown = 0;
+    std::string prefix = "##";  // of a token that goes on
+    bool clean_up = true;       // no spaces before punctuation when decoding
+  };
+  // The contents of a file. Tokens are as token_bytes() has them, WordPiece's before the clean-up.
   struct Parts {
-    std::vector<std::string> tokens;  // the bytes of each id
-    std::vector<Merge> merges;        // lowest rank first
-    std::vector<Special> specials;
+    Kind kind = Kind::kBytes;
+    std::vector<std::string> tokens;      // the bytes of each id; WordPiece's of words with a space
+    std::vector<bool> plain;              // those that a text's pieces may become; empty: all
+    std::array<int32_t, 256> byte_ids{};  // kCharacters
+    std::vector<Merge> merges;            // lowest rank first
+    std::vector<Added> added;
+    std::vector<int32_t> before, behind;
+    Cut cut = Cut::kGpt2;
+    bool nfc = false;
+    bool whole_pieces = false;  // a piece that is a token is that one, whatever the merges say
+    Prefix prefix = Prefix::kNone;
+    bool strip = false;  // the first space of a decoded text
+    Words words;
   };
   struct Scratch;
-  struct Files;  // the readers of the two file formats, in tokenizer_files.cpp
+  struct Files;     // the readers of vocabularies and merges, in tokenizer_files.cpp
+  struct JsonFile;  // that of tokenizer.json, in tokenizer_json.cpp
 
   explicit Tokenizer(Parts parts);
-  void encode_plain(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const;
-  void encode_piece(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
+  void index_merges();
+  void index_tokens(const std::vector<bool>& plain);
+  void index_added();
+  void clean_up_words();
+  std::string_view raw(int32_t id) const;
+  // The id of a token of the vocabulary with these bytes, or -1.
+  int32_t id_of(std::string_view token) const;
+  // `first`: the stretch begins its text.
+  void encode_stretch(std::string_view text, bool first, Scratch& scratch,
+                      std::vector<int32_t>& ids) const;
+  void encode_bytes(std::string_view text, Scratch& scratch, std::vector<int32_t>& ids) const;
+  void encode_characters(std::string_view text, bool first, Scratch& scratch,
+                         std::vector<int32_t>& ids) const;
+  std::vector<char32_t> normalized_words(std::string_view text) const;
+  void encode_words(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_word(std::string_view word, size_t characters, std::vector<int32_t>& ids) const;
+  // Merges the symbols of scratch.ids, and appends what is left.
+  void merge(Scratch& scratch, std::vector<int32_t>& ids) const;
   // The rank of the merge of two tokens, or kNoMerge.
   uint32_t rank_of(int32_t left, int32_t right) const;
-  // The first special token in `text` at or after `from` and where it is; nullptr when there is
-  // none.
-  std::pair<const Special*, size_t> find_special(std::string_view text, size_t from) const;
+  // The longest added token at the start of `text`, or null. Without `special` only those that are
+  // not special.
+  const Added* added_at(std::string_view text, bool special) const;
 
   struct Ranked {
     int32_t right;
     uint32_t rank;
   };
+  Kind kind_;
+  Cut cut_;
+  bool nfc_, whole_pieces_, strip_;
+  Prefix prefix_;
+  Words words_;
   std::string bytes_;              // of all tokens, one after the other
   std::vector<uint32_t> offsets_;  // token i is bytes_[offsets_[i], offsets_[i + 1])
   std::array<int32_t, 256> byte_ids_{};
+  std::unordered_map<char32_t, int32_t> character_ids_;
   std::vector<Merge> merges_;  // by rank
   // Merges of left token i: by_left_[first_of_left_[i], first_of_left_[i + 1]).
   std::vector<uint32_t> first_of_left_;
-  std::vector<Ranked> by_left_;    // ascending `right` within one left token
-  std::vector<Special> specials_;  // longest first
-  std::array<bool, 256> special_starts_{};
+  std::vector<Ranked> by_left_;  // ascending `right` within one left token
+  std::vector<int32_t> slots_;   // an open hash table of ids by their bytes
+  size_t longest_ = 1;
+  std::unordered_map<int32_t, std::string> clean_;  // tokens that the clean-up changes
+  std::vector<Added> added_;                        // by text
+  std::array<bool, 256> added_starts_{};
+  std::vector<int32_t> special_ids_;  // ascending
+  std::vector<int32_t> before_, behind_;
   std::optional<int32_t> end_of_text_;
 };
 
-// The tokenizer of a Hugging Face model: of its vocab.json and merges.txt, else of its
-// tokenizer.json, else nothing (such a model takes ids only). `names` are the files there are,
+// Gives the text of a sequence token by token. What it gives, joined, is decode() of the tokens.
+// One thread at a time; the tokenizer outlives it.
+class TokenStream {
+ public:
+  // With `begun`, the tokens go on behind others.
+  explicit TokenStream(const Tokenizer& tokenizer, bool skip_special = false, bool begun = false)
+      : tokenizer_(&tokenizer), skip_(skip_special), begun_(begun) {}
+  // Valid for the life of the tokenizer.
+  std::string_view push(int32_t id);
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_, begun_;
+};
+
+// The tokenizer of a Hugging Face model: of its tokenizer.json, else of vocab.json and merges.txt,
+// else of vocab.txt, else nothing (such a model takes ids only). `names` are the files there are,
 // `file` gives the text of one, `where` is for messages. Throws as above, Error(kNotFound) when
-// only one of the first two is there and no third.
+// only one of vocab.json and merges.txt is there and no other.
 std::optional<Tokenizer> load_tokenizer(std::span<const std::string> names,
                                         const std::function<std::string(const char*)>& file,
                                         const std::string& where);
 // The same of a directory.
 std::optional<Tokenizer> load_tokenizer(const std::filesystem::path& dir);
+
+// The files of a tokenizer, of which load_tokenizer() reads some.
+inline constexpr const char* kTokenizerFiles[] = {"tokenizer.json", "vocab.json", "merges.txt",
+                                                  "vocab.txt", "tokenizer_config.json"};
 
 }  // namespace split

@@ -134,5 +134,33 @@ TEST(TextLoopBegun, GoesOnWithinACharacterAndAStopString) {
   }
 }
 
+// Any id that a model's files name ends a text, and no special token is written (T7).
+TEST(TextLoopStops, AreAllThatTheModelNames) {
+  const std::string source = SPLIT_SOURCE_DIR "/tests/golden/models/tokenizers/bpe-llama3";
+  const std::optional<Tokenizer> tokenizer = load_tokenizer(source);
+  ASSERT_TRUE(tokenizer);
+  ModelConfig config;
+  config.vocab = tokenizer->size() + 10;  // rows without a token
+  config.context = 64;
+  config.end_of_text = *tokenizer->added_id("<|end_of_text|>");
+  config.stops = {config.end_of_text, *tokenizer->added_id("<|eom_id|>"),
+                  *tokenizer->added_id("<|eot_id|>")};
+  const std::vector<int32_t> prompt = prompt_ids(config, &*tokenizer, "Once");
+  EXPECT_EQ(prompt[0], *tokenizer->added_id("<|begin_of_text|>"));
+  const std::vector<int32_t> words = tokenizer->encode(" upon a time");
+  for (const int stop : config.stops) {
+    TextLoop loop(config, &*tokenizer, prompt, {});
+    for (const int32_t id : words) loop.token({id, 0, {}}, {});
+    loop.token({*tokenizer->added_id("<|python_tag|>"), 0, {}}, {});
+    loop.token({config.vocab - 1, 0, {}}, {});
+    EXPECT_FALSE(loop.ended());
+    loop.token({stop, 0, {}}, {});
+    EXPECT_TRUE(loop.ended());
+    const Generated text = loop.take();
+    EXPECT_EQ(text.text, " upon a time");
+    EXPECT_EQ(text.finish_reason, "stop");
+  }
+}
+
 }  // namespace
 }  // namespace split::test

@@ -143,10 +143,9 @@ TEST(Tokenizer, TakesEndOfTextAsSpecialOrPlain) {
 }
 
 TEST(Tokenizer, RefusesIdsOutOfRange) {
-  for (const int32_t id :
-       {-1, 8192, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()}) {
+  for (const int32_t id : {-1, std::numeric_limits<int32_t>::min()}) {
     EXPECT_EQ(message_of([&] { demo().token_bytes(id); }),
-              cat("[tokenizer] token id: expected 0 to 8191, got ", id));
+              cat("[tokenizer] token id: expected 0 and above, got ", id));
     EXPECT_NE(message_of([&] { demo().decode(Ids{0, id}); }), "no error");
   }
 }

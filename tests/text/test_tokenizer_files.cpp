@@ -143,13 +143,13 @@ TEST(TokenizerFiles, RefusesTokenizerJsonByName) {
   const Json vocab = Small().vocab;
   EXPECT_EQ(error("/version", "1.0"), "no error");
   EXPECT_EQ(error("", 3), "expected an object, got 3");
-  EXPECT_EQ(error("/model", nullptr), "model: expected BPE with a vocab and merges, got null");
+  EXPECT_EQ(error("/model", nullptr), "model: expected BPE or WordPiece, got null");
   EXPECT_EQ(error("/model", 3), "model: expected an object, got 3");
-  EXPECT_EQ(error("/model/type", "WordPiece"),
-            "model: expected BPE with a vocab and merges, got \"WordPiece\"");
+  EXPECT_EQ(error("/model/type", "Unigram"), "model: expected BPE or WordPiece, got \"Unigram\"");
+  EXPECT_EQ(error("/model/type", "WordPiece"), "normalizer is not supported: null");
   EXPECT_EQ(error("/model/vocab", Json::array()),
-            "model: expected BPE with a vocab and merges, got \"BPE\"");
-  EXPECT_EQ(error("/model/merges", 3), "model: expected BPE with a vocab and merges, got \"BPE\"");
+            "model: expected a vocab and merges, got \"BPE\"");
+  EXPECT_EQ(error("/model/merges", 3), "model: expected a vocab and merges, got \"BPE\"");
   EXPECT_EQ(error("/model/merges", {3}), "merge 1: expected two strings, got 3");
   EXPECT_EQ(error("/model/merges", {"a b", {"a"}}), "merge 2: expected two strings, got [\"a\"]");
   EXPECT_EQ(error("/model/merges", {"ab"}),
@@ -162,10 +162,10 @@ TEST(TokenizerFiles, RefusesTokenizerJsonByName) {
   EXPECT_EQ(error("/model/dropout", 0.0), "no error");
   EXPECT_EQ(error("/model/continuing_subword_prefix", "##"),
             "model.continuing_subword_prefix is not supported: \"##\"");
-  EXPECT_EQ(error("/model/ignore_merges", true), "model.ignore_merges is not supported: true");
-  EXPECT_EQ(error("/model/byte_fallback", true), "model.byte_fallback is not supported: true");
-  EXPECT_EQ(error("/normalizer", {{"type", "NFC"}}),
-            "normalizer is not supported: {\"type\":\"NFC\"}");
+  EXPECT_EQ(error("/model/byte_fallback", true),
+            "pre_tokenizer is not supported: {\"add_prefix_space\":false,\"type\":\"ByteLevel\"}");
+  EXPECT_EQ(error("/normalizer", {{"type", "NFKC"}}),
+            "normalizer is not supported: {\"type\":\"NFKC\"}");
   EXPECT_EQ(error("/pre_tokenizer", nullptr), "pre_tokenizer: expected ByteLevel, got null");
   EXPECT_EQ(error("/pre_tokenizer", 3), "pre_tokenizer: expected an object, got 3");
   EXPECT_EQ(error("/pre_tokenizer/add_prefix_space", true),
@@ -173,9 +173,11 @@ TEST(TokenizerFiles, RefusesTokenizerJsonByName) {
   EXPECT_EQ(error("/pre_tokenizer/use_regex", false),
             "pre_tokenizer.use_regex is not supported: false");
   EXPECT_EQ(error("/post_processor/type", "TemplateProcessing"),
-            "post_processor.type is not supported: \"TemplateProcessing\"");
+            "post_processor.single is not supported: null");
+  EXPECT_EQ(error("/post_processor/type", "Other"),
+            "post_processor.type is not supported: \"Other\"");
   EXPECT_EQ(error("/decoder/type", "WordPiece"), "decoder.type is not supported: \"WordPiece\"");
-  EXPECT_EQ(error("/added_tokens", 3), "added_tokens: expected a list of at most 256, got 3");
+  EXPECT_EQ(error("/added_tokens", 3), "added_tokens: expected a list of at most 16384, got 3");
   EXPECT_EQ(error("/added_tokens/0", 3),
             "added_tokens: expected objects with id and content, got 3");
   EXPECT_EQ(error("/added_tokens/0/id", -1).find("added_tokens: expected objects with id"), 0u);
@@ -191,6 +193,13 @@ TEST(TokenizerFiles, RefusesTokenizerJsonByName) {
   EXPECT_EQ(error("/added_tokens/1", {{"content", "x"}, {"id", vocab["x"]}}), "no error");
   EXPECT_EQ(error("/added_tokens/1", {{"content", "x"}, {"id", vocab["x"]}, {"lstrip", true}}),
             "added_tokens: lstrip is not supported: true");
+  EXPECT_EQ(
+      error("/pre_tokenizer", {{"type", "Sequence"},
+                               {"pretokenizers",
+                                {{{"type", "Split"}, {"pattern", {{"Regex", "\\d+"}}}},
+                                 {{"type", "ByteLevel"}, {"use_regex", false}}}}}),
+      "pre_tokenizer: the pattern \"\\\\d+\" is not known: expected that of GPT-2, Llama 3 or "
+      "Qwen2");
   EXPECT_EQ(error("/added_tokens/1", {{"content", "<|endoftext|>"}, {"id", 257}}),
             "added_tokens: \"<|endoftext|>\" is there twice");
 }

@@ -1,0 +1,183 @@
+#include "text/chat_template.h"
+
+#include <algorithm>
+
+namespace split {
+namespace {
+
+constexpr int kMostDepth = 64;
+
+// Every text in `value`, names of members too, with breaks in it.
+Json broken(const Json& value, const Tokenizer& tokenizer) {
+  if (value.is_string()) return Json(tokenizer.broken(value.text()));
+  if (value.is_array()) {
+    Json out = Json::array();
+    for (const Json& one : value) out.push_back(broken(one, tokenizer));
+    return out;
+  }
+  if (!value.is_object()) return value;
+  Json out = Json::object();
+  for (const auto& [name, one] : value.members()) {
+    out.add(tokenizer.broken(name), broken(one, tokenizer));
+  }
+  return out;
+}
+
+// Parts of content that are text alone, as one text; templates know either, but not all know both.
+Json joined(const Json& content) {
+  std::string text;
+  if (!content.is_array()) return content;
+  for (const Json& part : content) {
+    const Json *type = part.find("type"), *words = part.find("text");
+    if (type == nullptr || *type != "text" || words == nullptr || !words->is_string())
+      return content;
+    text += words->text();
+  }
+  return Json(std::move(text));
+}
+
+// Templates want arguments as an object, and write text as JSON text within JSON text.
+void parse_arguments(Json& message) {
+  const Json* calls = message.find("tool_calls");
+  if (calls == nullptr || !calls->is_array()) return;
+  Json parsed = Json::array();
+  for (const Json& call : *calls) {
+    Json one = call;
+    const Json* function = call.find("function");
+    const Json* arguments = function == nullptr ? nullptr : function->find("arguments");
+    if (arguments != nullptr && arguments->is_string()) {
+      try {
+        Json object = parse_json(arguments->text(), kMostDepth - 8, "arguments");
+        if (object.is_object()) one["function"]["arguments"] = std::move(object);
+      } catch (const Error&) {  // the template takes it as it is
+      }
+    }
+    parsed.push_back(std::move(one));
+  }
+  message["tool_calls"] = std::move(parsed);
+}
+
+Json messages_of(const ChatInput& chat) {
+  if (!chat.messages.is_array() || chat.messages.empty()) {
+    throw Error(ErrorKind::kInput, "expected a list of messages", "messages");
+  }
+  Json messages = Json::array();
+  for (const Json& one : chat.messages) {
+    if (!one.is_object()) throw Error(ErrorKind::kInput, "expected objects", "messages");
+    Json message = one;
+    if (const Json* content = one.find("content")) message["content"] = joined(*content);
+    parse_arguments(message);
+    messages.push_back(std::move(message));
+  }
+  return messages;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\n\r\f\v";
+  const size_t begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  return text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+}
+
+// The chat up to the end of its last message's content.
+std::string cut_behind(std::string text, const Json& message) {
+  const Json* content = message.find("content");
+  if (content == nullptr || !content->is_string()) {
+    throw Error(ErrorKind::kInput, "continue_final_message: expected a last message with text",
+                "messages");
+  }
+  const std::string_view last = content->text(), words = trimmed(last);
+  const size_t at = text.rfind(words);
+  if (at == text.npos) {
+    throw Error(ErrorKind::kInput,
+                "continue_final_message: the template does not write the last message as it is",
+                "messages");
+  }
+  const std::string_view all = last.substr(last.find(words));  // with the spaces behind
+  const bool whole = std::string_view(text).substr(at).starts_with(all);
+  text.resize(at + (whole ? all.size() : words.size()));
+  return text;
+}
+
+}  // namespace
+
+ChatTemplate::One ChatTemplate::read(std::string_view text) {
+  One one;
+  try {
+    one.jinja = std::make_shared<const JinjaTemplate>(text);
+  } catch (const JinjaUnsupported& error) {
+    one.unsupported_line = error.line();
+    one.error = error.construct();
+  } catch (const Error& error) {
+    one.error = error.what();
+  }
+  return one;
+}
+
+ChatTemplate::ChatTemplate(std::string_view text, Json tokens)
+    : default_(read(text)), tokens_(std::move(tokens)) {}
+
+std::optional<ChatTemplate> ChatTemplate::of_files(
+    std::span<const std::string> names, const std::function<std::string(const char*)>& file) {
+  const auto present = [&](const char* name) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  const char* const kConfig = "tokenizer_config.json";
+  Json config;
+  if (present(kConfig)) config = parse_json(file(kConfig), kMostDepth, kConfig);
+  Json tokens = Json::object();
+  for (const auto& [name, value] : config.members()) {
+    const Json* content = value.is_object() ? value.find("content") : &value;
+    if (name.ends_with("_token") && content != nullptr && content->is_string()) {
+      tokens[name] = content->text();
+    }
+  }
+  if (present("chat_template.jinja")) return ChatTemplate(file("chat_template.jinja"), tokens);
+  const Json* own = config.find("chat_template");
+  if (own == nullptr) return std::nullopt;
+  if (own->is_string()) return ChatTemplate(own->text(), tokens);
+  std::optional<ChatTemplate> chosen;
+  const auto named = [&](std::string_view wanted) -> const Json* {
+    if (!own->is_array()) return nullptr;
+    for (const Json& one : *own) {
+      const Json *name = one.find("name"), *text = one.find("template");
+      if (name != nullptr && *name == wanted && text != nullptr && text->is_string()) return text;
+    }
+    return nullptr;
+  };
+  if (const Json* text = named("default")) chosen.emplace(text->text(), tokens);
+  if (const Json* text = named("tool_use"); text != nullptr && chosen) {
+    chosen->tools_ = read(text->text());
+    chosen->has_tools_ = true;
+  }
+  return chosen;
+}
+
+std::string ChatTemplate::render(const ChatInput& chat, const Tokenizer* breaks) const {
+  const bool tools = chat.tools.is_array() && !chat.tools.empty();
+  const One& one = tools && has_tools_ ? tools_ : default_;
+  if (one.unsupported_line > 0) throw JinjaUnsupported(one.unsupported_line, one.error);
+  if (one.jinja == nullptr) throw Error(ErrorKind::kInput, one.error);
+  const auto data = [&](const Json& value) {
+    return breaks == nullptr ? value : broken(value, *breaks);
+  };
+  Json names = Json::object();
+  for (const auto& [name, value] : tokens_.members()) names[name] = value;
+  for (const auto& [name, value] : chat.more.members()) names[name] = data(value);
+  const Json messages = data(messages_of(chat));
+  names["messages"] = messages;
+  names["tools"] = tools ? data(chat.tools) : Json();
+  names["add_generation_prompt"] = chat.add_generation_prompt && !chat.continue_final_message;
+  std::string text = one.jinja->render(names);
+  return chat.continue_final_message ? cut_behind(std::move(text), messages[messages.size() - 1])
+                                     : text;
+}
+
+std::string ChatTemplate::render(const ChatInput& chat) const { return render(chat, nullptr); }
+
+std::vector<int32_t> ChatTemplate::encode(const ChatInput& chat, const Tokenizer& tokenizer,
+                                          bool special_in_content) const {
+  if (special_in_content) return tokenizer.encode(render(chat));
+  return tokenizer.encode(render(chat, &tokenizer), {.breaks = true});
+}
+
+}  // namespace split

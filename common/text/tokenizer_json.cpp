@@ -1,0 +1,453 @@
+// Reading tokenizer.json: a list of components, each of which is known here by its name and
+// settings or is refused.
+#include <algorithm>
+
+#include "text/tokenizer_files.h"
+#include "text/unicode.h"
+
+namespace split {
+namespace {
+
+constexpr const char* kName = "tokenizer.json";
+
+// A member of an object; null when it is not there.
+const Json& member(const Json& object, const char* name) {
+  static const Json null;
+  const Json* found = object.find(name);
+  return found == nullptr ? null : *found;
+}
+
+bool is_type(const Json& component, const char* type) { return member(component, "type") == type; }
+
+// {"String": ...} or {"Regex": ...}
+std::string_view pattern_of(const Json& component, const char* kind) {
+  const Json& pattern = member(component, "pattern");
+  const Json& text = pattern.is_object() ? member(pattern, kind) : pattern;
+  return text.is_string() ? std::string_view(text.text()) : std::string_view();
+}
+
+}  // namespace
+
+struct Tokenizer::JsonFile {
+  explicit JsonFile(const Json& json) : file(json), model(model_of(json)) {}
+
+  const Json& file;
+  const Json& model;
+  Parts parts;
+  Files::Index index;
+
+  template <typename... Args>
+  [[noreturn]] static void fail(const Args&... what) {
+    Files::fail(kName, ": ", what...);
+  }
+  [[noreturn]] static void unsupported(const std::string& where, const Json& value) {
+    fail(where, " is not supported: ", Files::quoted(value));
+  }
+  static void expect(const Json& object, const std::string& where, const char* name,
+                     std::initializer_list<Json> accepted) {
+    const Json& value = member(object, name);
+    if (value.is_null()) return;
+    if (std::find(accepted.begin(), accepted.end(), value) == accepted.end()) {
+      unsupported(where + name, value);
+    }
+  }
+
+  // normalizer, pre_tokenizer and so on: null or an object.
+  static const Json& section(const Json& file, const char* name) {
+    const Json& value = member(file, name);
+    if (!value.is_null() && !value.is_object()) {
+      fail(name, ": expected an object, got ", Files::quoted(value));
+    }
+    return value;
+  }
+
+  // The components of a section: those of a Sequence in turn, or the only one.
+  std::vector<const Json*> components(const char* name, const char* list) const {
+    const Json& value = section(file, name);
+    if (value.is_null()) return {};
+    if (!is_type(value, "Sequence")) return {&value};
+    std::vector<const Json*> all;
+    if (!member(value, list).is_array()) unsupported(name, value);
+    for (const Json& one : member(value, list)) {
+      if (!one.is_object()) unsupported(name, value);
+      all.push_back(&one);
+    }
+    return all;
+  }
+
+  static const Json& model_of(const Json& file) {
+    if (!file.is_object()) fail("expected an object, got ", Files::quoted(file));
+    const Json& model = section(file, "model");
+    const Json& type = model.is_null() ? model : member(model, "type");
+    const bool words = type == "WordPiece";
+    // Files of before 2020 name no type.
+    if (model.is_null() || !(type.is_null() || type == "BPE" || words)) {
+      fail("model: expected BPE or WordPiece, got ", Files::quoted(type));
+    }
+    if (!member(model, "vocab").is_object() || !(words || member(model, "merges").is_array())) {
+      fail("model: expected ", words ? "a vocab" : "a vocab and merges", ", got ",
+           Files::quoted(type));
+    }
+    return model;
+  }
+
+  // Byte-level BPE: [Split by a known pattern or Digits,] ByteLevel.
+  void read_bytes() {
+    const auto normalizers = components("normalizer", "normalizers");
+    for (const Json* one : normalizers) {
+      if (!is_type(*one, "NFC")) unsupported("normalizer", file["normalizer"]);
+      parts.nfc = true;
+    }
+    const auto cuts = components("pre_tokenizer", "pretokenizers");
+    const Json& cut = section(file, "pre_tokenizer");
+    if (cuts.empty() || !is_type(*cuts.back(), "ByteLevel")) {
+      fail("pre_tokenizer: expected ByteLevel, got ", Files::quoted(cut));
+    }
+    expect(*cuts.back(), "pre_tokenizer.", "add_prefix_space", {false});
+    const bool by_pattern = cuts.size() == 2 && is_type(*cuts[0], "Split");
+    expect(*cuts.back(), "pre_tokenizer.", "use_regex", {!by_pattern});
+    if (by_pattern && member(*cuts.back(), "use_regex").is_null()) {
+      unsupported("pre_tokenizer", cut);
+    }
+    if (cuts.size() == 1) {
+      parts.cut = Cut::kGpt2;
+    } else if (cuts.size() == 2 && is_type(*cuts[0], "Digits")) {
+      if (member(*cuts[0], "individual_digits") != true) unsupported("pre_tokenizer", cut);
+      parts.cut = Cut::kDigitsGpt2;
+    } else if (by_pattern) {
+      read_pattern(*cuts[0]);
+    } else {
+      unsupported("pre_tokenizer", cut);
+    }
+    if (const Json& decoder = section(file, "decoder"); !decoder.is_null()) {
+      expect(decoder, "decoder.", "type", {"ByteLevel"});
+    }
+    expect(model, "model.", "byte_fallback", {false});
+    parts.whole_pieces = member(model, "ignore_merges") == true;
+  }
+
+  void read_pattern(const Json& split) {
+    const std::string_view pattern = pattern_of(split, "Regex");
+    const auto one_of = [&](std::string_view known, Cut cut) {
+      if (pattern == known) parts.cut = cut;
+      return pattern == known;
+    };
+    if (!one_of(kGpt2Pattern, Cut::kGpt2) && !one_of(kLlama3Pattern, Cut::kLlama3) &&
+        !one_of(kQwen2Pattern, Cut::kQwen2)) {
+      fail("pre_tokenizer: the pattern ", Files::quoted(Json(pattern)),
+           " is not known: expected that of GPT-2, Llama 3 or Qwen2");
+    }
+    expect(split, "pre_tokenizer.", "behavior", {"Isolated"});
+    expect(split, "pre_tokenizer.", "invert", {false});
+  }
+
+  static bool turns_spaces(const Json& replace) {
+    return is_type(replace, "Replace") && pattern_of(replace, "String") == " " &&
+           member(replace, "content") == kSpaceMark;
+  }
+
+  // SentencePiece's BPE: spaces become U+2581, one may be put before.
+  void read_characters() {
+    bool marked = false;
+    for (const Json* one : components("normalizer", "normalizers")) {
+      if (is_type(*one, "Prepend") && member(*one, "prepend") == kSpaceMark && !marked) {
+        parts.prefix = Prefix::kEach;
+      } else if (turns_spaces(*one)) {
+        marked = true;
+      } else {
+        unsupported("normalizer", file["normalizer"]);
+      }
+    }
+    const auto cuts = components("pre_tokenizer", "pretokenizers");
+    const bool metaspace = cuts.size() == 1 && is_type(*cuts[0], "Metaspace");
+    if (metaspace && parts.prefix == Prefix::kNone) {
+      read_metaspace(*cuts[0]);
+    } else if (!marked || cuts.size() > 1 ||
+               (cuts.size() == 1 &&  // no space is left for it
+                !(is_type(*cuts[0], "Split") && pattern_of(*cuts[0], "String") == " "))) {
+      unsupported("pre_tokenizer", section(file, "pre_tokenizer"));
+    }
+    read_decoders();
+    expect(model, "model.", "ignore_merges", {false});
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const std::string key = byte_key(byte);
+      const auto found = index.find(key);
+      if (found == index.end()) fail("model.byte_fallback: ", key, " is not in the vocabulary");
+      parts.byte_ids[byte] = Files::id_of(*found->second, Files::kMaxTokens, kName);
+    }
+  }
+
+  void read_metaspace(const Json& metaspace) {
+    const std::string where = "pre_tokenizer.";
+    expect(metaspace, where, "replacement", {Json(kSpaceMark)});
+    expect(metaspace, where, "prepend_scheme", {"first", "always", "never"});
+    if (member(metaspace, "split") != false)
+      unsupported(where + "split", member(metaspace, "split"));
+    const Json& scheme = member(metaspace, "prepend_scheme");
+    if (scheme.is_null()) unsupported("pre_tokenizer", metaspace);
+    parts.prefix = scheme == "first"    ? Prefix::kFirst
+                   : scheme == "always" ? Prefix::kUnlessSpace
+                                        : Prefix::kNone;
+  }
+
+  void read_decoders() {
+    const auto decoders = components("decoder", "decoders");
+    const Json& whole = section(file, "decoder");
+    if (decoders.size() < 3 || decoders.size() > 4 || !is_type(*decoders[0], "Replace") ||
+        pattern_of(*decoders[0], "String") != kSpaceMark ||
+        member(*decoders[0], "content") != " " || !is_type(*decoders[1], "ByteFallback") ||
+        !is_type(*decoders[2], "Fuse")) {
+      unsupported("decoder", whole);
+    }
+    if (decoders.size() == 3) return;
+    const Json& strip = *decoders[3];
+    if (!is_type(strip, "Strip") || member(strip, "content") != " " ||
+        member(strip, "start") != 1 || member(strip, "stop") != 0) {
+      unsupported("decoder", strip);
+    }
+    parts.strip = true;
+  }
+
+  static std::string byte_key(size_t byte) {
+    constexpr const char* kDigits = "0123456789ABCDEF";
+    return {'<', '0', 'x', kDigits[byte / 16], kDigits[byte % 16], '>'};
+  }
+
+  void read_words() {
+    const Json& normalizer = section(file, "normalizer");
+    if (!is_type(normalizer, "BertNormalizer")) unsupported("normalizer", normalizer);
+    const auto flag = [&](const char* name, bool otherwise) {
+      const Json& value = member(normalizer, name);
+      return value.is_boolean() ? value.get<bool>() : otherwise;
+    };
+    Words& words = parts.words;
+    words.clean = flag("clean_text", true);
+    words.spaced_ideographs = flag("handle_chinese_chars", true);
+    words.lower_case = flag("lowercase", true);
+    words.no_accents = flag("strip_accents", words.lower_case);
+    const auto cuts = components("pre_tokenizer", "pretokenizers");
+    if (cuts.size() != 1 || !is_type(*cuts[0], "BertPreTokenizer")) {
+      unsupported("pre_tokenizer", section(file, "pre_tokenizer"));
+    }
+    if (const Json& prefix = member(model, "continuing_subword_prefix"); prefix.is_string()) {
+      words.prefix = prefix.text();
+    }
+    if (words.prefix.empty() || words.prefix.size() > 16 || words.prefix[0] == ' ') {
+      unsupported("model.continuing_subword_prefix", member(model, "continuing_subword_prefix"));
+    }
+    const Json& decoder = section(file, "decoder");
+    if (!is_type(decoder, "WordPiece")) unsupported("decoder", decoder);
+    expect(decoder, "decoder.", "prefix", {Json(words.prefix)});
+    words.clean_up = member(decoder, "cleanup") != false;
+    constexpr uint64_t kMostCharacters = 1000;  // a word's time is their number's square
+    const Json& most = member(model, "max_input_chars_per_word");
+    if (!most.is_null()) {
+      if (!most.is_number_unsigned() || most.get<uint64_t>() > kMostCharacters) {
+        unsupported("model.max_input_chars_per_word", most);
+      }
+      words.longest_word = most.get<size_t>();
+    }
+    const Json& unknown = member(model, "unk_token");
+    const auto found = index.find(unknown.is_string() ? unknown.text() : "[UNK]");
+    if (found == index.end()) fail("model.unk_token is not in the vocabulary");
+    words.unknown = Files::id_of(*found->second, index.size() + Files::kMaxAdded, kName);
+  }
+
+  void check_added(const Json& added) const {
+    const char* const where = "added_tokens: ";
+    if (!added.is_array() || added.size() > Files::kMaxAdded) {
+      fail(where, "expected a list of at most ", Files::kMaxAdded, ", got ", Files::quoted(added));
+    }
+    for (const Json& token : added) {
+      if (!token.is_object() || !member(token, "content").is_string() ||
+          !member(token, "id").is_number_unsigned()) {
+        fail(where, "expected objects with id and content, got ", Files::quoted(token));
+      }
+      const auto& text = token["content"].text();
+      if (text.empty() || text.size() > Files::kMaxToken) {
+        fail(where, "expected 1 to ", Files::kMaxToken, " bytes of content, got ", text.size());
+      }
+      for (const char* flag : {"lstrip", "rstrip", "single_word"}) {
+        expect(token, where, flag, {false});
+      }
+      if (member(token, "normalized") == true && !stays(text)) {
+        fail(where, Files::quoted(token["content"]),
+             ": normalized is not supported where the normalizer changes it");
+      }
+    }
+  }
+
+  // Whether the normaliser leaves a text as it is.
+  bool stays(const std::string& text) const {
+    switch (parts.kind) {
+      case Kind::kBytes:
+        return !parts.nfc || nfc(text) == text;
+      case Kind::kCharacters:
+        return parts.prefix != Prefix::kEach && text.find(' ') == text.npos;
+      case Kind::kWords:
+        return !parts.words.lower_case;
+    }
+    return false;
+  }
+
+  std::string read_key(std::string_view key, int32_t id,
+                       const std::unordered_set<std::string_view>& added) {
+    parts.plain[static_cast<size_t>(id)] = true;
+    if (parts.kind == Kind::kWords) return Files::word_of(key, parts.words.prefix);
+    if (parts.kind == Kind::kBytes) {
+      // An added token may have characters that stand for no byte.
+      const std::string bytes = Files::bytes_of(key);
+      const bool own = bytes.empty() && added.contains(key);
+      return own ? std::string(key) : Files::bytes_or_fail(key, kName, id);
+    }
+    for (size_t byte = 0; key.size() == 6 && key.starts_with("<0x") && byte < 256; ++byte) {
+      if (parts.byte_ids[byte] != id) continue;
+      parts.plain[static_cast<size_t>(id)] = false;
+      return {static_cast<char>(byte)};
+    }
+    return with_spaces(key);
+  }
+
+  static std::string with_spaces(std::string_view text) {
+    std::string out(text);
+    for (size_t at = 0; (at = out.find(kSpaceMark, at)) != out.npos; ++at) {
+      out.replace(at, kSpaceMark.size(), " ");
+    }
+    return out;
+  }
+
+  // The bytes that an added token stands for in a decoded text.
+  std::string added_bytes(const std::string& text) const {
+    if (parts.kind == Kind::kWords) return Files::word_of(text, parts.words.prefix);
+    return parts.kind == Kind::kCharacters ? with_spaces(text) : text;
+  }
+
+  void read_added(const Json& added, size_t count) {
+    std::unordered_set<std::string_view> seen;
+    for (const Json& token : added) {
+      const auto& text = token["content"].text();
+      const int32_t id = Files::id_of(token["id"], count, kName);
+      if (!seen.insert(text).second) {
+        fail("added_tokens: ", Files::quoted(token["content"]), " is there twice");
+      }
+      const auto in_vocab = index.find(text);
+      std::string& bytes = parts.tokens[static_cast<size_t>(id)];
+      std::string own = added_bytes(text);
+      // One that is in the vocabulary has its id, and stands for its own text there too.
+      if (in_vocab != index.end() ? in_vocab->second->get<int32_t>() != id || bytes != own
+                                  : !bytes.empty()) {
+        fail("added_tokens: ", Files::quoted(token["content"]), ": the id ", id, " is not its own");
+      }
+      bytes = std::move(own);
+      parts.added.push_back({text, id, member(token, "special") != false});
+    }
+  }
+
+  void read_merges() {
+    const Json& merges = model["merges"];
+    for (size_t i = 0; i < merges.size(); ++i) {
+      const Json& merge = merges[i];
+      if (merge.is_string()) {
+        Files::add_merge_line(index, merge.text(), kName, i + 1, parts);
+      } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() &&
+                 merge[1].is_string()) {
+        Files::add_merge(index, merge[0].text(), merge[1].text(), kName, i + 1, parts);
+      } else {
+        fail("merge ", i + 1, ": expected two strings, got ", Files::quoted(merge));
+      }
+    }
+  }
+
+  void read_after(size_t count) {
+    for (const Json* one : components("post_processor", "processors")) {
+      if (is_type(*one, "ByteLevel")) continue;  // it changes offsets only
+      const bool bert = is_type(*one, "BertProcessing") || is_type(*one, "RobertaProcessing");
+      if (!bert && !is_type(*one, "TemplateProcessing")) {
+        expect(*one, "post_processor.", "type", {});
+        unsupported("post_processor", *one);
+      }
+      if (!parts.before.empty() || !parts.behind.empty()) {
+        unsupported("post_processor", section(file, "post_processor"));
+      }
+      if (bert) {
+        parts.before = {pair_id(*one, "cls", count)};
+        parts.behind = {pair_id(*one, "sep", count)};
+      } else {
+        read_template(*one, count);
+      }
+    }
+  }
+
+  // ["[CLS]", 101]
+  static int32_t pair_id(const Json& bert, const char* name, size_t count) {
+    const Json& pair = member(bert, name);
+    if (!pair.is_array() || pair.size() != 2) unsupported("post_processor", bert);
+    return Files::id_of(pair[1], count, kName);
+  }
+
+  void read_template(const Json& after, size_t count) {
+    const Json &single = member(after, "single"), &tokens = member(after, "special_tokens");
+    bool text = false;
+    if (!single.is_array()) unsupported("post_processor.single", single);
+    for (const Json& part : single) {
+      const Json& sequence = member(part, "Sequence");
+      if (sequence.is_object() && !text) {
+        text = true;
+        continue;
+      }
+      const Json& special = member(part, "SpecialToken");
+      const Json& name = special.is_object() ? member(special, "id") : special;
+      const Json* token = name.is_string() ? tokens.find(name.text()) : nullptr;
+      const Json& ids = token == nullptr ? name : member(*token, "ids");
+      if (token == nullptr || !ids.is_array()) unsupported("post_processor.single", part);
+      for (const Json& id : ids) {
+        (text ? parts.behind : parts.before).push_back(Files::id_of(id, count, kName));
+      }
+    }
+    if (!text) unsupported("post_processor.single", single);
+  }
+
+  Tokenizer read() {
+    const Json& vocab = model["vocab"];
+    index = Files::index_of(vocab);
+    const bool words = is_type(model, "WordPiece");
+    parts.kind = words                                    ? Kind::kWords
+                 : member(model, "byte_fallback") == true ? Kind::kCharacters
+                                                          : Kind::kBytes;
+    if (!words) {
+      expect(model, "model.", "dropout", {0});
+      expect(model, "model.", "continuing_subword_prefix", {""});
+      expect(model, "model.", "end_of_word_suffix", {""});
+    }
+    words ? read_words() : parts.kind == Kind::kCharacters ? read_characters() : read_bytes();
+    const Json& listed = member(file, "added_tokens");
+    const Json added = listed.is_null() ? Json::array() : listed;
+    check_added(added);
+    size_t count = vocab.size();
+    std::unordered_set<std::string_view> added_texts;
+    for (const Json& token : added) {
+      const std::string& text = token["content"].text();
+      count += index.contains(text) ? 0 : 1;
+      added_texts.insert(text);
+    }
+    parts.plain.resize(std::min(count, Files::kMaxTokens));
+    Files::read_vocab(
+        vocab, count, kName,
+        [&](std::string_view key, int32_t id) { return read_key(key, id, added_texts); }, parts);
+    read_added(added, count);
+    if (parts.kind == Kind::kBytes) Files::add_end_of_text(index, parts);
+    if (!words) read_merges();
+    read_after(count);
+    if (words && static_cast<size_t>(parts.words.unknown) >= count) {
+      fail("model.unk_token: its id is not below ", count);
+    }
+    return Tokenizer(std::move(parts));
+  }
+};
+
+Tokenizer Tokenizer::from_tokenizer_json(std::string_view json) {
+  const Json file = Files::parse(json, kName, Files::kMaxTokenizerJson);
+  return JsonFile(file).read();
+}
+
+}  // namespace split

@@ -1,0 +1,117 @@
+// text/chat_template: where models keep theirs, and that content is data.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "base/file.h"
+#include "text/chat_template.h"
+
+namespace split {
+namespace {
+
+const std::filesystem::path kModels =
+    std::filesystem::path(SPLIT_SOURCE_DIR) / "tests/golden/models";
+
+std::string slurp(const std::filesystem::path& path) { return read_file(path, 1 << 20); }
+
+std::optional<ChatTemplate> of(const std::map<std::string, std::string>& files) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : files) names.push_back(name);
+  return ChatTemplate::of_files(names, [&](const char* name) { return files.at(name); });
+}
+
+std::optional<ChatTemplate> of_model(const std::string& model) {
+  std::map<std::string, std::string> files;
+  for (const char* name : {"chat_template.jinja", "tokenizer_config.json"}) {
+    if (std::filesystem::exists(kModels / model / name))
+      files[name] = slurp(kModels / model / name);
+  }
+  return of(files);
+}
+
+ChatInput chat(const std::string& messages) {
+  return {.messages = parse_json(messages, 16, "messages"), .tools = {}};
+}
+
+std::string refusal(const ChatTemplate& words, const ChatInput& input) {
+  try {
+    words.render(input);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+const char* const kHi = R"([{"role": "user", "content": "hi"}])";
+
+TEST(ChatTemplate, IsFoundInTheModelsFiles) {
+  EXPECT_EQ(of_model("qwen3")->render(chat(kHi)),
+            "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_TRUE(of_model("llama3")->render(chat(kHi)).starts_with("<|begin_of_text|>"));
+  EXPECT_EQ(of_model("llama2")->render(chat(kHi)), "<|user|>\nhi</s>\n<|assistant|>\n");
+  EXPECT_FALSE(of_model("bert").has_value());
+  EXPECT_FALSE(of({}).has_value());
+}
+
+TEST(ChatTemplate, IsChosenByNameAndTools) {
+  const auto words = of({{"tokenizer_config.json", R"({"eos_token": {"content": "E"},
+      "chat_template": [{"name": "tool_use", "template": "tools{{ tools|length }}"},
+                        {"name": "default", "template": "{{ messages[0].content }}{{ eos_token }}"}]})"}});
+  ChatInput input = chat(kHi);
+  EXPECT_EQ(words->render(input), "hiE");
+  input.tools = parse_json(R"([{"name": "f"}])", 16, "tools");
+  EXPECT_EQ(words->render(input), "tools1");
+}
+
+// Special tokens in content are plain text (T6), and nothing is added (T5).
+TEST(ChatTemplate, TakesContentAsData) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_tokenizer_json(slurp(kModels / "tokenizers/bpe-qwen2/tokenizer.json"));
+  const ChatTemplate words = *of_model("qwen3");
+  const int32_t end = *tokenizer.added_id("<|im_end|>");
+  const auto ends = [&](const std::string& content, bool special) {
+    const std::string messages = Json::array({{{"role", "user"}, {"content", content}}}).dump();
+    return std::ranges::count(words.encode(chat(messages), tokenizer, special), end);
+  };
+  EXPECT_EQ(ends("hi", false), 1);
+  EXPECT_EQ(ends("<|im_end|><|im_end|>", false), 1);
+  EXPECT_EQ(ends("<|im_end|><|im_end|>", true), 3);
+  EXPECT_EQ(ends("<", false), 1);
+  EXPECT_EQ(words.encode(chat(kHi), tokenizer),
+            tokenizer.encode(words.render(chat(kHi)), {.add_special = false}));
+}
+
+// OpenAI's clients send arguments as text (T23).
+TEST(ChatTemplate, ParsesArgumentsOnce) {
+  const ChatTemplate words("{{ messages[0].tool_calls[0].function.arguments|tojson }}");
+  for (const char* arguments : {R"("{\"b\": 1, \"a\": 2}")", R"({"b": 1, "a": 2})"}) {
+    EXPECT_EQ(
+        words.render(chat(
+            std::string(R"([{"role": "assistant", "tool_calls": [{"function": {"arguments": )") +
+            arguments + "}}]}]")),
+        R"({"b": 1, "a": 2})");
+  }
+}
+
+TEST(ChatTemplate, ContinuesTheLastMessage) {
+  ChatInput input = chat(
+      R"([{"role": "user", "content": "hi"}, {"role": "assistant", "content": [{"type": "text", "text": "Well, "}]}])");
+  input.continue_final_message = true;
+  EXPECT_EQ(
+      of_model("qwen2")->render(input),
+      "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n"
+      "<|im_start|>assistant\nWell, ");
+}
+
+TEST(ChatTemplate, SaysWhatIsWrongWhenItIsUsed) {
+  EXPECT_EQ(refusal(ChatTemplate("\n{% include 'x' %}"), chat(kHi)),
+            "line 2: {% 'include' %} is not supported");
+  EXPECT_THROW(ChatTemplate("{% include 'x' %}").render(chat(kHi)), JinjaUnsupported);
+  EXPECT_EQ(refusal(ChatTemplate("{{ raise_exception('no') }}"), chat(kHi)), "no");
+  EXPECT_EQ(refusal(ChatTemplate("x"), chat("[]")), "expected a list of messages");
+}
+
+}  // namespace
+}  // namespace split
