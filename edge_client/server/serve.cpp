@@ -113,10 +113,11 @@ void add_routes(http::Server& server, Service& service) {
        .path = "/split/cut",
        .summary = "Sets where later answers are cut.",
        .statuses = {200, 409, 502},
-       .body = {{"cut", "", "The number of blocks on the cloud, or \"cloud\" for the whole model.",
+       .body = {{"cut", "",
+                 "The number of blocks on the cloud, \"cloud\" for the whole model, or \"auto\": "
+                 "where the weights have come to.",
                  true},
-                {"running", "boolean",
-                 "Whether running answers move there too; not to \"cloud\"."}},
+                {"running", "boolean", "Whether running answers move there too."}},
        .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
   serve::observe(server, service.metrics(),

@@ -26,6 +26,7 @@ Arrival::~Arrival() {
     changed_.notify_all();
   }
   thread_.join();
+  if (placed_) placed_->growing->stop();  // others may have the model still
 }
 
 std::shared_ptr<PlacedModel> Arrival::placed() const {
