@@ -24,7 +24,7 @@ std::span<const float> DraftedRows::logits(const TextLoop& loop) {
   // A prompt's rows are all known.
   if (!drafts_ || wanted.phase == Phase::kPrompt) return forward_.run(wanted);
   came_.insert(came_.end(), wanted.tokens.begin(), wanted.tokens.end());
-  if (row_ < ids_.size() && ids_[row_] == came_.back()) {
+  if (has(loop)) {
     ++accepted_;
     return row();
   }

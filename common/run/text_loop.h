@@ -66,7 +66,7 @@ class TextLoop {
 
   bool ended() const { return ended_; }
   size_t left() const { return limit_ - result_.tokens.size(); }  // tokens to make, at most
-  std::span<const int32_t> ids() const { return history_; }  // of the prompt too
+  std::span<const int32_t> ids() const { return history_; }       // of the prompt too
   // The rows whose logits are due, until it is fed: to the head, or to the top. Not once the text
   // has ended.
   SequenceRows wanted() const;

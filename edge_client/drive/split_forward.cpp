@@ -44,7 +44,9 @@ SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batche
       moving_(moving),
       first_(cloud),
       course_(model, cut, tail, retry, counts, std::move(requester),
-              moving == nullptr ? nullptr : &moving->options) {}
+              moving == nullptr ? nullptr : &moving->options) {
+  cold_ = true;  // a text that begins here alone has not asked on it when its cut moves
+}
 
 void SplitForward::meet(uint32_t past) {
   if (course_.lane() == nullptr) return;

@@ -78,7 +78,9 @@ bool SplitText::next(const OnText& on_text) {
 // The tokens that the cloud has for it, or the next one.
 void SplitText::pass(const OnText& on_text) {
   const size_t known = loop_->ids().size();
-  if (known > prompt_.size()) forward_->meet(static_cast<uint32_t>(known) - 1);
+  if (known > prompt_.size() && !(rows_ && rows_->has(*loop_))) {
+    forward_->meet(static_cast<uint32_t>(known) - 1);
+  }
   if (forward_->on_cloud()) {
     rows_.reset();
     forward_->stream(*loop_, prompt_.size(), options_, on_text);

@@ -8,7 +8,7 @@ namespace {
 // The text is to go on without the cloud.
 struct CloudLost {};
 
-// What the cloud's sessions have to take: the deepest of all cuts, where those beyond the last
+// The cloud's sessions have to take the deepest of all cuts, where those beyond the last
 // block are its own.
 int deepest_of(const Model& model, int cut, const MoveOptions* moves) {
   const int layers = model.config().layers;

@@ -26,7 +26,7 @@ class Course {
   Course& operator=(const Course&) = delete;
 
   // Begins to meet the lane, behind so many rows, one token before the next: the cut moves where
-  // that is ready. Asked before each generated token.
+  // that is ready. Asked before each step that brings a generated token.
   Flow& meet(uint32_t past);
   // Begins what Forward::run is asked for. The rows stay as they are until the flow is done; then
   // the results are there, until the next begin. The flow throws as Forward does.

@@ -96,7 +96,7 @@ class Lane {
   Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
   void next_target();
   void enter(State state);
-  // Of the target; none where nothing of it is here yet.
+  // The target's; none where nothing of it is here yet.
   const std::shared_ptr<TailSide>& tail() const {
     return target_->tail ? target_->tail : sides_.tail;
   }

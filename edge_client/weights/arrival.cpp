@@ -58,7 +58,7 @@ void Arrival::share_line() {
   if (text_runs_ && !text_) text_.emplace(*placed_->growing);
 }
 
-// What is to come is said, and begun where it may be; null where it is not.
+// Says what is to come, and begins it where it may be; null where it is not.
 std::shared_ptr<PlacedModel> Arrival::begin() {
   const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
   const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });

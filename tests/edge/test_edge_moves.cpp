@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EdgeMovesOf,
 
 TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
   Pair& pair = Pair::of("rand-a");
-  const Json json = pair.run("0:2,4:1,7:0,10:3", 0, 1, 16).json();
+  const Json json = pair.run("0:2,4:1,7:0,10:3", 0, 1, 16, {"--draft=off"}).json();
   const Json& moves = json["receipt"]["moves"];
   ASSERT_EQ(moves.size(), 3u) << json;
   const int expected[3][3] = {{4, 2, 1}, {7, 1, 0}, {10, 0, 3}};
@@ -213,7 +213,9 @@ TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
     blobs_come.wait(false);
     return std::nullopt;
   });
-  EdgeServer edge(pair.arguments({"--cut=auto", cat("--cache=", fresh.path.string())}));
+  std::vector<std::string> arguments = pair.arguments({"--cut=auto"});
+  arguments.push_back(cat("--cache=", fresh.path.string()));
+  EdgeServer edge(arguments);
   edge.ready();
   const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
                      {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
@@ -257,8 +259,10 @@ TEST(EdgeAuto, OffloadsStageByStage) {
   Pair& pair = Pair::of("rand-a");
   const TemporaryFolder fresh;
   pair.cloud.reset({});
-  EdgeServer edge(pair.arguments(
-      {"--cut=auto", "--goal=offload", cat("--cache=", fresh.path.string()), "--pace=0.1"}));
+  std::vector<std::string> arguments =
+      pair.arguments({"--cut=auto", "--goal=offload", "--pace=0.1"});
+  arguments.push_back(cat("--cache=", fresh.path.string()));
+  EdgeServer edge(arguments);
   edge.ready();
   const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
                      {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
@@ -351,7 +355,7 @@ void expect_answer(EdgeServer& edge, const std::function<bool(const Json& answer
 
 TEST(EdgeMoves, ARunningAnswerMovesWhereItIsAskedTo) {
   Pair& pair = Pair::of("rand-a");
-  EdgeServer edge(pair.arguments({"--cut=2"}));
+  EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));
   edge.ready();
   const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
                      {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};

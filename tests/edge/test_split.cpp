@@ -593,7 +593,9 @@ class SplitMoves : public SplitAlone {
           if (schedule.asked && at == course.tokens_out() + 1) course.lane()->aim({.cut = cut});
         }
         const auto known = static_cast<uint32_t>(loop.ids().size());
-        if (known > prompt.size()) hand.drive(course, course.meet(known - 1));
+        if (known > prompt.size() && !(rows && rows->has(loop))) {
+          hand.drive(course, course.meet(known - 1));
+        }
         if (course.on_cloud()) {
           rows.reset();
           stream(hand, course, loop, whole, options);
@@ -749,7 +751,8 @@ TEST_F(SplitMoves, ATextThatIsAskedWaitsForNothing) {
   EXPECT_LE(here.moves[0].pause_ms, 20);
 }
 
-// What landed is left again where the text is too slow there, and not gone to a second time.
+// A stage that landed is left again where the text is too slow there, and not gone to a second
+// time.
 TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
   const Model& model = *golden.model;
   Shard shard(*device, model, golden.weights(), options_for(model));
