@@ -35,8 +35,10 @@ class SplitForward : public Forward {
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return course_.gives_top(); }
   uint32_t most_rows(uint32_t past) const override;
-  // Goes on with a session of the cloud on which somebody else began the text.
-  void adopt(const std::string& session) { course_.adopt(session); }
+  // As Course.
+  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt) {
+    course_.adopt(session, ids, prompt);
+  }
   // Lets the cut move between two tokens, behind so many rows.
   void meet(uint32_t past);
   // Whether the cloud chooses the tokens now: then the text goes on by stream(), else by run().

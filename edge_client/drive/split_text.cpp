@@ -44,7 +44,6 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
 }
 
 void SplitText::take_up(const Opened& opened) {
-  forward_->adopt(opened.session);
   size_t known = opened.text_bytes;
   const OnText on_text = [&](std::string_view text, const ScoredToken*) {
     const size_t had = std::min(known, text.size());
@@ -58,6 +57,7 @@ void SplitText::take_up(const Opened& opened) {
   if (opened.finish_reason == "stop" && !loop_->ended()) {
     loop_->token({run_.model.config().end_of_text, 0, {}}, on_text);
   }
+  forward_->adopt(opened.session, loop_->ids(), prompt_.size());
 }
 
 bool SplitText::next(const OnText& on_text) {

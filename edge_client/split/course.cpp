@@ -47,6 +47,17 @@ Flow& Course::run(const SequenceRows& rows) {
   return flow_;
 }
 
+void Course::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt) {
+  sides_.cloud.session = session;
+  sides_.cloud.open = true;
+  if (ids.size() <= prompt) return;
+  sides_.history.append(ids.first(prompt), Phase::kPrompt);
+  sides_.history.append(ids.subspan(prompt, ids.size() - 1 - prompt), Phase::kGenerate);
+  sides_.prompt_rows = static_cast<uint32_t>(prompt);
+  sides_.cloud.rows.step(0, sides_.history.size(), sides_.layers());
+  ++sides_.version;
+}
+
 Flow& Course::meet(uint32_t past) {
   CHECK(past >= sides_.prompt_rows);
   out_ = past + 1 - sides_.prompt_rows;

@@ -31,11 +31,9 @@ class Course {
   // Begins what Forward::run is asked for. The rows stay as they are until the flow is done; then
   // the results are there, until the next begin. The flow throws as Forward does.
   Flow& run(const SequenceRows& rows);
-  // Goes on with a session of the cloud, which streams on it. Before anything else.
-  void adopt(const std::string& session) {
-    sides_.cloud.session = session;
-    sides_.cloud.open = true;
-  }
+  // Goes on with a session on which the cloud streamed these ids, the first `prompt` of which were
+  // given: it has the rows of all but the last. Before anything else.
+  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt);
   // Whether the cloud chooses the tokens: then a text goes on by stream(), else by run().
   bool on_cloud() const { return sides_.on_cloud(); }
   // Begins to have the cloud go on behind these ids, whose first `prompt` were given, for at most

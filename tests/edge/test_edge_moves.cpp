@@ -165,6 +165,28 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
   EXPECT_GT(moved, 0);
 }
 
+// The words go to the cloud, which makes ids of them; what is known of the model here comes later.
+TEST(EdgeAuto, BeginsWithThePromptsWords) {
+  Pair& pair = Pair::of("demo");
+  for (const char* tokens : {"1", "3", "120"}) {
+    const TemporaryFolder fresh;
+    const auto run = [&](const char* cut) {
+      std::vector<std::string> all = pair.arguments(
+          {cut, "--prompt=The king said", "--temperature=0", cat("--max-tokens=", tokens),
+           "--ignore-eos", "--json", "--device=cpu", "--threads=1"});
+      all.push_back(cat("--cache=", fresh.path.string()));
+      const Outcome outcome = pair.cloud.ended(run_edge(all));
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      return outcome.json();
+    };
+    const Json there = run("--cut=cloud"), chosen = run("--cut=auto");
+    for (const char* key : {"prompt_tokens", "tokens", "text", "finish_reason"}) {
+      EXPECT_EQ(chosen[key], there[key]) << tokens;
+    }
+    EXPECT_GE(chosen["receipt"]["trips"], 1);
+  }
+}
+
 TEST(EdgeAuto, EmbedsOnTheCloudAndHasLogprobs) {
   Pair& pair = Pair::of("rand-a");
   const std::string prompt = cat("--prompt-ids=", joined(pair.prompt()));
