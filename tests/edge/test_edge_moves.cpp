@@ -136,7 +136,7 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
     const auto run = [&](std::vector<std::string> more) {
       more.insert(more.end(),
                   {"--cut=auto", cat("--prompt-ids=", joined(pair.prompt())),
-                   cat("--temperature=", temperature), cat("--seed=", i), "--max-tokens=100",
+                   cat("--temperature=", temperature), cat("--seed=", i), "--max-tokens=400",
                    "--ignore-eos", "--json", "--device=cpu", "--threads=1"});
       std::vector<std::string> all = pair.arguments(std::move(more));
       if (i < 3) all.push_back(cat("--cache=", fresh.path.string()));
@@ -145,7 +145,7 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
       return outcome;
     };
     const std::vector<int32_t> alone =
-        pair.alone(temperature, 0.95f, static_cast<uint64_t>(i), 100);
+        pair.alone(temperature, 0.95f, static_cast<uint64_t>(i), 400);
     const Outcome got = run({});
     EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), alone);
     EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
