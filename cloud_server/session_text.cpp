@@ -39,6 +39,8 @@ void SessionForward::remember(const SequenceRows& rows) {
 
 // The session's rows that are not the text's are forgotten, and those that it lacks are computed.
 void SessionForward::run_in(Session& session, const SequenceRows& rows) {
+  // Whoever left the stream goes on with the session, which is cut back for nobody else.
+  if (requester_.gone && requester_.gone()) throw RequesterGone();
   KvPages& pages = model_.batcher().shard().pages();
   const uint32_t end = text_.size();
   const uint32_t first = rows.wanted == Wanted::kLast ? end - 1 : rows.past;

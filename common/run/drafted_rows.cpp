@@ -24,7 +24,7 @@ std::span<const float> DraftedRows::logits(const TextLoop& loop) {
   // A prompt's rows are all known.
   if (!drafts_ || wanted.phase == Phase::kPrompt) return forward_.run(wanted);
   came_.insert(came_.end(), wanted.tokens.begin(), wanted.tokens.end());
-  if (row_ < ids_.size() && ids_[row_] == came_.back()) {
+  if (has(loop)) {
     ++accepted_;
     return row();
   }
@@ -40,8 +40,9 @@ void DraftedRows::step(const SequenceRows& wanted, size_t left) {
   DraftCost cost;
   for (size_t rows = 1; rows <= cost.edge_ms.size(); ++rows)
     cost.edge_ms[rows - 1] = times_.ms(rows);
+  const size_t room = std::min<size_t>(left, forward_.most_rows(wanted.past)) - 1;
   const std::span<const int32_t> guesses =
-      drafts_->next({.most = std::min(options_.most, left - 1)}, options_.always ? nullptr : &cost);
+      drafts_->next({.most = std::min(options_.most, room)}, options_.always ? nullptr : &cost);
   ids_.assign(wanted.tokens.begin(), wanted.tokens.end());
   ids_.insert(ids_.end(), guesses.begin(), guesses.end());
   SequenceRows rows = wanted;

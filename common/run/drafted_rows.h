@@ -21,6 +21,10 @@ class DraftedRows {
   DraftedRows(const DraftedRows&) = delete;
   DraftedRows& operator=(const DraftedRows&) = delete;
 
+  // Whether those are of a guess that was right, so that no step is needed for them.
+  bool has(const TextLoop& loop) const {
+    return row_ < ids_.size() && ids_[row_] == loop.ids().back();
+  }
   // The logits of loop.wanted(), until the next call. Throws as Forward does.
   std::span<const float> logits(const TextLoop& loop);
 

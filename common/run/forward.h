@@ -24,6 +24,10 @@ class Forward {
   // Whether the top is there, and cheaper than all logits.
   virtual bool gives_top() const { return false; }
 
+  // How many rows a step behind so many may have, where what comes then is not known to be asked of
+  // the same one.
+  virtual uint32_t most_rows(uint32_t /*past*/) const { return UINT32_MAX; }
+
   // Milliseconds of its steps so far, where they are known: waiting for a step, and in one.
   struct Spent {
     double queue_ms = 0, compute_ms = 0;
@@ -43,9 +47,6 @@ class LocalForward : public Forward {
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return batcher_.shard().host_copy_is_slow(); }
   Spent spent() const override { return spent_; }
-  // Rows behind those it knows, which nobody wants results of: they are computed before the next
-  // ones are.
-  void remember(std::span<const int32_t> tokens, Phase phase) { history_.append(tokens, phase); }
 
  private:
   void run_job(const SequenceRows& rows, float* out);

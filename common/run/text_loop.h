@@ -31,6 +31,10 @@ struct GenerateOptions {
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
   bool score_prompt = false;  // log-probabilities of the prompt's tokens too, from the second on
   DraftOptions drafts = {};   // of who computes the rows; no text depends on them
+  bool seeded = false;        // the seed was asked for, not drawn: of who may give another text
+
+  // Whether somebody may expect the same text again.
+  bool repeats() const { return seeded || sampling.temperature == 0; }
 };
 
 // A token and how likely the model found it, before temperature, penalty and cuts.
@@ -63,6 +67,7 @@ class TextLoop {
 
   bool ended() const { return ended_; }
   size_t left() const { return limit_ - result_.tokens.size(); }  // tokens to make, at most
+  std::span<const int32_t> ids() const { return history_; }       // of the prompt too
   // The rows whose logits are due, until it is fed: to the head, or to the top. Not once the text
   // has ended.
   SequenceRows wanted() const;

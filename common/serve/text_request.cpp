@@ -28,7 +28,8 @@ void read_common(Fields& fields, TextRequest& request) {
   options.sampling.top_k = static_cast<int>(fields.integer_or("top_k", 0, 1 << 24, 0));
   options.sampling.repetition_penalty =
       static_cast<float>(fields.number_or("repetition_penalty", 0.01, 100, 1));
-  options.sampling.seed = fields.has("seed")
+  options.seeded = fields.has("seed");
+  options.sampling.seed = options.seeded
                               ? static_cast<uint64_t>(fields.integer("seed", INT64_MIN, INT64_MAX))
                               : draw_seed();
   if (fields.has("stop")) options.stop = fields.texts("stop", kMaxStops);

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "edge_client/split/counts.h"
 #include "edge_client/split/plan_report.h"
 #include "http/local_guard.h"
 #include "serve/chat.h"
@@ -61,18 +62,21 @@ void read_moves(std::string_view text, Options& options) {
     rest.remove_prefix(std::min(entry.size() + 1, rest.size()));
     const size_t colon = std::min(entry.find(':'), entry.size());
     const auto at = parse_u64(entry.substr(0, colon), 0, 1 << 20);
-    if (entry.ends_with(":cloud")) refuse("numbers of blocks, a text does not move into the cloud");
-    const auto cut = parse_u64(entry.substr(std::min(colon + 1, entry.size())), 0, 1024);
+    const std::string_view place = entry.substr(std::min(colon + 1, entry.size()));
+    const bool cloud = place == "cloud";
+    const auto cut = cloud ? 0 : parse_u64(place, 0, 1024);
     if (!at || !cut || ends_in_comma)
-      refuse("N:K,... like 0:6,12:2: with N tokens out, K blocks on the cloud");
-    const ScheduledMove move{static_cast<uint32_t>(*at), static_cast<int>(*cut)};
+      refuse("N:K,... like 0:6,12:2,20:cloud: with N tokens out, K blocks on the cloud, or all");
+    const ScheduledMove move{static_cast<uint32_t>(*at),
+                             cloud ? Move::kCloud : static_cast<int>(*cut)};
     if (!options.moves.empty() && move.at <= options.moves.back().at) refuse("rising N");
     options.moves.push_back(move);
   }
   if (options.moves.empty()) refuse("N:K,... like 0:6,12:2");
   if (options.moves[0].at > 0) return;
   if (options.cut) refuse("no 0: beside --cut");
-  options.cut = options.moves[0].cut;
+  options.all_on_cloud = options.moves[0].cut == Move::kCloud;
+  if (!options.all_on_cloud) options.cut = options.moves[0].cut;
   options.moves.erase(options.moves.begin());
 }
 
@@ -139,9 +143,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("The split");
   flags.text("cut", "K|cloud|auto",
              "the server runs the first K blocks (all but two), everything, or begins", &cut);
-  flags.bytes("max-weights", "BYTES", "that --cut auto fetches beside the text (1G; 0: none)",
+  flags.bytes("max-weights", "BYTES", "that --cut auto fetches beside the texts (1G; 0: none)",
               &max_weights);
-  flags.text("moves", "N:K,...", "with N tokens out the server runs K blocks; the text goes on",
+  flags.text("moves", "N:K,...",
+             "with N tokens out the server runs K blocks, or all (cloud); the text goes on",
              &moves);
   flags.toggle("exact", "move no cut where that may change a bit", &options.exact);
   flags.choice("head", {"edge", "cloud"},
@@ -157,7 +162,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.choice("profile", {"f32", "int8"},
                "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU (f32)", &profile);
   flags.choice("goal", {"fast", "offload"},
-               "what a plan looks for: the fastest text, or the least work for the cloud (fast)",
+               "of --cut auto and plans: the fastest text, or the least work for the cloud (fast)",
                &goal);
   flags.real("pace", "X", "tokens a second that offloading keeps, where it can (10)", &options.pace,
              0.1, 1e6);
@@ -184,8 +189,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.texts("stop", "S", "end before this text; can be given several times", &options.stop);
   flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
   std::string draft = "auto";
-  flags.text("draft", "auto|off|N", "with --cut 0: guess up to 7 tokens, check them in one step",
-             &draft);
+  flags.text("draft", "auto|off|N",
+             "where the head is here: guess up to 7 tokens, check them in one step", &draft);
 
   flags.group("A server");
   std::string address;
@@ -262,10 +267,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (flags.given("prompt-file")) options.prompt_file = prompt_file;
   if (flags.given("prompt-ids")) options.prompt_ids = ids_of(prompt_ids);
   if (cut == "auto") {
-    options.auto_cut = options.all_on_cloud = true;
-    if (flags.given("serve") || options.embed) {
-      throw Error(ErrorKind::kInput, "--cut auto: expected no --serve or --embed beside it");
-    }
+    options.all_on_cloud = true;
+    options.auto_cut = !options.embed;  // which is one step
   } else if (cut == "cloud") {
     options.all_on_cloud = true;
   } else if (flags.given("cut")) {

@@ -61,7 +61,8 @@ void Loop::answer(const std::string& line) {
   const auto prompt = prompt_ids(config, with_.shared.tokenizer, line, !asked.no_special);
   GenerateOptions options = with_.generate;
   if (!asked.seed) options.sampling.seed = drawn_seed();
-  SplitWork work(with_.shared, with_.split);
+  options.seeded = asked.seed.has_value();
+  SplitWork work(with_.shared, with_.split());
   const Interrupt::Diversion stop(with_.interrupt, [&work] { work.cancel(); });
   const Interrupt::Hook end(with_.interrupt, [&work] { work.cancel(); });
   const Console& console = with_.world.console;

@@ -14,7 +14,7 @@ struct PromptLoop {
   const World& world;
   Interrupt& interrupt;
   const SplitWork::Shared& shared;
-  std::shared_ptr<PlacedModel> split;
+  std::function<std::shared_ptr<PlacedModel>()> split;  // where the next answer begins
   GenerateOptions generate;  // but for the seed, which is drawn for each unless it is given
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -15,8 +16,10 @@
 #include "edge_client/cli/options.h"
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
+#include "edge_client/cloud/cloud_completion.h"
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/drive/split_text.h"
+#include "edge_client/server/answers.h"
 #include "edge_client/server/serve.h"
 #include "edge_client/split/plan_report.h"
 #include "edge_client/weights/arrival.h"
@@ -26,6 +29,7 @@
 #include "program/exit_codes.h"
 #include "run/self_test.h"
 #include "serve/embeddings.h"
+#include "text/utf8.h"
 
 namespace split::edge {
 namespace {
@@ -51,11 +55,14 @@ uint64_t peak_memory() {
 class OwnLink : public RemoteLink {
  public:
   template <typename... Rest>
-  explicit OwnLink(std::unique_ptr<Remote> remote, Rest&&... rest)
-      : RemoteLink(*remote, std::forward<Rest>(rest)...), remote_(std::move(remote)) {}
+  OwnLink(std::unique_ptr<Remote> remote, Interrupt& interrupt, Rest&&... rest)
+      : RemoteLink(*remote, std::forward<Rest>(rest)...),
+        remote_(std::move(remote)),
+        hook_(interrupt, [this] { remote_->cancel(); }) {}
 
  private:
   const std::unique_ptr<Remote> remote_;
+  const Interrupt::Hook hook_;
 };
 
 }  // namespace
@@ -75,7 +82,8 @@ class Run {
       : options_(options),
         world_(world),
         interrupt_(interrupt),
-        loader_(options, world.console, world.environment, interrupt) {}
+        loader_(options, world.console, world.environment, interrupt),
+        answers_(options.exact) {}
 
   void go(const std::string& prompt);
   void interactive();  // at a terminal
@@ -92,15 +100,15 @@ class Run {
             interrupt_,
             {},
             moving_ ? &*moving_ : nullptr,
-            arrival_ ? &here_ : nullptr};
+            opened_ ? &*opened_ : nullptr};
   }
   std::unique_ptr<CloudLink> lane_link();
+  bool open(const std::string& prompt);
   void select_model();
   void load();
   GenerateOptions generate_options();
   void begin_arrival();
   void tell_beside(const std::string& line);
-  void describe_arrival();
   void say_plan();
   void print_text();
   void print_states();
@@ -118,11 +126,14 @@ class Run {
   std::unique_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
   std::optional<Moving> moving_;
-  bool moved_here_ = false;
+  std::optional<Opened> opened_;
+  std::optional<GenerateOptions> generate_;  // of the one text
+  size_t known_bytes_ = 0;                   // of the text to come
+  size_t moves_told_ = 0;
   std::mutex telling_;       // by a thread of the arrival too, hence before it:
   std::string told_beside_;  // last
+  Answers answers_;          // likewise
   std::optional<Arrival> arrival_;
-  const Here here_ = [this] { return arrival_->here(); };
   DraftMemory draft_memory_;
   Receipt receipt_;
   Clock::time_point start_ = Clock::now();
@@ -138,11 +149,14 @@ void Run::say_plan() {
 
 bool Run::put_text(std::string_view text, const ScoredToken* token) {
   if (interrupt_.signal() != 0) return false;
-  if (arrival_ && !moved_here_ && !receipt_.counts.moves.empty()) {
-    moved_here_ = true;
-    tell_beside("the text goes on here alone");
+  for (; arrival_ && moves_told_ < receipt_.counts.moves.size(); ++moves_told_) {
+    const int cut = receipt_.counts.moves[moves_told_].to;
+    tell_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
   }
   if (token != nullptr && receipt_.tokens++ == 0) receipt_.first_token_ms = ms_since(start_);
+  const size_t known = std::min(known_bytes_, text.size());
+  known_bytes_ -= known;
+  text.remove_prefix(known);
   return options_.json || text.empty() || world_.console.out(text);
 }
 
@@ -154,43 +168,27 @@ GenerateOptions Run::generate_options() {
   options.sampling.top_p = options_.top_p;
   options.sampling.repetition_penalty = options_.repetition_penalty;
   options.sampling.seed = receipt_.seed = options_.seed ? *options_.seed : drawn_seed();
+  options.seeded = options_.seed.has_value();
   options.stop = options_.stop;
   options.ignore_end = options_.ignore_eos;
   options.logprobs = options_.logprobs.value_or(-1);
-  if (place_.alone() && place_.moves.empty()) options.drafts = options_.drafts;
+  if (!place_.head_on_cloud && (place_.local() || options_.auto_cut))
+    options.drafts = options_.drafts;
   options.drafts.memory = &draft_memory_;
   return options;
 }
 
-// Weights come beside the text, and what is computed here.
+// Weights come beside the texts, and what is computed here.
 void Run::begin_arrival() {
-  const auto tell = [this](const std::string& line) {
+  ArrivalOptions arrival;
+  arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
+  arrival.grow.told = [this](const GrowthNote& note) { tell_beside(note.line()); };
+  arrival.goal = options_.goal;
+  arrival.landed = [this](const Landed& place) { answers_.go_on_at(place); };
+  arrival.tell = [this](const std::string& line) {
     if (!options_.quiet) world_.console.err(cat("--cut auto: ", line, "\n"));
   };
-  if (std::ranges::find(info_.features, "completions") == info_.features.end()) {
-    tell("the server keeps no text's rows: the text stays there");
-    return;
-  }
-  const uint64_t most = options_.max_weights.value_or(kMaxWeights);
-  uint64_t bytes = 0;
-  for (const GrowthStep& step : growth_steps(loader_.model(), info_, options_.formats)) {
-    bytes += step.bytes();
-  }
-  if (bytes > most) {
-    if (most > 0) {
-      tell(cat("the weights are ", human_bytes(bytes), ", more than --max-weights ",
-               human_bytes(most), ": the text stays on the cloud"));
-    }
-    return;
-  }
-  tell(cat("the weights, ", human_bytes(bytes),
-           " less what is here, come beside the text (--max-weights 0: none)"));
-  ArrivalOptions arrival;
-  arrival.grow.max_weights = most;
-  arrival.grow.told = [this](const GrowthNote& note) { tell_beside(note.line()); };
-  arrival.must_be_exact = options_.exact || options_.seed.has_value() || options_.temperature == 0;
-  arrival.tell = tell;
-  arrival_.emplace(loader_, info_, std::move(arrival));
+  arrival_.emplace(loader_, std::move(arrival));
 }
 
 // While the text is written: not into it, at a terminal.
@@ -201,30 +199,27 @@ void Run::tell_beside(const std::string& line) {
   world_.console.err(cat("--cut auto: ", line, "\n"));
 }
 
-void Run::describe_arrival() {
-  receipt_.exact = arrival_->exact();
-  PlacedModel* const placed = arrival_->placed();
-  if (placed == nullptr || !placed->tail) return;
-  receipt_.fetched = placed->counts();
-  if (receipt_.counts.moves.empty()) return;
-  receipt_.device = placed->device();
-  receipt_.edge_profile = placed->profile;
-  receipt_.edge_stages = placed->place.on_edge(loader_.config());
-}
-
 void Run::print_text() {
-  const GenerateOptions options = generate_options();
-  start_ = Clock::now();
-  const Generated generated = generate_text(
-      split_run(), prompt_, options,
-      [this](std::string_view text, const ScoredToken* token) { return put_text(text, token); },
-      receipt_.counts);
+  const GenerateOptions options = generate_ ? *generate_ : generate_options();
+  if (!opened_) start_ = Clock::now();
+  SplitText text(split_run(), prompt_, options, receipt_.counts);
+  std::optional<Answers::Entry> entry;
+  if (arrival_) entry.emplace(answers_, *text.forward(), options.repeats());
+  const auto put = [this](std::string_view piece, const ScoredToken* token) {
+    return put_text(piece, token);
+  };
+  while (text.next(put)) continue;
+  const Generated generated = text.take();
+  entry.reset();
   receipt_.device = split_->device();  // it may have failed meanwhile
-  if (arrival_) describe_arrival();
   receipt_.prompt_tokens = prompt_.size();
   receipt_.tokens = generated.tokens.size();
   receipt_.finish_reason = generated.finish_reason;
   receipt_.end_at_last_move();
+  if (arrival_) {
+    receipt_.exact = answers_.exact();
+    describe_place(receipt_, answers_, loader_.config());
+  }
   if (options_.json) {
     world_.console.out(to_json(receipt_, prompt_, generated, options_.logprobs.has_value()));
     return;
@@ -287,15 +282,12 @@ void Run::plan() {
 }
 
 void Run::select_model() {
+  if (!info_.id.empty()) return;
   loader_.select_model();
-  place_ = place(options_, loader_.model());
+  Loader::Begin begin = loader_.begin();
+  place_ = std::move(begin.place);
+  info_ = std::move(begin.info);
   if (!options_.quiet) world_.console.err(head_line(place_));
-  Placement wanted = place_;
-  if (options_.auto_cut) {
-    wanted = {};
-    wanted.range = StageRange::from_block(0, Point::head());
-  }
-  info_ = loader_.manifest(&wanted);
   tokenizer_ = loader_.tokenizer(info_);
 }
 
@@ -313,15 +305,57 @@ void Run::load() {
 std::unique_ptr<CloudLink> Run::lane_link() {
   auto remote = loader_.connect(loader_.remote().patience().timeout);
   remote->set_manifest_query(split_->query);
-  auto link = std::make_unique<OwnLink>(std::move(remote), split_->info, loader_.config(),
-                                        loader_.retry(), interrupt_);
+  auto link = std::make_unique<OwnLink>(std::move(remote), interrupt_, split_->info,
+                                        loader_.config(), loader_.retry(), interrupt_);
   link->set_moves(true);
   return link;
 }
 
+// A text whose words say all: the cloud begins it at once, and what this machine has to know of the
+// model comes beside that. False where it did not begin.
+bool Run::open(const std::string& prompt) {
+  if (!options_.auto_cut || options_.prompt_ids || to_valid_utf8(prompt) != prompt) return false;
+  start_ = Clock::now();
+  loader_.select_id();
+  if (loader_.recalled()) return false;
+  Remote& remote = loader_.lend();
+  std::atomic<bool> known = false;
+  std::exception_ptr error;
+  std::thread beside([&] {
+    try {
+      select_model();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    known = true;
+  });
+  generate_ = generate_options();
+  Opened opened;
+  opened.session = random_session_id();
+  try {
+    open_on_cloud(
+        remote, loader_.id(),
+        {prompt, !options_.no_special, *generate_, [&] { return known.load(); }},
+        [this](std::string_view text, const ScoredToken* token) { return put_text(text, token); },
+        opened, receipt_.counts);
+  } catch (const RemoteError&) {  // it goes on, or begins, as any other
+  }
+  beside.join();
+  receipt_.counts.ms = ms_since(start_);
+  if (error) std::rethrow_exception(error);
+  prompt_ = opened.prompt;
+  const bool begun = !opened.tokens.empty() || !opened.finish_reason.empty();
+  if (begun) opened_ = std::move(opened);
+  return begun;
+}
+
 void Run::go(const std::string& prompt) {
+  const bool begun = open(prompt);
   select_model();
-  if (options_.prompt_ids) {
+  if (begun) {
+    if (!place_.all_on_cloud) known_bytes_ = opened_->text_bytes;  // the same text from its start
+    if (!place_.all_on_cloud) opened_.reset();
+  } else if (options_.prompt_ids) {
     prompt_ = *options_.prompt_ids;
     check_prompt(loader_.config(), prompt_);
   } else {
@@ -329,7 +363,7 @@ void Run::go(const std::string& prompt) {
                          !options_.no_special);
   }
   load();
-  if (options_.auto_cut) begin_arrival();
+  if (options_.auto_cut && place_.all_on_cloud) begin_arrival();
   options_.embed ? print_states() : print_text();
 }
 
@@ -339,13 +373,18 @@ void Run::interactive() {
     throw Error(ErrorKind::kInput, "the model has no tokenizer: expected --prompt-ids");
   }
   load();
-  if (options_.auto_cut && !options_.quiet) {
-    world_.console.err("--cut auto: texts stay on the cloud here; --prompt TEXT lets one move\n");
-  }
   RemotePool pool([this](auto timeout) { return loader_.connect(timeout); },
                   loader_.remote().patience().timeout);
-  const SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
-  run_prompt_loop({options_, world_, interrupt_, shared, std::move(split_), generate_options()});
+  SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
+  shared.answers = &answers_;
+  const std::shared_ptr<PlacedModel> first = std::move(split_);
+  if (options_.auto_cut && first->place.all_on_cloud) begin_arrival();
+  const auto present = [&] {
+    const std::optional<Landed> place = answers_.place();
+    return place ? place->at : first;
+  };
+  run_prompt_loop({options_, world_, interrupt_, shared, present, generate_options()});
+  arrival_.reset();
 }
 
 int run(const CommandLine& line, const World& world, Interrupt& interrupt) {

@@ -9,11 +9,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string request_of(const std::string& model, std::span<const int32_t> prompt,
-                       const GenerateOptions& options) {
+Json request_of(const std::string& model, Json prompt, const GenerateOptions& options) {
   const SamplingOptions& sampling = options.sampling;
   Json body = {{"model", model},
-               {"prompt", prompt},
+               {"prompt", std::move(prompt)},
                {"max_tokens", options.max_tokens},
                {"temperature", sampling.temperature},
                {"top_p", sampling.top_p},
@@ -26,7 +25,7 @@ std::string request_of(const std::string& model, std::span<const int32_t> prompt
   if (options.logprobs >= 0) body["logprobs"] = options.logprobs;
   if (!options.stop.empty()) body["stop"] = options.stop;
   if (options.generated > 0) body["generated"] = options.generated;
-  return body.dump();
+  return body;
 }
 
 // Events beside those of tokens: the end, the usage, an error.
@@ -41,11 +40,12 @@ uint64_t most_bytes(const GenerateOptions& options) {
 }
 
 // One stream of events, decoded.
-class Stream {
+class TokenStream {
  public:
-  Stream(const Tokenizer* tokenizer, const GenerateOptions& options, size_t already,
-         const OnText& on_text, SplitCounts& counts)
-      : tokenizer_(tokenizer),
+  TokenStream(const Tokenizer* tokenizer, const GenerateOptions& options, size_t already,
+              const OnText& on_text, SplitCounts& counts, Opened* opened = nullptr)
+      : opened_(opened),
+        tokenizer_(tokenizer),
         options_(options),
         stops_(options.stop),
         skip_(already),
@@ -61,6 +61,7 @@ class Stream {
   bool emit(std::string text, const ScoredToken* token);
   size_t most_tokens() const { return static_cast<size_t>(std::max(0, options_.max_tokens)); }
 
+  Opened* const opened_;  // where the text comes as words
   const Tokenizer* tokenizer_;
   const GenerateOptions& options_;
   StopStrings stops_;
@@ -73,7 +74,7 @@ class Stream {
   Generated result_;
 };
 
-bool Stream::emit(std::string text, const ScoredToken* token) {
+bool TokenStream::emit(std::string text, const ScoredToken* token) {
   result_.text += text;
   const size_t known = std::min(skip_, text.size());
   skip_ -= known;
@@ -82,7 +83,7 @@ bool Stream::emit(std::string text, const ScoredToken* token) {
   return false;
 }
 
-bool Stream::take(std::string_view text) {
+bool TokenStream::take(std::string_view text) {
   const Clock::time_point now = Clock::now();
   counts_.traffic.cloud_ms += std::chrono::duration<double, std::milli>(now - last_).count();
   last_ = now;
@@ -105,7 +106,19 @@ bool Stream::take(std::string_view text) {
   if (choice.contains("finish_reason") && choice["finish_reason"].is_string()) {
     result_.finish_reason = choice["finish_reason"].text();
   }
-  if (!choice.contains("token_ids") || choice["token_ids"].is_null()) return true;
+  std::string words;
+  if (opened_ != nullptr) {
+    if (choice.contains("prompt_token_ids")) {
+      for (const Json& value : choice["prompt_token_ids"]) {
+        opened_->prompt.push_back(value.get<int32_t>());
+      }
+    }
+    words = choice.at("text").text();
+  }
+  if (!choice.contains("token_ids") || choice["token_ids"].is_null() ||
+      choice["token_ids"].empty()) {
+    return words.empty() || emit(std::move(words), nullptr);
+  }
   size_t index = 0;
   for (const Json& value : choice["token_ids"]) {
     ScoredToken token;
@@ -128,7 +141,8 @@ bool Stream::take(std::string_view text) {
     ++index;
     result_.tokens.push_back(token.id);
     ++counts_.steps;
-    std::string out;
+    std::string out = std::exchange(words, {});
+    if (opened_ != nullptr) opened_->tokens.push_back(token);
     if (tokenizer_ != nullptr && token.id < tokenizer_->size()) {
       out = stops_.push(utf8_.push(tokenizer_->token_bytes(token.id)));
     }
@@ -137,7 +151,7 @@ bool Stream::take(std::string_view text) {
   return true;
 }
 
-Generated Stream::finish() {
+Generated TokenStream::finish() {
   if (result_.finish_reason != "cancelled") {
     std::string rest = stops_.push(utf8_.flush());
     rest += stops_.flush();
@@ -157,11 +171,11 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
     }
   }
-  const std::string body = request_of(model, prompt, options);
+  const std::string body = request_of(model, prompt, options).dump();
   Retry retry(retry_options, waiter);
   size_t shown_bytes = 0, most_tokens = 0;
   for (;;) {
-    Stream stream(tokenizer, options, shown_bytes, on_text, counts);
+    TokenStream stream(tokenizer, options, shown_bytes, on_text, counts);
     try {
       remote.complete(
           "/v1/completions", body, [&](std::string_view event) { return stream.take(event); },
@@ -189,6 +203,32 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
   }
 }
 
+void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
+                   const OnText& on_text, Opened& opened, SplitCounts& counts) {
+  Json body = request_of(model, opening.prompt, opening.options);
+  body["special"] = opening.special;
+  const std::string path =
+      cat(wire::model_path(path_segment(model)), "/sessions/", opened.session, "/completions");
+  const OnText until_ready = [&](std::string_view text, const ScoredToken* token) {
+    opened.text_bytes += text.size();
+    return on_text(text, token) && !opening.ready();
+  };
+  TokenStream stream(nullptr, opening.options, 0, until_ready, counts, &opened);
+  ++counts.trips;
+  try {
+    remote.complete(
+        path, body.dump(), [&](std::string_view event) { return stream.take(event); },
+        most_bytes(opening.options), counts.traffic);
+  } catch (const RemoteError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
+  }
+  opened.finish_reason = stream.finish().finish_reason;
+  if (opened.finish_reason == "cancelled") opened.finish_reason.clear();
+}
+
 std::string stream_on_session(Remote& remote, const std::string& model, const std::string& session,
                               std::span<const int32_t> ids, const GenerateOptions& options,
                               const CloudLink::OnToken& on_token, SplitCounts& counts) {
@@ -201,10 +241,10 @@ std::string stream_on_session(Remote& remote, const std::string& model, const st
     return goes_on;
   };
   SplitCounts uncounted;  // the steps
-  Stream stream(nullptr, options, 0, on_text, uncounted);
+  TokenStream stream(nullptr, options, 0, on_text, uncounted);
   try {
     remote.complete(
-        path, request_of(model, ids, options),
+        path, request_of(model, ids, options).dump(),
         [&](std::string_view event) { return stream.take(event); }, most_bytes(options),
         counts.traffic);
   } catch (const RemoteError&) {

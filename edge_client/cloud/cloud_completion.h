@@ -3,6 +3,7 @@
 #pragma once
 
 #include "edge_client/cloud/remote.h"
+#include "edge_client/drive/split_text.h"
 #include "edge_client/split/cloud_link.h"
 #include "edge_client/split/retry.h"
 #include "run/generate.h"
@@ -15,6 +16,18 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const OnText& on_text, const RetryOptions& retry, Waiter& waiter,
                             SplitCounts& counts);
+
+// Begins a text on a session with the prompt's own words, which the server makes ids of: nothing of
+// the model is known here yet. Ends with the stream, or where `ready` says that it is; then the
+// text goes on as any that was begun. One try. Throws RemoteError.
+struct Opening {
+  std::string prompt;  // UTF-8
+  bool special = true;
+  GenerateOptions options;
+  std::function<bool()> ready;
+};
+void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
+                   const OnText& on_text, Opened& opened, SplitCounts& counts);
 
 // As CloudLink::stream.
 std::string stream_on_session(Remote& remote, const std::string& model, const std::string& session,

@@ -40,22 +40,58 @@ void compute(const Compute& asked) {
 SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batcher* tail,
                            const RetryOptions& retry, Waiter& waiter, SplitCounts& counts,
                            Requester requester, const Moving* moving)
-    : cloud_(cloud),
-      waiter_(waiter),
+    : waiter_(waiter),
       moving_(moving),
+      first_(cloud),
       course_(model, cut, tail, retry, counts, std::move(requester),
-              moving == nullptr ? nullptr : &moving->options) {}
+              moving == nullptr ? nullptr : &moving->options) {
+  cold_ = true;  // a text that begins here alone has not asked on it when its cut moves
+}
+
+void SplitForward::meet(uint32_t past) {
+  if (course_.lane() == nullptr) return;
+  {
+    const Lock lock(mutex_);
+    begin_lane();
+  }
+  drive(course_.meet(past));
+}
 
 std::span<const float> SplitForward::run(const SequenceRows& rows) {
-  if (course_.lane() != nullptr && !thread_.joinable()) {
+  {
     const Lock lock(mutex_);
-    if (!course_.lane()->idle()) {
-      beside_ = moving_->connect();
-      thread_ = std::thread([this] { drive_lane(); });
-    }
+    begin_lane();
   }
   drive(course_.run(rows));
   return course_.results();
+}
+
+uint32_t SplitForward::most_rows(uint32_t past) const {
+  const Lock lock(mutex_);
+  return course_.most_rows(past);
+}
+
+bool SplitForward::on_cloud() const {
+  const Lock lock(mutex_);
+  return course_.on_cloud();
+}
+
+void SplitForward::stream(TextLoop& loop, size_t prompt, const GenerateOptions& options,
+                          const OnText& on_text) {
+  GenerateOptions rest = options;
+  rest.max_tokens = static_cast<int>(loop.left());
+  {
+    const Lock lock(mutex_);
+    begin_lane();
+  }
+  drive(course_.stream(loop.ids(), prompt, rest), [&](const ScoredToken& token) {
+    loop.token(token, on_text);
+    return !loop.ended();
+  });
+  const std::string& reason = course_.finish_reason();
+  if (loop.ended() || reason.empty()) return;
+  if (reason != "stop") throw RemoteError("[server] its text ended early", 200, "");
+  loop.token({course_.end_of_text(), 0, {}}, on_text);
 }
 
 std::vector<float> SplitForward::norms(std::span<const int32_t> tokens) {
@@ -65,26 +101,40 @@ std::vector<float> SplitForward::norms(std::span<const int32_t> tokens) {
 
 void SplitForward::close() noexcept {
   stop_lane();
-  for (const std::string& session : course_.leave()) cloud_.close(session);
+  for (const std::string& session : course_.leave()) first_.close(session);
 }
 
 void SplitForward::stop_lane() noexcept {
-  if (!thread_.joinable()) return;
   {
     const Lock lock(mutex_);
     stopping_ = true;
+    if (!thread_.joinable()) return;
     changed_.notify_all();
     if (asking_) beside_->cancel();
   }
   thread_.join();
 }
 
-void SplitForward::aim(int cut, std::string why, Batcher& tail, std::shared_ptr<void> keeps) {
+// The lane has a thread once there is something for it to do. With the lock held.
+void SplitForward::begin_lane() {
+  if (course_.lane() == nullptr || thread_.joinable() || stopping_ || course_.lane()->idle())
+    return;
+  beside_ = moving_->connect();
+  thread_ = std::thread([this] { drive_lane(); });
+}
+
+void SplitForward::aim(int cut, std::string why, Batcher* tail, std::shared_ptr<void> keeps) {
   if (course_.lane() == nullptr) return;
   const Lock lock(mutex_);
   Target target{.cut = cut, .why = std::move(why)};
-  if (!course_.has(cut)) target.tail = std::make_shared<TailSide>(tail, std::move(keeps));
+  TailSide* const here = course_.tail();
+  const bool same = here != nullptr && (tail == nullptr || &here->batcher() == tail);
+  if (cut != Move::kCloud && !same && (here == nullptr || !here->has(cut))) {
+    CHECK(tail != nullptr);
+    target.tail = std::make_shared<TailSide>(*tail, std::move(keeps));
+  }
   course_.lane()->aim(std::move(target));
+  begin_lane();
   tell();
 }
 
@@ -130,14 +180,63 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
   error ? flow.fail(error) : flow.give(std::move(values));
 }
 
-void SplitForward::drive(Flow& flow) {
+// The text's own connection, or in place of a cold one the lane's, if that has no use for it. With
+// the lock held.
+CloudLink& SplitForward::link() {
+  if (cold_ && beside_ && !asking_) own_ = std::move(beside_);
+  cold_ = false;
+  return own_ ? *own_ : first_;
+}
+
+// Returns what the flow wants where that ended the stream; none where it gave its tokens up, or is
+// still to be asked. Without the lock while it streams.
+std::optional<Action> SplitForward::perform(Flow& flow, const Stream& stream,
+                                            const OnToken& on_token, Lock& lock) {
+  CloudLink& cloud = link();
+  std::optional<Action> wanted;
+  std::exception_ptr ours, error;
+  std::string reason;
+  lock.unlock();
+  const auto take = [&](const ScoredToken& token) {
+    const Lock locked(mutex_);
+    flow.give(StreamEvent{token, {}});
+    wanted = next(flow);
+  };
+  const auto one = [&](const ScoredToken& token) {
+    try {
+      take(token);
+      if (!on_token(token)) wanted = Done{};
+    } catch (...) {
+      ours = std::current_exception();
+    }
+    return !ours && std::holds_alternative<NextToken>(*wanted);
+  };
+  try {
+    reason = cloud.stream(stream.session, stream.ids, stream.options, one, *stream.counts);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  lock.lock();
+  if (ours) std::rethrow_exception(ours);
+  if (wanted && !std::holds_alternative<NextToken>(*wanted)) {
+    cold_ = true;  // that connection ended with its stream
+    return wanted;
+  }
+  error ? flow.fail(error) : flow.give(StreamEvent{{}, reason});
+  return std::nullopt;
+}
+
+void SplitForward::drive(Flow& flow, const OnToken& on_token) {
   Lock lock(mutex_);
-  for (;;) {
-    const Action action = next(flow);
+  for (std::optional<Action> wanted;;) {
+    const Action action = wanted ? *std::exchange(wanted, std::nullopt) : next(flow);
     if (std::holds_alternative<Done>(action)) return;
     const auto* const wait = std::get_if<Wait>(&action);
-    if (wait == nullptr) {
-      perform(flow, cloud_, action, lock);
+    if (const auto* const begins = std::get_if<Stream>(&action)) {
+      wanted = perform(flow, *begins, on_token, lock);
+    } else if (wait == nullptr) {
+      const bool asks = std::holds_alternative<Send>(action);
+      perform(flow, asks ? link() : first_, action, lock);
     } else if (wait->until == Wait::kOnOthers) {
       changed_.wait_for(lock, kLook, [&, seen = told_] { return told_ != seen; });
     } else {
@@ -157,7 +256,8 @@ void SplitForward::drive_lane() {
     const auto* const wait = std::get_if<Wait>(&action);
     if (wait == nullptr) {
       asking_ = std::holds_alternative<Send>(action);
-      perform(flow, *beside_, action, lock);
+      if (asking_ && !beside_) beside_ = moving_->connect();
+      perform(flow, beside_ ? *beside_ : first_, action, lock);
       asking_ = false;
       continue;
     }

@@ -1,6 +1,6 @@
-// Drives a Course in place: on the caller's thread, which blocks while the cloud answers, the tail
-// computes, or time has to pass; and its lane, while the cut may move, on a thread beside it, with
-// a connection of its own. Decides nothing.
+// Drives a Course in place: on the caller's thread, which blocks while the cloud answers or
+// streams, the tail computes, or time has to pass; and its lane, while the cut may move, on a
+// thread beside it, with a connection of its own. Decides nothing.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace split::edge {
 // How the cut of a text moves.
 struct Moving {
   MoveOptions options;
-  // Opens another connection to the cloud, for what goes on beside the text.
+  // Opens another connection to the cloud, for what goes on beside the text. Any thread.
   std::function<std::unique_ptr<CloudLink>()> connect;
 };
 
@@ -34,20 +34,33 @@ class SplitForward : public Forward {
 
   std::span<const float> run(const SequenceRows& rows) override;
   bool gives_top() const override { return course_.gives_top(); }
+  uint32_t most_rows(uint32_t past) const override;
+  // As Course.
+  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt) {
+    course_.adopt(session, ids, prompt);
+  }
+  // Lets the cut move between two tokens, behind so many rows.
+  void meet(uint32_t past);
+  // Whether the cloud chooses the tokens now: then the text goes on by stream(), else by run().
+  bool on_cloud() const;
+  // Feeds the loop, whose first `prompt` ids were given, with the tokens that the cloud streams:
+  // until the text ends or is to go on otherwise. Throws as run().
+  void stream(TextLoop& loop, size_t prompt, const GenerateOptions& options, const OnText& on_text);
   // Returns the final norm's output for each token of a prompt, [tokens, C]; the tail has the norm.
   std::vector<float> norms(std::span<const int32_t> tokens);
 
   // Ends the sessions on the server, if there are any.
   void close() noexcept;
 
-  // The cut is to move there, for this reason: on the tail that there is, or on this one, a part of
-  // `keeps`, where that lacks the stages. Any thread; nothing where it cannot move.
-  void aim(int cut, std::string why, Batcher& tail, std::shared_ptr<void> keeps);
+  // The cut is to move there, for this reason: to the cloud (Move::kCloud, then no tail is needed);
+  // on the tail that there is, or on this one, a part of `keeps`, where that lacks the stages. Any
+  // thread; nothing where it cannot move.
+  void aim(int cut, std::string why, Batcher* tail, std::shared_ptr<void> keeps);
   // Weights that a target waits for may have landed. Any thread.
   void landed();
   // Where the text is now. Any thread.
   struct Place {
-    int cut = 0;
+    int cut = 0;          // or Move::kCloud
     uint32_t tokens = 0;  // out
     std::string lane;
   };
@@ -55,22 +68,28 @@ class SplitForward : public Forward {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  using OnToken = std::function<bool(const ScoredToken&)>;
   Action next(Flow& flow);
   static void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
-  void drive(Flow& flow);
+  std::optional<Action> perform(Flow& flow, const Stream& stream, const OnToken& on_token,
+                                Lock& lock);
+  void drive(Flow& flow, const OnToken& on_token = {});
+  CloudLink& link();
+  void begin_lane();
   void drive_lane();
   void tell();
   void stop_lane() noexcept;
 
-  CloudLink& cloud_;
   Waiter& waiter_;
   const Moving* const moving_;
-  std::unique_ptr<CloudLink> beside_;  // of the lane
-  std::thread thread_;                 // likewise
-  mutable std::mutex mutex_;           // of all below, but not while an action is performed
+  CloudLink& first_;                         // of the text, until
+  std::unique_ptr<CloudLink> own_, beside_;  // it has this one; of the lane
+  std::thread thread_;                       // likewise
+  mutable std::mutex mutex_;                 // of all below, but not while an action is performed
   std::condition_variable changed_;
   uint64_t told_ = 0;                       // version of the course
   bool stopping_ = false, asking_ = false;  // the lane: is to end; asks the cloud
+  bool cold_ = false;                       // the text's connection
   Course course_;
 };
 

@@ -29,38 +29,77 @@ SplitForward forward_of(const SplitRun& run, int cut, SplitCounts& counts) {
 SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
                      const GenerateOptions& options, SplitCounts& counts)
     : run_(run), prompt_(prompt.begin(), prompt.end()), options_(options), counts_(counts) {
-  if (run.here != nullptr) {
-    hand_off_.emplace(run.cloud, run.model, run.tokenizer, prompt, options, run.retry, run.waiter,
-                      counts, run.requester, *run.here);
-    return;
-  }
   // The server's completions do not score a prompt: that goes there as hidden states.
-  if (run.place.all_on_cloud && !options.score_prompt) return;
-  const int cut = run.place.all_on_cloud ? run.model.config().layers : run.place.cut;
-  forward_.emplace(run.cloud, run.model, cut, run.tail, run.retry, run.waiter, counts,
-                   run.requester, run.moving);
-  text_.emplace(*forward_, run.model.config(), run.tokenizer, prompt, options);
+  const bool all_on_cloud = run.place.all_on_cloud && !options.score_prompt;
+  if (all_on_cloud && run.moving == nullptr) return;
+  const int cut = all_on_cloud             ? Move::kCloud
+                  : run.place.all_on_cloud ? run.model.config().layers
+                                           : run.place.cut;
+  const bool stays = run.place.all_on_cloud && options.score_prompt;
+  forward_.emplace(run.cloud, run.model, cut, stays ? nullptr : run.tail, run.retry, run.waiter,
+                   counts, run.requester, stays ? nullptr : run.moving);
+  loop_.emplace(run.model.config(), run.tokenizer, prompt, options,
+                options.drafts.most == 0 && forward_->gives_top());
+  if (run.opened != nullptr) take_up(*run.opened);
+}
+
+void SplitText::take_up(const Opened& opened) {
+  size_t known = opened.text_bytes;
+  const OnText on_text = [&](std::string_view text, const ScoredToken*) {
+    const size_t had = std::min(known, text.size());
+    known -= had;
+    late_ += text.substr(had);
+    return true;
+  };
+  for (const ScoredToken& token : opened.tokens) {
+    if (!loop_->ended()) loop_->token(token, on_text);
+  }
+  if (opened.finish_reason == "stop" && !loop_->ended()) {
+    loop_->token({run_.model.config().end_of_text, 0, {}}, on_text);
+  }
+  forward_->adopt(opened.session, loop_->ids(), prompt_.size());
 }
 
 bool SplitText::next(const OnText& on_text) {
   const Timed timed(counts_.ms);
-  if (hand_off_) return hand_off_->next(on_text);
-  if (text_) {
-    const bool more = text_->next(on_text);
-    counts_.drafted = text_->rows().drafted();
-    counts_.accepted = text_->rows().accepted();
-    return more;
+  if (loop_) {
+    if (!late_.empty() && on_text) on_text(std::exchange(late_, {}), nullptr);
+    if (loop_->ended()) return false;
+    pass(on_text);
+    return !loop_->ended();
   }
+  ++counts_.trips;
   whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
   const size_t fed = prompt_.size() + std::max<size_t>(1, whole_.tokens.size()) - 1;
   counts_.cloud_layer_rows += fed * static_cast<size_t>(run_.model.config().layers);
   return false;
 }
 
-Generated SplitText::take() {
-  if (hand_off_) return hand_off_->take();
-  return text_ ? text_->take() : std::move(whole_);
+// The tokens that the cloud has for it, or the next one.
+void SplitText::pass(const OnText& on_text) {
+  const size_t known = loop_->ids().size();
+  if (known > prompt_.size() && !(rows_ && rows_->has(*loop_))) {
+    forward_->meet(static_cast<uint32_t>(known) - 1);
+  }
+  if (forward_->on_cloud()) {
+    rows_.reset();
+    forward_->stream(*loop_, prompt_.size(), options_, on_text);
+    return;
+  }
+  do {  // a piece of a prompt that is scored gives no token yet
+    if (!rows_) {
+      const size_t pending = loop_->ids().size() > prompt_.size() ? 1 : 0;
+      rows_.emplace(*forward_, run_.model.config(),
+                    loop_->ids().first(loop_->ids().size() - pending), options_.drafts);
+    }
+    const uint64_t drafted = rows_->drafted(), accepted = rows_->accepted();
+    loop_->logits(rows_->logits(*loop_), on_text);
+    counts_.drafted += rows_->drafted() - drafted;
+    counts_.accepted += rows_->accepted() - accepted;
+  } while (!loop_->ended() && loop_->wanted().phase == Phase::kPrompt);
 }
+
+Generated SplitText::take() { return loop_ ? loop_->take() : std::move(whole_); }
 
 Generated generate_text(const SplitRun& run, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const OnText& on_text,

@@ -6,12 +6,21 @@
 #include <optional>
 #include <vector>
 
-#include "edge_client/drive/hand_off.h"
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/split/placement.h"
+#include "run/drafted_rows.h"
 #include "run/generate.h"
 
 namespace split::edge {
+
+// A text that the cloud began on a session before anything of the model was known here.
+struct Opened {
+  std::string session;
+  std::vector<int32_t> prompt;      // as the cloud reads it
+  std::vector<ScoredToken> tokens;  // since then
+  size_t text_bytes = 0;            // that the reader has
+  std::string finish_reason;        // where it has ended
+};
 
 // The parts that it runs with; all of them outlive the call.
 struct SplitRun {
@@ -24,10 +33,11 @@ struct SplitRun {
   Waiter& waiter;
   Requester requester = {};
   const Moving* moving = nullptr;  // none: the cut stays
-  const Here* here = nullptr;      // none: a text that begins on the cloud stays there
+  const Opened* opened = nullptr;  // none: it begins here
 };
 
-// A text, begun; as Generation, counted. One that the cloud makes alone comes in one go.
+// A text, begun; as Generation, counted. One that the cloud makes alone, and cannot leave it, comes
+// in one go; one that can comes as the cloud streams it, until it goes on otherwise.
 class SplitText {
  public:
   SplitText(const SplitRun& run, std::span<const int32_t> prompt, const GenerateOptions& options,
@@ -39,13 +49,17 @@ class SplitText {
   SplitForward* forward() { return forward_ ? &*forward_ : nullptr; }
 
  private:
+  void pass(const OnText& on_text);
+  void take_up(const Opened& opened);
+
   const SplitRun run_;
   const std::vector<int32_t> prompt_;
   const GenerateOptions options_;
   SplitCounts& counts_;
   std::optional<SplitForward> forward_;  // none: the cloud's completions
-  std::optional<Generation> text_;
-  std::optional<HandOff> hand_off_;
+  std::optional<TextLoop> loop_;
+  std::optional<DraftedRows> rows_;  // of the loop, where it is fed with logits
+  std::string late_;                 // text that the reader of an opened one lacks
   Generated whole_;
 };
 

@@ -2,15 +2,19 @@
 
 namespace split::edge {
 
-Answers::Entry::Entry(Answers& answers, SplitForward& text) : answers_(answers), text_(text) {
+Answers::Entry::Entry(Answers& answers, SplitForward& text, bool repeats)
+    : answers_(answers), text_(text), repeats_(repeats) {
   const std::lock_guard lock(answers.mutex_);
   id_ = ++answers.last_;
   answers.entries_.push_back(this);
+  if (answers.entries_.size() == 1 && answers.told_) answers.told_(true);
+  answers.send_on(*this);
 }
 
 Answers::Entry::~Entry() {
   const std::lock_guard lock(answers_.mutex_);
   answers_.entries_.remove(this);
+  if (answers_.entries_.empty() && answers_.told_) answers_.told_(false);
 }
 
 std::vector<Answers::Answer> Answers::list() const {
@@ -22,7 +26,52 @@ std::vector<Answers::Answer> Answers::list() const {
 
 void Answers::move(int cut, const std::shared_ptr<PlacedModel>& split) {
   const std::lock_guard lock(mutex_);
-  for (Entry* entry : entries_) entry->text_.aim(cut, "asked", *split->batcher(), split);
+  for (Entry* entry : entries_) {
+    entry->text_.aim(cut, "asked", split ? split->batcher() : nullptr, split);
+  }
+}
+
+void Answers::go_on_at(const std::optional<Landed>& place) {
+  const std::lock_guard lock(mutex_);
+  place_ = place;
+  if (!place) return;
+  exact_ = place->exact;
+  for (Entry* entry : entries_) send_on(*entry);
+}
+
+std::optional<Landed> Answers::place() const {
+  const std::lock_guard lock(mutex_);
+  return place_;
+}
+
+bool Answers::may_move(const Entry& entry) const {
+  return place_->exact.value_or(false) || (!exact_only_ && !entry.repeats_);
+}
+
+// With the lock held.
+void Answers::send_on(Entry& entry) const {
+  if (!place_ || !may_move(entry)) return;
+  PlacedModel& at = *place_->at;
+  const int now = entry.text_.place().cut;
+  if (now == Move::kCloud || now > at.place.cut) {
+    entry.text_.aim(at.place.cut, "landed", at.batcher(), place_->at);
+  }
+}
+
+void Answers::on_busy(std::function<void(bool)> told) {
+  const std::lock_guard lock(mutex_);
+  told_ = std::move(told);
+}
+
+void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config) {
+  const std::optional<Landed> place = answers.place();
+  if (!place || receipt.device != "none") return;
+  const PlacedModel& at = *place->at;
+  receipt.fetched = at.counts();
+  if (receipt.counts.moves.empty()) return;
+  receipt.device = at.device();
+  receipt.edge_profile = at.profile;
+  receipt.edge_stages = at.place.on_edge(config);
 }
 
 std::optional<bool> Answers::exact() const {

@@ -1,7 +1,8 @@
-// The texts that run in a server of the edge, while they do: so that others can see where each is
-// cut, and move it.
+// The texts that run on this machine, while they do: so that others can see where each is cut, and
+// move it.
 #pragma once
 
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -9,17 +10,21 @@
 #include <vector>
 
 #include "edge_client/drive/split_forward.h"
-#include "edge_client/weights/loader.h"
+#include "edge_client/weights/arrival.h"
 
 namespace split::edge {
 
 // Any thread.
 class Answers {
  public:
-  // A text, from its first token to its last; goes before it.
+  // With `exact_only`, none moves by itself where that may change a bit.
+  explicit Answers(bool exact_only = false) : exact_only_(exact_only) {}
+
+  // A text, from its first token to its last; goes before it. One that `repeats` is one that
+  // somebody may expect again: it moves by itself only where its bits stay the same.
   class Entry {
    public:
-    Entry(Answers& answers, SplitForward& text);
+    Entry(Answers& answers, SplitForward& text, bool repeats);
     ~Entry();
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
@@ -28,6 +33,7 @@ class Answers {
     friend class Answers;
     Answers& answers_;
     SplitForward& text_;
+    const bool repeats_;
     uint64_t id_ = 0;
   };
   struct Answer {
@@ -37,18 +43,34 @@ class Answers {
   std::vector<Answer> list() const;
 
   // Each that can moves there, as soon as its lane has brought the rows: to this model, unless it
-  // has the stages already.
+  // has the stages already; or to the cloud.
   void move(int cut, const std::shared_ptr<PlacedModel>& split);
+  // Texts go on there, those that run and those to come, until another place is named; none: they
+  // stay where they are.
+  void go_on_at(const std::optional<Landed>& place);
+  std::optional<Landed> place() const;
 
-  // Whether that changes no bit; none: nobody looked.
+  // Called where the first text of those that run begins, and where the last one ends.
+  void on_busy(std::function<void(bool busy)> told);
+
+  // Whether moves change no bit; none: nobody looked.
   std::optional<bool> exact() const;
   void set_exact(bool exact);
 
  private:
+  bool may_move(const Entry& entry) const;
+  void send_on(Entry& entry) const;
+
+  const bool exact_only_;
   mutable std::mutex mutex_;  // of:
   uint64_t last_ = 0;
   std::list<Entry*> entries_;
+  std::optional<Landed> place_;
+  std::function<void(bool)> told_;
   std::optional<bool> exact_;
 };
+
+// Says what runs here of a text that began on the cloud and came to the answers' place.
+void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config);
 
 }  // namespace split::edge

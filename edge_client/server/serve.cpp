@@ -35,11 +35,12 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
 
 Response put_cut(Service& service, const std::string& body) {
   wire::Fields fields(body);
-  const bool cloud = fields.has("cut") && fields.raw("cut") == "cloud";
-  const auto cut = cloud ? 0 : fields.integer("cut", 0, 1024);
+  const auto is = [&](const char* word) { return fields.has("cut") && fields.raw("cut") == word; };
+  const bool chosen = is("auto"), cloud = is("cloud");
+  const int cut = chosen || cloud ? Move::kCloud : static_cast<int>(fields.integer("cut", 0, 1024));
   const bool running = fields.boolean_or("running", false);
   fields.finish();
-  service.move_cut(cloud ? std::nullopt : std::optional(static_cast<int>(cut)), running);
+  chosen ? service.choose_cut() : service.move_cut(cut, running);
   return Response::json(200, service.status());
 }
 
@@ -112,10 +113,11 @@ void add_routes(http::Server& server, Service& service) {
        .path = "/split/cut",
        .summary = "Sets where later answers are cut.",
        .statuses = {200, 409, 502},
-       .body = {{"cut", "", "The number of blocks on the cloud, or \"cloud\" for the whole model.",
+       .body = {{"cut", "",
+                 "The number of blocks on the cloud, \"cloud\" for the whole model, or \"auto\": "
+                 "where the weights have come to.",
                  true},
-                {"running", "boolean",
-                 "Whether running answers move there too; not to \"cloud\"."}},
+                {"running", "boolean", "Whether running answers move there too."}},
        .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
   serve::observe(server, service.metrics(),

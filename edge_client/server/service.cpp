@@ -30,8 +30,7 @@ bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b) {
          a.generate_phase == b.generate_phase && own(a) == own(b);
 }
 
-void expect_running_can_move(const PlacedModel& now, std::optional<int> cut) {
-  if (!cut) wire::Fields::refuse("running", "answers that run do not move into the cloud");
+void expect_running_can_move(const PlacedModel& now) {
   if (!now.deepest) {
     throw http::HttpError(409, "not_supported",
                           "answers that run have one cut for good: of this cloud's sessions, or "
@@ -50,7 +49,8 @@ Service::Service(const Options& options, const Console& console,
             loader_.remote().patience().timeout),
       chat_(serve::ChatTemplate::parse(options.chat_template.empty() ? serve::kDefaultChatTemplate
                                                                      : options.chat_template)),
-      probe_(loader_.connect(kProbe)) {
+      probe_(loader_.connect(kProbe)),
+      answers_(options.exact) {
   loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
   observe();
 }
@@ -89,31 +89,98 @@ std::vector<serve::Metrics::Labels> Service::served() const {
 void Service::load() {
   const std::lock_guard loading(loading_);
   loader_.select_model();
-  const Placement first = place(options_, loader_.model());
-  std::shared_ptr<PlacedModel> split = load_split(first);
+  Loader::Begin first = loader_.begin();
+  std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
   loader_.remember(*split);
-  const std::lock_guard lock(mutex_);
-  tokenizer_ = std::move(tokenizer);
-  shared_.emplace(
-      SplitWork::Shared{loader_.model(),
-                        tokenizer_ ? &*tokenizer_ : nullptr,
-                        loader_.retry(),
-                        pool_,
-                        [this](const Receipt& receipt) {
-                          metrics_.ended(receipt);
-                          const std::lock_guard receipts(mutex_);
-                          last_receipt_ = cost_json(receipt);
-                        },
-                        &metrics_,
-                        &answers_,
-                        {options_.drafts.most, options_.drafts.always, &draft_memory_}});
-  split_ = std::move(split);
+  {
+    const std::lock_guard lock(mutex_);
+    tokenizer_ = std::move(tokenizer);
+    shared_.emplace(
+        SplitWork::Shared{loader_.model(),
+                          tokenizer_ ? &*tokenizer_ : nullptr,
+                          loader_.retry(),
+                          pool_,
+                          [this](const Receipt& receipt) {
+                            metrics_.ended(receipt);
+                            const std::lock_guard receipts(mutex_);
+                            last_receipt_ = cost_json(receipt);
+                          },
+                          &metrics_,
+                          &answers_,
+                          {options_.drafts.most, options_.drafts.always, &draft_memory_}});
+    split_ = split;
+  }
+  if (options_.auto_cut && split->place.all_on_cloud) follow();
+}
+
+void Service::say(const std::string& line) {
+  if (!options_.quiet) console_.err(cat("--cut auto: ", line, "\n"));
+}
+
+// The weights come beside the answers. With the loader held.
+void Service::follow() {
+  {
+    const std::lock_guard lock(mutex_);
+    follows_ = true;
+    if (split_->place.all_on_cloud) on_cloud_ = split_;
+  }
+  if (arrival_) return;
+  ArrivalOptions arrival;
+  arrival.goal = options_.goal;
+  arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
+  arrival.grow.on_chunk = [this](const std::string& hash, size_t chunk) {
+    progress_.chunk(hash, chunk);
+  };
+  arrival.grow.told = [this](const GrowthNote& note) {
+    say(note.line());
+    if (!note.done) return;
+    const std::lock_guard lock(mutex_);
+    coming_.reset();
+  };
+  arrival.begins = [this](const wire::ModelInfo& info) {
+    Placement whole;
+    whole.range = StageRange::from_block(0, Point::head());
+    progress_.expect(stage_blobs(loader_.model(), info, whole.range, options_.formats));
+    const std::lock_guard lock(mutex_);
+    coming_ = whole;
+    coming_info_ = info;
+  };
+  arrival.landed = [this](const Landed& place) { landed(place); };
+  arrival.tell = [this](const std::string& line) { say(line); };
+  arrival_.emplace(loader_, std::move(arrival));
+  arrival_->text_runs(!answers_.list().empty());
+  answers_.on_busy([this](bool busy) { arrival_->text_runs(busy); });
+}
+
+// On the thread of the arrival.
+void Service::landed(const Landed& place) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!landed_) metrics_.steps.watch(*place.at->batcher());
+    landed_ = place;
+    if (!follows_) return;
+    split_ = place.at;
+  }
+  answers_.go_on_at(place);
+}
+
+void Service::choose_cut() {
+  const std::lock_guard loading(loading_);
+  if (!present()) find("");  // throws
+  expect_running_can_move(*present());
+  follow();
+  std::optional<Landed> place;
+  {
+    const std::lock_guard lock(mutex_);
+    place = landed_;
+    if (!place && on_cloud_) split_ = on_cloud_;
+  }
+  if (place) landed(*place);
 }
 
 // With the loader held.
-std::shared_ptr<PlacedModel> Service::load_split(const Placement& place) {
-  const wire::ModelInfo info = loader_.manifest(&place);
+std::shared_ptr<PlacedModel> Service::load_split(const Placement& place, wire::ModelInfo info) {
   if (place.local()) {
     progress_.expect(stage_blobs(loader_.model(), info, place.range, options_.formats));
   }
@@ -126,7 +193,7 @@ std::shared_ptr<PlacedModel> Service::load_split(const Placement& place) {
     coming_ = place;
     coming_info_ = info;
   }
-  std::unique_ptr<PlacedModel> split = loader_.load(
+  std::shared_ptr<PlacedModel> split = loader_.load(
       place, info,
       [this](const std::string& sha256, size_t chunk) { progress_.chunk(sha256, chunk); });
   metrics_.loaded(split->fetched);
@@ -159,6 +226,7 @@ std::string Service::status() {
   }
   now.progress = progress_.counts();
   now.answers = answers_.list();
+  now.goal = options_.goal;
   now.exact = answers_.exact();
   if (!now.exact && split) now.exact = split->exact;
   return status_json(now);
@@ -201,26 +269,46 @@ serve::TextModel Service::unsplit(const std::string& id) {
   return model;
 }
 
-void Service::move_cut(std::optional<int> cut, bool running) {
+void Service::move_cut(int cut, bool running) {
   const std::lock_guard loading(loading_);
   const std::shared_ptr<PlacedModel> now = present();
   if (!now) find("");  // throws
   const int layers = loader_.config().layers;
-  if (cut && *cut > layers) {
-    wire::Fields::refuse("cut", cat("expected 0..", layers, " or \"cloud\""));
+  if (cut > layers) {
+    wire::Fields::refuse("cut", cat("expected 0..", layers, ", \"cloud\" or \"auto\""));
+  }
+  if (running) expect_running_can_move(*now);
+  {
+    const std::lock_guard lock(mutex_);
+    follows_ = false;
+  }
+  answers_.go_on_at(std::nullopt);
+  const bool same = cut == (now->place.all_on_cloud ? Move::kCloud : now->place.cut);
+  const std::shared_ptr<PlacedModel> split = same ? now : placed_at(cut);
+  if (running) move_running(cut, split);
+  const std::lock_guard lock(mutex_);
+  split_ = split;
+}
+
+// The model for answers that begin there. With the loader held.
+std::shared_ptr<PlacedModel> Service::placed_at(int cut) {
+  const std::shared_ptr<PlacedModel> now = present();
+  if (cut != Move::kCloud && arrival_) {
+    if (const auto placed = arrival_->wait_for(cut)) {
+      return std::make_shared<PlacedModel>(placed->at(cut));
+    }
   }
   Options options = options_;
-  options.cut = cut;
-  options.all_on_cloud = !cut;
+  options.all_on_cloud = cut == Move::kCloud;
+  options.cut.reset();
+  if (!options.all_on_cloud) options.cut = cut;
   const Placement wanted = place(options, loader_.model());
-  if (running) expect_running_can_move(*now, cut);
-  if (wanted.name() == now->place.name()) return running ? move_running(*cut, now) : void();
   // A driver's compilers want more stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;
   std::thread loads([&] {
     try {
-      split = load_split(wanted);
+      split = load_split(wanted, loader_.manifest(&wanted));
     } catch (...) {
       error = std::current_exception();
     }
@@ -233,15 +321,14 @@ void Service::move_cut(std::optional<int> cut, bool running) {
         "the cloud has other weights under this name now: start edge_client anew");
   }
   loader_.remember(*split);
-  if (running) move_running(*cut, split);
-  const std::lock_guard lock(mutex_);
-  split_ = std::move(split);
+  return split;
 }
 
 // With the loader held.
 void Service::move_running(int cut, const std::shared_ptr<PlacedModel>& split) {
-  const bool exact = is_exact(loader_.remote(), split->info, *split->batcher());
-  answers_.set_exact(exact);
+  Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
+  const bool exact = tail == nullptr || is_exact(loader_.remote(), split->info, *tail);
+  if (tail != nullptr) answers_.set_exact(exact);
   if (options_.exact && !exact) {
     throw http::HttpError(409, "not_exact",
                           "a move could change a running answer: this machine's bits are not the "

@@ -34,9 +34,11 @@ class Service {
   serve::TextModel unsplit(const std::string& id);
   const serve::ChatTemplate& chat() const { return chat_; }
 
-  // Downloads what is missing and lets answers begin there from now on; none: everything on the
-  // cloud. With `running`, those that run move there too. Throws HttpError and Error.
-  void move_cut(std::optional<int> cut, bool running = false);
+  // Downloads what is missing and lets answers begin there from now on; Move::kCloud: everything on
+  // the cloud. With `running`, those that run move there too. Throws HttpError and Error.
+  void move_cut(int cut, bool running = false);
+  // Answers begin on the cloud, and go on here as the weights come (--cut auto).
+  void choose_cut();
 
   const serve::Metrics& metrics() const { return metrics_.metrics; }
   serve::Metrics& metrics() { return metrics_.metrics; }
@@ -50,9 +52,13 @@ class Service {
 
  private:
   std::shared_ptr<PlacedModel> present() const;
-  std::shared_ptr<PlacedModel> load_split(const Placement& place);
+  std::shared_ptr<PlacedModel> load_split(const Placement& place, wire::ModelInfo info);
   void observe();
+  std::shared_ptr<PlacedModel> placed_at(int cut);
   void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
+  void follow();
+  void landed(const Landed& place);
+  void say(const std::string& line);
 
   const Options& options_;
   const Console& console_;
@@ -75,6 +81,10 @@ class Service {
   std::optional<Placement> coming_;  // while it is being loaded
   wire::ModelInfo coming_info_;
   std::string last_receipt_;
+  std::shared_ptr<PlacedModel> on_cloud_;  // as answers begin with it there, once they did
+  bool follows_ = false;                   // answers begin where the weights are
+  std::optional<Landed> landed_;           // last
+  std::optional<Arrival> arrival_;         // whoever loads
 };
 
 }  // namespace split::edge

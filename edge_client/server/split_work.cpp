@@ -33,12 +33,15 @@ auto answered(const Call& call) {
 class LaneLink : public RemoteLink {
  public:
   template <typename... Rest>
-  explicit LaneLink(std::unique_ptr<RemotePool::Lease> lease, Rest&&... rest)
-      : RemoteLink(lease->remote(), std::forward<Rest>(rest)...), lease_(std::move(lease)) {}
+  LaneLink(std::unique_ptr<RemotePool::Lease> lease, Interrupt& interrupt, Rest&&... rest)
+      : RemoteLink(lease->remote(), std::forward<Rest>(rest)...),
+        lease_(std::move(lease)),
+        hook_(interrupt, [this] { lease_->cancel(); }) {}
   void cancel() noexcept override { lease_->cancel(); }
 
  private:
   const std::unique_ptr<RemotePool::Lease> lease_;
+  const Interrupt::Hook hook_;
 };
 
 }  // namespace
@@ -46,17 +49,18 @@ class LaneLink : public RemoteLink {
 // One text or its states, while it is computed.
 class SplitWork::Running {
  public:
-  Running(SplitWork& work, size_t prompt_tokens)
+  Running(SplitWork& work, std::shared_ptr<PlacedModel> split, size_t prompt_tokens)
       : work_(work),
+        split_(std::move(split)),
         lease_(work.shared_.pool.take()),
-        link_(lease_->remote(), work.split_->info, work.shared_.model.config(), work.shared_.retry,
+        link_(lease_->remote(), split_->info, work.shared_.model.config(), work.shared_.retry,
               work.interrupt_,
               [&pool = work.shared_.pool](const std::string& session) { pool.dismiss(session); }) {
-    lease_->remote().set_manifest_query(work.split_->query);
+    lease_->remote().set_manifest_query(split_->query);
     lease_->remote().set_trace(work.trace_);
-    if (work.split_->deepest) {
+    if (split_->deepest) {
       link_.set_moves(true);
-      moving_.emplace(Moving{move_options(*work.split_), [this] { return lane_link(); }});
+      moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
     }
     const std::lock_guard lock(work_.mutex_);
     if (work_.interrupt_.signal() != 0) lease_->cancel();
@@ -75,8 +79,8 @@ class SplitWork::Running {
 
   SplitRun run() {
     return {link_,
-            work_.split_->place,
-            work_.split_->batcher(),
+            split_->place,
+            split_->batcher(),
             work_.shared_.model,
             work_.shared_.tokenizer,
             work_.shared_.retry,
@@ -105,17 +109,18 @@ class SplitWork::Running {
  private:
   std::unique_ptr<CloudLink> lane_link() {
     auto lease = work_.shared_.pool.take();
-    lease->remote().set_manifest_query(work_.split_->query);
+    lease->remote().set_manifest_query(split_->query);
     lease->remote().set_trace(work_.trace_);
     auto link = std::make_unique<LaneLink>(
-        std::move(lease), work_.split_->info, work_.shared_.model.config(), work_.shared_.retry,
-        work_.interrupt_,
+        std::move(lease), work_.interrupt_, split_->info, work_.shared_.model.config(),
+        work_.shared_.retry, work_.interrupt_,
         [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); });
     link->set_moves(true);
     return link;
   }
 
   SplitWork& work_;
+  const std::shared_ptr<PlacedModel> split_;
   const std::unique_ptr<RemotePool::Lease> lease_;
   RemoteLink link_;
   std::optional<Moving> moving_;
@@ -127,9 +132,11 @@ class SplitWork::Running {
 class SplitWork::RunningText : public serve::Text {
  public:
   RunningText(SplitWork& work, std::span<const int32_t> prompt, const GenerateOptions& options)
-      : work_(work), one_(work, prompt.size()), text_(one_.run(), prompt, options, one_.counts) {
+      : work_(work),
+        one_(work, work.split_for(options), prompt.size()),
+        text_(one_.run(), prompt, options, one_.counts) {
     if (work.shared_.answers != nullptr && text_.forward() != nullptr) {
-      entry_.emplace(*work.shared_.answers, *text_.forward());
+      entry_.emplace(*work.shared_.answers, *text_.forward(), options.repeats());
     }
   }
   bool next(const OnText& on_text) override {
@@ -155,17 +162,25 @@ SplitWork::~SplitWork() {
   if (ended_.steps > 0 && shared_.done) shared_.done(counted());
 }
 
+// One that somebody may expect again does not begin where the weights came to, if that changes
+// bits.
+std::shared_ptr<PlacedModel> SplitWork::split_for(const GenerateOptions& options) const {
+  const bool other = split_->growing && split_->exact == false && options.repeats();
+  return other ? std::make_shared<PlacedModel>(split_->at(Move::kCloud)) : split_;
+}
+
 std::unique_ptr<serve::Text> SplitWork::begin(std::span<const int32_t> prompt,
                                               const GenerateOptions& options) {
   GenerateOptions with = options;
-  // A text that may move feeds one token a step: its lane counts them.
-  const bool stays = split_->place.alone() && !split_->deepest;
-  if (with.drafts.most == 0 && stays) with.drafts = shared_.drafts;
+  const bool head_here = split_->place.local() || split_->deepest;
+  if (with.drafts.most == 0 && head_here && !split_->place.head_on_cloud) {
+    with.drafts = shared_.drafts;
+  }
   return std::make_unique<RunningText>(*this, prompt, with);
 }
 
 std::vector<float> SplitWork::states(std::span<const int32_t> tokens) {
-  Running one(*this, tokens.size());
+  Running one(*this, split_, tokens.size());
   return answered([&] { return final_states(one.run(), tokens, one.counts); });
 }
 
@@ -189,6 +204,7 @@ Receipt SplitWork::counted() const {
   receipt.exact = split_->exact;
   if (!receipt.exact && shared_.answers != nullptr) receipt.exact = shared_.answers->exact();
   receipt.end_at_last_move();
+  if (shared_.answers != nullptr) describe_place(receipt, *shared_.answers, shared_.model.config());
   return receipt;
 }
 

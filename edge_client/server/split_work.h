@@ -52,6 +52,7 @@ class SplitWork : public serve::TextBackend {
   using Clock = std::chrono::steady_clock;
   class Running;
   class RunningText;
+  std::shared_ptr<PlacedModel> split_for(const GenerateOptions& options) const;
 
   const Shared& shared_;
   const std::shared_ptr<PlacedModel> split_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "edge_client/split/plan_report.h"
 
 namespace split::edge {
 namespace {
@@ -28,6 +29,7 @@ Json ms_of(const std::map<std::string, double>& times, const std::string& stage)
   return at == times.end() ? Json() : Json(at->second);
 }
 
+Json cut_of(int cut) { return cut == Move::kCloud ? Json("cloud") : Json(cut); }
 Json cut_of(const Placement& place) { return place.all_on_cloud ? Json("cloud") : Json(place.cut); }
 
 }  // namespace
@@ -46,12 +48,13 @@ std::string status_json(const ServiceState& now) {
       {"cut", split ? cut_of(split->place) : Json()},
       {"next_cut", coming ? cut_of(*coming) : Json()},
       {"stages", Json::array()},
+      {"goal", goal_name(now.goal)},
       {"exact", now.exact ? Json(*now.exact) : Json()},
       {"answers", Json::array()},
       {"last", now.last_receipt.empty() ? Json() : parse_json(now.last_receipt, 8, "the receipt")}};
   for (const Answers::Answer& answer : now.answers) {
     json["answers"].push_back({{"id", answer.id},
-                               {"cut", answer.place.cut},
+                               {"cut", cut_of(answer.place.cut)},
                                {"tokens", answer.place.tokens},
                                {"lane", answer.place.lane}});
   }
@@ -63,8 +66,9 @@ std::string status_json(const ServiceState& now) {
   json["layers"] = config.layers;
   json["head"] = (split ? split->place : *coming).head_on_cloud ? "cloud" : "edge";
   json["device"] = {{"name", device}, {"kind", device.substr(0, device.find_first_of(" :"))}};
-  json["bytes_downloaded"] = split ? split->fetched.downloaded : 0;
-  json["bytes_from_cache"] = split ? split->fetched.from_cache : 0;
+  const FetchCounts fetched = split ? split->counts() : FetchCounts();
+  json["bytes_downloaded"] = fetched.downloaded;
+  json["bytes_from_cache"] = fetched.from_cache;
   const auto has = [](const std::vector<std::string>& stages, const std::string& name) {
     return std::ranges::find(stages, name) != stages.end();
   };

@@ -24,6 +24,7 @@ struct ServiceState {
   std::string last_receipt;  // JSON; empty: none yet
   std::vector<Answers::Answer> answers;
   std::optional<bool> exact;  // moves change no bit; none: nobody looked
+  Goal goal = Goal::kFast;    // of a cut that is chosen
 };
 
 // {"model","cut","server","device","stages" ...}

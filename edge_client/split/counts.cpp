@@ -13,6 +13,7 @@ Traffic& Traffic::operator+=(const Traffic& other) {
 SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
   traffic += other.traffic;
   steps += other.steps;
+  trips += other.trips;
   cloud_layer_rows += other.cloud_layer_rows;
   replays += other.replays;
   drafted += other.drafted;

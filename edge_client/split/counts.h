@@ -29,6 +29,7 @@ struct Move {
 struct SplitCounts {
   Traffic traffic;
   uint64_t steps = 0;             // calls of run()
+  uint64_t trips = 0;             // to the cloud that tokens waited for: a session's steps, streams
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
   uint64_t replays = 0;
   uint64_t drafted = 0, accepted = 0;  // guesses that steps had, and those that saved one

@@ -8,17 +8,26 @@ namespace {
 // The text is to go on without the cloud.
 struct CloudLost {};
 
+// The cloud's sessions have to take the deepest of all cuts, where those beyond the last
+// block are its own.
+int deepest_of(const Model& model, int cut, const MoveOptions* moves) {
+  const int layers = model.config().layers;
+  if (moves == nullptr) return cut == Move::kCloud ? layers : cut;
+  const bool whole = cut == Move::kCloud || std::ranges::find(moves->targets, Move::kCloud,
+                                                              &Target::cut) != moves->targets.end();
+  return whole ? layers : std::max(cut, moves->deepest);
+}
+
 }  // namespace
 
 Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& retry,
                SplitCounts& counts, Requester requester, const MoveOptions* moves)
     : retry_(retry),
       counts_(counts),
-      sides_(model, cut, moves == nullptr ? cut : std::max(cut, moves->deepest), tail,
-             std::move(requester)) {
-  CHECK(cut > 0 || tail != nullptr);
+      sides_(model, cut, deepest_of(model, cut, moves), tail, std::move(requester)) {
+  CHECK(cut != 0 || tail != nullptr);
   if (moves == nullptr) return;
-  CHECK(head_here());
+  CHECK(sides_.on_cloud() || head_here());
   lane_.emplace(sides_, *moves, retry);
 }
 
@@ -38,6 +47,33 @@ Flow& Course::run(const SequenceRows& rows) {
   return flow_;
 }
 
+void Course::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt) {
+  sides_.cloud.session = session;
+  sides_.cloud.open = true;
+  if (ids.size() <= prompt) return;
+  sides_.history.append(ids.first(prompt), Phase::kPrompt);
+  sides_.history.append(ids.subspan(prompt, ids.size() - 1 - prompt), Phase::kGenerate);
+  sides_.prompt_rows = static_cast<uint32_t>(prompt);
+  sides_.cloud.rows.step(0, sides_.history.size(), sides_.layers());
+  ++sides_.version;
+}
+
+Flow& Course::meet(uint32_t past) {
+  CHECK(past >= sides_.prompt_rows);
+  out_ = past + 1 - sides_.prompt_rows;
+  sides_.guesses = sides_.history.size() - std::min(sides_.history.size(), past);
+  flow_.start(meet_lane());
+  return flow_;
+}
+
+Flow& Course::stream(std::span<const int32_t> ids, size_t prompt, const GenerateOptions& options) {
+  CHECK(sides_.on_cloud());
+  ids_.assign(ids.begin(), ids.end());
+  finish_reason_.clear();
+  flow_.start(run_stream(prompt, options));
+  return flow_;
+}
+
 Flow& Course::norms(std::span<const int32_t> tokens) {
   flow_.start(run_norms(tokens));
   return flow_;
@@ -52,6 +88,7 @@ Task<void> Course::pause(const RemoteError& error, bool passes, Backoff& backoff
 }
 
 Task<void> Course::run_rows(SequenceRows rows) {
+  CHECK(!sides_.on_cloud());
   ++counts_.steps;
   if (head_here()) {
     results_.resize(rows.wanted_count() * sides_.tail->shard().width(rows.range.to));
@@ -88,67 +125,160 @@ Task<void> Course::run_norms(std::span<const int32_t> tokens) {
   co_await advance(rows, results_.data());
 }
 
-// A token, or rows of a prompt; at a token the cut may move.
+// A token and guesses behind it, or rows of a prompt; at a token the cut may move.
 Task<void> Course::advance(SequenceRows rows, float* out) {
   CHECK(!rows.tokens.empty());
   if (!lane_) {
-    co_await pass(rows, out);
+    co_await pass(rows, out, 0);
     co_return;
   }
-  counts_ += lane_->take_counts();
-  std::vector<Move> moves;
-  const Moment began = flow_.now();
-  const uint64_t before = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
   if (rows.phase == Phase::kGenerate) {
-    out_ = rows.past + rows.count() - sides_.prompt_rows;
-    co_await meet_lane();
-    if (lane_->can_switch(out_)) {
-      moves.push_back(lane_->take(out_));
-      rows = caught_up(rows);
-    }
+    forget_guesses(rows.past);
+    out_ = rows.past + 1 - sides_.prompt_rows;
+    sides_.guesses = static_cast<uint32_t>(rows.count()) - 1;
   }
   bool lost = false;
   try {
-    co_await pass(rows, out);
+    co_await pass_with_lag(rows, out);
   } catch (const CloudLost&) {
     lost = true;
   }
   if (lost) {
-    moves.push_back(lane_->leave_cloud(out_, rows.past));
-    co_await pass(rows, out);
+    note(lane_->leave_cloud(out_, rows.past));
+    co_await pass_with_lag(rows, out);
   }
-  if (moves.empty()) co_return;
-  moves.back().bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - before;
-  moves.back().pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - began).count();
-  counts_ += lane_->take_counts();
-  counts_.moves.insert(counts_.moves.end(), moves.begin(), moves.end());
+  settle_moves();
 }
 
-// Waits for a target that is due, as long as it comes nearer.
+// Rows behind these came from guesses that were wrong.
+void Course::forget_guesses(uint32_t past) {
+  sides_.history.cut_back(past);
+  sides_.guesses = 0;
+}
+
+// A move, whose cost is all until the next token is there.
+void Course::note(Move move) {
+  if (moves_.empty()) {
+    moved_ = flow_.now();
+    bytes_before_ = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
+  }
+  moves_.push_back(std::move(move));
+}
+
+void Course::settle_moves() {
+  counts_ += lane_->take_counts();
+  if (moves_.empty()) return;
+  Move& last = moves_.back();
+  last.bytes += counts_.traffic.bytes_up + counts_.traffic.bytes_down - bytes_before_;
+  last.pause_ms = std::chrono::duration<double, std::milli>(flow_.now() - moved_).count();
+  counts_.moves.insert(counts_.moves.end(), moves_.begin(), moves_.end());
+  moves_.clear();
+}
+
+// The cut moves where the lane is ready. A target that is due is waited for, as long as it comes
+// nearer.
 Task<void> Course::meet_lane() {
-  while (!lane_->can_switch(out_) && lane_->is_waited_for(out_)) {
+  if (!lane_) co_return;
+  counts_ += lane_->take_counts();
+  if (!sides_.on_cloud()) lane_->token(flow_.now());
+  while (!lane_->can_switch(out_, flow_.now()) && lane_->is_waited_for(out_)) {
     if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
     co_await Wait{};
   }
+  if (lane_->can_switch(out_, flow_.now())) note(lane_->take(out_, flow_.now()));
 }
 
-// With the rows before them that one of the sides lacks at the new cut. One that lacks more lost
-// them just now: it gets them again as at any token.
-SequenceRows Course::caught_up(SequenceRows rows) {
+// The cloud chooses the tokens, until the text ends or goes on elsewhere.
+Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
+  const size_t end = ids_.size() + static_cast<size_t>(options.max_tokens);
+  if (ids_.size() > prompt) forget_guesses(static_cast<uint32_t>(ids_.size()) - 1);
+  for (Backoff backoff(retry_);;) {
+    options.generated = ids_.size() - prompt;
+    options.max_tokens = static_cast<int>(end - ids_.size());
+    std::optional<RemoteError> error;
+    try {
+      co_await stream_tokens(prompt, options, backoff);
+      co_return;
+    } catch (const RemoteError& refused) {
+      error = refused;
+    }
+    ++counts_.replays;
+    bool lost = false;
+    try {
+      co_await recover(*error, backoff);
+    } catch (const CloudLost&) {
+      lost = true;
+    }
+    if (lost) note(lane_->leave_cloud(out_, sides_.history.size()));
+    if (lost || to_switch()) co_return;
+  }
+}
+
+// Whether a text that is streamed is to meet its lane.
+bool Course::to_switch() const {
+  return lane_ && out_ > 0 && (lane_->can_switch(out_, flow_.now()) || lane_->is_waited_for(out_));
+}
+
+Task<void> Course::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
+  ++counts_.trips;
+  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_};
+  sides_.cloud.open = true;  // it may be, from now on
+  StreamEvent event = co_await asked;
+  for (; event.token; event = co_await NextToken{}) {
+    backoff.succeeded();
+    streamed(*event.token, prompt);
+    if (to_switch()) co_return;
+  }
+  finish_reason_ = std::move(event.finish_reason);
+}
+
+// The rows that led to the token are in the session.
+void Course::streamed(const ScoredToken& token, size_t prompt) {
+  ++counts_.steps;
+  SequenceHistory& history = sides_.history;
+  const uint32_t past = history.size();
+  const auto rows = std::span<const int32_t>(ids_).subspan(past);
+  const size_t of_prompt = past < prompt ? std::min(rows.size(), prompt - past) : 0;
+  history.append(rows.first(of_prompt), Phase::kPrompt);
+  history.append(rows.subspan(of_prompt), Phase::kGenerate);
+  sides_.prompt_rows = static_cast<uint32_t>(prompt);
+  sides_.cloud.reachable = true;
+  sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
+  counts_.cloud_layer_rows += rows.size() * static_cast<uint64_t>(sides_.layers());
+  ids_.push_back(token.id);
+  out_ = static_cast<uint32_t>(ids_.size() - prompt);
+  ++sides_.version;
+  if (!lane_) return;
+  settle_moves();
+  lane_->token(flow_.now());
+}
+
+// With the rows before them that one of the sides lacks at a new cut. One that lacks more lost them
+// just now: it gets them again as at any token.
+Task<void> Course::pass_with_lag(SequenceRows rows, float* out) {
   uint32_t past = rows.past;
   const auto include = [&](uint32_t there) {
-    if (sides_.near_end(there)) past = std::min(past, there);
+    if (rows.phase == Phase::kGenerate && sides_.near_end(there)) past = std::min(past, there);
   };
   if (sides_.cut < sides_.layers()) include(sides_.tail->rows_from(sides_.cut));
   if (sides_.cut > 0) include(sides_.cloud.rows.below(sides_.cut));
-  if (past == rows.past) return rows;
+  if (past == rows.past) {
+    co_await pass(rows, out, 0);
+    co_return;
+  }
   const SequenceRows lag = sides_.history.piece(past, rows.past);
   with_lag_.assign(lag.tokens.begin(), lag.tokens.end());
   with_lag_.insert(with_lag_.end(), rows.tokens.begin(), rows.tokens.end());
   rows.past = past;
   rows.tokens = with_lag_;
-  rows.wanted = Wanted::kLast;
-  return rows;
+  if (rows.wanted != Wanted::kAll) {
+    co_await pass(rows, out, lag.count());
+    co_return;
+  }
+  const size_t width = sides_.tail->shard().width(rows.range.to);
+  std::vector<float> all(rows.count() * width);
+  co_await pass(rows, all.data(), lag.count());
+  std::ranges::copy(std::span(all).subspan(lag.count() * width), out);
 }
 
 // Waits until no job of the lane has the tail's sequence.
@@ -156,10 +286,10 @@ Task<void> Course::tail_is_free() {
   while (sides_.held()) co_await Wait{};
 }
 
-// The rows pass both sides.
-Task<void> Course::pass(SequenceRows rows, float* out) {
+// The rows pass both sides; the first `known` of them did before.
+Task<void> Course::pass(SequenceRows rows, float* out, size_t known) {
   co_await tail_is_free();
-  sides_.history.cut_back(rows.past);
+  sides_.history.cut_back(rows.past + static_cast<uint32_t>(known));
   sides_.cloud.rows.cut_back(rows.past);
   const Point to = rows.range.to;
   const bool local = sides_.tail != nullptr && to > sides_.cut;
@@ -183,7 +313,8 @@ Task<void> Course::pass(SequenceRows rows, float* out) {
       co_await run_passing(ours, out);
     }
     out += piece.wanted_count() * width;
-    sides_.history.append(piece.tokens, piece.phase);
+    const size_t skipped = std::min<size_t>(known - std::min<size_t>(known, at), piece.count());
+    sides_.history.append(piece.tokens.subspan(skipped), piece.phase);
     if (piece.phase == Phase::kPrompt) sides_.prompt_rows = sides_.history.size();
     ++sides_.version;
   }
@@ -270,6 +401,7 @@ Task<std::vector<float>> Course::step(SequenceRows rows) {
   std::vector<float> hidden = co_await asked;
   sides_.cloud.reachable = true;
   sides_.cloud.rows.step(rows.past, rows.past + rows.count(), sides_.cut);
+  ++counts_.trips;
   counts_.cloud_layer_rows += uint64_t{rows.count()} * static_cast<uint64_t>(sides_.cut);
   co_return hidden;
 }

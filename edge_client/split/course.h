@@ -2,7 +2,8 @@
 // cloud, the others here. The edge keeps every token with its phase, so that a lost session,
 // connection or server is answered by opening the session again and sending what it had; with equal
 // phases the bits repeat, and the text is as if nothing had happened. A cut of 0 never talks to the
-// server. A flow (flow.h): whoever drives it asks the cloud, runs the jobs and waits.
+// server; in one behind the last block the cloud has the head too, chooses the tokens and streams
+// them. A flow (flow.h): whoever drives it asks the cloud, runs the jobs and waits.
 #pragma once
 
 #include <string>
@@ -15,18 +16,32 @@ namespace split::edge {
 // One thread at a time.
 class Course {
  public:
-  // `tail` has the stages from `cut` on, with the head, or without it (perhaps with the norm), and
-  // then the head is asked of the cloud; null when there are no stages for this machine. What it
-  // costs is added to `counts` as it comes.
-  // With `moves` the cut may move: then the head is here.
+  // `cut` may be Move::kCloud. `tail` has the stages from it on, with the head, or without it
+  // (perhaps with the norm), and then the head is asked of the cloud; null when there are no stages
+  // for this machine. What it costs is added to `counts` as it comes. With `moves` the cut may
+  // move: then the head is here.
   Course(const Model& model, int cut, Batcher* tail, const RetryOptions& retry, SplitCounts& counts,
          Requester requester = {}, const MoveOptions* moves = nullptr);
   Course(const Course&) = delete;
   Course& operator=(const Course&) = delete;
 
+  // Begins to meet the lane, behind so many rows, one token before the next: the cut moves where
+  // that is ready. Asked before each step that brings a generated token.
+  Flow& meet(uint32_t past);
   // Begins what Forward::run is asked for. The rows stay as they are until the flow is done; then
   // the results are there, until the next begin. The flow throws as Forward does.
   Flow& run(const SequenceRows& rows);
+  // Goes on with a session on which the cloud streamed these ids, the first `prompt` of which were
+  // given: it has the rows of all but the last. Before anything else.
+  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt);
+  // Whether the cloud chooses the tokens: then a text goes on by stream(), else by run().
+  bool on_cloud() const { return sides_.on_cloud(); }
+  // Begins to have the cloud go on behind these ids, whose first `prompt` were given, for at most
+  // options.max_tokens. Ends with the stream, or where the text is to go on otherwise: then there
+  // is no finish_reason(). Whoever drives it sees the tokens; it is given up where the text ends.
+  Flow& stream(std::span<const int32_t> ids, size_t prompt, const GenerateOptions& options);
+  const std::string& finish_reason() const { return finish_reason_; }
+  int32_t end_of_text() const { return sides_.model.config().end_of_text; }
   // The same for the final norm's output of each token of a prompt, [tokens, C]; the tail has the
   // norm.
   Flow& norms(std::span<const int32_t> tokens);
@@ -41,9 +56,14 @@ class Course {
   // The lane, whose flow is driven beside this one; null where the cut stays.
   Lane* lane() { return lane_ ? &*lane_ : nullptr; }
   const Lane* lane() const { return lane_ ? &*lane_ : nullptr; }
-  int cut() const { return sides_.cut; }
-  // Whether the tail has the stages from there on.
-  bool has(int cut) { return sides_.tail->has(cut); }
+  int cut() const { return sides_.name(); }
+  // The tail that there is, if there is one.
+  TailSide* tail() { return sides_.tail.get(); }
+  // How many rows a generated step behind so many may have, so that the cut moves where it is due.
+  uint32_t most_rows(uint32_t past) const {
+    const uint32_t out = past + 1 - std::min(past, sides_.prompt_rows);
+    return lane_ ? std::max(1u, lane_->tokens_until_due(out)) : UINT32_MAX;
+  }
   // Tokens out at the last step.
   uint32_t tokens_out() const { return out_; }
   // Another one where a flow that waits for others should look again.
@@ -59,8 +79,15 @@ class Course {
   Task<void> pause(const RemoteError& error, bool passes, Backoff& backoff);
   Task<void> tail_is_free();
   Task<void> meet_lane();
-  SequenceRows caught_up(SequenceRows rows);
-  Task<void> pass(SequenceRows rows, float* out);
+  void forget_guesses(uint32_t past);
+  void note(Move move);
+  void settle_moves();
+  Task<void> run_stream(size_t prompt, GenerateOptions options);
+  Task<void> stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff);
+  void streamed(const ScoredToken& token, size_t prompt);
+  bool to_switch() const;
+  Task<void> pass_with_lag(SequenceRows rows, float* out);
+  Task<void> pass(SequenceRows rows, float* out, size_t known);
   // On the cloud:
   Task<void> open();
   Task<std::vector<float>> step(SequenceRows rows);
@@ -82,6 +109,11 @@ class Course {
   Flow flow_;                 // behind the sides, as
   std::optional<Lane> lane_;  // is this
   uint32_t out_ = 0;
+  std::vector<Move> moves_;  // behind which no token is yet
+  Moment moved_{};           // the first of these
+  uint64_t bytes_before_ = 0;
+  std::vector<int32_t> ids_;  // of a text that is streamed
+  std::string finish_reason_;
   std::vector<int32_t> with_lag_;  // tokens of a step that catches up
   std::vector<float> results_;
 };

@@ -16,6 +16,7 @@
 
 #include "edge_client/split/counts.h"
 #include "run/batcher.h"
+#include "run/text_loop.h"
 
 namespace split::edge {
 
@@ -35,13 +36,28 @@ struct Compute {
   Job* job;
   double* ms;  // its time is added, also where it fails
 };
+// The cloud goes on with a text on a session, by CloudLink::stream, and its first token is needed.
+// Whatever follows but NextToken and Done ends the stream.
+struct Stream {
+  std::string session;
+  std::vector<int32_t> ids;
+  GenerateOptions options;
+  SplitCounts* counts;
+};
+// The next token of the stream is needed.
+struct NextToken {};
+// A stream's token; or its end, and why.
+struct StreamEvent {
+  std::optional<ScoredToken> token = {};
+  std::string finish_reason = {};
+};
 // Nothing is to be done before that time; or before another flow of the same text went on.
 struct Wait {
   static constexpr Moment kOnOthers = Moment::max();
   Moment until = kOnOthers;
 };
 struct Done {};
-using Action = std::variant<Done, Send, Compute, Wait>;
+using Action = std::variant<Done, Send, Compute, Wait, Stream, NextToken>;
 
 template <typename T>
 class Task;
@@ -54,8 +70,9 @@ class Flow {
   // Goes on, at this time, to the next thing that it needs; Done once it has ended, and Done again.
   // Throws what the task threw, once.
   Action next(Moment now);
-  // Brings what the cloud answered, or why a Send or a Compute failed, before next().
+  // Brings what the cloud answered, or why what was asked for failed, before next().
   void give(std::vector<float> values) { values_ = std::move(values); }
+  void give(StreamEvent event) { event_ = std::move(event); }
   void fail(std::exception_ptr error) { error_ = std::move(error); }
 
   Moment now() const { return now_; }
@@ -65,10 +82,12 @@ class Flow {
   template <typename T>
   friend class Task;
   friend struct Asking;
+  friend struct AskingToken;
   friend struct TaskPromiseBase;
 
   std::optional<Action> asked_;
   std::vector<float> values_;
+  StreamEvent event_;
   std::exception_ptr error_;
   Moment now_{};
   std::coroutine_handle<> at_;        // what goes on next
@@ -92,6 +111,14 @@ struct Asking {
     return std::exchange(flow->values_, {});
   }
 };
+struct AskingToken : Asking {
+  StreamEvent await_resume() {
+    if (flow->error_) std::rethrow_exception(std::exchange(flow->error_, nullptr));
+    return std::exchange(flow->event_, {});
+  }
+};
+inline AskingToken operator co_await(Stream action) { return {{std::move(action)}}; }
+inline AskingToken operator co_await(NextToken action) { return {{action}}; }
 inline Asking operator co_await(Send action) { return {std::move(action)}; }
 inline Asking operator co_await(Compute action) { return {action}; }
 inline Asking operator co_await(Wait action) { return {action}; }

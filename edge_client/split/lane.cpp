@@ -36,6 +36,7 @@ Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retr
 }
 
 void Lane::aim(Target target) {
+  if (target.why == "landed" && target.cut != 0 && target.cut < lowest_) return;
   targets_ = {std::move(target)};
   next_target();
 }
@@ -45,6 +46,7 @@ void Lane::next_target() {
   while (!target_ && !targets_.empty()) {
     target_ = std::move(targets_.front());
     targets_.pop_front();
+    target_->cut = sides_.cut_named(target_->cut);
     if (target_->cut == sides_.cut) target_.reset();
   }
   ++aims_;
@@ -67,7 +69,7 @@ std::string Lane::state() const {
     case State::kWeights:
       return "weights";
     case State::kFilling:
-      return cat("filling ", rows_there(), "/", sides_.history.size());
+      return cat("filling ", std::min(rows_there(), sides_.sure_rows()), "/", sides_.sure_rows());
     case State::kReady:
       return "ready";
     case State::kWaiting:
@@ -79,25 +81,51 @@ std::string Lane::state() const {
 // Rows that the blocks which change sides have where they are to be.
 uint32_t Lane::rows_there() const {
   if (!target_) return 0;
-  return target_->cut < sides_.cut ? tail().rows_from(target_->cut)
-                                   : cloud().rows.below(target_->cut);
+  if (target_->cut > sides_.cut) return cloud().rows.below(target_->cut);
+  return tail() ? tail()->rows_from(target_->cut) : 0;
 }
 
-bool Lane::can_switch(uint32_t out) const {
-  return target_ && state_ == State::kReady && sides_.near_end(rows_there()) &&
-         out >= target_->at.value_or(0);
+void Lane::token(Moment now) {
+  if (last_token_) {
+    const double ms = std::chrono::duration<double, std::milli>(now - *last_token_).count();
+    token_ms_ =
+        tokens_ == 0 ? ms : token_ms_ + (ms - token_ms_) / std::min(tokens_ + 1, kFewTokens);
+    ++tokens_;
+  }
+  last_token_ = now;
+  if (!back_ || keeps_pace()) return;
+  lowest_ = sides_.cut + 1;
+  aim({.cut = *std::exchange(back_, std::nullopt), .why = "goal"});
+}
+
+bool Lane::weights_there() const {
+  return target_->cut > sides_.layers() || (tail() && tail()->has(target_->cut));
+}
+
+bool Lane::can_switch(uint32_t out, Moment now) const {
+  if (!target_ || appending_) return false;
+  if (target_->why == "landed" && target_->cut != 0 && !keeps_pace()) return false;
+  const bool too_soon = last_move_ && !target_->at_once() && now < *last_move_ + kBetweenMoves;
+  return weights_there() && sides_.near_end(rows_there()) && out >= target_->at.value_or(0) &&
+         !too_soon;
+}
+
+uint32_t Lane::tokens_until_due(uint32_t out) const {
+  if (!target_ || !target_->at) return UINT32_MAX;
+  return *target_->at - std::min(out, *target_->at);
 }
 
 bool Lane::is_waited_for(uint32_t out) const {
   return target_ && target_->at && out >= *target_->at && !backoff_.failing();
 }
 
-Move Lane::take(uint32_t out) {
+Move Lane::take(uint32_t out, Moment now) {
+  const uint32_t all = sides_.sure_rows();
   Move move{.at = out,
-            .from = sides_.cut,
-            .to = target_->cut,
+            .from = sides_.name(),
+            .to = 0,
             .why = target_->why,
-            .rows = rows_ + sides_.history.size() - std::min(rows_there(), sides_.history.size()),
+            .rows = rows_ + all - std::min(rows_there(), all),
             .bytes = bytes_};
   if (sides_.cut == 0) {
     sides_.cloud = std::exchange(next_cloud_, CloudSide(sides_.layers()));
@@ -107,16 +135,35 @@ Move Lane::take(uint32_t out) {
     if (old.open && old.reachable) ended_.push_back(std::move(old.session));
   }
   if (target_->tail) sides_.tail = target_->tail;
+  back_.reset();
+  if (target_->why == "landed" && target_->cut != 0) back_ = sides_.name();
+  last_token_.reset();
+  tokens_ = 0;
   sides_.cut = target_->cut;
+  move.to = sides_.name();
+  last_move_ = now;
   next_target();
   return move;
 }
 
+std::shared_ptr<TailSide> Lane::whole() const {
+  if (sides_.tail && sides_.tail->has(0)) return sides_.tail;
+  return target_ && target_->tail && target_->tail->has(0) ? target_->tail : nullptr;
+}
+
 Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
-  Move move{.at = out, .from = sides_.cut, .to = 0, .why = "cloud_lost", .rows = rows};
+  sides_.tail = whole();
+  Move move{.at = out,
+            .from = sides_.name(),
+            .to = 0,
+            .why = "cloud_lost",
+            .rows = rows - std::min(rows, sides_.tail->rows_from(0))};
   sides_.cloud = CloudSide(sides_.layers());  // nobody to end the session at
   sides_.cut = 0;
-  if (target_) targets_.push_front(*target_);
+  if (target_) {
+    target_->cut = target_->cut > sides_.layers() ? Move::kCloud : target_->cut;
+    targets_.push_front(*target_);
+  }
   next_target();
   return move;
 }
@@ -162,13 +209,13 @@ Task<void> Lane::close_old() {
 
 // Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.
 Task<void> Lane::prepare() {
-  if (!tail().has(target_->cut)) {
+  if (!weights_there()) {
     if (state_ != State::kWeights && options_.fetch) options_.fetch(target_->cut);
     if (state_ != State::kWeights) enter(State::kWeights);
     co_await Wait{};
     co_return;
   }
-  if (sides_.near_end(rows_there())) {
+  if (sides_.near_end(rows_there(), kEnough)) {
     backoff_.succeeded();
     if (state_ != State::kReady) enter(State::kReady);
     co_await Wait{};
@@ -176,7 +223,7 @@ Task<void> Lane::prepare() {
   }
   enter(State::kFilling);
   // Its tokens may move while they are on their way.
-  SequenceRows piece = sides_.history.piece(rows_there(), sides_.history.size());
+  SequenceRows piece = sides_.history.piece(rows_there(), sides_.sure_rows());
   const std::vector<int32_t> tokens(piece.tokens.begin(), piece.tokens.end());
   piece.tokens = tokens;
   const uint64_t aim = aims_;
@@ -192,7 +239,7 @@ Task<void> Lane::prepare() {
 
 // A target that the text does not wait for may be out of reach at the rate of now.
 Task<void> Lane::rest_after_races() {
-  const uint32_t lag = sides_.history.size() - std::min(rows_there(), sides_.history.size());
+  const uint32_t lag = sides_.sure_rows() - std::min(rows_there(), sides_.sure_rows());
   lost_races_ = lag >= std::exchange(last_lag_, lag) ? lost_races_ + 1 : 0;
   if (target_->at || lost_races_ < kLostRaces) co_return;
   lost_races_ = 0;
@@ -202,8 +249,7 @@ Task<void> Lane::rest_after_races() {
 
 // Blocks [cut'', L) stay here, and the cloud computes the rows through those before them.
 Task<void> Lane::fill_cloud(SequenceRows piece) {
-  const int cut = target_->cut;
-  piece.range.to = cut;
+  piece.range.to = std::min(target_->cut, sides_.layers());
   if (sides_.cut > 0) {
     co_await ask(Send::kFill, piece);
     co_return;
@@ -225,11 +271,13 @@ Task<std::vector<float>> Lane::ask(Send::Call call, SequenceRows rows) {
   const Send asked{call, session, rows, &flying_.traffic};
   std::vector<float> values;
   std::exception_ptr error;
+  appending_ = call != Send::kFill;
   try {
     values = co_await asked;
   } catch (...) {
     error = std::current_exception();
   }
+  appending_ = false;
   const Traffic traffic = std::exchange(flying_.traffic, {});
   settled_.traffic += traffic;
   bytes_ += traffic.bytes_up + traffic.bytes_down;
@@ -269,8 +317,8 @@ Task<void> Lane::fill_tail(SequenceRows piece) {
   for (uint32_t at = 0; at < piece.count() && aim == aims_;) {
     while (sides_.held()) co_await Wait{};
     if (aim != aims_) co_return;
-    const uint32_t past = piece.past + at, length = tail().pages().length(tail().sequence());
-    if (tail().rows_from(cut) < past) co_return;  // they were lost meanwhile
+    const uint32_t past = piece.past + at, length = tail()->pages().length(tail()->sequence());
+    if (tail()->rows_from(cut) < past) co_return;  // they were lost meanwhile
     uint32_t count = std::min(kSliceRows, piece.count() - at);
     if (past < length) count = std::min(count, length - past);
     co_await run_slice(piece.slice(at, count));
@@ -281,7 +329,7 @@ Task<void> Lane::fill_tail(SequenceRows piece) {
 // Rows that the tail has are computed again, up to the first block that has them; behind these it
 // gets new ones in all its blocks, where the text does not need them yet.
 Task<void> Lane::run_slice(SequenceRows slice) {
-  const std::shared_ptr<TailSide> side = target_->tail ? target_->tail : sides_.tail;
+  const std::shared_ptr<TailSide> side = tail();
   KvPages& pages = side->pages();
   const int layers = sides_.layers();
   const bool fill = slice.past < pages.length(side->sequence());

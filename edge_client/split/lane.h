@@ -14,12 +14,15 @@
 
 namespace split::edge {
 
-// A place where the cut is to be.
+// A place where the cut is to be: Move::kCloud, or so many blocks.
 struct Target {
   int cut = 0;
-  std::string why = "asked";
+  std::string why = "asked";        // or "landed", "fastest", "goal", "asked_by_cloud"
   std::optional<uint32_t> at = {};  // tokens out, at which the text waits for it; none: when it can
   std::shared_ptr<TailSide> tail = {};  // none: the one there is
+
+  // Who asked sees it, and what landed waited for it; what is only better comes not too often.
+  bool at_once() const { return at || why == "asked" || why == "landed"; }
 };
 
 // How a text's cut may move.
@@ -27,6 +30,7 @@ struct MoveOptions {
   int deepest = 0;                 // the cloud opens sessions for it
   std::deque<Target> targets;      // one after the other
   bool leaves_lost_cloud = false;  // with all stages here, in place of waiting for it
+  double pace = 0;  // tokens a second that a text has to keep where it goes on for what landed
   // Called when a target's weights are not here yet, once for each; they come in their own time.
   std::function<void(int cut)> fetch = {};
 };
@@ -36,26 +40,37 @@ class Lane {
  public:
   // Rows that the tail computes in one go: it is held so long.
   static constexpr uint32_t kSliceRows = 16;
+  // Rows that a target may lack when nothing more is done for it, so that a few tokens later they
+  // are still those that a step can bring.
+  static constexpr uint32_t kEnough = TwoSides::kMostLag / 2;
+  // From which on a text's pace is known.
+  static constexpr int kFewTokens = 8;
+  // Since the last move, before one that is not at once.
+  static constexpr std::chrono::seconds kBetweenMoves{3};
 
   Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
 
   Flow& flow() { return flow_; }
   // In place of all targets that are left.
   void aim(Target target);
+  // The text has another token: one that is too slow where something landed goes back.
+  void token(Moment now);
   // Nothing is left to do, unless it is aimed.
   bool idle() const { return !target_ && ended_.empty(); }
   // The fetched weights may have landed.
   void landed() { ++sides_.version; }
 
   // Whether the text, with so many tokens out, can switch now.
-  bool can_switch(uint32_t out) const;
+  bool can_switch(uint32_t out, Moment now) const;
   // Whether it is to wait for that: the target is due and comes nearer.
   bool is_waited_for(uint32_t out) const;
   // Moves the cut. The sides lack no more there than the lag (sides.h).
-  Move take(uint32_t out);
+  Move take(uint32_t out, Moment now);
+  // Tokens out until the next target that has its time; many where there is none.
+  uint32_t tokens_until_due(uint32_t out) const;
   // Whether a text whose cloud is gone goes on here, alone.
   bool can_leave_cloud() const {
-    return options_.leaves_lost_cloud && sides_.cut > 0 && sides_.tail->has(0);
+    return options_.leaves_lost_cloud && sides_.cut > 0 && whole() != nullptr;
   }
   // Moves it here at once: the tail lacks `rows`, which it computes as those of a lost device.
   Move leave_cloud(uint32_t out, uint32_t rows);
@@ -81,10 +96,19 @@ class Lane {
   Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
   void next_target();
   void enter(State state);
-  TailSide& tail() const { return *(target_->tail ? target_->tail : sides_.tail); }
+  // The target's; none where nothing of it is here yet.
+  const std::shared_ptr<TailSide>& tail() const {
+    return target_->tail ? target_->tail : sides_.tail;
+  }
+  // The tail that has all stages, if there is one.
+  std::shared_ptr<TailSide> whole() const;
   CloudSide& cloud() { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
   const CloudSide& cloud() const { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
   uint32_t rows_there() const;
+  bool weights_there() const;
+  bool keeps_pace() const {
+    return options_.pace == 0 || tokens_ < kFewTokens || token_ms_ * options_.pace <= 1000;
+  }
 
   TwoSides& sides_;
   const MoveOptions options_;
@@ -95,10 +119,17 @@ class Lane {
   uint64_t aims_ = 0;               // so far
   CloudSide next_cloud_;            // of a text that runs here alone
   bool next_asked_ = false;         // the server may have it
+  bool appending_ = false;          // rows to it, by a step that must not come behind the text's
   std::vector<std::string> ended_;  // sessions
   SplitCounts flying_, settled_;    // with whoever asks and computes; and done with
   uint64_t rows_ = 0, bytes_ = 0;   // for this target
   uint32_t last_lag_ = UINT32_MAX;
+  std::optional<Moment> last_move_;
+  std::optional<Moment> last_token_;  // since the last move
+  double token_ms_ = 0;               // about
+  int tokens_ = 0;                    // as many
+  std::optional<int> back_;           // from where something landed
+  int lowest_ = 0;                    // cut at which it keeps its pace
   int lost_races_ = 0;
   Flow flow_;
 };

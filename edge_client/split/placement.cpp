@@ -5,6 +5,8 @@
 
 #include "step/names.h"
 
+#include "edge_client/split/counts.h"
+
 namespace split::edge {
 
 std::string Placement::on_edge(const ModelConfig& config) const {
@@ -60,8 +62,9 @@ Placement place(const Options& options, const ModelConfig& config) {
     throw Error(ErrorKind::kInput, cat("--cut: the model has ", layers, " blocks: expected 0..",
                                        layers, " or cloud, got ", place.cut));
   }
-  int lowest = place.cut;
+  int lowest = options.all_on_cloud && !options.moves.empty() ? layers : place.cut;
   for (const ScheduledMove& move : options.moves) {
+    if (move.cut == Move::kCloud) continue;
     if (move.cut > layers) {
       throw Error(ErrorKind::kInput, cat("--moves: the model has ", layers,
                                          " blocks: expected cuts 0..", layers, ", got ", move.cut));

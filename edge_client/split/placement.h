@@ -19,9 +19,9 @@ struct Placement {
   std::vector<ScheduledMove> moves;  // of each text from there on
   StageRange range;  // what this machine has, unless all is on the cloud: from the lowest cut on
 
-  bool local() const { return !all_on_cloud && !range.empty(); }
+  bool local() const { return (!all_on_cloud || !moves.empty()) && !range.empty(); }
   // The cloud computes nothing.
-  bool alone() const { return local() && cut == 0 && !head_on_cloud; }
+  bool alone() const { return local() && cut == 0 && !head_on_cloud && !all_on_cloud; }
   std::string name() const { return all_on_cloud ? "cloud" : std::to_string(cut); }
   std::string on_edge(const ModelConfig& config) const;  // "blocks 2-3, norm, head"
   std::string on_cloud(const ModelConfig& config) const;

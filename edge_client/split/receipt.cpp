@@ -62,10 +62,10 @@ std::string to_text(const Receipt& r) {
        cat(fixed(traffic.cloud_ms / steps, 2), " ms cloud + ", fixed(traffic.wire_ms / steps, 2),
            " ms wire + ", fixed(r.counts.edge_ms / steps, 2), " ms edge, on average"));
   for (const Move& move : r.counts.moves) {
-    const std::string from = move.from == Move::kCloud ? "the cloud" : cat("cut ", move.from);
-    line("move", cat("at ", move.at, " tokens from ", from, " to cut ", move.to, " (", move.why,
-                     "): ", move.rows, " rows, ", human_bytes(move.bytes), ", the next after ",
-                     fixed(move.pause_ms, 0), " ms",
+    const auto place = [](int cut) { return cut == Move::kCloud ? "the cloud" : cat("cut ", cut); };
+    line("move", cat("at ", move.at, " tokens from ", place(move.from), " to ", place(move.to),
+                     " (", move.why, "): ", move.rows, " rows, ", human_bytes(move.bytes),
+                     ", the next after ", fixed(move.pause_ms, 0), " ms",
                      r.exact.value_or(true) ? "" : "; may differ at near-ties"));
   }
   line("tokens", cat(r.prompt_tokens, " in, ", r.tokens, " out (", r.finish_reason,
@@ -97,19 +97,20 @@ std::string moves_json(std::span<const Move> moves) {
 
 std::string cost_members(const Receipt& r) {
   const Traffic& traffic = r.counts.traffic;
-  return cat(
-      "\"bytes_downloaded\":", r.fetched.downloaded, ",\"bytes_from_cache\":", r.fetched.from_cache,
-      ",\"bytes_up\":", traffic.bytes_up, ",\"bytes_down\":", traffic.bytes_down,
-      ",\"steps\":", r.counts.steps, ",\"cloud_ms\":", fixed(traffic.cloud_ms, 3),
-      ",\"wire_ms\":", fixed(traffic.wire_ms, 3), ",\"edge_ms\":", fixed(r.counts.edge_ms, 3),
-      ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
-      ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
-      ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
-      ",\"drafted\":", r.counts.drafted, ",\"accepted\":", r.counts.accepted, ",\"exact\":",
-      !r.exact   ? "null"
-      : *r.exact ? "true"
-                 : "false",
-      ",\"moves\":", moves_json(r.counts.moves));
+  return cat("\"bytes_downloaded\":", r.fetched.downloaded,
+             ",\"bytes_from_cache\":", r.fetched.from_cache, ",\"bytes_up\":", traffic.bytes_up,
+             ",\"bytes_down\":", traffic.bytes_down, ",\"steps\":", r.counts.steps,
+             ",\"trips\":", r.counts.trips, ",\"cloud_ms\":", fixed(traffic.cloud_ms, 3),
+             ",\"wire_ms\":", fixed(traffic.wire_ms, 3),
+             ",\"edge_ms\":", fixed(r.counts.edge_ms, 3),
+             ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
+             ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
+             ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
+             ",\"drafted\":", r.counts.drafted, ",\"accepted\":", r.counts.accepted, ",\"exact\":",
+             !r.exact   ? "null"
+             : *r.exact ? "true"
+                        : "false",
+             ",\"moves\":", moves_json(r.counts.moves));
 }
 
 }  // namespace

@@ -29,7 +29,9 @@ struct Receipt {
 
   // The text has ended where its moves led.
   void end_at_last_move() {
-    if (!counts.moves.empty()) cut = std::to_string(counts.moves.back().to);
+    if (counts.moves.empty()) return;
+    const int last = counts.moves.back().to;
+    cut = last == Move::kCloud ? "cloud" : std::to_string(last);
   }
   std::string plan() const;  // what runs where, in one line
   // The rate of the tokens after the first, which the prompt pays for; of the first, when there is

@@ -21,7 +21,7 @@ void FilledRows::step(uint32_t past, uint32_t end, int to) {
 }
 
 void FilledRows::fill(uint32_t past, uint32_t end, int to) {
-  for (uint32_t& rows : std::span(rows_).first(static_cast<size_t>(to))) {
+  for (uint32_t& rows : std::span(rows_).first(count(to))) {
     if (rows >= past) rows = std::max(rows, end);
   }
 }
@@ -29,15 +29,14 @@ void FilledRows::fill(uint32_t past, uint32_t end, int to) {
 void FilledRows::cut_back(uint32_t most) { limit(0, static_cast<int>(rows_.size()), most); }
 
 void FilledRows::limit(int from, int to, uint32_t most) {
-  for (int block = from; block < to; ++block) {
-    uint32_t& rows = rows_[static_cast<size_t>(block)];
-    rows = std::min(rows, most);
+  for (size_t block = static_cast<size_t>(from); block < count(to); ++block) {
+    rows_[block] = std::min(rows_[block], most);
   }
 }
 
 uint32_t FilledRows::below(int to) const {
   CHECK(to > 0);
-  return *std::min_element(rows_.begin(), rows_.begin() + to);
+  return *std::min_element(rows_.begin(), rows_.begin() + static_cast<ptrdiff_t>(count(to)));
 }
 
 CloudSide::CloudSide(int layers) : session(random_session_id()), rows(layers) {}
@@ -54,19 +53,20 @@ TailSide::~TailSide() {
 }
 
 bool TailSide::has(int cut) {
-  const StageRange& range = shard().options().range;
-  return StageRange::from_block(cut, range.to).from >= range.from;
+  const Point to = shard().options().range.to;
+  return StageRange::from_block(cut, to).from >= shard().floor() && shard().floor() < to;
 }
 
 uint32_t TailSide::rows_from(int cut) {
   const int layers = shard().model().config().layers;
+  if (cut >= layers) return UINT32_MAX;
   return pages().filled(sequence_, {cut, Point(layers)});
 }
 
 TwoSides::TwoSides(const Model& model, int cut, int deepest, Batcher* tail, Requester requester)
     : model(model),
       requester(std::move(requester)),
-      cut(cut),
+      cut(cut_named(cut)),
       deepest(deepest),
       cloud(model.config().layers),
       tail(tail == nullptr ? nullptr : std::make_shared<TailSide>(*tail)) {}

@@ -4,6 +4,7 @@
 // both see. Computes and asks nothing.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ class FilledRows {
   uint32_t below(int to) const;
 
  private:
+  // Blocks below `to`, which may be behind the last.
+  size_t count(int to) const { return std::min(static_cast<size_t>(to), rows_.size()); }
   std::vector<uint32_t> rows_;
 };
 
@@ -61,9 +64,9 @@ class TailSide {
   SequenceId sequence() const { return sequence_; }
   // Another, for rows that no block here sees.
   SequenceId passing() const { return passing_; }
-  // Whether it has the stages from this cut on.
+  // Whether it has the stages from this cut on, by now.
   bool has(int cut);
-  // Rows that all its blocks from the cut on have.
+  // Rows that all its blocks from the cut on have; more than any text has where there are none.
   uint32_t rows_from(int cut);
   const std::shared_ptr<void>& keeps() const { return keeps_; }
 
@@ -77,6 +80,11 @@ class TailSide {
 struct TwoSides {
   TwoSides(const Model& model, int cut, int deepest, Batcher* tail, Requester requester);
 
+  // Users say Move::kCloud for the cut behind the last one, where the head is the cloud's too.
+  int cut_named(int name) const { return name == Move::kCloud ? layers() + 1 : name; }
+  int name() const { return on_cloud() ? Move::kCloud : cut; }
+  bool on_cloud() const { return cut > layers(); }
+
   const Model& model;
   const Requester requester;  // of the tail's jobs
   int cut;
@@ -85,6 +93,7 @@ struct TwoSides {
   std::shared_ptr<TailSide> tail;  // none when there are no stages for this machine
   SequenceHistory history;
   uint32_t prompt_rows = 0;  // of it
+  uint32_t guesses = 0;      // its last rows, which may have to go again
   bool interrupted = false;
   // Changes with everything that a flow may wait for another to do.
   uint64_t version = 0;
@@ -92,9 +101,10 @@ struct TwoSides {
   // Whether what is missing behind so many rows is a lag that the next token's step can bring: few
   // rows, all generated.
   static constexpr uint32_t kMostLag = 7;
-  bool near_end(uint32_t rows) const {
-    const uint32_t all = history.size();
-    return rows >= all || (all - rows <= kMostLag && rows >= prompt_rows);
+  uint32_t sure_rows() const { return history.size() - std::min(history.size(), guesses); }
+  bool near_end(uint32_t rows, uint32_t lag = kMostLag) const {
+    const uint32_t all = sure_rows();
+    return rows >= all || (all - rows <= lag && rows >= prompt_rows);
   }
   int layers() const { return model.config().layers; }
   size_t channels() const { return static_cast<size_t>(model.config().channels); }

@@ -1,5 +1,8 @@
 #include "edge_client/weights/arrival.h"
 
+#include <csignal>
+
+#include "base/figures.h"
 #include "edge_client/weights/exactness.h"
 
 namespace split::edge {
@@ -10,58 +13,141 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 }  // namespace
 
-Arrival::Arrival(Loader& loader, const wire::ModelInfo& info, ArrivalOptions options)
-    : loader_(loader), info_(info), options_(std::move(options)) {
-  begins_ = std::async(std::launch::async, [this] { return loader_.grow(info_, options_.grow); });
+Arrival::Arrival(Loader& loader, ArrivalOptions options)
+    : loader_(loader), options_(std::move(options)) {
+  thread_ = std::thread([this] { run(); });
 }
 
 Arrival::~Arrival() {
-  if (begins_.valid()) begins_.wait();
+  ends_.raise(SIGTERM);
+  {
+    const Lock lock(mutex_);
+    ending_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+  if (placed_) placed_->growing->stop();  // others may have the model still
 }
 
-void Arrival::begun() {
+std::shared_ptr<PlacedModel> Arrival::placed() const {
+  const Lock lock(mutex_);
+  return placed_;
+}
+
+std::shared_ptr<PlacedModel> Arrival::wait_for(int cut) {
+  const Point from = StageRange::from_block(cut, Point::head()).from;
+  Lock lock(mutex_);
+  for (;;) {
+    const bool over = ending_ || (begun_ && (!placed_ || placed_->growing->note().done));
+    if (placed_ && placed_->tail->floor() <= from) return placed_;
+    if (over) return nullptr;
+    changed_.wait(lock);
+  }
+}
+
+void Arrival::text_runs(bool runs) {
+  const Lock lock(mutex_);
+  text_runs_ = runs;
+  share_line();
+}
+
+// With the lock held.
+void Arrival::share_line() {
+  if (!placed_) return;
+  if (!text_runs_) text_.reset();
+  if (text_runs_ && !text_) text_.emplace(*placed_->growing);
+}
+
+// Says what is to come, and begins it where it may be; null where it is not.
+std::shared_ptr<PlacedModel> Arrival::begin() {
+  const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
+  const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
+  const wire::ModelInfo info = loader_.whole_manifest(*remote, ends_);
+  const std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats());
+  const uint64_t most = options_.grow.max_weights;
+  uint64_t all = 0, within = 0;
+  const size_t count = steps_within(steps, most);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    all += steps[i].bytes();
+    if (i < count) within += steps[i].bytes();
+  }
+  const bool whole = count == steps.size();
+  if (count == 0 || (!whole && options_.goal == Goal::kFast)) {
+    if (most > 0) {
+      options_.tell(cat("the weights are ", human_bytes(all), ", more than --max-weights ",
+                        human_bytes(most), ": texts stay on the cloud"));
+    }
+    return nullptr;
+  }
+  options_.tell(cat("the weights, ", human_bytes(within),
+                    " less what is here, come beside the text (--max-weights 0: none)"));
+  if (options_.begins) options_.begins(info);
+  GrowOptions grow = options_.grow;
+  grow.told = [this](const GrowthNote& note) {
+    if (options_.grow.told) options_.grow.told(note);
+    const Lock lock(mutex_);
+    changed_.notify_all();
+  };
+  return loader_.grow(info, grow);
+}
+
+// The cut at which texts may go on now, if there is one.
+std::optional<int> Arrival::place_of(const GrowthNote& note) const {
+  const Point floor = note.floor;
+  if (floor.is_tokens()) return 0;
+  const bool some = floor <= Point(note.layers) && floor > Point(0);
+  return some && options_.goal == Goal::kOffload ? std::optional(floor.block()) : std::nullopt;
+}
+
+void Arrival::run() {
+  std::shared_ptr<PlacedModel> placed;
   try {
-    split_ = begins_.get();
-    stays_ = split_->place.cut != 0 || !split_->growing;
-    if (split_->growing) text_.emplace(*split_->growing);
+    placed = begin();
   } catch (const Error& error) {
-    stays_ = true;
-    if (options_.tell) options_.tell(cat(error.what(), "; the text stays on the cloud"));
+    if (!ends_.interrupted()) options_.tell(cat(error.what(), "; texts stay on the cloud"));
+  }
+  Lock lock(mutex_);
+  begun_ = true;
+  placed_ = placed;
+  changed_.notify_all();
+  if (!placed) return;
+  share_line();
+  std::optional<int> last;
+  while (!ending_) {
+    const GrowthNote note = placed->growing->note();
+    const std::optional<int> cut = place_of(note);
+    if (cut && (cut != last || !exact_)) {
+      last = cut;
+      lock.unlock();
+      look(*placed, *cut);
+      lock.lock();
+      if (!exact_) changed_.wait_for(lock, kLookAgain, [this] { return ending_; });
+    } else if (note.done) {
+      break;
+    } else {
+      changed_.wait(lock);
+    }
   }
 }
 
-Batcher* Arrival::here() {
-  if (stays_) return nullptr;
-  if (begins_.valid()) {
-    if (begins_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return nullptr;
-    begun();
-    if (stays_) return nullptr;
-  }
-  if (!split_->tail->floor().is_tokens() || !may_move()) return nullptr;
-  return split_->batcher();
-}
-
-bool Arrival::may_move() {
-  if (exact_) return *exact_ || !options_.must_be_exact;
-  const auto now = Clock::now();
-  if (now < next_look_) return false;
+// Compares bits, tells of the place, and keeps the model for starts without a server.
+void Arrival::look(const PlacedModel& placed, int cut) {
+  std::optional<bool> exact;
   try {
     const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
-    exact_ = is_exact(*remote, info_, *split_->batcher());
-  } catch (const RemoteError&) {
-    next_look_ = now + kLookAgain;
-    return !options_.must_be_exact;
+    const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
+    exact = is_exact(*remote, placed.info, placed.tail->batcher());
+  } catch (const Error&) {  // it is lost, or the device is: later
   }
-  if (!*exact_ && options_.must_be_exact) {
-    stays_ = true;
-    if (options_.tell) {
-      options_.tell(
-          "this machine's bits are not the server's: a text with a seed or temperature 0 stays on "
-          "the cloud");
-    }
-    return false;
+  {
+    const Lock lock(mutex_);
+    exact_ = exact;
+    if (ending_) return;
   }
-  return true;
+  const auto at = std::make_shared<PlacedModel>(placed.at(cut));
+  at->exact = exact;
+  if (options_.landed) options_.landed({at, exact});
+  if (cut == 0) loader_.remember(*at);
 }
 
 }  // namespace split::edge

@@ -1,53 +1,68 @@
-// The whole model on its way to this machine, beside a text that the cloud has begun: the device,
-// its test and the weights. What fails is said in a line, and the text stays where it is.
+// The whole model on its way to this machine, beside texts that the cloud has begun: its manifest,
+// the device and its test, and the weights, stage by stage. Says where texts may go on, as soon as
+// they may. What fails is said in a line, and texts stay where they are.
 #pragma once
 
-#include <chrono>
+#include <condition_variable>
 #include <functional>
-#include <future>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "edge_client/weights/loader.h"
 
 namespace split::edge {
 
+// A place where texts may go on from now on.
+struct Landed {
+  std::shared_ptr<PlacedModel> at;
+  std::optional<bool> exact;  // with the cloud's bits; none: it did not answer
+};
+
 struct ArrivalOptions {
   GrowOptions grow;
-  bool must_be_exact = false;  // texts move here only where their bits stay the same
+  Goal goal = Goal::kFast;                                  // each stage is a place, or only all
+  std::function<void(const wire::ModelInfo&)> begins = {};  // told before the first byte
+  std::function<void(const Landed&)> landed = {};           // one after the other
   std::function<void(const std::string&)> tell = {};
 };
 
-// One thread at a time.
+// All that it calls, its thread calls. Any thread, but its end.
 class Arrival {
  public:
-  // Begins. The loader outlives it, and nobody else calls load() or grow() meanwhile.
-  Arrival(Loader& loader, const wire::ModelInfo& info, ArrivalOptions options);
+  // Begins. The loader outlives it, and nobody else calls its load() or grow() meanwhile.
+  Arrival(Loader& loader, ArrivalOptions options);
   // Ends what is on its way; what is whole stays in the cache.
   ~Arrival();
   Arrival(const Arrival&) = delete;
   Arrival& operator=(const Arrival&) = delete;
 
-  // The whole model here, once it is and texts may move to it; null until then.
-  Batcher* here();
-  PlacedModel* placed() { return split_.get(); }  // null until the device is there
-  std::optional<bool> exact() const { return exact_; }
+  std::shared_ptr<PlacedModel> placed() const;  // null until the device is there
+  // Waits until all from this cut on is here, and returns it; null where it will not come.
+  std::shared_ptr<PlacedModel> wait_for(int cut);
+  // Texts run beside it, which it leaves their share of the line, or none does.
+  void text_runs(bool runs);
 
  private:
-  using Clock = std::chrono::steady_clock;
-  void begun();
-  bool may_move();
+  using Lock = std::unique_lock<std::mutex>;
+  void run();
+  std::shared_ptr<PlacedModel> begin();
+  std::optional<int> place_of(const GrowthNote& note) const;
+  void look(const PlacedModel& placed, int cut);
+  void share_line();
 
   Loader& loader_;
-  const wire::ModelInfo& info_;
   const ArrivalOptions options_;
-  std::future<std::unique_ptr<PlacedModel>> begins_;
-  std::unique_ptr<PlacedModel> split_;
+  Interrupt ends_;
+  mutable std::mutex mutex_;  // of:
+  std::condition_variable changed_;
+  std::shared_ptr<PlacedModel> placed_;
   std::optional<GrowingTail::Text> text_;
+  bool begun_ = false, ending_ = false, text_runs_ = true;
   std::optional<bool> exact_;
-  bool stays_ = false;  // no text moves here
-  Clock::time_point next_look_{};
+  std::thread thread_;
 };
 
 }  // namespace split::edge

@@ -71,7 +71,10 @@ GrowingTail::GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps,
   thread_ = std::thread([this] { run(); });
 }
 
-GrowingTail::~GrowingTail() {
+GrowingTail::~GrowingTail() { stop(); }
+
+void GrowingTail::stop() {
+  if (!thread_.joinable()) return;
   ends_ = true;
   tail_.load().cancel();
   source_->over();

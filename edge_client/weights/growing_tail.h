@@ -65,6 +65,8 @@ class GrowingTail {
   GrowingTail(const GrowingTail&) = delete;
   GrowingTail& operator=(const GrowingTail&) = delete;
 
+  // The same before its end: it grows no further, and tells nobody. Once, or again to no effect.
+  void stop();
   GrowthNote note() const;  // any thread
 
   // While one lives, a text runs, which the download leaves its share of the line. Any thread.

@@ -23,7 +23,8 @@ std::string query_of(const Placement& place, const StageFormats& formats) {
 MoveOptions move_options(const PlacedModel& split) {
   MoveOptions options{.deepest = split.deepest.value_or(split.place.cut),
                       .targets = {},
-                      .leaves_lost_cloud = !split.place.moves.empty()};
+                      .leaves_lost_cloud = split.leaves_lost_cloud,
+                      .pace = split.pace};
   for (const ScheduledMove& move : split.place.moves) {
     options.targets.push_back({.cut = move.cut, .at = move.at});
   }
@@ -41,6 +42,14 @@ void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& con
   receipt.cloud_stages = split.place.on_cloud(config);
   receipt.edge_stages = split.place.on_edge(config);
   receipt.fetched = split.counts();
+}
+
+PlacedModel PlacedModel::at(int cut) const {
+  PlacedModel other = *this;
+  other.place.all_on_cloud = cut == Move::kCloud;
+  other.place.cut = std::max(cut, 0);
+  other.place.range = StageRange::from_block(other.place.cut, Point::head());
+  return other;
 }
 
 std::optional<Point> PlacedModel::floor() const {
@@ -71,7 +80,13 @@ SeenModels Loader::seen_models() const {
 
 // Whether the model is known without the server, which did not answer.
 bool Loader::recall(const RemoteError& error) {
-  const std::optional<Placement> alone = place_alone(options_);
+  std::optional<Placement> alone = place_alone(options_);
+  if (options_.auto_cut) {
+    Options local = options_;
+    local.cut = 0;
+    local.all_on_cloud = false;
+    alone = place_alone(local);
+  }
   if (!alone || options_.plan) return false;
   try {
     seen_ = seen_models().recall(
@@ -109,7 +124,7 @@ std::string Loader::wanted_id() {
   const auto patience = std::min(kStarting, retry_.budget);
   const std::vector<std::string> ids = retried([&] {
     try {
-      return remote_.models();
+      return asking_->models();
     } catch (const RemoteError& error) {
       if (error.status != 0 || interrupt_.signal() != 0) throw;
       // Somebody is there who has no good certificate, or no TLS: waiting makes neither.
@@ -128,10 +143,21 @@ std::string Loader::wanted_id() {
                                       shown(options_.model), ", it has ", all.substr(0, 400)));
 }
 
+void Loader::select_id() {
+  if (id_.empty()) id_ = wanted_id();
+}
+
+Remote& Loader::lend() {
+  beside_ = connect(remote_.patience().timeout);
+  beside_hook_.emplace(interrupt_, [this] { beside_->cancel(); });
+  asking_ = beside_.get();
+  return remote_;
+}
+
 void Loader::select_model() {
-  id_ = wanted_id();
+  select_id();
   const std::string config_json =
-      seen_ ? seen_->info.config_json : retried([&] { return remote_.file(id_, "config.json"); });
+      seen_ ? seen_->info.config_json : retried([&] { return asking_->file(id_, "config.json"); });
   try {
     model_ = make_model(config_json, options_.context);
   } catch (const Error& error) {
@@ -140,7 +166,7 @@ void Loader::select_model() {
 }
 
 // Serves no more positions than the server does.
-void Loader::take_context(const wire::ModelInfo& info) {
+void Loader::take_context(const wire::ModelInfo& info) const {
   const int most = info.context;
   if (most <= 0 || most >= config().context) return;
   if (options_.context) {
@@ -153,12 +179,23 @@ void Loader::take_context(const wire::ModelInfo& info) {
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) return seen_->info;
-  if (place != nullptr) remote_.set_manifest_query(query_of(*place, options_.formats));
-  Retry retry(retry_, interrupt_);
+  if (place != nullptr) asking_->set_manifest_query(query_of(*place, options_.formats));
+  return manifest(*asking_, interrupt_, !options_.quiet);
+}
+
+wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter) const {
+  Placement whole;
+  whole.range = StageRange::from_block(0, Point::head());
+  remote.set_manifest_query(query_of(whole, options_.formats));
+  return manifest(remote, waiter, false);
+}
+
+wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) const {
+  Retry retry(retry_, waiter);
   std::string said;
   for (;;) {
     try {
-      wire::ModelInfo info = remote_.model(id_);
+      wire::ModelInfo info = remote.model(id_);
       info.id = id_;
       take_context(info);
       return info;
@@ -166,11 +203,44 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
       if (error.retry_after && said != error.what()) {
         said = error.what();
         retry.succeeded();
-        if (!options_.quiet) console_.err(cat(said, "\n"));
+        if (aloud) console_.err(cat(said, "\n"));
       }
       retry.failed(error);
     }
   }
+}
+
+Loader::Begin Loader::begin() {
+  Begin begin;
+  begin.place = place(options_, *model_);
+  const bool alone = options_.auto_cut && seen_;
+  if (alone) {
+    begin.place.all_on_cloud = false;
+    begin.place.cut = 0;
+    begin.place.range = StageRange::from_block(0, Point::head());
+  }
+  begin.info = manifest(&begin.place);
+  if (!options_.auto_cut || alone) return begin;
+  const std::string why = why_texts_stay(begin.info, true);
+  if (why.empty()) return begin;
+  Options fixed = options_;
+  fixed.all_on_cloud = fixed.auto_cut = false;
+  begin.place = place(fixed, *model_);
+  if (!options_.quiet) {
+    console_.err(cat("--cut auto: ", why, ": texts stay at cut ", begin.place.name(), "\n"));
+  }
+  begin.info = manifest(&begin.place);
+  return begin;
+}
+
+// Why a text on this server stays where it begins, or on the cloud; nothing where it need not.
+std::string Loader::why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const {
+  const auto knows = [&](std::string_view feature) {
+    return std::ranges::find(info.features, feature) != info.features.end();
+  };
+  if (!knows("to") || !knows("fill")) return "the server's sessions have one cut for good";
+  if (on_cloud && !knows("completions")) return "the server keeps no text's rows";
+  return "";
 }
 
 std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
@@ -179,7 +249,7 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
   };
   const auto read = [&](const char* name) {
     std::string& text = tokenizer_files_[name];
-    text = seen_ ? seen_->files[name] : retried([&] { return remote_.file(info.id, name); });
+    text = seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
     return text;
   };
   try {
@@ -199,7 +269,7 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
   // A text whose cut moves may hold a page beside its whole context (split/sides.h).
-  if (options_.kv_budget == 0 && !options_.serve && !place.moves.empty()) {
+  if (options_.kv_budget == 0 && !options_.serve && (!place.moves.empty() || options_.auto_cut)) {
     return kv_bytes_for(*model_, place.range, options_.profile, 2);
   }
   if (options_.kv_budget > 0 || !options_.serve) return options_.kv_budget;
@@ -214,9 +284,9 @@ LoadOptions Loader::load_options(const OnChunk& on_chunk) const {
   return load;
 }
 
-std::unique_ptr<BlobLoad> Loader::begin(const wire::ModelInfo& info,
-                                        const std::vector<wire::BlobInfo>& blobs,
-                                        const LoadOptions& options) {
+std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
+                                             const std::vector<wire::BlobInfo>& blobs,
+                                             const LoadOptions& options) {
   return std::make_unique<BlobLoad>(
       ShardCache(cache_root(options_.cache, environment_)),
       blob_origin(info, remote_.origin(), remote_.patience(), remote_.credentials()), blobs,
@@ -229,7 +299,10 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   split->place = place;
   split->info = info;
   split->query = query_of(place, options_.formats);
-  if (!place.local()) return split;
+  if (!place.local()) {
+    allow_moves(*split);
+    return split;
+  }
   const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, options_.formats);
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_tested_device(options_.device);
@@ -242,8 +315,9 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   if (without_server) load.retry.budget = {};
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
   try {
-    split->tail.emplace(std::move(device), *model_, place.range, options_.formats, options_.profile,
-                        blobs, begin(info, blobs, load), kv_budget(place), options_.device.threads);
+    split->tail = std::make_shared<LocalTail>(
+        std::move(device), *model_, place.range, options_.formats, options_.profile, blobs,
+        begin_load(info, blobs, load), kv_budget(place), options_.device.threads);
     split->fetched = split->tail->finish();
   } catch (const RemoteError& error) {
     if (!without_server) throw;
@@ -280,11 +354,15 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   load.on_blob = [source](const std::string& sha256, const std::string* why) {
     source->blob(sha256, why);
   };
-  split->tail.emplace(std::move(device), *model_, split->place.range, options_.formats,
-                      options_.profile, blobs, begin(info, blobs, load), kv_budget(split->place),
-                      options_.device.threads, LocalTail::Begins::kEmpty);
+  split->tail = std::make_shared<LocalTail>(std::move(device), *model_, split->place.range,
+                                            options_.formats, options_.profile, blobs,
+                                            begin_load(info, blobs, load), kv_budget(split->place),
+                                            options_.device.threads, LocalTail::Begins::kEmpty);
+  split->deepest = config().layers;
+  split->leaves_lost_cloud = true;
+  if (options_.goal == Goal::kOffload) split->pace = options_.pace;
   split->profile = profile_name(options_.profile);
-  split->growing = std::make_unique<GrowingTail>(*split->tail, std::move(steps), source,
+  split->growing = std::make_shared<GrowingTail>(*split->tail, std::move(steps), source,
                                                  config().layers, grow.told);
   return split;
 }
@@ -294,25 +372,28 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
 void Loader::allow_moves(PlacedModel& split) {
   const Placement& place = split.place;
   const bool scheduled = !place.moves.empty();
+  const bool into_cloud =
+      place.all_on_cloud ||
+      std::ranges::find(place.moves, Move::kCloud, &ScheduledMove::cut) != place.moves.end();
   const auto stay = [&](std::string_view why) {
     if (scheduled && !options_.quiet) {
       console_.err(cat("--moves: texts stay at cut ", place.name(), ": ", why, "\n"));
     }
   };
-  const auto knows = [&](std::string_view feature) {
-    return std::ranges::find(split.info.features, feature) != split.info.features.end();
-  };
-  if (place.head_on_cloud || !(scheduled || options_.serve)) return;
-  if (!knows("to") || !knows("fill")) return stay("the server's sessions have one cut for good");
+  if (place.head_on_cloud || !(scheduled || options_.serve || options_.auto_cut)) return;
+  const std::string why = why_texts_stay(split.info, into_cloud);
+  if (!why.empty()) return stay(why);
   if (scheduled) {
-    split.exact = retried([&] { return is_exact(remote_, split.info, *split.batcher()); });
+    split.exact = retried([&] { return is_exact(*asking_, split.info, *split.batcher()); });
     if (options_.exact && !*split.exact) {
       return stay("this machine's bits are not the server's (--exact)");
     }
   }
-  int deepest = options_.serve ? model_->config().layers : place.cut;
+  int deepest = options_.serve || into_cloud ? model_->config().layers : place.cut;
   for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
   split.deepest = deepest;
+  split.leaves_lost_cloud = scheduled || options_.auto_cut;
+  if (options_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
 }
 
 }  // namespace split::edge

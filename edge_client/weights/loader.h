@@ -20,22 +20,27 @@
 
 namespace split::edge {
 
-// A model cut at one place, ready to run. Immutable but for the tail's own state.
+// A model cut at one place, ready to run. Immutable but for the tail's own state. Copies share
+// that.
 struct PlacedModel {
   Placement place;
   wire::ModelInfo info;
   std::string query;                     // that `info` answers (wire::model_query())
-  std::optional<LocalTail> tail;         // none when nothing runs here
-  std::unique_ptr<GrowingTail> growing;  // while it is one that began empty
+  std::shared_ptr<LocalTail> tail;       // none when nothing runs here
+  std::shared_ptr<GrowingTail> growing;  // of one that began empty
   FetchCounts fetched;                   // of one that did not
   std::string profile;                   // of the tail
   // The cut that sessions are opened for, so that a text's may move: the cloud knows how, and the
   // head is here. None: each text stays where it begins.
   std::optional<int> deepest = {};
+  bool leaves_lost_cloud = false;  // a text does, where all stages are here
+  double pace = 0;                 // of one that offloads (MoveOptions)
   std::optional<bool> exact = {};  // weights/exactness.h; none: nobody looked
 
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
   std::string device() const { return tail ? tail->device_name() : "none"; }  // now
+  // The same weights for texts that begin at another cut, or at Move::kCloud.
+  PlacedModel at(int cut) const;
   // The lowest point from which on this machine runs all, if any. Any thread.
   std::optional<Point> floor() const;
   FetchCounts counts() const { return growing ? tail->counts() : fetched; }
@@ -65,12 +70,24 @@ class Loader {
   // machine needs nothing of the cloud, it is the model that remember() kept, which one line says.
   // Throws RemoteError, Error(kRemote) and Error(kInput), as the others do.
   void select_model();
+  // The first part of that, which needs no config: id() is known then.
+  void select_id();
   const std::string& id() const { return id_; }
+  bool recalled() const { return seen_.has_value(); }
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
 
   // With the blobs that `place` needs, or with all of them.
   wire::ModelInfo manifest(const Placement* place);
+  // The same of the whole model on this machine. Any thread, over a connection of its own.
+  wire::ModelInfo whole_manifest(Remote& remote, Waiter& waiter) const;
+  // Where texts begin, and the manifest for that. With --cut auto that is the cloud, unless its
+  // sessions do not let texts go on here, which one line says: then it is the default cut.
+  struct Begin {
+    Placement place;
+    wire::ModelInfo info;
+  };
+  Begin begin();
   std::optional<Tokenizer> tokenizer(const wire::ModelInfo& info);
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
   std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
@@ -83,7 +100,11 @@ class Loader {
   // without the server then. Where the cache cannot be written nothing is kept.
   void remember(const PlacedModel& split) const;
 
-  Remote& remote() { return remote_; }
+  const StageFormats& formats() const { return options_.formats; }
+  Remote& remote() { return *asking_; }
+  // Gives the connection that there is away, for a text that does not wait; asks over another one
+  // from now on. Once.
+  Remote& lend();
   // Another connection to the server. Any thread.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
   const RetryOptions& retry() const { return retry_; }
@@ -104,11 +125,13 @@ class Loader {
   }
   std::string wanted_id();
   LoadOptions load_options(const OnChunk& on_chunk) const;
-  std::unique_ptr<BlobLoad> begin(const wire::ModelInfo& info,
-                                  const std::vector<wire::BlobInfo>& blobs,
-                                  const LoadOptions& options);
+  std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
+                                       const std::vector<wire::BlobInfo>& blobs,
+                                       const LoadOptions& options);
   void allow_moves(PlacedModel& split);
-  void take_context(const wire::ModelInfo& info);
+  void take_context(const wire::ModelInfo& info) const;
+  std::string why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const;
+  wire::ModelInfo manifest(Remote& remote, Waiter& waiter, bool aloud) const;
   bool recall(const RemoteError& error);
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;
@@ -118,6 +141,9 @@ class Loader {
   const Flags::Environment& environment_;
   Interrupt& interrupt_;
   Remote remote_;
+  std::unique_ptr<Remote> beside_;  // once that is lent
+  Remote* asking_ = &remote_;
+  std::optional<Interrupt::Hook> beside_hook_;
   Interrupt::Hook hook_;
   RetryOptions retry_;
   std::string id_;

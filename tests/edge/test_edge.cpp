@@ -355,7 +355,11 @@ TEST(Edge, DraftsWhatRunsHereAlone) {
     }
   }
   EXPECT_GT(run({"--temperature=0", "--cut=0", "--draft=7"})["receipt"]["accepted"], 0);
-  EXPECT_EQ(run({"--temperature=0", "--cut=2", "--draft=7"})["receipt"]["drafted"], 0);
+  // Over a cut each step is a trip.
+  const auto cut = run({"--temperature=0", "--seed=3", "--cut=2", "--draft=7"})["receipt"];
+  EXPECT_GT(cut["accepted"], 0);
+  EXPECT_EQ(cut["trips"], cut["steps"]);
+  EXPECT_EQ(run({"--temperature=0", "--cut=2", "--head=cloud"})["receipt"]["drafted"], 0);
 }
 
 TEST(Edge, SaysWhatIsWrongInOneLine) {

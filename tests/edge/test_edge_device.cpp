@@ -53,9 +53,9 @@ struct Fixture {
         edge::ShardCache(cache.path),
         edge::blob_origin(info, cloud.url(), std::chrono::seconds(60)), blobs, edge::LoadOptions{},
         interrupt);
-    split->tail.emplace(std::move(device), model, split->place.range, StageFormats{}, Profile::kF32,
-                        blobs, std::move(load), kv_bytes_for(model, {}, Profile::kF32, kAnswers),
-                        threads);
+    split->tail = std::make_shared<edge::LocalTail>(
+        std::move(device), model, split->place.range, StageFormats{}, Profile::kF32, blobs,
+        std::move(load), kv_bytes_for(model, {}, Profile::kF32, kAnswers), threads);
     split->tail->finish();
     return split;
   }

@@ -89,8 +89,8 @@ TEST(EdgeExchanges, RecordedEarlierGiveTheSameTexts) {
     const Json file = recorded(name);
     const auto said = file["arguments"].get<std::vector<std::string>>();
     RecordedCloud cloud(said[0] == "--model=demo" ? "demo" : "rand-a", file["exchanges"]);
-    std::vector<std::string> arguments = {"--server=" + cloud.url(), "--device=cpu", "--json",
-                                          "--cache=" + cache.path.string()};
+    std::vector<std::string> arguments = {"--server=" + cloud.url(), "--device=cpu", "--draft=off",
+                                          "--json", "--cache=" + cache.path.string()};
     arguments.insert(arguments.end(), said.begin(), said.end());
     const Outcome outcome = run_edge(arguments);
     ASSERT_EQ(outcome.code, 0) << name << outcome.err;

@@ -57,9 +57,12 @@ struct Pair {
   TemporaryFolder cache;
 };
 
-// "0:2,5:0,9:1", at rising tokens.
+// "0:2,5:0,9:cloud", at rising tokens.
 std::string schedule_of(std::minstd_rand& random, int layers, int tokens) {
-  const auto any = [&] { return static_cast<int>(random() % static_cast<unsigned>(layers + 1)); };
+  const auto any = [&] {
+    const unsigned cut = static_cast<unsigned>(random() % static_cast<unsigned>(layers + 2));
+    return cut > static_cast<unsigned>(layers) ? "cloud" : std::to_string(cut);
+  };
   std::string all = cat("0:", any());
   for (int at = 1 + static_cast<int>(random() % 4); at < tokens;
        at += 1 + static_cast<int>(random() % 8)) {
@@ -101,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EdgeMovesOf,
 
 TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
   Pair& pair = Pair::of("rand-a");
-  const Json json = pair.run("0:2,4:1,7:0,10:3", 0, 1, 16).json();
+  const Json json = pair.run("0:2,4:1,7:0,10:3", 0, 1, 16, {"--draft=off"}).json();
   const Json& moves = json["receipt"]["moves"];
   ASSERT_EQ(moves.size(), 3u) << json;
   const int expected[3][3] = {{4, 2, 1}, {7, 1, 0}, {10, 0, 3}};
@@ -133,7 +136,7 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
     const auto run = [&](std::vector<std::string> more) {
       more.insert(more.end(),
                   {"--cut=auto", cat("--prompt-ids=", joined(pair.prompt())),
-                   cat("--temperature=", temperature), cat("--seed=", i), "--max-tokens=100",
+                   cat("--temperature=", temperature), cat("--seed=", i), "--max-tokens=400",
                    "--ignore-eos", "--json", "--device=cpu", "--threads=1"});
       std::vector<std::string> all = pair.arguments(std::move(more));
       if (i < 3) all.push_back(cat("--cache=", fresh.path.string()));
@@ -142,7 +145,7 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
       return outcome;
     };
     const std::vector<int32_t> alone =
-        pair.alone(temperature, 0.95f, static_cast<uint64_t>(i), 100);
+        pair.alone(temperature, 0.95f, static_cast<uint64_t>(i), 400);
     const Outcome got = run({});
     EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), alone);
     EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
@@ -162,12 +165,143 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
   EXPECT_GT(moved, 0);
 }
 
-TEST(EdgeAuto, RefusesWhatItCannotDo) {
-  Pair& pair = Pair::of("rand-a");
-  for (const char* flag : {"--serve=0", "--embed"}) {
-    const Outcome refused = run_edge(pair.arguments({"--cut=auto", "--prompt-ids=1", flag}));
-    EXPECT_EQ(refused.code, 2) << refused.err;
+// The words go to the cloud, which makes ids of them; what is known of the model here comes later.
+TEST(EdgeAuto, BeginsWithThePromptsWords) {
+  Pair& pair = Pair::of("demo");
+  for (const char* tokens : {"1", "3", "120"}) {
+    const TemporaryFolder fresh;
+    const auto run = [&](const char* cut) {
+      std::vector<std::string> all = pair.arguments(
+          {cut, "--prompt=The king said", "--temperature=0", cat("--max-tokens=", tokens),
+           "--ignore-eos", "--json", "--device=cpu", "--threads=1"});
+      all.push_back(cat("--cache=", fresh.path.string()));
+      const Outcome outcome = pair.cloud.ended(run_edge(all));
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      return outcome.json();
+    };
+    const Json there = run("--cut=cloud"), chosen = run("--cut=auto");
+    for (const char* key : {"prompt_tokens", "tokens", "text", "finish_reason"}) {
+      EXPECT_EQ(chosen[key], there[key]) << tokens;
+    }
+    EXPECT_GE(chosen["receipt"]["trips"], 1);
   }
+}
+
+TEST(EdgeAuto, EmbedsOnTheCloudAndHasLogprobs) {
+  Pair& pair = Pair::of("rand-a");
+  const std::string prompt = cat("--prompt-ids=", joined(pair.prompt()));
+  const Outcome there = run_edge(pair.arguments({"--cut=cloud", prompt, "--embed", "--json"}));
+  const Outcome chosen = run_edge(pair.arguments({"--cut=auto", prompt, "--embed", "--json"}));
+  EXPECT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_EQ(chosen.out, there.out);
+  const auto scored = [&](const char* cut) {
+    return pair.cloud
+        .ended(run_edge(pair.arguments({cut, prompt, "--logprobs=2", "--json", "--temperature=0",
+                                        "--max-tokens=12", "--ignore-eos", "--device=cpu"})))
+        .json();
+  };
+  const Json one = scored("--cut=cloud"), other = scored("--cut=auto");
+  ASSERT_EQ(one["logprobs"].size(), 12u);
+  EXPECT_EQ(other["logprobs"], one["logprobs"]);
+  EXPECT_EQ(other["receipt"]["trips"], 1);
+}
+
+TEST(EdgeAuto, ACloudThatKeepsNoRowsHasTheFixedCutAndALineSaysSo) {
+  Pair& pair = Pair::of("rand-a");
+  pair.cloud.reset({}, {}, [&](const http::Request& request, int) {
+    http::Response response = pair.cloud.real(request);
+    Json model = Json::parse(response.body);
+    model.erase("features");
+    response.body = model.dump();
+    return std::optional(response);
+  });
+  const Outcome got = pair.cloud.ended(run_edge(
+      pair.arguments({"--cut=auto", cat("--prompt-ids=", joined(pair.prompt())), "--seed=1",
+                      "--max-tokens=8", "--ignore-eos", "--json", "--device=cpu"})));
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.json()["cut"], 1);
+  EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), pair.alone(0.8f, 0.95f, 1, 8));
+  EXPECT_NE(got.err.find("--cut auto: the server's sessions have one cut for good: texts stay at "
+                         "cut 1\n"),
+            std::string::npos)
+      << got.err;
+}
+
+TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
+  Pair& pair = Pair::of("rand-a");
+  const TemporaryFolder fresh;
+  std::atomic<bool> blobs_come = false;
+  pair.cloud.reset({}, [&](const http::Request&, int) -> std::optional<http::Response> {
+    blobs_come.wait(false);
+    return std::nullopt;
+  });
+  std::vector<std::string> arguments = pair.arguments({"--cut=auto"});
+  arguments.push_back(cat("--cache=", fresh.path.string()));
+  EdgeServer edge(arguments);
+  edge.ready();
+  const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
+                     {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
+  const std::vector<int32_t> expected = pair.alone(0.9f, 1, 5, 24);
+  const auto answer = [&](const Json& cut) {
+    const Json json = edge.ask("/v1/completions", body);
+    EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected) << cut;
+    EXPECT_EQ(json["usage"]["splitcompute"]["cut"], cut);
+    return json["usage"]["splitcompute"];
+  };
+  EXPECT_EQ(answer("cloud")["trips"], 1);
+  EXPECT_EQ(edge.status()["cut"], "cloud");
+  EXPECT_EQ(edge.status()["goal"], "fast");
+  blobs_come = true;
+  blobs_come.notify_all();
+  for (int tries = 0; tries < 20000 && edge.status()["cut"] != 0; ++tries) continue;
+  const Json alone = answer(0);
+  EXPECT_EQ(alone["trips"], 0);
+  EXPECT_EQ(alone["bytes_up"], 0);
+  EXPECT_EQ(edge.status()["exact"], true);
+  const Json whole = edge.status()["bytes_downloaded"];
+  EXPECT_GT(whole, 0);
+  // To where somebody wants it, with the weights that are here, and back.
+  for (const Json& cut : {Json("cloud"), Json(2), Json("auto")}) {
+    EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", cut}}).status, 200);
+    const Json there = cut == "auto" ? Json(0) : cut;
+    EXPECT_EQ(edge.status()["cut"], there);
+    answer(there);
+  }
+  EXPECT_EQ(edge.status()["bytes_downloaded"], whole);
+  EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", "other"}}).status, 400);
+  edge.stop();
+  // Without any server, from the cache.
+  Outcome offline = run_edge({"--server=http://127.0.0.1:1", "--cut=auto",
+                              cat("--cache=", fresh.path.string()), "--prompt-ids=5"});
+  EXPECT_EQ(offline.code, 3);  // never heard of that one
+}
+
+// Each stage that lands is a place, from the head down.
+TEST(EdgeAuto, OffloadsStageByStage) {
+  Pair& pair = Pair::of("rand-a");
+  const TemporaryFolder fresh;
+  pair.cloud.reset({});
+  std::vector<std::string> arguments =
+      pair.arguments({"--cut=auto", "--goal=offload", "--pace=0.1"});
+  arguments.push_back(cat("--cache=", fresh.path.string()));
+  EdgeServer edge(arguments);
+  edge.ready();
+  const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
+                     {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
+  const std::vector<int32_t> expected = pair.alone(0.9f, 1, 5, 24);
+  Json cut = "cloud";
+  for (int tries = 0; tries < 2000 && cut != 0; ++tries) {
+    const Json json = edge.ask("/v1/completions", body);
+    ASSERT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
+    const Json& receipt = json["usage"]["splitcompute"];
+    cut = receipt["cut"];
+    for (const Json& move : receipt["moves"]) {
+      EXPECT_EQ(move["why"], "landed");
+      EXPECT_TRUE(move["from"] == "cloud" || move["from"] > move["to"]) << receipt;
+    }
+  }
+  EXPECT_EQ(cut, 0);
+  EXPECT_EQ(edge.status()["goal"], "offload");
 }
 
 TEST(EdgeMoves, ABusyCloudKeepsTheTextWhereItIs) {
@@ -224,7 +358,6 @@ TEST(EdgeMoves, WhatIsNoScheduleIsRefusedInOneLine) {
        {"", "4", "4:", ":2", "4:x", "-1:2", "4:2,", "4:2,4:1", "7:2,4:1", "4:2 "}) {
     EXPECT_NE(refused({cat("--moves=", moves)}).find("--moves: expected"), std::string::npos);
   }
-  EXPECT_NE(refused({"--moves=4:cloud"}).find("into the cloud"), std::string::npos);
   EXPECT_NE(refused({"--moves=0:2", "--cut=1"}).find("--cut"), std::string::npos);
   for (const char* other : {"--head=cloud", "--cut=cloud", "--embed"}) {
     EXPECT_NE(refused({"--moves=4:2", other}).find("beside it"), std::string::npos) << other;
@@ -244,7 +377,7 @@ void expect_answer(EdgeServer& edge, const std::function<bool(const Json& answer
 
 TEST(EdgeMoves, ARunningAnswerMovesWhereItIsAskedTo) {
   Pair& pair = Pair::of("rand-a");
-  EdgeServer edge(pair.arguments({"--cut=2"}));
+  EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));
   edge.ready();
   const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
                      {"max_tokens", 24},        {"ignore_eos", true}, {"return_token_ids", true}};
@@ -282,7 +415,6 @@ TEST(EdgeMoves, ARunningAnswerMovesWhereItIsAskedTo) {
                            "split_edge_move_pause_seconds_count 3\n"}) {
     EXPECT_NE(metrics.find(line), std::string::npos) << metrics;
   }
-  EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", "cloud"}, {"running", true}}).status, 400);
   EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", 1}, {"running", 1}}).status, 400);
 }
 

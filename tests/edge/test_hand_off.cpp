@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <thread>
 
 #include "edge_client/drive/split_text.h"
 #include "support/golden_model.h"
@@ -41,7 +42,7 @@ class StreamingCloud : public edge::CloudLink {
                                     [&](std::string_view, const ScoredToken* token) {
                                       if (token == nullptr) return true;
                                       if (sent++ == breaks_after) throw RemoteError("gone", 0, "");
-                                      ++tokens;
+                                      if (before_token) before_token();
                                       return goes_on = on_token(*token);
                                     });
     return goes_on ? made.finish_reason : "";
@@ -65,7 +66,8 @@ class StreamingCloud : public edge::CloudLink {
 
   int breaks_after = -1;  // tokens of each stream
   bool dead = false;
-  int streams = 0, tokens = 0;
+  std::function<void()> before_token;
+  int streams = 0;
   std::set<std::string> sessions;
 
  private:
@@ -86,22 +88,34 @@ class HandOffs : public testing::Test {
     Generated text;
     edge::SplitCounts counts;
   };
-  // The model is here once the cloud has sent so many tokens; never: -1.
-  Outcome hand_off(const GenerateOptions& options, int here_at) {
-    cloud.tokens = cloud.streams = 0;
-    return hand_off(options, [&]() -> Batcher* {
-      return here_at >= 0 && cloud.tokens >= here_at ? &local.batcher : nullptr;
-    });
-  }
-  Outcome hand_off(const GenerateOptions& options, const edge::Here& here) {
+  // The model is here once the text has so many tokens (never: -1), and the lane is done before the
+  // next one comes, unless that is not waited for.
+  Outcome hand_off(const GenerateOptions& options, int here_at, bool waits = true) {
+    cloud.streams = 0;
     edge::Placement place;
     place.all_on_cloud = true;
     edge::RetryOptions retry;
     retry.budget = std::chrono::seconds(5);
+    const edge::Moving moving{
+        {.deepest = golden.model->config().layers, .targets = {}, .leaves_lost_cloud = true},
+        [this] { return std::make_unique<StreamingCloud>(golden, remote); }};
     Outcome outcome;
     const edge::SplitRun run{cloud, place,  nullptr, *golden.model, nullptr,
-                             retry, waiter, {},      nullptr,       &here};
-    outcome.text = edge::generate_text(run, prompt, options, {}, outcome.counts);
+                             retry, waiter, {},      &moving};
+    edge::SplitText text(run, prompt, options, outcome.counts);
+    edge::SplitForward& forward = *text.forward();
+    int tokens = 0;
+    cloud.before_token = [&] {
+      if (waits && here_at > 0 && tokens >= here_at) {
+        while (forward.place().lane != "ready") std::this_thread::yield();
+      }
+    };
+    const auto on_text = [&](std::string_view, const ScoredToken* token) {
+      if (token != nullptr && ++tokens == here_at) forward.aim(0, "landed", &local.batcher, {});
+      return true;
+    };
+    while (text.next(on_text)) continue;
+    outcome.text = text.take();
     return outcome;
   }
   Generated alone(const GenerateOptions& options) {
@@ -134,14 +148,14 @@ TEST_F(HandOffs, GiveTheCloudsTextAtWhicheverTokenTheModelIsHere) {
       for (size_t i = 0; i < whole.scored.size(); ++i) {
         EXPECT_EQ(got.text.scored[i].logprob, whole.scored[i].logprob);
       }
-      const bool moved = here_at > 0 && here_at < 24;
+      const bool moved = here_at > 0 && here_at + 1 < 24;
       ASSERT_EQ(got.counts.moves.size(), moved ? 1u : 0u) << here_at;
       if (moved) {
-        EXPECT_EQ(got.counts.moves[0].at, static_cast<uint32_t>(here_at));
+        EXPECT_EQ(got.counts.moves[0].at, static_cast<uint32_t>(here_at) + 1);
         EXPECT_EQ(got.counts.moves[0].from, edge::Move::kCloud);
         EXPECT_EQ(got.counts.moves[0].why, "landed");
+        EXPECT_GE(got.counts.moves[0].rows, prompt.size());
       }
-      EXPECT_TRUE(cloud.sessions.empty());
     }
   }
   EXPECT_EQ(local.shard.pages().in_use(), 0u);
@@ -183,11 +197,9 @@ TEST_F(HandOffs, GoOnHereWhereTheCloudIsGone) {
   options.sampling.seed = 3;
   options.ignore_end = true;
   const Generated whole = alone(options);
-  // The stream breaks behind four tokens, and the model is here just then.
+  // The stream breaks behind four tokens, on the way here.
   cloud.breaks_after = 4;
-  int asked = 0;
-  const Outcome got =
-      hand_off(options, [&]() -> Batcher* { return asked++ >= 5 ? &local.batcher : nullptr; });
+  const Outcome got = hand_off(options, 4, false);
   EXPECT_EQ(got.text.tokens, whole.tokens);
   ASSERT_EQ(got.counts.moves.size(), 1u);
   EXPECT_EQ(got.counts.moves[0].at, 4u);

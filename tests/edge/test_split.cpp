@@ -52,7 +52,8 @@ class FakeCloud : public edge::CloudLink {
     const Call call(*this);
     ++fills;
     Session& own = find(session, rows);
-    if (rows.past + rows.count() > own.ids.size()) {
+    const size_t there = std::min<size_t>(own.ids.size(), shard_.pages().length(own.sequence));
+    if (rows.past + rows.count() > there) {
       throw RemoteError("not there", 409, "position_mismatch");
     }
     EXPECT_TRUE(
@@ -79,6 +80,61 @@ class FakeCloud : public edge::CloudLink {
     return generate(whole, model_.config(), tokenizer, prompt, options, on_text);
   }
 
+  // A text on a session, token by token.
+  class Streaming {
+   public:
+    Streaming(FakeCloud& cloud, std::string session, std::span<const int32_t> ids,
+              const GenerateOptions& options)
+        : cloud_(cloud),
+          session_(std::move(session)),
+          prompt_(ids.size() - options.generated),
+          loop_(cloud.model_.config(), nullptr, ids, options) {
+      const Call call(cloud);
+      ++cloud.streams;
+      auto& sessions = cloud.sessions_;
+      const StageRange range{.to = cloud.model_.config().layers};
+      if (!sessions.contains(session_))
+        sessions[session_] = {cloud.shard_.pages().open(), range, {}};
+      call.done();
+    }
+    edge::StreamEvent next() {
+      const Call call(cloud_);
+      if (loop_.ended()) return {{}, loop_.take().finish_reason};
+      const std::vector<float> logits = cloud_.last_logits(session_, loop_.ids(), prompt_);
+      edge::StreamEvent event;
+      loop_.logits(logits, [&](std::string_view, const ScoredToken* token) {
+        if (token != nullptr) event.token = *token;
+        return true;
+      });
+      if (!event.token) event.finish_reason = loop_.take().finish_reason;
+      call.done();
+      return event;
+    }
+
+   private:
+    FakeCloud& cloud_;
+    const std::string session_;
+    const size_t prompt_;
+    TextLoop loop_;
+  };
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     edge::SplitCounts&) override {
+    return stream(session, ids, options, on_token, [](const auto& call) { return call(); });
+  }
+  // Each token within `locked`.
+  template <typename Locked>
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     const Locked& locked) {
+    auto streaming = locked([&] { return Streaming(*this, session, ids, options); });
+    for (;;) {
+      const edge::StreamEvent event = locked([&] { return streaming.next(); });
+      if (!event.token) return event.finish_reason;
+      if (!on_token(*event.token)) return "";
+    }
+  }
+
   void forget_all() {
     while (!sessions_.empty()) forget(sessions_.begin()->first);
   }
@@ -88,7 +144,7 @@ class FakeCloud : public edge::CloudLink {
 
   std::function<void(int number)> before_step;              // of each step; may throw
   std::function<void(int number)> before_call, after_call;  // likewise, of each on a session
-  int opened = 0, completed = 0, fills = 0;
+  int opened = 0, completed = 0, fills = 0, streams = 0;
 
  private:
   struct Call {
@@ -121,6 +177,30 @@ class FakeCloud : public edge::CloudLink {
       throw error;
     }
     return at->second;
+  }
+  // Behind ids of which the first `prompt` were given; the session gets the rows that it lacks.
+  std::vector<float> last_logits(const std::string& session, std::span<const int32_t> ids,
+                                 size_t prompt) {
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) throw RemoteError("no such session", 404, "session_unknown");
+    Session& own = found->second;
+    const auto [wrong, rest] = std::ranges::mismatch(own.ids, ids);
+    KvPages& pages = shard_.pages();
+    size_t at = std::min({static_cast<size_t>(wrong - own.ids.begin()), ids.size() - 1,
+                          size_t{pages.filled(own.sequence, own.range)}});
+    std::vector<float> out;
+    while (at < ids.size()) {
+      const size_t end = at < prompt ? prompt : ids.size();
+      pages.truncate(own.sequence, static_cast<uint32_t>(at));
+      out = append(batcher_, own.sequence,
+                   {.range = {.to = Point::head()},
+                    .past = static_cast<uint32_t>(at),
+                    .tokens = ids.subspan(at, end - at),
+                    .phase = at < prompt ? Phase::kPrompt : Phase::kGenerate});
+      at = end;
+    }
+    own.ids.assign(ids.begin(), ids.end());
+    return out;
   }
   void forget(const std::string& session) {
     const auto at = sessions_.find(session);
@@ -159,6 +239,14 @@ class Way : public edge::CloudLink {
     const std::lock_guard lock(mutex_);
     cloud_.close(session);
   }
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     edge::SplitCounts&) override {
+    return cloud_.stream(session, ids, options, on_token, [this](const auto& call) {
+      const std::lock_guard lock(mutex_);
+      return call();
+    });
+  }
   std::vector<float> forward(const SequenceRows& rows, edge::Traffic& traffic) override {
     return cloud_.forward(rows, traffic);
   }
@@ -190,8 +278,9 @@ class ByHand {
  public:
   explicit ByHand(FakeCloud& cloud, unsigned seed = 0) : cloud_(cloud), random_(seed) {}
 
-  // Drives the flow to its end, and the lane beside it.
-  void drive(edge::Course& course, edge::Flow& flow) {
+  // Drives the flow to its end, and the lane beside it; or until nobody wants more of its tokens.
+  void drive(edge::Course& course, edge::Flow& flow,
+             const edge::CloudLink::OnToken& on_token = {}) {
     Doing text{&flow};
     for (;;) {
       go_on(course, text);
@@ -205,14 +294,14 @@ class ByHand {
       Doing& next = lane_.flow != nullptr && lane_.until < text.until ? lane_ : text;
       CHECK(next.until < edge::Wait::kOnOthers);  // else both wait for ever
       now = std::max(now, next.until);
-      finish(next);
+      if (!finish(next, on_token)) return;
     }
   }
   double ms() const {
     return std::chrono::duration<double, std::milli>(now - edge::Moment()).count();
   }
 
-  std::chrono::microseconds round_trip{50000}, kernel{1000};
+  std::chrono::microseconds round_trip{50000}, kernel{1000}, token{4000};
   edge::Moment now = {};
   std::vector<edge::Send::Call> sent = {};
 
@@ -236,19 +325,31 @@ class ByHand {
       one.seen = course.version();
       one.begun = true;
       const auto* const wait = std::get_if<edge::Wait>(&one.action);
-      const bool send = std::holds_alternative<edge::Send>(one.action);
-      one.until = wait != nullptr ? wait->until : now + some(send ? round_trip : kernel);
+      one.until = wait != nullptr ? wait->until : now + some(time_of(one.action));
     }
   }
   bool due(edge::Course& course, const Doing& one) const {
     if (!std::holds_alternative<edge::Wait>(one.action)) return false;
     return one.until == edge::Wait::kOnOthers ? one.seen != course.version() : one.until <= now;
   }
-  void finish(Doing& one) {
-    if (std::holds_alternative<edge::Wait>(one.action)) return;
+  std::chrono::microseconds time_of(const edge::Action& action) const {
+    if (std::holds_alternative<edge::NextToken>(action)) return token;
+    return std::holds_alternative<edge::Compute>(action) ? kernel : round_trip;
+  }
+  // False where nobody wants more tokens.
+  bool finish(Doing& one, const edge::CloudLink::OnToken& on_token) {
+    if (std::holds_alternative<edge::Wait>(one.action)) return true;
+    bool more = true;
     try {
       if (const auto* send = std::get_if<edge::Send>(&one.action)) {
         one.flow->give(ask(*send));
+      } else if (!std::holds_alternative<edge::Compute>(one.action)) {
+        if (const auto* begun = std::get_if<edge::Stream>(&one.action)) {
+          stream_.emplace(cloud_, begun->session, begun->ids, begun->options);
+        }
+        const edge::StreamEvent event = stream_->next();
+        if (event.token) more = on_token(*event.token);
+        one.flow->give(event);
       } else {
         const auto& compute = std::get<edge::Compute>(one.action);
         compute.tail->run(*compute.job);
@@ -257,6 +358,7 @@ class ByHand {
       one.flow->fail(std::current_exception());
     }
     one.begun = false;
+    return more;
   }
   std::vector<float> ask(const edge::Send& send) {
     sent.push_back(send.call);
@@ -277,6 +379,7 @@ class ByHand {
 
   FakeCloud& cloud_;
   std::minstd_rand random_;
+  std::optional<FakeCloud::Streaming> stream_;
   Doing lane_;
 };
 
@@ -410,10 +513,10 @@ struct Schedule {
   std::vector<std::pair<uint32_t, int>> moves;
   bool asked = false;  // the text is asked at these tokens, and moves when it can
 
-  // A few moves to anywhere at rising tokens.
+  // A few moves to anywhere at rising tokens, the cloud too.
   static Schedule random(std::minstd_rand& random, int layers, int tokens) {
     const auto any_cut = [&] {
-      return static_cast<int>(random() % static_cast<unsigned>(layers + 1));
+      return static_cast<int>(random() % static_cast<unsigned>(layers + 2)) - 1;
     };
     Schedule all{.start = any_cut(), .moves = {}};
     auto at = 1 + static_cast<uint32_t>(random() % 3);
@@ -429,6 +532,21 @@ struct Schedule {
   }
 };
 
+// A course that is driven by hand.
+class ForwardByHand : public Forward {
+ public:
+  ForwardByHand(ByHand& hand, edge::Course& course) : hand_(hand), course_(course) {}
+  std::span<const float> run(const SequenceRows& rows) override {
+    hand_.drive(course_, course_.run(rows));
+    return course_.results();
+  }
+  uint32_t most_rows(uint32_t past) const override { return course_.most_rows(past); }
+
+ private:
+  ByHand& hand_;
+  edge::Course& course_;
+};
+
 // Texts whose cut moves, by hand.
 class SplitMoves : public SplitAlone {
  protected:
@@ -437,19 +555,23 @@ class SplitMoves : public SplitAlone {
     std::vector<edge::Move> moves;
     edge::SplitCounts counts;
     double slowest_ms = 0;  // of the tokens
+    uint64_t accepted = 0;  // guesses, of the last place's
   };
 
   // A text that moves so; each of its logits is the whole model's, and nothing is left of it.
   Result run(const Schedule& schedule, const GenerateOptions& options, unsigned seed = 0) {
     SCOPED_TRACE(schedule.text());
     const Model& model = *golden.model;
-    edge::MoveOptions moves{
-        .deepest = schedule.start, .targets = {}, .leaves_lost_cloud = leaves_lost_cloud};
-    int lowest = schedule.start;
+    edge::MoveOptions moves{.deepest = 0, .targets = {}, .leaves_lost_cloud = leaves_lost_cloud};
+    int lowest = layers();
+    const auto include = [&](int cut) {
+      moves.deepest = std::max(moves.deepest, cut == edge::Move::kCloud ? layers() : cut);
+      if (cut != edge::Move::kCloud) lowest = std::min(lowest, cut);
+    };
+    include(schedule.start);
     for (const auto& [at, cut] : schedule.moves) {
       if (!schedule.asked) moves.targets.push_back({.cut = cut, .at = at});
-      moves.deepest = std::max(moves.deepest, cut);
-      lowest = std::min(lowest, cut);
+      include(cut);
     }
     Shard shard(*device, model, golden.weights(),
                 options_for(model, StageRange::from_block(lowest, Point::head())));
@@ -463,15 +585,31 @@ class SplitMoves : public SplitAlone {
       ByHand hand(cloud, seed);
       edge::Course course(model, schedule.start, &tail, {}, result.counts, {}, &moves);
       TextLoop loop(model.config(), nullptr, prompt, options);
+      ForwardByHand forward(hand, course);
+      std::optional<DraftedRows> rows;
       while (!loop.ended()) {
         const double before = hand.ms();
         for (const auto& [at, cut] : schedule.moves) {
           if (schedule.asked && at == course.tokens_out() + 1) course.lane()->aim({.cut = cut});
         }
-        hand.drive(course, course.run(loop.wanted()));
+        const auto known = static_cast<uint32_t>(loop.ids().size());
+        if (known > prompt.size() && !(rows && rows->has(loop))) {
+          hand.drive(course, course.meet(known - 1));
+        }
+        if (course.on_cloud()) {
+          rows.reset();
+          stream(hand, course, loop, whole, options);
+          continue;
+        }
+        if (!rows) {
+          const size_t pending = known > prompt.size() ? 1 : 0;
+          rows.emplace(forward, model.config(), loop.ids().first(known - pending), options.drafts);
+        }
+        const std::span<const float> got = rows->logits(loop);
         result.slowest_ms = std::max(result.slowest_ms, hand.ms() - before);
         const std::span<const float> expected = whole.run(loop.wanted());
-        EXPECT_TRUE(std::ranges::equal(course.results(), expected)) << course.tokens_out();
+        EXPECT_TRUE(std::ranges::equal(got, expected)) << course.tokens_out();
+        result.accepted = rows->accepted();
         loop.logits(expected, {});
       }
       for (const std::string& session : course.leave()) cloud.close(session);
@@ -482,6 +620,19 @@ class SplitMoves : public SplitAlone {
     result.moves = result.counts.moves;
     return result;
   }
+  // The tokens that the cloud has: each is the whole model's.
+  void stream(ByHand& hand, edge::Course& course, TextLoop& loop, LocalForward& whole,
+              const GenerateOptions& options) {
+    GenerateOptions rest = options;
+    rest.max_tokens = static_cast<int>(loop.left());
+    hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
+               [&](const ScoredToken& token) {
+                 loop.logits(whole.run(loop.wanted()), {});
+                 EXPECT_EQ(token.id, loop.ids().back()) << loop.ids().size();
+                 return !loop.ended();
+               });
+    EXPECT_EQ(course.finish_reason(), "");
+  }
   static int schedules() { return std::getenv("SPLIT_LONG") != nullptr ? 1000 : 100; }
 
   KvPages* tail_pages = nullptr;  // of the text that runs
@@ -489,8 +640,8 @@ class SplitMoves : public SplitAlone {
 };
 
 TEST_F(SplitMoves, EachWayAndBack) {
-  for (int from = 0; from <= layers(); ++from) {
-    for (int to = 0; to <= layers(); ++to) {
+  for (int from = edge::Move::kCloud; from <= layers(); ++from) {
+    for (int to = edge::Move::kCloud; to <= layers(); ++to) {
       if (from == to) continue;
       const Result got = run({.start = from, .moves = {{4, to}, {8, from}}}, wanted());
       const std::vector<edge::Move>& moves = got.moves;
@@ -500,7 +651,7 @@ TEST_F(SplitMoves, EachWayAndBack) {
       EXPECT_EQ(moves[0].from, from);
       EXPECT_EQ(moves[0].to, to);
       EXPECT_EQ(moves[0].why, "asked");
-      EXPECT_GE(moves[0].rows, prompt.size());
+      EXPECT_GE(moves[0].rows, from + to == layers() - 1 ? 0 : prompt.size());
       EXPECT_EQ(moves[1].at, 8u);
       EXPECT_EQ(moves[1].to, from);
     }
@@ -550,25 +701,38 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
     edge::Moving moving{{.deepest = layers(), .targets = {}},
                         [&] { return std::make_unique<Way>(cloud, mutex); }};
     if (round % 2 == 0) {
-      moving.options.targets = {{.cut = 0, .at = 3}, {.cut = 3, .at = 6}, {.cut = 1, .at = 8}};
+      moving.options.targets = {{.cut = 0, .at = 3},
+                                {.cut = 3, .at = 5},
+                                {.cut = edge::Move::kCloud, .at = 7},
+                                {.cut = 1, .at = 9}};
     }
     edge::SplitCounts own;
     edge::SplitForward forward(way, model, 2, &tail, {}, waiter, own, {}, &moving);
     std::atomic<bool> over{false};
     std::thread asker([&] {
-      for (int cut = 0; !over; cut = (cut + 1) % (layers() + 1)) {
-        if (round % 2 == 1) forward.aim(cut, "asked", tail, {});
+      for (int cut = 0; !over; cut = cut == layers() ? edge::Move::kCloud : cut + 1) {
+        if (round % 2 == 1) forward.aim(cut, "asked", &tail, {});
         EXPECT_LE(forward.place().tokens, 12u);
         forward.landed();
         std::this_thread::yield();
       }
     });
-    const Generated text = generate(forward, model.config(), nullptr, prompt, wanted(), {});
+    TextLoop loop(model.config(), nullptr, prompt, wanted());
+    while (!loop.ended()) {
+      const auto known = static_cast<uint32_t>(loop.ids().size());
+      if (known > prompt.size()) forward.meet(known - 1);
+      if (forward.on_cloud()) {
+        forward.stream(loop, prompt.size(), wanted(), {});
+      } else {
+        loop.logits(forward.run(loop.wanted()), {});
+      }
+    }
+    const Generated text = loop.take();
     over = true;
     asker.join();
     ASSERT_EQ(text.tokens, expected) << round;
     if (round % 2 == 0) {
-      EXPECT_EQ(own.moves.size(), 3u);
+      EXPECT_EQ(own.moves.size(), 4u);
     }
   }
   EXPECT_EQ(cloud.sessions(), 0u);
@@ -587,6 +751,53 @@ TEST_F(SplitMoves, ATextThatIsAskedWaitsForNothing) {
   EXPECT_LE(here.moves[0].pause_ms, 20);
 }
 
+// A stage that landed is left again where the text is too slow there, and not gone to a second
+// time.
+TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
+  const Model& model = *golden.model;
+  Shard shard(*device, model, golden.weights(), options_for(model));
+  Batcher tail(shard);
+  GenerateOptions options = wanted();
+  options.max_tokens = 100;
+  edge::SplitCounts own;
+  const edge::MoveOptions moves{.deepest = layers(), .targets = {}, .pace = 10};
+  {
+    ByHand hand(cloud);
+    hand.round_trip = std::chrono::milliseconds(150);  // 7 tokens a second over a cut
+    edge::Course course(model, edge::Move::kCloud, &tail, {}, own, {}, &moves);
+    TextLoop loop(model.config(), nullptr, prompt, options);
+    const std::vector<int32_t> expected = [&] {
+      LocalForward forward(cloud.batcher());
+      return generate(forward, model.config(), nullptr, prompt, options, {}).tokens;
+    }();
+    while (!loop.ended()) {
+      const auto known = static_cast<uint32_t>(loop.ids().size());
+      if (known > prompt.size()) hand.drive(course, course.meet(known - 1));
+      if (course.on_cloud()) {
+        GenerateOptions rest = options;
+        rest.max_tokens = static_cast<int>(loop.left());
+        hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
+                   [&](const ScoredToken& token) {
+                     loop.token(token, {});
+                     if (loop.ids().size() == 16) course.lane()->aim({.cut = 3, .why = "landed"});
+                     if (loop.ids().size() == 70) course.lane()->aim({.cut = 2, .why = "landed"});
+                     return !loop.ended();
+                   });
+      } else {
+        hand.drive(course, course.run(loop.wanted()));
+        loop.logits(course.results(), {});
+      }
+    }
+    EXPECT_EQ(loop.take().tokens, expected);
+    for (const std::string& session : course.leave()) cloud.close(session);
+  }
+  ASSERT_EQ(own.moves.size(), 2u);
+  EXPECT_EQ(own.moves[0].why, "landed");
+  EXPECT_EQ(own.moves[0].to, 3);
+  EXPECT_EQ(own.moves[1].why, "goal");
+  EXPECT_EQ(own.moves[1].to, edge::Move::kCloud);
+}
+
 class SplitMovesOf : public SplitMoves, public testing::WithParamInterface<const char*> {
  protected:
   SplitMovesOf() : SplitMoves(GetParam()) {}
@@ -597,7 +808,7 @@ TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
   const bool demo = GetParam() == std::string("demo");
   const auto context = static_cast<unsigned>(golden.model->config().context);
   const auto vocab = static_cast<unsigned>(golden.model->config().vocab);
-  size_t moved = 0;
+  size_t moved = 0, accepted = 0;
   for (int n = 0; n < schedules() / (demo ? 20 : 3); ++n) {
     GenerateOptions options = wanted();
     options.max_tokens = static_cast<int>(std::min(24u, context / 2));
@@ -607,12 +818,20 @@ TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
     for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
     Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
     schedule.asked = n % 3 == 2;
+    if (n % 4 >= 2) options.drafts = {.most = kMostDrafts, .always = true};
     const Result got = run(schedule, options, static_cast<unsigned>(n));
     EXPECT_EQ(got.counts.replays, 0u);
     moved += got.moves.size();
+    accepted += got.accepted;
+    for (const edge::Move& move : got.moves) {
+      const bool due = std::ranges::find(schedule.moves, move.at,
+                                         &std::pair<uint32_t, int>::first) != schedule.moves.end();
+      EXPECT_TRUE(schedule.asked || due) << move.at;  // drafts end there
+    }
     ASSERT_FALSE(HasFailure()) << n;
   }
   EXPECT_GT(moved, 0u);
+  EXPECT_GT(accepted, 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
@@ -637,7 +856,10 @@ TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
   };
   for (int32_t id = 0; id < 34; ++id) prompt.push_back(id);
   const std::vector<Schedule> all = {
-      {2, {{3, 1}, {6, 3}, {9, 0}}}, {0, {{2, 2}, {6, 1}}}, {3, {{1, 0}, {5, 3}}}};
+      {2, {{3, 1}, {6, 3}, {9, 0}}},
+      {0, {{2, 2}, {6, 1}}},
+      {3, {{1, 0}, {5, 3}}},
+      {edge::Move::kCloud, {{2, 1}, {6, edge::Move::kCloud}, {9, 0}}}};
   size_t runs = 0;
   for (const Schedule& schedule : all) {
     const int first = cloud.calls();
@@ -656,8 +878,8 @@ TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
         cloud.before_call = maybe(true);
         cloud.after_call = maybe(false);
         const Result got = run(schedule, wanted(), static_cast<unsigned>(at));
-        // A text that runs here alone waits for nothing and may end before a lane tries again.
-        const bool alone = schedule.start == 0 || schedule.moves[0].second == 0;
+        // A text that runs in one place waits for nothing and may end before a lane tries again.
+        const bool alone = schedule.start <= 0 || schedule.moves[0].second == 0;
         EXPECT_LE(got.moves.size(), schedule.moves.size());
         EXPECT_GE(got.moves.size(), alone ? 0 : schedule.moves.size());
         ASSERT_FALSE(HasFailure());
