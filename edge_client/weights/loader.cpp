@@ -1,6 +1,7 @@
 #include "edge_client/weights/loader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/figures.h"
 #include "base/json.h"
@@ -32,6 +33,7 @@ MoveOptions move_options(const PlacedModel& split) {
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin) {
   receipt.model = split.info.id;
+  receipt.layers = config.layers;
   receipt.server = origin;
   receipt.profile = split.info.profile;
   receipt.cut = split.place.name();
@@ -54,7 +56,7 @@ Loader::Loader(const Options& options, const Console& console,
       environment_(environment),
       interrupt_(interrupt),
       remote_(options.server, {std::chrono::seconds(options.timeout), options.min_rate},
-              {options.api_key, options.ca_cert}),
+              {options.api_key, options.ca_cert, environment}),
       hook_(interrupt, [this] { remote_.cancel(); }) {
   retry_.budget = std::chrono::seconds(options.retry_for);
 }
@@ -106,7 +108,17 @@ std::string Loader::wanted_id() {
   constexpr std::chrono::milliseconds kStarting{2000};
   const auto began = std::chrono::steady_clock::now();
   const auto patience = std::min(kStarting, retry_.budget);
-  const std::vector<std::string> ids = retried([&] {
+  // The error says it all by then; a server that is there and busy is told as ever.
+  RetryOptions start = retry_;
+  bool told = false;
+  start.on_lost = [&](const RemoteError& error) {
+    told = error.status != 0 && retry_.on_lost;
+    if (told) retry_.on_lost(error);
+  };
+  start.on_found = [&](bool again) {
+    if (std::exchange(told, false)) retry_.on_found(again);
+  };
+  const std::vector<std::string> ids = retried(start, [&] {
     try {
       return remote_.models();
     } catch (const RemoteError& error) {
@@ -141,8 +153,12 @@ void Loader::select_model() {
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) return seen_->info;
-  if (place != nullptr) remote_.set_manifest_query(query_of(*place, options_.formats));
+  remote_.set_manifest_query(place == nullptr ? "?ready=true" : query_of(*place, options_.formats));
   Retry retry(retry_, interrupt_);
+  RetryOptions told = retry_;  // it says itself what is waited for
+  told.on_lost = {};
+  told.on_found = {};
+  Retry preparing(told, interrupt_);
   std::string said;
   for (;;) {
     try {
@@ -150,12 +166,13 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
       info.id = id_;
       return info;
     } catch (const RemoteError& error) {
-      if (error.retry_after && said != error.what()) {
-        said = error.what();
-        retry.succeeded();
+      const bool prepares = error.retry_after && !error.said.empty();
+      if (prepares && said != error.said) {
+        said = error.said;
+        preparing.succeeded();
         if (!options_.quiet) console_.err(cat(said, "\n"));
       }
-      retry.failed(error);
+      (prepares ? preparing : retry).failed(error);
     }
   }
 }
