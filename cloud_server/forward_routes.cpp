@@ -3,37 +3,68 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "base/json.h"
 #include "cloud_server/job.h"
 #include "cloud_server/routes.h"
 #include "run/generate.h"
 #include "serve/completions.h"
+#include "text/sampler.h"
+#include "text/utf8.h"
 #include "wire/step.h"
 
 namespace split::cloud {
 namespace {
 
 constexpr uint32_t kTopRows = 32;
-constexpr size_t kJsonBytesATop = 24;  // "[50256,-12.345678],", at most
+// "[50256,-12.345678]," and {"id":50256,"text":,"logit":-12.345678,"p":1.2345678e-12}, at most,
+// but for a text.
+constexpr size_t kJsonBytesATop = 24 + 64;
 
-// The top largest logits of a row, best first: [[id, logit], ...].
-void append_top(std::string& json, std::span<const float> row, int top) {
-  std::vector<int32_t> ids(row.size());
-  std::iota(ids.begin(), ids.end(), 0);
-  std::partial_sort(ids.begin(), ids.begin() + top, ids.end(), [&](int32_t a, int32_t b) {
-    const float x = row[static_cast<size_t>(a)], z = row[static_cast<size_t>(b)];
-    return x != z ? x > z : a < b;
-  });
-  for (int i = 0; i < top; ++i) {
-    const int32_t id = ids[static_cast<size_t>(i)];
-    std::string value;
-    wire::append_floats(value, row.subspan(static_cast<size_t>(id), 1));  // "[x]"
-    json += cat(i > 0 ? "," : "[", "[", id, ",", std::string_view(value).substr(1));
+// The largest logits of rows, best first, in two lists: [[id, logit], ...] of each row, and the
+// same with the tokens' texts and probabilities.
+class TopRows {
+ public:
+  TopRows(const Tokenizer* tokenizer, int top, MemoryShare& memory)
+      : tokenizer_(tokenizer), top_(top), memory_(memory) {}
+
+  void add(std::span<const float> row) {
+    std::string pairs = "[", tokens = "[";
+    for (const TokenLogprob& one : top_logprobs(row, top_)) {
+      const char* const comma = pairs.size() > 1 ? "," : "";
+      const std::string logit = number(row[static_cast<size_t>(one.id)]);
+      pairs += cat(comma, "[", one.id, ",", logit, "]");
+      tokens += cat(comma, "{\"id\":", one.id, ",\"text\":", text_of(one.id), ",\"logit\":", logit,
+                    ",\"p\":", number(std::exp(one.logprob)), "}");
+    }
+    pairs_ += cat(pairs_.empty() ? "" : ",", pairs, "]");
+    tokens_ += cat(tokens_.empty() ? "" : ",", tokens, "]");
   }
-  json += ']';
-}
+  void forget() {
+    pairs_.clear();
+    tokens_.clear();
+  }
+  std::string json() const { return cat(pairs_, "],\"top_tokens\":[", tokens_); }
+
+ private:
+  static std::string number(float value) {
+    std::string text;
+    wire::append_floats(text, {&value, 1});  // "[x]"
+    return text.substr(1, text.size() - 2);
+  }
+  // Null for a token without text: those of a model without a tokenizer, and a matrix's spare rows.
+  std::string text_of(int32_t id) const {
+    if (tokenizer_ == nullptr || id >= tokenizer_->size()) return "null";
+    std::string text = json_quote(to_valid_utf8(tokenizer_->token_bytes(id)));
+    memory_.take(text.size());
+    return text;
+  }
+
+  const Tokenizer* const tokenizer_;
+  const int top_;
+  MemoryShare& memory_;
+  std::string pairs_, tokens_;
+};
 
 // An answer in JSON up to its rows.
 std::string json_head(const wire::ForwardRequest& request, size_t rows, size_t width) {
@@ -134,14 +165,19 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
   } else {
     const std::string head = json_head(request, wanted, width);
     std::string json = head;
+    TopRows likeliest(model.tokenizer(), request.top, *http.memory);
     run.by_rows(
         slice,
         [&](std::span<const float> row) {
+          if (request.top > 0) return likeliest.add(row);
           if (json.size() > head.size()) json += ',';
-          if (request.top > 0) return append_top(json, row, request.top);
           wire::append_floats(json, row);
         },
-        [&] { json = head; });
+        [&] {
+          json = head;
+          likeliest.forget();
+        });
+    if (request.top > 0) json += likeliest.json();
     response = http::Response::json(200, json + "]}\n");
   }
   run.describe(response);
@@ -209,7 +245,8 @@ Routes forward_routes(Cloud& cloud) {
             {"to", "", "The point to stop at: a block's number 0..L, norm or head."},
             {"rows", "", "The rows to return: all, last or a list of row numbers."},
             {"top", "integer",
-             "Returns only the N likeliest tokens of each row of logits, with their logits."}},
+             "Returns only the N likeliest tokens of each row of logits: top has [id, logit], "
+             "top_tokens their texts and probabilities too."}},
        .other_body_types = {wire::kTensorType},
        .handler = std::bind_front(forward, std::ref(cloud))},
       {.method = "POST",

@@ -21,6 +21,7 @@
 #include "base/revision.h"
 #include "cloud_server/cloud.h"
 #include "cloud_server/quantize_command.h"
+#include "device/about.h"
 #include "http/client.h"
 #include "http/head.h"
 #include "http/local_guard.h"
@@ -64,19 +65,9 @@ struct Options {
   bool manual = false, healthcheck = false;
 };
 
-constexpr Flags::Exit kExits[] = {
-    {"0", "all is well, or SIGTERM"},
-    {"1", "a fault of the program's own, or of a device"},
-    {"2", "usage, or a model that cannot be loaded"},
-    {"4", "a file or a disk"},
-    {"98", "the address is in use"},
-    {"130", "Ctrl-C"},
-};
-
 Flags make_flags(Options& options) {
   Flags flags(
-      "cloud_server: serves models layer by layer: partial state and weights for edge_client, "
-      "answers for curl\n"
+      "cloud_server: serves models, whole or layer by layer, to edge_client and curl\n"
       "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n"
       "       cloud_server quantize --model PATH --format FORMAT --out DIR\n");
   flags.group("Models");
@@ -513,7 +504,7 @@ int run(int argc, char** argv) {
       std::cout << flags.help();
       return 0;
     case Flags::Asked::kVersion:
-      std::cout << "cloud_server " SPLIT_VERSION "\n";
+      std::cout << version_text("cloud_server", SPLIT_VERSION);
       return 0;
     case Flags::Asked::kNothing:
       break;
@@ -524,7 +515,7 @@ int run(int argc, char** argv) {
   }
   if (options.healthcheck) return healthcheck(options);
   if (options.manual) {
-    std::cout << flags.manual("cloud_server", SPLIT_VERSION, kExits);
+    std::cout << flags.manual("cloud_server", SPLIT_VERSION, kExitCodes);
     return 0;
   }
   return serve(options);
@@ -540,7 +531,7 @@ int main(int argc, char** argv) {
     return split::cloud::run(argc, argv);
   } catch (const split::Error& error) {
     split::log_error(error.what());
-    return split::cloud_exit_code(error.kind());
+    return split::exit_code(error.kind());
   } catch (const std::bad_alloc&) {
     split::log_error("out of memory");
     return split::kExitFailed;

@@ -19,9 +19,13 @@ http::Response weights_answer(FileView file) {
 
 // Reads a query: the stages between two points, or all; formats, or all.
 WeightStore::Listed listed_by(const ServedModel& model, const http::Request& request) {
-  wire::check_query(request.query_params, {"format", "from", "to"});
+  wire::check_query(request.query_params, {"format", "from", "to", "ready"});
   WeightStore::Listed listed;
   listed.range = wire::parse_range(request.query_params, model.config().layers);
+  if (const auto ready = request.query("ready")) {
+    if (*ready != "true") wire::Fields::refuse("ready", "expected true, or no such field");
+    listed.ready = true;
+  }
   if (const auto format = request.query("format")) {
     try {
       listed.formats = StageFormats::parse(*format);
@@ -171,6 +175,8 @@ Routes model_routes(Cloud& cloud) {
            .statuses = {200, 404},
            .query = {{"format", "string",
                       "Returns the blobs of this format only: f32, f16, bf16, q8_0 or q4_0."},
+                     {"ready", "boolean",
+                      "True: lists the blobs that are made already, and has none made."},
                      {"from", "string", "Leaves out the stages before this point."},
                      {"to", "string",
                       "Leaves out the stages behind this point: a number, norm or head."}},

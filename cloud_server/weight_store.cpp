@@ -159,8 +159,14 @@ WeightStore::Entry& WeightStore::source_entry(const Entry& entry) {
 }
 
 void WeightStore::refuse_busy(size_t ready, size_t of) const {
-  throw Error(ErrorKind::kBusy, cat("the weights are being made: ", ready, " of ", of,
-                                    of == 1 ? " blob" : " blobs", ", try again later"));
+  std::string formats;  // of those that are not there yet
+  for (const Entry& entry : entries_) {
+    const std::string_view name = format_name(entry.format);
+    if (entry.ready || formats.find(name) != formats.npos) continue;
+    if (entry.asked) formats += cat(formats.empty() ? "" : " and ", name);
+  }
+  throw Error(ErrorKind::kBusy, cat("the server prepares ", formats, formats.empty() ? "" : " ",
+                                    "weights: ", ready, " of ", of));
 }
 
 void WeightStore::wait_for(std::span<Entry* const> entries) {
@@ -177,6 +183,11 @@ void WeightStore::wait_for(std::span<Entry* const> entries) {
   if (!done) refuse_busy(ready(), entries.size());
 }
 
+bool WeightStore::is_ready(const Entry& entry) {
+  const std::lock_guard lock(mutex_);
+  return entry.ready;
+}
+
 std::vector<wire::StageInfo> WeightStore::stages(const Listed& listed) {
   const std::vector<Stage>& stages = model_.stages();
   const size_t first = listed.range.begin(model_.config().layers),
@@ -187,7 +198,9 @@ std::vector<wire::StageInfo> WeightStore::stages(const Listed& listed) {
     const DType own = own_format(checkpoint_, model_, stages[i]);
     const bool others = i >= first && i < end;
     for (Entry& entry : entries_) {
-      const bool wanted = !listed.formats || entry.format == listed.formats->of(stages[i].name);
+      const bool wanted =
+          listed.ready ? is_ready(entry)
+                       : !listed.formats || entry.format == listed.formats->of(stages[i].name);
       const auto& blobs = stages[i].blobs_as(entry.format);
       if ((entry.format == own || (others && wanted)) &&
           std::ranges::find(blobs, entry.blob->name) != blobs.end()) {

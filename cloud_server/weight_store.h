@@ -44,6 +44,7 @@ class WeightStore {
   struct Listed {
     StageRange range;
     std::optional<StageFormats> formats;
+    bool ready = false;  // only those that are made already: nothing is asked for
   };
   std::vector<wire::StageInfo> stages(const Listed& listed);
   // The file with this hash, or nothing. While some are not made yet, one that is not known is
@@ -69,6 +70,7 @@ class WeightStore {
   bool try_work();
   Entry* next();
   bool is_own(const Entry& entry) const;
+  bool is_ready(const Entry& entry);
   void make_own(ThreadPool& pool);
   void make(Entry& entry, ThreadPool& pool);
   KeptBlob convert(const Entry& entry, ThreadPool& pool);

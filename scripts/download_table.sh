@@ -12,7 +12,9 @@ begin_servers
 build/bin/cloud_server --port 0 --device cpu 2> "$dir/cloud" &
 pids+=($!)
 await "$dir/cloud" $!
-build/bin/edge_client --server "http://127.0.0.1:$port" --plan > "$dir/table"
+# The server makes one format after the other; a plan asks for none.
+until build/bin/edge_client --server "http://127.0.0.1:$port" --plan > "$dir/table" \
+  && grep -q 'q4_0' "$dir/table" && ! grep -q ' - ' "$dir/table"; do sleep 0.2; done
 # Between the two marks.
 sed -i -e '/^<!-- scripts\/download_table.sh -->$/,/^<!-- end -->$/{//!d}' \
   -e "/^<!-- scripts\/download_table.sh -->\$/r $dir/table" edge_client/README.md

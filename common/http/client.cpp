@@ -79,14 +79,31 @@ UrlParts split_url(std::string_view text) {
   return parts;
 }
 
+std::string server_url(std::string_view text) {
+  const std::string url = text.find("://") == text.npos ? cat("http://", text) : std::string(text);
+  UrlParts parts = split_url(url);
+  constexpr std::string_view kApi = "/v1";
+  if (parts.path.ends_with(kApi)) parts.path.resize(parts.path.size() - kApi.size());
+  if (parts.origin.ends_with('/')) parts.origin.pop_back();
+  return parts.origin + parts.path;
+}
+
 struct Client::Impl {
-  Impl(std::string_view text, Options given)
-      : options(std::move(given)), url(parse_url(text)), cancel_fd(::eventfd(0, EFD_CLOEXEC)) {
+  Impl(std::string_view text, Options given) : Impl(split_url(text), std::move(given)) {}
+  Impl(const UrlParts& parts, Options given)
+      : options(std::move(given)),
+        url(parse_url(parts.origin)),
+        prefix(parts.path),
+        cancel_fd(::eventfd(0, EFD_CLOEXEC)),
+        connection(url, tls, options.proxy) {
     CHECK(cancel_fd);
     const bool six = url.host.find(':') != std::string::npos;
     const std::string name = six ? cat("[", url.host, "]") : url.host;
-    origin = cat(url.tls ? "https://" : "http://", name, ":", url.port);
+    const std::string place = cat(url.tls ? "https://" : "http://", name, ":", url.port);
+    origin = place + prefix;
     host = url.port == (url.tls ? 443 : 80) ? name : cat(name, ":", url.port);
+    // A proxy reads whose a plain request is; through TLS it sees none.
+    target = options.proxy && !url.tls ? place + prefix : prefix;
     if (!sendable(options.bearer_token, '!')) {
       throw Error(ErrorKind::kInput, "[http] an API key is of printable ASCII without spaces");
     }
@@ -103,10 +120,12 @@ struct Client::Impl {
 
   const Options options;
   const Url url;
-  std::string origin, host;  // "http://host:port"; the header, without a usual port
+  const std::string prefix;  // of every path
+  std::string origin, host;  // "http://host:port/prefix"; the header, without a usual port
+  std::string target;        // what a request's path goes behind
   Fd cancel_fd;
   TlsContext tls;
-  ClientConnection connection{url, tls};
+  ClientConnection connection;
 };
 
 Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
@@ -119,6 +138,9 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   }
   Headers fields = {{"Host", host}, {"Accept", "*/*"}, {"User-Agent", "splitcompute"}};
   if (!options.bearer_token.empty()) fields.add("Authorization", "Bearer " + options.bearer_token);
+  if (options.proxy && !url.tls && !options.proxy->authorization.empty()) {
+    fields.add("Proxy-Authorization", options.proxy->authorization);
+  }
   if (!content_type.empty() || !body.empty()) {
     fields.add("Content-Type", content_type.empty() ? "text/plain" : std::string(content_type));
   }
@@ -168,13 +190,17 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   };
   bool done = false;
   try {
-    done = connection.run(write_request_head(method, path, fields), body, exchange);
+    done = connection.run(write_request_head(method, target + std::string(path), fields), body,
+                          exchange);
   } catch (...) {  // a callback's own
     connection.close();
     throw;
   }
   if (!done && !stopped) {
-    throw NoReply(exchange.why, cat("[http] ", origin, ": ", exchange.failure));
+    const std::string through = options.proxy ? cat(" (through the proxy ", options.proxy->host,
+                                                    ":", options.proxy->port, ")")
+                                              : "";
+    throw NoReply(exchange.why, cat("[http] ", origin, ": ", exchange.failure, through));
   }
   reply.status = exchange.head->status;
   reply.headers = std::move(exchange.head->headers);

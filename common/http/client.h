@@ -31,6 +31,21 @@ struct UrlParts {
   std::string origin, path;
 };
 UrlParts split_url(std::string_view text);
+// A server as people write it: without a scheme it is http://, and "/v1" behind it, with which
+// OpenAI's clients name a server, is none of its path. Throws as split_url() does.
+std::string server_url(std::string_view text);
+
+// What a connection goes through to get there.
+struct Proxy {
+  std::string host;
+  int port = 1080;            // curl's
+  std::string authorization;  // value of Proxy-Authorization; empty: none
+};
+// As curl: http_proxy or https_proxy by the URL's scheme, else all_proxy, unless no_proxy names the
+// host; small letters go before capitals. This machine itself is never asked through one. Throws
+// Error(kInput) for a proxy that is no http://[user:password@]host[:port].
+using Environment = std::function<const char*(const char*)>;
+std::optional<Proxy> proxy_for(const Url& url, const Environment& environment);
 
 struct Reply {
   int status = 0;
@@ -67,10 +82,12 @@ class Client {
     size_t max_head_bytes = 16 << 10;
     std::string ca_cert_file;      // PEM, for https; empty: the system's
     bool any_certificate = false;  // asks whoever answers: for a server's look at itself alone
-    std::string bearer_token;      // sent with every request, to this origin alone
+    std::optional<Proxy> proxy;
+    std::string bearer_token;  // sent with every request, to this origin alone
   };
 
-  // Does not connect yet. Throws Error(kInput) for a bad URL, token or file of certificates.
+  // `url` as split_url() takes it; what is asked for is below its path. Does not connect yet.
+  // Throws Error(kInput) for a bad URL, token or file of certificates.
   explicit Client(std::string_view url) : Client(url, Options()) {}
   Client(std::string_view url, Options options);
   ~Client();
@@ -100,7 +117,7 @@ class Client {
   // From any thread: the request that runs, and every later one, ends with NoReply "cancelled".
   void cancel();
 
-  const std::string& origin() const;  // "http://host:port"
+  const std::string& origin() const;  // "http://host:port", and the URL's path
   uint64_t connections() const;       // made so far: another number, another server perhaps
 
  private:

@@ -55,8 +55,9 @@ bool ClientConnection::connect(ClientExchange& exchange) {
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  const int found =
-      ::getaddrinfo(url_.host.c_str(), std::to_string(url_.port).c_str(), &hints, &list);
+  const std::string& host = proxy_ ? proxy_->host : url_.host;
+  const int port = proxy_ ? proxy_->port : url_.port;
+  const int found = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (found != 0) return exchange.fail(cat("cannot connect: ", ::gai_strerror(found)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> free_list(list, ::freeaddrinfo);
   std::string reason = "no address";
@@ -66,8 +67,11 @@ bool ClientConnection::connect(ClientExchange& exchange) {
     if (!fd || ::connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0) error = errno;
     if (error == EINPROGRESS) {
       if (!exchange.wait(fd.get(), POLLOUT, exchange.options.connect_timeout)) {
-        if (exchange.failure == "timed out") exchange.failure = "cannot connect: timed out";
-        return false;
+        if (exchange.failure != "timed out") return false;
+        // One address of a name may be a hole that swallows all, and the next one answer.
+        exchange.failure.clear();
+        reason = "timed out";
+        continue;
       }
       socklen_t size = sizeof error;
       ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -104,12 +108,39 @@ bool ClientConnection::shake_hands(ClientExchange& exchange) {
   }
 }
 
+// Asks the proxy for a connection to the server.
+bool ClientConnection::pass_through(ClientExchange& exchange) {
+  const bool six = url_.host.find(':') != std::string::npos;
+  const std::string server = cat(six ? "[" : "", url_.host, six ? "]" : "", ":", url_.port);
+  Headers fields = {{"Host", server}};
+  if (!proxy_->authorization.empty()) fields.add("Proxy-Authorization", proxy_->authorization);
+  if (!send(write_request_head("CONNECT", server, fields), exchange)) return false;
+  const auto end_by = ClientExchange::Clock::now() + exchange.options.connect_timeout;
+  size_t scanned = 0;
+  std::optional<size_t> end;
+  while (!(end = find_head_end(unread(), scanned))) {
+    if (unread().size() > exchange.options.max_head_bytes) {
+      return exchange.fail("the proxy's answer is too large");
+    }
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
+    if (!fill(exchange, left)) return false;
+  }
+  const auto parsed = parse_reply_head(unread().substr(0, *end), 64);
+  const auto* const head = std::get_if<ReplyHead>(&parsed);
+  at_ += *end;
+  if (head == nullptr) return exchange.fail("the proxy's answer is no HTTP");
+  if (head->status / 100 != 2) return exchange.fail(cat("the proxy answers ", head->status));
+  at_ = end_ = 0;
+  return true;
+}
+
 bool ClientConnection::open(ClientExchange& exchange) {
   if (is_alive()) return true;
   session_.reset();  // without a goodbye: nobody listens
   fd_.reset();
   if (!connect(exchange)) return false;
-  if (tls_ && !shake_hands(exchange)) {
+  if (tls_ && ((proxy_ && !pass_through(exchange)) || !shake_hands(exchange))) {
     session_.reset();
     fd_.reset();
     return false;

@@ -46,8 +46,9 @@ struct ClientExchange {
 // One thread at a time.
 class ClientConnection {
  public:
-  // `tls`: none for a plain connection.
-  ClientConnection(const Url& url, const TlsContext& tls) : url_(url), tls_(tls) {}
+  // `tls`: none for a plain connection. All outlive it.
+  ClientConnection(const Url& url, const TlsContext& tls, const std::optional<Proxy>& proxy)
+      : url_(url), tls_(tls), proxy_(proxy) {}
   ~ClientConnection() { close(); }
   ClientConnection(const ClientConnection&) = delete;
   ClientConnection& operator=(const ClientConnection&) = delete;
@@ -63,6 +64,7 @@ class ClientConnection {
   bool is_alive() const;  // kept, and nothing has come that nobody asked for
   bool open(ClientExchange& exchange);
   bool connect(ClientExchange& exchange);
+  bool pass_through(ClientExchange& exchange);
   bool shake_hands(ClientExchange& exchange);
   bool send(std::string_view bytes, ClientExchange& exchange);
   // More into in_; false with the failure set.
@@ -78,6 +80,7 @@ class ClientConnection {
 
   const Url& url_;
   const TlsContext& tls_;
+  const std::optional<Proxy>& proxy_;
   Fd fd_;
   TlsSession session_;
   uint64_t made_ = 0;

@@ -1,37 +1,46 @@
 #include "program/exit_codes.h"
 
+#include <algorithm>
+
 namespace split {
-namespace {
 
-struct Codes {
-  int cloud, edge;
-};
-
-Codes codes_of(ErrorKind kind) {
+int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kInput:
     case ErrorKind::kNotFound:
-      return {2, 2};
-    case ErrorKind::kShape:  // the cloud's own checkpoint is wrong, or what a server sent
-      return {2, 5};
+      return 2;
     case ErrorKind::kRemote:
     case ErrorKind::kBusy:
-      return {kExitFailed, 3};
+      return 3;
     case ErrorKind::kIo:
-      return {4, 4};
+      return 4;
+    case ErrorKind::kShape:  // of a checkpoint, or of what a server sent
     case ErrorKind::kIntegrity:
-      return {kExitFailed, 5};
+      return 5;
     case ErrorKind::kDevice:
-      return {kExitFailed, 6};
+      return 6;
     case ErrorKind::kInUse:
-      return {98, 98};
+      return 98;
   }
-  return {kExitFailed, kExitFailed};
+  return kExitFailed;
 }
 
-}  // namespace
-
-int cloud_exit_code(ErrorKind kind) { return codes_of(kind).cloud; }
-int edge_exit_code(ErrorKind kind) { return codes_of(kind).edge; }
+std::string plain_words(std::string_view message) {
+  std::string out;
+  while (!message.empty()) {
+    const size_t end = message.find("] ");
+    const bool tag = message.front() == '[' && end != message.npos && end > 1 &&
+                     (out.empty() || out.ends_with(": ")) &&
+                     std::ranges::all_of(message.substr(1, end - 1),
+                                         [](char c) { return (c >= 'a' && c <= 'z') || c == '_'; });
+    if (tag) {
+      message.remove_prefix(end + 2);
+      continue;
+    }
+    out += message.front();
+    message.remove_prefix(1);
+  }
+  return out;
+}
 
 }  // namespace split

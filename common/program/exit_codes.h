@@ -1,17 +1,34 @@
-// The exit codes of the two programs, in one table. The edge's codes: 0; 2 usage or input;
-// 3 the server cannot be reached or refuses; 4 cache or disk; 5 bytes that are not what they should
-// be; 6 no such device; 98 the address is in use; 130 and 0 after SIGINT and SIGTERM
-// (base/interrupt.h). The cloud says 1 for what it has no code of its own for.
+// The exit codes of the two programs, in one table, and how an error reads at a terminal.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "base/error.h"
+#include "program/flags.h"
 
 namespace split {
 
 inline constexpr int kExitFailed = 1;  // out of memory, or a broken invariant of ours
 
-// For an error that ends the program.
-int cloud_exit_code(ErrorKind kind);
-int edge_exit_code(ErrorKind kind);
+// For an error that ends a program; after a signal: interrupt.h.
+int exit_code(ErrorKind kind);
+
+// All of them, for a manual.
+inline constexpr Flags::Exit kExitCodes[] = {
+    {"0", "all is well, or SIGTERM"},
+    {"1", "a fault of the program's own"},
+    {"2", "usage, or input that cannot be taken"},
+    {"3", "the server cannot be reached, or refuses"},
+    {"4", "a file, the cache or a disk"},
+    {"5", "bytes that are not what they should be"},
+    {"6", "no such device, or it fails"},
+    {"98", "the address is in use"},
+    {"130", "Ctrl-C"},
+};
+
+// An error's message without the names of our layers, for people: "[http] http://127.0.0.1:8080:
+// cannot connect" begins with the URL. Brackets of an address stay.
+std::string plain_words(std::string_view message);
 
 }  // namespace split

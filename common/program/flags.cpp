@@ -1,5 +1,6 @@
 #include "program/flags.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -14,6 +15,25 @@ constexpr size_t kHelpColumn = 30;
 
 std::string range(uint64_t low, uint64_t high) {
   return cat("in ", low, "..", high == std::numeric_limits<uint64_t>::max() ? "" : cat(high));
+}
+
+// Insertions, deletions, other letters and swapped neighbours between two words.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t k = 0; k <= b.size(); ++k) {
+      if (i == 0 || k == 0) {
+        cost[i][k] = i + k;
+        continue;
+      }
+      const size_t other = a[i - 1] == b[k - 1] ? 0 : 1;
+      cost[i][k] = std::min({cost[i - 1][k] + 1, cost[i][k - 1] + 1, cost[i - 1][k - 1] + other});
+      if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1]) {
+        cost[i][k] = std::min(cost[i][k], cost[i - 2][k - 2] + 1);
+      }
+    }
+  }
+  return cost[a.size()][b.size()];
 }
 
 }  // namespace
@@ -147,6 +167,31 @@ Flags::Flag* Flags::find(std::string_view name) {
   return nullptr;
 }
 
+// Names the flag that was meant: one that begins so, or one with a slip of the fingers.
+void Flags::refuse(std::string_view name) const {
+  const std::string_view word = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+  constexpr size_t kMostLetters = 40;  // of a flag, at most
+  std::vector<std::string_view> known;
+  for (const Flag& flag : flags_) known.push_back(flag.name);
+  known.insert(known.end(), {"help", "version"});
+  std::string_view meant;
+  size_t fewest = word.size() / 3 + 2;  // slips, at most one less
+  if (!word.empty() && word.size() <= kMostLetters) {
+    for (const std::string_view one : known) {
+      const size_t slips = one.starts_with(word) ? 0 : distance(word, one);
+      if (slips < fewest && slips < word.size()) {
+        fewest = slips;
+        meant = one;
+      }
+    }
+  }
+  const bool plain = std::ranges::all_of(name, [](char c) { return c > ' ' && c < 0x7f; });
+  throw Error(
+      ErrorKind::kInput,
+      cat("no flag ", plain && name.size() <= kMostLetters ? std::string(name) : shown(name),
+          meant.empty() ? "; --help lists the flags" : cat("; did you mean --", meant, "?")));
+}
+
 bool Flags::given(std::string_view name) const {
   for (const Flag& flag : flags_) {
     if (flag.name == name) return flag.given;
@@ -192,9 +237,7 @@ Flags::Asked Flags::parse(const std::vector<std::string>& arguments,
     const size_t equals = argument.find('=');
     const std::string_view name = argument.substr(0, equals);
     Flag* const flag = name.starts_with("--") ? find(name.substr(2)) : nullptr;
-    if (flag == nullptr) {
-      throw Error(ErrorKind::kInput, cat("no flag ", shown(name), "; --help lists the flags"));
-    }
+    if (flag == nullptr) refuse(name);
     const std::string source(name);
     if (flag->switched) {
       if (equals != argument.npos) {

@@ -22,7 +22,7 @@ class Flags {
  public:
   // `summary` is the head of the help text: usage lines, ending with a line feed. `width` is how
   // many columns the rest takes at most.
-  explicit Flags(std::string summary, size_t width = 100)
+  explicit Flags(std::string summary, size_t width = 80)
       : summary_(std::move(summary)), width_(width) {}
 
   // Starts a group of the help text; flags belong to the last one.
@@ -117,6 +117,7 @@ class Flags {
   void add_number(std::string name, std::string metavar, std::string help, uint64_t low,
                   uint64_t high, std::function<void(uint64_t)> store);
   Flag* find(std::string_view name);
+  [[noreturn]] void refuse(std::string_view name) const;
   static void apply(Flag& flag, const std::string& source, std::string_view value);
 
   std::string summary_;

@@ -59,7 +59,7 @@ void on_bus_error(int signal, siginfo_t* info, void*) {
   line.add(line_parts.after);
   line.add("\n");
   line.write();
-  ::_exit(edge_exit_code(ErrorKind::kIo));
+  ::_exit(exit_code(ErrorKind::kIo));
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ int verify(const ShardCache& cache, const World& world) {
     world.console.out(cat(seen.path.string(), "  bad\n"));
   }
   world.console.out(cat(files(good, bytes), " good, ", bad, " bad, ", unfinished, " unfinished\n"));
-  return bad > 0 ? edge_exit_code(ErrorKind::kIntegrity) : 0;
+  return bad > 0 ? exit_code(ErrorKind::kIntegrity) : 0;
 }
 
 int prune(const ShardCache& cache, std::optional<uint64_t> limit, const World& world) {

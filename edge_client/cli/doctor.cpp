@@ -68,8 +68,8 @@ void Doctor::check(std::string_view name, const Check& check) {
   try {
     line(name, "ok ", check());
   } catch (const Error& error) {
-    line(name, "BAD", error.what());
-    if (code_ == 0) code_ = edge_exit_code(error.kind());
+    line(name, "BAD", plain_words(error.what()));
+    if (code_ == 0) code_ = exit_code(error.kind());
   }
 }
 

@@ -1,11 +1,15 @@
 #include "edge_client/cli/line_editor.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <utility>
 
 #include "base/file.h"
 
@@ -155,6 +159,45 @@ std::string Line::drawn(std::string_view prompt, size_t prompt_columns, size_t c
   return out;
 }
 
+LineEditor::LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem::path history)
+    : input_(input), say_(std::move(say)), interrupt_(interrupt), file_(std::move(history)) {
+  if (file_.empty()) return;
+  std::ifstream in(file_);
+  for (std::string line; std::getline(in, line) && line.size() <= kMostBytes;) {
+    if (!line.empty()) history_.push_back(line);
+    if (history_.size() > 2 * kMostLines) {
+      history_.erase(history_.begin(), history_.end() - static_cast<ptrdiff_t>(kMostLines));
+    }
+  }
+}
+
+// A history that cannot be kept is none: the line was typed for its answer.
+void LineEditor::remember(const std::string& line) {
+  if (line.empty() || (!history_.empty() && history_.back() == line)) return;
+  history_.push_back(line);
+  if (history_.size() > kMostLines) history_.erase(history_.begin());
+  if (file_.empty()) return;
+  std::error_code ignored;
+  std::filesystem::create_directories(file_.parent_path(), ignored);
+  // It says what its user wrote: for nobody else to read.
+  const Fd fd(::open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  const std::string row = line + "\n";
+  if (fd && ::write(fd.get(), row.data(), row.size()) < 0) return;
+}
+
+// Waits for keys. False when there will be none.
+bool LineEditor::fill(int wake) {
+  for (;;) {
+    pollfd fds[2] = {{input_, POLLIN, 0}, {wake, POLLIN, 0}};
+    if (::poll(fds, 2, -1) < 0) continue;
+    char buffer[4096];
+    const ssize_t n = fds[1].revents != 0 ? 0 : ::read(input_, buffer, sizeof buffer);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (n > 0) typed_ahead_.append(buffer, static_cast<size_t>(n));
+    return n > 0;
+  }
+}
+
 LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_columns,
                                      std::string& line) {
   const Fd wake(::eventfd(0, EFD_CLOEXEC));
@@ -164,29 +207,36 @@ LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_colu
   Line typed;
   for (;;) {
     say_(typed.drawn(prompt, prompt_columns, columns_of(input_)));
-    pollfd fds[2] = {{input_, POLLIN, 0}, {wake.get(), POLLIN, 0}};
-    if (::poll(fds, 2, -1) < 0) continue;
-    char buffer[4096];
-    const ssize_t n = fds[1].revents != 0 ? 0 : ::read(input_, buffer, sizeof buffer);
-    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) {
+    if (typed_ahead_.empty() && !fill(wake.get())) {
       say_("\r\n");
       return Outcome::kEnd;
     }
-    for (const char byte : std::string_view(buffer, static_cast<size_t>(n))) {
-      const Line::Key key = typed.type(byte, history_);
+    const std::string keys = std::exchange(typed_ahead_, {});
+    for (size_t i = 0; i < keys.size(); ++i) {
+      const Line::Key key = typed.type(keys[i], history_);
       if (key == Line::Key::kMore) continue;
-      if (key == Line::Key::kCancel) say_("^C");
+      if (key == Line::Key::kCancel) {
+        say_("^C\r\n");
+        return Outcome::kCancelled;  // and what was pasted behind it is dropped
+      }
+      typed_ahead_ = keys.substr(i + 1);
+      if (i > 0) say_(typed.drawn(prompt, prompt_columns, columns_of(input_)));
       say_("\r\n");
-      if (key == Line::Key::kCancel) return Outcome::kCancelled;
       if (key == Line::Key::kEnd) return Outcome::kEnd;
       line = typed.text();
-      const bool again = !history_.empty() && history_.back() == line;
-      if (!line.empty() && !again) history_.push_back(line);
-      if (history_.size() > kMostLines) history_.erase(history_.begin());
-      return Outcome::kLine;  // what was pasted behind it is dropped
+      remember(line);
+      return Outcome::kLine;
     }
   }
+}
+
+std::filesystem::path history_file(const std::function<const char*(const char*)>& environment) {
+  constexpr const char* kName = "splitcompute/history";
+  const char* const state = environment("XDG_STATE_HOME");
+  if (state != nullptr && *state == '/') return std::filesystem::path(state) / kName;
+  const char* const home = environment("HOME");
+  if (home == nullptr || *home != '/') return {};
+  return std::filesystem::path(home) / ".local/state" / kName;
 }
 
 }  // namespace split::edge

@@ -5,6 +5,7 @@
 
 #include <termios.h>
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -42,18 +43,27 @@ class Line {
 class LineEditor {
  public:
   using Say = std::function<void(std::string_view)>;
-  // `input` is a terminal, `say` writes to it.
-  LineEditor(int input, Say say, Interrupt& interrupt)
-      : input_(input), say_(std::move(say)), interrupt_(interrupt) {}
+  // `input` is a terminal, `say` writes to it. The lines before are in `history`, a file that later
+  // runs read too; empty: in none.
+  LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem::path history = {});
 
   enum class Outcome { kLine, kCancelled, kEnd };  // kEnd: Ctrl-D, or interrupted, or no terminal
+  // What was pasted behind a line is the next ones.
   Outcome read(std::string_view prompt, size_t prompt_columns, std::string& line);
 
  private:
+  bool fill(int wake);
+  void remember(const std::string& line);
+
   const int input_;
   const Say say_;
   Interrupt& interrupt_;
+  const std::filesystem::path file_;
   std::vector<std::string> history_;
+  std::string typed_ahead_;  // keys that are not of a line yet
 };
+
+// Where the lines of one program are kept between its runs; empty where there is no place.
+std::filesystem::path history_file(const std::function<const char*(const char*)>& environment);
 
 }  // namespace split::edge

@@ -6,33 +6,24 @@
 #include "base/json.h"
 #include "edge_client/split/counts.h"
 #include "edge_client/split/plan_report.h"
+#include "http/client.h"
 #include "http/local_guard.h"
+#include "program/exit_codes.h"
 #include "serve/chat.h"
 
 namespace split::edge {
 namespace {
 
+constexpr std::string_view kDefaultServer = "http://127.0.0.1:8080";
 constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 
 constexpr const char* kSummary =
-    "edge_client: text from a model whose first blocks run on a server, the others on this "
-    "machine\n"
-    "  edge_client --server http://127.0.0.1:8080 --prompt \"Once upon a time\"\n"
-    "  edge_client --server URL --serve                   the same for OpenAI's clients\n"
-    "  edge_client doctor --server URL                    what works, in ten lines\n"
-    "  edge_client cache ls|verify|prune                  the weights on this machine\n";
-
-constexpr Flags::Exit kExits[] = {
-    {"0", "all is well, or SIGTERM"},
-    {"1", "a fault of the program's own"},
-    {"2", "usage, or input that cannot be taken"},
-    {"3", "the server cannot be reached, or refuses"},
-    {"4", "the cache or a disk"},
-    {"5", "bytes that are not what they should be"},
-    {"6", "no such device, or it fails"},
-    {"98", "the address is in use"},
-    {"130", "Ctrl-C"},
-};
+    "edge_client: text from a model that runs partly on a server, partly here\n"
+    "  edge_client --prompt \"Once upon a time\"     go on with a text\n"
+    "  edge_client                                  ask for texts, one after another\n"
+    "  edge_client --serve                          answer OpenAI's clients\n"
+    "  edge_client doctor                           what works, in ten lines\n"
+    "  edge_client cache ls|verify|prune            the weights on this machine\n";
 
 // "1,2,3".
 std::vector<int32_t> ids_of(std::string_view text) {
@@ -120,7 +111,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   Flags flags(kSummary);
 
   flags.group("The server");
-  flags.text("server", "URL", "http://host:port of cloud_server (needed)", &options.server);
+  flags.text("server", "URL", "where cloud_server is (http://127.0.0.1:8080)", &options.server);
   flags.text("model", "ID", "one of the server's models (default: its first)", &options.model);
   flags.text("api-key", "KEY", "the server's, better given as SPLIT_API_KEY", &options.api_key);
   flags.text("ca-cert", "FILE", "trusted for https, in PEM (default: the system's)",
@@ -130,7 +121,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.bytes("min-rate", "BYTES",
               "give up on a reply of fewer bytes a second, over 10 s (100; 0: never)",
               &options.min_rate);
-  flags.number("retry-for", "SECONDS", "try again for so long when the server is lost or busy (30)",
+  flags.number("retry-for", "SECONDS", "wait this long for a server that is lost or busy (30)",
                &options.retry_for, 0u, 86400u);
 
   flags.group("The prompt, one of");
@@ -141,12 +132,15 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("no-special", "<|endoftext|> in the prompt is plain text", &options.no_special);
 
   flags.group("The split");
-  flags.text("cut", "K|cloud|auto",
-             "the server runs the first K blocks (all but two), everything, or begins", &cut);
+  flags.text(
+      "cut", "K|cloud|auto",
+      "the server runs the first K blocks (all but two), or all of them; auto: it begins, and "
+      "the text comes here when the weights have",
+      &cut);
   flags.bytes("max-weights", "BYTES", "that --cut auto fetches beside the texts (1G; 0: none)",
               &max_weights);
   flags.text("moves", "N:K,...",
-             "with N tokens out the server runs K blocks, or all (cloud); the text goes on",
+             "with N tokens written, the server runs K blocks, or all (cloud), from there on",
              &moves);
   flags.toggle("exact", "move no cut where that may change a bit", &options.exact);
   flags.choice("head", {"edge", "cloud"},
@@ -218,8 +212,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                &options.logprobs, 0, 1000);
   flags.toggle("embed", "print the final state of the prompt's last token and no text",
                &options.embed);
-  flags.toggle("plan", "print what each cut and format downloads, and download nothing",
-               &options.plan);
+  flags.toggle("plan", "print what each cut costs, and download nothing", &options.plan);
   flags.toggle("measure", "with --plan: time the line, the server and this machine too",
                &options.measure);
   flags.toggle("json", "print one JSON object", &options.json);
@@ -239,7 +232,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   }
   if (line.asked == Flags::Asked::kNothing && manual) {
     line.asked = Flags::Asked::kHelp;
-    line.help = flags.manual("edge_client", SPLIT_VERSION, kExits);
+    line.help = flags.manual("edge_client", SPLIT_VERSION, kExitCodes);
   }
   if (line.asked != Flags::Asked::kNothing) return line;
 
@@ -311,8 +304,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   for (const std::string& stop : options.stop) {
     if (stop.empty()) throw Error(ErrorKind::kInput, "--stop: expected some text, got ''");
   }
-  if (options.server.empty() && !options.list_devices) {
-    throw Error(ErrorKind::kInput, "--server: expected a URL like http://127.0.0.1:8080, got none");
+  try {
+    options.server = http::server_url(options.server.empty() ? kDefaultServer : options.server);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kInput, cat("--server: ", error.what()));
   }
   return line;
 }

@@ -1,5 +1,5 @@
 // edge_client at a terminal without a prompt: a line is a prompt, the text goes on behind it, until
-// Ctrl-D. Ctrl-C stops an answer.
+// Ctrl-D; a line that begins with a colon is a command. Ctrl-C stops an answer.
 #pragma once
 
 #include "edge_client/server/split_work.h"
@@ -16,6 +16,8 @@ struct PromptLoop {
   const SplitWork::Shared& shared;
   std::function<std::shared_ptr<PlacedModel>()> split;  // where the next answer begins
   GenerateOptions generate;  // but for the seed, which is drawn for each unless it is given
+  // Loads the weights of another cut, as --cut names it. Throws as Loader::load() does.
+  std::function<std::shared_ptr<PlacedModel>(const std::string& cut)> place = {};
 };
 
 // Returns when the user leaves. What goes wrong with one answer is said, and the next one is asked

@@ -10,8 +10,12 @@
 #include <fstream>
 #include <mutex>
 
+#include "base/bytes.h"
 #include "base/figures.h"
+#include "base/json.h"
+#include "device/about.h"
 #include "edge_client/cli/cache_command.h"
+#include "edge_client/cli/cloud_notice.h"
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/options.h"
 #include "edge_client/cli/prompt.h"
@@ -83,7 +87,11 @@ class Run {
         world_(world),
         interrupt_(interrupt),
         loader_(options, world.console, world.environment, interrupt),
-        answers_(options.exact) {}
+        notice_(world.console, loader_.remote().origin(), options.quiet),
+        answers_(options.exact) {
+    loader_.on_waiting([this](const RemoteError& error) { notice_.lost(error); },
+                       [this](bool again) { notice_.found(again); });
+  }
 
   void go(const std::string& prompt);
   void interactive();  // at a terminal
@@ -104,6 +112,7 @@ class Run {
   }
   std::unique_ptr<CloudLink> lane_link();
   bool open(const std::string& prompt);
+  PlanInput planned(const wire::ModelInfo& info, const ShardCache& cache);
   void select_model();
   void load();
   GenerateOptions generate_options();
@@ -111,6 +120,7 @@ class Run {
   void tell_beside(const std::string& line);
   void say_plan();
   void print_text();
+  void say_what_was_kept();
   void print_states();
   bool put_text(std::string_view text, const ScoredToken* token);
 
@@ -118,6 +128,7 @@ class Run {
   const World& world_;
   Interrupt& interrupt_;
   Loader loader_;
+  CloudNotice notice_;
 
   Placement place_;
   wire::ModelInfo info_;
@@ -153,11 +164,16 @@ bool Run::put_text(std::string_view text, const ScoredToken* token) {
     const int cut = receipt_.counts.moves[moves_told_].to;
     tell_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
   }
-  if (token != nullptr && receipt_.tokens++ == 0) receipt_.first_token_ms = ms_since(start_);
+  if (token != nullptr && receipt_.tokens++ == 0) {
+    receipt_.first_token_ms = ms_since(start_);
+    receipt_.first = receipt_.counts;
+  }
   const size_t known = std::min(known_bytes_, text.size());
   known_bytes_ -= known;
   text.remove_prefix(known);
-  return options_.json || text.empty() || world_.console.out(text);
+  if (options_.json || text.empty()) return true;
+  if (world_.console.out_is_terminal) notice_.wrote(text);
+  return world_.console.out(text);
 }
 
 GenerateOptions Run::generate_options() {
@@ -202,13 +218,19 @@ void Run::tell_beside(const std::string& line) {
 void Run::print_text() {
   const GenerateOptions options = generate_ ? *generate_ : generate_options();
   if (!opened_) start_ = Clock::now();
+  receipt_.prompt_tokens = prompt_.size();
   SplitText text(split_run(), prompt_, options, receipt_.counts);
   std::optional<Answers::Entry> entry;
   if (arrival_) entry.emplace(answers_, *text.forward(), options.repeats());
   const auto put = [this](std::string_view piece, const ScoredToken* token) {
     return put_text(piece, token);
   };
-  while (text.next(put)) continue;
+  try {
+    while (text.next(put)) continue;
+  } catch (const Error&) {
+    say_what_was_kept();
+    throw;
+  }
   const Generated generated = text.take();
   entry.reset();
   receipt_.device = split_->device();  // it may have failed meanwhile
@@ -225,7 +247,21 @@ void Run::print_text() {
     return;
   }
   if (world_.console.out_is_terminal) world_.console.out("\n");
+  if (interrupt_.signal() != 0) return say_what_was_kept();
   if (!options_.quiet) world_.console.err(cat("\n", to_text(receipt_)));
+}
+
+// Where a text ends early: what there is of it, what it cost, and how to get it again.
+void Run::say_what_was_kept() {
+  if (options_.quiet || options_.json) return;
+  receipt_.finish_reason = "cancelled";
+  receipt_.device = split_->device();
+  receipt_.end_at_last_move();
+  const std::string again =
+      options_.temperature == 0 ? "run again" : cat("run again with --seed ", receipt_.seed);
+  world_.console.err(cat("\n", receipt_.tokens > 0 ? to_text(receipt_) : "", "  ", receipt_.tokens,
+                         receipt_.tokens == 1 ? " token" : " tokens", " written; ", again,
+                         " to get the same text\n"));
 }
 
 // The final state of the text: its last row, and the mean over all.
@@ -248,17 +284,26 @@ void Run::print_states() {
   world_.console.out(out);
 }
 
+// The bytes in the format that is asked for, which the server may still have to make.
+PlanInput Run::planned(const wire::ModelInfo& info, const ShardCache& cache) {
+  try {
+    return plan_input(loader_.model(), info, options_.formats, cache);
+  } catch (const RemoteError&) {
+    Placement all;
+    all.range = StageRange::from_block(0, Point::head());
+    return plan_input(loader_.model(), loader_.manifest(&all), options_.formats, cache);
+  }
+}
+
 void Run::plan() {
   loader_.select_model();
   const wire::ModelInfo info = loader_.manifest(nullptr);
-  if (!options_.json) world_.console.out(download_table(loader_.model(), info));
-  if (!options_.json && !options_.measure) return;
+  const bool person = world_.console.out_is_terminal && !options_.json;
+  if (!options_.json && !person) world_.console.out(download_table(loader_.model(), info));
+  if (!options_.json && !person && !options_.measure) return;
   const ShardCache cache(cache_root(options_.cache, world_.environment));
-  PlanReport report{info.id,
-                    options_.goal,
-                    options_.pace,
-                    {},
-                    plan_input(loader_.model(), info, options_.formats, cache)};
+  PlanReport report{info.id, options_.goal, options_.pace, {}, planned(info, cache)};
+  std::string here = "this machine";
   if (options_.measure) {
     report.input.network = measure_network(loader_.remote(), info);
     if (const std::optional<CloudLoad> load = loader_.remote().load(info.id)) {
@@ -267,12 +312,17 @@ void Run::plan() {
       report.input.want = load->want;
     }
     const std::unique_ptr<Device> device = make_tested_device(options_.device);
+    here = device->name();
     report.input.edge =
         calibrate(*device, loader_.model(), dtype_from_format(info.format).value_or(DType::kF32),
                   options_.formats, options_.profile);
   }
   if (options_.json) {
     world_.console.out(to_json(report));
+    return;
+  }
+  if (person) {
+    world_.console.out(to_text(report, here));
     return;
   }
   const std::vector<Place> places = price_places(report.input);
@@ -383,7 +433,23 @@ void Run::interactive() {
     const std::optional<Landed> place = answers_.place();
     return place ? place->at : first;
   };
-  run_prompt_loop({options_, world_, interrupt_, shared, present, generate_options()});
+  const auto at_cut = [this](const std::string& text) -> std::shared_ptr<PlacedModel> {
+    if (arrival_) {
+      throw Error(ErrorKind::kInput, ":cut: --cut auto chooses the cut; start with --cut K");
+    }
+    Options options = options_;
+    options.auto_cut = false;
+    options.all_on_cloud = text == "cloud";
+    const auto cut = parse_u64(text, 0, static_cast<uint64_t>(loader_.config().layers));
+    if (!cut && !options.all_on_cloud) {
+      throw Error(ErrorKind::kInput, cat("cut: expected 0..", loader_.config().layers,
+                                         " or cloud, got ", shown(text)));
+    }
+    options.cut = cut ? std::optional(static_cast<int>(*cut)) : std::nullopt;
+    const Placement wanted = place(options, loader_.model());
+    return loader_.load(wanted, loader_.manifest(&wanted));
+  };
+  run_prompt_loop({options_, world_, interrupt_, shared, present, generate_options(), at_cut});
   arrival_.reset();
 }
 
@@ -393,7 +459,7 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
     return 0;
   }
   if (line.asked == Flags::Asked::kVersion) {
-    world.console.out("edge_client " SPLIT_VERSION "\n");
+    world.console.out(version_text("edge_client", SPLIT_VERSION));
     return 0;
   }
   const Options& options = line.options;
@@ -432,8 +498,8 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
                : run(read_command_line(arguments, world.environment), world, interrupt);
   } catch (const Error& error) {
     if (interrupt.signal() == 0) {
-      world.console.err(cat("edge_client: ", error.what(), "\n"));
-      return edge_exit_code(error.kind());
+      world.console.err(cat("edge_client: ", plain_words(error.what()), "\n"));
+      return exit_code(error.kind());
     }
   }
   const int signal = interrupt.signal();

@@ -76,12 +76,17 @@ std::string path_segment(std::string_view text) {
   return out;
 }
 
-http::Client::Options client_options(const Patience& patience, const Credentials& credentials) {
+http::Client::Options client_options(const std::string& url, const Patience& patience,
+                                     const Credentials& credentials) {
   const std::chrono::milliseconds timeout = patience.timeout;
   http::Client::Options options;
   options.min_rate = patience.min_rate;
   options.bearer_token = credentials.api_key;
   options.ca_cert_file = credentials.ca_cert_file;
+  if (credentials.environment) {
+    options.proxy =
+        http::proxy_for(http::parse_url(http::split_url(url).origin), credentials.environment);
+  }
   options.connect_timeout = std::min(options.connect_timeout, timeout);
   options.read_timeout = timeout;
   options.write_timeout = std::min(options.write_timeout, timeout);
@@ -95,7 +100,7 @@ RemoteError no_answer(const http::NoReply& error) {
 Remote::Remote(const std::string& url, const Patience& patience, Credentials credentials)
     : patience_(patience),
       credentials_(std::move(credentials)),
-      client_(url, client_options(patience, credentials_)) {}
+      client_(url, client_options(url, patience, credentials_)) {}
 
 RemoteError Remote::malformed_answer(std::string_view what, const Error& error) const {
   return {cat("[server] ", origin(), ": ", what, ": ", printable(error.what())), 200, ""};
@@ -118,6 +123,7 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
   text += message.empty() ? cat(" for ", path.substr(0, 200)) : ": " + printable(message);
   if (reply.status == 401) text += " (--api-key or SPLIT_API_KEY)";
   RemoteError error(text, reply.status, code);
+  error.said = printable(message);
   error.have = have;
   if (const auto after = reply.headers.get("Retry-After")) {
     if (const auto seconds = parse_u64(*after, 0, kMostRetryAfter)) {

@@ -22,8 +22,9 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
 
 // The key that lets this program in at the server, and the certificates that it trusts.
 struct Credentials {
-  std::string api_key;       // for the server's own origin alone; empty: none
-  std::string ca_cert_file;  // empty: the system's
+  std::string api_key;                 // for the server's own origin alone; empty: none
+  std::string ca_cert_file;            // empty: the system's
+  http::Environment environment = {};  // whose variables name proxies; none: no proxy
 };
 
 // How long a server is waited for.
@@ -38,7 +39,8 @@ struct Patience {
 };
 
 // For both clients of this program.
-http::Client::Options client_options(const Patience& patience, const Credentials& credentials = {});
+http::Client::Options client_options(const std::string& url, const Patience& patience,
+                                     const Credentials& credentials = {});
 // The client's error in the edge's words; code "tls" where the server's certificate is not good.
 RemoteError no_answer(const http::NoReply& error);
 

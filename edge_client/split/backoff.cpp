@@ -17,7 +17,8 @@ std::chrono::milliseconds Backoff::failed(const RemoteError& error, bool passes,
   using std::chrono::milliseconds;
   if (!passes) throw error;
   if (!failing_) {
-    failing_ = true;
+    if (options_.budget.count() > 0 && options_.on_lost) options_.on_lost(error);
+    failing_ = options_.budget.count() > 0;
     end_ = now + options_.budget;
     next_ = options_.first;
   }

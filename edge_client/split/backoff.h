@@ -5,8 +5,10 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <random>
+#include <utility>
 
 #include "edge_client/split/cloud_link.h"
 
@@ -16,15 +18,22 @@ struct RetryOptions {
   std::chrono::milliseconds budget{30000};
   std::chrono::milliseconds first{20}, most{2000};        // waits
   std::function<void(const RemoteError&)> on_retry = {};  // told before each; any thread
+  // Told when something begins to wait and when it ends: the server answers, or is given up. Any
+  // thread.
+  std::function<void(const RemoteError&)> on_lost = {};
+  std::function<void(bool again)> on_found = {};
 };
 
 // One thread at a time.
 class Backoff {
  public:
   explicit Backoff(const RetryOptions& options);
+  ~Backoff() { found(std::uncaught_exceptions() == 0); }
+  Backoff(const Backoff&) = delete;
+  Backoff& operator=(const Backoff&) = delete;
 
   // Something went well: the next failure starts a new budget.
-  void succeeded() { failing_ = false; }
+  void succeeded() { found(true); }
   bool failing() const { return failing_; }
   // Returns how long to wait before the next try; or throws `error` when it is none that passes, or
   // the budget is spent.
@@ -36,6 +45,10 @@ class Backoff {
   }
 
  private:
+  void found(bool again) {
+    if (std::exchange(failing_, false) && options_.on_found) options_.on_found(again);
+  }
+
   RetryOptions options_;
   std::minstd_rand random_;
   bool failing_ = false;

@@ -26,6 +26,7 @@ class RemoteError : public Error {
 
   int status;                           // 0: no answer; 200: one that makes no sense
   std::string code;                     // for programs: "session_unknown"
+  std::string said;                     // the server's own words, one tame line; empty: none
   std::optional<unsigned> retry_after;  // seconds
   std::optional<uint32_t> have;         // of "depth_mismatch": rows that the blocks have
 };

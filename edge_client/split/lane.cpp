@@ -12,8 +12,11 @@ constexpr std::chrono::hours kPatience{24};
 constexpr int kLostRaces = 3;
 constexpr std::chrono::seconds kRest{1};
 
+// The text goes on meanwhile: nobody waits for it.
 RetryOptions patient(RetryOptions options) {
   options.budget = kPatience;
+  options.on_lost = {};
+  options.on_found = {};
   return options;
 }
 

@@ -70,4 +70,76 @@ std::string to_json(const PlanReport& report) {
                    pick_reason_name(pick.why), "\"}}\n");
 }
 
+namespace {
+
+constexpr size_t kMostCuts = 9;  // in the table of a deep model
+
+std::string seconds(const std::optional<double>& ms) {
+  return ms ? cat(fixed(*ms / 1000, *ms < 10000 ? 2 : 1), " s") : "-";
+}
+std::string milliseconds(const std::optional<double>& ms) {
+  return ms ? cat(fixed(*ms, *ms < 100 ? 1 : 0), " ms") : "-";
+}
+
+std::string words_of(const Place& place) {
+  return !place.cut ? "all on the cloud" : *place.cut == 0 ? "all here" : cat("cut ", *place.cut);
+}
+
+std::string_view reason(PickReason why) {
+  switch (why) {
+    case PickReason::kFastest:
+      return "nothing is faster once it has landed";
+    case PickReason::kGoal:
+      return "the least work for the cloud at this pace";
+    case PickReason::kOnlyFit:
+      return "nothing else fits here";
+    case PickReason::kAskedByCloud:
+      return "the cloud asks for it";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_text(const PlanReport& report, std::string_view device) {
+  const PlanInput& input = report.input;
+  const std::vector<Place> places = price_places(input);
+  const Pick pick = pick_place(places, input, report.goal, report.pace);
+  std::string out = cat(report.model, " on ", device);
+  if (input.network) {
+    out +=
+        cat(", line of ", fixed(input.network->rtt_ms, input.network->rtt_ms < 10 ? 1 : 0), " ms");
+    if (input.network->down_mbit > 0) {
+      out += cat(" and ", fixed(input.network->down_mbit, 0), " Mbit/s");
+    }
+  }
+  const auto row = [&](std::string_view mark, std::span<const std::string> cells) {
+    constexpr size_t kWidths[] = {17, 12, 11, 12, 16};
+    out += cat("\n", mark);
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string space(kWidths[i] - std::min(kWidths[i], cells[i].size()), ' ');
+      out += i == 0 ? cells[i] + space : space + cells[i];
+    }
+  };
+  row("  ",
+      std::vector<std::string>{"place", "first word", "a token", "cloud work", "still to fetch"});
+  const size_t step = (places.size() + kMostCuts - 1) / kMostCuts;
+  // From the cloud's side to this one's.
+  for (size_t i = 0; i < places.size(); ++i) {
+    const size_t at = i == 0 ? 0 : places.size() - i;
+    const Place& place = places[at];
+    const bool picked = at == pick.place;
+    if (at > 1 && i % step != 0 && !picked) continue;
+    const int percent = !place.cut ? 100 : input.layers == 0 ? 0 : *place.cut * 100 / input.layers;
+    row(picked ? "* " : "  ",
+        std::vector<std::string>{words_of(place), seconds(place.first_token_ms),
+                                 milliseconds(place.token_ms), cat(percent, " %"),
+                                 place.fits ? human_bytes(place.missing_bytes) : "does not fit"});
+  }
+  out += "\n";
+  if (!input.edge && !input.cloud) return out + "Not measured: --measure adds the times.\n";
+  return out + cat("Going to \"", words_of(places[pick.place]), "\": ", reason(pick.why), ". ",
+                   plan_words(places, input), ".\n");
+}
+
 }  // namespace split::edge

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 
 #include "base/figures.h"
 #include "base/json.h"
@@ -33,6 +34,37 @@ double Receipt::tokens_per_second() const {
   return tokens == 1 && counts.ms > 0 ? 1000 / counts.ms : 0;
 }
 
+std::optional<int> Receipt::cloud_percent() const {
+  const size_t rows = prompt_tokens + tokens - (tokens > 0 ? 1 : 0);
+  if (layers == 0 || rows == 0) return std::nullopt;
+  const double part = static_cast<double>(counts.cloud_layer_rows) /
+                      (static_cast<double>(rows) * static_cast<double>(layers));
+  return static_cast<int>(std::min(1.0, part) * 100 + 0.5);  // a replay computes rows again
+}
+
+namespace {
+
+// "310 ms: 120 ms cloud + 150 ms wire + 40 ms here"; what is neither of the two was here.
+std::string parts(double all, double cloud, double wire) {
+  const double there = std::min(cloud, all), between = std::min(wire, all - there);
+  const int digits = all < 100 ? 1 : 0;
+  // Rounded, the parts still make the sum.
+  const double unit = digits == 1 ? 10 : 1;
+  const auto rounded = [&](double ms) { return std::floor(ms * unit + 0.5) / unit; };
+  const double here = std::max(0.0, rounded(all) - rounded(there) - rounded(between));
+  return cat(fixed(rounded(there) + rounded(between) + here, digits),
+             " ms: ", fixed(rounded(there), digits), " ms cloud + ",
+             fixed(rounded(between), digits), " ms wire + ", fixed(here, digits), " ms here");
+}
+
+std::string ending(const Receipt& r) {
+  if (r.finish_reason == "length") return ", stopped at --max-tokens or the end of the context";
+  if (r.finish_reason == "cancelled") return ", stopped early";
+  return r.finish_reason == "stop" ? ", ended by itself" : "";
+}
+
+}  // namespace
+
 std::string to_text(const Receipt& r) {
   std::string out;
   const auto line = [&](std::string_view left, const std::string& text) {
@@ -42,25 +74,31 @@ std::string to_text(const Receipt& r) {
   };
   const double fed =
       static_cast<double>(std::max<size_t>(1, r.prompt_tokens + r.tokens) - (r.tokens > 0 ? 1 : 0));
-  const double steps = static_cast<double>(std::max<uint64_t>(1, r.counts.steps));
   const Traffic& traffic = r.counts.traffic;
+  const Traffic& prompt = r.first.traffic;
   const auto per_token = [&](uint64_t bytes) {
     return human_bytes(static_cast<uint64_t>(static_cast<double>(bytes) / fed));
   };
-  line("model", cat(r.model, ", cut ", r.cut));
-  line("cloud", cat(r.cloud_stages, " on ", r.server, " (", r.profile, ")"));
-  line("edge", cat(r.edge_stages,
-                   r.device == "none" ? "" : cat(" on ", r.device, " (", r.edge_profile, ")")));
-  line("weights",
-       cat(human_bytes(r.fetched.downloaded), " downloaded, ", human_bytes(r.fetched.from_cache),
-           " from the cache; ready after ", fixed(r.load_ms / 1000, 2), " s"));
+  line("text",
+       cat(r.tokens, r.tokens == 1 ? " token in " : " tokens in ", fixed(r.counts.ms / 1000, 2),
+           " s (first after ", fixed(r.first_token_ms / 1000, 2), " s, then ",
+           fixed(r.tokens_per_second(), 1), " a second)", ending(r), ", seed ", r.seed));
+  line("prompt", cat(r.prompt_tokens, r.prompt_tokens == 1 ? " token, " : " tokens, ",
+                     parts(r.first_token_ms, prompt.cloud_ms, prompt.wire_ms)));
+  if (r.tokens > 1) {
+    const double more = static_cast<double>(r.tokens - 1);
+    line("tokens", cat(r.tokens - 1, " more, each ",
+                       parts(std::max(0.0, r.counts.ms - r.first_token_ms) / more,
+                             (traffic.cloud_ms - prompt.cloud_ms) / more,
+                             (traffic.wire_ms - prompt.wire_ms) / more)));
+  }
   line("wire", cat(per_token(traffic.bytes_up), " up and ", per_token(traffic.bytes_down),
                    " down per token, ", human_bytes(traffic.bytes_up), " and ",
                    human_bytes(traffic.bytes_down), " in all",
                    r.counts.replays > 0 ? cat("; ", r.counts.replays, " replays") : ""));
-  line("step",
-       cat(fixed(traffic.cloud_ms / steps, 2), " ms cloud + ", fixed(traffic.wire_ms / steps, 2),
-           " ms wire + ", fixed(r.counts.edge_ms / steps, 2), " ms edge, on average"));
+  line("weights",
+       cat(human_bytes(r.fetched.downloaded), " downloaded, ", human_bytes(r.fetched.from_cache),
+           " from the cache; ready after ", fixed(r.load_ms / 1000, 2), " s"));
   for (const Move& move : r.counts.moves) {
     const auto place = [](int cut) { return cut == Move::kCloud ? "the cloud" : cat("cut ", cut); };
     line("move", cat("at ", move.at, " tokens from ", place(move.from), " to ", place(move.to),
@@ -68,9 +106,11 @@ std::string to_text(const Receipt& r) {
                      ", the next after ", fixed(move.pause_ms, 0), " ms",
                      r.exact.value_or(true) ? "" : "; may differ at near-ties"));
   }
-  line("tokens", cat(r.prompt_tokens, " in, ", r.tokens, " out (", r.finish_reason,
-                     "), first after ", fixed(r.first_token_ms, 0), " ms, ",
-                     fixed(r.tokens_per_second(), 1), " tokens/s, seed ", r.seed));
+  if (const std::optional<int> percent = r.cloud_percent()) {
+    line("verdict",
+         cat("the cloud did ", *percent, " % of the layers",
+             r.exact.value_or(false) ? "; the text is the cloud's own, bit for bit" : ""));
+  }
   return out;
 }
 

@@ -22,6 +22,8 @@ struct Receipt {
   FetchCounts fetched;
   uint64_t load_peak_bytes = 0;  // of this process's memory, until everything was loaded
   SplitCounts counts;
+  SplitCounts first;  // until the first token: what the prompt took
+  int layers = 0;     // of the model
   double load_ms = 0, first_token_ms = 0;
   size_t prompt_tokens = 0, tokens = 0;
   std::string finish_reason;
@@ -37,9 +39,12 @@ struct Receipt {
   // The rate of the tokens after the first, which the prompt pays for; of the first, when there is
   // one.
   double tokens_per_second() const;
+  // Of all layers of all rows, those that the cloud computed, in percent; none where it is not
+  // known.
+  std::optional<int> cloud_percent() const;
 };
 
-// A few aligned lines.
+// A few lines for a person, whose parts add up to their sums.
 std::string to_text(const Receipt& receipt);
 // Returns what the text itself cost, for usage: {"cut","device","bytes_up" ...}.
 std::string cost_json(const Receipt& receipt);

@@ -20,7 +20,8 @@ BlobOrigin blob_origin(const wire::ModelInfo& info, const std::string& server,
   try {
     http::UrlParts parts = http::split_url(info.blob_url);
     Credentials theirs = credentials;
-    if (http::parse_url(parts.origin) != http::parse_url(server)) theirs.api_key.clear();
+    if (http::parse_url(parts.origin) != http::parse_url(http::split_url(server).origin))
+      theirs.api_key.clear();
     return {std::move(parts.origin), std::move(parts.path), patience, std::move(theirs)};
   } catch (const Error& error) {
     throw Error(ErrorKind::kRemote, cat("[server] ", server, ": blob_url: ", error.what()));
@@ -29,7 +30,7 @@ BlobOrigin blob_origin(const wire::ModelInfo& info, const std::string& server,
 
 BlobClient::BlobClient(BlobOrigin from)
     : from_(std::move(from)),
-      client_(from_.origin, client_options(from_.patience, from_.credentials)) {}
+      client_(from_.origin, client_options(from_.origin, from_.patience, from_.credentials)) {}
 
 void BlobClient::get(const std::string& sha256, uint64_t first, uint64_t count,
                      const OnData& on_data) {

@@ -82,7 +82,7 @@ void BlobLoad::plan(std::optional<uint64_t> limit) {
   std::error_code error;
   fs::create_directories(cache_.root(), error);
   if (error) {
-    throw disk_error(Error(ErrorKind::kIo, cat(root, ": cannot be made: ", error.message())));
+    throw disk_error(Error(ErrorKind::kIo, cat("cannot write to ", root, ": ", error.message())));
   }
   const fs::space_info space = fs::space(cache_.root(), error);
   if (!error && space.available < room) {
@@ -273,6 +273,10 @@ void BlobLoad::open(Item& item) {
   if (!item.damaged && look(item)) return start_pass(item);
   std::error_code error;  // taking the part says why it failed
   fs::create_directories(item.path.parent_path(), error);
+  if (error) {
+    throw Error(ErrorKind::kIo,
+                cat("cannot write to ", cache_.root().string(), ": ", error.message()));
+  }
   std::optional<PartFile> part = PartFile::take(item.path, item.info.bytes);
   if (!part) {
     const std::lock_guard lock(mutex_);

@@ -1,6 +1,7 @@
 #include "edge_client/weights/loader.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/figures.h"
 #include "base/json.h"
@@ -34,6 +35,7 @@ MoveOptions move_options(const PlacedModel& split) {
 void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& config,
               const std::string& origin) {
   receipt.model = split.info.id;
+  receipt.layers = config.layers;
   receipt.server = origin;
   receipt.profile = split.info.profile;
   receipt.cut = split.place.name();
@@ -64,7 +66,7 @@ Loader::Loader(const Options& options, const Console& console,
       environment_(environment),
       interrupt_(interrupt),
       remote_(options.server, {std::chrono::seconds(options.timeout), options.min_rate},
-              {options.api_key, options.ca_cert}),
+              {options.api_key, options.ca_cert, environment}),
       hook_(interrupt, [this] { remote_.cancel(); }) {
   retry_.budget = std::chrono::seconds(options.retry_for);
 }
@@ -122,7 +124,17 @@ std::string Loader::wanted_id() {
   constexpr std::chrono::milliseconds kStarting{2000};
   const auto began = std::chrono::steady_clock::now();
   const auto patience = std::min(kStarting, retry_.budget);
-  const std::vector<std::string> ids = retried([&] {
+  // The error says it all by then; a server that is there and busy is told as ever.
+  RetryOptions start = retry_;
+  bool told = false;
+  start.on_lost = [&](const RemoteError& error) {
+    told = error.status != 0 && retry_.on_lost;
+    if (told) retry_.on_lost(error);
+  };
+  start.on_found = [&](bool again) {
+    if (std::exchange(told, false)) retry_.on_found(again);
+  };
+  const std::vector<std::string> ids = retried(start, [&] {
     try {
       return asking_->models();
     } catch (const RemoteError& error) {
@@ -179,7 +191,8 @@ void Loader::take_context(const wire::ModelInfo& info) const {
 // A server that is still making what is asked for says how far it is, which is no silence.
 wire::ModelInfo Loader::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) return seen_->info;
-  if (place != nullptr) asking_->set_manifest_query(query_of(*place, options_.formats));
+  asking_->set_manifest_query(place == nullptr ? "?ready=true"
+                                               : query_of(*place, options_.formats));
   return manifest(*asking_, interrupt_, !options_.quiet);
 }
 
@@ -192,6 +205,10 @@ wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter) const {
 
 wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) const {
   Retry retry(retry_, waiter);
+  RetryOptions told = retry_;  // it says itself what is waited for
+  told.on_lost = {};
+  told.on_found = {};
+  Retry preparing(told, waiter);
   std::string said;
   for (;;) {
     try {
@@ -200,12 +217,13 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) con
       take_context(info);
       return info;
     } catch (const RemoteError& error) {
-      if (error.retry_after && said != error.what()) {
-        said = error.what();
-        retry.succeeded();
+      const bool prepares = error.retry_after && !error.said.empty();
+      if (prepares && said != error.said) {
+        said = error.said;
+        preparing.succeeded();
         if (aloud) console_.err(cat(said, "\n"));
       }
-      retry.failed(error);
+      (prepares ? preparing : retry).failed(error);
     }
   }
 }

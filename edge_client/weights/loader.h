@@ -77,7 +77,7 @@ class Loader {
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
 
-  // With the blobs that `place` needs, or with all of them.
+  // With the blobs that `place` needs, or with all that the server has made already.
   wire::ModelInfo manifest(const Placement* place);
   // The same of the whole model on this machine. Any thread, over a connection of its own.
   wire::ModelInfo whole_manifest(Remote& remote, Waiter& waiter) const;
@@ -108,13 +108,22 @@ class Loader {
   // Another connection to the server. Any thread.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
   const RetryOptions& retry() const { return retry_; }
+  // Tells what waits for the server from now on, loads and steps (split/backoff.h).
+  void on_waiting(std::function<void(const RemoteError&)> lost, std::function<void(bool)> found) {
+    retry_.on_lost = std::move(lost);
+    retry_.on_found = std::move(found);
+  }
   // Calls `told` at each retry from now on, of loads and of steps.
   void on_retry(std::function<void(const RemoteError&)> told) { retry_.on_retry = std::move(told); }
 
  private:
   template <typename Call>
   auto retried(const Call& call) {
-    Retry retry(retry_, interrupt_);
+    return retried(retry_, call);
+  }
+  template <typename Call>
+  auto retried(const RetryOptions& options, const Call& call) {
+    Retry retry(options, interrupt_);
     for (;;) {
       try {
         return call();

@@ -37,7 +37,8 @@ std::optional<PartFile> PartFile::take(const fs::path& path, uint64_t bytes) {
   const fs::path part = part_of(path);
   for (;;) {
     Fd fd = open_regular_only(part, O_RDWR | O_CREAT);
-    if (!fd) throw failed(part);
+    if (!fd)
+      throw Error(ErrorKind::kIo, cat("cannot write to ", part.string(), ": ", errno_text(errno)));
     while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
       if (errno != EINTR) throw failed(part);

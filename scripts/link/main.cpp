@@ -137,7 +137,7 @@ int main(int argc, char** argv) {
     return split::link::run(argc, argv);
   } catch (const split::Error& error) {
     split::log_error(error.what());
-    return split::edge_exit_code(error.kind());
+    return split::exit_code(error.kind());
   } catch (const std::exception& error) {
     split::log_error(error.what());
     return split::kExitFailed;

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "program/exit_codes.h"
 #include "program/flags.h"
 
 namespace split {
@@ -24,7 +25,7 @@ struct Program {
     flags.number("top-k", "N", "the most likely ones", &top_k, 0, 1000);
     flags.number("seed", "N", "of the draws", &seed, uint64_t{0}, ~uint64_t{0});
     flags.real("temperature", "X", "0 is greedy", &temperature, 0, 100);
-    flags.texts("stop", "S", std::string(70, 'x') + " end", &stop);
+    flags.texts("stop", "S", std::string(50, 'x') + " end", &stop);
     flags.group("Machine");
     flags.choice("format", {"auto", "f32", "f16"}, "of the weights", &format);
     flags.bytes("budget", "BYTES", "of memory", &budget, 1);
@@ -100,8 +101,8 @@ TEST(Flags, RefusesInOneLineThatNamesTheFlagOrTheVariable) {
   EXPECT_EQ(refusal({"--format", "f8"}), "--format: expected auto, f32 or f16, got 'f8'");
   EXPECT_EQ(refusal({"--quiet=yes"}), "--quiet: takes no value, got 'yes'");
   EXPECT_EQ(refusal({"--prompt"}), "--prompt: expected a value (TEXT)");
-  EXPECT_EQ(refusal({"--promt", "x"}), "no flag '--promt'; --help lists the flags");
-  EXPECT_EQ(refusal({"-q"}), "no flag '-q'; --help lists the flags");
+  EXPECT_EQ(refusal({"--promt", "x"}), "no flag --promt; did you mean --prompt?");
+  EXPECT_EQ(refusal({"-q"}), "no flag -q; did you mean --quiet?");
   EXPECT_EQ(refusal({"word"}), "unexpected argument 'word'; --help lists the flags");
   for (const char* number : {"nan", "inf", "-1", "1e9", "1x", "", " 1"}) {
     EXPECT_EQ(refusal({cat("--temperature=", number)}),
@@ -198,6 +199,33 @@ TEST(Flags, GiveAManualPage) {
       "Each flag is also a variable:\n\\fB\\-\\-top\\-k\\fR is \\fBSPLIT_TOP_K\\fR.\n"
       "A flag goes before its variable; of several values there is one a line.\n"
       ".SH EXIT STATUS\n.TP\n\\fB0\\fR\nwell\n");
+}
+
+TEST(Flags, KnowsWhichOneWasMeant) {
+  Program program;
+  EXPECT_EQ(program.refusal({"--tempreature"}),
+            "no flag --tempreature; did you mean --temperature?");
+  EXPECT_EQ(program.refusal({"--temp"}), "no flag --temp; did you mean --temperature?");
+  EXPECT_EQ(program.refusal({"-v"}), "no flag -v; did you mean --version?");
+  EXPECT_EQ(program.refusal({"--zzz"}), "no flag --zzz; --help lists the flags");
+  EXPECT_EQ(program.refusal({"--a\x1b[2J"}).find('\x1b'), std::string::npos);
+}
+
+TEST(PlainWords, LeaveOutTheNamesOfLayers) {
+  EXPECT_EQ(plain_words("[http] http://[::1]:80: cannot connect"),
+            "http://[::1]:80: cannot connect");
+  EXPECT_EQ(plain_words("--server: [http] URL 'a': no [host] there"),
+            "--server: URL 'a': no [host] there");
+  EXPECT_EQ(plain_words("[cache] [file] /x: full"), "/x: full");
+  EXPECT_EQ(plain_words("[1] [a b] [] x"), "[1] [a b] [] x");
+}
+
+TEST(ExitCodes, AreAlikeForBothPrograms) {
+  const std::pair<ErrorKind, int> codes[] = {
+      {ErrorKind::kInput, 2},     {ErrorKind::kNotFound, 2}, {ErrorKind::kRemote, 3},
+      {ErrorKind::kBusy, 3},      {ErrorKind::kIo, 4},       {ErrorKind::kShape, 5},
+      {ErrorKind::kIntegrity, 5}, {ErrorKind::kDevice, 6},   {ErrorKind::kInUse, 98}};
+  for (const auto& [kind, code] : codes) EXPECT_EQ(exit_code(kind), code);
 }
 
 }  // namespace

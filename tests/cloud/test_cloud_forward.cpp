@@ -1,11 +1,14 @@
 // POST /v1/models/{id}/forward: partial state without a session, against PyTorch, and everything
 // that can be wrong in a request.
+#include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "io/safetensors.h"
 #include "run/shard.h"
 #include "support/cloud_fixture.h"
+#include "text/sampler.h"
+#include "text/utf8.h"
 #include "wire/protocol.h"
 
 namespace split::cloud {
@@ -80,8 +83,23 @@ TEST_P(CloudForward, LogitsAgreeWithPyTorch) {
     ASSERT_EQ(top["top"][0].size(), 10u);
     EXPECT_FALSE(top.contains("logits"));
     EXPECT_EQ(top["top"][0][0][0], golden.values<int32_t>(cat("p", p, ".top10_ids"))[0]);
-    for (const Json& entry : top["top"][0]) {
-      EXPECT_EQ(entry[1].get<float>(), got[entry[0].get<size_t>()]);
+    // The same tokens again, with their texts and probabilities.
+    ASSERT_EQ(top["top_tokens"].size(), 1u);
+    ASSERT_EQ(top["top_tokens"][0].size(), 10u);
+    const auto listed = top_logprobs(got, 10);
+    for (size_t i = 0; i < 10; ++i) {
+      const Json &pair = top["top"][0][i], &token = top["top_tokens"][0][i];
+      const auto id = pair[0].get<int32_t>();
+      EXPECT_EQ(pair[1].get<float>(), got[static_cast<size_t>(id)]);
+      EXPECT_EQ(token["id"], pair[0]);
+      EXPECT_EQ(token["logit"], pair[1]);
+      EXPECT_FLOAT_EQ(token["p"].get<float>(), std::exp(listed[i].logprob));
+      const Tokenizer* const tokenizer = cloud.cloud.find(name).tokenizer();
+      if (tokenizer == nullptr) {
+        EXPECT_TRUE(token["text"].is_null());
+      } else {
+        EXPECT_EQ(token["text"], to_valid_utf8(tokenizer->token_bytes(id)));
+      }
     }
     if (!golden.has(cat("p", p, ".logits_all"))) continue;
     const auto every = golden.values<float>(cat("p", p, ".logits_all"));

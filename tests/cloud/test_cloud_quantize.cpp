@@ -170,7 +170,7 @@ TEST_F(CloudQuantize, RefusesWhatCannotBe) {
   EXPECT_EQ(error_of([&] {
               quantize_command({"--threads", "3"});
             }),
-            "no flag '--threads'; --help lists the flags");
+            "no flag --threads; --help lists the flags");
   EXPECT_NE(refused((folder.path / "none").string(), "q8_0"), "");
   EXPECT_FALSE(fs::exists(out));
   fs::create_directory(out);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "edge_client/cli/cloud_notice.h"
 #include "edge_client/cli/line_editor.h"
 #include "support/edge_server.h"
 
@@ -82,6 +83,68 @@ struct Terminal {
   }
   Fd ours, theirs;
 };
+
+// Types all of it at once; returns the lines that were read until no more came.
+std::vector<std::string> lines_of(std::string_view keys,
+                                  const std::filesystem::path& history = {}) {
+  Terminal terminal;
+  termios raw{};  // from the start: the keys are there before anybody reads
+  CHECK(::tcgetattr(terminal.theirs.get(), &raw) == 0);
+  ::cfmakeraw(&raw);
+  CHECK(::tcsetattr(terminal.theirs.get(), TCSANOW, &raw) == 0);
+  Interrupt interrupt;
+  edge::LineEditor editor(
+      terminal.theirs.get(), [](std::string_view) {}, interrupt, history);
+  terminal.type(keys);
+  std::vector<std::string> lines;
+  std::string line;
+  while (editor.read("> ", 2, line) == edge::LineEditor::Outcome::kLine) lines.push_back(line);
+  return lines;
+}
+
+TEST(LineEditor, ReadsPastedLinesOneAfterTheOther) {
+  EXPECT_EQ(lines_of("one\rtwo\rthree\r\x04"), (std::vector<std::string>{"one", "two", "three"}));
+  EXPECT_EQ(lines_of("one\rtwo\x03three\r"), std::vector<std::string>{"one"});
+}
+
+TEST(LineEditor, KeepsItsHistoryBetweenRuns) {
+  const TemporaryFolder folder;
+  const auto file = folder.path / "state/history";
+  lines_of("one\rtwo\r\x04", file);
+  EXPECT_EQ(read_file(file, 100), "one\ntwo\n");
+  EXPECT_EQ(lines_of("\x1b[A\x1b[A\r\x04", file), std::vector<std::string>{"one"});
+  EXPECT_EQ(std::filesystem::status(file).permissions() & std::filesystem::perms::mask,
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+}
+
+TEST(CloudNotice, TellsALongWaitAndItsEnd) {
+  std::mutex mutex;
+  std::condition_variable said;
+  std::string err;
+  Console console;
+  console.err = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    err += text;
+    said.notify_all();
+  };
+  edge::CloudNotice notice(console, "http://cloud:1", false);
+  const edge::RemoteError gone("gone", 0, "");
+  notice.lost(gone);
+  notice.found(true);
+  EXPECT_EQ(err, "");  // nobody had time to wonder
+  notice.lost(gone);
+  notice.lost(gone);
+  {
+    std::unique_lock lock(mutex);
+    said.wait(lock, [&] { return !err.empty(); });
+    EXPECT_EQ(err, "waiting for the cloud at http://cloud:1 (Ctrl-C stops)\n");
+    err.clear();
+  }
+  notice.found(true);
+  EXPECT_EQ(err, "");  // the other one still waits
+  notice.found(true);
+  EXPECT_TRUE(err.starts_with("the cloud answers again, after ")) << err;
+}
 
 TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   GatedCloud cloud("demo");

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <map>
 
 #include "http/client.h"
 #include "http/head.h"
@@ -356,6 +357,82 @@ TEST(HttpClient, ParsesUrls) {
         "http://[::1", "http://[::1]x", "http://a b"}) {
     EXPECT_THROW(parse_url(bad), Error) << bad;
   }
+}
+
+TEST(HttpClient, TakesAServerAsPeopleWriteIt) {
+  const std::pair<const char*, const char*> rows[] = {{"localhost:8080", "http://localhost:8080"},
+                                                      {"http://a:8080/", "http://a:8080"},
+                                                      {"http://a:8080/v1", "http://a:8080"},
+                                                      {"https://a/split/v1/", "https://a/split"},
+                                                      {"a/split", "http://a/split"},
+                                                      {"[::1]:8080", "http://[::1]:8080"}};
+  for (const auto& [text, url] : rows) EXPECT_EQ(server_url(text), url) << text;
+  for (const char* bad : {"", "ftp://a", "a b", "http://a:0", "http://a?b"}) {
+    EXPECT_THROW(server_url(bad), Error) << bad;
+  }
+}
+
+TEST(HttpClient, AsksBelowThePathOfItsUrl) {
+  Script script("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  Client client(script.url() + "/split");
+  EXPECT_EQ(client.origin(), script.url() + "/split");
+  EXPECT_EQ(client.request("GET", "/v1/models").status, 200);
+  EXPECT_TRUE(script.request.starts_with("GET /split/v1/models HTTP/1.1\r\n"));
+}
+
+TEST(HttpClient, AsksThroughAProxy) {
+  Script script("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+  Client::Options options;
+  options.proxy = Proxy{"127.0.0.1", parse_url(script.url()).port, "Basic dTpw"};
+  Client client("http://cloud.example:8080", options);
+  EXPECT_EQ(client.request("GET", "/livez").status, 200);
+  const std::string head = script.request;
+  EXPECT_TRUE(head.starts_with("GET http://cloud.example:8080/livez HTTP/1.1\r\n")) << head;
+  EXPECT_NE(head.find("Proxy-Authorization: Basic dTpw\r\n"), std::string::npos) << head;
+  EXPECT_NE(head.find("Host: cloud.example:8080\r\n"), std::string::npos) << head;
+}
+
+TEST(HttpClient, AsksAProxyForAConnectionToATlsServer) {
+  Script script("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+  Client::Options options;
+  options.proxy = Proxy{"127.0.0.1", parse_url(script.url()).port, {}};
+  Client client("https://cloud.example", options);
+  const std::string error = error_of([&] { client.request("GET", "/livez"); });
+  EXPECT_NE(error.find("the proxy answers 403"), std::string::npos) << error;
+  EXPECT_TRUE(script.request.starts_with("CONNECT cloud.example:443 HTTP/1.1\r\n"));
+}
+
+TEST(HttpClient, FindsItsProxyAsCurlDoes) {
+  std::map<std::string, std::string> variables;
+  const auto at = [&](const char* url) -> std::string {
+    const auto proxy = proxy_for(parse_url(url), [&](const char* name) -> const char* {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+    return proxy ? cat(proxy->host, ":", proxy->port, proxy->authorization.empty() ? "" : " ",
+                       proxy->authorization)
+                 : "none";
+  };
+  EXPECT_EQ(at("http://a"), "none");
+  variables["HTTP_PROXY"] = "p:3128";
+  EXPECT_EQ(at("http://a"), "p:3128");
+  EXPECT_EQ(at("https://a"), "none");
+  variables["https_proxy"] = "http://u:p%40@q/";
+  variables["HTTPS_PROXY"] = "http://other";
+  EXPECT_EQ(at("https://a"), "q:1080 Basic dTpwQA==");
+  EXPECT_EQ(at("http://127.0.0.1:8080"), "none");
+  EXPECT_EQ(at("http://localhost"), "none");
+  variables["NO_PROXY"] = "example.org, .lan,10.0.0.0/8";
+  EXPECT_EQ(at("http://example.org"), "none");
+  EXPECT_EQ(at("http://a.EXAMPLE.org"), "none");
+  EXPECT_EQ(at("http://anexample.org"), "p:3128");
+  EXPECT_EQ(at("http://x.lan"), "none");
+  EXPECT_EQ(at("http://10.1.2.3"), "none");
+  EXPECT_EQ(at("http://11.1.2.3"), "p:3128");
+  variables["no_proxy"] = "*";
+  EXPECT_EQ(at("http://11.1.2.3"), "none");
+  variables = {{"all_proxy", "socks5://p"}};
+  EXPECT_THROW(at("http://a"), Error);
 }
 
 TEST(HttpClient, CancelEndsTheRequest) {

@@ -1,0 +1,88 @@
+#include "edge_client/cli/cloud_notice.h"
+
+namespace split::edge {
+namespace {
+
+constexpr std::chrono::milliseconds kUntold{300};
+// Between two lines where nobody sees them change.
+constexpr std::chrono::seconds kAtTerminal{1}, kElsewhere{10};
+
+}  // namespace
+
+CloudNotice::CloudNotice(const Console& console, std::string url, bool quiet)
+    : console_(console), url_(std::move(url)), quiet_(quiet) {}
+
+CloudNotice::~CloudNotice() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void CloudNotice::lost(const RemoteError& error) {
+  const std::lock_guard lock(mutex_);
+  busy_ = error.status == 429 || error.status == 503;
+  if (waiting_++ > 0 || quiet_) return;
+  since_ = Clock::now();
+  shown_ = false;
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  changed_.notify_all();
+}
+
+void CloudNotice::found(bool again) {
+  const std::lock_guard lock(mutex_);
+  CHECK(waiting_ > 0);
+  if (--waiting_ > 0 || quiet_) return;
+  changed_.notify_all();
+  if (!std::exchange(shown_, false)) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since_);
+  const std::string line =
+      again ? cat("the cloud answers again, after ", seconds.count(), " s") : "";
+  if (console_.err_is_terminal) {
+    console_.err(cat("\r", line, "\x1b[K", again ? "\n" : ""));
+  } else if (again) {
+    console_.err(line + "\n");
+  }
+}
+
+RetryOptions CloudNotice::told_to(RetryOptions retry) {
+  retry.on_lost = [this](const RemoteError& error) { lost(error); };
+  retry.on_found = [this](bool again) { found(again); };
+  return retry;
+}
+
+// With the lock held.
+void CloudNotice::say(Clock::time_point now) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
+  const std::string line = cat("waiting for the cloud at ", url_, busy_ ? ", which is busy" : "",
+                               seconds > 0 ? cat(", ", seconds, " s") : "", " (Ctrl-C stops)");
+  if (!console_.err_is_terminal) {
+    console_.err(line + "\n");
+  } else {
+    const bool below = !shown_ && mid_line_.exchange(false);
+    console_.err(cat(below ? "\n" : "\r", line, "\x1b[K"));
+  }
+  shown_ = true;
+}
+
+void CloudNotice::run() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (waiting_ == 0) {
+      changed_.wait(lock, [this] { return stopping_ || waiting_ > 0; });
+      continue;
+    }
+    const auto began = since_;
+    const auto step = console_.err_is_terminal ? kAtTerminal : kElsewhere;
+    const auto now = Clock::now();
+    // Whole steps behind the beginning, and one soon after it.
+    const auto due = shown_ ? began + step * ((now - began) / step + 1) : began + kUntold;
+    const bool other = changed_.wait_until(
+        lock, due, [&] { return stopping_ || waiting_ == 0 || since_ != began; });
+    if (!other) say(Clock::now());
+  }
+}
+
+}  // namespace split::edge
