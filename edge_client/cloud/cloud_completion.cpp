@@ -129,7 +129,9 @@ bool Stream::take(std::string_view text) {
     result_.tokens.push_back(token.id);
     ++counts_.steps;
     std::string out;
-    if (tokenizer_ != nullptr && token.id < tokenizer_->size()) {
+    const bool shown = options_.ignore_end || tokenizer_ == nullptr ||
+                       !tokenizer_->is_special(token.id);  // as TextLoop
+    if (tokenizer_ != nullptr && shown) {
       out = stops_.push(utf8_.push(tokenizer_->token_bytes(token.id)));
     }
     if (!emit(std::move(out), &token)) return false;
