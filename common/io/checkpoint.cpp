@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 constexpr uint64_t kMaxConfig = 1 << 20;  // 1 MiB: config.json is about 1 KB, more with many labels
 constexpr uint64_t kMaxIndex = 4 << 20;   // 4 MiB, as a safetensors header
 constexpr int kIndexDepth = 8;            // weight_map is at 2; "metadata" is free-form
-constexpr uint64_t kMaxFile = 16 << 20;   // 16 MiB: one of 50,257 tokens has 1.4 MB
+constexpr uint64_t kMaxFile = 64 << 20;   // 64 MiB: Gemma 3's tokenizer.json has 33 MB
 constexpr const char* kConfig = "config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kGguf = ".gguf";
@@ -122,7 +122,9 @@ void Checkpoint::open_gguf(const fs::path& file) {
 
 std::vector<std::string> Checkpoint::files() const {
   std::vector<std::string> names;
-  for (const char* name : {kConfig, "vocab.json", "merges.txt", kTokenizer}) {
+  for (const char* name :
+       {kConfig, "vocab.json", "merges.txt", kTokenizer, "vocab.txt", "tokenizer_config.json",
+        "generation_config.json", "chat_template.jinja"}) {
     std::error_code error;
     if (texts_.empty() ? fs::exists(path_ / name, error) : texts_.contains(name)) {
       names.push_back(name);

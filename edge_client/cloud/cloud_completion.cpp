@@ -143,7 +143,9 @@ bool TokenStream::take(std::string_view text) {
     ++counts_.steps;
     std::string out = std::exchange(words, {});
     if (opened_ != nullptr) opened_->tokens.push_back(token);
-    if (tokenizer_ != nullptr && token.id < tokenizer_->size()) {
+    const bool shown = options_.ignore_end || tokenizer_ == nullptr ||
+                       !tokenizer_->is_special(token.id);  // as TextLoop
+    if (tokenizer_ != nullptr && shown) {
       out = stops_.push(utf8_.push(tokenizer_->token_bytes(token.id)));
     }
     if (!emit(std::move(out), &token)) return false;

@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 constexpr size_t kMostMessage = 300;  // bytes of a server's message that are shown
 // Bytes of an answer, by what was asked for.
 constexpr uint64_t kMostJson = 1 << 20;          // but of a manifest: a hash for each MiB
-constexpr uint64_t kMostFile = 16 << 20;         // as io/checkpoint.h gives out
+constexpr uint64_t kMostFile = 64 << 20;         // as io/checkpoint.h gives out
 constexpr uint64_t kMostFrame = 64 << 10;        // of a tensor's, around its values
 constexpr unsigned kMostRetryAfter = 24 * 3600;  // seconds
 

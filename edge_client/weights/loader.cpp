@@ -262,25 +262,20 @@ std::string Loader::why_texts_stay(const wire::ModelInfo& info, bool on_cloud) c
 }
 
 std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
-  const auto has = [&](std::string_view name) {
-    return std::ranges::find(info.files, name) != info.files.end();
-  };
   const auto read = [&](const char* name) {
     std::string& text = tokenizer_files_[name];
     text = seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
     return text;
   };
+  std::vector<std::string> names = info.files;
+  // A record of an older edge has no tokenizer.json beside vocab.json and merges.txt.
+  if (seen_) std::erase_if(names, [&](const auto& name) { return !seen_->files.contains(name); });
   try {
-    if (has("vocab.json") && has("merges.txt")) {
-      const std::string vocab = read("vocab.json"), merges = read("merges.txt");
-      return Tokenizer::from_vocab_merges(vocab, merges);
-    }
-    if (has("tokenizer.json")) return Tokenizer::from_tokenizer_json(read("tokenizer.json"));
+    return load_tokenizer(names, read, info.id);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
   }
-  return std::nullopt;
 }
 
 // Gives a server some contexts, but not all of a small machine's memory.

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // As much as remote.cpp takes from a server.
-constexpr uint64_t kMostRecord = 64 << 10, kMostManifest = 8 << 20, kMostFile = 16 << 20;
+constexpr uint64_t kMostRecord = 64 << 10, kMostManifest = 8 << 20, kMostFile = 64 << 20;
 constexpr size_t kDigits = 64, kMostFiles = 8;
 constexpr int64_t kLastSecond = 253'402'300'799;  // of the year 9999
 
