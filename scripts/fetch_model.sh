@@ -33,7 +33,6 @@ mistral-7b                mistralai/Mistral-7B-v0.3
 gemma-2-2b                google/gemma-2-2b
 gemma-3-1b                google/gemma-3-1b-pt
 all-minilm-l6-v2          sentence-transformers/all-MiniLM-L6-v2
-all-mpnet-base-v2         sentence-transformers/all-mpnet-base-v2
 bge-small-en-v1.5         BAAI/bge-small-en-v1.5
 bge-base-en-v1.5          BAAI/bge-base-en-v1.5
 e5-small-v2               intfloat/e5-small-v2
