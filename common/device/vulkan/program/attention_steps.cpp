@@ -55,10 +55,13 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   };
   plan.split_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kSplitLanes);
   plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
-  if (merge_bytes(step) > device.shared_bytes()) {
+  // Both levels.
+  const size_t joined =
+      std::max(merge_bytes(step), parts.splits > 1 ? shared(plan.split_lanes) : 0);
+  if (joined > device.shared_bytes()) {
     throw Error(ErrorKind::kDevice,
-                cat("[vulkan] attention: ", Heads(step).count, " heads over ", parts.count,
-                    " splits of ", kSplitKeys, " keys are joined in ", merge_bytes(step),
+                cat("[vulkan] attention: ", Heads(step).count, " heads over ", workspace_.splits(),
+                    " splits of ", kSplitKeys, " keys are joined in ", joined,
                     " bytes of shared memory, this device has ", device.shared_bytes()));
   }
   plan.keeps_splits =
