@@ -200,8 +200,8 @@ TEST_P(EveryDevice, ReductionsAgreeWithDouble) {
 
 // A new row of these kinds needs a test below, and its name here.
 TEST(EveryOp, HasATest) {
-  const std::set<std::string_view> tested = {"gather", "transpose", "columns",
-                                             "matmul", "attention", "topk"};
+  const std::set<std::string_view> tested = {"gather",    "transpose", "columns",     "matmul",
+                                             "attention", "rotate",    "norm_rotate", "topk"};
   for (const OpInfo& op : op_table()) {
     switch (op.kind) {
       case OpKind::kUnary:
@@ -363,6 +363,89 @@ TEST_P(EveryDevice, AttentionAgreesAcrossPagesAndSplits) {
       expect_equal_bits(got, {want.end() - static_cast<std::ptrdiff_t>(count * out), want.end()},
                         cat(what, ", ", count, " rows"));
     }
+  }
+}
+
+// One row over 131,072 keys, of which some are put there by rows that see the first alone; all
+// others and their values are zeros.
+TEST_P(EveryDevice, AttentionSeesManyKeys) {
+  struct Case {
+    int heads, kv_heads, size;
+  };
+  constexpr uint32_t kKeys = 1 << 17, kEach = 64, kApart = kKeys / 16;
+  for (const Case& c : {Case{2, 1, 32}, Case{32, 8, 128}}) {
+    const int64_t channels = c.heads * c.size, kv_width = c.kv_heads * c.size;
+    const auto width = static_cast<size_t>(channels + 2 * kv_width);
+    const Tensor qkv = input("x", DType::kF32, {kRows, channels + 2 * kv_width});
+    const Tensor y =
+        attention(columns(qkv, 0, channels), columns(qkv, channels, kv_width),
+                  columns(qkv, channels + kv_width, kv_width), input("k", DType::kF16, {kv_width}),
+                  input("v", DType::kF16, {kv_width}), {c.heads, c.kv_heads, c.size, 0.05f});
+    Limits limits;
+    limits.rows = kEach;
+    limits.pages = limits.pages_per_sequence = kKeys / kPageTokens;
+    Bench bench(*device_, limits);
+    bench.add(compile("a", {{"y", y}}, rules()), DType::kF16);
+    bench.set("x", std::vector<float>(kEach * width));
+    bench.load();
+    for (const char* cache : {"ak", "av"}) {
+      Buffer& buffer = *bench.buffer(cache);
+      device_->write(buffer, 0, std::vector<std::byte>(buffer.size()));
+    }
+    std::vector<uint32_t> table(limits.pages);
+    std::iota(table.begin(), table.end(), 0u);
+    const std::vector<uint32_t> sequences(kEach, 0);
+    const auto value = [&](uint32_t row, size_t column) {
+      return f16_to_f32(f32_to_f16(noise(row * 31 + static_cast<uint32_t>(column) * 7919)));
+    };
+    std::vector<float> xs(kEach * width);
+    const auto run = [&](uint32_t first, uint32_t rows, bool all, std::span<std::byte> out) {
+      std::vector<int32_t> positions;
+      std::vector<KeyRange> seen;
+      for (uint32_t r = 0; r < rows; ++r) {
+        positions.push_back(static_cast<int32_t>(first + r));
+        seen.push_back({0, all ? first + r + 1 : 1});
+        for (size_t i = 0; i < width; ++i) xs[r * width + i] = value(first + r, i);
+      }
+      RowBatch batch;
+      batch.phase = Phase::kGenerate;
+      batch.rows = rows;
+      batch.positions = positions;
+      batch.sequences = std::span(sequences).first(rows);
+      batch.seen = seen;
+      batch.page_tables = table;
+      batch.in = bench.buffer("x");
+      batch.in_bytes = std::as_bytes(std::span(xs).first(rows * width));
+      if (!out.empty()) batch.out = bench.buffer("y"), batch.out_bytes = out;
+      bench.run(batch);
+    };
+    for (uint32_t first = 0; first < kKeys; first += kApart) run(first, kEach, false, {});
+    std::vector<float> got(static_cast<size_t>(channels));
+    run(kKeys - 1, 1, true, std::as_writable_bytes(std::span(got)));
+    std::vector<double> want;
+    for (int head = 0; head < c.heads; ++head) {
+      const auto size = static_cast<size_t>(c.size);
+      const size_t q = static_cast<size_t>(head) * size;
+      const size_t k =
+          static_cast<size_t>(channels) + static_cast<size_t>(head / (c.heads / c.kv_heads)) * size;
+      const size_t v = k + static_cast<size_t>(kv_width);
+      std::vector<double> sums(size);
+      double total = 0;  // scores are small: no largest one is taken off
+      for (uint32_t key = 0; key < kKeys; ++key) {
+        if (key % kApart >= kEach && key + 1 < kKeys) {
+          total += 1;
+          continue;
+        }
+        double score = 0;
+        for (size_t i = 0; i < size; ++i)
+          score += double{value(kKeys - 1, q + i)} * value(key, k + i);
+        const double weight = std::exp(0.05 * score);
+        total += weight;
+        for (size_t i = 0; i < size; ++i) sums[i] += weight * value(key, v + i);
+      }
+      for (const double sum : sums) want.push_back(sum / total);
+    }
+    expect_close(got, want, cat(c.heads, " heads over ", c.kv_heads, " of ", c.size), 2e-6, 1e-4);
   }
 }
 

@@ -267,8 +267,9 @@ TEST_F(Vulkan, RefusesAttentionThatDoesNotFit) {
   };
   EXPECT_EQ(refusal(512, 8), "none");
   EXPECT_EQ(refusal(516, 8), "[vulkan] attention: heads of 516 elements, expected at most 512");
-  constexpr uint32_t kPages = 1 << 18;  // of 128 keys' splits an eighth, 12 bytes each
-  EXPECT_NE(refusal(8, kPages).find("1 heads over 32768 splits"), std::string::npos)
+  // Parts of 128 keys' splits, an eighth of the pages: 128 parts of 1,024 splits, 48 bytes each.
+  constexpr uint32_t kPages = 1 << 20;
+  EXPECT_NE(refusal(8, kPages).find("1 heads over 131072 splits"), std::string::npos)
       << refusal(8, kPages);
 }
 

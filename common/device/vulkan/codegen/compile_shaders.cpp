@@ -40,6 +40,7 @@ void add(Modules& modules, const NamedOutput& output) {
         for (const uint32_t pieces : {1u, kCachePieces}) {
           add(modules, kv_store_text(pieces, shuffle));
           add(modules, attention_text(pieces, shuffle));
+          add(modules, attention_text(pieces, shuffle, AttentionOf::kGroup));
           if (shuffle) {
             add(modules, attention_text(pieces, shuffle, AttentionOf::kFloats));
             add(modules, attention_text(pieces, shuffle, AttentionOf::kHalves));

@@ -278,6 +278,7 @@ std::string kv_store_text(uint32_t pieces, bool shuffle) {
 }
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of) {
   const std::string_view result = of == AttentionOf::kSplit    ? ""
+                                  : of == AttentionOf::kGroup  ? "#define GROUPED\n"
                                   : of == AttentionOf::kHalves ? "#define RESULT float16_t\n"
                                                                : "#define RESULT float\n";
   return kernel_text(shuffle, cat(result, caches(pieces), op_functions_glsl(), kPages, kAttention));

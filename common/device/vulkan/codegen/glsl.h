@@ -84,9 +84,9 @@ Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighb
                      bool few, size_t max_range, const Halves& halves);
 // `pieces` of each cache: 1 or kCachePieces. Bindings: 1 the keys, 2 the values, 3 the caches.
 std::string kv_store_text(uint32_t pieces, bool shuffle);
-// The result of a workgroup of attention: that of one split, or a row of floats or of halves.
-// Bindings: 1 the queries, 2 the splits' results or the row's, 3 the caches.
-enum class AttentionOf : uint8_t { kSplit, kFloats, kHalves };
+// The result of a workgroup of attention: that of one split or of a group of them, or a row of
+// floats or of halves. Bindings: 1 the queries, 2 the splits' results or the row's, 3 the caches.
+enum class AttentionOf : uint8_t { kSplit, kGroup, kFloats, kHalves };
 std::string attention_text(uint32_t pieces, bool shuffle, AttentionOf of = AttentionOf::kSplit);
 // `half`: the result is kept as halves.
 std::string merge_text(bool shuffle, bool half);

@@ -35,6 +35,7 @@ class Kernels {
     kThinMatrix,
     kStore,
     kSplitAttention,
+    kGroupAttention,
     kRowAttention,
     kTiledAttention,
     kMerge,

@@ -40,9 +40,10 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   const Capabilities& device = core_->context.capabilities();
   const uint32_t reach = std::max(device.subgroup, plan.key_lanes);
   const size_t stride = shader::SPLIT_STRIDE(static_cast<uint32_t>(size));
-  const size_t kept = workspace_.splits() * stride;
+  const Parts parts = this->parts(step);
+  const size_t kept = parts.count * stride, grouped = parts.splits > 1 ? parts.splits * stride : 0;
   const auto shared = [&](uint32_t lanes) {
-    return ((reach > device.subgroup ? lanes : 1) + lanes / device.subgroup + kSplitKeys +
+    return ((reach > device.subgroup ? lanes : 1) + lanes / device.subgroup + kSplitKeys + grouped +
             lanes / reach * (plan.key_lanes * width + 1)) *
            sizeof(float);
   };
@@ -54,13 +55,17 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   };
   plan.split_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kSplitLanes);
   plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
-  if (merge_bytes(step) > device.shared_bytes()) {
+  // Both levels.
+  const size_t joined =
+      std::max(merge_bytes(step), parts.splits > 1 ? shared(plan.split_lanes) : 0);
+  if (joined > device.shared_bytes()) {
     throw Error(ErrorKind::kDevice,
                 cat("[vulkan] attention: ", Heads(step).count, " heads over ", workspace_.splits(),
-                    " splits of ", kSplitKeys, " keys are joined in ", merge_bytes(step),
+                    " splits of ", kSplitKeys, " keys are joined in ", joined,
                     " bytes of shared memory, this device has ", device.shared_bytes()));
   }
-  plan.keeps_splits = shared(plan.row_lanes) + kept * sizeof(float) <= kSharedBytes;
+  plan.keeps_splits =
+      parts.splits == 1 && shared(plan.row_lanes) + kept * sizeof(float) <= kSharedBytes;
 
   const size_t page_bytes = kPageTokens *
                             static_cast<size_t>(slot(step.in(Attention::k_cache)).dims.back()) *
@@ -90,7 +95,7 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
     }
   }
 
-  const size_t partial_row = Heads(step).count * workspace_.splits() * stride * sizeof(float);
+  const size_t partial_row = Heads(step).count * parts.count * stride * sizeof(float);
   const size_t budget = std::min(limit, kScratchBytes) / partial_row;
   plan.rows =
       piece_rows({step.in(Attention::q), step.in(Attention::k), step.in(Attention::v), step.out()},
@@ -105,8 +110,17 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   return attention_[&step] = std::move(plan);
 }
 
+VulkanExecutable::Parts VulkanExecutable::parts(const Step& step) const {
+  constexpr size_t kMost = 128;  // 16,384 keys, where shared memory holds them
+  const size_t each = Heads(step).count * 3 * sizeof(float);
+  const size_t most =
+      std::clamp<size_t>(core_->context.capabilities().shared_bytes() / each, 1, kMost);
+  const uint32_t splits = ceil_div(workspace_.splits(), most);
+  return {ceil_div(workspace_.splits(), splits), splits};
+}
+
 size_t VulkanExecutable::merge_bytes(const Step& step) const {
-  return Heads(step).count * workspace_.splits() * 3 * sizeof(float);
+  return Heads(step).count * parts(step).count * 3 * sizeof(float);
 }
 
 void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
@@ -123,7 +137,8 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::TABLE_PAGES, workspace_.limits().pages_per_sequence},
        {Constant::PIECE_PAGES, attention(step).piece_pages},
        {Constant::KV_TYPE, type_code(slot(step.in(Attention::k_cache)).dtype)},
-       {Constant::SPLITS, workspace_.splits()},
+       {Constant::SPLITS, parts(step).count},
+       {Constant::GROUP_SPLITS, parts(step).splits},
        {Constant::SCALE,
         std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
        {Constant::WINDOW, Heads(step).window},
@@ -200,12 +215,18 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     return;
   }
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
-    const auto text = [&] { return attention_text(plan.pieces, shuffle); };
-    Dispatch* split = add("attention", kernel(What::kSplitAttention, text), plan.split_lanes, base,
-                          {.inputs = {Attention::q}, .partial = true});
-    split->groups = {static_cast<uint32_t>(Heads(step).count), workspace_.splits(), 1};
+    const Parts parts = this->parts(step);
+    const bool groups = parts.splits > 1;
+    const auto text = [&] {
+      return attention_text(plan.pieces, shuffle,
+                            groups ? AttentionOf::kGroup : AttentionOf::kSplit);
+    };
+    Dispatch* split =
+        add("attention", kernel(groups ? What::kGroupAttention : What::kSplitAttention, text),
+            plan.split_lanes, base, {.inputs = {Attention::q}, .partial = true});
+    split->groups = {static_cast<uint32_t>(Heads(step).count), parts.count, 1};
     split->row_axis = 2;
-    split->splits = true;
+    split->part_keys = kSplitKeys * parts.splits;
     if (joins_matmul(i, variant)) continue;
     // Each lane has elements of its own, four at a time: many lanes, few elements.
     const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);

@@ -235,6 +235,12 @@ uint32_t VulkanExecutable::piece_rows(const std::vector<int>& slots, size_t max_
     rows = std::min(rows, fit);
   }
   if (rows >= capacity) return capacity;
+  // Fewer where each row begins at an aligned offset.
+  const bool aligned = std::ranges::all_of(slots, [&](int index) {
+    constexpr size_t kOffsets = 256;  // bytes, of any device
+    return static_cast<size_t>(slot(index).dims[1]) * dtype_size(slot(index).dtype) % kOffsets == 0;
+  });
+  if (aligned && rows > 0 && rows < kPieceAlign) return static_cast<uint32_t>(rows);
   return static_cast<uint32_t>(std::max<size_t>(rows / kPieceAlign, 1) * kPieceAlign);
 }
 

@@ -45,11 +45,11 @@ class VulkanExecutable final : public Executable {
     size_t row_axis = 0;  // groups[row_axis] is for the rows
     uint32_t rows_per_group = 1;
     bool out_rows = false;
-    bool splits = false;   // groups[1] is for the splits of attention
-    bool waits = true;     // for what comes before it
-    uint64_t weights = 0;  // elements of its matrix
-    bool units = false;    // its products are by matrix units
-    std::string what;      // for people
+    uint32_t part_keys = 0;  // groups[1] is for an attention's parts, of so many keys; 0: it is not
+    bool waits = true;       // for what comes before it
+    uint64_t weights = 0;    // elements of its matrix
+    bool units = false;      // its products are by matrix units
+    std::string what;        // for people
     // A product whose layout has yet to be tuned, and the layout that it has for now.
     std::optional<std::pair<MatmulQuestion, MatmulShape>> question;
   };
@@ -147,6 +147,12 @@ class VulkanExecutable final : public Executable {
   void add_rotate(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_topk(size_t i, size_t variant, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
+  // The parts of the longest sequence's keys whose results are merged in the end, and how many
+  // splits each is merged of first.
+  struct Parts {
+    uint32_t count = 1, splits = 1;
+  };
+  Parts parts(const Step& attention) const;
   // Shared memory of what merged.glsl keeps.
   size_t merge_bytes(const Step& step) const;
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key);

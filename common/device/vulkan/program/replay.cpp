@@ -194,14 +194,13 @@ size_t VulkanExecutable::prepare(const RowBatch& batch) {
   const std::vector<Command>& wide = commands_[last_];
   const uint32_t end =
       batch.seen.empty() ? 1 : std::ranges::max(batch.seen, {}, &KeyRange::end).end;
-  const uint32_t splits = (end + kSplitKeys - 1) / kSplitKeys;
   for (size_t i = 0; i < wide.size(); ++i) {
     const uint32_t all = wide[i].out_rows ? out_rows : batch.rows;
     const PushConstants& push = wide[i].push;
     const uint32_t here = all > push.row_base ? std::min(all - push.row_base, push.row_piece) : 0;
     std::array<uint32_t, 3> groups = wide[i].groups;
     groups[wide[i].row_axis] = ceil_div(here, wide[i].rows_per_group);
-    if (wide[i].splits) groups[1] = splits;
+    if (wide[i].part_keys > 0) groups[1] = ceil_div(end, wide[i].part_keys);
     const VkDispatchIndirectCommand command{groups[0], groups[1], groups[2]};
     std::memcpy(counts_[last_ - kWide].mapped() + i * sizeof command, &command, sizeof command);
   }

@@ -6,13 +6,18 @@ R"glsl(
 // which on an H200 takes longer than what they do. Sums over keys are of products in pairs, those
 // whose keys differ in the highest bit first, however many lanes there are and however far shuffles
 // reach. With RESULT a workgroup takes all splits of a row one after another, as is best for many
-// rows, and joins them as merged.glsl does.
+// rows, and joins them as merged.glsl does. With GROUPED it takes some, which it joins likewise, and
+// leaves what one split does.
 layout(set = 0, binding = 1) readonly buffer Q { float q_rows[]; };
 layout(set = 0, binding = 1) readonly buffer Q4 { vec4 q_rows4[]; };
 #ifdef RESULT
 layout(set = 0, binding = 2) writeonly buffer Result { RESULT result[]; };
 shared float kept[SPLITS * SPLIT];
 #define KEEP(at, value) kept[split * SPLIT + (at)] = value
+#elif defined(GROUPED)
+layout(set = 0, binding = 2) writeonly buffer Partial { float partial[]; };
+shared float kept[GROUP_SPLITS * SPLIT];
+#define KEEP(at, value) kept[split % GROUP_SPLITS * SPLIT + (at)] = value
 #else
 layout(set = 0, binding = 2) writeonly buffer Partial { float partial[]; };
 #define KEEP(at, value) partial[out_base + (at)] = value
@@ -232,7 +237,7 @@ void attend(uint head, uint split, uint r) {
     [[unroll]] for (uint j = 0; j < WIDTH; ++j) part_sums[part + 1 + vector * WIDTH + j] = sums[j];
   }
   barrier();
-#ifndef RESULT
+#if !defined(RESULT) && !defined(GROUPED)
   const uint out_base = ((r * HEADS + head) * SPLITS + split) * SPLIT;
 #endif
   if (lane == 0) KEEP(D, largest);
@@ -267,6 +272,28 @@ void main() {
     }
     result[r * C + head * D + d] = RESULT(y * (1.0 / total));
   }
+#elif defined(GROUPED)
+  const uint group = gl_WorkGroupID.y;
+  const uvec2 seen = seen_keys(piece.row_base + r);
+  const uint begin = max(group * GROUP_SPLITS, seen.x / SPLIT_KEYS);
+  const uint end = min((group + 1) * GROUP_SPLITS, (seen.y + SPLIT_KEYS - 1) / SPLIT_KEYS);
+  for (uint split = begin; split < end; ++split) {
+    attend(head, split, r);
+    barrier();
+  }
+  if (begin >= end) return;
+  const uint from = begin % GROUP_SPLITS, to = from + (end - begin);
+  float largest = kept[from * SPLIT + D];
+  for (uint s = from + 1; s < to; ++s) largest = max(largest, kept[s * SPLIT + D]);
+  const uint base = ((r * HEADS + head) * SPLITS + group) * SPLIT;
+  for (uint d = lane_index(); d <= D; d += WORKGROUP) {
+    float y = 0.0;  // behind the last channel the sum of weights
+    for (uint s = from; s < to; ++s) {
+      y = fma(exp_f(kept[s * SPLIT + D] - largest), kept[s * SPLIT + (d < D ? d : D + 1)], y);
+    }
+    partial[base + (d < D ? d : D + 1)] = y;
+  }
+  if (lane_index() == 0) partial[base + D] = largest;
 #else
   attend(head, gl_WorkGroupID.y, r);
 #endif

@@ -9,10 +9,11 @@ uvec2 seen_keys(uint row) {
   const uint first = symbol(SEEN_FIRST, row), end = symbol(SEEN_END, row);
   return uvec2(WINDOW > 0 ? max(first, end - min(end, WINDOW)) : first, end);
 }
-// The splits of them.
+// The splits of them, or groups of splits.
 uvec2 seen_splits(uint row) {
   const uvec2 seen = seen_keys(row);
-  return uvec2(seen.x / SPLIT_KEYS, (seen.y + SPLIT_KEYS - 1) / SPLIT_KEYS);
+  const uint keys = SPLIT_KEYS * GROUP_SPLITS;
+  return uvec2(seen.x / keys, (seen.y + keys - 1) / keys);
 }
 uint table_at(uint n) { return HEADER_WORDS + SYMBOL_ARRAYS * CAPACITY + n * TABLE_PAGES; }
 uint table_of_sequence(uint sequence) { return table_at(NARROW_ROWS + sequence); }
