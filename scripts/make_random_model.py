@@ -44,7 +44,7 @@ OTHERS = {
     },
 }
 ARCHS = {"gpt2": GPT2, **OTHERS}
-# What a size has beyond its numbers.
+# Settings that a size has beyond its numbers.
 MORE = {
     "smollm2-135m": {"rope_theta": 100000.0},
     "tinyllama-1.1b": {"tie_word_embeddings": False},

@@ -1,4 +1,4 @@
-// What this build of a program is, for --version.
+// Describes this build of a program, for --version.
 #pragma once
 
 #include <string>

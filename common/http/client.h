@@ -35,7 +35,7 @@ UrlParts split_url(std::string_view text);
 // OpenAI's clients name a server, is none of its path. Throws as split_url() does.
 std::string server_url(std::string_view text);
 
-// What a connection goes through to get there.
+// The proxy and addresses that a connection goes through.
 struct Proxy {
   std::string host;
   int port = 1080;            // curl's

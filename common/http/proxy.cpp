@@ -1,4 +1,4 @@
-// Which proxy a request goes through, by the variables that curl reads.
+// Chooses the proxy of a request by the variables that curl reads.
 #include <algorithm>
 
 #include "base/base64.h"

@@ -1,4 +1,4 @@
-// What a person is told while the program waits for its cloud: at once, counted in seconds, and
+// Tells a person that the program waits for its cloud: at once, counted in seconds, and
 // when it answers again. At a terminal one line that changes, elsewhere a line now and then. Waits
 // that are over before anybody would wonder are not told.
 #pragma once
@@ -27,7 +27,7 @@ class CloudNotice {
   // up. Each as often as the other. Any thread.
   void lost(const RemoteError& error);
   void found(bool again);
-  // What is told of other waits too.
+  // Takes what is told of other waits too.
   RetryOptions told_to(RetryOptions retry);
   // Text has gone to the same terminal: whether it ended a line.
   void wrote(std::string_view text) {

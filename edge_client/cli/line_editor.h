@@ -48,7 +48,7 @@ class LineEditor {
   LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem::path history = {});
 
   enum class Outcome { kLine, kCancelled, kEnd };  // kEnd: Ctrl-D, or interrupted, or no terminal
-  // What was pasted behind a line is the next ones.
+  // Lines that were pasted behind one are the next ones.
   Outcome read(std::string_view prompt, size_t prompt_columns, std::string& line);
 
  private:

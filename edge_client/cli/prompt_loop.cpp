@@ -35,8 +35,7 @@ std::string in_short(const Receipt& receipt) {
 
 class Loop {
  public:
-  explicit Loop(const PromptLoop& with)
-      : with_(with), seed_(with.options.seed) {
+  explicit Loop(const PromptLoop& with) : with_(with), seed_(with.options.seed) {
     const char* const no_color = with.world.environment("NO_COLOR");
     color_ = with.world.console.err_is_terminal && (no_color == nullptr || *no_color == '\0');
   }
@@ -73,8 +72,8 @@ class Loop {
 
   const PromptLoop& with_;
   std::shared_ptr<PlacedModel> chosen_;  // by :cut
-  std::optional<uint64_t> seed_;  // none: drawn for each
-  std::string last_, text_;       // the last prompt, and what came behind it
+  std::optional<uint64_t> seed_;         // none: drawn for each
+  std::string last_, text_;              // the last prompt, and what came behind it
   bool color_ = false;
 };
 

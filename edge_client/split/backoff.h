@@ -18,7 +18,7 @@ struct RetryOptions {
   std::chrono::milliseconds budget{30000};
   std::chrono::milliseconds first{20}, most{2000};        // waits
   std::function<void(const RemoteError&)> on_retry = {};  // told before each; any thread
-  // Told when something begins to wait and when it ends: the server answers, or is given up. Any
+  // Called when something begins to wait and when it ends: the server answers, or is given up. Any
   // thread.
   std::function<void(const RemoteError&)> on_lost = {};
   std::function<void(bool again)> on_found = {};

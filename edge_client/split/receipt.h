@@ -39,7 +39,7 @@ struct Receipt {
   // The rate of the tokens after the first, which the prompt pays for; of the first, when there is
   // one.
   double tokens_per_second() const;
-  // Of all layers of all rows, those that the cloud computed, in percent; none where it is not
+  // The share of all layers of all rows that the cloud computed, in percent; none where it is not
   // known.
   std::optional<int> cloud_percent() const;
 };

@@ -14,7 +14,8 @@ namespace split::edge {
 // Says what the bits of this machine's blocks depend on, in the cloud's words.
 std::string own_bits(const Shard& shard, const wire::ModelInfo& info);
 
-// It looks at the blocks that are here by now. Throws RemoteError and what a step of the tail throws.
+// It looks at the blocks that are here by now. Throws RemoteError and what a step of the tail
+// throws.
 bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail);
 
 }  // namespace split::edge

@@ -342,9 +342,7 @@ TEST(CloudFormats, AreWaitedForByAskingAgain) {
   EXPECT_EQ(blobs[1].format, "q8_0");
   ASSERT_FALSE(said.empty());
   for (const std::string& line : said) {  // how many are made by then is the scheduler's
-    EXPECT_TRUE(line.starts_with("the server prepares ") &&
-                line.ends_with(" of 13"))
-        << line;
+    EXPECT_TRUE(line.starts_with("the server prepares ") && line.ends_with(" of 13")) << line;
   }
   EXPECT_TRUE(store.blob(blobs[1].sha256, false));
   EXPECT_FALSE(store.blob(std::string(64, '0'), false));

@@ -105,7 +105,7 @@ TEST(CloudLog, HoldsNobodyUp) {
   http::Client client(cloud.url());
   for (int i = 0; i < 3000; ++i) ASSERT_EQ(client.request("GET", "/v1/models").status, 200) << i;
   EXPECT_TRUE(cloud.process().until([&] {
-    // What is read makes room again.
+    // A reader makes room again.
     client.request("GET", "/v1/models");
     return cloud.process().err().find(" lines of log were dropped\n") != std::string::npos;
   }));

@@ -169,7 +169,7 @@ TEST_F(PairAccess, NamesGuardWhoListensEverywhereToo) {
   EXPECT_EQ(status(edge.err(), "evil.example"), "403");
 }
 
-// Of the port and with the TLS that the flags say, for containers.
+// --healthcheck asks the port with the TLS that the flags say, for containers.
 TEST_F(PairAccess, AServerLooksAtItself) {
   CloudProcess cloud(cloud_arguments(true));
   const auto look = [&](const Arguments& flags) {
