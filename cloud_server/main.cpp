@@ -185,7 +185,7 @@ std::filesystem::path bundled_model() {
       return folder / "share/splitcompute/demo";
     }
   }
-  const std::filesystem::path installed = SPLIT_DATA_DIR "/demo";
+  std::filesystem::path installed = SPLIT_DATA_DIR "/demo";
   if (std::filesystem::exists(installed / "config.json", error)) return installed;
   throw Error(ErrorKind::kInput,
               "--model: the bundled model is not beside the program, expected --model PATH");

@@ -57,7 +57,8 @@ void dequantise_k_row(DType dtype, const std::byte* row, size_t count, float* ou
       }
       const GroupQ6K of = group_q6_k(row, group);
       for (size_t i = 0; i < kBlock; ++i) {
-        const auto scale = static_cast<float>(of.scales[i / (kBlock / 2)]);
+        const int8_t half = of.scales[i < kBlock / 2 ? 0 : 1];
+        const auto scale = static_cast<float>(half);
         to[i] = f16_to_f32(of.d) * scale * static_cast<float>(of.q[i]);
       }
     }

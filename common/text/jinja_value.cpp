@@ -116,7 +116,7 @@ class JsonWriter {
     const auto line = [&](int at) {
       if (!lines) return;
       out += '\n';
-      out.append(static_cast<size_t>(style_.indent * at), ' ');
+      out.append(static_cast<size_t>(style_.indent) * static_cast<size_t>(at), ' ');
     };
     out += open;
     for (size_t i = 0; i < count; ++i) {

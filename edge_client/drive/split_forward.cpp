@@ -50,11 +50,13 @@ SplitForward::SplitForward(CloudLink& cloud, const Model& model, int cut, Batche
 
 void SplitForward::meet(uint32_t past) {
   if (course_.lane() == nullptr) return;
+  Flow* flow = nullptr;
   {
     const Lock lock(mutex_);
     begin_lane();
+    flow = &course_.meet(past);
   }
-  drive(course_.meet(past));
+  drive(*flow);
 }
 
 std::span<const float> SplitForward::run(const SequenceRows& rows) {

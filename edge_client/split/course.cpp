@@ -61,7 +61,9 @@ void Course::adopt(const std::string& session, std::span<const int32_t> ids, siz
 Flow& Course::meet(uint32_t past) {
   CHECK(past >= sides_.prompt_rows);
   out_ = past + 1 - sides_.prompt_rows;
-  sides_.guesses = sides_.history.size() - std::min(sides_.history.size(), past);
+  const uint32_t guesses = sides_.history.size() - std::min(sides_.history.size(), past);
+  // A lane that waits may have rows to bring now.
+  if (std::exchange(sides_.guesses, guesses) != guesses) ++sides_.version;
   flow_.start(meet_lane());
   return flow_;
 }

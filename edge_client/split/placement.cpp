@@ -30,7 +30,7 @@ Placement place(const Options& options, const Model& model) {
   constexpr double kLargeHead = 3;  // blocks
   const bool open = !options.head_given && !options.all_on_cloud && !options.embed &&
                     options.moves.empty() && !options.auto_cut;
-  const Placement first = place(options, model.config());
+  Placement first = place(options, model.config());
   const auto block = static_cast<double>(model.parameters(model.stage(cat(names::kBlock, 0))));
   const double size = static_cast<double>(model.parameters(model.stage(names::kHead))) / block;
   if (!open || first.cut == 0 || size <= kLargeHead) return first;

@@ -39,7 +39,7 @@ std::optional<int> Receipt::cloud_percent() const {
   if (layers == 0 || rows == 0) return std::nullopt;
   const double part = static_cast<double>(counts.cloud_layer_rows) /
                       (static_cast<double>(rows) * static_cast<double>(layers));
-  return static_cast<int>(std::min(1.0, part) * 100 + 0.5);  // a replay computes rows again
+  return static_cast<int>(std::lround(std::min(1.0, part) * 100));  // a replay computes rows again
 }
 
 namespace {

@@ -49,7 +49,7 @@ TEST(Endless, AnswersEndAtWhatWasAskedFor) {
   const std::pair<std::function<void()>, uint64_t> asked[] = {
       {[&] { remote.models(); }, 1 << 20},
       {[&] { remote.model("m"); }, 8 << 20},
-      {[&] { remote.file("m", "config.json"); }, 16 << 20},
+      {[&] { remote.file("m", "config.json"); }, 64 << 20},
       {[&] { remote.stage_times("m"); }, 1 << 20},
       {[&] {
          remote.open_session("s", {"m", {.to = 1}});
