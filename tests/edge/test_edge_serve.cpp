@@ -86,7 +86,7 @@ TEST(EdgeServe, TextIsThatOfOneMachineForEveryCut) {
 
 TEST(EdgeServe, AnswersCarryTheirReceipt) {
   Pair& pair = Pair::of("rand-a");
-  EdgeServer edge(pair.arguments({"--cut=2"}));
+  EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));
   const auto prompt = pair.ids(0);
   Json body = body_of(prompt, 0, 1, 8);
   const http::Reply reply = edge.ready().post(kCompletions, body);
@@ -141,7 +141,7 @@ TEST(EdgeServe, TextIsTheSameWhenTheCloudFailsOrTheCutMoves) {
   Pair& pair = Pair::of("rand-a");
   const auto prompt = pair.ids(1);
   const auto expected = pair.alone(prompt, 0.9, 5, 12);
-  EdgeServer edge(pair.arguments({"--cut=2"}));
+  EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));
   edge.ready();
   for (const int failing : {0, 1, 5}) {
     pair.cloud.reset([&](const http::Request& request, int n) -> std::optional<http::Response> {

@@ -185,6 +185,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
                                               "--device=cpu",
                                               "--threads=1",
                                               "--seed=3",
+                                              "--draft=off",
                                               "--max-tokens=8"};
   std::thread program([&] { code = edge::edge_main(arguments, world, interrupt); });
 

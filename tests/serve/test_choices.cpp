@@ -305,7 +305,8 @@ TEST_F(SeveralTexts, ThatFindNoRoomAreTheSame) {
 }
 
 TEST_F(SeveralTexts, HaveOneReceipt) {
-  EdgeServer edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()), "--cut=2"});
+  EdgeServer edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()), "--cut=2",
+                   "--draft=off"});
   const Json receipt = ask(edge.ready().url(), wish(kTexts))["usage"]["splitcompute"];
   EXPECT_EQ(receipt["steps"], kTexts * kTokens);
   EXPECT_EQ(receipt["cloud_layer_rows"], kTexts * 2 * (prompt.size() + kTokens - 1));
