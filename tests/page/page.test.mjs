@@ -39,7 +39,7 @@ before(async () => {
   mkdirSync(shots, {recursive: true});
   cloud = await start_cloud();
   edge = await start(process.env.EDGE_CLIENT,
-    ['--server', cloud.url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60'], /^ready$/m);
+    ['--server', cloud.url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60'], / ready$/m);
   browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--disable-background-networking', '--disable-component-update',
