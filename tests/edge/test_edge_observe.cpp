@@ -24,7 +24,7 @@ class EdgeObserve : public ::testing::Test {
 };
 
 TEST_F(EdgeObserve, MetricsCountWhatWasAskedAndNeverWhoOrWhat) {
-  EdgeServer edge(arguments({"--cut=5"}));
+  EdgeServer edge(arguments({"--cut=5", "--draft=off"}));
   edge.ready();
   const Json status = edge.status();
   // On one connection: an answer is counted before the next request there is read.
