@@ -21,7 +21,8 @@ struct Target {
   std::optional<uint32_t> at = {};  // tokens out, at which the text waits for it; none: when it can
   std::shared_ptr<TailSide> tail = {};  // none: the one there is
 
-  // Who asked sees it, and what landed waited for it; what is only better comes not too often.
+  // A move that was asked for, or that a landed stage waits for, comes at once; one that is only
+  // faster comes some seconds after the last.
   bool at_once() const { return at || why == "asked" || why == "landed"; }
 };
 
