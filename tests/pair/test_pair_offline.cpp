@@ -171,7 +171,7 @@ class Serving {
       : process_(edge_command(url, kOnCpu + Arguments{"--cut", "0", "--serve", "127.0.0.1:0"}),
                  {cat("XDG_CACHE_HOME=", home.path.string())}) {
     const std::string mark = "listening on ";
-    CHECK(process_.until([&] { return process_.err().find("\nready\n") != std::string::npos; }));
+    CHECK(process_.until([&] { return process_.err().find(" ready\n") != std::string::npos; }));
     const size_t at = process_.err().find(mark) + mark.size();
     client_.emplace(process_.err().substr(at, process_.err().find(' ', at) - at));
   }
