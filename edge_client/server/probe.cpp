@@ -13,9 +13,10 @@ constexpr std::chrono::milliseconds kLookAgain{1000};
 Probe::Seen Probe::look(const std::string& model) {
   const std::lock_guard lock(mutex_);
   if (Clock::now() < looked_ + kLookAgain) return seen_;
-  seen_ = {};
+  seen_.reachable = false;
+  seen_.stage_ms.clear();
   try {
-    remote_->models();
+    seen_.models = remote_->models();
     seen_.reachable = true;
     if (!model.empty()) seen_.stage_ms = remote_->stage_times(model);
   } catch (const RemoteError& error) {

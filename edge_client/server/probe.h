@@ -17,6 +17,7 @@ class Probe {
  public:
   struct Seen {
     bool reachable = false;
+    std::vector<std::string> models;         // the last that it named
     std::map<std::string, double> stage_ms;  // on the cloud
   };
   explicit Probe(std::unique_ptr<Remote> remote) : remote_(std::move(remote)) {}

@@ -33,26 +33,58 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
   return server;
 }
 
-Response put_cut(Service& service, const std::string& body) {
-  wire::Fields fields(body);
+// Nothing says how big a model may be here: the service knows how many blocks its own has.
+constexpr int kMostBlocks = 1024;
+
+// A number of blocks, or Move::kCloud for the whole model; `chosen` where it is "auto".
+int read_cut(wire::Fields& fields, bool* chosen) {
   const auto is = [&](const char* word) { return fields.has("cut") && fields.raw("cut") == word; };
-  const bool chosen = is("auto"), cloud = is("cloud");
-  const int cut = chosen || cloud ? Move::kCloud : static_cast<int>(fields.integer("cut", 0, 1024));
+  *chosen = is("auto");
+  if (*chosen || is("cloud")) return Move::kCloud;
+  return static_cast<int>(fields.integer("cut", 0, kMostBlocks));
+}
+
+Response put_cut(Placements& placements, const std::string& body) {
+  wire::Fields fields(body);
+  bool chosen = false;
+  const int cut = read_cut(fields, &chosen);
   const bool running = fields.boolean_or("running", false);
   fields.finish();
-  chosen ? service.choose_cut() : service.move_cut(cut, running);
-  return Response::json(200, service.status());
+  const std::shared_ptr<Service> service = placements.present();
+  chosen ? service->choose_cut() : service->move_cut(cut, running);
+  return Response::json(200, placements.status());
+}
+
+Response put_placement(Placements& placements, const std::string& body) {
+  wire::Fields fields(body);
+  Wish wish;
+  if (fields.has("cut")) {
+    const int cut = read_cut(fields, &wish.chosen);
+    if (!wish.chosen) wish.cut = cut;
+  }
+  for (const auto& [name, text] : {std::pair{"model", &Wish::model},
+                                   {"head", &Wish::head},
+                                   {"format", &Wish::format},
+                                   {"device", &Wish::device}}) {
+    if (fields.has(name)) wish.*text = fields.text(name);
+  }
+  fields.finish();
+  placements.place(wish);
+  return Response::json(200, placements.status());
 }
 
 }  // namespace
 
-void add_routes(http::Server& server, Service& service) {
+void add_routes(http::Server& server, Placements& placements) {
   // 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
   const std::vector<int> of_the_model = {200, 404, 502};
-  const serve::FindModel find = [&service](const std::string& id) { return service.find(id); };
-  std::vector<http::Route> routes = serve::health_routes([&service] { return service.ready(); });
+  const serve::FindModel find = [&placements](const std::string& id) {
+    return placements.find(id);
+  };
+  std::vector<http::Route> routes =
+      serve::health_routes([&placements] { return placements.ready(); });
   std::ranges::move(page_routes(), std::back_inserter(routes));
-  routes.push_back(serve::metrics_route(service.metrics()));
+  routes.push_back(serve::metrics_route(placements.metrics().metrics));
   routes.push_back({.method = "GET",
                     .path = "/v1/models",
                     .summary = "Lists the model.",
@@ -79,8 +111,8 @@ void add_routes(http::Server& server, Service& service) {
                     .summary = "Answers messages, as OpenAI's route of this name does.",
                     .statuses = of_the_model,
                     .body = serve::chat_fields(),
-                    .handler = [find, &service](const Request& request) {
-                      return serve::chat_completions(request, find, service.chat());
+                    .handler = [find, &placements](const Request& request) {
+                      return serve::chat_completions(request, find, placements.present()->chat());
                     }});
   routes.push_back(
       {.method = "POST",
@@ -92,8 +124,8 @@ void add_routes(http::Server& server, Service& service) {
   routes.push_back({.method = "GET",
                     .path = "/split/status",
                     .summary = "Returns what runs where, and the last answer's receipt.",
-                    .handler = [&service](const Request&) {
-                      Response response = Response::json(200, service.status());
+                    .handler = [&placements](const Request&) {
+                      Response response = Response::json(200, placements.status());
                       response.headers.set("Cache-Control", "no-store");
                       return response;
                     }});
@@ -103,9 +135,9 @@ void add_routes(http::Server& server, Service& service) {
                     .summary = "Completes texts on the cloud alone, to compare with the split.",
                     .statuses = of_the_model,
                     .body = serve::completion_fields(),
-                    .handler = [&service](const Request& request) {
-                      return serve::completions(request, [&service](const std::string& id) {
-                        return service.unsplit(id);
+                    .handler = [&placements](const Request& request) {
+                      return serve::completions(request, [&placements](const std::string& id) {
+                        return placements.unsplit(id);
                       });
                     }});
   routes.push_back(
@@ -118,26 +150,44 @@ void add_routes(http::Server& server, Service& service) {
                  "where the weights have come to.",
                  true},
                 {"running", "boolean", "Whether running answers move there too."}},
-       .handler = [&service](const Request& request) { return put_cut(service, request.body); }});
+       .handler = [&placements](const Request& request) {
+         return put_cut(placements, request.body);
+       }});
+  routes.push_back(
+      {.method = "PUT",
+       .path = "/split/placement",
+       .summary = "Sets what later answers run on; running ones end as they began.",
+       .statuses = {200, 409, 502},
+       .body = {{"model", "string", "One of /split/status's models."},
+                {"cut", "", "As PUT /split/cut has it."},
+                {"head", "string", "Where the vocabulary's matrix is: \"edge\" or \"cloud\"."},
+                {"format", "string", "Of the weights, as --format says it."},
+                {"device", "string", "One of /split/status's devices."}},
+       .handler = [&placements](const Request& request) {
+         return put_placement(placements, request.body);
+       }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
-  serve::observe(server, service.metrics(),
-                 {"split_edge_build_info", SPLIT_VERSION, [&service] { return service.served(); },
-                  [&service](std::string_view line) { service.write_log(line); }});
+  serve::observe(server, placements.metrics().metrics,
+                 {"split_edge_build_info", SPLIT_VERSION,
+                  [&placements] { return placements.present()->served(); },
+                  [&placements](std::string_view line) { placements.present()->write_log(line); }});
 }
 
 void serve_until_interrupted(const Options& options, const World& world, Interrupt& interrupt) {
   set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
-  Service service(options, world.console, world.environment, interrupt);
+  Placements placements(options, world.console, world.environment, interrupt);
   return_free_memory();
   MemoryBudget memory;
   http::Server server(server_options(options, memory));
   const int port = server.bind();  // early: a taken port is known before anything is downloaded
-  add_routes(server, service);
-  serve::observe_memory(service.metrics(), memory);
+  add_routes(server, placements);
+  serve::observe_memory(placements.metrics().metrics, memory);
   if (http::is_loopback(options.host) || !options.allowed_hosts.empty()) {
     server.set_guard(http::local_guard(options.allowed_hosts));
   }
-  const auto say = [&](const std::string& line) { service.write_log(log_line("info", line)); };
+  const auto say = [&](const std::string& line) {
+    placements.present()->write_log(log_line("info", line));
+  };
   say(cat("edge_client " SPLIT_VERSION " (", source_revision(), ") starts"));
   const bool six = options.host.find(':') != std::string::npos;
   say(cat("listening on http://", six ? "[" : "", options.host, six ? "]" : "", ":", port,
@@ -145,10 +195,10 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   std::exception_ptr failure;
   std::thread loading([&] {
     try {
-      service.load();
+      placements.load();
       memory.set_limit(options.memory_budget > 0 ? options.memory_budget
                                                  : memory_left_for_requests(options.kv_budget));
-      say(service.plan());
+      say(placements.present()->plan());
       say("ready");
     } catch (...) {
       failure = std::current_exception();
@@ -159,7 +209,7 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
     const std::shared_ptr<void> join(nullptr, [&](void*) { loading.join(); });
     const Interrupt::Hook stop(interrupt, [&] {
       say(cat("stopping: ", server.stats().inflight, " requests in flight have 10 s to end"));
-      service.stop();
+      placements.stop();
       server.stop();
     });
     server.run();

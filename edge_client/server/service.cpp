@@ -41,9 +41,10 @@ void expect_running_can_move(const PlacedModel& now) {
 }  // namespace
 
 Service::Service(const Options& options, const Console& console,
-                 const Flags::Environment& environment, Interrupt& interrupt)
+                 const Flags::Environment& environment, Interrupt& interrupt, EdgeMetrics& metrics)
     : options_(options),
       console_(console),
+      metrics_(metrics),
       loader_(options, console, environment, interrupt),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
@@ -52,25 +53,30 @@ Service::Service(const Options& options, const Console& console,
       probe_(loader_.connect(kProbe)),
       answers_(options.exact) {
   loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
-  observe();
 }
 
-// Sets the metrics that describe the cut that answers begin with now.
-void Service::observe() {
-  serve::observe_batcher(metrics_.metrics, [this] {
-    const std::shared_ptr<PlacedModel> split = present();
-    return std::shared_ptr<Batcher>(split, split ? split->batcher() : nullptr);
-  });
-  metrics_.metrics.info("split_edge_placement_info",
-                        "What runs where; always 1. cut: blocks on the cloud, or all of it.",
-                        [this]() -> std::vector<serve::Metrics::Labels> {
-                          const std::shared_ptr<PlacedModel> split = present();
-                          if (!split) return {};
-                          return {{{"model", split->info.id},
-                                   {"cut", split->place.name()},
-                                   {"head", split->place.head_on_cloud ? "cloud" : "edge"},
-                                   {"device", split->device()}}};
-                        });
+std::vector<serve::Metrics::Labels> Service::placed() const {
+  const std::shared_ptr<PlacedModel> split = present();
+  if (!split) return {};
+  return {{{"model", split->info.id},
+           {"cut", split->place.name()},
+           {"head", split->place.head_on_cloud ? "cloud" : "edge"},
+           {"device", split->device()}}};
+}
+
+std::optional<Placement> Service::place() const {
+  const std::shared_ptr<PlacedModel> split = present();
+  return split ? std::optional(split->place) : std::nullopt;
+}
+
+std::string Service::id() const {
+  const std::shared_ptr<PlacedModel> split = present();
+  return split ? split->info.id : "";
+}
+
+std::shared_ptr<Batcher> Service::batcher() const {
+  const std::shared_ptr<PlacedModel> split = present();
+  return std::shared_ptr<Batcher>(split, split ? split->batcher() : nullptr);
 }
 
 void Service::write_log(std::string_view line) const {
@@ -208,8 +214,11 @@ std::shared_ptr<PlacedModel> Service::present() const {
 
 bool Service::ready() const { return !stopping_ && present() != nullptr; }
 
-std::string Service::status() {
+std::string Service::status(const std::vector<std::string>& devices) {
   ServiceState now;
+  now.formats = options_.formats;
+  now.device_asked = options_.device.device;
+  now.devices = devices;
   now.origin = pool_.origin();
   const std::shared_ptr<PlacedModel> split = present();
   now.cloud = probe_.look(split ? split->info.id : "");
@@ -302,7 +311,7 @@ std::shared_ptr<PlacedModel> Service::placed_at(int cut) {
   options.all_on_cloud = cut == Move::kCloud;
   options.cut.reset();
   if (!options.all_on_cloud) options.cut = cut;
-  const Placement wanted = place(options, loader_.model());
+  const Placement wanted = edge::place(options, loader_.model());
   // A driver's compilers want more stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;

@@ -20,7 +20,7 @@ class Service {
  public:
   // All of these outlive it. Throws Error(kInput) for a bad URL.
   Service(const Options& options, const Console& console, const Flags::Environment& environment,
-          Interrupt& interrupt);
+          Interrupt& interrupt, EdgeMetrics& metrics);
 
   // Meets the server and loads the first cut; once. Throws as Loader does.
   void load();
@@ -40,20 +40,24 @@ class Service {
   // Answers begin on the cloud, and go on here as the weights come (--cut auto).
   void choose_cut();
 
-  const serve::Metrics& metrics() const { return metrics_.metrics; }
-  serve::Metrics& metrics() { return metrics_.metrics; }
-
   // A line of log, unless the program is to be quiet.
   void write_log(std::string_view line) const;
-  // The labels of split_edge_build_info; none before it is loaded.
+  // Of all these, none before it is loaded. The labels of split_edge_build_info,
   std::vector<serve::Metrics::Labels> served() const;
+  // and of split_edge_placement_info,
+  std::vector<serve::Metrics::Labels> placed() const;
+  // where answers begin,
+  std::optional<Placement> place() const;
+  std::string id() const;  // of the model
+  // and who computes them here.
+  std::shared_ptr<Batcher> batcher() const;
 
-  std::string status();  // status.h
+  // status.h. `devices`: that can be asked for.
+  std::string status(const std::vector<std::string>& devices);
 
  private:
   std::shared_ptr<PlacedModel> present() const;
   std::shared_ptr<PlacedModel> load_split(const Placement& place, wire::ModelInfo info);
-  void observe();
   std::shared_ptr<PlacedModel> placed_at(int cut);
   void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
   void follow();
@@ -62,7 +66,7 @@ class Service {
 
   const Options& options_;
   const Console& console_;
-  EdgeMetrics metrics_;
+  EdgeMetrics& metrics_;
   Loader loader_;  // of whoever holds:
   std::mutex loading_;
   RemotePool pool_;

@@ -29,6 +29,18 @@ Json ms_of(const std::map<std::string, double>& times, const std::string& stage)
   return at == times.end() ? Json() : Json(at->second);
 }
 
+// The words that a placement may name; the one in force is among them.
+struct FormatWords {
+  explicit FormatWords(const StageFormats& now) : all{"auto", "f32", "f16", "q8_0", "q4_0"} {
+    const auto same = [&](const std::string& word) { return StageFormats::parse(word) == now; };
+    const auto at = std::ranges::find_if(all, same);
+    in_force = at == all.end() ? now.text() : *at;
+    if (at == all.end()) all.push_back(in_force);
+  }
+  std::vector<std::string> all;
+  std::string in_force;
+};
+
 Json cut_of(int cut) { return cut == Move::kCloud ? Json("cloud") : Json(cut); }
 Json cut_of(const Placement& place) { return place.all_on_cloud ? Json("cloud") : Json(place.cut); }
 
@@ -63,6 +75,13 @@ std::string status_json(const ServiceState& now) {
   const ModelConfig& config = *now.config;
   const std::string device = split ? split->device() : "none";
   json["model"] = now.info.id;
+  json["models"] = now.cloud.models;
+  json["kind"] = config.kind == ModelKind::kEncoder ? "encoder" : "decoder";
+  const FormatWords words(now.formats);
+  json["format"] = words.in_force;
+  json["formats"] = words.all;
+  json["devices"] = now.devices;
+  json["device_asked"] = now.device_asked;
   json["layers"] = config.layers;
   json["head"] = (split ? split->place : *coming).head_on_cloud ? "cloud" : "edge";
   json["device"] = {{"name", device}, {"kind", device.substr(0, device.find_first_of(" :"))}};

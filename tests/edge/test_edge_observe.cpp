@@ -193,13 +193,13 @@ struct EdgeRoutes {
   explicit EdgeRoutes(const std::string& cloud) {
     options.server = cloud;
     world.environment = [](const char*) -> const char* { return nullptr; };
-    service.emplace(options, world.console, world.environment, interrupt);
-    edge::add_routes(server, *service);
+    placements.emplace(options, world.console, world.environment, interrupt);
+    edge::add_routes(server, *placements);
   }
   edge::Options options;
   World world;
   Interrupt interrupt;
-  std::optional<edge::Service> service;
+  std::optional<edge::Placements> placements;
   http::Server server{{}};
 };
 

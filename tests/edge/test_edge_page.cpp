@@ -56,6 +56,59 @@ TEST_F(EdgePage, TheCloudAloneWritesTheSame) {
   EXPECT_EQ(whole["usage"]["splitcompute"]["cut"], "cloud");
 }
 
+TEST_F(EdgePage, APlacementIsOfLaterAnswersAndARunningOneEndsAsItBegan) {
+  const auto expected = edge_.ask("/v1/completions", wish())["choices"][0]["token_ids"];
+  std::atomic<int> placed{0};
+  cloud_.reset([&](const http::Request&, int n) -> std::optional<http::Response> {
+    if (n == 1) placed = edge_.send("PUT", "/split/placement", {{"head", "cloud"}}).status;
+    return std::nullopt;
+  });
+  const Json running = edge_.ask("/v1/completions", wish());
+  cloud_.reset({});
+  EXPECT_EQ(placed, 200);
+  EXPECT_EQ(running["choices"][0]["token_ids"], expected);
+  const Json later = edge_.ask("/v1/completions", wish());
+  EXPECT_EQ(later["choices"][0]["token_ids"], expected);
+  // A row of logits for each token, where the running one still took hidden states.
+  EXPECT_GT(later["usage"]["splitcompute"]["bytes_down"],
+            running["usage"]["splitcompute"]["bytes_down"]);
+  const Json status = edge_.status();
+  EXPECT_EQ(status["head"], "cloud");
+  EXPECT_EQ(status["cut"], 1);
+  EXPECT_EQ(status["models"], Json({"rand-a"}));
+  EXPECT_EQ(status["kind"], "decoder");
+}
+
+TEST_F(EdgePage, APlacementNamesModelCutHeadFormatAndDevice) {
+  const auto put = [&](const Json& wish) { return edge_.send("PUT", "/split/placement", wish); };
+  const auto set = [&](const Json& wish) {
+    const http::Reply reply = put(wish);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return Json::parse(reply.body);
+  };
+  const auto expected = edge_.ask("/v1/completions", wish())["choices"][0]["token_ids"];
+  EXPECT_EQ(set({{"cut", 0}})["cut"], 0);
+  Json status = set({{"format", "q8_0"}, {"device", "cpu"}});
+  EXPECT_EQ(status["format"], "q8_0");
+  EXPECT_EQ(status["device_asked"], "cpu");
+  EXPECT_EQ(status["cut"], 0);
+  status = set({{"model", "rand-a"}, {"format", "auto"}, {"cut", "cloud"}});
+  EXPECT_EQ(status["cut"], "cloud");
+  EXPECT_EQ(edge_.ask("/v1/completions", wish())["choices"][0]["token_ids"], expected);
+  for (const auto& [wrong, code] :
+       std::initializer_list<std::pair<Json, int>>{{{{"model", "none"}}, 502},
+                                                   {{{"head", "here"}}, 400},
+                                                   {{{"format", "q9"}}, 400},
+                                                   {{{"device", "abacus"}}, 400},
+                                                   {{{"cut", 99}}, 400},
+                                                   {{{"running", true}}, 400}}) {
+    const http::Reply reply = put(wrong);
+    EXPECT_EQ(reply.status, code) << wrong << reply.body;
+  }
+  EXPECT_EQ(edge_.status()["cut"], "cloud");
+  EXPECT_EQ(edge_.ask("/v1/completions", wish())["choices"][0]["token_ids"], expected);
+}
+
 TEST_F(EdgePage, EachStageIsTimedWhereItRuns) {
   const Json before = edge_.status()["stages"];
   for (const Json& stage : before) EXPECT_EQ(stage["ms"], nullptr);
