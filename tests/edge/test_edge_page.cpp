@@ -36,8 +36,8 @@ TEST_F(EdgePage, FilesAllowNothingFromElsewhereAndAreAskedForAgain) {
   EXPECT_TRUE(policy.starts_with("default-src 'none';")) << policy;
   EXPECT_EQ(policy.find("unsafe"), policy.npos) << policy;
   EXPECT_EQ(page.body.find("://"), page.body.npos);
-  for (const char* file :
-       {"/style.css", "/app.js", "/api.js", "/stages.js", "/figures.js", "/icon.svg"}) {
+  for (const char* file : {"/style.css", "/app.js", "/source.js", "/machines.js", "/answer.js",
+                           "/figures.js", "/plan.js", "/icon.svg"}) {
     const http::Reply reply = edge_.get(file);
     EXPECT_EQ(reply.status, 200) << file;
     EXPECT_EQ(reply.headers.get("X-Content-Type-Options"), "nosniff") << file;

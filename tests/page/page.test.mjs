@@ -2,58 +2,32 @@
 // Environment: CLOUD_SERVER, EDGE_CLIENT (programs), PAGE_MODULES (where playwright-core is), PAGE_SHOTS (for pictures).
 
 import assert from 'node:assert/strict';
-import {spawn} from 'node:child_process';
-import {mkdirSync, mkdtempSync, rmSync} from 'node:fs';
-import {createRequire} from 'node:module';
-import {tmpdir} from 'node:os';
+import {mkdirSync} from 'node:fs';
 import {join} from 'node:path';
 import {after, afterEach, before, beforeEach, test} from 'node:test';
 
-const {chromium} = createRequire(join(process.env.PAGE_MODULES, 'x.js'))('playwright-core');
-const shots = process.env.PAGE_SHOTS;
-const cache = mkdtempSync(join(tmpdir(), 'split-page-'));
-let cloud, edge, browser, page, complaints;
+import {axe, launch, slowed, start_cloud, start_pair, stop} from './programs.mjs';
 
-// Starts a program; resolves to {process, url, said} when it says where it listens, or what `until` looks for.
-function start(program, args, until = /listening on (http:\S+)/) {
-  const child = spawn(program, args, {env: {...process.env, XDG_CACHE_HOME: cache}, stdio: ['ignore', 'ignore', 'pipe']});
-  return new Promise((resolve, reject) => {
-    let said = '', url;
-    child.stderr.on('data', (bytes) => {
-      said += bytes;
-      url ??= /listening on (http:\S+)/.exec(said)?.[1];
-      if (until.test(said)) resolve({child, url});
-    });
-    child.on('exit', (code) => reject(new Error(`${program} ended with ${code}: ${said}`)));
-  });
-}
-function stop({child}, signal = 'SIGTERM') {
-  return new Promise((resolve) => {
-    child.removeAllListeners('exit').on('exit', resolve);
-    child.kill(signal);
-  });
-}
-const start_cloud = (port = 0) => start(process.env.CLOUD_SERVER, ['--port', String(port), '--device', 'cpu', '--threads', '1']);
+const shots = process.env.PAGE_SHOTS;
+let cloud, edge, browser, page, complaints;
 
 before(async () => {
   mkdirSync(shots, {recursive: true});
-  cloud = await start_cloud();
-  edge = await start(process.env.EDGE_CLIENT,
-    ['--server', cloud.url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60'], / ready$/m);
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--disable-background-networking', '--disable-component-update',
-      '--disable-sync', '--no-first-run'],
-  });
+  ({cloud, edge} = await start_pair());
+  browser = await launch();
 });
 after(async () => {
   await browser?.close();
   if (edge) await stop(edge);
   if (cloud) await stop(cloud);
-  rmSync(cache, {recursive: true, force: true});
 });
+// Each test begins with the same placement, however the one before ended.
+const home = {cut: 6, head: 'edge', format: 'auto'};
 beforeEach(async () => {
-  page = await (await browser.newContext({viewport: {width: 1000, height: 1200}})).newPage();
+  const now = await (await fetch(`${edge.url}/split/status`)).json();
+  if (Object.keys(home).some((key) => now[key] !== home[key]))
+    await fetch(`${edge.url}/split/placement`, {method: 'PUT', body: JSON.stringify(home), headers: {'Content-Type': 'application/json'}});
+  page = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
   complaints = [];
   page.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
   page.on('pageerror', (error) => complaints.push(error.message));
@@ -69,58 +43,100 @@ afterEach(async () => {
 const text = (selector) => page.locator(selector).innerText();
 async function generate({tokens = 24, seed = 7, prompt} = {}) {
   if (prompt !== undefined) await page.fill('#prompt', prompt);
+  await page.locator('#sampling').evaluate((fold) => { fold.open = true; });
   await page.fill('#max-tokens', String(tokens));
   await page.fill('#seed', String(seed));
+  await page.locator('#sampling').evaluate((fold) => { fold.open = false; });
   await page.click('#generate');
 }
 async function generated(asked) {
   await generate(asked);
-  await page.locator('#parity', {hasText: 'Seed'}).waitFor();
+  await ended();
   return text('#text');
+}
+// Waits until the answer is whole: its seed is told, or that it is what the cloud alone gives.
+const ended = (options) => page.locator('#parity', {hasText: /^(Seed|same text as unsplit)/}).waitFor(options);
+async function no_violations(of) {
+  await of.evaluate(axe);
+  const found = await of.evaluate(async () => (await window.axe.run()).violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).join(' ')}`));
+  assert.deepEqual(found, []);
 }
 const places = () => page.locator('#stages li').evaluateAll((items) => items.map((item) => item.className.split(' ')[0]));
 
-test('shows each stage where it runs', async () => {
-  assert.match(await text('#summary'), /demo: 8 blocks .* edge cpu/);
+const font_sizes = (of) => page.locator(of).evaluateAll((items) => items.map((item) => Number(getComputedStyle(item).fontSize.replace('px', ''))));
+
+test('shows two machines, each with the stages that run there', async () => {
   assert.deepEqual(await places(), [...Array(7).fill('cloud'), ...Array(4).fill('edge-cpu')]);
-  assert.equal(await page.locator('#stages li.first-of-edge').innerText(), '6');
-  assert.match(await text('#cut-value'), /^6 \(blocks 0 to 5 on the cloud, 6 to 7 on the edge\)$/);
+  assert.equal(await page.locator('#cloud li').count(), 7);
+  assert.equal(await page.locator('#here li').count(), 4);
+  assert.match(await page.locator('#stages li.first-of-edge').innerText(), /^6/);
+  assert.equal(await text('#summary'), 'blocks 0 to 5 on the cloud, 6 to 7 here');
+  assert.equal(await page.getAttribute('#cut', 'aria-valuetext'), 'blocks 0 to 5 on the cloud, 6 to 7 here');
+  assert.match(await text('#cloud .name'), new RegExp(`^Cloud ${new URL(cloud.url).host}$`));
+  assert.match(await text('#here .name'), /^This computer cpu/);
+  const [left, right] = await Promise.all(['#cloud', '#here'].map((box) => page.locator(box).boundingBox()));
+  assert.ok(left.x + left.width < right.x && Math.abs(left.y - right.y) < 1);
+  assert.ok((await page.locator('#ask').boundingBox()).y > left.y + left.height);
 });
 
 test('streams a text and says what it took', async () => {
   const answer = await generated();
   assert.ok(answer.startsWith('Once upon a time') && answer.length > 40, answer);
-  const figures = await text('#figures');
-  for (const name of ['First token after', 'Tokens per second', 'Cloud, per step', 'Up, per token', 'Replays'])
-    assert.ok(figures.includes(name), figures);
-  assert.match(await page.getAttribute('#plot', 'aria-label'), /\d+ tokens, \d+\.\d*[1-9]\d* ms on average/);
-  assert.match(await page.getAttribute('#bytes-plot', 'aria-label'), /^Bytes of each token: \d+ tokens, \d+(\.\d)? k?B on average$/);
-  await page.click('summary');
+  assert.equal(`Once upon a time${await text('#text .answer')}`, answer);
+  assert.match(await text('#figures'),
+    /^75 % of the work in the cloud · [\d.]+ kB over the wire · first word after [\d.]+ m?s · [\d.]+ tokens a second$/);
+  assert.match(await page.getAttribute('#plot', 'aria-label'), /: 24 tokens, \d+\.\d*[1-9]\d* ms on average/);
+  assert.match(await page.locator('#plot').textContent(), /^0[\d.]+ ms.*token 124$/);
+  assert.match(await text('#wire-bytes'), /^1\.\d kB$/);
+  await page.click('#bytes summary');
+  assert.match(await page.getAttribute('#bytes-plot', 'aria-label'), /^Bytes of each token: 24 tokens, \d+(\.\d)? k?B on average$/);
+  await page.locator('summary', {hasText: 'Time of each stage'}).click();
   for (const row of [/block\.0\s*runs on the cloud\s*[\d.]+ MB\s*\d+\.\d{3}/, /block\.7\s*runs on this machine's CPU\s*[\d.]+ MB\s*\d+\.\d{3}/])
     await page.locator('#stage-times tr', {hasText: row}).waitFor();
+  assert.match(await text('#plan tr.now'), /cut 6 \(now\)\s*[\d.]+ m?s\s*[\d.]+ ms\s*75 %\s*0 B/);
   await page.screenshot({path: join(shots, 'answer.png'), fullPage: true});
+});
+
+test('each token shows its candidates on hover and on focus, and its time as a tint', async () => {
+  await generated();
+  const tokens = page.locator('#text .answer span');
+  assert.equal(await tokens.count(), 24);
+  for (const name of await tokens.evaluateAll((spans) => spans.map((span) => span.className))) assert.match(name, /^e[123]$/);
+  assert.ok((await font_sizes('#text')).every((size) => size >= 18));
+  await tokens.nth(3).hover();
+  await page.locator('#candidates:visible').waitFor();
+  assert.ok(await page.locator('#candidates tr').count() >= 5);
+  assert.match(await text('#candidates'), /[\d.]+ %.* ms · cut 6 · token 4 of 24 · [\d.]+ k?B/s);
+  const drawn = await text('#candidates tr.chosen td:first-child');
+  assert.equal(drawn.trim(), (await tokens.nth(3).textContent()).trim());
+  await page.mouse.move(0, 0);
+  await page.locator('#candidates').waitFor({state: 'hidden'});
+  await tokens.first().focus();
+  await page.keyboard.press('ArrowRight');
+  assert.match(await text('#candidates'), /token 2 of 24/);
+  await page.keyboard.press('Escape');
+  await page.locator('#candidates').waitFor({state: 'hidden'});
 });
 
 test('the same seed gives the same text, and the cloud alone gives it too', async () => {
   const first = await generated();
   assert.equal(await generated(), first);
-  await page.click('#compare');
-  await page.locator('#parity', {hasText: 'Identical'}).waitFor();
-  assert.match(await text('#parity'), /the cloud alone gives the same \d+ characters \(seed 7\)/);
+  if (await page.locator('#compare').isVisible()) await page.click('#compare');
+  await page.locator('#parity', {hasText: 'same text as unsplit'}).waitFor();
 });
 
 // The cloud runs in short pieces, so that the answer is not over before a slow browser has clicked.
-test('stop ends an answer and leaves the page usable', async () => {
+test('Escape ends an answer and leaves the page usable', async () => {
   cloud.child.kill('SIGSTOP');
   try {
     await generate({tokens: 900});
-    await page.locator('#halt:enabled').waitFor();
+    await page.locator('#halt:visible').waitFor();
     while ((await text('#text')).length <= 60) {
       cloud.child.kill('SIGCONT');
       await new Promise((done) => setTimeout(done, 20));
       cloud.child.kill('SIGSTOP');
     }
-    await page.click('#halt');
+    await page.keyboard.press('Escape');
     await page.locator('#parity', {hasText: 'Stopped'}).waitFor();
   } finally {
     cloud.child.kill('SIGCONT');
@@ -131,10 +147,10 @@ test('stop ends an answer and leaves the page usable', async () => {
 test('a text streams piece by piece, and the page goes on drawing and answering', async () => {
   await page.evaluate(() => {
     window.lengths = new Set();
-    window.tops = new Set();  // of a button below the text, from the first drawing of an answer on
+    window.tops = new Set();  // of a button below the text, while it grows
     const look = () => {
       window.lengths.add(document.getElementById('text').innerText.length);
-      if (!document.getElementById('took').hidden) window.tops.add(document.querySelector('#embed button').offsetTop);
+      if (!document.getElementById('sampling').open) window.tops.add(document.querySelector('#embed button').offsetTop);
       requestAnimationFrame(look);
     };
     look();
@@ -143,9 +159,9 @@ test('a text streams piece by piece, and the page goes on drawing and answering'
   await page.fill('#first', 'typed while it streams');
   await page.click('#embed button');
   await page.locator('#cosine', {hasText: 'cosine'}).waitFor();
-  await page.locator('#parity', {hasText: 'Seed'}).waitFor();
+  await ended();
   const [seen, tops, below] = await page.evaluate(() => {
-    const box = document.querySelector('.answer').getBoundingClientRect(), end = document.createRange();
+    const box = document.querySelector('.scroll').getBoundingClientRect(), end = document.createRange();
     end.selectNodeContents(document.getElementById('text'));
     return [window.lengths.size, [...window.tops], end.getBoundingClientRect().bottom - box.bottom];
   });
@@ -154,17 +170,75 @@ test('a text streams piece by piece, and the page goes on drawing and answering'
   assert.ok(below <= 1, `the text ends ${below} pixels below its box`);
 });
 
-test('the cut moves by keyboard, and the text stays', async () => {
+const first_here = (name) => page.waitForFunction((name) => document.querySelector('#stages li.first-of-edge span')?.innerText === name, name);
+const settled = (cut) => page.waitForFunction((cut) => document.querySelector('#place').value === cut && document.querySelector('#cut').ariaDisabled === 'false' &&
+  !document.querySelector('#summary').innerText.startsWith('moving'), cut);
+
+test('the cut moves by keyboard, to all on the cloud too, and the text stays', async () => {
   const before_move = await generated();
   await page.focus('#cut');
   for (let i = 0; i < 4; i++) await page.keyboard.press('ArrowLeft');
-  await page.waitForFunction(() => document.querySelector('#stages li.first-of-edge')?.innerText === '2');
-  await page.locator('#cut:not([disabled])').waitFor();
+  await first_here('2');
+  await settled('2');
   assert.equal((await places()).filter((place) => place === 'edge-cpu').length, 8);
   assert.equal(await generated(), before_move);
   await page.focus('#cut');
-  for (let i = 0; i < 4; i++) await page.keyboard.press('ArrowRight');
-  await page.waitForFunction(() => document.querySelector('#stages li.first-of-edge')?.innerText === '6');
+  await page.keyboard.press('End');
+  await settled('cloud');
+  assert.deepEqual(await places(), [...Array(11).fill('cloud'), 'nothing']);
+  assert.equal(await generated(), before_move);
+  assert.match(await text('#figures'), /^100 % of the work in the cloud/);
+  assert.match(await page.locator('#text .answer span').first().getAttribute('class'), /^c/);
+});
+
+test('the boundary is dragged, between answers and during one', async () => {
+  const calm = await generated({tokens: 440});
+  const drag = async (blocks) => {
+    const handle = await page.locator('#cut').boundingBox(), block = (await page.locator('#stages li').nth(1).boundingBox()).width;
+    await page.mouse.move(handle.x + handle.width / 2, handle.y + handle.height / 2);
+    await page.mouse.down();
+    await page.mouse.move(handle.x + handle.width / 2 + blocks * block, handle.y + 20, {steps: 6});
+    await page.mouse.up();
+  };
+  await drag(-2);
+  await settled('4');
+  const at_full_speed = slowed(cloud);
+  await generate({tokens: 440});
+  await page.waitForFunction(() => document.querySelectorAll('#text .answer span').length > 10);
+  await drag(1);
+  await page.locator('#text .moved').waitFor();
+  at_full_speed();
+  await ended();
+  assert.equal(await text('#text'), calm);
+  assert.equal(await page.locator('#text .moved').getAttribute('data-moved'), 'cut 5');
+  assert.match(await page.locator('#plot').textContent(), /cut 5: you asked for it/);
+  await settled('5');
+});
+
+test('the head and the format of the weights are chosen, and the text stays', async () => {
+  const before_move = await generated();
+  await page.selectOption('#head', 'cloud');
+  await page.waitForFunction(() => document.querySelectorAll('#cloud li').length === 9);  // norm and head too
+  assert.equal(await generated(), before_move);
+  await page.selectOption('#head', 'edge');
+  await page.waitForFunction(() => document.querySelectorAll('#cloud li').length === 7);
+  await page.selectOption('#format', 'f32');
+  await page.waitForFunction(() => document.querySelector('#format').value === 'f32' && !document.querySelector('#format').disabled);
+  assert.equal(await generated(), before_move);
+});
+
+test('the prompt stays over a reload, Again writes again, Copy copies the answer alone', async () => {
+  await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], {origin: edge.url});
+  const once = await generated({prompt: 'The king', tokens: 8});
+  await page.click('#again');
+  await ended();
+  assert.equal(await text('#text'), once);
+  await page.click('#copy');
+  await page.locator('#copy', {hasText: 'Copied'}).waitFor();
+  assert.equal(`The king${await page.evaluate(() => navigator.clipboard.readText())}`, once);
+  await page.reload();
+  assert.equal(await page.inputValue('#prompt'), 'The king');
+  assert.match(await text('#sampling-words'), /^8 tokens .* seed 7$/);
 });
 
 test('embeddings: a text is like itself and less like another', async () => {
@@ -196,26 +270,47 @@ test('the cloud is killed while an answer streams and started again: the same te
   await page.waitForFunction(() => document.getElementById('text').innerText.length > 60);
   const port = new URL(cloud.url).port;
   await stop(cloud, 'SIGKILL');
+  await page.locator('#cloud.lost').waitFor();
+  await page.locator('#cloud-work', {hasText: /no answer for [1-9]\d* s; waiting/}).waitFor();
+  await page.screenshot({path: join(shots, 'lost.png')});
   cloud = await start_cloud(port);
-  await page.locator('#parity', {hasText: 'Seed'}).waitFor({timeout: 60000});
+  await ended({timeout: 60000});
   assert.equal(await text('#text'), calm);
 });
 
 for (const [name, options] of Object.entries({
-  phone: {viewport: {width: 360, height: 740}, isMobile: true}, dark: {viewport: {width: 1000, height: 1200}, colorScheme: 'dark'}})) {
+  phone: {viewport: {width: 390, height: 844}, isMobile: true}, desktop: {viewport: {width: 1280, height: 800}},
+  dark: {viewport: {width: 1280, height: 800}, colorScheme: 'dark'}})) {
   test(`fits: ${name}`, async () => {
     const other = await (await browser.newContext(options)).newPage();
     await other.goto(edge.url);
     await other.locator('#stages li').first().waitFor();
-    await other.fill('#max-tokens', '32');
     await other.click('#generate');
-    await other.locator('#parity', {hasText: 'Seed'}).waitFor();
+    await other.locator('#parity', {hasText: /^(Seed|same text)/}).waitFor();
+    const box = await other.locator('#paper').boundingBox();
+    assert.ok(box.y + box.height <= options.viewport.height, `the answer ends at ${box.y + box.height} of ${options.viewport.height} pixels`);
+    await no_violations(other);
     const [width, shown] = await other.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
     assert.ok(width <= shown, `${width} pixels wide on a screen of ${shown}`);
     await other.screenshot({path: join(shots, `${name}.png`), fullPage: true});
     await other.context().close();
   });
 }
+
+// Relative luminance of what is drawn (WCAG), without hue.
+test('cloud and this computer differ in lightness and in pattern', async () => {
+  for (const scheme of ['light', 'dark']) {
+    await page.emulateMedia({colorScheme: scheme});
+    const [cloud_light, cpu_light, gpu_light] = await page.evaluate(() => ['--cloud', '--edge-cpu', '--edge-gpu'].map((name) => {
+      const hex = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+      const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16) / 255).map((v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+      return .2126 * r + .7152 * g + .0722 * b;
+    }));
+    for (const edge_light of [cpu_light, gpu_light])
+      assert.ok((edge_light + .05) / (cloud_light + .05) >= 3, `${scheme}: ${cloud_light} beside ${edge_light}`);
+  }
+  assert.match(await page.locator('.key.edge-gpu').evaluate((key) => getComputedStyle(key).backgroundImage), /radial-gradient/);
+});
 
 test('every control has a name', async () => {
   const nameless = await page.locator('input, textarea, button').evaluateAll((controls) =>

@@ -1,18 +1,29 @@
-// The page's wiring: what is on it, what the edge says, what a person does.
+// The page's wiring: what `source` says is drawn, and what a person does goes there.
 
-import * as api from './api.js';
+import {Answer} from './answer.js';
 import * as figures from './figures.js';
-import * as picture from './stages.js';
+import {Scene, boundary, bytes, cut_of, describe, everything, millis, place_words, round_millis} from './machines.js';
+import * as plan from './plan.js';
+import {source} from './source.js';
 
 const $ = (id) => document.getElementById(id);
-const plot = new figures.Plot($('plot'), $('plot-scale'), ['cloud', 'wire', 'edge'], (ms) => `${ms.toFixed(2)} ms`);
-const bytes_plot = new figures.Plot($('bytes-plot'), $('bytes-scale'), ['up', 'down'], (n) => picture.bytes(Math.round(n)));
-let state;        // the edge's last status
-let running;      // AbortController of the answer that runs
-let moving;       // while the cut does
-let asked;        // the request of the last whole answer, and
-let answered;     // its text
-let receipt;      // and receipt
+const token_words = ({cloud, wire, edge, up, down, cut}, index) =>
+  cloud + wire + edge === 0 ? `Token ${index + 1}: came with the token before, a right guess.` : `Token ${index + 1}: cloud ${millis(cloud)}, wire and waiting ${millis(wire)}, here ${millis(edge)}; ${bytes(up + down)} at ${cut === 'cloud' ? 'the cloud' : `cut ${cut}`}.`;
+const plot = new figures.Plot($('plot'), $('plot-scale'), {parts: ['cloud', 'wire', 'edge'], say: millis, axis: round_millis, tell: token_words});
+const bytes_plot = new figures.Plot($('bytes-plot'), $('bytes-scale'), {parts: ['up', 'down'], say: bytes,
+  tell: ({up, down}, index) => `Token ${index + 1}: ${bytes(up)} up, ${bytes(down)} down.`});
+const answer = new Answer($('text'), $('candidates'), (index) => plot.look(index));
+const scene = new Scene($('stages'), (value) => move_to(value));
+const seen = new plan.Seen();
+
+let state;      // the edge's last status
+let running;    // AbortController of the answer that runs
+let wanted;     // the boundary that a move is on its way to
+let lost_since; // when the cloud, or
+let gone_since; // this computer's edge, was first not there
+let asked;      // the request of the last whole answer, and
+let receipt;    // its receipt, or of the one that runs
+let last_arrived, told_before = 0;  // ms that the page itself measured of it
 
 function trouble(message) {
   $('trouble').hidden = !message;
@@ -21,89 +32,132 @@ function trouble(message) {
 
 // --- where the model runs
 
-function show_status() {
-  const {server, device, model, layers, stages} = state;
-  const away = server.reachable ? '' : ' (does not answer now)';
-  if (layers === null) {
-    $('summary').textContent = `waiting for the cloud at ${server.url}${away}`;
-    return;
+const seconds_since = (time) => time === undefined ? undefined : Math.round((performance.now() - time) / 1000);
+
+// Gives a select these [value, words], and leaves it alone where it has them.
+function options(select, list, value) {
+  const made = JSON.stringify(list);
+  if (select.dataset.made !== made) {
+    select.replaceChildren(...list.map(([key, words]) => new Option(words, key)));
+    select.dataset.made = made;
   }
-  $('summary').textContent = `${model}: ${layers} blocks · cloud ${server.url}${away} · edge ${device.name}`;
-  picture.draw($('stages'), stages);
-  const slider = $('cut');
-  slider.max = layers;
-  picture.align(slider, layers);
-  if (document.activeElement !== slider || slider.disabled) slider.value = present_cut();
-  slider.disabled = Boolean(running || moving);
-  show_cut();
-  $('weights').textContent = `${picture.bytes(state.bytes_downloaded)} of weights downloaded, ${picture.bytes(state.bytes_from_cache)} from the cache`;
-  show_stage_times();
+  if (document.activeElement !== select || select.disabled) select.value = value;
 }
 
-// The slider's value: with everything on the cloud it stands at its end.
-const present_cut = () => Number.isInteger(state.cut) ? state.cut : state.layers;
-
-function show_cut() {
-  const cut = Number($('cut').value), layers = state.layers;
-  const words = state.cut === 'cloud' && cut === layers ? 'everything on the cloud'
-    : cut === 0 ? 'everything on the edge'
-    : cut === layers ? 'all blocks on the cloud, norm and head on the edge'
-    : `blocks 0 to ${cut - 1} on the cloud, ${cut} to ${layers - 1} on the edge`;
-  $('cut-value').textContent = `${cut} (${words})`;
-  $('cut').setAttribute('aria-valuetext', words);
+function show_status() {
+  const {device, model, layers} = state;
+  if (layers === null) {
+    $('summary').textContent = `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
+    return;
+  }
+  const encoder = state.kind === 'encoder';
+  $('writing').hidden = $('took').hidden = encoder;
+  document.body.classList.toggle('encoder', encoder);
+  scene.draw(state, {lost: seconds_since(lost_since), wanted});
+  const words = place_words(state, wanted ?? boundary(state));
+  $('summary').textContent = wanted === undefined ? words : `moving: ${words}`;
+  $('cut-value').textContent = `Now: ${place_words(state, boundary(state))}, on ${device.name === 'none' ? 'the cloud' : device.name}.`;
+  const exact = receipt?.exact ?? state.exact;
+  $('exact').hidden = exact === null || exact === undefined;
+  $('exact').textContent = exact ? 'exact' : 'near';
+  $('exact').className = exact ? 'badge' : 'badge near';
+  $('exact').title = exact ? 'The text does not depend on the cut, bit for bit' : 'This machine and the cloud differ in last bits: a move may change a text at near-ties';
+  options($('model'), (state.models ?? [model]).map((id) => [id, id === model ? `${id} · ${layers} blocks` : id]), model);
+  $('model').disabled = (state.models ?? []).length < 2;
+  const now = boundary(state), chooses = state.goal !== undefined && state.goal !== null;
+  options($('place'), [...(chooses ? [['auto', 'Choose for me']] : []), ['cloud', 'All on the cloud'],
+    ...Array.from({length: layers}, (_, i) => layers - i).map((cut) => [String(cut), `Cut ${cut}`]), ['0', 'All here']],
+    String(cut_of(state, now)));
+  $('placement').hidden = state.formats === undefined;
+  $('head').value = state.head;
+  if (state.formats) options($('format'), state.formats.map((name) => [name, name]), state.format);
+  if (state.devices) options($('device'), state.devices.map((name) => [name, name]), state.device_asked);
+  $('weights').textContent = `${bytes(state.bytes_downloaded)} of weights downloaded, ${bytes(state.bytes_from_cache)} from this disk.`;
+  plan.draw($('plan'), $('plan-why'), state, seen, move_to);
+  show_stage_times();
 }
 
 function show_stage_times() {
   $('stage-times').replaceChildren(...state.stages.map((stage) => {
     const row = document.createElement('tr');
-    for (const text of [stage.name, picture.describe(stage), picture.bytes(stage.bytes),
-      stage.ms === null ? '–' : stage.ms.toFixed(3)])
+    for (const text of [stage.name, describe(stage), bytes(stage.bytes), stage.ms === null ? '–' : stage.ms.toFixed(3)])
       row.insertCell().textContent = text;
     return row;
   }));
 }
 
 async function refresh() {
-  state = await api.status();
+  state = await source.status();
+  if (state.server.reachable) lost_since = undefined;
+  else lost_since ??= performance.now();
   show_status();
 }
 
-// The picture follows downloads closely and rests otherwise.
+// The picture follows answers, downloads and losses closely and rests otherwise.
 async function watch() {
-  let wait = 5000;
+  let wait = 3000;
   try {
     await refresh();
-    if (watch.failed) trouble('');
-    watch.failed = false;
-    if (state.state !== 'ready' || state.next_cut !== null) wait = 300;
+    if (gone_since !== undefined) trouble('');
+    gone_since = undefined;
+    if (!running) busy(false);
+    if (lost_since !== undefined || running) wait = 1000;
+    if (state.state !== 'ready' || state.next_cut !== null || wanted !== undefined) wait = 300;
   } catch (error) {
-    watch.failed = true;
-    trouble(error.message);
+    gone_since ??= performance.now();
+    if (!running) busy(false);
+    trouble(`${error.message} (${seconds_since(gone_since)} s)`);
+    wait = 1000;
   }
   setTimeout(watch, wait);
 }
 
-async function move_cut() {
-  const slider = $('cut');
-  moving = true;
-  slider.disabled = true;
-  $('generate').disabled = true;
-  const following = setInterval(() => refresh().catch(() => {}), 200);
+// Answers begin where `wish` says from now on.
+async function move(wish) {
+  scene.set_disabled(true);
+  for (const id of ['place', 'model', 'head', 'format', 'device']) $(id).disabled = true;
+  const following = setInterval(() => refresh().catch(() => {}), 250);
   try {
-    await api.setCut(Number(slider.value));
+    state = await source.move(wish);
     trouble('');
   } catch (error) {
     trouble(error.message);
   } finally {
     clearInterval(following);
-    moving = false;
-    $('generate').disabled = false;
+    wanted = undefined;
+    scene.set_disabled(false);
+    for (const id of ['place', 'head', 'format', 'device']) $(id).disabled = false;
     await refresh().catch(() => {});
-    slider.disabled = false;
-    slider.value = present_cut();
-    show_cut();
-    slider.focus();
   }
+}
+
+// A running answer moves too where it can; where it cannot, it ends where it began.
+async function move_to(value) {
+  if (wanted !== undefined) return;
+  wanted = value;
+  if (state) show_status();
+  const cut = cut_of(state, value);
+  if (running) {
+    try {
+      scene.set_disabled(true);
+      await source.move({cut, running: true});
+      wanted = undefined;
+      scene.set_disabled(false);
+      await refresh().catch(() => {});
+      return;
+    } catch (error) {
+      if (error.code !== 'not_supported' && error.field !== 'running') {
+        wanted = undefined;
+        scene.set_disabled(false);
+        trouble(error.message);
+        return;
+      }
+    }
+    await move({cut});
+    if ($('trouble').hidden && running) trouble('This answer ends where it began; the next one begins there.');
+    return;
+  }
+  await move({cut});
 }
 
 // --- answers
@@ -112,57 +166,121 @@ function request() {
   const seed = $('seed').value === '' ? Math.floor(Math.random() * 2 ** 32) : Number($('seed').value);
   const made = {
     model: state.model, prompt: $('prompt').value, max_tokens: Number($('max-tokens').value),
-    temperature: Number($('temperature').value), top_p: Number($('top-p').value), seed,
+    temperature: Number($('temperature').value), top_p: Number($('top-p').value), seed, logprobs: 5,
   };
   if ($('stop').value !== '') made.stop = $('stop').value;
   return made;
 }
 
+function say_sampling() {
+  const seed = $('seed').value === '' ? 'a new seed each time' : `seed ${$('seed').value}`;
+  const stop = $('stop').value === '' ? '' : ` · stop at “${$('stop').value}”`;
+  $('sampling-words').textContent = `${$('max-tokens').value} tokens · temperature ${$('temperature').value} · top-p ${$('top-p').value} · ${seed}${stop}`;
+}
+
 function busy(now) {
-  $('generate').disabled = now;
-  $('halt').disabled = !now;
+  $('generate').hidden = now;
+  $('halt').hidden = !now;
+  $('generate').disabled = now || gone_since !== undefined || !state?.layers;
+  $('again').disabled = now || !asked;
+  $('copy').disabled = !$('text').querySelector('.answer')?.textContent;
   $('compare').disabled = now || !asked;
-  $('cut').disabled = now;
+}
+
+const in_words = (cut) => cut === 'cloud' ? 'cloud' : cut === 0 ? 'here' : `cut ${cut}`;
+
+// The five likeliest tokens with their probabilities, and the one that was drawn, if it is none of them.
+function candidates(logprobs) {
+  const top = Object.entries(logprobs?.top_logprobs?.[0] ?? {}).sort((a, b) => b[1] - a[1]).slice(0, 5);
+  const drawn = logprobs?.tokens?.[0];
+  if (drawn !== undefined && !top.some(([text]) => text === drawn)) top.push([drawn, logprobs.token_logprobs[0]]);
+  return top.map(([text, logprob]) => [text, Math.exp(logprob)]);
+}
+
+// One event of the stream: its token, and what that took since the last one.
+function take(chunk) {
+  const choice = chunk.choices[0], usage = chunk.usage, now = usage?.splitcompute;
+  if (!choice?.text || !now) {
+    for (const one of chunk.choices) if (one.text) answer.answer.append(one.text);
+    if (now) receipt = now;
+    return usage;
+  }
+  const spent = (what) => Math.max(0, now[what] - (receipt?.[what] ?? 0));
+  let [cloud, wire, edge] = ['cloud_ms', 'wire_ms', 'edge_ms'].map(spent);
+  const [up, down] = ['bytes_up', 'bytes_down'].map(spent);
+  const last = now.moves.at(-1), moves = receipt?.moves.length ?? 0;
+  const cut = last ? last.to : now.cut;
+  const moved = now.moves.length > moves ? last : undefined;
+  const first = answer.tokens.length === 0;
+  // What the cloud streams is told in full only at its end: until then its time is that between two tokens.
+  const arrived = performance.now();
+  if (cut === 'cloud' && cloud + wire + edge === 0) {
+    cloud = first ? now.time_to_first_token_ms : arrived - last_arrived;
+    told_before += cloud;
+  } else {
+    const known = Math.min(told_before, cloud);
+    told_before -= known;
+    cloud -= known;
+  }
+  last_arrived = arrived;
+  const ms = cloud + wire + edge;
+  answer.add({text: choice.text, ms, cut, up, down, moved: moved && in_words(moved.to),
+    candidates: candidates(choice.logprobs)});
+  const told = {cloud, wire, edge, up, down, cut, moved: moved && `${in_words(moved.to)}: ${plan.why(moved.why)}`};
+  plot.add(told);
+  bytes_plot.add(told);
+  scene.pulse(up, down, wire);
+  if (!moved) seen.add(cut, first ? now.time_to_first_token_ms : ms, first);
+  receipt = now;
+  return usage;
+}
+
+function show_verdict(usage, ended) {
+  figures.show_verdict($('figures'), figures.verdict(receipt, usage, state.layers));
+  $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
+  if (ended && receipt.exact === true) judge('good', 'same text as unsplit ✓');
+}
+function judge(kind, words) {
+  $('parity').className = kind;
+  $('parity').textContent = words;
 }
 
 async function generate(event) {
-  event.preventDefault();
-  if (running || !state) return;
+  event?.preventDefault();
+  if (running || !state?.layers) return;
   running = new AbortController();
   const ask = request();
   asked = receipt = undefined;
+  told_before = 0;
+  let usage;
+  $('prompt').value = ask.prompt;
+  keep();
   busy(true);
   trouble('');
-  $('parity').textContent = '';
+  judge('', '');
+  $('compare').hidden = true;
   plot.clear();
   bytes_plot.clear();
-  figures.show($('figures'));
-  $('took').hidden = false;
-  const prompt = document.createElement('span'), text = document.createTextNode('');
-  prompt.className = 'asked';
-  prompt.textContent = ask.prompt;
-  $('text').replaceChildren(prompt, text);
+  answer.begin(ask.prompt);
+  $('figures').textContent = 'Waiting for the first word …';
   try {
-    await api.stream(ask, (chunk) => {
-      for (const choice of chunk.choices) text.appendData(choice.text);
-      if (chunk.usage) {
-        const now = chunk.usage.splitcompute;
-        const spent = (what) => Math.max(0, now[what] - (receipt?.[what] ?? 0));
-        if (chunk.choices.length > 0 && chunk.choices[0].text) {
-          plot.add({cloud: spent('cloud_ms'), wire: spent('wire_ms'), edge: spent('edge_ms')});
-          bytes_plot.add({up: spent('bytes_up'), down: spent('bytes_down')});
-        }
-        receipt = now;
-        figures.show($('figures'), receipt, chunk.usage);
-      }
-    }, running.signal);
+    await source.generate(ask, {signal: running.signal, on_event: (chunk) => {
+      usage = take(chunk) ?? usage;
+      if (usage) show_verdict(usage, false);
+    }});
     asked = ask;
-    answered = text.data;
-    $('parity').textContent = `Seed ${ask.seed}.`;
+    judge('', `Seed ${ask.seed}.`);
   } catch (error) {
-    if (error.name === 'AbortError') $('parity').textContent = 'Stopped.';
-    else trouble(error.message);
+    if (error.name === 'AbortError') judge('', `Stopped after ${answer.tokens.length} tokens; seed ${ask.seed} gives them again.`);
+    else {
+      trouble(error.message);
+      judge('bad', answer.tokens.length > 0 ? `${answer.tokens.length} tokens written; seed ${ask.seed} gives the same again.` : '');
+    }
   } finally {
+    if (!usage) $('figures').textContent = '';
+    else show_verdict(usage, Boolean(asked));
+    $('compare').hidden = !asked || receipt?.exact === true;
+    $('parity').title = `Seed ${ask.seed}`;
     running = undefined;
     busy(false);
     refresh().catch(() => {});
@@ -173,16 +291,17 @@ async function generate(event) {
 async function compare() {
   running = new AbortController();
   busy(true);
-  $('parity').textContent = 'The cloud is asked the same…';
+  judge('', 'The cloud is asked the same …');
   try {
-    const whole = (await api.unsplit(asked, running.signal)).choices[0].text;
+    const {text: whole} = await source.generate(asked, {signal: running.signal, alone: true});
+    const answered = answer.words;
     let same = 0;
     while (same < whole.length && whole[same] === answered[same]) same++;
-    $('parity').textContent = whole === answered
-      ? `Identical: the cloud alone gives the same ${answered.length} characters (seed ${asked.seed}).`
-      : `Different from character ${same + 1}: split “${answered.slice(same, same + 30)}”, cloud alone “${whole.slice(same, same + 30)}”.`;
+    if (whole === answered) judge('good', `same text as unsplit ✓ (${answered.length} characters, seed ${asked.seed})`);
+    else judge('bad', `Different from character ${same + 1}: split “${answered.slice(same, same + 30)}”, cloud alone “${whole.slice(same, same + 30)}”.`);
+    $('compare').hidden = whole === answered;
   } catch (error) {
-    $('parity').textContent = '';
+    judge('', '');
     if (error.name !== 'AbortError') trouble(error.message);
   } finally {
     running = undefined;
@@ -193,8 +312,9 @@ async function compare() {
 async function embed(event) {
   event.preventDefault();
   try {
-    const [first, second] = await api.embeddings([$('first').value, $('second').value]);
-    $('cosine').textContent = `cosine ${figures.cosine(first, second).toFixed(4)} over ${first.length} channels`;
+    const [first, second] = await source.embed([$('first').value, $('second').value]);
+    const cosine = figures.cosine(first, second);
+    $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${first.length} channels`;
     $('vectors').replaceChildren(figures.strip(first), figures.strip(second));
     trouble('');
   } catch (error) {
@@ -202,18 +322,52 @@ async function embed(event) {
   }
 }
 
+// The prompt and the sampling survive a reload.
+const kKept = ['prompt', 'max-tokens', 'temperature', 'top-p', 'seed', 'stop'];
+function keep() {
+  try {
+    localStorage.setItem('asked', JSON.stringify(Object.fromEntries(kKept.map((id) => [id, $(id).value]))));
+  } catch { /* a browser that keeps nothing */ }
+}
+function recall() {
+  try {
+    for (const [id, value] of Object.entries(JSON.parse(localStorage.getItem('asked')) ?? {})) if (kKept.includes(id)) $(id).value = value;
+  } catch { /* nothing was kept */ }
+  say_sampling();
+}
+
 $('ask').addEventListener('submit', generate);
+$('ask').addEventListener('input', () => { keep(); say_sampling(); });
 $('halt').addEventListener('click', () => running?.abort());
-$('compare').addEventListener('click', compare);
-$('cut').addEventListener('input', show_cut);
-// Each key pressed is a change: the last one counts.
-let settling;
-$('cut').addEventListener('change', () => {
-  clearTimeout(settling);
-  settling = setTimeout(move_cut, 400);
+$('again').addEventListener('click', () => generate());
+$('copy').addEventListener('click', async () => {
+  await navigator.clipboard?.writeText($('text').querySelector('.answer').textContent).catch(() => {});
+  $('copy').textContent = 'Copied';
+  setTimeout(() => { $('copy').textContent = 'Copy'; }, 1500);
 });
+$('compare').addEventListener('click', compare);
+$('place').addEventListener('change', () => {
+  const value = $('place').value;
+  if (value === 'auto') move({cut: 'auto'});
+  else move_to(value === 'cloud' ? everything(state) : Number(value));
+});
+for (const id of ['model', 'head', 'format', 'device']) {
+  $(id).addEventListener('change', () => {
+    if (id === 'model') seen.forget();
+    move({[id]: $(id).value});
+  });
+}
 $('embed').addEventListener('submit', embed);
 $('prompt').addEventListener('keydown', (event) => {
-  if (event.key === 'Enter' && (event.ctrlKey || event.metaKey)) $('ask').requestSubmit();
+  if (event.key === 'Enter' && (event.ctrlKey || event.metaKey || !event.shiftKey) && !event.isComposing) {
+    event.preventDefault();
+    $('ask').requestSubmit();
+  }
 });
+document.addEventListener('keydown', (event) => {
+  if (event.key !== 'Escape') return;
+  if (!$('candidates').hidden) answer.hide();
+  running?.abort();
+});
+recall();
 watch();

@@ -1,88 +1,135 @@
-// Figures of an answer and the plot of its tokens.
+// Plots with axes, the verdict, and vectors as strips.
 
-import {bytes} from './stages.js';
+import {bytes, millis} from './machines.js';
 
-const kBars = 128;  // tokens the plot shows: the last ones
-const kWidth = 640, kHeight = 160;  // of the plots' viewBox
+const kBars = 512;  // tokens the plot shows: the last ones
+const kLeft = 52, kRight = 8, kTop = 16, kBottom = 22;  // of the bars, in pixels
 
-// Of each token some parts, one on the other. `say` puts a figure into words.
+// The least of 1, 2 and 5 times a power of ten that three of which reach the top.
+function step_of(top) {
+  const power = 10 ** Math.floor(Math.log10(top / 3));
+  return [1, 2, 5, 10].map((n) => n * power).find((step) => 3 * step >= top);
+}
+
+function made(parent, name, attributes, text) {
+  const node = document.createElementNS('http://www.w3.org/2000/svg', name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  if (text !== undefined) node.textContent = text;
+  parent.append(node);
+  return node;
+}
+
+// Of each token some parts, one on the other. `say` puts a figure into words, `axis` a round one, `tell` a token.
 export class Plot {
-  constructor(svg, scale, parts, say) {
-    this.svg = svg;
-    this.scale = scale;
-    this.parts = parts;
-    this.say = say;
-    this.name = svg.getAttribute('aria-label');
+  constructor(svg, readout, {parts, say, axis, tell}) {
+    Object.assign(this, {svg, readout, parts, say, axis, tell, name: svg.getAttribute('aria-label')});
+    new ResizeObserver(() => this.later()).observe(svg);
+    svg.addEventListener('pointermove', (event) => this.look(this.index_at(event)));
+    svg.addEventListener('pointerleave', () => this.look());
     this.clear();
   }
   clear() {
     this.tokens = [];
-    this.svg.replaceChildren();
-    this.scale.textContent = '';
+    this.later();
   }
-  // One token: a figure for each part.
+  // One token: a figure for each part, and in words where the cut `moved` to before it, if it did.
   add(token) {
     this.tokens.push(token);
+    this.later();
+  }
+  later() {
     if (this.pending) return;
     this.pending = true;
     requestAnimationFrame(() => { this.pending = false; this.draw(); });
   }
+  total(token) { return this.parts.reduce((sum, part) => sum + token[part], 0); }
+  get first() { return Math.max(0, this.tokens.length - kBars); }
+  get bar() { return (this.svg.clientWidth - kLeft - kRight) / Math.max(this.tokens.length - this.first, 32); }
+  index_at(event) {
+    const index = this.first + Math.floor((event.clientX - this.svg.getBoundingClientRect().left - kLeft) / this.bar);
+    return index >= this.first && index < this.tokens.length ? index : undefined;
+  }
+  // Marks one token and says its figures.
+  look(index) {
+    this.seen = index;
+    if (index !== undefined) this.readout.textContent = this.tell(this.tokens[index], index);
+    this.later();
+  }
   draw() {
-    const shown = this.tokens.slice(-kBars);
-    const total = (token) => this.parts.reduce((sum, part) => sum + token[part], 0);
-    // The first token stands for the whole prompt: it would flatten the others.
-    const tops = shown.length > 2 ? shown.slice(1).map(total) : shown.map(total);
-    const top = Math.max(...tops, 1e-3);
-    const width = kWidth / Math.max(shown.length, 32);
+    const {svg} = this, width = svg.clientWidth, height = svg.clientHeight;
+    svg.replaceChildren();
+    if (width === 0) return;
+    const shown = this.tokens.slice(this.first), totals = shown.map((token) => this.total(token));
+    // A few are far slower than the rest, the prompt's for one: they are cut off at the top, not the others flattened.
+    const sorted = [...totals].sort((a, b) => a - b);
+    const usual = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * .97))] ?? 0;
+    const step = step_of(Math.max(Math.min(usual * 1.1, sorted.at(-1) ?? 0), this.say === bytes ? 30 : .03) * 1.02);
+    const top = 3 * step, high = height - kTop - kBottom, base = height - kBottom;
+    for (let i = 0; i <= 3; i++) {
+      const y = base - i * high / 3;
+      made(svg, 'path', {class: 'grid', d: `M${kLeft} ${y}H${width - kRight}`});
+      made(svg, 'text', {x: kLeft - 6, y: y + 4, 'text-anchor': 'end'}, i === 0 ? '0' : (this.axis ?? this.say)(i * step));
+    }
     const paths = Object.fromEntries(this.parts.map((part) => [part, '']));
+    const wide = Math.max(.5, this.bar * .84);
     shown.forEach((token, index) => {
-      let y = kHeight;
+      let y = base;
       for (const part of this.parts) {
-        const height = Math.min(token[part] / top * (kHeight - 4), y);
-        y -= height;
-        paths[part] += `M${(index * width).toFixed(2)} ${y.toFixed(2)}h${(width * 0.85).toFixed(2)}v${height.toFixed(2)}h-${(width * 0.85).toFixed(2)}z`;
+        const tall = Math.min(token[part] / top * high, y - kTop);
+        y -= tall;
+        if (tall > 0) paths[part] += `M${(kLeft + index * this.bar).toFixed(2)} ${y.toFixed(2)}h${wide.toFixed(2)}v${tall.toFixed(2)}h-${wide.toFixed(2)}z`;
       }
     });
-    for (const part of this.parts) {
-      let path = this.svg.querySelector(`.${part}`);
-      if (!path) {
-        path = document.createElementNS('http://www.w3.org/2000/svg', 'path');
-        path.setAttribute('class', part);
-        this.svg.append(path);
-      }
-      path.setAttribute('d', paths[part]);
+    for (const part of this.parts) made(svg, 'path', {class: part, d: paths[part]});
+    let labelled = -100;
+    shown.forEach((token, index) => {
+      const x = kLeft + index * this.bar;
+      if (totals[index] > top && x > labelled + 60 && (labelled = x)) made(svg, 'text', {x: x + this.bar / 2, y: kTop - 4, 'text-anchor': index < 2 ? 'start' : 'middle'}, this.say(totals[index]));
+      if (this.first + index === this.seen) made(svg, 'path', {class: 'lit', d: `M${x} ${kTop}h${wide}V${base}h-${wide}z`});
+      if (!token.moved) return;
+      made(svg, 'path', {class: 'moves', d: `M${x} ${kTop - 6}V${base}`});
+      made(svg, 'text', {class: 'note', x: x + (x > width * .6 ? -5 : 5), y: kTop + 8, 'text-anchor': x > width * .6 ? 'end' : 'start'}, token.moved);
+    });
+    if (shown.length > 0) {
+      made(svg, 'text', {x: kLeft, y: height - 6}, `token ${this.first + 1}`);
+      made(svg, 'text', {x: kLeft + shown.length * this.bar, y: height - 6, 'text-anchor': shown.length > 6 ? 'end' : 'start', dx: shown.length > 6 ? 0 : 60}, `${this.tokens.length}`);
+    } else {
+      made(svg, 'text', {x: (kLeft + width) / 2, y: base - high / 2 + 4, 'text-anchor': 'middle'}, 'one bar for each token of the answer');
     }
-    this.scale.textContent = `top: ${this.say(top)} a token`;
-    const mean = tops.reduce((a, b) => a + b, 0) / tops.length;
-    this.svg.setAttribute('aria-label',
-      `${this.name}: ${shown.length} tokens, ${this.say(mean)} on average`);
+    const rest = totals.length > 2 ? totals.slice(1) : totals;  // the first token stands for the whole prompt
+    const mean = rest.reduce((a, b) => a + b, 0) / Math.max(1, rest.length);
+    svg.setAttribute('aria-label', shown.length === 0 ? this.name : `${this.name}: ${this.tokens.length} tokens, ${this.say(mean)} on average`);
   }
 }
 
-// Name and words of each figure of an answer: `receipt` is usage.splitcompute, `usage` the answer's.
-const per_step = (ms) => (receipt) => `${(receipt[ms] / Math.max(1, receipt.steps)).toFixed(2)} ms`;
-const per_token = (n) => (receipt, usage) =>
-  bytes(Math.round(receipt[n] / Math.max(1, usage.prompt_tokens + usage.completion_tokens - 1)));
-const kFigures = [
-  ['First token after', (receipt) => `${receipt.time_to_first_token_ms.toFixed(0)} ms`],
-  ['Tokens per second', (receipt) => receipt.tokens_per_second.toFixed(1)],
-  ['Cloud, per step', per_step('cloud_ms')],
-  ['Wire, per step', per_step('wire_ms')],
-  ['Edge, per step', per_step('edge_ms')],
-  ['Up, per token', per_token('bytes_up')],
-  ['Down, per token', per_token('bytes_down')],
-  ['Layer-rows on the cloud', (receipt) => String(receipt.cloud_layer_rows)],
-  ['Replays', (receipt) => String(receipt.replays)],
-];
+// Of the blocks' work on all tokens, the part that the cloud did: 0 to 1.
+export function cloud_share(receipt, usage, layers) {
+  // Rows of drafts that were not accepted were computed too.
+  const rejected = (receipt.drafted ?? 0) - (receipt.accepted ?? 0);
+  const rows = usage.prompt_tokens + Math.max(0, usage.completion_tokens - 1) + rejected;
+  // An answer that runs on the cloud counts its rows at its end.
+  if (receipt.cut === 'cloud' && receipt.moves.length === 0) return 1;
+  return Math.min(1, receipt.cloud_layer_rows / Math.max(1, rows * layers));
+}
 
-// Before the first receipt each figure has its place already: nothing moves when it comes.
-export function show(list, receipt, usage) {
-  list.replaceChildren(...kFigures.map(([name, words]) => {
-    const group = document.createElement('div'), term = document.createElement('dt'), detail = document.createElement('dd');
-    term.textContent = name;
-    detail.textContent = receipt ? words(receipt, usage) : '–';
-    group.append(term, detail);
-    return group;
+// One line: [words, figure] pieces of it.
+export function verdict(receipt, usage, layers) {
+  const rate = receipt.tokens_per_second;
+  const line = [
+    [`${Math.round(100 * cloud_share(receipt, usage, layers))} %`, 'of the work in the cloud'],
+    [bytes(receipt.bytes_up + receipt.bytes_down), 'over the wire'],
+    ['first word after', millis(receipt.time_to_first_token_ms)],
+    [rate.toFixed(rate < 10 ? 1 : 0), 'tokens a second'],
+  ];
+  if (receipt.replays > 0) line.push([String(receipt.replays), receipt.replays === 1 ? 'loss survived' : 'losses survived']);
+  return line;
+}
+
+export function show_verdict(node, line) {
+  node.replaceChildren(...line.flatMap(([first, second], index) => {
+    const words = /^\d/.test(first) ? first : second, bold = document.createElement('b');
+    bold.textContent = words;
+    return [index > 0 ? ' · ' : '', ...(words === first ? [bold, ` ${second}`] : [`${first} `, bold])];
   }));
 }
 
@@ -95,6 +142,8 @@ export const cosine = (a, b) => {
   }
   return dot / Math.sqrt(aa * bb);
 };
+export const likeness = (cosine) =>
+  cosine > .9999 ? 'the same' : cosine > .8 ? 'much alike' : cosine > .5 ? 'rather alike' : cosine > .2 ? 'somewhat alike' : 'not alike';
 
 // One text's vector as a strip: one pixel a channel, dark below zero and light above.
 export function strip(vector) {

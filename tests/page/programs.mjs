@@ -1,0 +1,57 @@
+// A cloud, an edge with its page, and a browser, for the page's tests and its pictures.
+// Environment: CLOUD_SERVER, EDGE_CLIENT and CHROMIUM (programs), PAGE_MODULES (where playwright-core and axe-core are).
+
+import {spawn} from 'node:child_process';
+import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
+import {createRequire} from 'node:module';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
+
+const modules = createRequire(join(process.env.PAGE_MODULES, 'x.js'));
+export const axe = readFileSync(modules.resolve('axe-core/axe.min.js'), 'utf8');
+const cache = mkdtempSync(join(tmpdir(), 'split-page-'));
+process.on('exit', () => rmSync(cache, {recursive: true, force: true}));
+
+// Starts a program; resolves to {child, url} when it says where it listens, or what `until` looks for.
+function start(program, args, until = /listening on (http:\S+)/) {
+  const child = spawn(program, args, {env: {...process.env, XDG_CACHE_HOME: cache}, stdio: ['ignore', 'ignore', 'pipe']});
+  return new Promise((resolve, reject) => {
+    let said = '', url;
+    child.stderr.on('data', (bytes) => {
+      said += bytes;
+      url ??= /listening on (http:\S+)/.exec(said)?.[1];
+      if (until.test(said)) resolve({child, url});
+    });
+    child.on('exit', (code) => reject(new Error(`${program} ended with ${code}: ${said}`)));
+  });
+}
+export function stop({child}, signal = 'SIGTERM') {
+  return new Promise((resolve) => {
+    child.removeAllListeners('exit').on('exit', resolve);
+    child.kill(signal);
+  });
+}
+export const start_cloud = (port = 0) => start(process.env.CLOUD_SERVER, ['--port', String(port), '--device', 'cpu', '--threads', '1']);
+
+// Lets a program run in short pieces until the function that this returns is called: an answer is not over before a slow
+// browser has done something.
+export function slowed({child}) {
+  const pieces = setInterval(() => {
+    child.kill('SIGSTOP');
+    setTimeout(() => child.kill('SIGCONT'), 75);
+  }, 80);
+  return () => clearInterval(pieces);
+}
+
+export async function start_pair() {
+  const cloud = await start_cloud();
+  const edge = await start(process.env.EDGE_CLIENT,
+    ['--server', cloud.url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60'], /(^| )ready$/m);
+  return {cloud, edge};
+}
+
+export const launch = () => modules('playwright-core').chromium.launch({
+  executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--disable-background-networking', '--disable-component-update',
+    '--disable-sync', '--no-first-run'],
+});

@@ -1,0 +1,79 @@
+// Pictures of the page, for people to look at: desktop, phone, light, dark, greyscale, a move in mid-answer, a lost cloud.
+// Environment: as of programs.mjs, and PAGE_SHOTS (the folder that gets them).
+
+import {mkdirSync} from 'node:fs';
+import {join} from 'node:path';
+
+import {launch, slowed, start_pair, stop} from './programs.mjs';
+
+const desktop = {viewport: {width: 1280, height: 800}}, phone = {viewport: {width: 390, height: 844}, isMobile: true};
+const shots = process.env.PAGE_SHOTS;
+mkdirSync(shots, {recursive: true});
+const {cloud, edge} = await start_pair();
+const browser = await launch();
+const pace = (ms) => new Promise((done) => setTimeout(done, ms));
+
+async function open(options) {
+  const page = await (await browser.newContext(options)).newPage();
+  await page.goto(edge.url);
+  await page.locator('#stages li').first().waitFor();
+  return page;
+}
+async function ask(page, tokens) {
+  await page.evaluate((tokens) => {
+    document.getElementById('max-tokens').value = tokens;
+    document.getElementById('seed').value = 3;
+    document.getElementById('ask').dispatchEvent(new Event('input'));
+  }, tokens);
+  await page.click('#generate');
+}
+const tokens_out = (page, count) => page.waitForFunction((count) => document.querySelectorAll('#text .answer span').length >= count, count);
+const ended = (page) => page.locator('#parity', {hasText: /^(Seed|same text)/}).waitFor({timeout: 90000});
+async function place(page, value) {
+  await page.selectOption('#place', value);
+  await page.waitForFunction((value) => document.getElementById('cut').ariaDisabled === 'false' && document.getElementById('place').value === value, value);
+}
+const picture = (page, name, fullPage = false) => page.screenshot({path: join(shots, `${name}.png`), fullPage});
+
+// A move in mid-answer: the first words come from the cloud.
+let page = await open(desktop);
+await place(page, '5');  // so that its weights are here
+await place(page, 'cloud');
+const at_full_speed = slowed(cloud);
+await ask(page, 96);
+await tokens_out(page, 12);
+await page.focus('#cut');
+for (let i = 0; i < 4; i++) await page.keyboard.press('ArrowLeft');
+await page.locator('#text .moved').waitFor();
+await tokens_out(page, 40);
+await picture(page, 'move');
+at_full_speed();
+await ended(page);
+await page.mouse.move(0, 0);
+await pace(400);
+await picture(page, 'moved');
+await place(page, '5');
+
+for (const [name, options] of Object.entries({light: desktop, dark: {...desktop, colorScheme: 'dark'}, phone, 'phone-dark': {...phone, colorScheme: 'dark'}})) {
+  page = await open(options);
+  await ask(page, name.startsWith('phone') ? 24 : 64);
+  await ended(page);
+  if (!name.startsWith('phone')) await page.locator('#text .answer span').nth(10).hover();
+  await pace(400);
+  await picture(page, name);
+  await picture(page, `${name}-whole`, true);
+  if (name === 'light' || name === 'dark') {
+    await page.addStyleTag({content: ':root { filter: grayscale(1); }'}).catch(() => page.evaluate(() => { document.documentElement.style.filter = 'grayscale(1)'; }));
+    await picture(page, name === 'light' ? 'greyscale' : 'greyscale-dark');
+  }
+}
+
+page = await open(desktop);
+await ask(page, 512);
+await tokens_out(page, 20);
+await stop(cloud, 'SIGKILL');
+await page.locator('#cloud-work', {hasText: /no answer for [2-9] s/}).waitFor();
+await picture(page, 'lost');
+await browser.close();
+await stop(edge, 'SIGKILL');
+process.exit(0);
