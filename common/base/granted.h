@@ -4,12 +4,19 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <utility>
 
 namespace split {
 
 // Where the kernel says so; tests give folders of their own.
 struct SystemFiles {
-  std::filesystem::path proc = "/proc", cgroup = "/sys/fs/cgroup";
+  // Written out: GCC 13 destroys a member of an aggregate twice when the next one's construction
+  // fails (seen under AddressSanitizer).
+  SystemFiles() : SystemFiles("/proc", "/sys/fs/cgroup") {}
+  SystemFiles(std::filesystem::path proc, std::filesystem::path cgroup)
+      : proc(std::move(proc)), cgroup(std::move(cgroup)) {}
+
+  std::filesystem::path proc, cgroup;
 };
 
 // Processors that this process may keep busy: at most those that it may run on, and the CPU quota

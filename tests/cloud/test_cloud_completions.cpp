@@ -189,7 +189,7 @@ TEST_F(CloudCompletions, StreamAndWholeSayTheSameForTheSameSeed) {
     EXPECT_EQ(chunks.back()["usage"], json["usage"]);
     for (int i = 0; i < 2; ++i) {
       const Json& choice = json["choices"][static_cast<size_t>(i)];
-      EXPECT_EQ(whole.text.at(i), choice["text"]) << temperature;
+      EXPECT_EQ(choice["text"], whole.text.at(i)) << temperature;
       EXPECT_EQ(whole.finish.at(i), choice["finish_reason"]);
       EXPECT_EQ(whole.ids.at(i), choice["token_ids"].get<std::vector<int32_t>>());
     }

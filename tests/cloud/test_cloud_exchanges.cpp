@@ -16,7 +16,7 @@ void expect_alike(const http::Reply& reply, const Json& exchange, const std::str
   if (reply.status >= 400) {
     EXPECT_EQ(test::without_message(body), test::without_message(exchange["body"])) << what;
   } else if (exchange.contains("sha256")) {
-    EXPECT_EQ(Sha256::hex_of(as_bytes_of(body)), exchange["sha256"]) << what << body.substr(0, 500);
+    EXPECT_EQ(exchange["sha256"], Sha256::hex_of(as_bytes_of(body))) << what << body.substr(0, 500);
   } else {
     EXPECT_TRUE(body == test::recorded_body(exchange)) << what << body.substr(0, 500);
   }

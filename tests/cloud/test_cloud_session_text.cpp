@@ -76,7 +76,7 @@ TEST_F(SessionTexts, AreThoseWithoutASession) {
   plain["return_token_ids"] = true;
   const Json want = choice("/v1/completions", plain);
   const Told told = stream(1, asked);
-  EXPECT_EQ(told.text, want["text"]);
+  EXPECT_EQ(want["text"], told.text);
   EXPECT_EQ(told.ids, want["token_ids"].get<std::vector<int32_t>>());
   EXPECT_EQ(told.prompt, want["prompt_token_ids"].get<std::vector<int32_t>>());
   EXPECT_EQ(told.finish, "length");

@@ -11,8 +11,8 @@ const fs::path kGoldens = kSource / "tests/golden/models/tokenizers";
 constexpr const char* kNames[] = {"bpe-llama3", "bpe-qwen2",   "bpe-smollm2", "spm-gemma",
                                   "spm-llama2", "spm-mistral", "wordpiece",   "wordpiece-cased"};
 
-const Tokenizer& golden(const std::string& name) {
-  static std::map<std::string, Tokenizer> all;
+const Tokenizer& golden(std::string_view name) {
+  static std::map<std::string, Tokenizer, std::less<>> all;
   auto found = all.find(name);
   if (found == all.end()) {
     found =

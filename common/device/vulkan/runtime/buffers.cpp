@@ -230,7 +230,7 @@ void VulkanWorkspace::write_symbols(const RowBatch& batch) {
   // The tables: of each row when rows are few, then of each sequence.
   uint32_t* const tables = array(Symbol::kCount);
   const size_t pages = limits_.pages_per_sequence;
-  if (batch.rows <= shader::NARROW_ROWS) {
+  if (pages > 0 && batch.rows <= shader::NARROW_ROWS) {
     for (size_t row = 0; row < batch.sequences.size(); ++row) {
       const size_t from = size_t{batch.sequences[row]} * pages;
       if (from + pages > batch.page_tables.size()) break;
