@@ -23,6 +23,7 @@ constexpr uint64_t kMaxFile = 64 << 20;   // 64 MiB: Gemma 3's tokenizer.json ha
 constexpr const char* kConfig = "config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kGguf = ".gguf";
+constexpr const char* kModules = "modules.json";
 constexpr const char* kWeights = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
@@ -39,6 +40,24 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name.find("..") == name.npos &&
          name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+}
+
+// The folders of sentence-transformers' modules that have one. What is wrong with the text is for
+// its reader to say.
+std::vector<std::string> module_folders(const std::string& text) {
+  std::vector<std::string> folders;
+  try {
+    const Json modules = parse_json(text, 16, "[modules.json]");
+    for (const Json& one : modules.is_array() ? modules : Json::array()) {
+      const Json* const path = one.is_object() ? one.find("path") : nullptr;
+      if (path != nullptr && path->is_string() && is_plain_file_name(path->text())) {
+        folders.push_back(path->text());
+      }
+    }
+  } catch (const Error&) {
+    return {};
+  }
+  return folders;
 }
 
 // Like fs::exists, but a path that cannot be looked at is left to the open that follows, whose
@@ -122,13 +141,23 @@ void Checkpoint::open_gguf(const fs::path& file) {
 
 std::vector<std::string> Checkpoint::files() const {
   std::vector<std::string> names;
-  for (const char* name :
-       {kConfig, "vocab.json", "merges.txt", kTokenizer, "vocab.txt", "tokenizer_config.json",
-        "generation_config.json", "chat_template.jinja"}) {
+  const auto add = [&](const std::string& name) {
     std::error_code error;
     if (texts_.empty() ? fs::exists(path_ / name, error) : texts_.contains(name)) {
       names.push_back(name);
     }
+    return !names.empty() && names.back() == name;
+  };
+  for (const char* name :
+       {kConfig, "vocab.json", "merges.txt", kTokenizer, "vocab.txt", "tokenizer_config.json",
+        "generation_config.json", "chat_template.jinja", "sentence_bert_config.json",
+        "config_sentence_transformers.json"}) {
+    add(name);
+  }
+  if (!add(kModules)) return names;
+  for (const std::string& folder : module_folders(text_of(kModules))) {
+    add(folder + "/config.json");
+    add(cat(folder, "/", kWeights));
   }
   return names;
 }
@@ -138,6 +167,10 @@ std::string Checkpoint::file(std::string_view name) const {
   if (std::ranges::find(known, name) == known.end()) {
     throw Error(ErrorKind::kNotFound, cat("[checkpoint] ", path_.string(), ": no ", shown(name)));
   }
+  return text_of(name);
+}
+
+std::string Checkpoint::text_of(std::string_view name) const {
   return texts_.empty() ? read_file(path_ / name, kMaxFile) : texts_.find(name)->second;
 }
 

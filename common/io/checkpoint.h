@@ -34,7 +34,8 @@ class Checkpoint {
   const std::filesystem::path& path() const { return path_; }
   // The text of config.json.
   const std::string& config_json() const { return config_json_; }
-  // Lists which of config.json, vocab.json, merges.txt and tokenizer.json there are, and reads one.
+  // Lists the files beside the weights that there are: config.json, a tokenizer's, and those that
+  // say how texts become embeddings (modules.json, 1_Pooling/config.json ...); and reads one.
   // Throws Error(kNotFound) for another, Error(kIo), Error(kInput) above 16 MiB.
   std::vector<std::string> files() const;
   std::string file(std::string_view name) const;
@@ -51,6 +52,7 @@ class Checkpoint {
   DType dtype() const;
 
  private:
+  std::string text_of(std::string_view name) const;
   void open_directory();
   void open_gguf(const std::filesystem::path& file);
   // Returns the names of the tensors it added.

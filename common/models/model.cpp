@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "models/bert.h"
 #include "models/gpt2.h"
 #include "models/llama.h"
 
@@ -19,6 +20,7 @@ struct Entry {
 };
 constexpr Entry kModels[] = {
     {"gpt2", make_gpt2, kGpt2Names, gpt2_examples},
+    {"bert", make_bert, kBertNames, bert_examples},
     {"llama", make_llama, kLlamaNames, llama_examples},
     {"mistral", make_llama, kLlamaNames},
     {"qwen2", make_llama, kLlamaNames},

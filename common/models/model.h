@@ -36,6 +36,8 @@ struct ModelConfig {
   int context = 0;              // positions that are served, of these
   int end_of_text = -1;         // the first of eos_token_id; -1 when there is none
   std::vector<int> stops = {};  // all of them
+
+  bool encodes() const { return kind == ModelKind::kEncoder; }
 };
 
 // How a weight is multiplied by, which decides whether and how it is quantised.
@@ -49,7 +51,8 @@ struct WeightDecl {
   std::string name;  // as in the checkpoint, without the prefix of TensorNames
   Dims dims;         // there
   Product product = Product::kNone;
-  std::string from = {};  // another tensor of the checkpoint that it is, if not empty
+  std::string from = {};   // another tensor of the checkpoint that it is, if not empty
+  bool first_row = false;  // graphs read its first row alone, as a vector
 };
 // The weight's shape when it is stored as `dtype`: what is quantised has its outputs as rows.
 // Throws Error(kShape) for a type that it cannot be stored as.

@@ -70,26 +70,34 @@ void Batcher::check(const Job& job) const {
   }
 }
 
-void Batcher::run(Job& job) {
-  if (job.rows.count() == 0) return;
-  check(job);
+void Batcher::run(Job& job) { run(std::span(&job, 1)); }
+
+void Batcher::run(std::span<Job> jobs) {
+  for (const Job& job : jobs) check(job);
   const auto start = Clock::now();
-  Ticket ticket;
-  ticket.job = &job;
+  std::vector<Ticket> tickets;
+  tickets.reserve(jobs.size());
+  for (Job& job : jobs) {
+    if (job.rows.count() > 0) tickets.emplace_back().job = &job;
+  }
+  if (tickets.empty()) return;
+  Caller caller;
   {
     const std::lock_guard lock(mutex_);
-    enter(ticket);
-    if (!led_) ticket.state = Ticket::kLeads;
+    enter(tickets, caller);
+    if (!led_) caller.state = Caller::kLeads;
     led_ = true;
   }
-  ticket.state.wait(Ticket::kWaiting);
-  if (ticket.state == Ticket::kLeads) lead(ticket);
-  job.queue_ms = std::max(0.0, ms_since(start) - job.compute_ms);
-  if (ticket.error != nullptr) std::rethrow_exception(ticket.error);
+  caller.state.wait(Caller::kWaiting);
+  if (caller.state == Caller::kLeads) lead(caller);
+  for (Job& job : jobs) job.queue_ms = std::max(0.0, ms_since(start) - job.compute_ms);
+  for (const Ticket& ticket : tickets) {
+    if (ticket.error != nullptr) std::rethrow_exception(ticket.error);
+  }
 }
 
-// Runs steps until its own job is done, then hands over.
-void Batcher::lead(Ticket& ticket) {
+// Runs steps until its own jobs are done, then hands over.
+void Batcher::lead(Caller& caller) {
   for (bool leads = true; leads;) {
     std::unique_lock lock(mutex_);
     gather(lock);
@@ -98,28 +106,35 @@ void Batcher::lead(Ticket& ticket) {
       drop_gone();
       shares = pick();
     } catch (...) {  // out of memory: this one's, nothing was begun
-      ticket.error = std::current_exception();
-      if (std::erase(queue_, &ticket) > 0) finish(ticket);
+      drop_jobs(caller, std::current_exception());
     }
     if (!shares.empty()) run_step(lock, shares);
-    Ticket* finished = std::exchange(finished_, nullptr);
-    for (const Ticket* other = finished; other != nullptr; other = other->next_finished) {
-      if (other == &ticket) leads = false;
-    }
+    Caller* finished = std::exchange(finished_, nullptr);
+    leads = caller.jobs > 0;
     if (!leads) led_ = !queue_.empty();
-    Ticket* const next = !leads && led_ ? queue_.front() : nullptr;
+    Caller* const next = !leads && led_ ? queue_.front()->caller : nullptr;
     lock.unlock();
     // Who is told may be gone at once: after that only its address is used.
-    const auto tell = [](Ticket& other, Ticket::State state) {
+    const auto tell = [](Caller& other, Caller::State state) {
       other.state.store(state);
       other.state.notify_one();
     };
-    if (next != nullptr) tell(*next, Ticket::kLeads);
+    if (next != nullptr) tell(*next, Caller::kLeads);
     while (finished != nullptr) {
-      Ticket& other = *std::exchange(finished, finished->next_finished);
-      if (&other != &ticket) tell(other, Ticket::kFinished);
+      Caller& other = *std::exchange(finished, finished->next_told);
+      if (&other != &caller) tell(other, Caller::kFinished);
     }
   }
+}
+
+// After a step could not even begin.
+void Batcher::drop_jobs(const Caller& caller, const std::exception_ptr& error) {
+  std::erase_if(queue_, [&](Ticket* ticket) {
+    if (ticket->caller != &caller) return false;
+    ticket->error = error;
+    finish(*ticket);
+    return true;
+  });
 }
 
 void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Share>& shares) {
@@ -140,17 +155,29 @@ void Batcher::run_step(std::unique_lock<std::mutex>& lock, const std::vector<Sha
   finish_step(shares);
 }
 
-// Allocates before it changes anything, and all that its job's steps need: the leader cannot fail.
-void Batcher::enter(Ticket& ticket) {
-  Turn& turn = turns_[ticket.job->requester.owner];
-  CallerHabit* const habits = ticket.job->fill ? nullptr : &habits_[ticket.job->sequence];
-  if (const size_t all = queue_.size() + running_ + 1; all > queue_.capacity()) {
+// Rows of a text that cannot be apart: of an encoder, which keeps nothing of it.
+bool Batcher::whole() const { return shard_.model().config().encodes(); }
+
+// Allocates before it changes anything, and all that its jobs' steps need: the leader cannot fail.
+void Batcher::enter(std::span<Ticket> tickets, Caller& caller) {
+  for (const Ticket& ticket : tickets) {
+    turns_[ticket.job->requester.owner];
+    if (has_habit(*ticket.job)) habits_[ticket.job->sequence];
+  }
+  if (const size_t all = queue_.size() + running_ + tickets.size(); all > queue_.capacity()) {
     queue_.reserve(2 * all);  // those that run come back to it
   }
-  queue_.push_back(&ticket);
-  if (turn.jobs++ == 0) turn.served = virtual_now_;  // who was away saved nothing up
-  if (habits == nullptr) return;
-  CallerHabit& habit = *habits;
+  caller.jobs = tickets.size();
+  for (Ticket& ticket : tickets) {
+    ticket.caller = &caller;
+    queue_.push_back(&ticket);
+    Turn& turn = turns_.at(ticket.job->requester.owner);
+    if (turn.jobs++ == 0) turn.served = virtual_now_;  // who was away saved nothing up
+    if (has_habit(*ticket.job)) come_back(habits_.at(ticket.job->sequence));
+  }
+}
+
+void Batcher::come_back(CallerHabit& habit) {
   if (!habit.away) return;
   habit.away = false;
   const bool expected = habit.quick && habit.left == step_ended_ && expected_ > 0;
@@ -188,7 +215,7 @@ void Batcher::finish_step(const std::vector<Share>& shares) {
       queue_.push_back(&ticket);  // behind those that waited meanwhile
       continue;
     }
-    if (ticket.error == nullptr && !ticket.job->fill) {
+    if (ticket.error == nullptr && has_habit(*ticket.job)) {
       CallerHabit& habit = habits_.at(ticket.job->sequence);
       habit.away = true;
       habit.left = step_ended_;
@@ -201,7 +228,8 @@ void Batcher::finish_step(const std::vector<Share>& shares) {
 void Batcher::finish(Ticket& ticket) {
   const auto turn = turns_.find(ticket.job->requester.owner);
   if (--turn->second.jobs == 0) turns_.erase(turn);
-  ticket.next_finished = std::exchange(finished_, &ticket);
+  Caller& caller = *ticket.caller;
+  if (--caller.jobs == 0) caller.next_told = std::exchange(finished_, &caller);
 }
 
 // After its sequence was lost.
@@ -227,9 +255,10 @@ Batcher::Share Batcher::share_of(Ticket& ticket, const Room& room) const {
     const SequenceRows& all = job.rows;
     return static_cast<uint32_t>(all.wanted.slice(all.count(), ticket.done, rows).count(rows));
   };
-  const bool few = ticket.left() <= kFewRows && !job.fill;
+  const bool few = whole() || (ticket.left() <= kFewRows && !job.fill);
   const uint32_t fits = few ? room.rows : std::min({room.rows, room.long_rows, room.most_long});
   uint32_t rows = std::min(ticket.left(), fits), wanted = wanted_of(rows);
+  if (whole() && rows < ticket.left()) return {&ticket, 0, 0};
   while (rows > 0 && wanted > most_wanted) {
     rows -= std::min(rows, wanted - most_wanted);
     wanted = wanted_of(rows);
@@ -269,7 +298,7 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
     line->pop_front();
     if (line->empty()) lines.erase(line);
     const Job& job = *ticket.job;
-    const bool few = ticket.left() <= kFewRows && !fill;
+    const bool few = whole() || (ticket.left() <= kFewRows && !fill);
     const Share share = share_of(ticket, room);
     if (share.rows == 0) continue;  // long ones have their rows, or no more results fit
     shares.push_back(share);
@@ -408,6 +437,7 @@ void Batcher::step(const std::vector<Share>& shares) {
     const Point to = parts[i].rows.range.to;
     deliver(parts[i], share, from, seen.ms);
     if (from != nullptr) from += share.wanted * shard_.width(to);
+    if (whole()) shard_.pages().truncate(parts[i].sequence, 0);
     if (i == 0 || parts[i - 1].rows.range.to != to) ++seen.depths;
     seen.layer_rows += shard_.layer_rows(parts[i].rows.range, share.rows, share.wanted);
     const bool prompt = job.rows.phase == Phase::kPrompt;

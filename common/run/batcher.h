@@ -97,20 +97,28 @@ class Batcher {
   // the range lacks rows before `past`, or the sequence those of a fill; a job that began it is
   // begun again.
   void run(Job& job);
+  // The same of several, which wait together and so may share steps. Throws the first error, once
+  // all have ended.
+  void run(std::span<Job> jobs);
 
   // Jobs waiting or running.
   size_t depth() const;
 
  private:
+  // The caller of one job or more. It sleeps on this, without the lock: many at once would queue up
+  // for that.
+  struct Caller {
+    enum State : int { kWaiting, kLeads, kFinished };
+    std::atomic<int> state{kWaiting};
+    size_t jobs = 0;  // of its, that have not ended
+    Caller* next_told = nullptr;
+  };
   struct Ticket {
     Job* job = nullptr;
+    Caller* caller = nullptr;
     uint32_t done = 0;       // rows
     uint32_t delivered = 0;  // wanted rows
     std::exception_ptr error;
-    Ticket* next_finished = nullptr;
-    // Its caller sleeps on this, without the lock: many at once would queue up for that.
-    enum State : int { kWaiting, kLeads, kFinished };
-    std::atomic<int> state{kWaiting};
 
     uint32_t left() const { return job->rows.count() - done; }
   };
@@ -135,13 +143,18 @@ class Batcher {
   void check(const Job& job) const;
   bool alike(const Job& a, const Job& b) const;
   void lose(Ticket& ticket) const;
+  bool whole() const;
+  // Whether its caller is one that comes back for the next row.
+  bool has_habit(const Job& job) const { return !job.fill && !whole(); }
   bool begin(const Share& share);
   void deliver(const ShardRows& part, const Share& share, const float* from, double ms) const;
   void step(const std::vector<Share>& shares);  // without the lock
-  void lead(Ticket& ticket);
+  void lead(Caller& caller);
   void run_step(std::unique_lock<std::mutex>& lock, const std::vector<Share>& shares);
   // With the lock held:
-  void enter(Ticket& ticket);
+  void enter(std::span<Ticket> tickets, Caller& caller);
+  void drop_jobs(const Caller& caller, const std::exception_ptr& error);
+  void come_back(CallerHabit& habit);
   void gather(std::unique_lock<std::mutex>& lock);
   void drop_gone();
   void finish_step(const std::vector<Share>& shares);
@@ -160,7 +173,7 @@ class Batcher {
   mutable std::mutex mutex_;
   std::vector<Ticket*> queue_;  // with room for all tickets
   bool led_ = false;            // somebody runs a step, is about to, or was told to
-  Ticket* finished_ = nullptr;  // whom the leader has yet to tell
+  Caller* finished_ = nullptr;  // whom the leader has yet to tell
   size_t running_ = 0;          // jobs in that step
   std::map<std::string, Turn> turns_;
   uint64_t virtual_now_ = 0;

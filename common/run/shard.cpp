@@ -21,10 +21,11 @@ std::span<const Stage> stages_of(const Model& model, const StageRange& range) {
   return std::span(model.stages()).subspan(begin, range.end(layers) - begin);
 }
 
-uint64_t page_bytes(std::span<const Stage> stages, DType kv) {
+uint64_t page_bytes(std::span<const Stage> stages, DType kv, bool encodes) {
   uint64_t bytes = 0;
   for (const Stage& stage : stages) {
     if (stage.kv.heads == 0) continue;
+    if (encodes) bytes = 0;  // the pages of one block are those of all
     bytes += 2 * tensor_bytes(kv, {kPageTokens, stage.kv.width()}).value();
   }
   return bytes;
@@ -54,7 +55,12 @@ DType kept(const Device& device, const Model& model, const ShardOptions& options
 }
 
 ShardOptions with_kept(const Device& device, const Model& model, ShardOptions options) {
+  const ModelConfig& config = model.config();
   options.kv = kept(device, model, options);
+  options.range.to = std::min(options.range.to, Point::last(config.layers, !config.encodes()));
+  if (config.encodes()) {  // a text is never cut
+    options.max_rows = std::max(options.max_rows, static_cast<uint32_t>(config.context));
+  }
   return options;
 }
 
@@ -64,14 +70,17 @@ uint32_t pages_per_sequence(const ModelConfig& config) {
 
 // How many blocks the head's parameters would make, to the nearest.
 uint64_t head_blocks(const Model& model) {
+  if (model.config().encodes()) return 0;
   const uint64_t head = model.parameters(model.stage(names::kHead));
   if (model.config().layers == 0) return 1;
   const uint64_t block = model.parameters(model.stage(cat(names::kBlock, 0)));
   return std::max<uint64_t>(1, (head + block / 2) / block);
 }
 
-// How many pages the budget holds.
-uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, uint64_t budget) {
+// How many pages the budget holds; of an encoder, as many as the texts of a step may need.
+uint32_t page_count(const ModelConfig& config, uint64_t page_bytes, const ShardOptions& options) {
+  const uint64_t budget = options.kv_bytes;
+  if (config.encodes()) return std::max(options.max_rows, pages_per_sequence(config));
   const uint64_t one = page_bytes * pages_per_sequence(config);
   if (budget < one) {
     throw Error(ErrorKind::kInput,
@@ -127,7 +136,8 @@ WeightSource weights_of(const Checkpoint& checkpoint, const Model& model) {
 
 uint64_t kv_bytes_for(const Model& model, const StageRange& range, Profile profile,
                       uint64_t sequences, std::optional<DType> kv) {
-  return page_bytes(stages_of(model, range), kv_type(profile, kv)) *
+  if (model.config().encodes()) return 0;
+  return page_bytes(stages_of(model, range), kv_type(profile, kv), false) *
          pages_per_sequence(model.config()) * sequences;
 }
 
@@ -137,11 +147,11 @@ Shard::Shard(Device& device, const Model& model, const WeightSource& weights,
       model_(model),
       weights_(weights),
       options_(with_kept(device, model, options)),
-      stages_(stages_of(model, options.range)),
+      stages_(stages_of(model, options_.range)),
       head_blocks_(head_blocks(model)),
-      page_bytes_(split::page_bytes(stages_, *options_.kv)),
-      pages_(page_count(model.config(), page_bytes_, options.kv_bytes),
-             pages_per_sequence(model.config()), model.config().layers),
+      page_bytes_(split::page_bytes(stages_, *options_.kv, model.config().encodes())),
+      pages_(page_count(model.config(), page_bytes_, options_), pages_per_sequence(model.config()),
+             model.config().layers),
       floor_(options.floor.value_or(options.range.from)),
       steps_(kSteadySteps) {
   CHECK(floor() >= options.range.from && floor() <= options.range.to);
@@ -209,6 +219,7 @@ uint32_t Shard::max_wanted_of(bool logits) const {
 }
 
 uint32_t Shard::max_wanted(Point point) const {
+  if (model_.config().encodes()) return max_wanted_of(false);
   return max_wanted_of(point == Point::top() || stage_to(point).logits);
 }
 

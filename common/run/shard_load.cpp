@@ -20,7 +20,9 @@ TensorView ShardWeights::checked(const std::string& name) const {
   if (is_quantised(view.dtype) && !scales_are_finite(view)) {
     throw Error(ErrorKind::kInput, cat("[shard] weight '", name, "': a scale is not finite"));
   }
-  return view;
+  if (!model_.weight(name).first_row) return view;
+  const size_t row = view.bytes.size() / static_cast<size_t>(dims[0]);
+  return {view.dtype, {dims[1]}, view.bytes.first(row)};
 }
 
 TensorView ShardWeights::converted_to(DType dtype, const TensorView& view, const WeightDecl& decl) {
@@ -204,8 +206,15 @@ void Shard::allocate_part(Loaded& loaded, size_t i) const {
   }
   const Stage& stage = stages_[i];
   if (stage.kv.heads > 0) {
-    part.k_cache = device().alloc_pages(loaded.limits, stage.kv.width(), *options_.kv);
-    part.v_cache = device().alloc_pages(loaded.limits, stage.kv.width(), *options_.kv);
+    const auto pages = [&] {
+      return std::shared_ptr<Buffer>(
+          device().alloc_pages(loaded.limits, stage.kv.width(), *options_.kv));
+    };
+    const auto shared = std::ranges::find_if(
+        loaded.parts, [](const Loaded::Part& other) { return other.k_cache != nullptr; });
+    const bool share = model_.config().encodes() && shared != loaded.parts.end();
+    part.k_cache = share ? shared->k_cache : pages();
+    part.v_cache = share ? shared->v_cache : pages();
   }
   if (stage.takes == Takes::kOutRows) {
     part.rows = rows(max_wanted_of(stage.logits), static_cast<size_t>(stage.width));

@@ -17,7 +17,8 @@ namespace split {
 struct GatheredRows {
   void clear(size_t sequences, const Limits& limits);
   // Those of the sequence that has this number in the step.
-  void add(uint32_t sequence, const SequenceRows& rows);
+  // `all`: each row sees all of them, else those before it.
+  void add(uint32_t sequence, const SequenceRows& rows, bool all);
   // The first `rows` of them, of the first `count` sequences, whose page tables these are; of the
   // wanted rows those in [first, end).
   RowBatch batch(Phase phase, size_t rows, size_t count, size_t first, size_t end) const;
@@ -70,8 +71,9 @@ struct Shard::Loaded {
   // A stage on the device.
   struct Part {
     std::string_view name;
-    std::unique_ptr<Buffer> k_cache, v_cache;  // where it keeps any
-    std::unique_ptr<Buffer> rows;              // of its result, where it takes wanted rows
+    // Where it has any: of an encoder, whose blocks keep nothing, one pair for all.
+    std::shared_ptr<Buffer> k_cache, v_cache;
+    std::unique_ptr<Buffer> rows;  // of its result, where it takes wanted rows
     std::unique_ptr<Executable> executable;
   };
 

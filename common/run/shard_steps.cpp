@@ -64,7 +64,7 @@ void GatheredRows::clear(size_t count, const Limits& limits) {
   tables.assign(count * table_pages, limits.pages);
 }
 
-void GatheredRows::add(uint32_t sequence, const SequenceRows& rows) {
+void GatheredRows::add(uint32_t sequence, const SequenceRows& rows, bool all) {
   const auto row0 = static_cast<uint32_t>(positions.size());
   const uint32_t count = rows.count();
   tokens.insert(tokens.end(), rows.tokens.begin(), rows.tokens.end());
@@ -73,7 +73,7 @@ void GatheredRows::add(uint32_t sequence, const SequenceRows& rows) {
     const uint32_t position = rows.past + row;
     positions.push_back(static_cast<int32_t>(position));
     sequences.push_back(sequence);
-    seen.push_back({0, position + 1});
+    seen.push_back({0, all ? count : position + 1});
   }
   rows.wanted.append_to(out_rows, count, row0);
 }
@@ -106,11 +106,12 @@ void Shard::gather(std::span<const ShardRows> parts) {
     CHECK(rows.phase == first.phase || same_bits_in_both_phases());
     const uint32_t length = pages_.length(parts[p].sequence);
     CHECK(rows.past == length || rows.past + rows.count() <= length);
+    CHECK(!config.encodes() || length == 0);  // all of a text
     CHECK(pages_.filled(parts[p].sequence, rows.range) >= rows.past);
     CHECK(uint64_t{rows.past} + rows.count() <= static_cast<uint64_t>(config.context));
     CHECK(rows.hidden.empty() || rows.width == static_cast<uint32_t>(config.channels));
     for (const int32_t token : rows.tokens) CHECK(token >= 0 && token < config.vocab);
-    loaded.rows.add(static_cast<uint32_t>(p), rows);
+    loaded.rows.add(static_cast<uint32_t>(p), rows, config.encodes());
     const size_t pages = pages_.copy_table(parts[p].sequence,
                                            loaded.rows.tables.data() + p * loaded.rows.table_pages);
     CHECK(pages * kPageTokens >= rows.past + rows.count());
@@ -193,6 +194,7 @@ void Shard::forward(std::span<const ShardRows> parts, float* out) {
     rows = fewer, wanted = before;
   }
   ++steps_;
+  if (model_.config().encodes()) return;  // nothing is kept
   for (const ShardRows& part : parts) {
     const SequenceRows& done = part.rows;
     pages_.advance(part.sequence, done.range, done.past + done.count());

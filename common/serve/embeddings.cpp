@@ -18,15 +18,65 @@ constexpr size_t kMaxTokens = 300'000;
 
 struct EmbeddingsRequest {
   std::vector<std::vector<int32_t>> inputs;
-  bool base64 = false;
-  bool normalize = true;
+  size_t truncated = 0;  // of these
+  bool base64 = false, normalize = true, truncate = false;
+  std::optional<std::string> prompt;  // its name
+  size_t dimensions = 0;
 };
 
+// The ids of one text, or of its ids.
+std::vector<int32_t> sentence_ids(const Json& input, const TextModel& model,
+                                  EmbeddingsRequest& request) {
+  const Sentences& sentences = *model.sentences;
+  SentenceIds made;
+  if (input.is_string()) {
+    const std::string text = sentences.prompt(request.prompt) + input.text();
+    made = sentences.encode(model.tokenizer, text, request.truncate);
+  } else {
+    const Json wrapped = {{"input", input}};
+    std::vector<int32_t> ids =
+        Fields(&wrapped).integers("input", 0, model.config->vocab - 1, kMaxTokens);
+    if (ids.empty()) Fields::refuse("input", "expected at least one token id");
+    made = sentences.bounded(std::move(ids), request.truncate);
+  }
+  request.truncated += made.truncated ? 1 : 0;
+  return std::move(made.ids);
+}
+
+void read_sentences(const Json& input, const TextModel& model, EmbeddingsRequest& request) {
+  try {
+    if (input.is_string() || (input.is_array() && !input.empty() && input[0].is_number())) {
+      request.inputs.push_back(sentence_ids(input, model, request));
+      return;
+    }
+    if (!input.is_array() || input.empty() || input.size() > kMaxInputs) {
+      Fields::refuse("input", cat("expected a text, a list of ids, or a list of at most ",
+                                  kMaxInputs, " of these"));
+    }
+    for (const Json& one : input) request.inputs.push_back(sentence_ids(one, model, request));
+  } catch (const InputTooLong& error) {
+    throw http::HttpError(400, "input_too_long", error.what(), "input");
+  }
+}
+
 EmbeddingsRequest read_request(Fields& fields, const TextModel& model) {
+  if (model.sentences == nullptr) {
+    throw http::HttpError(501, "not_supported", "this server has no embeddings");
+  }
+  const Sentences& sentences = *model.sentences;
   EmbeddingsRequest request;
   const auto& input = fields.raw("input");
   if (input == "") Fields::refuse("input", "expected text that is not empty");
-  request.inputs = read_prompts(input, "input", model, true, kMaxInputs);
+  request.truncate = fields.boolean_or("truncate", false);
+  if (fields.has("prompt_name")) {
+    request.prompt = fields.text("prompt_name");
+    sentences.prompt(request.prompt);
+  }
+  if (sentences.meant()) {
+    read_sentences(input, model, request);
+  } else {
+    request.inputs = read_prompts(input, "input", model, true, kMaxInputs);
+  }
   size_t tokens = 0;
   for (const auto& ids : request.inputs) tokens += ids.size();
   if (tokens > kMaxTokens) {
@@ -37,19 +87,13 @@ EmbeddingsRequest read_request(Fields& fields, const TextModel& model) {
     Fields::refuse("encoding_format", "expected \"float\" or \"base64\"");
   }
   request.base64 = encoding == "base64";
-  request.normalize = fields.boolean_or("normalize", true);
-  const int channels = model.config->channels;
-  fields.integer_or("dimensions", channels, channels, channels);
+  request.normalize = fields.boolean_or("normalize", sentences.normalizes());
+  const auto all = static_cast<int64_t>(sentences.dimensions());
+  const int64_t fewest = sentences.meant() ? 1 : all;
+  request.dimensions = static_cast<size_t>(fields.integer_or("dimensions", fewest, all, all));
   fields.ignore("user");
   fields.finish();
   return request;
-}
-
-void to_unit_length(std::span<float> values) {
-  double sum = 0;
-  for (const float x : values) sum += double{x} * double{x};
-  if (sum == 0) return;
-  for (float& x : values) x = static_cast<float>(x / std::sqrt(sum));
 }
 
 // Little-endian f32, as OpenAI sends them.
@@ -63,17 +107,6 @@ std::string base64_of(std::span<const float> values) {
 
 }  // namespace
 
-std::vector<float> mean_row(std::span<const float> rows, size_t channels) {
-  std::vector<float> mean(channels);
-  const size_t count = rows.size() / channels;
-  for (size_t c = 0; c < channels; ++c) {
-    double sum = 0;
-    for (size_t at = c; at < rows.size(); at += channels) sum += rows[at];
-    mean[c] = static_cast<float>(sum / static_cast<double>(count));
-  }
-  return mean;
-}
-
 http::Response embeddings(const http::Request& http, const FindModel& find) {
   Fields fields(http.body, http.memory.get());
   const TextModel model = find(fields.text_or("model", ""));
@@ -82,35 +115,47 @@ http::Response embeddings(const http::Request& http, const FindModel& find) {
   const Watch watch(http.client_gone, [&] { work->cancel(); });
   std::string data;
   size_t tokens = 0;
+  const TextBackend::Embedded embedded = work->embed(request.inputs, *model.sentences);
+  const size_t width = model.sentences->dimensions();
   for (size_t i = 0; i < request.inputs.size() && !watch.gone(); ++i) {
-    std::vector<float> mean =
-        mean_row(work->states(request.inputs[i]), static_cast<size_t>(model.config->channels));
-    if (request.normalize) to_unit_length(mean);
+    const auto whole = std::span(embedded.values).subspan(i * width, request.dimensions);
+    std::vector<float> embedding(whole.begin(), whole.end());
+    if (request.normalize) to_unit_length(embedding);
     data += cat(i > 0 ? "," : "", "{\"object\":\"embedding\",\"index\":", i, ",\"embedding\":");
     if (request.base64) {
-      data += base64_of(mean);
+      data += base64_of(embedding);
     } else {
-      wire::append_floats(data, mean);
+      wire::append_floats(data, embedding);
     }
     data += "}";
     tokens += request.inputs[i].size();
   }
+  Json usage = usage_of(*work, tokens, std::nullopt);
+  if (!usage.contains("splitcompute")) usage["splitcompute"] = Json::object();
+  usage["splitcompute"]["texts"] = request.inputs.size();
+  usage["splitcompute"]["trips"] = embedded.trips;
+  if (request.truncate) usage["splitcompute"]["truncated"] = request.truncated;
   http::Response response = http::Response::json(
       200, cat("{\"object\":\"list\",\"data\":[", data, "],\"model\":", json_quote(model.id),
-               ",\"usage\":", usage_of(*work, tokens, std::nullopt).dump(), "}\n"));
+               ",\"usage\":", usage.dump(), "}\n"));
   const std::string timing = work->server_timing();
   if (!timing.empty()) response.headers.set("Server-Timing", timing);
   return response;
 }
 
 std::vector<http::RequestField> embedding_fields() {
-  return {{"model", "string", "A model's id (GET /v1/models); the first one by default."},
-
-          {"input", "", "a text, a list of texts, a list of ids, or a list of lists of ids", true},
-          {"encoding_format", "string", "float or base64."},
-          {"dimensions", "integer", "The length of an embedding; only the model's own."},
-          {"normalize", "boolean",
-           "Scales embeddings to unit length, as OpenAI's clients expect; true by default."}};
+  return {
+      {"model", "string", "A model's id (GET /v1/models); the first one by default."},
+      {"input", "", "a text, a list of texts, a list of ids, or a list of lists of ids", true},
+      {"encoding_format", "string", "float or base64."},
+      {"dimensions", "integer",
+       "Keeps the first so many numbers of an embedding, before it is scaled."},
+      {"normalize", "boolean",
+       "Scales embeddings to unit length; by default where the model's modules.json says so, or "
+       "has none."},
+      {"prompt_name", "string", "The model's prompt to put before each text: query ..."},
+      {"truncate", "boolean",
+       "Cuts what is longer than the model takes, its closing token kept; else 400."}};
 }
 
 }  // namespace split::serve

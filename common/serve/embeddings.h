@@ -1,4 +1,4 @@
-// POST /v1/embeddings in OpenAI's shape: the mean of a text's final states, of length 1.
+// POST /v1/embeddings in OpenAI's shape, once for both programs (run/sentences.h makes them).
 #pragma once
 
 #include "http/route.h"
@@ -7,9 +7,6 @@
 namespace split::serve {
 
 http::Response embeddings(const http::Request& request, const FindModel& find);
-
-// Returns the mean over the rows of [rows, C].
-std::vector<float> mean_row(std::span<const float> rows, size_t channels);
 
 // The members of its body, for /openapi.json.
 std::vector<http::RequestField> embedding_fields();

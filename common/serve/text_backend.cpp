@@ -94,6 +94,16 @@ std::vector<float> TextBackend::states(std::span<const int32_t>) {
   throw http::HttpError(501, "not_supported", "this server has no embeddings");
 }
 
+TextBackend::Embedded TextBackend::embed(Texts texts, const Sentences& sentences) {
+  Embedded out;
+  for (const std::vector<int32_t>& ids : texts) {
+    const std::vector<float> one = sentences.pool(states(ids), false);
+    out.values.insert(out.values.end(), one.begin(), one.end());
+    ++out.trips;
+  }
+  return out;
+}
+
 TextModel local_backend(std::string id, const ModelConfig& config, const Tokenizer* tokenizer,
                         OpenForward open, std::string device) {
   return {std::move(id), &config, tokenizer,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "run/generate.h"
+#include "run/sentences.h"
 #include "serve/choices.h"
 
 namespace split::serve {
@@ -36,6 +37,14 @@ class TextBackend {
                      const OnText& on_text);
   // Returns the final norm's output for each token, [tokens, C].
   virtual std::vector<float> states(std::span<const int32_t> tokens);
+  // The embeddings of texts [texts, dimensions], not scaled at the end, and how often the other
+  // machine was asked for them. Text after text, unless a backend knows better.
+  struct Embedded {
+    std::vector<float> values;
+    uint64_t trips = 0;
+  };
+  using Texts = std::span<const std::vector<int32_t>>;
+  virtual Embedded embed(Texts texts, const Sentences& sentences);
   // When nobody waits for it any more: what runs ends soon, by an Error or as
   // "cancelled", and so does what is asked for later.
   virtual void cancel() noexcept {}
@@ -53,6 +62,7 @@ struct TextModel {
   std::function<std::unique_ptr<TextBackend>()> begin;
   std::chrono::milliseconds quiet{15000};  // of a stream, until a comment is sent
   SpareThreads* spare = nullptr;           // for several texts of an answer at once
+  const Sentences* sentences = nullptr;    // how texts become embeddings, where they may
 };
 
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.

@@ -1,6 +1,7 @@
 // Tensors on the wire are safetensors files: one reader and one writer for weights and for steps.
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 #include "base/json.h"
 #include "io/safetensors.h"
@@ -8,16 +9,64 @@
 
 namespace split::wire {
 
+namespace {
+
+constexpr const char* kLengths = "lengths";
+constexpr float kMostHalf = 65504;
+constexpr uint64_t kMaxHeader = 64 << 10;  // parsed, it takes 30 times as much
+
+}  // namespace
+
 std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
-                  std::span<const float> values) {
+                  std::span<const float> values, std::span<const uint32_t> lengths, bool half) {
   CHECK(values.size() == size_t{rows} * columns);
-  const NamedTensor tensor{std::string(name),
-                           {DType::kF32, {int64_t{rows}, int64_t{columns}}, std::as_bytes(values)}};
-  return write_safetensors(std::span(&tensor, 1));
+  TensorView view{DType::kF32, {int64_t{rows}, int64_t{columns}}, std::as_bytes(values)};
+  OwnedTensor halves;
+  if (half) {
+    for (const float value : values) {
+      if (std::abs(value) <= kMostHalf) continue;
+      throw Error(
+          ErrorKind::kInput,
+          cat("a value of ", value, " is beyond f16, which ends at ", kMostHalf, ": ask for f32"),
+          "dtype");
+    }
+    halves = converted(view, DType::kF16);
+    view = halves.view;
+  }
+  std::vector<NamedTensor> tensors{{std::string(name), view}};
+  if (!lengths.empty()) {
+    tensors.push_back(
+        {kLengths, {DType::kI32, {static_cast<int64_t>(lengths.size())}, std::as_bytes(lengths)}});
+  }
+  return write_safetensors(tensors);
+}
+
+std::vector<uint32_t> parse_lengths(Bytes bytes, uint32_t rows, uint32_t most) {
+  const Safetensors file = Safetensors::parse(bytes, "the body", kMaxHeader);
+  const auto at = file.tensors().find(kLengths);
+  if (at == file.tensors().end()) return {};
+  const TensorView& view = at->second;
+  const auto refuse = [&](const std::string& got) {
+    throw Error(ErrorKind::kInput,
+                cat("tensor 'lengths': expected I32 [texts] of 1..", most, " rows each, ", rows,
+                    " together, got ", got),
+                kLengths);
+  };
+  if (view.dtype != DType::kI32 || view.dims.size() != 1 || view.dims[0] < 1) {
+    refuse(cat(dtype_name(view.dtype), " ", to_string(view.dims)));
+  }
+  std::vector<uint32_t> lengths(static_cast<size_t>(view.dims[0]));
+  std::memcpy(lengths.data(), view.bytes.data(), view.bytes.size());
+  uint64_t sum = 0;
+  for (const uint32_t length : lengths) {
+    if (length < 1 || length > most) refuse(cat("a text of ", static_cast<int32_t>(length)));
+    sum += length;
+  }
+  if (sum != rows) refuse(cat(sum, " together"));
+  return lengths;
 }
 
 Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows) {
-  constexpr uint64_t kMaxHeader = 64 << 10;  // parsed, it takes 30 times as much
   const Safetensors file = Safetensors::parse(bytes, "the body", kMaxHeader);
   const auto at = file.tensors().find(name);
   if (at == file.tensors().end()) {

@@ -50,6 +50,11 @@ std::string to_json(const ModelInfo& info) {
                {"stops", info.stops},
                {"files", info.files}};
   json["stages"] = std::move(stages);
+  if (!info.pooling_json.empty()) {
+    json["dimensions"] = info.dimensions;
+    json["pooling"] = parse_json(info.pooling_json, 8, "the pooling");
+    json["prompts"] = info.prompts;
+  }
   if (info.context > 0) {
     json["max_context"] = info.max_context;
     json["context"] = info.context;

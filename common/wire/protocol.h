@@ -56,6 +56,11 @@ struct ModelInfo {
   std::string bits;                   // what the bits of a row depend on (run/bits.h)
   bool phases_alike = false;          // a row has the same bits in both
   std::vector<std::string> files;     // that model_file_path() serves
+  // For whoever reads it: numbers of an embedding, how it is made (a JSON object), and the names of
+  // the prompts that may stand before a text.
+  size_t dimensions = 0;
+  std::string pooling_json;
+  std::vector<std::string> prompts;
   // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
   std::string blob_url;
   std::vector<StageInfo> stages;
@@ -86,12 +91,18 @@ struct Matrix {
   std::vector<float> values;
 };
 
-// A safetensors file with one F32 tensor [rows, columns].
+// A safetensors file with one F32 tensor [rows, columns]; F16 with `half`, which throws
+// Error(kInput) for a value beyond its range. With `lengths`, an I32 tensor of this name beside it:
+// the rows of each text.
 std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
-                  std::span<const float> values);
+                  std::span<const float> values, std::span<const uint32_t> lengths = {},
+                  bool half = false);
 // The same read: a tensor `name` [rows, columns], F32, F16 or BF16, all finite, at most `max_rows`
 // rows. Throws Error(kInput) that says what was expected.
 Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows);
+// The rows of each text of a frame, which are all of its rows together; empty where it has no
+// lengths. Throws as parse_frame().
+std::vector<uint32_t> parse_lengths(Bytes bytes, uint32_t rows, uint32_t most);
 
 // --- numbers
 // "[0.1,-2.5e-07]": the shortest text that reads back as the same float (std::to_chars). Values are

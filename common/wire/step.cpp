@@ -9,6 +9,7 @@ namespace split::wire {
 namespace {
 
 constexpr uint64_t kMostPast = 1 << 30;
+constexpr size_t kMaxTexts = 2048;  // of one request, as OpenAI's
 
 std::optional<std::string> value_of(Query query, std::string_view key) {
   const auto at = std::ranges::find(query, key, &Query::value_type::first);
@@ -76,18 +77,21 @@ Phase parse_phase(std::string_view text) {
   return *phase;
 }
 
-Point parse_to(std::string_view text, int layers) {
-  const auto to = Point::parse(text, layers);
-  if (!to) Fields::refuse("to", cat("expected 0..", layers, ", \"norm\" or \"head\""));
-  return *to;
+Point parse_to(std::string_view text, const ModelConfig& config) {
+  const auto to = Point::parse(text, config.layers);
+  if (!to) {
+    Fields::refuse("to", cat("expected 0..", config.layers, ", \"norm\" or \"head\""));
+  }
+  // The state that leaves the last block is normed.
+  return config.encodes() && *to == Point::norm() ? Point(config.layers) : *to;
 }
 
 // A number or a name, and nothing else.
-Point read_to(Fields& fields, int layers) {
+Point read_to(Fields& fields, const ModelConfig& config) {
   const Json& to = fields.raw("to");
   const bool name = to.is_string() && (to == names::kNorm || to == names::kHead);
   const bool number = to.is_number_unsigned() && to.get<uint64_t>() <= INT32_MAX;
-  return parse_to(name ? to.text() : number ? cat(to.get<uint64_t>()) : "", layers);
+  return parse_to(name ? to.text() : number ? cat(to.get<uint64_t>()) : "", config);
 }
 
 // Writes what read_to() reads.
@@ -106,6 +110,15 @@ ForwardRequest checked(ForwardRequest request) {
   if (request.top > 0 && rows.range.to != Point::head()) {
     Fields::refuse("top", "is for logits: \"to\" is \"head\"");
   }
+  if (!request.lengths.empty() && (rows.wanted.kind == Wanted::kList || request.top > 0)) {
+    Fields::refuse(request.top > 0 ? "top" : "rows", "is for one text, not for a list of them");
+  }
+  if (request.pool && rows.wanted.kind != Wanted::kAll) {
+    Fields::refuse("rows", "expected \"all\": an embedding is made of all rows");
+  }
+  if (request.normalize && !request.pool) {
+    Fields::refuse("normalize", "is for embeddings: \"to\" is \"pool\"");
+  }
   const std::vector<uint32_t>& list = rows.wanted.list;
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i] >= rows.count() || (i > 0 && list[i] <= list[i - 1])) {
@@ -114,6 +127,58 @@ ForwardRequest checked(ForwardRequest request) {
   }
   if (rows.wanted_count() == 0) Fields::refuse("rows", "expected at least one");
   return request;
+}
+
+bool is_half(std::string_view dtype) {
+  if (dtype != "f32" && dtype != "f16") {
+    Fields::refuse("dtype", "expected \"f32\" or \"f16\", got " + shown(dtype));
+  }
+  return dtype == "f16";
+}
+
+// Where rows end that are pooled.
+Point pooled_at(const ModelConfig& config) {
+  return config.encodes() ? Point(config.layers) : Point::norm();
+}
+
+Point last_point(const ModelConfig& config) {
+  return Point::last(config.layers, !config.encodes());
+}
+
+// A list of lists of ids.
+void read_lists(const Json& lists, const ModelConfig& config, ForwardRequest& request) {
+  if (lists.size() > kMaxTexts)
+    Fields::refuse("tokens", cat("expected at most ", kMaxTexts, " texts"));
+  std::vector<int32_t> all;
+  for (const Json& list : lists) {
+    const Json wrapped = {{"tokens", list}};
+    Fields one(&wrapped);
+    const auto ids =
+        one.integers("tokens", 0, config.vocab - 1, static_cast<size_t>(config.context));
+    if (ids.empty()) Fields::refuse("tokens", "expected at least one of each text");
+    all.insert(all.end(), ids.begin(), ids.end());
+    request.lengths.push_back(static_cast<uint32_t>(ids.size()));
+  }
+  if (all.size() > kMaxStepTokens) {
+    Fields::refuse("tokens", cat("expected at most ", kMaxStepTokens, ", got ", all.size()));
+  }
+  request.received.own(std::move(all));
+}
+
+void read_prompts(Fields& fields, const Encode& encode, bool special, ForwardRequest& request) {
+  if (!fields.has("prompt") || !fields.raw("prompt").is_array()) {
+    request.received.own(encode(fields.text_or("prompt", ""), special));
+    return;
+  }
+  const std::vector<std::string> prompts = fields.texts("prompt", kMaxTexts);
+  if (prompts.empty()) Fields::refuse("prompt", "expected at least one text");
+  std::vector<int32_t> all;
+  for (const std::string& prompt : prompts) {
+    const std::vector<int32_t> ids = encode(prompt, special);
+    all.insert(all.end(), ids.begin(), ids.end());
+    request.lengths.push_back(static_cast<uint32_t>(ids.size()));
+  }
+  request.received.own(std::move(all));
 }
 
 Matrix parse_hidden(Bytes body, const ModelConfig& config) {
@@ -166,7 +231,7 @@ StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryS
     rows.phase = parse_phase(fields.text_or("phase", wire_name(Phase::kPrompt)));
   }
   rows.wanted = parse_wanted(fields.text_or("rows", names::kAll));
-  if (fields.has("to")) step.to = read_to(fields, config.layers);
+  if (fields.has("to")) step.to = read_to(fields, config);
   if (fields.has("can")) step.can = static_cast<int>(fields.integer("can", 0, config.layers));
   fields.finish();
   return step;
@@ -183,7 +248,7 @@ StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
   const std::string phase(wire_name(Phase::kPrompt)), all(names::kAll);
   rows.phase = parse_phase(value_of(query, "phase").value_or(phase));
   rows.wanted = parse_wanted(value_of(query, "rows").value_or(all));
-  if (const auto to = value_of(query, "to")) step.to = parse_to(*to, config.layers);
+  if (const auto to = value_of(query, "to")) step.to = parse_to(*to, config);
   step.received.own(parse_hidden(body, config));
   return step;
 }
@@ -200,6 +265,26 @@ std::string forward_query(const SequenceRows& rows) {
              "&rows=", wanted_name(rows.wanted));
 }
 
+std::string forward_json(const TextRows& texts, bool pool) {
+  Json lists = Json::array();
+  for (const SequenceRows& rows : texts.split()) lists.push_back(rows.tokens);
+  Json json = {{"to", pool ? Json(kPool) : json_of(texts.range.to)}};
+  if (pool) json["normalize"] = false;
+  json["tokens"] = std::move(lists);
+  return json.dump();
+}
+
+TextRows ForwardRequest::texts(uint32_t& one) const {
+  const SequenceRows& rows = received.rows;
+  one = rows.count();
+  return {.range = rows.range,
+          .lengths = lengths.empty() ? std::span<const uint32_t>(&one, 1) : lengths,
+          .tokens = rows.tokens,
+          .hidden = rows.hidden,
+          .width = rows.width,
+          .wanted = rows.wanted};
+}
+
 ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, const Encode& encode,
                              MemoryShare* memory) {
   Fields fields(json, memory);
@@ -209,19 +294,27 @@ ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, c
   if (fields.has("prompt") && fields.has("tokens")) {
     Fields::refuse("prompt", "expected one of \"prompt\" and \"tokens\", got both");
   }
-  if (fields.has("tokens")) {
+  if (fields.has("tokens") && fields.raw("tokens").is_array() && !fields.raw("tokens").empty() &&
+      fields.raw("tokens")[0].is_array()) {
+    read_lists(fields.raw("tokens"), config, request);
+  } else if (fields.has("tokens")) {
     request.received.own(
         fields.integers("tokens", 0, config.vocab - 1, static_cast<size_t>(config.context)));
     if (rows.count() == 0) Fields::refuse("tokens", "expected at least one");
   } else {
-    request.received.own(encode(fields.text_or("prompt", ""), special));
+    read_prompts(fields, encode, special, request);
   }
   if (fields.integer_or("from", 0, config.layers, 0) > 0) {
     Fields::refuse("from",
                    "over 0 only with `hidden`: send safetensors as application/octet-stream");
   }
-  if (fields.has("to")) rows.range.to = read_to(fields, config.layers);
+  request.pool = fields.has("to") && fields.raw("to") == kPool;
+  rows.range.to = request.pool        ? pooled_at(config)
+                  : !fields.has("to") ? last_point(config)
+                                      : read_to(fields, config);
   rows.wanted = fields.has("rows") ? read_wanted(fields, config) : usual_wanted(rows.range.to);
+  if (fields.has("normalize")) request.normalize = fields.boolean_or("normalize", true);
+  request.half = is_half(fields.text_or("dtype", "f32"));
   request.top = static_cast<int>(fields.integer_or("top", 1, config.vocab, 0));
   fields.finish();
   return checked(std::move(request));
@@ -230,8 +323,10 @@ ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, c
 ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config) {
   ForwardRequest request;
   SequenceRows& rows = request.received.rows;
-  check_query(query, {"from", "to", "rows", "top"});
-  rows.range = parse_range(query, config.layers);
+  check_query(query, {"from", "to", "rows", "top", "dtype", "normalize"});
+  const auto to = value_of(query, "to");
+  request.pool = to && *to == kPool;
+  rows.range = parse_range(query, config, true);
   rows.range.from = rows.range.from.block();  // hidden states at point 0, not tokens
   const auto wanted = value_of(query, "rows");
   rows.wanted = wanted ? parse_listed(*wanted) : usual_wanted(rows.range.to);
@@ -240,18 +335,31 @@ ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config)
     if (!top) Fields::refuse("top", cat("expected a whole number in 1..", config.vocab));
     request.top = static_cast<int>(*top);
   }
-  request.received.own(parse_hidden(body, config));
+  request.half = is_half(value_of(query, "dtype").value_or("f32"));
+  if (const auto text = value_of(query, "normalize")) {
+    if (*text != "true" && *text != "false") Fields::refuse("normalize", "expected true or false");
+    request.normalize = *text == "true";
+  }
+  Matrix hidden =
+      parse_frame(body, "hidden", static_cast<uint32_t>(config.channels), kMaxStepTokens);
+  request.lengths = parse_lengths(body, hidden.rows, static_cast<uint32_t>(config.context));
+  if (request.lengths.empty() && hidden.rows > static_cast<uint32_t>(config.context)) {
+    hidden = parse_hidden(body, config);  // throws
+  }
+  request.received.own(std::move(hidden));
   return checked(std::move(request));
 }
 
-StageRange parse_range(Query query, int layers) {
-  StageRange range;
+StageRange parse_range(Query query, const ModelConfig& config, bool pools) {
+  const int layers = config.layers;
+  StageRange range{.to = last_point(config)};
   if (const auto text = value_of(query, "from")) {
     const auto from = parse_u64(*text, 0, static_cast<uint64_t>(layers));
     if (!from) Fields::refuse("from", cat("expected 0..", layers));
     range.from = static_cast<int>(*from);
   }
-  if (const auto text = value_of(query, "to")) range.to = parse_to(*text, layers);
+  const auto to = value_of(query, "to");
+  if (to) range.to = pools && *to == kPool ? pooled_at(config) : parse_to(*to, config);
   if (range.to < range.from) {
     Fields::refuse("to", cat("expected a point at or after ", range.from.block()));
   }

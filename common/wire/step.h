@@ -14,6 +14,7 @@
 #include "base/memory_budget.h"
 #include "models/model.h"
 #include "step/rows.h"
+#include "step/texts.h"
 #include "wire/protocol.h"
 
 namespace split::wire {
@@ -61,21 +62,35 @@ inline constexpr size_t kMaxStepTokens = 1 << 20;
 
 // --- a step without a session: a range and which rows
 struct ForwardRequest {
-  ReceivedRows received;
+  ReceivedRows received;  // of one text, or those of several one after the other
+  // Rows of each text of a list; empty where there is one text that is no list.
+  std::vector<uint32_t> lengths;
   int top = 0;  // the likeliest tokens of each row of logits, if not 0
+  bool pool =
+      false;  // one embedding of each text (run/sentences.h); range.to is where its rows end
+  std::optional<bool> normalize;  // of an embedding; else as the model has it
+  bool half = false;              // the answer's tensor is F16
+
+  // All of it as texts; `one` is where a text that is no list keeps its length.
+  TextRows texts(uint32_t& one) const;
 };
 std::string forward_json(const SequenceRows& rows);   // {"rows","to","tokens"}
 std::string forward_query(const SequenceRows& rows);  // "from=3&rows=all"
+// {"to","tokens":[[...]]}; with `pool` {"normalize":false,"to":"pool","tokens"}
+std::string forward_json(const TextRows& texts, bool pool);
+inline constexpr std::string_view kPool = "pool";
 // Ids of a prompt, whose special tokens are read as such or as text.
 using Encode = std::function<std::vector<int32_t>(const std::string& prompt, bool special)>;
 ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, const Encode& encode,
                              MemoryShare* memory = nullptr);
 ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config);
 
-// A query's "from" and "to": from tokens and to the head without them.
-StageRange parse_range(Query query, int layers);
+// A query's "from" and "to": from tokens and to the last point without them.
+// With `pools`, "pool" is where pooled rows end.
+StageRange parse_range(Query query, const ModelConfig& config, bool pools = false);
 std::string hidden_frame(const SequenceRows& rows);
 // The tensor of a step's result: "logits" at the head, else "hidden".
 std::string_view result_name(Point to);
+inline constexpr std::string_view kEmbedding = "embedding";  // of a text that is pooled
 
 }  // namespace split::wire

@@ -80,8 +80,8 @@ class GatedCloud {
 
   explicit GatedCloud(const std::string& name) {
     cloud::ModelOptions options;
-    options.id = name;
-    options.path = name == "demo" ? source("weights/demo") : source("tests/golden/" + name);
+    options.id = std::filesystem::path(name).filename().string();
+    options.path = name.starts_with('/') ? name : model_dir(name);
     options.device = "cpu";
     options.threads = 2;
     options.kv_budget = 256 << 20;

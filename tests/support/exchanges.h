@@ -53,10 +53,13 @@ inline std::string without_what_varies(std::string body) {
       {std::regex("\"phases_alike\":(true|false),"), ""},
       {std::regex("\"architecture\":\"[^\"]*\","), ""},
       {std::regex("\"context\":[0-9]+,"), ""},
+      {std::regex("\"dimensions\":[0-9]+,"), ""},
       {std::regex("\"kind\":\"[^\"]*\","), ""},
       {std::regex("\"max_context\":[0-9]+,"), ""},
       // Files that it lists now, too.
       {std::regex(",\"(tokenizer_config|generation_config)\\.json\""), ""},
+      {std::regex("\"pooling\":\\{[^}]*\\},"), ""},
+      {std::regex("\"prompts\":\\[[^\\]]*\\],"), ""},
       {std::regex(",\"stops\":\\[[^\\]]*\\]"), ""},
   };
   for (const auto& [what, zeros] : kVaries) body = std::regex_replace(body, what, zeros);

@@ -243,9 +243,14 @@ TEST(WireForward, NamesTheFieldThatIsWrong) {
 }
 
 TEST(WireRange, IsAllOfAModelWithoutAQuery) {
-  EXPECT_EQ(parse_range({}, 3), StageRange());
-  EXPECT_EQ(parse_range(QueryFields{{"from", "0"}, {"to", "2"}}, 3), (StageRange{0, 2}));
-  EXPECT_EQ(parse_range(QueryFields{{"to", "norm"}}, 3), StageRange{.to = Point::norm()});
+  ModelConfig config;
+  config.layers = 3;
+  EXPECT_EQ(parse_range({}, config), StageRange());
+  EXPECT_EQ(parse_range(QueryFields{{"from", "0"}, {"to", "2"}}, config), (StageRange{0, 2}));
+  EXPECT_EQ(parse_range(QueryFields{{"to", "norm"}}, config), StageRange{.to = Point::norm()});
+  config.kind = ModelKind::kEncoder;
+  EXPECT_EQ(parse_range({}, config), StageRange{.to = 3}) << "no head";
+  EXPECT_EQ(parse_range(QueryFields{{"to", "norm"}}, config), StageRange{.to = 3});
   const StageRange below{.to = 2}, above{2, Point::head()};
   EXPECT_EQ(model_query("q8_0", below), "?format=q8_0&to=2");
   EXPECT_EQ(model_query("q8_0", above), "?format=q8_0&from=2&to=head");

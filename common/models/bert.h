@@ -1,0 +1,24 @@
+// BERT: an encoder of post-norm blocks, whose rows see all rows of their text. Names and settings
+// as in Hugging Face transformers' BertModel; of BertForMaskedLM and others the encoder alone.
+// Source: "BERT: Pre-training of Deep Bidirectional Transformers" (2018).
+#pragma once
+
+#include "models/model.h"
+
+namespace split {
+
+std::unique_ptr<Model> make_bert(std::string_view config_json, std::optional<int> context);
+// One for each activation.
+std::vector<std::string> bert_examples();
+
+// What stands on an encoder (pooler, heads of a task), and the buffer of positions.
+bool is_beside_bert(std::string_view name);
+inline constexpr std::string_view kBertPrefixes[] = {"bert.", "model."};
+// As TensorFlow's checkpoints have them, bert-base-uncased among these.
+inline constexpr TensorNames::Alias kBertAliases[] = {{".gamma", ".weight"}, {".beta", ".bias"}};
+inline constexpr TensorNames kBertNames{.prefixes = kBertPrefixes,
+                                        .aliases = kBertAliases,
+                                        .ignored = is_beside_bert,
+                                        .first = "embeddings.word_embeddings.weight"};
+
+}  // namespace split

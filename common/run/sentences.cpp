@@ -1,0 +1,382 @@
+#include "run/sentences.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/json.h"
+#include "io/safetensors.h"
+
+namespace split {
+namespace {
+
+// Names of sentence-transformers before version 6, "pooling_mode_" before them, and from there on.
+struct ModeName {
+  PoolMode mode;
+  std::string_view flag, word;
+};
+// In the order in which they stand side by side.
+constexpr ModeName kModes[] = {
+    {PoolMode::kCls, "cls_token", "cls"},
+    {PoolMode::kMax, "max_tokens", "max"},
+    {PoolMode::kMean, "mean_tokens", "mean"},
+    {PoolMode::kMeanSqrtLength, "mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+    {PoolMode::kWeightedMean, "weightedmean_tokens", "weightedmean"},
+    {PoolMode::kLast, "lasttoken", "lasttoken"}};
+
+constexpr int kDepth = 16;
+constexpr int64_t kMostDense = 1 << 16;
+
+[[noreturn]] void refuse(std::string_view file, const std::string& why) {
+  throw Error(ErrorKind::kInput, cat("[", file, "] ", why));
+}
+
+Json object_of(const std::string& text, const std::string& name) {
+  Json json = parse_json(text, kDepth, cat("[", name, "]"));
+  if (!json.is_object()) refuse(name, "expected a JSON object");
+  return json;
+}
+
+std::string last_word(std::string_view type) {
+  const size_t dot = type.rfind('.');
+  return std::string(dot == type.npos ? type : type.substr(dot + 1));
+}
+
+const Json* text_at(const Json& json, const char* key) {
+  const Json* const value = json.find(key);
+  return value != nullptr && value->is_string() ? value : nullptr;
+}
+
+bool is_true(const Json& json, const std::string& key) {
+  const Json* const value = json.find(key);
+  return value != nullptr && value->is_boolean() && value->get<bool>();
+}
+
+// A whole number above 0; above all others where it is a float, as transformers writes "any".
+std::optional<uint32_t> length_at(const Json& json, const char* key) {
+  const Json* const value = json.find(key);
+  if (value == nullptr || !value->is_number()) return std::nullopt;
+  const double length = value->get<double>();
+  if (!(length >= 1)) return std::nullopt;
+  return static_cast<uint32_t>(std::min(length, 4e9));
+}
+
+double activated(const std::string& name, double x) {
+  if (name == "Tanh") return std::tanh(x);
+  if (name == "ReLU") return std::max(x, 0.0);
+  if (name == "GELU") return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+  if (name == "SiLU") return x / (1 + std::exp(-x));
+  if (name == "Sigmoid") return 1 / (1 + std::exp(-x));
+  return x;
+}
+constexpr std::string_view kActivations[] = {"Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid"};
+
+bool is_there(Sentences::Files names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+std::vector<float> floats_of(const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(element_count(view.dims).value()));
+  convert(view, DType::kF32, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+// The sum of each channel over the rows, each times weight(row), over the sum of `divisor`.
+template <typename Weight>
+std::vector<float> weighted(std::span<const float> rows, size_t channels, double divisor,
+                            const Weight& weight) {
+  std::vector<float> out(channels);
+  for (size_t c = 0; c < channels; ++c) {
+    double sum = 0;
+    for (size_t row = 0; row < rows.size() / channels; ++row) {
+      sum += double{rows[row * channels + c]} * weight(row);
+    }
+    out[c] = static_cast<float>(sum / divisor);
+  }
+  return out;
+}
+
+std::vector<float> pooled(PoolMode mode, std::span<const float> rows, size_t channels) {
+  const size_t count = rows.size() / channels;
+  const auto row = [&](size_t at) {
+    const auto values = rows.subspan(at * channels, channels);
+    return std::vector<float>(values.begin(), values.end());
+  };
+  const auto one = [](size_t) { return 1.0; };
+  const auto n = static_cast<double>(count);
+  switch (mode) {
+    case PoolMode::kCls:
+      return row(0);
+    case PoolMode::kLast:
+      return row(count - 1);
+    case PoolMode::kMean:
+      return weighted(rows, channels, n, one);
+    case PoolMode::kMeanSqrtLength:
+      return weighted(rows, channels, std::sqrt(n), one);
+    case PoolMode::kWeightedMean:
+      return weighted(rows, channels, n * (n + 1) / 2,
+                      [](size_t at) { return static_cast<double>(at + 1); });
+    case PoolMode::kMax:
+      break;
+  }
+  std::vector<float> out = row(0);
+  for (size_t at = channels; at < rows.size(); ++at) {
+    out[at % channels] = std::max(out[at % channels], rows[at]);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string_view pool_mode_name(PoolMode mode) { return kModes[static_cast<size_t>(mode)].word; }
+
+void to_unit_length(std::span<float> values) {
+  double sum = 0;
+  for (const float x : values) sum += double{x} * double{x};
+  if (sum == 0) return;
+  for (float& x : values) x = static_cast<float>(x / std::sqrt(sum));
+}
+
+std::vector<float> mean_row(std::span<const float> rows, size_t channels) {
+  return pooled(PoolMode::kMean, rows, channels);
+}
+
+Sentences Sentences::read(Files names, const ReadFile& file, const ModelConfig& config) {
+  const bool modules = is_there(names, "modules.json");
+  Sentences sentences;
+  sentences.meant_ = modules || config.encodes();
+  sentences.channels_ = static_cast<size_t>(config.channels);
+  sentences.point_ = config.encodes() ? Point(config.layers) : Point::norm();
+  if (modules) sentences.read_modules(file("modules.json"), file, names);
+  sentences.max_tokens_ = static_cast<uint32_t>(config.context);
+  if (!sentences.meant_) return sentences;
+  std::optional<uint32_t> longest;
+  for (const auto& [name, key] : {std::pair{"sentence_bert_config.json", "max_seq_length"},
+                                  std::pair{"tokenizer_config.json", "model_max_length"}}) {
+    if (longest || !is_there(names, name)) continue;
+    longest = length_at(object_of(file(name), name), key);
+  }
+  if (longest) sentences.max_tokens_ = std::min(*longest, sentences.max_tokens_);
+  constexpr const char* kPrompts = "config_sentence_transformers.json";
+  if (is_there(names, kPrompts)) sentences.read_prompts(file(kPrompts));
+  return sentences;
+}
+
+void Sentences::read_modules(const std::string& text, const ReadFile& file, Files names) {
+  constexpr const char* kModules = "modules.json";
+  const Json list = parse_json(text, kDepth, cat("[", kModules, "]"));
+  if (!list.is_array() || list.size() < 1 || list.size() > 16) {
+    refuse(kModules, "expected a list of 1 to 16 modules");
+  }
+  normalizes_ = false;
+  bool transformer = false, pooling = false;
+  for (const Json& one : list) {
+    const Json* const type = one.is_object() ? text_at(one, "type") : nullptr;
+    const Json* const path = one.is_object() ? text_at(one, "path") : nullptr;
+    if (type == nullptr || path == nullptr) refuse(kModules, "expected a type and a path of each");
+    const std::string word = last_word(type->text());
+    const std::string config = path->text() + "/config.json";
+    if (std::exchange(normalizes_, false)) modules_.push_back({});  // one that is not the last
+    if (word == "Transformer" && !transformer) {
+      transformer = true;
+      if (!path->text().empty()) refuse(kModules, "expected the Transformer at the path \"\"");
+    } else if (word == "Pooling" && transformer && !pooling) {
+      pooling = true;
+      read_pooling(config, file(config));
+    } else if (word == "Dense" && pooling) {
+      modules_.push_back({read_dense(path->text(), file, names)});
+    } else if (word == "Normalize" && pooling) {
+      normalizes_ = true;
+    } else {
+      refuse(kModules,
+             cat("expected a Transformer, a Pooling, and any of Dense and Normalize, got ",
+                 shown(type->text())));
+    }
+  }
+  if (!pooling) refuse(kModules, "expected a Pooling");
+  size_t width = modes_.size() * channels_;
+  for (const Module& module : modules_) {
+    if (!module.dense) continue;
+    if (module.dense->inputs != width) {
+      refuse(kModules, cat("a Dense of ", module.dense->inputs, " features behind ", width));
+    }
+    width = module.dense->outputs;
+  }
+}
+
+void Sentences::read_pooling(const std::string& name, const std::string& text) {
+  const Json json = object_of(text, name);
+  modes_.clear();
+  const auto add = [&](std::string_view word) {
+    const auto at = std::ranges::find_if(
+        kModes, [&](const ModeName& mode) { return mode.word == word || mode.flag == word; });
+    if (at == std::end(kModes)) {
+      refuse(name, cat("pooling_mode: expected cls, max, mean, mean_sqrt_len_tokens, weightedmean ",
+                       "or lasttoken, got ", shown(word)));
+    }
+    modes_.push_back(at->mode);
+  };
+  if (const Json* const mode = json.find("pooling_mode")) {
+    if (mode->is_string()) add(mode->text());
+    for (const Json& one : mode->is_array() ? *mode : Json::array()) {
+      add(one.is_string() ? one.text() : "");
+    }
+  } else {
+    for (const ModeName& mode : kModes) {
+      if (is_true(json, cat("pooling_mode_", mode.flag))) modes_.push_back(mode.mode);
+    }
+  }
+  if (modes_.empty()) refuse(name, "expected a pooling mode");
+  for (const char* key : {"word_embedding_dimension", "embedding_dimension"}) {
+    const Json* const width = json.find(key);
+    if (width == nullptr || !width->is_number()) continue;
+    if (width->get<double>() != static_cast<double>(channels_)) {
+      refuse(name, cat(key, ": expected ", channels_, ", the model's width"));
+    }
+  }
+  const Json* const prompt = json.find("include_prompt");
+  if (prompt != nullptr && prompt->is_boolean() && !prompt->get<bool>()) {
+    refuse(name, "include_prompt: expected true");
+  }
+}
+
+Sentences::Dense Sentences::read_dense(const std::string& path, const ReadFile& file, Files names) {
+  const std::string name = path + "/config.json", weights = path + "/model.safetensors";
+  const Json json = object_of(file(name), name);
+  const auto size = [&](const char* key) {
+    const Json* const value = json.find(key);
+    if (value == nullptr || !value->is_number_integer() || value->get<int64_t>() < 1 ||
+        value->get<int64_t>() > kMostDense) {
+      refuse(name, cat(key, ": expected a whole number in 1..", kMostDense));
+    }
+    return static_cast<size_t>(value->get<int64_t>());
+  };
+  Dense dense;
+  dense.inputs = size("in_features");
+  dense.outputs = size("out_features");
+  const Json* const activation = text_at(json, "activation_function");
+  dense.activation = activation == nullptr ? "Tanh" : last_word(activation->text());
+  if (std::ranges::find(kActivations, dense.activation) == std::end(kActivations)) {
+    refuse(name, cat("activation_function: expected Identity, Tanh, ReLU, GELU, SiLU or Sigmoid, ",
+                     "got ", shown(activation->text())));
+  }
+  if (!is_there(names, weights)) {
+    refuse(name, cat("expected ", weights, " beside it: a pickle is refused"));
+  }
+  const std::string bytes = file(weights);
+  const Safetensors tensors = Safetensors::parse(as_bytes_of(bytes), weights);
+  const auto tensor = [&](const char* tensor_name, const Dims& dims) {
+    const auto at = tensors.tensors().find(tensor_name);
+    const bool right = at != tensors.tensors().end() && at->second.dims == dims &&
+                       !format_name(at->second.dtype).empty() && !is_quantised(at->second.dtype);
+    if (!right) refuse(weights, cat("expected floats '", tensor_name, "' ", to_string(dims)));
+    return floats_of(at->second);
+  };
+  const auto inputs = static_cast<int64_t>(dense.inputs);
+  const auto outputs = static_cast<int64_t>(dense.outputs);
+  dense.weight = tensor("linear.weight", {outputs, inputs});
+  const Json* const bias = json.find("bias");
+  if (bias == nullptr || !bias->is_boolean() || bias->get<bool>()) {
+    dense.bias = tensor("linear.bias", {outputs});
+  }
+  return dense;
+}
+
+void Sentences::read_prompts(const std::string& text) {
+  constexpr const char* kName = "config_sentence_transformers.json";
+  const Json json = object_of(text, kName);
+  if (const Json* const prompts = json.find("prompts");
+      prompts != nullptr && prompts->is_object()) {
+    for (const auto& [name, prompt] : prompts->members()) {
+      if (!prompt.is_string()) refuse(kName, cat("prompts: expected a text for ", shown(name)));
+      prompts_.emplace(name, prompt.text());
+    }
+  }
+  const Json* const usual = text_at(json, "default_prompt_name");
+  if (usual == nullptr) return;
+  const auto at = prompts_.find(usual->text());
+  if (at == prompts_.end()) {
+    refuse(kName,
+           cat("default_prompt_name: expected one of the prompts, got ", shown(usual->text())));
+  }
+  default_prompt_ = at->second;
+}
+
+size_t Sentences::dimensions() const {
+  size_t width = modes_.size() * channels_;
+  for (const Module& module : modules_) {
+    if (module.dense) width = module.dense->outputs;
+  }
+  return width;
+}
+
+const std::string& Sentences::prompt(const std::optional<std::string>& name) const {
+  if (!name) return default_prompt_;
+  const auto at = prompts_.find(*name);
+  if (at != prompts_.end()) return at->second;
+  std::string known;
+  for (const auto& [one, text] : prompts_) known += cat(known.empty() ? "" : ", ", one);
+  throw Error(ErrorKind::kInput,
+              cat("expected ", known.empty() ? "none: the model has no prompts" : "one of " + known,
+                  ", got ", shown(*name)),
+              "prompt_name");
+}
+
+SentenceIds Sentences::encode(const Tokenizer* tokenizer, std::string_view text,
+                              bool truncate) const {
+  if (tokenizer == nullptr) {
+    throw Error(ErrorKind::kInput, "the model has no tokenizer: expected token ids", "input");
+  }
+  return bounded(tokenizer->encode(text, {.add_special = true}), truncate,
+                 tokenizer->behind().size());
+}
+
+SentenceIds Sentences::bounded(std::vector<int32_t> ids, bool truncate, size_t closing) const {
+  if (ids.size() <= max_tokens_) return {std::move(ids), false};
+  if (!truncate) throw InputTooLong(max_tokens_, ids.size());
+  closing = std::min<size_t>(closing, max_tokens_);
+  const auto end = ids.end() - static_cast<std::ptrdiff_t>(closing);
+  ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(max_tokens_ - closing), end);
+  return {std::move(ids), true};
+}
+
+std::vector<float> Sentences::pool(std::span<const float> rows, bool normalize) const {
+  CHECK(!rows.empty() && rows.size() % channels_ == 0);
+  std::vector<float> x;
+  for (const PoolMode mode : modes_) {
+    const std::vector<float> part = pooled(mode, rows, channels_);
+    x.insert(x.end(), part.begin(), part.end());
+  }
+  for (const Module& module : modules_) {
+    if (!module.dense) {
+      to_unit_length(x);
+      continue;
+    }
+    const Dense& dense = *module.dense;
+    std::vector<float> y(dense.outputs);
+    for (size_t out = 0; out < y.size(); ++out) {
+      double sum = dense.bias.empty() ? 0 : double{dense.bias[out]};
+      for (size_t in = 0; in < x.size(); ++in) {
+        sum += double{x[in]} * double{dense.weight[out * dense.inputs + in]};
+      }
+      y[out] = static_cast<float>(activated(dense.activation, sum));
+    }
+    x = std::move(y);
+  }
+  if (normalize) to_unit_length(x);
+  return x;
+}
+
+std::string Sentences::describe() const {
+  Json modes = Json::array(), dense = Json::array();
+  for (const PoolMode mode : modes_) modes.push_back(pool_mode_name(mode));
+  for (const Module& module : modules_) {
+    if (module.dense) dense.push_back(module.dense->outputs);
+  }
+  Json json = {{"normalize", normalizes_}};
+  json["modes"] = std::move(modes);
+  json["dense"] = std::move(dense);
+  return json.dump();
+}
+
+}  // namespace split

@@ -1,0 +1,346 @@
+// Encoders: what PyTorch and sentence-transformers compute for BERT's goldens, at every cut, alone
+// and packed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <thread>
+
+#include "models/config_reader.h"
+#include "run/sentences.h"
+#include "support/golden_model.h"
+
+namespace split::test {
+namespace {
+
+Sentences sentences_of(const Golden& golden) {
+  return Sentences::read(
+      golden.checkpoint.files(),
+      [&](const std::string& name) { return golden.checkpoint.file(name); },
+      golden.model->config());
+}
+
+struct Loaded {
+  Loaded(const std::string& name, const std::string& device_name, uint32_t max_rows = 512)
+      : golden("models/" + name), device(make_device({device_name, 2})) {
+    ShardOptions options;
+    options.max_rows = max_rows;
+    shard = std::make_unique<Shard>(*device, *golden.model, golden.weights(), options);
+    batcher = std::make_unique<Batcher>(*shard);
+  }
+
+  int layers() const { return golden.model->config().layers; }
+  size_t channels() const { return static_cast<size_t>(golden.model->config().channels); }
+
+  // The rows of texts at a point, one text after the other, all of them in one call.
+  std::vector<std::vector<float>> run(const std::vector<std::vector<int32_t>>& texts, Point to) {
+    std::vector<SequenceRows> rows;
+    for (const auto& ids : texts) {
+      rows.push_back({.range = {Point::tokens(), to}, .tokens = ids, .wanted = Wanted::kAll});
+    }
+    return run(rows);
+  }
+  std::vector<std::vector<float>> run(const std::vector<std::vector<float>>& hidden,
+                                      const StageRange& range) {
+    std::vector<SequenceRows> rows;
+    for (const auto& values : hidden) {
+      rows.push_back({.range = range,
+                      .hidden = values,
+                      .width = static_cast<uint32_t>(channels()),
+                      .wanted = Wanted::kAll});
+    }
+    return run(rows);
+  }
+  std::vector<std::vector<float>> run(const std::vector<SequenceRows>& rows) {
+    std::vector<std::vector<float>> out;
+    std::vector<Job> jobs;
+    for (const SequenceRows& one : rows) {
+      out.emplace_back(one.count() * channels());
+      jobs.push_back({shard->pages().open(), one, out.back().data()});
+    }
+    batcher->run(jobs);
+    for (const Job& job : jobs) shard->pages().close(job.sequence);
+    return out;
+  }
+
+  Golden golden;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Shard> shard;
+  std::unique_ptr<Batcher> batcher;
+};
+
+constexpr const char* kEncoders[] = {"bert", "st-minilm", "st-bge", "st-labse"};
+
+class Encoders : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    try {
+      loaded_.emplace(std::get<0>(GetParam()), std::get<1>(GetParam()));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDevice) throw;
+      GTEST_SKIP() << error.what();
+    }
+    for (int i = 0; golden().has(cat("p", i, ".ids")); ++i) texts_.push_back(golden().ids(i));
+  }
+  const Golden& golden() const { return loaded_->golden; }
+
+  std::optional<Loaded> loaded_;
+  std::vector<std::vector<int32_t>> texts_;
+};
+
+std::string device_name_of(const auto& info) {
+  std::string name = cat(std::get<0>(info.param), "_", std::get<1>(info.param));
+  std::ranges::replace(name, '-', '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Encoders,
+                         testing::Combine(testing::ValuesIn(kEncoders),
+                                          testing::Values("cpu", "vulkan")),
+                         [](const auto& info) { return device_name_of(info); });
+
+TEST_P(Encoders, StatesAreThoseOfPyTorchAtEveryPoint) {
+  for (int k = 0; k <= loaded_->layers(); ++k) {
+    const auto rows = loaded_->run(texts_, k);
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      const std::string name = cat("p", i, ".hidden_all");
+      if (!golden().has(name)) continue;
+      const auto all = golden().values<float>(name);
+      const std::span want =
+          std::span(all).subspan(static_cast<size_t>(k) * rows[i].size(), rows[i].size());
+      for (size_t at = 0; at < want.size(); ++at) ASSERT_NEAR(rows[i][at], want[at], 2e-4) << name;
+    }
+  }
+}
+
+// T18: of a text's bits nothing depends on its company, nor on where the model is cut.
+TEST_P(Encoders, BitsAreTheSameAloneAndPackedAndAtEveryCut) {
+  const Point end = loaded_->layers();
+  const auto packed = loaded_->run(texts_, end);
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    EXPECT_EQ(loaded_->run({texts_[i]}, end)[0], packed[i]) << i;
+  }
+  for (int k = 0; k <= loaded_->layers(); ++k) {
+    const auto below = loaded_->run(texts_, k);
+    EXPECT_EQ(loaded_->run(below, {k, end}), packed) << k;
+  }
+}
+
+TEST_P(Encoders, KeepNothingOfATextAndNoPages) {
+  loaded_->run(texts_, loaded_->layers());
+  EXPECT_EQ(loaded_->shard->pages().in_use(), 0u);
+  const auto cache = loaded_->shard->page_bytes();
+  EXPECT_EQ(cache, 2 * kPageTokens * loaded_->channels() * sizeof(float)) << "one block's alone";
+}
+
+TEST_P(Encoders, EmbeddingsAreThoseOfSentenceTransformers) {
+  const Sentences sentences = sentences_of(golden());
+  const bool cpu = std::string(std::get<1>(GetParam())) == "cpu";
+  size_t compared = 0;
+  for (const char* kind : {"embedding", "embedding_query"}) {
+    for (int i = 0; golden().has(cat("p", i, ".", kind)); ++i, ++compared) {
+      const std::string name = cat("p", i, ".", kind);
+      const auto ids = golden().values<int32_t>(name + "_ids");
+      const auto rows = loaded_->run({ids}, sentences.point())[0];
+      const auto got = sentences.pool(rows, sentences.normalizes());
+      const auto want = golden().values<float>(name);
+      ASSERT_EQ(got.size(), want.size());
+      ASSERT_EQ(got.size(), sentences.dimensions());
+      // Of length 1, or as long as it is.
+      double length = 0;
+      for (const float x : want) length += double{x} * double{x};
+      const double bound = (cpu ? 1e-6 : 1e-5) * std::max(1.0, std::sqrt(length));
+      for (size_t at = 0; at < want.size(); ++at) ASSERT_NEAR(got[at], want[at], bound) << name;
+    }
+  }
+  const bool sentence_model = golden().has("p0.embedding");
+  EXPECT_EQ(compared > 0, sentence_model);
+}
+
+// T26: all rows of a text are in one step, however few a step was to have.
+TEST(Encoder, AStepHasRoomForTheLongestText) {
+  Loaded loaded("st-minilm", "cpu", 8);
+  EXPECT_EQ(loaded.shard->options().max_rows, 48u);
+  const std::vector<int32_t> longest(48, 7);
+  const auto alone = loaded.run({longest}, 2)[0];
+  const auto three = loaded.run({longest, {2, 3}, longest}, 2);
+  EXPECT_EQ(three[0], alone);
+  EXPECT_EQ(three[2], alone);
+  const std::vector<int32_t> longer(49, 7);
+  EXPECT_THROW(loaded.run({longer}, 2), Error);
+}
+
+// More texts than a step holds, of several callers at once.
+TEST(Encoder, ManyTextsTakeAsManyStepsAsTheyNeed) {
+  Loaded loaded("st-minilm", "cpu", 64);
+  std::vector<std::vector<int32_t>> texts;
+  for (int i = 0; i < 60; ++i) {
+    texts.emplace_back(static_cast<size_t>(1 + i % 17), 3 + i);
+  }
+  const auto all = loaded.run(texts, 2);
+  std::vector<std::thread> callers;
+  std::atomic<int> wrong = 0;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] { wrong += loaded.run(texts, 2) != all; });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+  for (size_t i = 0; i < texts.size(); i += 7) EXPECT_EQ(loaded.run({texts[i]}, 2)[0], all[i]);
+}
+
+// --- The files of sentence-transformers
+
+struct Folder {
+  std::map<std::string, std::string> files;
+  Sentences read(int channels = 2) const {
+    ModelConfig config;
+    config.kind = ModelKind::kEncoder;
+    config.channels = channels;
+    config.context = 512;
+    std::vector<std::string> names;
+    for (const auto& [name, text] : files) names.push_back(name);
+    return Sentences::read(
+        names, [&](const std::string& name) { return files.at(name); }, config);
+  }
+};
+std::string modules(const std::string& rest) {
+  return R"([{"path":"","type":"a.Transformer"},{"path":"1_Pooling","type":"b.c.Pooling"})" + rest +
+         "]";
+}
+std::string refusal(const Folder& folder) {
+  try {
+    folder.read();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+const std::vector<float> kRows = {1, 2, 3, 8, 2, -4};  // [3, 2]
+
+// T16
+TEST(Sentences, PoolsInEitherSpellingAndSeveralSideBySide) {
+  const auto pooled = [](const std::string& config) {
+    const Sentences sentences =
+        Folder{{{"modules.json", modules("")}, {"1_Pooling/config.json", config}}}.read();
+    EXPECT_FALSE(sentences.normalizes());
+    return sentences.pool(kRows, false);
+  };
+  EXPECT_EQ(pooled(R"({"pooling_mode_mean_tokens":true})"), (std::vector<float>{2, 2}));
+  EXPECT_EQ(pooled(R"({"pooling_mode":"mean"})"), (std::vector<float>{2, 2}));
+  EXPECT_EQ(pooled(R"({"pooling_mode":"cls"})"), (std::vector<float>{1, 2}));
+  EXPECT_EQ(pooled(R"({"pooling_mode":"lasttoken"})"), (std::vector<float>{2, -4}));
+  EXPECT_EQ(pooled(R"({"pooling_mode":"weightedmean"})"), (std::vector<float>{13.0f / 6, 1}));
+  EXPECT_EQ(pooled(R"({"pooling_mode_mean_tokens":true,"pooling_mode_max_tokens":true,
+                       "pooling_mode_cls_token":true,"pooling_mode_lasttoken":false})"),
+            (std::vector<float>{1, 2, 3, 8, 2, 2}));
+  EXPECT_EQ(pooled(R"({"pooling_mode":["max","cls"],"embedding_dimension":2})"),
+            (std::vector<float>{3, 8, 1, 2}));
+}
+
+TEST(Sentences, AnEncoderWithoutModulesHasTheMeanAtUnitLength) {
+  const auto sentences = Folder{}.read();
+  EXPECT_TRUE(sentences.normalizes());
+  EXPECT_EQ(sentences.modes(), (std::vector{PoolMode::kMean}));
+  const auto embedding = sentences.pool(kRows, true);
+  EXPECT_FLOAT_EQ(embedding[0], std::sqrt(0.5f));
+  EXPECT_EQ(sentences.max_tokens(), 512u);
+}
+
+TEST(Sentences, RefusesModulesThatItDoesNotKnowByName) {
+  const std::string mean = R"({"pooling_mode":"mean"})";
+  EXPECT_EQ(refusal({{{"modules.json", modules(R"(,{"path":"2_X","type":"a.LSTM"})")},
+                      {"1_Pooling/config.json", mean}}}),
+            "[modules.json] expected a Transformer, a Pooling, and any of Dense and Normalize, got "
+            "'a.LSTM'");
+  EXPECT_EQ(refusal({{{"modules.json", modules("")},
+                      {"1_Pooling/config.json", R"({"pooling_mode":"attention"})"}}}),
+            "[1_Pooling/config.json] pooling_mode: expected cls, max, mean, mean_sqrt_len_tokens, "
+            "weightedmean or lasttoken, got 'attention'");
+  EXPECT_EQ(refusal({{{"modules.json", modules("")}, {"1_Pooling/config.json", "{}"}}}),
+            "[1_Pooling/config.json] expected a pooling mode");
+  EXPECT_EQ(
+      refusal({{{"modules.json", modules("")},
+                {"1_Pooling/config.json", R"({"pooling_mode":"mean","embedding_dimension":3})"}}}),
+      "[1_Pooling/config.json] embedding_dimension: expected 2, the model's width");
+  EXPECT_EQ(refusal({{{"modules.json", modules(R"(,{"path":"2_Dense","type":"a.Dense"})")},
+                      {"1_Pooling/config.json", mean},
+                      {"2_Dense/config.json", R"({"in_features":2,"out_features":1})"}}}),
+            "[2_Dense/config.json] expected 2_Dense/model.safetensors beside it: a pickle is "
+            "refused");
+}
+
+// T17
+TEST(Sentences, LengthIsThatOfSentenceTransformersElseOfTheTokenizerWithinThePositions) {
+  const auto most = [](Folder folder) { return folder.read().max_tokens(); };
+  EXPECT_EQ(most({{{"sentence_bert_config.json", R"({"max_seq_length":24})"},
+                   {"tokenizer_config.json", R"({"model_max_length":48})"}}}),
+            24u);
+  EXPECT_EQ(most({{{"sentence_bert_config.json", R"({"max_seq_length":null})"},
+                   {"tokenizer_config.json", R"({"model_max_length":48})"}}}),
+            48u);
+  EXPECT_EQ(most({{{"tokenizer_config.json", R"({"model_max_length":1e30})"}}}), 512u);
+  EXPECT_EQ(most({{{"sentence_bert_config.json", R"({"max_seq_length":9999})"}}}), 512u);
+  const auto sentences = Folder{{{"tokenizer_config.json", R"({"model_max_length":4})"}}}.read();
+  const SentenceIds cut = sentences.bounded({1, 2, 3, 4, 5, 6}, true);
+  EXPECT_EQ(cut.ids, (std::vector<int32_t>{1, 2, 3, 6})) << "the closing token stays";
+  EXPECT_TRUE(cut.truncated);
+  EXPECT_FALSE(sentences.bounded({1, 2, 3, 4}, false).truncated);
+  try {
+    sentences.bounded({1, 2, 3, 4, 5}, false);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "expected at most 4 tokens, got 5");
+  }
+}
+
+TEST(Sentences, KnowsThePromptsOfAModel) {
+  const Folder folder{{{"config_sentence_transformers.json",
+                        R"({"prompts":{"query":"Q: ","document":""},
+                            "default_prompt_name":"query"})"}}};
+  const auto sentences = folder.read();
+  EXPECT_EQ(sentences.prompt({}), "Q: ");
+  EXPECT_EQ(sentences.prompt("document"), "");
+  try {
+    sentences.prompt("title");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "expected one of document, query, got 'title'");
+    EXPECT_EQ(error.field(), "prompt_name");
+  }
+}
+
+// T15, T19: names of BERT with and without a prefix, gamma and beta, what is beside the encoder.
+TEST(Bert, ReadsItsSettings) {
+  const auto make = [](const std::string& more) {
+    return make_model(cat(
+        R"({"model_type":"bert","num_hidden_layers":1,"hidden_size":8,"num_attention_heads":2,)",
+        R"("vocab_size":8,"max_position_embeddings":8,)", more, "}"));
+  };
+  EXPECT_TRUE(make(R"("hidden_act":"gelu")")->config().encodes());
+  for (const char* wrong : {R"("hidden_act":"mish")", R"("position_embedding_type":"relative_key")",
+                            R"("is_decoder":true)", R"("add_cross_attention":true)"}) {
+    EXPECT_THROW(make(wrong), Error) << wrong;
+  }
+  const auto op_of = [](std::string_view name) {
+    return std::ranges::find(activations(), name, &Activation::name)->op;
+  };
+  EXPECT_EQ(op_of("gelu"), Op::k_gelu) << "by erf";
+  EXPECT_EQ(op_of("gelu_new"), Op::k_gelu_new) << "by tanh";
+  EXPECT_EQ(op_of("gelu_pytorch_tanh"), Op::k_gelu_new);
+}
+
+TEST(Bert, IgnoresWhatStandsOnTheEncoder) {
+  const TensorNames names = tensor_names(R"({"model_type":"bert"})");
+  EXPECT_EQ(names.name_of("bert.embeddings.LayerNorm.gamma"), "embeddings.LayerNorm.weight");
+  EXPECT_EQ(names.name_of("embeddings.LayerNorm.bias"), "embeddings.LayerNorm.bias");
+  for (const char* name : {"cls.predictions.bias", "pooler.dense.weight", "embeddings.position_ids",
+                           "classifier.weight"}) {
+    EXPECT_TRUE(names.ignored(name)) << name;
+  }
+  EXPECT_FALSE(names.ignored("encoder.layer.0.output.dense.weight"));
+}
+
+}  // namespace
+}  // namespace split::test
