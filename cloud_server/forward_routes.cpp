@@ -8,13 +8,21 @@
 #include "cloud_server/job.h"
 #include "cloud_server/routes.h"
 #include "run/generate.h"
+#include "run/texts.h"
 #include "serve/completions.h"
+#include "serve/embeddings.h"
 #include "text/sampler.h"
 #include "text/utf8.h"
+#include "wire/fields.h"
 #include "wire/step.h"
 
 namespace split::cloud {
 namespace {
+
+[[noreturn]] void refuse_without_head() {
+  throw http::HttpError(400, "no_head",
+                        "the model is an encoder: it has no head, and writes no text");
+}
 
 constexpr uint32_t kTopRows = 32;
 // "[50256,-12.345678]," and {"id":50256,"text":,"logit":-12.345678,"p":1.2345678e-12}, at most,
@@ -132,18 +140,83 @@ class ForwardRun {
   Job spent_;
 };
 
+// The rows of whole texts at a point, or their embeddings.
+http::Response forward_texts(Cloud& cloud, const http::Request& http, ServedModel& model,
+                             const wire::ForwardRequest& request) {
+  Batcher& batcher = model.batcher();
+  const Sentences& sentences = model.sentences();
+  uint32_t one = 0;
+  const TextRows texts = request.texts(one);
+  const size_t columns = batcher.shard().width(texts.range.to), wanted = texts.wanted_count();
+  const size_t rows = request.pool ? texts.lengths.size() : wanted;
+  const size_t width = request.pool ? sentences.dimensions() : columns;
+  const bool tensors = wants_tensors(http);
+  if (request.half && !tensors) {
+    wire::Fields::refuse("dtype", cat("is for Accept: ", wire::kTensorType));
+  }
+  const size_t row_bytes = width * (tensors ? sizeof(float) : kJsonBytesAFloat);
+  expect_answer(rows, row_bytes);
+  http.memory->take(wanted * columns * sizeof(float) + rows * row_bytes);
+  charge_rows(cloud, http, model, request.received.rows);
+  Job spent;
+  Forward::Spent took;
+  std::vector<float> out = run_texts(batcher, texts, requester_of(http), took);
+  spent.queue_ms = took.queue_ms;
+  spent.compute_ms = took.compute_ms;
+  if (!all_finite(out)) refuse_overflow(model, !texts.hidden.empty());
+  std::vector<uint32_t> lengths;
+  for (const uint32_t length : request.lengths) {
+    lengths.push_back(static_cast<uint32_t>(texts.wanted.count(length)));
+  }
+  if (request.pool) {
+    lengths.clear();
+    std::vector<float> pooled;
+    size_t at = 0;
+    for (const uint32_t length : texts.lengths) {
+      const auto embedding = sentences.pool(std::span(out).subspan(at, length * columns),
+                                            request.normalize.value_or(sentences.normalizes()));
+      pooled.insert(pooled.end(), embedding.begin(), embedding.end());
+      at += length * columns;
+    }
+    out = std::move(pooled);
+  }
+  const std::string_view name = request.pool ? wire::kEmbedding : wire::result_name(texts.range.to);
+  http::Response response;
+  if (tensors) {
+    response.content_type = wire::kTensorType;
+    response.body = wire::frame(name, static_cast<uint32_t>(rows), static_cast<uint32_t>(width),
+                                out, lengths, request.half);
+  } else {
+    std::string json =
+        cat("{", lengths.empty() ? "" : cat("\"lengths\":", Json(lengths).dump(), ","),
+            "\"shape\":[", rows, ",", width, "],\"dtype\":\"f32\",\"", name, "\":[");
+    for (size_t row = 0; row < rows; ++row) {
+      if (row > 0) json += ',';
+      wire::append_floats(json, std::span(out).subspan(row * width, width));
+    }
+    response = http::Response::json(200, json + "]}\n");
+  }
+  describe_run(response, spent);
+  return response;
+}
+
 http::Response forward(Cloud& cloud, const http::Request& http) {
   ServedModel& model = cloud.find(http.path_params[0]);
   const ModelConfig& config = model.config();
   Shard& shard = model.batcher().shard();
   const auto encode = [&](const std::string& prompt, bool special) {
-    return prompt_ids(config, model.tokenizer(), prompt, special);
+    if (!model.sentences().meant()) return prompt_ids(config, model.tokenizer(), prompt, special);
+    return model.sentences().encode(model.tokenizer(), prompt, false).ids;
   };
   take_hidden(http);
   const wire::ForwardRequest request =
       sends_tensors(http) ? wire::parse_forward(http.query_params, as_bytes_of(http.body), config)
                           : wire::parse_forward(http.body, config, encode, http.memory.get());
   const SequenceRows& rows = request.received.rows;
+  if (rows.range.to > model.last_point()) refuse_without_head();
+  if (!request.lengths.empty() || request.pool || request.half) {
+    return forward_texts(cloud, http, model, request);
+  }
   const size_t wanted = rows.wanted_count(), width = shard.width(rows.range.to);
   const bool tensors = wants_tensors(http);
   // Rows whose logits are held at once, where few of each are kept.
@@ -212,6 +285,7 @@ http::Response completions(Cloud& cloud, const http::Request& request) {
   cloud.keys.expect_rows(request.principal);
   return serve::completions(request, [&](const std::string& id) {
     ServedModel& model = cloud.find(id);
+    if (model.config().encodes()) refuse_without_head();
     serve::TextModel work = serve::local_backend(
         model.id(), model.config(), model.tokenizer(),
         [&cloud, &model, requester = requester_of(request)](size_t) {
@@ -219,6 +293,70 @@ http::Response completions(Cloud& cloud, const http::Request& request) {
         },
         model.device().name());
     work.spare = &cloud.spare;
+    return work;
+  });
+}
+
+// Texts on this machine's batcher, in as few steps as they fit.
+class EmbeddingWork : public serve::TextBackend {
+ public:
+  EmbeddingWork(Cloud& cloud, ServedModel& model, const http::Request& request)
+      : cloud_(cloud), model_(model), request_(request) {}
+  std::unique_ptr<serve::Text> begin(std::span<const int32_t>, const GenerateOptions&) override {
+    refuse_without_head();
+  }
+  Embedded embed(Texts texts, const Sentences& sentences) override {
+    std::vector<int32_t> tokens;
+    std::vector<uint32_t> lengths;
+    for (const auto& ids : texts) {
+      tokens.insert(tokens.end(), ids.begin(), ids.end());
+      lengths.push_back(static_cast<uint32_t>(ids.size()));
+    }
+    const TextRows rows{.range = {.to = sentences.point()}, .lengths = lengths, .tokens = tokens};
+    charge_rows(cloud_, request_, model_, {.range = rows.range, .tokens = tokens});
+    const size_t columns = static_cast<size_t>(model_.config().channels);
+    Embedded out;
+    // Some at a time: a row is larger than a token, an embedding smaller than a text.
+    for (size_t first = 0; first < lengths.size();) {
+      const size_t n = texts_within(lengths, first, kRowsAtOnce);
+      const TextRows part = rows.slice(first, n);
+      request_.memory->take(part.count() * columns * sizeof(float));
+      const std::vector<float> states =
+          run_texts(model_.batcher(), part, requester_of(request_), spent_);
+      if (!all_finite(states)) refuse_overflow(model_, false);
+      size_t at = 0;
+      for (const uint32_t length : part.lengths) {
+        const auto one = sentences.pool(std::span(states).subspan(at, length * columns), false);
+        out.values.insert(out.values.end(), one.begin(), one.end());
+        at += length * columns;
+      }
+      first += n;
+    }
+    return out;
+  }
+  std::string server_timing() const override {
+    std::string header;
+    serve::add_timing(header, "device", model_.device().name());
+    serve::add_timing(header, "queue", spent_.queue_ms);
+    serve::add_timing(header, "compute", spent_.compute_ms);
+    return header;
+  }
+
+ private:
+  static constexpr size_t kRowsAtOnce = 8192;
+  Cloud& cloud_;
+  ServedModel& model_;
+  const http::Request& request_;
+  Forward::Spent spent_;
+};
+
+http::Response embeddings(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  return serve::embeddings(request, [&](const std::string& id) {
+    ServedModel& model = cloud.find(id);
+    serve::TextModel work{model.id(), &model.config(), model.tokenizer(),
+                          [&] { return std::make_unique<EmbeddingWork>(cloud, model, request); }};
+    work.sentences = &model.sentences();
     return work;
   });
 }
@@ -235,14 +373,21 @@ Routes forward_routes(Cloud& cloud) {
                   "The point that hidden states enter at, where the body is safetensors."},
                  {"to", "string", "As in a JSON body, where the body is safetensors."},
                  {"rows", "string", "As in a JSON body, where the body is safetensors."},
-                 {"top", "integer", "As in a JSON body, where the body is safetensors."}},
+                 {"top", "integer", "As in a JSON body, where the body is safetensors."},
+                 {"normalize", "boolean", "As in a JSON body, where the body is safetensors."},
+                 {"dtype", "string", "As in a JSON body, where the body is safetensors."}},
        .body =
-           {{"prompt", "string", "The text to compute; give it or tokens."},
-            {"tokens", "array", "The token ids to compute; give them or a prompt."},
+           {{"prompt", "", "The text to compute, or a list of texts; give it or tokens."},
+            {"tokens", "array",
+             "The token ids to compute, or a list of lists; give them or a prompt."},
             {"special", "boolean",
              "Whether special tokens in the prompt's text are read as tokens (true) or as text."},
             {"from", "integer", "Only 0 with tokens; hidden states are sent as safetensors."},
-            {"to", "", "The point to stop at: a block's number 0..L, norm or head."},
+            {"to", "",
+             "The point to stop at: a block's number 0..L, norm or head; pool: one embedding of "
+             "each text."},
+            {"normalize", "boolean", "Scales embeddings to unit length; else as the model does."},
+            {"dtype", "string", "f32, or f16 for half as many bytes of an answer in safetensors."},
             {"rows", "", "The rows to return: all, last or a list of row numbers."},
             {"top", "integer",
              "Returns only the N likeliest tokens of each row of logits: top has [id, logit], "
@@ -254,7 +399,13 @@ Routes forward_routes(Cloud& cloud) {
        .summary = "Completes texts, as OpenAI's route of this name does.",
        .statuses = {200, 404},
        .body = serve::completion_fields(),
-       .handler = std::bind_front(completions, std::ref(cloud))}};
+       .handler = std::bind_front(completions, std::ref(cloud))},
+      {.method = "POST",
+       .path = "/v1/embeddings",
+       .summary = "Returns an embedding of each text.",
+       .statuses = {200, 404},
+       .body = serve::embedding_fields(),
+       .handler = std::bind_front(embeddings, std::ref(cloud))}};
 }
 
 }  // namespace split::cloud

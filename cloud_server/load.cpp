@@ -67,7 +67,8 @@ LoadMeter::Load LoadMeter::at(Time now) const {
 
 std::optional<StepCosts> measure_steps(Batcher& batcher) {
   const ModelConfig& config = batcher.shard().model().config();
-  if (config.context < static_cast<int>(kMany) || config.layers == 0) return {};
+  if (config.encodes() || config.layers == 0) return {};
+  if (config.context < static_cast<int>(kMany)) return {};
   const int half = config.layers / 2;
   const auto block_ms = [&](uint32_t rows, Phase phase) {
     const double whole = best_ms(batcher, config.layers, rows, phase);

@@ -21,7 +21,8 @@ http::Response weights_answer(FileView file) {
 WeightStore::Listed listed_by(const ServedModel& model, const http::Request& request) {
   wire::check_query(request.query_params, {"format", "from", "to", "ready"});
   WeightStore::Listed listed;
-  listed.range = wire::parse_range(request.query_params, model.config().layers);
+  listed.range = wire::parse_range(request.query_params, model.config());
+  listed.range.to = std::min(listed.range.to, model.last_point());
   if (const auto ready = request.query("ready")) {
     if (*ready != "true") wire::Fields::refuse("ready", "expected true, or no such field");
     listed.ready = true;
@@ -43,7 +44,6 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.id = model.id();
   info.config_json = model.checkpoint().config_json();
   const ModelConfig& config = model.config();
-  info.kind = config.kind == ModelKind::kDecoder ? "decoder" : "encoder";
   info.architecture = config.model_type;
   info.max_context = config.max_positions;
   info.context = config.context;
@@ -53,9 +53,15 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   const bool wide = model.batcher().shard().options().wide;
   info.generate_phase = wide ? names::kWide : names::kNarrow;
   info.phases_alike = model.batcher().shard().same_bits_in_both_phases();
-  info.features = {"to", "fill", "completions", "load"};
+  info.features = {"load"};
+  // Sessions are of models that write texts.
+  if (!config.encodes()) info.features.insert(info.features.begin(), {"to", "fill", "completions"});
   info.bits = model.bits();
   info.files = model.checkpoint().files();
+  info.kind = config.encodes() ? "encoder" : "decoder";
+  info.dimensions = model.sentences().dimensions();
+  info.pooling_json = model.sentences().describe();
+  for (const auto& [name, text] : model.sentences().prompts()) info.prompts.push_back(name);
   info.blob_url = blob_url;
   info.stages = model.weights().stages(listed);
   return info;
@@ -77,18 +83,21 @@ http::Response describe_model(Cloud& cloud, const http::Request& request) {
 
 http::Response send_file(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
-  const std::string& name = request.path_params[1];
+  std::string name = request.path_params[1];  // of a folder's file: with %2F, or in two
+  if (request.path_params.size() > 2) name += "/" + request.path_params[2];
   const std::vector<std::string> files = model.checkpoint().files();
   if (std::ranges::find(files, name) != files.end()) {
     auto file = std::make_shared<const std::string>(model.checkpoint().file(name));
     const Bytes view = as_bytes_of(*file);
-    const bool json = name.ends_with(".json");
+    const bool json = name.ends_with(".json"), weights = name.ends_with(".safetensors");
     return http::Response::bytes({view}, std::move(file),
-                                 json ? "application/json" : "text/plain; charset=utf-8",
+                                 json      ? "application/json"
+                                 : weights ? std::string(wire::kTensorType)
+                                           : "text/plain; charset=utf-8",
                                  cat("\"", Sha256::hex_of(view), "\""));
   }
   throw http::HttpError(404, "not_found",
-                        "expected config.json, vocab.json, merges.txt or tokenizer.json");
+                        "expected a file that the model's description lists: config.json ...");
 }
 
 // Milliseconds, or null where nothing was measured.
@@ -184,6 +193,11 @@ Routes model_routes(Cloud& cloud) {
           {.method = "GET",
            .path = "/v1/models/{id}/files/{file}",
            .summary = "Returns a file of the checkpoint, such as config.json or tokenizer.json.",
+           .statuses = {200, 206, 304, 404, 416},
+           .handler = std::bind_front(send_file, std::ref(cloud))},
+          {.method = "GET",
+           .path = "/v1/models/{id}/files/{folder}/{file}",
+           .summary = "Returns a file of one of the checkpoint's folders: 1_Pooling/config.json.",
            .statuses = {200, 206, 304, 404, 416},
            .handler = std::bind_front(send_file, std::ref(cloud))},
           {.method = "GET",

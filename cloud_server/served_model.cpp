@@ -8,6 +8,7 @@
 #include "run/forward.h"
 #include "run/room.h"
 #include "run/self_test.h"
+#include "run/texts.h"
 #include "tensor/blocks.h"
 
 namespace split::cloud {
@@ -41,6 +42,9 @@ ServedModel::ServedModel(const ModelOptions& options)
     : options_(options),
       checkpoint_(options.path),
       model_(model_of(checkpoint_, options.context)),
+      sentences_(Sentences::read(
+          checkpoint_.files(), [this](const std::string& name) { return checkpoint_.file(name); },
+          model_->config())),
       tokenizer_(load_tokenizer(
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.path.string())),
@@ -61,6 +65,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.wide = options.wide;
   shard.kv = options.kv;
   shard.kv_bytes = options.kv_budget;
+  shard.range.to = last_point();
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
   batcher_->on_step([this](const StepSeen& seen) { load_.add(seen.ms); });
@@ -100,6 +105,15 @@ std::optional<StepCosts> ServedModel::costs() const {
 }
 
 void ServedModel::warm_up() {
+  if (config().encodes()) {
+    const std::vector<int32_t> tokens(2, 0);
+    const uint32_t length = 2;
+    Forward::Spent spent;
+    run_texts(*batcher_,
+              {.range = {.to = last_point()}, .lengths = std::span(&length, 1), .tokens = tokens},
+              {}, spent);
+    return;
+  }
   LocalForward forward(*batcher_);
   const std::vector<int32_t> tokens(static_cast<size_t>(std::min(config().context - 1, 9)), 0);
   if (tokens.empty()) return;

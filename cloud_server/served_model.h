@@ -10,6 +10,7 @@
 #include "cloud_server/load.h"
 #include "cloud_server/weight_store.h"
 #include "run/batcher.h"
+#include "run/sentences.h"
 #include "run/sessions.h"
 #include "text/tokenizer.h"
 
@@ -39,6 +40,10 @@ class ServedModel {
   const std::string& id() const { return options_.id; }
   const ModelConfig& config() const { return model_->config(); }
   const Model& model() const { return *model_; }
+  // That its rows go to at most: the head, or the end of its blocks where it has none.
+  Point last_point() const { return Point::last(config().layers, !config().encodes()); }
+  // How its texts become embeddings.
+  const Sentences& sentences() const { return sentences_; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   Profile profile() const { return options_.profile; }
@@ -64,6 +69,7 @@ class ServedModel {
   ModelOptions options_;
   Checkpoint checkpoint_;
   std::unique_ptr<Model> model_;
+  Sentences sentences_;
   std::optional<Tokenizer> tokenizer_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Shard> shard_;

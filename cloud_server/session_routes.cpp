@@ -45,9 +45,15 @@ bool open_session(Cloud& cloud, const SessionName& name, ServedModel& model,
   return outcome == Sessions::Put::kCreated;
 }
 
+[[noreturn]] void refuse_session() {
+  throw http::HttpError(400, "no_session",
+                        "the model is an encoder, which keeps nothing: POST its texts to /forward");
+}
+
 http::Response put_session(Cloud& cloud, const http::Request& request, const std::string& id) {
   const wire::SessionRequest asked = wire::parse_session_request(request.body);
   ServedModel& model = cloud.find(asked.model);
+  if (model.config().encodes()) refuse_session();
   const int layers = model.config().layers;
   const auto [from, to] = asked.range;
   if (from > layers) wire::Fields::refuse("from", cat("expected 0..", layers));
@@ -276,6 +282,7 @@ class Fill {
 http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   cloud.keys.expect_rows(request.principal);
   ServedModel& model = cloud.find(request.path_params[0]);
+  if (model.config().encodes()) refuse_session();
   const SessionName name(checked_id(request, 1), request.principal);
   serve::TextModel work = serve::local_backend(
       model.id(), model.config(), model.tokenizer(),

@@ -190,6 +190,7 @@ class OpenApi : public testing::Test {
     cloud.cloud.legacy_routes = true;
     const Json model = json_of(cloud.ask().get("/v1/models/demo?format=f16"));
     parameters_ = {{"file", "config.json"},
+                   {"folder", "1_Pooling"},
                    {"stage", "norm"},
                    {"name", "transformer.ln_f.weight"},
                    {"sid", std::string(32, 'c')},
@@ -202,7 +203,7 @@ class OpenApi : public testing::Test {
                    const std::string& type) { return cloud.ask().send(method, path, body, type); },
             [this](const std::string& path) { return path_of(path); }};
   }
-  TestCloud cloud{{"demo"}};
+  TestCloud cloud{{"demo", source("tests/golden/models/st-minilm")}};
 
  private:
   // With the braces filled.
@@ -212,6 +213,7 @@ class OpenApi : public testing::Test {
       const std::string name = path.substr(at + 1, end - at - 1);
       const std::string value = name != "id"                        ? parameters_.at(name)
                                 : path.starts_with("/v1/sessions/") ? kSession
+                                : path.ends_with("{folder}/{file}") ? "st-minilm"
                                                                     : "demo";
       path.replace(at, end - at + 1, value);
     }
@@ -237,7 +239,7 @@ TEST_F(OpenApi, EveryFieldIsKnownAndNoOther) { check().expect_fields_known_and_n
 TEST_F(OpenApi, EveryFieldOfAQueryIsReadAndNoOther) {
   EXPECT_EQ(check().expect_query_known_and_no_other({{"/v1/sessions/{id}/forward", "past=0&"}},
                                                     {kStageRoute}),
-            13u);
+            15u);
 }
 
 }  // namespace
