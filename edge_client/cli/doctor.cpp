@@ -6,7 +6,7 @@
 #include "base/json.h"
 #include "edge_client/cli/options.h"
 #include "edge_client/cloud/remote_link.h"
-#include "edge_client/drive/split_text.h"
+#include "edge_client/drive/split_embed.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/shard_cache.h"
 #include "program/exit_codes.h"
@@ -44,6 +44,7 @@ class Doctor {
   std::string cache();
   std::string weights();
   std::string one_token();
+  std::string computed(const SplitRun& run, SplitCounts& counts);
 
   const Options& options_;
   const World& world_;
@@ -173,16 +174,26 @@ std::string Doctor::one_token() {
                      tokenizer ? &*tokenizer : nullptr,
                      loader_->retry(),
                      interrupt_};
+  SplitCounts counts;
+  return cat(computed(run, counts), " with cut ", place_->name(), ", loaded after ", loaded,
+             ", computed after ", static_cast<int64_t>(counts.ms), " ms");
+}
+
+// A token; of an encoder, an embedding.
+std::string Doctor::computed(const SplitRun& run, SplitCounts& counts) {
+  std::vector<int32_t> prompt;
+  if (loader_->config().encodes()) {
+    prompt.push_back(0);
+    const EmbeddedTexts made =
+        embed_texts(run, std::span(&prompt, 1), loader_->sentences(info_), counts);
+    return cat("an embedding of ", made.values.size(), " numbers");
+  }
   GenerateOptions options;
   options.max_tokens = 1;
   options.sampling.temperature = 0;
   options.ignore_end = true;
-  SplitCounts counts;
-  std::vector<int32_t> prompt;
   check_prompt(loader_->config(), prompt);
-  const Generated text = generate_text(run, prompt, options, {}, counts);
-  return cat("token ", text.tokens.at(0), " with cut ", place_->name(), ", loaded after ", loaded,
-             ", computed after ", static_cast<int64_t>(counts.ms), " ms");
+  return cat("token ", generate_text(run, prompt, options, {}, counts).tokens.at(0));
 }
 
 int Doctor::examine() {
@@ -200,7 +211,8 @@ int Doctor::examine() {
   check("kernels", [this] { return kernels(); });
   check("cache", [this] { return cache(); });
   check("weights", [this] { return weights(); });
-  check("one token", [this] { return one_token(); });
+  const bool encodes = !info_.stages.empty() && loader_->config().encodes();
+  check(encodes ? "embedding" : "one token", [this] { return one_token(); });
   std::string missing;
   for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);
   if (interrupt_.signal() == 0) {

@@ -210,8 +210,11 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("Output");
   flags.number("logprobs", "N", "with --json: log-probabilities, and the N most likely tokens",
                &options.logprobs, 0, 1000);
-  flags.toggle("embed", "print the final state of the prompt's last token and no text",
+  flags.toggle("embed",
+               "print the prompt's embedding, or its last token's final state, and no text",
                &options.embed);
+  flags.toggle("jsonl", "with --embed: a JSON line for each line of input", &options.jsonl);
+  flags.text("out", "FILE", "with --jsonl: append these lines to FILE", &options.out);
   flags.toggle("plan", "print what each cut costs, and download nothing", &options.plan);
   flags.toggle("measure", "with --plan: time the line, the server and this machine too",
                &options.measure);
@@ -241,6 +244,12 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (prompts > 1) {
     throw Error(ErrorKind::kInput,
                 "expected one of --prompt, --prompt-file and --prompt-ids, got more");
+  }
+  if (options.jsonl && (!options.embed || flags.given("prompt") || flags.given("prompt-ids"))) {
+    throw Error(ErrorKind::kInput, "--jsonl: expected --embed, and --prompt-file or stdin");
+  }
+  if (!options.out.empty() && !options.jsonl) {
+    throw Error(ErrorKind::kInput, "--out: expected --embed --jsonl beside it");
   }
   if (flags.given("serve")) {
     if (prompts > 0 || options.embed || options.plan) {

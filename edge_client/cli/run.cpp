@@ -17,11 +17,13 @@
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/cloud_notice.h"
 #include "edge_client/cli/doctor.h"
+#include "edge_client/cli/embed_lines.h"
 #include "edge_client/cli/options.h"
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cloud/cloud_completion.h"
 #include "edge_client/cloud/remote_link.h"
+#include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"
 #include "edge_client/server/serve.h"
@@ -32,7 +34,6 @@
 #include "edge_client/weights/plan.h"
 #include "program/exit_codes.h"
 #include "run/self_test.h"
-#include "serve/embeddings.h"
 #include "text/utf8.h"
 
 namespace split::edge {
@@ -94,6 +95,7 @@ class Run {
   }
 
   void go(const std::string& prompt);
+  void embed_each();   // of many texts
   void interactive();  // at a terminal
   void plan();
 
@@ -122,6 +124,8 @@ class Run {
   void print_text();
   void say_what_was_kept();
   void print_states();
+  void print_embedding();
+  void expect_texts() const;
   bool put_text(std::string_view text, const ScoredToken* token);
 
   const Options& options_;
@@ -133,6 +137,7 @@ class Run {
   Placement place_;
   wire::ModelInfo info_;
   std::optional<Tokenizer> tokenizer_;
+  std::optional<Sentences> sentences_;
   std::vector<int32_t> prompt_;
   std::unique_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
@@ -272,7 +277,7 @@ void Run::print_states() {
   std::string out;
   if (options_.json) {
     out = "{\"mean\":";
-    wire::append_floats(out, serve::mean_row(rows, channels));
+    wire::append_floats(out, mean_row(rows, channels));
     out += ",\"last\":";
     wire::append_floats(out, last);
     out += "}\n";
@@ -282,6 +287,40 @@ void Run::print_states() {
     std::ranges::replace(out, ',', ' ');
   }
   world_.console.out(out);
+}
+
+// The text's embedding, as the model's own files have it made.
+void Run::print_embedding() {
+  const EmbeddedTexts made =
+      embed_texts(split_run(), std::span(&prompt_, 1), *sentences_, receipt_.counts);
+  std::vector<float> embedding = made.values;
+  if (sentences_->normalizes()) to_unit_length(embedding);
+  std::string out;
+  wire::append_floats(out, embedding);
+  if (options_.json) {
+    out = cat("{\"tokens\":", prompt_.size(), ",\"embedding\":", out, "}\n");
+  } else {
+    out = out.substr(1, out.size() - 2) + "\n";
+    std::ranges::replace(out, ',', ' ');
+  }
+  world_.console.out(out);
+}
+
+void Run::embed_each() {
+  select_model();
+  load();
+  embed_lines(options_, world_, interrupt_, *sentences_, tokenizer_ ? &*tokenizer_ : nullptr,
+              [this](std::span<const std::vector<int32_t>> texts) {
+                return embed_texts(split_run(), texts, *sentences_, receipt_.counts).values;
+              });
+}
+
+// Throws where the model writes none.
+void Run::expect_texts() const {
+  if (!loader_.config().encodes() || options_.embed) return;
+  throw Error(ErrorKind::kInput,
+              cat("the model ", shown(info_.id), " is an encoder, which writes no text: expected ",
+                  "--embed or --serve"));
 }
 
 // The bytes in the format that is asked for, which the server may still have to make.
@@ -297,6 +336,11 @@ PlanInput Run::planned(const wire::ModelInfo& info, const ShardCache& cache) {
 
 void Run::plan() {
   loader_.select_model();
+  if (options_.measure && loader_.config().encodes()) {
+    throw Error(ErrorKind::kInput, cat("--measure: ", shown(loader_.id()),
+                                       " is an encoder, whose texts take one trip ",
+                                       "at any cut: expected --plan alone"));
+  }
   const wire::ModelInfo info = loader_.manifest(nullptr);
   const bool person = world_.console.out_is_terminal && !options_.json;
   if (!options_.json && !person) world_.console.out(download_table(loader_.model(), info));
@@ -339,6 +383,8 @@ void Run::select_model() {
   info_ = std::move(begin.info);
   if (!options_.quiet) world_.console.err(head_line(place_));
   tokenizer_ = loader_.tokenizer(info_);
+  sentences_ = loader_.sentences(info_);
+  expect_texts();
 }
 
 void Run::load() {
@@ -402,9 +448,16 @@ bool Run::open(const std::string& prompt) {
 void Run::go(const std::string& prompt) {
   const bool begun = open(prompt);
   select_model();
+  const bool sentence = options_.embed && sentences_->meant();
   if (begun) {
     if (!place_.all_on_cloud) known_bytes_ = opened_->text_bytes;  // the same text from its start
     if (!place_.all_on_cloud) opened_.reset();
+  } else if (sentence) {
+    const Tokenizer* const tokenizer = tokenizer_ ? &*tokenizer_ : nullptr;
+    prompt_ = options_.prompt_ids
+                  ? sentences_->bounded(*options_.prompt_ids, false).ids
+                  : sentences_->encode(tokenizer, sentences_->prompt({}) + prompt, false).ids;
+    check_prompt(loader_.config(), prompt_);
   } else if (options_.prompt_ids) {
     prompt_ = *options_.prompt_ids;
     check_prompt(loader_.config(), prompt_);
@@ -414,7 +467,7 @@ void Run::go(const std::string& prompt) {
   }
   load();
   if (options_.auto_cut && place_.all_on_cloud) begin_arrival();
-  options_.embed ? print_states() : print_text();
+  sentence ? print_embedding() : options_.embed ? print_states() : print_text();
 }
 
 void Run::interactive() {
@@ -473,6 +526,10 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
   }
   if (options.serve) {
     serve_until_interrupted(options, world, interrupt);
+    return 0;
+  }
+  if (options.jsonl) {
+    Run(options, world, interrupt).embed_each();
     return 0;
   }
   const bool told = options.prompt || options.prompt_file || options.prompt_ids;

@@ -322,6 +322,16 @@ wire::Matrix Remote::forward(const std::string& model, const SequenceRows& rows,
                 columns);
 }
 
+wire::Matrix Remote::texts(const std::string& model, const TextRows& texts, bool pool,
+                           uint32_t width, Traffic& traffic) {
+  const std::string path = wire::model_forward_path(path_segment(model));
+  const auto rows = static_cast<uint32_t>(pool ? texts.lengths.size() : texts.wanted_count());
+  const http::Reply reply = ask("POST", path, wire::forward_json(texts, pool), wire::kJsonType,
+                                most_of(rows, width) + texts.lengths.size() * sizeof(uint32_t),
+                                {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  return tensor(reply, pool ? wire::kEmbedding : wire::result_name(texts.range.to), rows, width);
+}
+
 void Remote::complete(const std::string& path, const std::string& body,
                       const std::function<bool(std::string_view)>& on_event, uint64_t max_bytes,
                       Traffic& traffic) {

@@ -88,6 +88,9 @@ class Remote {
   // A step without a session: what leaves the rows' range, [wanted rows, columns].
   wire::Matrix forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
                        Traffic& traffic);
+  // Whole texts, in one request: their rows, or embeddings, as CloudLink::texts().
+  wire::Matrix texts(const std::string& model, const TextRows& texts, bool pool, uint32_t width,
+                     Traffic& traffic);
   // A completion as events, at most max_bytes of them; false from on_event ends it. Throws when it
   // ends before "[DONE]".
   void complete(const std::string& path, const std::string& body,

@@ -45,6 +45,11 @@ std::vector<float> RemoteLink::forward(const SequenceRows& rows, Traffic& traffi
   return remote_.forward(info_.id, rows, columns, traffic).values;
 }
 
+std::vector<float> RemoteLink::texts(const TextRows& texts, bool pool, uint32_t width,
+                                     Traffic& traffic) {
+  return remote_.texts(info_.id, texts, pool, width, traffic).values;
+}
+
 std::string RemoteLink::stream(const std::string& session, std::span<const int32_t> ids,
                                const GenerateOptions& options, const OnToken& on_token,
                                SplitCounts& counts) {

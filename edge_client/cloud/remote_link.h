@@ -36,6 +36,8 @@ class RemoteLink : public CloudLink {
                           Traffic& traffic) override;
   void close(const std::string& session) noexcept override;
   std::vector<float> forward(const SequenceRows& rows, Traffic& traffic) override;
+  std::vector<float> texts(const TextRows& texts, bool pool, uint32_t width,
+                           Traffic& traffic) override;
   std::string stream(const std::string& session, std::span<const int32_t> ids,
                      const GenerateOptions& options, const OnToken& on_token,
                      SplitCounts& counts) override;

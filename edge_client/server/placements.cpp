@@ -108,6 +108,13 @@ serve::TextModel Placements::unsplit(const std::string& id) const {
   return model;
 }
 
+serve::TextModel Placements::find_writer(const std::string& id) const {
+  const std::shared_ptr<Service> service = present();
+  serve::TextModel model = service->find_writer(id);
+  model.begin = [service, begin = std::move(model.begin)] { return begin(); };
+  return model;
+}
+
 Options Placements::options_of(const Wish& wish, const Placed& now) const {
   Options options = now.options;
   const std::optional<Placement> place = now.service.place();

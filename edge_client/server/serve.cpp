@@ -81,6 +81,9 @@ void add_routes(http::Server& server, Placements& placements) {
   const serve::FindModel find = [&placements](const std::string& id) {
     return placements.find(id);
   };
+  const serve::FindModel writer = [&placements](const std::string& id) {
+    return placements.find_writer(id);
+  };
   std::vector<http::Route> routes =
       serve::health_routes([&placements] { return placements.ready(); });
   std::ranges::move(page_routes(), std::back_inserter(routes));
@@ -99,25 +102,26 @@ void add_routes(http::Server& server, Placements& placements) {
                     .handler = [find](const Request& request) {
                       return serve::model_entry(find(request.path_params[0]).id);
                     }});
-  routes.push_back(
-      {.method = "POST",
-       .path = "/v1/completions",
-       .summary = "Completes texts, as OpenAI's route of this name does.",
-       .statuses = of_the_model,
-       .body = serve::completion_fields(),
-       .handler = [find](const Request& request) { return serve::completions(request, find); }});
+  routes.push_back({.method = "POST",
+                    .path = "/v1/completions",
+                    .summary = "Completes texts, as OpenAI's route of this name does.",
+                    .statuses = of_the_model,
+                    .body = serve::completion_fields(),
+                    .handler = [writer](const Request& request) {
+                      return serve::completions(request, writer);
+                    }});
   routes.push_back({.method = "POST",
                     .path = "/v1/chat/completions",
                     .summary = "Answers messages, as OpenAI's route of this name does.",
                     .statuses = of_the_model,
                     .body = serve::chat_fields(),
-                    .handler = [find, &placements](const Request& request) {
-                      return serve::chat_completions(request, find, placements.present()->chat());
+                    .handler = [writer, &placements](const Request& request) {
+                      return serve::chat_completions(request, writer, placements.present()->chat());
                     }});
   routes.push_back(
       {.method = "POST",
        .path = "/v1/embeddings",
-       .summary = "Returns an embedding of each text: the mean of its final states.",
+       .summary = "Returns an embedding of each text.",
        .statuses = of_the_model,
        .body = serve::embedding_fields(),
        .handler = [find](const Request& request) { return serve::embeddings(request, find); }});

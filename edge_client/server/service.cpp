@@ -98,10 +98,12 @@ void Service::load() {
   Loader::Begin first = loader_.begin();
   std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
+  Sentences sentences = loader_.sentences(split->info);
   loader_.remember(*split);
   {
     const std::lock_guard lock(mutex_);
     tokenizer_ = std::move(tokenizer);
+    sentences_ = std::move(sentences);
     shared_.emplace(
         SplitWork::Shared{loader_.model(),
                           tokenizer_ ? &*tokenizer_ : nullptr,
@@ -262,11 +264,21 @@ serve::TextModel Service::find(const std::string& id) {
                            return std::make_unique<SplitWork>(shared, present());
                          }};
   model.spare = &spare_;
+  model.sentences = &*sentences_;
+  return model;
+}
+
+serve::TextModel Service::find_writer(const std::string& id) {
+  serve::TextModel model = find(id);
+  if (model.config->encodes()) {
+    throw http::HttpError(400, "no_head",
+                          "the model is an encoder: it has no head, and writes no text");
+  }
   return model;
 }
 
 serve::TextModel Service::unsplit(const std::string& id) {
-  serve::TextModel model = find(id);
+  serve::TextModel model = find_writer(id);
   model.begin = [this] {
     const std::shared_ptr<PlacedModel> split = present();
     const auto whole = std::make_shared<PlacedModel>();

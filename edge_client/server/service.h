@@ -32,6 +32,8 @@ class Service {
   serve::TextModel find(const std::string& id);
   // The same model, everything on the cloud.
   serve::TextModel unsplit(const std::string& id);
+  // The same as find(), of a model that writes texts. Throws HttpError 400 `no_head` too.
+  serve::TextModel find_writer(const std::string& id);
   const serve::ChatTemplate& chat() const { return chat_; }
 
   // Downloads what is missing and lets answers begin there from now on; Move::kCloud: everything on
@@ -80,6 +82,7 @@ class Service {
 
   mutable std::mutex mutex_;  // of all below
   std::optional<Tokenizer> tokenizer_;
+  std::optional<Sentences> sentences_;
   std::optional<SplitWork::Shared> shared_;  // once it is loaded
   std::shared_ptr<PlacedModel> split_;
   std::optional<Placement> coming_;  // while it is being loaded

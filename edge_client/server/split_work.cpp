@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "edge_client/drive/split_embed.h"
 
 namespace split::edge {
 namespace {
@@ -182,6 +183,16 @@ std::unique_ptr<serve::Text> SplitWork::begin(std::span<const int32_t> prompt,
 std::vector<float> SplitWork::states(std::span<const int32_t> tokens) {
   Running one(*this, split_, tokens.size());
   return answered([&] { return final_states(one.run(), tokens, one.counts); });
+}
+
+serve::TextBackend::Embedded SplitWork::embed(Texts texts, const Sentences& sentences) {
+  if (!sentences.meant()) return TextBackend::embed(texts, sentences);
+  size_t tokens = 0;
+  for (const auto& ids : texts) tokens += ids.size();
+  Running one(*this, split_, tokens);
+  EmbeddedTexts made =
+      answered([&] { return embed_texts(one.run(), texts, sentences, one.counts); });
+  return {std::move(made.values), made.trips};
 }
 
 void SplitWork::cancel() noexcept {

@@ -42,6 +42,8 @@ class SplitWork : public serve::TextBackend {
   std::unique_ptr<serve::Text> begin(std::span<const int32_t> prompt,
                                      const GenerateOptions& options) override;
   std::vector<float> states(std::span<const int32_t> tokens) override;
+  // In one trip, where the model was made for embeddings.
+  Embedded embed(Texts texts, const Sentences& sentences) override;
   void cancel() noexcept override;
   std::string receipt() const override;
   std::string server_timing() const override;

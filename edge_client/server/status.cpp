@@ -76,7 +76,7 @@ std::string status_json(const ServiceState& now) {
   const std::string device = split ? split->device() : "none";
   json["model"] = now.info.id;
   json["models"] = now.cloud.models;
-  json["kind"] = config.kind == ModelKind::kEncoder ? "encoder" : "decoder";
+  json["kind"] = config.encodes() ? "encoder" : "decoder";
   const FormatWords words(now.formats);
   json["format"] = words.in_force;
   json["formats"] = words.all;

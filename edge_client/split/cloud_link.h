@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "edge_client/split/counts.h"
 #include "run/generate.h"
+#include "step/texts.h"
 
 namespace split::edge {
 
@@ -50,6 +51,12 @@ class CloudLink {
 
   // A step without a session: what leaves the rows' range, [wanted rows, C] or, at the head, of V.
   virtual std::vector<float> forward(const SequenceRows& rows, Traffic& traffic) = 0;
+  // Whole texts in one trip: their rows where the range ends, one after the other, [rows, width];
+  // or with `pool` an embedding of each, [texts, width], not scaled at the end.
+  virtual std::vector<float> texts(const TextRows& /*texts*/, bool /*pool*/, uint32_t /*width*/,
+                                   Traffic& /*traffic*/) {
+    throw RemoteError("[edge] this cloud takes no lists of texts", 200, "");
+  }
   // Goes on with a text of the whole model on a session, which is opened if need be: the prompt's
   // last options.generated ids were generated before. Calls on_token with each further token; false
   // ends it, and then nothing is returned, else the finish reason. One try.

@@ -63,6 +63,8 @@ struct Options {
   std::optional<int> logprobs;
   DraftOptions drafts = {.most = kMostDrafts};  // of texts that run here alone; without a memory
 
+  bool jsonl = false;  // with embed: of each line
+  std::string out;     // where these go; empty: stdout
   bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
   bool measure = false;                   // for the plan
   Goal goal = Goal::kFast;                // of a cut that is chosen

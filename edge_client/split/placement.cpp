@@ -14,6 +14,10 @@ std::string Placement::on_edge(const ModelConfig& config) const {
 }
 
 std::string Placement::on_cloud(const ModelConfig& config) const {
+  if (config.encodes()) {
+    const StageRange range{.to = all_on_cloud ? config.layers : cut};
+    return all_on_cloud || cut > 0 ? range.describe(config.layers) : "nothing";
+  }
   const bool norm_only = range.to == Point::norm() && !head_on_cloud;  // embeddings
   if (all_on_cloud) {
     return StageRange{.to = norm_only ? Point::norm() : Point::head()}.describe(config.layers);
@@ -31,6 +35,7 @@ Placement place(const Options& options, const Model& model) {
   const bool open = !options.head_given && !options.all_on_cloud && !options.embed &&
                     options.moves.empty() && !options.auto_cut;
   Placement first = place(options, model.config());
+  if (model.config().encodes()) return first;
   const auto block = static_cast<double>(model.parameters(model.stage(cat(names::kBlock, 0))));
   const double size = static_cast<double>(model.parameters(model.stage(names::kHead))) / block;
   if (!open || first.cut == 0 || size <= kLargeHead) return first;
@@ -73,8 +78,12 @@ Placement place(const Options& options, const ModelConfig& config) {
   }
   place.moves = options.moves;
   place.all_on_cloud = options.all_on_cloud;
-  place.head_on_cloud = options.head_on_cloud && !options.embed;
+  place.head_on_cloud = options.head_on_cloud && !options.embed && !config.encodes();
   // A server answers embeddings too: the final norm is a few kilobytes.
+  if (config.encodes()) {  // its last state is what texts are pooled from
+    place.range = StageRange::from_block(lowest, layers);
+    return place;
+  }
   const bool norm = options.embed || (options.head_on_cloud && options.serve);
   place.range = StageRange::from_block(lowest, norm                    ? Point::norm()
                                                : options.head_on_cloud ? Point(layers)

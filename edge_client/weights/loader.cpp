@@ -109,7 +109,7 @@ void Loader::remember(const PlacedModel& split) const {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
                           std::chrono::system_clock::now().time_since_epoch())
                           .count();
-  const SeenModel model{split.info, tokenizer_files_, now};
+  const SeenModel model{split.info, files_, now};
   try {
     seen_models().remember({remote_.origin(), split.info.id, split.query}, model);
     if (options_.model.empty()) seen_models().remember({remote_.origin(), "", split.query}, model);
@@ -262,16 +262,28 @@ std::string Loader::why_texts_stay(const wire::ModelInfo& info, bool on_cloud) c
 }
 
 std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
-  const auto read = [&](const char* name) {
-    std::string& text = tokenizer_files_[name];
-    text = seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
-    return text;
-  };
+  const auto read = [&](const char* name) { return file(info, name); };
   std::vector<std::string> names = info.files;
   // A record of an older edge has no tokenizer.json beside vocab.json and merges.txt.
   if (seen_) std::erase_if(names, [&](const auto& name) { return !seen_->files.contains(name); });
   try {
     return load_tokenizer(names, read, info.id);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
+  }
+}
+
+std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
+  std::string& text = files_[name];
+  text = seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
+  return text;
+}
+
+Sentences Loader::sentences(const wire::ModelInfo& info) {
+  try {
+    return Sentences::read(
+        info.files, [&](const std::string& name) { return file(info, name); }, config());
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
@@ -393,7 +405,8 @@ void Loader::allow_moves(PlacedModel& split) {
       console_.err(cat("--moves: texts stay at cut ", place.name(), ": ", why, "\n"));
     }
   };
-  if (place.head_on_cloud || !(scheduled || options_.serve || options_.auto_cut)) return;
+  if (place.head_on_cloud || config().encodes()) return;
+  if (!(scheduled || options_.serve || options_.auto_cut)) return;
   const std::string why = why_texts_stay(split.info, into_cloud);
   if (!why.empty()) return stay(why);
   if (scheduled) {

@@ -16,6 +16,7 @@
 #include "edge_client/weights/seen_models.h"
 #include "program/flags.h"
 #include "program/world.h"
+#include "run/sentences.h"
 #include "text/tokenizer.h"
 
 namespace split::edge {
@@ -89,6 +90,8 @@ class Loader {
   };
   Begin begin();
   std::optional<Tokenizer> tokenizer(const wire::ModelInfo& info);
+  // How its texts become embeddings.
+  Sentences sentences(const wire::ModelInfo& info);
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
   std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
                                     const OnChunk& on_chunk = {});
@@ -133,6 +136,7 @@ class Loader {
     }
   }
   std::string wanted_id();
+  std::string file(const wire::ModelInfo& info, const std::string& name);
   LoadOptions load_options(const OnChunk& on_chunk) const;
   std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
                                        const std::vector<wire::BlobInfo>& blobs,
@@ -157,8 +161,8 @@ class Loader {
   RetryOptions retry_;
   std::string id_;
   std::unique_ptr<Model> model_;
-  std::map<std::string, std::string> tokenizer_files_;  // text by name
-  std::optional<SeenModel> seen_;                       // in the server's place
+  std::map<std::string, std::string> files_;  // text by name
+  std::optional<SeenModel> seen_;             // in the server's place
 };
 
 }  // namespace split::edge

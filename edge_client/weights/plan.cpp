@@ -40,11 +40,13 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
     table += "\n";
   };
   const int layers = model.config().layers, usual = default_cut(layers);
+  const Point last = Point::last(layers, !model.config().encodes());
   for (const int cut : std::set<int>{0, layers / 2, usual, layers}) {
-    line(cat("--cut ", cut), StageRange::from_block(cut, Point::head()),
-         cut == usual ? " (default)" : "");
+    line(cat("--cut ", cut), StageRange::from_block(cut, last), cut == usual ? " (default)" : "");
   }
-  line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));
+  if (last > Point(layers)) {
+    line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));
+  }
   line("--cut cloud", {layers, layers});
   return table;
 }
@@ -54,11 +56,12 @@ PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const Stag
   PlanInput input;
   input.layers = model.config().layers;
   input.channels = model.config().channels;
+  const Point last = Point::last(input.layers, !model.config().encodes());
   std::map<std::string, bool> here;  // by hash
   for (int cut = 0; cut <= input.layers; ++cut) {
     uint64_t all = 0, missing = 0;
     for (const wire::BlobInfo& blob :
-         blobs_of(model, info, StageRange::from_block(cut, Point::head()), formats)) {
+         blobs_of(model, info, StageRange::from_block(cut, last), formats)) {
       const auto [at, is_new] = here.emplace(blob.sha256, false);
       if (is_new) at->second = std::filesystem::exists(cache.path_of(blob.sha256));
       all += blob.bytes;

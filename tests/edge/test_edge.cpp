@@ -394,7 +394,7 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
       shared.run({"--prompt=x"}, {.input = "", .environment = {{"SPLIT_TOP_K", "x"}}});
   EXPECT_EQ(variable.code, 2);
   EXPECT_NE(variable.err.find("SPLIT_TOP_K: expected"), std::string::npos) << variable.err;
-  EXPECT_LE(std::ranges::count(run_edge({"--help"}).out, '\n'), 100);
+  EXPECT_LE(std::ranges::count(run_edge({"--help"}).out, '\n'), 112);
 }
 
 TEST(Edge, ReadsServerTiming) {

@@ -1,0 +1,185 @@
+#include "edge_client/cli/embed_lines.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "base/figures.h"
+#include "base/json.h"
+#include "edge_client/cli/prompt.h"
+#include "wire/protocol.h"
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One trip of many texts costs little more than that of one; beyond these nothing is gained.
+constexpr size_t kTextsAtOnce = 256, kTokensAtOnce = 8192;
+constexpr std::chrono::milliseconds kDrawEvery{200};
+
+std::string text_of(const std::string& line, uint64_t index) {
+  if (!line.starts_with('{')) return line;
+  const std::string where = cat("line ", index + 1);
+  const Json json = parse_json(line, 16, where);
+  const Json* const text = json.find("text");
+  if (text == nullptr || !text->is_string()) {
+    throw Error(ErrorKind::kInput, cat(where, ": expected a text, or an object with a \"text\""));
+  }
+  return text->text();
+}
+
+// Where the lines go.
+class Output {
+ public:
+  Output(const Options& options, const Console& console) : console_(console) {
+    if (options.out.empty()) return;
+    path_ = options.out;
+    next_ = whole_lines();
+    file_.open(path_, std::ios::app | std::ios::binary);
+    if (!file_) fail();
+  }
+  // How many lines are there already.
+  uint64_t next() const { return next_; }
+  // False where nobody reads any more.
+  bool write(const std::string& lines) {
+    if (path_.empty()) return console_.out(lines);
+    file_ << lines << std::flush;
+    if (!file_) fail();
+    return true;
+  }
+
+ private:
+  [[noreturn]] void fail() const {
+    throw Error(ErrorKind::kIo, cat("--out: ", path_.string(), ": cannot be written"));
+  }
+  // Cuts off what an interrupted run began, and counts.
+  uint64_t whole_lines() const {
+    std::ifstream file(path_, std::ios::binary);
+    uint64_t lines = 0, end = 0;
+    std::string last;
+    for (std::string line; std::getline(file, line) && !file.eof();) {
+      ++lines;
+      end += line.size() + 1;
+      last = std::move(line);
+    }
+    file.close();
+    std::error_code error;
+    if (std::filesystem::exists(path_, error)) std::filesystem::resize_file(path_, end, error);
+    if (lines > 0 && !last.starts_with(cat("{\"index\":", lines - 1, ","))) {
+      throw Error(ErrorKind::kInput,
+                  cat("--out: ", path_.string(), ": expected its last line to be that of index ",
+                      lines - 1, ": it is of another command"));
+    }
+    return lines;
+  }
+
+  const Console& console_;
+  std::filesystem::path path_;
+  std::ofstream file_;
+  uint64_t next_ = 0;
+};
+
+class Bulk {
+ public:
+  Bulk(const Options& options, const World& world, Interrupt& interrupt, const Sentences& sentences,
+       const Tokenizer* tokenizer, const EmbedTexts& embed)
+      : options_(options),
+        world_(world),
+        interrupt_(interrupt),
+        sentences_(sentences),
+        tokenizer_(tokenizer),
+        embed_(embed),
+        lines_(options, world.input, interrupt),
+        out_(options, world.console) {}
+
+  void run() {
+    uint64_t index = 0;
+    for (std::string line; going_ && lines_.next(line); ++index) {
+      if (index < out_.next()) continue;
+      SentenceIds one =
+          sentences_.encode(tokenizer_, sentences_.prompt({}) + text_of(line, index), true);
+      truncated_ += one.truncated ? 1 : 0;
+      if (one.ids.empty()) {
+        throw Error(ErrorKind::kInput, cat("line ", index + 1, ": expected at least one token"));
+      }
+      if (texts_.size() == kTextsAtOnce || waiting_ + one.ids.size() > kTokensAtOnce) flush();
+      if (texts_.empty()) first_ = index;
+      waiting_ += one.ids.size();
+      texts_.push_back(std::move(one.ids));
+    }
+    flush();
+    say_end();
+  }
+
+ private:
+  void flush() {
+    if (texts_.empty() || interrupt_.signal() != 0) return;
+    std::vector<float> values = embed_(texts_);
+    const size_t width = sentences_.dimensions();
+    std::string lines;
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      const auto embedding = std::span(values).subspan(i * width, width);
+      if (sentences_.normalizes()) to_unit_length(embedding);
+      lines += cat("{\"index\":", first_ + i, ",\"tokens\":", texts_[i].size(), ",\"embedding\":");
+      wire::append_floats(lines, embedding);
+      lines += "}\n";
+    }
+    going_ = out_.write(lines);
+    done_ += texts_.size();
+    tokens_ += waiting_;
+    texts_.clear();
+    waiting_ = 0;
+    draw();
+  }
+
+  double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  bool bar() const { return !options_.quiet && world_.console.err_is_terminal; }
+  void draw() {
+    if (!bar() || Clock::now() - drawn_ < kDrawEvery) return;
+    drawn_ = Clock::now();
+    const auto share = lines_.share();
+    world_.console.err(cat("\r", share ? cat(fixed(100 * *share, 0), " %, ") : "", done_,
+                           " texts, ", fixed(static_cast<double>(done_) / seconds(), 0),
+                           " texts/s   "));
+  }
+  void say_end() {
+    if (options_.quiet) return;
+    const double took = seconds();
+    world_.console.err(cat(
+        bar() ? "\r" : "", done_, " texts, ", tokens_, " tokens in ", fixed(took, 2), " s, ",
+        fixed(static_cast<double>(done_) / std::max(took, 1e-9), 1), " texts/s",
+        truncated_ > 0 ? cat("; ", truncated_, " were cut to ", sentences_.max_tokens(), " tokens")
+                       : "",
+        out_.next() > 0 ? cat("; ", out_.next(), " were there") : "", "\n"));
+  }
+
+  const Options& options_;
+  const World& world_;
+  Interrupt& interrupt_;
+  const Sentences& sentences_;
+  const Tokenizer* const tokenizer_;
+  const EmbedTexts& embed_;
+  PromptLines lines_;
+  Output out_;
+  bool going_ = true;
+  std::vector<std::vector<int32_t>> texts_;
+  size_t waiting_ = 0;  // their tokens
+  uint64_t first_ = 0;  // index of the first
+  uint64_t done_ = 0, tokens_ = 0, truncated_ = 0;
+  const Clock::time_point start_ = Clock::now();
+  Clock::time_point drawn_;
+};
+
+}  // namespace
+
+void embed_lines(const Options& options, const World& world, Interrupt& interrupt,
+                 const Sentences& sentences, const Tokenizer* tokenizer, const EmbedTexts& embed) {
+  Bulk(options, world, interrupt, sentences, tokenizer, embed).run();
+}
+
+}  // namespace split::edge

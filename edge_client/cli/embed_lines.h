@@ -1,0 +1,23 @@
+// Embeddings in bulk: each line of a file or of stdin is a text, or a JSON object with a "text";
+// each becomes a line {"index","tokens","embedding"}, in the same order. Where these go to a file,
+// the same command goes on behind its last whole line.
+#pragma once
+
+#include <functional>
+
+#include "edge_client/cli/options.h"
+#include "edge_client/drive/split_embed.h"
+#include "program/interrupt.h"
+#include "program/world.h"
+
+namespace split::edge {
+
+// Embeds texts, in one trip.
+using EmbedTexts = std::function<std::vector<float>(std::span<const std::vector<int32_t>> texts)>;
+
+// Throws Error(kInput) that names the line for one that is no text, Error(kIo), and what `embed`
+// throws.
+void embed_lines(const Options& options, const World& world, Interrupt& interrupt,
+                 const Sentences& sentences, const Tokenizer* tokenizer, const EmbedTexts& embed);
+
+}  // namespace split::edge

@@ -1,0 +1,105 @@
+#include "edge_client/drive/split_embed.h"
+
+#include <chrono>
+
+#include "edge_client/split/retry.h"
+#include "run/texts.h"
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Of the hidden states of one trip: below what a cloud takes and gives.
+constexpr size_t kMostBytes = 32 << 20;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+std::vector<float> ask(const SplitRun& run, const TextRows& texts, bool pool, size_t width,
+                       SplitCounts& counts) {
+  Retry retry(run.retry, run.waiter);
+  for (;;) {
+    try {
+      std::vector<float> values =
+          run.cloud.texts(texts, pool, static_cast<uint32_t>(width), counts.traffic);
+      counts.cloud_layer_rows +=
+          texts.count() *
+          static_cast<size_t>(texts.range.to.blocks_before(run.model.config().layers));
+      return values;
+    } catch (const RemoteError& error) {
+      retry.failed(error);
+    }
+  }
+}
+
+void pool_rows(const std::vector<float>& rows, const TextRows& texts, size_t channels,
+               const Sentences& sentences, std::vector<float>& out) {
+  size_t at = 0;
+  for (const uint32_t length : texts.lengths) {
+    const auto one = sentences.pool(std::span(rows).subspan(at, length * channels), false);
+    out.insert(out.end(), one.begin(), one.end());
+    at += length * channels;
+  }
+}
+
+// The final rows of texts, or with all of the model on the cloud their embeddings.
+void embed_part(const SplitRun& run, TextRows texts, const Sentences& sentences,
+                SplitCounts& counts, EmbeddedTexts& out) {
+  const auto channels = static_cast<size_t>(run.model.config().channels);
+  const Point end = sentences.point();
+  if (run.place.all_on_cloud) {
+    texts.range.to = end;
+    const auto pooled = ask(run, texts, true, sentences.dimensions(), counts);
+    out.values.insert(out.values.end(), pooled.begin(), pooled.end());
+    ++out.trips;
+    return;
+  }
+  std::vector<float> rows;
+  if (run.place.cut > 0) {
+    texts.range.to = run.place.cut;
+    rows = ask(run, texts, false, channels, counts);
+    ++out.trips;
+    texts.range.from = run.place.cut;
+    texts.tokens = {};
+    texts.hidden = rows;
+    texts.width = static_cast<uint32_t>(channels);
+  }
+  const auto start = Clock::now();
+  texts.range.to = end;
+  std::vector<float> last;
+  if (!texts.range.empty()) {
+    CHECK(run.tail != nullptr);
+    Forward::Spent spent;
+    last = run_texts(*run.tail, texts, run.requester, spent);
+  }
+  pool_rows(texts.range.empty() ? rows : last, texts, channels, sentences, out.values);
+  counts.edge_ms += ms_since(start);
+}
+
+}  // namespace
+
+EmbeddedTexts embed_texts(const SplitRun& run, std::span<const std::vector<int32_t>> texts,
+                          const Sentences& sentences, SplitCounts& counts) {
+  const auto start = Clock::now();
+  std::vector<int32_t> tokens;
+  std::vector<uint32_t> lengths;
+  for (const std::vector<int32_t>& ids : texts) {
+    tokens.insert(tokens.end(), ids.begin(), ids.end());
+    lengths.push_back(static_cast<uint32_t>(ids.size()));
+  }
+  const TextRows all{.lengths = lengths, .tokens = tokens};
+  const size_t row_bytes = static_cast<size_t>(run.model.config().channels) * sizeof(float);
+  EmbeddedTexts out;
+  ++counts.steps;
+  for (size_t first = 0; first < lengths.size();) {
+    const size_t n = texts_within(lengths, first, kMostBytes / row_bytes);
+    embed_part(run, all.slice(first, n), sentences, counts, out);
+    first += n;
+  }
+  counts.ms += ms_since(start);
+  return out;
+}
+
+}  // namespace split::edge
