@@ -1,0 +1,67 @@
+// Tests which cuts a loaded cloud asks for, with a clock of the test.
+#include <gtest/gtest.h>
+
+#include "cloud_server/shedding.h"
+
+namespace split::cloud {
+namespace {
+
+using Sessions = std::map<Shedding::Id, Shedding::Session>;
+
+TEST(Shedding, PressureIsTheFullestOfThree) {
+  Shedding shedding(12, 50);
+  shedding.round(0, {.busy = 0.4}, {});
+  EXPECT_DOUBLE_EQ(shedding.pressure(), 0.5);
+  shedding.round(1, {.busy = 0.4, .kv = 0.85}, {});
+  EXPECT_DOUBLE_EQ(shedding.pressure(), 1.0);
+  shedding.round(2, {.busy = 0.4, .kv = 0.85, .p99_ms = 100}, {});
+  EXPECT_DOUBLE_EQ(shedding.pressure(), 2.0);
+  EXPECT_DOUBLE_EQ(shedding.price(), 1.0);
+}
+
+TEST(Shedding, LevelRisesAtOnceAndFallsAfterFiveCalmSeconds) {
+  Shedding shedding(12, 50);
+  for (int i = 0; i < 4; ++i) shedding.round(i * 0.5, {.busy = 1}, {});
+  EXPECT_NEAR(shedding.level(), 0.4, 1e-9);
+  shedding.round(2, {.busy = 0.7}, {});  // between the two: it stays
+  for (int i = 0; i <= 10; ++i) shedding.round(2.5 + i * 0.5, {.busy = 0.1}, {});
+  EXPECT_NEAR(shedding.level(), 0.4, 1e-9);
+  shedding.round(8.5, {.busy = 0.1}, {});
+  EXPECT_NEAR(shedding.level(), 0.35, 1e-9);
+}
+
+TEST(Shedding, WantsFollowPrioritiesAndNeverPassWhatAnEdgeCan) {
+  Shedding shedding(12, 50);
+  const Sessions sessions{{1, {Priority::kLow, 0}},
+                          {2, {Priority::kNormal, 0}},
+                          {3, {Priority::kHigh, 0}},
+                          {4, {Priority::kLow, 9}},
+                          {5, {Priority::kLow, 12}}};
+  for (int i = 0; i < 5; ++i) shedding.round(i * 0.5, {.busy = 1}, {});
+  for (int i = 0; i < 9; ++i) shedding.round(3 + i * 0.5, {.busy = 0.7}, sessions);
+  EXPECT_EQ(shedding.want(1), 3);
+  EXPECT_EQ(shedding.want(2), 6);
+  EXPECT_EQ(shedding.want(3), 9);
+  EXPECT_GE(shedding.want(4).value_or(12), 9);
+  EXPECT_EQ(shedding.want(5), std::nullopt);
+}
+
+TEST(Shedding, ATenthChangesInARoundAndAllComeBack) {
+  Shedding shedding(12, 50);
+  Sessions sessions;
+  for (Shedding::Id id = 0; id < 50; ++id) sessions[id] = {};
+  const auto asked = [&] {
+    int count = 0;
+    for (const auto& [id, session] : sessions) count += shedding.want(id).has_value();
+    return count;
+  };
+  shedding.round(0, {.busy = 1}, sessions);
+  EXPECT_EQ(asked(), 5);
+  shedding.round(0.5, {.busy = 1}, sessions);
+  EXPECT_EQ(asked(), 10);
+  for (int i = 2; i < 200; ++i) shedding.round(i * 0.5, {.busy = 0}, sessions);
+  EXPECT_EQ(asked(), 0);
+}
+
+}  // namespace
+}  // namespace split::cloud
