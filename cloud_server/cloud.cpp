@@ -35,6 +35,7 @@ void expect_models(const Cloud& cloud, http::Route& route) {
 void open_models(Cloud& cloud) {
   for (auto& model : cloud.models) {
     Batcher& batcher = model->batcher();
+    model->begin_wishes(cloud.slo_ms, cloud.clock);
     batcher.on_pages_spent([&cloud, &batcher] { return cloud.sessions.evict_one(batcher); });
   }
   observe_models(cloud);

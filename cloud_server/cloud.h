@@ -30,7 +30,9 @@ struct Cloud {
   // Dollars for an hour of this machine and for 10^9 bytes that leave it, as told to edges that
   // plan.
   std::optional<double> price_hour, price_egress_gb;
-  serve::ApiKeys keys;  // none: anybody may ask
+  double slo_ms = 50;  // that a token may wait for its step, 99 of 100 times
+  std::function<Wishes::Time()> clock = std::chrono::steady_clock::now;  // of the load
+  serve::ApiKeys keys;                                                   // none: anybody may ask
   serve::Metrics metrics;
   enum class MetricsFor { kGuarded, kAnybody, kNobody } metrics_for = MetricsFor::kGuarded;
 

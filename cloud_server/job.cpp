@@ -8,6 +8,7 @@ namespace split::cloud {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 64 << 20;
+constexpr size_t kFewRows = 8;  // of somebody's next tokens, as the batcher's
 
 }  // namespace
 
@@ -45,6 +46,14 @@ void run_in_session(Session& session, ServedModel& model, Job& job) {
   session.receipt.layer_rows += shard.layer_rows(rows.range, rows.count(), rows.wanted_count());
   session.receipt.queue_ms += job.queue_ms;
   session.receipt.compute_ms += job.compute_ms;
+  if (rows.phase == Phase::kGenerate && rows.count() <= kFewRows && !job.fill) {
+    model.token_waited(job.queue_ms + job.compute_ms);
+  }
+}
+
+wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session) {
+  const Priority priority = cloud.keys.priority(session.name.owner);
+  return model.wishes().told(session.sequence, priority, session.can);
 }
 
 void unknown_session() {

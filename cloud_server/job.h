@@ -25,6 +25,8 @@ void run_job(const Cloud& cloud, const http::Request& request, ServedModel& mode
 // Runs a job of a session: its receipt has what that cost, and its history the tokens of the rows
 // that came about, however many.
 void run_in_session(Session& session, ServedModel& model, Job& job);
+// What the answer to a session's step tells of the load.
+wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session);
 [[noreturn]] void unknown_session();
 // The client that a request's jobs run for, while the request is answered.
 Requester requester_of(const http::Request& request);

@@ -9,7 +9,7 @@ namespace split::cloud {
 namespace {
 
 constexpr size_t kMostSteps = 512;
-constexpr std::chrono::duration<double, std::milli> kLately{5000};
+constexpr std::chrono::milliseconds kLately{5000};
 constexpr uint32_t kFew = 8, kMany = 64;  // rows
 constexpr int kRepetitions = 3;
 
@@ -40,15 +40,22 @@ void LoadMeter::add(double step_ms, Time ended) {
   if (steps_.size() > kMostSteps) steps_.pop_front();
 }
 
-LoadMeter::Load LoadMeter::at(Time now) const {
-  std::vector<double> all;
-  double since_ms = kLately.count(), busy_ms = 0;
+LoadMeter::Load LoadMeter::at(Time now) const { return figures(now, kLately, true); }
+
+LoadMeter::Load LoadMeter::at(Time now, std::chrono::milliseconds lately) const {
+  return figures(now, lately, false);
+}
+
+LoadMeter::Load LoadMeter::figures(Time now, std::chrono::milliseconds lately, bool all) const {
+  std::vector<double> taken;
+  const auto window_ms = static_cast<double>(lately.count());
+  double since_ms = window_ms, busy_ms = 0;
   {
     const std::lock_guard lock(mutex_);
     for (const Step& step : steps_) {
-      all.push_back(step.ms);
       const std::chrono::duration<double, std::milli> ago = now - step.ended;
-      busy_ms += std::clamp(kLately.count() - ago.count(), 0.0, step.ms);
+      if (all || ago.count() < window_ms) taken.push_back(step.ms);
+      busy_ms += std::clamp(window_ms - ago.count(), 0.0, step.ms);
     }
     // Where the steps began less than that ago, the time since the first one.
     if (steps_.size() == kMostSteps) {
@@ -58,10 +65,10 @@ LoadMeter::Load LoadMeter::at(Time now) const {
   }
   Load load;
   load.busy = since_ms > 0 ? std::min(1.0, busy_ms / since_ms) : 1.0;
-  if (all.empty()) return load;
-  std::ranges::sort(all);
-  load.p50_ms = all[(all.size() - 1) / 2];
-  load.p99_ms = all[(all.size() * 99 + 99) / 100 - 1];
+  if (taken.empty()) return load;
+  std::ranges::sort(taken);
+  load.p50_ms = taken[(taken.size() - 1) / 2];
+  load.p99_ms = taken[(taken.size() * 99 + 99) / 100 - 1];
   return load;
 }
 

@@ -16,20 +16,24 @@ namespace split::cloud {
 class LoadMeter {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // The last 5 s, and the last 512 steps; nothing where there was none.
   struct Load {
     double busy = 0;  // the part of the time in which a step ran
     std::optional<double> p50_ms, p99_ms;
   };
 
   void add(double step_ms, Time ended = std::chrono::steady_clock::now());
+  // The last 5 s, and the last 512 steps; nothing where there was none.
   Load at(Time now = std::chrono::steady_clock::now()) const;
+  // Of these the steps that ended so lately alone.
+  Load at(Time now, std::chrono::milliseconds lately) const;
 
  private:
   struct Step {
     Time ended;
     double ms;
   };
+  Load figures(Time now, std::chrono::milliseconds lately, bool all) const;
+
   mutable std::mutex mutex_;
   std::deque<Step> steps_;  // the oldest first
 };

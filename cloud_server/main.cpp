@@ -55,6 +55,7 @@ struct Options {
   std::vector<std::string> trusted_proxies, allowed_hosts;
   std::string blob_cache, blob_url;
   float price_hour = -1, price_egress = -1;  // below 0: not told
+  float slo_ms = 50;
   bool wide = false;
   bool insecure = false;
   bool legacy_routes = false;
@@ -125,7 +126,7 @@ Flags make_flags(Options& options) {
                uint64_t{65535});
   flags.text("api-key-file", "FILE",
              "who may ask: a line NAME:KEY for each, with limits behind: sessions=N rows_per_s=N "
-             "bytes_per_s=N",
+             "bytes_per_s=N priority=low|normal|high",
              &options.api_key_file);
   flags.text("tls-cert", "FILE", "for https: a PEM chain of certificates, the server's own first",
              &options.tls_cert);
@@ -149,6 +150,11 @@ Flags make_flags(Options& options) {
   flags.choice("log-format", {"text", "json"},
                "on stderr, a line for each request: for people, or in JSON, each step too (text)",
                &options.log_format);
+  flags.real(
+      "slo-ms", "X",
+      "that a token may wait for its step, 99 of 100 times: where it waits longer, edges are "
+      "asked to take layers (50)",
+      &options.slo_ms, 1, 1e6);
   flags.number("max-inflight", "N",
                "requests answered at once, each on a thread; a fourth as many wait, others get 503 "
                "(256)",
@@ -396,6 +402,7 @@ int serve(Options options) {
     if (told < 0) return std::nullopt;
     return std::round(double{told} * 1e6) / 1e6;  // as it was written
   };
+  cloud.slo_ms = options.slo_ms;
   cloud.price_hour = price(options.price_hour);
   cloud.price_egress_gb = price(options.price_egress);
   if (!options.api_key_file.empty()) cloud.keys = serve::ApiKeys::read(options.api_key_file);

@@ -9,7 +9,6 @@
 namespace split::cloud {
 namespace {
 
-constexpr int kMostDraft = 7;  // rows of a step beside the next token's (Batcher's few)
 constexpr char kImmutable[] = "public, max-age=31536000, immutable";
 
 http::Response weights_answer(FileView file) {
@@ -103,12 +102,13 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
 // Milliseconds, or null where nothing was measured.
 Json or_null(std::optional<double> value) { return value ? Json(*value) : Json(); }
 
-// Tells an edge what it needs to choose its cut. Nothing is wished of it, and rows have no price.
+// Tells an edge what it needs to choose its cut.
 http::Response describe_load(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
   const Batcher& batcher = model.batcher();
   const KvPages& pages = batcher.pages();
-  const LoadMeter::Load load = model.load().at();
+  const LoadMeter::Load load = model.load_now();
+  const wire::LoadNote note = model.wishes().told();
   const std::optional<StepCosts> costs = model.costs();
   const auto cost = [&](double StepCosts::*ms) {
     return or_null(costs ? std::optional(*costs.*ms) : std::nullopt);
@@ -125,9 +125,9 @@ http::Response describe_load(Cloud& cloud, const http::Request& request) {
       {"head_ms", cost(&StepCosts::head_ms)},
       {"head_row_ms", cost(&StepCosts::head_row_ms)},
       {"prompt_row_ms", cost(&StepCosts::prompt_row_ms)},
-      {"want", nullptr},
-      {"price", 0},
-      {"draft", kMostDraft},
+      {"want", note.want ? Json(*note.want) : Json()},
+      {"price", note.price},
+      {"draft", note.draft},
       {"prices",
        {{"hour", or_null(cloud.price_hour)}, {"egress_gb", or_null(cloud.price_egress_gb)}}}};
   http::Response response = http::Response::json(200, json.dump() + "\n");

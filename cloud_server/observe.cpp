@@ -43,7 +43,15 @@ void observe_models(Cloud& cloud) {
     std::shared_ptr<Batcher> batcher(std::shared_ptr<void>(), &model->batcher());
     cloud.metrics.gauge(
         "split_busy_ratio", "The part of the last 5 s in which a step ran: 1 is all it can do.",
-        [&load = model->load()] { return load.at().busy; }, {{"model", model->id()}});
+        [&model = *model] { return model.load_now().busy; }, {{"model", model->id()}});
+    cloud.metrics.gauge("split_load_ratio",
+                        "The pressure on it: above 1 its sessions are asked to take layers, below "
+                        "0.7 they may give them back.",
+                        [&model = *model] { return model.wishes().pressure(); },
+                        {{"model", model->id()}});
+    cloud.metrics.gauge(
+        "split_load_price", "What edges are told that a row costs beyond its work: from 0 to 1.",
+        [&model = *model] { return model.wishes().told().price; }, {{"model", model->id()}});
     serve::observe_batcher(cloud.metrics, [batcher] { return batcher; }, {{"model", model->id()}});
   }
 }

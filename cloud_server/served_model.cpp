@@ -14,6 +14,9 @@
 namespace split::cloud {
 namespace {
 
+// Long enough for a 99th percentile, and short enough to be over when what it shows is.
+constexpr std::chrono::milliseconds kPressureWindow{2000};
+
 // Chooses the formats that the profile computes with. Blocks are taken as they lie or not at all;
 // int8 takes either kind.
 StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
@@ -68,7 +71,7 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.range.to = last_point();
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
-  batcher_->on_step([this](const StepSeen& seen) { load_.add(seen.ms); });
+  batcher_->on_step([this](const StepSeen& seen) { load_.add(seen.ms, clock_()); });
   weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.formats,
                                            options.blob_cache, options.weights_patience);
 }
@@ -91,6 +94,18 @@ const std::string& ServedModel::damaged_weight() {
     }
   });
   return damaged_weight_;
+}
+
+void ServedModel::begin_wishes(double slo_ms, std::function<Wishes::Time()> clock) {
+  clock_ = clock;
+  const auto measure = [this]() -> Shedding::Measured {
+    const Wishes::Time now = clock_();
+    const KvPages& pages = batcher_->pages();
+    return {load_.at(now, kPressureWindow).busy,
+            static_cast<double>(pages.in_use()) / std::max(1u, pages.total()),
+            waits_.at(now, kPressureWindow).p99_ms.value_or(0)};
+  };
+  wishes_.emplace(config().layers, slo_ms, measure, std::move(clock));
 }
 
 void ServedModel::measure() {

@@ -9,6 +9,7 @@
 
 #include "cloud_server/load.h"
 #include "cloud_server/weight_store.h"
+#include "cloud_server/wishes.h"
 #include "run/batcher.h"
 #include "run/sentences.h"
 #include "run/sessions.h"
@@ -63,6 +64,12 @@ class ServedModel {
   // Finds out what its steps cost, from then on; beside requests, once.
   void measure();
   const LoadMeter& load() const { return load_; }
+  LoadMeter::Load load_now() const { return load_.at(clock_()); }
+  // Its sessions are told of its load from now on: before the first request, once.
+  void begin_wishes(double slo_ms, std::function<Wishes::Time()> clock);
+  Wishes& wishes() { return *wishes_; }
+  // A token waited so long for the step that made it.
+  void token_waited(double ms) { waits_.add(ms, clock_()); }
   std::optional<StepCosts> costs() const;
 
  private:
@@ -75,7 +82,10 @@ class ServedModel {
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;
   std::unique_ptr<WeightStore> weights_;
-  LoadMeter load_;
+  LoadMeter load_;   // of steps
+  LoadMeter waits_;  // of tokens
+  std::function<Wishes::Time()> clock_ = std::chrono::steady_clock::now;
+  std::optional<Wishes> wishes_;
   mutable std::mutex costs_mutex_;  // of:
   std::optional<StepCosts> costs_;
   std::once_flag looked_;

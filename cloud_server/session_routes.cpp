@@ -181,7 +181,11 @@ void run_step(Cloud& cloud, Session& session, const http::Request& request, Serv
   if (!all_finite(out)) refuse_overflow(model, !job.rows.hidden.empty());
 }
 
-void add_step(Session& session, const http::Request& request, const http::Response& response) {
+// Counts a step, and says in its answer what it took and how loaded the model is.
+void end_step(const Cloud& cloud, Session& session, ServedModel& model,
+              const http::Request& request, const Job& job, http::Response& response) {
+  describe_run(response, job);
+  response.headers.set(wire::kLoadHeader, to_text(tell_load(cloud, model, session)));
   ++session.receipt.steps;
   session.receipt.bytes_in += request.body.size();
   session.receipt.bytes_out += response.body.size();
@@ -216,8 +220,7 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
     throw;
   }
   http::Response response = answer.response(rows.past, rows.past + rows.count());
-  describe_run(response, job);
-  add_step(session, request, response);
+  end_step(cloud, session, model, request, job, response);
   return response;
 }
 
@@ -261,8 +264,7 @@ class Fill {
     spent_.compute_ms += job.compute_ms;
     if (!done()) return {};
     http::Response response = answer_->response(past_, have);
-    describe_run(response, spent_);
-    add_step(session, request, response);
+    end_step(cloud, session, model, request, spent_, response);
     return response;
   }
 
@@ -284,15 +286,24 @@ http::Response complete_on_session(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
   if (model.config().encodes()) refuse_session();
   const SessionName name(checked_id(request, 1), request.principal);
+  const auto beside = std::make_shared<LoadBeside>();
   serve::TextModel work = serve::local_backend(
       model.id(), model.config(), model.tokenizer(),
-      [&cloud, &model, name, requester = requester_of(request)](size_t generated_from) {
-        return std::make_unique<SessionForward>(cloud, model, name, requester, generated_from);
+      [&cloud, &model, name, requester = requester_of(request), beside](size_t generated_from) {
+        return std::make_unique<SessionForward>(cloud, model, name, requester, beside,
+                                                generated_from);
       },
       model.device().name());
-  return serve::session_completions(request, std::move(work), [&] {
-    open_session(cloud, name, model, {.to = model.config().layers});
-  });
+  work.comment = [beside] { return beside->comment(); };
+  beside->note = model.wishes().told();
+  beside->note.want.reset();  // its session has made no step
+  http::Response response =
+      serve::session_completions(request, std::move(work), [&](std::optional<int> can) {
+        beside->can = can;
+        open_session(cloud, name, model, {.to = model.config().layers});
+      });
+  response.headers.set(wire::kLoadHeader, to_text(beside->note));
+  return response;
 }
 
 http::Response describe_session(Cloud& cloud, const http::Request& request) {

@@ -6,12 +6,20 @@
 
 namespace split::cloud {
 
+std::string LoadBeside::comment() {
+  if (told_ && told_->want == note.want && told_->draft == note.draft) return {};
+  told_ = note;
+  return cat(wire::kLoadHeader, ": ", wire::to_text(note));
+}
+
 SessionForward::SessionForward(Cloud& cloud, ServedModel& model, SessionName name,
-                               Requester requester, size_t generated_from)
+                               Requester requester, std::shared_ptr<LoadBeside> beside,
+                               size_t generated_from)
     : cloud_(cloud),
       model_(model),
       name_(std::move(name)),
       requester_(std::move(requester)),
+      beside_(std::move(beside)),
       generated_from_(static_cast<uint32_t>(generated_from)) {}
 
 std::span<const float> SessionForward::run(const SequenceRows& rows) {
@@ -46,6 +54,7 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
   const uint32_t first = rows.wanted == Wanted::kLast ? end - 1 : rows.past;
   uint32_t at = std::min({session.history.common(text_, shard().same_bits_in_both_phases()), first,
                           pages.filled(session.sequence, session.range)});
+  session.can = beside_->can;
   pages.truncate(session.sequence, at);
   session.history.cut_back(at);
   float* out = out_.data();
@@ -59,6 +68,7 @@ void SessionForward::run_in(Session& session, const SequenceRows& rows) {
     run_piece(session, piece, out);
     out += piece.wanted_count() * shard().width(piece.range.to);
   }
+  beside_->note = tell_load(cloud_, model_, session);
 }
 
 void SessionForward::run_piece(Session& session, const SequenceRows& piece, float* out) {

@@ -7,13 +7,25 @@
 
 namespace split::cloud {
 
+// What a text's reader said of itself, and is told of the load beside the text.
+struct LoadBeside {
+  std::optional<int> can;
+  wire::LoadNote note;
+
+  // A comment, where a reader has something else to do than at the last one; or empty.
+  std::string comment();
+
+ private:
+  std::optional<wire::LoadNote> told_;
+};
+
 // A session of all blocks, from tokens. Each call computes what the session lacks: it may have the
 // text's first rows already, from steps and fills, and has none where a device was lost.
 class SessionForward : public Forward {
  public:
   // Rows from `generated_from` on are generated ones.
   SessionForward(Cloud& cloud, ServedModel& model, SessionName name, Requester requester,
-                 size_t generated_from);
+                 std::shared_ptr<LoadBeside> beside, size_t generated_from);
 
   // As Forward. Throws HttpError 404 `session_unknown` where the session has gone.
   std::span<const float> run(const SequenceRows& rows) override;
@@ -30,6 +42,7 @@ class SessionForward : public Forward {
   ServedModel& model_;
   const SessionName name_;
   const Requester requester_;
+  const std::shared_ptr<LoadBeside> beside_;
   const uint32_t generated_from_;
   SequenceHistory text_;  // all rows so far
   std::vector<float> out_;

@@ -24,13 +24,14 @@ void Shedding::round(double now_s, const Measured& measured,
                      const std::map<Id, Session>& sessions) {
   pressure_ = std::max({measured.busy / kBusy, measured.kv / kKv, measured.p99_ms / slo_ms_});
   set_level(now_s);
-  std::erase_if(wants_, [&](const auto& want) { return !sessions.contains(want.first); });
+  std::erase_if(wishes_, [&](const auto& wish) { return !sessions.contains(wish.first); });
   std::vector<Id> changed;
   const auto consider = [&](Id id, const Session& session) {
-    const int have = wants_.try_emplace(id, layers_).first->second;
-    if (have < session.can) {
-      wants_[id] = session.can;  // what it cannot hold is no wish, and no move either
-    } else if (wanted(session) != have) {
+    Wish& have = wishes_.try_emplace(id, Wish{layers_, {}}).first->second;
+    if (have.cut < session.can) {
+      have.cut = rung(session.can, session.can);  // what it cannot hold is no wish, and no move
+    } else if (wanted(session) != have.cut &&
+               (!have.since || now_s >= *have.since + kBetweenWishes)) {
       changed.push_back(id);
     }
   };
@@ -40,14 +41,19 @@ void Shedding::round(double now_s, const Measured& measured,
     consider(at->first, at->second);
   const size_t most = std::max<size_t>(1, sessions.size() / kPartThatMoves);
   if (changed.size() > most) changed.resize(most);
-  for (const Id id : changed) wants_[id] = wanted(sessions.at(id));
+  for (const Id id : changed) wishes_[id] = {wanted(sessions.at(id)), now_s};
   if (!changed.empty()) next_ = changed.back() + 1;
 }
 
 std::optional<int> Shedding::want(Id session) const {
-  const auto found = wants_.find(session);
-  if (found == wants_.end() || found->second == layers_) return {};
-  return found->second;
+  const auto found = wishes_.find(session);
+  if (found == wishes_.end() || found->second.cut == layers_) return {};
+  return found->second.cut;
+}
+
+std::optional<int> Shedding::want_of_new() const {
+  const int cut = wanted({});
+  return cut == layers_ ? std::nullopt : std::optional(cut);
 }
 
 double Shedding::price() const { return std::clamp(pressure_ - kLow, 0.0, 1.0); }
@@ -57,16 +63,25 @@ void Shedding::set_level(double now_s) {
   if (pressure_ > kHigh) level_ = std::min(1.0, level_ + kRise);
   if (pressure_ >= kLow) return;
   if (!low_since_) low_since_ = now_s;
-  const double from = std::max(*low_since_ + kCalm, lowered_.value_or(*low_since_ + kCalm));
+  const double calm = *low_since_ + kCalm, from = std::max(calm, lowered_.value_or(calm));
   if (now_s <= from) return;
   level_ = std::max(0.0, level_ - kFallASecond * (now_s - from));
   lowered_ = now_s;
 }
 
+// The one nearest to the cut of those that the edge can take; the higher of two.
+int Shedding::rung(double cut, int can) const {
+  int nearest = layers_;
+  for (int part = kRungs - 1; part >= 0; --part) {
+    const int rung = static_cast<int>(std::lround(static_cast<double>(layers_ * part) / kRungs));
+    if (rung >= can && std::abs(rung - cut) < std::abs(nearest - cut)) nearest = rung;
+  }
+  return nearest;
+}
+
 int Shedding::wanted(const Session& session) const {
   const double part = std::min(1.0, level_ * weight(session.priority));
-  const double cut = layers_ - part * (layers_ - session.can);
-  return std::clamp(static_cast<int>(std::lround(cut)), session.can, layers_);
+  return rung(layers_ - part * (layers_ - session.can), session.can);
 }
 
 }  // namespace split::cloud

@@ -6,21 +6,27 @@
 #include <map>
 #include <optional>
 
+#include "serve/api_keys.h"
+
 namespace split::cloud {
 
-enum class Priority : uint8_t { kLow, kNormal, kHigh };
+using serve::Priority;
 
 class Shedding {
  public:
   using Id = uint64_t;
   struct Measured {
     double busy = 0, kv = 0;  // parts of 1
-    double p99_ms = 0;        // of a step; 0: there was none
+    double p99_ms = 0;        // that a token waited for its step; 0: there was none
   };
   struct Session {
     Priority priority = Priority::kNormal;
     int can = 0;  // the lowest cut that its edge could take
   };
+  // The cuts that are wished for: all blocks, and quarters less. So few depths share a step.
+  static constexpr int kRungs = 4;
+  // Between two wishes of a session: an edge that followed one is left alone.
+  static constexpr double kBetweenWishes = 10;  // seconds
 
   Shedding(int layers, double slo_ms) : layers_(layers), slo_ms_(slo_ms) {}
 
@@ -28,20 +34,27 @@ class Shedding {
   void round(double now_s, const Measured& measured, const std::map<Id, Session>& sessions);
   // The cut that a session should have; nothing where it may choose its own.
   std::optional<int> want(Id session) const;
+  // The same of one that begins, and whose edge could take all.
+  std::optional<int> want_of_new() const;
   double pressure() const { return pressure_; }
   double level() const { return level_; }
   // From 0 to 1: what a row costs beyond its work.
   double price() const;
 
  private:
+  struct Wish {
+    int cut;
+    std::optional<double> since;  // seconds; none: it never had another
+  };
   void set_level(double now_s);
+  int rung(double cut, int can) const;
   int wanted(const Session& session) const;
 
   int layers_;
   double slo_ms_;
   double pressure_ = 0, level_ = 0;
   std::optional<double> low_since_, lowered_;  // seconds
-  std::map<Id, int> wants_;                    // layers_: it may choose its own
+  std::map<Id, Wish> wishes_;                  // a cut of layers_: it may choose its own
   Id next_ = 0;  // where the next round begins, so that all have turns
 };
 

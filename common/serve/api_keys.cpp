@@ -39,13 +39,21 @@ std::string_view take_word(std::string_view& line) {
   return word;
 }
 
+bool read_priority(std::string_view text, Priority& priority) {
+  if (text == "low") priority = Priority::kLow;
+  if (text == "normal") priority = Priority::kNormal;
+  if (text == "high") priority = Priority::kHigh;
+  return text == "low" || text == "normal" || text == "high";
+}
+
 // False when `word` is no limit.
 bool read_limit(std::string_view word, KeyLimits& limits) {
   const size_t equals = word.find('=');
   if (equals == word.npos) return false;
-  const auto value = parse_u64(word.substr(equals + 1), 1, kMostLimit);
+  const std::string_view name = word.substr(0, equals), text = word.substr(equals + 1);
+  if (name == "priority") return read_priority(text, limits.priority);
+  const auto value = parse_u64(text, 1, kMostLimit);
   if (!value) return false;
-  const std::string_view name = word.substr(0, equals);
   if (name == "sessions") {
     limits.sessions = *value;
   } else if (name == "rows_per_s") {
@@ -154,7 +162,9 @@ ApiKeys ApiKeys::parse(std::string_view text, std::string_view what) {
     }
     for (std::string_view limit; !(limit = take_word(line)).empty();) {
       if (!read_limit(limit, key->limits)) {
-        throw bad("expected sessions=N, rows_per_s=N or bytes_per_s=N behind the key, N from 1");
+        throw bad(
+            "expected sessions=N, rows_per_s=N, bytes_per_s=N (N from 1) or "
+            "priority=low|normal|high behind the key");
       }
     }
     key->rows = RateLimit(static_cast<double>(key->limits.rows_per_s));
@@ -239,6 +249,11 @@ void ApiKeys::took_bytes(const std::string& name, uint64_t bytes) const {
 uint64_t ApiKeys::most_sessions(const std::string& name) const {
   const std::shared_ptr<Key> key = find(name);
   return key == nullptr ? 0 : key->limits.sessions;
+}
+
+Priority ApiKeys::priority(const std::string& name) const {
+  const std::shared_ptr<Key> key = find(name);
+  return key == nullptr ? Priority::kNormal : key->limits.priority;
 }
 
 void ApiKeys::guard(http::Server& server) const {

@@ -34,17 +34,22 @@ class RateLimit {
   Time last_{};
 };
 
+// Whose layers a loaded server asks for first: those of a low one.
+enum class Priority : uint8_t { kLow, kNormal, kHigh };
+
 struct KeyLimits {  // 0: none
   uint64_t sessions = 0;
   uint64_t rows_per_s = 0;   // tokens of prompts and answers, through the whole model
   uint64_t bytes_per_s = 0;  // both ways
+  Priority priority = Priority::kNormal;
   bool operator==(const KeyLimits&) const = default;
 };
 
 // Any number of threads.
 class ApiKeys {
  public:
-  // A line each: "NAME:KEY [sessions=N] [rows_per_s=N] [bytes_per_s=N]"; '#' begins a comment.
+  // A line each: "NAME:KEY [sessions=N] [rows_per_s=N] [bytes_per_s=N] [priority=low|normal|high]";
+  // '#' begins a comment.
   // `what` names the text in errors. Throws Error(kInput) with the line's number.
   static ApiKeys parse(std::string_view text, std::string_view what);
   static ApiKeys read(const std::string& file);
@@ -67,6 +72,7 @@ class ApiKeys {
   void took_rows(const std::string& name, double rows) const;
   void took_bytes(const std::string& name, uint64_t bytes) const;
   uint64_t most_sessions(const std::string& name) const;  // 0: no limit
+  Priority priority(const std::string& name) const;
 
   // Guards the server's routes and counts what passes. The keys outlive it; none: nothing is done.
   void guard(http::Server& server) const;

@@ -59,14 +59,16 @@ http::Response completions(const http::Request& request, const FindModel& find) 
 }
 
 http::Response session_completions(const http::Request& request, TextModel model,
-                                   const std::function<void()>& accepted) {
+                                   const std::function<void(std::optional<int> can)>& accepted) {
   Fields fields(request.body, request.memory.get());
   if (fields.text_or("model", model.id) != model.id) {
     Fields::refuse("model", "expected the one in the path, or none");
   }
   TextRequest parsed = read_request(fields, model);
   read_session(fields, parsed);
-  return answer(request, fields, std::move(model), std::move(parsed), accepted);
+  std::optional<int> can;
+  if (fields.has("can")) can = static_cast<int>(fields.integer("can", 0, model.config->layers));
+  return answer(request, fields, std::move(model), std::move(parsed), [&] { accepted(can); });
 }
 
 std::vector<http::RequestField> completion_fields() {
@@ -89,6 +91,7 @@ std::vector<http::RequestField> session_completion_fields() {
   std::vector<http::RequestField> fields = completion_fields();
   fields.push_back(
       {"generated", "integer", "The number of the prompt's last ids that were generated before."});
+  fields.push_back({"can", "integer", "The lowest cut that this client could take over at."});
   return fields;
 }
 

@@ -13,9 +13,10 @@ http::Response completions(const http::Request& request, const FindModel& find);
 
 // The same for one text that runs on something of the client's, which has its rows when the text
 // ends: one prompt, and perhaps how many of its last ids were generated. Always says which ids the
-// prompt has, and the text. `accepted` is called before anything runs.
+// prompt has, and the text. `accepted` is called before anything runs, with the lowest cut that the
+// client could take over at, if it says so.
 http::Response session_completions(const http::Request& request, TextModel model,
-                                   const std::function<void()>& accepted);
+                                   const std::function<void(std::optional<int> can)>& accepted);
 
 // The members of their bodies, for /openapi.json.
 std::vector<http::RequestField> completion_fields();

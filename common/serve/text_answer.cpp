@@ -224,7 +224,9 @@ class TextAnswer::Events {
     } else if (request_.include_usage) {
       chunk["usage"] = nullptr;
     }
-    return watch_->write(http::sse_event(chunk.dump()));
+    const std::string comment = answer_.model_.comment ? answer_.model_.comment() : "";
+    return watch_->write((comment.empty() ? "" : http::sse_comment(comment)) +
+                         http::sse_event(chunk.dump()));
   }
 
   // The prompt's scores are known only at the end of its pass: all of this choice in one go.

@@ -61,8 +61,10 @@ struct TextModel {
   const Tokenizer* tokenizer = nullptr;  // null: ids only
   std::function<std::unique_ptr<TextBackend>()> begin;
   std::chrono::milliseconds quiet{15000};  // of a stream, until a comment is sent
-  SpareThreads* spare = nullptr;           // for several texts of an answer at once
-  const Sentences* sentences = nullptr;    // how texts become embeddings, where they may
+  // What a comment before a stream's next event says; none where it says nothing.
+  std::function<std::string()> comment = {};
+  SpareThreads* spare = nullptr;         // for several texts of an answer at once
+  const Sentences* sentences = nullptr;  // how texts become embeddings, where they may
 };
 
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.

@@ -21,6 +21,9 @@ TEST(ApiKeyFile, HasALineForEach) {
   EXPECT_EQ(keys.admit({{"authorization", "bearer " + kBob}}), "bob");
   EXPECT_EQ(keys.most_sessions("bob"), 3u);
   EXPECT_EQ(keys.most_sessions("ann"), 0u);
+  const ApiKeys ranked = ApiKeys::parse("ann:" + kAnn + " priority=low\nbob:" + kBob, "f");
+  EXPECT_EQ(ranked.priority("ann"), serve::Priority::kLow);
+  EXPECT_EQ(ranked.priority("bob"), serve::Priority::kNormal);
   for (const std::string& other :
        {kAnn + "0", kAnn.substr(1), std::string(), std::string("ann"), "ann:" + kAnn, kAnn + " "}) {
     EXPECT_THROW(keys.admit(bearer(other)), http::HttpError) << other;
@@ -47,6 +50,7 @@ TEST(ApiKeyFile, SaysWhatIsWrongInWhichLineAndNoKey) {
       {"ann:" + kAnn + " sessions=0", "line 1: expected sessions=N"},
       {"ann:" + kAnn + " sessions=-1", "line 1: expected sessions=N"},
       {"ann:" + kAnn + " bytes_per_s=99999999999999999999", "line 1: expected sessions=N"},
+      {"ann:" + kAnn + " priority=first", "line 1: expected sessions=N"},
       {"ann:" + kAnn + " " + kBob, "line 1: expected sessions=N"},
   };
   for (const auto& row : rows) {

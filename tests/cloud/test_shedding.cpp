@@ -1,6 +1,8 @@
 // Tests which cuts a loaded cloud asks for, with a clock of the test.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "cloud_server/shedding.h"
 
 namespace split::cloud {
@@ -46,6 +48,35 @@ TEST(Shedding, WantsFollowPrioritiesAndNeverPassWhatAnEdgeCan) {
   EXPECT_EQ(shedding.want(5), std::nullopt);
 }
 
+TEST(Shedding, ASessionIsLeftAloneForTenSecondsAfterAWish) {
+  Shedding shedding(12, 50);
+  std::vector<std::pair<double, int>> wishes;
+  for (int i = 0; i < 60; ++i) {
+    shedding.round(i * 0.5, {.busy = 1}, {{1, {}}});
+    const int want = shedding.want(1).value_or(12);
+    if (wishes.empty() || want != wishes.back().second) wishes.emplace_back(i * 0.5, want);
+  }
+  const std::vector<std::pair<double, int>> expected{{0, 12}, {0.5, 9}, {10.5, 0}};
+  EXPECT_EQ(wishes, expected);
+}
+
+TEST(Shedding, FourDepthsAreWishedForAtMost) {
+  Shedding shedding(12, 50);
+  Sessions sessions;
+  for (Shedding::Id id = 0; id < 40; ++id)
+    sessions[id] = {static_cast<Priority>(id % 3), static_cast<int>(id % 4)};
+  std::set<int> depths{12};
+  for (int i = 0; i < 200; ++i) {
+    shedding.round(i * 0.5, {.busy = i < 60 ? 1.0 : 0.2}, sessions);
+    for (const auto& [id, session] : sessions) {
+      const int want = shedding.want(id).value_or(12);
+      EXPECT_GE(want, session.can);
+      if (want > 0) depths.insert(want);  // 0 is no depth: the edge runs all
+    }
+  }
+  EXPECT_EQ(depths, (std::set<int>{3, 6, 9, 12}));
+}
+
 TEST(Shedding, ATenthChangesInARoundAndAllComeBack) {
   Shedding shedding(12, 50);
   Sessions sessions;
@@ -56,10 +87,12 @@ TEST(Shedding, ATenthChangesInARoundAndAllComeBack) {
     return count;
   };
   shedding.round(0, {.busy = 1}, sessions);
-  EXPECT_EQ(asked(), 5);
+  EXPECT_EQ(asked(), 0);  // a tenth of the blocks: nearer to none than to a quarter
   shedding.round(0.5, {.busy = 1}, sessions);
+  EXPECT_EQ(asked(), 5);
+  shedding.round(1, {.busy = 1}, sessions);
   EXPECT_EQ(asked(), 10);
-  for (int i = 2; i < 200; ++i) shedding.round(i * 0.5, {.busy = 0}, sessions);
+  for (int i = 3; i < 200; ++i) shedding.round(i * 0.5, {.busy = 0}, sessions);
   EXPECT_EQ(asked(), 0);
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "wire/load_note.h"
 #include "wire/step.h"
 
 namespace split::wire {
@@ -55,6 +56,20 @@ TEST(WireStep, IsTheJsonThatServersKnow) {
             R"({"past":4,"phase":"generate","rows":"last","to":2,"tokens":[5,9,31]})");
   EXPECT_EQ(fill_json(16, 256, 3, Wanted::kAll),
             R"({"count":256,"fill":true,"past":16,"rows":"all","to":3})");
+}
+
+TEST(WireLoad, IsReadAsItWasWritten) {
+  const LoadNote asked{.want = 6, .price = 0.4, .draft = 3};
+  EXPECT_EQ(to_text(asked), "want=6, price=0.40, draft=3");
+  EXPECT_EQ(to_text(LoadNote()), "price=0.00, draft=7");
+  for (const LoadNote& note : {asked, LoadNote(), LoadNote{0, 1, 0}}) {
+    EXPECT_EQ(parse_load_note(to_text(note)), note);
+  }
+  EXPECT_EQ(parse_load_note("want=6, other=x, draft=3"), (LoadNote{6, 0, 3}));
+  for (const char* text : {"want=", "want=-1", "want=x", "want=1025", "draft=8", "price=1.01",
+                           "price=-0.1", "price=nan", "price=0.4", "want=6,draft=3"}) {
+    EXPECT_EQ(parse_load_note(text), std::nullopt) << text;
+  }
 }
 
 TEST(WireStep, GoesWhereItSays) {

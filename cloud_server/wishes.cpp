@@ -1,0 +1,57 @@
+#include "cloud_server/wishes.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace split::cloud {
+namespace {
+
+// Guessed rows that a step may have beside its next one: fewer where rows are dear.
+constexpr int kMostDraft = 7;
+int draft_at(double price) {
+  if (price > 0.5) return 0;
+  return price > 0.2 ? kMostDraft / 2 : kMostDraft;
+}
+
+double seconds(Wishes::Time time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
+}
+
+}  // namespace
+
+wire::LoadNote Wishes::told(SequenceId session, Priority priority, std::optional<int> can) {
+  const std::lock_guard lock(mutex_);
+  const Time now = clock_();
+  if (can) sessions_[session] = {{priority, *can}, now};
+  round(now);
+  return note(shedding_.want(session));
+}
+
+wire::LoadNote Wishes::told() {
+  const std::lock_guard lock(mutex_);
+  round(clock_());
+  return note(shedding_.want_of_new());
+}
+
+double Wishes::pressure() {
+  const std::lock_guard lock(mutex_);
+  round(clock_());
+  return shedding_.pressure();
+}
+
+wire::LoadNote Wishes::note(std::optional<int> want) const {
+  const double price = std::round(100 * shedding_.price()) / 100;
+  return {want, price, draft_at(price)};
+}
+
+// If it is time for one.
+void Wishes::round(Time now) {
+  if (next_ && now < *next_) return;
+  next_ = now + kRound;
+  std::erase_if(sessions_, [&](const auto& session) { return now - session.second.seen > kIdle; });
+  std::map<Shedding::Id, Shedding::Session> sessions;
+  for (const auto& [id, session] : sessions_) sessions.emplace(id, session.is);
+  shedding_.round(seconds(now), measure_(), sessions);
+}
+
+}  // namespace split::cloud

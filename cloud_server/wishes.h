@@ -1,0 +1,52 @@
+// What a cloud tells the edges of one model about its load: every half second its pressure becomes
+// a wish for each session that steps. There is no thread: whoever asks first in that time runs the
+// round.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <mutex>
+
+#include "cloud_server/shedding.h"
+#include "run/kv_pages.h"
+#include "wire/load_note.h"
+
+namespace split::cloud {
+
+// Any number of threads.
+class Wishes {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::chrono::milliseconds kRound{500};
+  // A session that made no step for so long is not asked for anything.
+  static constexpr std::chrono::seconds kIdle{10};
+
+  Wishes(int layers, double slo_ms, std::function<Shedding::Measured()> measure,
+         std::function<Time()> clock)
+      : measure_(std::move(measure)), clock_(std::move(clock)), shedding_(layers, slo_ms) {}
+
+  // A session made a step: what its answer tells. `can`: the lowest cut that its edge could go on
+  // from; one that does not say so is asked for nothing.
+  wire::LoadNote told(SequenceId session, Priority priority, std::optional<int> can);
+  // What is told who has no session yet.
+  wire::LoadNote told();
+  double pressure();
+
+ private:
+  struct Session {
+    Shedding::Session is;
+    Time seen;
+  };
+  wire::LoadNote note(std::optional<int> want) const;  // with the lock held, as:
+  void round(Time now);
+
+  const std::function<Shedding::Measured()> measure_;
+  const std::function<Time()> clock_;
+  std::mutex mutex_;  // of:
+  Shedding shedding_;
+  std::map<Shedding::Id, Session> sessions_;
+  std::optional<Time> next_;
+};
+
+}  // namespace split::cloud

@@ -1,0 +1,27 @@
+// What a cloud tells an edge of its load beside an answer of a session: which cut it wishes for,
+// what a row costs beyond its work, and how many guessed rows a step may have. A header of steps,
+// and a comment of streams: "Split-Load: want=6, price=0.40, draft=3".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace split::wire {
+
+inline constexpr char kLoadHeader[] = "Split-Load";
+
+struct LoadNote {
+  std::optional<int> want;  // the session's cut, or a lower one; none: the edge may choose
+  double price = 0;         // from 0 to 1, in hundredths
+  int draft = 7;            // guessed rows beside a step's next one
+
+  bool operator==(const LoadNote&) const = default;
+};
+
+// "want=6, price=0.40, draft=3"; without a wish there is no "want".
+std::string to_text(const LoadNote& note);
+// Reads that; nothing where a figure is none, and what has another name is passed over.
+std::optional<LoadNote> parse_load_note(std::string_view text);
+
+}  // namespace split::wire
