@@ -131,6 +131,7 @@ class ForwardRun {
     model_.batcher().run(job);
     spent_.queue_ms += job.queue_ms;
     spent_.compute_ms += job.compute_ms;
+    spent_.share_ms += job.share_ms;
     if (!all_finite(out)) refuse_overflow(model_, !rows.hidden.empty());
   }
 

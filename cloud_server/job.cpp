@@ -32,6 +32,8 @@ void run_in_session(Session& session, ServedModel& model, Job& job) {
   const SequenceRows& rows = job.rows;
   Shard& shard = model.batcher().shard();
   const auto remember = [&] {
+    session.receipt.layer_rows += job.layer_rows;
+    session.receipt.share_ms += job.share_ms;
     const uint32_t have = shard.pages().length(session.sequence);
     if (job.fill || rows.tokens.empty() || have <= rows.past) return;
     session.history.append(rows.tokens.first(have - rows.past), rows.phase);
@@ -43,7 +45,6 @@ void run_in_session(Session& session, ServedModel& model, Job& job) {
     throw;
   }
   remember();
-  session.receipt.layer_rows += shard.layer_rows(rows.range, rows.count(), rows.wanted_count());
   session.receipt.queue_ms += job.queue_ms;
   session.receipt.compute_ms += job.compute_ms;
   if (rows.phase == Phase::kGenerate && rows.count() <= kFewRows && !job.fill) {
@@ -63,8 +64,8 @@ void unknown_session() {
 
 void describe_run(http::Response& response, const Job& job) {
   response.headers.set("Cache-Control", "no-store");
-  response.headers.set("Server-Timing",
-                       cat("queue;dur=", job.queue_ms, ", compute;dur=", job.compute_ms));
+  response.headers.set("Server-Timing", cat("queue;dur=", job.queue_ms, ", compute;dur=",
+                                            job.compute_ms, ", share;dur=", job.share_ms));
 }
 
 void take_hidden(const http::Request& request) {

@@ -23,7 +23,7 @@ void charge_rows(const Cloud& cloud, const http::Request& request, ServedModel& 
 // Charges the job to the caller's key, which gets 429 while it is overdrawn, and runs it.
 void run_job(const Cloud& cloud, const http::Request& request, ServedModel& model, Job& job);
 // Runs a job of a session: its receipt has what that cost, and its history the tokens of the rows
-// that came about, however many.
+// that came about, however many; also where it fails.
 void run_in_session(Session& session, ServedModel& model, Job& job);
 // What the answer to a session's step tells of the load.
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session);

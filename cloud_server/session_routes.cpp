@@ -175,7 +175,10 @@ class StepAnswer {
 // Runs a job of a request for a session's rows, which are to be numbers.
 void run_step(Cloud& cloud, Session& session, const http::Request& request, ServedModel& model,
               Job& job, std::span<const float> out) {
-  charge_rows(cloud, request, model, job.rows);
+  // A fill that the cloud asked for is its own affair.
+  if (!job.fill || !model.wishes().asks(session.sequence)) {
+    charge_rows(cloud, request, model, job.rows);
+  }
   job.requester = requester_of(request);
   run_in_session(session, model, job);
   if (!all_finite(out)) refuse_overflow(model, !job.rows.hidden.empty());
@@ -262,6 +265,7 @@ class Fill {
     delivered_ += out.size();
     spent_.queue_ms += job.queue_ms;
     spent_.compute_ms += job.compute_ms;
+    spent_.share_ms += job.share_ms;
     if (!done()) return {};
     http::Response response = answer_->response(past_, have);
     end_step(cloud, session, model, request, spent_, response);
@@ -319,6 +323,7 @@ http::Response describe_session(Cloud& cloud, const http::Request& request) {
                 {"layer_rows", session.receipt.layer_rows},
                 {"queue_ms", session.receipt.queue_ms},
                 {"compute_ms", session.receipt.compute_ms},
+                {"share_ms", session.receipt.share_ms},
                 {"bytes_in", session.receipt.bytes_in},
                 {"bytes_out", session.receipt.bytes_out}}
                .dump();

@@ -33,6 +33,11 @@ wire::LoadNote Wishes::told() {
   return note(shedding_.want_of_new());
 }
 
+bool Wishes::asks(SequenceId session) const {
+  const std::lock_guard lock(mutex_);
+  return shedding_.want(session).has_value();
+}
+
 double Wishes::pressure() {
   const std::lock_guard lock(mutex_);
   round(clock_());

@@ -31,6 +31,8 @@ class Wishes {
   wire::LoadNote told(SequenceId session, Priority priority, std::optional<int> can);
   // What is told who has no session yet.
   wire::LoadNote told();
+  // Whether the session is asked to take layers.
+  bool asks(SequenceId session) const;
   double pressure();
 
  private:
@@ -43,7 +45,7 @@ class Wishes {
 
   const std::function<Shedding::Measured()> measure_;
   const std::function<Time()> clock_;
-  std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // of:
   Shedding shedding_;
   std::map<Shedding::Id, Session> sessions_;
   std::optional<Time> next_;

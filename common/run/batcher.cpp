@@ -43,6 +43,12 @@ struct Batcher::Room {
   bool admits(Point depth) const { return depths.size() < most_depths || knows(depth); }
 };
 
+// What a share of a step cost.
+struct Batcher::Paid {
+  double ms, share_ms;
+  uint64_t layer_rows;
+};
+
 size_t Batcher::depth() const {
   const std::lock_guard lock(mutex_);
   return queue_.size() + running_;
@@ -277,6 +283,11 @@ const Job* Batcher::next_job(bool fill) const {
   return next;
 }
 
+// Rows that pass no block are something too.
+uint64_t Batcher::work_of(const Share& share, uint64_t layer_rows) {
+  return std::max<uint64_t>(share.rows, layer_rows);
+}
+
 // Adds what there is room for of the jobs, or fills, that are like the first of the step.
 void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& shares) {
   const auto owner_of = [](const Ticket* ticket) { return &ticket->job->requester.owner; };
@@ -308,9 +319,7 @@ void Batcher::take(const Job& first, bool fill, Room& room, std::vector<Share>& 
     if (!room.knows(depth_of(job))) room.depths.push_back(depth_of(job));
     Turn& turn = turns_.at(job.requester.owner);
     virtual_now_ = std::max(virtual_now_, turn.served);
-    // Rows that pass no block are something too.
-    turn.served +=
-        std::max<uint64_t>(share.rows, shard_.layer_rows(job.rows.range, share.rows, share.wanted));
+    turn.served += work_of(share, shard_.layer_rows(job.rows.range, share.rows, share.wanted));
   }
 }
 
@@ -365,7 +374,7 @@ bool Batcher::begin(const Share& share) {
 
 // Hands a share its rows, which lie where `from` says unless that is where they belong.
 void Batcher::deliver(const ShardRows& part, const Share& share, const float* from,
-                      double ms) const {
+                      const Paid& paid) const {
   Ticket& ticket = *share.ticket;
   Job& job = *ticket.job;
   const size_t width = shard_.width(part.rows.range.to), own = shard_.width(job.rows.range.to);
@@ -379,7 +388,9 @@ void Batcher::deliver(const ShardRows& part, const Share& share, const float* fr
   }
   ticket.done += share.rows;
   ticket.delivered += share.wanted;
-  job.compute_ms += ms;
+  job.compute_ms += paid.ms;
+  job.share_ms += paid.share_ms;
+  job.layer_rows += paid.layer_rows;
 }
 
 void Batcher::step(const std::vector<Share>& shares) {
@@ -431,15 +442,22 @@ void Batcher::step(const std::vector<Share>& shares) {
   }
   StepSeen seen{ms_since(start), static_cast<uint32_t>(running.size())};
   const float* from = parts.size() > 1 ? out_.data() : nullptr;
+  const auto layer_rows_of = [&](size_t i) {
+    return shard_.layer_rows(parts[i].rows.range, running[i]->rows, running[i]->wanted);
+  };
+  uint64_t work = 0;
+  for (size_t i = 0; i < parts.size(); ++i) work += work_of(*running[i], layer_rows_of(i));
   for (size_t i = 0; i < parts.size(); ++i) {
     const Share& share = *running[i];
     const Job& job = *share.ticket->job;
     const Point to = parts[i].rows.range.to;
-    deliver(parts[i], share, from, seen.ms);
+    const uint64_t layer_rows = layer_rows_of(i);
+    const double part = static_cast<double>(work_of(share, layer_rows)) / static_cast<double>(work);
+    deliver(parts[i], share, from, {seen.ms, seen.ms * part, layer_rows});
     if (from != nullptr) from += share.wanted * shard_.width(to);
     if (whole()) shard_.pages().truncate(parts[i].sequence, 0);
     if (i == 0 || parts[i - 1].rows.range.to != to) ++seen.depths;
-    seen.layer_rows += shard_.layer_rows(parts[i].rows.range, share.rows, share.wanted);
+    seen.layer_rows += layer_rows;
     const bool prompt = job.rows.phase == Phase::kPrompt;
     (job.fill ? seen.fill_rows : prompt ? seen.prompt_rows : seen.generated_rows) += share.rows;
   }

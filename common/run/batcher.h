@@ -57,8 +57,10 @@ struct Job {
   Requester requester = {};
   bool fill = false;  // the sequence has these rows: with the same tokens and phase
 
-  double compute_ms = 0;  // results: the time of the steps it was part of,
-  double queue_ms = 0;    // and of waiting for them
+  double compute_ms = 0;    // results: the time of the steps it was part of,
+  double queue_ms = 0;      // and of waiting for them; also where it failed:
+  double share_ms = 0;      // of the steps' time, by its part of their layer-rows,
+  uint64_t layer_rows = 0;  // which are as many (Shard::layer_rows)
 };
 
 // A summary of one step.
@@ -147,7 +149,9 @@ class Batcher {
   // Whether its caller is one that comes back for the next row.
   bool has_habit(const Job& job) const { return !job.fill && !whole(); }
   bool begin(const Share& share);
-  void deliver(const ShardRows& part, const Share& share, const float* from, double ms) const;
+  struct Paid;
+  void deliver(const ShardRows& part, const Share& share, const float* from,
+               const Paid& paid) const;
   void step(const std::vector<Share>& shares);  // without the lock
   void lead(Caller& caller);
   void run_step(std::unique_lock<std::mutex>& lock, const std::vector<Share>& shares);
@@ -163,6 +167,7 @@ class Batcher {
   const Job* next_job(bool fill) const;
   void take(const Job& first, bool fill, Room& room, std::vector<Share>& shares);
   Share share_of(Ticket& ticket, const Room& room) const;
+  static uint64_t work_of(const Share& share, uint64_t layer_rows);
   bool bounded() const;
 
   Shard& shard_;

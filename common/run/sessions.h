@@ -30,6 +30,7 @@ struct SessionReceipt {
   uint64_t steps = 0;
   uint64_t layer_rows = 0;  // rows times layers computed (Shard::layer_rows)
   double queue_ms = 0, compute_ms = 0;
+  double share_ms = 0;                   // of the steps' time, by its part of their layer-rows
   uint64_t bytes_in = 0, bytes_out = 0;  // bodies
 };
 

@@ -38,7 +38,8 @@ class CloudLoad : public testing::Test {
   void open(int n) { open(cloud.ask(), n); }
   // What the answer to a step of one token says.
   LoadNote step(Caller& caller, int n, Json fields) {
-    fields.update({{"past", 0}, {"tokens", {1}}, {"phase", "generate"}, {"rows", "none"}});
+    if (!fields.contains("tokens")) fields["tokens"] = {1};
+    fields.update({{"past", 0}, {"phase", "generate"}, {"rows", "none"}});
     const http::Reply reply = caller.post(wire::session_path(id(n)) + "/forward", fields);
     EXPECT_EQ(reply.status, 204) << reply.body;
     const auto header = reply.headers.get(wire::kLoadHeader);
@@ -143,6 +144,27 @@ TEST_F(CloudLoad, AStreamIsToldInComments) {
   ASSERT_EQ(comments.size(), 1u);
   EXPECT_TRUE(comments[0].starts_with("want=")) << comments[0];
   EXPECT_GE(wire::parse_load_note(comments[0])->want, 2);
+}
+
+class CloudLoadOfLimits : public CloudLoad {
+ protected:
+  CloudLoadOfLimits()
+      : CloudLoad([](Cloud& made, auto&) {
+          made.keys = serve::ApiKeys::parse("few:few-0123456789abcdef rows_per_s=1", "keys");
+        }) {}
+};
+
+TEST_F(CloudLoadOfLimits, FillsThatItAskedForAreFree) {
+  Caller caller(cloud.url(), "few-0123456789abcdef");
+  open(caller, 1);
+  step(caller, 1, {{"can", 0}, {"tokens", std::vector<int>(20, 1)}});
+  const Json fill = {{"fill", true}, {"past", 0}, {"count", 20}, {"to", 8}, {"rows", "none"}};
+  const auto filled = [&] {
+    return caller.post(wire::session_path(id(1)) + "/forward", fill).status;
+  };
+  EXPECT_EQ(filled(), 429);  // the step has spent what the key has in a second
+  pass(5, 2);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(filled(), 204);
 }
 
 class CloudLoadOfKeys : public CloudLoad {
