@@ -55,7 +55,13 @@ void SseParser::end_line() {
     has_data_ = false;
     return;
   }
-  if (!line.starts_with("data")) return;  // comments, event, id, retry
+  if (line.front() == ':') {
+    line.remove_prefix(1);
+    if (line.starts_with(' ')) line.remove_prefix(1);
+    if (on_comment_) on_comment_(line);
+    return;
+  }
+  if (!line.starts_with("data")) return;  // event, id, retry
   line.remove_prefix(4);
   if (!line.empty()) {
     if (line.front() != ':') return;  // another field whose name starts alike

@@ -24,6 +24,8 @@ class SseParser {
                      size_t max_event_bytes = 1 << 20)
       : on_event_(std::move(on_event)), max_event_bytes_(max_event_bytes) {}
 
+  // Calls this with the text of each comment from now on.
+  void on_comment(std::function<void(std::string_view)> told) { on_comment_ = std::move(told); }
   // False once on_event has returned false.
   bool feed(std::string_view bytes);
 
@@ -31,6 +33,7 @@ class SseParser {
   void end_line();
 
   std::function<bool(std::string_view)> on_event_;
+  std::function<void(std::string_view)> on_comment_;
   size_t max_event_bytes_;
   std::string line_;
   std::string data_;

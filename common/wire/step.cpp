@@ -199,12 +199,13 @@ void ReceivedRows::own(Matrix hidden) {
   rows.width = hidden.columns;
 }
 
-std::string step_json(const SequenceRows& rows, std::optional<Point> to) {
+std::string step_json(const SequenceRows& rows, std::optional<Point> to, std::optional<int> can) {
   Json json = {{"past", rows.past},
                {"phase", wire_name(rows.phase)},
                {"rows", wanted_name(rows.wanted)},
                {"tokens", rows.tokens}};
   if (to) json["to"] = json_of(*to);
+  if (can) json["can"] = *can;
   return json.dump();
 }
 

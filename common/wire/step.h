@@ -49,8 +49,9 @@ struct StepRequest {
   bool fill = false;
   uint32_t count = 0;
 };
-// {"past","phase","rows","tokens"}, and "to" where that is not the session's.
-std::string step_json(const SequenceRows& rows, std::optional<Point> to = {});
+// {"past","phase","rows","tokens"}, "to" where that is not the session's, and "can".
+std::string step_json(const SequenceRows& rows, std::optional<Point> to = {},
+                      std::optional<int> can = {});
 // {"count","fill","past","rows","to"}
 std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted);
 // `memory` pays for the parsed JSON.

@@ -206,6 +206,7 @@ void Run::begin_arrival() {
   arrival.grow.told = [this](const GrowthNote& note) { tell_beside(note.line()); };
   arrival.goal = options_.goal;
   arrival.landed = [this](const Landed& place) { answers_.go_on_at(place); };
+  arrival.offered = [this](const Landed& place) { answers_.offer(place); };
   arrival.tell = [this](const std::string& line) {
     if (!options_.quiet) world_.console.err(cat("--cut auto: ", line, "\n"));
   };

@@ -233,7 +233,8 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
 
 std::string stream_on_session(Remote& remote, const std::string& model, const std::string& session,
                               std::span<const int32_t> ids, const GenerateOptions& options,
-                              const CloudLink::OnToken& on_token, SplitCounts& counts) {
+                              std::optional<int> can, const CloudLink::OnToken& on_token,
+                              SplitCounts& counts) {
   const std::string path =
       cat(wire::model_path(path_segment(model)), "/sessions/", session, "/completions");
   bool goes_on = true;
@@ -242,13 +243,14 @@ std::string stream_on_session(Remote& remote, const std::string& model, const st
     if (token != nullptr) goes_on = on_token(*token);
     return goes_on;
   };
+  Json body = request_of(model, ids, options);
+  if (can) body["can"] = *can;
   SplitCounts uncounted;  // the steps
   TokenStream stream(nullptr, options, 0, on_text, uncounted);
   try {
     remote.complete(
-        path, request_of(model, ids, options).dump(),
-        [&](std::string_view event) { return stream.take(event); }, most_bytes(options),
-        counts.traffic);
+        path, body.dump(), [&](std::string_view event) { return stream.take(event); },
+        most_bytes(options), counts.traffic);
   } catch (const RemoteError&) {
     throw;
   } catch (const Error& error) {

@@ -288,8 +288,8 @@ void Remote::close_session(const std::string& session) {
 }
 
 wire::Matrix Remote::step(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                          Traffic& traffic, std::optional<Point> to) {
-  return on_session(session, wire::step_json(rows, to), rows, columns, traffic);
+                          Traffic& traffic, std::optional<Point> to, std::optional<int> can) {
+  return on_session(session, wire::step_json(rows, to, can), rows, columns, traffic);
 }
 
 wire::Matrix Remote::fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
@@ -304,6 +304,8 @@ wire::Matrix Remote::on_session(const std::string& session, std::string body,
   const http::Reply reply =
       ask("POST", wire::session_forward_path(session), std::move(body), wire::kJsonType,
           most_of(wanted, columns), {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  const auto load = reply.headers.get(wire::kLoadHeader);
+  load_note_ = load ? wire::parse_load_note(*load) : std::nullopt;
   if (wanted == 0) return {};
   return tensor(reply, "hidden", wanted, columns);
 }
@@ -343,6 +345,11 @@ void Remote::complete(const std::string& path, const std::string& body,
     }
     stopped = !on_event(event);
     return !stopped;
+  });
+  load_note_.reset();
+  parser.on_comment([&](std::string_view text) {
+    const std::string name = cat(wire::kLoadHeader, ": ");
+    if (text.starts_with(name)) load_note_ = wire::parse_load_note(text.substr(name.size()));
   });
   traffic.bytes_up += body.size();
   http::Reply reply;

@@ -13,6 +13,7 @@
 #include "edge_client/split/cloud_link.h"
 #include "edge_client/split/planner.h"
 #include "http/client.h"
+#include "wire/load_note.h"
 #include "wire/step.h"
 
 namespace split::edge {
@@ -80,11 +81,15 @@ class Remote {
   void close_session(const std::string& session);
   // A step of the session from tokens: hidden states [wanted rows, columns]. `to`: where it goes,
   // unless that is where the session does.
+  // `can`: the lowest cut from which the text could go on here.
   wire::Matrix step(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                    Traffic& traffic, std::optional<Point> to = {});
+                    Traffic& traffic, std::optional<Point> to = {}, std::optional<int> can = {});
   // A fill of rows that the session has, to rows.range.to; the same of it.
   wire::Matrix fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
                     Traffic& traffic);
+  // What the last answer to a step or a fill, or the last completion so far, said of the load
+  // there.
+  const std::optional<wire::LoadNote>& said_of_load() const { return load_note_; }
   // A step without a session: what leaves the rows' range, [wanted rows, columns].
   wire::Matrix forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
                        Traffic& traffic);
@@ -114,6 +119,7 @@ class Remote {
   const Patience patience_;
   const Credentials credentials_;
   http::Client client_;
+  std::optional<wire::LoadNote> load_note_;
   bool peer_checks_ = false;  // its answers had check values
   uint64_t described_ = 0;    // the connection on which model() was asked last
 };

@@ -23,7 +23,7 @@ void RemoteLink::open(const std::string& session, const StageRange& range) {
 std::vector<float> RemoteLink::step(const std::string& session, const SequenceRows& rows,
                                     Traffic& traffic) {
   const auto to = moves_ ? std::optional(rows.range.to) : std::nullopt;
-  return remote_.step(session, rows, channels(), traffic, to).values;
+  return remote_.step(session, rows, channels(), traffic, to, moves_ ? can_ : std::nullopt).values;
 }
 
 std::vector<float> RemoteLink::fill(const std::string& session, const SequenceRows& rows,
@@ -37,6 +37,12 @@ void RemoteLink::close(const std::string& session) noexcept {
     Remote(remote_.origin(), kGoodbye, remote_.credentials()).close_session(session);
   } catch (const std::exception&) {  // the server forgets idle sessions by itself
   }
+}
+
+std::optional<CloudSays> RemoteLink::load() const {
+  const auto& said = remote_.said_of_load();
+  if (!said) return std::nullopt;
+  return CloudSays{said->want, said->draft};
 }
 
 std::vector<float> RemoteLink::forward(const SequenceRows& rows, Traffic& traffic) {
@@ -53,7 +59,7 @@ std::vector<float> RemoteLink::texts(const TextRows& texts, bool pool, uint32_t 
 std::string RemoteLink::stream(const std::string& session, std::span<const int32_t> ids,
                                const GenerateOptions& options, const OnToken& on_token,
                                SplitCounts& counts) {
-  return stream_on_session(remote_, info_.id, session, ids, options, on_token, counts);
+  return stream_on_session(remote_, info_.id, session, ids, options, can_, on_token, counts);
 }
 
 Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

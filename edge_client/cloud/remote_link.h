@@ -44,6 +44,8 @@ class RemoteLink : public CloudLink {
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;
+  void offer(std::optional<int> can) override { can_ = can; }
+  std::optional<CloudSays> load() const override;
   void cancel() noexcept override { remote_.cancel(); }
 
  private:
@@ -56,6 +58,7 @@ class RemoteLink : public CloudLink {
   Waiter& waiter_;
   const Goodbye goodbye_;
   bool moves_ = false;
+  std::optional<int> can_;
 };
 
 }  // namespace split::edge

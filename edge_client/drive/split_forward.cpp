@@ -14,6 +14,7 @@ std::vector<float> ask(CloudLink& cloud, const Send& send) {
       cloud.open(send.session, send.rows.range);
       break;
     case Send::kStep:
+      cloud.offer(send.can);
       return cloud.step(send.session, send.rows, *send.traffic);
     case Send::kFill:
       return cloud.fill(send.session, send.rows, *send.traffic);
@@ -140,6 +141,14 @@ void SplitForward::aim(int cut, std::string why, Batcher* tail, std::shared_ptr<
   tell();
 }
 
+void SplitForward::offer(Batcher& tail, std::shared_ptr<void> keeps) {
+  if (course_.lane() == nullptr) return;
+  const Lock lock(mutex_);
+  course_.lane()->offer(tail, std::move(keeps));
+  begin_lane();
+  tell();
+}
+
 void SplitForward::landed() {
   if (course_.lane() == nullptr) return;
   const Lock lock(mutex_);
@@ -179,6 +188,7 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
     error = std::current_exception();
   }
   lock.lock();
+  if (!error && std::holds_alternative<Send>(action)) flow.hear(cloud.load());
   error ? flow.fail(error) : flow.give(std::move(values));
 }
 
@@ -201,8 +211,10 @@ std::optional<Action> SplitForward::perform(Flow& flow, const Stream& stream,
   lock.unlock();
   const auto take = [&](const ScoredToken& token) {
     const Lock locked(mutex_);
+    flow.hear(cloud.load());
     flow.give(StreamEvent{token, {}});
     wanted = next(flow);
+    begin_lane();
   };
   const auto one = [&](const ScoredToken& token) {
     try {
@@ -214,6 +226,7 @@ std::optional<Action> SplitForward::perform(Flow& flow, const Stream& stream,
     return !ours && std::holds_alternative<NextToken>(*wanted);
   };
   try {
+    cloud.offer(stream.can);
     reason = cloud.stream(stream.session, stream.ids, stream.options, one, *stream.counts);
   } catch (...) {
     error = std::current_exception();

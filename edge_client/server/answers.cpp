@@ -8,6 +8,7 @@ Answers::Entry::Entry(Answers& answers, SplitForward& text, bool repeats)
   id_ = ++answers.last_;
   answers.entries_.push_back(this);
   if (answers.entries_.size() == 1 && answers.told_) answers.told_(true);
+  answers.offer_to(*this);
   answers.send_on(*this);
 }
 
@@ -36,6 +37,8 @@ void Answers::go_on_at(const std::optional<Landed>& place) {
   place_ = place;
   if (!place) return;
   exact_ = place->exact;
+  offered_ = place;
+  for (Entry* entry : entries_) offer_to(*entry);
   for (Entry* entry : entries_) send_on(*entry);
 }
 
@@ -44,13 +47,26 @@ std::optional<Landed> Answers::place() const {
   return place_;
 }
 
-bool Answers::may_move(const Entry& entry) const {
-  return place_->exact.value_or(false) || (!exact_only_ && !entry.repeats_);
+void Answers::offer(const Landed& place) {
+  const std::lock_guard lock(mutex_);
+  offered_ = place;
+  exact_ = place.exact;
+  for (Entry* entry : entries_) offer_to(*entry);
+}
+
+// With the lock held.
+void Answers::offer_to(Entry& entry) const {
+  if (!offered_ || !may_move(*offered_, entry)) return;
+  entry.text_.offer(*offered_->at->batcher(), offered_->at);
+}
+
+bool Answers::may_move(const Landed& place, const Entry& entry) const {
+  return place.exact.value_or(false) || (!exact_only_ && !entry.repeats_);
 }
 
 // With the lock held.
 void Answers::send_on(Entry& entry) const {
-  if (!place_ || !may_move(entry)) return;
+  if (!place_ || !may_move(*place_, entry)) return;
   PlacedModel& at = *place_->at;
   const int now = entry.text_.place().cut;
   if (now == Move::kCloud || now > at.place.cut) {

@@ -49,6 +49,8 @@ class Answers {
   // stay where they are.
   void go_on_at(const std::optional<Landed>& place);
   std::optional<Landed> place() const;
+  // Texts may go on there where a loaded cloud asks for that, those that run and those to come.
+  void offer(const Landed& place);
 
   // Called where the first text of those that run begins, and where the last one ends.
   void on_busy(std::function<void(bool busy)> told);
@@ -58,14 +60,15 @@ class Answers {
   void set_exact(bool exact);
 
  private:
-  bool may_move(const Entry& entry) const;
+  bool may_move(const Landed& place, const Entry& entry) const;
   void send_on(Entry& entry) const;
+  void offer_to(Entry& entry) const;
 
   const bool exact_only_;
   mutable std::mutex mutex_;  // of:
   uint64_t last_ = 0;
   std::list<Entry*> entries_;
-  std::optional<Landed> place_;
+  std::optional<Landed> place_, offered_;
   std::function<void(bool)> told_;
   std::optional<bool> exact_;
 };

@@ -155,6 +155,7 @@ void Service::follow() {
     coming_info_ = info;
   };
   arrival.landed = [this](const Landed& place) { landed(place); };
+  arrival.offered = [this](const Landed& place) { answers_.offer(place); };
   arrival.tell = [this](const std::string& line) { say(line); };
   arrival_.emplace(loader_, std::move(arrival));
   arrival_->text_runs(!answers_.list().empty());
@@ -167,8 +168,8 @@ void Service::landed(const Landed& place) {
     const std::lock_guard lock(mutex_);
     if (!landed_) metrics_.steps.watch(*place.at->batcher());
     landed_ = place;
-    if (!follows_) return;
-    split_ = place.at;
+    if (follows_) split_ = place.at;
+    if (!follows_) return answers_.offer(place);
   }
   answers_.go_on_at(place);
 }

@@ -70,6 +70,13 @@ class CloudLink {
   virtual Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                              const GenerateOptions& options, const OnText& on_text,
                              SplitCounts& counts) = 0;
+  // Steps and streams say from now on that the text could go on here from this cut on, if there is
+  // one.
+  virtual void offer(std::optional<int> /*can*/) {}
+  // What the cloud said of its load with the last answer to a step, or in the stream so far; none
+  // of one that does not say.
+  virtual std::optional<CloudSays> load() const { return {}; }
+
   // Ends what runs, for good. Any thread.
   virtual void cancel() noexcept {}
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,13 @@ struct SplitCounts {
   std::vector<Move> moves = {};
 
   SplitCounts& operator+=(const SplitCounts& other);
+};
+
+// What the cloud says of its load.
+struct CloudSays {
+  std::optional<int> want;  // the cut, or a lower one, that it wishes for; none: any
+  int draft = 7;            // guesses that a step may have
+  bool operator==(const CloudSays&) const = default;
 };
 
 struct FetchCounts {

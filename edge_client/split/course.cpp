@@ -216,6 +216,14 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
   }
 }
 
+// The cloud said what it wishes for, and how many guesses a step may have.
+void Course::heed_load() {
+  const auto& load = flow_.load();
+  if (!load) return;
+  most_guesses_ = static_cast<uint32_t>(load->draft);
+  if (lane_) lane_->wish(load->want);
+}
+
 // Whether a text that is streamed is to meet its lane.
 bool Course::to_switch() const {
   return lane_ && out_ > 0 && (lane_->can_switch(out_, flow_.now()) || lane_->is_waited_for(out_));
@@ -223,11 +231,12 @@ bool Course::to_switch() const {
 
 Task<void> Course::stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff) {
   ++counts_.trips;
-  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_};
+  const Stream asked{sides_.cloud.session, ids_, std::move(options), &counts_, can()};
   sides_.cloud.open = true;  // it may be, from now on
   StreamEvent event = co_await asked;
   for (; event.token; event = co_await NextToken{}) {
     backoff.succeeded();
+    heed_load();
     streamed(*event.token, prompt);
     if (to_switch()) co_return;
   }
@@ -399,8 +408,9 @@ Task<std::vector<float>> Course::from_cloud(SequenceRows rows, bool every) {
 }
 
 Task<std::vector<float>> Course::step(SequenceRows rows) {
-  const Send asked{Send::kStep, sides_.cloud.session, rows, &counts_.traffic};
+  const Send asked{Send::kStep, sides_.cloud.session, rows, &counts_.traffic, can()};
   std::vector<float> hidden = co_await asked;
+  heed_load();
   sides_.cloud.reachable = true;
   sides_.cloud.rows.step(rows.past, rows.past + rows.count(), sides_.cut);
   ++counts_.trips;

@@ -62,7 +62,8 @@ class Course {
   // How many rows a generated step behind so many may have, so that the cut moves where it is due.
   uint32_t most_rows(uint32_t past) const {
     const uint32_t out = past + 1 - std::min(past, sides_.prompt_rows);
-    return lane_ ? std::max(1u, lane_->tokens_until_due(out)) : UINT32_MAX;
+    const uint32_t due = lane_ ? std::max(1u, lane_->tokens_until_due(out)) : UINT32_MAX;
+    return sides_.cut == 0 ? due : std::min(due, 1 + most_guesses_);
   }
   // Tokens out at the last step.
   uint32_t tokens_out() const { return out_; }
@@ -86,6 +87,8 @@ class Course {
   Task<void> stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff);
   void streamed(const ScoredToken& token, size_t prompt);
   bool to_switch() const;
+  std::optional<int> can() const { return lane_ ? lane_->can() : std::nullopt; }
+  void heed_load();
   Task<void> pass_with_lag(SequenceRows rows, float* out);
   Task<void> pass(SequenceRows rows, float* out, size_t known);
   // On the cloud:
@@ -109,8 +112,9 @@ class Course {
   Flow flow_;                 // behind the sides, as
   std::optional<Lane> lane_;  // is this
   uint32_t out_ = 0;
-  std::vector<Move> moves_;  // behind which no token is yet
-  Moment moved_{};           // the first of these
+  uint32_t most_guesses_ = UINT32_MAX - 1;  // that the cloud takes in a step
+  std::vector<Move> moves_;                 // behind which no token is yet
+  Moment moved_{};                          // the first of these
   uint64_t bytes_before_ = 0;
   std::vector<int32_t> ids_;  // of a text that is streamed
   std::string finish_reason_;

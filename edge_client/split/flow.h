@@ -26,9 +26,10 @@ using Moment = std::chrono::steady_clock::time_point;
 struct Send {
   enum Call : uint8_t { kOpen, kStep, kFill, kForward, kClose };
   Call call;
-  std::string session;  // none for kForward
-  SequenceRows rows;    // of kOpen: the range alone
-  Traffic* traffic;     // its cost, also where it fails
+  std::string session;          // none for kForward
+  SequenceRows rows;            // of kOpen: the range alone
+  Traffic* traffic;             // its cost, also where it fails
+  std::optional<int> can = {};  // of kStep: the lowest cut from which the text could go on here
 };
 // A kernel's result is needed: the job is run.
 struct Compute {
@@ -43,6 +44,7 @@ struct Stream {
   std::vector<int32_t> ids;
   GenerateOptions options;
   SplitCounts* counts;
+  std::optional<int> can = {};  // as of a step
 };
 // The next token of the stream is needed.
 struct NextToken {};
@@ -73,6 +75,11 @@ class Flow {
   // Brings what the cloud answered, or why what was asked for failed, before next().
   void give(std::vector<float> values) { values_ = std::move(values); }
   void give(StreamEvent event) { event_ = std::move(event); }
+  // And what it said of its load meanwhile, if it did.
+  void hear(const std::optional<CloudSays>& load) {
+    if (load) load_ = load;
+  }
+  const std::optional<CloudSays>& load() const { return load_; }
   void fail(std::exception_ptr error) { error_ = std::move(error); }
 
   Moment now() const { return now_; }
@@ -88,6 +95,7 @@ class Flow {
   std::optional<Action> asked_;
   std::vector<float> values_;
   StreamEvent event_;
+  std::optional<CloudSays> load_;
   std::exception_ptr error_;
   Moment now_{};
   std::coroutine_handle<> at_;        // what goes on next

@@ -8,6 +8,9 @@ namespace {
 // Longer than any text: the lane gives nothing up that may pass.
 constexpr std::chrono::hours kPatience{24};
 
+// Why a text moves for the cloud's sake.
+constexpr char kAskedByCloud[] = "asked_by_cloud";
+
 // A text that gains on the lane over so many pieces is left alone for a while.
 constexpr int kLostRaces = 3;
 constexpr std::chrono::seconds kRest{1};
@@ -34,12 +37,14 @@ Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retr
       backoff_(patient(retry)),
       targets_(options.targets),
       next_cloud_(sides.layers()) {
+  named_ = !targets_.empty();
   next_target();
   flow_.start(run());
 }
 
 void Lane::aim(Target target) {
   if (target.why == "landed" && target.cut != 0 && target.cut < lowest_) return;
+  if (target.why == "asked") named_ = true;
   targets_ = {std::move(target)};
   next_target();
 }
@@ -58,6 +63,48 @@ void Lane::next_target() {
   lost_races_ = 0;
   backoff_.succeeded();
   enter(State::kIdle);
+}
+
+void Lane::landed() {
+  ++sides_.version;
+  follow_wish();
+}
+
+void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps) {
+  const bool same = sides_.tail && &sides_.tail->batcher() == &tail;
+  if (same) offered_ = sides_.tail;
+  if (!offered_ || &offered_->batcher() != &tail) {
+    offered_ = std::make_shared<TailSide>(tail, std::move(keeps));
+  }
+  follow_wish();
+}
+
+std::optional<int> Lane::can() const {
+  if (named_ || !offered_ || !offered_->has(sides_.layers())) return std::nullopt;
+  const Point floor = offered_->shard().floor();
+  return std::max(lowest_, floor.is_tokens() ? 0 : floor.block());
+}
+
+void Lane::wish(std::optional<int> want) {
+  if (std::exchange(wish_, want) != want) follow_wish();
+}
+
+// What the text is about to do for another reason is done first.
+void Lane::follow_wish() {
+  const std::optional<int> lowest = can();
+  const bool ours = target_ && target_->why == kAskedByCloud;
+  if (named_ || !lowest || (target_ && !ours)) return;
+  const int own = home_.value_or(sides_.cut);
+  const int cut = wish_ ? std::min(own, std::max(*wish_, *lowest)) : own;
+  if (cut == (ours ? target_->cut : sides_.cut)) return;
+  home_ = own;
+  targets_.clear();
+  if (cut != sides_.cut) {
+    const int name = cut > sides_.layers() ? Move::kCloud : cut;
+    const bool same = sides_.tail && &sides_.tail->batcher() == &offered_->batcher();
+    targets_.push_back({.cut = name, .why = kAskedByCloud, .tail = same ? sides_.tail : offered_});
+  }
+  next_target();
 }
 
 void Lane::enter(State state) {
@@ -108,7 +155,7 @@ bool Lane::weights_there() const {
 bool Lane::can_switch(uint32_t out, Moment now) const {
   if (!target_ || appending_) return false;
   if (target_->why == "landed" && target_->cut != 0 && !keeps_pace()) return false;
-  const bool too_soon = last_move_ && !target_->at_once() && now < *last_move_ + kBetweenMoves;
+  const bool too_soon = last_move_ && !target_->at_once() && now < *last_move_ + options_.between;
   return weights_there() && sides_.near_end(rows_there()) && out >= target_->at.value_or(0) &&
          !too_soon;
 }
@@ -139,13 +186,17 @@ Move Lane::take(uint32_t out, Moment now) {
   }
   if (target_->tail) sides_.tail = target_->tail;
   back_.reset();
-  if (target_->why == "landed" && target_->cut != 0) back_ = sides_.name();
+  const bool wished = target_->why == kAskedByCloud;
+  const bool tried = wished ? target_->cut < sides_.cut : target_->why == "landed";
+  if (tried && target_->cut != 0) back_ = sides_.name();
+  if (!wished || target_->cut == home_) home_.reset();
   last_token_.reset();
   tokens_ = 0;
   sides_.cut = target_->cut;
   move.to = sides_.name();
   last_move_ = now;
   next_target();
+  follow_wish();
   return move;
 }
 

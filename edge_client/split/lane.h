@@ -32,6 +32,8 @@ struct MoveOptions {
   std::deque<Target> targets;      // one after the other
   bool leaves_lost_cloud = false;  // with all stages here, in place of waiting for it
   double pace = 0;  // tokens a second that a text has to keep where it goes on for what landed
+  // Since the last move, before one that is not at once.
+  std::chrono::milliseconds between{3000};
   // Called when a target's weights are not here yet, once for each; they come in their own time.
   std::function<void(int cut)> fetch = {};
 };
@@ -46,8 +48,6 @@ class Lane {
   static constexpr uint32_t kEnough = TwoSides::kMostLag / 2;
   // From which on a text's pace is known.
   static constexpr int kFewTokens = 8;
-  // Since the last move, before one that is not at once.
-  static constexpr std::chrono::seconds kBetweenMoves{3};
 
   Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
 
@@ -59,7 +59,14 @@ class Lane {
   // Nothing is left to do, unless it is aimed.
   bool idle() const { return !target_ && ended_.empty(); }
   // The fetched weights may have landed.
-  void landed() { ++sides_.version; }
+  void landed();
+  // The text may go on on this tail, as far as it reaches, where the cloud asks for that.
+  void offer(Batcher& tail, std::shared_ptr<void> keeps);
+  // The lowest cut from which it could; none: it goes on only where it is.
+  std::optional<int> can() const;
+  // The cloud asks for this cut or a lower one, or for none: then the text goes back to where it
+  // would be. A text whose cut somebody named is left there.
+  void wish(std::optional<int> want);
 
   // Whether the text, with so many tokens out, can switch now.
   bool can_switch(uint32_t out, Moment now) const;
@@ -96,6 +103,7 @@ class Lane {
   Task<void> wait_after(const RemoteError& error);
   Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
   void next_target();
+  void follow_wish();
   void enter(State state);
   // The target's; none where nothing of it is here yet.
   const std::shared_ptr<TailSide>& tail() const {
@@ -129,8 +137,12 @@ class Lane {
   std::optional<Moment> last_token_;  // since the last move
   double token_ms_ = 0;               // about
   int tokens_ = 0;                    // as many
-  std::optional<int> back_;           // from where something landed
-  int lowest_ = 0;                    // cut at which it keeps its pace
+  std::optional<int> back_;           // from where something landed, or the cloud asked
+  std::shared_ptr<TailSide> offered_;
+  bool named_ = false;       // somebody said where the cut is to be
+  std::optional<int> wish_;  // of the cloud
+  std::optional<int> home_;  // the cut that the text had before it followed one
+  int lowest_ = 0;           // cut at which it keeps its pace
   int lost_races_ = 0;
   Flow flow_;
 };

@@ -8,6 +8,14 @@
 namespace split::edge {
 namespace {
 
+// The lowest cut at which texts could go on now, if there is one.
+std::optional<int> cut_of(const GrowthNote& note) {
+  const Point floor = note.floor;
+  if (floor.is_tokens()) return 0;
+  const bool some = floor <= Point(note.layers) && floor > Point(0);
+  return some ? std::optional(floor.block()) : std::nullopt;
+}
+
 // Between two tries to compare bits with a cloud that does not answer.
 constexpr std::chrono::seconds kLookAgain{1};
 
@@ -91,14 +99,6 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
   return loader_.grow(info, grow);
 }
 
-// The cut at which texts may go on now, if there is one.
-std::optional<int> Arrival::place_of(const GrowthNote& note) const {
-  const Point floor = note.floor;
-  if (floor.is_tokens()) return 0;
-  const bool some = floor <= Point(note.layers) && floor > Point(0);
-  return some && options_.goal == Goal::kOffload ? std::optional(floor.block()) : std::nullopt;
-}
-
 void Arrival::run() {
   std::shared_ptr<PlacedModel> placed;
   try {
@@ -115,7 +115,7 @@ void Arrival::run() {
   std::optional<int> last;
   while (!ending_) {
     const GrowthNote note = placed->growing->note();
-    const std::optional<int> cut = place_of(note);
+    const std::optional<int> cut = cut_of(note);
     if (cut && (cut != last || !exact_)) {
       last = cut;
       lock.unlock();
@@ -130,15 +130,26 @@ void Arrival::run() {
   }
 }
 
-// Compares bits, tells of the place, and keeps the model for starts without a server.
-void Arrival::look(const PlacedModel& placed, int cut) {
-  std::optional<bool> exact;
+// Whether the two sides compute the same bits; nothing where one of them is lost.
+std::optional<bool> Arrival::compare(const PlacedModel& placed) {
   try {
     const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
     const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
-    exact = is_exact(*remote, placed.info, placed.tail->batcher());
-  } catch (const Error&) {  // it is lost, or the device is: later
+    return is_exact(*remote, placed.info, placed.tail->batcher());
+  } catch (const Error&) {  // later
+    return std::nullopt;
   }
+}
+
+// Compares bits, once before the first place, tells of this one, and keeps the model for starts
+// without a server.
+void Arrival::look(const PlacedModel& placed, int cut) {
+  std::optional<bool> exact;
+  if (!is_place(cut)) {
+    const Lock lock(mutex_);
+    exact = exact_;
+  }
+  if (!exact) exact = compare(placed);
   {
     const Lock lock(mutex_);
     exact_ = exact;
@@ -146,7 +157,8 @@ void Arrival::look(const PlacedModel& placed, int cut) {
   }
   const auto at = std::make_shared<PlacedModel>(placed.at(cut));
   at->exact = exact;
-  if (options_.landed) options_.landed({at, exact});
+  const auto& told = is_place(cut) ? options_.landed : options_.offered;
+  if (told) told({at, exact});
   if (cut == 0) loader_.remember(*at);
 }
 

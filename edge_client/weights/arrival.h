@@ -26,6 +26,8 @@ struct ArrivalOptions {
   Goal goal = Goal::kFast;                                  // each stage is a place, or only all
   std::function<void(const wire::ModelInfo&)> begins = {};  // told before the first byte
   std::function<void(const Landed&)> landed = {};           // one after the other
+  // The same of what is no place by the goal, where texts could go on all the same.
+  std::function<void(const Landed&)> offered = {};
   std::function<void(const std::string&)> tell = {};
 };
 
@@ -49,7 +51,8 @@ class Arrival {
   using Lock = std::unique_lock<std::mutex>;
   void run();
   std::shared_ptr<PlacedModel> begin();
-  std::optional<int> place_of(const GrowthNote& note) const;
+  bool is_place(int cut) const { return cut == 0 || options_.goal == Goal::kOffload; }
+  std::optional<bool> compare(const PlacedModel& placed);
   void look(const PlacedModel& placed, int cut);
   void share_line();
 

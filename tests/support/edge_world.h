@@ -118,8 +118,9 @@ class GatedCloud {
     http::Response response;
     response.status = reply.status;
     response.content_type = reply.headers.get("Content-Type").value_or("");
-    if (const auto timing = reply.headers.get("Server-Timing")) {
-      response.headers.set("Server-Timing", std::string(*timing));
+    for (const char* name : {"Server-Timing", "Split-Load"}) {
+      if (const auto value = reply.headers.get(name))
+        response.headers.set(name, std::string(*value));
     }
     response.body = reply.body;
     return response;
