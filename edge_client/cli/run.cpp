@@ -30,6 +30,7 @@
 #include "edge_client/split/plan_report.h"
 #include "edge_client/weights/arrival.h"
 #include "edge_client/weights/calibrate.h"
+#include "edge_client/weights/exactness.h"
 #include "edge_client/weights/measure.h"
 #include "edge_client/weights/plan.h"
 #include "program/exit_codes.h"
@@ -146,9 +147,11 @@ class Run {
   std::optional<GenerateOptions> generate_;  // of the one text
   size_t known_bytes_ = 0;                   // of the text to come
   size_t moves_told_ = 0;
-  std::mutex telling_;       // by a thread of the arrival too, hence before it:
-  std::string told_beside_;  // last
-  Answers answers_;          // likewise
+  std::mutex telling_;                    // by a thread of the arrival too, hence before it:
+  std::string told_beside_;               // last
+  Answers answers_;                       // likewise
+  std::unique_ptr<Forecasts> forecasts_;  // likewise; none: of a head on the cloud
+  AnswerWatch watch_;                     // of the one text
   std::optional<Arrival> arrival_;
   DraftMemory draft_memory_;
   Receipt receipt_;
@@ -169,6 +172,7 @@ bool Run::put_text(std::string_view text, const ScoredToken* token) {
     const int cut = receipt_.counts.moves[moves_told_].to;
     tell_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
   }
+  if (token != nullptr) watch_.token(receipt_.counts, ms_since(start_));
   if (token != nullptr && receipt_.tokens++ == 0) {
     receipt_.first_token_ms = ms_since(start_);
     receipt_.first = receipt_.counts;
@@ -205,6 +209,7 @@ void Run::begin_arrival() {
   arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
   arrival.grow.told = [this](const GrowthNote& note) { tell_beside(note.line()); };
   arrival.goal = options_.goal;
+  arrival.forecasts = forecasts_.get();
   arrival.landed = [this](const Landed& place) { answers_.go_on_at(place); };
   arrival.offered = [this](const Landed& place) { answers_.offer(place); };
   arrival.tell = [this](const std::string& line) {
@@ -247,6 +252,11 @@ void Run::print_text() {
   if (arrival_) {
     receipt_.exact = answers_.exact();
     describe_place(receipt_, answers_, loader_.config());
+  }
+  if (forecasts_) {
+    const bool drafts = options.drafts.most > 0;
+    forecasts_->describe(receipt_, watch_, drafts);
+    forecasts_->learn(receipt_, watch_, drafts);
   }
   if (options_.json) {
     world_.console.out(to_json(receipt_, prompt_, generated, options_.logprobs.has_value()));
@@ -328,7 +338,7 @@ void Run::expect_texts() const {
 PlanInput Run::planned(const wire::ModelInfo& info, const ShardCache& cache) {
   try {
     return plan_input(loader_.model(), info, options_.formats, cache);
-  } catch (const RemoteError&) {
+  } catch (const Error&) {  // it may not be made yet
     Placement all;
     all.range = StageRange::from_block(0, Point::head());
     return plan_input(loader_.model(), loader_.manifest(&all), options_.formats, cache);
@@ -347,20 +357,25 @@ void Run::plan() {
   if (!options_.json && !person) world_.console.out(download_table(loader_.model(), info));
   if (!options_.json && !person && !options_.measure) return;
   const ShardCache cache(cache_root(options_.cache, world_.environment));
-  PlanReport report{info.id, options_.goal, options_.pace, {}, planned(info, cache)};
+  PlanReport report{info.id, options_.goal, options_.pace, {}, planned(info, cache), {}};
   std::string here = "this machine";
   if (options_.measure) {
-    report.input.network = measure_network(loader_.remote(), info);
-    if (const std::optional<CloudLoad> load = loader_.remote().load(info.id)) {
-      report.input.cloud = load->speed;
-      report.input.prices = load->prices;
-      report.input.want = load->want;
-    }
+    const std::unique_ptr<Forecasts> forecasts = loader_.forecasts(info);
+    const Network network = measure_network(loader_.remote(), info);
+    const std::optional<CloudLoad> load = loader_.remote().load(info.id);
     const std::unique_ptr<Device> device = make_tested_device(options_.device);
     here = device->name();
-    report.input.edge =
+    std::string bits;
+    const Speed edge =
         calibrate(*device, loader_.model(), dtype_from_format(info.format).value_or(DType::kF32),
-                  options_.formats, options_.profile);
+                  options_.formats, options_.profile,
+                  [&](const Shard& shard) { bits = own_bits(shard, info); });
+    report.exact = loader_.is_exact_here(info, bits);
+    forecasts->measured(network, edge, load);
+    const PlanFacts facts = forecasts->facts();
+    facts.put_into(report.input, options_.drafts.most > 0);
+    report.correction = facts.correction;
+    if (load) report.input.want = load->want;
   }
   if (options_.json) {
     world_.console.out(to_json(report));
@@ -370,7 +385,7 @@ void Run::plan() {
     world_.console.out(to_text(report, here));
     return;
   }
-  const std::vector<Place> places = price_places(report.input);
+  const std::vector<Place> places = price_places(report.input, report.correction);
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
   world_.console.out(cat("\n", plan_words(places, report.input), ".\nPick: --cut ",
                          places[pick.place].name(), " (", pick_reason_name(pick.why), ").\n"));
@@ -396,6 +411,7 @@ void Run::load() {
     link_->set_moves(true);
     moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
   }
+  if (!place_.head_on_cloud) forecasts_ = loader_.forecasts(info_);
   say_plan();
 }
 
@@ -481,6 +497,7 @@ void Run::interactive() {
                   loader_.remote().patience().timeout);
   SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
   shared.answers = &answers_;
+  shared.forecasts = forecasts_.get();
   const std::shared_ptr<PlacedModel> first = std::move(split_);
   if (options_.auto_cut && first->place.all_on_cloud) begin_arrival();
   const auto present = [&] {

@@ -239,10 +239,13 @@ std::optional<CloudLoad> Remote::load(const std::string& id) {
     };
     CloudLoad load;
     const auto block = figure(json.at("block_ms")), head = figure(json.at("head_ms"));
-    if (block && head) {
-      load.speed = Speed{.block_ms = *block,
-                         .block_row_ms = figure(json.at("block_row_ms")).value_or(0),
-                         .head_ms = *head,
+    if (block && head) {  // each beside what a row of the step costs
+      const double block_row = figure(json.at("block_row_ms")).value_or(0);
+      const double head_row = figure(json.at("head_row_ms")).value_or(0);
+      load.speed = Speed{.block_ms = *block + block_row,
+                         .block_row_ms = block_row,
+                         .head_ms = *head + head_row,
+                         .head_row_ms = head_row,
                          .prompt_row_ms = figure(json.at("prompt_row_ms")).value_or(0)};
     }
     const Json& prices = json.at("prices");

@@ -47,6 +47,9 @@ EdgeMetrics::EdgeMetrics()
                               "From one token of a text to the next.")),
       pause_(metrics.histogram("split_edge_move_pause_seconds",
                                "Of a text, for the token behind a move of its cut.")),
+      plan_error_(metrics.histogram("split_edge_plan_error_ratio",
+                                    "|foreseen - taken| / taken of a token's time, by answers.", {},
+                                    {0.02, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2, 5})),
       up_(metrics.counter("split_edge_wire_bytes_total",
                           "Bodies between this machine and the cloud.", {{"direction", "up"}})),
       down_(metrics.counter("split_edge_wire_bytes_total", "", {{"direction", "down"}})),
@@ -91,6 +94,8 @@ void EdgeMetrics::ended(const Receipt& receipt) {
   generated_.add(receipt.tokens);
   replays_.add(receipt.counts.replays);
 }
+
+void EdgeMetrics::foreseen(double error) { plan_error_.observe(error); }
 
 void EdgeMetrics::loaded(const FetchCounts& fetched) {
   from_cache_.add(fetched.from_cache);

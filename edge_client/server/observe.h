@@ -19,6 +19,8 @@ class EdgeMetrics {
   void token(const SplitCounts& before, const SplitCounts& now, double seconds, bool first);
   // An answer has ended, or was broken off.
   void ended(const Receipt& receipt);
+  // How far off a token of an answer was foreseen (Forecast::error).
+  void foreseen(double error);
   // A cut was loaded.
   void loaded(const FetchCounts& fetched);
   // The cloud did not do something that it is asked for again.
@@ -34,7 +36,7 @@ class EdgeMetrics {
   Parts parts(Phase phase);
 
   const Parts prompt_parts_, generate_parts_;
-  serve::Histogram &first_, &next_, &pause_;
+  serve::Histogram &first_, &next_, &pause_, &plan_error_;
   serve::Counter &up_, &down_, &layer_rows_, &prompt_, &generated_, &replays_, &from_cache_,
       &from_server_, &catch_up_;
 };

@@ -5,7 +5,9 @@
 #include "base/log.h"
 #include "base/log_room.h"
 #include "edge_client/server/status.h"
+#include "edge_client/split/plan_report.h"
 #include "edge_client/weights/exactness.h"
+#include "edge_client/weights/measure.h"
 #include "http/message.h"
 #include "wire/fields.h"
 
@@ -100,6 +102,8 @@ void Service::load() {
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
   Sentences sentences = loader_.sentences(split->info);
   loader_.remember(*split);
+  forecasts_ = loader_.forecasts(split->info);
+  if (!options_.auto_cut) measure();  // else the arrival does
   {
     const std::lock_guard lock(mutex_);
     tokenizer_ = std::move(tokenizer);
@@ -116,10 +120,20 @@ void Service::load() {
                           },
                           &metrics_,
                           &answers_,
+                          forecasts_.get(),
                           {options_.drafts.most, options_.drafts.always, &draft_memory_}});
     split_ = split;
   }
   if (options_.auto_cut && split->place.all_on_cloud) follow();
+}
+
+// Looks at the line and the cloud as they are now. A plan waits for nobody.
+void Service::measure() {
+  if (loader_.recalled()) return;
+  try {
+    measure_cloud(loader_.remote(), loader_.id(), *forecasts_);
+  } catch (const RemoteError&) {
+  }
 }
 
 void Service::say(const std::string& line) {
@@ -136,6 +150,7 @@ void Service::follow() {
   if (arrival_) return;
   ArrivalOptions arrival;
   arrival.goal = options_.goal;
+  arrival.forecasts = forecasts_.get();
   arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
   arrival.grow.on_chunk = [this](const std::string& hash, size_t chunk) {
     progress_.chunk(hash, chunk);
@@ -224,6 +239,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
   now.devices = devices;
   now.origin = pool_.origin();
   const std::shared_ptr<PlacedModel> split = present();
+  const Forecasts* forecasts = nullptr;
   now.cloud = probe_.look(split ? split->info.id : "");
   {
     const std::lock_guard lock(mutex_);
@@ -235,12 +251,14 @@ std::string Service::status(const std::vector<std::string>& devices) {
       now.config = &loader_.config();
     }
     now.last_receipt = last_receipt_;
+    forecasts = split_ ? forecasts_.get() : nullptr;
   }
   now.progress = progress_.counts();
   now.answers = answers_.list();
   now.goal = options_.goal;
   now.exact = answers_.exact();
   if (!now.exact && split) now.exact = split->exact;
+  if (forecasts != nullptr) now.plan = to_json(forecasts->plan(split->info.id, now.exact));
   return status_json(now);
 }
 

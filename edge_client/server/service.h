@@ -63,6 +63,7 @@ class Service {
   std::shared_ptr<PlacedModel> placed_at(int cut);
   void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
   void follow();
+  void measure();
   void landed(const Landed& place);
   void say(const std::string& line);
 
@@ -91,6 +92,7 @@ class Service {
   std::shared_ptr<PlacedModel> on_cloud_;  // as answers begin with it there, once they did
   bool follows_ = false;                   // answers begin where the weights are
   std::optional<Landed> landed_;           // last
+  std::unique_ptr<Forecasts> forecasts_;   // once it is loaded
   std::optional<Arrival> arrival_;         // whoever loads
 };
 

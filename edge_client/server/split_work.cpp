@@ -67,6 +67,7 @@ class SplitWork::Running {
     if (work_.interrupt_.signal() != 0) lease_->cancel();
     if (work_.running_.empty()) work_.since_ = Clock::now();
     work_.running_.push_back(this);
+    ++work_.texts_;
     work_.prompt_tokens_ += prompt_tokens;
   }
   ~Running() {
@@ -100,6 +101,7 @@ class SplitWork::Running {
     const std::lock_guard lock(work_.mutex_);
     told_ = counts;
     ++work_.tokens_;
+    work_.watch_.token(counts, ms_between(work_.since_, now));
     if (!work_.first_token_ms_) work_.first_token_ms_ = ms_between(work_.since_, now);
   }
   void cancel() { lease_->cancel(); }
@@ -160,7 +162,20 @@ SplitWork::SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split)
     : shared_(shared), split_(std::move(split)), trace_(log_trace()) {}
 
 SplitWork::~SplitWork() {
-  if (ended_.steps > 0 && shared_.done) shared_.done(counted());
+  if (ended_.steps == 0) return;
+  learn();
+  if (shared_.done) shared_.done(counted());
+}
+
+// Several texts that share their steps are not what one was foreseen to take.
+bool SplitWork::foreseen() const {
+  return shared_.forecasts != nullptr && texts_ == 1 && tokens_ > 0 && !split_->place.head_on_cloud;
+}
+
+void SplitWork::learn() {
+  if (!foreseen()) return;
+  const std::optional<double> error = shared_.forecasts->learn(counted(), watch_, drafts_);
+  if (error && shared_.metrics != nullptr) shared_.metrics->foreseen(*error);
 }
 
 // One that somebody may expect again does not begin where the weights came to, if that changes
@@ -177,6 +192,7 @@ std::unique_ptr<serve::Text> SplitWork::begin(std::span<const int32_t> prompt,
   if (with.drafts.most == 0 && head_here && !split_->place.head_on_cloud) {
     with.drafts = shared_.drafts;
   }
+  drafts_ = with.drafts.most > 0;
   return std::make_unique<RunningText>(*this, prompt, with);
 }
 
@@ -216,6 +232,7 @@ Receipt SplitWork::counted() const {
   if (!receipt.exact && shared_.answers != nullptr) receipt.exact = shared_.answers->exact();
   receipt.end_at_last_move();
   if (shared_.answers != nullptr) describe_place(receipt, *shared_.answers, shared_.model.config());
+  if (foreseen()) shared_.forecasts->describe(receipt, watch_, drafts_);
   return receipt;
 }
 

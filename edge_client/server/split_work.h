@@ -30,6 +30,7 @@ class SplitWork : public serve::TextBackend {
     std::function<void(const Receipt&)> done = {};  // at the end of each
     EdgeMetrics* metrics = nullptr;
     Answers* answers = nullptr;
+    Forecasts* forecasts = nullptr;
     DraftOptions drafts = {};  // of texts that run here alone, unless they bring their own
   };
   SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split);
@@ -48,12 +49,14 @@ class SplitWork : public serve::TextBackend {
   std::string receipt() const override;
   std::string server_timing() const override;
   bool cancelled() const { return interrupt_.signal() != 0; }
-  Receipt counted() const;  // what it cost so far
+  Receipt counted() const;  // what it cost so far, and how that was foreseen
 
  private:
   using Clock = std::chrono::steady_clock;
   class Running;
   class RunningText;
+  bool foreseen() const;
+  void learn();
   std::shared_ptr<PlacedModel> split_for(const GenerateOptions& options) const;
 
   const Shared& shared_;
@@ -68,6 +71,9 @@ class SplitWork : public serve::TextBackend {
   double ms_ = 0;  // during which some ran, before
   Clock::time_point since_{};
   std::optional<double> first_token_ms_;
+  AnswerWatch watch_;  // of its text
+  size_t texts_ = 0;
+  bool drafts_ = false;
 };
 
 }  // namespace split::edge

@@ -61,6 +61,7 @@ std::string status_json(const ServiceState& now) {
       {"next_cut", coming ? cut_of(*coming) : Json()},
       {"stages", Json::array()},
       {"goal", goal_name(now.goal)},
+      {"plan", now.plan.empty() ? Json() : parse_json(now.plan, 8, "the plan")},
       {"exact", now.exact ? Json(*now.exact) : Json()},
       {"answers", Json::array()},
       {"last", now.last_receipt.empty() ? Json() : parse_json(now.last_receipt, 8, "the receipt")}};

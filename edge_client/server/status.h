@@ -22,6 +22,7 @@ struct ServiceState {
   const ModelConfig* config = nullptr;  // likewise
   std::map<std::string, StageProgress::Count> progress;
   std::string last_receipt;  // JSON; empty: none yet
+  std::string plan;          // likewise, of the next answer (split/plan_report.h)
   std::vector<Answers::Answer> answers;
   std::optional<bool> exact;  // moves change no bit; none: nobody looked
   Goal goal = Goal::kFast;    // of a cut that is chosen

@@ -24,6 +24,7 @@ std::string speed_json(const std::optional<Speed>& speed) {
   return cat("{\"block_ms\":", fixed(speed->block_ms, 4),
              ",\"block_row_ms\":", fixed(speed->block_row_ms, 4),
              ",\"head_ms\":", fixed(speed->head_ms, 4),
+             ",\"head_row_ms\":", fixed(speed->head_row_ms, 4),
              ",\"prompt_row_ms\":", fixed(speed->prompt_row_ms, 4), "}");
 }
 
@@ -50,7 +51,7 @@ std::optional<Goal> goal_from_name(std::string_view name) {
 
 std::string to_json(const PlanReport& report) {
   const PlanInput& input = report.input;
-  const std::vector<Place> places = price_places(input);
+  const std::vector<Place> places = price_places(input, report.correction);
   const Pick pick = pick_place(places, input, report.goal, report.pace);
   const auto of_network = [&](double Network::*figure_of) -> std::optional<double> {
     if (!input.network || !((*input.network).*figure_of > 0)) return std::nullopt;
@@ -103,7 +104,7 @@ std::string_view reason(PickReason why) {
 
 std::string to_text(const PlanReport& report, std::string_view device) {
   const PlanInput& input = report.input;
-  const std::vector<Place> places = price_places(input);
+  const std::vector<Place> places = price_places(input, report.correction);
   const Pick pick = pick_place(places, input, report.goal, report.pace);
   std::string out = cat(report.model, " on ", device);
   if (input.network) {
@@ -138,6 +139,10 @@ std::string to_text(const PlanReport& report, std::string_view device) {
   }
   out += "\n";
   if (!input.edge && !input.cloud) return out + "Not measured: --measure adds the times.\n";
+  if (report.exact) {
+    out += *report.exact ? "A text is the same here and on the cloud, bit for bit.\n"
+                         : "A text here may differ from the cloud's at near-ties.\n";
+  }
   return out + cat("Going to \"", words_of(places[pick.place]), "\": ", reason(pick.why), ". ",
                    plan_words(places, input), ".\n");
 }

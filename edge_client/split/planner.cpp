@@ -21,12 +21,20 @@ double transfer_ms(uint64_t bytes, double mbit) {
   return mbit > 0 ? static_cast<double>(bytes) * 8e-3 / mbit : 0;
 }
 
-double work_ms(const Speed& speed, int blocks, bool head) {
-  return blocks * speed.block_ms + (head ? speed.head_ms : 0);
+double work_ms(const Speed& speed, int blocks, bool head, double rows = 1) {
+  const double more = rows - 1;
+  return blocks * (speed.block_ms + more * speed.block_row_ms) +
+         (head ? speed.head_ms + more * speed.head_row_ms : 0);
 }
 
 double prompt_ms(const Speed& speed, uint32_t rows, int blocks, bool head) {
   return blocks * rows * speed.prompt_row_ms + (head ? speed.head_ms : 0);
+}
+
+// A step of a session: the round trip, and the bytes of its answer and of what asked for it.
+double trip_ms(const Network& network, uint64_t bytes_down) {
+  return network.rtt_ms + kStepOverheadMs + transfer_ms(bytes_down, network.down_mbit) +
+         transfer_ms(kStepBytesUp, network.up_mbit);
 }
 
 std::optional<double> dollars(const Place& place, const std::optional<Prices>& prices) {
@@ -46,59 +54,80 @@ bool can_be_picked(const Place& place) {
 }  // namespace
 
 void learn(double& factor, double predicted_ms, double actual_ms) {
-  if (!(predicted_ms > 0) || !std::isfinite(actual_ms) || actual_ms < 0) return;
-  const double seen = factor * actual_ms / predicted_ms;
-  factor =
-      std::clamp(factor + kLearningRate * (seen - factor), 1 / kMostCorrection, kMostCorrection);
+  if (!(predicted_ms > 0) || !std::isfinite(actual_ms) || !(actual_ms > 0)) return;
+  const double seen = factor * actual_ms / predicted_ms, rate = factor == 1 ? 1 : kLearningRate;
+  factor = std::clamp(factor + rate * (seen - factor), 1 / kMostCorrection, kMostCorrection);
 }
 
-std::vector<Place> price_places(const PlanInput& input, const Correction& correction) {
-  const int layers = input.layers;
-  const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
-  std::vector<Place> places;
-  Place& cloud = places.emplace_back();
+namespace {
+
+Place price_cloud(const PlanInput& input, const Correction& correction) {
+  Place cloud;
   cloud.bytes_per_token = kStepBytesDown;  // of an event
-  if (input.cloud) {
-    cloud.cloud_ms = correction.cloud * work_ms(*input.cloud, layers, true);
-    cloud.token_ms = cloud.cloud_ms;
-    if (input.network) {
-      cloud.first_token_ms =
-          correction.wire * input.network->rtt_ms +
-          correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, layers, true);
-    }
+  if (!input.cloud) return cloud;
+  const double down = input.network ? transfer_ms(kStepBytesDown, input.network->down_mbit) : 0;
+  cloud.cloud_ms = correction.cloud * work_ms(*input.cloud, input.layers, true);
+  cloud.token_ms = correction.stream * std::max(down, work_ms(*input.cloud, input.layers, true));
+  if (input.network) {
+    cloud.first_token_ms =
+        correction.wire * input.network->rtt_ms +
+        correction.stream * prompt_ms(*input.cloud, input.prompt_tokens, input.layers, true);
   }
-  cloud.dollars_per_million = dollars(cloud, input.prices);
-  for (int cut = 0; cut <= layers; ++cut) {
-    Place& place = places.emplace_back();
-    place.cut = cut;
+  return cloud;
+}
+
+Place price_here(const PlanInput& input, const Correction& correction) {
+  Place here;
+  here.cut = 0;
+  here.cloud_ms = here.wire_ms = 0;
+  if (!input.edge) return here;
+  here.edge_ms = correction.local * work_ms(*input.edge, input.layers, true, input.local.rows) /
+                 input.local.tokens;
+  here.token_ms = here.edge_ms;
+  here.first_token_ms =
+      correction.local * prompt_ms(*input.edge, input.prompt_tokens, input.layers, true);
+  return here;
+}
+
+Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
+  const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
+  const auto& [rows, tokens] = input.split;
+  Place place;
+  place.cut = cut;
+  const double down = rows * static_cast<double>(row) + kStepBytesDown;
+  place.bytes_per_token = static_cast<uint64_t>(down / tokens);
+  if (input.cloud) {
+    place.cloud_ms = correction.cloud * work_ms(*input.cloud, cut, false, rows) / tokens;
+  }
+  if (input.network) {
+    place.wire_ms = correction.wire * trip_ms(*input.network, static_cast<uint64_t>(down)) / tokens;
+  }
+  if (input.edge) {
+    place.edge_ms = correction.edge * work_ms(*input.edge, input.layers - cut, true, rows) / tokens;
+  }
+  if (!place.cloud_ms || !place.wire_ms || !place.edge_ms) return place;
+  place.token_ms = *place.cloud_ms + *place.wire_ms + *place.edge_ms;
+  // The session is opened first.
+  const Network& network = *input.network;
+  place.first_token_ms =
+      correction.wire * (network.rtt_ms + trip_ms(network, row * input.prompt_tokens)) +
+      correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, cut, false) +
+      correction.edge * prompt_ms(*input.edge, input.prompt_tokens, input.layers - cut, true);
+  return place;
+}
+
+}  // namespace
+
+std::vector<Place> price_places(const PlanInput& input, const Correction& correction) {
+  std::vector<Place> places{price_cloud(input, correction)};
+  for (int cut = 0; cut <= input.layers; ++cut) {
+    Place& place = places.emplace_back(cut == 0 ? price_here(input, correction)
+                                                : price_cut(input, correction, cut));
     place.download_bytes = input.download_bytes.at(static_cast<size_t>(cut));
     place.missing_bytes = input.missing_bytes.at(static_cast<size_t>(cut));
     place.fits = place.download_bytes <= input.most_bytes;
-    place.bytes_per_token = cut == 0 ? 0 : row + kStepBytesDown;
-    double token = 0, first = 0;
-    if (cut == 0) {
-      place.cloud_ms = 0;
-    } else if (input.cloud) {
-      place.cloud_ms = correction.cloud * work_ms(*input.cloud, cut, false);
-      first += correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, cut, false);
-    }
-    if (cut > 0 && input.network) {
-      const Network& network = *input.network;
-      token += correction.wire * (network.rtt_ms + kStepOverheadMs +
-                                  transfer_ms(row + kStepBytesDown, network.down_mbit) +
-                                  transfer_ms(kStepBytesUp, network.up_mbit));
-      first += correction.wire *
-               (network.rtt_ms +
-                transfer_ms(row * input.prompt_tokens + kStepBytesDown, network.down_mbit));
-    }
-    if (input.edge && place.cloud_ms && (cut == 0 || input.network)) {
-      place.token_ms =
-          token + *place.cloud_ms + correction.edge * work_ms(*input.edge, layers - cut, true);
-      place.first_token_ms =
-          first + correction.edge * prompt_ms(*input.edge, input.prompt_tokens, layers - cut, true);
-    }
-    place.dollars_per_million = dollars(place, input.prices);
   }
+  for (Place& place : places) place.dollars_per_million = dollars(place, input.prices);
   return places;
 }
 
@@ -155,13 +184,8 @@ std::string plan_words(std::span<const Place> places, const PlanInput& input) {
   std::string words = "all on the cloud: ";
   words += cloud.token_ms ? cat(ms(*cloud.token_ms), " a token") : "not measured";
   if (input.network && input.layers > 0) {
-    const Network& network = *input.network;
     const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
-    words += cat(
-        "; a cut adds ",
-        ms(network.rtt_ms + kStepOverheadMs + transfer_ms(row + kStepBytesDown, network.down_mbit) +
-           transfer_ms(kStepBytesUp, network.up_mbit)),
-        " to each");
+    words += cat("; a cut adds ", ms(trip_ms(*input.network, row + kStepBytesDown)), " to each");
   }
   if (!here.fits) return words + "; all here would not fit";
   words += "; all here would take ";

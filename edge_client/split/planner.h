@@ -2,8 +2,9 @@
 // blocks. It knows no server, device or clock: callers measure, and hand over what they measured.
 //
 // A token at a cut costs a round trip, the bytes of one hidden state, and the work of both sides. A
-// stream from the cloud costs the cloud's work alone, for its tokens follow each other without
-// being asked for. Work is linear in blocks; the final norm and the head count as the head.
+// stream from the cloud costs the cloud's work alone, or its events' way where that is slower, for
+// its tokens follow each other without being asked for. Work is linear in blocks; the final norm
+// and the head count as the head. Where steps check guesses, a token costs its share of a step.
 #pragma once
 
 #include <chrono>
@@ -21,6 +22,7 @@ struct Speed {
   double block_ms = 0;       // a step of one row, each block
   double block_row_ms = 0;   // each further row of that step
   double head_ms = 0;        // the norm and the head of one row
+  double head_row_ms = 0;    // each further row of that step
   double prompt_row_ms = 0;  // a row of a long prompt, each block
 };
 
@@ -42,6 +44,11 @@ struct CloudLoad {
   std::optional<int> want;
 };
 
+// The rows of a step that checks guesses, and the tokens that it gives.
+struct Drafted {
+  double rows = 1, tokens = 1;
+};
+
 // The facts that a plan is made of. A speed that nobody has measured is absent.
 struct PlanInput {
   int layers = 0;
@@ -50,6 +57,7 @@ struct PlanInput {
   std::optional<Network> network;
   std::optional<Speed> edge, cloud;
   std::optional<Prices> prices;
+  Drafted split, local;  // steps at a cut, and of a text that runs here alone
   // Bytes of the weights that each cut 0..layers needs here, and of those that are not here yet.
   std::vector<uint64_t> download_bytes, missing_bytes;
   uint64_t most_bytes = UINT64_MAX;  // that this machine holds
@@ -61,6 +69,7 @@ struct Place {
   bool fits = true;        // in this machine
   // Costs of one token, once the stages are there; none where that needs what was not measured.
   std::optional<double> first_token_ms, token_ms, cloud_ms;
+  std::optional<double> wire_ms, edge_ms;  // of a token at a cut, beside the cloud's
   uint64_t download_bytes = 0, missing_bytes = 0;
   uint64_t bytes_per_token = 0;  // that leave the cloud
   std::optional<double> dollars_per_million;
@@ -68,11 +77,14 @@ struct Place {
   std::string name() const { return cut ? std::to_string(*cut) : "cloud"; }
 };
 
-// Factors on what is predicted, from receipts: 1 where none has come yet.
+// Factors on what is predicted, from answers: 1 where none has come yet. The parts of a token at a
+// cut have one each; a stream's token and that of a text here alone are seen whole.
 struct Correction {
   double edge = 1, wire = 1, cloud = 1;
+  double stream = 1, local = 1;
 };
-// Moves one of them towards what a token was measured to take, as it was predicted with it.
+// Moves one of them towards what was measured, as it was predicted with it: all the way the first
+// time, then by a part, and never beyond ten times.
 void learn(double& factor, double predicted_ms, double actual_ms);
 
 // The cloud first, and then the cuts 0..layers.

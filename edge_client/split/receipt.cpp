@@ -6,6 +6,7 @@
 
 #include "base/figures.h"
 #include "base/json.h"
+#include "edge_client/split/plan_report.h"
 
 namespace split::edge {
 namespace {
@@ -57,10 +58,56 @@ std::string parts(double all, double cloud, double wire) {
              fixed(rounded(between), digits), " ms wire + ", fixed(here, digits), " ms here");
 }
 
+std::string spaced(std::string words) {
+  std::ranges::replace(words, '_', ' ');
+  return words;
+}
+
 std::string ending(const Receipt& r) {
   if (r.finish_reason == "length") return ", stopped at --max-tokens or the end of the context";
   if (r.finish_reason == "cancelled") return ", stopped early";
   return r.finish_reason == "stop" ? ", ended by itself" : "";
+}
+
+}  // namespace
+
+std::string forecast_words(const Forecast& forecast) {
+  const auto ms = [](double value) { return cat(fixed(value, value < 10 ? 2 : 1), " ms"); };
+  const TokenCosts &predicted = forecast.predicted, &actual = forecast.actual;
+  std::string words = !forecast.cut        ? "all on the cloud"
+                      : *forecast.cut == 0 ? "all here"
+                                           : cat("cut ", *forecast.cut);
+  words += cat(" (", spaced(forecast.why), ")");
+  if (!predicted.token_ms) return words + ": not foreseen, for not all of it was measured";
+  words += cat(": ", ms(*predicted.token_ms), " a token foreseen");
+  if (!actual.token_ms) return words;
+  words += cat(", ", ms(*actual.token_ms), " taken");
+  if (const std::optional<double> error = forecast.error()) {
+    words += cat(" (", fixed(*error * 100, 0), " % off)");
+  }
+  if (predicted.first_token_ms && actual.first_token_ms) {
+    words += cat("; the first after ", ms(*predicted.first_token_ms), " and ",
+                 ms(*actual.first_token_ms));
+  }
+  return words;
+}
+
+namespace {
+
+// Enough digits for the cents of a million tokens, and for one token's part of them.
+std::string money(double dollars) {
+  return cat("$", fixed(dollars, dollars >= 0.01 || dollars == 0 ? 2 : 7));
+}
+
+std::string cost_words(const AnswerCost& cost, bool all_on_cloud) {
+  std::string words = cat(money(cost.cloud), " for the cloud's time, ", money(cost.egress),
+                          " for what it sent, ", money(cost.weights), " for weights");
+  if (all_on_cloud) return words;
+  if (cost.all_cloud) words += cat("; all on the cloud: ", money(*cost.all_cloud));
+  words += cost.break_even_tokens
+               ? cat("; the weights have paid after ", fixed(*cost.break_even_tokens, 0), " tokens")
+               : cat("; a split here never pays at $", fixed(cost.prices.egress_gb, 2), "/GB");
+  return words;
 }
 
 }  // namespace
@@ -106,6 +153,8 @@ std::string to_text(const Receipt& r) {
                      ", the next after ", fixed(move.pause_ms, 0), " ms",
                      r.exact.value_or(true) ? "" : "; may differ at near-ties"));
   }
+  if (r.forecast) line("plan", forecast_words(*r.forecast));
+  if (r.cost) line("cost", cost_words(*r.cost, r.cut == "cloud"));
   if (const std::optional<int> percent = r.cloud_percent()) {
     line("verdict",
          cat("the cloud did ", *percent, " % of the layers",
@@ -135,6 +184,35 @@ std::string moves_json(std::span<const Move> moves) {
   return out + "]";
 }
 
+std::string figure(const std::optional<double>& value, int digits = 3) {
+  return value ? fixed(*value, digits) : "null";
+}
+
+std::string costs_json(const TokenCosts& costs) {
+  return cat("{\"first_token_ms\":", figure(costs.first_token_ms),
+             ",\"token_ms\":", figure(costs.token_ms), ",\"cloud_ms\":", figure(costs.cloud_ms),
+             ",\"bytes_per_token\":", figure(costs.bytes, 0),
+             ",\"dollars_per_million\":", figure(costs.dollars_per_million, 4), "}");
+}
+
+std::string plan_json(const std::optional<Forecast>& forecast) {
+  if (!forecast) return "null";
+  return cat("{\"cut\":", place_json(forecast->cut.value_or(Move::kCloud)), ",\"goal\":\"",
+             goal_name(forecast->goal), "\",\"why\":", json_quote(forecast->why),
+             ",\"predicted\":", costs_json(forecast->predicted),
+             ",\"actual\":", costs_json(forecast->actual), "}");
+}
+
+std::string money_json(const std::optional<AnswerCost>& cost) {
+  if (!cost) return "null";
+  constexpr int kDigits = 10;  // of a dollar: a token costs some 10^-7
+  return cat("{\"cloud\":", fixed(cost->cloud, kDigits),
+             ",\"egress\":", fixed(cost->egress, kDigits),
+             ",\"weights\":", fixed(cost->weights, kDigits),
+             ",\"all_cloud\":", figure(cost->all_cloud, kDigits),
+             ",\"break_even_tokens\":", figure(cost->break_even_tokens, 0), "}");
+}
+
 std::string cost_members(const Receipt& r) {
   const Traffic& traffic = r.counts.traffic;
   return cat("\"bytes_downloaded\":", r.fetched.downloaded,
@@ -150,7 +228,8 @@ std::string cost_members(const Receipt& r) {
              !r.exact   ? "null"
              : *r.exact ? "true"
                         : "false",
-             ",\"moves\":", moves_json(r.counts.moves));
+             ",\"moves\":", moves_json(r.counts.moves), ",\"plan\":", plan_json(r.forecast),
+             ",\"cost\":", money_json(r.cost));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "edge_client/split/counts.h"
+#include "edge_client/split/forecast.h"
 #include "run/generate.h"
 
 namespace split::edge {
@@ -28,6 +29,8 @@ struct Receipt {
   size_t prompt_tokens = 0, tokens = 0;
   std::string finish_reason;
   uint64_t seed = 0;
+  std::optional<Forecast> forecast;  // none: nothing is known to plan with
+  std::optional<AnswerCost> cost;    // none: the cloud names no prices
 
   // The text has ended where its moves led.
   void end_at_last_move() {
@@ -48,6 +51,9 @@ struct Receipt {
 std::string to_text(const Receipt& receipt);
 // Returns what the text itself cost, for usage: {"cut","device","bytes_up" ...}.
 std::string cost_json(const Receipt& receipt);
+
+// What was foreseen and what came of it, in words: "cut 6 (asked): 31.2 ms a token foreseen, ...".
+std::string forecast_words(const Forecast& forecast);
 
 // {"model","cut","device","prompt_tokens","tokens","text","finish_reason","logprobs"?,"receipt"}
 std::string to_json(const Receipt& receipt, std::span<const int32_t> prompt,

@@ -4,6 +4,7 @@
 
 #include "base/figures.h"
 #include "edge_client/weights/exactness.h"
+#include "edge_client/weights/measure.h"
 
 namespace split::edge {
 namespace {
@@ -71,6 +72,7 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
   const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
   const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
   const wire::ModelInfo info = loader_.whole_manifest(*remote, ends_);
+  if (options_.forecasts != nullptr) measure_cloud(*remote, info.id, *options_.forecasts);
   const std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats());
   const uint64_t most = options_.grow.max_weights;
   uint64_t all = 0, within = 0;
@@ -91,6 +93,7 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
                     " less what is here, come beside the text (--max-weights 0: none)"));
   if (options_.begins) options_.begins(info);
   GrowOptions grow = options_.grow;
+  grow.forecasts = options_.forecasts;
   grow.told = [this](const GrowthNote& note) {
     if (options_.grow.told) options_.grow.told(note);
     const Lock lock(mutex_);

@@ -23,6 +23,7 @@ struct Landed {
 
 struct ArrivalOptions {
   GrowOptions grow;
+  Forecasts* forecasts = nullptr;                           // told of what is measured
   Goal goal = Goal::kFast;                                  // each stage is a place, or only all
   std::function<void(const wire::ModelInfo&)> begins = {};  // told before the first byte
   std::function<void(const Landed&)> landed = {};           // one after the other

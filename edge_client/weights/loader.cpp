@@ -5,7 +5,9 @@
 
 #include "base/figures.h"
 #include "base/json.h"
+#include "edge_client/weights/calibrate.h"
 #include "edge_client/weights/exactness.h"
+#include "edge_client/weights/plan.h"
 #include "edge_client/weights/shard_cache.h"
 #include "run/room.h"
 #include "run/self_test.h"
@@ -369,6 +371,11 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   if (steps.empty()) return split;
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
+  if (grow.forecasts != nullptr && !grow.forecasts->facts().edge) {
+    const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
+    grow.forecasts->measured(
+        {}, calibrate(*device, *model_, stored, options_.formats, options_.profile), {});
+  }
   std::vector<wire::BlobInfo> blobs;
   for (const GrowthStep& step : steps) {
     blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
@@ -390,6 +397,30 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   split->growing = std::make_shared<GrowingTail>(*split->tail, std::move(steps), source,
                                                  config().layers, grow.told);
   return split;
+}
+
+std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) const {
+  const ShardCache cache(cache_root(options_.cache, environment_));
+  const std::string here = cat(options_.device.device, " ", options_.device.threads, " ",
+                               profile_name(options_.profile), " ", options_.formats.text());
+  return std::make_unique<Forecasts>(
+      PlanMemory(cache, {remote_.origin(), info.id, here}),
+      plan_input_if_known(*model_, info, options_.formats, cache),
+      Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut});
+}
+
+std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std::string& bits) {
+  if (info.bits.empty() || bits != info.bits) return false;
+  Placement last;
+  last.cut = std::max(0, config().layers - 1);
+  last.range = {last.cut, config().layers};
+  last.head_on_cloud = true;
+  const ShardCache cache(cache_root(options_.cache, environment_));
+  for (const wire::BlobInfo& blob : blobs_of(*model_, info, last.range, options_.formats)) {
+    if (!std::filesystem::exists(cache.path_of(blob.sha256))) return std::nullopt;
+  }
+  const std::unique_ptr<PlacedModel> block = load(last, info);
+  return is_exact(*asking_, info, *block->batcher());
 }
 
 // Lets texts move that may: those of a server, which can be asked to, and those that have a

@@ -12,6 +12,7 @@
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/split/retry.h"
+#include "edge_client/weights/forecasts.h"
 #include "edge_client/weights/growing_tail.h"
 #include "edge_client/weights/seen_models.h"
 #include "program/flags.h"
@@ -58,6 +59,7 @@ struct GrowOptions {
   uint64_t max_weights = kMaxWeights;  // bytes that this machine takes; 0: none
   OnGrowth told = {};
   OnChunk on_chunk = {};
+  Forecasts* forecasts = nullptr;  // told of this machine's speed, where nobody has measured it
 };
 
 // One thread at a time.
@@ -99,6 +101,11 @@ class Loader {
   // order in which something can run first, beside the answers. What goes wrong then is told, and
   // leaves the floor where it is. Throws Error(kIo, kDevice).
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
+  // What is known of answers here, and learnt from them. It may outlive the loader.
+  std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info) const;
+  // Whether a text is the same here and there, bit for bit, by what the bits depend on (own_bits())
+  // and a look at the last block, where that is in the cache; none: it is not. Throws RemoteError.
+  std::optional<bool> is_exact_here(const wire::ModelInfo& info, const std::string& bits);
   // Keeps what the server said of a model that runs here alone, its tokenizer too: load() will do
   // without the server then. Where the cache cannot be written nothing is kept.
   void remember(const PlacedModel& split) const;

@@ -27,15 +27,25 @@ const wire::BlobInfo* largest_blob(const wire::ModelInfo& info) {
 
 }  // namespace
 
-Network measure_network(Remote& remote, const wire::ModelInfo& info) {
-  Network network;
+double measure_rtt(Remote& remote) {
+  double shortest = 0;
   remote.ping();  // opens the connection
   for (int i = 0; i < kRoundTrips; ++i) {
     const auto start = Clock::now();
     remote.ping();
     const double ms = ms_since(start);
-    network.rtt_ms = i == 0 ? ms : std::min(network.rtt_ms, ms);
+    shortest = i == 0 ? ms : std::min(shortest, ms);
   }
+  return shortest;
+}
+
+void measure_cloud(Remote& remote, const std::string& model, Forecasts& forecasts) {
+  const Network network{.rtt_ms = measure_rtt(remote)};
+  forecasts.measured(network, {}, remote.load(model));
+}
+
+Network measure_network(Remote& remote, const wire::ModelInfo& info) {
+  Network network{.rtt_ms = measure_rtt(remote)};
   const wire::BlobInfo* const blob = largest_blob(info);
   if (blob == nullptr) return network;
   BlobClient client(blob_origin(info, remote.origin(), remote.patience(), remote.credentials()));

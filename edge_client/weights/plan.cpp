@@ -73,4 +73,18 @@ PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const Stag
   return input;
 }
 
+PlanInput plan_input_if_known(const Model& model, const wire::ModelInfo& info,
+                              const StageFormats& formats, const ShardCache& cache) {
+  try {
+    return plan_input(model, info, formats, cache);
+  } catch (const Error&) {
+    PlanInput input;
+    input.layers = model.config().layers;
+    input.channels = model.config().channels;
+    input.download_bytes.assign(static_cast<size_t>(input.layers) + 1, 0);
+    input.missing_bytes = input.download_bytes;
+    return input;
+  }
+}
+
 }  // namespace split::edge

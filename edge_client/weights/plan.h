@@ -21,4 +21,8 @@ std::string download_table(const Model& model, const wire::ModelInfo& info);
 PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
                      const ShardCache& cache);
 
+// The same with no bytes where the server has not made that format yet.
+PlanInput plan_input_if_known(const Model& model, const wire::ModelInfo& info,
+                              const StageFormats& formats, const ShardCache& cache);
+
 }  // namespace split::edge

@@ -1,13 +1,11 @@
 #include "edge_client/weights/seen_models.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "base/json.h"
-#include "edge_client/weights/part_file.h"
+#include "edge_client/weights/kept_file.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -20,30 +18,6 @@ namespace {
 constexpr uint64_t kMostRecord = 64 << 10, kMostManifest = 8 << 20, kMostFile = 64 << 20;
 constexpr size_t kDigits = 64, kMostFiles = 8;
 constexpr int64_t kLastSecond = 253'402'300'799;  // of the year 9999
-
-// A file that others may have put something else in place of. Nothing when there is none, or it is
-// longer than `limit`. Throws Error(kIo) for what is no file.
-std::optional<std::string> read_kept(const fs::path& path, uint64_t limit) {
-  const Fd fd = open_regular_only(path, O_RDONLY);
-  if (!fd) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    throw disk_error(Error(ErrorKind::kIo, cat(path.string(), ": ", errno_text(errno))));
-  }
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) > limit)
-    return std::nullopt;
-  std::string text(static_cast<size_t>(status.st_size), '\0');
-  const Bytes read = read_at(fd, 0, std::as_writable_bytes(std::span(text)), path.string());
-  text.resize(read.size());
-  return text;
-}
-
-void write_kept(const fs::path& path, std::string_view text) {
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  // Whatever else stands there is replaced by the rename.
-  write_file(path, std::as_bytes(std::span(text)));
-}
 
 std::string hash_of(std::string_view text) {
   return Sha256::hex_of(std::as_bytes(std::span(text)));

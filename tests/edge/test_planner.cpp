@@ -128,11 +128,11 @@ TEST(Planner, LearnsFromReceipts) {
   Correction correction;
   for (int i = 0; i < 20; ++i) {
     const std::vector<Place> places = price_places(laptop(), correction);
-    learn(correction.edge, *at(places, 0).token_ms, 5.8);
+    learn(correction.local, *at(places, 0).token_ms, 5.8);
   }
   EXPECT_NEAR(*at(price_places(laptop(), correction), 0).token_ms, 5.8, 0.05);
-  learn(correction.edge, 0, 5);  // nothing to learn from
-  EXPECT_NEAR(correction.edge, 2, 0.01);
+  learn(correction.local, 0, 5);  // nothing to learn from
+  EXPECT_NEAR(correction.local, 2, 0.01);
 }
 
 TEST(Planner, ChangesOnlyForTenPercentAndAfterThreeSeconds) {

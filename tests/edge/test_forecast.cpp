@@ -1,0 +1,228 @@
+// Tests by arithmetic what answers teach the next plan, and the record that keeps it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "edge_client/split/receipt.h"
+#include "edge_client/weights/forecasts.h"
+#include "support/temporary_folder.h"
+
+namespace split::edge {
+namespace {
+
+PlanInput shape() {
+  PlanInput input;
+  input.layers = 4;
+  input.channels = 100;
+  input.download_bytes = {500, 400, 300, 200, 100};
+  input.missing_bytes = input.download_bytes;
+  return input;
+}
+
+PlanFacts facts() {
+  PlanFacts facts;
+  facts.network = Network{10, 0, 0};
+  facts.edge = Speed{.block_ms = 2, .block_row_ms = 0.5, .head_ms = 3, .head_row_ms = 1};
+  facts.cloud = Speed{.block_ms = 1, .head_ms = 1};
+  return facts;
+}
+
+PlanInput with(const PlanFacts& facts, bool drafts = true) {
+  PlanInput input = shape();
+  facts.put_into(input, drafts);
+  return input;
+}
+
+// A text whose first token came after 100 ms, and each of `tokens` more like this.
+AnswerWatch watched(int tokens, double ms, double cloud_ms, double wire_ms) {
+  AnswerWatch watch;
+  SplitCounts counts;
+  counts.steps = 1;
+  for (int i = 0; i <= tokens; ++i) {
+    watch.token(counts, 100 + i * ms);
+    counts.traffic.cloud_ms += cloud_ms;
+    counts.traffic.wire_ms += wire_ms;
+    counts.traffic.bytes_down += 700;
+    ++counts.steps;
+  }
+  return watch;
+}
+
+TEST(Forecast, ComparesWithWhatTheTextTook) {
+  const PlanFacts known = facts();
+  const Forecast forecast = forecast_of(with(known), known, 2, watched(10, 24, 3, 12));
+  // 10.1 on the way, two blocks of 1 there, two of 2 and the head here.
+  EXPECT_NEAR(*forecast.predicted.token_ms, 10.1 + 2 + 4 + 3, 1e-9);
+  EXPECT_NEAR(*forecast.actual.token_ms, 24, 1e-9);
+  EXPECT_NEAR(*forecast.actual.cloud_ms, 3, 1e-9);
+  EXPECT_NEAR(*forecast.actual.bytes, 700, 1e-9);
+  EXPECT_NEAR(*forecast.actual.first_token_ms, 100, 1e-9);
+  EXPECT_NEAR(*forecast.error(), (24 - 19.1) / 24, 1e-9);
+}
+
+TEST(Forecast, CountsFromTheLastMoveOn) {
+  AnswerWatch watch;
+  SplitCounts counts;
+  for (int i = 0; i < 5; ++i) watch.token(counts, 50 * i);
+  counts.moves.resize(1);
+  for (int i = 0; i < 4; ++i) watch.token(counts, 300 + 7 * i);
+  EXPECT_EQ(watch.tokens(), 3u);
+  EXPECT_NEAR(watch.token_ms(), 7, 1e-9);
+  EXPECT_FALSE(watch.first_token_ms());
+}
+
+TEST(Forecast, LearnsEachPartOfASplitToken) {
+  PlanFacts known = facts();
+  const AnswerWatch watch = watched(10, 24, 3, 12);
+  learn(known, with(known), 2, watch);
+  EXPECT_NEAR(known.correction.cloud, 1.5, 1e-9);
+  EXPECT_NEAR(known.correction.wire, 12 / 10.1, 1e-9);
+  EXPECT_NEAR(known.correction.edge, 9.0 / 7, 1e-9);
+  EXPECT_EQ(known.correction.stream, 1);
+  EXPECT_EQ(known.correction.local, 1);
+  EXPECT_NEAR(*forecast_of(with(known), known, 2, watch).error(), 0, 1e-9);
+  // The second one moves them by a part.
+  learn(known, with(known), 2, watched(10, 30, 4.5, 12));
+  EXPECT_NEAR(known.correction.cloud, 1.5 + 0.3 * 0.75, 1e-9);
+}
+
+TEST(Forecast, LearnsAStreamAndATextHereAsAWhole) {
+  PlanFacts known = facts();
+  learn(known, with(known), std::nullopt, watched(10, 7.5, 7.5, 0));
+  EXPECT_NEAR(known.correction.stream, 1.5, 1e-9);
+  learn(known, with(known), 0, watched(10, 22, 0, 0));
+  EXPECT_NEAR(known.correction.local, 2, 1e-9);
+  EXPECT_EQ(known.correction.cloud, 1);
+  EXPECT_EQ(known.correction.edge, 1);
+}
+
+TEST(Forecast, LearnsNothingFromAFewTokensAndNothingWithoutBounds) {
+  PlanFacts known = facts();
+  learn(known, with(known), 0, watched(7, 100, 0, 0));
+  EXPECT_EQ(known.correction.local, 1);
+  learn(known, with(known), 0, watched(8, 1e7, 0, 0));
+  EXPECT_EQ(known.correction.local, 10);
+}
+
+TEST(Forecast, LearnsHowManyGuessesPay) {
+  PlanFacts known = facts();
+  AnswerWatch watch;
+  SplitCounts counts;
+  double ms = 0;
+  // Each step of 4 rows gives 2 tokens: 4 blocks of 2 + 3 x 0.5, and a head of 3 + 3.
+  for (int i = 0; i <= 20; ++i) {
+    watch.token(counts, ms);
+    if (i % 2 == 1) continue;
+    ++counts.steps;
+    counts.drafted += 3;
+    ms += 20;
+  }
+  learn(known, with(known), 0, watch);
+  EXPECT_NEAR(known.local.rows, 4, 1e-9);
+  EXPECT_NEAR(known.local.tokens, 2, 1e-9);
+  EXPECT_NEAR(known.correction.local, 1, 1e-9);
+  EXPECT_NEAR(*price_places(with(known), known.correction)[1].token_ms, 10, 1e-9);
+  EXPECT_NEAR(*price_places(with(known, false), known.correction)[1].token_ms, 11, 1e-9);
+}
+
+TEST(Forecast, CountsTheMoneyOfAnAnswer) {
+  PlanFacts known = facts();
+  known.prices = Prices{.hour = 3.6, .egress_gb = 0.09};
+  SplitCounts counts;
+  counts.traffic.cloud_ms = 500;
+  counts.traffic.bytes_down = 2'000'000;
+  const AnswerCost cost = cost_of(with(known), known, 2, counts, 1'000'000'000, 10, 20);
+  EXPECT_NEAR(cost.cloud, 500e-6, 1e-12);
+  EXPECT_NEAR(cost.egress, 0.00018, 1e-12);
+  EXPECT_NEAR(cost.weights, 0.09, 1e-12);
+  EXPECT_NEAR(*cost.all_cloud, 20 * 5e-6 + 20 * 330 * 0.09e-9, 1e-12);
+  EXPECT_TRUE(cost.break_even_tokens);
+  known.prices = Prices{.hour = 0.01, .egress_gb = 0.09};
+  EXPECT_FALSE(cost_of(with(known), known, 2, counts, 0, 10, 20).break_even_tokens);
+}
+
+TEST(PlanMemory, KeepsWhatItWasToldForItsKeyAlone) {
+  const test::TemporaryFolder folder;
+  const ShardCache cache(folder.path);
+  const PlanMemory memory(cache, {"http://a", "m", "cpu"});
+  EXPECT_FALSE(memory.recall().edge);
+  PlanFacts kept = facts();
+  kept.prices = Prices{1, 2};
+  kept.correction.wire = 1.25;
+  kept.split = {4, 2.5};
+  memory.remember(kept);
+  const PlanFacts got = PlanMemory(cache, {"http://a", "m", "cpu"}).recall();
+  EXPECT_EQ(got.network->rtt_ms, 10);
+  EXPECT_EQ(got.edge->head_row_ms, 1);
+  EXPECT_EQ(got.cloud->block_ms, 1);
+  EXPECT_EQ(got.prices->egress_gb, 2);
+  EXPECT_EQ(got.correction.wire, 1.25);
+  EXPECT_EQ(got.split.tokens, 2.5);
+  EXPECT_FALSE(PlanMemory(cache, {"http://b", "m", "cpu"}).recall().edge);
+  EXPECT_FALSE(PlanMemory(cache, {"http://a", "m", "vulkan"}).recall().edge);
+}
+
+TEST(PlanMemory, TakesADamagedRecordForNone) {
+  const test::TemporaryFolder folder;
+  const PlanMemory memory(ShardCache(folder.path), {"http://a", "m", "cpu"});
+  memory.remember(facts());
+  const auto path = std::filesystem::directory_iterator(folder.path / "plans")->path();
+  for (const char* text : {"", "{", "{\"server\":1}", "[]",
+                           R"({"server":"http://a","model":"m","here":"cpu","network":null,)"
+                           R"("edge":null,"cloud":null,"prices":null,"learnt":{"edge":-1}})"}) {
+    std::ofstream(path) << text;
+    EXPECT_FALSE(memory.recall().network) << text;
+  }
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink("/dev/zero", path);
+  EXPECT_FALSE(memory.recall().network);
+}
+
+TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
+  const test::TemporaryFolder folder;
+  const PlanMemory memory(ShardCache(folder.path), {"http://a", "m", "cpu"});
+  Receipt receipt;
+  receipt.cut = "2";
+  receipt.prompt_tokens = 3;
+  receipt.tokens = 11;
+  const AnswerWatch watch = watched(10, 24, 3, 12);
+  {
+    Forecasts forecasts(memory, shape(), {});
+    forecasts.describe(receipt, watch, false);
+    EXPECT_FALSE(receipt.forecast);  // nothing is known
+    forecasts.measured(facts().network, facts().edge, CloudLoad{facts().cloud, Prices{3.6, 0}, {}});
+    forecasts.describe(receipt, watch, false);
+    EXPECT_EQ(receipt.forecast->why, "asked");
+    EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 19.1, 1e-9);
+    EXPECT_NEAR(receipt.cost->cloud, 0, 1e-12);
+    EXPECT_NEAR(*forecasts.learn(receipt, watch, false), (24 - 19.1) / 24, 1e-9);
+    forecasts.describe(receipt, watch, false);
+    EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 24, 1e-9);
+  }
+  Forecasts again(memory, shape(), {});  // the next run
+  again.describe(receipt, watch, false);
+  EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 24, 1e-9);
+  EXPECT_NE(to_text(receipt).find("plan      cut 2 (asked): 24.0 ms a token foreseen, 24.0 ms "
+                                  "taken (0 % off)"),
+            std::string::npos)
+      << to_text(receipt);
+}
+
+TEST(Forecasts, ChargesAnAnswerForNewWeightsAlone) {
+  const test::TemporaryFolder folder;
+  Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(), {});
+  forecasts.measured({}, {}, CloudLoad{facts().cloud, Prices{0, 1}, {}});
+  Receipt receipt;
+  receipt.cut = "2";
+  receipt.fetched.downloaded = 1'000'000'000;
+  const AnswerWatch watch = watched(10, 24, 3, 12);
+  forecasts.describe(receipt, watch, false);
+  EXPECT_EQ(receipt.cost->weights, 1);
+  forecasts.learn(receipt, watch, false);
+  forecasts.describe(receipt, watch, false);
+  EXPECT_EQ(receipt.cost->weights, 0);
+}
+
+}  // namespace
+}  // namespace split::edge
