@@ -7,7 +7,12 @@
 #include "edge_client/cli/options.h"
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/drive/split_embed.h"
+#include "edge_client/drive/split_text.h"
+#include "edge_client/split/plan_report.h"
+#include "edge_client/weights/calibrate.h"
+#include "edge_client/weights/exactness.h"
 #include "edge_client/weights/loader.h"
+#include "edge_client/weights/measure.h"
 #include "edge_client/weights/shard_cache.h"
 #include "program/exit_codes.h"
 #include "run/self_test.h"
@@ -45,6 +50,10 @@ class Doctor {
   std::string weights();
   std::string one_token();
   std::string computed(const SplitRun& run, SplitCounts& counts);
+  std::string link();
+  std::string speed();
+  std::string plan();
+  std::string text();
 
   const Options& options_;
   const World& world_;
@@ -55,6 +64,8 @@ class Doctor {
   std::optional<Placement> place_;
   wire::ModelInfo info_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<Forecasts> forecasts_;
+  std::string bits_;  // of this machine
 };
 
 void Doctor::line(std::string_view name, std::string_view verdict, std::string_view text) {
@@ -196,6 +207,61 @@ std::string Doctor::computed(const SplitRun& run, SplitCounts& counts) {
   return cat("token ", generate_text(run, prompt, options, {}, counts).tokens.at(0));
 }
 
+std::string Doctor::link() {
+  if (info_.stages.empty()) not_known("a model");
+  forecasts_ = loader_->forecasts(info_);
+  Network network = measure_network(loader_->remote(), info_);
+  const auto channels = static_cast<uint32_t>(loader_->config().channels);
+  const auto load = measure_steps(loader_->remote(), info_, channels, network);
+  forecasts_->measured(network, {}, load);
+  return cat(fixed(network.rtt_ms, 1), " ms there and back, ", fixed(network.down_mbit, 0),
+             " Mbit/s from the server, ", fixed(network.step_ms, 1), " ms for a step beside that");
+}
+
+std::string Doctor::speed() {
+  if (!forecasts_) not_known("a link");
+  if (!device_) not_known("a device");
+  const Speed here =
+      calibrate(*device_, loader_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
+                options_.formats, options_.profile,
+                [&](const Shard& shard) { bits_ = own_bits(shard, info_); });
+  forecasts_->measured({}, here, {});
+  const auto words = [](const Speed& speed) {
+    return cat("a block ", fixed(speed.block_ms, 2), " ms, the head ", fixed(speed.head_ms, 2),
+               " ms, a prompt's row ", fixed(speed.prompt_row_ms * 1000, 0), " us a block");
+  };
+  const PlanFacts facts = forecasts_->facts();
+  return cat("here ", words(here), "; the server ",
+             facts.cloud ? words(*facts.cloud) : "has not measured itself yet");
+}
+
+std::string Doctor::plan() {
+  if (bits_.empty()) not_known("a speed");
+  const PlanReport report = forecasts_->plan(info_.id, {});
+  const std::vector<Place> places = price_places(report.input, report.correction);
+  const Pick pick = pick_place(places, report.input, report.goal, report.pace);
+  return cat(plan_words(places, report.input), "; --goal ", goal_name(report.goal), " picks ",
+             places[pick.place].name());
+}
+
+// Where the options put a text, and whether it is the cloud's own.
+std::string Doctor::text() {
+  if (bits_.empty()) not_known("a speed");
+  const PlanReport report = forecasts_->plan(info_.id, {});
+  const std::vector<Place> places = price_places(report.input, report.correction);
+  const Place& at = places.at(place_->all_on_cloud ? 0 : 1 + static_cast<size_t>(place_->cut));
+  std::string words = cat("at cut ", place_->name(), ": ");
+  words += at.token_ms && at.first_token_ms
+               ? cat("the first word after ", fixed(*at.first_token_ms / 1000, 2), " s, then ",
+                     fixed(*at.token_ms, 1), " ms a token")
+               : "nobody knows how fast, for the server has not measured itself yet";
+  const std::optional<bool> exact = loader_->is_exact_here(info_, bits_);
+  if (!exact) return words + "; its bits were not compared, for no block is here yet";
+  if (*exact) return words + "; the cloud's own text, bit for bit";
+  return cat(words, "; it may differ from the cloud's at near-ties: here '", bits_, "', there '",
+             info_.bits, "'");
+}
+
 int Doctor::examine() {
   check("server", [this] { return server(); });
   const bool heard = code_ == 0;
@@ -213,6 +279,12 @@ int Doctor::examine() {
   check("weights", [this] { return weights(); });
   const bool encodes = !info_.stages.empty() && loader_->config().encodes();
   check(encodes ? "embedding" : "one token", [this] { return one_token(); });
+  if (!encodes) {
+    check("link", [this] { return link(); });
+    check("speed", [this] { return speed(); });
+    check("plan", [this] { return plan(); });
+    check("text", [this] { return text(); });
+  }
   std::string missing;
   for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);
   if (interrupt_.signal() == 0) {

@@ -361,8 +361,9 @@ void Run::plan() {
   std::string here = "this machine";
   if (options_.measure) {
     const std::unique_ptr<Forecasts> forecasts = loader_.forecasts(info);
-    const Network network = measure_network(loader_.remote(), info);
-    const std::optional<CloudLoad> load = loader_.remote().load(info.id);
+    Network network = measure_network(loader_.remote(), info);
+    const std::optional<CloudLoad> load = measure_steps(
+        loader_.remote(), info, static_cast<uint32_t>(loader_.config().channels), network);
     const std::unique_ptr<Device> device = make_tested_device(options_.device);
     here = device->name();
     std::string bits;

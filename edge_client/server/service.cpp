@@ -103,7 +103,7 @@ void Service::load() {
   Sentences sentences = loader_.sentences(split->info);
   loader_.remember(*split);
   forecasts_ = loader_.forecasts(split->info);
-  if (!options_.auto_cut) measure();  // else the arrival does
+  if (!options_.auto_cut) measure(split->info);  // else the arrival does
   {
     const std::lock_guard lock(mutex_);
     tokenizer_ = std::move(tokenizer);
@@ -128,10 +128,11 @@ void Service::load() {
 }
 
 // Looks at the line and the cloud as they are now. A plan waits for nobody.
-void Service::measure() {
+void Service::measure(const wire::ModelInfo& info) {
   if (loader_.recalled()) return;
   try {
-    measure_cloud(loader_.remote(), loader_.id(), *forecasts_);
+    measure_cloud(loader_.remote(), info, static_cast<uint32_t>(loader_.config().channels),
+                  *forecasts_);
   } catch (const RemoteError&) {
   }
 }

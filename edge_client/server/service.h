@@ -63,7 +63,7 @@ class Service {
   std::shared_ptr<PlacedModel> placed_at(int cut);
   void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
   void follow();
-  void measure();
+  void measure(const wire::ModelInfo& info);
   void landed(const Landed& place);
   void say(const std::string& line);
 

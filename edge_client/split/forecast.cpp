@@ -18,7 +18,7 @@ double dollars(const Prices& prices, double cloud_ms, double bytes) {
 
 void learn(Drafted& habit, const Drafted& seen) {
   const bool first = habit.rows == 1 && habit.tokens == 1;
-  const double rate = first ? 1 : kLearningRate;
+  const double rate = first ? 1 : kLearningRate;  // a first guess of none is no guess
   habit.rows += rate * (seen.rows - habit.rows);
   habit.tokens += rate * (seen.tokens - habit.tokens);
 }
@@ -100,18 +100,18 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
   const Drafted seen = watch.drafted();
   // The steps as they were; how many guesses they had is a lesson of its own.
   at.split = at.local = seen;
-  const Place place = price_places(at, facts.correction).at(index_of(cut));
-  Correction& factors = facts.correction;
-  const auto towards = [](double& factor, const std::optional<double>& predicted, double actual) {
-    if (predicted) learn(factor, *predicted, actual);
+  const Place measured = price_places(at).at(index_of(cut));
+  Correction& learnt = facts.correction;
+  const auto towards = [](Learnt& part, const std::optional<double>& ms, double taken_ms) {
+    if (ms) part.learn(*ms, taken_ms);
   };
-  if (!cut) return towards(factors.stream, place.token_ms, watch.token_ms());
+  if (!cut) return towards(learnt.stream, measured.token_ms, watch.token_ms());
   if (*cut == 0) {
-    towards(factors.local, place.edge_ms, watch.token_ms());
+    towards(learnt.local, measured.edge_ms, watch.token_ms());
   } else {
-    towards(factors.cloud, place.cloud_ms, watch.cloud_ms());
-    towards(factors.wire, place.wire_ms, watch.wire_ms());
-    towards(factors.edge, place.edge_ms, watch.edge_ms());
+    towards(learnt.cloud, measured.cloud_ms, watch.cloud_ms());
+    towards(learnt.wire, measured.wire_ms, watch.wire_ms());
+    towards(learnt.edge, measured.edge_ms, watch.edge_ms());
   }
   if (seen.rows > 1) learn(*cut == 0 ? facts.local : facts.split, seen);
 }

@@ -25,7 +25,8 @@ std::string speed_json(const std::optional<Speed>& speed) {
              ",\"block_row_ms\":", fixed(speed->block_row_ms, 4),
              ",\"head_ms\":", fixed(speed->head_ms, 4),
              ",\"head_row_ms\":", fixed(speed->head_row_ms, 4),
-             ",\"prompt_row_ms\":", fixed(speed->prompt_row_ms, 4), "}");
+             ",\"prompt_row_ms\":", fixed(speed->prompt_row_ms, 4),
+             ",\"step_ms\":", fixed(speed->step_ms, 4), "}");
 }
 
 std::string place_json(const Place& place) {

@@ -11,11 +11,12 @@ namespace {
 
 // Bytes of a step beside its rows: heads and frames, measured at a cut of the bundled model.
 constexpr uint64_t kStepBytesDown = 330, kStepBytesUp = 320;
-constexpr double kStepOverheadMs = 0.1;
 constexpr double kFirstTokenOver = 64;  // tokens
 constexpr double kBetter = 0.9;
 constexpr std::chrono::seconds kSteady{3};
-constexpr double kLearningRate = 0.3, kMostCorrection = 10;
+constexpr double kFirstRate = 0.5, kLearningRate = 0.3, kMostCorrection = 10;
+constexpr double kExtraMs = 0.2;  // as much as waking threads and sampling take, beside the work
+constexpr double kMostExtraMs = 10;
 
 double transfer_ms(uint64_t bytes, double mbit) {
   return mbit > 0 ? static_cast<double>(bytes) * 8e-3 / mbit : 0;
@@ -23,7 +24,7 @@ double transfer_ms(uint64_t bytes, double mbit) {
 
 double work_ms(const Speed& speed, int blocks, bool head, double rows = 1) {
   const double more = rows - 1;
-  return blocks * (speed.block_ms + more * speed.block_row_ms) +
+  return speed.step_ms + blocks * (speed.block_ms + more * speed.block_row_ms) +
          (head ? speed.head_ms + more * speed.head_row_ms : 0);
 }
 
@@ -33,7 +34,7 @@ double prompt_ms(const Speed& speed, uint32_t rows, int blocks, bool head) {
 
 // A step of a session: the round trip, and the bytes of its answer and of what asked for it.
 double trip_ms(const Network& network, uint64_t bytes_down) {
-  return network.rtt_ms + kStepOverheadMs + transfer_ms(bytes_down, network.down_mbit) +
+  return network.rtt_ms + network.step_ms + transfer_ms(bytes_down, network.down_mbit) +
          transfer_ms(kStepBytesUp, network.up_mbit);
 }
 
@@ -53,10 +54,19 @@ bool can_be_picked(const Place& place) {
 
 }  // namespace
 
-void learn(double& factor, double predicted_ms, double actual_ms) {
-  if (!(predicted_ms > 0) || !std::isfinite(actual_ms) || !(actual_ms > 0)) return;
-  const double seen = factor * actual_ms / predicted_ms, rate = factor == 1 ? 1 : kLearningRate;
-  factor = std::clamp(factor + rate * (seen - factor), 1 / kMostCorrection, kMostCorrection);
+double Learnt::of(double measured_ms) const {
+  if (!(measured_ms > 0)) return 0;
+  return std::max(measured_ms / kMostCorrection, factor * measured_ms + extra_ms);
+}
+
+void Learnt::learn(double measured_ms, double taken_ms) {
+  if (!(measured_ms > 0) || !std::isfinite(taken_ms) || !(taken_ms > 0)) return;
+  const bool first = factor == 1 && extra_ms == 0;
+  // The step of a normalised gradient on both, whose scales differ.
+  const double step = (first ? kFirstRate : kLearningRate) * (taken_ms - of(measured_ms)) /
+                      (measured_ms * measured_ms + kExtraMs * kExtraMs);
+  factor = std::clamp(factor + step * measured_ms, 1 / kMostCorrection, kMostCorrection);
+  extra_ms = std::clamp(extra_ms + step * kExtraMs * kExtraMs, -kMostExtraMs, kMostExtraMs);
 }
 
 namespace {
@@ -66,12 +76,13 @@ Place price_cloud(const PlanInput& input, const Correction& correction) {
   cloud.bytes_per_token = kStepBytesDown;  // of an event
   if (!input.cloud) return cloud;
   const double down = input.network ? transfer_ms(kStepBytesDown, input.network->down_mbit) : 0;
-  cloud.cloud_ms = correction.cloud * work_ms(*input.cloud, input.layers, true);
-  cloud.token_ms = correction.stream * std::max(down, work_ms(*input.cloud, input.layers, true));
+  const double work = work_ms(*input.cloud, input.layers, true);
+  cloud.cloud_ms = correction.cloud.of(work);
+  cloud.token_ms = correction.stream.of(std::max(down, work));
   if (input.network) {
     cloud.first_token_ms =
-        correction.wire * input.network->rtt_ms +
-        correction.stream * prompt_ms(*input.cloud, input.prompt_tokens, input.layers, true);
+        correction.wire.of(input.network->rtt_ms) +
+        correction.stream.of(prompt_ms(*input.cloud, input.prompt_tokens, input.layers, true));
   }
   return cloud;
 }
@@ -81,11 +92,11 @@ Place price_here(const PlanInput& input, const Correction& correction) {
   here.cut = 0;
   here.cloud_ms = here.wire_ms = 0;
   if (!input.edge) return here;
-  here.edge_ms = correction.local * work_ms(*input.edge, input.layers, true, input.local.rows) /
-                 input.local.tokens;
+  here.edge_ms = correction.local.of(work_ms(*input.edge, input.layers, true, input.local.rows) /
+                                     input.local.tokens);
   here.token_ms = here.edge_ms;
   here.first_token_ms =
-      correction.local * prompt_ms(*input.edge, input.prompt_tokens, input.layers, true);
+      correction.local.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers, true));
   return here;
 }
 
@@ -97,22 +108,24 @@ Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
   const double down = rows * static_cast<double>(row) + kStepBytesDown;
   place.bytes_per_token = static_cast<uint64_t>(down / tokens);
   if (input.cloud) {
-    place.cloud_ms = correction.cloud * work_ms(*input.cloud, cut, false, rows) / tokens;
+    place.cloud_ms = correction.cloud.of(work_ms(*input.cloud, cut, false, rows) / tokens);
   }
   if (input.network) {
-    place.wire_ms = correction.wire * trip_ms(*input.network, static_cast<uint64_t>(down)) / tokens;
+    place.wire_ms =
+        correction.wire.of(trip_ms(*input.network, static_cast<uint64_t>(down)) / tokens);
   }
   if (input.edge) {
-    place.edge_ms = correction.edge * work_ms(*input.edge, input.layers - cut, true, rows) / tokens;
+    place.edge_ms =
+        correction.edge.of(work_ms(*input.edge, input.layers - cut, true, rows) / tokens);
   }
   if (!place.cloud_ms || !place.wire_ms || !place.edge_ms) return place;
   place.token_ms = *place.cloud_ms + *place.wire_ms + *place.edge_ms;
   // The session is opened first.
   const Network& network = *input.network;
   place.first_token_ms =
-      correction.wire * (network.rtt_ms + trip_ms(network, row * input.prompt_tokens)) +
-      correction.cloud * prompt_ms(*input.cloud, input.prompt_tokens, cut, false) +
-      correction.edge * prompt_ms(*input.edge, input.prompt_tokens, input.layers - cut, true);
+      correction.wire.of(network.rtt_ms + trip_ms(network, row * input.prompt_tokens)) +
+      correction.cloud.of(prompt_ms(*input.cloud, input.prompt_tokens, cut, false)) +
+      correction.edge.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers - cut, true));
   return place;
 }
 

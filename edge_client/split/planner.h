@@ -24,11 +24,13 @@ struct Speed {
   double head_ms = 0;        // the norm and the head of one row
   double head_row_ms = 0;    // each further row of that step
   double prompt_row_ms = 0;  // a row of a long prompt, each block
+  double step_ms = 0;        // of a step, beside its blocks and head
 };
 
 struct Network {
   double rtt_ms = 0;                  // the shortest round trip
   double down_mbit = 0, up_mbit = 0;  // 0: not measured; no time is counted for bytes then
+  double step_ms = 0.1;  // of a step beside that, until it is measured: requests read and written
 };
 
 // Dollars that the cloud's time and bytes cost.
@@ -77,15 +79,23 @@ struct Place {
   std::string name() const { return cut ? std::to_string(*cut) : "cloud"; }
 };
 
-// Factors on what is predicted, from answers: 1 where none has come yet. The parts of a token at a
-// cut have one each; a stream's token and that of a text here alone are seen whole.
-struct Correction {
-  double edge = 1, wire = 1, cloud = 1;
-  double stream = 1, local = 1;
+// A correction that answers taught: a factor, and what comes to each token whatever its work is.
+struct Learnt {
+  double factor = 1, extra_ms = 0;
+
+  // Never below a tenth of what was measured; no work stays none.
+  double of(double measured_ms) const;
+  // Moves towards what was taken where so much had been measured: by a half the first time, for an
+  // answer may have been disturbed, then by less. Work of few microseconds teaches what is extra,
+  // that of many the factor.
+  void learn(double measured_ms, double taken_ms);
 };
-// Moves one of them towards what was measured, as it was predicted with it: all the way the first
-// time, then by a part, and never beyond ten times.
-void learn(double& factor, double predicted_ms, double actual_ms);
+// The parts of a token at a cut have one each; a stream's token and that of a text here alone are
+// seen whole.
+struct Correction {
+  Learnt edge, wire, cloud;
+  Learnt stream, local;
+};
 
 // The cloud first, and then the cuts 0..layers.
 std::vector<Place> price_places(const PlanInput& input, const Correction& correction = {});

@@ -52,7 +52,7 @@ std::string to_text(const Receipt& receipt);
 // Returns what the text itself cost, for usage: {"cut","device","bytes_up" ...}.
 std::string cost_json(const Receipt& receipt);
 
-// What was foreseen and what came of it, in words: "cut 6 (asked): 31.2 ms a token foreseen, ...".
+// Says what was foreseen and what came of it: "cut 6 (asked): 31.2 ms a token foreseen, ...".
 std::string forecast_words(const Forecast& forecast);
 
 // {"model","cut","device","prompt_tokens","tokens","text","finish_reason","logprobs"?,"receipt"}

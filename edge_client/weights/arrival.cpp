@@ -72,7 +72,10 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
   const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
   const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
   const wire::ModelInfo info = loader_.whole_manifest(*remote, ends_);
-  if (options_.forecasts != nullptr) measure_cloud(*remote, info.id, *options_.forecasts);
+  if (options_.forecasts != nullptr) {
+    measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels),
+                  *options_.forecasts);
+  }
   const std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats());
   const uint64_t most = options_.grow.max_weights;
   uint64_t all = 0, within = 0;

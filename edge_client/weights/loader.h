@@ -101,7 +101,7 @@ class Loader {
   // order in which something can run first, beside the answers. What goes wrong then is told, and
   // leaves the floor where it is. Throws Error(kIo, kDevice).
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
-  // What is known of answers here, and learnt from them. It may outlive the loader.
+  // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info) const;
   // Whether a text is the same here and there, bit for bit, by what the bits depend on (own_bits())
   // and a look at the last block, where that is in the cache; none: it is not. Throws RemoteError.

@@ -1,6 +1,7 @@
 #include "edge_client/weights/measure.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 
 namespace split::edge {
@@ -9,6 +10,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRoundTrips = 5;
+constexpr size_t kSteps = 5;
 constexpr uint64_t kMostBytes = 256'000;
 
 double ms_since(Clock::time_point start) {
@@ -39,9 +41,33 @@ double measure_rtt(Remote& remote) {
   return shortest;
 }
 
-void measure_cloud(Remote& remote, const std::string& model, Forecasts& forecasts) {
-  const Network network{.rtt_ms = measure_rtt(remote)};
-  forecasts.measured(network, {}, remote.load(model));
+std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& info,
+                                       uint32_t channels, Network& network) {
+  std::optional<CloudLoad> load = remote.load(info.id);
+  if (!load || !load->speed) return load;
+  const std::array<int32_t, 1> token{};
+  const SequenceRows row{.range = {.to = 1}, .tokens = token, .phase = Phase::kGenerate};
+  std::array<double, kSteps> on_the_way{}, there{};
+  for (size_t i = 0; i < kSteps; ++i) {
+    Traffic traffic;
+    remote.forward(info.id, row, channels, traffic);
+    on_the_way[i] = traffic.wire_ms;
+    there[i] = traffic.cloud_ms;
+  }
+  const auto median = [](std::array<double, kSteps> all) {
+    std::ranges::sort(all);
+    return all[kSteps / 2];
+  };
+  network.step_ms = std::max(0.0, median(on_the_way) - network.rtt_ms);
+  load->speed->step_ms = std::max(0.0, median(there) - load->speed->block_ms);
+  return load;
+}
+
+void measure_cloud(Remote& remote, const wire::ModelInfo& info, uint32_t channels,
+                   Forecasts& forecasts) {
+  Network network{.rtt_ms = measure_rtt(remote)};
+  const std::optional<CloudLoad> load = measure_steps(remote, info, channels, network);
+  forecasts.measured(network, {}, load);
 }
 
 Network measure_network(Remote& remote, const wire::ModelInfo& info) {

@@ -1,4 +1,5 @@
-// Measures the network to a server, with a few small requests and at most 256 kB.
+// Measures the line to a server, and how soon that answers, with a few small requests and at most
+// 256 kB.
 #pragma once
 
 #include "edge_client/cloud/remote.h"
@@ -13,7 +14,12 @@ namespace split::edge {
 Network measure_network(Remote& remote, const wire::ModelInfo& info);
 // The round trips alone.
 double measure_rtt(Remote& remote);
-// Tells the forecasts of the round trip and of the cloud's own word. Throws RemoteError.
-void measure_cloud(Remote& remote, const std::string& model, Forecasts& forecasts);
+// The cloud's own word, and what some small steps took beside the work that it names: on the way,
+// which goes into `network`, and there, with what they waited for others. Throws RemoteError.
+std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& info,
+                                       uint32_t channels, Network& network);
+// Tells the forecasts of both, and of the round trip. Throws RemoteError.
+void measure_cloud(Remote& remote, const wire::ModelInfo& info, uint32_t channels,
+                   Forecasts& forecasts);
 
 }  // namespace split::edge

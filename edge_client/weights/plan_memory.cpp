@@ -24,12 +24,14 @@ void visit_speed(Facts& speed, const Visit& visit) {
   visit("head_ms", speed.head_ms);
   visit("head_row_ms", speed.head_row_ms);
   visit("prompt_row_ms", speed.prompt_row_ms);
+  visit("step_ms", speed.step_ms);
 }
 template <typename Facts, typename Visit>
 void visit_network(Facts& network, const Visit& visit) {
   visit("rtt_ms", network.rtt_ms);
   visit("down_mbit", network.down_mbit);
   visit("up_mbit", network.up_mbit);
+  visit("step_ms", network.step_ms);
 }
 template <typename Facts, typename Visit>
 void visit_prices(Facts& prices, const Visit& visit) {
@@ -38,11 +40,15 @@ void visit_prices(Facts& prices, const Visit& visit) {
 }
 template <typename Facts, typename Visit>
 void visit_learnt(Facts& facts, const Visit& visit) {
-  visit("edge", facts.correction.edge);
-  visit("wire", facts.correction.wire);
-  visit("cloud", facts.correction.cloud);
-  visit("stream", facts.correction.stream);
-  visit("local", facts.correction.local);
+  const auto part = [&](const char* factor, const char* extra, auto& learnt) {
+    visit(factor, learnt.factor);
+    visit(extra, learnt.extra_ms);
+  };
+  part("edge", "edge_extra_ms", facts.correction.edge);
+  part("wire", "wire_extra_ms", facts.correction.wire);
+  part("cloud", "cloud_extra_ms", facts.correction.cloud);
+  part("stream", "stream_extra_ms", facts.correction.stream);
+  part("local", "local_extra_ms", facts.correction.local);
   visit("split_rows", facts.split.rows);
   visit("split_tokens", facts.split.tokens);
   visit("local_rows", facts.local.rows);
@@ -61,7 +67,8 @@ Facts read(const Json& json, const Walk& walk) {
   Facts facts;
   walk(facts, [&](const char* name, double& value) {
     value = json.at(name).get<double>();
-    if (!std::isfinite(value) || value < 0 || value > kMostFigure) {
+    const bool below = value < 0 && !std::string_view(name).ends_with("extra_ms");
+    if (below || !(std::abs(value) <= kMostFigure)) {
       throw Error(ErrorKind::kInput, cat(name, ": no figure of a plan"));
     }
   });

@@ -226,8 +226,9 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   EXPECT_EQ(code, 0);
 }
 
-TEST(EdgeTerminal, TheDoctorSaysWhatWorksInTenLines) {
+TEST(EdgeTerminal, TheDoctorSaysWhatWorksInFourteenLines) {
   GatedCloud cloud("rand-a");
+  cloud.model().measure();
   const TemporaryFolder cache;
   const std::vector<std::string> arguments = {"doctor", cat("--cache=", cache.path.string()),
                                               "--device=cpu", "--threads=1"};
@@ -238,14 +239,18 @@ TEST(EdgeTerminal, TheDoctorSaysWhatWorksInTenLines) {
   };
   const Outcome well = doctor(cloud.url());
   EXPECT_EQ(well.code, 0) << well.out << well.err;
-  EXPECT_EQ(std::ranges::count(well.out, '\n'), 10) << well.out;
-  for (const char* part : {"server     ok", "edge_client 0.", "rand-a: 3 blocks", "cpu (",
-                           "kernels    ok", "cache      ok", "weights    ok", "one token  ok"}) {
+  EXPECT_EQ(std::ranges::count(well.out, '\n'), 14) << well.out;
+  for (const char* part :
+       {"server     ok", "edge_client 0.", "rand-a: 3 blocks", "cpu (", "kernels    ok",
+        "cache      ok", "weights    ok", "one token  ok", "link       ok",
+        " Mbit/s from the server", "speed      ok   here a block ",
+        "plan       ok   all on the cloud: ", "; --goal fast picks ",
+        "text       ok   at cut 1: ", "; the cloud's own text, bit for bit"}) {
     EXPECT_NE(well.out.find(part), std::string::npos) << part << "\n" << well.out;
   }
   const Outcome ill = doctor("http://127.0.0.1:1");
   EXPECT_EQ(ill.code, 3) << ill.out;
-  EXPECT_EQ(std::ranges::count(ill.out, '\n'), 10) << ill.out;
+  EXPECT_EQ(std::ranges::count(ill.out, '\n'), 14) << ill.out;
   EXPECT_NE(ill.out.find("server     BAD"), std::string::npos) << ill.out;
   EXPECT_NE(ill.out.find("kernels    ok"), std::string::npos) << ill.out;
 }

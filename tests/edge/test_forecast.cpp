@@ -76,33 +76,39 @@ TEST(Forecast, LearnsEachPartOfASplitToken) {
   PlanFacts known = facts();
   const AnswerWatch watch = watched(10, 24, 3, 12);
   learn(known, with(known), 2, watch);
-  EXPECT_NEAR(known.correction.cloud, 1.5, 1e-9);
-  EXPECT_NEAR(known.correction.wire, 12 / 10.1, 1e-9);
-  EXPECT_NEAR(known.correction.edge, 9.0 / 7, 1e-9);
-  EXPECT_EQ(known.correction.stream, 1);
-  EXPECT_EQ(known.correction.local, 1);
-  EXPECT_NEAR(*forecast_of(with(known), known, 2, watch).error(), 0, 1e-9);
-  // The second one moves them by a part.
-  learn(known, with(known), 2, watched(10, 30, 4.5, 12));
-  EXPECT_NEAR(known.correction.cloud, 1.5 + 0.3 * 0.75, 1e-9);
+  const Correction& learnt = known.correction;
+  // By a half: two blocks of 1 there, 10.1 on the way, two of 2 and the head here.
+  EXPECT_NEAR(learnt.cloud.of(2), 2.5, 1e-9);
+  EXPECT_NEAR(learnt.wire.of(10.1), 10.1 + 1.9 / 2, 1e-9);
+  EXPECT_NEAR(learnt.edge.of(7), 8, 1e-9);
+  EXPECT_EQ(learnt.stream.of(5), 5);
+  EXPECT_EQ(learnt.local.of(11), 11);
+  // The next ones by less.
+  learn(known, with(known), 2, watch);
+  EXPECT_NEAR(learnt.cloud.of(2), 2.5 + 0.3 * 0.5, 1e-9);
+  for (int i = 0; i < 30; ++i) learn(known, with(known), 2, watch);
+  EXPECT_LT(*forecast_of(with(known), known, 2, watch).error(), 1e-3);
 }
 
 TEST(Forecast, LearnsAStreamAndATextHereAsAWhole) {
   PlanFacts known = facts();
-  learn(known, with(known), std::nullopt, watched(10, 7.5, 7.5, 0));
-  EXPECT_NEAR(known.correction.stream, 1.5, 1e-9);
+  learn(known, with(known), std::nullopt, watched(10, 7, 7, 0));
+  EXPECT_NEAR(known.correction.stream.of(5), 6, 1e-9);
   learn(known, with(known), 0, watched(10, 22, 0, 0));
-  EXPECT_NEAR(known.correction.local, 2, 1e-9);
-  EXPECT_EQ(known.correction.cloud, 1);
-  EXPECT_EQ(known.correction.edge, 1);
+  EXPECT_NEAR(known.correction.local.of(11), 16.5, 1e-9);
+  EXPECT_EQ(known.correction.cloud.of(2), 2);
+  EXPECT_EQ(known.correction.edge.of(7), 7);
 }
 
 TEST(Forecast, LearnsNothingFromAFewTokensAndNothingWithoutBounds) {
   PlanFacts known = facts();
   learn(known, with(known), 0, watched(7, 100, 0, 0));
-  EXPECT_EQ(known.correction.local, 1);
+  EXPECT_EQ(known.correction.local.factor, 1);
   learn(known, with(known), 0, watched(8, 1e7, 0, 0));
-  EXPECT_EQ(known.correction.local, 10);
+  EXPECT_EQ(known.correction.local.factor, 10);
+  learn(known, with(known), std::nullopt, watched(8, 1e-9, 0, 0));
+  for (int i = 0; i < 20; ++i) learn(known, with(known), std::nullopt, watched(8, 1e-9, 0, 0));
+  EXPECT_GE(known.correction.stream.of(5), 0.5);
 }
 
 TEST(Forecast, LearnsHowManyGuessesPay) {
@@ -121,7 +127,7 @@ TEST(Forecast, LearnsHowManyGuessesPay) {
   learn(known, with(known), 0, watch);
   EXPECT_NEAR(known.local.rows, 4, 1e-9);
   EXPECT_NEAR(known.local.tokens, 2, 1e-9);
-  EXPECT_NEAR(known.correction.local, 1, 1e-9);
+  EXPECT_NEAR(known.correction.local.factor, 1, 1e-9);
   EXPECT_NEAR(*price_places(with(known), known.correction)[1].token_ms, 10, 1e-9);
   EXPECT_NEAR(*price_places(with(known, false), known.correction)[1].token_ms, 11, 1e-9);
 }
@@ -149,7 +155,7 @@ TEST(PlanMemory, KeepsWhatItWasToldForItsKeyAlone) {
   EXPECT_FALSE(memory.recall().edge);
   PlanFacts kept = facts();
   kept.prices = Prices{1, 2};
-  kept.correction.wire = 1.25;
+  kept.correction.wire = {1.25, -0.5};
   kept.split = {4, 2.5};
   memory.remember(kept);
   const PlanFacts got = PlanMemory(cache, {"http://a", "m", "cpu"}).recall();
@@ -157,7 +163,8 @@ TEST(PlanMemory, KeepsWhatItWasToldForItsKeyAlone) {
   EXPECT_EQ(got.edge->head_row_ms, 1);
   EXPECT_EQ(got.cloud->block_ms, 1);
   EXPECT_EQ(got.prices->egress_gb, 2);
-  EXPECT_EQ(got.correction.wire, 1.25);
+  EXPECT_EQ(got.correction.wire.factor, 1.25);
+  EXPECT_EQ(got.correction.wire.extra_ms, -0.5);
   EXPECT_EQ(got.split.tokens, 2.5);
   EXPECT_FALSE(PlanMemory(cache, {"http://b", "m", "cpu"}).recall().edge);
   EXPECT_FALSE(PlanMemory(cache, {"http://a", "m", "vulkan"}).recall().edge);
@@ -198,13 +205,13 @@ TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
     EXPECT_NEAR(receipt.cost->cloud, 0, 1e-12);
     EXPECT_NEAR(*forecasts.learn(receipt, watch, false), (24 - 19.1) / 24, 1e-9);
     forecasts.describe(receipt, watch, false);
-    EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 24, 1e-9);
+    EXPECT_NEAR(*receipt.forecast->predicted.token_ms, (19.1 + 24) / 2, 1e-9);
   }
   Forecasts again(memory, shape(), {});  // the next run
   again.describe(receipt, watch, false);
-  EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 24, 1e-9);
-  EXPECT_NE(to_text(receipt).find("plan      cut 2 (asked): 24.0 ms a token foreseen, 24.0 ms "
-                                  "taken (0 % off)"),
+  EXPECT_NEAR(*receipt.forecast->predicted.token_ms, (19.1 + 24) / 2, 1e-9);
+  EXPECT_NE(to_text(receipt).find("plan      cut 2 (asked): 21.6 ms a token foreseen, 24.0 ms "
+                                  "taken (10 % off)"),
             std::string::npos)
       << to_text(receipt);
 }
