@@ -2,36 +2,9 @@
 """bench_moves.py [--moves N] [--rtt MS] [--rows N] [--json FILE] [EDGE_CLIENT FLAGS...]: how long a text waits for
 the token behind a move of its cut, over a simulated line between two built programs on this machine; prints the
 median and the 99th percentile, for each kind of move too."""
-import argparse, json, os, random, subprocess, sys, tempfile
+import argparse, json, random, subprocess, sys, tempfile
 
-root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-
-
-def program(name, *arguments, **options):
-    return subprocess.Popen([os.path.join(root, "build/bin", name), *arguments], text=True, **options)
-
-
-def begin(name, *arguments):
-    """Starts a server on any port and returns it with that port, once it says which."""
-    server = program(name, "--port", "0", *arguments, stderr=subprocess.PIPE)
-    for line in server.stderr:
-        at = line.find("http://127.0.0.1:")
-        at = at + 17 if at >= 0 else line.find("127.0.0.1:") + 10
-        if at >= 10:
-            digits = line[at:].split()[0].rstrip("/,;)")
-            if digits.isdigit():
-                return server, digits
-    sys.exit(f"{name} did not start")
-
-
-def drain(server):
-    import threading
-    threading.Thread(target=server.stderr.read, daemon=True).start()
-
-
-def percentile(values, share):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(share * len(values)))]
+from bench_line import begin, percentile, program
 
 
 def schedule(layers, tokens, every):
@@ -56,9 +29,7 @@ def main():
     random.seed(1)
     pauses = {}
     cloud, port = begin("cloud_server")
-    drain(cloud)
     link, port = begin("split_link", "--to", f"127.0.0.1:{port}", "--rtt", f"{asked.rtt}ms")
-    drain(link)
     try:
         with tempfile.TemporaryDirectory() as cache:
             while sum(map(len, pauses.values())) < asked.moves:
