@@ -20,6 +20,7 @@
 #include "base/log.h"
 #include "base/revision.h"
 #include "cloud_server/cloud.h"
+#include "cloud_server/doctor_command.h"
 #include "cloud_server/quantize_command.h"
 #include "device/about.h"
 #include "http/client.h"
@@ -63,14 +64,16 @@ struct Options {
   std::string api_key_file, tls_cert, tls_key;
   std::string log_format = "text", metrics = "keys";
   std::string completion;
-  bool manual = false, healthcheck = false;
+  bool manual = false, healthcheck = false, list_devices = false;
 };
 
 Flags make_flags(Options& options) {
   Flags flags(
       "cloud_server: serves models, whole or layer by layer, to edge_client and curl\n"
       "usage: cloud_server [--model [ID=]PATH ...] [--host ADDRESS] [--port N] ...\n"
+      "       cloud_server doctor [the same flags]: what works, in ten lines\n"
       "       cloud_server quantize --model PATH --format FORMAT --out DIR\n");
+  flags.commands({"doctor", "quantize"});
   flags.group("Models");
   flags.texts("model", "[ID=]PATH",
               "a Hugging Face directory or a GGUF file, again for more (the bundled demo)",
@@ -176,6 +179,7 @@ Flags make_flags(Options& options) {
                "ask the server that has these flags (--port, --host, --tls-cert) on this machine "
                "whether it is ready: exit code 0, else 1",
                &options.healthcheck);
+  flags.toggle("list-devices", "print what --device can name", &options.list_devices);
   flags.toggle("manual", "print the page for man", &options.manual);
   return flags;
 }
@@ -258,11 +262,12 @@ void allow_connections() {
 void expect_model(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::exists(path, error)) return;
-  const std::string name = path.string();
+  const std::string given = path.string();
+  const std::string name = given.starts_with("weights/") ? given.substr(8) : given;
   const std::filesystem::path fetched = std::filesystem::path("weights") / path.filename();
   const bool is_name = !path.is_absolute() && !name.starts_with(".") && !name.ends_with(".gguf") &&
                        std::ranges::count(name, '/') <= 1;
-  throw Error(ErrorKind::kNotFound, cat("--model ", shown(name), ": no such file or folder",
+  throw Error(ErrorKind::kNotFound, cat("--model ", shown(given), ": no such file or folder",
                                         !is_name ? ""
                                         : std::filesystem::exists(fetched, error)
                                             ? cat("; ", fetched.string(), " is there")
@@ -302,7 +307,7 @@ void warm_up(Cloud& cloud, const Interrupt& interrupt, const std::string& url) {
       if (interrupt.signal() == 0) model->measure();
     }
   } catch (const std::exception& error) {
-    log_error(error.what());
+    log_error(plain_words(error.what()));
   }
 }
 
@@ -317,7 +322,7 @@ void reload(const Options& options, const Cloud& cloud, http::Server& server) {
                                  ? "there are no keys or certificates to read again"
                                  : "keys and certificates were read again"));
   } catch (const Error& error) {
-    log_error(cat("SIGHUP: nothing has changed: ", error.what()));
+    log_error(cat("SIGHUP: nothing has changed: ", plain_words(error.what())));
   }
 }
 
@@ -338,12 +343,8 @@ class Reloading {
   std::function<void()> call_;
 };
 
-int serve(Options options) {
-  return_free_memory();
-  allow_connections();
-  if (options.log_format == "json") {
-    end_on_lost_pages("{\"level\":\"error\",\"message\":\"", "\"}");
-  }
+// Throws Error(kInput) for flags that make no sense together; fills in what was not given.
+void complete_options(Options& options) {
   for (const std::string& origin : options.cors_origins) {
     if (!is_origin(origin)) {
       throw Error(ErrorKind::kInput,
@@ -386,6 +387,33 @@ int serve(Options options) {
       throw Error(ErrorKind::kInput, cat("--trusted-proxy: ", error.what()));
     }
   }
+}
+
+http::Server::Options server_options(const Options& options) {
+  http::Server::Options server;
+  server.host = options.host;
+  server.port = static_cast<int>(options.port);
+  server.cors_origins = options.cors_origins;
+  server.tls_cert_file = options.tls_cert;
+  server.tls_key_file = options.tls_key;
+  server.max_inflight = options.max_inflight;
+  server.queue = options.max_inflight / 4;
+  server.max_connections = options.max_connections;
+  server.max_per_address = options.max_per_address;
+  server.trusted_proxies = options.trusted_proxies;
+  server.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
+  // A step runs on its caller's stack, drivers' compilers included.
+  server.worker_stack_bytes = 1 << 20;
+  return server;
+}
+
+int serve(Options options) {
+  return_free_memory();
+  allow_connections();
+  if (options.log_format == "json") {
+    end_on_lost_pages("{\"level\":\"error\",\"message\":\"", "\"}");
+  }
+  complete_options(options);
 
   Interrupt interrupt;
   Reloading reloading;
@@ -406,22 +434,9 @@ int serve(Options options) {
   cloud.price_hour = price(options.price_hour);
   cloud.price_egress_gb = price(options.price_egress);
   if (!options.api_key_file.empty()) cloud.keys = serve::ApiKeys::read(options.api_key_file);
-  http::Server::Options server_options;
-  server_options.host = options.host;
-  server_options.port = static_cast<int>(options.port);
-  server_options.memory = &cloud.memory;
-  server_options.cors_origins = options.cors_origins;
-  server_options.tls_cert_file = options.tls_cert;
-  server_options.tls_key_file = options.tls_key;
-  server_options.max_inflight = options.max_inflight;
-  server_options.queue = options.max_inflight / 4;
-  server_options.max_connections = options.max_connections;
-  server_options.max_per_address = options.max_per_address;
-  server_options.trusted_proxies = options.trusted_proxies;
-  server_options.shutdown_timeout = std::chrono::seconds(options.shutdown_timeout);
-  // A step runs on its caller's stack, drivers' compilers included.
-  server_options.worker_stack_bytes = 1 << 20;
-  http::Server server(server_options);
+  http::Server::Options server_flags = server_options(options);
+  server_flags.memory = &cloud.memory;
+  http::Server server(server_flags);
   const int port = server.bind();  // early: a taken port is known before weights are read
 
   set_log_format(options.log_format == "json" ? LogFormat::kJson : LogFormat::kText);
@@ -435,7 +450,7 @@ int serve(Options options) {
   const std::shared_ptr<void> no_reloading(nullptr, [&](void*) { reloading.set({}); });
   add_routes(server, cloud);
   const bool local = http::is_loopback(options.host), tls = !options.tls_cert.empty();
-  const std::string url = cat(tls ? "https://" : "http://", options.host, ":", port);
+  const std::string url = http::origin_of(tls, options.host, port);
   if (cloud.keys.empty() && (local || !options.allowed_hosts.empty())) {
     server.set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
   }
@@ -482,16 +497,14 @@ int serve(Options options) {
 int healthcheck(const Options& options) {
   const bool everywhere = options.host == "0.0.0.0" || options.host == "::";
   const std::string host = everywhere ? "127.0.0.1" : options.host;
-  const bool six = host.find(':') != std::string::npos;
   http::Client::Options client;
   client.any_certificate = true;
   client.connect_timeout = client.read_timeout = std::chrono::seconds(2);
   try {
-    const http::Reply reply =
-        http::Client(cat(options.tls_cert.empty() ? "http://" : "https://", six ? "[" : "", host,
-                         six ? "]" : "", ":", options.port),
-                     client)
-            .request("GET", "/readyz");
+    const http::Reply reply = http::Client(http::origin_of(!options.tls_cert.empty(), host,
+                                                           static_cast<int>(options.port)),
+                                           client)
+                                  .request("GET", "/readyz");
     std::cout << reply.body;
     return reply.status == 200 ? 0 : kExitFailed;
   } catch (const http::NoReply& error) {
@@ -500,15 +513,24 @@ int healthcheck(const Options& options) {
   }
 }
 
-int run(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "quantize") {
-    return quantize_command({argv + 2, argv + argc});
+int doctor(Options options) {
+  complete_options(options);
+  DoctorInput input{{}, server_options(options), options.api_key_file, options.blob_cache};
+  for (const std::string& argument : options.models) {
+    input.models.push_back(model_options(options, argument));
   }
+  return doctor_command(input, std::cout);
+}
+
+int run(int argc, char** argv) {
+  const std::string_view command = argc > 1 ? argv[1] : "";
+  if (command == "quantize") return quantize_command({argv + 2, argv + argc});
+  const int skip = command == "doctor" ? 1 : 0;
   Options options;
   Flags flags = make_flags(options);
-  switch (flags.parse(argc, argv)) {
+  switch (flags.parse(argc - skip, argv + skip)) {
     case Flags::Asked::kHelp:
-      std::cout << flags.help();
+      std::cout << flags.help(kExitCodes);
       return 0;
     case Flags::Asked::kVersion:
       std::cout << version_text("cloud_server", SPLIT_VERSION);
@@ -517,7 +539,11 @@ int run(int argc, char** argv) {
       break;
   }
   if (!options.completion.empty()) {
-    std::cout << flags.completion(options.completion, "cloud_server", {"quantize"});
+    std::cout << flags.completion(options.completion, "cloud_server", {"doctor", "quantize"});
+    return 0;
+  }
+  if (options.list_devices) {
+    for (const ListedDevice& device : list_devices()) std::cout << device.text << "\n";
     return 0;
   }
   if (options.healthcheck) return healthcheck(options);
@@ -525,7 +551,17 @@ int run(int argc, char** argv) {
     std::cout << flags.manual("cloud_server", SPLIT_VERSION, kExitCodes);
     return 0;
   }
-  return serve(options);
+  return skip == 1 ? doctor(std::move(options)) : serve(std::move(options));
+}
+
+// Says why the program ends: at a terminal as edge_client does, in a log for machines as its lines.
+int end_with(std::string_view why, int code) {
+  if (log_format() == LogFormat::kJson) {
+    log_error(plain_words(why));
+  } else {
+    write_log(cat("cloud_server: ", plain_words(why), "\n"));
+  }
+  return code;
 }
 
 }  // namespace
@@ -537,13 +573,10 @@ int main(int argc, char** argv) {
     split::end_on_lost_pages("error: ");
     return split::cloud::run(argc, argv);
   } catch (const split::Error& error) {
-    split::log_error(error.what());
-    return split::exit_code(error.kind());
+    return split::cloud::end_with(error.what(), split::exit_code(error.kind()));
   } catch (const std::bad_alloc&) {
-    split::log_error("out of memory");
-    return split::kExitFailed;
+    return split::cloud::end_with("out of memory", split::kExitFailed);
   } catch (const std::exception& error) {
-    split::log_error(error.what());
-    return split::kExitFailed;
+    return split::cloud::end_with(error.what(), split::kExitFailed);
   }
 }

@@ -242,7 +242,8 @@ std::string tls_failure(SSL* session) {
   const long verdict = ::SSL_get_verify_result(session);
   if (verdict != X509_V_OK)
     return cat("its certificate: ", ::X509_verify_cert_error_string(verdict));
-  return cat("TLS: ", error_words());
+  const bool plain = ERR_GET_REASON(::ERR_peek_last_error()) == SSL_R_WRONG_VERSION_NUMBER;
+  return cat("TLS: ", error_words(), plain ? "; a server of http:// is there, it seems" : "");
 }
 
 bool tls_was_plain_http() { return ERR_GET_REASON(::ERR_peek_last_error()) == SSL_R_HTTP_REQUEST; }

@@ -192,6 +192,27 @@ void Flags::refuse(std::string_view name) const {
           meant.empty() ? "; --help lists the flags" : cat("; did you mean --", meant, "?")));
 }
 
+void Flags::commands(std::vector<std::string> words, std::string text_flag) {
+  commands_ = std::move(words);
+  text_flag_ = std::move(text_flag);
+}
+
+void Flags::refuse_argument(std::string_view argument) const {
+  std::string hint = "--help lists the flags";
+  if (!text_flag_.empty()) {
+    hint = given(text_flag_) ? "a text of several words needs quotes"
+                             : cat("did you mean --", text_flag_, " ", shown(argument), "?");
+  }
+  for (const std::string& command : commands_) {
+    constexpr size_t kSlips = 2;
+    const size_t slips =
+        argument.size() > 2 * command.size() ? kSlips + 1 : distance(argument, command);
+    if (slips <= kSlips) hint = cat("did you mean ", command, "?");
+    if (slips == 0) hint = cat(command, " comes first, before the flags");
+  }
+  throw Error(ErrorKind::kInput, cat("unexpected argument ", shown(argument), "; ", hint));
+}
+
 bool Flags::given(std::string_view name) const {
   for (const Flag& flag : flags_) {
     if (flag.name == name) return flag.given;
@@ -228,8 +249,7 @@ Flags::Asked Flags::parse(const std::vector<std::string>& arguments,
     if (!only_rest && argument == "--version") return Asked::kVersion;
     if (only_rest || !argument.starts_with("-") || argument == "-") {
       if (rest_ == nullptr) {
-        throw Error(ErrorKind::kInput,
-                    cat("unexpected argument ", shown(argument), "; --help lists the flags"));
+        refuse_argument(argument);
       }
       rest_->emplace_back(argument);
       continue;
@@ -280,7 +300,7 @@ Flags::Asked Flags::parse(int argc, char** argv) {
   return parse(arguments, [](const char* name) -> const char* { return std::getenv(name); });
 }
 
-std::string Flags::help() const {
+std::string Flags::help(std::span<const Exit> exits) const {
   std::string out = summary_;
   const auto line = [&](std::string left, std::string_view text, size_t column = kHelpColumn) {
     if (!left.empty() && left.size() + 2 > column) {
@@ -313,6 +333,11 @@ std::string Flags::help() const {
        "Each is also an environment variable (--top-k 40 is SPLIT_TOP_K=40). Also: --help, "
        "--version.",
        0);
+  std::string codes;
+  for (const Exit& exit : exits) {
+    codes += cat(codes.empty() ? "Exit codes: " : "; ", exit.code, " ", exit.meaning);
+  }
+  if (!codes.empty()) line("", codes + ".", 0);
   return out;
 }
 

@@ -65,6 +65,10 @@ class Flags {
   // Takes what is no flag; without it such an argument is refused.
   void rest(std::string metavar, std::vector<std::string>* out);
 
+  // Commands that may stand before the flags, and the flag that takes the text of somebody who gave
+  // it without one: an argument that is refused is told what may have been meant.
+  void commands(std::vector<std::string> words, std::string text_flag = {});
+
   enum class Asked { kNothing, kHelp, kVersion };
   using Environment = std::function<const char*(const char*)>;  // std::getenv, or a test's
 
@@ -77,8 +81,12 @@ class Flags {
   // Whether it was given, either way.
   bool given(std::string_view name) const;
 
-  // The summary, the groups with one line or more for each flag, and the rule for the environment.
-  std::string help() const;
+  struct Exit {
+    std::string_view code, meaning;
+  };
+  // The summary, the groups with one line or more for each flag, the rule for the environment, and
+  // the exit codes of `exits`.
+  std::string help(std::span<const Exit> exits = {}) const;
 
   // A file for a shell to source, one of kShells: the flags, and `commands` that may stand in their
   // place.
@@ -88,9 +96,6 @@ class Flags {
 
   // A page for man(1), in roff: the summary, which is one line "NAME: what it is" and lines of
   // usage, the groups, the rule for the environment, and the exit codes of `exits`.
-  struct Exit {
-    std::string_view code, meaning;
-  };
   std::string manual(std::string_view program, std::string_view version,
                      std::span<const Exit> exits) const;
 
@@ -118,12 +123,15 @@ class Flags {
                   uint64_t high, std::function<void(uint64_t)> store);
   Flag* find(std::string_view name);
   [[noreturn]] void refuse(std::string_view name) const;
+  [[noreturn]] void refuse_argument(std::string_view argument) const;
   static void apply(Flag& flag, const std::string& source, std::string_view value);
 
   std::string summary_;
   size_t width_;
   std::vector<std::string> groups_;
   std::vector<Flag> flags_;
+  std::vector<std::string> commands_;
+  std::string text_flag_;
   std::string rest_metavar_;
   std::vector<std::string>* rest_ = nullptr;
 };

@@ -109,6 +109,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                                                            format = "auto", profile = "f32";
   uint64_t cache_limit = 0, max_weights = 0;
   Flags flags(kSummary);
+  flags.commands({"cache", "doctor"}, "prompt");
 
   flags.group("The server");
   flags.text("server", "URL", "where cloud_server is (http://127.0.0.1:8080)", &options.server);
@@ -116,12 +117,12 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.text("api-key", "KEY", "the server's, better given as SPLIT_API_KEY", &options.api_key);
   flags.text("ca-cert", "FILE", "trusted for https, in PEM (default: the system's)",
              &options.ca_cert);
-  flags.number("timeout", "SECONDS", "give up on a server that is silent for so long (60)",
+  flags.number("timeout", "SECONDS", "give up on a server silent for so long (60)",
                &options.timeout, 1u, 86400u);
   flags.bytes("min-rate", "BYTES",
               "give up on a reply of fewer bytes a second, over 10 s (100; 0: never)",
               &options.min_rate);
-  flags.number("retry-for", "SECONDS", "wait this long for a server that is lost or busy (30)",
+  flags.number("retry-for", "SECONDS", "wait so long for a server lost or busy (30)",
                &options.retry_for, 0u, 86400u);
 
   flags.group("The prompt, one of");
@@ -137,7 +138,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
       "the server runs the first K blocks (all but two), or all of them; auto: it begins, and "
       "the text comes here when the weights have",
       &cut);
-  flags.bytes("max-weights", "BYTES", "that --cut auto fetches beside the texts (1G; 0: none)",
+  flags.bytes("max-weights", "BYTES", "of weights: most for --cut auto (1G; 0: none)",
               &max_weights);
   flags.text("moves", "N:K,...",
              "with N tokens written, the server runs K blocks, or all (cloud), from there on",
@@ -158,14 +159,13 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.choice("goal", {"fast", "offload"},
                "of --cut auto and plans: the fastest text, or the least work for the cloud (fast)",
                &goal);
-  flags.real("pace", "X", "tokens a second that offloading keeps, where it can (10)", &options.pace,
-             0.1, 1e6);
+  flags.real("pace", "X", "tokens a second that offloading keeps (10)", &options.pace, 0.1, 1e6);
   flags.text("device", "NAME", device_names(), &options.device.device);
   flags.number("threads", "N", "of the cpu device (0: one for each processor)",
                &options.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "for the weights (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
-  flags.bytes("cache-limit", "BYTES", "of the cache: weights used longest ago make room (no limit)",
+  flags.bytes("cache-limit", "BYTES", "the longest unused weights make room (no limit)",
               &cache_limit);
 
   flags.group("The text");
@@ -174,8 +174,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
              &options.temperature, 0, 100);
   flags.number("top-k", "N", "only the N most likely tokens (0: no limit)", &options.top_k, 0,
                INT_MAX);
-  flags.real("top-p", "X", "only the most likely tokens that have X together (0.95)",
-             &options.top_p, 0, 1);
+  flags.real("top-p", "X", "the most likely tokens that make up X (0.95)", &options.top_p, 0, 1);
   flags.real("repetition-penalty", "X", "above 1: less of what was said (1)",
              &options.repetition_penalty, 0.01f, 100);
   flags.number("seed", "N", "the same seed gives the same text (default: drawn)", &options.seed,
@@ -210,9 +209,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("Output");
   flags.number("logprobs", "N", "with --json: log-probabilities, and the N most likely tokens",
                &options.logprobs, 0, 1000);
-  flags.toggle("embed",
-               "print the prompt's embedding, or its last token's final state, and no text",
-               &options.embed);
+  flags.toggle("embed", "print the embedding, or the last token's final state", &options.embed);
   flags.toggle("jsonl", "with --embed: a JSON line for each line of input", &options.jsonl);
   flags.text("out", "FILE", "with --jsonl: append these lines to FILE", &options.out);
   flags.toggle("plan", "print what each cut costs, and download nothing", &options.plan);
@@ -228,7 +225,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("manual", "print the page for man", &manual);
 
   line.asked = flags.parse(arguments, environment);
-  if (line.asked == Flags::Asked::kHelp) line.help = flags.help();
+  if (line.asked == Flags::Asked::kHelp) line.help = flags.help(kExitCodes);
   if (line.asked == Flags::Asked::kNothing && flags.given("completion")) {
     line.asked = Flags::Asked::kHelp;
     line.help = flags.completion(completion, "edge_client", {"cache", "doctor"});

@@ -104,6 +104,25 @@ TEST(Flags, RefusesInOneLineThatNamesTheFlagOrTheVariable) {
   EXPECT_EQ(refusal({"--promt", "x"}), "no flag --promt; did you mean --prompt?");
   EXPECT_EQ(refusal({"-q"}), "no flag -q; did you mean --quiet?");
   EXPECT_EQ(refusal({"word"}), "unexpected argument 'word'; --help lists the flags");
+  Flags named("");
+  std::string text;
+  named.text("prompt", "TEXT", "", &text);
+  named.commands({"doctor"}, "prompt");
+  const auto refused = [&](const std::vector<std::string>& arguments) -> std::string {
+    try {
+      named.parse(arguments, [](const char*) -> const char* { return nullptr; });
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  EXPECT_EQ(refused({"docter"}), "unexpected argument 'docter'; did you mean doctor?");
+  EXPECT_EQ(refused({"Once upon"}),
+            "unexpected argument 'Once upon'; did you mean --prompt 'Once upon'?");
+  EXPECT_EQ(refused({"--prompt", "Once", "upon"}),
+            "unexpected argument 'upon'; a text of several words needs quotes");
+  EXPECT_EQ(refused({"--prompt=x", "doctor"}),
+            "unexpected argument 'doctor'; doctor comes first, before the flags");
   for (const char* number : {"nan", "inf", "-1", "1e9", "1x", "", " 1"}) {
     EXPECT_EQ(refusal({cat("--temperature=", number)}),
               cat("--temperature: expected a number in 0..100, got '", number, "'"));

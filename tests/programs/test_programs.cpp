@@ -111,9 +111,9 @@ const std::string kRandA = source("tests/golden/rand-a");
 TEST(CloudServer, HelpsAndTellsItsVersion) {
   Program help({"--help"});
   EXPECT_EQ(help.wait(), 0);
-  for (const char* flag :
-       {"--model", "--host", "--port", "--device", "--profile", "--kv", "--threads", "--kv-budget",
-        "--insecure", "--version", "--legacy-routes", "--cors-origin"}) {
+  for (const char* flag : {"--model", "--host", "--port", "--device", "--profile", "--kv",
+                           "--threads", "--kv-budget", "--insecure", "--version", "--legacy-routes",
+                           "--cors-origin", "cloud_server doctor", "Exit codes: 0 all is well"}) {
     EXPECT_NE(help.text().find(flag), std::string::npos) << flag;
   }
   Program version({"--version"});
@@ -148,6 +148,8 @@ TEST(CloudServer, AModelThatIsNotThereIsOneLine) {
   expect_usage_error({"--port", "0", "--model", "/nonexistent/model"}, "/nonexistent/model");
   expect_usage_error({"--port", "0", "--model", "qwen2.5-0.5b"},
                      "scripts/fetch_model.sh qwen2.5-0.5b fetches it into weights/qwen2.5-0.5b");
+  expect_usage_error({"--port", "0", "--model", "weights/qwen2.5-0.5b"},
+                     "scripts/fetch_model.sh qwen2.5-0.5b fetches it into weights/qwen2.5-0.5b");
   Program twice({"--port", "0", "--model", kRandA, "--model", kRandA});
   EXPECT_EQ(twice.wait(), 2);
   EXPECT_NE(twice.text().find("two models have the id 'rand-a'"), std::string::npos)
@@ -170,6 +172,71 @@ TEST(CloudServer, ATakenPortIs98) {
   EXPECT_EQ(std::count(second.text().begin(), second.text().end(), '\n'), 1) << second.text();
   first.signal(SIGTERM);
   EXPECT_EQ(first.wait(), 0);
+}
+
+// As edge_client does it: its name, and no name of a layer.
+TEST(CloudServer, SaysWhyItEndsInTheEdgesStyle) {
+  Program first({"--port", "0", "--model", kRandA});
+  Program port({"--port", cat(first.port()), "--model", kRandA});
+  EXPECT_EQ(port.wait(), 98);
+  EXPECT_EQ(port.text(), cat("cloud_server: cannot listen on 127.0.0.1:", first.port(),
+                             ": Address already in use\n"));
+  Program flag({"--prot", "1"});
+  EXPECT_EQ(flag.wait(), 2);
+  EXPECT_EQ(flag.text(), "cloud_server: no flag --prot; did you mean --port?\n");
+  Program device({"--port", "0", "--model", kRandA, "--device", "vulkan:99"});
+  EXPECT_EQ(device.wait(), 6);
+  EXPECT_TRUE(device.text().find("\ncloud_server: ") != std::string::npos ||
+              device.text().starts_with("cloud_server: "))
+      << device.text();
+  EXPECT_EQ(device.text().find("[vulkan]"), std::string::npos) << device.text();
+}
+
+TEST(CloudServer, ListsItsDevices) {
+  Program program({"--list-devices"});
+  EXPECT_EQ(program.wait(), 0);
+  EXPECT_TRUE(program.text().starts_with("cpu (")) << program.text();
+}
+
+TEST(CloudServer, ListensAtAnAddressOfSixInBrackets) {
+  Program program({"--host", "::1", "--port", "0", "--model", kRandA});
+  if (program.port() < 0) GTEST_SKIP() << program.text();
+  if (program.text().find("Cannot assign") != std::string::npos) GTEST_SKIP() << "no IPv6 here";
+  EXPECT_NE(program.text().find("listening on http://[::1]:"), std::string::npos) << program.text();
+}
+
+TEST(CloudServer, DoctorFindsAllWell) {
+  Program program({"doctor", "--model", kRandA, "--port", "0"}, {"HOME=/tmp"});
+  EXPECT_EQ(program.wait(), 0) << program.text();
+  EXPECT_NE(program.text().find("model      ok   rand-a ("), std::string::npos) << program.text();
+  EXPECT_NE(program.text().find("3 blocks of 96"), std::string::npos) << program.text();
+  EXPECT_NE(program.text().find("address    ok   http://127.0.0.1:"), std::string::npos)
+      << program.text();
+  EXPECT_TRUE(program.text().ends_with("All is well.\n")) << program.text();
+}
+
+TEST(CloudServer, DoctorNamesWhatIsBadAndEndsWithItsCode) {
+  Program first({"--port", "0", "--model", kRandA});
+  const auto bad = [&](std::vector<std::string> flags, int code, const std::string& part) {
+    flags.insert(flags.begin(), "doctor");
+    Program program(flags);
+    EXPECT_EQ(program.wait(), code) << program.text();
+    EXPECT_NE(program.text().find(part), std::string::npos) << program.text();
+    EXPECT_TRUE(program.text().ends_with("see BAD.\n")) << program.text();
+  };
+  const std::string port = cat(first.port());
+  bad({"--model", kRandA, "--port", port}, 98,
+      cat("address    BAD  cannot listen on 127.0.0.1:", port));
+  bad({"--model", "/nonexistent/model", "--port", "0"}, 2, "model      BAD  ");
+  bad({"--model", kRandA, "--port", "0", "--api-key-file", "/nonexistent/keys"}, 2,
+      "keys       BAD  ");
+  bad({"--model", kRandA, "--port", "0", "--device", "vulkan:99"}, 6, "device     BAD  ");
+  bad({"--model", kRandA, "--port", "0", "--kv-budget", "4000T"}, 2, "memory     BAD  ");
+  bad({"--model", kRandA, "--port", "0", "--blob-cache", kRandA + "/config.json/blobs"}, 4,
+      "blobs      BAD  ");
+  bad({"--model", kRandA, "--port", "0", "--tls-cert", "/nonexistent/a", "--tls-key",
+       "/nonexistent/b"},
+      2, "address    BAD  ");
 }
 
 TEST(CloudServer, ReadsTheEnvironmentAndServesSeveralModels) {

@@ -298,8 +298,10 @@ std::unique_ptr<Device> make_vulkan_device(const std::string& which) {
     }
     index = *number;
     if (index >= devices.size()) {
-      throw Error(ErrorKind::kDevice, cat("[vulkan] device ", index, ": this machine has ",
-                                          devices.size(), " Vulkan devices"));
+      throw Error(ErrorKind::kDevice,
+                  cat("[vulkan] device ", index, ": this machine has ", devices.size(),
+                      devices.size() == 1 ? " Vulkan device" : " Vulkan devices",
+                      "; --list-devices names them"));
     }
   }
   return std::make_unique<VulkanDevice>(std::make_shared<Core>(std::move(instance), index));
