@@ -1,5 +1,7 @@
 #include "edge_client/cli/cache_command.h"
 
+#include <algorithm>
+
 #include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/weights/seen_models.h"
@@ -13,8 +15,10 @@ constexpr const char* kSummary =
     "edge_client cache: the weights on this machine, and the models that start\n"
     "without their server (--cut 0)\n"
     "\n"
-    "  edge_client cache ls       a line each: sha256, bytes, last use; used longest\n"
-    "                             ago first; then the models, and when they were seen\n"
+    "  edge_client cache ls       which stages of which models, their format, size\n"
+    "                             and last use, used longest ago first; then the\n"
+    "                             models that start alone, and when they were seen;\n"
+    "                             --json adds each file's sha256\n"
     "  edge_client cache verify   reads all of them and names those that are not what\n"
     "                             they should be (exit code 5); the next start that\n"
     "                             needs one mends it\n"
@@ -31,13 +35,57 @@ std::string files(size_t count, uint64_t bytes) {
   return cat(count, count == 1 ? " file, " : " files, ", human_bytes(bytes));
 }
 
+// A word of the cache's as a column of a table.
+std::string padded(std::string_view word, size_t width) {
+  const bool plain = std::ranges::all_of(word, [](char c) { return c > ' ' && c < 0x7f; });
+  std::string text = plain ? std::string(word) : shown(word);
+  text.resize(std::max(width, text.size() + 1), ' ');
+  return text;
+}
+
+int list_as_json(const ShardCache& cache, const World& world) {
+  const SeenModels::Names names = SeenModels(cache).names();
+  Json json = {
+      {"root", cache.root().string()}, {"files", Json::array()}, {"models", Json::array()}};
+  for (const ShardCache::Entry& entry : cache.entries()) {
+    const auto at = names.find(entry.sha256);
+    const auto word = [&](std::string SeenModels::Name::*part) {
+      return at == names.end() ? Json() : Json(at->second.*part);
+    };
+    json["files"].push_back({{"sha256", entry.sha256},
+                             {"bytes", entry.bytes},
+                             {"used", utc(entry.used)},
+                             {"unfinished", entry.partial},
+                             {"model", word(&SeenModels::Name::model)},
+                             {"stage", word(&SeenModels::Name::stage)},
+                             {"format", word(&SeenModels::Name::format)}});
+  }
+  for (const SeenModels::Entry& seen : SeenModels(cache).entries()) {
+    if (!seen.complete) continue;
+    json["models"].push_back(
+        {{"model", seen.model}, {"server", seen.server}, {"seen", utc_text(seen.seconds)}});
+  }
+  world.console.out(json.dump() + "\n");
+  return 0;
+}
+
 int list(const ShardCache& cache, const World& world) {
   uint64_t bytes = 0;
+  const SeenModels::Names names = SeenModels(cache).names();
   const auto entries = cache.entries();
+  const auto line = [&](const SeenModels::Name& name, std::string_view size,
+                        std::string_view rest) {
+    world.console.out(cat(padded(name.model, 16), padded(name.stage, 16), padded(name.format, 8),
+                          std::string(size.size() < 9 ? 9 - size.size() : 0, ' '), size, "  ", rest,
+                          "\n"));
+  };
+  if (!entries.empty()) line({"model", "stage", "format"}, "size", "last used");
   for (const ShardCache::Entry& entry : entries) {
     bytes += entry.bytes;
-    world.console.out(cat(entry.sha256, "  ", entry.bytes, "  ", utc(entry.used),
-                          entry.partial ? "  unfinished" : "", "\n"));
+    const auto name = names.find(entry.sha256);
+    line(
+        name != names.end() ? name->second : SeenModels::Name{"-", entry.sha256.substr(0, 12), "-"},
+        human_bytes(entry.bytes), cat(utc(entry.used), entry.partial ? ", unfinished" : ""));
   }
   world.console.out(cat(files(entries.size(), bytes), " in ", cache.root().string(), "\n"));
   for (const SeenModels::Entry& seen : SeenModels(cache).entries()) {
@@ -111,6 +159,8 @@ int cache_command(std::span<const std::string> arguments, const World& world) {
   flags.group("The cache");
   flags.text("cache", "DIR", "where it is (default: $XDG_CACHE_HOME/splitcompute)", &root);
   flags.bytes("cache-limit", "BYTES", "that prune leaves (no limit)", &limit);
+  bool json = false;
+  flags.toggle("json", "ls prints one JSON object", &json);
   flags.rest("ls|verify|prune", &what);
   const Flags::Asked asked = flags.parse({arguments.begin(), arguments.end()}, world.environment);
   if (asked != Flags::Asked::kNothing) {
@@ -122,7 +172,7 @@ int cache_command(std::span<const std::string> arguments, const World& world) {
                                        what.empty() ? "nothing" : shown(what.back())));
   }
   const ShardCache cache(cache_root(root, world.environment));
-  if (what[0] == "ls") return list(cache, world);
+  if (what[0] == "ls") return json ? list_as_json(cache, world) : list(cache, world);
   if (what[0] == "verify") return verify(cache, world);
   return prune(cache, flags.given("cache-limit") ? std::optional(limit) : std::nullopt, world);
 }

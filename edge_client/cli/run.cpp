@@ -334,15 +334,10 @@ void Run::expect_texts() const {
                   "--embed or --serve"));
 }
 
-// The bytes in the format that is asked for, which the server may still have to make.
+// The bytes in the format that is asked for, which the server need not have made.
 PlanInput Run::planned(const wire::ModelInfo& info, const ShardCache& cache) {
-  try {
-    return plan_input(loader_.model(), info, options_.formats, cache);
-  } catch (const Error&) {  // it may not be made yet
-    Placement all;
-    all.range = StageRange::from_block(0, Point::head());
-    return plan_input(loader_.model(), loader_.manifest(&all), options_.formats, cache);
-  }
+  return plan_input(loader_.model(), with_blobs_to_come(loader_.model(), info, options_.formats),
+                    options_.formats, cache);
 }
 
 void Run::plan() {

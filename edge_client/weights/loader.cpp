@@ -346,6 +346,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
         std::move(device), *model_, place.range, options_.formats, options_.profile, blobs,
         begin_load(info, blobs, load), kv_budget(place), options_.device.threads);
     split->fetched = split->tail->finish();
+    seen_models().name_blobs(info, blobs);
   } catch (const RemoteError& error) {
     if (!without_server) throw;
     throw Error(ErrorKind::kRemote,
@@ -380,6 +381,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   for (const GrowthStep& step : steps) {
     blobs.insert(blobs.end(), step.blobs.begin(), step.blobs.end());
   }
+  seen_models().name_blobs(info, blobs);
   const auto source = std::make_shared<BlobStages>(steps);
   LoadOptions load = load_options(grow.on_chunk);
   load.retry.budget = kPatience;

@@ -51,6 +51,45 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
   return table;
 }
 
+namespace {
+
+double bytes_a_value(DType dtype) {
+  return is_quantised(dtype)
+             ? static_cast<double>(block_bytes(dtype)) / static_cast<double>(block_elements(dtype))
+             : static_cast<double>(dtype_size(dtype));
+}
+
+}  // namespace
+
+wire::ModelInfo with_blobs_to_come(const Model& model, wire::ModelInfo info,
+                                   const StageFormats& formats) {
+  for (wire::StageInfo& stage : info.stages) {
+    const std::optional<DType> wanted = formats.of(stage.name);
+    const std::optional<DType> own = dtype_from_format(stage.format);
+    if (!wanted || !own) continue;
+    const double ratio = bytes_a_value(*wanted) / bytes_a_value(*own);
+    for (const std::string& name : model.stage(stage.name).blobs_as(*wanted)) {
+      uint64_t of_name = 0, of_stage = 0;  // bytes in the checkpoint's own format
+      bool made = false;
+      for (const wire::BlobInfo& blob : stage.blobs) {
+        made |= blob.name == name && blob.format == format_name(*wanted);
+        if (blob.format != stage.format) continue;
+        of_stage += blob.bytes;
+        if (blob.name == name) of_name += blob.bytes;
+      }
+      if (made) continue;
+      wire::BlobInfo blob;
+      blob.name = name;
+      blob.format = format_name(*wanted);
+      blob.sha256 = cat("to come: ", name);
+      blob.bytes =
+          static_cast<uint64_t>(ratio * static_cast<double>(of_name > 0 ? of_name : of_stage));
+      stage.blobs.push_back(blob);
+    }
+  }
+  return info;
+}
+
 PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
                      const ShardCache& cache) {
   PlanInput input;

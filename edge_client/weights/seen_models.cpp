@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <sstream>
 
 #include "base/json.h"
 #include "edge_client/weights/kept_file.h"
@@ -17,6 +19,9 @@ namespace {
 // As much as remote.cpp takes from a server.
 constexpr uint64_t kMostRecord = 64 << 10, kMostManifest = 8 << 20, kMostFile = 64 << 20;
 constexpr size_t kDigits = 64, kMostFiles = 8;
+constexpr const char* kNamesFile = "names";
+constexpr size_t kManyNames = 4096;
+constexpr uint64_t kMostNames = 4 << 20;          // bytes of the file of names
 constexpr int64_t kLastSecond = 253'402'300'799;  // of the year 9999
 
 std::string hash_of(std::string_view text) {
@@ -86,6 +91,9 @@ void SeenModels::remember(const Key& key, const SeenModel& model) const {
       key, model.info.id, model.seconds, keep(wire::to_json(model.info), kMostManifest), {}};
   for (const auto& [name, text] : model.files) record.files[name] = keep(text, kMostFile);
   write_kept(path_of(key), record.text());
+  Names names{{record.manifest, {record.model, "manifest", "-"}}};
+  for (const auto& [name, sha256] : record.files) names[sha256] = {record.model, name, "-"};
+  add_names(names);
   const std::vector<Entry> all = entries();
   for (size_t i = 0; i + kMost < all.size(); ++i) {
     std::error_code ignored;
@@ -148,6 +156,56 @@ std::vector<SeenModels::Entry> SeenModels::entries() const {
     return std::tie(a.seconds, a.path) < std::tie(b.seconds, b.path);
   });
   return entries;
+}
+
+// A line each: sha256, format, stage, model.
+SeenModels::Names SeenModels::names() const {
+  Names names;
+  std::string text;
+  try {
+    text = read_kept(cache_.root() / kNamesFile, kMostNames).value_or("");
+  } catch (const Error&) {  // no file
+  }
+  std::istringstream lines(text);
+  for (std::string line, sha256, format, stage, model; std::getline(lines, line);) {
+    std::istringstream words(line);
+    if (!(words >> sha256 >> format >> stage >> model) || !is_lower_hex(sha256, kDigits)) continue;
+    names[sha256] = {model, stage, format};
+  }
+  return names;
+}
+
+void SeenModels::add_names(const Names& more) const {
+  Names all = names();
+  const Names before = all;
+  if (all.size() > kManyNames) {  // forgets what is gone
+    std::erase_if(all, [&](const auto& one) { return !fs::exists(cache_.path_of(one.first)); });
+  }
+  for (const auto& [sha256, name] : more) all[sha256] = name;
+  if (all == before) return;
+  std::string text;
+  for (const auto& [sha256, name] : all) {
+    text += cat(sha256, " ", name.format, " ", name.stage, " ", name.model, "\n");
+  }
+  try {
+    write_kept(cache_.root() / kNamesFile, text);
+  } catch (const Error&) {  // full, or only read
+  }
+}
+
+void SeenModels::name_blobs(const wire::ModelInfo& info,
+                            const std::vector<wire::BlobInfo>& blobs) const {
+  Names names;
+  for (const wire::BlobInfo& blob : blobs) {
+    std::string stages;  // some blobs are of two: the vocabulary's matrix
+    for (const wire::StageInfo& stage : info.stages) {
+      const auto same = [&](const wire::BlobInfo& other) { return other.sha256 == blob.sha256; };
+      if (std::ranges::none_of(stage.blobs, same)) continue;
+      stages += cat(stages.empty() ? "" : "+", stage.name);
+    }
+    names[blob.sha256] = {info.id, stages, blob.format};
+  }
+  add_names(names);
 }
 
 }  // namespace split::edge

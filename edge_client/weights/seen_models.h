@@ -1,7 +1,8 @@
 // Descriptions of models as servers last gave them, kept so that a model whose weights are
 // all on this machine starts without its server. The texts (manifest, tokenizer) are files of the
 // cache by their hash, as weights are; which of them belong together is a small record for each
-// server, model and query: root/seen/<hash of these>. Knows no network.
+// server, model and query: root/seen/<hash of these>. What each file is stands in root/names. Knows
+// no network.
 #pragma once
 
 #include <map>
@@ -46,12 +47,24 @@ class SeenModels {
   // Those seen longest ago first.
   std::vector<Entry> entries() const;
 
+  // What the cache's files are, by their hash, for people: told as they come, never relied on.
+  struct Name {
+    std::string model, stage, format;
+    bool operator==(const Name&) const = default;
+  };
+  using Names = std::map<std::string, Name>;
+  // Empty where nothing was kept, or it cannot be read.
+  Names names() const;
+  // Adds those of the model's blobs. Where the cache cannot be written nothing is kept.
+  void name_blobs(const wire::ModelInfo& info, const std::vector<wire::BlobInfo>& blobs) const;
+
  private:
   struct Record;
   std::filesystem::path folder() const { return cache_.root() / "seen"; }
   std::filesystem::path path_of(const Key& key) const;
   std::optional<std::string> kept(const std::string& sha256, uint64_t limit) const;
   std::string keep(std::string_view text, uint64_t limit) const;
+  void add_names(const Names& more) const;
 
   ShardCache cache_;
 };

@@ -6,7 +6,9 @@
 #include <fstream>
 
 #include "base/figures.h"
+#include "edge_client/cloud/remote.h"
 #include "edge_client/weights/part_file.h"
+#include "edge_client/weights/plan.h"
 #include "edge_client/weights/seen_models.h"
 #include "edge_client/weights/shard_cache.h"
 #include "support/edge_world.h"
@@ -44,7 +46,8 @@ class EdgeCache : public testing::Test {
 std::vector<fs::path> files_in(const fs::path& cache) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(cache)) {
-    if (entry.is_regular_file()) files.push_back(entry.path());
+    const bool named = entry.path().filename() == "names";  // what the others are, for people
+    if (entry.is_regular_file() && !named) files.push_back(entry.path());
   }
   std::ranges::sort(files);
   return files;
@@ -244,11 +247,21 @@ TEST_F(EdgeCache, IsListedVerifiedAndPruned) {
   const auto files = files_in(cache.path);
   const Outcome listed = command({"ls"});
   EXPECT_EQ(listed.code, 0);
-  EXPECT_EQ(static_cast<size_t>(std::ranges::count(listed.out, '\n')), files.size() + 1);
-  for (const fs::path& file : files) {
-    EXPECT_NE(listed.out.find(cat(file.filename().string(), "  ", fs::file_size(file), "  20")),
-              std::string::npos)
-        << listed.out;
+  EXPECT_EQ(static_cast<size_t>(std::ranges::count(listed.out, '\n')), files.size() + 2);
+  for (const char* stage : {"block.1 ", "block.2 ", "norm ", "embed+head "}) {
+    const size_t at = listed.out.find(cat("rand-a          ", stage));
+    ASSERT_NE(at, std::string::npos) << stage << listed.out;
+    const std::string line = listed.out.substr(at, listed.out.find('\n', at) - at);
+    EXPECT_NE(line.find(" f32 "), std::string::npos) << line;
+    EXPECT_NE(line.find("B  20"), std::string::npos) << line;
+    EXPECT_LE(line.size(), 80u) << line;
+  }
+  const nlohmann::json json = command({"ls", "--json"}).json();
+  ASSERT_EQ(json["files"].size(), files.size());
+  for (const nlohmann::json& file : json["files"]) {
+    const auto hash = file["sha256"].get<std::string>();
+    EXPECT_EQ(file["bytes"], fs::file_size(edge::ShardCache(cache.path).path_of(hash)));
+    EXPECT_EQ(file["model"], "rand-a");
   }
   const Outcome good = command({"verify"});
   EXPECT_EQ(good.code, 0);
@@ -414,6 +427,43 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
       << "edge_client/README.md does not hold this table (scripts/download_table.sh puts it "
          "there):\n"
       << plan.out;
+}
+
+// A plan says how much comes before the server has made any of it.
+TEST(EdgePlan, KnowsTheSizeOfBlobsThatAreNotMade) {
+  GatedCloud demo("demo");
+  edge::Remote remote(demo.url(), std::chrono::seconds(60));
+  remote.set_manifest_query("?ready=true");
+  const auto made = [](const wire::ModelInfo& info) {
+    const auto has = [](const wire::StageInfo& stage, const char* format) {
+      return std::ranges::find(stage.blobs, format, &wire::BlobInfo::format) != stage.blobs.end();
+    };
+    return std::ranges::all_of(info.stages, [&](const wire::StageInfo& stage) {
+      return stage.name == "embed" || stage.name == "norm" || has(stage, "q4_0") ||
+             (stage.name == "head" && has(stage, "q8_0"));
+    });
+  };
+  wire::ModelInfo whole;
+  do whole = remote.model("demo");
+  while (!made(whole));
+  const std::unique_ptr<Model> model = make_model(whole.config_json);
+  wire::ModelInfo bare = whole;  // as the checkpoint has it
+  for (wire::StageInfo& stage : bare.stages) {
+    std::erase_if(stage.blobs, [&](const auto& blob) { return blob.format != stage.format; });
+  }
+  const TemporaryFolder cache;
+  const edge::ShardCache empty(cache.path);
+  for (const char* format : {"auto", "q8_0", "q4_0"}) {
+    const StageFormats formats = StageFormats::parse(format);
+    const auto exact = edge::plan_input(*model, whole, formats, empty);
+    const auto told =
+        edge::plan_input(*model, edge::with_blobs_to_come(*model, bare, formats), formats, empty);
+    for (size_t cut = 0; cut < exact.download_bytes.size(); ++cut) {
+      const auto bytes = static_cast<double>(exact.download_bytes[cut]);
+      EXPECT_NEAR(static_cast<double>(told.download_bytes[cut]), bytes, 0.03 * bytes)
+          << format << " at cut " << cut;
+    }
+  }
 }
 
 TEST(EdgePlan, PricesEveryPlaceAndDownloadsNothing) {
