@@ -76,8 +76,9 @@ void TextLoop::logits(std::span<const float> logits, const OnText& on_text) {
     logits = logits.last(static_cast<size_t>(config_.vocab));
     if (limit_ == 0) return finish(on_text);
   }
+  const size_t generated = options_.generated + result_.tokens.size();
   const int32_t id = top_ ? sample_top(logits, options_.sampling, history_.size())
-                          : sample(logits, history_, options_.sampling, history_.size());
+                          : sample(logits, history_, options_.sampling, history_.size(), generated);
   const bool ends = stops_at(id);
   token(score_ && !ends ? scored(logits, id, options_.logprobs) : ScoredToken{id, 0, {}}, on_text);
 }

@@ -51,18 +51,46 @@ struct Candidates {
   int32_t id(size_t index) const { return ids.empty() ? static_cast<int32_t>(index) : ids[index]; }
 };
 
-// The logits after the penalty: once, however often an id occurs in history.
-std::vector<float> penalised(std::span<const float> logits, std::span<const int32_t> history,
-                             double penalty) {
+// The logits after the penalties and the bias.
+std::vector<float> changed(std::span<const float> logits, std::span<const int32_t> history,
+                           size_t generated, const SamplingOptions& options) {
   constexpr double kMost = std::numeric_limits<float>::max();
   std::vector<float> values(logits.begin(), logits.end());
-  for (const int32_t id : history) {
-    const double logit = logits[static_cast<size_t>(id)];
-    const double value = logit > 0 ? logit / penalty : logit * penalty;
+  const auto set = [&](int32_t id, double value) {
     values[static_cast<size_t>(id)] = static_cast<float>(std::clamp(value, -kMost, kMost));
+  };
+  const auto at = [&](int32_t id) { return double{values[static_cast<size_t>(id)]}; };
+  const double penalty = options.repetition_penalty;
+  for (const int32_t id : penalty == 1 ? std::span<const int32_t>() : history) {
+    const double logit = logits[static_cast<size_t>(id)];
+    set(id, logit > 0 ? logit / penalty : logit * penalty);
   }
+  if (options.presence_penalty != 0 || options.frequency_penalty != 0) {
+    const auto last = history.last(generated);
+    std::vector<int32_t> said(last.begin(), last.end());
+    std::sort(said.begin(), said.end());
+    for (auto from = said.begin(); from != said.end();) {
+      const auto to = std::upper_bound(from, said.end(), *from);
+      // Products of two floats are exact in double, so that these are the same bits everywhere.
+      const double often = static_cast<double>(to - from) * double{options.frequency_penalty};
+      set(*from, at(*from) - double{options.presence_penalty} - often);
+      from = to;
+    }
+  }
+  for (const auto& [id, bias] : options.logit_bias) set(id, at(id) + double{bias});
   return values;
 }
+
+struct Chosen {
+  std::vector<float> values;
+  std::vector<int32_t> ids;
+
+  void add(const Candidates& from, size_t index) {
+    values.push_back(from.values[index]);
+    ids.push_back(from.id(index));
+  }
+  Candidates candidates() const { return {values, ids}; }
+};
 
 // log(sum(exp(logits)))
 double log_sum(std::span<const float> logits) {
@@ -73,27 +101,34 @@ double log_sum(std::span<const float> logits) {
 // Draws from logits after the penalty: at least those that top-k leaves.
 int32_t draw(Candidates candidates, const SamplingOptions& options, uint64_t position) {
   const size_t wanted = options.temperature == 0 ? 1 : static_cast<size_t>(options.top_k);
-  std::vector<float> values;
-  std::vector<int32_t> ids;
+  Chosen top, likely;
   if (wanted > 0 && wanted < candidates.values.size()) {
     std::vector<Candidate> best = best_of(candidates.values, wanted);
     // Back to the order of ids, in which the sums below run.
     std::sort(best.begin(), best.end(),
               [](const Candidate& a, const Candidate& b) { return a.index < b.index; });
-    for (const Candidate& c : best) {
-      values.push_back(c.value);
-      ids.push_back(candidates.id(static_cast<size_t>(c.index)));
-    }
-    candidates = {values, ids};
+    for (const Candidate& c : best) top.add(candidates, static_cast<size_t>(c.index));
+    candidates = top.candidates();
   }
   const std::vector<Candidate> best = best_of(candidates.values, 1);
   if (options.temperature == 0) return candidates.id(static_cast<size_t>(best[0].index));
-  const TokenMasses weights(candidates.values, best[0].value, options.temperature);
+  TokenMasses weights(candidates.values, best[0].value, options.temperature);
+  double top_p = options.top_p;
+  if (options.min_p > 0) {
+    const TokenMasses plain(candidates.values, best[0].value, 1);
+    for (size_t i = 0; i < plain.each.size(); ++i) {
+      if (plain.each[i] >= options.min_p) likely.add(candidates, i);
+    }
+    candidates = likely.candidates();
+    // Both keep the best: what top-p keeps is as much of what is left as it was of all.
+    const double total = weights.total;
+    weights = TokenMasses(candidates.values, best[0].value, options.temperature);
+    if (top_p < 1) top_p = top_p * total / weights.total;
+  }
   const double uniform = uniform_at(options.seed, position);
-  return candidates.id(options.top_p < 1
-                           ? draw_from_top(candidates.values, best[0].value, options.temperature,
-                                           weights, options.top_p, uniform)
-                           : draw_from_all(weights, uniform));
+  return candidates.id(top_p < 1 ? draw_from_top(candidates.values, best[0].value,
+                                                 options.temperature, weights, top_p, uniform)
+                                 : draw_from_all(weights, uniform));
 }
 
 }  // namespace
@@ -105,25 +140,46 @@ void SamplingOptions::validate() const {
   }
   if (top_k < 0) fail("top_k: expected at least 0, got ", top_k);
   if (!(top_p >= 0 && top_p <= 1)) fail("top_p: expected a number from 0 to 1, got ", top_p);
+  if (!(min_p >= 0 && min_p <= 1)) fail("min_p: expected a number from 0 to 1, got ", min_p);
   if (!(repetition_penalty > 0 && std::isfinite(repetition_penalty))) {
     fail("repetition_penalty: expected a number above 0, got ", repetition_penalty);
   }
+  const auto check_finite = [](const char* name, float value) {
+    if (!std::isfinite(value)) fail(name, ": expected a finite number, got ", value);
+  };
+  check_finite("presence_penalty", presence_penalty);
+  check_finite("frequency_penalty", frequency_penalty);
+  for (const LogitBias& one : logit_bias) check_finite("logit_bias", one.bias);
+}
+
+bool SamplingOptions::changes_logits() const {
+  return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
+         !logit_bias.empty();
 }
 
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
-               const SamplingOptions& options, uint64_t position) {
+               const SamplingOptions& options, uint64_t position, size_t generated,
+               std::span<const uint8_t> allowed) {
   options.validate();
   check_logits(logits);
+  CHECK(generated <= history.size());
   for (const int32_t id : history) check_id(logits, id, "history");
-  if (options.repetition_penalty == 1) return draw({logits, {}}, options, position);
-  const std::vector<float> values = penalised(logits, history, options.repetition_penalty);
-  return draw({values, {}}, options, position);
+  for (const LogitBias& one : options.logit_bias) check_id(logits, one.id, "logit_bias");
+  std::vector<float> values;
+  if (options.changes_logits()) logits = values = changed(logits, history, generated, options);
+  if (allowed.empty()) return draw({logits, {}}, options, position);
+  Chosen open;
+  for (size_t id = 0; id < std::min(logits.size(), allowed.size()); ++id) {
+    if (allowed[id] != 0) open.add({logits, {}}, id);
+  }
+  if (open.ids.empty()) fail("allowed: expected at least one id, got none");
+  return draw(open.candidates(), options, position);
 }
 
 bool top_suffices(const SamplingOptions& options, size_t count) {
   const bool few = options.temperature == 0 ||
                    (options.top_k > 0 && static_cast<size_t>(options.top_k) <= count);
-  return few && options.repetition_penalty == 1;
+  return few && !options.changes_logits();
 }
 
 int32_t sample_top(std::span<const float> top, const SamplingOptions& options, uint64_t position) {

@@ -11,25 +11,42 @@
 
 namespace split {
 
+struct LogitBias {
+  int32_t id;
+  float bias;
+};
+
 struct SamplingOptions {
   float temperature = 0.8f;      // 0: greedy
   int top_k = 0;                 // 0: no limit
   float top_p = 0.95f;           // in [0, 1]; 1: no limit, 0: the best token only
   float repetition_penalty = 1;  // above 0; 1: none
   uint64_t seed = 0;
+  float min_p = 0;                         // in [0, 1]; 0: no limit
+  float presence_penalty = 0;              // finite; 0: none
+  float frequency_penalty = 0;             // likewise
+  std::vector<LogitBias> logit_bias = {};  // each id once
 
   // Throws Error(kInput) that names the first option out of its range.
   void validate() const;
+  // Whether logits change before they are drawn from.
+  bool changes_logits() const;
 };
 
-// Draws the token at `position` of a sequence. As in transformers: the logits of ids in `history`
-// are divided by the penalty if positive and multiplied by it otherwise (once, however often the id
-// occurs); then top-k, temperature, top-p (the fewest largest whose probability reaches top_p),
-// softmax. Exactly k tokens survive top-k: of equal ones those with the smaller ids. Greedy takes
-// the smallest id of the largest logits. Throws Error(kInput) for options out of range, no logits,
-// an id outside [0, V); Error(kIntegrity) for a logit that is NaN or infinite.
+// Draws the token at `position` of a sequence, whose last `generated` ids the model wrote.
+//   As in transformers, the logits of ids in `history` are divided by the repetition penalty if
+// positive and multiplied by it otherwise (once, however often the id occurs). As OpenAI documents
+// them, an id that was generated c > 0 times then loses presence_penalty + c * frequency_penalty,
+// and the bias is added. Then come top-k, min-p, temperature and top-p (the fewest largest whose
+// probability among those of top-k reaches top_p), and softmax. As in llama.cpp, min-p keeps what
+// is at least min_p times as likely as the best, before temperature, and top-p knows nothing of it.
+//   Exactly k tokens survive top-k: of equal ones those with the smaller ids. Greedy takes the
+// smallest id of the largest logits. Where `allowed` has any, only ids whose byte is not 0 can
+// come, and ids behind it cannot. Throws Error(kInput) for options out of range, no logits, an id
+// outside [0, V), nothing allowed; Error(kIntegrity) for a logit that is NaN or infinite.
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history,
-               const SamplingOptions& options, uint64_t position);
+               const SamplingOptions& options, uint64_t position, size_t generated = 0,
+               std::span<const uint8_t> allowed = {});
 
 // Whether sample() needs no more of the logits than the `count` largest.
 bool top_suffices(const SamplingOptions& options, size_t count);

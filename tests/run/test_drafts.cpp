@@ -213,7 +213,7 @@ Drafted with_drafts(Batcher& batcher, const Ids& prompt, const SamplingOptions& 
                           .wanted = Wanted::kAll});
     ++result.trips;
     if (cost != nullptr) result.ms += cost->step_ms(rows.size());
-    came = verify_drafts(logits, text, guesses, sampling);
+    came = verify_drafts(logits, text, guesses, sampling, made);
   }
   result.tokens = {text.begin() + static_cast<ptrdiff_t>(prompt.size()), text.end()};
   return result;
@@ -229,6 +229,21 @@ TEST(VerifyDrafts, ARowIsSampledWithItsOwnHistory) {
   greedy.repetition_penalty = 1.5f;
   EXPECT_EQ(verify_drafts(logits, Ids{2}, Ids{0, 1}, greedy), (Ids{0, 1, 0}));
   EXPECT_EQ(verify_drafts(logits, Ids{2}, Ids{0, 0}, greedy), (Ids{0, 1}));
+  // A guess that was right counts for the rows behind it, and the prompt's ids do not: 5 - 0.75.
+  greedy.repetition_penalty = 1;
+  greedy.frequency_penalty = 0.75f;
+  EXPECT_EQ(verify_drafts(logits, Ids{0, 0}, Ids{0, 1}, greedy), (Ids{0, 1, 0}));
+  EXPECT_EQ(verify_drafts(logits, Ids{0, 0}, Ids{0, 1}, greedy, 1), (Ids{1}));
+}
+
+// Each way in which a draw depends on the tokens before it, at once.
+SamplingOptions bent(uint64_t seed) {
+  return {.temperature = 0.7f,
+          .seed = seed,
+          .min_p = 0.05f,
+          .presence_penalty = 0.4f,
+          .frequency_penalty = 0.3f,
+          .logit_bias = {{3, 4}, {7, -100}}};
 }
 
 TEST(VerifyDrafts, TextsAreTheSameWithThem) {
@@ -246,7 +261,7 @@ TEST(VerifyDrafts, TextsAreTheSameWithThem) {
       for (int i = 0; i < 1 + n % 12; ++i) prompt.push_back((n * 7919 + i * i * 31) % config.vocab);
       for (const SamplingOptions& sampling :
            {SamplingOptions{0, 0, 1, 1, 0}, SamplingOptions{0.8f, 0, 0.95f, 1, uint64_t(n)},
-            SamplingOptions{0.3f, 20, 1, 1.2f, uint64_t(n)}}) {
+            SamplingOptions{0.3f, 20, 1, 1.2f, uint64_t(n)}, bent(uint64_t(n))}) {
         const Ids expected = plain(model.batcher, config, prompt, sampling, tokens);
         const DraftCost* const costs[] = {&cost, nullptr};
         EXPECT_EQ(with_drafts(model.batcher, prompt, sampling, static_cast<size_t>(tokens),
@@ -273,6 +288,10 @@ TEST(Generation, GivesTheSameTextWithDrafts) {
   greedy.ignore_end = true;
   greedy.sampling.temperature = 0;
   GenerateOptions stopped = greedy, drawn = greedy, scored = greedy, ended = greedy, full = greedy;
+  GenerateOptions penalised = greedy, less = greedy;
+  penalised.sampling = bent(5);
+  less.sampling.frequency_penalty = 0.2f;
+  less.sampling.presence_penalty = 0.2f;
   stopped.stop = {"."};
   drawn.sampling = {0.8f, 40, 0.95f, 1.1f, 3};
   scored.logprobs = 2;
@@ -287,7 +306,8 @@ TEST(Generation, GivesTheSameTextWithDrafts) {
     return ids;
   }();
   DraftMemory memory;
-  for (const GenerateOptions* options : {&greedy, &stopped, &drawn, &scored, &ended, &full}) {
+  for (const GenerateOptions* options :
+       {&greedy, &stopped, &drawn, &scored, &ended, &full, &penalised, &less}) {
     const Ids& ids = options == &full ? lengthy : prompt;
     const auto text = [&](const DraftOptions& drafts, size_t stop_at = SIZE_MAX) {
       GenerateOptions with = *options;

@@ -137,6 +137,69 @@ TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegative) {
   }
 }
 
+TEST(Sampler, PresenceAndFrequencyPenaltiesCountWhatWasGenerated) {
+  const std::vector<float> logits = {4, 3, 1};
+  SamplingOptions options{.temperature = 0, .presence_penalty = 0.75f};
+  // 4 - 0.75 = 3.25 however often; of the prompt (generated: 0) nothing counts.
+  EXPECT_EQ(sample(logits, Ids{0, 0, 0}, options, 0, 3), 0);
+  options.presence_penalty = 1.25f;  // 2.75
+  EXPECT_EQ(sample(logits, Ids{0, 1, 2}, options, 0, 0), 0);
+  EXPECT_EQ(sample(logits, Ids{0, 1, 2}, options, 0, 2), 0);
+  EXPECT_EQ(sample(logits, Ids{2, 2, 0}, options, 0, 1), 1);
+  options = {.temperature = 0, .frequency_penalty = 0.5f};
+  EXPECT_EQ(sample(logits, Ids{0}, options, 0, 1), 0);           // 3.5
+  EXPECT_EQ(sample(logits, Ids{0, 0}, options, 0, 2), 0);        // 3, the smaller id
+  EXPECT_EQ(sample(logits, Ids{0, 2, 0, 0}, options, 0, 4), 1);  // 2.5
+  options.frequency_penalty = -2;                                // 1 + 2 * 2 = 5
+  EXPECT_EQ(sample(logits, Ids{2, 2}, options, 0, 2), 2);
+  // Both, behind the repetition penalty: 4 / 2 - 0.5 - 2 * 0.25 = 1.
+  options = {.temperature = 0,
+             .repetition_penalty = 2,
+             .presence_penalty = 0.5f,
+             .frequency_penalty = 0.25f};
+  EXPECT_EQ(sample(std::vector<float>{4, 0.999f}, Ids{0, 0}, options, 0, 2), 0);
+  EXPECT_EQ(sample(std::vector<float>{4, 1.001f}, Ids{0, 0}, options, 0, 2), 1);
+  EXPECT_EQ(sample(std::vector<float>{3e38f, -3e38f}, Ids{1}, options, 0, 1), 0);
+}
+
+TEST(Sampler, ABiasIsAddedToALogit) {
+  const std::vector<float> logits = {4, 3, 1};
+  SamplingOptions options{.temperature = 0, .logit_bias = {{2, 2.5f}, {0, -1.5f}}};
+  EXPECT_EQ(sample(logits, {}, options, 0), 2);  // 2.5, 3, 3.5
+  options.logit_bias = {{0, -100}, {1, -100}};
+  options.temperature = 1;
+  for (uint64_t position = 0; position < 100; ++position) {
+    EXPECT_EQ(sample(logits, {}, options, position), 2);
+  }
+  EXPECT_FALSE(top_suffices({.top_k = 1, .logit_bias = {{0, 1}}}, 8));
+  EXPECT_FALSE(top_suffices({.top_k = 1, .presence_penalty = 1}, 8));
+  EXPECT_FALSE(top_suffices({.top_k = 1, .frequency_penalty = 1}, 8));
+  EXPECT_TRUE(top_suffices({.top_k = 1, .min_p = 0.5f}, 8));
+  EXPECT_EQ(message_of([&] {
+              sample(logits, {}, {.logit_bias = {{3, 1}}}, 0);
+            }),
+            "[sampler] logit_bias: expected an id from 0 to 2, got 3");
+  EXPECT_EQ(message_of([&] { sample(logits, {}, {.min_p = 1.5f}, 0); }),
+            "[sampler] min_p: expected a number from 0 to 1, got 1.5");
+  EXPECT_EQ(message_of([&] { sample(logits, {}, {.presence_penalty = std::nanf("")}, 0); }),
+            "[sampler] presence_penalty: expected a finite number, got nan");
+}
+
+TEST(Sampler, OnlyWhatIsAllowedComes) {
+  const std::vector<float> logits = {4, 3, 1, 2};
+  const std::vector<uint8_t> allowed = {0, 0, 1};  // nothing of what is behind
+  for (const float temperature : {0.0f, 5.0f}) {
+    for (uint64_t position = 0; position < 50; ++position) {
+      EXPECT_EQ(sample(logits, {}, {.temperature = temperature}, position, 0, allowed), 2);
+    }
+  }
+  EXPECT_EQ(sample(logits, {}, {.temperature = 0}, 0, 0, std::vector<uint8_t>{0, 1, 1, 1}), 1);
+  EXPECT_EQ(message_of([&] {
+              sample(logits, {}, {}, 0, 0, std::vector<uint8_t>{0, 0});
+            }),
+            "[sampler] allowed: expected at least one id, got none");
+}
+
 // Draws at positions 0 .. n - 1.
 std::vector<int> counts_of(const std::vector<float>& logits, const SamplingOptions& options, int n,
                            const Ids& history = {}) {
@@ -192,6 +255,21 @@ TEST(Sampler, DrawsFromTheSoftmax) {
   EXPECT_LT(chi_square(counts_of(logits, {.temperature = 1, .top_p = 0.75f}, n),
                        weights(1, {2, 7, 3, 6})),
             16.3);
+  // At least half as likely as the best: 1.31 and more, whatever the temperature.
+  EXPECT_LT(chi_square(counts_of(logits, {.temperature = 2, .top_p = 1, .min_p = 0.5f}, n),
+                       weights(2, {2, 7, 3})),
+            13.8);  // 2 degrees
+  // Four are at least 0.3 times as likely. Of all ids these have .79, so that top-p leaves them; of
+  // themselves three would do.
+  EXPECT_LT(chi_square(counts_of(logits, {.temperature = 1, .top_p = 0.75f, .min_p = 0.3f}, n),
+                       weights(1, {2, 7, 3, 6})),
+            16.3);
+  EXPECT_LT(chi_square(counts_of(logits, {.temperature = 1, .top_p = 0.6f, .min_p = 0.3f}, n),
+                       weights(1, {2, 7, 3})),
+            13.8);
+  EXPECT_LT(chi_square(counts_of(logits, {.temperature = 1, .top_p = 0.95f, .min_p = 0.7f}, n),
+                       weights(1, {2, 7})),
+            10.8);
   // The best three have .383 .383 .233: two of them reach 0.75.
   EXPECT_LT(chi_square(counts_of(logits, {.temperature = 1, .top_k = 3, .top_p = 0.75f}, n),
                        weights(1, {2, 7})),
