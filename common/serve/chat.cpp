@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "serve/text_answer.h"
+#include "serve/unread_fields.h"
 
 namespace split::serve {
 namespace {
@@ -67,24 +68,6 @@ std::string prompt_of(const Json& messages, const ChatTemplate& words) {
   return prompt + words.answer();
 }
 
-void refuse_tools(Fields& fields) {
-  for (const char* key : {"tools", "functions"}) {
-    if (fields.has(key) && !fields.raw(key).empty()) Fields::refuse(key, "is not supported");
-  }
-  for (const char* key : {"tool_choice", "function_call"}) {
-    if (fields.text_or(key, "none") != "none") Fields::refuse(key, "is not supported");
-  }
-  if (fields.has("response_format")) {
-    const Json& format = fields.raw("response_format");
-    if (!format.contains("type") || format["type"] != "text") {
-      Fields::refuse("response_format", "expected {\"type\":\"text\"}");
-    }
-  }
-  for (const char* key : {"parallel_tool_calls", "reasoning_effort", "verbosity"}) {
-    fields.ignore(key);
-  }
-}
-
 TextRequest read_request(Fields& fields, const TextModel& model, const ChatTemplate& words,
                          MemoryShare& memory) {
   TextRequest request;
@@ -108,8 +91,7 @@ TextRequest read_request(Fields& fields, const TextModel& model, const ChatTempl
   } else if (top > 0) {
     Fields::refuse("top_logprobs", "is for \"logprobs\": true");
   }
-  refuse_tools(fields);
-  fields.finish();
+  finish_tolerant(fields);
   check_cost(request, *model.config, memory);
   return request;
 }

@@ -1,6 +1,7 @@
 #include "serve/completions.h"
 
 #include "serve/text_answer.h"
+#include "serve/unread_fields.h"
 
 namespace split::serve {
 namespace {
@@ -22,9 +23,9 @@ TextRequest read_request(Fields& fields, const TextModel& model) {
   options.logprobs = static_cast<int>(fields.integer_or("logprobs", 0, kMaxLogprobs, -1));
   request.echo = fields.boolean_or("echo", false);
   options.score_prompt = request.echo && options.logprobs >= 0;
-  // As many are made as are returned.
-  fields.integer_or("best_of", request.choices, request.choices, request.choices);
-  if (!fields.text_or("suffix", "").empty()) Fields::refuse("suffix", "is not supported");
+  // The likeliest are known at the end alone.
+  request.best_of = static_cast<int>(fields.integer_or(
+      "best_of", request.choices, request.stream ? request.choices : kMaxChoices, request.choices));
   return request;
 }
 
@@ -32,6 +33,7 @@ TextRequest read_request(Fields& fields, const TextModel& model) {
 void read_session(Fields& fields, TextRequest& request) {
   if (request.prompts.size() != 1) Fields::refuse("prompt", "expected one");
   if (request.choices != 1) Fields::refuse("n", "expected 1: the session has one text");
+  if (request.best_of != 1) Fields::refuse("best_of", "expected 1: the session has one text");
   const auto most = static_cast<int64_t>(request.prompts[0].size()) - 1;
   request.options.generated =
       static_cast<size_t>(fields.integer_or("generated", 0, std::min<int64_t>(most, INT32_MAX), 0));
@@ -43,7 +45,7 @@ void read_session(Fields& fields, TextRequest& request) {
 
 http::Response answer(const http::Request& http, const Fields& fields, TextModel model,
                       TextRequest request, const std::function<void()>& accepted = {}) {
-  fields.finish();
+  finish_tolerant(fields);
   check_cost(request, *model.config, *http.memory);
   if (accepted) accepted();
   return text_answer(http, std::move(model), std::move(request), kCompletionShape);
@@ -79,6 +81,8 @@ std::vector<http::RequestField> completion_fields() {
       {"max_tokens", "integer", "The most tokens to write; 16 by default."},
       {"logprobs", "integer",
        "Returns the log-probabilities of this many of the likeliest tokens at each position."},
+      {"best_of", "integer",
+       "Makes so many texts for each prompt and returns the n likeliest, not as a stream."},
       {"echo", "boolean", "Returns the prompt before the text."},
       {"special", "boolean",
        "Whether special tokens in a prompt's text are read as tokens (true) or as text."}};

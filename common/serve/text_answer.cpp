@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <limits>
 #include <mutex>
+#include <numeric>
 #include <random>
 
 #include "base/json.h"
@@ -17,6 +20,14 @@ std::string next_id(const char* prefix) {
   static std::atomic<uint64_t> counter{0};
   static const uint64_t start = std::random_device()();
   return cat(prefix, Hex{start}, "-", Hex{counter.fetch_add(1)});
+}
+
+// Of its tokens; a text without any comes last.
+double mean_logprob(const Generated& text) {
+  if (text.scored.empty()) return -std::numeric_limits<double>::infinity();
+  double sum = 0;
+  for (const ScoredToken& token : text.scored) sum += double{token.logprob};
+  return sum / static_cast<double>(text.scored.size());
 }
 
 // One answer. Its choices run at once, as far as there are threads.
@@ -42,16 +53,20 @@ class TextAnswer {
   bool run_choices(Watch& watch);
   std::unique_ptr<Watch> new_watch(std::function<bool()> gone);
 
-  size_t choices() const { return request_.prompts.size() * static_cast<size_t>(request_.choices); }
+  size_t each() const { return static_cast<size_t>(request_.best_of); }  // texts of a prompt
+  size_t choices() const { return request_.prompts.size() * each(); }
   const std::vector<int32_t>& prompt_of(size_t index) const {
-    return request_.prompts[index / static_cast<size_t>(request_.choices)];
+    return request_.prompts[index / each()];
   }
+  bool ranks() const { return request_.best_of > request_.choices; }
   GenerateOptions options_of(size_t index) const {
     GenerateOptions options = request_.options;
     // The first choice is that of n = 1.
-    options.sampling.seed += index % static_cast<size_t>(request_.choices);
+    options.sampling.seed += index % each();
+    if (ranks()) options.logprobs = std::max(0, options.logprobs);
     return options;
   }
+  Json ranked(std::vector<Json> made, const std::vector<double>& scores) const;
 
   static void add_prompt(LogprobLists& lists, const std::vector<int32_t>& prompt,
                          const Generated& result) {
@@ -73,7 +88,7 @@ class TextAnswer {
   // A prompt counts once, whatever n is.
   void count(size_t index, const std::vector<int32_t>& prompt, const Generated& result) {
     const std::lock_guard lock(counting_);
-    if (index % static_cast<size_t>(request_.choices) == 0) prompt_tokens_ += prompt.size();
+    if (index % each() == 0) prompt_tokens_ += prompt.size();
     completion_tokens_ += result.tokens.size();
   }
 
@@ -104,6 +119,7 @@ class TextAnswer {
 http::Response TextAnswer::whole(const http::Request& http) {
   const std::unique_ptr<Watch> watch = new_watch(http.client_gone);
   std::vector<Json> made(choices());
+  std::vector<double> scores(choices());
   const auto one = [&](size_t index) {
     const std::vector<int32_t>& prompt = prompt_of(index);
     const GenerateOptions options = options_of(index);
@@ -117,20 +133,36 @@ http::Response TextAnswer::whole(const http::Request& http) {
     Json choice = shape_.choice((request_.echo ? prompt_text(prompt) : "") +
                                 without_spaces(to_valid_utf8(result.text)));
     choice["index"] = index;
-    choice["logprobs"] = options.logprobs >= 0 ? lists.take() : Json();
+    choice["logprobs"] = request_.options.logprobs >= 0 ? lists.take() : Json();
     choice["finish_reason"] = result.finish_reason;
     if (request_.return_token_ids) {
       choice["prompt_token_ids"] = prompt;
       choice["token_ids"] = result.tokens;
     }
     made[index] = std::move(choice);
+    scores[index] = mean_logprob(result);
     count(index, prompt, result);
     return result.finish_reason == "cancelled" ? Next::kStop : Next::kGoOn;
   };
   choices_.run(choices(), one, [this] { work_->cancel(); });
-  Json json = envelope(shape_.object, std::move(made));
+  Json json = envelope(shape_.object, ranks() ? ranked(std::move(made), scores) : std::move(made));
   json["usage"] = usage_of(*work_, prompt_tokens_, completion_tokens_);
   return http::Response::json(200, json.dump() + "\n");
+}
+
+// The likeliest texts of each prompt, the best first; of equal ones that with the smaller seed.
+Json TextAnswer::ranked(std::vector<Json> made, const std::vector<double>& scores) const {
+  Json best = Json::array();
+  std::vector<size_t> order(each());
+  for (size_t first = 0; first < made.size(); first += each()) {
+    std::iota(order.begin(), order.end(), first);
+    std::ranges::stable_sort(order, std::greater<>(), [&](size_t i) { return scores[i]; });
+    for (size_t i = 0; i < static_cast<size_t>(request_.choices); ++i) {
+      made[order[i]]["index"] = best.size();
+      best.push_back(std::move(made[order[i]]));
+    }
+  }
+  return best;
 }
 
 class TextAnswer::Events {

@@ -1,5 +1,7 @@
 #include "serve/text_request.h"
 
+#include <charconv>
+#include <cmath>
 #include <random>
 
 namespace split::serve {
@@ -7,8 +9,8 @@ namespace {
 
 using wire::Fields;
 
-constexpr int kMaxChoices = 16;  // n
 constexpr int kMaxStops = 16;
+constexpr size_t kMaxBiases = 1024;
 // Positions of all choices, each with what is listed there: bounds the time and the answer's size.
 constexpr uint64_t kMaxEntries = 1 << 18;
 constexpr uint64_t kEntryBytes = 256;  // of JSON values and their text, at most
@@ -17,6 +19,28 @@ uint64_t draw_seed() {
   std::random_device device;
   // 53 bits, so that a client that reads numbers as doubles can send it back.
   return (uint64_t{device()} << 32 | device()) >> 11;
+}
+
+// {"id": a number in -100..100}, as OpenAI has it.
+std::vector<LogitBias> read_biases(Fields& fields) {
+  constexpr const char* kName = "logit_bias";
+  std::vector<LogitBias> biases;
+  if (!fields.has(kName)) return biases;
+  const Json& given = fields.raw(kName);
+  if (!given.is_object() || given.size() > kMaxBiases) {
+    Fields::refuse(kName, cat("expected an object of at most ", kMaxBiases, " token ids"));
+  }
+  for (const auto& [key, value] : given.members()) {
+    int32_t id = -1;
+    const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error != std::errc() || id < 0 || cat(id) != key) {
+      Fields::refuse(kName, cat("expected token ids as names, got ", shown(key)));
+    }
+    const bool fits = value.is_number() && std::abs(value.get<double>()) <= 100;
+    if (!fits) Fields::refuse(kName, "expected numbers in -100..100");
+    biases.push_back({id, static_cast<float>(value.get<double>())});
+  }
+  return biases;
 }
 
 }  // namespace
@@ -28,6 +52,12 @@ void read_common(Fields& fields, TextRequest& request) {
   options.sampling.top_k = static_cast<int>(fields.integer_or("top_k", 0, 1 << 24, 0));
   options.sampling.repetition_penalty =
       static_cast<float>(fields.number_or("repetition_penalty", 0.01, 100, 1));
+  options.sampling.min_p = static_cast<float>(fields.number_or("min_p", 0, 1, 0));
+  options.sampling.presence_penalty =
+      static_cast<float>(fields.number_or("presence_penalty", -2, 2, 0));
+  options.sampling.frequency_penalty =
+      static_cast<float>(fields.number_or("frequency_penalty", -2, 2, 0));
+  options.sampling.logit_bias = read_biases(fields);
   options.seeded = fields.has("seed");
   options.sampling.seed = options.seeded
                               ? static_cast<uint64_t>(fields.integer("seed", INT64_MIN, INT64_MAX))
@@ -38,6 +68,7 @@ void read_common(Fields& fields, TextRequest& request) {
   }
   options.ignore_end = fields.boolean_or("ignore_eos", false);
   request.choices = static_cast<int>(fields.integer_or("n", 1, kMaxChoices, 1));
+  request.best_of = request.choices;
   request.stream = fields.boolean_or("stream", false);
   request.return_token_ids = fields.boolean_or("return_token_ids", false);
   if (fields.has("stream_options")) {
@@ -47,14 +78,8 @@ void read_common(Fields& fields, TextRequest& request) {
     Fields more(&fields.raw("stream_options"));
     request.include_usage = more.boolean_or("include_usage", false);
     request.continuous_usage = more.boolean_or("continuous_usage_stats", false);  // vLLM's word
+    more.ignore("include_obfuscation");  // no padding is sent
     more.finish();
-  }
-  // Reads fields that OpenAI's clients may send without changing the answer, and refuses those that
-  // would change it but are not here.
-  for (const char* key : {"user", "metadata", "store", "service_tier"}) fields.ignore(key);
-  for (const char* key : {"presence_penalty", "frequency_penalty"}) fields.number_or(key, 0, 0, 0);
-  if (fields.has("logit_bias") && !fields.raw("logit_bias").empty()) {
-    Fields::refuse("logit_bias", "is not supported");
   }
 }
 
@@ -64,6 +89,13 @@ std::vector<http::RequestField> common_fields() {
           {"top_p", "number", "Draws from the likeliest tokens that make up this probability."},
           {"top_k", "integer", "Draws from this many of the likeliest tokens."},
           {"repetition_penalty", "number", "Above 1, makes tokens that have occurred less likely."},
+          {"presence_penalty", "number",
+           "Above 0, makes tokens of the answer so far less likely, once."},
+          {"frequency_penalty", "number",
+           "Above 0, makes tokens of the answer so far less likely, for each time they came."},
+          {"logit_bias", "object", "What is added to the logits of token ids, -100 to 100."},
+          {"min_p", "number",
+           "Draws from tokens that are at least so many times as likely as the best."},
           {"seed", "integer", "The same seed gives the same text."},
           {"stop", "", "A text, or a list of texts, at which the answer ends."},
           {"n", "integer",
@@ -119,7 +151,13 @@ void check_cost(const TextRequest& request, const ModelConfig& config, MemorySha
     positions += std::min(static_cast<uint64_t>(request.options.max_tokens),
                           static_cast<uint64_t>(config.context) - prompt.size());
   }
-  const auto choices = static_cast<uint64_t>(request.choices);
+  for (const LogitBias& one : request.options.sampling.logit_bias) {
+    if (one.id >= config.vocab) {
+      Fields::refuse("logit_bias",
+                     cat("expected token ids in 0..", config.vocab - 1, ", got ", one.id));
+    }
+  }
+  const auto choices = static_cast<uint64_t>(request.best_of);
   const auto listed = static_cast<uint64_t>(1 + std::max(0, request.options.logprobs));
   if (positions * choices * listed > kMaxEntries) {
     Fields::refuse("max_tokens",

@@ -14,6 +14,7 @@ struct TextRequest {
   std::vector<std::vector<int32_t>> prompts;
   GenerateOptions options;
   int choices = 1;
+  int best_of = 1;  // texts made for each prompt, of which the likeliest `choices` are given
   bool echo = false;
   bool stream = false;
   bool include_usage = false;
@@ -22,12 +23,13 @@ struct TextRequest {
   bool skip_spaces = false;  // those that a text begins with
 };
 
+inline constexpr int kMaxChoices = 16;    // n and best_of
 inline constexpr int kMaxLogprobs = 100;  // the k largest at each position
 // A completion's default: nobody asks for the whole context there.
 inline constexpr int kMaxTokensAsked = 1 << 24;
 
-// Sampling, stop, seed, n, stream and stream_options, with OpenAI's defaults; and the fields that
-// change no answer here, or would and are refused. Throws Error(kInput) as Fields does.
+// Sampling, stop, seed, n, stream and stream_options, with OpenAI's defaults. Throws Error(kInput)
+// as Fields does.
 void read_common(wire::Fields& fields, TextRequest& request);
 
 // Describes the fields that it reads.

@@ -125,12 +125,18 @@ std::vector<std::string> Fields::texts(std::string_view key, size_t limit) {
 
 void Fields::ignore(std::string_view key) { state_->known.emplace(key); }
 
-void Fields::finish() const {
+void Fields::refuse_unknown(const std::string& key) {
+  throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route"), key);
+}
+
+void Fields::each_unread(const std::function<void(const std::string&, const Json&)>& found) const {
   for (const auto& [key, value] : state_->object->members()) {
-    if (state_->known.count(key) == 0) {
-      throw Error(ErrorKind::kInput, cat(shown(key), " is no field of this route"), key);
-    }
+    if (state_->known.count(key) == 0) found(key, value);
   }
+}
+
+void Fields::finish() const {
+  each_unread([](const std::string& key, const Json&) { refuse_unknown(key); });
 }
 
 void check_query(std::span<const std::pair<std::string, std::string>> query,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <span>
@@ -40,8 +41,11 @@ class Fields {
   const Json& raw(std::string_view key);
   // Marks a field as known and unused.
   void ignore(std::string_view key);
+  // Calls `found` with each field that nobody asked for.
+  void each_unread(const std::function<void(const std::string&, const Json&)>& found) const;
   void finish() const;
   [[noreturn]] static void refuse(std::string_view key, const std::string& expected);
+  [[noreturn]] static void refuse_unknown(const std::string& key);
 
  private:
   struct State;

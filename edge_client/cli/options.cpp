@@ -175,6 +175,12 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.number("top-k", "N", "only the N most likely tokens (0: no limit)", &options.top_k, 0,
                INT_MAX);
   flags.real("top-p", "X", "the most likely tokens that make up X (0.95)", &options.top_p, 0, 1);
+  flags.real("min-p", "X", "only tokens at least X times as likely as the best (0: no limit)",
+             &options.min_p, 0, 1);
+  flags.real("presence-penalty", "X", "above 0: less of what the answer has said (0)",
+             &options.presence_penalty, -2, 2);
+  flags.real("frequency-penalty", "X", "the same for each time that it was said (0)",
+             &options.frequency_penalty, -2, 2);
   flags.real("repetition-penalty", "X", "above 1: less of what was said (1)",
              &options.repetition_penalty, 0.01f, 100);
   flags.number("seed", "N", "the same seed gives the same text (default: drawn)", &options.seed,

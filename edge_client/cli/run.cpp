@@ -191,7 +191,10 @@ GenerateOptions Run::generate_options() {
   options.sampling.temperature = options_.temperature;
   options.sampling.top_k = options_.top_k;
   options.sampling.top_p = options_.top_p;
+  options.sampling.min_p = options_.min_p;
   options.sampling.repetition_penalty = options_.repetition_penalty;
+  options.sampling.presence_penalty = options_.presence_penalty;
+  options.sampling.frequency_penalty = options_.frequency_penalty;
   options.sampling.seed = receipt_.seed = options_.seed ? *options_.seed : drawn_seed();
   options.seeded = options_.seed.has_value();
   options.stop = options_.stop;

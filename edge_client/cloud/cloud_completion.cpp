@@ -21,6 +21,14 @@ Json request_of(const std::string& model, Json prompt, const GenerateOptions& op
                {"return_token_ids", true}};
   if (sampling.top_k != 0) body["top_k"] = sampling.top_k;
   if (sampling.repetition_penalty != 1) body["repetition_penalty"] = sampling.repetition_penalty;
+  if (sampling.min_p != 0) body["min_p"] = sampling.min_p;
+  if (sampling.presence_penalty != 0) body["presence_penalty"] = sampling.presence_penalty;
+  if (sampling.frequency_penalty != 0) body["frequency_penalty"] = sampling.frequency_penalty;
+  if (!sampling.logit_bias.empty()) {
+    Json biases = Json::object();
+    for (const auto& [id, bias] : sampling.logit_bias) biases.add(cat(id), bias);
+    body["logit_bias"] = std::move(biases);
+  }
   if (options.ignore_end) body["ignore_eos"] = true;
   if (options.logprobs >= 0) body["logprobs"] = options.logprobs;
   if (!options.stop.empty()) body["stop"] = options.stop;

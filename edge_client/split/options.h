@@ -55,7 +55,8 @@ struct Options {
   uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants
 
   int max_tokens = 64;
-  float temperature = 0.8f, top_p = 0.95f, repetition_penalty = 1;
+  float temperature = 0.8f, top_p = 0.95f, min_p = 0, repetition_penalty = 1;
+  float presence_penalty = 0, frequency_penalty = 0;
   int top_k = 0;
   std::optional<uint64_t> seed;  // none: drawn
   std::vector<std::string> stop;

@@ -84,6 +84,39 @@ TEST(EdgeServe, TextIsThatOfOneMachineForEveryCut) {
   }
 }
 
+// Fields that bend a draw come from the edge and from the cloud, which streams where no weights
+// are: what was said counts alike.
+TEST(EdgeServe, PenaltiesBiasesAndBestOfAreTheCloudsForEveryCut) {
+  Pair& pair = Pair::of("rand-a");
+  Json body = body_of(pair.ids(1), 0.9, 5, 24);
+  body.update({{"presence_penalty", 0.7},
+               {"frequency_penalty", 0.5},
+               {"logit_bias", {{"3", 2.5}, {"7", -100}}},
+               {"min_p", 0.01},
+               {"user", "someone"},
+               {"n", 2},
+               {"best_of", 3}});
+  const auto asked = [&](const std::string& url) {
+    const http::Reply reply = http::Client(url).request("POST", kCompletions, body.dump());
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return Json::parse(reply.body)["choices"];
+  };
+  const Json expected = asked(pair.cloud.url());
+  Json plain = body_of(pair.ids(1), 0.9, 5, 24);
+  EXPECT_NE(Json::parse(http::Client(pair.cloud.url())
+                            .request("POST", kCompletions, plain.dump())
+                            .body)["choices"][0]["token_ids"],
+            expected[0]["token_ids"]);
+  for (const char* cut : {"--cut=0", "--cut=1", "--cut=3", "--cut=cloud", "--cut=auto"}) {
+    for (const char* drafts : {"--draft=off", "--draft=7"}) {
+      EdgeServer edge(pair.arguments({cut, drafts}));
+      edge.ready();
+      EXPECT_EQ(asked(edge.url()), expected) << cut << drafts;
+      EXPECT_EQ(edge.stop(), 0);
+    }
+  }
+}
+
 TEST(EdgeServe, AnswersCarryTheirReceipt) {
   Pair& pair = Pair::of("rand-a");
   EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));

@@ -137,6 +137,11 @@ TEST_F(HandOffs, GiveTheCloudsTextAtWhicheverTokenTheModelIsHere) {
     options.sampling.temperature = temperature;
     options.sampling.repetition_penalty = 1.2f;
     options.sampling.seed = 11;
+    // These depend on which ids are the prompt's.
+    options.sampling.presence_penalty = 0.6f;
+    options.sampling.frequency_penalty = 0.4f;
+    options.sampling.min_p = 0.02f;
+    options.sampling.logit_bias = {{5, 1.5f}};
     options.ignore_end = true;
     options.logprobs = 2;
     const Generated whole = alone(options);

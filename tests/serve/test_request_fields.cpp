@@ -1,0 +1,161 @@
+// The fields of completions and chats, as clients send them: those that change no answer, those
+// that would, and those that nobody knows. Calls the routes' handlers, without a network.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "serve/chat.h"
+#include "serve/completions.h"
+#include "serve/unread_fields.h"
+
+namespace split::serve {
+namespace {
+
+// A model of 4 ids whose logits are the same everywhere.
+class Flat : public Forward {
+ public:
+  explicit Flat(std::vector<float> logits) : logits_(std::move(logits)) {}
+  std::span<const float> run(const SequenceRows& rows) override {
+    out_.clear();
+    for (size_t row = 0; row < rows.wanted_count(); ++row) {
+      out_.insert(out_.end(), logits_.begin(), logits_.end());
+    }
+    return out_;
+  }
+
+ private:
+  const std::vector<float> logits_;
+  std::vector<float> out_;
+};
+
+class RequestFields : public testing::Test {
+ protected:
+  RequestFields() {
+    config.vocab = 4;
+    config.context = 64;
+  }
+  TextModel model() {
+    return local_backend("m", config, nullptr,
+                         [this](size_t) { return std::make_unique<Flat>(logits); });
+  }
+  Json ask(const std::string& fields) {
+    http::Request request;
+    request.body = R"({"prompt":[0],"max_tokens":8,"return_token_ids":true)" + fields + "}";
+    const http::Response response =
+        completions(request, [this](const std::string&) { return model(); });
+    return parse_json(response.body, 16, "the answer");
+  }
+  // The field that is refused, or nothing.
+  std::string refused(const std::string& fields) {
+    try {
+      ask(fields);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kInput);
+      return std::string(error.field());
+    }
+    return {};
+  }
+
+  ModelConfig config;
+  std::vector<float> logits = {2, 1, 0, -1};
+};
+
+TEST_F(RequestFields, ThatChangeNoAnswerAreIgnored) {
+  const Json plain = ask(R"(,"seed":1)")["choices"];
+  for (const char* field : {R"("safety_identifier":"x")",
+                            R"("prompt_cache_key":"x")",
+                            R"("keep_alive":"5m")",
+                            R"("store":true)",
+                            R"("metadata":{"a":"b"})",
+                            R"("user":"x")",
+                            R"("service_tier":"auto")",
+                            R"("modalities":["text"])",
+                            R"("cache_prompt":true)",
+                            R"("repeat_penalty":1.0)",
+                            R"("prediction":{"type":"content","content":"x"})",
+                            R"("tools":[])",
+                            R"("tool_choice":"auto")",
+                            R"("parallel_tool_calls":false)",
+                            R"("audio":null)",
+                            R"("suffix":"")",
+                            R"("chat_template_kwargs":{})",
+                            R"("mirostat":0)",
+                            R"("none_such":null)",
+                            R"("response_format":{"type":"text"})",
+                            R"("stream_options":{"include_obfuscation":false})"}) {
+    EXPECT_EQ(ask(cat(R"(,"seed":1,)", field))["choices"], plain) << field;
+  }
+}
+
+TEST_F(RequestFields, ThatWouldChangeTheAnswerAreRefusedByName) {
+  for (const auto& [name, value] : std::vector<std::pair<const char*, const char*>>{
+           {"tools", R"([{"type":"function"}])"},
+           {"tool_choice", R"("required")"},
+           {"audio", R"({"voice":"alloy"})"},
+           {"modalities", R"(["text","audio"])"},
+           {"web_search_options", "{}"},
+           {"suffix", R"("x")"},
+           {"repeat_penalty", "1.1"},
+           {"chat_template_kwargs", R"({"enable_thinking":false})"},
+           {"mirostat", "2"},
+           {"none_such", "0"},
+           {"none_such", "false"}}) {
+    EXPECT_EQ(refused(cat(",\"", name, "\":", value)), name) << value;
+  }
+}
+
+TEST_F(RequestFields, AnIgnoredOneIsSaidOnce) {
+  const auto said = [](const char* json) {
+    testing::internal::CaptureStderr();
+    finish_tolerant(wire::Fields(json));
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string line = said(R"({"id_slot":1,"timings_per_token":null})");
+  EXPECT_NE(line.find("ignored: 'id_slot'"), std::string::npos) << line;
+  EXPECT_EQ(std::ranges::count(line, '\n'), 1) << line;
+  EXPECT_EQ(said(R"({"id_slot":2})"), "");
+}
+
+TEST_F(RequestFields, BestOfGivesTheLikeliestOfItsTexts) {
+  const Json all = ask(R"(,"seed":1,"n":6,"logprobs":0)")["choices"];
+  std::vector<std::pair<double, size_t>> means;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Json& logprobs = all[i]["logprobs"]["token_logprobs"];
+    double sum = 0;
+    for (const Json& one : logprobs) sum += one.get<double>();
+    means.emplace_back(-sum / static_cast<double>(logprobs.size()), i);
+  }
+  std::ranges::sort(means);
+  for (const char* logprobs : {"", R"(,"logprobs":0)"}) {
+    const Json answer = ask(cat(R"(,"seed":1,"n":2,"best_of":6)", logprobs));
+    const Json& best = answer["choices"];
+    ASSERT_EQ(best.size(), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(best[i]["token_ids"], all[means[i].second]["token_ids"]);
+      EXPECT_EQ(best[i]["index"], i);
+      EXPECT_EQ(best[i]["logprobs"].is_null(), *logprobs == '\0');
+    }
+    EXPECT_EQ(answer["usage"]["completion_tokens"], 48);
+  }
+  EXPECT_NE(means[0].second, 0u);  // else nothing was chosen
+  EXPECT_EQ(refused(R"(,"n":2,"best_of":1)"), "best_of");
+  EXPECT_EQ(refused(R"(,"n":1,"best_of":2,"stream":true)"), "best_of");
+  EXPECT_EQ(refused(R"(,"n":1,"best_of":17)"), "best_of");
+}
+
+TEST_F(RequestFields, BiasesAndPenaltiesReachTheSampler) {
+  const auto ids = [&](const std::string& fields) {
+    return ask(cat(R"(,"temperature":0,)", fields))["choices"].at(size_t{0})["token_ids"].dump();
+  };
+  EXPECT_EQ(ids(R"("logit_bias":{"0":-100})"), "[1,1,1,1,1,1,1,1]");
+  EXPECT_EQ(ids(R"("logit_bias":{"3":3.5})"), "[3,3,3,3,3,3,3,3]");
+  // Of the logits 2, 1, 0, -1; the prompt's 0 is not counted.
+  EXPECT_EQ(ids(R"("presence_penalty":1.5)"), "[0,1,0,0,0,0,0,0]");
+  EXPECT_EQ(ids(R"("frequency_penalty":0.6)"), "[0,0,1,0,1,0,2,1]");
+  EXPECT_EQ(refused(R"(,"logit_bias":{"4":1})"), "logit_bias");
+  EXPECT_EQ(refused(R"(,"logit_bias":[1])"), "logit_bias");
+}
+
+}  // namespace
+}  // namespace split::serve
