@@ -10,9 +10,34 @@ constexpr std::chrono::milliseconds kLookAgain{1000};
 
 }  // namespace
 
+void Probe::heard(bool answer) {
+  const std::lock_guard lock(lost_mutex_);
+  if (answer) {
+    lost_since_.reset();
+  } else if (!lost_since_) {
+    lost_since_ = Clock::now();
+  }
+}
+
+// Seconds, with three decimals.
+std::optional<double> Probe::lost_s() {
+  const std::lock_guard lock(lost_mutex_);
+  if (!lost_since_) return std::nullopt;
+  const auto since = Clock::now() - *lost_since_;
+  constexpr double kThousandths = 1e3;
+  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(since).count()) /
+         kThousandths;
+}
+
 Probe::Seen Probe::look(const std::string& model) {
   const std::lock_guard lock(mutex_);
-  if (Clock::now() < looked_ + kLookAgain) return seen_;
+  const auto now_seen = [this] {
+    Seen seen = seen_;
+    seen.lost_s = lost_s();
+    seen.reachable = !seen.lost_s;  // others may have asked since
+    return seen;
+  };
+  if (Clock::now() < looked_ + kLookAgain) return now_seen();
   seen_.reachable = false;
   seen_.stage_ms.clear();
   try {
@@ -22,8 +47,9 @@ Probe::Seen Probe::look(const std::string& model) {
   } catch (const RemoteError& error) {
     seen_.reachable = error.status != 0;
   }
+  heard(seen_.reachable);
   looked_ = Clock::now();
-  return seen_;
+  return now_seen();
 }
 
 }  // namespace split::edge

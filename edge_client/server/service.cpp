@@ -48,6 +48,11 @@ Service::Service(const Options& options, const Console& console,
       console_(console),
       metrics_(metrics),
       loader_(options, console, environment, interrupt),
+      log_{[](std::string_view) { return true; },
+           [this](std::string_view text) {
+             write_log(log_line("info", text.substr(0, text.find('\n'))));
+           }},
+      notice_(log_, loader_.remote().origin(), options.quiet),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
       chat_(serve::ChatTemplate::parse(options.chat_template.empty() ? serve::kDefaultChatTemplate
@@ -55,6 +60,15 @@ Service::Service(const Options& options, const Console& console,
       probe_(loader_.connect(kProbe)),
       answers_(options.exact) {
   loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
+  loader_.on_waiting(
+      [this](const RemoteError& error) {
+        if (error.status == 0 && error.code != kFirstAsk) probe_.heard(false);
+        notice_.lost(error);
+      },
+      [this](bool again) {
+        if (again) probe_.heard(true);
+        notice_.found(again);
+      });
 }
 
 std::vector<serve::Metrics::Labels> Service::placed() const {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/probe.h"
 #include "edge_client/server/split_work.h"
 #include "edge_client/weights/stage_progress.h"
@@ -72,6 +73,8 @@ class Service {
   EdgeMetrics& metrics_;
   Loader loader_;  // of whoever holds:
   std::mutex loading_;
+  const Console log_;  // what is said as lines of log
+  CloudNotice notice_;
   RemotePool pool_;
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
   const serve::ChatTemplate chat_;

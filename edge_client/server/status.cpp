@@ -54,7 +54,10 @@ std::string status_json(const ServiceState& now) {
       {"state", now.stopping ? "stopping"
                 : split      ? "ready"
                              : "loading"},
-      {"server", {{"url", now.origin}, {"reachable", there}}},
+      {"server",
+       {{"url", now.origin},
+        {"reachable", there},
+        {"lost_s", now.cloud.lost_s ? Json(*now.cloud.lost_s) : Json()}}},
       {"model", nullptr},
       {"layers", nullptr},
       {"cut", split ? cut_of(split->place) : Json()},

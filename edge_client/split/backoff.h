@@ -14,6 +14,9 @@
 
 namespace split::edge {
 
+// The code of on_lost's error where somebody asks for the first time: nothing has failed yet.
+inline constexpr const char* kFirstAsk = "first";
+
 struct RetryOptions {
   std::chrono::milliseconds budget{30000};
   std::chrono::milliseconds first{20}, most{2000};        // waits

@@ -36,7 +36,9 @@ double Receipt::tokens_per_second() const {
 }
 
 std::optional<int> Receipt::cloud_percent() const {
-  const size_t rows = prompt_tokens + tokens - (tokens > 0 ? 1 : 0);
+  // Guesses that were wrong have rows too.
+  const size_t rows =
+      prompt_tokens + tokens - (tokens > 0 ? 1 : 0) + (counts.drafted - counts.accepted);
   if (layers == 0 || rows == 0) return std::nullopt;
   const double part = static_cast<double>(counts.cloud_layer_rows) /
                       (static_cast<double>(rows) * static_cast<double>(layers));

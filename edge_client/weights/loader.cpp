@@ -122,15 +122,23 @@ void Loader::remember(const PlacedModel& split) const {
 
 std::string Loader::wanted_id() {
   // Nothing was ever heard of this server: one that was started just before takes a moment, else it
-  // is most likely not there, so nobody is kept waiting.
+  // is most likely not there, so nobody is kept waiting, but for a program that serves.
   constexpr std::chrono::milliseconds kStarting{2000};
   const auto began = std::chrono::steady_clock::now();
-  const auto patience = std::min(kStarting, retry_.budget);
-  // The error says it all by then; a server that is there and busy is told as ever.
+  const auto patience = options_.serve ? retry_.budget : std::min(kStarting, retry_.budget);
+  // The error says it all by then; a server that is there and busy is told as ever, and one that
+  // takes what is asked and says nothing.
+  if (retry_.on_lost) retry_.on_lost(RemoteError("", 0, kFirstAsk));
+  const int errors = std::uncaught_exceptions();
+  const std::shared_ptr<void> answered(nullptr, [&](void*) {
+    if (retry_.on_found) retry_.on_found(std::uncaught_exceptions() == errors);
+  });
+  constexpr int kDamagedAlways = 3;  // requests
+  int damaged = 0;
   RetryOptions start = retry_;
   bool told = false;
   start.on_lost = [&](const RemoteError& error) {
-    told = error.status != 0 && retry_.on_lost;
+    told = (error.status != 0 || options_.serve) && retry_.on_lost;
     if (told) retry_.on_lost(error);
   };
   start.on_found = [&](bool again) {
@@ -140,6 +148,16 @@ std::string Loader::wanted_id() {
     try {
       return asking_->models();
     } catch (const RemoteError& error) {
+      // A proxy takes the path away, and whoever leaves it there is asked for something else.
+      const bool below =
+          remote_.origin().find('/', remote_.origin().find("//") + 2) != std::string::npos;
+      if (error.code == "damaged" && below && ++damaged == kDamagedAlways) {
+        throw Error(ErrorKind::kRemote, cat("[server] ", remote_.origin(),
+                                            ": no server below this path; is the path right?"));
+      }
+      if (error.status == 404) {
+        throw Error(ErrorKind::kRemote, cat(error.what(), "; is that a cloud_server?"));
+      }
       if (error.status != 0 || interrupt_.signal() != 0) throw;
       // Somebody is there who has no good certificate, or no TLS: waiting makes neither.
       if (error.code == "tls") throw Error(ErrorKind::kRemote, error.what());

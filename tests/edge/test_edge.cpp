@@ -363,6 +363,16 @@ TEST(Edge, DraftsWhatRunsHereAlone) {
   EXPECT_EQ(run({"--temperature=0", "--cut=2", "--head=cloud"})["receipt"]["drafted"], 0);
 }
 
+TEST(Edge, SaysHowMuchTheCloudDidWhateverWasGuessed) {
+  for (const char* draft : {"--draft=off", "--draft=7"}) {
+    const Outcome got = Shared::of("demo").run(
+        {"--prompt=a a a a a", "--cut=6", "--seed=4", "--max-tokens=60", "--ignore-eos", draft});
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_NE(got.err.find("the cloud did 75 % of the layers"), std::string::npos) << draft << "\n"
+                                                                                   << got.err;
+  }
+}
+
 TEST(Edge, SaysWhatIsWrongInOneLine) {
   Shared& shared = Shared::of("demo");
   const std::tuple<std::vector<std::string>, int, const char*> cases[] = {
@@ -380,6 +390,10 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
       {{"--prompt=x", "--format=f32", "--stop="}, 2, "--stop"},
       {{"--server=http://127.0.0.1:1", "--prompt=x"}, 3, "is cloud_server running there?"},
       {{"--server=ftp://x", "--prompt=x"}, 2, "URL"},
+      {{"--server=https" + shared.cloud.url().substr(4), "--prompt=x"},
+       3,
+       "a server of http:// is there, it seems"},
+      {{"--server=" + shared.cloud.url() + "/nope", "--prompt=x"}, 3, "is the path right?"},
       {{"--cache=/proc/nowhere", "--prompt=x"}, 4, "--cache DIR"},
   };
   for (const auto& [arguments, code, text] : cases) {
@@ -394,7 +408,9 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
       shared.run({"--prompt=x"}, {.input = "", .environment = {{"SPLIT_TOP_K", "x"}}});
   EXPECT_EQ(variable.code, 2);
   EXPECT_NE(variable.err.find("SPLIT_TOP_K: expected"), std::string::npos) << variable.err;
-  EXPECT_LE(std::ranges::count(run_edge({"--help"}).out, '\n'), 112);
+  const std::string help = run_edge({"--help"}).out;
+  EXPECT_LE(std::ranges::count(help, '\n'), 112);
+  EXPECT_NE(help.find("Exit codes: 0 all is well"), std::string::npos) << help;
 }
 
 TEST(Edge, ReadsServerTiming) {

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "edge_client/cli/cloud_notice.h"
+#include "edge_client/server/cloud_notice.h"
 #include "edge_client/cli/line_editor.h"
 #include "support/edge_server.h"
 
@@ -143,7 +143,7 @@ TEST(CloudNotice, TellsALongWaitAndItsEnd) {
   notice.found(true);
   EXPECT_EQ(err, "");  // the other one still waits
   notice.found(true);
-  EXPECT_TRUE(err.starts_with("the cloud answers again, after ")) << err;
+  EXPECT_TRUE(err.starts_with("the cloud answers, after ")) << err;
 }
 
 TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {

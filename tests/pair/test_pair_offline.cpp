@@ -167,34 +167,78 @@ TEST_F(Offline, AServersChangedModelWins) {
 // An edge that serves.
 class Serving {
  public:
-  Serving(const std::string& url, const Folder& home)
-      : process_(edge_command(url, kOnCpu + Arguments{"--cut", "0", "--serve", "127.0.0.1:0"}),
+  Serving(const std::string& url, const Folder& home) : Serving(url, home, {"--cut", "0"}) {}
+  Serving(const std::string& url, const Folder& home, const Arguments& more)
+      : process_(edge_command(url, kOnCpu + Arguments{"--serve", "127.0.0.1:0"} + more),
                  {cat("XDG_CACHE_HOME=", home.path.string())}) {
     const std::string mark = "listening on ";
     CHECK(process_.until([&] { return process_.err().find(" ready\n") != std::string::npos; }));
     const size_t at = process_.err().find(mark) + mark.size();
     client_.emplace(process_.err().substr(at, process_.err().find(' ', at) - at));
   }
-  std::string text() {
-    return Json::parse(client_
-                           ->request("POST", "/v1/completions",
-                                     R"({"prompt":"The king","seed":3,"max_tokens":20})",
-                                     "application/json", {}, 1 << 20)
-                           .body)
-        .at("choices")[0]
-        .at("text");
+  static std::string text_of(const std::string& url) {
+    const http::Reply reply = http::Client(url).request(
+        "POST", "/v1/completions", R"({"prompt":"The king","seed":3,"max_tokens":20})",
+        "application/json", {}, 1 << 20);
+    return Json::parse(reply.body).at("choices")[0].at("text");
   }
+  std::string text() { return text_of(url()); }
+  std::string url() const { return client_->origin(); }
   int put_cut(int cut) {
     return client_
         ->request("PUT", "/split/cut", cat("{\"cut\":", cut, "}"), "application/json", {}, 1 << 20)
         .status;
   }
   const std::string& err() const { return process_.err(); }
+  Json cloud() {  // of its status
+    return Json::parse(client_->request("GET", "/split/status").body).at("server");
+  }
+  bool says(const std::string& part) {
+    return process_.until([&] { return process_.err().find(part) != std::string::npos; });
+  }
 
  private:
   Process process_;
   std::optional<http::Client> client_;
 };
+
+// What goes on is told in the log and to the page, and ends as it began.
+TEST_F(Offline, AnEdgeThatServesCountsTheSecondsWithoutItsCloud) {
+  Serving edge(cloud_.url(), home_, {"--cut", "4"});
+  EXPECT_TRUE(edge.cloud().at("lost_s").is_null());
+  const std::string calm = edge.text();
+  cloud_.process().kill();
+  std::string text;
+  std::thread asks([&] { text = Serving::text_of(edge.url()); });
+  const std::string waiting = cat("waiting for the cloud at ", cloud_.url());
+  EXPECT_TRUE(edge.says(waiting)) << edge.err();
+  const Json lost = edge.cloud();
+  EXPECT_FALSE(lost.at("reachable").get<bool>());
+  EXPECT_GE(lost.at("lost_s").get<double>(), 0.3);  // as long as a wait is not told
+  cloud_.again();
+  asks.join();
+  EXPECT_EQ(text, calm);
+  EXPECT_TRUE(edge.says("the cloud answers, after ")) << edge.err();
+  Json found;
+  do found = edge.cloud();
+  while (!found.at("reachable").get<bool>());  // looked at once a second
+  EXPECT_TRUE(found.at("lost_s").is_null()) << found.dump();
+}
+
+// A service is often started before its cloud.
+TEST_F(Offline, AnEdgeThatServesWaitsForACloudThatStartsLater) {
+  cloud_.process().kill();
+  Process edge(
+      edge_command(cloud_.url(), kOnCpu + Arguments{"--cut", "4", "--serve", "127.0.0.1:0"}),
+      {cat("XDG_CACHE_HOME=", home_.path.string())});
+  const auto says = [&](const std::string& part) {
+    return edge.until([&] { return edge.err().find(part) != std::string::npos; });
+  };
+  EXPECT_TRUE(says(cat("waiting for the cloud at ", cloud_.url(), " (Ctrl-C stops)\n")))
+      << edge.err();
+  cloud_.again();
+  EXPECT_TRUE(says(" ready\n")) << edge.err();
+}
 
 TEST_F(Offline, AnEdgeThatServesStartsToo) {
   std::string calm;

@@ -1,9 +1,13 @@
-#include "edge_client/cli/cloud_notice.h"
+#include "edge_client/server/cloud_notice.h"
+
+#include <algorithm>
 
 namespace split::edge {
 namespace {
 
 constexpr std::chrono::milliseconds kUntold{300};
+// Of a first silence: a server that is not there is an error by then (weights/loader.h).
+constexpr std::chrono::milliseconds kFirstUntold{4000};
 // Between two lines where nobody sees them change.
 constexpr std::chrono::seconds kAtTerminal{1}, kElsewhere{10};
 
@@ -23,12 +27,15 @@ CloudNotice::~CloudNotice() {
 
 void CloudNotice::lost(const RemoteError& error) {
   const std::lock_guard lock(mutex_);
-  busy_ = error.status == 429 || error.status == 503;
+  const bool busy = error.status == 429 || error.status == 503;
+  why_ = error.code == "loading" ? ", which loads its models" : busy ? ", which is busy" : "";
+  const auto untold = error.code == kFirstAsk ? kFirstUntold : kUntold;
+  untold_ = waiting_ > 0 ? std::min(untold_, untold) : untold;
+  changed_.notify_all();
   if (waiting_++ > 0 || quiet_) return;
   since_ = Clock::now();
   shown_ = false;
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-  changed_.notify_all();
 }
 
 void CloudNotice::found(bool again) {
@@ -38,8 +45,7 @@ void CloudNotice::found(bool again) {
   changed_.notify_all();
   if (!std::exchange(shown_, false)) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since_);
-  const std::string line =
-      again ? cat("the cloud answers again, after ", seconds.count(), " s") : "";
+  const std::string line = again ? cat("the cloud answers, after ", seconds.count(), " s") : "";
   if (console_.err_is_terminal) {
     console_.err(cat("\r", line, "\x1b[K", again ? "\n" : ""));
   } else if (again) {
@@ -56,7 +62,7 @@ RetryOptions CloudNotice::told_to(RetryOptions retry) {
 // With the lock held.
 void CloudNotice::say(Clock::time_point now) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - since_).count();
-  const std::string line = cat("waiting for the cloud at ", url_, busy_ ? ", which is busy" : "",
+  const std::string line = cat("waiting for the cloud at ", url_, why_,
                                seconds > 0 ? cat(", ", seconds, " s") : "", " (Ctrl-C stops)");
   if (!console_.err_is_terminal) {
     console_.err(line + "\n");
@@ -75,12 +81,14 @@ void CloudNotice::run() {
       continue;
     }
     const auto began = since_;
+    const auto untold = untold_;
     const auto step = console_.err_is_terminal ? kAtTerminal : kElsewhere;
     const auto now = Clock::now();
     // Whole steps behind the beginning, and one soon after it.
-    const auto due = shown_ ? began + step * ((now - began) / step + 1) : began + kUntold;
-    const bool other = changed_.wait_until(
-        lock, due, [&] { return stopping_ || waiting_ == 0 || since_ != began; });
+    const auto due = shown_ ? began + step * ((now - began) / step + 1) : began + untold;
+    const bool other = changed_.wait_until(lock, due, [&] {
+      return stopping_ || waiting_ == 0 || since_ != began || untold_ != untold;
+    });
     if (!other) say(Clock::now());
   }
 }

@@ -1,6 +1,6 @@
 // Tells a person that the program waits for its cloud: at once, counted in seconds, and
 // when it answers again. At a terminal one line that changes, elsewhere a line now and then. Waits
-// that are over before anybody would wonder are not told.
+// that are over before anybody would wonder are not told, and a first silence a little later.
 #pragma once
 
 #include <atomic>
@@ -46,8 +46,9 @@ class CloudNotice {
   std::mutex mutex_;                    // of all below
   std::condition_variable changed_;
   size_t waiting_ = 0;  // that wait now
-  bool busy_ = false;   // it answers that others come first
+  std::string why_;     // it answers, but not with what it is asked for
   Clock::time_point since_;
+  std::chrono::milliseconds untold_{};
   bool shown_ = false, stopping_ = false;
   std::thread thread_;  // once somebody waits
 };
