@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <numeric>
 
 #include "base/error.h"
@@ -58,6 +59,11 @@ struct Tokenizer::Scratch {
   std::vector<uint64_t> heap;  // rank << 32 | position of the left symbol; smallest on top
 };
 
+struct Tokenizer::Order {
+  std::once_flag once;
+  std::vector<InOrder> all;
+};
+
 Tokenizer::Tokenizer(Parts parts)
     : kind_(parts.kind),
       cut_(parts.cut),
@@ -70,7 +76,8 @@ Tokenizer::Tokenizer(Parts parts)
       merges_(std::move(parts.merges)),
       added_(std::move(parts.added)),
       before_(std::move(parts.before)),
-      behind_(std::move(parts.behind)) {
+      behind_(std::move(parts.behind)),
+      order_(std::make_shared<Order>()) {
   offsets_.push_back(0);
   if (kind_ == Kind::kBytes) byte_ids_.fill(-1);
   const auto in_vocabulary = [&](size_t id) { return parts.plain.empty() || parts.plain[id]; };
@@ -160,6 +167,22 @@ void Tokenizer::clean_up_words() {
     std::string clean = cleaned(std::string(bytes));
     if (clean != bytes) clean_.emplace(id, std::move(clean));
   }
+}
+
+std::span<const Tokenizer::InOrder> Tokenizer::by_bytes() const {
+  std::call_once(order_->once, [this] {
+    std::vector<InOrder>& all = order_->all;
+    for (int32_t id = 0; id < size(); ++id) {
+      if (!is_special(id) && !token_bytes(id).empty()) all.push_back({id, 0});
+    }
+    std::ranges::sort(all, {}, [this](const InOrder& one) { return token_bytes(one.id); });
+    for (size_t i = 1; i < all.size(); ++i) {
+      const std::string_view before = token_bytes(all[i - 1].id), bytes = token_bytes(all[i].id);
+      all[i].shared =
+          static_cast<uint32_t>(std::ranges::mismatch(before, bytes).in1 - before.begin());
+    }
+  });
+  return order_->all;
 }
 
 bool Tokenizer::is_special(int32_t id) const {

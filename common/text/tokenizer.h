@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -77,6 +78,12 @@ class Tokenizer {
   bool is_special(int32_t id) const;
   // The id of a special or other added token with this text.
   std::optional<int32_t> added_id(std::string_view text) const;
+  // The tokens that are text and not special, in the order of their bytes. Found on the first call.
+  struct InOrder {
+    int32_t id;
+    uint32_t shared;  // bytes that it begins with as the one before
+  };
+  std::span<const InOrder> by_bytes() const;
   // `text` with breaks that keep any special token from being read in it, or across its end.
   std::string broken(std::string_view text) const;
 
@@ -168,6 +175,8 @@ class Tokenizer {
   std::vector<int32_t> special_ids_;  // ascending
   std::vector<int32_t> before_, behind_;
   std::optional<int32_t> end_of_text_;
+  struct Order;
+  std::shared_ptr<Order> order_;  // of by_bytes()
 };
 
 // Gives the text of a sequence token by token. What it gives, joined, is decode() of the tokens.

@@ -1,0 +1,157 @@
+#include "text/grammar.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace split {
+namespace {
+
+// More than any schema that somebody wrote.
+constexpr size_t kMostRules = 1 << 15, kMostSymbols = 1 << 17;
+constexpr size_t kMostStacks = 1 << 12;  // of one place
+constexpr size_t kDeepStack = 150;       // three for each object or list around
+constexpr size_t kMostNodes = 1 << 11;   // 2 KB each
+
+[[noreturn]] void refuse(std::string_view what) {
+  throw Error(ErrorKind::kInput, cat("'response_format': ", what), "response_format");
+}
+
+}  // namespace
+
+uint32_t Grammar::add_rule(bool nests) {
+  if (rules_.size() == kMostRules) refuse("the schema is too large");
+  rules_.push_back({nests, {}});
+  return static_cast<uint32_t>(rules_.size() - 1);
+}
+
+void Grammar::add(uint32_t rule, const Sequence& alternative) {
+  if (symbols_.size() + alternative.size() >= kMostSymbols) refuse("the schema is too large");
+  rules_.at(rule).alternatives.push_back(static_cast<uint32_t>(symbols_.size()));
+  symbols_.insert(symbols_.end(), alternative.begin(), alternative.end());
+  symbols_.push_back({});
+}
+
+Grammar::Symbol Grammar::bytes(const ByteSet& set) {
+  auto at = std::ranges::find(sets_, set);
+  if (at == sets_.end()) at = sets_.insert(at, set);
+  return {Symbol::kBytes, static_cast<uint32_t>(at - sets_.begin())};
+}
+
+Grammar::Sequence Grammar::literal(std::string_view text) {
+  if (text.size() >= kMostSymbols) refuse("the schema is too large");
+  Sequence out;
+  for (const char c : text) {
+    ByteSet set;
+    set.set(static_cast<uint8_t>(c));
+    out.push_back(bytes(set));
+  }
+  return out;
+}
+
+// Adds the stacks that begin with bytes, or are empty. Where a rule is the last of a sequence, its
+// end is not kept below it, so that a list of any length takes a stack of one.
+void Grammar::expand(Stack stack, State& out) const {
+  while (!stack.empty() && symbols_[stack.back()].kind == Symbol::kEnd) stack.pop_back();
+  if (stack.empty() || symbols_[stack.back()].kind == Symbol::kBytes) {
+    if (out.size() == kMostStacks) refuse("the schema has too many alternatives at one place");
+    out.push_back(std::move(stack));
+    return;
+  }
+  const Rule& rule = rules_[symbols_[stack.back()++].index];
+  if (symbols_[stack.back()].kind == Symbol::kEnd) stack.pop_back();
+  if (rule.nests && stack.size() > kDeepStack) return;
+  for (const uint32_t begin : rule.alternatives) {
+    Stack next = stack;
+    next.push_back(begin);
+    expand(std::move(next), out);
+  }
+}
+
+Grammar::State Grammar::sorted(State state) {
+  std::ranges::sort(state);
+  state.erase(std::unique(state.begin(), state.end()), state.end());
+  return state;
+}
+
+Grammar::State Grammar::start() const {
+  State state;
+  for (const uint32_t begin : rules_.at(0).alternatives) expand({begin}, state);
+  return sorted(std::move(state));
+}
+
+Grammar::State Grammar::after(const State& state, uint8_t byte) const {
+  State next;
+  for (const Stack& stack : state) {
+    if (stack.empty() || !sets_[symbols_[stack.back()].index].test(byte)) continue;
+    Stack moved = stack;
+    ++moved.back();
+    expand(std::move(moved), next);
+  }
+  return sorted(std::move(next));
+}
+
+TokenGrammar::TokenGrammar(Grammar grammar, const Tokenizer& tokenizer, std::string asked)
+    : grammar_(std::move(grammar)), tokenizer_(tokenizer), asked_(std::move(asked)) {}
+
+TokenGrammar::State TokenGrammar::after(const State& state, int32_t id) const {
+  State next = state;
+  for (const char byte : tokenizer_.token_bytes(id)) {
+    next = grammar_.after(next, static_cast<uint8_t>(byte));
+  }
+  return next;
+}
+
+uint32_t TokenGrammar::node_of(State state) const {
+  if (state.empty()) return Node::kDead;
+  const auto [at, fresh] = numbers_.try_emplace(state, static_cast<uint32_t>(nodes_.size()) + 2);
+  if (fresh) nodes_.push_back({.state = std::move(state), .next = {}, .mask = {}});
+  return at->second;
+}
+
+uint32_t TokenGrammar::next(uint32_t node, uint8_t byte) const {
+  uint32_t& known = nodes_[node - 2].next[byte];  // a deque's places stay
+  if (known == Node::kUnknown) known = node_of(grammar_.after(nodes_[node - 2].state, byte));
+  return known;
+}
+
+// Goes through the tokens in the order of their bytes: a beginning that several share is looked at
+// once, and none behind one that leads nowhere.
+std::vector<uint8_t> TokenGrammar::look(uint32_t node) const {
+  std::vector<uint8_t> allowed(static_cast<size_t>(tokenizer_.size()), 0);
+  std::vector<uint32_t> at = {node};  // behind so many bytes of the token before
+  bool dead = false;                  // behind the last of them
+  for (const auto& [id, shared] : tokenizer_.by_bytes()) {
+    if (dead && shared >= at.size()) continue;
+    const std::string_view bytes = tokenizer_.token_bytes(id);
+    at.resize(std::min<size_t>(shared, at.size() - 1) + 1);
+    dead = false;
+    while (at.size() <= bytes.size() && !dead) {
+      const uint32_t to = next(at.back(), static_cast<uint8_t>(bytes[at.size() - 1]));
+      dead = to == Node::kDead;
+      if (!dead) at.push_back(to);
+    }
+    if (!dead) allowed[static_cast<size_t>(id)] = 1;
+  }
+  return allowed;
+}
+
+std::shared_ptr<const std::vector<uint8_t>> TokenGrammar::allowed(const State& state) const {
+  const std::lock_guard lock(mutex_);
+  const auto known = numbers_.find(state);
+  if (known != numbers_.end() && nodes_[known->second - 2].mask != nullptr) {
+    return nodes_[known->second - 2].mask;
+  }
+  if (nodes_.size() > kMostNodes || masks_ == kMostMasks) {
+    nodes_.clear();
+    numbers_.clear();
+    masks_ = 0;
+  }
+  const uint32_t node = node_of(state);
+  CHECK(node != Node::kDead);
+  nodes_[node - 2].mask = std::make_shared<const std::vector<uint8_t>>(look(node));
+  ++masks_;
+  return nodes_[node - 2].mask;
+}
+
+}  // namespace split

@@ -1,0 +1,103 @@
+// A grammar over bytes, and which tokens can come next in a text of it: what makes a model's answer
+// JSON of a schema. Rules are lists of alternatives, each of bytes and of other rules; a state is
+// the set of places where a text can be in them, as stacks of what is still to come. Knows no JSON
+// (json_grammar.h) and no model.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace split {
+
+using ByteSet = std::bitset<256>;
+
+// Built by one thread, then immutable. No rule may begin with itself.
+class Grammar {
+ public:
+  struct Symbol {
+    enum Kind : uint8_t { kBytes, kRule, kEnd } kind = kEnd;
+    uint32_t index = 0;  // among sets, or rules
+  };
+  using Sequence = std::vector<Symbol>;
+
+  // A rule without alternatives yet. Rule 0 is the text. One that `nests` is no alternative any
+  // more where a text is some 50 of them deep: whoever has it has another beside it. Throws
+  // Error(kInput) past a bound.
+  uint32_t add_rule(bool nests = false);
+  void add(uint32_t rule, const Sequence& alternative);
+  Symbol bytes(const ByteSet& set);
+  static Symbol rule(uint32_t index) { return {Symbol::kRule, index}; }
+  // Each byte of a text in turn.
+  Sequence literal(std::string_view text);
+
+  // Where a text is: each stack holds offsets into the symbols, the next one last; an empty stack
+  // is the end of the text. None: no text is like this.
+  using Stack = std::vector<uint32_t>;
+  using State = std::vector<Stack>;
+  State start() const;
+  State after(const State& state, uint8_t byte) const;
+  static bool can_end(const State& state) { return !state.empty() && state.front().empty(); }
+  static bool must_end(const State& state) { return state.size() == 1 && can_end(state); }
+
+ private:
+  struct Rule {
+    bool nests = false;
+    std::vector<uint32_t> alternatives;  // where they begin
+  };
+  void expand(Stack stack, State& out) const;
+  static State sorted(State state);
+
+  std::vector<ByteSet> sets_;
+  std::vector<Symbol> symbols_;  // of all alternatives, each with a kEnd behind it
+  std::vector<Rule> rules_;
+};
+
+// A grammar in the tokens of a tokenizer, which outlives it. Keeps what it has computed: tokens of
+// a state are a walk through the vocabulary, once. Any thread.
+class TokenGrammar {
+ public:
+  // Bytes that one may keep, beside `vocab` for each of kMostMasks.
+  static constexpr size_t kMostBytes = 8 << 20, kMostMasks = 32;
+
+  // `asked`: its schema as text, for whoever else is to have the same; empty: any object.
+  TokenGrammar(Grammar grammar, const Tokenizer& tokenizer, std::string asked);
+
+  using State = Grammar::State;
+  State start() const { return grammar_.start(); }
+  State after(const State& state, int32_t id) const;
+  // 1 for each id of the tokenizer that can come next; special tokens cannot.
+  std::shared_ptr<const std::vector<uint8_t>> allowed(const State& state) const;
+  const std::string& asked() const { return asked_; }
+
+ private:
+  // A state, and those behind each byte of it that were asked for.
+  struct Node {
+    static constexpr uint32_t kUnknown = 0, kDead = 1;
+    State state;
+    std::array<uint32_t, 256> next{};  // others by number, from 2 on
+    std::shared_ptr<const std::vector<uint8_t>> mask;
+  };
+  uint32_t node_of(State state) const;
+  uint32_t next(uint32_t node, uint8_t byte) const;
+  std::vector<uint8_t> look(uint32_t node) const;
+
+  const Grammar grammar_;
+  const Tokenizer& tokenizer_;
+  const std::string asked_;
+  mutable std::mutex mutex_;  // of what was looked at before:
+  mutable std::deque<Node> nodes_;
+  mutable std::map<State, uint32_t> numbers_;
+  mutable size_t masks_ = 0;
+};
+
+}  // namespace split

@@ -1,0 +1,342 @@
+// Answers of a grammar: what JSON of a schema is, which tokens can come next, and that whatever is
+// drawn of them parses and is as the schema says.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "text/json_grammar.h"
+#include "text/sampler.h"
+
+namespace split {
+namespace {
+
+std::string demo_file(const char* name) {
+  return read_file(std::string(SPLIT_SOURCE_DIR "/weights/demo/") + name, 1 << 20);
+}
+const Tokenizer& demo() {
+  static const Tokenizer tokenizer =
+      Tokenizer::from_vocab_merges(demo_file("vocab.json"), demo_file("merges.txt"));
+  return tokenizer;
+}
+
+Json parsed(std::string_view text) { return parse_json(text, 32, "a test"); }
+Grammar schema(std::string_view text) { return json_schema_grammar(parsed(text)); }
+std::string refusal(std::string_view text) {
+  try {
+    schema(text);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kInput);
+    EXPECT_EQ(error.field(), "response_format");
+    return error.what();
+  }
+  return {};
+}
+
+bool accepts(const Grammar& grammar, std::string_view text) {
+  Grammar::State state = grammar.start();
+  for (const char byte : text) state = grammar.after(state, static_cast<uint8_t>(byte));
+  return Grammar::can_end(state);
+}
+
+TEST(JsonGrammar, AnObjectIsAnyJsonObject) {
+  const Grammar grammar = json_object_grammar();
+  for (const char* text :
+       {"{}", R"({"a": 1})", R"({"a":-1.5e-3,"b":[true, false,null,[],{}],"c":{"d":""}})",
+        R"({"\u00e9\n\"\\":"é👑"})", R"({"a":0,"b":0.5,"c":1E+9})"}) {
+    EXPECT_TRUE(accepts(grammar, text)) << text;
+    EXPECT_NO_THROW(nlohmann::json::parse(text)) << text;
+  }
+  for (const char* text : {"",
+                           "[]",
+                           "1",
+                           "{",
+                           "{}}",
+                           R"({"a"})",
+                           R"({a:1})",
+                           R"({"a":1,})",
+                           R"({"a":01})",
+                           R"({"a":1.})",
+                           R"({"a":.5})",
+                           R"({"a":+1})",
+                           R"({"a":"x)",
+                           "{\"a\":\"\n\"}",
+                           "{\"a\":\"\xff\"}",
+                           "{\"a\":\"\xed\xa0\x80\"}",
+                           "{\"a\":\"\xc0\x80\"}",
+                           R"({"a":"\ud800"})",
+                           R"({"a":"\x"})",
+                           R"({"a":tru})",
+                           R"({"a":1e999})",
+                           R"({"a":1  })",
+                           R"({"a":[1,]})",
+                           R"({"a":1234567890123456789})"}) {
+    EXPECT_FALSE(accepts(grammar, text)) << text;
+  }
+}
+
+TEST(JsonGrammar, ASchemaSaysWhatIsThere) {
+  struct Case {
+    const char* schema;
+    std::vector<const char*> right, wrong;
+  };
+  for (const auto& [text, right, wrong] : std::vector<Case>{
+           {R"({"type":"integer"})", {"0", "-12", "999999999999999"}, {"1.5", "01", "\"1\"", ""}},
+           {R"({"type":"number"})", {"1.5", "-0.1e-5"}, {"true"}},
+           {R"({"type":["string","null"]})", {"\"\"", "null"}, {"1", "nul"}},
+           {R"({"type":"boolean"})", {"true", "false"}, {"null"}},
+           {R"({"enum":["a",1,null,{"b":[2]}]})",
+            {"\"a\"", "1", "null", R"({"b":[2]})"},
+            {"\"b\""}},
+           {R"({"type":"string","enum":["a",1]})", {"\"a\""}, {"1"}},
+           {R"({"const":"x"})", {"\"x\""}, {"\"y\""}},
+           {R"({"type":"array","items":{"type":"integer"},"minItems":1,"maxItems":3})",
+            {"[1]", "[1,2]", "[1, 2,3]"},
+            {"[]", "[1,2,3,4]", "[\"a\"]", "[1,]"}},
+           {R"({"type":"array","items":{"type":"null"},"minItems":2})",
+            {"[null,null]", "[null,null,null,null]"},
+            {"[]", "[null]"}},
+           {R"({"type":"array","maxItems":0})", {"[]"}, {"[1]"}},
+           {R"({"type":"array"})", {"[]", "[1,\"a\",{}]"}, {"{}"}},
+           {R"({"type":"string","minLength":1,"maxLength":2})",
+            {"\"a\"", "\"é\\n\"", "\"👑👑\""},
+            {"\"\"", "\"abc\""}},
+           {R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"null"},
+                "c":{"const":1}},"required":["b"]})",
+            {R"({"b":null})", R"({"a":1,"b":null})", R"({"a":1, "b":null,"c": 1})",
+             R"({"b":null,"c":1})"},
+            {"{}", R"({"a":1})", R"({"b":null,"a":1})", R"({"b":null,})", R"({"b":null,"d":1})"}},
+           {R"({"type":"object","properties":{"a":{}}})", {"{}", R"({"a":[1]})"}, {R"({"b":1})"}},
+           {R"({"type":"object","additionalProperties":false})", {"{}"}, {R"({"b":1})"}},
+           {R"({"type":"object","additionalProperties":{"type":"integer"}})",
+            {"{}", R"({"b":1,"c":2})"},
+            {R"({"b":"x"})"}},
+           {R"({"anyOf":[{"type":"null"},{"type":"object","properties":{"a":true},
+                "required":["a"]}]})",
+            {"null", R"({"a":false})"},
+            {"{}"}},
+           {R"({"$defs":{"one":{"type":"integer"},"two":{"type":"array",
+                "items":{"$ref":"#/$defs/one"}}},"$ref":"#/$defs/two"})",
+            {"[]", "[1,2]"},
+            {"[null]"}}}) {
+    const Grammar grammar = schema(text);
+    for (const char* one : right) EXPECT_TRUE(accepts(grammar, one)) << text << " " << one;
+    for (const char* one : wrong) EXPECT_FALSE(accepts(grammar, one)) << text << " " << one;
+  }
+}
+
+TEST(JsonGrammar, WhatIsNotHeldIsRefusedByName) {
+  for (const auto& [text, what] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"type":"string","pattern":"a"})", "'pattern'"},
+           {R"({"type":"integer","minimum":1})", "'minimum'"},
+           {R"({"oneOf":[{}]})", "'oneOf'"},
+           {R"({"type":"array","uniqueItems":true})", "'uniqueItems'"},
+           {R"({"properties":{"a":{"properties":{"b":{"format":"date"}}}}})", "'format'"},
+           {R"({"type":"thing"})", "'type'"},
+           {R"({"type":[]})", "'type'"},
+           {R"({"type":1})", "'type'"},
+           {R"({"enum":[]})", "'enum'"},
+           {R"({"enum":["a"],"minLength":2})", "'minLength'"},
+           {R"({"type":"null","const":1})", "'const'"},
+           {R"({"anyOf":[]})", "'anyOf'"},
+           {R"({"required":["a"]})", "'required'"},
+           {R"({"properties":[1]})", "'properties'"},
+           {R"({"type":"array","minItems":3,"maxItems":2})", "'maxItems'"},
+           {R"({"type":"array","minItems":-1})", "'minItems'"},
+           {R"({"type":"array","maxItems":257})", "'maxItems'"},
+           {R"({"type":"array","maxItems":18446744073709551615})", "'maxItems'"},
+           {R"({"$ref":"#"})", "'$ref'"},
+           {R"({"$ref":"http://x"})", "'$ref'"},
+           {R"({"$ref":"#/$defs/a"})", "'$ref'"},
+           {R"({"$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"}}},"$ref":"#/$defs/a"})",
+            "'$ref'"},
+           {"[]", "objects"},
+           {"false", "objects"}}) {
+    const std::string said = refusal(text);
+    EXPECT_TRUE(said.starts_with("'response_format': ")) << text << said;
+    EXPECT_NE(said.find(what), std::string::npos) << said;
+  }
+  // Each level refers to the next twice.
+  std::string doubling = R"({"$ref":"#/$defs/a0","$defs":{)";
+  for (int i = 0; i < 15; ++i) {
+    doubling += cat("\"a", i, R"(":{"properties":{"x":{"$ref":"#/$defs/a)", i + 1,
+                    R"("},"y":{"$ref":"#/$defs/a)", i + 1, "\"}}},");
+  }
+  EXPECT_FALSE(refusal(doubling + R"("a15":{"type":"null"}}})").empty());
+  std::string wide = R"({"enum":[0)";
+  for (int i = 1; i < 600; ++i) wide += cat(",", i);
+  EXPECT_FALSE(refusal(wide + "]}").empty());
+}
+
+TEST(TokenGrammar, AllowsWhatGoesOn) {
+  const Tokenizer& tokenizer = demo();
+  const TokenGrammar grammar(
+      schema(R"({"properties":{"name":{"type":"string","maxLength":5},"of":{"enum":["king",7]}},
+                 "required":["name","of"]})"),
+      tokenizer, "");
+  TokenGrammar::State state = grammar.start();
+  for (const char* piece : {"{", "\"name\"", ":", " \"k", "i", "\",", " \"of\":", "\"ki"}) {
+    const auto allowed = grammar.allowed(state);
+    ASSERT_EQ(allowed->size(), static_cast<size_t>(tokenizer.size()));
+    size_t count = 0;
+    for (int32_t id = 0; id < tokenizer.size(); ++id) {
+      const bool goes_on = !tokenizer.is_special(id) && !tokenizer.token_bytes(id).empty() &&
+                           !grammar.after(state, id).empty();
+      ASSERT_EQ((*allowed)[static_cast<size_t>(id)] != 0, goes_on) << piece << " " << id;
+      count += goes_on;
+    }
+    EXPECT_GT(count, 0u);
+    EXPECT_EQ(grammar.allowed(state), allowed);  // kept
+    for (const int32_t id : tokenizer.encode(piece)) state = grammar.after(state, id);
+    ASSERT_FALSE(state.empty()) << piece;
+  }
+}
+
+// A text of random draws from noise, in which what closes is likelier, so that texts end.
+std::string drawn(const TokenGrammar& grammar, const Tokenizer& tokenizer, uint64_t seed) {
+  std::vector<float> logits(static_cast<size_t>(tokenizer.size()));
+  const SamplingOptions options{.temperature = 1, .top_p = 1, .seed = seed};
+  TokenGrammar::State state = grammar.start();
+  std::string text;
+  for (uint64_t at = 0; at < 3000 && !Grammar::must_end(state); ++at) {
+    for (size_t id = 0; id < logits.size(); ++id) {
+      const std::string_view bytes = tokenizer.token_bytes(static_cast<int32_t>(id));
+      const bool closes = bytes.find_first_of("\"]}") != std::string_view::npos;
+      logits[id] = static_cast<float>(uniform_at(seed + 1, at << 20 | id)) + (closes ? 5.0f : 0.0f);
+    }
+    const int32_t id = sample(logits, {}, options, at, 0, *grammar.allowed(state));
+    text += tokenizer.token_bytes(id);
+    state = grammar.after(state, id);
+  }
+  EXPECT_TRUE(Grammar::can_end(state)) << text;
+  return text;
+}
+
+TEST(TokenGrammar, EveryDrawParsesAndIsOfItsSchema) {
+  using Parsed = nlohmann::json;
+  const Tokenizer& tokenizer = demo();
+  const TokenGrammar any(json_object_grammar(), tokenizer, "");
+  const TokenGrammar person(schema(R"({"type":"object","properties":{
+          "name":{"type":"string","minLength":1,"maxLength":12},
+          "age":{"type":"integer"},
+          "kind":{"enum":["king","queen","cat"]},
+          "score":{"type":["number","null"]},
+          "friends":{"type":"array","minItems":1,"maxItems":3,"items":{"type":"object",
+             "properties":{"name":{"type":"string"},"near":{"type":"boolean"}},
+             "required":["name","near"],"additionalProperties":false}}},
+          "required":["name","age","kind","friends"],"additionalProperties":false})"),
+                            tokenizer, "");
+  std::set<std::string> texts;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    const Parsed one = Parsed::parse(drawn(any, tokenizer, seed), nullptr, false);
+    EXPECT_TRUE(one.is_object());
+    const std::string text = drawn(person, tokenizer, seed);
+    const Parsed all = Parsed::parse(text, nullptr, false);
+    ASSERT_TRUE(all.is_object()) << text;
+    texts.insert(text);
+    for (const auto& [key, value] : all.items()) {
+      EXPECT_TRUE((std::set<std::string>{"name", "age", "kind", "score", "friends"}).count(key));
+    }
+    ASSERT_TRUE(all.contains("name") && all["name"].is_string() && !all["name"].empty()) << text;
+    ASSERT_TRUE(all.contains("age") && all["age"].is_number_integer()) << text;
+    const std::string kind = all.value("kind", "");
+    EXPECT_TRUE(kind == "king" || kind == "queen" || kind == "cat") << text;
+    if (all.contains("score")) {
+      EXPECT_TRUE(all["score"].is_number() || all["score"].is_null());
+    }
+    ASSERT_TRUE(all.contains("friends") && all["friends"].is_array()) << text;
+    EXPECT_TRUE(all["friends"].size() >= 1 && all["friends"].size() <= 3) << text;
+    for (const Parsed& one_friend : all["friends"]) {
+      EXPECT_EQ(one_friend.size(), 2u);
+      EXPECT_TRUE(one_friend.at("name").is_string() && one_friend.at("near").is_boolean()) << text;
+    }
+  }
+  EXPECT_EQ(texts.size(), 30u);
+}
+
+TEST(TokenGrammar, NestingIsBoundedAndStillEnds) {
+  const TokenGrammar grammar(json_object_grammar(), demo(), "");
+  TokenGrammar::State state = grammar.start();
+  const auto push = [&](std::string_view text) {
+    for (const int32_t id : demo().encode(text)) {
+      const TokenGrammar::State next = grammar.after(state, id);
+      if (next.empty()) return false;
+      state = next;
+    }
+    return true;
+  };
+  ASSERT_TRUE(push("{\"a\":"));
+  int depth = 0;
+  while (depth < 1000 && push("[")) ++depth;
+  EXPECT_GT(depth, 20);
+  EXPECT_LT(depth, 1000);
+  ASSERT_TRUE(push("1"));
+  for (int i = 0; i < depth; ++i) ASSERT_TRUE(push("]"));
+  ASSERT_TRUE(push("}"));
+  EXPECT_TRUE(Grammar::must_end(state));
+}
+
+// A vocabulary of the demo's tokens and pairs of them.
+Tokenizer larger(size_t size) {
+  nlohmann::json vocab = nlohmann::json::parse(demo_file("vocab.json"));
+  std::string merges = demo_file("merges.txt");
+  std::vector<std::string> words;
+  for (const auto& [word, id] : vocab.items()) {
+    if (word != "<|endoftext|>") words.push_back(word);
+  }
+  std::mt19937 random(1);
+  while (vocab.size() < size) {
+    const std::string &left = words[random() % words.size()],
+                      &right = words[random() % words.size()];
+    if (vocab.contains(left + right)) continue;
+    vocab[left + right] = vocab.size();
+    merges += left + " " + right + "\n";
+  }
+  return Tokenizer::from_vocab_merges(vocab.dump(), merges);
+}
+
+// Prints what a mask costs: the first of a state and one that is known.
+TEST(TokenGrammar, AMaskTakesLittleTime) {
+  using Clock = std::chrono::steady_clock;
+  const auto ms = [](Clock::time_point since) {
+    return std::chrono::duration<double, std::milli>(Clock::now() - since).count();
+  };
+  for (const size_t size : {50'257u, 151'936u}) {
+    const Tokenizer tokenizer = larger(size);
+    auto start = Clock::now();
+    tokenizer.by_bytes();
+    const double order = ms(start);
+    const TokenGrammar grammar(json_object_grammar(), tokenizer, "");
+    TokenGrammar::State state = grammar.start();
+    double worst = 0, sum = 0, known = 0;
+    int count = 0;
+    for (const int32_t id :
+         tokenizer.encode(R"({"name": "The old king", "age":71, "of":[{"a":null},1.5e3]})")) {
+      start = Clock::now();
+      grammar.allowed(state);
+      const double took = ms(start);
+      worst = std::max(worst, took);
+      sum += took;
+      ++count;
+      start = Clock::now();
+      grammar.allowed(state);
+      known = std::max(known, ms(start));
+      state = grammar.after(state, id);
+      ASSERT_FALSE(state.empty());
+    }
+    std::cout << size << " ids: order " << order << " ms once; mask " << sum / count
+              << " ms on average of " << count << ", at most " << worst << " ms, known " << known
+              << " ms\n";
+    EXPECT_LT(known, 5);
+    EXPECT_LT(sum / count, 100);
+  }
+}
+
+}  // namespace
+}  // namespace split
