@@ -29,7 +29,7 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
       score_(options.logprobs >= 0),
       prompt_(prompt.size()),
       limit_(limit_of(config, prompt.size(), options)),
-      top_(!score_ && top &&
+      top_(!score_ && top && options.grammar == nullptr &&
            top_suffices(options.sampling,
                         std::min<size_t>(kTopLogits, static_cast<size_t>(config.vocab)))),
       stops_(options.stop),
@@ -43,9 +43,14 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
   }
   result_.finish_reason = "length";
   CHECK(options.generated < prompt.size());
-  for (const int32_t id : prompt.last(options.generated)) text_of(id);  // that was given before
-  if (stops_.stopped()) result_.finish_reason = "stop";
-  ended_ = stops_.stopped() || (limit_ == 0 && !scores_prompt());
+  if (options.grammar != nullptr) place_ = options.grammar->start();
+  for (const int32_t id : prompt.last(options.generated)) {  // that was given before
+    text_of(id);
+    follow(id);
+  }
+  const bool stopped = stops_.stopped() || Grammar::must_end(place_);
+  if (stopped) result_.finish_reason = "stop";
+  ended_ = stopped || (limit_ == 0 && !scores_prompt());
 }
 
 SequenceRows TextLoop::wanted() const {
@@ -76,9 +81,11 @@ void TextLoop::logits(std::span<const float> logits, const OnText& on_text) {
     logits = logits.last(static_cast<size_t>(config_.vocab));
     if (limit_ == 0) return finish(on_text);
   }
+  const Mask mask = allowed();
   const size_t generated = options_.generated + result_.tokens.size();
   const int32_t id = top_ ? sample_top(logits, options_.sampling, history_.size())
-                          : sample(logits, history_, options_.sampling, history_.size(), generated);
+                          : sample(logits, history_, options_.sampling, history_.size(), generated,
+                                   mask == nullptr ? std::span<const uint8_t>() : *mask);
   const bool ends = stops_at(id);
   token(score_ && !ends ? scored(logits, id, options_.logprobs) : ScoredToken{id, 0, {}}, on_text);
 }
@@ -92,12 +99,39 @@ void TextLoop::token(ScoredToken token, const OnText& on_text) {
   if (score_) result_.scored.push_back(token);
   result_.tokens.push_back(token.id);
   history_.push_back(token.id);
+  follow(token.id);
   if (!emit(text_of(token.id), &token, on_text)) return;
   if (stops_.stopped()) {
     result_.finish_reason = "stop";
     ended_ = true;
+  } else if (Grammar::must_end(place_)) {
+    result_.finish_reason = "stop";
+    finish(on_text);
   } else if (result_.tokens.size() >= limit_) {
     finish(on_text);
+  }
+}
+
+// The ids that go on with the grammar's text, and those that end the text where it can end.
+TextLoop::Mask TextLoop::allowed() const {
+  if (options_.grammar == nullptr) return nullptr;
+  Mask mask = options_.grammar->allowed(place_);
+  if (options_.ignore_end || !Grammar::can_end(place_)) return mask;
+  std::vector<uint8_t> with_ends = *mask;
+  with_ends.resize(static_cast<size_t>(config_.vocab), 0);
+  for (int32_t id = 0; id < config_.vocab; ++id) {
+    if (stops_at(id)) with_ends[static_cast<size_t>(id)] = 1;
+  }
+  return std::make_shared<const std::vector<uint8_t>>(std::move(with_ends));
+}
+
+// Somebody else may have chosen the id.
+void TextLoop::follow(int32_t id) {
+  if (options_.grammar == nullptr) return;
+  place_ = options_.grammar->after(place_, id);
+  if (place_.empty()) {
+    throw Error(ErrorKind::kInput, cat("[generate] token ", id, " is not of the response_format"),
+                "response_format");
   }
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "models/model.h"
 #include "run/drafts.h"
 #include "step/rows.h"
+#include "text/grammar.h"
 #include "text/sampler.h"
 #include "text/stop.h"
 #include "text/tokenizer.h"
@@ -27,7 +29,8 @@ struct GenerateOptions {
   SamplingOptions sampling;
   std::vector<std::string> stop;
   bool ignore_end = false;  // go on after what ends a text, and show special tokens
-  size_t generated = 0;     // the prompt's last tokens that a text begins with: it goes on there
+  std::shared_ptr<const TokenGrammar> grammar = {};  // that the text is of; null: any
+  size_t generated = 0;  // the prompt's last tokens that a text begins with: it goes on there
   int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
   bool score_prompt = false;  // log-probabilities of the prompt's tokens too, from the second on
   DraftOptions drafts = {};   // of who computes the rows; no text depends on them
@@ -83,6 +86,9 @@ class TextLoop {
   void score_rows(std::span<const float> logits);
   std::string text_of(int32_t id);
   bool stops_at(int32_t id) const;
+  using Mask = std::shared_ptr<const std::vector<uint8_t>>;
+  Mask allowed() const;
+  void follow(int32_t id);
   bool emit(std::string text, const ScoredToken* token, const OnText& on_text);
   void finish(const OnText& on_text);
 
@@ -96,7 +102,8 @@ class TextLoop {
   std::optional<TokenStream> stream_;  // special tokens are left out
   Utf8Stream utf8_;
   std::vector<int32_t> history_;
-  size_t fed_ = 0;  // of the history, whose rows were computed
+  Grammar::State place_;  // in the grammar, where there is one
+  size_t fed_ = 0;        // of the history, whose rows were computed
   bool ended_ = false;
   Generated result_;
 };

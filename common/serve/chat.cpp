@@ -83,6 +83,7 @@ TextRequest read_request(Fields& fields, const TextModel& model, const ChatTempl
         static_cast<int>(fields.integer_or(key, 0, kMaxTokensAsked, options.max_tokens));
   }
   read_common(fields, request);
+  read_format(fields, model, memory, request);
   if (!words.stop().empty()) options.stop.push_back(words.stop());
   request.skip_spaces = words.between.ends_with(' ');
   const int top = static_cast<int>(fields.integer_or("top_logprobs", 0, kMaxTopLogprobs, 0));

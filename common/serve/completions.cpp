@@ -10,7 +10,7 @@ using wire::Fields;
 
 constexpr size_t kMaxPrompts = 64;
 
-TextRequest read_request(Fields& fields, const TextModel& model) {
+TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
   TextRequest request;
   GenerateOptions& options = request.options;
   const bool special = fields.boolean_or("special", true);
@@ -20,6 +20,7 @@ TextRequest read_request(Fields& fields, const TextModel& model) {
                         : read_prompts("", "prompt", model, special, 1);
   options.max_tokens = static_cast<int>(fields.integer_or("max_tokens", 0, kMaxTokensAsked, 16));
   read_common(fields, request);
+  read_format(fields, model, memory, request);
   options.logprobs = static_cast<int>(fields.integer_or("logprobs", 0, kMaxLogprobs, -1));
   request.echo = fields.boolean_or("echo", false);
   options.score_prompt = request.echo && options.logprobs >= 0;
@@ -56,7 +57,7 @@ http::Response answer(const http::Request& http, const Fields& fields, TextModel
 http::Response completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_request(fields, model);
+  TextRequest parsed = read_request(fields, model, *request.memory);
   return answer(request, fields, std::move(model), std::move(parsed));
 }
 
@@ -66,7 +67,7 @@ http::Response session_completions(const http::Request& request, TextModel model
   if (fields.text_or("model", model.id) != model.id) {
     Fields::refuse("model", "expected the one in the path, or none");
   }
-  TextRequest parsed = read_request(fields, model);
+  TextRequest parsed = read_request(fields, model, *request.memory);
   read_session(fields, parsed);
   std::optional<int> can;
   if (fields.has("can")) can = static_cast<int>(fields.integer("can", 0, model.config->layers));

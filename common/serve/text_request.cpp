@@ -4,6 +4,8 @@
 #include <cmath>
 #include <random>
 
+#include "text/json_grammar.h"
+
 namespace split::serve {
 namespace {
 
@@ -11,6 +13,7 @@ using wire::Fields;
 
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxBiases = 1024;
+constexpr int kSchemaDepth = 32;  // of one that comes as text
 // Positions of all choices, each with what is listed there: bounds the time and the answer's size.
 constexpr uint64_t kMaxEntries = 1 << 18;
 constexpr uint64_t kEntryBytes = 256;  // of JSON values and their text, at most
@@ -83,6 +86,39 @@ void read_common(Fields& fields, TextRequest& request) {
   }
 }
 
+void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
+                 TextRequest& request) {
+  constexpr const char* kName = "response_format";
+  if (!fields.has(kName)) return;
+  const Json& format = fields.raw(kName);
+  if (!format.is_object()) Fields::refuse(kName, "expected an object");
+  Fields parts(&format);
+  const std::string type = parts.text_or("type", "");
+  if (type == "text") return;
+  if (model.tokenizer == nullptr) Fields::refuse(kName, "the model has no tokenizer");
+  const Json* const named = parts.has("json_schema") ? &parts.raw("json_schema") : nullptr;
+  const Json* schema = named == nullptr ? nullptr : named->find("schema");
+  std::optional<Grammar> grammar;
+  std::string asked;
+  if (type == "json_object") {
+    grammar = json_object_grammar();
+  } else if (type == "json_schema" && schema != nullptr) {
+    // As text its members keep their order through programs that sort them.
+    const Json read = schema->is_string()
+                          ? parse_json(schema->text(), kSchemaDepth, "the schema", &memory)
+                          : Json();
+    if (schema->is_string()) schema = &read;
+    grammar = json_schema_grammar(*schema);
+    asked = json_in_order(*schema);
+  } else {
+    Fields::refuse(kName,
+                   "expected {\"type\":\"text\"}, {\"type\":\"json_object\"} or "
+                   "{\"type\":\"json_schema\",\"json_schema\":{\"schema\":{...}}}");
+  }
+  request.options.grammar =
+      std::make_shared<const TokenGrammar>(std::move(*grammar), *model.tokenizer, std::move(asked));
+}
+
 std::vector<http::RequestField> common_fields() {
   return {{"temperature", "number",
            "0 always takes the likeliest token; higher values draw more freely."},
@@ -98,6 +134,8 @@ std::vector<http::RequestField> common_fields() {
            "Draws from tokens that are at least so many times as likely as the best."},
           {"seed", "integer", "The same seed gives the same text."},
           {"stop", "", "A text, or a list of texts, at which the answer ends."},
+          {"response_format", "object",
+           "json_object, or json_schema with a schema that the answer is of."},
           {"n", "integer",
            "The number of texts for each prompt; they use this seed and those that follow it."},
           {"stream", "boolean", "Sends the text as server-sent events while it is written."},
@@ -156,6 +194,10 @@ void check_cost(const TextRequest& request, const ModelConfig& config, MemorySha
       Fields::refuse("logit_bias",
                      cat("expected token ids in 0..", config.vocab - 1, ", got ", one.id));
     }
+  }
+  if (request.options.grammar != nullptr) {
+    memory.take(TokenGrammar::kMostBytes +
+                TokenGrammar::kMostMasks * static_cast<uint64_t>(config.vocab));
   }
   const auto choices = static_cast<uint64_t>(request.best_of);
   const auto listed = static_cast<uint64_t>(1 + std::max(0, request.options.logprobs));

@@ -32,6 +32,11 @@ inline constexpr int kMaxTokensAsked = 1 << 24;
 // as Fields does.
 void read_common(wire::Fields& fields, TextRequest& request);
 
+// The grammar of an answer, from response_format: {"type":"text"}, json_object, or json_schema with
+// the subset of text/json_grammar.h.
+void read_format(wire::Fields& fields, const TextModel& model, MemoryShare& memory,
+                 TextRequest& request);
+
 // Describes the fields that it reads.
 std::vector<http::RequestField> common_fields();
 

@@ -37,7 +37,6 @@ constexpr Row kRows[] = {
     {"modalities", R"([["text"]])", "answers are text"},
     {"audio", "[]", "answers are text"},
     {"web_search_options", "[]", "nothing is searched"},
-    {"response_format", R"([{"type":"text"}])", "answers are text"},
     {"suffix", R"([""])", "a text goes on behind its prompt"},
     {"best_of", "[1]", "of /v1/completions"},
     {"top_logprobs", "[0]", "of /v1/chat/completions"},

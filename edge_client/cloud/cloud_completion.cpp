@@ -29,6 +29,13 @@ Json request_of(const std::string& model, Json prompt, const GenerateOptions& op
     for (const auto& [id, bias] : sampling.logit_bias) biases.add(cat(id), bias);
     body["logit_bias"] = std::move(biases);
   }
+  if (options.grammar != nullptr) {
+    const std::string& schema = options.grammar->asked();
+    Json format = Json::object();
+    format["type"] = schema.empty() ? "json_object" : "json_schema";
+    if (!schema.empty()) format["json_schema"] = Json{{"schema", schema}};
+    body["response_format"] = std::move(format);
+  }
   if (options.ignore_end) body["ignore_eos"] = true;
   if (options.logprobs >= 0) body["logprobs"] = options.logprobs;
   if (!options.stop.empty()) body["stop"] = options.stop;

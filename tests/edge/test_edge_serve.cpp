@@ -117,6 +117,63 @@ TEST(EdgeServe, PenaltiesBiasesAndBestOfAreTheCloudsForEveryCut) {
   }
 }
 
+// 30 seeds: each text parses, has its members in the schema's order, and is the same from the cloud
+// and at every cut.
+TEST(EdgeServe, AnswersOfASchemaAreTheCloudsForEveryCut) {
+  Pair& pair = Pair::of("demo");
+  Json body = Json::parse(R"({"prompt":"The king said:","max_tokens":100,"temperature":1,
+      "top_p":1,"n":15,"response_format":{"type":"json_schema","json_schema":{"name":"x",
+      "strict":true}}})");
+  // As text, since this test's JSON sorts members.
+  body["response_format"]["json_schema"]["schema"] =
+      R"({"type":"object","properties":{"who":{"enum":["king","queen"]},
+          "age":{"type":"integer"},"of":{"type":"array","maxItems":2,
+          "items":{"type":"string","maxLength":4}}},"required":["who","age","of"]})";
+  const auto texts = [&](const std::string& url, const char* path = kCompletions) {
+    const http::Reply reply = http::Client(url).request("POST", path, body.dump());
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    std::vector<std::string> all;
+    for (const Json& choice : Json::parse(reply.body)["choices"]) {
+      EXPECT_EQ(choice["finish_reason"], "stop") << choice;
+      all.push_back(choice.contains("text") ? choice["text"] : choice["message"]["content"]);
+    }
+    return all;
+  };
+  std::vector<std::string> expected;
+  for (const int seed : {16, 1}) {
+    body["seed"] = seed;
+    expected = texts(pair.cloud.url());
+    ASSERT_EQ(expected.size(), 15u);
+    for (const std::string& text : expected) {
+      const Json one = Json::parse(text, nullptr, false);
+      ASSERT_TRUE(one.is_object()) << text;
+      EXPECT_TRUE(one["who"] == "king" || one["who"] == "queen") << text;
+      EXPECT_TRUE(one["age"].is_number_integer() && one["of"].size() <= 2) << text;
+      EXPECT_LT(text.find("\"who\""), text.find("\"age\"")) << text;
+    }
+  }
+  body["n"] = 2;
+  expected.resize(2);
+  for (const char* cut : {"--cut=0", "--cut=3", "--cut=cloud", "--cut=auto"}) {
+    for (const char* drafts : {"--draft=off", "--draft=7"}) {
+      EdgeServer edge(pair.arguments({cut, drafts}));
+      edge.ready();
+      EXPECT_EQ(texts(edge.url()), expected) << cut << drafts;
+    }
+  }
+  EdgeServer edge(pair.arguments({"--cut=0"}));
+  edge.ready();
+  body.erase("prompt");
+  body["messages"] = Json::parse(R"([{"role":"user","content":"Who are you?"}])");
+  for (const std::string& text : texts(edge.url(), "/v1/chat/completions")) {
+    EXPECT_TRUE(Json::parse(text, nullptr, false).is_object()) << text;
+  }
+  body["response_format"]["json_schema"]["schema"] = {{"type", "integer"}, {"minimum", 1}};
+  const http::Reply refused = edge.post("/v1/chat/completions", body);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("minimum"), std::string::npos) << refused.body;
+}
+
 TEST(EdgeServe, AnswersCarryTheirReceipt) {
   Pair& pair = Pair::of("rand-a");
   EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));

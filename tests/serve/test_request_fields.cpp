@@ -8,6 +8,7 @@
 #include "serve/chat.h"
 #include "serve/completions.h"
 #include "serve/unread_fields.h"
+#include "text/json_grammar.h"
 
 namespace split::serve {
 namespace {
@@ -155,6 +156,131 @@ TEST_F(RequestFields, BiasesAndPenaltiesReachTheSampler) {
   EXPECT_EQ(ids(R"("frequency_penalty":0.6)"), "[0,0,1,0,1,0,2,1]");
   EXPECT_EQ(refused(R"(,"logit_bias":{"4":1})"), "logit_bias");
   EXPECT_EQ(refused(R"(,"logit_bias":[1])"), "logit_bias");
+}
+
+// A model of the demo's tokens that says noise, in which what closes is likelier.
+class Noise : public Forward {
+ public:
+  explicit Noise(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  std::span<const float> run(const SequenceRows& rows) override {
+    out_.clear();
+    for (size_t row = rows.count() - rows.wanted_count(); row < rows.count(); ++row) {
+      const auto seed = static_cast<uint64_t>(rows.tokens[row]);
+      for (int32_t id = 0; id < tokenizer_.size(); ++id) {
+        const uint64_t at = (rows.past + row) << 20 | static_cast<uint64_t>(id);
+        const bool closes =
+            tokenizer_.token_bytes(id).find_first_of("\"]}") != std::string_view::npos;
+        out_.push_back(static_cast<float>(uniform_at(seed, at)) + (closes ? 5.0f : 0.0f));
+      }
+    }
+    return out_;
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<float> out_;
+};
+
+class Formats : public testing::Test {
+ protected:
+  Formats() {
+    config.vocab = tokenizer->size();
+    config.context = 512;
+    config.end_of_text = tokenizer->end_of_text().value();
+  }
+  http::Request request(int seed, std::span<const int32_t> prompt, const std::string& format) {
+    http::Request request;
+    request.body = cat(R"({"max_tokens":200,"temperature":1,"return_token_ids":true,"seed":)", seed,
+                       R"(,"prompt":)", Json(prompt).dump(), R"(,"response_format":)", format, "}");
+    return request;
+  }
+  TextModel model() {
+    return local_backend("m", config, &*tokenizer,
+                         [this](size_t) { return std::make_unique<Noise>(*tokenizer); });
+  }
+  Json ask(int seed, const std::string& format) {
+    const auto find = [this](const std::string&) { return model(); };
+    const std::string body = completions(request(seed, prompt, format), find).body;
+    return parse_json(body, 16, "the answer")["choices"].at(size_t{0});
+  }
+
+  std::optional<Tokenizer> tokenizer = load_tokenizer(SPLIT_SOURCE_DIR "/weights/demo");
+  ModelConfig config;
+  const std::vector<int32_t> prompt = {70, 71};
+  const std::string person =
+      R"({"type":"json_schema","json_schema":{"name":"person","strict":true,"schema":{
+          "type":"object","properties":{"name":{"type":"string","maxLength":8},
+          "age":{"type":"integer"},"kind":{"enum":["king","cat"]}},
+          "required":["name","age","kind"],"additionalProperties":false}}})";
+};
+
+TEST_F(Formats, EachOf30SeedsParsesAndIsOfItsSchema) {
+  for (int seed = 1; seed <= 30; ++seed) {
+    const Json choice = ask(seed, person);
+    EXPECT_EQ(choice["finish_reason"], "stop");
+    const Json one = parse_json(choice["text"].text(), 8, "the text");
+    ASSERT_EQ(one.size(), 3u) << choice["text"].text();
+    EXPECT_TRUE(one["name"].is_string() && one["age"].is_number_integer());
+    EXPECT_TRUE(one["kind"] == "king" || one["kind"] == "cat");
+    EXPECT_EQ(one.members()[0].name, "name");  // in the schema's order
+    if (seed % 3 != 0) continue;
+    const Json any = ask(seed, R"({"type":"json_object"})");
+    if (any["finish_reason"] == "length") continue;
+    EXPECT_TRUE(parse_json(any["text"].text(), 300, "the text").is_object());
+  }
+}
+
+// A session's text that begins with some of its tokens goes on in the same grammar.
+TEST_F(Formats, ATextGoesOnAtAnyToken) {
+  const Json whole = ask(3, person);
+  const Json& ids = whole["token_ids"];
+  ASSERT_GT(ids.size(), 5u);
+  for (size_t had = 0; had < ids.size(); ++had) {
+    std::vector<int32_t> text = prompt;
+    for (size_t i = 0; i < had; ++i) text.push_back(ids[i].get<int32_t>());
+    http::Request more = request(3, text, person);
+    more.body.insert(1, cat("\"generated\":", had, ","));
+    const Json rest = parse_json(session_completions(more, model(), [](std::optional<int>) {}).body,
+                                 16, "the answer")["choices"]
+                          .at(size_t{0});
+    ASSERT_EQ(rest["token_ids"].size(), ids.size() - had);
+    for (size_t i = had; i < ids.size(); ++i) EXPECT_EQ(rest["token_ids"][i - had], ids[i]);
+    EXPECT_EQ(rest["finish_reason"], "stop");
+  }
+}
+
+TEST_F(Formats, WithDraftsTheTextIsTheSame) {
+  GenerateOptions options;
+  options.max_tokens = 200;
+  options.grammar =
+      std::make_shared<const TokenGrammar>(json_object_grammar(), *tokenizer, std::string());
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    options.sampling.seed = seed;
+    options.sampling.frequency_penalty = 0.3f;
+    const auto tokens = [&](size_t drafts) {
+      options.drafts = {.most = drafts, .always = true};
+      Noise forward(*tokenizer);
+      return generate(forward, config, &*tokenizer, prompt, options, {}).tokens;
+    };
+    const std::vector<int32_t> plain = tokens(0);
+    EXPECT_FALSE(plain.empty());
+    EXPECT_EQ(tokens(7), plain);
+    EXPECT_EQ(tokens(2), plain);
+  }
+}
+
+TEST_F(Formats, WhatIsNoFormatIsRefused) {
+  for (const char* format : {"1", "{}", R"({"type":"xml"})", R"({"type":"json_schema"})",
+                             R"({"type":"json_schema","json_schema":{}})",
+                             R"({"type":"json_schema","json_schema":{"schema":{"pattern":"a"}}})",
+                             R"({"type":"json_schema","json_schema":{"schema":"{"}})"}) {
+    EXPECT_THROW(ask(1, format), Error) << format;
+  }
+  tokenizer.reset();
+  const auto find = [this](const std::string&) {
+    return local_backend("m", config, nullptr, [](size_t) { return nullptr; });
+  };
+  EXPECT_THROW(completions(request(1, prompt, R"({"type":"json_object"})"), find), Error);
 }
 
 }  // namespace
