@@ -22,7 +22,7 @@ std::string next_id(const char* prefix) {
   return cat(prefix, Hex{start}, "-", Hex{counter.fetch_add(1)});
 }
 
-// Of its tokens; a text without any comes last.
+// The mean of its tokens; a text without any comes last.
 double mean_logprob(const Generated& text) {
   if (text.scored.empty()) return -std::numeric_limits<double>::infinity();
   double sum = 0;

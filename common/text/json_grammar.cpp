@@ -298,7 +298,7 @@ Builder::Symbol Builder::properties(const Json& schema) {
     members(rule, value(*extra));
     return Grammar::rule(rule);
   }
-  // What may follow behind the properties before: as the first member, or behind others.
+  // The rest behind the properties before: as the first member, or behind others.
   Symbol first = either({lit("}")}), later = first;
   const auto& all = named->members();
   for (size_t i = all.size(); i-- > 0;) {

@@ -151,7 +151,7 @@ TEST_F(RequestFields, BiasesAndPenaltiesReachTheSampler) {
   };
   EXPECT_EQ(ids(R"("logit_bias":{"0":-100})"), "[1,1,1,1,1,1,1,1]");
   EXPECT_EQ(ids(R"("logit_bias":{"3":3.5})"), "[3,3,3,3,3,3,3,3]");
-  // Of the logits 2, 1, 0, -1; the prompt's 0 is not counted.
+  // The logits are 2, 1, 0, -1; the prompt's 0 is not counted.
   EXPECT_EQ(ids(R"("presence_penalty":1.5)"), "[0,1,0,0,0,0,0,0]");
   EXPECT_EQ(ids(R"("frequency_penalty":0.6)"), "[0,0,1,0,1,0,2,1]");
   EXPECT_EQ(refused(R"(,"logit_bias":{"4":1})"), "logit_bias");
