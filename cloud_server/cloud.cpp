@@ -3,17 +3,23 @@
 #include <algorithm>
 
 #include "cloud_server/routes.h"
+#include "serve/models.h"
 #include "serve/openapi.h"
 
 namespace split::cloud {
+
+std::vector<std::string> Cloud::ids() const {
+  std::vector<std::string> ids;
+  for (const auto& model : models) ids.push_back(model->id());
+  return ids;
+}
 
 ServedModel& Cloud::find(const std::string& id) {
   if (id.empty() && !models.empty()) return *models[0];
   for (const auto& model : models) {
     if (model->id() == id) return *model;
   }
-  throw http::HttpError(404, "model_not_found", "no model of this id: GET /v1/models lists them",
-                        "model");
+  serve::refuse_model(ids());
 }
 
 namespace {

@@ -38,6 +38,7 @@ struct Cloud {
 
   // The model of this id; "" is the first. Throws HttpError 404 `model_not_found`.
   ServedModel& find(const std::string& id);
+  std::vector<std::string> ids() const;
 };
 
 // Adds every route. The cloud outlives the server. Where its models are not there yet, the routes

@@ -4,6 +4,7 @@
 
 #include "cloud_server/routes.h"
 #include "serve/observe.h"
+#include "serve/props.h"
 
 namespace split::cloud {
 namespace {
@@ -52,10 +53,16 @@ std::string curl_lines(const http::Request& request, const ServedModel& model) {
              "}'  # then POST its steps\n");
 }
 
+serve::Props props_of(ServedModel& model) {
+  return {model.id(), model.config().context, serve::slots_of(model.batcher()), {}};
+}
+
 }  // namespace
 
 Routes description_routes(Cloud& cloud) {
   Routes routes = serve::health_routes([&cloud] { return cloud.ready.load(); });
+  routes.push_back(
+      serve::props_route(cloud.version, [&cloud] { return props_of(cloud.find("")); }));
   routes.push_back({.method = "GET",
                     .path = "/",
                     .summary = "Returns ten curl lines to try on this server.",

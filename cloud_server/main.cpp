@@ -238,18 +238,6 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   return model;
 }
 
-// As browsers send it: a scheme and a host, perhaps a port, nothing behind.
-bool is_origin(std::string_view text) {
-  if (text == "*") return true;
-  const size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : 0;
-  if (scheme == 0) return false;
-  const std::string_view host = text.substr(scheme);
-  return !host.empty() && std::ranges::all_of(host, [](char c) {
-    return std::isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'z') ||
-           std::string_view("-.:[]").find(c) != std::string_view::npos;
-  });
-}
-
 // As many connections as the system lets this process have: shells give 1,024.
 void allow_connections() {
   rlimit limit{};
@@ -345,14 +333,7 @@ class Reloading {
 
 // Throws Error(kInput) for flags that make no sense together; fills in what was not given.
 void complete_options(Options& options) {
-  for (const std::string& origin : options.cors_origins) {
-    if (!is_origin(origin)) {
-      throw Error(ErrorKind::kInput,
-                  "--cors-origin: expected http(s)://host[:port] in lower case without a path, or "
-                  "*, got " +
-                      shown(origin));
-    }
-  }
+  http::expect_origins(options.cors_origins);
   if (options.api_key_file.empty()) {
     http::expect_only_local(options.host, options.insecure, "--host " + options.host,
                             "give keys (--api-key-file), or ");

@@ -67,9 +67,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
 }
 
 http::Response list_models(Cloud& cloud, const http::Request&) {
-  std::vector<std::string> ids;
-  for (const auto& model : cloud.models) ids.push_back(model->id());
-  return serve::model_list(ids);
+  return serve::model_list(cloud.ids());
 }
 
 http::Response describe_model(Cloud& cloud, const http::Request& request) {

@@ -81,9 +81,13 @@ void Exchange::add_cors(const Request& request, Response& response) const {
   if (request.method != "OPTIONS" || !request.headers.get("Access-Control-Request-Method")) return;
   response.headers.set("Access-Control-Allow-Methods",
                        std::string(response.headers.get("Allow").value_or("")));
-  response.headers.set("Access-Control-Allow-Headers",
-                       "Accept, Authorization, Content-Type, If-None-Match, If-Range, Range, "
-                       "X-Request-Id");
+  // Clients have headers of their own, such as OpenAI's X-Stainless-*: what a page whose origin may
+  // ask anything says in them is its own affair.
+  std::string headers =
+      "Accept, Authorization, Content-Type, If-None-Match, If-Range, Range, X-Request-Id";
+  const auto wanted = request.headers.get("Access-Control-Request-Headers");
+  if (wanted && is_printable(*wanted)) headers += cat(", ", *wanted);
+  response.headers.set("Access-Control-Allow-Headers", std::move(headers));
   response.headers.set("Access-Control-Max-Age", "600");
   // A page from the internet asks this before it may reach an address like 127.0.0.1.
   if (request.headers.get("Access-Control-Request-Private-Network")) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "http/head.h"
 
 namespace split::http {
@@ -47,6 +48,18 @@ class LocalGuard {
   const std::vector<std::string> hosts_, origins_;
 };
 
+// As browsers send it: a scheme and a host, perhaps a port, nothing behind.
+bool is_origin(std::string_view text) {
+  if (text == "*") return true;
+  const size_t scheme = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : 0;
+  if (scheme == 0) return false;
+  const std::string_view host = text.substr(scheme);
+  return !host.empty() && std::ranges::all_of(host, [](char c) {
+    return std::isdigit(static_cast<unsigned char>(c)) || (c >= 'a' && c <= 'z') ||
+           std::string_view("-.:[]").find(c) != std::string_view::npos;
+  });
+}
+
 }  // namespace
 
 std::string origin_of(bool tls, const std::string& host, int port) {
@@ -67,6 +80,16 @@ void expect_only_local(const std::string& host, bool insecure, std::string_view 
   if (insecure || is_loopback(host)) return;
   throw Error(ErrorKind::kInput, cat(flag, ": anybody who reaches it could use it; ", instead,
                                      "--insecure says that is meant"));
+}
+
+void expect_origins(std::span<const std::string> origins) {
+  for (const std::string& origin : origins) {
+    if (is_origin(origin)) continue;
+    throw Error(ErrorKind::kInput,
+                cat("--cors-origin: expected http(s)://host[:port] in lower case without a path, "
+                    "or *, got ",
+                    shown(origin)));
+  }
 }
 
 Guard local_guard(std::vector<std::string> hosts, std::vector<std::string> origins) {

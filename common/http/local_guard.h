@@ -3,6 +3,7 @@
 // so a request has to call the server by a name of this machine, and come from no other page.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,10 @@ std::string origin_of(bool tls, const std::string& host, int port);
 // is what the user wrote, `instead` what else would do, ending in ", or ".
 void expect_only_local(const std::string& host, bool insecure, std::string_view flag,
                        std::string_view instead = {});
+
+// Throws Error(kInput) unless each is an origin as browsers send it, a scheme and a host and
+// perhaps a port, or "*".
+void expect_origins(std::span<const std::string> origins);
 
 // Refuses with 403 `not_local`. `hosts`: more names that lead here; `origins`: pages from elsewhere
 // that may ask, or "*".

@@ -1,10 +1,14 @@
 #include "serve/models.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/json.h"
 
 namespace split::serve {
 namespace {
+
+constexpr size_t kNamed = 3;  // in one line
 
 std::string entry(const std::string& id) {
   return cat("{\"id\":", json_quote(id),
@@ -21,6 +25,16 @@ http::Response model_list(std::span<const std::string> ids) {
 
 http::Response model_entry(const std::string& id) {
   return http::Response::json(200, entry(id) + "\n");
+}
+
+void refuse_model(std::span<const std::string> ids) {
+  std::string names;
+  for (const std::string& id : ids.first(std::min(ids.size(), kNamed))) {
+    names += cat(names.empty() ? "" : ", ", id);
+  }
+  if (ids.size() > kNamed) names += ", and others (GET /v1/models)";
+  throw http::HttpError(404, "model_not_found", cat("no model of this id: expected ", names),
+                        "model");
 }
 
 }  // namespace split::serve

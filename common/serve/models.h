@@ -11,4 +11,7 @@ namespace split::serve {
 http::Response model_list(std::span<const std::string> ids);
 http::Response model_entry(const std::string& id);
 
+// Throws HttpError 404 `model_not_found`, which names the models that there are.
+[[noreturn]] void refuse_model(std::span<const std::string> ids);
+
 }  // namespace split::serve

@@ -141,7 +141,18 @@ http::Route metrics_route(const Metrics& metrics) {
 }
 
 std::vector<http::Route> health_routes(std::function<bool()> ready) {
+  const auto health = [ready](const http::Request&) {
+    if (ready()) return http::Response::json(200, "{\"status\":\"ok\"}\n");
+    return http::error_response({503, "not_ready", "this server loads its model, or stops"});
+  };
   return {{.method = "GET",
+           .path = "/health",
+           .summary = "Says whether the server is ready, as llama-server does.",
+           .statuses = {200, 503},
+           .access = http::Access::kOpen,
+           .on_loop = true,
+           .handler = health},
+          {.method = "GET",
            .path = "/livez",
            .summary = "Answers 200 while the process runs (liveness).",
            .answers = kText,

@@ -31,8 +31,8 @@ void observe_memory(Metrics& metrics, const MemoryBudget& budget);
 
 http::Route metrics_route(const Metrics& metrics);  // GET /metrics
 
-// GET /livez, and GET /readyz: 503 until `ready` says true. For whoever starts and watches servers,
-// without a key.
+// GET /livez, and GET /readyz: 503 until `ready` says true; GET /health says the same as
+// llama-server does. For whoever starts and watches servers, without a key.
 std::vector<http::Route> health_routes(std::function<bool()> ready);
 
 // split_forward_duration_seconds{phase}, split_tokens_total{phase}, split_layer_rows_total,

@@ -201,6 +201,9 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
               "by which it is called too, beside localhost; again for more. One of this machine "
               "alone, or that has this flag, answers no other name",
               &options.allowed_hosts);
+  flags.texts("cors-origin", "ORIGIN",
+              "whose pages may ask it: http(s)://host[:port], or *; again for more",
+              &options.cors_origins);
   flags.choice("log-format", {"text", "json"},
                "on stderr, a line for each request: for people, or in JSON (text)",
                &options.log_format);
@@ -261,6 +264,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     options.serve = true;
     read_address(address, options);
   }
+  http::expect_origins(options.cors_origins);
   if (!options.chat_template.empty()) {
     try {
       serve::ChatTemplate::parse(options.chat_template);

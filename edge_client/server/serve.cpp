@@ -25,6 +25,7 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
   server.host = options.host;
   server.port = options.port;
   server.memory = &memory;
+  server.cors_origins = options.cors_origins;
   server.max_connections = 512;  // of a person's machine
   server.max_inflight = 128;
   server.begin_traces = true;  // so that the cloud's log names the same request as this one's
@@ -88,6 +89,8 @@ void add_routes(http::Server& server, Placements& placements) {
       serve::health_routes([&placements] { return placements.ready(); });
   std::ranges::move(page_routes(), std::back_inserter(routes));
   routes.push_back(serve::metrics_route(placements.metrics().metrics));
+  routes.push_back(
+      serve::props_route(SPLIT_VERSION, [&placements] { return placements.present()->props(); }));
   routes.push_back({.method = "GET",
                     .path = "/v1/models",
                     .summary = "Lists the model.",
@@ -102,22 +105,24 @@ void add_routes(http::Server& server, Placements& placements) {
                     .handler = [find](const Request& request) {
                       return serve::model_entry(find(request.path_params[0]).id);
                     }});
+  const http::Handler completions = [writer](const Request& request) {
+    return serve::completions(request, writer);
+  };
+  const http::Handler chat = [writer, &placements](const Request& request) {
+    return serve::chat_completions(request, writer, placements.present()->chat());
+  };
   routes.push_back({.method = "POST",
                     .path = "/v1/completions",
                     .summary = "Completes texts, as OpenAI's route of this name does.",
                     .statuses = of_the_model,
                     .body = serve::completion_fields(),
-                    .handler = [writer](const Request& request) {
-                      return serve::completions(request, writer);
-                    }});
+                    .handler = completions});
   routes.push_back({.method = "POST",
                     .path = "/v1/chat/completions",
                     .summary = "Answers messages, as OpenAI's route of this name does.",
                     .statuses = of_the_model,
                     .body = serve::chat_fields(),
-                    .handler = [writer, &placements](const Request& request) {
-                      return serve::chat_completions(request, writer, placements.present()->chat());
-                    }});
+                    .handler = chat});
   routes.push_back(
       {.method = "POST",
        .path = "/v1/embeddings",
@@ -187,7 +192,7 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   add_routes(server, placements);
   serve::observe_memory(placements.metrics().metrics, memory);
   if (http::is_loopback(options.host) || !options.allowed_hosts.empty()) {
-    server.set_guard(http::local_guard(options.allowed_hosts));
+    server.set_guard(http::local_guard(options.allowed_hosts, options.cors_origins));
   }
   const auto say = [&](const std::string& line) {
     placements.present()->write_log(log_line("info", line));

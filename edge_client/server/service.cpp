@@ -9,6 +9,7 @@
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/measure.h"
 #include "http/message.h"
+#include "serve/models.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -290,8 +291,7 @@ serve::TextModel Service::find(const std::string& id) {
                           {{"Retry-After", "1"}});
   }
   if (!id.empty() && id != split->info.id) {
-    throw http::HttpError(404, "model_not_found",
-                          "no model of this id: GET /v1/models lists the one there is", "model");
+    serve::refuse_model({&split->info.id, 1});
   }
   const SplitWork::Shared& shared = *shared_;  // not changed any more
   serve::TextModel model{split->info.id, &shared.model.config(), shared.tokenizer, [this, &shared] {
@@ -309,6 +309,13 @@ serve::TextModel Service::find_writer(const std::string& id) {
                           "the model is an encoder: it has no head, and writes no text");
   }
   return model;
+}
+
+serve::Props Service::props() {
+  const serve::TextModel model = find("");
+  Batcher* const batcher = present()->batcher();
+  return {model.id, model.config->context, batcher != nullptr ? serve::slots_of(*batcher) : 1,
+          options_.chat_template};
 }
 
 serve::TextModel Service::unsplit(const std::string& id) {

@@ -51,7 +51,7 @@ struct Options {
   std::string chat_template;  // empty: serve/chat.h's
   uint64_t kv_budget = 0;     // bytes; 0: one whole context, of a server some
   std::string log_format = "text";
-  std::vector<std::string> allowed_hosts;
+  std::vector<std::string> allowed_hosts, cors_origins;
   uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants
 
   int max_tokens = 64;

@@ -125,6 +125,40 @@ TEST(CloudModels, AreListedInOrder) {
   expect_error(cloud.ask().get("/v1/models/none"), 404, "model_not_found", "model");
 }
 
+// As llama-server's clients ask.
+TEST(CloudModels, AreDescribedByPropsAndHealth) {
+  TestCloud cloud({"rand-b", "rand-a"});
+  const Json error = json_of(cloud.ask().get("/health"), 503)["error"];
+  EXPECT_EQ(error["code"], "not_ready");
+  cloud.cloud.ready = true;
+  EXPECT_EQ(json_of(cloud.ask().get("/health")), (Json{{"status", "ok"}}));
+  const Json props = json_of(cloud.ask().get("/props"));
+  EXPECT_EQ(props["model_alias"], "rand-b");
+  const int context = cloud.cloud.models[0]->config().context;
+  EXPECT_EQ(props["n_ctx"], context);
+  EXPECT_EQ(props["default_generation_settings"]["n_ctx"], context);
+  EXPECT_EQ(props["default_generation_settings"]["params"]["temperature"], 1.0);
+  EXPECT_GE(props["total_slots"], 1);
+}
+
+TEST(CloudModels, AWrongOneIsToldWhichThereAre) {
+  TestCloud cloud({"rand-b", "rand-a"});
+  const std::string named = R"({"model":"gpt-4","prompt":[1],"cut":1})";
+  for (const auto& [method, path] : {std::pair("POST", "/v1/completions"),
+                                     {"POST", "/v1/models/gpt-4/forward"},
+                                     {"GET", "/v1/models/gpt-4"},
+                                     {"GET", "/v1/models/gpt-4/load"}}) {
+    const http::Reply reply =
+        cloud.ask().send(method, path, std::string(method) == "GET" ? "" : named);
+    expect_error(reply, 404, "model_not_found", "model", path);
+    EXPECT_NE(reply.body.find("expected rand-b, rand-a\""), std::string::npos) << reply.body;
+  }
+  const http::Reply opened = cloud.ask().send("PUT", wire::session_path(std::string(32, '1')),
+                                              R"({"model":"gpt-4","cut":1})");
+  expect_error(opened, 404, "model_not_found", "model");
+  EXPECT_NE(opened.body.find("expected rand-b, rand-a\""), std::string::npos) << opened.body;
+}
+
 TEST(CloudModels, FilesComeAsTheyAre) {
   TestCloud cloud({"demo", "rand-a"});
   for (const char* name : {"config.json", "vocab.json", "merges.txt"}) {

@@ -107,6 +107,7 @@ TEST_F(CloudAccess, NothingWithoutAKeyButWhetherItLives) {
   const std::string session = wire::session_path(std::string(32, '1'));
   const std::pair<const char*, std::string> guarded[] = {
       {"GET", "/"},
+      {"GET", "/props"},
       {"GET", "/v1/models"},
       {"GET", "/v1/models/rand-a"},
       {"GET", "/v1/models/rand-a/files/config.json"},
@@ -136,6 +137,7 @@ TEST_F(CloudAccess, NothingWithoutAKeyButWhetherItLives) {
   }
   EXPECT_EQ(cloud.ask().get("/livez").status, 200);
   EXPECT_EQ(cloud.ask().get("/readyz").status, 503);
+  EXPECT_EQ(cloud.ask().get("/health").status, 503);
   cloud.cloud.ready = true;
   EXPECT_EQ(cloud.ask().get("/readyz").status, 200);
   EXPECT_EQ(as(kAnn, "GET", "/v1/models").status, 200);

@@ -167,6 +167,10 @@ TEST(Cors, APreflightNamesMethodsAndHeaders) {
       << answer;
   EXPECT_TRUE(has(answer, "Access-Control-Max-Age: 600\r\n")) << answer;
   EXPECT_FALSE(has(answer, "Private-Network")) << answer;
+  // Those that a client adds by itself.
+  answer = asked(running.port, "OPTIONS",
+                 preflight + "Access-Control-Request-Headers: content-type,x-stainless-os\r\n");
+  EXPECT_TRUE(has(answer, ", X-Request-Id, content-type,x-stainless-os\r\n")) << answer;
   answer = asked(running.port, "OPTIONS",
                  preflight + "Access-Control-Request-Private-Network: true\r\n");
   EXPECT_TRUE(has(answer, "Access-Control-Allow-Private-Network: true\r\n")) << answer;
