@@ -37,6 +37,7 @@ struct Route {
   bool on_loop = false;
   // One of many like it, as the steps of a text are: no news by itself, unless it fails.
   bool frequent = false;
+  bool plain_errors = false;  // its own are {"error":"one line"}
   Handler handler = {};
 };
 

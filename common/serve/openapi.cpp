@@ -54,7 +54,9 @@ Json body_of(const http::Route& route) {
 }
 
 Json responses_of(const http::Route& route) {
-  const Json error = {{"application/json", {{"schema", {{"$ref", "#/components/schemas/Error"}}}}}};
+  const char* const schema =
+      route.plain_errors ? "#/components/schemas/PlainError" : "#/components/schemas/Error";
+  const Json error = {{"application/json", {{"schema", {{"$ref", schema}}}}}};
   Json responses = Json::object();
   const auto add = [&](int status) {
     Json& json = responses[cat(status)];
@@ -82,6 +84,12 @@ Json error_schema() {
               {"required", Json::array({"message", "type", "param", "code"})},
               {"properties",
                {{"message", text}, {"type", text}, {"param", perhaps}, {"code", text}}}}}}}};
+}
+
+Json plain_error_schema() {
+  return {{"type", "object"},
+          {"required", Json::array({"error"})},
+          {"properties", {{"error", {{"type", "string"}}}}}};
 }
 
 // "put_v1_sessions_id"
@@ -116,7 +124,8 @@ std::string openapi_json(std::string_view title, std::string_view version,
   return Json{{"openapi", "3.0.3"},
               {"info", {{"title", title}, {"version", version}}},
               {"paths", paths},
-              {"components", {{"schemas", {{"Error", error_schema()}}}}}}
+              {"components",
+               {{"schemas", {{"Error", error_schema()}, {"PlainError", plain_error_schema()}}}}}}
              .dump({.indent = 1}) +
          "\n";
 }

@@ -123,6 +123,12 @@ void add_routes(http::Server& server, Placements& placements) {
                     .statuses = of_the_model,
                     .body = serve::chat_fields(),
                     .handler = chat});
+  std::ranges::move(
+      serve::ollama_routes(
+          {SPLIT_VERSION, [&placements] { return placements.present()->ollama_model(); },
+           completions, chat,
+           [find](const Request& request) { return serve::embeddings(request, find); }}),
+      std::back_inserter(routes));
   routes.push_back(
       {.method = "POST",
        .path = "/v1/embeddings",

@@ -318,6 +318,31 @@ serve::Props Service::props() {
           options_.chat_template};
 }
 
+serve::OllamaModel Service::ollama_model() {
+  serve::OllamaModel model;
+  model.context = find("").config->context;
+  const std::shared_ptr<PlacedModel> split = present();
+  model.id = split->info.id;
+  model.family = split->info.architecture;
+  model.quantization = split->info.format;
+  std::map<std::string, uint64_t> blobs;  // one may be of two stages
+  for (const wire::StageInfo& stage : split->info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      if (blob.format == stage.format) blobs[blob.sha256] = blob.bytes;
+    }
+  }
+  std::string hashes;
+  for (const auto& [sha256, bytes] : blobs) {
+    hashes += sha256;
+    model.bytes += bytes;
+  }
+  model.digest = Sha256::hex_of(as_bytes_of(hashes));
+  const FetchCounts fetched = split->counts();
+  model.bytes_here = fetched.downloaded + fetched.from_cache;
+  if (split->device().starts_with("vulkan")) model.bytes_on_gpu = model.bytes_here;
+  return model;
+}
+
 serve::TextModel Service::unsplit(const std::string& id) {
   serve::TextModel model = find_writer(id);
   model.begin = [this] {

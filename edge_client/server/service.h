@@ -13,6 +13,7 @@
 #include "edge_client/server/split_work.h"
 #include "edge_client/weights/stage_progress.h"
 #include "serve/chat.h"
+#include "serve/ollama.h"
 #include "serve/props.h"
 
 namespace split::edge {
@@ -37,7 +38,8 @@ class Service {
   // The same as find(), of a model that writes texts. Throws HttpError 400 `no_head` too.
   serve::TextModel find_writer(const std::string& id);
   const serve::ChatTemplate& chat() const { return chat_; }
-  serve::Props props();  // throws as find()
+  serve::Props props();               // throws as find()
+  serve::OllamaModel ollama_model();  // likewise
 
   // Downloads what is missing and lets answers begin there from now on; Move::kCloud: everything on
   // the cloud. With `running`, those that run move there too. Throws HttpError and Error.

@@ -224,7 +224,7 @@ class EdgeOpenApi : public EdgeObserve {
     return {document_,
             send,
             path_of,
-            {{"cut", 6}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
+            {{"cut", 6}, {"model", "demo"}, {"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   EdgeServer edge_{arguments()};
   const EdgeRoutes routes_{cloud.url()};
@@ -237,7 +237,7 @@ TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) { check().expect_routes(routes_.ser
 TEST_F(EdgeOpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 
 TEST_F(EdgeOpenApi, RequiredFieldsAreRefusedWhenMissing) {
-  EXPECT_EQ(check().expect_required_refused(), 3u);
+  EXPECT_EQ(check().expect_required_refused(), 7u);
 }
 
 TEST_F(EdgeOpenApi, EveryFieldIsKnownAndNoOther) { check().expect_fields_known_and_no_other(); }

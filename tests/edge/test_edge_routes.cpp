@@ -2,6 +2,8 @@
 // responses; and pages from elsewhere. Texts are those of the routes that they stand on.
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "support/edge_server.h"
 #include "support/http_peer.h"
 
@@ -107,6 +109,161 @@ TEST(EdgeRoutes, PagesOfANamedOriginMayAskAndOthersMayNot) {
   const Outcome wrong = run_edge(pair.arguments({"--serve", "--cors-origin=page.example"}));
   EXPECT_EQ(wrong.code, 2);
   EXPECT_NE(wrong.err.find("--cors-origin: expected http(s)://host"), std::string::npos);
+}
+
+// --- Ollama
+
+std::vector<Json> lines_of(const http::Reply& reply) {
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  std::vector<Json> lines;
+  std::istringstream in(reply.body);
+  for (std::string line; std::getline(in, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+const Json kOptions = {{"seed", 5},        {"num_predict", 12}, {"temperature", 0.7},
+                       {"top_k", 50},      {"top_p", 0.95},     {"repeat_penalty", 1.05},
+                       {"num_ctx", 65536}, {"num_gpu", 99},     {"stop", {"zzz"}}};
+const Json kSampling = {{"seed", 5},      {"max_tokens", 12}, {"temperature", 0.7},
+                        {"top_k", 50},    {"top_p", 0.95},    {"repetition_penalty", 1.05},
+                        {"stop", {"zzz"}}};
+
+Json with(Json body, const Json& more) {
+  body.update(more);
+  return body;
+}
+
+TEST(EdgeOllama, GenerateIsACompletion) {
+  EdgeServer& edge = Demo::edge();
+  const Json completion =
+      edge.ask("/v1/completions", with(kSampling, {{"prompt", "Once upon a time"}}));
+  const std::string text = completion["choices"][0]["text"];
+  ASSERT_FALSE(text.empty());
+  const Json asked = {{"model", "demo"},
+                      {"prompt", "Once upon a time"},
+                      {"options", kOptions},
+                      {"keep_alive", "5m"}};
+  const http::Reply reply = edge.post("/api/generate", asked);
+  EXPECT_EQ(reply.headers.get("Content-Type"), "application/x-ndjson");
+  const std::vector<Json> lines = lines_of(reply);
+  ASSERT_GT(lines.size(), 2u);
+  std::string streamed;
+  for (const Json& line : lines) {
+    streamed += line["response"].get<std::string>();
+    EXPECT_EQ(line["model"], "demo");
+    EXPECT_EQ(line["done"], &line == &lines.back());
+  }
+  EXPECT_EQ(streamed, text);
+  const Json whole =
+      edge.ask("/api/generate", with(asked, {{"stream", false}, {"model", "demo:latest"}}));
+  EXPECT_EQ(whole["response"], text);
+  for (const Json& end : {lines.back(), whole}) {
+    EXPECT_EQ(end["done"], true);
+    EXPECT_EQ(end["done_reason"], "length");
+    EXPECT_EQ(end["eval_count"], 12);
+    EXPECT_EQ(end["prompt_eval_count"], completion["usage"]["prompt_tokens"]);
+    const int64_t total = end["total_duration"], first = end["prompt_eval_duration"];
+    EXPECT_GT(first, 0) << end;
+    EXPECT_EQ(end["eval_duration"], total - first) << end;
+    EXPECT_GT(total, 1000000) << end;  // nanoseconds
+  }
+  EXPECT_EQ(edge.ask("/api/generate", {{"model", "demo"}})["done_reason"], "load");
+}
+
+TEST(EdgeOllama, ChatIsAChat) {
+  EdgeServer& edge = Demo::edge();
+  Json messages = {{{"role", "system"}, {"content", "A story."}},
+                   {{"role", "user"}, {"content", "Once upon a time"}}};
+  const Json chat =
+      edge.ask("/v1/chat/completions", with(kSampling, {{"messages", messages}}))["choices"][0];
+  messages[1]["images"] = Json::array();
+  const Json asked = {
+      {"model", "demo"}, {"messages", messages}, {"options", kOptions}, {"tools", Json::array()}};
+  const Json whole = edge.ask("/api/chat", with(asked, {{"stream", false}}));
+  EXPECT_EQ(whole["message"]["role"], "assistant");
+  EXPECT_EQ(whole["message"]["content"], chat["message"]["content"]);
+  EXPECT_EQ(whole["done_reason"], chat["finish_reason"]);
+  std::string streamed;
+  for (const Json& line : lines_of(edge.post("/api/chat", asked))) {
+    streamed += line["message"]["content"].get<std::string>();
+  }
+  EXPECT_EQ(streamed, chat["message"]["content"]);
+  // A system's words make a prompt a chat's.
+  const Json system = edge.ask("/api/generate", {{"model", "demo"},
+                                                 {"system", "A story."},
+                                                 {"prompt", "Once upon a time"},
+                                                 {"options", kOptions},
+                                                 {"stream", false}});
+  EXPECT_EQ(system["response"], chat["message"]["content"]);
+}
+
+TEST(EdgeOllama, EmbedIsEmbeddings) {
+  EdgeServer& edge = Demo::edge();
+  const Json input = {"Once upon a time", "The king"};
+  const Json ours = edge.ask("/v1/embeddings", {{"input", input}});
+  const Json theirs = edge.ask("/api/embed", {{"model", "demo"}, {"input", input}});
+  ASSERT_EQ(theirs["embeddings"].size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_EQ(theirs["embeddings"][i], ours["data"][i]["embedding"]);
+  EXPECT_EQ(theirs["prompt_eval_count"], ours["usage"]["prompt_tokens"]);
+}
+
+TEST(EdgeOllama, ListsTheModelAndWhatIsHere) {
+  EdgeServer& edge = Demo::edge();
+  EXPECT_TRUE(Json::parse(edge.get("/api/version").body)["version"].is_string());
+  const Json tags = Json::parse(edge.get("/api/tags").body)["models"];
+  ASSERT_EQ(tags.size(), 1u);
+  EXPECT_EQ(tags[0]["name"], "demo:latest");
+  EXPECT_EQ(tags[0]["digest"].get<std::string>().size(), 64u);
+  EXPECT_EQ(tags[0]["details"]["family"], "gpt2");
+  const Json running = Json::parse(edge.get("/api/ps").body)["models"];
+  EXPECT_EQ(running[0]["name"], "demo:latest");
+  EXPECT_EQ(running[0]["context_length"], 512);
+  // Some of its blocks are on the cloud.
+  EXPECT_GT(running[0]["size"].get<int64_t>(), 0);
+  EXPECT_GT(tags[0]["size"].get<int64_t>(), running[0]["size"].get<int64_t>());
+}
+
+TEST(EdgeOllama, SaysWhatIsWrongInOneLine) {
+  EdgeServer& edge = Demo::edge();
+  const Json hi = {{{"role", "user"}, {"content", "hi"}}};
+  const std::tuple<const char*, Json, int, const char*> cases[] = {
+      {"/api/generate", {{"model", "llama3"}, {"prompt", "a"}}, 404, "expected demo"},
+      {"/api/generate", {{"model", "llama3"}}, 404, "expected demo"},
+      {"/api/chat", {{"model", "llama3"}, {"messages", hi}}, 404, "expected demo"},
+      {"/api/embed", {{"model", "llama3"}, {"input", "a"}}, 404, "expected demo"},
+      {"/api/chat", {{"model", "demo"}, {"messages", hi}, {"tools", {1}}}, 400, "'tools'"},
+      {"/api/generate", {{"model", "demo"}, {"prompt", "a"}, {"images", {"x"}}}, 400, "'images'"},
+      {"/api/generate", {{"model", "demo"}, {"options", {{"mirostat", 1}}}}, 400, "'mirostat'"},
+      {"/api/generate",
+       {{"model", "demo"}, {"prompt", "a"}, {"options", {{"repeat_penalty", -1}}}},
+       400,
+       "'repeat_penalty'"},
+      {"/api/generate", {{"prompt", "a"}}, 400, "'model'"}};
+  for (const auto& [path, body, status, part] : cases) {
+    const http::Reply reply = edge.post(path, body);
+    EXPECT_EQ(reply.status, status) << body;
+    const Json error = Json::parse(reply.body)["error"];
+    ASSERT_TRUE(error.is_string()) << reply.body;
+    EXPECT_NE(error.get<std::string>().find(part), std::string::npos) << error;
+  }
+}
+
+TEST(EdgeOllama, AStreamThatFailsSaysSo) {
+  Pair pair;
+  auto arguments = pair.arguments({"--cut=1"});
+  arguments.back() = "--retry-for=0";
+  EdgeServer edge(arguments);
+  edge.ready();
+  pair.cloud.reset([](const http::Request&, int n) -> std::optional<http::Response> {
+    if (n < 2) return std::nullopt;
+    throw http::HttpError(503, "busy", "come back");
+  });
+  const std::vector<Json> lines = lines_of(edge.post(
+      "/api/generate",
+      {{"model", "demo"}, {"prompt", "a"}, {"options", {{"num_predict", 8}, {"seed", 1}}}}));
+  ASSERT_FALSE(lines.empty());
+  ASSERT_TRUE(lines.back().contains("error")) << lines.back();
+  EXPECT_NE(lines.back()["error"].get<std::string>().find("come back"), std::string::npos);
 }
 
 }  // namespace
