@@ -12,6 +12,7 @@
 #include "serve/models.h"
 #include "serve/observe.h"
 #include "serve/openapi.h"
+#include "serve/responses.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -123,6 +124,13 @@ void add_routes(http::Server& server, Placements& placements) {
                     .statuses = of_the_model,
                     .body = serve::chat_fields(),
                     .handler = chat});
+  routes.push_back(
+      {.method = "POST",
+       .path = "/v1/responses",
+       .summary = "Answers with text, as OpenAI's route of this name does.",
+       .statuses = of_the_model,
+       .body = serve::response_fields(),
+       .handler = [chat](const Request& request) { return serve::responses(request, chat); }});
   std::ranges::move(
       serve::ollama_routes(
           {SPLIT_VERSION, [&placements] { return placements.present()->ollama_model(); },

@@ -266,5 +266,98 @@ TEST(EdgeOllama, AStreamThatFailsSaysSo) {
   EXPECT_NE(lines.back()["error"].get<std::string>().find("come back"), std::string::npos);
 }
 
+// --- OpenAI's responses
+
+// The events of a stream, with their names.
+std::vector<std::pair<std::string, Json>> named_events(const std::string& body) {
+  std::vector<std::pair<std::string, Json>> events;
+  std::istringstream in(body);
+  std::string name;
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with("event: ")) name = line.substr(7);
+    if (line.starts_with("data: ")) events.emplace_back(name, Json::parse(line.substr(6)));
+  }
+  return events;
+}
+
+TEST(EdgeResponses, AreAChatInOtherWords) {
+  EdgeServer& edge = Demo::edge();
+  const Json chat =
+      edge.ask("/v1/chat/completions", {{"messages",
+                                         {{{"role", "system"}, {"content", "A story."}},
+                                          {{"role", "user"}, {"content", "Once upon a time"}}}},
+                                        {"seed", 5},
+                                        {"max_tokens", 12}});
+  const std::string text = chat["choices"][0]["message"]["content"];
+  const bool cut = chat["choices"][0]["finish_reason"] == "length";
+  const Json asked = {{"model", "demo"},
+                      {"instructions", "A story."},
+                      {"seed", 5},
+                      {"max_output_tokens", 12},
+                      {"store", true},
+                      {"reasoning", {{"effort", "low"}}},
+                      {"tools", Json::array()}};
+  const Json as_text = with(asked, {{"input", "Once upon a time"}});
+  const Json as_list =
+      with(asked, {{"input",
+                    {{{"role", "user"},
+                      {"content", {{{"type", "input_text"}, {"text", "Once upon a time"}}}}}}}});
+  for (const Json& body : {as_text, as_list}) {
+    const Json json = edge.ask("/v1/responses", body);
+    EXPECT_EQ(json["object"], "response");
+    EXPECT_EQ(json["status"], cut ? "incomplete" : "completed");
+    ASSERT_EQ(json["output"].size(), 1u);
+    EXPECT_EQ(json["output"][0]["content"][0]["type"], "output_text");
+    EXPECT_EQ(json["output"][0]["content"][0]["text"], text);
+    EXPECT_EQ(json["usage"]["input_tokens"], chat["usage"]["prompt_tokens"]);
+    EXPECT_EQ(json["usage"]["output_tokens"], chat["usage"]["completion_tokens"]);
+  }
+  const auto events =
+      named_events(edge.post("/v1/responses", with(as_text, {{"stream", true}})).body);
+  ASSERT_GT(events.size(), 8u);
+  std::string streamed;
+  std::vector<std::string> names;
+  for (size_t i = 0; i < events.size(); ++i) {
+    const auto& [name, event] = events[i];
+    EXPECT_EQ(event["type"], name);
+    EXPECT_EQ(event["sequence_number"], i);
+    if (name == "response.output_text.delta") streamed += event["delta"].get<std::string>();
+    if (names.empty() || names.back() != name) names.push_back(name);
+  }
+  EXPECT_EQ(streamed, text);
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"response.created", "response.in_progress",
+                                      "response.output_item.added", "response.content_part.added",
+                                      "response.output_text.delta", "response.output_text.done",
+                                      "response.content_part.done", "response.output_item.done",
+                                      cut ? "response.incomplete" : "response.completed"}));
+  EXPECT_EQ(events.back().second["response"]["output"][0]["content"][0]["text"], text);
+  EXPECT_GT(events.back().second["response"]["usage"]["output_tokens"], 0);
+}
+
+TEST(EdgeResponses, RefuseWhatIsBeyondTextByName) {
+  EdgeServer& edge = Demo::edge();
+  const Json image = {
+      {{"role", "user"}, {"content", {{{"type", "input_image"}, {"image_url", "data:,"}}}}}};
+  for (const auto& [field, value] :
+       {std::pair("tools", Json{{{"type", "web_search"}}}),
+        {"previous_response_id", Json("resp_1")},
+        {"background", Json(true)},
+        {"truncation", Json("auto")},
+        {"input", image},
+        {"input", Json{{{"type", "function_call_output"}, {"call_id", "a"}, {"output", "b"}}}},
+        {"input", Json::array()},
+        {"max_output_tokens", Json(-1)},
+        {"text", Json{{"format", {{"type", "yaml"}}}}},
+        {"no_such_field", Json(1)}}) {
+    const http::Reply reply = edge.post("/v1/responses", with({{"input", "a"}}, {{field, value}}));
+    EXPECT_EQ(reply.status, 400) << field << value;
+    EXPECT_EQ(Json::parse(reply.body)["error"]["param"], field) << reply.body;
+  }
+  const http::Reply wrong = edge.post("/v1/responses", {{"input", "a"}, {"model", "gpt-4"}});
+  EXPECT_EQ(wrong.status, 404);
+  EXPECT_NE(wrong.body.find("expected demo"), std::string::npos) << wrong.body;
+}
+
 }  // namespace
 }  // namespace split::test
