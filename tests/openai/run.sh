@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# run.sh BINARIES FOLDER: OpenAI's client for Node, as npm has it, against edge_client --serve and a cloud_server, both on
-# free ports. The client is installed into FOLDER. Exits with 77 where there is no npm.
+# run.sh BINARIES FOLDER: OpenAI's client for Node and others of npm's against edge_client --serve and a cloud_server, both
+# on free ports. The clients are installed into FOLDER. Exits with 77 where there is no npm.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 binaries=$1 folder=$2
 
 "$here/../support/npm_ci.sh" "$here" "$folder"
-cp "$here/test.mjs" "$folder"
+cp "$here/test.mjs" "$here/clients.mjs" "$folder"
 
 cloud='' edge=''
 stop() {
@@ -32,6 +32,7 @@ start edge "$binaries/edge_client" --server "$url" --serve 127.0.0.1:0 --device 
 edge=$pid
 cd "$folder"
 node test.mjs "$url"
+node clients.mjs "$url"
 # The README's lines of JavaScript write a text.
 sed -n '/^```js$/,/^```$/{/^```/d;s|http://127.0.0.1:8081|'"$url"'|;p}' "$here/../../README.md" > readme.mjs
 [ -n "$(node readme.mjs)" ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # npm_ci.sh SOURCE FOLDER: what SOURCE/package-lock.json names is in FOLDER/node_modules, installed again only when another
-# version is asked for. Exits with 77 where there is no npm.
+# version is asked for. Exits with 77 where there is no npm, or where it cannot reach its registry.
 set -euo pipefail
 source=$1 folder=$2
 command -v npm > /dev/null && command -v node > /dev/null || {
@@ -10,6 +10,14 @@ command -v npm > /dev/null && command -v node > /dev/null || {
 mkdir -p "$folder"
 cp "$source"/package.json "$source"/package-lock.json "$folder"
 cmp -s "$folder/package-lock.json" "$folder/node_modules/.installed" || {
-  npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error
+  errors=$folder/npm.log
+  npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error 2> "$errors" || {
+    if grep -qE 'ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|ERR_SOCKET_TIMEOUT' "$errors"; then
+      echo "$(basename "$source"): skipped, npm's registry cannot be reached"
+      exit 77
+    fi
+    cat "$errors" >&2
+    exit 1
+  }
   cp "$folder/package-lock.json" "$folder/node_modules/.installed"
 }
