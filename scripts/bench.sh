@@ -6,6 +6,7 @@
 #   gpu [--device vulkan:N]  loading and whole-model steps on a GPU, logits checked
 #   http                     a session's step over loopback HTTP
 #   cloud                    cloud_server with 4,000 connections, 32 and 200 sessions, killed under 32
+#   split [--device NAME]    sessions a cloud carries at one p99: all of the model, half, four depths; twice too many
 #   store [--device NAME]    an edge's cold and warm start per format: bytes, seconds, MB/s
 #   pair                     cloud and edge over loopback HTTP, beside the whole model
 #   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's and ONNX Runtime's (by npm, x86-64), same weights
@@ -15,9 +16,9 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
-  kernels | cpu | gpu | http | cloud | store | pair | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,13s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
-  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, store, pair or peers" >&2 && exit 2 ;;
+  kernels | cpu | gpu | http | cloud | split | store | pair | peers) area=$1 && shift ;;
+  -h | --help) sed -n '2,14s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, pair or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = peers ]; then
   "$root/scripts/build.sh" bench_player >&2

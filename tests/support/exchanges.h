@@ -56,6 +56,8 @@ inline std::string without_what_varies(std::string body) {
       {std::regex("\"dimensions\":[0-9]+,"), ""},
       {std::regex("\"kind\":\"[^\"]*\","), ""},
       {std::regex("\"max_context\":[0-9]+,"), ""},
+      // And of a session's.
+      {std::regex("\"share_ms\":[-+.0-9e]+,"), ""},
       // Files that it lists now, too.
       {std::regex(",\"(tokenizer_config|generation_config)\\.json\""), ""},
       {std::regex("\"pooling\":\\{[^}]*\\},"), ""},

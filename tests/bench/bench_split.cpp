@@ -1,0 +1,147 @@
+// The area split: how many edges a cloud_server carries at a pace, with the same p99 of a step:
+// where it runs all of the model, half of its blocks, and four depths mixed; and what it does about
+// twice as many as it can carry, when their edges take layers. Edges replay recorded ids and
+// compute nothing; "all" are the same steps with `to` = head.
+#include <algorithm>
+#include <map>
+
+#include "bench/bench.h"
+#include "bench/cloud_process.h"
+#include "bench/replayers.h"
+
+namespace split::bench {
+namespace {
+
+constexpr double kSettle = 0.5, kMeasure = 1.5;  // seconds
+constexpr int kTries = 3;                        // a neighbour's burst is no lack of capacity
+constexpr double kKeepsPace = 0.95;              // of the steps that are due
+constexpr size_t kMostSessions = 1024;
+constexpr double kBesideStep = 1.06;  // two counts of sessions so near to each other are one
+
+bool carries(Replayers& edges, size_t sessions, const std::vector<Point>& cuts, double slo_ms) {
+  edges.run(sessions, cuts);
+  edges.measure(kSettle);
+  for (int i = 0; i < kTries; ++i) {
+    const Measured measured = edges.measure(kMeasure);
+    CHECK(measured.failed == 0);
+    if (measured.p99() <= slo_ms && measured.rate >= kKeepsPace) return true;
+  }
+  return false;
+}
+
+// The most sessions whose steps' p99 is within the bound.
+size_t capacity(Replayers& edges, const std::vector<Point>& cuts, double slo_ms) {
+  size_t good = 0, bad = 0;
+  for (size_t n = 8; bad == 0 && n <= kMostSessions; n *= 2) {
+    (carries(edges, n, cuts, slo_ms) ? good : bad) = n;
+  }
+  while (bad > 0 && static_cast<double>(bad) > kBesideStep * static_cast<double>(good) &&
+         bad > good + 1) {
+    const size_t middle = (good + bad) / 2;
+    (carries(edges, middle, cuts, slo_ms) ? good : bad) = middle;
+  }
+  edges.run(0, cuts);
+  return good;
+}
+
+// Twice as many as it carries, from half as many on; then a quarter.
+void overload(Report& report, Replayers& edges, size_t all, int layers, double slo_ms) {
+  const std::vector<Point> cuts{Point::head()};
+  const int can = layers / 4;
+  edges.run(2 * all, cuts);  // opened
+  edges.run(all / 2, cuts, can);
+  edges.measure(8);
+  edges.most_moves();
+  const auto start = Clock::now();
+  edges.run(2 * all, cuts, can);
+  double recovered = 0, worst = 0;
+  size_t moves = 0;
+  while (seconds_since(start) < 30) {
+    const Measured second = edges.measure(1);
+    worst = std::max(worst, second.p99());
+    if (second.p99() > slo_ms) recovered = seconds_since(start);
+    if (seconds_since(start) < 10) moves = edges.most_moves() + moves;
+  }
+  const Measured after = edges.measure(3);
+  report.add("load_recovery_s", recovered, "s", 10);
+  report.add("load_worst_p99_ms", worst, "ms", slo_ms);
+  report.add("load_after_p99_ms", after.p99(), "ms", slo_ms);
+  report.add("load_after_pace", after.rate, "", 1);
+  report.add("load_moves_in_10_s", static_cast<double>(moves), "", 1);
+  const auto calm = Clock::now();
+  edges.run(std::max<size_t>(1, all / 4), cuts, can);
+  double back = 0;
+  while (seconds_since(calm) < 60 && seconds_since(calm) < back + 8) {
+    edges.measure(0.5);
+    if (edges.moved() > 0) back = seconds_since(calm);
+  }
+  report.add("load_back_s", back, "s", 30);
+}
+
+int run(int argc, char** argv) {
+  float slo_ms = 100, pace = 10;
+  const auto options = parse_options(
+      argc, argv,
+      "bench_split: sessions that a cloud_server carries, by the depth of their steps\n", "cpu",
+      [&](Flags& flags) {
+        flags.real("slo-ms", "X", "what the p99 of a step may be (100)", &slo_ms, 1, 1e6);
+        flags.real("pace", "X", "tokens a second of each session (10)", &pace, 0.1f, 1e3);
+      });
+  if (!options) return 0;
+  const RandomModel model(options->size, DType::kF16);
+  const ScratchDir scratch;
+  model.write(scratch.path());
+  const std::string threads = cat(options->threads);
+  const CloudProcess server({"--model",
+                             cat(options->size, "=", scratch.path()),
+                             "--device",
+                             options->device,
+                             "--threads",
+                             threads,
+                             "--profile",
+                             "q8_0",
+                             "--formats",
+                             "q8_0",
+                             "--port",
+                             "0",
+                             "--kv-budget",
+                             "4G",
+                             "--max-inflight",
+                             "2048",
+                             "--max-connections-per-address",
+                             "4096",
+                             "--slo-ms",
+                             cat(slo_ms),
+                             "--blob-cache",
+                             scratch.path() + "/blobs"});
+  Report report(*options, "split", cat(options->device, " (", threads, " threads)"));
+  const int layers = model.config().layers;
+  Replayers edges(model,
+                  {.url = server.url(), .model = options->size, .layers = layers, .rate = pace});
+  const std::map<std::string, std::vector<Point>> places{
+      {"all", {Point::head()}},
+      {"blocks", {layers}},  // all, without the head and its answers of a vocabulary's size
+      {"half", {std::max(1, layers / 2)}},
+      {"mixed",
+       {std::max(1, layers / 4), std::max(1, layers / 2), std::max(1, 3 * layers / 4), layers}}};
+  std::map<std::string, std::vector<double>> carried;
+  for (unsigned i = 0; i < options->runs; ++i) {
+    for (const auto& [name, cuts] : places) {
+      carried[name].push_back(static_cast<double>(capacity(edges, cuts, slo_ms)));
+    }
+  }
+  const double all = median(carried["all"]);
+  for (const auto& [name, sessions] : carried) {
+    report.add("sessions_" + name, median(sessions), "");
+  }
+  report.add("capacity_half", median(carried["half"]) / all, "", 2.0);
+  report.add("capacity_mixed", median(carried["mixed"]) / all, "", 1.9);
+  overload(report, edges, static_cast<size_t>(all), layers, slo_ms);
+  report.finish();
+  return 0;
+}
+
+}  // namespace
+}  // namespace split::bench
+
+int main(int argc, char** argv) { return split::bench::run_main(split::bench::run, argc, argv); }
