@@ -7,6 +7,7 @@
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"
 #include "support/cloud_fixture.h"
+#include "support/edge_server.h"
 #include "support/golden_model.h"
 
 namespace split::test {
@@ -14,6 +15,8 @@ namespace {
 
 using cloud::TestCloud;
 using cloud::Wishes;
+
+using Json = nlohmann::json;
 
 constexpr double kSlo = 10'000;  // ms: far above what a step takes here
 constexpr int kLowest = 2;       // the first block that is here
@@ -32,7 +35,10 @@ class EdgeLoad : public testing::Test {
               [this](cloud::Cloud& made, http::Server::Options&) {
                 made.slo_ms = kSlo;
                 made.clock = [this] { return Wishes::Time(std::chrono::milliseconds(now_ms)); };
-                made.models[0]->batcher().on_step([this](const StepSeen&) { round(); });
+                made.models[0]->batcher().on_step([this](const StepSeen& seen) {
+                  layer_rows += seen.layer_rows;
+                  round();
+                });
               }) {}
 
   // Each step takes as long as a round.
@@ -72,6 +78,7 @@ class EdgeLoad : public testing::Test {
     };
     while (text.next(on_text)) continue;
     outcome.tokens = text.take().tokens;
+    text.forward()->close();
     return outcome;
   }
   std::unique_ptr<edge::CloudLink> link(edge::Remote& remote) {
@@ -90,6 +97,7 @@ class EdgeLoad : public testing::Test {
 
   std::atomic<int64_t> now_ms{1'000'000};
   std::atomic<double> pressure{0};
+  std::atomic<uint64_t> layer_rows{0};  // that the cloud counted
   TestCloud cloud;
   test::Golden golden{"demo"};
   std::unique_ptr<Device> device = make_cpu_device(1);
@@ -157,6 +165,67 @@ TEST_F(EdgeLoad, ALoadedCloudTakesFewGuesses) {
   EXPECT_EQ(calm.tokens, expected);
   EXPECT_EQ(loaded.tokens, expected);
   EXPECT_LT(loaded.counts.drafted, calm.counts.drafted / 4);
+}
+
+TEST_F(EdgeLoad, ReceiptsOfTextsAddUpToWhatTheCloudCounted) {
+  uint64_t receipts = 0;
+  pressure = 2;
+  receipts += run(6, false).counts.cloud_layer_rows;
+  receipts += run(3, false).counts.cloud_layer_rows;
+  receipts += run(layers() - 1, false, {{.cut = 5, .at = 4}}).counts.cloud_layer_rows;
+  receipts += run(layers() - 1, true).counts.cloud_layer_rows;  // moved by the cloud
+  EXPECT_EQ(receipts, layer_rows);
+}
+
+// The first block's weights do not come: what has landed is offered, and taken when it is asked
+// for.
+TEST_F(EdgeLoad, AServingEdgeTakesLayersAsFarAsTheirWeightsHaveCome) {
+  std::string held;
+  const Json manifest = Json::parse(cloud.ask().get("/v1/models/demo").body);
+  for (const Json& stage : manifest["stages"]) {
+    for (const Json& blob : stage["blobs"]) {
+      if (stage["name"] == "block.0") held += blob["sha256"].get<std::string>() + " ";
+    }
+  }
+  ASSERT_FALSE(held.empty());
+  const Running front([&](http::Server& server) {
+    server.route("GET", "/v1/blobs/sha256/{hex}", [&](const http::Request& request) {
+      if (held.find(request.path_params[0]) != std::string::npos) {
+        return http::Response::json(503, R"({"error":{"message":"busy","code":"busy"}})");
+      }
+      http::Headers headers;
+      if (const auto range = request.headers.get("Range"))
+        headers.add("Range", std::string(*range));
+      const http::Reply reply =
+          http::Client(cloud.url()).request("GET", request.path, {}, {}, headers);
+      http::Response response;
+      response.status = reply.status;
+      response.content_type = reply.headers.get("Content-Type").value_or("");
+      response.body = reply.body;
+      return response;
+    });
+    cloud::add_routes(server, cloud.cloud);
+  });
+  options_.sampling.top_p = 1;
+  const std::vector<int32_t> expected = alone();
+  const TemporaryFolder cache;
+  EdgeServer edge({cat("--server=", front.url()), cat("--cache=", cache.path.string()),
+                   "--cut=auto", "--retry-for=5"});
+  edge.ready();
+  const Json body = {{"prompt", prompt},      {"temperature", 0.9}, {"seed", 5},
+                     {"max_tokens", kTokens}, {"ignore_eos", true}, {"return_token_ids", true}};
+  Json moves;
+  pressure = 2;
+  for (int tries = 0; tries < 200 && moves.empty(); ++tries) {
+    const Json json = edge.ask("/v1/completions", body);
+    ASSERT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(), expected);
+    moves = json["usage"]["splitcompute"]["moves"];
+  }
+  ASSERT_FALSE(moves.empty());
+  EXPECT_EQ(moves[0]["why"], "asked_by_cloud");
+  EXPECT_EQ(moves[0]["from"], "cloud");
+  EXPECT_GE(moves[0]["to"], 1);
+  EXPECT_LE(moves[0]["to"], 6);
 }
 
 }  // namespace
