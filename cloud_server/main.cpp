@@ -75,102 +75,105 @@ Flags make_flags(Options& options) {
       "       cloud_server quantize --model PATH --format FORMAT --out DIR\n");
   flags.commands({"doctor", "quantize"});
   flags.group("Models");
-  flags.texts("model", "[ID=]PATH",
-              "a Hugging Face directory or a GGUF file, again for more (the bundled demo)",
-              &options.models);
-  flags.choice(
-      "profile", {"f32", "f16", "bf16", "q8_0", "q4_0", "int8"},
-      "what this server computes with: the checkpoint's weights and a float KV, or half or "
-      "quantised weights and a half KV; float sums in all but int8, which rounds the rows of "
-      "products by q8_0 weights, or by the model's own blocks, to eight bits too (CPU; f32)",
-      &options.profile);
+  flags.texts(
+      "model", "[ID=]PATH",
+      "a Hugging Face directory or a GGUF file; repeat it for more models (the bundled demo)",
+      &options.models);
+  flags.choice("profile", {"f32", "f16", "bf16", "q8_0", "q4_0", "int8"},
+               "what this server computes with: f32 takes the checkpoint's weights and stores keys "
+               "and values as floats, the others take weights of their name and store halves; int8 "
+               "also rounds activations to eight bits, on the CPU (f32)",
+               &options.profile);
   flags.choice("kv", {"auto", "q8_0"},
-               "of keys and values: the profile's, or blocks of eight bits (CPU; auto)",
+               "how keys and values are stored: as the profile says, or in blocks of eight bits, "
+               "on the CPU (auto)",
                &options.kv);
-  flags.number(
-      "context", "N",
-      "positions of a text: room for keys and values (what the model was made for, 4096 at "
-      "most)",
-      &options.context, 1, 1 << 24);
+  flags.number("context", "N",
+               "most positions of a text (what the model was made for, 4096 at most)",
+               &options.context, 1, 1 << 24);
   flags.text("formats", "LIST",
-             "what edges may download weights in, beside the checkpoint's own: some of "
+             "which formats edges may download, besides the checkpoint's own: some of "
              "f32,f16,q8_0,q4_0 (all)",
              &options.formats);
-  flags.bytes("kv-budget", "BYTES", "keys and values of all sessions of a model (1G)",
+  flags.bytes("kv-budget", "BYTES", "most for keys and values of all sessions of a model (1G)",
               &options.kv_budget, 1);
-  flags.bytes("memory-budget", "BYTES",
-              "what requests may hold at once: bodies, parsed JSON, scratch, answers; past it 503 "
-              "(what the machine or the container grants, less weights and keys and values)",
-              &options.memory_budget, 1 << 20);
+  flags.bytes(
+      "memory-budget", "BYTES",
+      "most that requests may hold at once: bodies, parsed JSON, scratch, answers; past it they "
+      "get 503 (what the machine or the container grants, less weights and keys and values)",
+      &options.memory_budget, 1 << 20);
   flags.text("blob-cache", "DIR",
-             "for weights in formats that are not the checkpoint's own (default: "
-             "$XDG_CACHE_HOME/splitcompute/blobs)",
+             "where converted weights are kept (default: $XDG_CACHE_HOME/splitcompute/blobs)",
              &options.blob_cache);
   flags.real("price-hour", "X", "dollars that an hour of this machine costs, for edges that plan",
              &options.price_hour, 0, 1e6);
-  flags.real("price-egress", "X", "dollars that 10^9 bytes sent from here cost, likewise",
+  flags.real("price-egress", "X", "dollars that 10^9 bytes sent from here cost, for the same",
              &options.price_egress, 0, 1e6);
-  flags.text("blob-url", "BASE",
-             "edges get each blob from BASE/SHA256, on any server, and check its hash; without it "
-             "from this one",
-             &options.blob_url);
+  flags.text(
+      "blob-url", "BASE",
+      "where edges fetch blobs: BASE/SHA256 on any server; they check the hash (this server)",
+      &options.blob_url);
   flags.group("Computing");
   flags.text("device", "NAME", cat(device_names(), " (auto: a GPU, else the CPU)"),
              &options.device);
-  flags.number("threads", "N", "of the CPU device (one per processor)", &options.threads, 0u,
-               1024u);
+  flags.number("threads", "N", "threads of the CPU device (one per processor)", &options.threads,
+               0u, 1024u);
   flags.toggle("wide",
-               "for many sessions at once: a GPU computes generated rows on its matrix units too, "
-               "with activations in halves (not with --profile f32)",
+               "serve many sessions at once: a GPU computes generated tokens on its matrix units "
+               "too, in halves (not with --profile f32)",
                &options.wide);
   flags.group("Serving");
-  flags.text("host", "ADDRESS", "where to listen (127.0.0.1: this machine only)", &options.host);
-  flags.number("port", "N", "0 takes any free one (8080)", &options.port, uint64_t{0},
-               uint64_t{65535});
+  flags.text("host", "ADDRESS", "address to listen at (127.0.0.1: this machine only)",
+             &options.host);
+  flags.number("port", "N", "port to listen at; 0 takes any free one (8080)", &options.port,
+               uint64_t{0}, uint64_t{65535});
   flags.text("api-key-file", "FILE",
-             "who may ask: a line NAME:KEY for each, with limits behind: sessions=N rows_per_s=N "
-             "bytes_per_s=N priority=low|normal|high",
+             "who may ask: a line NAME:KEY for each, with limits behind it: sessions=N "
+             "rows_per_s=N bytes_per_s=N",
              &options.api_key_file);
-  flags.text("tls-cert", "FILE", "for https: a PEM chain of certificates, the server's own first",
+  flags.text("tls-cert", "FILE", "certificates for https in PEM, the server's own first",
              &options.tls_cert);
-  flags.text("tls-key", "FILE", "its private key in PEM", &options.tls_key);
+  flags.text("tls-key", "FILE", "the certificate's private key in PEM", &options.tls_key);
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
   flags.texts("cors-origin", "ORIGIN",
-              "whose pages may ask this server: http(s)://host[:port], or *; again for more",
+              "whose pages may ask this server: http(s)://host[:port], or *; repeat it for more",
               &options.cors_origins);
   flags.texts(
       "allowed-host", "NAME",
-      "by which this server is called too, beside localhost; again for more. Without keys a "
-      "server of this machine alone, or one with this flag, answers no other name, and no page "
-      "from elsewhere",
+      "a name that the server answers to, besides localhost; repeat it for more. With this flag, "
+      "or on this machine without keys, it answers no other name, and no page from elsewhere",
       &options.allowed_hosts);
   flags.toggle("legacy-routes", "answer the original SplitCompute web page (with --port 5000)",
                &options.legacy_routes);
   flags.choice("metrics", {"keys", "open", "off"},
-               "who may read /metrics: keys = key holders (everyone where there are no keys), "
-               "open = everyone, off = nobody (keys)",
+               "who may read /metrics: key holders (everyone where there are no keys), everyone, "
+               "or nobody (keys)",
                &options.metrics);
-  flags.choice("log-format", {"text", "json"},
-               "on stderr, a line for each request: for people, or in JSON, each step too (text)",
-               &options.log_format);
+  flags.choice(
+      "log-format", {"text", "json"},
+      "how requests are logged on stderr: as lines for people, or as JSON with each step (text)",
+      &options.log_format);
   flags.real(
       "slo-ms", "X",
       "that a token may wait for its step, 99 of 100 times: where it waits longer, edges are "
       "asked to take layers (50)",
       &options.slo_ms, 1, 1e6);
   flags.number("max-inflight", "N",
-               "requests answered at once, each on a thread; a fourth as many wait, others get 503 "
-               "(256)",
+               "most requests answered at once, each on a thread; a fourth as many wait, others "
+               "get 503 (256)",
                &options.max_inflight, uint64_t{1}, uint64_t{4096});
-  flags.number("max-connections", "N",
-               "past nine tenths the one that is idle longest is closed for a new one (8192)",
-               &options.max_connections, uint64_t{1}, uint64_t{1} << 20);
-  flags.number("max-connections-per-address", "N", "further ones from there get 503 (1024)",
+  flags.number(
+      "max-connections", "N",
+      "most open connections; past nine tenths the one idle longest is closed for a new one (8192)",
+      &options.max_connections, uint64_t{1}, uint64_t{1} << 20);
+  flags.number("max-connections-per-address", "N",
+               "most connections of one address; further ones get 503 (1024)",
                &options.max_per_address, uint64_t{1}, uint64_t{1} << 20);
   flags.texts("trusted-proxy", "ADDRESS[/BITS]",
-              "has no such limit, and names the client in X-Forwarded-For; again for more (none)",
+              "a balancer without that limit, whose X-Forwarded-For names the client; repeat it "
+              "for more (none)",
               &options.trusted_proxies);
-  flags.number("shutdown-timeout", "SECONDS", "for answers in flight at the end (10)",
+  flags.number("shutdown-timeout", "SECONDS", "how long answers in flight may take at the end (10)",
                &options.shutdown_timeout, uint64_t{0}, uint64_t{3600});
   flags.group("Other");
   flags.choice("completion", Flags::kShells,

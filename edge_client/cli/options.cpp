@@ -114,9 +114,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("The server");
   flags.text("server", "URL", "where cloud_server is (http://127.0.0.1:8080)", &options.server);
   flags.text("model", "ID", "one of the server's models (default: its first)", &options.model);
-  flags.text("api-key", "KEY", "the server's, better given as SPLIT_API_KEY", &options.api_key);
-  flags.text("ca-cert", "FILE", "trusted for https, in PEM (default: the system's)",
-             &options.ca_cert);
+  flags.text("api-key", "KEY", "the server's key; better given as SPLIT_API_KEY", &options.api_key);
+  flags.text("ca-cert", "FILE", "certificates to trust for https (the system's)", &options.ca_cert);
   flags.number("timeout", "SECONDS", "give up on a server silent for so long (60)",
                &options.timeout, 1u, 86400u);
   flags.bytes("min-rate", "BYTES",
@@ -127,65 +126,66 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
 
   flags.group("The prompt, one of");
   flags.text("prompt", "TEXT", "the text to go on from", &prompt);
-  flags.text("prompt-file", "FILE", "a file with it, taken byte for byte, as stdin is",
+  flags.text("prompt-file", "FILE", "a file to go on from, byte for byte, as stdin is",
              &prompt_file);
-  flags.text("prompt-ids", "ID,ID...", "token ids, for models without a tokenizer", &prompt_ids);
+  flags.text("prompt-ids", "ID,ID...", "token ids, for a model without a tokenizer", &prompt_ids);
   flags.toggle("no-special", "<|endoftext|> in the prompt is plain text", &options.no_special);
 
   flags.group("The split");
-  flags.text(
-      "cut", "K|cloud|auto",
-      "the server runs the first K blocks (all but two), or all of them; auto: it begins, and "
-      "the text comes here when the weights have",
-      &cut);
-  flags.bytes("max-weights", "BYTES", "of weights: most for --cut auto (1G; 0: none)",
+  flags.text("cut", "K|cloud|auto",
+             "how many blocks the server runs (all but two), or all of them; auto: the text begins "
+             "there, and comes here when the weights have",
+             &cut);
+  flags.bytes("max-weights", "BYTES", "most weights that --cut auto fetches (1G; 0: none)",
               &max_weights);
   flags.text("moves", "N:K,...",
-             "with N tokens written, the server runs K blocks, or all (cloud), from there on",
-             &moves);
-  flags.toggle("exact", "move no cut where that may change a bit", &options.exact);
+             "at N tokens let the server run K blocks, or all (cloud), from there on", &moves);
+  flags.toggle("exact", "never move the cut where that could change a bit", &options.exact);
   flags.choice("head", {"edge", "cloud"},
-               "where the vocabulary's matrix is: cloud downloads less and sends more (edge; cloud "
-               "where --cut has a number and it is larger than three blocks)",
+               "which side holds the vocabulary's matrix; cloud downloads less and sends more "
+               "(edge; cloud where --cut has a number and it is larger than three blocks)",
                &head);
-  flags.number("context", "N",
-               "positions of a text: room for keys and values, up to the server's (what the model "
-               "was made for, 4096 at most)",
-               &options.context, 1, 1 << 24);
+  flags.number(
+      "context", "N",
+      "most positions of a text, up to the server's (what the model was made for, 4096 at most)",
+      &options.context, 1, 1 << 24);
   flags.text("format", "FORMAT",
-             "of downloads (auto): f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0", &format);
+             "format of downloads: f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
   flags.choice("profile", {"f32", "int8"},
-               "int8: with q8_0 or q4_0 weights, rows in eight bits too; CPU (f32)", &profile);
+               "int8 computes in eight bits too, on the CPU, with q8_0 or q4_0 weights (f32)",
+               &profile);
   flags.choice("goal", {"fast", "offload"},
-               "of --cut auto and plans: the fastest text, or the least work for the cloud (fast)",
+               "what --cut auto and plans look for: the fastest text, or the least work for the "
+               "cloud (fast)",
                &goal);
   flags.real("pace", "X", "tokens a second that offloading keeps (10)", &options.pace, 0.1, 1e6);
   flags.text("device", "NAME", device_names(), &options.device.device);
-  flags.number("threads", "N", "of the cpu device (0: one for each processor)",
+  flags.number("threads", "N", "threads of the cpu device (0: one per processor)",
                &options.device.threads, 0u, 1024u);
-  flags.text("cache", "DIR", "for the weights (default: $XDG_CACHE_HOME/splitcompute)",
+  flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
   flags.bytes("cache-limit", "BYTES", "the longest unused weights make room (no limit)",
               &cache_limit);
 
   flags.group("The text");
-  flags.number("max-tokens", "N", "at most so many (64)", &options.max_tokens, 0, 1 << 20);
-  flags.real("temperature", "X", "0 takes the most likely token each time (0.8)",
+  flags.number("max-tokens", "N", "most tokens to write (64)", &options.max_tokens, 0, 1 << 20);
+  flags.real("temperature", "X", "0 takes the likeliest token each time (0.8)",
              &options.temperature, 0, 100);
-  flags.number("top-k", "N", "only the N most likely tokens (0: no limit)", &options.top_k, 0,
+  flags.number("top-k", "N", "choose among the N likeliest tokens (0: no limit)", &options.top_k, 0,
                INT_MAX);
-  flags.real("top-p", "X", "the most likely tokens that make up X (0.95)", &options.top_p, 0, 1);
-  flags.real("min-p", "X", "only tokens at least X times as likely as the best (0: no limit)",
+  flags.real("top-p", "X", "choose among the likeliest that make up X (0.95)", &options.top_p, 0,
+             1);
+  flags.real("min-p", "X", "choose among tokens X times as likely as the best, or more (0)",
              &options.min_p, 0, 1);
-  flags.real("presence-penalty", "X", "above 0: less of what the answer has said (0)",
+  flags.real("presence-penalty", "X", "above 0, say less of what the answer said (0)",
              &options.presence_penalty, -2, 2);
-  flags.real("frequency-penalty", "X", "the same for each time that it was said (0)",
+  flags.real("frequency-penalty", "X", "the same, for each time that it was said (0)",
              &options.frequency_penalty, -2, 2);
-  flags.real("repetition-penalty", "X", "above 1: less of what was said (1)",
+  flags.real("repetition-penalty", "X", "above 1, say less of what was said before (1)",
              &options.repetition_penalty, 0.01f, 100);
   flags.number("seed", "N", "the same seed gives the same text (default: drawn)", &options.seed,
                uint64_t{0}, uint64_t{INT64_MAX});
-  flags.texts("stop", "S", "end before this text; can be given several times", &options.stop);
+  flags.texts("stop", "S", "end before this text; repeat it for more", &options.stop);
   flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
   std::string draft = "auto";
   flags.text("draft", "auto|off|N",
@@ -198,34 +198,36 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                       kDefaultAddress, &address);
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
   flags.texts("allowed-host", "NAME",
-              "by which it is called too, beside localhost; again for more. One of this machine "
-              "alone, or that has this flag, answers no other name",
+              "a name that the server answers to, besides localhost; repeat it for more. With this "
+              "flag, or on this machine alone, it answers no other name",
               &options.allowed_hosts);
-  flags.texts("cors-origin", "ORIGIN",
-              "whose pages may ask it: http(s)://host[:port], or *; again for more",
-              &options.cors_origins);
+  flags.texts(
+      "cors-origin", "ORIGIN",
+      "an origin whose pages may ask: http(s)://host[:port], or * for all; repeat it for more",
+      &options.cors_origins);
   flags.choice("log-format", {"text", "json"},
-               "on stderr, a line for each request: for people, or in JSON (text)",
+               "how requests are logged on stderr: as lines for people, or as JSON (text)",
                &options.log_format);
-  flags.text("chat-template", "TEXT", "a chat's message as text ('{role}: {content}\\n')",
+  flags.text("chat-template", "TEXT", "how a chat's message becomes text ('{role}: {content}\\n')",
              &options.chat_template);
   flags.bytes("memory-budget", "BYTES",
-              "what requests may hold at once; past it 503 (what the system grants)",
+              "most that requests may hold at once; past it they get 503 (what the system grants)",
               &options.memory_budget, 1 << 20);
-  flags.bytes("kv-budget", "BYTES", "keys and values of all answers (16 whole contexts, up to 1G)",
+  flags.bytes("kv-budget", "BYTES",
+              "most for keys and values of all answers (16 whole contexts, up to 1G)",
               &options.kv_budget);
 
   flags.group("Output");
-  flags.number("logprobs", "N", "with --json: log-probabilities, and the N most likely tokens",
+  flags.number("logprobs", "N", "with --json, add log-probabilities and the N likeliest tokens",
                &options.logprobs, 0, 1000);
-  flags.toggle("embed", "print the embedding, or the last token's final state", &options.embed);
+  flags.toggle("embed", "print the prompt's embedding or last state, no text", &options.embed);
   flags.toggle("jsonl", "with --embed: a JSON line for each line of input", &options.jsonl);
   flags.text("out", "FILE", "with --jsonl: append these lines to FILE", &options.out);
   flags.toggle("plan", "print what each cut costs, and download nothing", &options.plan);
-  flags.toggle("measure", "with --plan: time the line, the server and this machine too",
+  flags.toggle("measure", "with --plan, time the line, the server and this machine too",
                &options.measure);
   flags.toggle("json", "print one JSON object", &options.json);
-  flags.toggle("quiet", "no progress and no receipt", &options.quiet);
+  flags.toggle("quiet", "print no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);
   std::string completion;
   flags.choice("completion", Flags::kShells,

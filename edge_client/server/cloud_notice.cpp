@@ -6,7 +6,7 @@ namespace split::edge {
 namespace {
 
 constexpr std::chrono::milliseconds kUntold{300};
-// Of a first silence: a server that is not there is an error by then (weights/loader.h).
+// Silence at a start: a server that is not there is an error by then (weights/loader.h).
 constexpr std::chrono::milliseconds kFirstUntold{4000};
 // Between two lines where nobody sees them change.
 constexpr std::chrono::seconds kAtTerminal{1}, kElsewhere{10};

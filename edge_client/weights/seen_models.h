@@ -47,7 +47,7 @@ class SeenModels {
   // Those seen longest ago first.
   std::vector<Entry> entries() const;
 
-  // What the cache's files are, by their hash, for people: told as they come, never relied on.
+  // Names of the cache's files, by their hash, for people: told as they come, never relied on.
   struct Name {
     std::string model, stage, format;
     bool operator==(const Name&) const = default;

@@ -5,8 +5,8 @@
 
 #include <cstdlib>
 
-#include "edge_client/server/cloud_notice.h"
 #include "edge_client/cli/line_editor.h"
+#include "edge_client/server/cloud_notice.h"
 #include "support/edge_server.h"
 
 namespace split::test {

@@ -202,7 +202,7 @@ class Serving {
   std::optional<http::Client> client_;
 };
 
-// What goes on is told in the log and to the page, and ends as it began.
+// Tells it in the log and to the page; the text ends as it began.
 TEST_F(Offline, AnEdgeThatServesCountsTheSecondsWithoutItsCloud) {
   Serving edge(cloud_.url(), home_, {"--cut", "4"});
   EXPECT_TRUE(edge.cloud().at("lost_s").is_null());
