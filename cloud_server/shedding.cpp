@@ -11,7 +11,9 @@ constexpr double kBusy = 0.8, kKv = 0.85;           // parts that are full enoug
 constexpr double kHigh = 1.0, kLow = 0.7;           // pressures
 constexpr double kRise = 0.1, kFallASecond = 0.05;  // of the level
 constexpr double kCalm = 5.0;                       // seconds
-constexpr size_t kPartThatMoves = 10;               // one of so many sessions a round
+// A wish stands until the next one may come: on the way back it is what will be right then.
+constexpr double kAhead = kFallASecond * Shedding::kBetweenWishes;
+constexpr size_t kPartThatMoves = 10;  // one of so many sessions a round
 
 double weight(Priority priority) {
   if (priority == Priority::kLow) return 1.5;
@@ -30,7 +32,7 @@ void Shedding::round(double now_s, const Measured& measured,
     Wish& have = wishes_.try_emplace(id, Wish{layers_, {}}).first->second;
     if (have.cut < session.can) {
       have.cut = rung(session.can, session.can);  // what it cannot hold is no wish, and no move
-    } else if (wanted(session) != have.cut &&
+    } else if (next_cut(session, have.cut) != have.cut &&
                (!have.since || now_s >= *have.since + kBetweenWishes)) {
       changed.push_back(id);
     }
@@ -41,7 +43,9 @@ void Shedding::round(double now_s, const Measured& measured,
     consider(at->first, at->second);
   const size_t most = std::max<size_t>(1, sessions.size() / kPartThatMoves);
   if (changed.size() > most) changed.resize(most);
-  for (const Id id : changed) wishes_[id] = {wanted(sessions.at(id)), now_s};
+  for (const Id id : changed) {
+    wishes_[id] = {next_cut(sessions.at(id), wishes_[id].cut), now_s};
+  }
   if (!changed.empty()) next_ = changed.back() + 1;
 }
 
@@ -52,7 +56,7 @@ std::optional<int> Shedding::want(Id session) const {
 }
 
 std::optional<int> Shedding::want_of_new() const {
-  const int cut = wanted({});
+  const int cut = wanted({}, level_);
   return cut == layers_ ? std::nullopt : std::optional(cut);
 }
 
@@ -61,10 +65,12 @@ double Shedding::price() const { return std::clamp(pressure_ - kLow, 0.0, 1.0); 
 void Shedding::set_level(double now_s) {
   if (pressure_ >= kLow) low_since_.reset();
   if (pressure_ > kHigh) level_ = std::min(1.0, level_ + kRise);
+  falls_ = false;
   if (pressure_ >= kLow) return;
   if (!low_since_) low_since_ = now_s;
   const double calm = *low_since_ + kCalm, from = std::max(calm, lowered_.value_or(calm));
   if (now_s <= from) return;
+  falls_ = true;
   level_ = std::max(0.0, level_ - kFallASecond * (now_s - from));
   lowered_ = now_s;
 }
@@ -79,9 +85,14 @@ int Shedding::rung(double cut, int can) const {
   return nearest;
 }
 
-int Shedding::wanted(const Session& session) const {
-  const double part = std::min(1.0, level_ * weight(session.priority));
+int Shedding::wanted(const Session& session, double level) const {
+  const double part = std::min(1.0, level * weight(session.priority));
   return rung(layers_ - part * (layers_ - session.can), session.can);
+}
+
+int Shedding::next_cut(const Session& session, int have) const {
+  const int now = wanted(session, level_);
+  return now >= have && falls_ ? wanted(session, std::max(0.0, level_ - kAhead)) : now;
 }
 
 }  // namespace split::cloud

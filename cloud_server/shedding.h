@@ -43,16 +43,18 @@ class Shedding {
 
  private:
   struct Wish {
-    int cut;
-    std::optional<double> since;  // seconds; none: it never had another
+    int cut = 0;
+    std::optional<double> since = {};  // seconds; none: it never had another
   };
   void set_level(double now_s);
   int rung(double cut, int can) const;
-  int wanted(const Session& session) const;
+  int wanted(const Session& session, double level) const;
+  int next_cut(const Session& session, int have) const;
 
   int layers_;
   double slo_ms_;
   double pressure_ = 0, level_ = 0;
+  bool falls_ = false;                         // the level
   std::optional<double> low_since_, lowered_;  // seconds
   std::map<Id, Wish> wishes_;                  // a cut of layers_: it may choose its own
   Id next_ = 0;  // where the next round begins, so that all have turns

@@ -1,6 +1,7 @@
 // Tests which cuts a loaded cloud asks for, with a clock of the test.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "cloud_server/shedding.h"
@@ -58,6 +59,23 @@ TEST(Shedding, ASessionIsLeftAloneForTenSecondsAfterAWish) {
   }
   const std::vector<std::pair<double, int>> expected{{0, 12}, {0.5, 9}, {10.5, 0}};
   EXPECT_EQ(wishes, expected);
+}
+
+TEST(Shedding, LayersAreBackSoonAfterTheLoadIsGone) {
+  Shedding shedding(12, 50);
+  Sessions sessions;
+  for (Shedding::Id id = 0; id < 11; ++id) sessions[id] = {Priority::kNormal, 3};
+  const auto asked = [&] {
+    return std::ranges::any_of(
+        sessions, [&](const auto& one) { return shedding.want(one.first).has_value(); });
+  };
+  for (int i = 0; i < 60; ++i) shedding.round(i * 0.5, {.busy = 1}, sessions);
+  for (const auto& [id, session] : sessions) EXPECT_EQ(shedding.want(id), 3) << id;
+  double seconds = 0;
+  for (; asked() && seconds < 60; seconds += 0.5) {
+    shedding.round(30 + seconds, {.busy = 0.1}, sessions);
+  }
+  EXPECT_LE(seconds, 25);
 }
 
 TEST(Shedding, FourDepthsAreWishedForAtMost) {
