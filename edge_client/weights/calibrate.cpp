@@ -10,10 +10,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostRuns = 15;
-constexpr std::chrono::milliseconds kMostTime{30};  // of one figure, but for its first two runs
+constexpr size_t kFewestRuns = 5;
+constexpr double kMostMs = 20;  // of one figure, but for its first runs
 constexpr uint32_t kFewRows = 8, kPromptRows = 64;
 constexpr uint32_t kPast = 128;            // rows behind which a generated one usually stands
-constexpr uint64_t kMostOther = 64 << 20;  // bytes: more than caches keep
+constexpr uint64_t kMostOther = 32 << 20;  // bytes: more than caches keep
 
 // Weights of zeros, all in the same memory.
 class Zeros {
@@ -80,20 +81,22 @@ class Steps {
   Steps(const Steps&) = delete;
   Steps& operator=(const Steps&) = delete;
 
-  // The median of some runs, in ms; the first one, which finds nothing ready, does not count.
+  // The lower quartile of some runs, in ms: the others waited for something else. The first one,
+  // which finds nothing ready, does not count.
   double ms(const StageRange& range, Wanted wanted = Wanted::kLast) {
     out_.resize(shard_.width(range.to) * (wanted == Wanted::kAll ? rows_ : 1));
     std::vector<double> all;
-    const auto begun = Clock::now();
-    while (all.size() < 3 || (all.size() < kMostRuns && Clock::now() - begun < kMostTime)) {
+    double spent = 0;
+    while (all.size() < kFewestRuns || (all.size() < kMostRuns && spent < kMostMs)) {
       others_.read();
       const auto start = Clock::now();
       run(range, wanted);
       all.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+      spent += all.back();
     }
     all.erase(all.begin());
-    std::ranges::nth_element(all, all.begin() + static_cast<ptrdiff_t>(all.size() / 2));
-    return all[all.size() / 2];
+    std::ranges::nth_element(all, all.begin() + static_cast<ptrdiff_t>(all.size() / 4));
+    return all[all.size() / 4];
   }
 
  private:

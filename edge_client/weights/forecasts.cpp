@@ -15,6 +15,16 @@ std::optional<int> number_of(const std::string& cut) {
                                                                              : std::nullopt;
 }
 
+// Speeds that were measured again: one measurement is short, and may have been disturbed.
+Speed between(const Speed& before, const Speed& now) {
+  constexpr double kNow = 0.3;
+  const auto figure = [&](double Speed::*one) {
+    return before.*one + kNow * (now.*one - before.*one);
+  };
+  return {figure(&Speed::block_ms),    figure(&Speed::block_row_ms),  figure(&Speed::head_ms),
+          figure(&Speed::head_row_ms), figure(&Speed::prompt_row_ms), figure(&Speed::step_ms)};
+}
+
 }  // namespace
 
 Forecasts::Forecasts(PlanMemory memory, PlanInput shape, Choice choice)
@@ -40,7 +50,7 @@ void Forecasts::measured(const std::optional<Network>& network, const std::optio
     if (facts_.network->down_mbit == 0) facts_.network->down_mbit = before.down_mbit;
     if (facts_.network->up_mbit == 0) facts_.network->up_mbit = before.up_mbit;
   }
-  if (edge) facts_.edge = edge;
+  if (edge) facts_.edge = facts_.edge ? between(*facts_.edge, *edge) : *edge;
   if (cloud) {
     if (cloud->speed) facts_.cloud = cloud->speed;
     facts_.prices = cloud->prices;
