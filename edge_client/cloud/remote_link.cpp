@@ -69,4 +69,11 @@ Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32
                            counts);
 }
 
+void RemoteLink::warm() noexcept {
+  try {
+    remote_.ping();
+  } catch (const Error&) {  // whoever asks next will see
+  }
+}
+
 }  // namespace split::edge

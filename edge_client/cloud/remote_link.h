@@ -46,6 +46,7 @@ class RemoteLink : public CloudLink {
                      SplitCounts& counts) override;
   void offer(std::optional<int> can) override { can_ = can; }
   std::optional<CloudSays> load() const override;
+  void warm() noexcept override;
   void cancel() noexcept override { remote_.cancel(); }
 
  private:

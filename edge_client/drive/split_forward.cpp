@@ -195,7 +195,10 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
 // The text's own connection, or in place of a cold one the lane's, if that has no use for it. With
 // the lock held.
 CloudLink& SplitForward::link() {
-  if (cold_ && beside_ && !asking_) own_ = std::move(beside_);
+  if (cold_ && beside_ && !asking_) {
+    own_ = std::move(beside_);
+    warm_ = false;
+  }
   cold_ = false;
   return own_ ? *own_ : first_;
 }
@@ -262,6 +265,19 @@ void SplitForward::drive(Flow& flow, const OnToken& on_token) {
   }
 }
 
+// A stream ends with its connection, and the step behind it takes the lane's, which may not have
+// asked for anything: it is opened as soon as there is a target. True where that took its time.
+bool SplitForward::warm_line(Lock& lock) {
+  if (warm_ || !course_.lane()->wants_line()) return false;
+  if (!beside_) beside_ = moving_->connect();
+  warm_ = asking_ = true;
+  lock.unlock();
+  beside_->warm();
+  lock.lock();
+  asking_ = false;
+  return true;
+}
+
 // The thread of the lane, which has no end of its own.
 void SplitForward::drive_lane() {
   Flow& flow = course_.lane()->flow();
@@ -273,9 +289,11 @@ void SplitForward::drive_lane() {
       asking_ = std::holds_alternative<Send>(action);
       if (asking_ && !beside_) beside_ = moving_->connect();
       perform(flow, beside_ ? *beside_ : first_, action, lock);
+      if (asking_) warm_ = true;
       asking_ = false;
       continue;
     }
+    if (warm_line(lock)) continue;
     if (wait->until == Wait::kOnOthers) {
       changed_.wait(lock, [&, seen = told_] { return stopping_ || told_ != seen; });
     } else {

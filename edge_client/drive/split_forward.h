@@ -80,6 +80,7 @@ class SplitForward : public Forward {
   CloudLink& link();
   void begin_lane();
   void drive_lane();
+  bool warm_line(Lock& lock);
   void tell();
   void stop_lane() noexcept;
 
@@ -93,6 +94,7 @@ class SplitForward : public Forward {
   uint64_t told_ = 0;                       // version of the course
   bool stopping_ = false, asking_ = false;  // the lane: is to end; asks the cloud
   bool cold_ = false;                       // the text's connection
+  bool warm_ = false;                       // the lane's
   Course course_;
 };
 

@@ -77,6 +77,8 @@ class CloudLink {
   // of one that does not say.
   virtual std::optional<CloudSays> load() const { return {}; }
 
+  // Opens the connection that the next call wants, as far as that can be done.
+  virtual void warm() noexcept {}
   // Ends what runs, for good. Any thread.
   virtual void cancel() noexcept {}
 };

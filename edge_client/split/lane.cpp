@@ -136,6 +136,7 @@ uint32_t Lane::rows_there() const {
 }
 
 void Lane::token(Moment now) {
+  if (std::exchange(moved_at_, std::nullopt)) ++sides_.version;
   if (last_token_) {
     const double ms = std::chrono::duration<double, std::milli>(now - *last_token_).count();
     token_ms_ =
@@ -195,6 +196,7 @@ Move Lane::take(uint32_t out, Moment now) {
   sides_.cut = target_->cut;
   move.to = sides_.name();
   last_move_ = now;
+  moved_at_ = out;
   next_target();
   follow_wish();
   return move;
@@ -263,6 +265,11 @@ Task<void> Lane::close_old() {
 
 // Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.
 Task<void> Lane::prepare() {
+  // The token behind a move waits for nothing of the next one, unless that is due at once.
+  if (moved_at_ && target_->at.value_or(UINT32_MAX) > *moved_at_) {
+    co_await Wait{};
+    co_return;
+  }
   if (!weights_there()) {
     if (state_ != State::kWeights && options_.fetch) options_.fetch(target_->cut);
     if (state_ != State::kWeights) enter(State::kWeights);

@@ -68,6 +68,9 @@ class Lane {
   // would be. A text whose cut somebody named is left there.
   void wish(std::optional<int> want);
 
+  // Whether the target has the cloud compute something: then a connection is of use.
+  bool wants_line() const { return target_ && target_->cut > 0; }
+
   // Whether the text, with so many tokens out, can switch now.
   bool can_switch(uint32_t out, Moment now) const;
   // Whether it is to wait for that: the target is due and comes nearer.
@@ -134,6 +137,7 @@ class Lane {
   uint64_t rows_ = 0, bytes_ = 0;   // for this target
   uint32_t last_lag_ = UINT32_MAX;
   std::optional<Moment> last_move_;
+  std::optional<uint32_t> moved_at_;  // tokens out, until the token behind the move is there
   std::optional<Moment> last_token_;  // since the last move
   double token_ms_ = 0;               // about
   int tokens_ = 0;                    // as many

@@ -606,6 +606,7 @@ class SplitMoves : public SplitAlone {
           rows.emplace(forward, model.config(), loop.ids().first(known - pending), options.drafts);
         }
         const std::span<const float> got = rows->logits(loop);
+        if (after_step) after_step(course, result.counts);
         result.slowest_ms = std::max(result.slowest_ms, hand.ms() - before);
         const std::span<const float> expected = whole.run(loop.wanted());
         EXPECT_TRUE(std::ranges::equal(got, expected)) << course.tokens_out();
@@ -636,6 +637,7 @@ class SplitMoves : public SplitAlone {
   static int schedules() { return std::getenv("SPLIT_LONG") != nullptr ? 1000 : 100; }
 
   KvPages* tail_pages = nullptr;  // of the text that runs
+  std::function<void(const edge::Course&, const edge::SplitCounts&)> after_step;
   bool leaves_lost_cloud = false;
 };
 
@@ -737,6 +739,63 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
   }
   EXPECT_EQ(cloud.sessions(), 0u);
   EXPECT_EQ(shard.pages().in_use(), 0u);
+}
+
+TEST_F(SplitMoves, TheTokenBehindAMoveWaitsForNothingOfTheNextOne) {
+  size_t seen = 0;
+  after_step = [&](const edge::Course& course, const edge::SplitCounts& counts) {
+    if (counts.moves.size() == seen) return;
+    seen = counts.moves.size();
+    EXPECT_EQ(course.lane()->state(), "idle") << seen;
+  };
+  EXPECT_EQ(run({.start = 2, .moves = {{4, 1}, {7, 3}, {10, 0}}}, wanted()).moves.size(), 3u);
+  EXPECT_EQ(seen, 3u);
+  // Where the next one is due at the same token nobody waits for that.
+  after_step = {};
+  EXPECT_EQ(run({.start = 2, .moves = {{4, 1}, {4, 3}, {4, 0}}}, wanted()).moves.size(), 3u);
+}
+
+TEST_F(SplitMoves, AStepBehindAStreamFindsItsConnectionOpen) {
+  const Model& model = *golden.model;
+  Shard shard(*device, model, golden.weights(),
+              options_for(model, StageRange::from_block(layers(), Point::head())));
+  Batcher tail(shard);
+  std::mutex mutex;
+  std::atomic<bool> warmed = false, stepped_warm = false;
+  struct Warmed : Way {
+    Warmed(FakeCloud& cloud, std::mutex& mutex, std::atomic<bool>& warmed, std::atomic<bool>& used)
+        : Way(cloud, mutex), warmed(warmed), used(used) {}
+    void warm() noexcept override { warmed = own = true; }
+    std::vector<float> step(const std::string& session, const SequenceRows& rows,
+                            edge::Traffic& traffic) override {
+      used = used || own;
+      return Way::step(session, rows, traffic);
+    }
+    std::atomic<bool>&warmed, &used;
+    bool own = false;
+  };
+  Way way(cloud, mutex);
+  const edge::Moving moving{{.deepest = layers(), .targets = {{.cut = layers(), .at = 4}}}, [&] {
+                              return std::make_unique<Warmed>(cloud, mutex, warmed, stepped_warm);
+                            }};
+  edge::SplitForward forward(way, model, edge::Move::kCloud, &tail, {}, waiter, counts, {},
+                             &moving);
+  TextLoop loop(model.config(), nullptr, prompt, wanted());
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!loop.ended()) {
+    const auto known = static_cast<uint32_t>(loop.ids().size());
+    if (known > prompt.size()) forward.meet(known - 1);
+    if (!forward.on_cloud()) {
+      loop.logits(forward.run(loop.wanted()), {});
+      continue;
+    }
+    forward.stream(loop, prompt.size(), wanted(), [&](std::string_view, const ScoredToken*) {
+      while (!warmed && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+      return true;
+    });
+  }
+  EXPECT_EQ(counts.moves.size(), 1u);
+  EXPECT_TRUE(stepped_warm);
 }
 
 // A text that runs here alone makes fifty tokens in a round trip: its lane comes near only where it
