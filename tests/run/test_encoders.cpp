@@ -7,6 +7,8 @@
 #include <map>
 #include <thread>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "models/config_reader.h"
 #include "run/sentences.h"
 #include "support/golden_model.h"
@@ -24,7 +26,7 @@ Sentences sentences_of(const Golden& golden) {
 struct Loaded {
   Loaded(const std::string& name, const std::string& device_name, uint32_t max_rows = 512)
       : golden("models/" + name), device(make_device({device_name, 2})) {
-    ShardOptions options;
+    ShardOptions options = options_for(*golden.model);
     options.max_rows = max_rows;
     shard = std::make_unique<Shard>(*device, *golden.model, golden.weights(), options);
     batcher = std::make_unique<Batcher>(*shard);
@@ -156,6 +158,55 @@ TEST_P(Encoders, EmbeddingsAreThoseOfSentenceTransformers) {
   }
   const bool sentence_model = golden().has("p0.embedding");
   EXPECT_EQ(compared > 0, sentence_model);
+}
+
+// Embeddings that sentence-transformers makes, from the text on: of a decoder too, whose last token
+// is pooled, the one that stands behind each text.
+class SentenceModels : public testing::TestWithParam<std::tuple<const char*, const char*>> {};
+INSTANTIATE_TEST_SUITE_P(All, SentenceModels,
+                         testing::Combine(testing::Values("st-minilm", "st-bge", "st-labse",
+                                                          "st-qwen3"),
+                                          testing::Values("cpu", "vulkan")),
+                         [](const auto& info) { return device_name_of(info); });
+
+TEST_P(SentenceModels, TextsBecomeTheEmbeddingsOfSentenceTransformers) {
+  const auto& [name, kind] = GetParam();
+  std::optional<Loaded> loaded;
+  try {
+    loaded.emplace(name, kind);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kDevice) throw;
+    GTEST_SKIP() << error.what();
+  }
+  const Golden& golden = loaded->golden;
+  const Sentences sentences = sentences_of(golden);
+  const auto tokenizer = load_tokenizer(golden.checkpoint.path());
+  const Json json =
+      parse_json(read_file(golden.checkpoint.path() / "golden.json", 1 << 20), 16, "golden.json");
+  size_t compared = 0;
+  for (size_t i = 0; i < json["prompts"].size(); ++i) {
+    for (const char* what : {"embedding", "embedding_query"}) {
+      const std::string of = cat("p", i, ".", what);
+      if (!golden.has(of)) continue;
+      ++compared;
+      const std::string query = sentences.prompts().contains("query") ? "query" : "";
+      const std::string prompt =
+          std::string(what) == "embedding_query" ? sentences.prompt(query) : sentences.prompt({});
+      const SentenceIds ids =
+          sentences.encode(&*tokenizer, prompt + json["prompts"][i]["text"].text(), true);
+      EXPECT_EQ(ids.ids, golden.values<int32_t>(of + "_ids")) << of;
+      const auto rows = loaded->run({ids.ids}, sentences.point())[0];
+      const auto got = sentences.pool(rows, sentences.normalizes());
+      const auto want = golden.values<float>(of);
+      ASSERT_EQ(got.size(), want.size());
+      double length = 0;
+      for (const float x : want) length += double{x} * double{x};
+      const double bound =
+          (kind == std::string("cpu") ? 1e-6 : 1e-5) * std::max(1.0, std::sqrt(length));
+      for (size_t at = 0; at < want.size(); ++at) ASSERT_NEAR(got[at], want[at], bound) << of;
+    }
+  }
+  EXPECT_GE(compared, 6u);
 }
 
 // T26: all rows of a text are in one step, however few a step was to have.
