@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "device/device.h"
 #include "io/quantize.h"
 #include "support/reference_device.h"
+#include "tensor/blocks.h"
 
 namespace split::test {
 
@@ -23,6 +25,33 @@ inline float noise(uint32_t i, float scale = 1.0f) {
   i *= 0x846ca68bu;
   i ^= i >> 16;
   return (static_cast<float>(i & 0xffff) / 32768.0f - 1.0f) * scale;
+}
+
+// A matrix in super-blocks of noise, whose values are of about this size at most. Nothing of ours
+// makes them of floats.
+inline OwnedTensor super_blocks(DType dtype, const Dims& dims, float size) {
+  OwnedTensor made;
+  made.storage.resize(tensor_bytes(dtype, dims).value());
+  for (uint32_t i = 0; i < made.storage.size(); ++i) {
+    made.storage[i] = static_cast<std::byte>(static_cast<int>(noise(i + 5, 128.0f)) & 255);
+  }
+  // The largest number times the largest scale.
+  const float largest = dtype == DType::kQ6_K ? 32.0f * 127.0f : 15.0f * 63.0f;
+  const auto put = [&](size_t at, float value) {
+    const uint16_t half = f32_to_f16(value);
+    std::memcpy(made.storage.data() + at, &half, sizeof half);
+  };
+  for (size_t at = 0; at < made.storage.size(); at += block_bytes(dtype)) {
+    const float d = size / largest * (1.5f + noise(static_cast<uint32_t>(at), 0.5f));
+    if (dtype == DType::kQ6_K) {
+      put(at + 208, d);
+    } else {
+      put(at, d);
+      put(at + 2, d * 8);
+    }
+  }
+  made.view = {dtype, dims, made.storage};
+  return made;
 }
 
 // Programs on a device with everything they name, and the same in the reference.
@@ -89,7 +118,10 @@ class Bench {
       const TensorView view{DType::kF32, slot.dims, std::as_bytes(std::span(values))};
       const bool blocks = is_quantised(slot.dtype);
       const OwnedTensor& stored = storage_.emplace_back(
-          blocks ? quantised(view, slot.dtype, false, slot.name) : converted(view, slot.dtype));
+          is_k_quant(slot.dtype)
+              ? super_blocks(slot.dtype, slot.dims, *std::ranges::max_element(values))
+          : blocks ? quantised(view, slot.dtype, false, slot.name)
+                   : converted(view, slot.dtype));
       const OwnedTensor wide =
           blocks ? dequantised(stored.view) : converted(stored.view, DType::kF32);
       std::vector<float>& rounded = rounded_[slot.name];

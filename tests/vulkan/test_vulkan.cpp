@@ -2,6 +2,7 @@
 // units, pieces of bindings, rows that see some keys, with bits that do not depend on the company a
 // row is in. test_every_device.cpp has what every device does.
 #include "base/file.h"
+#include "device/vulkan/tuning/lane_order.h"
 #include "models/functional.h"
 #include "support/products.h"
 #include "vulkan_bench.h"
@@ -108,6 +109,18 @@ TEST_F(Vulkan, ProductsByBlocksAreExactAndRowsAreInvariant) {
       {1, 1}, {7, 5}, {100, 257}, {257, 96}, {2100, 33}};
   constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0};
   expect_products(*device_, kSizes, kTypes);
+  constexpr std::pair<int64_t, int64_t> kSuperSizes[] = {{256, 1}, {768, 257}, {2304, 33}};
+  constexpr DType kSuperTypes[] = {DType::kQ6_K};
+  expect_products(*device_, kSuperSizes, kSuperTypes);
+}
+
+// A byte for six bits, and a word for the scales of 32 numbers; halves would take 16 bits a number.
+TEST_F(Vulkan, SuperBlocksTakeNineBitsANumber) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ6_K}) {
+    const vulkan::LaneOrder order(dtype, 768, 32);
+    EXPECT_EQ((order.number_bytes() + order.scale_bytes()) * 8, 768u * 9) << dtype_name(dtype);
+  }
+  EXPECT_TRUE(device_->multiplies(DType::kQ6_K));
 }
 
 // One each for few columns, many, a long sum; lavapipe takes long to compile them.
@@ -120,14 +133,23 @@ TEST_F(Vulkan, MatmulAgreesInTheShapesOfAGpu) {
   constexpr std::pair<int64_t, int64_t> kTurns[] = {{1100, 96}, {552, 2100}, {2400, 33}};
   constexpr DType kBlocks[] = {DType::kQ8_0, DType::kQ4_0};
   expect_products(*device, kTurns, kBlocks);
+  constexpr std::pair<int64_t, int64_t> kSuperTurns[] = {{1280, 96}, {768, 2100}, {2560, 33}};
+  constexpr DType kSuperBlocks[] = {DType::kQ6_K};
+  expect_products(*device, kSuperTurns, kSuperBlocks);
 }
 
 // Halves of x and w are within 2^-11 of these, relatively. Blocks for each number of lanes: in
-// whole turns, in some behind them, and half a block.
+// whole turns, in some behind them, and half a block; super-blocks are whole.
 TEST_F(Vulkan, MatmulByMatrixUnitsAgrees) {
-  for (const auto& [inner, columns] :
-       {std::pair<int64_t, int64_t>{1136, 96}, {528, 2100}, {2416, 48}, {48, 32}}) {
-    for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
+  for (const auto& [inner, columns] : {std::pair<int64_t, int64_t>{1136, 96},
+                                       {528, 2100},
+                                       {2416, 48},
+                                       {48, 32},
+                                       {1280, 96},
+                                       {768, 2100},
+                                       {2304, 48}}) {
+    for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ6_K}) {
+      if (is_k_quant(dtype) != (inner % int64_t{kSuperBlock} == 0)) continue;
       Products products(*device_, inner, columns, dtype, true);
       products.units = true;
       const auto bench = products.bench();
@@ -145,12 +167,13 @@ TEST_F(Vulkan, MatmulByMatrixUnitsAgrees) {
   }
 }
 
-// Matrices in pieces of 128 columns of Q8_0, 256 of Q4_0; their scales are bound apart.
+// Matrices in pieces of 128 columns of Q8_0 and Q6_K, 256 of Q4_0; their scales are bound apart.
 TEST_F(Vulkan, BlocksInPiecesGiveTheSameBits) {
   const auto small = device_with("SPLIT_VULKAN_MAX_RANGE", "350000");
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
-    const Products whole(*device_, 2100, 700, dtype, true);
-    const Products pieces(*small, 2100, 700, dtype, true);
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K}) {
+    const int64_t inner = is_k_quant(dtype) ? 2048 : 2100;
+    const Products whole(*device_, inner, 700, dtype, true);
+    const Products pieces(*small, inner, 700, dtype, true);
     const std::vector<float> want = whole.run(*whole.bench(), Products::kRowCount);
     expect_equal_bits(pieces.run(*pieces.bench(), Products::kRowCount), want,
                       cat(dtype_name(dtype)));

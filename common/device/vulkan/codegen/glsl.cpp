@@ -150,7 +150,8 @@ uint32_t type_code(DType dtype) {
 
 uint32_t matrix_code(DType dtype) {
   if (!is_quantised(dtype)) return type_code(dtype);
-  return dtype == DType::kQ8_0 ? 3 : 4;
+  CHECK(dtype != DType::kQ4_K);
+  return dtype == DType::kQ8_0 ? 3 : dtype == DType::kQ6_K ? 5 : 4;
 }
 
 uint32_t table_piece_rows(const Slot& slot, size_t max_range) {

@@ -76,7 +76,7 @@ struct Turns {
   if (TAKES == 1) { \
     DECODE_CHUNK(from.w[(u) * VECTORS + m].xyz) \
   } else { \
-    DECODE_CHUNK(chunk_in(from.w[(u) * VECTORS + m], from.scales[(u) * VECTORS + m], g)) \
+    DECODE_CHUNK(chunk_in(from.w[(u) * VECTORS + m], from.scales[(u) * VECTORS + m], g, t)) \
   }
 #define USE_REST(i, c) ADD_CHUNK(now, 0, c, DECODE_CHUNK(rest[i * COLUMNS_PER_LANE + m]))
 // A chunk's products are summed before they are multiplied with its scale.

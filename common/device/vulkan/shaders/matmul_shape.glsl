@@ -9,7 +9,7 @@ const uint TAKES = BLOCK == 8 ? 1 : SIDE;
 const uint ROW_VECTORS = ROW_BLOCKS * 4 / SIDE;  // uvec4 in a row of w
 const uint PER_CHUNK = 1;
 uvec4 scales_of_vector(uint at) {
-  if (W_TYPE == 3) return uvec4(scale_twos[at], 0u, 0u);
+  if (IN_BYTES) return uvec4(scale_twos[at], 0u, 0u);
   return scale_fours[at];
 }
 // Lane t's chunk of a round by itself.
@@ -17,9 +17,9 @@ uvec3 chunk_of_w(uint column, uint round, uint t) {
   if (round >= BY_SIDE) return chunk_at(column, min(round * LANES + t, CHUNKS - 1), true);
   return chunk_at(column, (round / SIDE * LANES + t) * SIDE + round % SIDE, false);
 }
-// Chunk g of a vector.
-uvec3 chunk_in(uvec4 vector, uvec4 scales, uint g) {
-  if (W_TYPE == 3) return uvec3(g == 0 ? vector.xy : vector.zw, scales[g]);
+// Lane t's chunk g of a vector; the lane has the same part of each block.
+uvec3 chunk_in(uvec4 vector, uvec4 scales, uint g, uint t) {
+  if (IN_BYTES) return uvec3(g == 0 ? vector.xy : vector.zw, scale_bits(scales[g], t));
   return uvec3(vector[g], 0u, scales[g]);
 }
 #else

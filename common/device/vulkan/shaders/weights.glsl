@@ -7,27 +7,44 @@ const uint CHUNKS = (K + 7) / 8;
 // which LANES lanes take it by vectors of 16 bytes: chunk t of SIDE rounds side by side, then those of
 // lane t + 1; the rounds left over are in order along the row. Apart from them lie scales, one for
 // each 32 numbers, in the same order: SIDE for each four lanes; a row of them is filled up to a
-// multiple of 4.
+// multiple of 4. Numbers of Q6_K are bytes, too; a word of its scales is a half, then two signed bytes,
+// each of which times the half is the scale of 16 numbers.
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
 layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
-const uint SIDE = W_TYPE == 3 ? 2 : 4;
+const bool IN_BYTES = W_TYPE == 3 || W_TYPE == 5;
+const uint SIDE = IN_BYTES ? 2 : 4;
 const uint BY_SIDE = CHUNKS / LANES / SIDE * SIDE;  // rounds in vectors
 const uint ROW_BLOCKS = (K + 31) / 32;
 const uint ROW_SCALES = (ROW_BLOCKS + 3) / 4 * 4;
+// The half in the low bits, without a number that devices may take for 0: most of Q6_K's halves have
+// no leading one.
+float half_of(uint bits) {
+  const uint exponent = bits >> 10 & 31u, fraction = bits & 1023u;
+  const float size = float(exponent == 0 ? fraction : fraction | 1024u) *
+                     uintBitsToFloat((max(exponent, 1u) + 102u) << 23);
+  return (bits & 0x8000u) == 0 ? size : -size;
+}
+// The bits of the scale, a float, of chunk `chunk` of its block.
+uint scale_bits(uint word, uint chunk) {
+  if (W_TYPE != 5) return word;
+  const int factor = int(word << ((chunk & 2u) == 0 ? 8 : 0)) >> 24;
+  return floatBitsToUint(half_of(word) * float(factor));
+}
 // The chunk at a place of a column, among those in vectors or behind them, in order: (numbers,
 // numbers, scale's bits).
 uvec3 chunk_at(uint column, uint place, bool in_order) {
   const uint block = in_order ? place / 4 : place / (4 * SIDE) * SIDE + place % SIDE;
-  const uint scale = w_scales[column * ROW_SCALES + block];
+  const uint scale =
+      scale_bits(w_scales[column * ROW_SCALES + block], in_order ? place : place / SIDE);
   const uint at = column * (ROW_BLOCKS * 4) + place;
-  if (W_TYPE == 3) return uvec3(w_bytes[at], scale);
+  if (IN_BYTES) return uvec3(w_bytes[at], scale);
   return uvec3(w_nibbles[at], 0u, scale);
 }
 // Numbers 0..3 or 4..7 of a chunk, without their scale. A nibble becomes the last bits of a float,
 // for which devices have no conversion.
 vec4 quarter_of_w(uvec3 chunk, uint which) {
-  if (W_TYPE == 3) {
+  if (IN_BYTES) {
     const int four = int(which == 0 ? chunk.x : chunk.y);
     return vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
   }

@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kChunk = 8;  // numbers
 constexpr size_t kBlockChunks = kBlock / kChunk;
+constexpr size_t kGroups = kSuperBlock / kBlock;
 
 // Chunk c of a block of Q4_0: its nibbles in order, from bits where each byte has one of the low 16
 // numbers and one of the high.
@@ -31,12 +32,12 @@ LaneOrder::LaneOrder(DType dtype, int64_t inner, uint32_t lanes)
       lanes_(lanes),
       takes_(chunks_side_by_side(dtype)),
       turns_((static_cast<size_t>(inner) + kChunk - 1) / kChunk / lanes / takes_) {
-  CHECK(is_quantised(dtype) && lanes % kBlockChunks == 0);
+  CHECK(is_quantised(dtype) && dtype != DType::kQ4_K && lanes % kBlockChunks == 0);
 }
 
-size_t LaneOrder::view_bytes() const { return blocks_ * block_bytes(dtype_); }
+size_t LaneOrder::view_bytes() const { return row_bytes(dtype_, blocks_ * kBlock); }
 size_t LaneOrder::number_bytes() const {
-  return blocks_ * (block_bytes(dtype_) - sizeof(uint16_t));
+  return blocks_ * (dtype_ == DType::kQ4_0 ? kBlock / 2 : kBlock);
 }
 size_t LaneOrder::scale_bytes() const { return (blocks_ + 3) / 4 * 4 * sizeof(float); }
 
@@ -53,6 +54,15 @@ void LaneOrder::for_each(size_t width, const Each& each) const {
 
 void LaneOrder::write_numbers(const std::byte* row, std::byte* out) const {
   const size_t each = block_bytes(dtype_);
+  if (dtype_ == DType::kQ6_K) {
+    for_each(1, [&](size_t chunk) {
+      const size_t block = chunk / kBlockChunks;
+      const GroupQ6K group = group_q6_k(row + block / kGroups * each, block % kGroups);
+      std::memcpy(out, group.q + chunk % kBlockChunks * kChunk, kChunk);
+      out += kChunk;
+    });
+    return;
+  }
   if (dtype_ == DType::kQ8_0) {
     for_each(1, [&](size_t chunk) {
       const std::byte* const block = row + chunk / kBlockChunks * each;
@@ -71,6 +81,14 @@ void LaneOrder::write_numbers(const std::byte* row, std::byte* out) const {
 void LaneOrder::write_scales(const std::byte* row, std::byte* out) const {
   std::byte* const end = out + scale_bytes();
   for_each(kBlockChunks, [&](size_t block) {
+    if (dtype_ == DType::kQ6_K) {
+      const size_t each = block_bytes(dtype_);
+      const GroupQ6K group = group_q6_k(row + block / kGroups * each, block % kGroups);
+      std::memcpy(out, &group.d, sizeof group.d);
+      std::memcpy(out + sizeof group.d, group.scales, sizeof group.scales);
+      out += sizeof(uint32_t);
+      return;
+    }
     uint16_t half;
     std::memcpy(&half, row + block * block_bytes(dtype_), sizeof half);
     const float scale = f16_to_f32(half);

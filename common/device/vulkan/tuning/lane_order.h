@@ -3,7 +3,9 @@
 // are a round; rounds are taken in turns of as many as have 16 bytes, and chunk t of each of a turn
 // lie side by side, then chunks t + 1. Rounds that are no whole turn are in order along the row.
 // Scales lie apart from the numbers, as floats, so that no kernel has to unpack them, in the same
-// order: one of each round of a turn for each block (four lanes).
+// order: one of each round of a turn for each block (four lanes). Q6_K lies as Q8_0 does, with a
+// byte for six bits; its scale of a block is one word, a half d and the two signed bytes that it
+// multiplies.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +17,8 @@ namespace split::vulkan {
 
 // Chunks of a lane that lie side by side: of floats none do.
 inline uint32_t chunks_side_by_side(DType dtype) {
-  return dtype == DType::kQ8_0 ? 2 : dtype == DType::kQ4_0 ? 4 : 1;
+  if (dtype == DType::kQ8_0 || dtype == DType::kQ6_K) return 2;
+  return dtype == DType::kQ4_0 ? 4 : 1;
 }
 
 class LaneOrder {
@@ -25,7 +28,7 @@ class LaneOrder {
 
   size_t view_bytes() const;    // of a row as files have it
   size_t number_bytes() const;  // of a row here: 8 bytes or 8 nibbles a chunk, whole blocks
-  size_t scale_bytes() const;   // floats, filled up with zeros to a multiple of 4
+  size_t scale_bytes() const;   // words, filled up with zeros to a multiple of 4
   // A row, from how files have it.
   void write_numbers(const std::byte* row, std::byte* out) const;
   void write_scales(const std::byte* row, std::byte* out) const;
