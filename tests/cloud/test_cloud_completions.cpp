@@ -190,7 +190,7 @@ TEST_F(CloudCompletions, StreamAndWholeSayTheSameForTheSameSeed) {
     for (int i = 0; i < 2; ++i) {
       const Json& choice = json["choices"][static_cast<size_t>(i)];
       EXPECT_EQ(choice["text"], whole.text.at(i)) << temperature;
-      EXPECT_EQ(whole.finish.at(i), choice["finish_reason"]);
+      EXPECT_EQ(choice["finish_reason"], whole.finish.at(i));
       EXPECT_EQ(whole.ids.at(i), choice["token_ids"].get<std::vector<int32_t>>());
     }
     // n counts a prompt once; n = 2 goes on from n = 1; other seeds say other things.

@@ -519,8 +519,9 @@ class Stages {
     uint32_t seed = 1;
     for (const Blob& blob : model.blobs()) {
       for (const WeightDecl& decl : blob.weights) {
-        std::vector<float> values(static_cast<size_t>(*element_count(decl.dims)));
-        for (float& value : values) value = noise(seed++, decl.dims.size() == 1 ? 1.0f : 0.4f);
+        const Dims dims = decl.first_row ? Dims{decl.dims[1]} : decl.dims;
+        std::vector<float> values(static_cast<size_t>(*element_count(dims)));
+        for (float& value : values) value = noise(seed++, dims.size() == 1 ? 1.0f : 0.4f);
         bench_.set(decl.name, values);
       }
     }
@@ -554,6 +555,7 @@ TEST_P(EveryDevice, ModelsComputeTheirGraphs) {
       std::vector<int32_t> tokens = {1, 5, 0, 7, 2};
       batch.tokens = tokens;
       stages.expect_as_reference(batch, 2e-5, what);
+      if (model->config().encodes()) continue;  // keeps no rows to go on from
       tokens = {3};
       batch = steps.batch(0, 5, 1);
       batch.phase = Phase::kGenerate;
@@ -564,8 +566,8 @@ TEST_P(EveryDevice, ModelsComputeTheirGraphs) {
 }
 
 const std::string kGoldens[] = {"demo", "rand-a", "rand-b", "rand-c"};
-// Those of tests/models.
-const std::string kFamilies[] = {"llama3", "qwen2", "qwen3", "mistral", "gemma2", "gemma3"};
+// Those of tests/models and tests/run/test_encoders.
+const std::string kFamilies[] = {"bert", "llama3", "qwen2", "qwen3", "mistral", "gemma2", "gemma3"};
 
 TEST(EveryModel, HasGoldens) {
   std::set<std::string> golden;

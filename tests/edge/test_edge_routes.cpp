@@ -187,7 +187,7 @@ TEST(EdgeOllama, ChatIsAChat) {
   for (const Json& line : lines_of(edge.post("/api/chat", asked))) {
     streamed += line["message"]["content"].get<std::string>();
   }
-  EXPECT_EQ(streamed, chat["message"]["content"]);
+  EXPECT_EQ(chat["message"]["content"], streamed);
   // A system's words make a prompt a chat's.
   const Json system = edge.ask("/api/generate", {{"model", "demo"},
                                                  {"system", "A story."},
