@@ -54,7 +54,8 @@ std::string curl_lines(const http::Request& request, const ServedModel& model) {
 }
 
 serve::Props props_of(ServedModel& model) {
-  return {model.id(), model.config().context, serve::slots_of(model.batcher()), {}};
+  return {model.id(), model.config().context, serve::slots_of(model.batcher()),
+          model.chat() != nullptr ? model.chat()->text() : ""};
 }
 
 }  // namespace

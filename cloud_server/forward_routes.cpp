@@ -9,8 +9,10 @@
 #include "cloud_server/routes.h"
 #include "run/generate.h"
 #include "run/texts.h"
+#include "serve/chat.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
+#include "serve/tokens.h"
 #include "text/sampler.h"
 #include "text/utf8.h"
 #include "wire/fields.h"
@@ -282,20 +284,44 @@ class CountedForward : public LocalForward {
   const std::string name_;
 };
 
+// A model that texts of this request run on.
+serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::string& id) {
+  ServedModel& model = cloud.find(id);
+  if (model.config().encodes()) refuse_without_head();
+  serve::TextModel work = serve::local_backend(
+      model.id(), model.config(), model.tokenizer(),
+      [&cloud, &model, requester = requester_of(request)](size_t) {
+        return std::make_unique<CountedForward>(model, cloud.keys, requester);
+      },
+      model.device().name());
+  work.spare = &cloud.spare;
+  work.chat = model.chat();
+  work.special_in_content = model.special_in_content();
+  return work;
+}
+
 http::Response completions(Cloud& cloud, const http::Request& request) {
   cloud.keys.expect_rows(request.principal);
-  return serve::completions(request, [&](const std::string& id) {
-    ServedModel& model = cloud.find(id);
-    if (model.config().encodes()) refuse_without_head();
-    serve::TextModel work = serve::local_backend(
-        model.id(), model.config(), model.tokenizer(),
-        [&cloud, &model, requester = requester_of(request)](size_t) {
-          return std::make_unique<CountedForward>(model, cloud.keys, requester);
-        },
-        model.device().name());
-    work.spare = &cloud.spare;
-    return work;
-  });
+  return serve::completions(request,
+                            [&](const std::string& id) { return writer(cloud, request, id); });
+}
+
+http::Response chat_completions(Cloud& cloud, const http::Request& request) {
+  cloud.keys.expect_rows(request.principal);
+  return serve::chat_completions(request,
+                                 [&](const std::string& id) { return writer(cloud, request, id); });
+}
+
+// What its texts and tokens are; nothing runs on it.
+serve::TextModel reader(Cloud& cloud, const std::string& id) {
+  ServedModel& model = cloud.find(id);
+  serve::TextModel text;
+  text.id = model.id();
+  text.config = &model.config();
+  text.tokenizer = model.tokenizer();
+  text.chat = model.chat();
+  text.special_in_content = model.special_in_content();
+  return text;
 }
 
 // Texts on this machine's batcher, in as few steps as they fit.
@@ -365,7 +391,7 @@ http::Response embeddings(Cloud& cloud, const http::Request& request) {
 }  // namespace
 
 Routes forward_routes(Cloud& cloud) {
-  return {
+  Routes routes = {
       {.method = "POST",
        .path = "/v1/models/{id}/forward",
        .summary = "Computes any range of a model, without a session.",
@@ -402,11 +428,21 @@ Routes forward_routes(Cloud& cloud) {
        .body = serve::completion_fields(),
        .handler = std::bind_front(completions, std::ref(cloud))},
       {.method = "POST",
+       .path = "/v1/chat/completions",
+       .summary = "Answers messages, as OpenAI's route of this name does.",
+       .statuses = {200, 404, 501},
+       .body = serve::chat_fields(),
+       .handler = std::bind_front(chat_completions, std::ref(cloud))},
+      {.method = "POST",
        .path = "/v1/embeddings",
        .summary = "Returns an embedding of each text.",
        .statuses = {200, 404},
        .body = serve::embedding_fields(),
        .handler = std::bind_front(embeddings, std::ref(cloud))}};
+  std::ranges::move(serve::token_routes(
+                        [&cloud](const std::string& id) { return reader(cloud, id); }, {200, 404}),
+                    std::back_inserter(routes));
+  return routes;
 }
 
 }  // namespace split::cloud

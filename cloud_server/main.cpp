@@ -50,6 +50,8 @@ struct Options {
   std::string profile = "f32", kv = "auto", formats = "f32,f16,q8_0,q4_0";
   unsigned threads = 0;
   std::optional<int> context;
+  std::string chat_template;
+  bool special_in_content = false;
   uint64_t kv_budget = 1ull << 30, memory_budget = 0;
   uint64_t max_inflight = 256, shutdown_timeout = 10;
   uint64_t max_connections = 8192, max_per_address = 1024;
@@ -91,6 +93,11 @@ Flags make_flags(Options& options) {
   flags.number("context", "N",
                "most positions of a text (what the model was made for, 4096 at most)",
                &options.context, 1, 1 << 24);
+  flags.text("chat-template", "FILE|TEXT",
+             "how chats become prompts, in Jinja (the model's own template)",
+             &options.chat_template);
+  flags.toggle("special-in-content", "read special tokens in messages as these, not as plain text",
+               &options.special_in_content);
   flags.text("formats", "LIST",
              "which formats edges may download, besides the checkpoint's own: some of "
              "f32,f16,q8_0,q4_0 (all)",
@@ -232,6 +239,14 @@ ModelOptions model_options(const Options& options, const std::string& argument) 
   if (options.kv != "auto") model.kv = dtype_from_format(options.kv);
   model.kv_budget = options.kv_budget;
   model.context = options.context;
+  model.special_in_content = options.special_in_content;
+  if (!options.chat_template.empty()) {
+    try {
+      model.chat_template = ChatTemplate::given(options.chat_template);
+    } catch (const Error& error) {
+      throw Error(error.kind(), cat("--chat-template: ", error.what()));
+    }
+  }
   model.blob_cache = options.blob_cache;
   try {
     model.formats = parse_formats(options.formats);

@@ -51,6 +51,9 @@ ServedModel::ServedModel(const ModelOptions& options)
       tokenizer_(load_tokenizer(
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.path.string())),
+      chat_(ChatTemplate::of_files(
+          checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
+          options.chat_template)),
       device_(make_tested_device({options.device, options.threads})) {
   const StageFormats formats = formats_of(checkpoint_, *model_, options.profile);
   if (tokenizer_ && tokenizer_->size() > config().vocab) {

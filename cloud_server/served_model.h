@@ -13,6 +13,7 @@
 #include "run/batcher.h"
 #include "run/sentences.h"
 #include "run/sessions.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace split::cloud {
@@ -25,7 +26,9 @@ struct ModelOptions {
   Profile profile = Profile::kF32;
   bool wide = false;
   std::optional<int> context;  // positions of a text; none: as make_model() has it
-  std::optional<DType> kv;     // of keys and values, in place of the profile's
+  std::string chat_template;   // its text; empty: the model's own
+  bool special_in_content = false;
+  std::optional<DType> kv;  // of keys and values, in place of the profile's
   uint64_t kv_budget = 0;
   std::vector<DType> formats{DType::kF32, DType::kF16};  // to download, beside the checkpoint's own
   std::filesystem::path blob_cache;                      // for converted weights; empty: memory
@@ -45,6 +48,9 @@ class ServedModel {
   Point last_point() const { return Point::last(config().layers, !config().encodes()); }
   // How its texts become embeddings.
   const Sentences& sentences() const { return sentences_; }
+  // How messages become a prompt; null: it has no template.
+  const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
+  bool special_in_content() const { return options_.special_in_content; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   Profile profile() const { return options_.profile; }
@@ -78,6 +84,7 @@ class ServedModel {
   std::unique_ptr<Model> model_;
   Sentences sentences_;
   std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<Batcher> batcher_;

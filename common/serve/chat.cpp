@@ -4,6 +4,7 @@
 
 #include "serve/text_answer.h"
 #include "serve/unread_fields.h"
+#include "text/utf8.h"
 
 namespace split::serve {
 namespace {
@@ -12,23 +13,6 @@ using wire::Fields;
 
 constexpr size_t kMaxMessages = 1024;
 constexpr int kMaxTopLogprobs = 20;
-constexpr std::string_view kRole = "{role}", kContent = "{content}";
-
-std::string unescaped(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
-    const size_t which =
-        next == '\0' ? std::string_view::npos : std::string_view("nt\\").find(next);
-    if (which == std::string_view::npos) {
-      out += text[i];
-    } else {
-      out += "\n\t\\"[which];
-      ++i;
-    }
-  }
-  return out;
-}
 
 // A string, or a list of parts of which each is text.
 std::string content_of(Fields& message) {
@@ -48,32 +32,95 @@ std::string content_of(Fields& message) {
   return text;
 }
 
-std::string prompt_of(const Json& messages, const ChatTemplate& words) {
+// The content of the last message, which is all that a model without a template reads.
+std::string check_messages(const Json& messages) {
   if (!messages.is_array() || messages.empty() || messages.size() > kMaxMessages) {
     Fields::refuse("messages", cat("expected a list of 1..", kMaxMessages, " messages"));
   }
-  constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant"};
-  std::string prompt;
+  constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
+  std::string last;
   for (const Json& one : messages) {
     if (!one.is_object()) Fields::refuse("messages", "expected objects");
     Fields message(&one);
     const std::string role = message.text("role");
     if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
-      Fields::refuse("messages", "expected roles system, developer, user and assistant");
+      Fields::refuse("messages", "expected roles system, developer, user, assistant and tool");
     }
-    prompt += words.message(role, content_of(message));
-    for (const char* key : {"name", "refusal"}) message.ignore(key);
+    last = content_of(message);
+    for (const char* key : {"name", "refusal", "reasoning_content", "tool_calls", "tool_call_id"}) {
+      message.ignore(key);
+    }
     message.finish();
   }
-  return prompt + words.answer();
+  return last;
 }
 
-TextRequest read_request(Fields& fields, const TextModel& model, const ChatTemplate& words,
-                         MemoryShare& memory) {
+struct Chat {
+  ChatInput input;
+  std::string last;  // the last message's content
+};
+
+// Without a template, the members that are for one alone stay unread, and are refused by name.
+Chat read_chat(Fields& fields, const TextModel& model) {
+  Chat chat;
+  chat.input.messages = fields.raw("messages");
+  chat.last = check_messages(chat.input.messages);
+  if (model.chat == nullptr) return chat;
+  if (fields.has("tools")) {
+    chat.input.tools = fields.raw("tools");
+    if (!chat.input.tools.is_array()) Fields::refuse("tools", "expected a list");
+  }
+  if (fields.has("chat_template_kwargs")) {
+    chat.input.more = fields.raw("chat_template_kwargs");
+    if (!chat.input.more.is_object()) {
+      Fields::refuse("chat_template_kwargs", "expected an object");
+    }
+  }
+  chat.input.add_generation_prompt = fields.boolean_or("add_generation_prompt", true);
+  chat.input.continue_final_message = fields.boolean_or("continue_final_message", false);
+  return chat;
+}
+
+// What `make` gives; an error of the template is its own answer.
+template <typename Make>
+auto by_template(const Make& make) {
+  try {
+    return make();
+  } catch (const JinjaUnsupported& error) {
+    throw http::HttpError(501, "chat_template_unsupported",
+                          cat("the model's chat template: ", error.what()));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput || !error.field().empty()) throw;
+    throw http::HttpError(400, "chat_template_refused", error.what());
+  }
+}
+
+std::vector<std::vector<int32_t>> prompt_of(const Chat& chat, const TextModel& model) {
+  if (model.chat == nullptr) {
+    return read_prompts(Json(chat.last), "messages", model, model.special_in_content, 1);
+  }
+  if (model.tokenizer == nullptr) Fields::refuse("messages", "the model has no tokenizer");
+  const std::vector<int32_t> ids = by_template([&] {
+    const size_t bytes = model.chat->render(chat.input).size();
+    const auto context = static_cast<size_t>(model.config->context);
+    // Encodes nothing that cannot fit: that takes many times its size.
+    if (!model.tokenizer->may_shorten() && bytes / model.tokenizer->longest() > context) {
+      Fields::refuse("messages",
+                     cat("expected at most ", context, " tokens, got a chat of ", bytes, " bytes"));
+    }
+    return model.chat->encode(chat.input, *model.tokenizer, model.special_in_content);
+  });
+  Json list = Json::array();
+  for (const int32_t id : ids) list.push_back(id);
+  if (ids.empty())
+    throw http::HttpError(400, "chat_template_refused", "the template writes nothing");
+  return read_prompts(list, "messages", model, false, 1);
+}
+
+TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
   TextRequest request;
   GenerateOptions& options = request.options;
-  const std::string prompt = prompt_of(fields.raw("messages"), words);
-  request.prompts = read_prompts(prompt, "messages", model, false, 1);
+  request.prompts = prompt_of(read_chat(fields, model), model);
   // To the end of the context, as OpenAI's; "max_tokens" is the older name.
   const auto room =
       static_cast<int>(static_cast<size_t>(model.config->context) - request.prompts[0].size());
@@ -84,8 +131,7 @@ TextRequest read_request(Fields& fields, const TextModel& model, const ChatTempl
   }
   read_common(fields, request);
   read_format(fields, model, memory, request);
-  if (!words.stop().empty()) options.stop.push_back(words.stop());
-  request.skip_spaces = words.between.ends_with(' ');
+  request.skip_spaces = model.chat == nullptr;
   const int top = static_cast<int>(fields.integer_or("top_logprobs", 0, kMaxTopLogprobs, 0));
   if (fields.boolean_or("logprobs", false)) {
     options.logprobs = top;
@@ -99,51 +145,58 @@ TextRequest read_request(Fields& fields, const TextModel& model, const ChatTempl
 
 }  // namespace
 
-ChatTemplate ChatTemplate::parse(std::string_view text) {
-  const size_t role = text.find(kRole), content = text.find(kContent);
-  const bool each_once = role != text.npos && content != text.npos &&
-                         text.find(kRole, role + 1) == text.npos &&
-                         text.find(kContent, content + 1) == text.npos;
-  if (!each_once || content < role) {
-    throw Error(ErrorKind::kInput,
-                "expected text with {role} and then {content}, each once, like "
-                "\"{role}: {content}\\n\"");
-  }
-  const size_t after_role = role + kRole.size();
-  return {unescaped(text.substr(0, role)), unescaped(text.substr(after_role, content - after_role)),
-          unescaped(text.substr(content + kContent.size()))};
-}
-
-std::string ChatTemplate::message(std::string_view role, std::string_view content) const {
-  return cat(before, role, between, content, behind);
-}
-
-std::string ChatTemplate::answer() const {
-  std::string text = before + "assistant" + between;
-  text.erase(text.find_last_not_of(' ') + 1);
-  return text;
-}
-
-http::Response chat_completions(const http::Request& request, const FindModel& find,
-                                const ChatTemplate& words) {
+http::Response chat_completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_request(fields, model, words, *request.memory);
+  TextRequest parsed = read_request(fields, model, *request.memory);
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }
 
-std::vector<http::RequestField> chat_fields() {
-  std::vector<http::RequestField> fields = {
-      {"model", "string", "A model's id (GET /v1/models); the first one by default."},
+http::Response apply_template(const http::Request& request, const FindModel& find) {
+  Fields fields(request.body, request.memory.get());
+  const TextModel model = find(fields.text_or("model", ""));
+  const Chat chat = read_chat(fields, model);
+  fields.finish();
+  const std::string prompt = model.chat == nullptr
+                                 ? chat.last
+                                 : by_template([&] { return model.chat->render(chat.input); });
+  return http::Response::json(200, cat("{\"prompt\":", json_quote(to_valid_utf8(prompt)), "}\n"));
+}
 
-      {"messages", "array", "The messages, each with role and content.", true},
-      {"max_tokens", "integer",
-       "The most tokens to write; by default as many as the context holds."},
-      {"max_completion_tokens", "integer", "The same as max_tokens."},
-      {"logprobs", "boolean", "Returns the log-probability of each token."},
-      {"top_logprobs", "integer", "Returns those of this many of the likeliest tokens too."}};
-  const std::vector<http::RequestField> common = common_fields();
-  fields.insert(fields.end(), common.begin(), common.end());
+namespace {
+
+std::vector<http::RequestField> message_fields() {
+  return {{"model", "string", "A model's id (GET /v1/models); the first one by default."},
+          {"messages", "array", "The messages, each with role and content.", true}};
+}
+
+// Of models with a template.
+const std::vector<http::RequestField> kTemplateFields = {
+    {"tools", "array", "Tools that the template describes to the model."},
+    {"add_generation_prompt", "boolean", "Whether the prompt ends where an answer begins (true)."},
+    {"continue_final_message", "boolean", "Whether the answer goes on with the last message."},
+    {"chat_template_kwargs", "object", "Other names for the template."}};
+
+void append(std::vector<http::RequestField>& fields, const std::vector<http::RequestField>& more) {
+  fields.insert(fields.end(), more.begin(), more.end());
+}
+
+}  // namespace
+
+std::vector<http::RequestField> template_fields() {
+  std::vector<http::RequestField> fields = message_fields();
+  append(fields, kTemplateFields);
+  return fields;
+}
+
+std::vector<http::RequestField> chat_fields() {
+  std::vector<http::RequestField> fields = template_fields();
+  append(fields, {{"max_tokens", "integer",
+                   "The most tokens to write; by default as many as the context holds."},
+                  {"max_completion_tokens", "integer", "The same as max_tokens."},
+                  {"logprobs", "boolean", "Returns the log-probability of each token."},
+                  {"top_logprobs", "integer", "Returns those of this many of the likeliest too."}});
+  append(fields, common_fields());
   return fields;
 }
 

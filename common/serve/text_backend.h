@@ -12,6 +12,7 @@
 #include "run/generate.h"
 #include "run/sentences.h"
 #include "serve/choices.h"
+#include "text/chat_template.h"
 
 namespace split::serve {
 
@@ -65,6 +66,8 @@ struct TextModel {
   std::function<std::string()> comment = {};
   SpareThreads* spare = nullptr;         // for several texts of an answer at once
   const Sentences* sentences = nullptr;  // how texts become embeddings, where they may
+  const ChatTemplate* chat = nullptr;    // how messages become a prompt; null: the model has none
+  bool special_in_content = false;       // special tokens in messages are these, not plain text
 };
 
 // Finds a model by id; "" asks for the only or first one. Throws HttpError 404 `model_not_found`.

@@ -1,6 +1,9 @@
 #include "text/chat_template.h"
 
 #include <algorithm>
+#include <filesystem>
+
+#include "base/file.h"
 
 namespace split {
 namespace {
@@ -98,6 +101,28 @@ std::string cut_behind(std::string text, const Json& message) {
   return text;
 }
 
+// Refuses what is no template.
+void expect_jinja(std::string_view text) {
+  if (text.find("{{") != text.npos || text.find("{%") != text.npos) return;
+  constexpr std::string_view kRole = "{role}", kContent = "{content}";
+  const size_t role = text.find(kRole), content = text.find(kContent);
+  std::string form = "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}";
+  if (role != text.npos && content != text.npos && role < content) {
+    const auto quoted = [](std::string_view words) {  // its \n means the same there
+      std::string out = "'";
+      for (const char c : words) out += c == '\'' ? std::string("\\'") : std::string(1, c);
+      return out + "'";
+    };
+    const std::string_view before = text.substr(0, role);
+    const std::string_view between =
+        text.substr(role + kRole.size(), content - role - kRole.size());
+    form = cat("{% for m in messages %}{{ ", quoted(before), " + m.role + ", quoted(between),
+               " + m.content + ", quoted(text.substr(content + kContent.size())),
+               " }}{% endfor %}{{ ", quoted(cat(before, "assistant", between)), " }}");
+  }
+  throw Error(ErrorKind::kInput, cat("expected a template in Jinja, like ", form));
+}
+
 }  // namespace
 
 ChatTemplate::One ChatTemplate::read(std::string_view text) {
@@ -114,10 +139,19 @@ ChatTemplate::One ChatTemplate::read(std::string_view text) {
 }
 
 ChatTemplate::ChatTemplate(std::string_view text, Json tokens)
-    : default_(read(text)), tokens_(std::move(tokens)) {}
+    : text_(text), default_(read(text)), tokens_(std::move(tokens)) {}
+
+std::string ChatTemplate::given(const std::string& file_or_text) {
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(file_or_text, error);
+  std::string text = is_file ? read_file(file_or_text, JinjaLimits::kTemplate) : file_or_text;
+  expect_jinja(text);
+  return text;
+}
 
 std::optional<ChatTemplate> ChatTemplate::of_files(
-    std::span<const std::string> names, const std::function<std::string(const char*)>& file) {
+    std::span<const std::string> names, const std::function<std::string(const char*)>& file,
+    std::string_view given) {
   const auto present = [&](const char* name) {
     return std::ranges::find(names, name) != names.end();
   };
@@ -131,6 +165,7 @@ std::optional<ChatTemplate> ChatTemplate::of_files(
       tokens[name] = content->text();
     }
   }
+  if (!given.empty()) return ChatTemplate(given, tokens);
   if (present("chat_template.jinja")) return ChatTemplate(file("chat_template.jinja"), tokens);
   const Json* own = config.find("chat_template");
   if (own == nullptr) return std::nullopt;

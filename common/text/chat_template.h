@@ -35,9 +35,17 @@ class ChatTemplate {
 
   // That of a model: chat_template.jinja, else tokenizer_config.json's, which may be a list of
   // named ones ("default", and "tool_use" for chats with tools). Nothing where there is none.
-  // Throws Error(kInput) for a damaged tokenizer_config.json.
+  // With `own`, this text in its place. Throws Error(kInput) for a damaged tokenizer_config.json.
   static std::optional<ChatTemplate> of_files(std::span<const std::string> names,
-                                              const std::function<std::string(const char*)>& file);
+                                              const std::function<std::string(const char*)>& file,
+                                              std::string_view own = {});
+  // The template that a flag gives: a file's text, or the flag's own. Throws Error(kInput) for text
+  // without "{{" and "{%", and says how it is written in Jinja, the earlier "{role}: {content}"
+  // too; Error(kIo).
+  static std::string given(const std::string& file_or_text);
+
+  // As it is written: that of chats without tools.
+  const std::string& text() const { return text_; }
 
   // The chat as text. Throws as JinjaTemplate does.
   std::string render(const ChatInput& chat) const;
@@ -54,6 +62,7 @@ class ChatTemplate {
   static One read(std::string_view text);
   std::string render(const ChatInput& chat, const Tokenizer* breaks) const;
 
+  std::string text_;
   One default_, tools_;
   bool has_tools_ = false;
   Json tokens_;

@@ -9,7 +9,7 @@
 #include "http/client.h"
 #include "http/local_guard.h"
 #include "program/exit_codes.h"
-#include "serve/chat.h"
+#include "text/chat_template.h"
 
 namespace split::edge {
 namespace {
@@ -208,8 +208,11 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.choice("log-format", {"text", "json"},
                "how requests are logged on stderr: as lines for people, or as JSON (text)",
                &options.log_format);
-  flags.text("chat-template", "TEXT", "how a chat's message becomes text ('{role}: {content}\\n')",
+  flags.text("chat-template", "FILE|TEXT",
+             "how chats become prompts, in Jinja (the model's own template)",
              &options.chat_template);
+  flags.toggle("special-in-content", "read special tokens in messages as these, not as plain text",
+               &options.special_in_content);
   flags.bytes("memory-budget", "BYTES",
               "most that requests may hold at once; past it they get 503 (what the system grants)",
               &options.memory_budget, 1 << 20);
@@ -269,9 +272,9 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   http::expect_origins(options.cors_origins);
   if (!options.chat_template.empty()) {
     try {
-      serve::ChatTemplate::parse(options.chat_template);
+      options.chat_template = ChatTemplate::given(options.chat_template);
     } catch (const Error& error) {
-      throw Error(ErrorKind::kInput, cat("--chat-template: ", error.what()));
+      throw Error(error.kind(), cat("--chat-template: ", error.what()));
     }
   }
   if (flags.given("prompt")) options.prompt = prompt;

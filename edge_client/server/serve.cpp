@@ -13,6 +13,7 @@
 #include "serve/observe.h"
 #include "serve/openapi.h"
 #include "serve/responses.h"
+#include "serve/tokens.h"
 #include "wire/fields.h"
 
 namespace split::edge {
@@ -80,6 +81,7 @@ Response put_placement(Placements& placements, const std::string& body) {
 void add_routes(http::Server& server, Placements& placements) {
   // 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
   const std::vector<int> of_the_model = {200, 404, 502};
+  const std::vector<int> of_a_chat = {200, 404, 501, 502};  // 501: what its template has
   const serve::FindModel find = [&placements](const std::string& id) {
     return placements.find(id);
   };
@@ -109,8 +111,8 @@ void add_routes(http::Server& server, Placements& placements) {
   const http::Handler completions = [writer](const Request& request) {
     return serve::completions(request, writer);
   };
-  const http::Handler chat = [writer, &placements](const Request& request) {
-    return serve::chat_completions(request, writer, placements.present()->chat());
+  const http::Handler chat = [writer](const Request& request) {
+    return serve::chat_completions(request, writer);
   };
   routes.push_back({.method = "POST",
                     .path = "/v1/completions",
@@ -121,16 +123,17 @@ void add_routes(http::Server& server, Placements& placements) {
   routes.push_back({.method = "POST",
                     .path = "/v1/chat/completions",
                     .summary = "Answers messages, as OpenAI's route of this name does.",
-                    .statuses = of_the_model,
+                    .statuses = of_a_chat,
                     .body = serve::chat_fields(),
                     .handler = chat});
   routes.push_back(
       {.method = "POST",
        .path = "/v1/responses",
        .summary = "Answers with text, as OpenAI's route of this name does.",
-       .statuses = of_the_model,
+       .statuses = of_a_chat,
        .body = serve::response_fields(),
        .handler = [chat](const Request& request) { return serve::responses(request, chat); }});
+  std::ranges::move(serve::token_routes(find, of_the_model), std::back_inserter(routes));
   std::ranges::move(
       serve::ollama_routes(
           {SPLIT_VERSION, [&placements] { return placements.present()->ollama_model(); },

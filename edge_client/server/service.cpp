@@ -56,8 +56,6 @@ Service::Service(const Options& options, const Console& console,
       notice_(log_, loader_.remote().origin(), options.quiet),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
-      chat_(serve::ChatTemplate::parse(options.chat_template.empty() ? serve::kDefaultChatTemplate
-                                                                     : options.chat_template)),
       probe_(loader_.connect(kProbe)),
       answers_(options.exact) {
   loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
@@ -116,6 +114,7 @@ void Service::load() {
   std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);
   Sentences sentences = loader_.sentences(split->info);
+  std::optional<ChatTemplate> chat = loader_.chat(split->info);
   loader_.remember(*split);
   forecasts_ = loader_.forecasts(split->info);
   if (!options_.auto_cut) measure(split->info);  // else the arrival does
@@ -123,6 +122,7 @@ void Service::load() {
     const std::lock_guard lock(mutex_);
     tokenizer_ = std::move(tokenizer);
     sentences_ = std::move(sentences);
+    chat_ = std::move(chat);
     shared_.emplace(
         SplitWork::Shared{loader_.model(),
                           tokenizer_ ? &*tokenizer_ : nullptr,
@@ -299,6 +299,8 @@ serve::TextModel Service::find(const std::string& id) {
                          }};
   model.spare = &spare_;
   model.sentences = &*sentences_;
+  model.chat = chat_ ? &*chat_ : nullptr;
+  model.special_in_content = options_.special_in_content;
   return model;
 }
 
@@ -315,12 +317,14 @@ serve::Props Service::props() {
   const serve::TextModel model = find("");
   Batcher* const batcher = present()->batcher();
   return {model.id, model.config->context, batcher != nullptr ? serve::slots_of(*batcher) : 1,
-          options_.chat_template};
+          model.chat != nullptr ? model.chat->text() : ""};
 }
 
 serve::OllamaModel Service::ollama_model() {
   serve::OllamaModel model;
-  model.context = find("").config->context;
+  const serve::TextModel text = find("");
+  model.context = text.config->context;
+  model.has_template = text.chat != nullptr;
   const std::shared_ptr<PlacedModel> split = present();
   model.id = split->info.id;
   model.family = split->info.architecture;

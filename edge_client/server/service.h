@@ -37,7 +37,6 @@ class Service {
   serve::TextModel unsplit(const std::string& id);
   // The same as find(), of a model that writes texts. Throws HttpError 400 `no_head` too.
   serve::TextModel find_writer(const std::string& id);
-  const serve::ChatTemplate& chat() const { return chat_; }
   serve::Props props();               // throws as find()
   serve::OllamaModel ollama_model();  // likewise
 
@@ -81,7 +80,6 @@ class Service {
   CloudNotice notice_;
   RemotePool pool_;
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
-  const serve::ChatTemplate chat_;
   std::atomic<bool> stopping_{false};
   DraftMemory draft_memory_;
   StageProgress progress_;
@@ -91,6 +89,7 @@ class Service {
   mutable std::mutex mutex_;  // of all below
   std::optional<Tokenizer> tokenizer_;
   std::optional<Sentences> sentences_;
+  std::optional<ChatTemplate> chat_;
   std::optional<SplitWork::Shared> shared_;  // once it is loaded
   std::shared_ptr<PlacedModel> split_;
   std::optional<Placement> coming_;  // while it is being loaded

@@ -48,7 +48,8 @@ struct Options {
   std::string host = "127.0.0.1";
   int port = 8081;
   bool insecure = false;
-  std::string chat_template;  // empty: serve/chat.h's
+  std::string chat_template;  // its text; empty: the model's own
+  bool special_in_content = false;
   uint64_t kv_budget = 0;     // bytes; 0: one whole context, of a server some
   std::string log_format = "text";
   std::vector<std::string> allowed_hosts, cors_origins;

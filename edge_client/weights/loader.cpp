@@ -300,6 +300,19 @@ std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
   return text;
 }
 
+std::optional<ChatTemplate> Loader::chat(const wire::ModelInfo& info) {
+  std::vector<std::string> names = info.files;
+  // A record of an older edge has no such files.
+  if (seen_) std::erase_if(names, [&](const auto& name) { return !seen_->files.contains(name); });
+  try {
+    return ChatTemplate::of_files(
+        names, [&](const char* name) { return file(info, name); }, options_.chat_template);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
+  }
+}
+
 Sentences Loader::sentences(const wire::ModelInfo& info) {
   try {
     return Sentences::read(

@@ -18,6 +18,7 @@
 #include "program/flags.h"
 #include "program/world.h"
 #include "run/sentences.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace split::edge {
@@ -92,6 +93,8 @@ class Loader {
   };
   Begin begin();
   std::optional<Tokenizer> tokenizer(const wire::ModelInfo& info);
+  // How messages become a prompt: --chat-template, or the model's own; nothing where it has none.
+  std::optional<ChatTemplate> chat(const wire::ModelInfo& info);
   // How its texts become embeddings.
   Sentences sentences(const wire::ModelInfo& info);
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.

@@ -18,7 +18,7 @@ namespace {
 
 // As much as remote.cpp takes from a server.
 constexpr uint64_t kMostRecord = 64 << 10, kMostManifest = 8 << 20, kMostFile = 64 << 20;
-constexpr size_t kDigits = 64, kMostFiles = 8;
+constexpr size_t kDigits = 64, kMostFiles = 16;
 constexpr const char* kNamesFile = "names";
 constexpr size_t kManyNames = 4096;
 constexpr uint64_t kMostNames = 4 << 20;          // bytes of the file of names

@@ -42,7 +42,7 @@ TEST(EdgeRoutes, HealthAndPropsAreLlamaServers) {
     while (!go) std::this_thread::yield();
     return std::nullopt;
   });
-  EdgeServer edge(pair.arguments({"--chat-template={role}> {content}\\n"}));
+  EdgeServer edge(pair.arguments({"--chat-template={{ messages[0].content }}"}));
   for (const auto& [path, code] : {std::pair("/health", "not_ready"), {"/props", "loading"}}) {
     const http::Reply early = edge.get(path);
     EXPECT_EQ(early.status, 503) << path;
@@ -55,7 +55,7 @@ TEST(EdgeRoutes, HealthAndPropsAreLlamaServers) {
   EXPECT_EQ(props["n_ctx"], 64);
   EXPECT_EQ(props["default_generation_settings"]["n_ctx"], 64);
   EXPECT_EQ(props["total_slots"], 16);
-  EXPECT_EQ(props["chat_template"], "{role}> {content}\\n");
+  EXPECT_EQ(props["chat_template"], "{{ messages[0].content }}");
 }
 
 TEST(EdgeRoutes, AWrongModelIsToldTheRightOne) {

@@ -347,17 +347,17 @@ TEST(EdgeServe, StatesAreTheGoldensInEveryShape) {
 
 TEST(EdgeServe, AChatIsACompletionOfItsTemplate) {
   Pair& pair = Pair::of("demo");
-  EdgeServer edge(pair.arguments({"--chat-template=<{role}> {content}\\n\\n"}));
+  EdgeServer edge(pair.arguments(
+      {"--chat-template={% for m in messages %}{{ '<' + m.role + '> ' + m.content + '\\n\\n' }}{% "
+       "endfor %}{{ '<assistant>' }}"}));
   const Json messages = {
       {{"role", "system"}, {"content", "Tell a story."}},
       {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "Once upon a time"}}}}}};
   const Json sampling = {{"seed", 3}, {"max_tokens", 24}};
   Json plain = sampling, chat = sampling;
   plain["prompt"] = "<system> Tell a story.\n\n<user> Once upon a time\n\n<assistant>";
-  plain["stop"] = "\n\n<";
   chat["messages"] = messages;
-  std::string text = edge.ready().ask(kCompletions, plain)["choices"][0]["text"];
-  text.erase(0, text.find_first_not_of(' '));
+  const std::string text = edge.ready().ask(kCompletions, plain)["choices"][0]["text"];
   const Json json = edge.ask("/v1/chat/completions", chat);
   EXPECT_EQ(json["object"], "chat.completion");
   EXPECT_EQ(json["choices"][0]["message"]["role"], "assistant");
@@ -387,8 +387,8 @@ TEST(EdgeServe, AChatIsACompletionOfItsTemplate) {
   EXPECT_EQ(logprobs[0]["bytes"].size(), logprobs[0]["token"].get<std::string>().size());
   for (const Json& wrong :
        {Json{{"messages", Json::array()}}, Json{{"messages", "hi"}}, Json::object(),
-        Json{{"messages", {{{"role", "tool"}, {"content", "x"}}}}},
-        Json{{"messages", messages}, {"tools", {{{"type", "function"}}}}},
+        Json{{"messages", {{{"role", "judge"}, {"content", "x"}}}}},
+        Json{{"messages", messages}, {"tools", 1}},
         Json{{"messages", messages}, {"top_logprobs", 2}}}) {
     EXPECT_EQ(edge.post("/v1/chat/completions", wrong).status, 400) << wrong;
   }

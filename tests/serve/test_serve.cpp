@@ -1,7 +1,6 @@
 // Tests OpenAI's routes whatever they run on: quiet streams and chat templates.
 #include <gtest/gtest.h>
 
-#include "serve/chat.h"
 #include "serve/completions.h"
 #include "support/edge_server.h"
 #include "support/http_peer.h"
@@ -48,22 +47,6 @@ TEST(Serve, AQuietStreamIsKeptOpenByComments) {
   EXPECT_EQ(quiet.find("data:"), std::string::npos) << quiet;
   go = true;
   EXPECT_NE(peer.until("[DONE]").find("data: {"), std::string::npos);
-}
-
-TEST(Serve, ChatTemplatesSayWhereAnAnswerBeginsAndEnds) {
-  const auto plain = serve::ChatTemplate::parse(serve::kDefaultChatTemplate);
-  EXPECT_EQ(plain.message("user", "hi"), "user: hi\n");
-  EXPECT_EQ(plain.answer(), "assistant:");
-  EXPECT_EQ(plain.stop(), "\n");
-  const auto marked = serve::ChatTemplate::parse(R"(### {role}:\n{content}\\n\t\n)");
-  EXPECT_EQ(marked.message("user", "hi"), "### user:\nhi\\n\t\n");
-  EXPECT_EQ(marked.answer(), "### assistant:\n");
-  EXPECT_EQ(marked.stop(), "\\n\t\n### ");
-  EXPECT_EQ(serve::ChatTemplate::parse("{role}{content}").stop(), "");
-  for (const char* wrong : {"", "{role}", "{content}", "{content}{role}", "{role}{role}{content}",
-                            "{role}{content}{content}"}) {
-    EXPECT_THROW(serve::ChatTemplate::parse(wrong), Error) << wrong;
-  }
 }
 
 }  // namespace

@@ -113,5 +113,26 @@ TEST(ChatTemplate, SaysWhatIsWrongWhenItIsUsed) {
   EXPECT_EQ(refusal(ChatTemplate("x"), chat("[]")), "expected a list of messages");
 }
 
+std::string given(const std::string& text) {
+  try {
+    return ChatTemplate::given(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+// What --chat-template takes, and the form that it took once.
+TEST(ChatTemplate, IsGivenAsAFileOrAsText) {
+  const std::filesystem::path file = kModels / "chat/zephyr.jinja";
+  EXPECT_EQ(given(file.string()), slurp(file));
+  EXPECT_EQ(given("{{ messages }}"), "{{ messages }}");
+  const std::string said = given("<{role}> {content}\\n");
+  const std::string form =
+      R"({% for m in messages %}{{ '<' + m.role + '> ' + m.content + '\n' }}{% endfor %}{{ '<assistant> ' }})";
+  EXPECT_EQ(said, "expected a template in Jinja, like " + form);
+  EXPECT_EQ(ChatTemplate(form).render(chat(kHi)), "<user> hi\n<assistant> ");
+  EXPECT_TRUE(given("user says").starts_with("expected a template in Jinja, like {% for"));
+}
+
 }  // namespace
 }  // namespace split

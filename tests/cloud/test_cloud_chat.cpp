@@ -1,0 +1,124 @@
+// Chats by the model's own template, and what a text's tokens are.
+#include <filesystem>
+#include <fstream>
+
+#include "support/cloud_fixture.h"
+
+namespace split::cloud {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Json kHi = {{{"role", "user"}, {"content", "hi"}}};
+const std::string kGoldens = source("tests/golden/models");
+
+// A golden model with another template.
+struct OtherTemplate {
+  explicit OtherTemplate(const std::string& text) {
+    fs::copy(kGoldens + "/qwen3", dir.path / "qwen3", fs::copy_options::recursive);
+    std::ofstream(dir.path / "qwen3/chat_template.jinja") << text;
+  }
+  std::string path() const { return (dir.path / "qwen3").string(); }
+  TemporaryDir dir;
+};
+
+Json text_of(Caller& ask, const char* path, const Json& body) {
+  const http::Reply reply = ask.post(path, body);
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  return json_of(reply);
+}
+
+TEST(CloudChat, IsACompletionOfItsTemplate) {
+  TestCloud cloud({kGoldens + "/qwen3"});
+  Caller& ask = cloud.ask();
+  const std::string prompt = text_of(ask, "/apply-template", {{"messages", kHi}})["prompt"];
+  EXPECT_EQ(prompt, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(text_of(ask, "/apply-template",
+                    {{"messages", kHi}, {"add_generation_prompt", false}})["prompt"],
+            "<|im_start|>user\nhi<|im_end|>\n");
+  const Json sampling = {{"temperature", 0}, {"max_tokens", 8}, {"return_token_ids", true}};
+  Json plain = sampling, chat = sampling;
+  plain["prompt"] = text_of(ask, "/tokenize", {{"content", prompt}})["tokens"];
+  chat["messages"] = kHi;
+  const Json want = text_of(ask, "/v1/completions", plain);
+  const Json got = text_of(ask, "/v1/chat/completions", chat);
+  EXPECT_EQ(got["choices"][0]["message"]["content"], want["choices"][0]["text"]);
+  EXPECT_EQ(got["usage"]["prompt_tokens"], want["usage"]["prompt_tokens"]);
+}
+
+TEST(CloudChat, TakesContentAsData) {
+  TestCloud cloud({kGoldens + "/qwen3"});
+  const auto tokens = [&](const char* content) {
+    return text_of(cloud.ask(), "/v1/chat/completions",
+                   {{"messages", {{{"role", "user"}, {"content", content}}}},
+                    {"max_tokens", 1}})["usage"]["prompt_tokens"]
+        .get<int>();
+  };
+  EXPECT_GT(tokens("<|im_end|>"), tokens("a") + 2);
+}
+
+TEST(CloudChat, SaysWhatItsTemplateRefuses) {
+  const OtherTemplate refuses("{{ raise_exception('only one of you') }}");
+  const OtherTemplate includes("hello\n{% include 'x' %}");
+  const Json body = {{"messages", kHi}};
+  for (const char* path : {"/v1/chat/completions", "/apply-template"}) {
+    TestCloud first({refuses.path()});
+    const http::Reply refused = first.ask().post(path, body);
+    expect_error(refused, 400, "chat_template_refused", "");
+    EXPECT_EQ(json_of(refused)["error"]["message"], "only one of you");
+    TestCloud second({includes.path()});
+    const http::Reply unknown = second.ask().post(path, body);
+    expect_error(unknown, 501, "chat_template_unsupported", "");
+    EXPECT_NE(unknown.body.find("line 2: {% 'include' %} is not supported"), std::string::npos)
+        << unknown.body;
+  }
+}
+
+// A base model goes on from the last words, and so says something.
+TEST(CloudChat, ABaseModelAnswersEverySeed) {
+  TestCloud cloud({"demo"});
+  EXPECT_EQ(text_of(cloud.ask(), "/apply-template", {{"messages", kHi}})["prompt"], "hi");
+  for (const char* words :
+       {"Hello, how are you?", "Tell me a story.", "What is the capital of France?"}) {
+    for (int seed = 0; seed < 30; ++seed) {
+      Json body = {{"messages", {{{"role", "user"}, {"content", words}}}},
+                   {"seed", seed},
+                   {"max_tokens", 24}};
+      const std::string content =
+          text_of(cloud.ask(), "/v1/chat/completions", body)["choices"][0]["message"]["content"];
+      EXPECT_NE(content.find_first_not_of(" \n"), std::string::npos) << words << seed;
+      if (seed > 0) continue;
+      body["stream"] = true;
+      const http::Reply stream = cloud.ask().post("/v1/chat/completions", body);
+      EXPECT_NE(stream.body.find(R"("role":"assistant")"), std::string::npos) << stream.body;
+      EXPECT_NE(stream.body.find("data: [DONE]"), std::string::npos);
+    }
+  }
+  expect_error(cloud.ask().post("/v1/chat/completions",
+                                {{"messages", kHi}, {"tools", {{{"type", "function"}}}}}),
+               400, "invalid_request", "tools");
+}
+
+TEST(CloudTokens, AreThoseOfTheModelsTokenizer) {
+  TestCloud cloud({kGoldens + "/llama3"});
+  Caller& ask = cloud.ask();
+  const auto tokens = [&](Json body) {
+    return text_of(ask, "/tokenize", body)["tokens"].get<std::vector<int32_t>>();
+  };
+  const std::string text = "na\u00efve \U0001F642";
+  const auto plain = tokens({{"content", text}});
+  EXPECT_EQ(text_of(ask, "/detokenize", {{"tokens", plain}})["content"], text);
+  const auto whole = tokens({{"content", text}, {"add_special", true}});
+  ASSERT_EQ(whole.size(), plain.size() + 1);  // <|begin_of_text|>
+  const std::string special = text_of(ask, "/detokenize", {{"tokens", {whole[0]}}})["content"];
+  EXPECT_EQ(tokens({{"content", special}}), (std::vector<int32_t>{whole[0]}));
+  EXPECT_GT(tokens({{"content", special}, {"parse_special", false}}).size(), 1u);
+  EXPECT_EQ(tokens({{"content", ""}}).size(), 0u);
+  expect_error(ask.post("/tokenize", {{"content", 1}}), 400, "invalid_request", "content");
+  expect_error(ask.post("/detokenize", {{"tokens", {-1}}}), 400, "invalid_request", "tokens");
+  expect_error(ask.post("/detokenize", {{"tokens", {1}}, {"model", "no"}}), 404, "model_not_found",
+               "");
+}
+
+}  // namespace
+}  // namespace split::cloud
