@@ -8,6 +8,7 @@
 #include "run/forward.h"
 #include "run/room.h"
 #include "run/self_test.h"
+#include "run/stops.h"
 #include "run/texts.h"
 #include "tensor/blocks.h"
 
@@ -55,6 +56,11 @@ ServedModel::ServedModel(const ModelOptions& options)
           checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
           options.chat_template)),
       device_(make_tested_device({options.device, options.threads})) {
+  if (!config().encodes()) {
+    model_->add_stops(stops_of_files(
+        checkpoint_.files(), [this](const char* name) { return checkpoint_.file(name); },
+        tokenizer()));
+  }
   const StageFormats formats = formats_of(checkpoint_, *model_, options.profile);
   if (tokenizer_ && tokenizer_->size() > config().vocab) {
     throw Error(ErrorKind::kInput, cat("[model] ", options.path.string(), ": the tokenizer has ",

@@ -81,6 +81,16 @@ uint64_t Model::parameters(const Stage& stage) const {
   return count;
 }
 
+void Model::add_stops(std::span<const int> ids) {
+  for (const int id : ids) {
+    if (id < 0 || id >= config_.vocab ||
+        std::ranges::find(config_.stops, id) != config_.stops.end())
+      continue;
+    config_.stops.push_back(id);
+    if (config_.end_of_text < 0) config_.end_of_text = id;
+  }
+}
+
 void Model::lower_context(int context) {
   CHECK(context >= 1 && context <= config_.context);
   for (Constant& table : constants_) {

@@ -149,6 +149,9 @@ class Model {
   uint64_t parameters(const Stage& stage) const;
   // Serves fewer positions than it was made for. Before any stage is traced.
   void lower_context(int context);
+  // Tokens that end a text, beside those of config.json; ids that the vocabulary does not have are
+  // passed over. Before any text runs.
+  void add_stops(std::span<const int> ids);
   // Whether a tensor of that name is inside the model, so that one which no stage names is refused.
   virtual bool is_inside(std::string_view tensor) const = 0;
 

@@ -235,6 +235,7 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) con
       wire::ModelInfo info = remote.model(id_);
       info.id = id_;
       take_context(info);
+      model_->add_stops(info.stops);
       return info;
     } catch (const RemoteError& error) {
       const bool prepares = error.retry_after && !error.said.empty();

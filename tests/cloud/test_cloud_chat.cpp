@@ -1,6 +1,7 @@
 // Chats by the model's own template, and what a text's tokens are.
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "support/cloud_fixture.h"
 
@@ -97,6 +98,32 @@ TEST(CloudChat, ABaseModelAnswersEverySeed) {
   expect_error(cloud.ask().post("/v1/chat/completions",
                                 {{"messages", kHi}, {"tools", {{{"type", "function"}}}}}),
                400, "invalid_request", "tools");
+}
+
+// The stops of every file that names some (T7).
+TEST(CloudChat, EndsAtEveryStopThatItsFilesName) {
+  TestCloud cloud({kGoldens + "/llama3", kGoldens + "/qwen3"});
+  const auto stops = [&](const char* id) {
+    auto all = json_of(cloud.ask().get(cat("/v1/models/", id)))["stops"].get<std::vector<int>>();
+    std::ranges::sort(all);
+    return all;
+  };
+  for (const char* id : {"llama3", "qwen3"}) {
+    const auto file = [&](const char* name) {
+      return Json::parse(read_file(cat(kGoldens, "/", id, "/", name), 1 << 20));
+    };
+    std::set<int> want;
+    for (const char* name : {"config.json", "generation_config.json"}) {
+      const Json ids = file(name)["eos_token_id"];
+      if (ids.is_array()) {
+        for (const Json& one : ids) want.insert(one.get<int>());
+      } else if (ids.is_number()) {
+        want.insert(ids.get<int>());
+      }
+    }
+    const std::vector<int> got = stops(id);
+    for (const int one : want) EXPECT_TRUE(std::ranges::binary_search(got, one)) << id << one;
+  }
 }
 
 TEST(CloudTokens, AreThoseOfTheModelsTokenizer) {
