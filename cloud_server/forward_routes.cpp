@@ -312,7 +312,7 @@ http::Response chat_completions(Cloud& cloud, const http::Request& request) {
                                  [&](const std::string& id) { return writer(cloud, request, id); });
 }
 
-// What its texts and tokens are; nothing runs on it.
+// A model to read texts and tokens by; nothing runs on it.
 serve::TextModel reader(Cloud& cloud, const std::string& id) {
   ServedModel& model = cloud.find(id);
   serve::TextModel text;

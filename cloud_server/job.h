@@ -25,7 +25,7 @@ void run_job(const Cloud& cloud, const http::Request& request, ServedModel& mode
 // Runs a job of a session: its receipt has what that cost, and its history the tokens of the rows
 // that came about, however many; also where it fails.
 void run_in_session(Session& session, ServedModel& model, Job& job);
-// What the answer to a session's step tells of the load.
+// The load, as the answer to a session's step tells it.
 wire::LoadNote tell_load(const Cloud& cloud, ServedModel& model, const Session& session);
 [[noreturn]] void unknown_session();
 // The client that a request's jobs run for, while the request is answered.

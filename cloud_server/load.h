@@ -24,7 +24,7 @@ class LoadMeter {
   void add(double step_ms, Time ended = std::chrono::steady_clock::now());
   // The last 5 s, and the last 512 steps; nothing where there was none.
   Load at(Time now = std::chrono::steady_clock::now()) const;
-  // Of these the steps that ended so lately alone.
+  // Only the steps of these that ended so lately.
   Load at(Time now, std::chrono::milliseconds lately) const;
 
  private:

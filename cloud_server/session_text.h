@@ -7,7 +7,7 @@
 
 namespace split::cloud {
 
-// What a text's reader said of itself, and is told of the load beside the text.
+// News of a text's reader, and of the load, that go beside the text.
 struct LoadBeside {
   std::optional<int> can;
   wire::LoadNote note;

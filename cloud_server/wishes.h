@@ -1,4 +1,4 @@
-// What a cloud tells the edges of one model about its load: every half second its pressure becomes
+// The wishes of a cloud to the edges of one model: every half second the pressure of load becomes
 // a wish for each session that steps. There is no thread: whoever asks first in that time runs the
 // round.
 #pragma once
@@ -29,7 +29,7 @@ class Wishes {
   // A session made a step: what its answer tells. `can`: the lowest cut that its edge could go on
   // from; one that does not say so is asked for nothing.
   wire::LoadNote told(SequenceId session, Priority priority, std::optional<int> can);
-  // What is told who has no session yet.
+  // The same for callers without a session.
   wire::LoadNote told();
   // Whether the session is asked to take layers.
   bool asks(SequenceId session) const;

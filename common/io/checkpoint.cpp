@@ -148,10 +148,9 @@ std::vector<std::string> Checkpoint::files() const {
     }
     return !names.empty() && names.back() == name;
   };
-  for (const char* name :
-       {kConfig, "vocab.json", "merges.txt", kTokenizer, "vocab.txt", "tokenizer_config.json",
-        "generation_config.json", "chat_template.jinja", "sentence_bert_config.json",
-        "config_sentence_transformers.json"}) {
+  for (const char* name : {kConfig, "vocab.json", "merges.txt", kTokenizer, "vocab.txt",
+                           "tokenizer_config.json", "generation_config.json", "chat_template.jinja",
+                           "sentence_bert_config.json", "config_sentence_transformers.json"}) {
     add(name);
   }
   if (!add(kModules)) return names;

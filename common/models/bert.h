@@ -11,7 +11,7 @@ std::unique_ptr<Model> make_bert(std::string_view config_json, std::optional<int
 // One for each activation.
 std::vector<std::string> bert_examples();
 
-// What stands on an encoder (pooler, heads of a task), and the buffer of positions.
+// Tensors on top of an encoder (pooler, heads of a task), and the buffer of positions.
 bool is_beside_bert(std::string_view name);
 inline constexpr std::string_view kBertPrefixes[] = {"bert.", "model."};
 // As TensorFlow's checkpoints have them, bert-base-uncased among these.

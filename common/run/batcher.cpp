@@ -43,7 +43,7 @@ struct Batcher::Room {
   bool admits(Point depth) const { return depths.size() < most_depths || knows(depth); }
 };
 
-// What a share of a step cost.
+// The cost of a share of a step.
 struct Batcher::Paid {
   double ms, share_ms;
   uint64_t layer_rows;

@@ -51,7 +51,7 @@ class Sentences {
   // Whether the model was made for this: an encoder, or one with modules.json.
   bool meant() const { return meant_; }
 
-  // Of an embedding.
+  // Numbers in an embedding.
   size_t dimensions() const;
   // Whether the modules end with a scaling to unit length.
   bool normalizes() const { return normalizes_; }

@@ -34,7 +34,7 @@ class RateLimit {
   Time last_{};
 };
 
-// Whose layers a loaded server asks for first: those of a low one.
+// A loaded server asks for the layers of low ones first.
 enum class Priority : uint8_t { kLow, kNormal, kHigh };
 
 struct KeyLimits {  // 0: none

@@ -81,7 +81,7 @@ Chat read_chat(Fields& fields, const TextModel& model) {
   return chat;
 }
 
-// What `make` gives; an error of the template is its own answer.
+// Returns what `make` does; an error of the template is its own answer.
 template <typename Make>
 auto by_template(const Make& make) {
   try {
@@ -170,7 +170,7 @@ std::vector<http::RequestField> message_fields() {
           {"messages", "array", "The messages, each with role and content.", true}};
 }
 
-// Of models with a template.
+// Members for models with a template alone.
 const std::vector<http::RequestField> kTemplateFields = {
     {"tools", "array", "Tools that the template describes to the model."},
     {"add_generation_prompt", "boolean", "Whether the prompt ends where an answer begins (true)."},

@@ -62,7 +62,7 @@ struct TextModel {
   const Tokenizer* tokenizer = nullptr;  // null: ids only
   std::function<std::unique_ptr<TextBackend>()> begin;
   std::chrono::milliseconds quiet{15000};  // of a stream, until a comment is sent
-  // What a comment before a stream's next event says; none where it says nothing.
+  // Gives the comment before a stream's next event; none where there is nothing to say.
   std::function<std::string()> comment = {};
   SpareThreads* spare = nullptr;         // for several texts of an answer at once
   const Sentences* sentences = nullptr;  // how texts become embeddings, where they may

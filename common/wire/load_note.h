@@ -1,4 +1,4 @@
-// What a cloud tells an edge of its load beside an answer of a session: which cut it wishes for,
+// A note of its load that a cloud sends with an answer of a session: which cut it wishes for,
 // what a row costs beyond its work, and how many guessed rows a step may have. A header of steps,
 // and a comment of streams: "Split-Load: want=6, price=0.40, draft=3".
 #pragma once

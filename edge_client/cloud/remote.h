@@ -87,7 +87,7 @@ class Remote {
   // A fill of rows that the session has, to rows.range.to; the same of it.
   wire::Matrix fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
                     Traffic& traffic);
-  // What the last answer to a step or a fill, or the last completion so far, said of the load
+  // The note that the last answer to a step or a fill, or the last completion, had of the load
   // there.
   const std::optional<wire::LoadNote>& said_of_load() const { return load_note_; }
   // A step without a session: what leaves the rows' range, [wanted rows, columns].

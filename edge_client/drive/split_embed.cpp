@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of the hidden states of one trip: below what a cloud takes and gives.
+// Bytes of hidden states in one trip: below what a cloud takes and gives.
 constexpr size_t kMostBytes = 32 << 20;
 
 double ms_since(Clock::time_point start) {

@@ -13,7 +13,7 @@
 
 namespace split::edge {
 
-// What somebody asks for; what is absent stays as it is.
+// A wish for another placement; what is absent stays as it is.
 struct Wish {
   std::optional<std::string> model, head, format, device;
   std::optional<int> cut;  // blocks on the cloud, or Move::kCloud,

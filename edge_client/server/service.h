@@ -48,7 +48,7 @@ class Service {
 
   // A line of log, unless the program is to be quiet.
   void write_log(std::string_view line) const;
-  // Of all these, none before it is loaded. The labels of split_edge_build_info,
+  // There are none before it is loaded. The labels of split_edge_build_info,
   std::vector<serve::Metrics::Labels> served() const;
   // and of split_edge_placement_info,
   std::vector<serve::Metrics::Labels> placed() const;

@@ -73,7 +73,7 @@ class CloudLink {
   // Steps and streams say from now on that the text could go on here from this cut on, if there is
   // one.
   virtual void offer(std::optional<int> /*can*/) {}
-  // What the cloud said of its load with the last answer to a step, or in the stream so far; none
+  // The cloud's last note of its load, of an answer to a step or of the stream so far; none
   // of one that does not say.
   virtual std::optional<CloudSays> load() const { return {}; }
 

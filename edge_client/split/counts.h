@@ -41,7 +41,7 @@ struct SplitCounts {
   SplitCounts& operator+=(const SplitCounts& other);
 };
 
-// What the cloud says of its load.
+// The load, as the cloud says it.
 struct CloudSays {
   std::optional<int> want;  // the cut, or a lower one, that it wishes for; none: any
   int draft = 7;            // guesses that a step may have

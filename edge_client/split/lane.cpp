@@ -89,7 +89,7 @@ void Lane::wish(std::optional<int> want) {
   if (std::exchange(wish_, want) != want) follow_wish();
 }
 
-// What the text is about to do for another reason is done first.
+// Moves that the text makes for another reason come first.
 void Lane::follow_wish() {
   const std::optional<int> lowest = can();
   const bool ours = target_ && target_->why == kAskedByCloud;

@@ -50,7 +50,7 @@ struct Options {
   bool insecure = false;
   std::string chat_template;  // its text; empty: the model's own
   bool special_in_content = false;
-  uint64_t kv_budget = 0;     // bytes; 0: one whole context, of a server some
+  uint64_t kv_budget = 0;  // bytes; 0: one whole context, of a server some
   std::string log_format = "text";
   std::vector<std::string> allowed_hosts, cors_origins;
   uint64_t memory_budget = 0;  // bytes that requests may hold; 0: what the system grants

@@ -24,7 +24,7 @@ struct Replay {
   double rate = 10;                // tokens a second of each
 };
 
-// What was measured in some time.
+// The measurements of some time.
 struct Measured {
   std::vector<double> ms;  // of each step
   double rate = 0;         // the part of the steps that were due which were made

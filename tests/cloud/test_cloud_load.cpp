@@ -1,4 +1,4 @@
-// What a loaded cloud asks of its sessions, over HTTP: with a clock of the test, so that no second
+// A loaded cloud and its sessions, over HTTP: with a clock of the test, so that no second
 // passes.
 #include <atomic>
 
@@ -36,7 +36,7 @@ class CloudLoad : public testing::Test {
     EXPECT_LT(put.status, 300) << put.body;
   }
   void open(int n) { open(cloud.ask(), n); }
-  // What the answer to a step of one token says.
+  // The note in the answer to a step of one token.
   LoadNote step(Caller& caller, int n, Json fields) {
     if (!fields.contains("tokens")) fields["tokens"] = {1};
     fields.update({{"past", 0}, {"phase", "generate"}, {"rows", "none"}});

@@ -149,7 +149,7 @@ TEST_P(Encoders, EmbeddingsAreThoseOfSentenceTransformers) {
       const auto want = golden().values<float>(name);
       ASSERT_EQ(got.size(), want.size());
       ASSERT_EQ(got.size(), sentences.dimensions());
-      // Of length 1, or as long as it is.
+      // Scaled to length 1, or as long as it is.
       double length = 0;
       for (const float x : want) length += double{x} * double{x};
       const double bound = (cpu ? 1e-6 : 1e-5) * std::max(1.0, std::sqrt(length));

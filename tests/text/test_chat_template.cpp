@@ -121,7 +121,7 @@ std::string given(const std::string& text) {
   }
 }
 
-// What --chat-template takes, and the form that it took once.
+// The values of --chat-template, and the form that it had once.
 TEST(ChatTemplate, IsGivenAsAFileOrAsText) {
   const std::filesystem::path file = kModels / "chat/zephyr.jinja";
   EXPECT_EQ(given(file.string()), slurp(file));
