@@ -136,7 +136,7 @@ void Checkpoint::open_gguf(const fs::path& file) {
   config_json_ = model.config_json;
   tensor_names_ = split::tensor_names(config_json_);
   texts_.emplace(kConfig, std::move(model.config_json));
-  if (model.tokenizer_json) texts_.emplace(kTokenizer, std::move(*model.tokenizer_json));
+  texts_.insert(model.texts.begin(), model.texts.end());
 }
 
 std::vector<std::string> Checkpoint::files() const {

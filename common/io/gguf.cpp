@@ -333,4 +333,23 @@ std::vector<int32_t> Gguf::integers(std::string_view key, uint64_t limit) const 
   return out;
 }
 
+std::vector<float> Gguf::floats(std::string_view key, uint64_t limit) const {
+  const auto* array = std::get_if<GgufArray>(&value(key));
+  if (array == nullptr || array->type != kF32 || array->count > limit) {
+    refuse(cat(key, ": expected an array of at most ", limit, " floats"));
+  }
+  std::vector<float> out(array->count);
+  if (!out.empty()) std::memcpy(out.data(), array->bytes.data(), array->bytes.size());
+  // No order has a place for what is no number.
+  if (std::ranges::any_of(out, [](float x) { return x != x; })) refuse(cat(key, ": not a number"));
+  return out;
+}
+
+bool Gguf::flag(std::string_view key, bool otherwise) const {
+  if (!has(key)) return otherwise;
+  const auto* flag = std::get_if<bool>(&value(key));
+  if (flag == nullptr) refuse(cat(key, ": expected true or false"));
+  return *flag;
+}
+
 }  // namespace split

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 #include "base/json.h"
 #include "io/gguf_architectures.h"
+#include "io/gguf_tokenizer.h"
 
 namespace split {
 namespace {
-
-constexpr uint64_t kMaxTokens = 1 << 20;      // GPT-2 has 50257
-constexpr uint64_t kMaxTokenBytes = 8 << 20;  // of all of them, and of all merges; GPT-2: 0.5 MB
 
 constexpr std::string_view kEmbedding = "token_embd.weight", kOutput = "output.weight";
 constexpr std::string_view kHead = "lm_head.weight";
@@ -200,67 +197,6 @@ std::string json_text(const Gguf& file, const Json& json, const char* what) {
   }
 }
 
-uint64_t total_size(std::span<const std::string_view> texts) {
-  uint64_t total = 0;
-  for (const std::string_view text : texts) total += text.size();
-  return total;
-}
-
-// Those of GPT-2's kind: others have none here.
-std::optional<std::string> tokenizer_json(const Gguf& file, const GgufArchitecture& architecture) {
-  const char *const kTokens = "tokenizer.ggml.tokens", *const kMerges = "tokenizer.ggml.merges",
-                    *const kTypes = "tokenizer.ggml.token_type",
-                    *const kModel = "tokenizer.ggml.model", *const kPre = "tokenizer.ggml.pre";
-  if (!file.has(kTokens)) return std::nullopt;
-  if (architecture.name != "gpt2" &&
-      (file.text(kModel) != "gpt2" || (file.has(kPre) && file.text(kPre) != "gpt-2"))) {
-    return std::nullopt;
-  }
-  if (file.text(kModel) != "gpt2") {
-    file.refuse(cat(kModel, ": expected \"gpt2\", got ", shown(file.text(kModel))));
-  }
-  if (file.has(kPre)) {
-    const std::string_view pre = file.text(kPre);
-    if (pre != "gpt-2" && pre != "gpt2" && pre != "default") {
-      file.refuse(cat(kPre, ": expected \"gpt-2\", got ", shown(pre)));
-    }
-  }
-  const auto tokens = file.texts(kTokens, kMaxTokens), merges = file.texts(kMerges, kMaxTokens);
-  if (total_size(tokens) > kMaxTokenBytes || total_size(merges) > kMaxTokenBytes) {
-    file.refuse(cat("the tokenizer: expected at most ", kMaxTokenBytes, " bytes of tokens"));
-  }
-  std::vector<int32_t> types(tokens.size(), 1);
-  if (file.has(kTypes)) {
-    types = file.integers(kTypes, kMaxTokens);
-    if (types.size() != tokens.size()) {
-      file.refuse(cat(kTypes, ": expected ", tokens.size(), " of them, got ", types.size()));
-    }
-  }
-  constexpr int32_t kControl = 3, kUserDefined = 4;
-  Json vocab = Json::object(), added = Json::array(), pairs = Json::array();
-  std::unordered_set<std::string_view> names;
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    // These stand for their own text and are never merged.
-    if (types[id] == kControl || types[id] == kUserDefined) {
-      added.push_back({{"id", id}, {"content", tokens[id]}, {"special", types[id] == kControl}});
-    } else if (names.insert(tokens[id]).second) {
-      vocab.add(std::string(tokens[id]), id);
-    } else {
-      file.refuse(cat(kTokens, ": token ", id, " is there twice"));
-    }
-  }
-  for (const std::string_view merge : merges) pairs.push_back(merge);
-  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", true}};
-  Json json = {{"version", "1.0"},
-               {"pre_tokenizer", bytes},
-               {"decoder", {{"type", "ByteLevel"}}},
-               {"model", {{"type", "BPE"}}}};
-  json["added_tokens"] = std::move(added);
-  json["model"]["vocab"] = std::move(vocab);
-  json["model"]["merges"] = std::move(pairs);
-  return json_text(file, json, "the tokenizer");
-}
-
 }  // namespace
 
 GgufModel read_gguf_model(const Gguf& file) {
@@ -268,7 +204,7 @@ GgufModel read_gguf_model(const Gguf& file) {
   GgufModel model;
   const bool own_head = has_own_head(file);
   model.config_json = json_text(file, gguf_config(file, architecture, own_head), "the metadata");
-  model.tokenizer_json = tokenizer_json(file, architecture);
+  model.texts = gguf_text_files(file, architecture.name == "gpt2");
   TensorAdder adder(file, architecture, model);
   for (const auto& [name, tensor] : file.tensors()) {
     if (name == kOutput && !own_head) continue;

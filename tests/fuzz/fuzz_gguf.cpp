@@ -21,8 +21,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       CHECK(tensor_bytes(view.dtype, view.dims) == view.bytes.size());
     }
     fuzz::refused_or([&] { make_model(model.config_json); });
-    if (model.tokenizer_json) {
-      fuzz::refused_or([&] { Tokenizer::from_tokenizer_json(*model.tokenizer_json); });
+    if (model.texts.contains("tokenizer.json")) {
+      fuzz::refused_or([&] { Tokenizer::from_tokenizer_json(model.texts.at("tokenizer.json")); });
     }
   });
   return 0;

@@ -1,0 +1,113 @@
+// io/gguf_tokenizer: a GGUF file's texts become the same tokens and chats as those of the directory
+// that it was made of.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <map>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "io/checkpoint.h"
+#include "io/gguf_tokenizer.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace split {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kModels = fs::path(SPLIT_SOURCE_DIR) / "tests/golden/models";
+
+struct Made {
+  const char *file, *from, *strings;
+};
+const Made kMade[] = {
+    {"llama3-f16.gguf", "llama3", "bpe-llama3"}, {"llama-q4_k_m.gguf", "llama3", "bpe-llama3"},
+    {"llama2-f16.gguf", "llama2", "spm-llama2"}, {"qwen2-f16.gguf", "qwen2", "bpe-qwen2"},
+    {"qwen3-bf16.gguf", "qwen3", "bpe-qwen2"},   {"bert-mean-f16.gguf", "st-minilm", "wordpiece"}};
+
+using Files = std::map<std::string, std::string>;
+
+Files files_of(const fs::path& gguf) {
+  const MappedFile file(gguf);
+  return gguf_text_files(Gguf::parse(file.bytes(), gguf.string()), false);
+}
+
+Files files_in(const fs::path& directory) {
+  Files files;
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+    if (fs::exists(directory / name)) files[name] = read_file(directory / name, 4 << 20);
+  }
+  return files;
+}
+
+std::vector<std::string> names_of(const Files& files) {
+  std::vector<std::string> names;
+  for (const auto& [name, text] : files) names.push_back(name);
+  return names;
+}
+
+class GgufTokenizer : public testing::TestWithParam<Made> {
+ protected:
+  const Files gguf = files_of(kModels / "gguf" / GetParam().file);
+  const Files directory = files_in(kModels / GetParam().from);
+};
+
+TEST_P(GgufTokenizer, IsThatOfTheDirectory) {
+  const auto of = [](const Files& files) {
+    return load_tokenizer(
+        names_of(files), [&](const char* name) { return files.at(name); }, "FILE");
+  };
+  const std::optional<Tokenizer> ours = of(gguf), theirs = of(directory);
+  ASSERT_TRUE(ours && theirs);
+  EXPECT_EQ(ours->size(), theirs->size());
+  const Json strings = parse_json(
+      read_file(kModels / "tokenizers" / GetParam().strings / "strings.json", 4 << 20), 8, "x");
+  for (const Json& one : strings["strings"]) {
+    const std::string& text = one["text"].text();
+    for (const bool special : {false, true}) {
+      const EncodeOptions options{.add_special = special, .parse_special = special};
+      const std::vector<int32_t> ids = ours->encode(text, options);
+      ASSERT_EQ(ids, theirs->encode(text, options)) << one.dump();
+      EXPECT_EQ(ours->decode(ids), theirs->decode(ids)) << one.dump();
+      EXPECT_EQ(ours->decode(ids, true), theirs->decode(ids, true)) << one.dump();
+    }
+  }
+}
+
+TEST_P(GgufTokenizer, HasTheChatOfTheDirectory) {
+  const auto of = [](const Files& files) {
+    return ChatTemplate::of_files(names_of(files),
+                                  [&](const char* name) { return files.at(name); });
+  };
+  const std::optional<ChatTemplate> ours = of(gguf), theirs = of(directory);
+  ASSERT_EQ(ours.has_value(), theirs.has_value());
+  if (!ours) return;
+  const ChatInput chat{.messages = parse_json(
+                           R"([{"role":"user","content":"hi"},{"role":"assistant","content":"ho"},
+                               {"role":"user","content":"then?"}])",
+                           8, "messages"),
+                       .tools = {}};
+  EXPECT_EQ(ours->render(chat), theirs->render(chat));
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, GgufTokenizer, testing::ValuesIn(kMade), [](const auto& one) {
+  std::string name(one.param.file);
+  std::ranges::replace_if(
+      name, [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+});
+
+TEST(GgufTexts, AreAmongTheFilesOfACheckpoint) {
+  const Checkpoint checkpoint(kModels / "gguf/llama3-f16.gguf");
+  EXPECT_EQ(checkpoint.files(),
+            (std::vector<std::string>{"config.json", "tokenizer.json", "tokenizer_config.json",
+                                      "generation_config.json", "chat_template.jinja"}));
+  EXPECT_EQ(checkpoint.file("generation_config.json"), R"({"eos_token_id":[650]})");
+}
+
+}  // namespace
+}  // namespace split
