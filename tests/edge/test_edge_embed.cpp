@@ -71,6 +71,28 @@ TEST(EdgeEmbed, PrintsTheSameEmbeddingAtEveryCut) {
       << text.err;
 }
 
+// A decoder that was made for embeddings pools the token that stands behind each text.
+TEST(EdgeEmbed, ADecodersTextsAreCutAsWell) {
+  const Golden golden("models/st-qwen3");
+  GatedCloud cloud(source("tests/golden/models/st-qwen3"));
+  const TemporaryFolder cache;
+  const auto want = golden.values<float>("p0.embedding");
+  std::string first;
+  for (const char* cut : kCuts) {
+    const Outcome out = run_edge({"--embed", "--json", "--prompt=Once", cat("--cut=", cut),
+                                  cat("--server=", cloud.url()), "--device=cpu", "--retry-for=5",
+                                  cat("--cache=", cache.path.string())});
+    ASSERT_EQ(out.code, 0) << cut << out.err;
+    const Json json = out.json();
+    EXPECT_EQ(json["tokens"], golden.values<int32_t>("p0.embedding_ids").size());
+    const auto got = json["embedding"].get<std::vector<float>>();
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6) << cut;
+    if (first.empty()) first = out.out;
+    EXPECT_EQ(out.out, first) << cut;
+  }
+}
+
 TEST(EdgeEmbed, ServesAnyNumberOfTextsInOneTrip) {
   EncoderPair& pair = EncoderPair::get();
   const auto texts = pair.texts();
