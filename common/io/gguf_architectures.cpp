@@ -35,6 +35,20 @@ constexpr Names kGemmaInBlock[] = {{"ffn_norm", "pre_feedforward_layernorm"},
                                    {"post_attention_norm", "post_attention_layernorm"},
                                    {"post_ffw_norm", "post_feedforward_layernorm"}};
 
+constexpr Names kBertOutside[] = {{"token_embd.weight", "embeddings.word_embeddings.weight"},
+                                  {"position_embd.weight", "embeddings.position_embeddings.weight"},
+                                  {"token_types.weight", "embeddings.token_type_embeddings.weight"},
+                                  {"token_embd_norm.weight", "embeddings.LayerNorm.weight"},
+                                  {"token_embd_norm.bias", "embeddings.LayerNorm.bias"}};
+constexpr Names kBertInBlock[] = {{"attn_q", "attention.self.query"},
+                                  {"attn_k", "attention.self.key"},
+                                  {"attn_v", "attention.self.value"},
+                                  {"attn_output", "attention.output.dense"},
+                                  {"attn_output_norm", "attention.output.LayerNorm"},
+                                  {"ffn_up", "intermediate.dense"},
+                                  {"ffn_down", "output.dense"},
+                                  {"layer_output_norm", "output.LayerNorm"}};
+
 constexpr GgufArchitecture kArchitectures[] = {
     {.name = "gpt2",
      .what = "a GPT-2",
@@ -57,7 +71,12 @@ constexpr GgufArchitecture kArchitectures[] = {
      .what = "a Gemma 3",
      .blocks = "layers.",
      .embedding = "embed_tokens.weight",
-     .norms_plus_one = true}};
+     .norms_plus_one = true},
+    {.name = "bert",
+     .what = "a BERT",
+     .blocks = "encoder.layer.",
+     .embedding = "embeddings.word_embeddings.weight",
+     .encodes = true}};
 
 bool is_gpt2(const GgufArchitecture& architecture) { return architecture.linear_in_out; }
 
@@ -68,6 +87,7 @@ std::string_view found(std::span<const Names> names, std::string_view gguf) {
 
 std::string_view name_in_block(const GgufArchitecture& architecture, std::string_view part) {
   if (is_gpt2(architecture)) return found(kGpt2InBlock, part);
+  if (architecture.encodes) return found(kBertInBlock, part);
   const std::string_view gemmas =
       architecture.norms_plus_one ? found(kGemmaInBlock, part) : std::string_view();
   return gemmas.empty() ? found(kLlamaInBlock, part) : gemmas;
@@ -119,6 +139,21 @@ Json gpt2_config(const Keys& keys, bool own_head) {
           {"layer_norm_epsilon", keys.number("attention.layer_norm_epsilon", 1e-12, 1)},
           {"activation_function", "gelu_new"},  // the one that llama.cpp's GPT-2 has
           {"tie_word_embeddings", !own_head}};
+}
+
+Json bert_config(const Keys& keys) {
+  constexpr const char* kTypes = "token_types.weight";
+  const auto types = keys.file().tensors().find(kTypes);
+  if (types == keys.file().tensors().end()) keys.file().refuse(cat("no tensor '", kTypes, "'"));
+  return {{"model_type", "bert"},
+          {"num_hidden_layers", keys.size("block_count")},
+          {"hidden_size", keys.size("embedding_length")},
+          {"num_attention_heads", keys.size("attention.head_count")},
+          {"intermediate_size", keys.size("feed_forward_length")},
+          {"max_position_embeddings", keys.size("context_length")},
+          {"type_vocab_size", types->second.dims[0]},
+          {"layer_norm_eps", keys.number("attention.layer_norm_epsilon", 1e-15, 1)},
+          {"hidden_act", "gelu"}};
 }
 
 Json rope_parameters(const Keys& keys, double theta) {
@@ -229,9 +264,10 @@ const GgufArchitecture& gguf_architecture(const Gguf& file) {
 
 std::string hugging_face_name(const Gguf& file, const GgufArchitecture& architecture,
                               std::string_view name) {
-  if (!is_gpt2(architecture) && name == kRopeFactors) return "";
-  const std::string_view outside =
-      is_gpt2(architecture) ? found(kGpt2Outside, name) : found(kLlamaOutside, name);
+  if (!is_gpt2(architecture) && !architecture.encodes && name == kRopeFactors) return "";
+  const std::string_view outside = is_gpt2(architecture)  ? found(kGpt2Outside, name)
+                                   : architecture.encodes ? found(kBertOutside, name)
+                                                          : found(kLlamaOutside, name);
   if (!outside.empty()) return std::string(outside);
   if (name.starts_with("blk.")) {
     const std::string_view rest = name.substr(4);
@@ -252,8 +288,9 @@ Json gguf_config(const Gguf& file, const GgufArchitecture& architecture, bool ow
   const auto embedding = file.tensors().find("token_embd.weight");
   if (embedding == file.tensors().end()) file.refuse("no tensor 'token_embd.weight'");
   const Keys keys(file, architecture);
-  Json config = is_gpt2(architecture) ? gpt2_config(keys, own_head)
-                                      : llama_config(keys, architecture, own_head);
+  Json config = is_gpt2(architecture)  ? gpt2_config(keys, own_head)
+                : architecture.encodes ? bert_config(keys)
+                                       : llama_config(keys, architecture, own_head);
   config["vocab_size"] = embedding->second.dims[0];
   for (const auto& [key, ours] : {std::pair{"tokenizer.ggml.eos_token_id", "eos_token_id"},
                                   std::pair{"tokenizer.ggml.bos_token_id", "bos_token_id"}}) {
@@ -270,6 +307,22 @@ uint64_t turned_heads(const Gguf& file, const GgufArchitecture& architecture,
   if (name.find(".q_proj.") != name.npos) return heads;
   if (name.find(".k_proj.") != name.npos) return keys.size_or("attention.head_count_kv", heads);
   return 0;
+}
+
+std::string_view gguf_pooling(const Gguf& file, const GgufArchitecture& architecture) {
+  const std::string key = cat(architecture.name, ".pooling_type");
+  if (!architecture.encodes || !file.has(key)) return "";
+  switch (file.integer(key, 0, 4)) {
+    case 0:  // of each token one: whoever asks pools
+    case 1:
+      return "mean";
+    case 2:
+      return "cls";
+    case 3:
+      return "lasttoken";
+    default:
+      file.refuse(cat(key, ": expected 0..3: a reranker is none that is read here"));
+  }
 }
 
 }  // namespace split

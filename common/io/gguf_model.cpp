@@ -197,6 +197,15 @@ std::string json_text(const Gguf& file, const Json& json, const char* what) {
   }
 }
 
+// Modules as sentence-transformers writes them: pooled, and scaled to length 1 as llama.cpp does.
+std::map<std::string, std::string> modules_of(std::string_view pooling) {
+  if (pooling.empty()) return {};
+  return {{"modules.json", R"([{"path":"","type":"Transformer"},)"
+                           R"({"path":"1_Pooling","type":"Pooling"},)"
+                           R"({"path":"2_Normalize","type":"Normalize"}])"},
+          {"1_Pooling/config.json", Json{{"pooling_mode", pooling}}.dump()}};
+}
+
 }  // namespace
 
 GgufModel read_gguf_model(const Gguf& file) {
@@ -205,6 +214,7 @@ GgufModel read_gguf_model(const Gguf& file) {
   const bool own_head = has_own_head(file);
   model.config_json = json_text(file, gguf_config(file, architecture, own_head), "the metadata");
   model.texts = gguf_text_files(file, architecture.name == "gpt2");
+  model.texts.merge(modules_of(gguf_pooling(file, architecture)));
   TensorAdder adder(file, architecture, model);
   for (const auto& [name, tensor] : file.tensors()) {
     if (name == kOutput && !own_head) continue;

@@ -209,6 +209,33 @@ TEST_P(SentenceModels, TextsBecomeTheEmbeddingsOfSentenceTransformers) {
   EXPECT_GE(compared, 6u);
 }
 
+// Float64 arithmetic on the weights of a file as llama.cpp's converter writes it, and its pooling.
+TEST(GgufBert, EmbeddingsAreThoseOfTheFilesWeights) {
+  const GoldenValues golden("models/gguf");
+  const Checkpoint checkpoint(source("tests/golden/models/gguf/bert-mean-f16.gguf"));
+  const auto model = make_model(checkpoint.config_json());
+  const Sentences sentences = Sentences::read(
+      checkpoint.files(), [&](const std::string& name) { return checkpoint.file(name); },
+      model->config());
+  EXPECT_TRUE(sentences.normalizes());
+  EXPECT_EQ(sentences.modes(), (std::vector{PoolMode::kMean}));
+  const auto device = make_device({"cpu", 2});
+  Shard shard(*device, *model, weights_of(checkpoint, *model), options_for(*model));
+  Batcher batcher(shard);
+  for (int p = 1; p <= 3; ++p) {
+    const std::string prefix = cat("bert-mean-f16.p", p, ".");
+    const auto ids = golden.values<int32_t>(prefix + "ids");
+    const SequenceId id = shard.pages().open();
+    const auto rows = append(
+        batcher, id,
+        {.range = {Point::tokens(), sentences.point()}, .tokens = ids, .wanted = Wanted::kAll});
+    shard.pages().close(id);
+    const auto got = sentences.pool(rows, true);
+    const auto want = golden.values<float>(prefix + "embedding");
+    for (size_t at = 0; at < want.size(); ++at) ASSERT_NEAR(got[at], want[at], 1e-6) << prefix;
+  }
+}
+
 // T26: all rows of a text are in one step, however few a step was to have.
 TEST(Encoder, AStepHasRoomForTheLongestText) {
   Loaded loaded("st-minilm", "cpu", 8);
