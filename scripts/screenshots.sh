@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
+case ${1-} in -*) refuse "unknown option '$1'" ;; esac
 [ $# -le 1 ] || refuse "expected one folder"
 folder=$(realpath -m "${1:-build/screenshots}")
 programs

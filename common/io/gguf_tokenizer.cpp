@@ -126,7 +126,8 @@ class TokenizerWriter {
   // A token as Hugging Face's vocabulary has it.
   std::string key_of(size_t id) const {
     if (kind_ != Kind::kWords || is_added(id)) return std::string(tokens_[id]);
-    const bool begins = tokens_[id].starts_with(kSpaceMark);
+    // "\u2581" alone is the end "##\u2581": no word is empty.
+    const bool begins = tokens_[id].starts_with(kSpaceMark) && tokens_[id] != kSpaceMark;
     return begins ? std::string(tokens_[id].substr(kSpaceMark.size())) : cat("##", tokens_[id]);
   }
 

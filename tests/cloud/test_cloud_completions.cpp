@@ -214,7 +214,7 @@ TEST_F(CloudCompletions, EchoWithLogprobsStreamsTheSameLists) {
                      {"logprobs", 1}};
   const Json json = ask(body);
   const auto chunks = stream(body);
-  EXPECT_EQ(joined(chunks).text.at(0), json["choices"][0]["text"]);
+  EXPECT_EQ(json["choices"][0]["text"], joined(chunks).text.at(0));
   EXPECT_EQ(chunks[0]["choices"][0]["logprobs"], json["choices"][0]["logprobs"]);
 }
 

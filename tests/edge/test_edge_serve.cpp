@@ -132,8 +132,9 @@ TEST(EdgeServe, AnswersOfASchemaAreTheCloudsForEveryCut) {
   const auto texts = [&](const std::string& url, const char* path = kCompletions) {
     const http::Reply reply = http::Client(url).request("POST", path, body.dump());
     EXPECT_EQ(reply.status, 200) << reply.body;
+    const Json answer = Json::parse(reply.body);
     std::vector<std::string> all;
-    for (const Json& choice : Json::parse(reply.body)["choices"]) {
+    for (const Json& choice : answer["choices"]) {
       EXPECT_EQ(choice["finish_reason"], "stop") << choice;
       all.push_back(choice.contains("text") ? choice["text"] : choice["message"]["content"]);
     }

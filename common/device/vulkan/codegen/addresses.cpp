@@ -87,7 +87,7 @@ class Rewriter {
  private:
   void emit(uint32_t op, const std::vector<uint32_t>& operands) {
     out_.push_back(static_cast<uint32_t>(operands.size() + 1) << 16 | op);
-    out_.insert(out_.end(), operands.begin(), operands.end());
+    for (const uint32_t operand : operands) out_.push_back(operand);
   }
 
   void learn(const Instruction& i) {
