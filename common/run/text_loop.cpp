@@ -29,7 +29,7 @@ TextLoop::TextLoop(const ModelConfig& config, const Tokenizer* tokenizer,
       score_(options.logprobs >= 0),
       prompt_(prompt.size()),
       limit_(limit_of(config, prompt.size(), options)),
-      top_(!score_ && top && options.grammar == nullptr &&
+      top_(!score_ && top && options.grammar == nullptr && options.min_tokens == 0 &&
            top_suffices(options.sampling,
                         std::min<size_t>(kTopLogits, static_cast<size_t>(config.vocab)))),
       stops_(options.stop),
@@ -114,9 +114,18 @@ void TextLoop::token(ScoredToken token, const OnText& on_text) {
 
 // The ids that go on with the grammar's text, and those that end the text where it can end.
 TextLoop::Mask TextLoop::allowed() const {
-  if (options_.grammar == nullptr) return nullptr;
+  const size_t written = options_.generated + result_.tokens.size();
+  const bool early = !options_.ignore_end && written < static_cast<size_t>(options_.min_tokens);
+  if (options_.grammar == nullptr) {
+    if (!early) return nullptr;
+    std::vector<uint8_t> but_ends(static_cast<size_t>(config_.vocab), 1);
+    for (int32_t id = 0; id < config_.vocab; ++id) {
+      if (stops_at(id)) but_ends[static_cast<size_t>(id)] = 0;
+    }
+    return std::make_shared<const std::vector<uint8_t>>(std::move(but_ends));
+  }
   Mask mask = options_.grammar->allowed(place_);
-  if (options_.ignore_end || !Grammar::can_end(place_)) return mask;
+  if (options_.ignore_end || early || !Grammar::can_end(place_)) return mask;
   std::vector<uint8_t> with_ends = *mask;
   with_ends.resize(static_cast<size_t>(config_.vocab), 0);
   for (int32_t id = 0; id < config_.vocab; ++id) {

@@ -26,6 +26,7 @@ inline constexpr size_t kScoreRows = 32;
 
 struct GenerateOptions {
   int max_tokens = 64;
+  int min_tokens = 0;  // nothing ends a text before so many
   SamplingOptions sampling;
   std::vector<std::string> stop;
   bool ignore_end = false;  // go on after what ends a text, and show special tokens

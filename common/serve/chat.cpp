@@ -129,6 +129,7 @@ TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& me
     options.max_tokens =
         static_cast<int>(fields.integer_or(key, 0, kMaxTokensAsked, options.max_tokens));
   }
+  options.min_tokens = model.chat == nullptr ? 1 : 0;  // a base model says something
   read_common(fields, request);
   read_format(fields, model, memory, request);
   request.skip_spaces = model.chat == nullptr;

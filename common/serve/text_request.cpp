@@ -56,6 +56,8 @@ void read_common(Fields& fields, TextRequest& request) {
   options.sampling.repetition_penalty =
       static_cast<float>(fields.number_or("repetition_penalty", 0.01, 100, 1));
   options.sampling.min_p = static_cast<float>(fields.number_or("min_p", 0, 1, 0));
+  options.min_tokens =
+      static_cast<int>(fields.integer_or("min_tokens", 0, kMaxTokensAsked, options.min_tokens));
   options.sampling.presence_penalty =
       static_cast<float>(fields.number_or("presence_penalty", -2, 2, 0));
   options.sampling.frequency_penalty =
@@ -132,6 +134,7 @@ std::vector<http::RequestField> common_fields() {
           {"logit_bias", "object", "What is added to the logits of token ids, -100 to 100."},
           {"min_p", "number",
            "Draws from tokens that are at least so many times as likely as the best."},
+          {"min_tokens", "integer", "Nothing ends an answer before so many tokens."},
           {"seed", "integer", "The same seed gives the same text."},
           {"stop", "", "A text, or a list of texts, at which the answer ends."},
           {"response_format", "object",

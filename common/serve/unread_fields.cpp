@@ -77,7 +77,6 @@ constexpr Row kRows[] = {
     // vLLM's.
     {"request_id", kAny, "X-Request-Id is the header"},
     {"priority", kAny, "a key has it"},
-    {"min_tokens", "[0]", "ignore_eos goes on"},
     {"stop_token_ids", "[[]]", "stop takes texts"},
     {"length_penalty", "[1]", "of a beam search"},
     {"early_stopping", "[false]", "of a beam search"},

@@ -165,7 +165,8 @@ TEST_F(CloudGguf, ReadsTheTokenizer) {
   EXPECT_GT(checked, 100u);
   // The edge makes its own of what the cloud serves.
   const Json info = json_of(cloud.ask().get("/v1/models/demo.gguf"));
-  EXPECT_EQ(info["files"], Json({"config.json", "tokenizer.json"}));
+  EXPECT_EQ(info["files"], Json({"config.json", "tokenizer.json", "tokenizer_config.json",
+                                 "generation_config.json"}));
   const http::Reply served = cloud.ask().get("/v1/models/demo.gguf/files/tokenizer.json");
   ASSERT_EQ(served.status, 200);
   EXPECT_EQ(Tokenizer::from_tokenizer_json(served.body).encode("Once upon a time<|endoftext|>"),

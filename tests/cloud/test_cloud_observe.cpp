@@ -201,7 +201,8 @@ class OpenApi : public testing::Test {
     return {json_of(cloud.ask().get("/openapi.json")),
             [this](const std::string& method, const std::string& path, const std::string& body,
                    const std::string& type) { return cloud.ask().send(method, path, body, type); },
-            [this](const std::string& path) { return path_of(path); }};
+            [this](const std::string& path) { return path_of(path); },
+            {{"messages", {{{"role", "user"}, {"content", "a"}}}}}};
   }
   TestCloud cloud{{"demo", source("tests/golden/models/st-minilm")}};
 

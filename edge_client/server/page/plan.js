@@ -52,8 +52,8 @@ export function draw(body, sentence, state, seen, pick) {
   const rows = [...values].sort((a, b) => b - a).map((value) => {
     const row = document.createElement('tr'), button = document.createElement('button');
     const one = seen.cuts.get(cut_of(state, value)), plan = planned.get(value);
-    const first = one?.first ?? plan?.first_token_ms;
-    const each = one?.tokens > 0 ? one.ms / one.tokens : plan?.token_ms;
+    const first = one?.first ?? plan?.first_token_ms ?? undefined;  // null: not known yet
+    const each = one?.tokens > 0 ? one.ms / one.tokens : plan?.token_ms ?? undefined;
     const missing = value === now ? to_fetch(state, value) : plan?.missing_bytes ?? to_fetch(state, value);
     row.className = value === now ? 'now' : '';
     button.type = 'button';
@@ -75,7 +75,7 @@ export function draw(body, sentence, state, seen, pick) {
     if (index >= 0) body.children[index]?.querySelector('button').focus();
   }
   sentence.textContent = chosen && Number.isInteger(best)
-    ? `Going to ${name_of(state, best)}, because ${why(chosen.why)}${chosen.why === 'fastest' ? ' once it has landed' : ''}.`
+    ? `The plan prefers ${name_of(state, best)}: ${why(chosen.why)}${chosen.why === 'fastest' ? ' once its weights are here' : ''}.`
     : seen.cuts.size === 0 ? 'Times appear here as answers are measured. A cut adds one round trip of your line to each token.'
     : 'Measured by this page. A cut adds one round trip of your line to each token.';
 }
