@@ -71,7 +71,7 @@ struct Shard::Loaded {
   // A stage on the device.
   struct Part {
     std::string_view name;
-    // Where it has any: of an encoder, whose blocks keep nothing, one pair for all.
+    // Absent where it has none; an encoder, whose blocks keep nothing, has one pair for all.
     std::shared_ptr<Buffer> k_cache, v_cache;
     std::unique_ptr<Buffer> rows;  // of its result, where it takes wanted rows
     std::unique_ptr<Executable> executable;

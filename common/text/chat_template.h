@@ -44,7 +44,7 @@ class ChatTemplate {
   // too; Error(kIo).
   static std::string given(const std::string& file_or_text);
 
-  // As it is written: that of chats without tools.
+  // The text as it is written, of the template for chats without tools.
   const std::string& text() const { return text_; }
 
   // The chat as text. Throws as JinjaTemplate does.

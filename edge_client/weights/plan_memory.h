@@ -23,7 +23,7 @@ class PlanMemory {
       : folder_(cache.root() / "plans"), key_(std::move(key)) {}
 
   PlanFacts recall() const;
-  // Where it cannot be written nothing is kept.
+  // Keeps nothing where the file cannot be written.
   void remember(const PlanFacts& facts) const;
 
  private:
