@@ -193,7 +193,12 @@ Task<void> Course::meet_lane() {
 // The cloud chooses the tokens, until the text ends or goes on elsewhere.
 Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
   const size_t end = ids_.size() + static_cast<size_t>(options.max_tokens);
-  if (ids_.size() > prompt) forget_guesses(static_cast<uint32_t>(ids_.size()) - 1);
+  if (ids_.size() > prompt) {
+    const auto past = static_cast<uint32_t>(ids_.size()) - 1;
+    forget_guesses(past);
+    co_await tail_is_free();
+    forget_tail(past);
+  }
   for (Backoff backoff(retry_);;) {
     options.generated = ids_.size() - prompt;
     options.max_tokens = static_cast<int>(end - ids_.size());
@@ -292,6 +297,11 @@ Task<void> Course::pass_with_lag(SequenceRows rows, float* out) {
   std::ranges::copy(std::span(all).subspan(lag.count() * width), out);
 }
 
+// The tail has no row behind these; no job has its sequence.
+void Course::forget_tail(uint32_t past) {
+  if (sides_.tail) sides_.tail->pages().cut_back(sides_.tail->sequence(), past);
+}
+
 // Waits until no job of the lane has the tail's sequence.
 Task<void> Course::tail_is_free() {
   while (sides_.held()) co_await Wait{};
@@ -305,7 +315,8 @@ Task<void> Course::pass(SequenceRows rows, float* out, size_t known) {
   const Point to = rows.range.to;
   const bool local = sides_.tail != nullptr && to > sides_.cut;
   const bool keeps_rows = local && sides_.cut < sides_.layers();  // the tail has a KV cache
-  if (keeps_rows) sides_.tail->pages().cut_back(sides_.tail->sequence(), rows.past);
+  // Where the tail gets none of these rows it may have some of guesses that were wrong.
+  forget_tail(keeps_rows ? rows.past : rows.past + static_cast<uint32_t>(known));
   const size_t width = local ? sides_.tail->shard().width(to) : sides_.channels();
   for (uint32_t at = 0; at < rows.count(); at += SequenceHistory::kPieceRows) {
     if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");

@@ -81,6 +81,7 @@ class Course {
   Task<void> tail_is_free();
   Task<void> meet_lane();
   void forget_guesses(uint32_t past);
+  void forget_tail(uint32_t past);
   void note(Move move);
   void settle_moves();
   Task<void> run_stream(size_t prompt, GenerateOptions options);

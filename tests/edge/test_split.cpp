@@ -660,6 +660,21 @@ TEST_F(SplitMoves, EachWayAndBack) {
   }
 }
 
+// Rows of wrong guesses that this machine's blocks computed are none when they come back.
+TEST_F(SplitMoves, RowsOfWrongGuessesAreGoneWhenATextComesBack) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 24;
+  options.drafts = {.most = kMostDrafts, .always = true};
+  // Texts of three ids, where there is always something to guess.
+  for (int32_t id = 0; id < 3; ++id) options.sampling.logit_bias.push_back({id, 100});
+  for (const int away : {layers(), edge::Move::kCloud}) {
+    for (uint32_t at = 2; at <= 12; ++at) {
+      options.sampling.seed = at;
+      run({.start = 1, .moves = {{at, away}, {at + 7, 1}}, .asked = true}, options, at);
+    }
+  }
+}
+
 // Without a wait, and whether a move is on its way or not.
 TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
   leaves_lost_cloud = true;
