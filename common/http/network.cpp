@@ -9,17 +9,17 @@
 namespace split::http {
 namespace {
 
-using Address = std::array<uint8_t, 16>;
+using AddressBytes = std::array<uint8_t, 16>;
 
 constexpr size_t kMappedBits = 96;  // of ::ffff:0:0/96
 
-bool is_mapped(const Address& address) {
-  constexpr Address kPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+bool is_mapped(const AddressBytes& address) {
+  constexpr AddressBytes kPrefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   return std::equal(kPrefix.begin(), kPrefix.begin() + kMappedBits / 8, address.begin());
 }
 
-std::optional<Address> address_of(std::string_view text) {
-  Address address{};
+std::optional<AddressBytes> address_of(std::string_view text) {
+  AddressBytes address{};
   const std::string copy(text);
   if (::inet_pton(AF_INET6, copy.c_str(), address.data()) == 1) return address;
   address[10] = address[11] = 0xff;
@@ -27,7 +27,7 @@ std::optional<Address> address_of(std::string_view text) {
   return std::nullopt;
 }
 
-std::string text_of(const Address& address) {
+std::string text_of(const AddressBytes& address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   const bool four = is_mapped(address);
   ::inet_ntop(four ? AF_INET : AF_INET6, &address[four ? 12 : 0], text.data(), text.size());

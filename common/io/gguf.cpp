@@ -13,7 +13,7 @@ constexpr uint64_t kMaxTensors = 1 << 16;
 constexpr uint64_t kMaxKeys = 1 << 16;
 constexpr uint64_t kMaxKey = 65535;  // bytes, by the format
 constexpr uint64_t kMaxName = 64;    // bytes, by the format
-constexpr uint32_t kMaxDims = 4;
+constexpr uint32_t kMostSizes = 4;
 constexpr uint64_t kDefaultAlignment = 32, kMaxAlignment = 1 << 16;
 constexpr std::string_view kAlignment = "general.alignment";
 
@@ -40,7 +40,7 @@ struct TypeInfo {
   std::string_view name;
   GgmlBlock block;
 };
-constexpr TypeInfo kTypes[] = {
+constexpr TypeInfo kTypeInfos[] = {
     {GgmlType::kF32, "F32", {1, 4}},      {GgmlType::kF16, "F16", {1, 2}},
     {GgmlType::kBF16, "BF16", {1, 2}},    {GgmlType::kQ4_0, "Q4_0", {32, 18}},
     {GgmlType::kQ8_0, "Q8_0", {32, 34}},  {GgmlType::kQ6_K, "Q6_K", {256, 210}},
@@ -49,8 +49,8 @@ constexpr TypeInfo kTypes[] = {
     {GgmlType::kQ5_K, "Q5_K", {256, 176}}};
 
 const TypeInfo* info_of(uint32_t type) {
-  const auto at = std::ranges::find(kTypes, static_cast<GgmlType>(type), &TypeInfo::type);
-  return at == std::end(kTypes) ? nullptr : at;
+  const auto at = std::ranges::find(kTypeInfos, static_cast<GgmlType>(type), &TypeInfo::type);
+  return at == std::end(kTypeInfos) ? nullptr : at;
 }
 
 // Reads from the front of the file; whoever asks for more than there is gets an Error.
@@ -155,8 +155,8 @@ struct Place {
 GgufTensor read_tensor_info(Reader& in, const std::string& of, Place& place) {
   GgufTensor tensor;
   const auto count = in.number<uint32_t>(of);
-  if (count == 0 || count > kMaxDims) {
-    in.fail(cat(of, ": expected 1 to ", kMaxDims, " sizes, got ", count));
+  if (count == 0 || count > kMostSizes) {
+    in.fail(cat(of, ": expected 1 to ", kMostSizes, " sizes, got ", count));
   }
   uint64_t elements = 1;
   for (uint32_t i = 0; i < count; ++i) {

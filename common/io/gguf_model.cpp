@@ -189,14 +189,6 @@ bool has_own_head(const Gguf& file) {
          !std::ranges::equal(head->second.bytes, embedding->second.bytes);
 }
 
-std::string json_text(const Gguf& file, const Json& json, const char* what) {
-  try {
-    return json.dump({.refuse_bytes = true});
-  } catch (const Error&) {
-    file.refuse(cat(what, ": is not UTF-8"));
-  }
-}
-
 // Modules as sentence-transformers writes them: pooled, and scaled to length 1 as llama.cpp does.
 std::map<std::string, std::string> modules_of(std::string_view pooling) {
   if (pooling.empty()) return {};
@@ -212,7 +204,8 @@ GgufModel read_gguf_model(const Gguf& file) {
   const GgufArchitecture& architecture = gguf_architecture(file);
   GgufModel model;
   const bool own_head = has_own_head(file);
-  model.config_json = json_text(file, gguf_config(file, architecture, own_head), "the metadata");
+  model.config_json =
+      gguf_json_text(file, gguf_config(file, architecture, own_head), "the metadata");
   model.texts = gguf_text_files(file, architecture.name == "gpt2");
   model.texts.merge(modules_of(gguf_pooling(file, architecture)));
   TensorAdder adder(file, architecture, model);

@@ -39,14 +39,6 @@ constexpr Cutter kCutters[] = {
     {"smollm", "", true},
 };
 
-std::string json_text(const Gguf& file, const Json& json, const char* what) {
-  try {
-    return json.dump({.refuse_bytes = true});
-  } catch (const Error&) {
-    file.refuse(cat(what, ": is not UTF-8"));
-  }
-}
-
 uint64_t total_size(std::span<const std::string_view> texts) {
   return std::accumulate(texts.begin(), texts.end(), uint64_t{0},
                          [](uint64_t sum, std::string_view text) { return sum + text.size(); });
@@ -311,12 +303,20 @@ std::optional<TokenizerWriter> writer_of(const Gguf& file, bool gpt2) {
 
 }  // namespace
 
+std::string gguf_json_text(const Gguf& file, const Json& json, const char* what) {
+  try {
+    return json.dump({.refuse_bytes = true});
+  } catch (const Error&) {
+    file.refuse(cat(what, ": is not UTF-8"));
+  }
+}
+
 std::map<std::string, std::string> gguf_text_files(const Gguf& file, bool gpt2) {
   std::map<std::string, std::string> files;
   std::optional<TokenizerWriter> writer = writer_of(file, gpt2);
   if (!writer) return files;
-  files["tokenizer.json"] = json_text(file, writer->json(), "the tokenizer");
-  files["tokenizer_config.json"] = json_text(file, writer->names(), "the tokenizer");
+  files["tokenizer.json"] = gguf_json_text(file, writer->json(), "the tokenizer");
+  files["tokenizer_config.json"] = gguf_json_text(file, writer->names(), "the tokenizer");
   files["generation_config.json"] = writer->ends().dump();
   const char* const kTemplate = "tokenizer.chat_template";
   if (file.has(kTemplate)) files["chat_template.jinja"] = file.text(kTemplate);

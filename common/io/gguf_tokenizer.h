@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 
+#include "base/json.h"
 #include "io/gguf.h"
 
 namespace split {
@@ -15,5 +16,9 @@ namespace split {
 // Texts by file name; `gpt2`: the model is GPT-2, whose tokenizer has to be GPT-2's too. Throws
 // Error(kInput) for lists that do not belong together.
 std::map<std::string, std::string> gguf_text_files(const Gguf& file, bool gpt2);
+
+// JSON with strings of the file as text. Throws Error(kInput) that names `what` where they are no
+// UTF-8.
+std::string gguf_json_text(const Gguf& file, const Json& json, const char* what);
 
 }  // namespace split

@@ -19,7 +19,7 @@ struct BertConfig : ModelConfig {
   Op activation = Op::k_gelu;
 };
 
-BertConfig read_config(std::string_view config_json, std::optional<int> context) {
+BertConfig read_bert_config(std::string_view config_json, std::optional<int> context) {
   const Json json = parse_json(config_json, 16, "[config.json]");
   const ConfigReader reader(json);
   BertConfig config;
@@ -157,7 +157,7 @@ class Bert : public Model {
 }  // namespace
 
 std::unique_ptr<Model> make_bert(std::string_view config_json, std::optional<int> context) {
-  return std::make_unique<Bert>(read_config(config_json, context));
+  return std::make_unique<Bert>(read_bert_config(config_json, context));
 }
 
 std::vector<std::string> bert_examples() {

@@ -21,7 +21,7 @@ struct Gpt2Config : ModelConfig {
   bool tied_head = true;
 };
 
-Gpt2Config read_config(std::string_view config_json, std::optional<int> context) {
+Gpt2Config read_gpt2_config(std::string_view config_json, std::optional<int> context) {
   const Json json = parse_json(config_json, 16, "[config.json]");
   const ConfigReader reader(json);
   Gpt2Config config;
@@ -185,7 +185,7 @@ class Gpt2 : public Model {
 }  // namespace
 
 std::unique_ptr<Model> make_gpt2(std::string_view config_json, std::optional<int> context) {
-  return std::make_unique<Gpt2>(read_config(config_json, context));
+  return std::make_unique<Gpt2>(read_gpt2_config(config_json, context));
 }
 
 std::vector<std::string> gpt2_examples() {

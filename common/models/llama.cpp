@@ -170,7 +170,7 @@ void check_factors(const RopeConfig& rope, int head_dim) {
                        cat("expected ", head_dim / 2, ", got ", rope.factors.size()));
 }
 
-LlamaConfig read_config(std::string_view config_json, std::optional<int> context) {
+LlamaConfig read_llama_config(std::string_view config_json, std::optional<int> context) {
   const Json json = parse_json(config_json, 16, "[config.json]");
   const ConfigReader reader(json);
   LlamaConfig config;
@@ -408,7 +408,7 @@ class Llama : public Model {
 }  // namespace
 
 std::unique_ptr<Model> make_llama(std::string_view config_json, std::optional<int> context) {
-  return std::make_unique<Llama>(read_config(config_json, context));
+  return std::make_unique<Llama>(read_llama_config(config_json, context));
 }
 
 std::vector<std::string> llama_examples() {

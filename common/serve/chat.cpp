@@ -117,7 +117,7 @@ std::vector<std::vector<int32_t>> prompt_of(const Chat& chat, const TextModel& m
   return read_prompts(list, "messages", model, false, 1);
 }
 
-TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
+TextRequest read_chat_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
   TextRequest request;
   GenerateOptions& options = request.options;
   request.prompts = prompt_of(read_chat(fields, model), model);
@@ -149,7 +149,7 @@ TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& me
 http::Response chat_completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_request(fields, model, *request.memory);
+  TextRequest parsed = read_chat_request(fields, model, *request.memory);
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }
 

@@ -10,7 +10,7 @@ using wire::Fields;
 
 constexpr size_t kMaxPrompts = 64;
 
-TextRequest read_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
+TextRequest read_completion_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
   TextRequest request;
   GenerateOptions& options = request.options;
   const bool special = fields.boolean_or("special", true);
@@ -57,7 +57,7 @@ http::Response answer(const http::Request& http, const Fields& fields, TextModel
 http::Response completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_request(fields, model, *request.memory);
+  TextRequest parsed = read_completion_request(fields, model, *request.memory);
   return answer(request, fields, std::move(model), std::move(parsed));
 }
 
@@ -67,7 +67,7 @@ http::Response session_completions(const http::Request& request, TextModel model
   if (fields.text_or("model", model.id) != model.id) {
     Fields::refuse("model", "expected the one in the path, or none");
   }
-  TextRequest parsed = read_request(fields, model, *request.memory);
+  TextRequest parsed = read_completion_request(fields, model, *request.memory);
   read_session(fields, parsed);
   std::optional<int> can;
   if (fields.has("can")) can = static_cast<int>(fields.integer("can", 0, model.config->layers));

@@ -59,7 +59,7 @@ void read_sentences(const Json& input, const TextModel& model, EmbeddingsRequest
   }
 }
 
-EmbeddingsRequest read_request(Fields& fields, const TextModel& model) {
+EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model) {
   if (model.sentences == nullptr) {
     throw http::HttpError(501, "not_supported", "this server has no embeddings");
   }
@@ -110,7 +110,7 @@ std::string base64_of(std::span<const float> values) {
 http::Response embeddings(const http::Request& http, const FindModel& find) {
   Fields fields(http.body, http.memory.get());
   const TextModel model = find(fields.text_or("model", ""));
-  const EmbeddingsRequest request = read_request(fields, model);
+  const EmbeddingsRequest request = read_embeddings_request(fields, model);
   const std::unique_ptr<TextBackend> work = model.begin();
   const Watch watch(http.client_gone, [&] { work->cancel(); });
   std::string data;

@@ -20,9 +20,9 @@ constexpr int64_t kToTheEnd = 1 << 24;  // of the context, for num_predict below
 constexpr std::string_view kTag = ":latest";
 
 // Fields of OpenAI's bodies and Ollama's names of them.
-constexpr Name kNames[] = {{"max_tokens", "num_predict"},
-                           {"repetition_penalty", "repeat_penalty"},
-                           {"response_format", "format"}};
+constexpr Name kOllamaNames[] = {{"max_tokens", "num_predict"},
+                                 {"repetition_penalty", "repeat_penalty"},
+                                 {"response_format", "format"}};
 // Options that both have by the same name.
 constexpr const char* kAlike[] = {"temperature",      "top_k", "top_p", "min_p", "presence_penalty",
                                   "frequency_penalty"};
@@ -236,13 +236,13 @@ http::Response generate(const OllamaParts& parts, const http::Request& request) 
   const auto text = std::make_shared<OllamaText>(name, false);
   if (raw || (system.empty() && !parts.model().has_template)) {
     to["prompt"] = prompt;
-    return retold(request, parts.completions, to, text, kNames);
+    return retold(request, parts.completions, to, text, kOllamaNames);
   }
   Json messages = Json::array();
   if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
   messages.push_back({{"role", "user"}, {"content", prompt}});
   to["messages"] = std::move(messages);
-  return retold(request, parts.chat, to, text, kNames);
+  return retold(request, parts.chat, to, text, kOllamaNames);
 }
 
 // A message without what says nothing.
@@ -270,7 +270,7 @@ http::Response chat(const OllamaParts& parts, const http::Request& request) {
   fields.finish();
   if (messages.empty()) return loaded(parts, name, true);
   to["messages"] = std::move(messages);
-  return retold(request, parts.chat, to, std::make_shared<OllamaText>(name, true), kNames);
+  return retold(request, parts.chat, to, std::make_shared<OllamaText>(name, true), kOllamaNames);
 }
 
 http::Response embed(const OllamaParts& parts, const http::Request& request) {
@@ -281,7 +281,8 @@ http::Response embed(const OllamaParts& parts, const http::Request& request) {
   to["truncate"] = fields.boolean_or("truncate", true);
   for (const char* key : {"keep_alive", "options"}) fields.ignore(key);
   fields.finish();
-  return retold(request, parts.embeddings, to, std::make_shared<OllamaEmbeddings>(name), kNames);
+  return retold(request, parts.embeddings, to, std::make_shared<OllamaEmbeddings>(name),
+                kOllamaNames);
 }
 
 Json described(const OllamaModel& model) {

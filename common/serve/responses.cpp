@@ -16,9 +16,9 @@ using wire::Fields;
 using Name = std::pair<std::string_view, std::string_view>;
 
 constexpr size_t kMaxItems = 1024;
-constexpr Name kNames[] = {{"max_completion_tokens", "max_output_tokens"},
-                           {"messages", "input"},
-                           {"response_format", "text"}};
+constexpr Name kResponsesNames[] = {{"max_completion_tokens", "max_output_tokens"},
+                                    {"messages", "input"},
+                                    {"response_format", "text"}};
 
 // Fields of the request that the answer repeats.
 struct Asked {
@@ -291,7 +291,8 @@ http::Response responses(const http::Request& request, const http::Handler& chat
   read_text(fields, asked, to);
   refuse_beyond_text(fields);
   fields.finish();
-  return retold(request, chat, to, std::make_shared<ResponseText>(std::move(asked)), kNames);
+  return retold(request, chat, to, std::make_shared<ResponseText>(std::move(asked)),
+                kResponsesNames);
 }
 
 std::vector<http::RequestField> response_fields() {

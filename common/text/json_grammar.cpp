@@ -18,7 +18,7 @@ constexpr int kMostReferences = 16;        // one within the other
 constexpr int kMostDigits = 15;            // that a double holds
 constexpr int kMostExponent = 2;           // digits
 
-[[noreturn]] void refuse(std::string_view what) {
+[[noreturn]] void refuse_schema(std::string_view what) {
   throw Error(ErrorKind::kInput, cat("'response_format': the schema's ", what), "response_format");
 }
 
@@ -131,7 +131,8 @@ class Builder {
                                                            const char* most, int64_t limit);
   void count(size_t alternatives) {
     if ((alternatives_ += alternatives) > kMostAlternatives) {
-      refuse(cat("properties and alternatives: expected at most ", kMostAlternatives, " in all"));
+      refuse_schema(
+          cat("properties and alternatives: expected at most ", kMostAlternatives, " in all"));
     }
   }
 
@@ -241,26 +242,27 @@ std::pair<int64_t, std::optional<int64_t>> Builder::bounds(const Json& schema, c
     if (value == nullptr) return std::nullopt;
     if (!value->is_number_integer() || value->get<double>() < 0 ||
         value->get<double>() > static_cast<double>(limit)) {
-      refuse(cat("'", key, "': expected a whole number in 0..", limit));
+      refuse_schema(cat("'", key, "': expected a whole number in 0..", limit));
     }
     return value->get<int64_t>();
   };
   const int64_t low = read(least).value_or(0);
   const std::optional<int64_t> high = read(most);
-  if (high && *high < low) refuse(cat("'", most, "' is below '", least, "'"));
+  if (high && *high < low) refuse_schema(cat("'", most, "' is below '", least, "'"));
   return {low, high};
 }
 
 Builder::Symbol Builder::reference(const std::string& path) {
   const Json* found = root_;
-  if (!path.starts_with('#')) refuse(cat("'$ref': expected #/..., got ", shown(path)));
+  if (!path.starts_with('#')) refuse_schema(cat("'$ref': expected #/..., got ", shown(path)));
   for (size_t at = 1; at < path.size() && found != nullptr;) {
     const size_t end = std::min(path.find('/', at + 1), path.size());
     found = found->find(path.substr(at + 1, end - at - 1));
     at = end;
   }
-  if (found == nullptr) refuse(cat("'$ref': nothing is at ", shown(path)));
-  if (++references_ > kMostReferences) refuse(cat("'$ref': ", shown(path), " leads to itself"));
+  if (found == nullptr) refuse_schema(cat("'$ref': nothing is at ", shown(path)));
+  if (++references_ > kMostReferences)
+    refuse_schema(cat("'$ref': ", shown(path), " leads to itself"));
   const Symbol symbol = value(*found);
   --references_;
   return symbol;
@@ -273,20 +275,20 @@ Builder::Symbol Builder::properties(const Json& schema) {
   const Json *named = schema.find("properties"), *required = schema.find("required");
   const Json* const extra = schema.find("additionalProperties");
   if (extra != nullptr && !extra->is_boolean() && !extra->is_object()) {
-    refuse("'additionalProperties': expected true, false or a schema");
+    refuse_schema("'additionalProperties': expected true, false or a schema");
   }
   if (named == nullptr) named = &none;
-  if (!named->is_object()) refuse("'properties': expected an object");
+  if (!named->is_object()) refuse_schema("'properties': expected an object");
   count(named->size());
   std::vector<std::string_view> needed;
   if (required != nullptr) {
     if (!required->is_array() || required->size() > kMostAlternatives) {
-      refuse("'required': expected a list of names");
+      refuse_schema("'required': expected a list of names");
     }
     for (const Json& name : *required) {
       if (!name.is_string() || !named->contains(name.text())) {
-        refuse(cat("'required' names ", name.is_string() ? shown(name.text()) : "no string",
-                   ", which is no property"));
+        refuse_schema(cat("'required' names ", name.is_string() ? shown(name.text()) : "no string",
+                          ", which is no property"));
       }
       needed.push_back(name.text());
     }
@@ -329,7 +331,7 @@ Builder::Symbol Builder::of_type(const Json& schema, std::string_view type) {
   if (type == "number" || type == "integer") return number(type == "integer");
   if (type == "boolean") return either({lit("true"), lit("false")});
   if (type == "null") return either({lit("null")});
-  refuse(cat("'type': ", shown(type), " is none"));
+  refuse_schema(cat("'type': ", shown(type), " is none"));
 }
 
 std::vector<std::string> types_of(const Json& schema) {
@@ -342,7 +344,8 @@ std::vector<std::string> types_of(const Json& schema) {
       if (one.is_string()) types.push_back(one.text());
     }
   }
-  if (types.empty() || types.size() != type->size()) refuse("'type': expected one or a list");
+  if (types.empty() || types.size() != type->size())
+    refuse_schema("'type': expected one or a list");
   return types;
 }
 
@@ -358,17 +361,17 @@ Builder::Symbol Builder::listed(const Json& schema) {
     add(*fixed);
   } else {
     const Json& values = schema["enum"];
-    if (!values.is_array()) refuse("'enum': expected a list");
+    if (!values.is_array()) refuse_schema("'enum': expected a list");
     count(values.size());
     for (const Json& one : values) add(one);
   }
-  if (alternatives.empty()) refuse("'enum' or 'const' has no value of its type");
+  if (alternatives.empty()) refuse_schema("'enum' or 'const' has no value of its type");
   return either(alternatives);
 }
 
 Builder::Symbol Builder::any_of_them(const Json& schema) {
   const Json& list = schema["anyOf"];
-  if (!list.is_array() || list.empty()) refuse("'anyOf': expected a list of schemas");
+  if (!list.is_array() || list.empty()) refuse_schema("'anyOf': expected a list of schemas");
   count(list.size());
   std::vector<Sequence> alternatives;
   for (const Json& one : list) alternatives.push_back({value(one)});
@@ -377,7 +380,7 @@ Builder::Symbol Builder::any_of_them(const Json& schema) {
 
 Builder::Symbol Builder::value(const Json& schema) {
   if (schema == true) return any_value();
-  if (!schema.is_object()) refuse("parts: expected objects");
+  if (!schema.is_object()) refuse_schema("parts: expected objects");
   const char* alone = nullptr;  // it says all
   for (const char* key : {"$ref", "const", "enum", "anyOf"}) {
     if (alone == nullptr && schema.contains(key)) alone = key;
@@ -387,17 +390,17 @@ Builder::Symbol Builder::value(const Json& schema) {
         is_any(key, {"type", "properties", "required", "items", "minItems", "maxItems", "minLength",
                      "maxLength", "additionalProperties", "enum", "const", "anyOf", "$ref"});
     if (is_remark(key)) continue;
-    if (!known) refuse(cat(shown(key), " is not supported"));
+    if (!known) refuse_schema(cat(shown(key), " is not supported"));
     const bool types_values =
         key == "type" && is_any(alone == nullptr ? "" : alone, {"const", "enum"});
     if (alone != nullptr && key != alone && !types_values) {
-      refuse(cat("'", alone, "' beside ", shown(key), " is not supported"));
+      refuse_schema(cat("'", alone, "' beside ", shown(key), " is not supported"));
     }
   }
   if (alone != nullptr) {
     if (std::string_view(alone) == "anyOf") return any_of_them(schema);
     if (std::string_view(alone) != "$ref") return listed(schema);
-    if (!schema["$ref"].is_string()) refuse("'$ref': expected text");
+    if (!schema["$ref"].is_string()) refuse_schema("'$ref': expected text");
     return reference(schema["$ref"].text());
   }
   std::vector<std::string> types = types_of(schema);

@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kDefaultServer = "http://127.0.0.1:8080";
 constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 
-constexpr const char* kSummary =
+constexpr const char* kEdgeSummary =
     "edge_client: text from a model that runs partly on a server, partly here\n"
     "  edge_client --prompt \"Once upon a time\"     go on with a text\n"
     "  edge_client                                  ask for texts, one after another\n"
@@ -108,7 +108,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   std::string prompt, prompt_file, prompt_ids, cut, moves, head = "edge", goal = "fast",
                                                            format = "auto", profile = "f32";
   uint64_t cache_limit = 0, max_weights = 0;
-  Flags flags(kSummary);
+  Flags flags(kEdgeSummary);
   flags.commands({"cache", "doctor"}, "prompt");
 
   flags.group("The server");

@@ -48,6 +48,9 @@ RemoteError no_answer(const http::NoReply& error);
 // One thread at a time, but for cancel().
 class Remote {
  public:
+  // The silence after which ending a session is given up.
+  static constexpr std::chrono::milliseconds kGoodbye{2000};
+
   // Throws Error(kInput) for a bad URL.
   Remote(const std::string& url, const Patience& patience, Credentials credentials = {});
 

@@ -4,11 +4,6 @@
 #include "edge_client/cloud/cloud_completion.h"
 
 namespace split::edge {
-namespace {
-
-constexpr std::chrono::milliseconds kGoodbye{2000};
-
-}  // namespace
 
 void RemoteLink::open(const std::string& session, const StageRange& range) {
   remote_.open_session(session, {info_.id, range});
@@ -34,7 +29,7 @@ std::vector<float> RemoteLink::fill(const std::string& session, const SequenceRo
 void RemoteLink::close(const std::string& session) noexcept {
   try {
     if (goodbye_) return goodbye_(session);
-    Remote(remote_.origin(), kGoodbye, remote_.credentials()).close_session(session);
+    Remote(remote_.origin(), Remote::kGoodbye, remote_.credentials()).close_session(session);
   } catch (const std::exception&) {  // the server forgets idle sessions by itself
   }
 }

@@ -5,14 +5,13 @@ namespace {
 
 constexpr size_t kMostIdle = 32;
 constexpr size_t kMostEnded = 1024;  // a server forgets idle sessions by itself
-constexpr std::chrono::milliseconds kGoodbye{2000};
 
 }  // namespace
 
 RemotePool::RemotePool(Connect connect, std::chrono::milliseconds timeout)
     : connect_(std::move(connect)),
       timeout_(timeout),
-      goodbye_(connect_(std::min(timeout, kGoodbye))),
+      goodbye_(connect_(std::min(timeout, Remote::kGoodbye))),
       thread_([this] { say_goodbyes(); }) {
   idle_.reserve(kMostIdle);
 }

@@ -14,7 +14,7 @@ constexpr uint64_t kStepBytesDown = 330, kStepBytesUp = 320;
 constexpr double kFirstTokenOver = 64;  // tokens
 constexpr double kBetter = 0.9;
 constexpr std::chrono::seconds kSteady{3};
-constexpr double kFirstRate = 0.5, kLearningRate = 0.3, kMostCorrection = 10;
+constexpr double kFirstRate = 0.5, kNextRate = 0.3, kMostCorrection = 10;
 constexpr double kExtraMs = 0.2;  // as much as waking threads and sampling take, beside the work
 constexpr double kMostExtraMs = 10;
 
@@ -63,7 +63,7 @@ void Learnt::learn(double measured_ms, double taken_ms) {
   if (!(measured_ms > 0) || !std::isfinite(taken_ms) || !(taken_ms > 0)) return;
   const bool first = factor == 1 && extra_ms == 0;
   // The step of a normalised gradient on both, whose scales differ.
-  const double step = (first ? kFirstRate : kLearningRate) * (taken_ms - of(measured_ms)) /
+  const double step = (first ? kFirstRate : kNextRate) * (taken_ms - of(measured_ms)) /
                       (measured_ms * measured_ms + kExtraMs * kExtraMs);
   factor = std::clamp(factor + step * measured_ms, 1 / kMostCorrection, kMostCorrection);
   extra_ms = std::clamp(extra_ms + step * kExtraMs * kExtraMs, -kMostExtraMs, kMostExtraMs);

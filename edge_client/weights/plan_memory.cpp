@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kMostRecord = 16 << 10;
+constexpr uint64_t kMostPlans = 16 << 10;
 constexpr double kMostFigure = 1e9;
 
 // Every figure of a record by name, read and written by one list.
@@ -99,7 +99,7 @@ fs::path PlanMemory::path() const {
 
 PlanFacts PlanMemory::recall() const {
   try {
-    const std::optional<std::string> text = read_kept(path(), kMostRecord);
+    const std::optional<std::string> text = read_kept(path(), kMostPlans);
     if (!text) return {};
     const Json json = parse_json(*text, 4, "the record of a plan");
     if (json.at("server").text() != key_.server || json.at("model").text() != key_.model ||

@@ -7,7 +7,7 @@
 namespace split::cloud {
 namespace {
 
-const char* const kSession = "00000000000000000000000000000001";
+const char* const kFieldsSession = "00000000000000000000000000000001";
 
 struct Field {
   const char* method;
@@ -51,8 +51,8 @@ Field boolean(std::string path, std::string before, const char* name) {
 
 std::vector<Field> fields() {
   const std::string forward = "/v1/models/rand-a/forward", complete = "/v1/completions",
-                    session = wire::session_path(kSession),
-                    step = wire::session_forward_path(kSession);
+                    session = wire::session_path(kFieldsSession),
+                    step = wire::session_forward_path(kFieldsSession);
   const std::string tokens = R"({"tokens":[1,2],)", prompt = R"({"prompt":[1,2],"max_tokens":1,)";
   std::vector<Field> rows = {
       whole("POST", forward, R"({"tokens":[)", "]}", "tokens", 0, 310),
@@ -252,11 +252,11 @@ TEST(CloudFields, AreCheckedAtEveryBoundary) {
     const auto ask = [&](const std::string& value) {
       ++asked;
       if (std::string(field.method) == "PUT") {
-        cloud.ask().send("DELETE", wire::session_path(kSession));
+        cloud.ask().send("DELETE", wire::session_path(kFieldsSession));
       } else if (field.path.find("/v1/sessions") == 0) {
-        cloud.ask().send("DELETE", wire::session_path(kSession));
-        cloud.ask().send("PUT", wire::session_path(kSession), R"({"cut":1})");
-        cloud.ask().send("POST", wire::session_forward_path(kSession),
+        cloud.ask().send("DELETE", wire::session_path(kFieldsSession));
+        cloud.ask().send("PUT", wire::session_path(kFieldsSession), R"({"cut":1})");
+        cloud.ask().send("POST", wire::session_forward_path(kFieldsSession),
                          R"({"past":0,"tokens":[1]})");
       }
       return cloud.ask().send(field.method, field.path, field.before + value + field.after);
@@ -284,7 +284,8 @@ TEST(CloudFields, AreCheckedAtEveryBoundary) {
 
 TEST(CloudBodies, ThatAreNoRequestAreOneLineEach) {
   TestCloud cloud({"rand-a"});
-  ASSERT_EQ(cloud.ask().send("PUT", wire::session_path(kSession), R"({"cut":1})").status, 201);
+  ASSERT_EQ(cloud.ask().send("PUT", wire::session_path(kFieldsSession), R"({"cut":1})").status,
+            201);
   std::vector<std::string> bodies = {"",
                                      " ",
                                      "null",
@@ -322,7 +323,7 @@ TEST(CloudBodies, ThatAreNoRequestAreOneLineEach) {
   bodies.push_back("{\"prompt\":\"" + std::string(wire::kMaxJsonBytes, 'a') + "\"}");
   for (const std::string& path :
        {std::string("/v1/models/rand-a/forward"), std::string("/v1/completions"),
-        std::string("/v1/sessions"), wire::session_forward_path(kSession)}) {
+        std::string("/v1/sessions"), wire::session_forward_path(kFieldsSession)}) {
     for (const std::string& body : bodies) {
       const http::Reply reply = cloud.ask().send("POST", path, body);
       expect_error(reply, 400, "invalid_request", "", path + " " + body.substr(0, 40));

@@ -124,7 +124,7 @@ Server::Options with_origins(std::vector<std::string> origins) {
   options.cors_origins = std::move(origins);
   return options;
 }
-void add_routes(Server& server) {
+void add_form_routes(Server& server) {
   server.route("GET", "/x", [](const Request&) { return Response::text(200, "x"); });
   server.route("POST", "/x", [](const Request&) -> Response { throw HttpError(400, "no", "no"); });
 }
@@ -138,7 +138,7 @@ std::string asked(int port, std::string_view method, std::string_view headers) {
 }
 
 TEST(Cors, APageOfTheOriginMayRead) {
-  const Running running(with_origins({"https://other", kPage}), add_routes);
+  const Running running(with_origins({"https://other", kPage}), add_form_routes);
   const std::string origin = cat("Origin: ", kPage, "\r\n");
   for (const char* method : {"GET", "POST", "HEAD"}) {
     const std::string answer = asked(running.port, method, origin);
@@ -156,7 +156,7 @@ TEST(Cors, APageOfTheOriginMayRead) {
 }
 
 TEST(Cors, APreflightNamesMethodsAndHeaders) {
-  const Running running(with_origins({kPage}), add_routes);
+  const Running running(with_origins({kPage}), add_form_routes);
   const std::string preflight =
       cat("Origin: ", kPage, "\r\nAccess-Control-Request-Method: POST\r\n");
   std::string answer = asked(running.port, "OPTIONS", preflight);
@@ -180,10 +180,10 @@ TEST(Cors, APreflightNamesMethodsAndHeaders) {
 }
 
 TEST(Cors, AStarIsEverybodyAndNothingIsNobody) {
-  const Running open(with_origins({"*"}), add_routes);
+  const Running open(with_origins({"*"}), add_form_routes);
   EXPECT_TRUE(has(asked(open.port, "GET", "Origin: http://a\r\n"),
                   "Access-Control-Allow-Origin: http://a\r\n"));
-  const Running closed(with_origins({}), add_routes);
+  const Running closed(with_origins({}), add_form_routes);
   const std::string answer = asked(closed.port, "GET", "Origin: http://a\r\n");
   EXPECT_FALSE(has(answer, "Access-Control")) << answer;
   EXPECT_FALSE(has(answer, "Vary")) << answer;

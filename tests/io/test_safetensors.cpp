@@ -104,7 +104,7 @@ TEST(Safetensors, SaysWhetherAViewIsAligned) {
 }
 
 // Behind "[safetensors] FILE: ".
-constexpr test::Attack kAttacks[] = {
+constexpr test::Attack kSafetensorsAttacks[] = {
     {"empty", "expected at least 8 bytes, got 0"},
     {"short_length", "expected at least 8 bytes, got 7"},
     {"header_over_cap", "a header of 4194305 bytes, expected at most 4194304"},
@@ -160,7 +160,7 @@ constexpr test::Attack kAttacks[] = {
 };
 
 TEST(Safetensors, RefusesEachAttackWithItsOwnMessage) {
-  test::expect_refused(".safetensors", kAttacks, "[safetensors] FILE: ", parse_error_of);
+  test::expect_refused(".safetensors", kSafetensorsAttacks, "[safetensors] FILE: ", parse_error_of);
 }
 
 TEST(Safetensors, MessagesShowNoRawNames) {

@@ -91,7 +91,7 @@ std::string loading_error(const std::string& file) {
   return "";
 }
 
-constexpr test::Attack kAttacks[] = {
+constexpr test::Attack kWeightFileAttacks[] = {
     {"not_described",
      "[checkpoint] FILE: tensor 'm' is U8, expected F32, F16, BF16 or blocks that __metadata__ "
      "describes"},
@@ -129,7 +129,7 @@ constexpr test::Attack kAttacks[] = {
 };
 
 TEST(WeightFile, RefusesEachAttackWithItsOwnMessage) {
-  test::expect_refused(".weights", kAttacks, "", loading_error);
+  test::expect_refused(".weights", kWeightFileAttacks, "", loading_error);
 }
 
 }  // namespace

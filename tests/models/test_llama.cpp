@@ -129,7 +129,7 @@ struct Line {
   SequenceId id;
 };
 
-double farthest(std::span<const float> got, std::span<const float> want) {
+double most_apart(std::span<const float> got, std::span<const float> want) {
   double most = 0;
   for (size_t i = 0; i < want.size(); ++i) {
     const double apart = std::abs(double{got[i]} - double{want[i]});
@@ -156,7 +156,7 @@ TEST_P(Family, EveryPointIsTransformers) {
       const size_t count = rows * channels();
       const std::span last = std::span(got).last(count);
       const std::span want = std::span(states).subspan(static_cast<size_t>(point) * count, count);
-      EXPECT_LE(farthest(last, want), 2e-4) << "prompt " << p << " point " << point;
+      EXPECT_LE(most_apart(last, want), 2e-4) << "prompt " << p << " point " << point;
       for (size_t row = 0; row < rows; ++row) {
         EXPECT_LE(relative(last.subspan(row * channels(), channels()),
                            want.subspan(row * channels(), channels())),
@@ -167,7 +167,7 @@ TEST_P(Family, EveryPointIsTransformers) {
     if (!golden_->has(cat("p", p, ".normed_last"))) continue;
     Line line(whole);
     const auto normed = line.run({.range = {.to = Point::norm()}, .tokens = ids});
-    EXPECT_LE(farthest(normed, golden_->values<float>(cat("p", p, ".normed_last"))), 2e-4);
+    EXPECT_LE(most_apart(normed, golden_->values<float>(cat("p", p, ".normed_last"))), 2e-4);
   }
 }
 
@@ -177,7 +177,7 @@ TEST_P(Family, LogitsAndGreedyTextAreTransformers) {
     if (!golden_->has(cat("p", p, ".logits_last"))) continue;
     Line line(whole);
     std::vector<float> logits = line.run({.tokens = golden_->ids(p)});
-    EXPECT_LE(farthest(logits, golden_->values<float>(cat("p", p, ".logits_last"))), 1e-4) << p;
+    EXPECT_LE(most_apart(logits, golden_->values<float>(cat("p", p, ".logits_last"))), 1e-4) << p;
     const auto greedy = golden_->values<int32_t>(cat("p", p, ".greedy_ids"));
     for (size_t i = 0; i < greedy.size(); ++i) {
       const int32_t next = argmax(logits);

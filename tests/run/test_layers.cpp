@@ -10,16 +10,16 @@
 namespace split::test {
 namespace {
 
-struct Case {
+struct Layers {
   const char* model;
   Profile profile;
   std::optional<DType> kv = {};
 };
 
-class LayerSchedules : public testing::TestWithParam<Case> {};
+class LayerSchedules : public testing::TestWithParam<Layers> {};
 
 TEST_P(LayerSchedules, GiveThePlainBits) {
-  const Case& c = GetParam();
+  const Layers& c = GetParam();
   const Golden golden(c.model);
   const auto device = make_cpu_device(2);
   ShardOptions options = options_for(*golden.model);
@@ -37,11 +37,11 @@ TEST_P(LayerSchedules, GiveThePlainBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, LayerSchedules,
-    testing::Values(Case{"demo", Profile::kF32}, Case{"rand-a", Profile::kF32},
-                    Case{"rand-b", Profile::kF32}, Case{"rand-c", Profile::kF32},
-                    Case{"demo", Profile::kF16}, Case{"rand-b", Profile::kBF16},
-                    Case{"demo", Profile::kQ8_0, DType::kQ8_0}, Case{"rand-b", Profile::kQ8_0},
-                    Case{"rand-c", Profile::kQ4_0}, Case{"rand-a", Profile::kInt8}),
+    testing::Values(Layers{"demo", Profile::kF32}, Layers{"rand-a", Profile::kF32},
+                    Layers{"rand-b", Profile::kF32}, Layers{"rand-c", Profile::kF32},
+                    Layers{"demo", Profile::kF16}, Layers{"rand-b", Profile::kBF16},
+                    Layers{"demo", Profile::kQ8_0, DType::kQ8_0}, Layers{"rand-b", Profile::kQ8_0},
+                    Layers{"rand-c", Profile::kQ4_0}, Layers{"rand-a", Profile::kInt8}),
     [](const auto& info) {
       std::string name = cat(info.param.model, "_", profile_name(info.param.profile));
       std::erase(name, '-');

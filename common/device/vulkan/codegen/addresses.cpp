@@ -10,7 +10,7 @@ namespace split::vulkan {
 namespace {
 
 // From the SPIR-V specification, 1.5.
-enum Op : uint32_t {
+enum SpirvOp : uint32_t {
   kName = 5,
   kMemoryModel = 14,
   kEntryPoint = 15,
@@ -40,13 +40,13 @@ constexpr uint32_t kShortsCapability = 22;  // what points to 16-bit integers is
 constexpr uint32_t kAddressBytes = 8, kWordBytes = 4;
 constexpr size_t kHeaderWords = 5, kBound = 3;
 
-struct Instruction {
+struct SpirvInstruction {
   uint32_t op = 0;
   std::span<const uint32_t> a;  // its operands
 };
 
-std::vector<Instruction> instructions(std::span<const uint32_t> words) {
-  std::vector<Instruction> all;
+std::vector<SpirvInstruction> instructions(std::span<const uint32_t> words) {
+  std::vector<SpirvInstruction> all;
   for (size_t at = kHeaderWords; at < words.size();) {
     const uint32_t op = words[at] & 0xffff, length = words[at] >> 16;
     CHECK(length > 0 && length <= words.size() - at);
@@ -60,14 +60,14 @@ class Rewriter {
  public:
   explicit Rewriter(std::span<const uint32_t> words)
       : all_(instructions(words)), out_(words.begin(), words.begin() + kHeaderWords) {
-    for (const Instruction& i : all_) learn(i);
+    for (const SpirvInstruction& i : all_) learn(i);
     CHECK(push_ != 0 && uint_ != 0 && !bindings_.empty());
     if (pair_ == 0) pair_ = bound_++;
   }
 
   std::vector<uint32_t> result() {
     bool typed = false, capable = false;
-    for (const Instruction& i : all_) {
+    for (const SpirvInstruction& i : all_) {
       if (i.op != kCapability && !capable) {
         emit(kCapability, {kAddressesCapability});
         if (has_shorts_) emit(kCapability, {kShortsCapability});
@@ -90,7 +90,7 @@ class Rewriter {
     for (const uint32_t operand : operands) out_.push_back(operand);
   }
 
-  void learn(const Instruction& i) {
+  void learn(const SpirvInstruction& i) {
     const auto& a = i.a;
     if (i.op == kDecorate && a[1] == kBinding) bindings_[a[0]] = a[2];
     if (i.op == kTypeInt && a[1] == 32 && a[2] == 0) uint_ = a[0];
@@ -150,7 +150,7 @@ class Rewriter {
     emit(op, b);
   }
 
-  void rewrite(const Instruction& i) {
+  void rewrite(const SpirvInstruction& i) {
     std::vector<uint32_t> a(i.a.begin(), i.a.end());
     const auto is_buffer = [&](uint32_t id) { return buffers_.count(id) != 0; };
     switch (i.op) {
@@ -200,7 +200,7 @@ class Rewriter {
     emit(i.op, a);
   }
 
-  const std::vector<Instruction> all_;
+  const std::vector<SpirvInstruction> all_;
   std::vector<uint32_t> out_;
   uint32_t bound_ = out_[kBound];
   const uint32_t array_ = bound_++, pair_pointer_ = bound_++;
