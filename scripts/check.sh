@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # check.sh [--all]: says what a tool can say about the sources, before a reader has to: clang-format, shellcheck, names in the
 # READMEs, comment lines without a subject, clang-tidy. Of comments and for clang-tidy, which is slow, it looks at what the
-# last 20 commits changed (at most 32 files, drawn by the commit), and with --all at the whole tree. It builds first
-# where nothing is built yet.
+# last 20 commits changed (at most 32 files, drawn by the commit), and with --all at the whole tree.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -58,11 +57,12 @@ if [ -n "$all" ]; then
 fi
 
 # --- clang-tidy
-[ -f build/compile_commands.json ] || scripts/build.sh all
-# The project's own files that are built, but for those that ask GCC for what clang 14 does not know: the kernels'
-# instruction sets.
-known=$(sed -n "s|^ *\"file\": \"$PWD/\([^\"]*\.cpp\)\".*|\1|p" build/compile_commands.json |
-  grep -vE '^build|/cpu/(kernels/)?(kernels|choose_kernels)\.cpp$' | sort -u)
+# Each source by itself, in a folder where nothing is built.
+cmake -S . -B build-check -DSPLIT_UNITY=OFF -DSPLIT_TESTS=ON > /dev/null || finding "cmake" "cannot configure build-check"
+# The project's own files that are built, but for those that ask GCC for what clang 14 does not know, the kernels'
+# instruction sets, and those that include what a build makes.
+known=$(sed -n "s|^ *\"file\": \"$PWD/\([^\"]*\.cpp\)\".*|\1|p" build-check/compile_commands.json |
+  grep -vE '^build|/cpu/(kernels/)?(kernels|choose_kernels)\.cpp$|/(revision|page)\.cpp$' | sort -u)
 if [ -n "$all" ]; then
   tidied=$known
 else
@@ -77,7 +77,7 @@ else
 fi
 # Its stderr counts the warnings that it left out.
 # A finding in a header comes with each file that includes it.
-tidy() { clang-tidy-14 -p build --quiet "$1" 2> /dev/null || echo "$1: clang-tidy-14 fails"; }
+tidy() { clang-tidy-14 -p build-check --quiet "$1" 2> /dev/null || echo "$1: clang-tidy-14 fails"; }
 export -f tidy
 [ -z "$tidied" ] || finding "$(xargs -P "$(nproc)" -I FILE bash -c 'tidy FILE' <<< "$tidied" | awk '!seen[$0]++')" "clang-tidy-14"
 
