@@ -62,7 +62,7 @@ class Load:
 def cuts_of(plan):
     """The ends, and some cuts between them."""
     layers = len(plan["cuts"]) - 2
-    return ["cloud"] + sorted({0, 1, layers // 4, layers // 2, 3 * layers // 4, layers})
+    return ["cloud"] + sorted({0, 1, layers // 2, layers})
 
 
 def taken_at(texts, cuts, rounds):

@@ -15,6 +15,7 @@ namespace split::edge {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr double kBusy = 0.5;  // part of its time in which a cloud's steps follow each other, about
 constexpr size_t kMostMessage = 300;  // bytes of a server's message that are shown
 // Bytes of an answer, by what was asked for.
 constexpr uint64_t kMostJson = 1 << 20;          // but of a manifest: a hash for each MiB
@@ -247,6 +248,10 @@ std::optional<CloudLoad> Remote::load(const std::string& id) {
                          .head_ms = *head + head_row,
                          .head_row_ms = head_row,
                          .prompt_row_ms = figure(json.at("prompt_row_ms")).value_or(0)};
+      const double busy = figure(json.at("busy")).value_or(0);
+      if (busy > kBusy) {
+        load.speed->busy_step_ms = figure(json.at("step_ms").at("p50")).value_or(0);
+      }
     }
     const Json& prices = json.at("prices");
     const auto hour = figure(prices.at("hour")), egress = figure(prices.at("egress_gb"));

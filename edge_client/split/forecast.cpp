@@ -109,7 +109,10 @@ void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
   if (*cut == 0) {
     towards(learnt.local, measured.edge_ms, watch.token_ms());
   } else {
-    towards(learnt.cloud, measured.cloud_ms, watch.cloud_ms());
+    // The wait for others' steps is measured each time, and is no lesson.
+    const double wait = at.cloud ? at.cloud->step_ms / seen.tokens : 0;
+    const auto work = [&](double ms) { return std::max(0.0, ms - wait); };
+    if (measured.cloud_ms) learnt.cloud.learn(work(*measured.cloud_ms), work(watch.cloud_ms()));
     towards(learnt.wire, measured.wire_ms, watch.wire_ms());
     towards(learnt.edge, measured.edge_ms, watch.edge_ms());
   }

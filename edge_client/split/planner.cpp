@@ -14,8 +14,8 @@ constexpr uint64_t kStepBytesDown = 330, kStepBytesUp = 320;
 constexpr double kFirstTokenOver = 64;  // tokens
 constexpr double kBetter = 0.9;
 constexpr std::chrono::seconds kSteady{3};
-constexpr double kFirstRate = 0.5, kNextRate = 0.3, kMostCorrection = 10;
-constexpr double kExtraMs = 0.2;  // as much as waking threads and sampling take, beside the work
+constexpr double kFirstRate = 0.8, kNextRate = 0.3, kMostCorrection = 10;
+constexpr double kExtraMs = 1;  // as much as waking threads and sampling may take, beside the work
 constexpr double kMostExtraMs = 10;
 
 double transfer_ms(uint64_t bytes, double mbit) {
@@ -24,7 +24,7 @@ double transfer_ms(uint64_t bytes, double mbit) {
 
 double work_ms(const Speed& speed, int blocks, bool head, double rows = 1) {
   const double more = rows - 1;
-  return speed.step_ms + blocks * (speed.block_ms + more * speed.block_row_ms) +
+  return blocks * (speed.block_ms + more * speed.block_row_ms) +
          (head ? speed.head_ms + more * speed.head_row_ms : 0);
 }
 
@@ -78,7 +78,7 @@ Place price_cloud(const PlanInput& input, const Correction& correction) {
   const double down = input.network ? transfer_ms(kStepBytesDown, input.network->down_mbit) : 0;
   const double work = work_ms(*input.cloud, input.layers, true);
   cloud.cloud_ms = correction.cloud.of(work);
-  cloud.token_ms = correction.stream.of(std::max(down, work));
+  cloud.token_ms = correction.stream.of(std::max({down, work, input.cloud->busy_step_ms}));
   if (input.network) {
     cloud.first_token_ms =
         correction.wire.of(input.network->rtt_ms) +
@@ -108,7 +108,8 @@ Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
   const double down = rows * static_cast<double>(row) + kStepBytesDown;
   place.bytes_per_token = static_cast<uint64_t>(down / tokens);
   if (input.cloud) {
-    place.cloud_ms = correction.cloud.of(work_ms(*input.cloud, cut, false, rows) / tokens);
+    place.cloud_ms = correction.cloud.of(work_ms(*input.cloud, cut, false, rows) / tokens) +
+                     input.cloud->step_ms / tokens;
   }
   if (input.network) {
     place.wire_ms =

@@ -24,7 +24,9 @@ struct Speed {
   double head_ms = 0;        // the norm and the head of one row
   double head_row_ms = 0;    // each further row of that step
   double prompt_row_ms = 0;  // a row of a long prompt, each block
-  double step_ms = 0;        // of a step, beside its blocks and head
+  double step_ms = 0;  // beside the blocks and head of a step that somebody asked for: it waits
+                       // for the step that runs. A stream is in each step, and does not.
+  double busy_step_ms = 0;  // of steps that follow each other: a stream's token takes no less
 };
 
 struct Network {
@@ -85,9 +87,9 @@ struct Learnt {
 
   // Never below a tenth of what was measured; no work stays none.
   double of(double measured_ms) const;
-  // Moves towards what was taken where so much had been measured: by a half the first time, for an
-  // answer may have been disturbed, then by less. Work of few microseconds teaches what is extra,
-  // that of many the factor.
+  // Moves towards what was taken where so much had been measured: by most of it the first time,
+  // then by less, for an answer may have been disturbed. Work of less than a millisecond teaches
+  // what is extra, more work the factor.
   void learn(double measured_ms, double taken_ms);
 };
 // The parts of a token at a cut have one each; a stream's token and that of a text here alone are

@@ -21,8 +21,11 @@ Speed between(const Speed& before, const Speed& now) {
   const auto figure = [&](double Speed::*one) {
     return before.*one + kNow * (now.*one - before.*one);
   };
-  return {figure(&Speed::block_ms),    figure(&Speed::block_row_ms),  figure(&Speed::head_ms),
-          figure(&Speed::head_row_ms), figure(&Speed::prompt_row_ms), figure(&Speed::step_ms)};
+  return {.block_ms = figure(&Speed::block_ms),
+          .block_row_ms = figure(&Speed::block_row_ms),
+          .head_ms = figure(&Speed::head_ms),
+          .head_row_ms = figure(&Speed::head_row_ms),
+          .prompt_row_ms = figure(&Speed::prompt_row_ms)};
 }
 
 }  // namespace

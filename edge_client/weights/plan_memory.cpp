@@ -25,6 +25,7 @@ void visit_speed(Facts& speed, const Visit& visit) {
   visit("head_row_ms", speed.head_row_ms);
   visit("prompt_row_ms", speed.prompt_row_ms);
   visit("step_ms", speed.step_ms);
+  visit("busy_step_ms", speed.busy_step_ms);
 }
 template <typename Facts, typename Visit>
 void visit_network(Facts& network, const Visit& visit) {

@@ -77,25 +77,41 @@ TEST(Forecast, LearnsEachPartOfASplitToken) {
   const AnswerWatch watch = watched(10, 24, 3, 12);
   learn(known, with(known), 2, watch);
   const Correction& learnt = known.correction;
-  // By a half: two blocks of 1 there, 10.1 on the way, two of 2 and the head here.
-  EXPECT_NEAR(learnt.cloud.of(2), 2.5, 1e-9);
-  EXPECT_NEAR(learnt.wire.of(10.1), 10.1 + 1.9 / 2, 1e-9);
-  EXPECT_NEAR(learnt.edge.of(7), 8, 1e-9);
+  // By four fifths: two blocks of 1 there, 10.1 on the way, two of 2 and the head here.
+  EXPECT_NEAR(learnt.cloud.of(2), 2.8, 1e-9);
+  EXPECT_NEAR(learnt.wire.of(10.1), 10.1 + 1.9 * 0.8, 1e-9);
+  EXPECT_NEAR(learnt.edge.of(7), 8.6, 1e-9);
   EXPECT_EQ(learnt.stream.of(5), 5);
   EXPECT_EQ(learnt.local.of(11), 11);
   // The next ones by less.
   learn(known, with(known), 2, watch);
-  EXPECT_NEAR(learnt.cloud.of(2), 2.5 + 0.3 * 0.5, 1e-9);
+  EXPECT_NEAR(learnt.cloud.of(2), 2.8 + 0.3 * 0.2, 1e-9);
   for (int i = 0; i < 30; ++i) learn(known, with(known), 2, watch);
   EXPECT_LT(*forecast_of(with(known), known, 2, watch).error(), 1e-3);
+}
+
+TEST(Forecast, TheWaitForOthersStepsIsNoLesson) {
+  PlanFacts known = facts();
+  known.cloud->step_ms = 40;  // a busy cloud
+  known.cloud->busy_step_ms = 30;
+  // A token of two blocks there waits; one of a stream is in each of those steps.
+  EXPECT_NEAR(*forecast_of(with(known), known, 2, watched(10, 64, 43, 12)).predicted.token_ms,
+              19.1 + 40, 1e-9);
+  EXPECT_NEAR(*forecast_of(with(known), known, {}, watched(10, 64, 0, 0)).predicted.token_ms, 30,
+              1e-9);
+  learn(known, with(known), 2, watched(10, 64, 43, 12));
+  EXPECT_NEAR(known.correction.cloud.of(2), 2.8, 1e-9);
+  known.cloud->step_ms = 0;  // and then an idle one
+  EXPECT_NEAR(*forecast_of(with(known), known, 2, watched(10, 24, 3, 12)).predicted.cloud_ms, 2.8,
+              1e-9);
 }
 
 TEST(Forecast, LearnsAStreamAndATextHereAsAWhole) {
   PlanFacts known = facts();
   learn(known, with(known), std::nullopt, watched(10, 7, 7, 0));
-  EXPECT_NEAR(known.correction.stream.of(5), 6, 1e-9);
+  EXPECT_NEAR(known.correction.stream.of(5), 6.6, 1e-9);
   learn(known, with(known), 0, watched(10, 22, 0, 0));
-  EXPECT_NEAR(known.correction.local.of(11), 16.5, 1e-9);
+  EXPECT_NEAR(known.correction.local.of(11), 19.8, 1e-9);
   EXPECT_EQ(known.correction.cloud.of(2), 2);
   EXPECT_EQ(known.correction.edge.of(7), 7);
 }
@@ -205,13 +221,13 @@ TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
     EXPECT_NEAR(receipt.cost->cloud, 0, 1e-12);
     EXPECT_NEAR(*forecasts.learn(receipt, watch, false), (24 - 19.1) / 24, 1e-9);
     forecasts.describe(receipt, watch, false);
-    EXPECT_NEAR(*receipt.forecast->predicted.token_ms, (19.1 + 24) / 2, 1e-9);
+    EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 19.1 + 0.8 * (24 - 19.1), 1e-9);
   }
   Forecasts again(memory, shape(), {});  // the next run
   again.describe(receipt, watch, false);
-  EXPECT_NEAR(*receipt.forecast->predicted.token_ms, (19.1 + 24) / 2, 1e-9);
-  EXPECT_NE(to_text(receipt).find("plan      cut 2 (asked): 21.6 ms a token foreseen, 24.0 ms "
-                                  "taken (10 % off)"),
+  EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 19.1 + 0.8 * (24 - 19.1), 1e-9);
+  EXPECT_NE(to_text(receipt).find("plan      cut 2 (asked): 23.0 ms a token foreseen, 24.0 ms "
+                                  "taken (4 % off)"),
             std::string::npos)
       << to_text(receipt);
 }
