@@ -10,16 +10,16 @@
 namespace split::test {
 namespace {
 
-struct Layers {
+struct LayersCase {
   const char* model;
   Profile profile;
   std::optional<DType> kv = {};
 };
 
-class LayerSchedules : public testing::TestWithParam<Layers> {};
+class LayerSchedules : public testing::TestWithParam<LayersCase> {};
 
 TEST_P(LayerSchedules, GiveThePlainBits) {
-  const Layers& c = GetParam();
+  const LayersCase& c = GetParam();
   const Golden golden(c.model);
   const auto device = make_cpu_device(2);
   ShardOptions options = options_for(*golden.model);
@@ -37,11 +37,12 @@ TEST_P(LayerSchedules, GiveThePlainBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, LayerSchedules,
-    testing::Values(Layers{"demo", Profile::kF32}, Layers{"rand-a", Profile::kF32},
-                    Layers{"rand-b", Profile::kF32}, Layers{"rand-c", Profile::kF32},
-                    Layers{"demo", Profile::kF16}, Layers{"rand-b", Profile::kBF16},
-                    Layers{"demo", Profile::kQ8_0, DType::kQ8_0}, Layers{"rand-b", Profile::kQ8_0},
-                    Layers{"rand-c", Profile::kQ4_0}, Layers{"rand-a", Profile::kInt8}),
+    testing::Values(LayersCase{"demo", Profile::kF32}, LayersCase{"rand-a", Profile::kF32},
+                    LayersCase{"rand-b", Profile::kF32}, LayersCase{"rand-c", Profile::kF32},
+                    LayersCase{"demo", Profile::kF16}, LayersCase{"rand-b", Profile::kBF16},
+                    LayersCase{"demo", Profile::kQ8_0, DType::kQ8_0},
+                    LayersCase{"rand-b", Profile::kQ8_0}, LayersCase{"rand-c", Profile::kQ4_0},
+                    LayersCase{"rand-a", Profile::kInt8}),
     [](const auto& info) {
       std::string name = cat(info.param.model, "_", profile_name(info.param.profile));
       std::erase(name, '-');
