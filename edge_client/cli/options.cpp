@@ -102,7 +102,7 @@ void read_address(std::string_view text, Options& options) {
 }  // namespace
 
 CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const Flags::Environment& environment) {
+                              const Flags::Environment& environment, bool cut_moves) {
   CommandLine line;
   Options& options = line.options;
   std::string prompt, prompt_file, prompt_ids, cut, moves, head = "edge", goal = "fast",
@@ -133,8 +133,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
 
   flags.group("The split");
   flags.text("cut", "K|cloud|auto",
-             "how many blocks the server runs (all but two), or all of them; auto: the text begins "
-             "there, and comes here when the weights have",
+             "how many blocks the server runs, or all of them; auto: the text begins there, and "
+             "comes here when the weights have (auto; all but two with --head or --embed)",
              &cut);
   flags.bytes("max-weights", "BYTES", "most weights that --cut auto fetches (1G; 0: none)",
               &max_weights);
@@ -280,7 +280,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (flags.given("prompt")) options.prompt = prompt;
   if (flags.given("prompt-file")) options.prompt_file = prompt_file;
   if (flags.given("prompt-ids")) options.prompt_ids = ids_of(prompt_ids);
-  if (cut == "auto") {
+  // Where nothing says what runs here the cut moves by itself.
+  const bool open = cut_moves && !flags.given("cut") && !flags.given("moves") &&
+                    !flags.given("head") && !options.embed && !options.plan;
+  if (cut == "auto" || open) {
     options.all_on_cloud = true;
     options.auto_cut = !options.embed;  // which is one step
   } else if (cut == "cloud") {

@@ -16,8 +16,8 @@ struct CommandLine {
   std::string help;
 };
 
-// Throws Error(kInput), one line.
+// `cut_moves`: the cut is "auto" where no flag says what runs here. Throws Error(kInput), one line.
 CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const Flags::Environment& environment);
+                              const Flags::Environment& environment, bool cut_moves = true);
 
 }  // namespace split::edge

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "edge_client/cli/options.h"
 #include "run/generate.h"
 #include "support/edge_server.h"
 
@@ -184,7 +185,24 @@ TEST(EdgeAuto, BeginsWithThePromptsWords) {
       EXPECT_EQ(chosen[key], there[key]) << tokens;
     }
     EXPECT_GE(chosen["receipt"]["trips"], 1);
+    if (chosen["cut"] == "cloud") {
+      EXPECT_EQ(chosen["receipt"]["cloud_layer_rows"], there["receipt"]["cloud_layer_rows"]);
+    }
   }
+}
+
+TEST(EdgeAuto, IsTheCutWhereNoFlagSaysWhatRunsHere) {
+  const auto options = [](const std::vector<std::string>& flags) {
+    return edge::read_command_line(flags, [](const char*) { return nullptr; }).options;
+  };
+  for (const char* flag : {"--prompt=a", "--serve", "--seed=1", "--device=cpu", "--cut=auto"}) {
+    EXPECT_TRUE(options({flag}).auto_cut) << flag;
+  }
+  for (const char* flag :
+       {"--cut=1", "--cut=cloud", "--head=cloud", "--moves=1:0", "--embed", "--plan"}) {
+    EXPECT_FALSE(options({flag}).auto_cut) << flag;
+  }
+  EXPECT_FALSE(options({"--head=edge"}).all_on_cloud);
 }
 
 TEST(EdgeAuto, EmbedsOnTheCloudAndHasLogprobs) {

@@ -182,6 +182,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   int code = -1;
   const std::vector<std::string> arguments = {cat("--server=", cloud.url()),
                                               cat("--cache=", cache.path.string()),
+                                              "--cut=1",
                                               "--device=cpu",
                                               "--threads=1",
                                               "--seed=3",

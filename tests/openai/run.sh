@@ -28,7 +28,7 @@ start() {
 }
 start cloud "$binaries/cloud_server" --port 0 --device cpu --blob-cache "$folder/blobs"
 cloud=$pid
-start edge "$binaries/edge_client" --server "$url" --serve 127.0.0.1:0 --device cpu --cache "$folder/cache"
+start edge "$binaries/edge_client" --server "$url" --serve 127.0.0.1:0 --cut 6 --device cpu --cache "$folder/cache"
 edge=$pid
 cd "$folder"
 node test.mjs "$url"
