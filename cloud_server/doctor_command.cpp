@@ -6,6 +6,7 @@
 
 #include "base/figures.h"
 #include "base/granted.h"
+#include "base/plain_words.h"
 #include "device/device.h"
 #include "http/local_guard.h"
 #include "program/exit_codes.h"

@@ -18,6 +18,7 @@
 #include "base/granted.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/plain_words.h"
 #include "base/revision.h"
 #include "cloud_server/cloud.h"
 #include "cloud_server/doctor_command.h"

@@ -12,6 +12,7 @@
 
 #include "base/json.h"
 #include "base/log_room.h"
+#include "base/plain_words.h"
 
 namespace split {
 namespace {
@@ -92,13 +93,14 @@ void write_log(std::string_view line) {
 std::string log_line(std::string_view level, std::string_view message) {
   if (log_format() == LogFormat::kJson) {
     std::string line = begun(level);
-    add(line, "message", message);
+    add(line, "message", one_layer(message));
     if (!current_request.empty()) add(line, "request", current_request);
     return line.append("}\n");
   }
-  std::string line = log_format() == LogFormat::kText ? date() : "";
+  const bool dated = log_format() == LogFormat::kText;
+  std::string line = dated ? date() : "";
   if (level != "info") line.append(level).append(": ");
-  line.append(message);
+  line.append(dated ? one_layer(message) : plain_words(message));
   if (level != "info" && !current_request.empty()) {
     line.append(" (request ").append(current_request).append(")");
   }

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/plain_words.h"
 
 namespace split::http {
 namespace {
@@ -100,16 +101,18 @@ HttpError current_exception_as_error() {
   try {
     throw;
   } catch (const HttpError& error) {
-    return error;
+    HttpError told = error;
+    told.message = plain_words(error.message);
+    return told;
   } catch (const Error& error) {
     switch (error.kind()) {
       case ErrorKind::kInput:
       case ErrorKind::kShape:
-        return {400, "invalid_request", error.what(), error.field()};
+        return {400, "invalid_request", plain_words(error.what()), error.field()};
       case ErrorKind::kNotFound:
-        return {404, "not_found", error.what()};
+        return {404, "not_found", plain_words(error.what())};
       case ErrorKind::kBusy:
-        return {503, "busy", error.what(), {}, {{"Retry-After", "1"}}};
+        return {503, "busy", plain_words(error.what()), {}, {{"Retry-After", "1"}}};
       case ErrorKind::kRemote:
         log_error(cat("[http] ", error.what()));
         return {502, "upstream_error", "another machine that this answer needs failed"};

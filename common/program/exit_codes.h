@@ -1,8 +1,5 @@
-// The exit codes of the two programs, in one table, and how an error reads at a terminal.
+// The exit codes of the two programs, in one table.
 #pragma once
-
-#include <string>
-#include <string_view>
 
 #include "base/error.h"
 #include "program/flags.h"
@@ -26,9 +23,5 @@ inline constexpr Flags::Exit kExitCodes[] = {
     {"98", "the address is in use"},
     {"130", "Ctrl-C"},
 };
-
-// An error's message without the names of our layers, for people: "[http] http://127.0.0.1:8080:
-// cannot connect" begins with the URL. Brackets of an address stay.
-std::string plain_words(std::string_view message);
 
 }  // namespace split

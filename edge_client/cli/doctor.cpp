@@ -4,6 +4,7 @@
 
 #include "base/figures.h"
 #include "base/json.h"
+#include "base/plain_words.h"
 #include "edge_client/cli/options.h"
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/drive/split_embed.h"

@@ -7,9 +7,9 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/plain_words.h"
 #include "edge_client/cli/line_editor.h"
 #include "edge_client/cli/run.h"
-#include "program/exit_codes.h"
 
 namespace split::edge {
 namespace {

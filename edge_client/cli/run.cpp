@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/figures.h"
 #include "base/json.h"
+#include "base/plain_words.h"
 #include "device/about.h"
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "base/figures.h"
+#include "base/plain_words.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/measure.h"
 
@@ -110,7 +111,8 @@ void Arrival::run() {
   try {
     placed = begin();
   } catch (const Error& error) {
-    if (!ends_.interrupted()) options_.tell(cat(error.what(), "; texts stay on the cloud"));
+    if (!ends_.interrupted())
+      options_.tell(cat(plain_words(error.what()), "; texts stay on the cloud"));
   }
   Lock lock(mutex_);
   begun_ = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <utility>
+#include "base/plain_words.h"
 
 namespace split::edge {
 
@@ -56,7 +57,7 @@ StageEvent BlobStages::wait() {
 }
 
 std::string GrowthNote::line() const {
-  return cat(layers_here, "/", layers, " layers here", why.empty() ? "" : "; ", why);
+  return cat(layers_here, "/", layers, " layers here", why.empty() ? "" : "; ", plain_words(why));
 }
 
 GrowingTail::GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps,

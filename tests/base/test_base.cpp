@@ -189,7 +189,7 @@ TEST(File, WarnsOfASecretThatOthersRead) {
   EXPECT_EQ(said(0640), "");
   for (const mode_t mode : {0644, 0666}) {
     const std::string line = said(mode);
-    EXPECT_TRUE(line.starts_with(cat("warning: [file] ", file.string(), ": "))) << line;
+    EXPECT_TRUE(line.starts_with(cat("warning: ", file.string(), ": "))) << line;
     EXPECT_EQ(std::ranges::count(line, '\n'), 1) << line;
   }
 }

@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 
+#include "base/json.h"
+#include "base/log.h"
+#include "base/plain_words.h"
 #include "program/exit_codes.h"
 #include "program/flags.h"
 
@@ -237,6 +241,18 @@ TEST(PlainWords, LeaveOutTheNamesOfLayers) {
             "--server: URL 'a': no [host] there");
   EXPECT_EQ(plain_words("[cache] [file] /x: full"), "/x: full");
   EXPECT_EQ(plain_words("[1] [a b] [] x"), "[1] [a b] [] x");
+}
+
+TEST(LogLines, NameOneLayerAtMost) {
+  constexpr const char* kMessage = "[http] [cloud] http://[::1]:80: [file] /x: full";
+  const std::shared_ptr<void> plain(nullptr, [](void*) { set_log_format(LogFormat::kPlain); });
+  EXPECT_EQ(log_line("error", kMessage), "error: http://[::1]:80: /x: full\n");
+  set_log_format(LogFormat::kText);
+  EXPECT_TRUE(log_line("error", kMessage).ends_with(" error: [cloud] http://[::1]:80: /x: full\n"));
+  EXPECT_TRUE(log_line("info", "SIGHUP: [keys] /k: gone").ends_with(" SIGHUP: /k: gone\n"));
+  set_log_format(LogFormat::kJson);
+  EXPECT_EQ(*parse_json(log_line("error", kMessage), 2, "a line").find("message"),
+            "[cloud] http://[::1]:80: /x: full");
 }
 
 TEST(ExitCodes, AreAlikeForBothPrograms) {

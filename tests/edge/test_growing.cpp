@@ -357,7 +357,7 @@ TEST_F(Grown, WithoutRoomItsFloorStaysAndALineSaysSo) {
   answer_all_the_while();
   const GrowthNote last = wait_done();
   EXPECT_EQ(last.floor, Point(layers() - 1));
-  EXPECT_EQ(last.line(), "1/3 layers here; [test] no room for 5 bytes");
+  EXPECT_EQ(last.line(), "1/3 layers here; no room for 5 bytes");
   expect_right();
 }
 
@@ -372,8 +372,7 @@ TEST_F(Grown, WithoutADamagedStageGoesOnAboveIt) {
   grow(make_cpu_device(1));
   const GrowthNote last = wait_done();
   EXPECT_EQ(last.floor, Point(2));
-  EXPECT_NE(last.line().find("1/3 layers here; [cache] blob 'h.1'"), std::string::npos)
-      << last.line();
+  EXPECT_NE(last.line().find("1/3 layers here; blob 'h.1'"), std::string::npos) << last.line();
   EXPECT_EQ(last.line().find('\n'), std::string::npos);
   expect_right();
   tail->finish();  // all others came

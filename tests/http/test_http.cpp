@@ -35,10 +35,12 @@ void add_routes(Server& server) {
   server.route("GET", "/throw/{what}", [](const Request& r) -> Response {
     const std::string& what = r.path_params[0];
     if (what == "input") throw Error(ErrorKind::kInput, "bad \"q\" \xff");
-    if (what == "missing") throw Error(ErrorKind::kNotFound, "no such model");
+    if (what == "missing") throw Error(ErrorKind::kNotFound, "[cloud] [model] no such model");
     if (what == "io") throw Error(ErrorKind::kIo, "/secret/path");
     if (what == "remote") throw Error(ErrorKind::kRemote, "10.0.0.1 is down");
-    if (what == "http") throw HttpError(429, "slow_down", "wait", "tokens", {{"Retry-After", "7"}});
+    if (what == "http")
+      throw HttpError(429, "slow_down", "[http] wait: [memory] full", "tokens",
+                      {{"Retry-After", "7"}});
     if (what == "std") throw std::runtime_error("secret");
     throw 7;
   });
@@ -111,10 +113,11 @@ TEST_F(HttpServer, TurnsExceptionsIntoOneShape) {
        R"({"error":{"message":"bad \"q\" )"
        "\xef\xbf\xbd"
        R"(","type":"invalid_request_error","param":null,"code":"invalid_request"}})"},
-      {"missing", 404, "no such model"},
+      {"missing", 404, R"("message":"no such model")"},
       {"io", 500, "internal_error"},
       {"remote", 502, "upstream_error"},
-      {"http", 429, R"("param":"tokens","code":"slow_down")"},
+      {"http", 429,
+       R"("message":"wait: full","type":"rate_limit_error","param":"tokens","code":"slow_down")"},
       {"std", 500, "internal_error"},
       {"other", 500, "internal_error"},
   };
