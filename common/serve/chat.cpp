@@ -32,13 +32,14 @@ std::string content_of(Fields& message) {
   return text;
 }
 
-// The content of the last message, which is all that a model without a template reads.
+// What a model without a template goes on from: what systems say, each with an empty line behind
+// it, and the content of the last message.
 std::string check_messages(const Json& messages) {
   if (!messages.is_array() || messages.empty() || messages.size() > kMaxMessages) {
     Fields::refuse("messages", cat("expected a list of 1..", kMaxMessages, " messages"));
   }
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-  std::string last;
+  std::string systems, last;
   for (const Json& one : messages) {
     if (!one.is_object()) Fields::refuse("messages", "expected objects");
     Fields message(&one);
@@ -46,25 +47,30 @@ std::string check_messages(const Json& messages) {
     if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
       Fields::refuse("messages", "expected roles system, developer, user, assistant and tool");
     }
-    last = content_of(message);
+    if ((role == "system" || role == "developer") && &one != &messages[messages.size() - 1]) {
+      const std::string said = content_of(message);
+      if (!said.empty()) systems += said + "\n\n";
+    } else {
+      last = content_of(message);
+    }
     for (const char* key : {"name", "refusal", "reasoning_content", "tool_calls", "tool_call_id"}) {
       message.ignore(key);
     }
     message.finish();
   }
-  return last;
+  return systems + last;
 }
 
 struct Chat {
   ChatInput input;
-  std::string last;  // the last message's content
+  std::string plain;  // the prompt of a model without a template
 };
 
 // Without a template, the members that are for one alone stay unread, and are refused by name.
 Chat read_chat(Fields& fields, const TextModel& model) {
   Chat chat;
   chat.input.messages = fields.raw("messages");
-  chat.last = check_messages(chat.input.messages);
+  chat.plain = check_messages(chat.input.messages);
   if (model.chat == nullptr) return chat;
   if (fields.has("tools")) {
     chat.input.tools = fields.raw("tools");
@@ -97,18 +103,12 @@ auto by_template(const Make& make) {
 
 std::vector<std::vector<int32_t>> prompt_of(const Chat& chat, const TextModel& model) {
   if (model.chat == nullptr) {
-    return read_prompts(Json(chat.last), "messages", model, model.special_in_content, 1);
+    return read_prompts(Json(chat.plain), "messages", model, model.special_in_content, 1);
   }
   if (model.tokenizer == nullptr) Fields::refuse("messages", "the model has no tokenizer");
   const std::vector<int32_t> ids = by_template([&] {
-    const size_t bytes = model.chat->render(chat.input).size();
-    const auto context = static_cast<size_t>(model.config->context);
-    // Encodes nothing that cannot fit: that takes many times its size.
-    if (!model.tokenizer->may_shorten() && bytes / model.tokenizer->longest() > context) {
-      Fields::refuse("messages",
-                     cat("expected at most ", context, " tokens, got a chat of ", bytes, " bytes"));
-    }
-    return model.chat->encode(chat.input, *model.tokenizer, model.special_in_content);
+    return model.chat->encode(chat.input, *model.tokenizer, model.special_in_content,
+                              static_cast<size_t>(model.config->context));
   });
   Json list = Json::array();
   for (const int32_t id : ids) list.push_back(id);
@@ -159,7 +159,7 @@ http::Response apply_template(const http::Request& request, const FindModel& fin
   const Chat chat = read_chat(fields, model);
   fields.finish();
   const std::string prompt = model.chat == nullptr
-                                 ? chat.last
+                                 ? chat.plain
                                  : by_template([&] { return model.chat->render(chat.input); });
   return http::Response::json(200, cat("{\"prompt\":", json_quote(to_valid_utf8(prompt)), "}\n"));
 }

@@ -1,6 +1,6 @@
 // Chats: messages become a prompt by the model's own template, and the model goes on from there. A
 // model without a template goes on from the last message's content, so that a base model says
-// something.
+// something; what system messages say stands before it, each with an empty line behind it.
 #pragma once
 
 #include "http/route.h"

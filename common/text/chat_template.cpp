@@ -210,9 +210,19 @@ std::string ChatTemplate::render(const ChatInput& chat, const Tokenizer* breaks)
 std::string ChatTemplate::render(const ChatInput& chat) const { return render(chat, nullptr); }
 
 std::vector<int32_t> ChatTemplate::encode(const ChatInput& chat, const Tokenizer& tokenizer,
-                                          bool special_in_content) const {
-  if (special_in_content) return tokenizer.encode(render(chat));
-  return tokenizer.encode(render(chat, &tokenizer), {.breaks = true});
+                                          bool special_in_content, size_t most) const {
+  const std::string text = render(chat, special_in_content ? nullptr : &tokenizer);
+  if (!tokenizer.may_shorten()) {
+    const auto breaks = static_cast<size_t>(std::ranges::count(text, kBreak));
+    const size_t bytes = text.size() - (special_in_content ? 0 : breaks);
+    if (bytes / tokenizer.longest() > most) {
+      throw Error(
+          ErrorKind::kInput,
+          cat("'messages': expected at most ", most, " tokens, got a chat of ", bytes, " bytes"),
+          "messages");
+    }
+  }
+  return tokenizer.encode(text, EncodeOptions{.breaks = !special_in_content});
 }
 
 }  // namespace split

@@ -49,9 +49,10 @@ class ChatTemplate {
 
   // The chat as text. Throws as JinjaTemplate does.
   std::string render(const ChatInput& chat) const;
-  // Its ids; with `special_in_content`, special tokens in messages are these.
+  // Its ids; with `special_in_content`, special tokens in messages are these. A chat too long to be
+  // `most` ids is refused before it is encoded, which takes many times its size.
   std::vector<int32_t> encode(const ChatInput& chat, const Tokenizer& tokenizer,
-                              bool special_in_content = false) const;
+                              bool special_in_content = false, size_t most = SIZE_MAX) const;
 
  private:
   struct One {

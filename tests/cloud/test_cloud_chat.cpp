@@ -78,7 +78,18 @@ TEST(CloudChat, SaysWhatItsTemplateRefuses) {
 // A base model goes on from the last words, and so says something.
 TEST(CloudChat, ABaseModelAnswersEverySeed) {
   TestCloud cloud({"demo"});
-  EXPECT_EQ(text_of(cloud.ask(), "/apply-template", {{"messages", kHi}})["prompt"], "hi");
+  const auto prompt = [&](const Json& messages) {
+    return text_of(cloud.ask(), "/apply-template", {{"messages", messages}})["prompt"];
+  };
+  EXPECT_EQ(prompt(kHi), "hi");
+  EXPECT_EQ(
+      prompt({{{"role", "system"}, {"content", "Tell tales."}},
+              {{"role", "user"}, {"content", "Hi"}},
+              {{"role", "assistant"}, {"content", "Well."}},
+              {{"role", "developer"}, {"content", {{{"type", "text"}, {"text", "Be brief."}}}}},
+              {{"role", "user"}, {"content", "Once"}}}),
+      "Tell tales.\n\nBe brief.\n\nOnce");
+  EXPECT_EQ(prompt({{{"role", "system"}, {"content", "Once"}}}), "Once");
   for (const char* words :
        {"Hello, how are you?", "Tell me a story.", "What is the capital of France?"}) {
     for (int seed = 0; seed < 30; ++seed) {

@@ -174,6 +174,8 @@ TEST(EdgeOllama, ChatIsAChat) {
   EdgeServer& edge = Demo::edge();
   Json messages = {{{"role", "system"}, {"content", "A story."}},
                    {{"role", "user"}, {"content", "Once upon a time"}}};
+  EXPECT_EQ(edge.ask("/apply-template", {{"messages", messages}})["prompt"],
+            "A story.\n\nOnce upon a time");
   const Json chat =
       edge.ask("/v1/chat/completions", with(kSampling, {{"messages", messages}}))["choices"][0];
   messages[1]["images"] = Json::array();

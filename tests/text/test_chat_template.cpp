@@ -81,6 +81,19 @@ TEST(ChatTemplate, TakesContentAsData) {
   EXPECT_EQ(ends("<", false), 1);
   EXPECT_EQ(words.encode(chat(kHi), tokenizer),
             tokenizer.encode(words.render(chat(kHi)), {.add_special = false}));
+  // A chat that cannot fit is not encoded; breaks are not its bytes.
+  const std::string content(4 * tokenizer.longest(), 'a');
+  const ChatInput tall = chat(Json::array({{{"role", "user"}, {"content", content}}}).dump());
+  const size_t most = words.render(tall).size() / tokenizer.longest();
+  for (const bool special : {false, true}) {
+    EXPECT_NO_THROW(words.encode(tall, tokenizer, special, most));
+    try {
+      words.encode(tall, tokenizer, special, most - 1);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.field(), "messages");
+    }
+  }
 }
 
 // OpenAI's clients send arguments as text (T23).
