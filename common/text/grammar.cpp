@@ -91,6 +91,17 @@ Grammar::State Grammar::after(const State& state, uint8_t byte) const {
   return sorted(std::move(next));
 }
 
+ByteSet Grammar::alike(const State& state, uint8_t byte) const {
+  ByteSet alike;
+  alike.set();
+  for (const Stack& stack : state) {
+    if (stack.empty()) continue;
+    const ByteSet& set = sets_[symbols_[stack.back()].index];
+    alike &= set.test(byte) ? set : ~set;
+  }
+  return alike;
+}
+
 TokenGrammar::TokenGrammar(Grammar grammar, const Tokenizer& tokenizer, std::string asked)
     : grammar_(std::move(grammar)), tokenizer_(tokenizer), asked_(std::move(asked)) {}
 
@@ -109,29 +120,39 @@ uint32_t TokenGrammar::node_of(State state) const {
   return at->second;
 }
 
+// Most bytes lead where many others do, the letters of a string for one.
 uint32_t TokenGrammar::next(uint32_t node, uint8_t byte) const {
-  uint32_t& known = nodes_[node - 2].next[byte];  // a deque's places stay
-  if (known == Node::kUnknown) known = node_of(grammar_.after(nodes_[node - 2].state, byte));
-  return known;
+  Node& from = nodes_[node - 2];  // a deque's places stay
+  if (from.next[byte] != Node::kUnknown) return from.next[byte];
+  const uint32_t to = node_of(grammar_.after(from.state, byte));
+  const ByteSet alike = grammar_.alike(from.state, byte);
+  for (size_t one = 0; one < alike.size(); ++one) {
+    if (alike.test(one)) from.next[one] = to;
+  }
+  return to;
 }
 
 // Goes through the tokens in the order of their bytes: a beginning that several share is looked at
 // once, and none behind one that leads nowhere.
-std::vector<uint8_t> TokenGrammar::look(uint32_t node) const {
+std::vector<uint8_t> TokenGrammar::look(uint32_t start) const {
   std::vector<uint8_t> allowed(static_cast<size_t>(tokenizer_.size()), 0);
-  std::vector<uint32_t> at = {node};  // behind so many bytes of the token before
-  bool dead = false;                  // behind the last of them
-  for (const auto& [id, shared] : tokenizer_.by_bytes()) {
-    if (dead && shared >= at.size()) continue;
-    const std::string_view bytes = tokenizer_.token_bytes(id);
-    at.resize(std::min<size_t>(shared, at.size() - 1) + 1);
-    dead = false;
-    while (at.size() <= bytes.size() && !dead) {
-      const uint32_t to = next(at.back(), static_cast<uint8_t>(bytes[at.size() - 1]));
-      dead = to == Node::kDead;
-      if (!dead) at.push_back(to);
+  std::vector<uint32_t> at(tokenizer_.longest() + 1);  // behind so many bytes of the token before
+  at[0] = start;
+  uint32_t live = 0;  // so many of its bytes lead somewhere
+  const Tokenizer::ByBytes& all = tokenizer_.by_bytes();
+  const char* own = all.own.data();
+  for (const Tokenizer::InOrder& token : all.tokens) {
+    const std::string_view bytes(own, token.own);
+    own += token.own;
+    if (token.shared > live) continue;
+    live = token.shared;
+    uint32_t node = at[live];
+    for (const char byte : bytes) {
+      node = next(node, static_cast<uint8_t>(byte));
+      if (node == Node::kDead) break;
+      at[++live] = node;
     }
-    if (!dead) allowed[static_cast<size_t>(id)] = 1;
+    if (node != Node::kDead) allowed[static_cast<size_t>(token.id)] = 1;
   }
   return allowed;
 }

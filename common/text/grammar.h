@@ -46,6 +46,8 @@ class Grammar {
   using State = std::vector<Stack>;
   State start() const;
   State after(const State& state, uint8_t byte) const;
+  // The bytes behind which a text is where it is behind this one.
+  ByteSet alike(const State& state, uint8_t byte) const;
   static bool can_end(const State& state) { return !state.empty() && state.front().empty(); }
   static bool must_end(const State& state) { return state.size() == 1 && can_end(state); }
 
@@ -89,7 +91,7 @@ class TokenGrammar {
   };
   uint32_t node_of(State state) const;
   uint32_t next(uint32_t node, uint8_t byte) const;
-  std::vector<uint8_t> look(uint32_t node) const;
+  std::vector<uint8_t> look(uint32_t start) const;
 
   const Grammar grammar_;
   const Tokenizer& tokenizer_;

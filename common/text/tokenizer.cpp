@@ -61,7 +61,7 @@ struct Tokenizer::Scratch {
 
 struct Tokenizer::Order {
   std::once_flag once;
-  std::vector<InOrder> all;
+  ByBytes all;
 };
 
 Tokenizer::Tokenizer(Parts parts)
@@ -169,17 +169,36 @@ void Tokenizer::clean_up_words() {
   }
 }
 
-std::span<const Tokenizer::InOrder> Tokenizer::by_bytes() const {
+const Tokenizer::ByBytes& Tokenizer::by_bytes() const {
   std::call_once(order_->once, [this] {
-    std::vector<InOrder>& all = order_->all;
+    // Most tokens differ within eight bytes, which compare as one number.
+    struct Begun {
+      uint64_t begin = 0;
+      int32_t id;
+    };
+    std::vector<Begun> sorted;
     for (int32_t id = 0; id < size(); ++id) {
-      if (!is_special(id) && !token_bytes(id).empty()) all.push_back({id, 0});
+      const std::string_view bytes = token_bytes(id);
+      if (bytes.empty() || is_special(id)) continue;
+      Begun one{0, id};
+      for (size_t i = 0; i < sizeof one.begin; ++i) {
+        one.begin = one.begin << 8 | (i < bytes.size() ? static_cast<uint8_t>(bytes[i]) : 0);
+      }
+      sorted.push_back(one);
     }
-    std::ranges::sort(all, {}, [this](const InOrder& one) { return token_bytes(one.id); });
-    for (size_t i = 1; i < all.size(); ++i) {
-      const std::string_view before = token_bytes(all[i - 1].id), bytes = token_bytes(all[i].id);
-      all[i].shared =
-          static_cast<uint32_t>(std::ranges::mismatch(before, bytes).in1 - before.begin());
+    std::ranges::sort(sorted, [this](const Begun& a, const Begun& b) {
+      if (a.begin != b.begin) return a.begin < b.begin;
+      return token_bytes(a.id) < token_bytes(b.id);
+    });
+    std::string_view before;
+    for (const Begun& one : sorted) {
+      const std::string_view bytes = token_bytes(one.id);
+      const auto shared = std::ranges::mismatch(before, bytes).in1 - before.begin();
+      const std::string_view own = bytes.substr(static_cast<size_t>(shared));
+      order_->all.tokens.push_back(
+          {one.id, static_cast<uint32_t>(shared), static_cast<uint32_t>(own.size())});
+      order_->all.own += own;
+      before = bytes;
     }
   });
   return order_->all;

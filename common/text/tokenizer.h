@@ -82,8 +82,13 @@ class Tokenizer {
   struct InOrder {
     int32_t id;
     uint32_t shared;  // bytes that it begins with as the one before
+    uint32_t own;     // bytes behind these
   };
-  std::span<const InOrder> by_bytes() const;
+  struct ByBytes {
+    std::vector<InOrder> tokens;
+    std::string own;  // those bytes of each token, one after the other: read from front to back
+  };
+  const ByBytes& by_bytes() const;
   // `text` with breaks that keep any special token from being read in it, or across its end.
   std::string broken(std::string_view text) const;
 
