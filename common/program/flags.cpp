@@ -175,7 +175,7 @@ void Flags::refuse(std::string_view name) const {
   for (const Flag& flag : flags_) known.push_back(flag.name);
   known.insert(known.end(), {"help", "version"});
   std::string_view meant;
-  size_t fewest = word.size() / 3 + 2;  // slips, at most one less
+  size_t fewest = (word.size() + 1) / 3 + 1;  // slips, at most one less
   if (!word.empty() && word.size() <= kMostLetters) {
     for (const std::string_view one : known) {
       const size_t slips = one.starts_with(word) ? 0 : distance(word, one);

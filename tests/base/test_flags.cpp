@@ -230,6 +230,7 @@ TEST(Flags, KnowsWhichOneWasMeant) {
             "no flag --tempreature; did you mean --temperature?");
   EXPECT_EQ(program.refusal({"--temp"}), "no flag --temp; did you mean --temperature?");
   EXPECT_EQ(program.refusal({"-v"}), "no flag -v; did you mean --version?");
+  EXPECT_EQ(program.refusal({"--feet"}), "no flag --feet; --help lists the flags");
   EXPECT_EQ(program.refusal({"--zzz"}), "no flag --zzz; --help lists the flags");
   EXPECT_EQ(program.refusal({"--a\x1b[2J"}).find('\x1b'), std::string::npos);
 }
