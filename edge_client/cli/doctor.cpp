@@ -61,6 +61,7 @@ class Doctor {
   const World& world_;
   Interrupt& interrupt_;
   int code_ = 0;
+  bool cache_known_ = false;
   std::vector<std::string> missing_;
   std::optional<Loader> loader_;
   std::optional<CloudNotice> notice_;
@@ -83,6 +84,7 @@ void Doctor::check(std::string_view name, const Check& check) {
   try {
     line(name, "ok ", check());
   } catch (const Error& error) {
+    if (interrupt_.signal() != 0) return;
     line(name, "BAD", plain_words(error.what()));
     if (code_ == 0) code_ = exit_code(error.kind());
   }
@@ -150,10 +152,15 @@ std::string Doctor::kernels() {
 
 std::string Doctor::cache() {
   const ShardCache cache(cache_root(options_.cache, world_.environment));
+  cache_known_ = true;
   std::error_code error;
   std::filesystem::create_directories(cache.root(), error);
-  if (error || ::access(cache.root().c_str(), W_OK) != 0) {
-    throw disk_error(Error(ErrorKind::kIo, cat(cache.root().string(), ": cannot be written")));
+  if (!error && ::access(cache.root().c_str(), W_OK) != 0) {
+    error = std::error_code(errno, std::generic_category());
+  }
+  if (error) {
+    throw disk_error(Error(ErrorKind::kIo,
+                           cat("cannot write to ", cache.root().string(), ": ", error.message())));
   }
   uint64_t bytes = 0;
   const auto entries = cache.entries();
@@ -215,6 +222,7 @@ std::string Doctor::computed(const SplitRun& run, SplitCounts& counts) {
 
 std::string Doctor::link() {
   if (info_.stages.empty()) not_known("a model");
+  if (!cache_known_) not_known("a cache");
   forecasts_ = loader_->forecasts(info_);
   Network network = measure_network(loader_->remote(), info_);
   const auto channels = static_cast<uint32_t>(loader_->config().channels);
@@ -246,8 +254,9 @@ std::string Doctor::plan() {
   const PlanReport report = forecasts_->plan(info_.id, {});
   const std::vector<Place> places = price_places(report.input, report.correction);
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
-  return cat(plan_words(places, report.input), "; --goal ", goal_name(report.goal), " picks ",
-             places[pick.place].name());
+  const Place& best = places[pick.place];
+  return cat(plan_words(places, report.input), "; best for --goal ", goal_name(report.goal), ": ",
+             words_of(best), " (--cut ", best.name(), ")");
 }
 
 // Where the options put a text, and whether it is the cloud's own.
@@ -274,7 +283,7 @@ int Doctor::examine() {
   if (heard) {
     check("versions", [this] { return versions(); });
     check("model", [this] { return model(); });
-  } else {
+  } else if (interrupt_.signal() == 0) {
     line("versions", "ok ", "edge_client " SPLIT_VERSION);
     line("model", "   ", "not looked at without a server");
   }
@@ -282,7 +291,7 @@ int Doctor::examine() {
   check("device", [this] { return device(); });
   check("kernels", [this] { return kernels(); });
   check("cache", [this] { return cache(); });
-  if (!heard) {
+  if (!heard && interrupt_.signal() == 0) {
     for (const char* name : {"weights", "one token", "link", "speed", "plan", "text"}) {
       line(name, "   ", "not looked at without a server");
     }
@@ -300,6 +309,7 @@ int Doctor::examine() {
   for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);
   if (interrupt_.signal() == 0) {
     line("to install", missing.empty() ? "ok " : "   ", missing.empty() ? "nothing" : missing);
+    world_.console.out(code_ == 0 ? "All is well.\n" : "Not all is well: see BAD.\n");
   }
   return code_;
 }

@@ -26,6 +26,7 @@ constexpr std::string_view kHelp =
 
 // "cut 6, 31 in, 64 out, first after 35 ms, 48.1 tokens/s, seed 7"
 std::string in_short(const Receipt& receipt) {
+  if (receipt.tokens == 0) return cat("nothing was written, seed ", receipt.seed);
   char times[96];
   std::snprintf(times, sizeof times, "first after %.0f ms, %.1f tokens/s", receipt.first_token_ms,
                 receipt.tokens_per_second());
@@ -146,6 +147,7 @@ bool Loop::answer(const std::string& line) {
     text = work.generate(prompt, options, [&](std::string_view piece, const ScoredToken*) {
       text_ += piece;
       if (asked.json || piece.empty()) return true;
+      with_.wrote(piece);
       unread = !console.out(piece);
       return !unread;
     });
@@ -162,6 +164,7 @@ bool Loop::answer(const std::string& line) {
     return unread;
   }
   console.out("\n");
+  with_.wrote("\n");
   if (!asked.quiet) say(marked("\x1b[2m", in_short(receipt)));
   return unread;
 }

@@ -18,6 +18,8 @@ struct PromptLoop {
   GenerateOptions generate;  // but for the seed, which is drawn for each unless it is given
   // Loads the weights of another cut, as --cut names it. Throws as Loader::load() does.
   std::function<std::shared_ptr<PlacedModel>(const std::string& cut)> place = {};
+  // Called with each text that has gone to the terminal.
+  std::function<void(std::string_view)> wrote = [](std::string_view) {};
 };
 
 // Returns when the user leaves. What goes wrong with one answer is said, and the next one is asked

@@ -121,7 +121,11 @@ class Run {
   void load();
   GenerateOptions generate_options();
   void begin_arrival();
+  void tell(const std::string& line);
   void tell_beside(const std::string& line);
+  void start_clock();
+  void begin_writing();
+  void end_writing();
   void say_plan();
   void print_text();
   void say_what_was_kept();
@@ -150,6 +154,8 @@ class Run {
   size_t moves_told_ = 0;
   std::mutex telling_;                    // by a thread of the arrival too, hence before it:
   std::string told_beside_;               // last
+  bool writing_ = false;                  // a text
+  std::string held_;                      // lines until it ends
   Answers answers_;                       // likewise
   std::unique_ptr<Forecasts> forecasts_;  // likewise; none: of a head on the cloud
   AnswerWatch watch_;                     // of the one text
@@ -157,6 +163,7 @@ class Run {
   DraftMemory draft_memory_;
   Receipt receipt_;
   Clock::time_point start_ = Clock::now();
+  double waited_before_ = 0;  // for the cloud
 };
 
 void Run::say_plan() {
@@ -164,7 +171,24 @@ void Run::say_plan() {
   receipt_.exact = split_->exact;
   receipt_.load_ms = ms_since(start_);
   receipt_.load_peak_bytes = peak_memory();
-  if (!options_.quiet && !options_.json) world_.console.err(receipt_.plan() + "\n");
+  if (!options_.json) tell(receipt_.plan());
+}
+
+// A line of what goes on; behind the text, where one is being written at the same terminal.
+void Run::tell(const std::string& line) {
+  if (options_.quiet) return;
+  const std::lock_guard lock(telling_);
+  if (writing_ && world_.console.out_is_terminal && world_.console.err_is_terminal) {
+    held_ += line + "\n";
+  } else {
+    world_.console.err(line + "\n");
+  }
+}
+
+void Run::end_writing() {
+  const std::lock_guard lock(telling_);
+  writing_ = false;
+  if (!held_.empty()) world_.console.err(cat("\n", std::exchange(held_, {})));
 }
 
 bool Run::put_text(std::string_view text, const ScoredToken* token) {
@@ -176,6 +200,7 @@ bool Run::put_text(std::string_view text, const ScoredToken* token) {
   if (token != nullptr) watch_.token(receipt_.counts, ms_since(start_));
   if (token != nullptr && receipt_.tokens++ == 0) {
     receipt_.first_token_ms = ms_since(start_);
+    receipt_.first_waited_ms = notice_.waited_ms() - waited_before_;
     receipt_.first = receipt_.counts;
   }
   const size_t known = std::min(known_bytes_, text.size());
@@ -216,9 +241,7 @@ void Run::begin_arrival() {
   arrival.forecasts = forecasts_.get();
   arrival.landed = [this](const Landed& place) { answers_.go_on_at(place); };
   arrival.offered = [this](const Landed& place) { answers_.offer(place); };
-  arrival.tell = [this](const std::string& line) {
-    if (!options_.quiet) world_.console.err(cat("--cut auto: ", line, "\n"));
-  };
+  arrival.tell = [this](const std::string& line) { tell(cat("--cut auto: ", line)); };
   arrival_.emplace(loader_, std::move(arrival));
 }
 
@@ -230,10 +253,22 @@ void Run::tell_beside(const std::string& line) {
   world_.console.err(cat("--cut auto: ", line, "\n"));
 }
 
+void Run::start_clock() {
+  start_ = Clock::now();
+  waited_before_ = notice_.waited_ms();
+}
+
+void Run::begin_writing() {
+  const std::lock_guard lock(telling_);
+  writing_ = true;
+}
+
 void Run::print_text() {
   const GenerateOptions options = generate_ ? *generate_ : generate_options();
-  if (!opened_) start_ = Clock::now();
+  if (!opened_) start_clock();
+  begin_writing();
   receipt_.prompt_tokens = prompt_.size();
+  receipt_.max_tokens = options.max_tokens;
   SplitText text(split_run(), prompt_, options, receipt_.counts);
   std::optional<Answers::Entry> entry;
   if (arrival_) entry.emplace(answers_, *text.forward(), options.repeats());
@@ -252,6 +287,7 @@ void Run::print_text() {
   receipt_.prompt_tokens = prompt_.size();
   receipt_.tokens = generated.tokens.size();
   receipt_.finish_reason = generated.finish_reason;
+  receipt_.waited_ms = notice_.waited_ms() - waited_before_;
   receipt_.end_at_last_move();
   if (arrival_) {
     receipt_.exact = answers_.exact();
@@ -268,12 +304,16 @@ void Run::print_text() {
   }
   if (world_.console.out_is_terminal) world_.console.out("\n");
   if (interrupt_.signal() != 0) return say_what_was_kept();
+  end_writing();
   if (!options_.quiet) world_.console.err(cat("\n", to_text(receipt_)));
 }
 
 // Where a text ends early: what there is of it, what it cost, and how to get it again.
 void Run::say_what_was_kept() {
+  notice_.end();
   if (options_.quiet || options_.json) return;
+  end_writing();
+  receipt_.waited_ms = notice_.waited_ms() - waited_before_;
   receipt_.finish_reason = "cancelled";
   receipt_.device = split_->device();
   receipt_.end_at_last_move();
@@ -411,7 +451,9 @@ void Run::load() {
     link_->set_moves(true);
     moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
   }
-  if (!place_.head_on_cloud) forecasts_ = loader_.forecasts(info_);
+  // They are kept in the cache, which a text on the cloud does without.
+  const bool kept = !place_.all_on_cloud || loader_.has_cache();
+  if (!place_.head_on_cloud && kept) forecasts_ = loader_.forecasts(info_);
   say_plan();
 }
 
@@ -428,9 +470,10 @@ std::unique_ptr<CloudLink> Run::lane_link() {
 // model comes beside that. False where it did not begin.
 bool Run::open(const std::string& prompt) {
   if (!options_.auto_cut || options_.prompt_ids || to_valid_utf8(prompt) != prompt) return false;
-  start_ = Clock::now();
+  start_clock();
   loader_.select_id();
   if (loader_.recalled()) return false;
+  begin_writing();
   Remote& remote = loader_.lend();
   std::atomic<bool> known = false;
   std::exception_ptr error;
@@ -525,7 +568,8 @@ void Run::interactive() {
     const Placement wanted = place(options, loader_.model());
     return loader_.load(wanted, loader_.manifest(&wanted));
   };
-  run_prompt_loop({options_, world_, interrupt_, shared, present, generate_options(), at_cut});
+  run_prompt_loop({options_, world_, interrupt_, shared, present, generate_options(), at_cut,
+                   [this](std::string_view text) { notice_.wrote(text); }});
   arrival_.reset();
 }
 

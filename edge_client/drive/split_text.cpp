@@ -57,6 +57,7 @@ void SplitText::take_up(const Opened& opened) {
   if (opened.finish_reason == "stop" && !loop_->ended()) {
     loop_->token({run_.model.config().end_of_text, 0, {}}, on_text);
   }
+  count_on_cloud(opened.tokens.size());
   forward_->adopt(opened.session, loop_->ids(), prompt_.size());
 }
 
@@ -70,9 +71,14 @@ bool SplitText::next(const OnText& on_text) {
   }
   ++counts_.trips;
   whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
-  const size_t fed = prompt_.size() + std::max<size_t>(1, whole_.tokens.size()) - 1;
-  counts_.cloud_layer_rows += fed * static_cast<size_t>(run_.model.config().layers);
+  count_on_cloud(whole_.tokens.size());
   return false;
+}
+
+// The rows of the prompt and of all tokens but the last.
+void SplitText::count_on_cloud(size_t tokens) {
+  const size_t rows = prompt_.size() + std::max<size_t>(1, tokens) - 1;
+  counts_.cloud_layer_rows += rows * static_cast<size_t>(run_.model.config().layers);
 }
 
 // The tokens that the cloud has for it, or the next one.

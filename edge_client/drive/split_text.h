@@ -51,6 +51,7 @@ class SplitText {
  private:
   void pass(const OnText& on_text);
   void take_up(const Opened& opened);
+  void count_on_cloud(size_t tokens);
 
   const SplitRun run_;
   const std::vector<int32_t> prompt_;

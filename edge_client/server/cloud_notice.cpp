@@ -32,16 +32,19 @@ void CloudNotice::lost(const RemoteError& error) {
   const auto untold = error.code == kFirstAsk ? kFirstUntold : kUntold;
   untold_ = waiting_ > 0 ? std::min(untold_, untold) : untold;
   changed_.notify_all();
-  if (waiting_++ > 0 || quiet_) return;
+  if (waiting_++ > 0) return;
   since_ = Clock::now();
   shown_ = false;
+  if (quiet_) return;
   if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
 }
 
 void CloudNotice::found(bool again) {
   const std::lock_guard lock(mutex_);
   CHECK(waiting_ > 0);
-  if (--waiting_ > 0 || quiet_) return;
+  if (--waiting_ > 0) return;
+  waited_ += lasted();
+  if (quiet_) return;
   changed_.notify_all();
   if (!std::exchange(shown_, false)) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(Clock::now() - since_);
@@ -51,6 +54,25 @@ void CloudNotice::found(bool again) {
   } else if (again) {
     console_.err(line + "\n");
   }
+}
+
+double CloudNotice::waited_ms() const {
+  const std::lock_guard lock(mutex_);
+  const auto now = waiting_ > 0 ? lasted() : Clock::duration{};
+  return std::chrono::duration<double, std::milli>(waited_ + now).count();
+}
+
+// With the lock held.
+CloudNotice::Clock::duration CloudNotice::lasted() const {
+  const auto time = Clock::now() - since_;
+  return time < untold_ ? Clock::duration{} : time;
+}
+
+void CloudNotice::end() {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(shown_, false) && console_.err_is_terminal) console_.err("\r\x1b[K");
+  quiet_ = true;
+  changed_.notify_all();
 }
 
 RetryOptions CloudNotice::told_to(RetryOptions retry) {
@@ -76,8 +98,8 @@ void CloudNotice::say(Clock::time_point now) {
 void CloudNotice::run() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
-    if (waiting_ == 0) {
-      changed_.wait(lock, [this] { return stopping_ || waiting_ > 0; });
+    if (waiting_ == 0 || quiet_) {
+      changed_.wait(lock, [this] { return stopping_ || (waiting_ > 0 && !quiet_); });
       continue;
     }
     const auto began = since_;
@@ -87,7 +109,7 @@ void CloudNotice::run() {
     // Whole steps behind the beginning, and one soon after it.
     const auto due = shown_ ? began + step * ((now - began) / step + 1) : began + untold;
     const bool other = changed_.wait_until(lock, due, [&] {
-      return stopping_ || waiting_ == 0 || since_ != began || untold_ != untold;
+      return stopping_ || quiet_ || waiting_ == 0 || since_ != began || untold_ != untold;
     });
     if (!other) say(Clock::now());
   }

@@ -27,6 +27,10 @@ class CloudNotice {
   // up. Each as often as the other. Any thread.
   void lost(const RemoteError& error);
   void found(bool again);
+  // How long so far, without waits too short to be told.
+  double waited_ms() const;
+  // Takes back what is shown and tells no more: what waits is given up.
+  void end();
   // Takes what is told of other waits too.
   RetryOptions told_to(RetryOptions retry);
   // Text has gone to the same terminal: whether it ended a line.
@@ -36,18 +40,20 @@ class CloudNotice {
 
  private:
   using Clock = std::chrono::steady_clock;
+  Clock::duration lasted() const;
   void run();
   void say(Clock::time_point now);
 
   const Console& console_;
   const std::string url_;
-  const bool quiet_;
+  bool quiet_;
   std::atomic<bool> mid_line_ = false;  // text of stdout, on the terminal of stderr
-  std::mutex mutex_;                    // of all below
+  mutable std::mutex mutex_;            // of all below, and quiet_
   std::condition_variable changed_;
   size_t waiting_ = 0;  // that wait now
   std::string why_;     // it answers, but not with what it is asked for
   Clock::time_point since_;
+  Clock::duration waited_{};  // before that
   std::chrono::milliseconds untold_{};
   bool shown_ = false, stopping_ = false;
   std::thread thread_;  // once somebody waits

@@ -83,14 +83,10 @@ std::string milliseconds(const std::optional<double>& ms) {
   return ms ? cat(fixed(*ms, *ms < 100 ? 1 : 0), " ms") : "-";
 }
 
-std::string words_of(const Place& place) {
-  return !place.cut ? "all on the cloud" : *place.cut == 0 ? "all here" : cat("cut ", *place.cut);
-}
-
-std::string_view reason(PickReason why) {
+std::string_view reason(PickReason why, bool here) {
   switch (why) {
     case PickReason::kFastest:
-      return "nothing is faster once it has landed";
+      return here ? "nothing is faster once it has landed" : "nothing is faster";
     case PickReason::kGoal:
       return "the least work for the cloud at this pace";
     case PickReason::kOnlyFit:
@@ -102,6 +98,10 @@ std::string_view reason(PickReason why) {
 }
 
 }  // namespace
+
+std::string words_of(const Place& place) {
+  return !place.cut ? "all on the cloud" : *place.cut == 0 ? "all here" : cat("cut ", *place.cut);
+}
 
 std::string to_text(const PlanReport& report, std::string_view device) {
   const PlanInput& input = report.input;
@@ -144,8 +144,10 @@ std::string to_text(const PlanReport& report, std::string_view device) {
     out += *report.exact ? "A text is the same here and on the cloud, bit for bit.\n"
                          : "A text here may differ from the cloud's at near-ties.\n";
   }
-  return out + cat("Going to \"", words_of(places[pick.place]), "\": ", reason(pick.why), ". ",
-                   plan_words(places, input), ".\n");
+  std::string words = plan_words(places, input);
+  words[0] = 'A';  // "All on the cloud: ..."
+  return out + cat(words, ".\nGoing to \"", words_of(places[pick.place]),
+                   "\": ", reason(pick.why, places[pick.place].cut.has_value()), ".\n");
 }
 
 }  // namespace split::edge

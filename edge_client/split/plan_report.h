@@ -23,6 +23,8 @@ std::optional<Goal> goal_from_name(std::string_view name);
 // "first_token_ms","token_ms","cloud_ms","download_bytes","missing_bytes","bytes_per_token",
 // "dollars_per_million"}],"pick":{"cut","why"}}, and a line's end.
 std::string to_json(const PlanReport& report);
+// A place as a person calls it: "all on the cloud", "cut 6", "all here".
+std::string words_of(const Place& place);
 // A table for a person at a terminal: the places, what they cost, and where it goes. `device`: this
 // machine's.
 std::string to_text(const PlanReport& report, std::string_view device);

@@ -29,8 +29,12 @@ std::string Receipt::plan() const {
              device == "none" ? " here" : cat(" on ", device));
 }
 
+double Receipt::after_first_ms() const {
+  return counts.ms - first_token_ms - (waited_ms - first_waited_ms);
+}
+
 double Receipt::tokens_per_second() const {
-  const double after_first = counts.ms - first_token_ms;
+  const double after_first = after_first_ms();
   if (tokens > 1 && after_first > 0) return static_cast<double>(tokens - 1) / after_first * 1000;
   return tokens == 1 && counts.ms > 0 ? 1000 / counts.ms : 0;
 }
@@ -60,13 +64,22 @@ std::string parts(double all, double cloud, double wire) {
              fixed(rounded(between), digits), " ms wire + ", fixed(here, digits), " ms here");
 }
 
+// "36 ms", "1.25 s", "31.4 s"
+std::string time_words(double ms) {
+  if (ms < 1000) return cat(fixed(ms, 0), " ms");
+  return cat(fixed(ms / 1000, ms < 10000 ? 2 : 1), " s");
+}
+
 std::string spaced(std::string words) {
   std::ranges::replace(words, '_', ' ');
   return words;
 }
 
 std::string ending(const Receipt& r) {
-  if (r.finish_reason == "length") return ", stopped at --max-tokens or the end of the context";
+  if (r.finish_reason == "length") {
+    const bool asked = r.tokens == static_cast<size_t>(r.max_tokens);
+    return asked ? ", stopped at --max-tokens" : ", stopped at the end of the context";
+  }
   if (r.finish_reason == "cancelled") return ", stopped early";
   return r.finish_reason == "stop" ? ", ended by itself" : "";
 }
@@ -79,7 +92,8 @@ std::string forecast_words(const Forecast& forecast) {
   std::string words = !forecast.cut        ? "all on the cloud"
                       : *forecast.cut == 0 ? "all here"
                                            : cat("cut ", *forecast.cut);
-  words += cat(" (", spaced(forecast.why), ")");
+  const bool alone = forecast.why == pick_reason_name(PickReason::kOnlyFit);
+  words += cat(" (", alone ? "nothing else is here" : spaced(forecast.why), ")");
   if (!predicted.token_ms) return words + ": not foreseen, for not all of it was measured";
   words += cat(": ", ms(*predicted.token_ms), " a token foreseen");
   if (!actual.token_ms) return words;
@@ -128,19 +142,19 @@ std::string to_text(const Receipt& r) {
   const auto per_token = [&](uint64_t bytes) {
     return human_bytes(static_cast<uint64_t>(static_cast<double>(bytes) / fed));
   };
-  line("text",
-       cat(r.tokens, r.tokens == 1 ? " token in " : " tokens in ", fixed(r.counts.ms / 1000, 2),
-           " s (first after ", fixed(r.first_token_ms / 1000, 2), " s, then ",
-           fixed(r.tokens_per_second(), 1), " a second)", ending(r), ", seed ", r.seed));
+  line("text", cat(r.tokens, r.tokens == 1 ? " token in " : " tokens in ", time_words(r.counts.ms),
+                   " (first after ", time_words(r.first_token_ms), ", then ",
+                   fixed(r.tokens_per_second(), 1), " a second)", ending(r), ", seed ", r.seed));
   line("prompt", cat(r.prompt_tokens, r.prompt_tokens == 1 ? " token, " : " tokens, ",
-                     parts(r.first_token_ms, prompt.cloud_ms, prompt.wire_ms)));
+                     parts(r.first_token_ms - r.first_waited_ms, prompt.cloud_ms, prompt.wire_ms)));
   if (r.tokens > 1) {
     const double more = static_cast<double>(r.tokens - 1);
     line("tokens", cat(r.tokens - 1, " more, each ",
-                       parts(std::max(0.0, r.counts.ms - r.first_token_ms) / more,
+                       parts(std::max(0.0, r.after_first_ms()) / more,
                              (traffic.cloud_ms - prompt.cloud_ms) / more,
                              (traffic.wire_ms - prompt.wire_ms) / more)));
   }
+  if (r.waited_ms > 0) line("lost", cat("waited ", time_words(r.waited_ms), " for the cloud"));
   line("wire", cat(per_token(traffic.bytes_up), " up and ", per_token(traffic.bytes_down),
                    " down per token, ", human_bytes(traffic.bytes_up), " and ",
                    human_bytes(traffic.bytes_down), " in all",

@@ -26,6 +26,9 @@ struct Receipt {
   SplitCounts first;  // until the first token: what the prompt took
   int layers = 0;     // of the model
   double load_ms = 0, first_token_ms = 0;
+  double waited_ms = 0;        // for a cloud that was lost, of counts.ms
+  double first_waited_ms = 0;  // of that before the first token
+  int max_tokens = 0;
   size_t prompt_tokens = 0, tokens = 0;
   std::string finish_reason;
   uint64_t seed = 0;
@@ -38,7 +41,8 @@ struct Receipt {
     const int last = counts.moves.back().to;
     cut = last == Move::kCloud ? "cloud" : std::to_string(last);
   }
-  std::string plan() const;  // what runs where, in one line
+  std::string plan() const;       // what runs where, in one line
+  double after_first_ms() const;  // what the tokens after the first took, but for a lost cloud
   // The rate of the tokens after the first, which the prompt pays for; of the first, when there is
   // one.
   double tokens_per_second() const;

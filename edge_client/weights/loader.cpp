@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/cache_dir.h"
 #include "base/figures.h"
 #include "base/json.h"
 #include "edge_client/weights/calibrate.h"
@@ -432,6 +433,8 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
                                                  config().layers, grow.told);
   return split;
 }
+
+bool Loader::has_cache() const { return !options_.cache.empty() || cache_dir(environment_); }
 
 std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) const {
   const ShardCache cache(cache_root(options_.cache, environment_));

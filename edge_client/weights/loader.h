@@ -106,6 +106,7 @@ class Loader {
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info) const;
+  bool has_cache() const;  // where that can be kept
   // Whether a text is the same here and there, bit for bit, by what the bits depend on (own_bits())
   // and a look at the last block, where that is in the cache; none: it is not. Throws RemoteError.
   std::optional<bool> is_exact_here(const wire::ModelInfo& info, const std::string& bits);

@@ -13,14 +13,16 @@ namespace split::edge {
 namespace fs = std::filesystem;
 
 Error disk_error(const Error& error) {
-  return {ErrorKind::kIo, cat("[cache] ", error.what(), "; --cache DIR names another place")};
+  return {ErrorKind::kIo, cat("[cache] ", error.what(),
+                              "; --cache DIR names another place, --cut cloud needs none")};
 }
 
 fs::path cache_root(const std::string& flag,
                     const std::function<const char*(const char*)>& environment) {
   if (!flag.empty()) return flag;
   if (auto dir = cache_dir(environment)) return std::move(*dir);
-  throw Error(ErrorKind::kIo, "[cache] neither XDG_CACHE_HOME nor HOME is set: give --cache DIR");
+  throw Error(ErrorKind::kIo,
+              "[cache] neither XDG_CACHE_HOME nor HOME is set: give --cache DIR, or --cut cloud");
 }
 
 fs::path ShardCache::path_of(std::string_view sha256) const {

@@ -132,6 +132,7 @@ TEST(CloudNotice, TellsALongWaitAndItsEnd) {
   notice.lost(gone);
   notice.found(true);
   EXPECT_EQ(err, "");  // nobody had time to wonder
+  EXPECT_EQ(notice.waited_ms(), 0);
   notice.lost(gone);
   notice.lost(gone);
   {
@@ -144,6 +145,63 @@ TEST(CloudNotice, TellsALongWaitAndItsEnd) {
   EXPECT_EQ(err, "");  // the other one still waits
   notice.found(true);
   EXPECT_TRUE(err.starts_with("the cloud answers, after ")) << err;
+  EXPECT_GE(notice.waited_ms(), 300);
+}
+
+TEST(CloudNotice, TakesItsLineBackAtTheEnd) {
+  std::mutex mutex;
+  std::condition_variable said;
+  std::string err;
+  Console console;
+  console.err_is_terminal = true;
+  console.err = [&](std::string_view text) {
+    const std::lock_guard lock(mutex);
+    err += text;
+    said.notify_all();
+  };
+  edge::CloudNotice notice(console, "http://cloud:1", false);
+  notice.lost(edge::RemoteError("gone", 0, ""));
+  {
+    std::unique_lock lock(mutex);
+    said.wait(lock, [&] { return !err.empty(); });
+    err.clear();
+  }
+  notice.end();
+  EXPECT_EQ(err, "\r\x1b[K");
+  notice.found(true);
+  EXPECT_EQ(err, "\r\x1b[K");
+}
+
+// What is told while a text is written comes behind it, and not into its lines.
+TEST(EdgeTerminal, TellsNothingIntoAText) {
+  GatedCloud cloud("demo");
+  const TemporaryFolder cache;
+  EdgeOptions terminal;
+  terminal.terminal = terminal.out_is_terminal = true;
+  const Outcome got = run_edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
+                                "--device=cpu", "--threads=1", "--cut=auto", "--max-weights=0",
+                                "--seed=3", "--max-tokens=8", "--prompt=Once upon a time"},
+                               terminal);
+  EXPECT_EQ(got.code, 0) << got.err;
+  EXPECT_TRUE(got.err.starts_with("\ndemo: embed, blocks 0-7")) << got.err;
+  EXPECT_NE(got.err.find("--cut auto: the weights are"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("\n\n  text      8 tokens in "), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("  verdict   the cloud did 100 % of the layers"), std::string::npos)
+      << got.err;
+}
+
+// A text on the cloud keeps nothing here.
+TEST(EdgeTerminal, NeedsNoCacheForATextOnTheCloud) {
+  GatedCloud cloud("demo");
+  const std::vector<std::string> arguments = {cat("--server=", cloud.url()), "--device=cpu",
+                                              "--max-tokens=2", "--prompt=Once"};
+  auto there = arguments;
+  there.push_back("--cut=cloud");
+  const Outcome got = run_edge(there);
+  EXPECT_EQ(got.code, 0) << got.err;
+  const Outcome here = run_edge(arguments);
+  EXPECT_EQ(here.code, 4) << here.err;
+  EXPECT_NE(here.err.find("neither XDG_CACHE_HOME nor HOME is set"), std::string::npos) << here.err;
 }
 
 TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
@@ -227,7 +285,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   EXPECT_EQ(code, 0);
 }
 
-TEST(EdgeTerminal, TheDoctorSaysWhatWorksInFourteenLines) {
+TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
   GatedCloud cloud("rand-a");
   cloud.model().measure();
   const TemporaryFolder cache;
@@ -240,20 +298,21 @@ TEST(EdgeTerminal, TheDoctorSaysWhatWorksInFourteenLines) {
   };
   const Outcome well = doctor(cloud.url());
   EXPECT_EQ(well.code, 0) << well.out << well.err;
-  EXPECT_EQ(std::ranges::count(well.out, '\n'), 14) << well.out;
+  EXPECT_EQ(std::ranges::count(well.out, '\n'), 15) << well.out;
   for (const char* part :
        {"server     ok", "edge_client 0.", "rand-a: 3 blocks", "cpu (", "kernels    ok",
         "cache      ok", "weights    ok", "one token  ok", "link       ok",
         " Mbit/s from the server", "speed      ok   here a block ",
-        "plan       ok   all on the cloud: ", "; --goal fast picks ",
+        "plan       ok   all on the cloud: ", "; best for --goal fast: ", "All is well.\n",
         "text       ok   at cut 1: ", "; the cloud's own text, bit for bit"}) {
     EXPECT_NE(well.out.find(part), std::string::npos) << part << "\n" << well.out;
   }
   const Outcome ill = doctor("http://127.0.0.1:1");
   EXPECT_EQ(ill.code, 3) << ill.out;
-  EXPECT_EQ(std::ranges::count(ill.out, '\n'), 14) << ill.out;
+  EXPECT_EQ(std::ranges::count(ill.out, '\n'), 15) << ill.out;
   EXPECT_NE(ill.out.find("server     BAD"), std::string::npos) << ill.out;
   EXPECT_NE(ill.out.find("kernels    ok"), std::string::npos) << ill.out;
+  EXPECT_TRUE(ill.out.ends_with("Not all is well: see BAD.\n")) << ill.out;
 }
 
 TEST(EdgeTerminal, BashCompletesFlagsAndTheirWords) {

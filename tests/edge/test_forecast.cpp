@@ -232,6 +232,26 @@ TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
       << to_text(receipt);
 }
 
+TEST(Receipts, SayWhatALostCloudTookApart) {
+  Receipt receipt;
+  receipt.prompt_tokens = 4;
+  receipt.tokens = receipt.max_tokens = 10;
+  receipt.finish_reason = "length";
+  receipt.counts.ms = 6036;
+  receipt.first_token_ms = 36;
+  receipt.waited_ms = 5100;
+  const auto says = [&](const char* words) {
+    EXPECT_NE(to_text(receipt).find(words), std::string::npos) << words << "\n" << to_text(receipt);
+  };
+  says("10 tokens in 6.04 s (first after 36 ms, then 10.0 a second), stopped at --max-tokens, ");
+  says("tokens    9 more, each 100 ms: 0 ms cloud + 0 ms wire + 100 ms here\n");
+  says("lost      waited 5.10 s for the cloud\n");
+  receipt.max_tokens = 11;
+  receipt.forecast.emplace().why = "only_fit";
+  says("stopped at the end of the context");
+  says("plan      all on the cloud (nothing else is here): ");
+}
+
 TEST(Forecasts, ChargesAnAnswerForNewWeightsAlone) {
   const test::TemporaryFolder folder;
   Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(), {});

@@ -183,7 +183,8 @@ inline http::Response cut_short(std::string first = "x") {
 struct EdgeOptions {
   std::string input;  // stdin
   std::map<std::string, std::string> environment;
-  bool terminal = false;
+  bool terminal = false;  // stderr
+  bool out_is_terminal = false;
 };
 
 inline Outcome run_edge(const std::vector<std::string>& arguments,
@@ -196,6 +197,7 @@ inline Outcome run_edge(const std::vector<std::string>& arguments,
   };
   world.console.err = [&](std::string_view text) { outcome.err += text; };
   world.console.err_is_terminal = options.terminal;
+  world.console.out_is_terminal = options.out_is_terminal;
   world.environment = [&](const char* name) -> const char* {
     const auto at = options.environment.find(name);
     return at == options.environment.end() ? nullptr : at->second.c_str();
