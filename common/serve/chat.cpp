@@ -32,8 +32,8 @@ std::string content_of(Fields& message) {
   return text;
 }
 
-// What a model without a template goes on from: what systems say, each with an empty line behind
-// it, and the content of the last message.
+// Returns the prompt of a model without a template: what systems say, each with an empty line
+// behind it, and the content of the last message.
 std::string check_messages(const Json& messages) {
   if (!messages.is_array() || messages.empty() || messages.size() > kMaxMessages) {
     Fields::refuse("messages", cat("expected a list of 1..", kMaxMessages, " messages"));

@@ -158,7 +158,9 @@ std::string to_text(const Receipt& r) {
   line("wire", cat(per_token(traffic.bytes_up), " up and ", per_token(traffic.bytes_down),
                    " down per token, ", human_bytes(traffic.bytes_up), " and ",
                    human_bytes(traffic.bytes_down), " in all",
-                   r.counts.replays > 0 ? cat("; ", r.counts.replays, " replays") : ""));
+                   r.counts.replays > 0
+                       ? cat("; ", r.counts.replays, r.counts.replays == 1 ? " replay" : " replays")
+                       : ""));
   line("weights",
        cat(human_bytes(r.fetched.downloaded), " downloaded, ", human_bytes(r.fetched.from_cache),
            " from the cache; ready after ", fixed(r.load_ms / 1000, 2), " s"));

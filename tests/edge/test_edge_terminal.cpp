@@ -172,7 +172,7 @@ TEST(CloudNotice, TakesItsLineBackAtTheEnd) {
   EXPECT_EQ(err, "\r\x1b[K");
 }
 
-// What is told while a text is written comes behind it, and not into its lines.
+// Lines that are told while a text is written come behind it, and not into its own.
 TEST(EdgeTerminal, TellsNothingIntoAText) {
   GatedCloud cloud("demo");
   const TemporaryFolder cache;
