@@ -18,7 +18,9 @@
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"
 #include "edge_client/cli/embed_lines.h"
+#include "edge_client/cli/embed_text.h"
 #include "edge_client/cli/options.h"
+#include "edge_client/cli/plan_command.h"
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cloud/cloud_completion.h"
@@ -28,14 +30,8 @@
 #include "edge_client/server/answers.h"
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/serve.h"
-#include "edge_client/split/plan_report.h"
 #include "edge_client/weights/arrival.h"
-#include "edge_client/weights/calibrate.h"
-#include "edge_client/weights/exactness.h"
-#include "edge_client/weights/measure.h"
-#include "edge_client/weights/plan.h"
 #include "program/exit_codes.h"
-#include "run/self_test.h"
 #include "text/utf8.h"
 
 namespace split::edge {
@@ -99,7 +95,7 @@ class Run {
   void go(const std::string& prompt);
   void embed_each();   // of many texts
   void interactive();  // at a terminal
-  void plan();
+  void plan() { plan_command(options_, world_, loader_); }
 
  private:
   SplitRun split_run() {
@@ -116,7 +112,6 @@ class Run {
   }
   std::unique_ptr<CloudLink> lane_link();
   bool open(const std::string& prompt);
-  PlanInput planned(const wire::ModelInfo& info, const ShardCache& cache);
   void select_model();
   void load();
   GenerateOptions generate_options();
@@ -324,41 +319,17 @@ void Run::say_what_was_kept() {
                          " to get the same text\n"));
 }
 
-// The final state of the text: its last row, and the mean over all.
 void Run::print_states() {
-  const auto channels = static_cast<size_t>(loader_.config().channels);
   const std::vector<float> rows = final_states(split_run(), prompt_, receipt_.counts);
-  const std::span last = std::span(rows).last(channels);
-  std::string out;
-  if (options_.json) {
-    out = "{\"mean\":";
-    wire::append_floats(out, mean_row(rows, channels));
-    out += ",\"last\":";
-    wire::append_floats(out, last);
-    out += "}\n";
-  } else {
-    wire::append_floats(out, last);
-    out = out.substr(1, out.size() - 2) + "\n";
-    std::ranges::replace(out, ',', ' ');
-  }
-  world_.console.out(out);
+  world_.console.out(
+      states_text(rows, static_cast<size_t>(loader_.config().channels), options_.json));
 }
 
-// The text's embedding, as the model's own files have it made.
 void Run::print_embedding() {
   const EmbeddedTexts made =
       embed_texts(split_run(), std::span(&prompt_, 1), *sentences_, receipt_.counts);
-  std::vector<float> embedding = made.values;
-  if (sentences_->normalizes()) to_unit_length(embedding);
-  std::string out;
-  wire::append_floats(out, embedding);
-  if (options_.json) {
-    out = cat("{\"tokens\":", prompt_.size(), ",\"embedding\":", out, "}\n");
-  } else {
-    out = out.substr(1, out.size() - 2) + "\n";
-    std::ranges::replace(out, ',', ' ');
-  }
-  world_.console.out(out);
+  world_.console.out(
+      embedding_text(made.values, prompt_.size(), sentences_->normalizes(), options_.json));
 }
 
 void Run::embed_each() {
@@ -376,59 +347,6 @@ void Run::expect_texts() const {
   throw Error(ErrorKind::kInput,
               cat("the model ", shown(info_.id), " is an encoder, which writes no text: expected ",
                   "--embed or --serve"));
-}
-
-// The bytes in the format that is asked for, which the server need not have made.
-PlanInput Run::planned(const wire::ModelInfo& info, const ShardCache& cache) {
-  return plan_input(loader_.model(), with_blobs_to_come(loader_.model(), info, options_.formats),
-                    options_.formats, cache);
-}
-
-void Run::plan() {
-  loader_.select_model();
-  if (options_.measure && loader_.config().encodes()) {
-    throw Error(ErrorKind::kInput, cat("--measure: ", shown(loader_.id()),
-                                       " is an encoder, whose texts take one trip ",
-                                       "at any cut: expected --plan alone"));
-  }
-  const wire::ModelInfo info = loader_.manifest(nullptr);
-  const bool person = world_.console.out_is_terminal && !options_.json;
-  if (!options_.json && !person) world_.console.out(download_table(loader_.model(), info));
-  if (!options_.json && !person && !options_.measure) return;
-  const ShardCache cache(cache_root(options_.cache, world_.environment));
-  PlanReport report{info.id, options_.goal, options_.pace, {}, planned(info, cache), {}};
-  std::string here = "this machine";
-  if (options_.measure) {
-    const std::unique_ptr<Forecasts> forecasts = loader_.forecasts(info);
-    Network network = measure_network(loader_.remote(), info);
-    const std::optional<CloudLoad> load = measure_steps(
-        loader_.remote(), info, static_cast<uint32_t>(loader_.config().channels), network);
-    const std::unique_ptr<Device> device = make_tested_device(options_.device);
-    here = device->name();
-    std::string bits;
-    const Speed edge =
-        calibrate(*device, loader_.model(), dtype_from_format(info.format).value_or(DType::kF32),
-                  options_.formats, options_.profile,
-                  [&](const Shard& shard) { bits = own_bits(shard, info); });
-    report.exact = loader_.is_exact_here(info, bits);
-    forecasts->measured(network, edge, load);
-    const PlanFacts facts = forecasts->facts();
-    facts.put_into(report.input, options_.drafts.most > 0);
-    report.correction = facts.correction;
-    if (load) report.input.want = load->want;
-  }
-  if (options_.json) {
-    world_.console.out(to_json(report));
-    return;
-  }
-  if (person) {
-    world_.console.out(to_text(report, here));
-    return;
-  }
-  const std::vector<Place> places = price_places(report.input, report.correction);
-  const Pick pick = pick_place(places, report.input, report.goal, report.pace);
-  world_.console.out(cat("\n", plan_words(places, report.input), ".\nPick: --cut ",
-                         places[pick.place].name(), " (", pick_reason_name(pick.why), ").\n"));
 }
 
 void Run::select_model() {

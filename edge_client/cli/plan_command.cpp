@@ -1,0 +1,71 @@
+#include "edge_client/cli/plan_command.h"
+
+#include "device/about.h"
+#include "edge_client/split/plan_report.h"
+#include "edge_client/weights/calibrate.h"
+#include "edge_client/weights/exactness.h"
+#include "edge_client/weights/measure.h"
+#include "edge_client/weights/plan.h"
+#include "run/self_test.h"
+
+namespace split::edge {
+namespace {
+
+// The bytes in the format that is asked for, which the server need not have made.
+PlanInput planned(const Options& options, const Loader& loader, const wire::ModelInfo& info,
+                  const ShardCache& cache) {
+  return plan_input(loader.model(), with_blobs_to_come(loader.model(), info, options.formats),
+                    options.formats, cache);
+}
+
+}  // namespace
+
+void plan_command(const Options& options, const World& world, Loader& loader) {
+  loader.select_model();
+  if (options.measure && loader.config().encodes()) {
+    throw Error(ErrorKind::kInput,
+                cat("--measure: ", shown(loader.id()), " is an encoder, whose texts take one trip ",
+                    "at any cut: expected --plan alone"));
+  }
+  const wire::ModelInfo info = loader.manifest(nullptr);
+  const bool person = world.console.out_is_terminal && !options.json;
+  if (!options.json && !person) world.console.out(download_table(loader.model(), info));
+  if (!options.json && !person && !options.measure) return;
+  const ShardCache cache(cache_root(options.cache, world.environment));
+  PlanReport report{info.id, options.goal, options.pace, {}, planned(options, loader, info, cache),
+                    {}};
+  std::string here = "this machine";
+  if (options.measure) {
+    const std::unique_ptr<Forecasts> forecasts = loader.forecasts(info);
+    Network network = measure_network(loader.remote(), info);
+    const std::optional<CloudLoad> load = measure_steps(
+        loader.remote(), info, static_cast<uint32_t>(loader.config().channels), network);
+    const std::unique_ptr<Device> device = make_tested_device(options.device);
+    here = device->name();
+    std::string bits;
+    const Speed edge =
+        calibrate(*device, loader.model(), dtype_from_format(info.format).value_or(DType::kF32),
+                  options.formats, options.profile,
+                  [&](const Shard& shard) { bits = own_bits(shard, info); });
+    report.exact = loader.is_exact_here(info, bits);
+    forecasts->measured(network, edge, load);
+    const PlanFacts facts = forecasts->facts();
+    facts.put_into(report.input, options.drafts.most > 0);
+    report.correction = facts.correction;
+    if (load) report.input.want = load->want;
+  }
+  if (options.json) {
+    world.console.out(to_json(report));
+    return;
+  }
+  if (person) {
+    world.console.out(to_text(report, here));
+    return;
+  }
+  const std::vector<Place> places = price_places(report.input, report.correction);
+  const Pick pick = pick_place(places, report.input, report.goal, report.pace);
+  world.console.out(cat("\n", plan_words(places, report.input), ".\nPick: --cut ",
+                        places[pick.place].name(), " (", pick_reason_name(pick.why), ").\n"));
+}
+
+}  // namespace split::edge

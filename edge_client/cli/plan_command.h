@@ -1,0 +1,13 @@
+// edge_client --plan: what each cut would fetch and, with --measure, how fast it would be.
+#pragma once
+
+#include "edge_client/cli/options.h"
+#include "edge_client/weights/loader.h"
+#include "program/world.h"
+
+namespace split::edge {
+
+// Throws as the loader does; Error(kInput) for --measure with an encoder.
+void plan_command(const Options& options, const World& world, Loader& loader);
+
+}  // namespace split::edge
