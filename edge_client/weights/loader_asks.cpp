@@ -1,0 +1,260 @@
+// What a loader asks of the server, or takes from what was last seen of it: the model, its manifest
+// and its files.
+#include <algorithm>
+#include <utility>
+
+#include "base/figures.h"
+#include "base/json.h"
+#include "edge_client/weights/loader.h"
+#include "edge_client/weights/manifest_query.h"
+#include "edge_client/weights/shard_cache.h"
+
+namespace split::edge {
+
+SeenModels Loader::seen_models() const {
+  return SeenModels(ShardCache(cache_root(options_.cache, environment_)));
+}
+
+// Whether the model is known without the server, which did not answer.
+bool Loader::recall(const RemoteError& error) {
+  std::optional<Placement> alone = place_alone(options_);
+  if (options_.auto_cut) {
+    Options local = options_;
+    local.cut = 0;
+    local.all_on_cloud = false;
+    alone = place_alone(local);
+  }
+  if (!alone || options_.plan) return false;
+  try {
+    seen_ = seen_models().recall(
+        {remote_.origin(), options_.model, manifest_query(*alone, options_.formats)});
+  } catch (const Error& damage) {
+    if (damage.kind() != ErrorKind::kIntegrity) throw;
+    throw Error(ErrorKind::kRemote, cat(error.what(), "; ", damage.what()));
+  }
+  if (seen_ && !options_.quiet) {
+    console_.err(cat(remote_.origin(), " does not answer: ", shown(seen_->info.id),
+                     " is as last seen there, on ", utc_text(seen_->seconds), "\n"));
+  }
+  return seen_.has_value();
+}
+
+void Loader::remember(const PlacedModel& split) const {
+  if (seen_ || !split.place.alone()) return;
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
+                          std::chrono::system_clock::now().time_since_epoch())
+                          .count();
+  const SeenModel model{split.info, files_, now};
+  try {
+    seen_models().remember({remote_.origin(), split.info.id, split.query}, model);
+    if (options_.model.empty()) seen_models().remember({remote_.origin(), "", split.query}, model);
+  } catch (const Error& error) {  // full, or only read
+    if (error.kind() != ErrorKind::kIo) throw;
+  }
+}
+
+std::string Loader::wanted_id() {
+  // Nothing was ever heard of this server: one that was started just before takes a moment, else it
+  // is most likely not there, so nobody is kept waiting, but for a program that serves.
+  constexpr std::chrono::milliseconds kStarting{2000};
+  const auto began = std::chrono::steady_clock::now();
+  const auto patience = options_.serve ? retry_.budget : std::min(kStarting, retry_.budget);
+  // The error says it all by then; a server that is there and busy is told as ever, and one that
+  // takes what is asked and says nothing.
+  if (retry_.on_lost) retry_.on_lost(RemoteError("", 0, kFirstAsk));
+  const int errors = std::uncaught_exceptions();
+  const std::shared_ptr<void> answered(nullptr, [&](void*) {
+    if (retry_.on_found) retry_.on_found(std::uncaught_exceptions() == errors);
+  });
+  constexpr int kDamagedAlways = 3;  // requests
+  int damaged = 0;
+  RetryOptions start = retry_;
+  bool told = false;
+  start.on_lost = [&](const RemoteError& error) {
+    told = (error.status != 0 || options_.serve) && retry_.on_lost;
+    if (told) retry_.on_lost(error);
+  };
+  start.on_found = [&](bool again) {
+    if (std::exchange(told, false)) retry_.on_found(again);
+  };
+  const std::vector<std::string> ids = retried(start, [&] {
+    try {
+      return asking_->models();
+    } catch (const RemoteError& error) {
+      // A proxy takes the path away, and whoever leaves it there is asked for something else.
+      const bool below =
+          remote_.origin().find('/', remote_.origin().find("//") + 2) != std::string::npos;
+      if (error.code == "damaged" && below && ++damaged == kDamagedAlways) {
+        throw Error(ErrorKind::kRemote, cat("[server] ", remote_.origin(),
+                                            ": no server below this path; is the path right?"));
+      }
+      if (error.status == 404) {
+        throw Error(ErrorKind::kRemote, cat(error.what(), "; is that a cloud_server?"));
+      }
+      if (error.status != 0 || interrupt_.signal() != 0) throw;
+      // Somebody is there who has no good certificate, or no TLS: waiting makes neither.
+      if (error.code == "tls") throw Error(ErrorKind::kRemote, error.what());
+      if (recall(error)) return std::vector{seen_->info.id};
+      if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
+      throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
+    }
+  });
+  if (ids.empty()) throw Error(ErrorKind::kRemote, "[server] it has no model");
+  if (options_.model.empty()) return ids[0];
+  if (std::ranges::find(ids, options_.model) != ids.end()) return options_.model;
+  std::string all;
+  for (const std::string& id : ids) all += cat(all.empty() ? "" : ", ", shown(id));
+  throw Error(ErrorKind::kRemote, cat("[server] ", remote_.origin(), " has no model ",
+                                      shown(options_.model), ", it has ", all.substr(0, 400)));
+}
+
+void Loader::select_id() {
+  if (id_.empty()) id_ = wanted_id();
+}
+
+Remote& Loader::lend() {
+  beside_ = connect(remote_.patience().timeout);
+  beside_hook_.emplace(interrupt_, [this] { beside_->cancel(); });
+  asking_ = beside_.get();
+  return remote_;
+}
+
+void Loader::select_model() {
+  select_id();
+  const std::string config_json =
+      seen_ ? seen_->info.config_json : retried([&] { return asking_->file(id_, "config.json"); });
+  try {
+    model_ = make_model(config_json, options_.context);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id_), ": ", error.what()));
+  }
+}
+
+// Serves no more positions than the server does.
+void Loader::take_context(const wire::ModelInfo& info) const {
+  const int most = info.context;
+  if (most <= 0 || most >= config().context) return;
+  if (options_.context) {
+    throw Error(ErrorKind::kInput, cat("--context: the server has ", most,
+                                       " positions of a text at most, got ", *options_.context));
+  }
+  model_->lower_context(most);
+}
+
+// A server that is still making what is asked for says how far it is, which is no silence.
+wire::ModelInfo Loader::manifest(const Placement* place) {
+  if (seen_ && place != nullptr && place->alone()) return seen_->info;
+  asking_->set_manifest_query(place == nullptr ? "?ready=true"
+                                               : manifest_query(*place, options_.formats));
+  return manifest(*asking_, interrupt_, !options_.quiet);
+}
+
+wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter) const {
+  Placement whole;
+  whole.range = StageRange::from_block(0, Point::head());
+  remote.set_manifest_query(manifest_query(whole, options_.formats));
+  return manifest(remote, waiter, false);
+}
+
+wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) const {
+  Retry retry(retry_, waiter);
+  RetryOptions told = retry_;  // it says itself what is waited for
+  told.on_lost = {};
+  told.on_found = {};
+  Retry preparing(told, waiter);
+  std::string said;
+  for (;;) {
+    try {
+      wire::ModelInfo info = remote.model(id_);
+      info.id = id_;
+      take_context(info);
+      model_->add_stops(info.stops);
+      return info;
+    } catch (const RemoteError& error) {
+      const bool prepares = error.retry_after && !error.said.empty();
+      if (prepares && said != error.said) {
+        said = error.said;
+        preparing.succeeded();
+        if (aloud) console_.err(cat(said, "\n"));
+      }
+      (prepares ? preparing : retry).failed(error);
+    }
+  }
+}
+
+Loader::Begin Loader::begin() {
+  Begin begin;
+  begin.place = place(options_, *model_);
+  const bool alone = options_.auto_cut && seen_;
+  if (alone) {
+    begin.place.all_on_cloud = false;
+    begin.place.cut = 0;
+    begin.place.range = StageRange::from_block(0, Point::head());
+  }
+  begin.info = manifest(&begin.place);
+  if (!options_.auto_cut || alone) return begin;
+  const std::string why = why_texts_stay(begin.info, true);
+  if (why.empty()) return begin;
+  Options fixed = options_;
+  fixed.all_on_cloud = fixed.auto_cut = false;
+  begin.place = place(fixed, *model_);
+  if (!options_.quiet) {
+    console_.err(cat("--cut auto: ", why, ": texts stay at cut ", begin.place.name(), "\n"));
+  }
+  begin.info = manifest(&begin.place);
+  return begin;
+}
+
+// Why a text on this server stays where it begins, or on the cloud; nothing where it need not.
+std::string Loader::why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const {
+  const auto knows = [&](std::string_view feature) {
+    return std::ranges::find(info.features, feature) != info.features.end();
+  };
+  if (!knows("to") || !knows("fill")) return "the server's sessions have one cut for good";
+  if (on_cloud && !knows("completions")) return "the server keeps no text's rows";
+  return "";
+}
+
+std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
+  const auto read = [&](const char* name) { return file(info, name); };
+  std::vector<std::string> names = info.files;
+  // A record of an older edge has no tokenizer.json beside vocab.json and merges.txt.
+  if (seen_) std::erase_if(names, [&](const auto& name) { return !seen_->files.contains(name); });
+  try {
+    return load_tokenizer(names, read, info.id);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
+  }
+}
+
+std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
+  std::string& text = files_[name];
+  text = seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
+  return text;
+}
+
+std::optional<ChatTemplate> Loader::chat(const wire::ModelInfo& info) {
+  std::vector<std::string> names = info.files;
+  // A record of an older edge has no such files.
+  if (seen_) std::erase_if(names, [&](const auto& name) { return !seen_->files.contains(name); });
+  try {
+    return ChatTemplate::of_files(
+        names, [&](const char* name) { return file(info, name); }, options_.chat_template);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
+  }
+}
+
+Sentences Loader::sentences(const wire::ModelInfo& info) {
+  try {
+    return Sentences::read(
+        info.files, [&](const std::string& name) { return file(info, name); }, config());
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
+  }
+}
+
+}  // namespace split::edge
