@@ -22,6 +22,8 @@
 #include "base/revision.h"
 #include "cloud_server/cloud.h"
 #include "cloud_server/doctor_command.h"
+#include "cloud_server/healthcheck_command.h"
+#include "cloud_server/model_path.h"
 #include "cloud_server/quantize_command.h"
 #include "device/about.h"
 #include "http/client.h"
@@ -35,9 +37,6 @@
 
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
-#endif
-#ifndef SPLIT_DATA_DIR  // where the bundled model is installed
-#define SPLIT_DATA_DIR "/usr/share/splitcompute"
 #endif
 
 namespace split::cloud {
@@ -195,23 +194,6 @@ Flags make_flags(Options& options) {
   return flags;
 }
 
-// The bundled model: beside the binary's tree, or where the programs were installed to.
-std::filesystem::path bundled_model() {
-  std::error_code error;
-  auto folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  for (int up = 0; up < 4 && !folder.empty(); ++up, folder = folder.parent_path()) {
-    if (std::filesystem::exists(folder / "weights/demo/config.json", error))
-      return folder / "weights/demo";
-    if (std::filesystem::exists(folder / "share/splitcompute/demo/config.json", error)) {
-      return folder / "share/splitcompute/demo";
-    }
-  }
-  std::filesystem::path installed = SPLIT_DATA_DIR "/demo";
-  if (std::filesystem::exists(installed / "config.json", error)) return installed;
-  throw Error(ErrorKind::kInput,
-              "--model: the bundled model is not beside the program, expected --model PATH");
-}
-
 ModelOptions model_options(const Options& options, const std::string& argument) {
   ModelOptions model;
   const size_t equals = argument.find('=');
@@ -263,23 +245,6 @@ void allow_connections() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-// A name alone may be one that the hub knows.
-void expect_model(const std::filesystem::path& path) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) return;
-  const std::string given = path.string();
-  const std::string name = given.starts_with("weights/") ? given.substr(8) : given;
-  const std::filesystem::path fetched = std::filesystem::path("weights") / path.filename();
-  const bool is_name = !path.is_absolute() && !name.starts_with(".") && !name.ends_with(".gguf") &&
-                       std::ranges::count(name, '/') <= 1;
-  throw Error(ErrorKind::kNotFound, cat("--model ", shown(given), ": no such file or folder",
-                                        !is_name ? ""
-                                        : std::filesystem::exists(fetched, error)
-                                            ? cat("; ", fetched.string(), " is there")
-                                            : cat("; scripts/fetch_model.sh ", name,
-                                                  " fetches it into ", fetched.string())));
 }
 
 void load_model(Cloud& cloud, const Options& options, const std::string& argument) {
@@ -492,27 +457,6 @@ int serve(Options options) {
   return exit_code_of_signal(interrupt.signal());
 }
 
-// For containers, whose own engines ask by a command. The variables are the server's; of the
-// certificate it matters only that there is one.
-int healthcheck(const Options& options) {
-  const bool everywhere = options.host == "0.0.0.0" || options.host == "::";
-  const std::string host = everywhere ? "127.0.0.1" : options.host;
-  http::Client::Options client;
-  client.any_certificate = true;
-  client.connect_timeout = client.read_timeout = std::chrono::seconds(2);
-  try {
-    const http::Reply reply = http::Client(http::origin_of(!options.tls_cert.empty(), host,
-                                                           static_cast<int>(options.port)),
-                                           client)
-                                  .request("GET", "/readyz");
-    std::cout << reply.body;
-    return reply.status == 200 ? 0 : kExitFailed;
-  } catch (const http::NoReply& error) {
-    log_error(error.what());
-    return kExitFailed;
-  }
-}
-
 int doctor(Options options) {
   complete_options(options);
   DoctorInput input{{}, server_options(options), options.api_key_file, options.blob_cache};
@@ -546,7 +490,10 @@ int run(int argc, char** argv) {
     for (const ListedDevice& device : list_devices()) std::cout << device.text << "\n";
     return 0;
   }
-  if (options.healthcheck) return healthcheck(options);
+  if (options.healthcheck) {
+    return healthcheck_command(!options.tls_cert.empty(), options.host,
+                               static_cast<int>(options.port));
+  }
   if (options.manual) {
     std::cout << flags.manual("cloud_server", SPLIT_VERSION, kExitCodes);
     return 0;

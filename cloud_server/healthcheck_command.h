@@ -1,0 +1,12 @@
+// cloud_server --healthcheck: for containers, whose own engines ask by a command.
+#pragma once
+
+#include <string>
+
+namespace split::cloud {
+
+// Asks the server at this address of this machine whether it is ready, and returns the exit code.
+// Of its certificate it matters only that there is one.
+int healthcheck_command(bool tls, const std::string& address, int port);
+
+}  // namespace split::cloud
