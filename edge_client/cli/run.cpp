@@ -308,13 +308,14 @@ void Run::say_what_was_kept() {
   notice_.end();
   if (options_.quiet || options_.json) return;
   end_writing();
+  if (receipt_.tokens == 0) return world_.console.err("\n  nothing was written\n");
   receipt_.waited_ms = notice_.waited_ms() - waited_before_;
   receipt_.finish_reason = "cancelled";
   receipt_.device = split_->device();
   receipt_.end_at_last_move();
   const std::string again =
       options_.temperature == 0 ? "run again" : cat("run again with --seed ", receipt_.seed);
-  world_.console.err(cat("\n", receipt_.tokens > 0 ? to_text(receipt_) : "", "  ", receipt_.tokens,
+  world_.console.err(cat("\n", to_text(receipt_), "  ", receipt_.tokens,
                          receipt_.tokens == 1 ? " token" : " tokens", " written; ", again,
                          " to get the same text\n"));
 }
@@ -362,7 +363,14 @@ void Run::select_model() {
 }
 
 void Run::load() {
-  split_ = loader_.load(place_, info_);
+  try {
+    split_ = loader_.load(place_, info_);
+  } catch (const Error&) {
+    if (interrupt_.signal() != 0) {
+      tell("\nwhat was downloaded is kept: the next run goes on from it");
+    }
+    throw;
+  }
   loader_.remember(*split_);
   link_.emplace(loader_.remote(), split_->info, loader_.config(), loader_.retry(), interrupt_);
   if (split_->deepest) {
