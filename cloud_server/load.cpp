@@ -10,6 +10,8 @@ namespace {
 
 constexpr size_t kMostSteps = 512;
 constexpr std::chrono::milliseconds kLately{5000};
+// Long enough for a 99th percentile, and short enough to be over when what it shows is.
+constexpr std::chrono::milliseconds kPressureWindow{2000};
 constexpr uint32_t kFew = 8, kMany = 64;  // rows
 constexpr int kRepetitions = 3;
 
@@ -70,6 +72,12 @@ LoadMeter::Load LoadMeter::figures(Time now, std::chrono::milliseconds lately, b
   load.p50_ms = taken[(taken.size() - 1) / 2];
   load.p99_ms = taken[(taken.size() * 99 + 99) / 100 - 1];
   return load;
+}
+
+Shedding::Measured pressure_of(const LoadMeter& steps, const LoadMeter& waits, double kv,
+                               LoadMeter::Time now) {
+  return {steps.at(now, kPressureWindow).busy, kv,
+          waits.at(now, kPressureWindow).p99_ms.value_or(0)};
 }
 
 std::optional<StepCosts> measure_steps(Batcher& batcher) {

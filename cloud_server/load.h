@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "cloud_server/shedding.h"
 #include "run/batcher.h"
 
 namespace split::cloud {
@@ -37,6 +38,10 @@ class LoadMeter {
   mutable std::mutex mutex_;
   std::deque<Step> steps_;  // the oldest first
 };
+
+// What wishes follow, of the steps and of what tokens waited lately.
+Shedding::Measured pressure_of(const LoadMeter& steps, const LoadMeter& waits, double kv,
+                               LoadMeter::Time now);
 
 // Milliseconds: of a step through one block and through the head, of each row more in it, and of a
 // prompt's row in one block.

@@ -15,9 +15,6 @@
 namespace split::cloud {
 namespace {
 
-// Long enough for a 99th percentile, and short enough to be over when what it shows is.
-constexpr std::chrono::milliseconds kPressureWindow{2000};
-
 // Chooses the formats that the profile computes with. Blocks are taken as they lie or not at all;
 // int8 takes either kind.
 StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
@@ -108,11 +105,9 @@ const std::string& ServedModel::damaged_weight() {
 void ServedModel::begin_wishes(double slo_ms, std::function<Wishes::Time()> clock) {
   clock_ = clock;
   const auto measure = [this]() -> Shedding::Measured {
-    const Wishes::Time now = clock_();
     const KvPages& pages = batcher_->pages();
-    return {load_.at(now, kPressureWindow).busy,
-            static_cast<double>(pages.in_use()) / std::max(1u, pages.total()),
-            waits_.at(now, kPressureWindow).p99_ms.value_or(0)};
+    const double kv = static_cast<double>(pages.in_use()) / std::max(1u, pages.total());
+    return pressure_of(load_, waits_, kv, clock_());
   };
   wishes_.emplace(config().layers, slo_ms, measure, std::move(clock));
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <utility>
 
 namespace split::cloud {
 namespace {
@@ -11,8 +11,7 @@ constexpr double kBusy = 0.8, kKv = 0.85;           // parts that are full enoug
 constexpr double kHigh = 1.0, kLow = 0.7;           // pressures
 constexpr double kRise = 0.1, kFallASecond = 0.05;  // of the level
 constexpr double kCalm = 5.0;                       // seconds
-// A wish stands until the next one may come: on the way back it is what will be right then.
-constexpr double kAhead = kFallASecond * Shedding::kBetweenWishes;
+constexpr double kBackStep = 0.01;
 constexpr size_t kPartThatMoves = 10;  // one of so many sessions a round
 
 double weight(Priority priority) {
@@ -26,27 +25,52 @@ void Shedding::round(double now_s, const Measured& measured,
                      const std::map<Id, Session>& sessions) {
   pressure_ = std::max({measured.busy / kBusy, measured.kv / kKv, measured.p99_ms / slo_ms_});
   set_level(now_s);
+  const bool had_wishes = !wishes_.empty();
   std::erase_if(wishes_, [&](const auto& wish) { return !sessions.contains(wish.first); });
-  std::vector<Id> changed;
-  const auto consider = [&](Id id, const Session& session) {
-    Wish& have = wishes_.try_emplace(id, Wish{layers_, {}}).first->second;
-    if (have.cut < session.can) {
-      have.cut = rung(session.can, session.can);  // what it cannot hold is no wish, and no move
-    } else if (next_cut(session, have.cut) != have.cut &&
-               (!have.since || now_s >= *have.since + kBetweenWishes)) {
-      changed.push_back(id);
-    }
-  };
-  for (auto at = sessions.lower_bound(next_); at != sessions.end(); ++at)
-    consider(at->first, at->second);
-  for (auto at = sessions.begin(); at != sessions.lower_bound(next_); ++at)
-    consider(at->first, at->second);
-  const size_t most = std::max<size_t>(1, sessions.size() / kPartThatMoves);
-  if (changed.size() > most) changed.resize(most);
-  for (const Id id : changed) {
-    wishes_[id] = {next_cut(sessions.at(id), wishes_[id].cut), now_s};
+  Taken taken = count(sessions);
+  while (stopped_ && had_wishes && taken.asked > taken.layers) {
+    // It was ahead of what a tenth in a round could take.
+    level_ = std::max(0.0, level_ - kBackStep);
+    taken = count(sessions);
   }
-  if (!changed.empty()) next_ = changed.back() + 1;
+  size_t left = std::max<size_t>(1, sessions.size() / kPartThatMoves);
+  for (const Id id : in_turn(sessions)) {
+    Wish& have = wishes_.at(id);
+    if (left == 0) break;
+    if (have.since && now_s < *have.since + kBetweenWishes) continue;
+    const int cut = next_cut(sessions.at(id), have.cut, taken);
+    if (cut == have.cut) continue;
+    taken.layers += have.cut - cut;
+    have = {cut, now_s};
+    next_ = id + 1;
+    --left;
+  }
+}
+
+// Those of low keys are asked first, and come back last; else who waits longest.
+std::vector<Shedding::Id> Shedding::in_turn(const std::map<Id, Session>& sessions) const {
+  std::vector<Id> ids;
+  for (auto at = sessions.lower_bound(next_); at != sessions.end(); ++at) ids.push_back(at->first);
+  for (auto at = sessions.begin(); at != sessions.lower_bound(next_); ++at)
+    ids.push_back(at->first);
+  std::ranges::stable_sort(ids, [&](Id a, Id b) {
+    const Priority one = sessions.at(a).priority, other = sessions.at(b).priority;
+    return falls_ ? one > other : one < other;
+  });
+  return ids;
+}
+
+// Brings the wishes to what the edges can hold, and counts what they come to.
+Shedding::Taken Shedding::count(const std::map<Id, Session>& sessions) {
+  Taken taken;
+  for (const auto& [id, session] : sessions) {
+    Wish& have = wishes_.try_emplace(id, Wish{layers_, {}}).first->second;
+    // What it cannot hold is no wish, and no move.
+    if (have.cut < session.can) have.cut = rung(session.can, session.can);
+    taken.layers += layers_ - have.cut;
+    taken.asked += part(session, level_) * (layers_ - session.can);
+  }
+  return taken;
 }
 
 std::optional<int> Shedding::want(Id session) const {
@@ -56,7 +80,7 @@ std::optional<int> Shedding::want(Id session) const {
 }
 
 std::optional<int> Shedding::want_of_new() const {
-  const int cut = wanted({}, level_);
+  const int cut = wanted({});
   return cut == layers_ ? std::nullopt : std::optional(cut);
 }
 
@@ -64,8 +88,10 @@ double Shedding::price() const { return std::clamp(pressure_ - kLow, 0.0, 1.0); 
 
 void Shedding::set_level(double now_s) {
   if (pressure_ >= kLow) low_since_.reset();
-  if (pressure_ > kHigh) level_ = std::min(1.0, level_ + kRise);
   falls_ = false;
+  const bool rises = pressure_ > kHigh;
+  stopped_ = std::exchange(rises_, rises) && !rises;
+  if (rises_) level_ = std::min(1.0, level_ + kRise);
   if (pressure_ >= kLow) return;
   if (!low_since_) low_since_ = now_s;
   const double calm = *low_since_ + kCalm, from = std::max(calm, lowered_.value_or(calm));
@@ -85,14 +111,20 @@ int Shedding::rung(double cut, int can) const {
   return nearest;
 }
 
-int Shedding::wanted(const Session& session, double level) const {
-  const double part = std::min(1.0, level * weight(session.priority));
-  return rung(layers_ - part * (layers_ - session.can), session.can);
+double Shedding::part(const Session& session, double level) {
+  return std::min(1.0, level * weight(session.priority));
 }
 
-int Shedding::next_cut(const Session& session, int have) const {
-  const int now = wanted(session, level_);
-  return now >= have && falls_ ? wanted(session, std::max(0.0, level_ - kAhead)) : now;
+int Shedding::wanted(const Session& session) const {
+  return rung(layers_ - part(session, level_) * (layers_ - session.can), session.can);
+}
+
+// The cut of a session that may move now: as deep as the level asks while too few layers are taken,
+// its own while too many are.
+int Shedding::next_cut(const Session& session, int have, const Taken& taken) const {
+  if (falls_) return taken.layers - 0.5 * (layers_ - have) >= taken.asked ? layers_ : have;
+  const bool asks = pressure_ >= kLow && taken.layers < taken.asked;
+  return asks ? std::min(have, wanted(session)) : have;
 }
 
 }  // namespace split::cloud

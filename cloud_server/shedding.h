@@ -1,10 +1,13 @@
-// Decides which layers a loaded cloud asks its sessions to take: a pressure becomes a level, and
-// the level a wanted cut of each session. Sockets, clocks and threads are the caller's.
+// Decides which layers a loaded cloud asks its sessions to take: a pressure becomes a level, the
+// part of what all edges could take that they are asked for. Sessions are asked, or let go home,
+// until their wishes come to that; while the pressure is right none moves. Sockets, clocks and
+// threads are the caller's.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "serve/api_keys.h"
 
@@ -46,15 +49,23 @@ class Shedding {
     int cut = 0;
     std::optional<double> since = {};  // seconds; none: it never had another
   };
+  // Layers of all sessions: that wishes come to, and that the level asks for.
+  struct Taken {
+    double layers = 0, asked = 0;
+  };
   void set_level(double now_s);
+  std::vector<Id> in_turn(const std::map<Id, Session>& sessions) const;
+  Taken count(const std::map<Id, Session>& sessions);
+  static double part(const Session& session, double level);
   int rung(double cut, int can) const;
-  int wanted(const Session& session, double level) const;
-  int next_cut(const Session& session, int have) const;
+  int wanted(const Session& session) const;
+  int next_cut(const Session& session, int have, const Taken& taken) const;
 
   int layers_;
   double slo_ms_;
   double pressure_ = 0, level_ = 0;
-  bool falls_ = false;                         // the level
+  // The level rises or falls in this round; has stopped rising.
+  bool rises_ = false, falls_ = false, stopped_ = false;
   std::optional<double> low_since_, lowered_;  // seconds
   std::map<Id, Wish> wishes_;                  // a cut of layers_: it may choose its own
   Id next_ = 0;  // where the next round begins, so that all have turns
