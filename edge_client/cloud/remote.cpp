@@ -223,6 +223,12 @@ bool Remote::still_has(const wire::ModelInfo& info) {
   return false;
 }
 
+void Remote::look(const std::string& id) {
+  load_note_.reset();
+  const auto now = load(id);
+  if (now) load_note_ = wire::LoadNote{.want = now->want};
+}
+
 std::optional<CloudLoad> Remote::load(const std::string& id) {
   http::Reply reply;
   try {

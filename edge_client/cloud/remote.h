@@ -76,6 +76,8 @@ class Remote {
   bool still_has(const wire::ModelInfo& info);
   // How busy the model is there and what its rows cost; nothing of a server that does not say.
   std::optional<CloudLoad> load(const std::string& id);
+  // The same as said_of_load(), for no session.
+  void look(const std::string& id);
   // ms of each stage there, as far as they are known.
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
@@ -90,7 +92,7 @@ class Remote {
   // A fill of rows that the session has, to rows.range.to; the same of it.
   wire::Matrix fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
                     Traffic& traffic);
-  // The note that the last answer to a step or a fill, or the last completion, had of the load
+  // The note that the last answer to a step or a fill, the last completion or look had of the load
   // there.
   const std::optional<wire::LoadNote>& said_of_load() const { return load_note_; }
   // A step without a session: what leaves the rows' range, [wanted rows, columns].

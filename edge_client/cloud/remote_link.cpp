@@ -34,6 +34,8 @@ void RemoteLink::close(const std::string& session) noexcept {
   }
 }
 
+void RemoteLink::look() { remote_.look(info_.id); }
+
 std::optional<CloudSays> RemoteLink::load() const {
   const auto& said = remote_.said_of_load();
   if (!said) return std::nullopt;

@@ -45,6 +45,7 @@ class RemoteLink : public CloudLink {
                      const GenerateOptions& options, const OnText& on_text,
                      SplitCounts& counts) override;
   void offer(std::optional<int> can) override { can_ = can; }
+  void look() override;
   std::optional<CloudSays> load() const override;
   void warm() noexcept override;
   void cancel() noexcept override { remote_.cancel(); }

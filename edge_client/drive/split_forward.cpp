@@ -20,6 +20,9 @@ std::vector<float> ask(CloudLink& cloud, const Send& send) {
       return cloud.fill(send.session, send.rows, *send.traffic);
     case Send::kForward:
       return cloud.forward(send.rows, *send.traffic);
+    case Send::kLook:
+      cloud.look();
+      break;
     case Send::kClose:
       cloud.close(send.session);
       break;
@@ -297,7 +300,9 @@ void SplitForward::drive_lane() {
     if (wait->until == Wait::kOnOthers) {
       changed_.wait(lock, [&, seen = told_] { return stopping_ || told_ != seen; });
     } else {
-      changed_.wait_until(lock, wait->until, [this] { return stopping_; });
+      changed_.wait_until(lock, wait->until, [&, seen = told_] {
+        return stopping_ || (wait->hears && told_ != seen);
+      });
     }
   }
 }

@@ -73,8 +73,10 @@ class CloudLink {
   // Steps and streams say from now on that the text could go on here from this cut on, if there is
   // one.
   virtual void offer(std::optional<int> /*can*/) {}
-  // The cloud's last note of its load, of an answer to a step or of the stream so far; none
-  // of one that does not say.
+  // Asks the cloud for nothing but its load.
+  virtual void look() {}
+  // The cloud's last note of its load, of an answer to a step, of the stream so far or of a look;
+  // none of one that does not say.
   virtual std::optional<CloudSays> load() const { return {}; }
 
   // Opens the connection that the next call wants, as far as that can be done.

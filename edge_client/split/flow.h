@@ -24,9 +24,9 @@ using Moment = std::chrono::steady_clock::time_point;
 
 // The cloud is asked, by the call of CloudLink of that name.
 struct Send {
-  enum Call : uint8_t { kOpen, kStep, kFill, kForward, kClose };
+  enum Call : uint8_t { kOpen, kStep, kFill, kForward, kLook, kClose };
   Call call;
-  std::string session;          // none for kForward
+  std::string session;          // none for kForward and kLook
   SequenceRows rows;            // of kOpen: the range alone
   Traffic* traffic;             // its cost, also where it fails
   std::optional<int> can = {};  // of kStep: the lowest cut from which the text could go on here
@@ -53,10 +53,12 @@ struct StreamEvent {
   std::optional<ScoredToken> token = {};
   std::string finish_reason = {};
 };
-// Nothing is to be done before that time; or before another flow of the same text went on.
+// Nothing is to be done before that time; or before another flow of the same text went on, or for
+// one that hears of it, either.
 struct Wait {
   static constexpr Moment kOnOthers = Moment::max();
   Moment until = kOnOthers;
+  bool hears = false;
 };
 struct Done {};
 using Action = std::variant<Done, Send, Compute, Wait, Stream, NextToken>;

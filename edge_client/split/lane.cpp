@@ -15,6 +15,11 @@ constexpr char kAskedByCloud[] = "asked_by_cloud";
 constexpr int kLostRaces = 3;
 constexpr std::chrono::seconds kRest{1};
 
+// A text that is all here for the cloud's sake asks this often whether that is still its wish. The
+// cloud moves a tenth of its texts in half a second, and so they come back no faster than they
+// went.
+constexpr std::chrono::seconds kBetweenLooks{10};
+
 // The text goes on meanwhile: nobody waits for it.
 RetryOptions patient(RetryOptions options) {
   options.budget = kPatience;
@@ -247,7 +252,9 @@ Task<void> Lane::run() {
 
 Task<void> Lane::go_on() {
   co_await close_old();
-  if (!target_) {
+  if (hopes()) {
+    co_await look();
+  } else if (!target_) {
     co_await Wait{};
   } else {
     co_await prepare();
@@ -261,6 +268,25 @@ Task<void> Lane::close_old() {
     co_await asked;
     std::erase(ended_, asked.session);
   }
+}
+
+// No step and no fill of such a text brings the cloud's wish.
+bool Lane::hopes() const { return !target_ && sides_.cut == 0 && home_; }
+
+// Some time later, if nothing else comes, asks the cloud; only the end of its wish is news: what it
+// says there is for no text in particular.
+Task<void> Lane::look() {
+  for (const Moment due = flow_.now() + kBetweenLooks; flow_.now() < due;) {
+    co_await Wait{.until = due, .hears = true};
+    if (!hopes() || !ended_.empty()) co_return;
+  }
+  const Send asked{Send::kLook, {}, {}, &flying_.traffic};
+  try {
+    co_await asked;
+  } catch (const RemoteError&) {  // the text needs nobody
+    co_return;
+  }
+  if (hopes() && flow_.load() && !flow_.load()->want) wish({});
 }
 
 // Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.

@@ -98,6 +98,8 @@ class Lane {
   Task<void> run();
   Task<void> go_on();
   Task<void> close_old();
+  bool hopes() const;
+  Task<void> look();
   Task<void> prepare();
   Task<void> fill_tail(SequenceRows piece);
   Task<void> run_slice(SequenceRows slice);

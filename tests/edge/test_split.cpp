@@ -144,7 +144,10 @@ class FakeCloud : public edge::CloudLink {
 
   std::function<void(int number)> before_step;              // of each step; may throw
   std::function<void(int number)> before_call, after_call;  // likewise, of each on a session
-  int opened = 0, completed = 0, fills = 0, streams = 0;
+  void look() override { ++looks; }
+  std::optional<edge::CloudSays> load() const override { return says; }
+  int opened = 0, completed = 0, fills = 0, streams = 0, looks = 0;
+  std::optional<edge::CloudSays> says;  // of its load
 
  private:
   struct Call {
@@ -330,7 +333,9 @@ class ByHand {
   }
   bool due(edge::Course& course, const Doing& one) const {
     if (!std::holds_alternative<edge::Wait>(one.action)) return false;
-    return one.until == edge::Wait::kOnOthers ? one.seen != course.version() : one.until <= now;
+    const auto& wait = std::get<edge::Wait>(one.action);
+    const bool hears = wait.hears || wait.until == edge::Wait::kOnOthers;
+    return (hears && one.seen != course.version()) || one.until <= now;
   }
   std::chrono::microseconds time_of(const edge::Action& action) const {
     if (std::holds_alternative<edge::NextToken>(action)) return token;
@@ -343,12 +348,14 @@ class ByHand {
     try {
       if (const auto* send = std::get_if<edge::Send>(&one.action)) {
         one.flow->give(ask(*send));
+        one.flow->hear(cloud_.load());
       } else if (!std::holds_alternative<edge::Compute>(one.action)) {
         if (const auto* begun = std::get_if<edge::Stream>(&one.action)) {
           stream_.emplace(cloud_, begun->session, begun->ids, begun->options);
         }
         const edge::StreamEvent event = stream_->next();
         if (event.token) more = on_token(*event.token);
+        one.flow->hear(cloud_.load());
         one.flow->give(event);
       } else {
         const auto& compute = std::get<edge::Compute>(one.action);
@@ -367,6 +374,9 @@ class ByHand {
         return cloud_.step(send.session, send.rows, *send.traffic);
       case edge::Send::kFill:
         return cloud_.fill(send.session, send.rows, *send.traffic);
+      case edge::Send::kLook:
+        cloud_.look();
+        return {};
       case edge::Send::kClose:
         cloud_.close(send.session);
         return {};
@@ -555,6 +565,7 @@ class SplitMoves : public SplitAlone {
     std::vector<edge::Move> moves;
     edge::SplitCounts counts;
     double slowest_ms = 0;  // of the tokens
+    double alone_ms = 0;    // of those of no cloud
     uint64_t accepted = 0;  // guesses, of the last place's
   };
 
@@ -583,7 +594,10 @@ class SplitMoves : public SplitAlone {
     {
       LocalForward whole(whole_batcher);
       ByHand hand(cloud, seed);
+      hand.kernel = kernel;
+      hand.token = 4 * kernel;
       edge::Course course(model, schedule.start, &tail, {}, result.counts, {}, &moves);
+      if (offers) course.lane()->offer(tail, {});
       TextLoop loop(model.config(), nullptr, prompt, options);
       ForwardByHand forward(hand, course);
       std::optional<DraftedRows> rows;
@@ -607,6 +621,7 @@ class SplitMoves : public SplitAlone {
         }
         const std::span<const float> got = rows->logits(loop);
         if (after_step) after_step(course, result.counts);
+        if (course.cut() == 0) result.alone_ms += hand.ms() - before;
         result.slowest_ms = std::max(result.slowest_ms, hand.ms() - before);
         const std::span<const float> expected = whole.run(loop.wanted());
         EXPECT_TRUE(std::ranges::equal(got, expected)) << course.tokens_out();
@@ -639,7 +654,44 @@ class SplitMoves : public SplitAlone {
   KvPages* tail_pages = nullptr;  // of the text that runs
   std::function<void(const edge::Course&, const edge::SplitCounts&)> after_step;
   bool leaves_lost_cloud = false;
+  bool offers = false;  // to the cloud, what the text has here
+  std::chrono::microseconds kernel{1000};
 };
+
+// Its steps bring no wish of the cloud's any more.
+TEST_F(SplitMoves, ATextThatIsAllHereForTheCloudsSakeHearsOfTheEndOfItsLoad) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 50;
+  offers = true;
+  kernel = std::chrono::seconds(2);
+  for (const int start : {2, edge::Move::kCloud}) {
+    cloud.looks = 0;
+    cloud.says = {.want = 0};
+    after_step = [&](const edge::Course& course, const edge::SplitCounts&) {
+      if (course.tokens_out() >= 30) cloud.says = edge::CloudSays();
+    };
+    const Result got = run({.start = start, .moves = {{UINT32_MAX, 0}}, .asked = true}, options);
+    ASSERT_EQ(got.moves.size(), 2u) << start;
+    for (const edge::Move& move : got.moves) EXPECT_EQ(move.why, "asked_by_cloud");
+    EXPECT_EQ(got.moves[0].to, 0);
+    EXPECT_EQ(got.moves[1].to, start);
+    EXPECT_GE(got.moves[1].at, 30u);
+    // Once in ten seconds, and never from elsewhere.
+    EXPECT_GE(cloud.looks, 3);
+    EXPECT_LE(cloud.looks, got.alone_ms / 10000 + 1);
+  }
+}
+
+// It is nobody's hope to go elsewhere.
+TEST_F(SplitMoves, ATextThatIsHereForItselfAsksTheCloudNothing) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 40;
+  offers = true;
+  kernel = std::chrono::seconds(2);
+  const Result got = run({.start = 2, .moves = {{2, 0}}, .asked = true}, options);
+  ASSERT_EQ(got.moves.size(), 1u);
+  EXPECT_EQ(cloud.looks, 0);
+}
 
 TEST_F(SplitMoves, EachWayAndBack) {
   for (int from = edge::Move::kCloud; from <= layers(); ++from) {
