@@ -1,6 +1,7 @@
 #include "bench/replayers.h"
 
 #include <cstdio>
+#include <future>
 
 #include "bench/bench.h"
 #include "edge_client/split/sides.h"
@@ -11,6 +12,8 @@
 
 namespace split::bench {
 namespace {
+
+constexpr uint32_t kMostLag = edge::TwoSides::kMostLag;  // rows
 
 std::string session_name(size_t n) {
   char text[33];
@@ -23,12 +26,15 @@ std::string session_name(size_t n) {
 // One session's way. Its own thread's, but the figures.
 struct Replayers::Edge {
   Edge(const Replay& replay, size_t number)
-      : number(number), session(session_name(number)), client(replay.url), layers(replay.layers) {}
+      : number(number),
+        session(session_name(number)),
+        client(replay.url),
+        beside(replay.url),
+        layers(replay.layers) {}
 
-  http::Reply post(const std::string& body) {
-    http::Reply reply =
-        client.request("POST", wire::session_forward_path(session), body, wire::kJsonType,
-                       {{"Accept", std::string(wire::kTensorType)}});
+  http::Reply post(http::Client& by, const std::string& body) {
+    http::Reply reply = by.request("POST", wire::session_forward_path(session), body,
+                                   wire::kJsonType, {{"Accept", std::string(wire::kTensorType)}});
     if (reply.status >= 300) {
       throw Error(ErrorKind::kRemote, cat("[bench] ", reply.status, ": ", reply.body));
     }
@@ -38,29 +44,55 @@ struct Replayers::Edge {
     const std::string body =
         wire::to_json(wire::SessionRequest{replay.model, {.to = replay.layers}});
     client.request("PUT", wire::session_path(session), body, wire::kJsonType);
-    post(wire::step_json({.range = {}, .tokens = prompt, .wanted = Wanted::kNone}, replay.layers));
+    post(client,
+         wire::step_json({.range = {}, .tokens = prompt, .wanted = Wanted::kNone}, replay.layers));
     filled.step(0, static_cast<uint32_t>(prompt.size()), layers);
   }
-  // A row at the cut. Rows that deeper blocks lack are brought first.
-  void step(std::span<const int32_t> ids, size_t past, std::optional<int> can) {
-    const int blocks = cut > Point(layers) ? layers : cut.block();
-    if (const uint32_t have = filled.below(blocks); have < past) {
-      const auto lacks = static_cast<uint32_t>(past) - have;
-      post(wire::fill_json(have, lacks, blocks, Wanted::kNone));
-      filled.fill(have, have + lacks, blocks);
+  // A row at the cut. A deeper one is gone to when its blocks have all rows but a few, which come
+  // with the row: the others are brought beside the steps, as an edge's lane does.
+  void step(std::span<const int32_t> ids, size_t past, std::optional<int> can, Point wanted) {
+    const auto end = static_cast<uint32_t>(past);
+    if (brought.valid() && end < filled.below(1)) brought.wait();  // the text begins again
+    if (const auto have = rows_of(wanted, end); have + kMostLag < end) {
+      bring(have, end, wanted);
+    } else {
+      cut = wanted;
     }
-    const SequenceRows rows{.past = static_cast<uint32_t>(past),
-                            .tokens = ids.subspan(past, 1),
+    const uint32_t from = rows_of(cut, end);
+    const SequenceRows rows{.past = from,
+                            .tokens = ids.subspan(from, end + 1 - from),
                             .phase = Phase::kGenerate,
                             .wanted = Wanted::kLast};
-    const http::Reply reply = post(wire::step_json(rows, cut, can));
-    filled.step(rows.past, rows.past + 1, blocks);
+    const http::Reply reply = post(client, wire::step_json(rows, cut, can));
+    filled.step(rows.past, end + 1, blocks_of(cut));
     note = wire::parse_load_note(reply.headers.get(wire::kLoadHeader).value_or("")).value_or(note);
   }
 
+  int blocks_of(Point to) const { return std::min(to, Point(layers)).block(); }
+  // Rows before `end` that the blocks before this point have.
+  uint32_t rows_of(Point to, uint32_t end) {
+    if (brought.valid() && brought.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      const Rows rows = brought.get();
+      filled.fill(rows.from, rows.end, rows.blocks);
+    }
+    return std::min(filled.below(blocks_of(to)), end);
+  }
+  void bring(uint32_t from, uint32_t end, Point to) {
+    if (brought.valid()) return;
+    brought = std::async(std::launch::async, [this, rows = Rows{from, end, blocks_of(to)}] {
+      post(beside, wire::fill_json(rows.from, rows.end - rows.from, rows.blocks, Wanted::kNone));
+      return rows;
+    });
+  }
+
+  // Rows that came to be in the first blocks.
+  struct Rows {
+    uint32_t from, end;
+    int blocks;
+  };
   const size_t number;
   const std::string session;
-  http::Client client;
+  http::Client client, beside;
   wire::LoadNote note;
   Point cut = Point::head();
   const int layers;
@@ -68,6 +100,7 @@ struct Replayers::Edge {
   std::atomic<size_t> moves{0};
   std::atomic<bool> away{false}, failed{false};
   std::thread thread;
+  std::future<Rows> brought;
 };
 
 double Measured::p99() const { return ms.empty() ? 0 : quantile(ms, 0.99); }
@@ -146,13 +179,11 @@ void Replayers::work(Edge& edge) {
     const Point own = cuts_[edge.number % cuts_.size()];
     const std::optional<int> can = can_;
     const Point cut = can && edge.note.want ? Point(std::max(*edge.note.want, *can)) : own;
-    const Point before = std::exchange(edge.cut, std::min(cut, own));
-    if (can && before != edge.cut) ++edge.moves;
-    edge.away = edge.cut != own;
+    const Point before = edge.cut, wanted = std::min(cut, own);
     lock.unlock();
     const auto start = Clock::now();
     try {
-      edge.step(ids_, replay_.prompt + at, can);
+      edge.step(ids_, replay_.prompt + at, can, wanted);
     } catch (const std::exception& error) {
       if (!edge.failed.exchange(true))
         std::fprintf(stderr, "session %zu: %s\n", edge.number, error.what());
@@ -160,6 +191,8 @@ void Replayers::work(Edge& edge) {
       changed_.wait(lock, [this] { return ends_; });
       return;
     }
+    if (can && before != edge.cut) ++edge.moves;
+    edge.away = edge.cut != own;
     const auto ended = Clock::now();
     due = std::max(due + period, ended);  // what it is late is not made up for
     lock.lock();
