@@ -39,7 +39,7 @@ class LoadMeter {
   std::deque<Step> steps_;  // the oldest first
 };
 
-// What wishes follow, of the steps and of what tokens waited lately.
+// The load that wishes follow: of the steps lately, and of what tokens waited for them.
 Shedding::Measured pressure_of(const LoadMeter& steps, const LoadMeter& waits, double kv,
                                LoadMeter::Time now);
 

@@ -65,7 +65,7 @@ Shedding::Taken Shedding::count(const std::map<Id, Session>& sessions) {
   Taken taken;
   for (const auto& [id, session] : sessions) {
     Wish& have = wishes_.try_emplace(id, Wish{layers_, {}}).first->second;
-    // What it cannot hold is no wish, and no move.
+    // A wish for what it cannot hold is none, and its end no move.
     if (have.cut < session.can) have.cut = rung(session.can, session.can);
     taken.layers += layers_ - have.cut;
     taken.asked += part(session, level_) * (layers_ - session.can);
