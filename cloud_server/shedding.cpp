@@ -25,21 +25,22 @@ void Shedding::round(double now_s, const Measured& measured,
                      const std::map<Id, Session>& sessions) {
   pressure_ = std::max({measured.busy / kBusy, measured.kv / kKv, measured.p99_ms / slo_ms_});
   set_level(now_s);
-  const bool had_wishes = !wishes_.empty();
   std::erase_if(wishes_, [&](const auto& wish) { return !sessions.contains(wish.first); });
   Taken taken = count(sessions);
-  while (stopped_ && had_wishes && taken.asked > taken.layers) {
-    // It was ahead of what a tenth in a round could take.
+  while (stopped_ && ahead_ && taken.asked > taken.layers) {
     level_ = std::max(0.0, level_ - kBackStep);
     taken = count(sessions);
   }
   size_t left = std::max<size_t>(1, sessions.size() / kPartThatMoves);
   for (const Id id : in_turn(sessions)) {
     Wish& have = wishes_.at(id);
-    if (left == 0) break;
     if (have.since && now_s < *have.since + kBetweenWishes) continue;
     const int cut = next_cut(sessions.at(id), have.cut, taken);
     if (cut == have.cut) continue;
+    if (left == 0) {
+      ahead_ |= rises_;
+      break;
+    }
     taken.layers += have.cut - cut;
     have = {cut, now_s};
     next_ = id + 1;
@@ -90,6 +91,7 @@ void Shedding::set_level(double now_s) {
   if (pressure_ >= kLow) low_since_.reset();
   falls_ = false;
   const bool rises = pressure_ > kHigh;
+  if (rises && !rises_) ahead_ = false;
   stopped_ = std::exchange(rises_, rises) && !rises;
   if (rises_) level_ = std::min(1.0, level_ + kRise);
   if (pressure_ >= kLow) return;

@@ -64,8 +64,9 @@ class Shedding {
   int layers_;
   double slo_ms_;
   double pressure_ = 0, level_ = 0;
-  // The level rises or falls in this round; has stopped rising.
-  bool rises_ = false, falls_ = false, stopped_ = false;
+  // The level rises or falls in this round; has stopped rising; and rose while a tenth of the
+  // sessions in a round could not follow.
+  bool rises_ = false, falls_ = false, stopped_ = false, ahead_ = false;
   std::optional<double> low_since_, lowered_;  // seconds
   std::map<Id, Wish> wishes_;                  // a cut of layers_: it may choose its own
   Id next_ = 0;  // where the next round begins, so that all have turns
