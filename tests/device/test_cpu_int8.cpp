@@ -17,7 +17,8 @@ RowStep rounded_step(std::span<const float> x) {
   step.scale = largest / 127.0f;
   for (size_t i = 0; i < x.size() && largest > 0; ++i) {
     step.numbers[i] = static_cast<int8_t>(std::nearbyint(x[i] * (1.0f / step.scale)));
-    step.sum += step.numbers[i];
+    step.sums[i * kStepSums / kBlock] =
+        static_cast<int16_t>(step.sums[i * kStepSums / kBlock] + step.numbers[i]);
   }
   return step;
 }
@@ -49,15 +50,43 @@ void set_extremes(DType dtype, std::vector<std::byte>& blocks) {
   }
 }
 
+// A sum and one step of a row times group `s` of a column's blocks, by plain loops.
+float with_step(DType dtype, const std::byte* blocks, size_t s, const RowStep& row, float total) {
+  const auto dot = [&](size_t from, size_t to, const auto& number) {
+    int sum = 0;
+    for (size_t k = from; k < to; ++k) sum += row.numbers[k] * static_cast<int>(number(k));
+    return static_cast<float>(sum);
+  };
+  constexpr size_t kHalf = kBlock / 2, kGroups = kSuperBlock / kBlock;
+  if (dtype == DType::kQ4_K) {
+    const GroupQ4K group = group_q4_k(blocks + s / kGroups * block_bytes(dtype), s % kGroups);
+    const float sum = dot(
+        0, kBlock, [&](size_t k) { return k < kHalf ? group.q[k] & 15 : group.q[k - kHalf] >> 4; });
+    const float less = f16_to_f32(group.dmin) * group.minimum;
+    total = std::fma(-less, row.scale * dot(0, kBlock, [](size_t) { return 1; }), total);
+    return std::fma(sum, f16_to_f32(group.d) * group.scale * row.scale, total);
+  }
+  if (dtype == DType::kQ6_K) {
+    const GroupQ6K group = group_q6_k(blocks + s / kGroups * block_bytes(dtype), s % kGroups);
+    const auto number = [&](size_t k) { return group.q[k]; };
+    const float sum =
+        dot(0, kHalf, number) * group.scales[0] + dot(kHalf, kBlock, number) * group.scales[1];
+    return std::fma(sum, f16_to_f32(group.d) * row.scale, total);
+  }
+  const std::byte* const block = blocks + s * block_bytes(dtype);
+  const float sum = dot(0, kBlock, [&](size_t k) { return number_at(dtype, block, k); });
+  return std::fma(sum, scale_of(block) * row.scale, total);
+}
+
 // Bit for bit what plain loops make of whole numbers, in every set and for every number of rows and
 // columns, whole steps of K or not.
-void check_products(DType dtype) {
+void check_products(DType dtype, std::initializer_list<size_t> inners) {
   constexpr size_t kMost = 35;  // rows
-  for (const size_t inner : {1, 7, 31, 32, 33, 64, 100, 255, 257, 640}) {
+  for (const size_t inner : inners) {
     for (const size_t width : {1, 7, 16, 20, 32, 47, 48, 49, 96, 100, 145}) {
       const size_t steps = steps_of(inner);
       auto w = random_blocks(dtype, width, inner, static_cast<uint32_t>(inner + width));
-      set_extremes(dtype, w);
+      if (!is_k_quant(dtype)) set_extremes(dtype, w);
       std::vector<std::byte> read(strips_of(width) * steps * step_bytes(dtype));
       for (size_t strip = strips_of(width); strip-- > 0;) {
         pack_strip(w.data(), dtype, Rounding::kInt8, true, inner, width, strip, read.data());
@@ -69,12 +98,7 @@ void check_products(DType dtype) {
         for (size_t m = 0; m < width; ++m) {
           float total = 0;
           for (size_t s = 0; s < steps; ++s) {
-            const std::byte* const block = w.data() + (m * steps + s) * block_bytes(dtype);
-            int sum = 0;
-            for (size_t k = 0; k < kBlock; ++k) {
-              sum += row[s].numbers[k] * static_cast<int>(number_at(dtype, block, k));
-            }
-            total = std::fma(static_cast<float>(sum), scale_of(block) * row[s].scale, total);
+            total = with_step(dtype, w.data() + m * row_bytes(dtype, inner), s, row[s], total);
           }
           all[r * width + m] = total;
         }
@@ -91,8 +115,11 @@ void check_products(DType dtype) {
   }
 }
 
-TEST(Int8Kernels, MultiplyByQ8) { check_products(DType::kQ8_0); }
-TEST(Int8Kernels, MultiplyByQ4) { check_products(DType::kQ4_0); }
+constexpr std::initializer_list<size_t> kInners = {1, 7, 31, 32, 33, 64, 100, 255, 257, 640};
+TEST(Int8Kernels, MultiplyByQ8) { check_products(DType::kQ8_0, kInners); }
+TEST(Int8Kernels, MultiplyByQ4) { check_products(DType::kQ4_0, kInners); }
+TEST(Int8Kernels, MultiplyByQ4K) { check_products(DType::kQ4_K, {256, 768}); }
+TEST(Int8Kernels, MultiplyByQ6K) { check_products(DType::kQ6_K, {256, 768}); }
 
 // To the nearest of the 255 multiples of a 127th of the largest, halves to even; zeros behind.
 TEST(Int8Kernels, RoundRows) {
@@ -102,7 +129,7 @@ TEST(Int8Kernels, RoundRows) {
   for (size_t i = 4; i < kBlock; ++i) x[kBlock + i] /= 32;
   x.resize(x.size() - 5);
   for (const CpuKernels* kernels : kernel_sets()) {
-    std::vector<RowStep> got(2 * 3, RowStep{{1}, 7, 7});
+    std::vector<RowStep> got(2 * 3, RowStep{{1}, 7, {7, 7}});
     kernels->int8.round(
         {x.data(), x.size(), 1, 0, x.size(), reinterpret_cast<std::byte*>(got.data())});
     const auto expected = rounded_row(x);

@@ -56,9 +56,9 @@ inline std::vector<float> widened(const std::vector<std::byte>& from, DType dtyp
 // Blocks of any numbers, with scales of all kinds: of either sign, zero, subnormal.
 inline std::vector<std::byte> random_blocks(DType dtype, size_t rows, size_t inner, uint32_t seed) {
   std::mt19937 random(seed);
-  std::vector<std::byte> out(rows * blocks_of(static_cast<int64_t>(inner)) * block_bytes(dtype));
+  std::vector<std::byte> out(rows * row_bytes(dtype, inner));
   for (std::byte& byte : out) byte = static_cast<std::byte>(random());
-  for (size_t at = 0; at < out.size(); at += block_bytes(dtype)) {
+  const auto put_scale = [&](size_t at) {
     const uint32_t kind = random() % 8;
     const auto sign = static_cast<uint16_t>(random() % 2 << 15);
     const auto ordinary = static_cast<uint16_t>(0x2000 + random() % 0x1c00);  // 2^-7 .. 1
@@ -66,6 +66,10 @@ inline std::vector<std::byte> random_blocks(DType dtype, size_t rows, size_t inn
                                                  : kind == 1 ? random() % 0x400
                                                              : ordinary));
     std::memcpy(out.data() + at, &d, sizeof d);
+  };
+  for (size_t at = 0; at < out.size(); at += block_bytes(dtype)) {
+    put_scale(at + (dtype == DType::kQ6_K ? 208 : 0));
+    if (dtype == DType::kQ4_K) put_scale(at + 2);
   }
   return out;
 }

@@ -49,14 +49,15 @@ class CpuExecutable : public Executable {
   }
   Rounding rounding(const Slot& matrix) const {
     const bool int8 = workspace_.limits().int8 && is_quantised(matrix.dtype);
-    return int8 && !is_k_quant(matrix.dtype) ? Rounding::kInt8 : Rounding::kBF16;
+    return int8 ? Rounding::kInt8 : Rounding::kBF16;
   }
   // The type that a product multiplies by. Prompt rows are many: for them blocks become BF16 first,
-  // which is then done once for all of them. Super-blocks always do.
+  // which is then done once for all of them. Super-blocks always do. Rows in int8 take all of them
+  // as they are.
   DType multiplied(const Slot& matrix, Phase phase) const {
     const bool dequantised =
-        is_k_quant(matrix.dtype) || (phase == Phase::kPrompt && is_quantised(matrix.dtype) &&
-                                     rounding(matrix) == Rounding::kBF16);
+        rounding(matrix) == Rounding::kBF16 &&
+        (is_k_quant(matrix.dtype) || (phase == Phase::kPrompt && is_quantised(matrix.dtype)));
     return dequantised ? DType::kBF16 : matrix.dtype;
   }
 

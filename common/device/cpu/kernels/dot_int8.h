@@ -1,109 +1,152 @@
 // Sixteen int32, each the sum of products of int8, four at a time, as vec.h has the floats. For
-// kernels.cpp only.
+// kernels.cpp and int8.cpp only.
 #pragma once
 
 #include "device/cpu/kernels/vec.h"
+#ifdef SPLIT_EMULATED_DOTS
+#include "emulated_dots.h"
+#endif
 
 namespace split::SPLIT_ISA {
 
-// For sixteen columns: Ints are their sums, Fours four numbers of each, plus offset<dtype>;
-// add_fours() adds these times four numbers of a row, which it has read as one word.
-#if defined(__AVX512VNNI__)
+// For sixteen columns: Ints are their sums, Fours four numbers of each, plus offset<dtype>.
+// add_fours() adds up these times four numbers of a row, which it has read as one word: products,
+// of kFoursTogether<dtype> at most, before add_products() adds them to a sum.
+template <DType dtype>
+constexpr bool kNibbles = dtype == DType::kQ4_0 || dtype == DType::kQ4_K;
+// How much more than their values numbers are as packed: they have a sign in Q8_0 alone.
+template <DType dtype>
+constexpr int32_t kPackedOffset = dtype == DType::kQ4_0   ? 8
+                                  : dtype == DType::kQ6_K ? 32
+                                                          : 0;
+
+#if defined(__AVX2__)
+
+#if defined(__AVX512F__)
+using Reg = __m512i;
+inline Reg load_reg(const std::byte* at) { return _mm512_loadu_si512(at); }
+inline Reg same(int32_t x) { return _mm512_set1_epi32(x); }
+inline Reg both_bits(Reg x, Reg y) { return _mm512_and_si512(x, y); }
+inline Reg other_bits(Reg x, Reg y) { return _mm512_xor_si512(x, y); }
+inline Reg high_nibbles(Reg x) { return _mm512_srli_epi16(x, 4); }
+inline Reg add_ints(Reg x, Reg y) { return _mm512_add_epi32(x, y); }
+inline Reg add_halves(Reg x, Reg y) { return _mm512_add_epi16(x, y); }
+inline Reg pairs_of_bytes(Reg w, Reg x) { return _mm512_maddubs_epi16(w, x); }
+inline Reg pairs_of_halves(Reg x, Reg y) { return _mm512_madd_epi16(x, y); }
+inline Reg magnitudes(Reg w) { return _mm512_abs_epi8(w); }
+inline Reg signed_as(Reg x, Reg w) {
+  return _mm512_mask_sub_epi8(x, _mm512_movepi8_mask(w), _mm512_setzero_si512(), x);
+}
+#else
+using Reg = __m256i;
+inline Reg load_reg(const std::byte* at) {
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+}
+inline Reg same(int32_t x) { return _mm256_set1_epi32(x); }
+inline Reg both_bits(Reg x, Reg y) { return _mm256_and_si256(x, y); }
+inline Reg other_bits(Reg x, Reg y) { return _mm256_xor_si256(x, y); }
+inline Reg high_nibbles(Reg x) { return _mm256_srli_epi16(x, 4); }
+inline Reg add_ints(Reg x, Reg y) { return _mm256_add_epi32(x, y); }
+inline Reg add_halves(Reg x, Reg y) { return _mm256_add_epi16(x, y); }
+inline Reg pairs_of_bytes(Reg w, Reg x) { return _mm256_maddubs_epi16(w, x); }
+inline Reg pairs_of_halves(Reg x, Reg y) { return _mm256_madd_epi16(x, y); }
+inline Reg magnitudes(Reg w) { return _mm256_abs_epi8(w); }
+inline Reg signed_as(Reg x, Reg w) { return _mm256_sign_epi8(x, w); }
+#endif
+constexpr size_t kRegs = 64 / sizeof(Reg);
 
 struct Ints {
-  __m512i v;
+  Reg v[kRegs];
 };
 struct Fours {
-  __m512i v;
+  Reg v[kRegs];
 };
+// x[0] first + x[1] second, in all.
+inline Ints all_of_pair(const int16_t (&x)[2], int32_t first, int32_t second) {
+  int32_t pair = 0;
+  __builtin_memcpy(&pair, x, sizeof pair);
+  Ints r;
+  for (Reg& v : r.v) v = pairs_of_halves(same(pair), same(second * 65536 + (first & 0xffff)));
+  return r;
+}
+inline Ints add(Ints x, Ints y) {
+  for (size_t i = 0; i < kRegs; ++i) x.v[i] = add_ints(x.v[i], y.v[i]);
+  return x;
+}
+// Keeps them in their registers, as hold() of vec.h.
+inline void hold(Ints& x) {
+  for (Reg& v : x.v) asm("" : "+v"(v));
+}
+inline Vec to_floats(Ints x) {
+#if defined(__AVX512F__)
+  return {_mm512_cvtepi32_ps(x.v[0])};
+#else
+  return {_mm256_cvtepi32_ps(x.v[0]), _mm256_cvtepi32_ps(x.v[1])};
+#endif
+}
+
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) || defined(SPLIT_EMULATED_DOTS)
+#if defined(__AVX512VNNI__)
+inline Reg add_dots(Reg sum, Reg w, Reg x) { return _mm512_dpbusd_epi32(sum, w, x); }
+#elif defined(__AVXVNNI__)
+inline Reg add_dots(Reg sum, Reg w, Reg x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
+#endif
 // One operand of VPDPBUSD has no sign.
 template <DType dtype>
-constexpr int32_t offset = dtype == DType::kQ8_0 ? 128 : 8;
-inline Ints all(int32_t x) { return {_mm512_set1_epi32(x)}; }
-inline Vec to_floats(Ints x) { return {_mm512_cvtepi32_ps(x.v)}; }
-inline Fours fours_of_q8(const std::byte* at) {
-  return {_mm512_xor_si512(_mm512_loadu_si512(at), _mm512_set1_epi8(-128))};
-}
-inline void fours_of_q4(const std::byte* at, Fours& low, Fours& high) {
-  const __m512i both = _mm512_loadu_si512(at), four = _mm512_set1_epi8(15);
-  low = {_mm512_and_si512(both, four)};
-  high = {_mm512_and_si512(_mm512_srli_epi16(both, 4), four)};
+constexpr int32_t offset = dtype == DType::kQ8_0 ? 128 : kPackedOffset<dtype>;
+template <DType dtype>
+inline Reg numbers_of_bytes(Reg x) {
+  return dtype == DType::kQ8_0 ? other_bits(x, same(-0x7f7f7f80)) : x;
 }
 template <DType>
-inline Ints add_fours(Ints sum, Fours w, int32_t x) {
-  return {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(x))};
+inline Ints add_fours(Ints products, Fours w, int32_t x) {
+  for (size_t i = 0; i < kRegs; ++i) products.v[i] = add_dots(products.v[i], w.v[i], same(x));
+  return products;
 }
-
-#elif defined(__AVX512F__)
-
-struct Ints {
-  __m512i v;
-};
-struct Fours {
-  __m512i v;  // Q8_0: magnitudes
-  __mmask64 negative;
-};
+#define SPLIT_ADDS_DOTS
+#else
 template <DType dtype>
-constexpr int32_t offset = dtype == DType::kQ8_0 ? 0 : 8;
-inline Ints all(int32_t x) { return {_mm512_set1_epi32(x)}; }
-inline Vec to_floats(Ints x) { return {_mm512_cvtepi32_ps(x.v)}; }
-inline Fours fours_of_q8(const std::byte* at) {
-  const __m512i numbers = _mm512_loadu_si512(at);
-  return {_mm512_abs_epi8(numbers), _mm512_movepi8_mask(numbers)};
-}
-inline void fours_of_q4(const std::byte* at, Fours& low, Fours& high) {
-  const __m512i both = _mm512_loadu_si512(at), four = _mm512_set1_epi8(15);
-  low = {_mm512_and_si512(both, four), 0};
-  high = {_mm512_and_si512(_mm512_srli_epi16(both, 4), four), 0};
-}
-// Two products at most are 2 * 128 * 127, which 16 bits hold.
+constexpr int32_t offset = kPackedOffset<dtype>;
+// Two products of bytes at a time become 16 bits: of Q8_0 2 * 128 * 127 at most, of Q6_K
+// 2 * 63 * 127, of nibbles 2 * 15 * 127.
 template <DType dtype>
-inline Ints add_fours(Ints sum, Fours w, int32_t x) {
-  __m512i signed_x = _mm512_set1_epi32(x);
-  if constexpr (dtype == DType::kQ8_0) {
-    signed_x = _mm512_mask_sub_epi8(signed_x, w.negative, _mm512_setzero_si512(), signed_x);
+constexpr size_t kFoursTogether = kNibbles<dtype>         ? 8
+                                  : dtype == DType::kQ6_K ? 2
+                                                          : 1;
+template <DType>
+inline Reg numbers_of_bytes(Reg x) {
+  return x;
+}
+template <DType dtype>
+inline Ints add_fours(Ints products, Fours w, int32_t x) {
+  for (size_t i = 0; i < kRegs; ++i) {
+    const Reg four = dtype == DType::kQ8_0
+                         ? pairs_of_bytes(magnitudes(w.v[i]), signed_as(same(x), w.v[i]))
+                         : pairs_of_bytes(w.v[i], same(x));
+    products.v[i] = add_halves(products.v[i], four);
   }
-  const __m512i pairs = _mm512_maddubs_epi16(w.v, signed_x);
-  return {_mm512_add_epi32(sum.v, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)))};
+  return products;
 }
+inline Ints add_products(Ints sum, Ints products) {
+  for (size_t i = 0; i < kRegs; ++i) {
+    sum.v[i] = add_ints(sum.v[i], pairs_of_halves(products.v[i], same(0x00010001)));
+  }
+  return sum;
+}
+#endif
 
-#elif defined(__AVX2__)
-
-struct Ints {
-  __m256i a, b;
-};
-struct Fours {
-  __m256i a, b;  // Q4_0: plus 8
-};
 template <DType dtype>
-constexpr int32_t offset = dtype == DType::kQ8_0 ? 0 : 8;
-inline Ints all(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
-inline Vec to_floats(Ints x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
-inline Fours fours_of_q8(const std::byte* at) {
-  const auto* half = reinterpret_cast<const __m256i*>(at);
-  return {_mm256_loadu_si256(half), _mm256_loadu_si256(half + 1)};
-}
-inline void fours_of_q4(const std::byte* at, Fours& low, Fours& high) {
-  const Fours both = fours_of_q8(at);
-  const __m256i four = _mm256_set1_epi8(15);
-  low = {_mm256_and_si256(both.a, four), _mm256_and_si256(both.b, four)};
-  high = {_mm256_and_si256(_mm256_srli_epi16(both.a, 4), four),
-          _mm256_and_si256(_mm256_srli_epi16(both.b, 4), four)};
-}
-// Two products at most are 2 * 128 * 127, which 16 bits hold.
-template <DType dtype>
-inline Ints add_fours(Ints sum, Fours w, int32_t x) {
-  const __m256i same = _mm256_set1_epi32(x);
-  const auto add = [&](__m256i total, __m256i numbers) {
-    __m256i pairs;
-    if constexpr (dtype == DType::kQ8_0) {
-      pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(numbers), _mm256_sign_epi8(same, numbers));
+inline Fours fours_at(const std::byte* at, [[maybe_unused]] size_t half) {
+  Fours r;
+  for (Reg& v : r.v) {
+    v = load_reg(at), at += sizeof v;
+    if constexpr (kNibbles<dtype>) {
+      v = both_bits(half == 0 ? v : high_nibbles(v), same(0x0f0f0f0f));
     } else {
-      pairs = _mm256_maddubs_epi16(numbers, same);
+      v = numbers_of_bytes<dtype>(v);
     }
-    return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  };
-  return {add(sum.a, w.a), add(sum.b, w.b)};
+  }
+  return r;
 }
 
 #elif defined(SPLIT_NEON_KERNELS)
@@ -114,27 +157,30 @@ struct Ints {
 struct Fours {
   int8x16_t v[4];
 };
-template <DType dtype>
-constexpr int32_t offset = dtype == DType::kQ8_0 ? 0 : 8;
-inline Ints all(int32_t x) {
-  const int32x4_t same = vdupq_n_s32(x);
+inline void hold(Ints&) {}
+inline Ints add(Ints x, Ints y) {
+  for (int i = 0; i < 4; ++i) x.v[i] = vaddq_s32(x.v[i], y.v[i]);
+  return x;
+}
+inline Ints all_of_pair(const int16_t (&x)[2], int32_t first, int32_t second) {
+  const int32x4_t same = vdupq_n_s32(x[0] * first + x[1] * second);
   return {{same, same, same, same}};
 }
 inline Vec to_floats(Ints x) {
   return {
       {vcvtq_f32_s32(x.v[0]), vcvtq_f32_s32(x.v[1]), vcvtq_f32_s32(x.v[2]), vcvtq_f32_s32(x.v[3])}};
 }
-inline Fours fours_of_q8(const std::byte* at) {
-  const auto* q = reinterpret_cast<const int8_t*>(at);
-  return {{vld1q_s8(q), vld1q_s8(q + 16), vld1q_s8(q + 32), vld1q_s8(q + 48)}};
-}
-inline void fours_of_q4(const std::byte* at, Fours& low, Fours& high) {
-  const auto* q = reinterpret_cast<const uint8_t*>(at);
-  for (int i = 0; i < 4; ++i) {
-    const uint8x16_t both = vld1q_u8(q + 16 * i);
-    low.v[i] = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
-    high.v[i] = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+template <DType dtype>
+inline Fours fours_at(const std::byte* at, size_t half) {
+  Fours r;
+  for (int8x16_t& v : r.v) {
+    const uint8x16_t q = vld1q_u8(reinterpret_cast<const uint8_t*>(at));
+    at += sizeof v;
+    v = vreinterpretq_s8_u8(!kNibbles<dtype> ? q
+                            : half == 0      ? vandq_u8(q, vdupq_n_u8(15))
+                                             : vshrq_n_u8(q, 4));
   }
+  return r;
 }
 template <DType>
 inline Ints add_fours(Ints sum, Fours w, int32_t x) {
@@ -160,11 +206,14 @@ struct Ints {
 struct Fours {
   int8_t v[64];
 };
-template <DType dtype>
-constexpr int32_t offset = dtype == DType::kQ8_0 ? 0 : 8;
-inline Ints all(int32_t x) {
+inline void hold(Ints&) {}
+inline Ints add(Ints x, const Ints& y) {
+  for (int i = 0; i < 16; ++i) x.v[i] += y.v[i];
+  return x;
+}
+inline Ints all_of_pair(const int16_t (&x)[2], int32_t first, int32_t second) {
   Ints r;
-  for (int32_t& lane : r.v) lane = x;
+  for (int32_t& lane : r.v) lane = x[0] * first + x[1] * second;
   return r;
 }
 inline Vec to_floats(Ints x) {
@@ -172,16 +221,14 @@ inline Vec to_floats(Ints x) {
   for (int i = 0; i < 16; ++i) r.v[i] = static_cast<float>(x.v[i]);
   return r;
 }
-inline Fours fours_of_q8(const std::byte* at) {
+template <DType dtype>
+inline Fours fours_at(const std::byte* at, size_t half) {
   Fours r;
-  __builtin_memcpy(r.v, at, sizeof r.v);
-  return r;
-}
-inline void fours_of_q4(const std::byte* at, Fours& low, Fours& high) {
-  for (int i = 0; i < 64; ++i) {
-    low.v[i] = static_cast<int8_t>(at[i] & std::byte{15});
-    high.v[i] = static_cast<int8_t>(at[i] >> 4);
+  for (int8_t& v : r.v) {
+    const auto q = static_cast<int8_t>(*at++);
+    v = static_cast<int8_t>(!kNibbles<dtype> ? q : half == 0 ? q & 15 : q >> 4 & 15);
   }
+  return r;
 }
 template <DType>
 inline Ints add_fours(Ints sum, const Fours& w, int32_t x) {
@@ -191,6 +238,16 @@ inline Ints add_fours(Ints sum, const Fours& w, int32_t x) {
   return sum;
 }
 
+#endif
+
+#if !defined(__AVX2__)
+template <DType dtype>
+constexpr int32_t offset = kPackedOffset<dtype>;
+#endif
+#if !defined(__AVX2__) || defined(SPLIT_ADDS_DOTS)
+template <DType>
+constexpr size_t kFoursTogether = kBlock / 4;
+inline Ints add_products(Ints sum, const Ints& products) { return add(sum, products); }
 #endif
 
 }  // namespace split::SPLIT_ISA

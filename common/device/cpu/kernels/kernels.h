@@ -52,15 +52,17 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // all pairs, of each the odd k first; of blocks a step's sum is such a chain, from zero, of rows
 // without those bounds.
 //
-// Or of rows rounded to blocks of int8 (RowStep), of a matrix in Q8_0 or Q4_0. A step sums whole
-// numbers, exactly; the result is a chain of fused multiply-adds: each sum times the product of the
-// matrix's and the row's scale.
+// Or of rows rounded to blocks of int8 (RowStep), of a matrix in blocks or super-blocks. A step
+// sums whole numbers, exactly; the result is a chain of fused multiply-adds: each sum times the
+// product of the matrix's and the row's scale. Of Q6_K a sum is s times that of each half, which a
+// float holds exactly; of Q4_K a second multiply-add takes dmin m times the sum of the row's
+// numbers away.
 enum class Rounding : uint8_t { kBF16, kInt8 };
 struct StepTask {
   const std::byte* x = nullptr;  // as CpuKernels::Steps::round made it
   size_t rows = 0;
   const std::byte* w = nullptr;  // the whole matrix
-  DType dtype = DType::kBF16;    // BF16, Q8_0 or Q4_0
+  DType dtype = DType::kBF16;    // BF16, Q8_0 or Q4_0; for rows in int8 Q4_K or Q6_K too
   bool cached = false;           // it was just written: nothing of it need be fetched ahead
   size_t inner = 0;              // K
   size_t first = 0;              // of a strip
@@ -97,10 +99,11 @@ constexpr size_t step_bytes(DType dtype) {
                                                           : numbers / 2 + step_scales(dtype);
 }
 // A step of a row in int8: numbers times a scale, the largest of which is 127 or -127.
+inline constexpr size_t kStepSums = 2;
 struct RowStep {
   int8_t numbers[kBlock];
   float scale;
-  int32_t sum;  // of the numbers
+  int16_t sums[kStepSums];  // of the numbers' halves
 };
 // Bytes before row `rows`, a multiple of 16, of rows rounded, `step` bytes each step.
 constexpr size_t rounded_bytes(size_t rows, size_t inner, size_t step) {
@@ -115,8 +118,9 @@ constexpr size_t strips_of(size_t width) { return (width + kStripColumns - 1) / 
 //   Q8_0  [kBlock][16] bytes
 //   Q4_0  [kBlock / 8][16] words; word g has k = 8 g + 2 p at bit 4 p, 8 g + 2 p + 1 at 16 + 4 p
 // and for rows in int8, fours of k together,
-//   Q8_0  [kBlock / 4][16][4] bytes
+//   Q8_0  [kBlock / 4][16][4] bytes; of Q6_K 32 more than a number is
 //   Q4_0  [kBlock / 8][16][4] bytes; those of group g have k = 8 g + i below, 8 g + 4 + i above
+// Super-blocks have their numbers as these two.
 // The last strip is filled up with zeros. A matrix in blocks has the columns as its rows, one in
 // BF16 does where it is `transposed`.
 void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transposed, size_t inner,

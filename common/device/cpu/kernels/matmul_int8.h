@@ -59,90 +59,133 @@ void round_to_int8(const RoundTask& task) {
     }
     to->scale = largest_magnitude(block) / 127.0f;
     round_numbers(block, to->scale, to->numbers);
-    int32_t sum = 0;
-    for (const int8_t number : to->numbers) sum += number;
-    to->sum = sum;
+    for (size_t i = 0; i < kStepSums; ++i) {
+      int32_t sum = 0;
+      for (size_t k = 0; k < kBlock / kStepSums; ++k)
+        sum += to->numbers[i * kBlock / kStepSums + k];
+      to->sums[i] = static_cast<int16_t>(sum);
+    }
   }
 }
 
-// The fours of one step from number k on; of Q4_0 twice as many at a time.
+// Sums that a step of a row has, each times its own scale.
+template <DType dtype>
+constexpr size_t kParts = dtype == DType::kQ6_K ? kStepSums : 1;
+
+// sums = those of part `part` of one step.
 template <DType dtype, size_t Rows, size_t Vecs>
-inline void add_numbers(const RowStep* x, size_t x_stride, const std::byte* numbers, size_t vec,
-                        Ints (&sums)[Rows][Vecs]) {
-  constexpr bool kBytes = dtype == DType::kQ8_0;
-  constexpr size_t kEach = kBytes ? 4 : 8, kGroups = kBlock / kEach;
+inline void sum_numbers(const RowStep* x, size_t x_stride, const std::byte* numbers, size_t vec,
+                        size_t part, Ints (&sums)[Rows][Vecs]) {
+  constexpr size_t kLoad = kNibbles<dtype> ? 2 : 1;     // fours of 64 bytes
+  constexpr size_t kBytes = kNibbles<dtype> ? 32 : 64;  // of a four
+  constexpr size_t kFours = kBlock / 4, kCount = kFours / kParts<dtype>;
+  Ints products[Rows][Vecs];
+  numbers += (vec * kFours + part * kCount) * kBytes;
 #pragma GCC unroll 8
-  for (size_t g = 0; g < kGroups; ++g) {
-    Fours low[Vecs], high[Vecs];
+  for (size_t f = 0; f < kCount; ++f) {
+    Fours fours[Vecs];
     for (size_t v = 0; v < Vecs; ++v) {
-      const std::byte* const at = numbers + ((vec + v) * kGroups + g) * 64;
-      if constexpr (kBytes) {
-        low[v] = fours_of_q8(at);
-      } else {
-        fours_of_q4(at, low[v], high[v]);
-      }
+      fours[v] = fours_at<dtype>(numbers + (v * kFours + f / kLoad * kLoad) * kBytes, f % kLoad);
     }
     for (size_t r = 0; r < Rows; ++r) {
-      int32_t words[2];
-      __builtin_memcpy(words, x[r * x_stride].numbers + g * kEach, kEach);
+      int32_t word = 0;
+      __builtin_memcpy(&word, x[r * x_stride].numbers + 4 * (part * kCount + f), sizeof word);
       for (size_t v = 0; v < Vecs; ++v) {
-        sums[r][v] = add_fours<dtype>(sums[r][v], low[v], words[0]);
-        if constexpr (!kBytes) sums[r][v] = add_fours<dtype>(sums[r][v], high[v], words[1]);
+        if (f % kFoursTogether<dtype> == 0) products[r][v] = {};
+        products[r][v] = add_fours<dtype>(products[r][v], fours[v], word);
+        if (f == 0) sums[r][v] = {};
+        if ((f + 1) % kFoursTogether<dtype> == 0 || f + 1 == kCount) {
+          sums[r][v] = add_products(sums[r][v], products[r][v]);
+          hold(sums[r][v]);
+        } else {
+          hold(products[r][v]);
+        }
       }
     }
   }
+  const int32_t first = part == 0 ? -offset<dtype> : 0;
+  const int32_t second = part + 1 == kParts<dtype> ? -offset<dtype> : 0;
+  for (size_t r = 0; r < Rows && offset<dtype> != 0; ++r) {
+    const Ints less = all_of_pair(x[r * x_stride].sums, first, second);
+    for (size_t v = 0; v < Vecs; ++v) sums[r][v] = add(sums[r][v], less);
+  }
 }
+
+// What a strip's step multiplies sixteen columns' sums by, each in float exactly: d, of Q4_K d s
+// and of Q6_K d and s of both parts; and of Q4_K dmin m, which the sum of a row's numbers is
+// multiplied by.
+template <DType dtype>
+struct Scales {
+  Scales(const std::byte* step, size_t vec) : d(load_f16(step + 32 * vec)) {
+    const auto bytes = [&](size_t at) {
+      return from_numbers(load_numbers(step + kStripColumns * at + 16 * vec));
+    };
+    if constexpr (dtype == DType::kQ4_K) {
+      d = mul(d, bytes(4));
+      part[0] = mul(load_f16(step + 2 * kStripColumns + 32 * vec), bytes(5));
+    } else if constexpr (dtype == DType::kQ6_K) {
+      part[0] = bytes(2), part[1] = bytes(3);
+    }
+  }
+  Vec d, part[2];
+};
 
 // y [Rows, 16 Vecs] = or += some steps.
 template <DType dtype, size_t Rows, size_t Vecs>
 inline void int8_tile(const RowStep* x, size_t x_stride, const std::byte* w, size_t vec,
                       size_t steps, bool prefetch, bool accumulate, float* y, size_t y_stride) {
   constexpr size_t kBytes = step_bytes(dtype);
-  Vec totals[Rows][Vecs];
-  for (size_t r = 0; r < Rows; ++r) {
-    for (size_t v = 0; v < Vecs; ++v) {
-      totals[r][v] = accumulate ? load(y + r * y_stride + 16 * (vec + v)) : zero();
-    }
+  for (size_t r = 0; r < Rows && !accumulate; ++r) {
+    for (size_t v = 0; v < Vecs; ++v) store(y + r * y_stride + 16 * (vec + v), zero());
   }
   for (size_t s = 0; s < steps; ++s, ++x, w += kBytes) {
     if (prefetch) prefetch_ahead(w, kBytes);
-    Ints sums[Rows][Vecs];
-    for (size_t r = 0; r < Rows; ++r) {
-      const Ints start = all(-offset<dtype> * x[r * x_stride].sum);
-      for (size_t v = 0; v < Vecs; ++v) sums[r][v] = start;
+    Ints sums[kParts<dtype>][Rows][Vecs];
+    for (size_t part = 0; part < kParts<dtype>; ++part) {
+      sum_numbers<dtype>(x, x_stride, w + step_scales(dtype), vec, part, sums[part]);
     }
-    add_numbers<dtype>(x, x_stride, w + step_scales(dtype), vec, sums);
+    float numbers[Rows];  // of Q4_K: what dmin m is taken away times
+    for (size_t r = 0; r < Rows && dtype == DType::kQ4_K; ++r) {
+      const RowStep& row = x[r * x_stride];
+      numbers[r] = -row.scale * static_cast<float>(row.sums[0] + row.sums[1]);
+    }
     for (size_t v = 0; v < Vecs; ++v) {
-      const Vec scales = load_f16(w + 32 * (vec + v));
+      const Scales<dtype> scales(w, vec + v);
       for (size_t r = 0; r < Rows; ++r) {
-        const Vec factor = mul(scales, broadcast(x[r * x_stride].scale));
-        totals[r][v] = fma(to_floats(sums[r][v]), factor, totals[r][v]);
+        const RowStep& row = x[r * x_stride];
+        float* const to = y + r * y_stride + 16 * (vec + v);
+        Vec sum = to_floats(sums[0][r][v]), total = load(to);
+        if constexpr (dtype == DType::kQ4_K) {
+          total = fma(scales.part[0], broadcast(numbers[r]), total);
+        } else if constexpr (dtype == DType::kQ6_K) {
+          sum = fma(sum, scales.part[0], mul(to_floats(sums[1][r][v]), scales.part[1]));
+        }
+        store(to, fma(sum, mul(scales.d, broadcast(row.scale)), total));
       }
     }
   }
-  for (size_t r = 0; r < Rows; ++r) {
-    for (size_t v = 0; v < Vecs; ++v) store(y + r * y_stride + 16 * (vec + v), totals[r][v]);
-  }
 }
 
-// Rows and Vecs whose sums the registers hold beside the weights.
+// Rows whose sums the registers hold beside the weights, and Vecs of so many rows.
 #if defined(__AVX512F__)
-constexpr size_t kInt8Rows = 6, kInt8Vecs = 2;  // of 32 registers
+constexpr size_t kInt8Rows = 6, kInt8Sums = 12;  // of 32 registers
 #else
-constexpr size_t kInt8Rows = 4, kInt8Vecs = 1;
+constexpr size_t kInt8Rows = 4, kInt8Sums = 2;
 #endif
+constexpr size_t int8_vecs(size_t rows) { return 2 * rows <= kInt8Sums ? 2 : 1; }
 constexpr size_t kInt8Steps = 8;  // of many rows: 8 KiB, a part of L1
 
 // All rows from `row` on, in tiles of Rows and then of fewer, by some steps.
 template <DType dtype, size_t Rows = kInt8Rows>
 void int8_rows(const StepTask& task, size_t row, const std::byte* w, size_t done, size_t count,
                float* y) {
+  constexpr size_t kVecs = int8_vecs(Rows);
   const size_t steps = steps_of(task.inner);
   const auto* const x = reinterpret_cast<const RowStep*>(task.x) + done;
   for (; row + Rows <= task.rows; row += Rows) {
-    for (size_t vec = 0; vec < kStripColumns / 16; vec += kInt8Vecs) {
-      int8_tile<dtype, Rows, kInt8Vecs>(x + row * steps, steps, w, vec, count, row == 0 && vec == 0,
-                                        done > 0, y + row * task.y_stride, task.y_stride);
+    for (size_t vec = 0; vec < kStripColumns / 16; vec += kVecs) {
+      int8_tile<dtype, Rows, kVecs>(x + row * steps, steps, w, vec, count, row == 0 && vec == 0,
+                                    done > 0, y + row * task.y_stride, task.y_stride);
     }
   }
   if constexpr (Rows > 1) {
@@ -153,8 +196,8 @@ void int8_rows(const StepTask& task, size_t row, const std::byte* w, size_t done
 template <DType dtype>
 void matmul_int8_typed(const StepTask& task) {
   const size_t steps = steps_of(task.inner);
-  const size_t each =
-      task.rows <= kInt8Rows && kInt8Vecs == kStripColumns / 16 ? steps : kInt8Steps;
+  const bool once = task.rows <= kInt8Rows && int8_vecs(task.rows) == kStripColumns / 16;
+  const size_t each = once ? steps : kInt8Steps;
   for (size_t c = 0; c < task.columns; c += kStripColumns) {
     const std::byte* const w =
         task.w + (task.first + c) / kStripColumns * steps * step_bytes(dtype);
@@ -166,8 +209,16 @@ void matmul_int8_typed(const StepTask& task) {
 }
 
 void matmul_int8(const StepTask& task) {
-  task.dtype == DType::kQ8_0 ? matmul_int8_typed<DType::kQ8_0>(task)
-                             : matmul_int8_typed<DType::kQ4_0>(task);
+  switch (task.dtype) {
+    case DType::kQ8_0:
+      return matmul_int8_typed<DType::kQ8_0>(task);
+    case DType::kQ4_K:
+      return matmul_int8_typed<DType::kQ4_K>(task);
+    case DType::kQ6_K:
+      return matmul_int8_typed<DType::kQ6_K>(task);
+    default:
+      return matmul_int8_typed<DType::kQ4_0>(task);
+  }
 }
 
 constexpr CpuKernels::Steps int8_steps() {

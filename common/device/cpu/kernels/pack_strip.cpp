@@ -89,7 +89,7 @@ void pack_blocks(const std::byte* blocks, size_t stride, size_t columns, DType d
 
 // A step of a strip in super-blocks: group `s % 8` of those of its columns, `stride` bytes apart.
 void pack_k_step(const std::byte* w, size_t stride, size_t s, size_t columns, DType dtype,
-                 std::byte* to) {
+                 bool fours, std::byte* to) {
   constexpr size_t kGroups = kSuperBlock / kBlock, kHalves = kStripColumns * sizeof(uint16_t);
   std::byte* const numbers = to + step_scales(dtype);
   const std::byte* block = w + s / kGroups * block_bytes(dtype);
@@ -103,7 +103,7 @@ void pack_k_step(const std::byte* w, size_t stride, size_t s, size_t columns, DT
       to[2 * kHalves + c] = std::byte{group.scale};
       to[2 * kHalves + kStripColumns + c] = std::byte{group.minimum};
       std::memcpy(q[c], group.q, sizeof group.q);
-      place_q4(q[c], c, numbers);
+      (fours ? place_fours_q4 : place_q4)(q[c], c, numbers);
       continue;
     }
     const GroupQ6K group = group_q6_k(block, s % kGroups);
@@ -111,8 +111,12 @@ void pack_k_step(const std::byte* w, size_t stride, size_t s, size_t columns, DT
     std::memcpy(to + kHalves + c, &group.scales[0], 1);
     std::memcpy(to + kHalves + kStripColumns + c, &group.scales[1], 1);
     std::memcpy(q[c], group.q, sizeof group.q);
+    if (!fours) continue;
+    for (std::byte& number : q[c])
+      number = std::byte((std::to_integer<unsigned>(number) + 32) & 63);
+    place_fours_q8(q[c], c, numbers);
   }
-  if (dtype == DType::kQ4_K) return;
+  if (dtype == DType::kQ4_K || fours) return;
   for (size_t c = 0; c < kStripColumns; c += kLanes) {
     const std::byte* rows[kLanes];
     for (size_t i = 0; i < kLanes; ++i) rows[i] = q[c + i];
@@ -131,7 +135,7 @@ void pack_strip(const std::byte* w, DType dtype, Rounding rounding, bool transpo
   for (size_t s = 0; s < steps; ++s, to += each) {
     if (is_k_quant(dtype)) {
       const size_t stride = row_bytes(dtype, inner);
-      pack_k_step(w + first * stride, stride, s, columns, dtype, to);
+      pack_k_step(w + first * stride, stride, s, columns, dtype, rounding == Rounding::kInt8, to);
       continue;
     }
     if (dtype != DType::kBF16) {

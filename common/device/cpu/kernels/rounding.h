@@ -66,24 +66,15 @@ void dequantise_typed(const std::byte* strip, size_t steps, std::byte* to) {
     }
   }
 }
-// Sixteen bytes as floats.
-template <typename T>
-inline Vec floats_of_bytes(const std::byte* from) {
-  T bytes[16];
-  float floats[16];
-  __builtin_memcpy(bytes, from, sizeof bytes);
-  for (size_t i = 0; i < 16; ++i) floats[i] = static_cast<float>(bytes[i]);
-  return load(floats);
-}
 // A number n of Q4_K, which is 8 less here, is n d s - dmin m = (n - 8) d s + (8 d s - dmin m).
 inline void dequantise_q4_k(const std::byte* strip, size_t steps, std::byte* to) {
   constexpr DType kType = DType::kQ4_K;
   for (size_t s = 0; s < steps; ++s, strip += step_bytes(kType)) {
     for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
       const std::byte* const bytes = strip + 4 * kStripColumns + 16 * vec;
-      const Vec scale = mul(load_f16(strip + 32 * vec), floats_of_bytes<uint8_t>(bytes));
+      const Vec scale = mul(load_f16(strip + 32 * vec), from_numbers(load_numbers(bytes)));
       const Vec less = mul(load_f16(strip + 2 * kStripColumns + 32 * vec),
-                           floats_of_bytes<uint8_t>(bytes + kStripColumns));
+                           from_numbers(load_numbers(bytes + kStripColumns)));
       const Vec offset = fma(scale, broadcast(8.0f), mul(less, broadcast(-1.0f)));
       for (size_t p = 0; p < kPairs; ++p, to += 64) {
         const Pair numbers = pair_at<DType::kQ4_0, kPairs>(strip + step_scales(kType), vec, p);
@@ -99,8 +90,8 @@ inline void dequantise_q6_k(const std::byte* strip, size_t steps, std::byte* to)
     for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
       const Vec d = load_f16(strip + 32 * vec);
       const std::byte* const bytes = strip + 2 * kStripColumns + 16 * vec;
-      const Vec scales[2] = {mul(d, floats_of_bytes<int8_t>(bytes)),
-                             mul(d, floats_of_bytes<int8_t>(bytes + kStripColumns))};
+      const Vec scales[2] = {mul(d, from_numbers(load_numbers(bytes))),
+                             mul(d, from_numbers(load_numbers(bytes + kStripColumns)))};
       for (size_t p = 0; p < kPairs; ++p, to += 64) {
         const Pair numbers = pair_at<DType::kQ8_0, kPairs>(strip + step_scales(kType), vec, p);
         const Vec scale = scales[p / (kPairs / 2)];
