@@ -84,7 +84,8 @@ Flags make_flags(Options& options) {
   flags.choice("profile", {"f32", "f16", "bf16", "q8_0", "q4_0", "int8"},
                "what this server computes with: f32 takes the checkpoint's weights and stores keys "
                "and values as floats, the others take weights of their name and store halves; int8 "
-               "also rounds activations to eight bits, on the CPU (f32)",
+               "takes the file's blocks, or makes q8_0, and rounds the rows of their products to "
+               "eight bits too, on the CPU (f32)",
                &options.profile);
   flags.choice("kv", {"auto", "q8_0"},
                "how keys and values are stored: as the profile says, or in blocks of eight bits, "

@@ -10,19 +10,20 @@
 #include "run/self_test.h"
 #include "run/stops.h"
 #include "run/texts.h"
+#include "step/names.h"
 #include "tensor/blocks.h"
 
 namespace split::cloud {
 namespace {
 
 // Chooses the formats that the profile computes with. Blocks are taken as they lie or not at all;
-// int8 takes either kind.
+// int8 takes all that a file has, of several types perhaps.
 StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profile profile) {
   StageFormats wanted = profile_formats(profile);
   for (const Stage& stage : model.stages()) {
     const DType own = own_format(checkpoint, model, stage);
     if (profile != Profile::kInt8 || !is_quantised(own)) continue;
-    wanted.set(stage.name, own);
+    (stage.name == names::kHead ? wanted.head : wanted.block).reset();
   }
   for (const Stage& stage : model.stages()) {
     const DType own = own_format(checkpoint, model, stage);

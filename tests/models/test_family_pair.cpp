@@ -10,7 +10,8 @@ namespace {
 // A model behind the real routes, without its tokenizer: texts are tokens here.
 class ServedFamily {
  public:
-  explicit ServedFamily(const std::string& name, std::optional<int> context = {}) {
+  explicit ServedFamily(const std::string& name, std::optional<int> context = {},
+                        Profile profile = Profile::kF32) {
     const std::filesystem::path from = source("tests/golden/models/" + name);
     cloud::ModelOptions options;
     options.id = "family";
@@ -27,6 +28,7 @@ class ServedFamily {
     options.threads = 1;
     options.kv_budget = 64 << 20;
     options.context = context;
+    options.profile = profile;
     options.formats = cloud::parse_formats("f32,f16,q8_0,q4_0");
     cloud_.models.push_back(std::make_unique<cloud::ServedModel>(options));
     cloud_.ready = true;
@@ -78,6 +80,16 @@ TEST(FamilyPair, BlocksOfAGgufFileAreServedAsSuch) {
       family.run({"--prompt-ids=" + joined(prompt), "--cut=cloud", "--max-tokens=6"});
   ASSERT_EQ(whole.code, 0) << whole.err;
   expect_for_cuts(family, prompt, whole.json()["tokens"].get<std::vector<int32_t>>());
+}
+
+// Blocks of several types in one stage, and rows in int8 for all of them.
+TEST(FamilyPair, BlocksOfAGgufFileAreComputedWithInInt8) {
+  const auto prompt = GoldenValues("models/gguf").values<int32_t>("llama-q4_k_m.p1.ids");
+  ServedFamily family("gguf/llama-q4_k_m.gguf", {}, Profile::kInt8);
+  const Outcome got =
+      family.run({"--prompt-ids=" + joined(prompt), "--cut=cloud", "--max-tokens=6"});
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.json()["tokens"].size(), 6u);
 }
 
 TEST(FamilyPair, AnEdgeTakesNoMorePositionsThanItsServer) {
