@@ -46,13 +46,14 @@ class BusyProcess {
   pid_t pid_;
 };
 
-// One profile's steps and their times.
+// One profile's steps and their times; `blocks` of weights where it takes several.
 struct Side {
-  Side(const Options& options, Device& device, Profile profile, std::optional<DType> kv = {})
-      : name(cat(profile_name(profile), kv ? "_kv8" : "")),
-        formats(profile_formats(profile)),
+  Side(const Options& options, Device& device, Profile profile, std::optional<DType> kv = {},
+       std::string_view blocks = {})
+      : name(cat(profile_name(profile), kv ? "_kv8" : "", blocks.empty() ? "" : "_", blocks)),
+        formats(blocks.empty() ? profile_formats(profile) : StageFormats::parse(blocks)),
         model(options.size, profile == Profile::kF32 ? DType::kF32 : DType::kF16),
-        steps(device, model, profile, kv) {
+        steps(device, model, profile, kv, false, formats) {
     steps.sample_too();
     rows = std::min(512u, static_cast<uint32_t>(model.config().context));
   }
@@ -138,8 +139,9 @@ int run(int argc, char** argv) {
   const auto device = make_cpu_device(options->threads);
   Report report(*options, "cpu", device->name());
   std::vector<std::unique_ptr<Side>> sides;
-  const auto add = [&](Profile profile, std::optional<DType> kv = {}) {
-    sides.push_back(std::make_unique<Side>(*options, *device, profile, kv));
+  const auto add = [&](Profile profile, std::optional<DType> kv = {},
+                       std::string_view blocks = {}) {
+    sides.push_back(std::make_unique<Side>(*options, *device, profile, kv, blocks));
     sides.back()->steps.batch(kMostSequences);  // fills the caches, touches the memory
   };
   for (const Profile profile : profiles) {
@@ -148,6 +150,7 @@ int run(int argc, char** argv) {
     if (profile == Profile::kQ8_0 && config.channels / config.heads % kBlock == 0) {
       add(profile, DType::kQ8_0);
     }
+    if (profile == Profile::kInt8) add(profile, {}, "q4_0");
   }
   BareProducts bare(sides[0]->model.config(), sides[0]->rows, options->threads);
   std::vector<double> bandwidths, bare_seconds;

@@ -33,12 +33,14 @@ double answer(Steps& steps, const std::string& line) {
 }
 
 int run(int argc, char** argv) {
-  std::string profile_text = "f16", folder;
+  std::string profile_text = "f16", format_text, folder;
   const auto options = parse_options(
       argc, argv, "bench_player: a model whose steps lines of stdin time (bench.sh peers)\n", "",
       [&](Flags& flags) {
         flags.text("model", "DIR", "the directory of the model", &folder);
         flags.text("profile", "NAME", "f16, bf16, q8_0, q4_0, int8 or f32 (f16)", &profile_text);
+        flags.text("format", "NAME", "q8_0 or q4_0: the weights (those of the profile)",
+                   &format_text);
       });
   if (!options) return 0;
   const auto profile = profile_from_name(profile_text);
@@ -53,7 +55,9 @@ int run(int argc, char** argv) {
     return checkpoint.at(from.empty() ? name : from);
   };
   const auto device = make_cpu_device(options->threads);
-  Steps steps(*device, *model, weights, *profile);
+  const StageFormats formats =
+      format_text.empty() ? profile_formats(*profile) : StageFormats::parse(format_text);
+  Steps steps(*device, *model, weights, *profile, {}, false, formats);
   steps.sample_too();
   std::cout << device->name() << std::endl;
   for (std::string line; std::getline(std::cin, line);) {

@@ -7,12 +7,13 @@
 namespace split::bench {
 namespace {
 
-ShardOptions options_of(const Model& model, Profile profile, std::optional<DType> kv, bool wide) {
+ShardOptions options_of(const Model& model, Profile profile, std::optional<DType> kv, bool wide,
+                        const std::optional<StageFormats>& formats) {
   ShardOptions options;
   options.wide = wide;
   const ModelConfig& config = model.config();
   options.profile = profile;
-  options.formats = profile_formats(profile);
+  options.formats = formats.value_or(profile_formats(profile));
   options.kv = kv;
   // The batch, a sequence for each context measured, and a prompt.
   const auto context = static_cast<uint64_t>(config.context);
@@ -24,9 +25,9 @@ ShardOptions options_of(const Model& model, Profile profile, std::optional<DType
 }  // namespace
 
 Steps::Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
-             std::optional<DType> kv, bool wide)
+             std::optional<DType> kv, bool wide, std::optional<StageFormats> formats)
     : config_(model.config()),
-      shard_(device, model, weights, options_of(model, profile, kv, wide)),
+      shard_(device, model, weights, options_of(model, profile, kv, wide, formats)),
       tokens_(random_tokens(config_, static_cast<size_t>(config_.context))) {}
 
 uint32_t Steps::long_context() const {

@@ -15,12 +15,13 @@ inline constexpr uint32_t kMostSequences = 32;
 // One thread at a time. The device, the model and its weights outlive it.
 class Steps {
  public:
-  // `wide`: generated rows on matrix units too.
+  // `wide`: generated rows on matrix units too. `formats`: of the weights, where they are not those
+  // that the profile makes.
   Steps(Device& device, const Model& model, const WeightSource& weights, Profile profile,
-        std::optional<DType> kv = {}, bool wide = false);
+        std::optional<DType> kv = {}, bool wide = false, std::optional<StageFormats> formats = {});
   Steps(Device& device, const RandomModel& model, Profile profile, std::optional<DType> kv = {},
-        bool wide = false)
-      : Steps(device, model.model(), model.weights(), profile, kv, wide) {}
+        bool wide = false, std::optional<StageFormats> formats = {})
+      : Steps(device, model.model(), model.weights(), profile, kv, wide, formats) {}
 
   // From now on a step ends with the greedy token of each row of logits, not with the logits.
   void sample_too() { samples_ = true; }

@@ -16,7 +16,7 @@ const { values, positionals } = parseArgs({
   options: {
     json: { type: 'string' }, size: { type: 'string', default: 'gpt2' }, runs: { type: 'string', default: '5' },
     threads: { type: 'string', default: String(availableParallelism()) },
-    formats: { type: 'string', default: 'f32,f16,q8_0,q4_0' },
+    formats: { type: 'string', default: 'f32,f16,q8_0,q8_0_int8,q4_0,q4_0_int8' },
   },
 });
 const [player, folder] = positionals;
@@ -61,7 +61,10 @@ const python = (...args) => must('/usr/bin/python3', args);
 
 // Times each line on both sides in turn.
 async function compare(weights, format, lines, peer_name, command, args) {
-  const ours = new Side(player, ['--profile', format, '--threads', values.threads, '--model', weights]);
+  // "q4_0_int8": these blocks, and rows rounded to eight bits as llama.cpp's are.
+  const blocks = format.replace('_int8', '');
+  const how = blocks === format ? ['--profile', format] : ['--profile', 'int8', '--format', blocks];
+  const ours = new Side(player, [...how, '--threads', values.threads, '--model', weights]);
   const theirs = new Side(command, args);
   await ours.name, await theirs.name;
   for (const ask of lines) {
@@ -95,6 +98,7 @@ function model(dtype, ...more) {
 const archs = [[/gpt2/, 'gpt2'], [/llama|smollm/, 'llama'], [/qwen2/, 'qwen2'], [/qwen3/, 'qwen3']];
 console.log(`${values.size}, ${values.threads} threads, medians of ${values.runs} runs in turn (above 1: ours is faster)`);
 for (const format of values.formats.split(',')) {
+  const blocks = format.replace('_int8', '');
   if (format === 'f32') {
     if (!/gpt2/.test(values.size)) continue;
     const dir = model('f32', '--onnx');
@@ -102,10 +106,10 @@ for (const format of values.formats.split(',')) {
     await compare(dir, format, lines, 'ONNX Runtime', process.execPath, [join(folder, 'ort.mjs'), dir, values.threads]);
     continue;
   }
-  const dir = model('f16'), file = join(dir, `${format}.gguf`);
+  const dir = model('f16'), file = join(dir, `${blocks}.gguf`);
   if (!existsSync(file)) {
-    const head = format === 'q4_0' ? 'q8_0' : format;  // as the profile of that name has it
-    python(join(here, '../../support/make_gguf.py'), dir, file, '--type', format.toUpperCase(),
+    const head = blocks === 'q4_0' ? 'q8_0' : blocks;  // as the profile of that name has it
+    python(join(here, '../../support/make_gguf.py'), dir, file, '--type', blocks.toUpperCase(),
            '--head-type', head.toUpperCase(), '--made-up-tokens');
   }
   await compare(dir, format, asks, 'llama.cpp', process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
