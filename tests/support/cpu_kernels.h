@@ -14,15 +14,16 @@
 
 namespace split {
 #ifdef SPLIT_X86_KERNELS
-extern const CpuKernels kKernelsEmulated;  // AMX, by emulated_tiles.h
+extern const CpuKernels kKernelsEmulated;          // AMX, by emulated_tiles.h
+extern const CpuKernels::Steps kInt8EmulatedDots;  // AVX-VNNI, by emulated_dots.h
 #endif
 }  // namespace split
 
 namespace split::test {
 
 // The limits of choose_kernels().
-inline constexpr const char* kInstructionSets[] = {"scalar",     "avx2", "avx512", "vnni",
-                                                   "avx512bf16", "amx",  "neon",   "dotprod"};
+inline constexpr const char* kInstructionSets[] = {
+    "scalar", "avx2", "avxvnni", "avx512", "vnni", "avx512bf16", "amx", "neon", "dotprod"};
 
 // The kernels this processor can run, the plain ones first.
 inline std::vector<const CpuKernels*> kernel_sets() {
@@ -32,6 +33,13 @@ inline std::vector<const CpuKernels*> kernel_sets() {
     if (sets.empty() || sets.back() != &kernels) sets.push_back(&kernels);
   }
 #ifdef SPLIT_X86_KERNELS
+  static const CpuKernels dots = [] {
+    CpuKernels set = kKernelsAvx2;
+    set.name = "avxvnni, emulated";
+    set.int8 = kInt8EmulatedDots;
+    return set;
+  }();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&dots);
   if (__builtin_cpu_supports("avx512bf16")) sets.push_back(&kKernelsEmulated);
 #endif
   return sets;

@@ -26,6 +26,12 @@ namespace {
 
 #ifdef SPLIT_X86_KERNELS
 
+// Whether the processor has VPDPBUSD without AVX-512, which GCC 12 has no name for.
+bool dots_of_bytes() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0 && (a & 1u << 4) != 0;
+}
+
 // Whether the processor has bf16 tiles, with what all such have beside them, and the kernel lets
 // this process have their registers.
 bool tiles_granted() {
@@ -43,8 +49,8 @@ bool tiles_granted() {
 
 const CpuKernels& choose_kernels(std::string_view limit) {
   // Each allows those before it.
-  constexpr std::string_view kLimits[] = {"scalar", "avx2", "avx512",  "vnni", "avx512bf16",
-                                          "amx",    "neon", "dotprod", ""};
+  constexpr std::string_view kLimits[] = {"scalar",     "avx2", "avxvnni", "avx512",  "vnni",
+                                          "avx512bf16", "amx",  "neon",    "dotprod", ""};
   const auto rank = [&](std::string_view set) {
     return std::ranges::find(kLimits, set) - std::begin(kLimits);
   };
@@ -52,8 +58,8 @@ const CpuKernels& choose_kernels(std::string_view limit) {
     return rank(set) <= rank(limit);
   };
   if (rank(limit) == std::ssize(kLimits)) {
-    throw Error(ErrorKind::kInput, cat("[cpu] instruction set: expected scalar, avx2, avx512, "
-                                       "vnni, avx512bf16, amx, neon or dotprod, got '",
+    throw Error(ErrorKind::kInput, cat("[cpu] instruction set: expected scalar, avx2, avxvnni, "
+                                       "avx512, vnni, avx512bf16, amx, neon or dotprod, got '",
                                        limit, "'"));
   }
 #ifdef SPLIT_X86_KERNELS
@@ -70,6 +76,8 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   static const CpuKernels vnni_kernels = with_int8(kKernelsAvx512, "vnni", kInt8Vnni);
   if (vnni && allowed("vnni")) return vnni_kernels;
   if (avx512 && allowed("avx512")) return kKernelsAvx512;
+  static const CpuKernels avxvnni_kernels = with_int8(kKernelsAvx2, "avxvnni", kInt8AvxVnni);
+  if (avx2 && dots_of_bytes() && allowed("avxvnni")) return avxvnni_kernels;
   if (avx2 && allowed("avx2")) return kKernelsAvx2;
 #endif
 #ifdef SPLIT_NEON_KERNELS

@@ -245,6 +245,7 @@ struct CpuKernels {
 extern const CpuKernels kKernelsScalar;
 #ifdef SPLIT_X86_KERNELS
 extern const CpuKernels kKernelsAvx2;
+extern const CpuKernels::Steps kInt8AvxVnni;  // with what kKernelsAvx2 has
 extern const CpuKernels kKernelsAvx512;
 extern const CpuKernels::Steps kInt8Vnni;  // with what kKernelsAvx512 has
 extern const CpuKernels kKernelsAvx512bf16;
@@ -255,9 +256,9 @@ extern const CpuKernels kKernelsNeon;
 extern const CpuKernels::Steps kInt8Dotprod;  // with what kKernelsNeon has
 #endif
 
-// The best set that this processor has and `limit` allows: "scalar", "avx2", "avx512", "vnni",
-// "avx512bf16", "amx", "neon", "dotprod", or "" for no limit. Throws Error(kInput) for another
-// word.
+// The best set that this processor has and `limit` allows: "scalar", "avx2", "avxvnni", "avx512",
+// "vnni", "avx512bf16", "amx", "neon", "dotprod", or "" for no limit. Throws Error(kInput) for
+// another word.
 const CpuKernels& choose_kernels(std::string_view limit);
 
 }  // namespace split
