@@ -4,6 +4,12 @@
 
 namespace split {
 
+uint64_t eight_of_q4_k(const std::byte* block, size_t group, size_t eight) {
+  uint64_t bytes;
+  std::memcpy(&bytes, block + 16 + group / 2 * kBlock + 8 * eight, sizeof bytes);
+  return bytes >> (4 * (group % 2)) & 0x0f0f0f0f0f0f0f0f;
+}
+
 GroupQ4K group_q4_k(const std::byte* block, size_t group) {
   GroupQ4K result;
   std::memcpy(&result.d, block, sizeof result.d);
@@ -14,12 +20,10 @@ GroupQ4K group_q4_k(const std::byte* block, size_t group) {
                                             : (bits(group + 4) & 15) | bits(group - 4) >> 6 << 4);
   result.minimum = static_cast<uint8_t>(first ? bits(group + 4) & 63
                                               : bits(group + 4) >> 4 | bits(group) >> 6 << 4);
-  const std::byte* const low = block + 16 + group / 2 * kBlock;
-  const auto nibble = [&](size_t l) {
-    return std::to_integer<int>(low[l]) >> (4 * (group % 2)) & 15;
-  };
-  for (size_t j = 0; j < kBlock / 2; ++j) {
-    result.q[j] = static_cast<uint8_t>(nibble(j) | nibble(j + kBlock / 2) << 4);
+  for (size_t eight = 0; eight < 2; ++eight) {
+    const uint64_t bytes =
+        eight_of_q4_k(block, group, eight) | eight_of_q4_k(block, group, eight + 2) << 4;
+    std::memcpy(result.q + 8 * eight, &bytes, sizeof bytes);
   }
   return result;
 }

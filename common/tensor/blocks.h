@@ -42,6 +42,8 @@ struct GroupQ4K {
   uint8_t scale, minimum;
 };
 GroupQ4K group_q4_k(const std::byte* block, size_t group);
+// Values [8 eight, 8 eight + 8) of such a group, a byte each.
+uint64_t eight_of_q4_k(const std::byte* block, size_t group, size_t eight);
 // The same of Q6_K: numbers less 32, and a scale for each 16.
 struct GroupQ6K {
   int8_t q[kBlock];

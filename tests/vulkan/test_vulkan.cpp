@@ -5,6 +5,7 @@
 #include "device/vulkan/tuning/lane_order.h"
 #include "models/functional.h"
 #include "support/products.h"
+#include "tensor/blocks.h"
 #include "vulkan_bench.h"
 
 namespace split::test {
@@ -110,17 +111,61 @@ TEST_F(Vulkan, ProductsByBlocksAreExactAndRowsAreInvariant) {
   constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0};
   expect_products(*device_, kSizes, kTypes);
   constexpr std::pair<int64_t, int64_t> kSuperSizes[] = {{256, 1}, {768, 257}, {2304, 33}};
-  constexpr DType kSuperTypes[] = {DType::kQ6_K};
+  constexpr DType kSuperTypes[] = {DType::kQ6_K, DType::kQ4_K};
   expect_products(*device_, kSuperSizes, kSuperTypes);
 }
 
-// A byte for six bits, and a word for the scales of 32 numbers; halves would take 16 bits a number.
-TEST_F(Vulkan, SuperBlocksTakeNineBitsANumber) {
-  for (const DType dtype : {DType::kQ8_0, DType::kQ6_K}) {
+// A byte for six bits, a nibble for four, and a word for the scales of 32 numbers; halves would
+// take 16 bits a number.
+TEST_F(Vulkan, SuperBlocksTakeNineOrFiveBitsANumber) {
+  for (const auto& [dtype, bits] :
+       {std::pair{DType::kQ8_0, 9}, {DType::kQ6_K, 9}, {DType::kQ4_0, 5}, {DType::kQ4_K, 5}}) {
     const vulkan::LaneOrder order(dtype, 768, 32);
-    EXPECT_EQ((order.number_bytes() + order.scale_bytes()) * 8, 768u * 9) << dtype_name(dtype);
+    EXPECT_EQ((order.number_bytes() + order.scale_bytes()) * 8, 768u * bits) << dtype_name(dtype);
+    EXPECT_TRUE(device_->multiplies(dtype)) << dtype_name(dtype);
   }
-  EXPECT_TRUE(device_->multiplies(DType::kQ6_K));
+}
+
+// Read as weights.glsl reads them, values have the bits that blocks.h gives them, whatever the sign
+// and the size of d and dmin. 32 blocks lie in vectors, eight behind them in order.
+TEST(LaneOrder, NeighboursInQ4KHaveWhatEitherNeeds) {
+  constexpr size_t kInner = 1280, kLanes = 32, kInVectors = 128, kSide = 4;
+  constexpr uint16_t kHalves[][2] = {
+      {0x0001, 0x83ff}, {0x83fe, 0x0001}, {0x3c01, 0xc123}, {0xbc02, 0x0000}, {0x7bff, 0xfbff}};
+  const vulkan::LaneOrder order(DType::kQ4_K, kInner, kLanes);
+  std::vector<std::byte> row(order.view_bytes()), numbers(order.number_bytes());
+  std::vector<std::byte> scales(order.scale_bytes());
+  for (uint32_t i = 0; i < row.size(); ++i) {
+    row[i] = static_cast<std::byte>(static_cast<int>(noise(i, 128.0f)) & 255);
+  }
+  for (size_t i = 0; i < std::size(kHalves); ++i) {
+    std::memcpy(&row[i * block_bytes(DType::kQ4_K)], kHalves[i], sizeof kHalves[i]);
+  }
+  std::vector<float> want(kInner);
+  dequantise_row(DType::kQ4_K, row.data(), kInner, want.data());
+  order.write_numbers(row.data(), numbers.data());
+  order.write_scales(row.data(), scales.data());
+  const auto word = [](const std::vector<std::byte>& words, size_t i) {
+    uint32_t result;
+    std::memcpy(&result, &words[i * sizeof result], sizeof result);
+    return result;
+  };
+  for (size_t place = 0; place < kInner / 8; ++place) {
+    const bool in_order = place >= kInVectors;
+    const size_t t = place / kSide;
+    const size_t chunk =
+        in_order ? place : (t / kLanes * kSide + place % kSide) * kLanes + t % kLanes;
+    const size_t block = in_order ? place / 4 : place / (4 * kSide) * kSide + place % kSide;
+    const uint32_t own = word(scales, block), beside = word(scales, block ^ (in_order ? 1 : kSide));
+    const bool odd = (own & 0x1000) != 0;
+    const auto factor = [](uint32_t bits) { return std::bit_cast<float>(bits & 0xffffe000); };
+    const float scale = factor(odd ? beside : own) * static_cast<float>(own & 63);
+    const float less = factor(odd ? own : beside) * static_cast<float>(own >> 6 & 63);
+    for (size_t i = 0; i < 8; ++i) {
+      const auto q = static_cast<float>(word(numbers, place) >> (4 * i) & 15);
+      EXPECT_EQ(scale * q - less, want[chunk * 8 + i]) << place << " " << i;
+    }
+  }
 }
 
 // One each for few columns, many, a long sum; lavapipe takes long to compile them.
@@ -134,7 +179,7 @@ TEST_F(Vulkan, MatmulAgreesInTheShapesOfAGpu) {
   constexpr DType kBlocks[] = {DType::kQ8_0, DType::kQ4_0};
   expect_products(*device, kTurns, kBlocks);
   constexpr std::pair<int64_t, int64_t> kSuperTurns[] = {{1280, 96}, {768, 2100}, {2560, 33}};
-  constexpr DType kSuperBlocks[] = {DType::kQ6_K};
+  constexpr DType kSuperBlocks[] = {DType::kQ6_K, DType::kQ4_K};
   expect_products(*device, kSuperTurns, kSuperBlocks);
 }
 
@@ -148,7 +193,8 @@ TEST_F(Vulkan, MatmulByMatrixUnitsAgrees) {
                                        {1280, 96},
                                        {768, 2100},
                                        {2304, 48}}) {
-    for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ6_K}) {
+    for (const DType dtype :
+         {DType::kF16, DType::kQ8_0, DType::kQ4_0, DType::kQ6_K, DType::kQ4_K}) {
       if (is_k_quant(dtype) != (inner % int64_t{kSuperBlock} == 0)) continue;
       Products products(*device_, inner, columns, dtype, true);
       products.units = true;
@@ -167,10 +213,10 @@ TEST_F(Vulkan, MatmulByMatrixUnitsAgrees) {
   }
 }
 
-// Matrices in pieces of 128 columns of Q8_0 and Q6_K, 256 of Q4_0; their scales are bound apart.
+// Matrices in pieces of 128 columns of bytes, 256 of nibbles; their scales are bound apart.
 TEST_F(Vulkan, BlocksInPiecesGiveTheSameBits) {
   const auto small = device_with("SPLIT_VULKAN_MAX_RANGE", "350000");
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K}) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K, DType::kQ4_K}) {
     const int64_t inner = is_k_quant(dtype) ? 2048 : 2100;
     const Products whole(*device_, inner, 700, dtype, true);
     const Products pieces(*small, inner, 700, dtype, true);

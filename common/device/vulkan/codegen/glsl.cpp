@@ -149,9 +149,18 @@ uint32_t type_code(DType dtype) {
 }
 
 uint32_t matrix_code(DType dtype) {
-  if (!is_quantised(dtype)) return type_code(dtype);
-  CHECK(dtype != DType::kQ4_K);
-  return dtype == DType::kQ8_0 ? 3 : dtype == DType::kQ6_K ? 5 : 4;
+  switch (dtype) {
+    case DType::kQ8_0:
+      return 3;
+    case DType::kQ4_0:
+      return 4;
+    case DType::kQ6_K:
+      return 5;
+    case DType::kQ4_K:
+      return 6;
+    default:
+      return type_code(dtype);
+  }
 }
 
 uint32_t table_piece_rows(const Slot& slot, size_t max_range) {

@@ -61,7 +61,7 @@ struct Kernel {
 uint32_t row_stride(const Slot& slot);
 // 0: F32, 1: F16, 2: BF16. Throws Error(kDevice) for another.
 uint32_t type_code(DType dtype);
-// The same for a matrix of a product, which may be quantised too: 3: Q8_0, 4: Q4_0, 5: Q6_K.
+// The same for a matrix of a product, which may be quantised too: as constants.def has W_TYPE.
 uint32_t matrix_code(DType dtype);
 // Rows of a table in one piece when a binding has at most `max_range` bytes.
 uint32_t table_piece_rows(const Slot& slot, size_t max_range);

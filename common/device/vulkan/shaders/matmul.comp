@@ -35,7 +35,7 @@ const bool X_AHEAD = BLOCK == 1;
 const uint AHEAD = X_AHEAD ? UNROLL : 1;
 struct Turns {
   uvec4 w[UNROLL * VECTORS];
-  uvec4 scales[UNROLL * VECTORS];
+  uvec4 scales[UNROLL * VECTORS], beside[UNROLL * VECTORS];
   vec4 low[AHEAD], high[AHEAD];
 };
 #define TURN(round, u) ((round) * UNROLL + (u))
@@ -60,8 +60,9 @@ struct Turns {
         to.w[(u) * VECTORS + m] = uvec4(chunk_of_w(w_column[m], turn, t), 0u); \
       } else { \
         to.w[(u) * VECTORS + m] = w[w_column[m] * ROW_VECTORS + ahead * LANES + t]; \
-        to.scales[(u) * VECTORS + m] = scales_of_vector( \
-            (w_column[m] * ROW_SCALES + (ahead * LANES + t) / 4 * TAKES) / TAKES); \
+        const uint at = (w_column[m] * ROW_SCALES + (ahead * LANES + t) / 4 * TAKES) / TAKES; \
+        to.scales[(u) * VECTORS + m] = scales_of_vector(at); \
+        if (W_TYPE == 6) to.beside[(u) * VECTORS + m] = scales_of_vector(at ^ 1u); \
       } \
     } \
   }
@@ -70,17 +71,25 @@ struct Turns {
     const uvec3 chunk = one; \
     low[m] = quarter_of_w(chunk, 0); \
     high[m] = quarter_of_w(chunk, 1); \
-    scale[m] = uintBitsToFloat(chunk.z); \
+    scale[m] = scale_of(chunk); \
+    less[m] = less_of(chunk); \
   }
 #define DECODE(from, u, g) \
   if (TAKES == 1) { \
     DECODE_CHUNK(from.w[(u) * VECTORS + m].xyz) \
   } else { \
-    DECODE_CHUNK(chunk_in(from.w[(u) * VECTORS + m], from.scales[(u) * VECTORS + m], g, t)) \
+    const uint at = (u) * VECTORS + m; \
+    DECODE_CHUNK(chunk_in(from.w[at], from.scales[at], from.beside[at], g, t)) \
   }
 #define USE_REST(i, c) ADD_CHUNK(now, 0, c, DECODE_CHUNK(rest[i * COLUMNS_PER_LANE + m]))
-// A chunk's products are summed before they are multiplied with its scale.
-#define ADDED(i) fma(scale[m], dot4(high[m], b, dot4(low[m], a, 0.0)), sums[i])
+// A chunk's products are summed before they are multiplied with its scale, and x where numbers are
+// less the same. Where x picks one of them both fma are exact but for the last rounding.
+#define PREPARED \
+  const vec4 pairs = W_TYPE == 6 ? a + b : vec4(0.0); \
+  const float all = (pairs.x + pairs.y) + (pairs.z + pairs.w);
+#define ADDED(i) \
+  fma(scale[m], dot4(high[m], b, dot4(low[m], a, 0.0)), \
+      W_TYPE == 6 ? fma(-less[m], all, sums[i]) : sums[i])
 #else
 #define LOAD(to, u, turn) \
   { \
@@ -110,6 +119,7 @@ struct Turns {
     } \
   }
 #define USE_REST(i, c) USE(rest, 0, 0, c)
+#define PREPARED
 #define ADDED(i) dot4(high[m], b, dot4(low[m], a, sums[i]))
 #endif
 #define LOAD_ROUND(to, round) \
@@ -118,10 +128,11 @@ struct Turns {
 #define ADD_CHUNK(from, u, c, DECODED) \
   { \
     vec4 low[COLUMNS_PER_LANE], high[COLUMNS_PER_LANE]; \
-    float scale[COLUMNS_PER_LANE]; \
+    float scale[COLUMNS_PER_LANE], less[COLUMNS_PER_LANE]; \
     FOR_COLUMNS(m) DECODED \
     [[unroll]] for (uint n = 0; n < BLOCK; ++n) { \
       const vec4 a = X_LOW(from, u, n, c), b = X_HIGH(from, u, n, c); \
+      PREPARED \
       FOR_COLUMNS(m) sums[n * COLUMNS_PER_LANE + m] = ADDED(n * COLUMNS_PER_LANE + m); \
     } \
   }
@@ -182,6 +193,7 @@ void main() {
     [[unroll]] for (uint i = 0; i < UNROLL * VECTORS; ++i) {
       now.w[i] = next.w[i];
       now.scales[i] = next.scales[i];
+      now.beside[i] = next.beside[i];
     }
     if (X_AHEAD) {
       [[unroll]] for (uint u = 0; u < UNROLL; ++u) {

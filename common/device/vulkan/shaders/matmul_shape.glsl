@@ -17,10 +17,11 @@ uvec3 chunk_of_w(uint column, uint round, uint t) {
   if (round >= BY_SIDE) return chunk_at(column, min(round * LANES + t, CHUNKS - 1), true);
   return chunk_at(column, (round / SIDE * LANES + t) * SIDE + round % SIDE, false);
 }
-// Lane t's chunk g of a vector; the lane has the same part of each block.
-uvec3 chunk_in(uvec4 vector, uvec4 scales, uint g, uint t) {
+// Lane t's chunk g of a vector; the lane has the same part of each block. `beside`: scales of the
+// vector of the blocks beside these.
+uvec3 chunk_in(uvec4 vector, uvec4 scales, uvec4 beside, uint g, uint t) {
   if (IN_BYTES) return uvec3(g == 0 ? vector.xy : vector.zw, scale_bits(scales[g], t));
-  return uvec3(vector[g], 0u, scales[g]);
+  return uvec3(vector[g], W_TYPE == 6 ? beside[g] : 0u, scales[g]);
 }
 #else
 const uint TAKES = 1;

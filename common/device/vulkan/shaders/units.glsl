@@ -14,8 +14,9 @@ uint chunk_of_place(uint place) {
 }
 W_CHUNK w_at(uint column, uint place) { return chunk_at(column, place, is_in_order(place)); }
 uvec4 rounded_halves_of(W_CHUNK chunk) {
-  const float scale = uintBitsToFloat(chunk.z);
-  const vec4 low = quarter_of_w(chunk, 0) * scale, high = quarter_of_w(chunk, 1) * scale;
+  const vec4 scale = vec4(scale_of(chunk)), more = vec4(-less_of(chunk));
+  const vec4 low = fma(quarter_of_w(chunk, 0), scale, more);
+  const vec4 high = fma(quarter_of_w(chunk, 1), scale, more);
   return uvec4(packHalf2x16(low.xy), packHalf2x16(low.zw), packHalf2x16(high.xy),
                packHalf2x16(high.zw));
 }
@@ -24,15 +25,15 @@ uvec4 halves_of(W_CHUNK chunk) { return rounded_halves_of(chunk); }
 #else
 // The same bits without floats: numbers become the last bits of halves from 1024 on, whose fraction is
 // whole, less 1024 and their zero; the product with the scale, a half, is rounded once. A scale of Q6_K
-// is no half. On an H200 a prompt of GPT-2 124M in Q8_0 takes 0.93 of the time, but few rows of XL,
-// which wait for weights, 1.05.
+// or Q4_K is no half. On an H200 a prompt of GPT-2 124M in Q8_0 takes 0.93 of the time, but few rows
+// of XL, which wait for weights, 1.05.
 uint two_of(uint bits, float16_t zero, float16_t scale) {
   return packFloat2x16((unpackFloat2x16(bits) - zero) * scale);
 }
 uint low_halves(uint a, uint b) { return (a & 0xffffu) | b << 16; }
 uint high_halves(uint a, uint b) { return a >> 16 | (b & 0xffff0000u); }
 uvec4 halves_of(W_CHUNK chunk) {
-  if (W_TYPE == 5) return rounded_halves_of(chunk);
+  if (W_TYPE >= 5) return rounded_halves_of(chunk);
   const float16_t scale = float16_t(uintBitsToFloat(chunk.z));
   uint a[2], b[2];  // two numbers each, those that lie 16 bits apart
   [[unroll]] for (uint i = 0; i < 2; ++i) {

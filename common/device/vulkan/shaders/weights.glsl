@@ -8,7 +8,8 @@ const uint CHUNKS = (K + 7) / 8;
 // lane t + 1; the rounds left over are in order along the row. Apart from them lie scales, one for
 // each 32 numbers, in the same order: SIDE for each four lanes; a row of them is filled up to a
 // multiple of 4. Numbers of Q6_K are bytes, too; a word of its scales is a half, then two signed bytes,
-// each of which times the half is the scale of 16 numbers.
+// each of which times the half is the scale of 16 numbers. A word of Q4_K is completed by that of the
+// block beside it, which has the other of d and dmin.
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
 layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
@@ -32,14 +33,28 @@ uint scale_bits(uint word, uint chunk) {
   return floatBitsToUint(half_of(word) * float(factor));
 }
 // The chunk at a place of a column, among those in vectors or behind them, in order: (numbers,
-// numbers, scale's bits).
+// numbers, scale's bits); of Q4_K (numbers, the word of the block beside it, its own).
 uvec3 chunk_at(uint column, uint place, bool in_order) {
-  const uint block = in_order ? place / 4 : place / (4 * SIDE) * SIDE + place % SIDE;
-  const uint scale =
-      scale_bits(w_scales[column * ROW_SCALES + block], in_order ? place : place / SIDE);
+  const uint block = column * ROW_SCALES +
+                     (in_order ? place / 4 : place / (4 * SIDE) * SIDE + place % SIDE);
+  const uint scale = scale_bits(w_scales[block], in_order ? place : place / SIDE);
   const uint at = column * (ROW_BLOCKS * 4) + place;
   if (IN_BYTES) return uvec3(w_bytes[at], scale);
-  return uvec3(w_nibbles[at], 0u, scale);
+  const uint beside = W_TYPE == 6 ? w_scales[block ^ (in_order ? 1u : SIDE)] : 0u;
+  return uvec3(w_nibbles[at], beside, scale);
+}
+// A number of a chunk stands for its product with scale_of() less less_of(). Either is exact.
+float scale_of(uvec3 chunk) {
+  if (W_TYPE != 6) return uintBitsToFloat(chunk.z);
+  const uint d = (chunk.z & 0x1000u) == 0 ? chunk.z : chunk.y;
+  return uintBitsToFloat(d & 0xffffe000u) *
+         (uintBitsToFloat((chunk.z & 0x3fu) | 0x4b000000u) - 8388608.0);
+}
+float less_of(uvec3 chunk) {
+  if (W_TYPE != 6) return 0.0;
+  const uint d = (chunk.z & 0x1000u) == 0 ? chunk.y : chunk.z;
+  return uintBitsToFloat(d & 0xffffe000u) *
+         (uintBitsToFloat((chunk.z & 0xfc0u) | 0x48000000u) - 131072.0);
 }
 // Numbers 0..3 or 4..7 of a chunk, without their scale. A nibble becomes the last bits of a float,
 // for which devices have no conversion.
@@ -49,10 +64,12 @@ vec4 quarter_of_w(uvec3 chunk, uint which) {
     return vec4(four << 24 >> 24, four << 16 >> 24, four << 8 >> 24, four >> 24);
   }
   const uint four = chunk.x >> (16 * which);
-  return vec4(uintBitsToFloat((four & 0xfu) | 0x4b000000u) - 8388616.0,
-              uintBitsToFloat((four & 0xf0u) | 0x49000000u) - 524296.0,
-              uintBitsToFloat((four & 0xf00u) | 0x47000000u) - 32776.0,
-              uintBitsToFloat((four & 0xf000u) | 0x45000000u) - 2056.0);
+  const vec4 bits = vec4(uintBitsToFloat((four & 0xfu) | 0x4b000000u),
+                         uintBitsToFloat((four & 0xf0u) | 0x49000000u),
+                         uintBitsToFloat((four & 0xf00u) | 0x47000000u),
+                         uintBitsToFloat((four & 0xf000u) | 0x45000000u));
+  if (W_TYPE == 6) return bits - vec4(8388608.0, 524288.0, 32768.0, 2048.0);
+  return bits - vec4(8388616.0, 524296.0, 32776.0, 2056.0);
 }
 #endif
 )glsl"

@@ -1,5 +1,6 @@
 #include "device/vulkan/tuning/lane_order.h"
 
+#include <bit>
 #include <cstring>
 
 #include "base/error.h"
@@ -13,12 +14,16 @@ constexpr size_t kChunk = 8;  // numbers
 constexpr size_t kBlockChunks = kBlock / kChunk;
 constexpr size_t kGroups = kSuperBlock / kBlock;
 
-// Chunk c of a block of Q4_0: its nibbles in order, from bits where each byte has one of the low 16
-// numbers and one of the high.
-uint32_t nibbles(const std::byte* block, size_t c) {
+// Chunk c of a block of Q4_0, a number a byte: each byte has one of the low 16 numbers and one of
+// the high.
+uint64_t eight_of_q4_0(const std::byte* block, size_t c) {
   uint64_t bytes;
   std::memcpy(&bytes, block + sizeof(uint16_t) + c % 2 * kChunk, sizeof bytes);
-  bytes = bytes >> (c < 2 ? 0 : 4) & 0x0f0f0f0f0f0f0f0f;
+  return bytes >> (c < 2 ? 0 : 4) & 0x0f0f0f0f0f0f0f0f;
+}
+
+// Bytes as nibbles, in order.
+uint32_t nibbles(uint64_t bytes) {
   bytes = (bytes | bytes >> 4) & 0x00ff00ff00ff00ff;
   bytes = (bytes | bytes >> 8) & 0x0000ffff0000ffff;
   return static_cast<uint32_t>(bytes | bytes >> 16);
@@ -32,12 +37,13 @@ LaneOrder::LaneOrder(DType dtype, int64_t inner, uint32_t lanes)
       lanes_(lanes),
       takes_(chunks_side_by_side(dtype)),
       turns_((static_cast<size_t>(inner) + kChunk - 1) / kChunk / lanes / takes_) {
-  CHECK(is_quantised(dtype) && dtype != DType::kQ4_K && lanes % kBlockChunks == 0);
+  const size_t together = dtype == DType::kQ4_K ? 2 : 1;
+  CHECK(is_quantised(dtype) && lanes % (kBlockChunks * together) == 0);
 }
 
 size_t LaneOrder::view_bytes() const { return row_bytes(dtype_, blocks_ * kBlock); }
 size_t LaneOrder::number_bytes() const {
-  return blocks_ * (dtype_ == DType::kQ4_0 ? kBlock / 2 : kBlock);
+  return blocks_ * (chunks_side_by_side(dtype_) == 4 ? kBlock / 2 : kBlock);
 }
 size_t LaneOrder::scale_bytes() const { return (blocks_ + 3) / 4 * 4 * sizeof(float); }
 
@@ -72,28 +78,39 @@ void LaneOrder::write_numbers(const std::byte* row, std::byte* out) const {
     return;
   }
   for_each(1, [&](size_t chunk) {
-    const uint32_t word = nibbles(row + chunk / kBlockChunks * each, chunk % kBlockChunks);
+    const size_t block = chunk / kBlockChunks, c = chunk % kBlockChunks;
+    const uint32_t word = nibbles(
+        dtype_ == DType::kQ4_K ? eight_of_q4_k(row + block / kGroups * each, block % kGroups, c)
+                               : eight_of_q4_0(row + block * each, c));
     std::memcpy(out, &word, sizeof word);
     out += sizeof word;
   });
 }
 
+uint32_t LaneOrder::scale_word(const std::byte* row, size_t block) const {
+  const size_t each = block_bytes(dtype_);
+  if (dtype_ == DType::kQ6_K) {
+    const GroupQ6K group = group_q6_k(row + block / kGroups * each, block % kGroups);
+    const auto factor = [&](size_t i) { return uint32_t{static_cast<uint8_t>(group.scales[i])}; };
+    return group.d | factor(0) << 16 | factor(1) << 24;
+  }
+  if (dtype_ == DType::kQ4_K) {
+    const GroupQ4K group = group_q4_k(row + block / kGroups * each, block % kGroups);
+    const auto odd = static_cast<uint32_t>(block % 2);
+    const auto half = std::bit_cast<uint32_t>(f16_to_f32(odd == 0 ? group.d : group.dmin));
+    return half | odd << 12 | uint32_t{group.minimum} << 6 | group.scale;
+  }
+  uint16_t half;
+  std::memcpy(&half, row + block * each, sizeof half);
+  return std::bit_cast<uint32_t>(f16_to_f32(half));
+}
+
 void LaneOrder::write_scales(const std::byte* row, std::byte* out) const {
   std::byte* const end = out + scale_bytes();
   for_each(kBlockChunks, [&](size_t block) {
-    if (dtype_ == DType::kQ6_K) {
-      const size_t each = block_bytes(dtype_);
-      const GroupQ6K group = group_q6_k(row + block / kGroups * each, block % kGroups);
-      std::memcpy(out, &group.d, sizeof group.d);
-      std::memcpy(out + sizeof group.d, group.scales, sizeof group.scales);
-      out += sizeof(uint32_t);
-      return;
-    }
-    uint16_t half;
-    std::memcpy(&half, row + block * block_bytes(dtype_), sizeof half);
-    const float scale = f16_to_f32(half);
-    std::memcpy(out, &scale, sizeof scale);
-    out += sizeof scale;
+    const uint32_t word = scale_word(row, block);
+    std::memcpy(out, &word, sizeof word);
+    out += sizeof word;
   });
   std::memset(out, 0, static_cast<size_t>(end - out));
 }

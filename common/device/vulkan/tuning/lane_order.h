@@ -5,7 +5,9 @@
 // Scales lie apart from the numbers, as floats, so that no kernel has to unpack them, in the same
 // order: one of each round of a turn for each block (four lanes). Q6_K lies as Q8_0 does, with a
 // byte for six bits; its scale of a block is one word, a half d and the two signed bytes that it
-// multiplies.
+// multiplies. Q4_K lies as Q4_0 does; the word of a block of 32 has its six bits of scale, six of
+// minimum, a bit that says whether it is odd, and the upper 19 bits of a float, which hold a half:
+// d in even blocks, dmin in odd ones. So two neighbours have what either needs.
 #pragma once
 
 #include <cstddef>
@@ -18,12 +20,12 @@ namespace split::vulkan {
 // Chunks of a lane that lie side by side: of floats none do.
 inline uint32_t chunks_side_by_side(DType dtype) {
   if (dtype == DType::kQ8_0 || dtype == DType::kQ6_K) return 2;
-  return dtype == DType::kQ4_0 ? 4 : 1;
+  return is_quantised(dtype) ? 4 : 1;
 }
 
 class LaneOrder {
  public:
-  // `lanes`: a multiple of 4.
+  // `lanes`: a multiple of 4; of Q4_K, whose neighbours lie in one order, of 8.
   LaneOrder(DType dtype, int64_t inner, uint32_t lanes);
 
   size_t view_bytes() const;    // of a row as files have it
@@ -34,6 +36,7 @@ class LaneOrder {
   void write_scales(const std::byte* row, std::byte* out) const;
 
  private:
+  uint32_t scale_word(const std::byte* row, size_t block) const;
   // Calls each(i) for items of `width` chunks in the order in which they lie here: item i along the
   // row.
   template <typename Each>
