@@ -248,11 +248,51 @@ test('embeddings: a text is like itself and less like another', async () => {
     await page.locator('#cosine').evaluate((output) => { output.textContent = ''; });
     await page.click('#embed button');
     await page.locator('#cosine', {hasText: 'over 320 channels'}).waitFor();
+    assert.match(await text('#embed-took'), /^2 texts · \d+ tokens · \d round trips?/);
     return Number(/cosine (-?[\d.]+)/.exec(await text('#cosine'))[1]);
   };
   assert.equal(await cosine('The king sat.', 'The king sat.'), 1);
   assert.ok(await cosine('The king sat.', '12345 &&&') < 0.9999);
   assert.equal(await page.locator('#vectors canvas').count(), 2);
+});
+
+test('an encoder: texts are compared in one trip, and nothing speaks of words or of a head', async () => {
+  const pair = await start_pair({model: 'st-minilm', cut: 1});
+  const other = await (await browser.newContext({viewport: {width: 1280, height: 800}})).newPage();
+  try {
+    other.on('console', (message) => { if (message.type() === 'error') complaints.push(message.text()); });
+    other.on('pageerror', (error) => complaints.push(error.message));
+    await other.goto(pair.edge.url);
+    await other.locator('#stages li').first().waitFor();
+    assert.equal(await other.locator('#summary').innerText(), 'block 0 on the cloud, block 1 here');
+    for (const away of ['#ask', '#paper', '#plot', '#bytes', '#head', '#plan td:nth-child(4)'])
+      assert.equal(await other.locator(away).filter({visible: true}).count(), 0, away);
+    assert.doesNotMatch(await other.locator('main').innerText(), /word|a token|head/);
+    const [scene, compare, plan] = await Promise.all(['#stages', '#embeddings', '#plan'].map((box) => other.locator(box).boundingBox()));
+    assert.ok(scene.y + scene.height + 8 <= compare.y && compare.y + compare.height < plan.y, 'the scene, the texts, the plan');
+    await other.click('#embed button');
+    await other.locator('#cosine', {hasText: 'over 48 channels'}).waitFor();
+    assert.match(await other.locator('#embed-took').innerText(), /^2 texts · \d+ tokens · 1 round trip · \d\.\d kB over the wire · [\d.]+ ms in all$/);
+    assert.match(await other.locator('#wire-bytes').innerText(), /kB$/);
+    assert.equal(JSON.parse(await other.locator('#receipt').textContent()).splitcompute.trips, 1);
+    await no_violations(other);
+    await other.screenshot({path: join(shots, 'encoder.png'), fullPage: true});
+    await other.selectOption('#place', 'cloud');
+    await other.locator('#summary', {hasText: 'all on the cloud'}).waitFor();
+    await other.locator('#cut[aria-disabled=false]').waitFor();
+    const before_move = await other.locator('#cosine').innerText();
+    await other.click('#embed button');
+    await other.locator('#embed-took', {hasText: /· \d+ B over the wire/}).waitFor();
+    assert.equal(await other.locator('#cosine').innerText(), before_move);
+    await other.setViewportSize({width: 390, height: 844});
+    const [width, shown] = await other.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    assert.ok(width <= shown, `${width} pixels wide on a screen of ${shown}`);
+    await other.screenshot({path: join(shots, 'encoder-phone.png'), fullPage: true});
+  } finally {
+    await other.context().close();
+    await stop(pair.edge);
+    await stop(pair.cloud);
+  }
 });
 
 test('a wrong wish is answered in words', async () => {

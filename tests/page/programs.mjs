@@ -6,6 +6,7 @@ import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
 import {createRequire} from 'node:module';
 import {tmpdir} from 'node:os';
 import {join} from 'node:path';
+import {fileURLToPath} from 'node:url';
 
 const modules = createRequire(join(process.env.PAGE_MODULES, 'x.js'));
 export const axe = readFileSync(modules.resolve('axe-core/axe.min.js'), 'utf8');
@@ -31,7 +32,7 @@ export function stop({child}, signal = 'SIGTERM') {
     child.kill(signal);
   });
 }
-export const start_cloud = (port = 0) => start(process.env.CLOUD_SERVER, ['--port', String(port), '--device', 'cpu', '--threads', '1']);
+export const start_cloud = (port = 0, more = []) => start(process.env.CLOUD_SERVER, ['--port', String(port), '--device', 'cpu', '--threads', '1', ...more]);
 
 // Lets a program run in short pieces until the function that this returns is called: an answer is not over before a slow
 // browser has done something.
@@ -43,10 +44,12 @@ export function slowed({child}) {
   return () => clearInterval(pieces);
 }
 
-export async function start_pair() {
-  const cloud = await start_cloud();
+// Of the bundled model, or of one of tests/golden/models cut at block `cut`.
+export async function start_pair({model, cut} = {}) {
+  const cloud = await start_cloud(0, model ? ['--model', fileURLToPath(new URL(`../golden/models/${model}`, import.meta.url))] : []);
   const edge = await start(process.env.EDGE_CLIENT,
-    ['--server', cloud.url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60'], /(^| )ready$/m);
+    ['--server', cloud.url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60',
+      ...(cut === undefined ? [] : ['--cut', String(cut)])], /(^| )ready$/m);
   return {cloud, edge};
 }
 

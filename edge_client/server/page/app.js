@@ -44,15 +44,24 @@ function options(select, list, value) {
   if (document.activeElement !== select || select.disabled) select.value = value;
 }
 
+// An encoder writes nothing: what compares texts comes first, and what tells of words and of a head is not there.
+function show_kind(encoder) {
+  if (document.body.classList.contains('encoder') === encoder) return;
+  document.body.classList.toggle('encoder', encoder);
+  for (const id of ['writing', 'took', 'bytes', 'head-choice']) $(id).hidden = encoder;
+  for (const heading of document.querySelectorAll('.written')) heading.hidden = encoder;
+  (encoder ? $('stages') : document.querySelector('.two')).after($('embeddings'));
+  $('wire-bytes').textContent = '–';
+  $('wire-ms').textContent = encoder ? 'a trip' : 'a token';
+}
+
 function show_status() {
   const {device, model, layers} = state;
   if (layers === null) {
     $('summary').textContent = `Waiting for the cloud at ${state.server.url}${lost_since === undefined ? '' : `, ${seconds_since(lost_since)} s`}`;
     return;
   }
-  const encoder = state.kind === 'encoder';
-  $('writing').hidden = $('took').hidden = encoder;
-  document.body.classList.toggle('encoder', encoder);
+  show_kind(state.kind === 'encoder');
   scene.draw(state, {lost: seconds_since(lost_since), wanted});
   const words = place_words(state, wanted ?? boundary(state));
   $('summary').textContent = wanted === undefined ? words : `moving: ${words}`;
@@ -312,10 +321,16 @@ async function compare() {
 async function embed(event) {
   event.preventDefault();
   try {
-    const [first, second] = await source.embed([$('first').value, $('second').value]);
+    const {vectors: [first, second], usage} = await source.embed([$('first').value, $('second').value]);
+    const took = usage.splitcompute;
     const cosine = figures.cosine(first, second);
     $('cosine').textContent = `${figures.likeness(cosine)}: cosine ${cosine.toFixed(4)} over ${first.length} channels`;
     $('vectors').replaceChildren(figures.strip(first), figures.strip(second));
+    figures.show_verdict($('embed-took'), figures.embeddings_verdict(usage));
+    if (state.kind === 'encoder') {
+      $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
+      scene.pulse(took.bytes_up, took.bytes_down, took.wire_ms);
+    }
     trouble('');
   } catch (error) {
     trouble(error.message);

@@ -125,6 +125,18 @@ export function verdict(receipt, usage, layers) {
   return line;
 }
 
+// The same of embeddings.
+export function embeddings_verdict({prompt_tokens, splitcompute: receipt}) {
+  const trips = receipt.trips === 1 ? 'round trip' : 'round trips';
+  return [
+    [String(receipt.texts), 'texts'],
+    [String(prompt_tokens), 'tokens'],
+    [String(receipt.trips), trips],
+    [bytes(receipt.bytes_up + receipt.bytes_down), 'over the wire'],
+    [millis(receipt.cloud_ms + receipt.wire_ms + receipt.edge_ms), 'in all'],
+  ];
+}
+
 export function show_verdict(node, line) {
   node.replaceChildren(...line.flatMap(([first, second], index) => {
     const words = /^\d/.test(first) ? first : second, bold = document.createElement('b');

@@ -20,12 +20,17 @@ export const everything = (state) => state.layers + 1;
 export const boundary = (state) => Number.isInteger(state.cut) ? state.cut : everything(state);
 export const cut_of = (state, value) => value === everything(state) ? 'cloud' : value;
 
+// What a model computes at once: a token of a text that it writes, or whole texts.
+export const unit = (state) => state.kind === 'encoder' ? 'a step' : 'a token';
+
+const range = (first, last) => first === last ? `block ${first}` : `blocks ${first} to ${last}`;
 export function place_words(state, value) {
-  const {layers} = state, rest = state.head === 'cloud' ? 'head too' : 'norm and head here';
+  const {layers} = state, encoder = state.kind === 'encoder';
+  const rest = encoder ? 'pooling here' : state.head === 'cloud' ? 'head too' : 'norm and head here';
   return value === everything(state) ? 'all on the cloud'
-    : value === 0 ? state.head === 'cloud' ? 'all blocks on this computer, head on the cloud' : 'all on this computer'
+    : value === 0 ? state.head === 'cloud' && !encoder ? 'all blocks on this computer, head on the cloud' : 'all on this computer'
     : value === layers ? `all blocks on the cloud, ${rest}`
-    : `blocks 0 to ${value - 1} on the cloud, ${value} to ${layers - 1} here`;
+    : `${range(0, value - 1)} on the cloud, ${value === layers - 1 ? range(value, value) : `${value} to ${layers - 1}`} here`;
 }
 
 export function place(stage) {
@@ -61,7 +66,7 @@ function slowest(stages) {
   return Math.max(Math.min(times.at(-1) ?? 0, 4 * (times[times.length >> 1] ?? 0)), 1e-6);
 }
 
-function draw_blocks(list, stages, top, all) {
+function draw_blocks(list, stages, top, all, unit) {
   list.classList.toggle('many', all > 17);
   list.querySelector('.nothing')?.remove();
   while (list.children.length > stages.length) list.lastElementChild.remove();
@@ -77,7 +82,7 @@ function draw_blocks(list, stages, top, all) {
     const first = stage.where === 'edge' && index === 0;
     const labelled = is_block(stage) && (number_of(stage) % 6 === 0);
     item.className = `${place(stage)}${is_block(stage) ? '' : ' outer'}${first ? ' first-of-edge' : ''}${labelled ? ' labelled' : ''}`;
-    item.title = `${stage.name}: ${describe(stage)}, ${bytes(stage.bytes)}${measured ? `, ${millis(stage.ms)} a token` : ''}`;
+    item.title = `${stage.name}: ${describe(stage)}, ${bytes(stage.bytes)}${measured ? `, ${millis(stage.ms)} ${unit}` : ''}`;
     item.style.height = `${46 + 54 * Math.min(1, share)}%`;
     item.style.setProperty('--shade', `${Math.round(82 + 18 * Math.min(1, share))}%`);
     name.textContent = short_name(stage);
@@ -113,7 +118,7 @@ export class Scene {
     const stages = moved(state, value);
     const at = (where) => stages.filter((stage) => stage.where === where);
     const top = slowest(stages);
-    for (const where of ['cloud', 'edge']) draw_blocks(this.boxes[where].querySelector('ol'), at(where), top, stages.length);
+    for (const where of ['cloud', 'edge']) draw_blocks(this.boxes[where].querySelector('ol'), at(where), top, stages.length, unit(state));
     for (const [name, where] of [['--there', 'cloud'], ['--at-home', 'edge']])
       this.root.style.setProperty(name, `${Math.max(1, sum(at(where), width_of))}fr`);
     this.say(at('cloud'), at('edge'), value);
@@ -132,7 +137,7 @@ export class Scene {
     cloud.querySelector('.name span').textContent = new URL(state.server.url).host;
     const took = (stages) => {
       const ms = sum(stages, (stage) => stage.ms);
-      return ms > 0 ? `${millis(ms)} a token` : '';
+      return ms > 0 ? `${millis(ms)} ${unit(state)}` : '';
     };
     work(cloud).textContent = lost !== undefined ? `no answer for ${lost} s; waiting${value === 0 ? ' (not needed now)' : ''}`
       : [took(there), `${share} % of the blocks`].filter(Boolean).join(' · ');

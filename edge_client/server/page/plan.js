@@ -42,7 +42,7 @@ function name_of(state, value) {
 
 // `pick` is called with the boundary of a row that a person chose.
 export function draw(body, sentence, state, seen, pick) {
-  const now = boundary(state), planned = new Map();
+  const now = boundary(state), planned = new Map(), encoder = state.kind === 'encoder';
   for (const row of state.plan?.cuts ?? []) planned.set(row.cut === 'cloud' ? everything(state) : row.cut, row);
   const chosen = state.plan?.pick ?? (state.plan && 'why' in state.plan ? state.plan : undefined);
   const best = chosen && (chosen.cut === 'cloud' ? everything(state) : chosen.cut);
@@ -63,8 +63,8 @@ export function draw(body, sentence, state, seen, pick) {
     button.addEventListener('click', () => pick(value));
     row.insertCell().append(button);
     const share = value > state.layers ? 1 : value / state.layers;
-    for (const words of [first === undefined ? '–' : millis(first), each === undefined ? '–' : millis(each),
-      `${Math.round(100 * share)} %`, bytes(missing)]) row.insertCell().textContent = words;
+    const times = encoder ? [] : [first, each].map((ms) => ms === undefined ? '–' : millis(ms));
+    for (const words of [...times, `${Math.round(100 * share)} %`, bytes(missing)]) row.insertCell().textContent = words;
     return row;
   });
   const labels = rows.map((row) => row.textContent).join('|');
@@ -74,7 +74,8 @@ export function draw(body, sentence, state, seen, pick) {
     body.dataset.shown = `${labels}|${now}`;
     if (index >= 0) body.children[index]?.querySelector('button').focus();
   }
-  sentence.textContent = chosen && Number.isInteger(best)
+  sentence.textContent = encoder ? 'However many texts there are, a cut adds one round trip of your line to them all.'
+    : chosen && Number.isInteger(best)
     ? `The plan prefers ${name_of(state, best)}: ${why(chosen.why)}${chosen.why === 'fastest' ? ' once its weights are here' : ''}.`
     : seen.cuts.size === 0 ? 'Times appear here as answers are measured. A cut adds one round trip of your line to each token.'
     : 'Measured by this page. A cut adds one round trip of your line to each token.';

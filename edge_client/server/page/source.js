@@ -74,7 +74,9 @@ export const source = {
     return (await send('PUT', path, body)).json();
   },
 
-  // One vector a text.
-  embed: async (texts) =>
-    (await (await send('POST', 'v1/embeddings', {input: texts})).json()).data.map((one) => one.embedding),
+  // {vectors, usage}: one vector a text, and what they took.
+  embed: async (texts) => {
+    const {data, usage} = await (await send('POST', 'v1/embeddings', {input: texts})).json();
+    return {vectors: data.map((one) => one.embedding), usage};
+  },
 };
