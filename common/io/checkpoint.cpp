@@ -37,6 +37,19 @@ constexpr const char* kIndex = "model.safetensors.index.json";
           ".save_pretrained('DIR', safe_serialization=True)\""));
 }
 
+// An adapter's weights are added to those of another model; without it they are none.
+void refuse_adapter(const fs::path& dir) {
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+    std::error_code error;
+    if (!fs::exists(dir / name, error)) continue;
+    throw Error(
+        ErrorKind::kInput,
+        cat("[checkpoint] ", (dir / name).string(),
+            ": expected a model, got an adapter (LoRA); merge it into the model that it is ",
+            "for: PEFT's merge_and_unload(), then save_pretrained()"));
+  }
+}
+
 bool is_plain_file_name(std::string_view name) {
   return !name.empty() && name != "." && name.find("..") == name.npos &&
          name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
@@ -92,6 +105,7 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(path) {
 }
 
 void Checkpoint::open_directory() {
+  refuse_adapter(path_);
   const bool whole = may_exist(path_ / kWeights), indexed = may_exist(path_ / kIndex);
   if (!whole && !indexed) {
     std::vector<fs::path> ggufs;

@@ -50,7 +50,6 @@ BertConfig read_bert_config(std::string_view config_json, std::optional<int> con
       reader.refuse(decoder, "expected false: this BERT is an encoder");
     }
   }
-  reader.refuse_packed_weights();
   return config;
 }
 

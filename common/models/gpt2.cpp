@@ -47,7 +47,6 @@ Gpt2Config read_gpt2_config(std::string_view config_json, std::optional<int> con
   if (reader.boolean_or("add_cross_attention", false)) {
     reader.refuse("add_cross_attention", "expected false: cross attention is not supported");
   }
-  reader.refuse_packed_weights();
   // reorder_and_upcast_attn changes the order of a product only, which is within the stated error.
   config.tied_head = reader.boolean_or("tie_word_embeddings", true);
   config.stops = reader.tokens("eos_token_id");

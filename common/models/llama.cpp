@@ -177,7 +177,6 @@ LlamaConfig read_llama_config(std::string_view config_json, std::optional<int> c
   config.traits = traits_of(reader);
   const Traits& traits = config.traits;
   config.model_type = traits.model_type;
-  reader.refuse_packed_weights();
   if (reader.boolean_or("use_bidirectional_attention", false)) {
     reader.refuse("use_bidirectional_attention", "expected false: rows see those before them");
   }

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "models/bert.h"
+#include "models/config_reader.h"
 #include "models/gpt2.h"
 #include "models/llama.h"
 
@@ -29,13 +30,27 @@ constexpr Entry kModels[] = {
     {"gemma3_text", make_llama, kLlamaNames},
 };
 
-std::string model_type(std::string_view config_json) {
+// Throws Error(kInput) for what is no model of the registry.
+const Entry& entry_of(std::string_view config_json) {
   const Json config = parse_json(config_json, 16, "[config.json]");
   if (!config.is_object()) {
     throw Error(ErrorKind::kInput, "[config.json] expected a JSON object");
   }
   const Json* named = config.find("model_type");
-  return named != nullptr && named->is_string() ? named->text() : "";
+  const std::string type = named != nullptr && named->is_string() ? named->text() : "";
+  std::string known;
+  for (const Entry& entry : kModels) {
+    if (entry.model_type == type) {
+      ConfigReader(config).refuse_packed_weights();
+      return entry;
+    }
+    known += cat(known.empty()                     ? "\""
+                 : &entry == std::end(kModels) - 1 ? " or \""
+                                                   : ", \"",
+                 entry.model_type, "\"");
+  }
+  throw Error(ErrorKind::kInput,
+              cat("[config.json] model_type: expected ", known, ", got ", shown(type)));
 }
 
 template <typename T>
@@ -122,26 +137,10 @@ std::string TensorNames::name_of(std::string_view full) const {
 }
 
 std::unique_ptr<Model> make_model(std::string_view config_json, std::optional<int> context) {
-  const std::string type = model_type(config_json);
-  std::string known;
-  for (const Entry& entry : kModels) {
-    if (entry.model_type == type) return entry.make(config_json, context);
-    known += cat(known.empty()                     ? "\""
-                 : &entry == std::end(kModels) - 1 ? " or \""
-                                                   : ", \"",
-                 entry.model_type, "\"");
-  }
-  throw Error(ErrorKind::kInput,
-              cat("[config.json] model_type: expected ", known, ", got ", shown(type)));
+  return entry_of(config_json).make(config_json, context);
 }
 
-TensorNames tensor_names(std::string_view config_json) {
-  const std::string type = model_type(config_json);
-  for (const Entry& entry : kModels) {
-    if (entry.model_type == type) return entry.names;
-  }
-  return {};
-}
+TensorNames tensor_names(std::string_view config_json) { return entry_of(config_json).names; }
 
 std::vector<std::string> example_configs() {
   std::vector<std::string> all;

@@ -170,8 +170,8 @@ class Model {
 // the model was made for; else all of these up to kDefaultContext (models/config_reader.h). Throws
 // Error(kInput) that names each setting that is not supported.
 std::unique_ptr<Model> make_model(std::string_view config_json, std::optional<int> context = {});
-// Those of the model that config.json describes; no prefix and no exceptions for one that is not
-// known.
+// Those of the model that config.json describes. Throws Error(kInput) for one that is not known and
+// for weights that other tools packed, before any file of weights is read.
 TensorNames tensor_names(std::string_view config_json);
 // A config.json of each model and setting that has kernels of its own, as small as can be.
 std::vector<std::string> example_configs();

@@ -192,6 +192,18 @@ TEST(Checkpoint, RefusesPicklesAndNamesTheConverter) {
                 ": expected a Hugging Face directory or a file that ends in .gguf"));
 }
 
+TEST(Checkpoint, RefusesAdaptersByName) {
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"}) {
+    const Model model;
+    model.save("model.safetensors", {{"wte.weight"}});
+    model.write(name, "{}");
+    EXPECT_EQ(model.refusal(ErrorKind::kInput),
+              cat("[checkpoint] DIR/", name,
+                  ": expected a model, got an adapter (LoRA); merge it into the model that it is "
+                  "for: PEFT's merge_and_unload(), then save_pretrained()"));
+  }
+}
+
 TEST(Checkpoint, RefusesBadTensors) {
   const Model model;
   model.save("model.safetensors", {{"wte.weight"}, {"ids", 0, DType::kI64}});

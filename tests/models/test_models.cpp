@@ -1,6 +1,8 @@
 // Models of the registry: what their settings mean, and names of weights.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 #include "models/config_reader.h"
 #include "models/model.h"
@@ -48,6 +50,24 @@ TEST(Models, TellsShapesOfItsBlocks) {
   EXPECT_EQ(model->constant("wte.weight"), nullptr);
 }
 
+// Said by their names before any file of weights is read: those have tensors that say less.
+TEST(Models, RefusesOtherModelsByName) {
+  for (const char* type : {"mpnet", "xlm-roberta", "modernbert", "qwen3_moe", ""}) {
+    EXPECT_EQ(message_of([&] { tensor_names(cat(R"({"model_type": ")", type, "\"}")); }),
+              cat("[config.json] model_type: expected \"gpt2\", \"bert\", \"llama\", \"mistral\", "
+                  "\"qwen2\", \"qwen3\", \"gemma2\" or \"gemma3_text\", got '",
+                  type, "'"));
+  }
+  for (const char* type : {"gpt2", "bert", "llama"}) {
+    EXPECT_EQ(
+        message_of([&] {
+          tensor_names(cat(R"({"quantization_config": {"bits": 4}, "model_type": ")", type, "\"}"));
+        }),
+        "[config.json] quantization_config: expected none, got {\"bits\":4}: weights packed "
+        "by other tools are not supported");
+  }
+}
+
 TEST(Models, LowersTheContextOfItsTables) {
   const auto model = make_model(R"({"model_type": "llama", "num_hidden_layers": 1,
       "hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "vocab_size": 4,
@@ -59,6 +79,50 @@ TEST(Models, LowersTheContextOfItsTables) {
   EXPECT_EQ(model->config().context, 3);
   EXPECT_EQ(cos.dims, (Dims{3, 4}));
   EXPECT_EQ(cos.values, std::vector<float>(before.begin(), before.begin() + 12));
+}
+
+std::unique_ptr<Model> llama_of(const std::string& more) {
+  return make_model(cat(R"({"num_hidden_layers": 1, "hidden_size": 12, "intermediate_size": 8,
+      "num_attention_heads": 3, "num_key_value_heads": 1, "vocab_size": 4,
+      "max_position_embeddings": 256, )",
+                        more, "}"));
+}
+
+// Llama 3.2's factor is 32 and not 8, its short texts turn by it too, and the tables are as long as
+// the texts that are served, not as those that it was trained on first (T11).
+TEST(Models, TurnLlama3ByItsOwnFactorAtAnyLength) {
+  for (const double factor : {8.0, 32.0}) {
+    const auto model = llama_of(
+        cat(R"("model_type": "llama", "rope_theta": 500000, "rope_scaling": {"rope_type": "llama3",
+            "factor": )",
+            factor, R"(, "low_freq_factor": 1, "high_freq_factor": 4,
+            "original_max_position_embeddings": 16})"));
+    const Constant& sin = *model->constant("rope.sin");
+    ASSERT_EQ(sin.dims, (Dims{256, 2}));
+    const double slowest = 1 / (std::sqrt(500000.0) * factor);
+    for (const size_t position : {1u, 16u, 255u}) {
+      const double angle = static_cast<double>(position) * slowest;
+      EXPECT_NEAR(sin.values[2 * position + 1], std::sin(angle), 1e-6) << factor << " " << position;
+    }
+  }
+}
+
+// The size of a head is named, or that of the model type, or C / H: in this order (T12).
+TEST(Models, TakeTheHeadSizeThatIsNamed) {
+  const auto size = [](const std::string& more) {
+    const auto model = llama_of(more);
+    EXPECT_EQ(model->kv_width(0), model->config().head_dim);
+    return model->config().head_dim;
+  };
+  EXPECT_EQ(size(R"("model_type": "llama")"), 4);
+  EXPECT_EQ(size(R"("model_type": "llama", "head_dim": null)"), 4);
+  EXPECT_EQ(size(R"("model_type": "llama", "head_dim": 6)"), 6);
+  EXPECT_EQ(size(R"("model_type": "qwen3")"), 128);
+  EXPECT_EQ(size(R"("model_type": "qwen3", "head_dim": 6)"), 6);
+  EXPECT_EQ(llama_of(R"("model_type": "llama", "head_dim": 6)")
+                ->weight("layers.0.self_attn.q_proj.weight")
+                .dims,
+            (Dims{18, 12}));
 }
 
 TEST(Models, SaysWhatItNeedsWhereItDoesNotFit) {
@@ -77,6 +141,16 @@ TEST(Models, NamesOfFilesLoseAPrefixAndTakeTheModelsEnds) {
   EXPECT_EQ(names.name_of("bert.pooler.LayerNorm.gamma"), "pooler.LayerNorm.weight");
   EXPECT_EQ(names.name_of("model.bert.beta"), "bert.bias");
   EXPECT_EQ(names.name_of("norm.weight"), "norm.weight");
+}
+
+// Buffers that older files keep beside the weights are none (T19).
+TEST(Models, NamesOfLlamaFilesHaveAPrefixOrNone) {
+  const TensorNames names = tensor_names(R"({"model_type": "llama"})");
+  EXPECT_EQ(names.name_of("model.layers.0.mlp.up_proj.weight"), "layers.0.mlp.up_proj.weight");
+  EXPECT_EQ(names.name_of("layers.0.mlp.up_proj.weight"), "layers.0.mlp.up_proj.weight");
+  EXPECT_EQ(names.name_of("lm_head.weight"), "lm_head.weight");
+  EXPECT_TRUE(names.ignored("layers.0.self_attn.rotary_emb.inv_freq"));
+  EXPECT_FALSE(names.ignored("layers.0.self_attn.q_proj.weight"));
 }
 
 }  // namespace
