@@ -61,6 +61,8 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   info.dimensions = model.sentences().dimensions();
   info.pooling_json = model.sentences().describe();
   for (const auto& [name, text] : model.sentences().prompts()) info.prompts.push_back(name);
+  if (model.chat() != nullptr && !config.encodes())
+    info.chat_json = model.chat()->describe().dump();
   info.blob_url = blob_url;
   info.stages = model.weights().stages(listed);
   return info;

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "text/json_grammar.h"
+#include "wire/step.h"
 
 namespace split::serve {
 namespace {
@@ -165,8 +166,7 @@ std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_vi
   const auto ids_of = [&](const Json& list) {
     const Json wrapped = {{std::string(name), list}};
     Fields one(&wrapped);
-    std::vector<int32_t> ids =
-        one.integers(name, 0, config.vocab - 1, static_cast<size_t>(config.context) + 1);
+    std::vector<int32_t> ids = one.integers(name, 0, config.vocab - 1, wire::kMaxStepTokens);
     if (ids.empty()) Fields::refuse(name, "expected at least one token id");
     checked([&] {
       check_prompt(config, ids);

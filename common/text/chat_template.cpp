@@ -60,7 +60,13 @@ void parse_arguments(Json& message) {
   message["tool_calls"] = std::move(parsed);
 }
 
-Json messages_of(const ChatInput& chat) {
+// A template that does not know OpenAI's newer word for "system" would leave the message out.
+void name_role(Json& message, bool knows_developer) {
+  if (knows_developer || !message.contains("role") || message["role"] != "developer") return;
+  message["role"] = "system";
+}
+
+Json messages_of(const ChatInput& chat, bool knows_developer) {
   if (!chat.messages.is_array() || chat.messages.empty()) {
     throw Error(ErrorKind::kInput, "expected a list of messages", "messages");
   }
@@ -70,6 +76,7 @@ Json messages_of(const ChatInput& chat) {
     Json message = one;
     if (const Json* content = one.find("content")) message["content"] = joined(*content);
     parse_arguments(message);
+    name_role(message, knows_developer);
     messages.push_back(std::move(message));
   }
   return messages;
@@ -127,6 +134,7 @@ void expect_jinja(std::string_view text) {
 
 ChatTemplate::One ChatTemplate::read(std::string_view text) {
   One one;
+  one.knows_developer = text.find("developer") != text.npos;
   try {
     one.jinja = std::make_shared<const JinjaTemplate>(text);
   } catch (const JinjaUnsupported& error) {
@@ -166,11 +174,22 @@ std::optional<ChatTemplate> ChatTemplate::of_files(
     }
   }
   if (!given.empty()) return ChatTemplate(given, tokens);
-  if (present("chat_template.jinja")) return ChatTemplate(file("chat_template.jinja"), tokens);
-  const Json* own = config.find("chat_template");
-  if (own == nullptr) return std::nullopt;
-  if (own->is_string()) return ChatTemplate(own->text(), tokens);
   std::optional<ChatTemplate> chosen;
+  const auto choose = [&](std::string_view text, const char* from) {
+    chosen.emplace(text, tokens);
+    chosen->from_ = from;
+  };
+  const char* const kFile = "chat_template.jinja";
+  const Json* own = config.find("chat_template");
+  if (present(kFile)) {
+    choose(file(kFile), kFile);
+    return chosen;
+  }
+  if (own == nullptr) return std::nullopt;
+  if (own->is_string()) {
+    choose(own->text(), kConfig);
+    return chosen;
+  }
   const auto named = [&](std::string_view wanted) -> const Json* {
     if (!own->is_array()) return nullptr;
     for (const Json& one : *own) {
@@ -179,12 +198,24 @@ std::optional<ChatTemplate> ChatTemplate::of_files(
     }
     return nullptr;
   };
-  if (const Json* text = named("default")) chosen.emplace(text->text(), tokens);
+  if (const Json* text = named("default")) choose(text->text(), kConfig);
   if (const Json* text = named("tool_use"); text != nullptr && chosen) {
     chosen->tools_ = read(text->text());
     chosen->has_tools_ = true;
   }
   return chosen;
+}
+
+Json ChatTemplate::describe() const {
+  Json unsupported;
+  if (default_.unsupported_line > 0) {
+    unsupported = JinjaUnsupported(default_.unsupported_line, default_.error).what();
+  } else if (default_.jinja == nullptr) {
+    unsupported = default_.error;
+  }
+  return {{"template", from_},
+          {"tools", has_tools_ || text_.find("tools") != text_.npos},
+          {"unsupported", std::move(unsupported)}};
 }
 
 std::string ChatTemplate::render(const ChatInput& chat, const Tokenizer* breaks) const {
@@ -198,7 +229,7 @@ std::string ChatTemplate::render(const ChatInput& chat, const Tokenizer* breaks)
   Json names = Json::object();
   for (const auto& [name, value] : tokens_.members()) names[name] = value;
   for (const auto& [name, value] : chat.more.members()) names[name] = data(value);
-  const Json messages = data(messages_of(chat));
+  const Json messages = data(messages_of(chat, one.knows_developer));
   names["messages"] = messages;
   names["tools"] = tools ? data(chat.tools) : Json();
   names["add_generation_prompt"] = chat.add_generation_prompt && !chat.continue_final_message;

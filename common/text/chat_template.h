@@ -46,6 +46,9 @@ class ChatTemplate {
 
   // The text as it is written, of the template for chats without tools.
   const std::string& text() const { return text_; }
+  // {"template","tools","unsupported"}: the file that it comes from or "given", whether it reads
+  // tools, and what in it is not known here, or null.
+  Json describe() const;
 
   // The chat as text. Throws as JinjaTemplate does.
   std::string render(const ChatInput& chat) const;
@@ -59,11 +62,12 @@ class ChatTemplate {
     std::shared_ptr<const JinjaTemplate> jinja;
     std::string error;  // why there is none
     int unsupported_line = 0;
+    bool knows_developer = false;
   };
   static One read(std::string_view text);
   std::string render(const ChatInput& chat, const Tokenizer* breaks) const;
 
-  std::string text_;
+  std::string text_, from_ = "given";
   One default_, tools_;
   bool has_tools_ = false;
   Json tokens_;

@@ -48,6 +48,7 @@ std::string to_json(const ModelInfo& info) {
                {"kind", info.kind},
                {"architecture", info.architecture},
                {"stops", info.stops},
+               {"chat", parse_json(info.chat_json, 8, "the chat")},
                {"files", info.files}};
   json["stages"] = std::move(stages);
   if (!info.pooling_json.empty()) {

@@ -61,6 +61,7 @@ struct ModelInfo {
   size_t dimensions = 0;
   std::string pooling_json;
   std::vector<std::string> prompts;
+  std::string chat_json = "null";  // how messages become a prompt (a JSON object), where they do
   // http[s]://host[:port][/path]: a blob is at blob_url/sha256 there. Empty: at blob_path() here.
   std::string blob_url;
   std::vector<StageInfo> stages;

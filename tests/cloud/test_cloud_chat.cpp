@@ -137,6 +137,70 @@ TEST(CloudChat, EndsAtEveryStopThatItsFilesName) {
   }
 }
 
+// None of them is printed, nor counted against the length (T7).
+TEST(CloudChat, PrintsNoStop) {
+  TestCloud cloud({kGoldens + "/llama3"});
+  Caller& ask = cloud.ask();
+  const Json stops = json_of(ask.get("/v1/models/llama3"))["stops"];
+  ASSERT_GE(stops.size(), 3u);
+  for (const Json& stop : stops) {
+    const Json body = {{"prompt", "Once"},
+                       {"max_tokens", 4},
+                       {"logit_bias", {{std::to_string(stop.get<int>()), 100}}}};
+    const Json choice = text_of(ask, "/v1/completions", body)["choices"][0];
+    EXPECT_EQ(choice["text"], "") << stop;
+    EXPECT_EQ(choice["finish_reason"], "stop") << stop;
+  }
+}
+
+// Rows of a matrix that have no token give no text (T8).
+TEST(CloudChat, AnIdWithoutATokenIsNoText) {
+  TestCloud cloud({kGoldens + "/qwen2"});
+  const int last = cloud.config().vocab - 1;
+  ASSERT_LT(cloud.cloud.models[0]->tokenizer()->size(), last);
+  const Json body = {{"messages", kHi},
+                     {"max_tokens", 3},
+                     {"logit_bias", {{std::to_string(last), 100}}},
+                     {"logprobs", true},
+                     {"top_logprobs", 2}};
+  const Json answer = text_of(cloud.ask(), "/v1/chat/completions", body);
+  EXPECT_EQ(answer["choices"][0]["message"]["content"], "");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 3);
+  EXPECT_EQ(text_of(cloud.ask(), "/detokenize", {{"tokens", {last}}})["content"], "");
+}
+
+// The tokens of a chat are those of its template, and none that a tokenizer puts before a text
+// (T5).
+TEST(CloudChat, BeginsOnce) {
+  TestCloud cloud({kGoldens + "/llama3"});
+  Caller& ask = cloud.ask();
+  const std::string prompt = text_of(ask, "/apply-template", {{"messages", kHi}})["prompt"];
+  const auto tokens = text_of(ask, "/tokenize", {{"content", prompt}})["tokens"].size();
+  const Json answer = text_of(ask, "/v1/chat/completions", {{"messages", kHi}, {"max_tokens", 1}});
+  EXPECT_EQ(answer["usage"]["prompt_tokens"], tokens);
+  Json longer = {{{"role", "user"}, {"content", std::string(300, 'q')}}};
+  const http::Reply refused = ask.post("/v1/chat/completions", {{"messages", longer}});
+  expect_error(refused, 400, "invalid_request", "messages");
+  EXPECT_NE(refused.body.find("expected at most 160 tokens, got "), std::string::npos)
+      << refused.body;
+}
+
+// A model says whether its messages become a prompt by a template, and whose.
+TEST(CloudChat, IsPartOfTheDescription) {
+  const OtherTemplate includes("hello\n{% include 'x' %}");
+  TestCloud cloud({kGoldens + "/llama3", "demo", kGoldens + "/st-minilm", includes.path()});
+  const auto chat = [&](const char* id) {
+    return json_of(cloud.ask().get(cat("/v1/models/", id)))["chat"];
+  };
+  EXPECT_EQ(
+      chat("llama3"),
+      (Json{{"template", "tokenizer_config.json"}, {"tools", true}, {"unsupported", nullptr}}));
+  EXPECT_EQ(chat("demo"), nullptr);
+  EXPECT_EQ(chat("st-minilm"), nullptr);
+  EXPECT_EQ(chat("qwen3")["unsupported"], "line 2: {% 'include' %} is not supported");
+}
+
 TEST(CloudTokens, AreThoseOfTheModelsTokenizer) {
   TestCloud cloud({kGoldens + "/llama3"});
   Caller& ask = cloud.ask();

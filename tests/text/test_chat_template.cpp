@@ -96,6 +96,44 @@ TEST(ChatTemplate, TakesContentAsData) {
   }
 }
 
+// A template writes its own first token, and the tokenizer that adds one elsewhere adds none (T5).
+TEST(ChatTemplate, BeginsOnce) {
+  for (const auto& [model, first] :
+       {std::pair{"llama3", "<|begin_of_text|>"}, std::pair{"gemma2", "<bos>"}}) {
+    const Tokenizer tokenizer =
+        Tokenizer::from_tokenizer_json(slurp(kModels / model / "tokenizer.json"));
+    const int32_t begin = *tokenizer.added_id(first);
+    EXPECT_EQ(tokenizer.encode("hi", {.add_special = true})[0], begin);
+    const std::vector<int32_t> ids = of_model(model)->encode(chat(kHi), tokenizer);
+    EXPECT_EQ(ids[0], begin) << model;
+    EXPECT_EQ(std::ranges::count(ids, begin), 1) << model;
+  }
+}
+
+// "developer" is "system" to a template that does not know it.
+TEST(ChatTemplate, LeavesNoDevelopersMessageOut) {
+  const auto said = [](const char* model, const char* role) {
+    return of_model(model)->render(chat(std::string(R"([{"role": ")") + role +
+                                        R"(", "content": "be brief"},
+                                           {"role": "user", "content": "hi"}])"));
+  };
+  EXPECT_EQ(said("qwen3", "developer"), said("qwen3", "system"));
+  EXPECT_NE(said("qwen3", "developer").find("be brief"), std::string::npos);
+  EXPECT_EQ(ChatTemplate("{{ messages[0].role }}{# developer #}")
+                .render(chat(R"([{"role": "developer", "content": "x"}])")),
+            "developer");
+}
+
+// What a model's description says of its chats.
+TEST(ChatTemplate, SaysWhereItIsFromAndWhatItLacks) {
+  EXPECT_EQ(of_model("qwen3")->describe().dump(),
+            R"({"template":"chat_template.jinja","tools":true,"unsupported":null})");
+  EXPECT_EQ(of_model("llama3")->describe()["template"].text(), "tokenizer_config.json");
+  EXPECT_EQ(ChatTemplate("x\n{% include 'x' %}").describe().dump(),
+            R"({"template":"given","tools":false,"unsupported":)"
+            R"("line 2: {% 'include' %} is not supported"})");
+}
+
 // OpenAI's clients send arguments as text (T23).
 TEST(ChatTemplate, ParsesArgumentsOnce) {
   const ChatTemplate words("{{ messages[0].tool_calls[0].function.arguments|tojson }}");
