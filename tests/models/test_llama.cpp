@@ -217,6 +217,29 @@ TEST_P(Family, EachCutAndHeadHasTheBitsOfTheWhole) {
   }
 }
 
+// A window of W keys is (p - W, p], the row itself among them (T13).
+TEST(Windows, CountTheRowItself) {
+  const Golden golden("models/mistral");
+  const auto device = make_device({"cpu", 1});
+  const auto last_row = [&](int window, const std::vector<int32_t>& tokens) {
+    Json config = parse_json(golden.checkpoint.config_json(), 16, "config");
+    config["sliding_window"] = window;
+    const auto model = make_model(config.dump());
+    Shard shard(*device, *model, weights_of(golden.checkpoint, *model),
+                options_for(*model, {Point::tokens(), 1}));
+    Line line(shard);
+    return line.run({.range = {.to = 1}, .tokens = tokens});
+  };
+  for (int window = 1; window <= 3; ++window) {
+    std::vector<int32_t> tokens = {5, 6, 7, 8, 9};
+    const auto before = last_row(window, tokens);
+    tokens[tokens.size() - static_cast<size_t>(window) - 1] = 20;
+    EXPECT_EQ(last_row(window, tokens), before) << window << ": one that it does not see";
+    tokens[tokens.size() - static_cast<size_t>(window)] = 21;
+    EXPECT_NE(last_row(window, tokens), before) << window << ": the first that it sees";
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Registered, Family,
                          testing::Combine(testing::Values("cpu", "vulkan"),
                                           testing::ValuesIn(kModels)),

@@ -207,6 +207,10 @@ TEST_P(SentenceModels, TextsBecomeTheEmbeddingsOfSentenceTransformers) {
     }
   }
   EXPECT_GE(compared, 6u);
+  // Spaces around a text are the tokenizer's to judge (T27).
+  const SentenceIds spaced =
+      sentences.encode(&*tokenizer, sentences.prompt({}) + json["strip_text"].text(), true);
+  EXPECT_EQ(spaced.ids, golden.values<int32_t>("strip.embedding_ids"));
 }
 
 // Float64 arithmetic on the weights of a file as llama.cpp's converter writes it, and its pooling.

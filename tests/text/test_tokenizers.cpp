@@ -133,9 +133,98 @@ TEST(Tokenizers, RefuseVocabTxtByName) {
             "[tokenizer] vocab.txt: line 2: expected a token of UTF-8, got 0 bytes");
 }
 
+Json golden_json(std::string_view name) {
+  return Json::parse(slurp(kGoldens / name / "tokenizer.json"));
+}
+
+// A pattern that differs by a character is another one (T1).
+TEST(Tokenizers, KnowPatternsByTheirExactText) {
+  for (const char* name : {"bpe-llama3", "bpe-qwen2"}) {
+    Json file = golden_json(name);
+    Json& pattern = file["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"];
+    const std::string text = pattern;
+    Tokenizer::from_tokenizer_json(file.dump());
+    for (const std::string& other : {text + "?", text.substr(1), text + "|x"}) {
+      pattern = other;
+      EXPECT_TRUE(message_of([&] {
+                    Tokenizer::from_tokenizer_json(file.dump());
+                  }).starts_with("[tokenizer] tokenizer.json: pre_tokenizer: the pattern "))
+          << name << " " << other;
+    }
+  }
+}
+
+// A piece that is a token is this token, whatever the merges would make of it (T2).
+TEST(Tokenizers, TakeAWholePieceBeforeMerges) {
+  Json file = golden_json("bpe-llama3");
+  file["model"]["merges"] = Json::array();
+  const Tokenizer whole = Tokenizer::from_tokenizer_json(file.dump());
+  file["model"]["ignore_merges"] = false;
+  const Tokenizer merged = Tokenizer::from_tokenizer_json(file.dump());
+  size_t compared = 0;
+  for (const auto& [key, id] : file["model"]["vocab"].items()) {
+    if (key.size() < 3 || !std::ranges::all_of(key, [](char c) { return c >= 'a' && c <= 'z'; }))
+      continue;
+    ++compared;
+    EXPECT_EQ(whole.encode(key), Ids{id.get<int32_t>()}) << key;
+    EXPECT_EQ(merged.encode(key).size(), key.size()) << key;
+  }
+  EXPECT_GT(compared, 10u);
+}
+
+// Lower case knows no place in a word, letters lose what NFD takes off them, Hangul falls into
+// jamo, and ideographs stand alone beyond U+FFFF too (T3).
+TEST(Tokenizers, FoldWordsAsBertDoes) {
+  const char* const kWords =
+      "[UNK]\n[CLS]\n[SEP]\n\u03bf\u03b4\u03bf\u03c3\n\u03bf\u03b4\u03bf\u03c2\ni\ni\u0307\ne\n"
+      "\u1112\u1161\u11ab\n\ud55c\na\nb\n\U00020000\n\u4e2d\ne\u0301\n\u00e9";
+  const Tokenizer uncased = Tokenizer::from_vocab_txt(kWords);
+  const Tokenizer accents = Tokenizer::from_vocab_txt(kWords, R"({"strip_accents": false})");
+  const auto words = [](const Tokenizer& tokenizer, const char* text) {
+    std::string out;
+    for (const int32_t id : tokenizer.encode(text)) out += cat(tokenizer.token_bytes(id), "|");
+    std::erase(out, ' ');
+    return out;
+  };
+  EXPECT_EQ(words(uncased, "\u039f\u0394\u039f\u03a3"), "\u03bf\u03b4\u03bf\u03c3|");
+  EXPECT_EQ(words(uncased, "\u0130"), "i|") << "its dot is a mark";
+  EXPECT_EQ(words(accents, "\u0130"), "i\u0307|");
+  EXPECT_EQ(words(uncased, "\u00c9"), "e|");
+  EXPECT_EQ(words(accents, "\u00c9"), "\u00e9|");
+  EXPECT_EQ(words(uncased, "\ud55c"), "\u1112\u1161\u11ab|");
+  EXPECT_EQ(words(uncased, "a\U00020000b\u4e2da"), "a|\U00020000|b|\u4e2d|a|");
+}
+
+// Which stretches between special tokens have a space put before them (T4).
+TEST(Tokenizers, PutASpaceBeforeWhatTheirFilesSay) {
+  const auto parts = [](const Tokenizer& tokenizer, const char* special) {
+    const Ids word = tokenizer.encode("time"), ids = tokenizer.encode(cat("time", special, "time"));
+    const auto at = std::ranges::find(ids, *tokenizer.added_id(special));
+    return std::tuple(word, Ids(ids.begin(), at), Ids(at + 1, ids.end()));
+  };
+  const auto text_of = [](const Tokenizer& tokenizer, const Ids& ids) {
+    std::string text;
+    for (const int32_t id : ids) text += tokenizer.token_bytes(id);
+    return text;
+  };
+  const Tokenizer &llama = golden("spm-llama2"), &mistral = golden("spm-mistral"),
+                  &gemma = golden("spm-gemma");
+  auto [word, before, behind] = parts(llama, "</s>");
+  EXPECT_EQ(before, word);
+  EXPECT_EQ(behind, word);
+  EXPECT_EQ(text_of(llama, behind), " time");
+  std::tie(word, before, behind) = parts(mistral, "</s>");
+  EXPECT_EQ(before, word);
+  EXPECT_EQ(text_of(mistral, before), " time");
+  EXPECT_EQ(text_of(mistral, behind), "time");
+  std::tie(word, before, behind) = parts(gemma, "<eos>");
+  EXPECT_EQ(text_of(gemma, before), "time");
+  EXPECT_EQ(behind, before);
+}
+
 // tokenizer.json says how texts are cut, vocab.json and merges.txt do not (T1).
 TEST(Tokenizers, ComeFromTokenizerJsonFirst) {
-  const Json file = Json::parse(slurp(kGoldens / "bpe-qwen2/tokenizer.json"));
+  const Json file = golden_json("bpe-qwen2");
   std::map<std::string, std::string> files;
   files["tokenizer.json"] = file.dump();
   files["vocab.json"] = file["model"]["vocab"].dump();
