@@ -89,8 +89,7 @@ EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model
   request.base64 = encoding == "base64";
   request.normalize = fields.boolean_or("normalize", sentences.normalizes());
   const auto all = static_cast<int64_t>(sentences.dimensions());
-  const int64_t fewest = sentences.meant() ? 1 : all;
-  request.dimensions = static_cast<size_t>(fields.integer_or("dimensions", fewest, all, all));
+  request.dimensions = static_cast<size_t>(fields.integer_or("dimensions", 1, all, all));
   fields.ignore("user");
   fields.finish();
   return request;
