@@ -44,7 +44,7 @@ export function slowed({child}) {
   return () => clearInterval(pieces);
 }
 
-// Of the bundled model, or of one of tests/golden/models cut at block `cut`.
+// A pair of the bundled model, or of one of tests/golden/models cut at block `cut`.
 export async function start_pair({model, cut} = {}) {
   const cloud = await start_cloud(0, model ? ['--model', fileURLToPath(new URL(`../golden/models/${model}`, import.meta.url))] : []);
   const edge = await start(process.env.EDGE_CLIENT,

@@ -124,7 +124,7 @@ TEST(ChatTemplate, LeavesNoDevelopersMessageOut) {
             "developer");
 }
 
-// What a model's description says of its chats.
+// A model's description says this of its chats.
 TEST(ChatTemplate, SaysWhereItIsFromAndWhatItLacks) {
   EXPECT_EQ(of_model("qwen3")->describe().dump(),
             R"({"template":"chat_template.jinja","tools":true,"unsupported":null})");

@@ -195,7 +195,7 @@ TEST(Tokenizers, FoldWordsAsBertDoes) {
   EXPECT_EQ(words(uncased, "a\U00020000b\u4e2da"), "a|\U00020000|b|\u4e2d|a|");
 }
 
-// Which stretches between special tokens have a space put before them (T4).
+// Files say which stretches between special tokens get a space before them (T4).
 TEST(Tokenizers, PutASpaceBeforeWhatTheirFilesSay) {
   const auto parts = [](const Tokenizer& tokenizer, const char* special) {
     const Ids word = tokenizer.encode("time"), ids = tokenizer.encode(cat("time", special, "time"));

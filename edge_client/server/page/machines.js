@@ -20,7 +20,7 @@ export const everything = (state) => state.layers + 1;
 export const boundary = (state) => Number.isInteger(state.cut) ? state.cut : everything(state);
 export const cut_of = (state, value) => value === everything(state) ? 'cloud' : value;
 
-// What a model computes at once: a token of a text that it writes, or whole texts.
+// Names what a model computes at once: a token of a text that it writes, or whole texts.
 export const unit = (state) => state.kind === 'encoder' ? 'a step' : 'a token';
 
 const range = (first, last) => first === last ? `block ${first}` : `blocks ${first} to ${last}`;
