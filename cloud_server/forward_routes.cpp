@@ -154,7 +154,7 @@ http::Response forward_texts(Cloud& cloud, const http::Request& http, ServedMode
   const size_t rows = request.pool ? texts.lengths.size() : wanted;
   const size_t width = request.pool ? sentences.dimensions() : columns;
   const bool tensors = wants_tensors(http);
-  if (request.half && !tensors) {
+  if (request.format != DType::kF32 && !tensors) {
     wire::Fields::refuse("dtype", cat("is for Accept: ", wire::kTensorType));
   }
   const size_t row_bytes = width * (tensors ? sizeof(float) : kJsonBytesAFloat);
@@ -188,7 +188,7 @@ http::Response forward_texts(Cloud& cloud, const http::Request& http, ServedMode
   if (tensors) {
     response.content_type = wire::kTensorType;
     response.body = wire::frame(name, static_cast<uint32_t>(rows), static_cast<uint32_t>(width),
-                                out, lengths, request.half);
+                                out, {.lengths = lengths, .format = request.format});
   } else {
     std::string json =
         cat("{", lengths.empty() ? "" : cat("\"lengths\":", Json(lengths).dump(), ","),
@@ -217,7 +217,7 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
                           : wire::parse_forward(http.body, config, encode, http.memory.get());
   const SequenceRows& rows = request.received.rows;
   if (rows.range.to > model.last_point()) refuse_without_head();
-  if (!request.lengths.empty() || request.pool || request.half) {
+  if (!request.lengths.empty() || request.pool || request.format != DType::kF32) {
     return forward_texts(cloud, http, model, request);
   }
   const size_t wanted = rows.wanted_count(), width = shard.width(rows.range.to);
@@ -414,7 +414,9 @@ Routes forward_routes(Cloud& cloud) {
              "The point to stop at: a block's number 0..L, norm or head; pool: one embedding of "
              "each text."},
             {"normalize", "boolean", "Scales embeddings to unit length; else as the model does."},
-            {"dtype", "string", "f32, or f16 for half as many bytes of an answer in safetensors."},
+            {"dtype", "string",
+             "f32, or f16 for half as many bytes of an answer in safetensors; hidden states also "
+             "q8_0, in little more than a quarter."},
             {"rows", "", "The rows to return: all, last or a list of row numbers."},
             {"top", "integer",
              "Returns only the N likeliest tokens of each row of logits: top has [id, logit], "

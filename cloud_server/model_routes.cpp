@@ -52,7 +52,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   const bool wide = model.batcher().shard().options().wide;
   info.generate_phase = wide ? names::kWide : names::kNarrow;
   info.phases_alike = model.batcher().shard().same_bits_in_both_phases();
-  info.features = {"load"};
+  info.features = {"load", std::string(wire::kWireFeature)};
   // Sessions are of models that write texts.
   if (!config.encodes()) info.features.insert(info.features.begin(), {"to", "fill", "completions"});
   info.bits = model.bits();

@@ -128,10 +128,18 @@ Point to_of(const wire::StepRequest& asked, const StageRange& session, int layer
 // The results of a session's rows, and how the client is told them.
 class StepAnswer {
  public:
-  StepAnswer(const http::Request& request, Shard& shard, Point to, size_t rows)
-      : to_(to), rows_(rows), width_(shard.width(to)), out_(take(request)) {
+  // `wire`: the format of hidden states.
+  StepAnswer(const http::Request& request, Shard& shard, Point to, size_t rows, DType wire)
+      : to_(to),
+        rows_(rows),
+        width_(shard.width(to)),
+        format_(to == Point::head() ? DType::kF32 : wire),
+        out_(take(request)) {
     const auto accept = request.headers.get("Accept");
     json_ = accept && accept->find(wire::kJsonType) != std::string_view::npos;
+    if (json_ && wire != DType::kF32) {
+      wire::Fields::refuse("wire", cat("is for Accept: ", wire::kTensorType));
+    }
   }
 
   std::span<float> out() { return out_; }
@@ -143,8 +151,9 @@ class StepAnswer {
       response = http::Response::json(200, json(past, have));
     } else {
       response.content_type = wire::kTensorType;
-      response.body = wire::frame(wire::result_name(to_), static_cast<uint32_t>(rows_),
-                                  static_cast<uint32_t>(width_), out_);
+      response.body =
+          wire::frame(wire::result_name(to_), static_cast<uint32_t>(rows_),
+                      static_cast<uint32_t>(width_), out_, {.format = format_, .field = "wire"});
     }
     return response;
   }
@@ -168,6 +177,7 @@ class StepAnswer {
 
   const Point to_;
   const size_t rows_, width_;
+  const DType format_;
   std::vector<float> out_;
   bool json_ = false;
 };
@@ -200,7 +210,7 @@ void cut_back(Session& session, KvPages& pages, uint32_t past) {
 }
 
 http::Response step(Cloud& cloud, Session& session, ServedModel& model,
-                    const http::Request& request, SequenceRows rows) {
+                    const http::Request& request, SequenceRows rows, DType wire) {
   check_rows(rows, model.config());
   Shard& shard = model.batcher().shard();
   KvPages& pages = shard.pages();
@@ -210,7 +220,7 @@ http::Response step(Cloud& cloud, Session& session, ServedModel& model,
   if (const uint32_t have = pages.filled(session.sequence, rows.range); have < rows.past) {
     lacks_rows(rows.past, have, rows.range.to);
   }
-  StepAnswer answer(request, shard, rows.range.to, rows.wanted_count());
+  StepAnswer answer(request, shard, rows.range.to, rows.wanted_count(), wire);
   cut_back(session, pages, rows.past);
   Job job{session.sequence, rows, answer.out().data()};
   try {
@@ -235,6 +245,7 @@ class Fill {
       : past_(asked.received.rows.past),
         count_(asked.count),
         wanted_(asked.received.rows.wanted),
+        wire_(asked.wire),
         range_(range) {}
 
   bool done() const { return at_ == count_; }
@@ -248,7 +259,7 @@ class Fill {
     if (const uint32_t there = pages.filled(session.sequence, range_); there < past) {
       lacks_rows(past, there, range_.to);
     }
-    if (!answer_) answer_.emplace(request, shard, range_.to, wanted_.count(count_));
+    if (!answer_) answer_.emplace(request, shard, range_.to, wanted_.count(count_), wire_);
     SequenceRows rows = session.history.piece(past, past + std::min(count_ - at_, kSliceRows));
     rows.range = range_;
     rows.wanted = wanted_.slice(count_, at_, rows.count());
@@ -277,6 +288,7 @@ class Fill {
 
   const uint32_t past_, count_;
   const Wanted wanted_;
+  const DType wire_;
   const StageRange range_;
   std::optional<StepAnswer> answer_;
   uint32_t at_ = 0;
@@ -363,7 +375,7 @@ http::Response step_session(Cloud& cloud, const http::Request& request) {
     } else {
       SequenceRows rows = asked.received.rows;
       rows.range = range;
-      response = step(cloud, session, model, request, rows);
+      response = step(cloud, session, model, request, rows, asked.wire);
     }
   };
   const auto go_on = [&](Session& session) {
@@ -441,7 +453,8 @@ Routes session_routes(Cloud& cloud) {
        .query = {{"past", "integer", "As in a JSON body, where the body is safetensors."},
                  {"phase", "string", "As in a JSON body, where the body is safetensors."},
                  {"rows", "string", "As in a JSON body, where the body is safetensors."},
-                 {"to", "string", "As in a JSON body, where the body is safetensors."}},
+                 {"to", "string", "As in a JSON body, where the body is safetensors."},
+                 {"wire", "string", "As in a JSON body, where the body is safetensors."}},
        .body = {{"past", "integer",
                  "The number of positions to keep; the new rows stand behind them.", true},
                 {"tokens", "array", "The token ids of the new rows."},
@@ -449,6 +462,8 @@ Routes session_routes(Cloud& cloud) {
                 {"rows", "string", "The rows to return: all, last or none."},
                 {"to", "", "The point that these rows go to; by default where the session goes."},
                 {"can", "integer", "The lowest cut that this client could take over at."},
+                {"wire", "string",
+                 "How hidden states come back in safetensors: f32, or rounded to f16 or q8_0."},
                 {"fill", "boolean",
                  "Runs rows that the session has again, in place, up to the point to."},
                 {"count", "integer", "The number of rows of a fill, in place of tokens."}},

@@ -44,8 +44,8 @@ TensorView read_quantised(const TensorView& bytes, const std::string& described,
 
 }  // namespace
 
-Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what) {
-  Safetensors parsed = Safetensors::parse(file, what);
+Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what, uint64_t max_header) {
+  Safetensors parsed = Safetensors::parse(file, what, max_header);
   const Safetensors::Metadata metadata = parsed.metadata();
   Safetensors::Tensors tensors = std::move(parsed).tensors();
   for (auto& [name, view] : tensors) {

@@ -7,10 +7,11 @@
 
 namespace split {
 
-// The tensors by name, quantised ones as such. Views into `file`, which `what` names in messages;
-// reads the header only. Throws Error(kInput), as Safetensors::parse does, and for a quantised
-// tensor whose description and bytes do not agree.
-Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what);
+// The tensors by name, quantised ones as such; `max_header` as Safetensors::parse has it. Views
+// into `file`, which `what` names in messages; reads the header only. Throws Error(kInput), as
+// Safetensors::parse does, and for a quantised tensor whose description and bytes do not agree.
+Safetensors::Tensors parse_weight_file(Bytes file, std::string_view what,
+                                       uint64_t max_header = 4 << 20);
 
 // Writes the header before the tensors' bytes, which follow in the given order with nothing between
 // them. Views without bytes will do.

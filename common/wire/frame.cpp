@@ -4,41 +4,32 @@
 #include <cstring>
 
 #include "base/json.h"
-#include "io/safetensors.h"
+#include "io/weight_file.h"
 #include "wire/protocol.h"
+#include "wire/row_format.h"
 
 namespace split::wire {
 
 namespace {
 
 constexpr const char* kLengths = "lengths";
-constexpr float kMostHalf = 65504;
 constexpr uint64_t kMaxHeader = 64 << 10;  // parsed, it takes 30 times as much
 
 }  // namespace
 
 std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
-                  std::span<const float> values, std::span<const uint32_t> lengths, bool half) {
+                  std::span<const float> values, const FrameOptions& options) {
   CHECK(values.size() == size_t{rows} * columns);
-  TensorView view{DType::kF32, {int64_t{rows}, int64_t{columns}}, std::as_bytes(values)};
-  OwnedTensor halves;
-  if (half) {
-    for (const float value : values) {
-      if (std::abs(value) <= kMostHalf) continue;
-      throw Error(
-          ErrorKind::kInput,
-          cat("a value of ", value, " is beyond f16, which ends at ", kMostHalf, ": ask for f32"),
-          "dtype");
-    }
-    halves = converted(view, DType::kF16);
-    view = halves.view;
-  }
-  std::vector<NamedTensor> tensors{{std::string(name), view}};
+  OwnedTensor kept;
+  const TensorView as_is{DType::kF32, {int64_t{rows}, int64_t{columns}}, std::as_bytes(values)};
+  std::vector<NamedTensor> tensors{
+      {std::string(name), rounded(as_is, options.format, options.field, kept)}};
+  const std::span<const uint32_t> lengths = options.lengths;
   if (!lengths.empty()) {
     tensors.push_back(
         {kLengths, {DType::kI32, {static_cast<int64_t>(lengths.size())}, std::as_bytes(lengths)}});
   }
-  return write_safetensors(tensors);
+  return write_weight_file(tensors);
 }
 
 std::vector<uint32_t> parse_lengths(Bytes bytes, uint32_t rows, uint32_t most) {
@@ -67,16 +58,14 @@ std::vector<uint32_t> parse_lengths(Bytes bytes, uint32_t rows, uint32_t most) {
 }
 
 Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows) {
-  const Safetensors file = Safetensors::parse(bytes, "the body", kMaxHeader);
-  const auto at = file.tensors().find(name);
-  if (at == file.tensors().end()) {
+  const Safetensors::Tensors tensors = parse_weight_file(bytes, "the body", kMaxHeader);
+  const auto at = tensors.find(name);
+  if (at == tensors.end()) {
     throw Error(ErrorKind::kInput, cat("the body: expected a tensor '", name, "'"),
                 std::string(name));
   }
   const TensorView& view = at->second;
-  const bool floats =
-      view.dtype == DType::kF32 || view.dtype == DType::kF16 || view.dtype == DType::kBF16;
-  if (!floats || view.dims.size() != 2 || view.dims[1] != int64_t{columns}) {
+  if (!is_row_format(view.dtype) || view.dims.size() != 2 || view.dims[1] != int64_t{columns}) {
     throw Error(ErrorKind::kInput,
                 cat("tensor '", name, "': expected F32 [rows, ", columns, "], got ",
                     dtype_name(view.dtype), " ", to_string(view.dims)),
@@ -91,7 +80,7 @@ Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_
   matrix.rows = static_cast<uint32_t>(view.dims[0]);
   matrix.columns = columns;
   matrix.values.resize(size_t{matrix.rows} * columns);
-  convert(view, DType::kF32, std::as_writable_bytes(std::span(matrix.values)));
+  widen(view, matrix.values);
   for (size_t i = 0; i < matrix.values.size(); ++i) {
     if (!std::isfinite(matrix.values[i])) {
       throw Error(

@@ -92,14 +92,17 @@ struct Matrix {
   std::vector<float> values;
 };
 
-// A safetensors file with one F32 tensor [rows, columns]; F16 with `half`, which throws
-// Error(kInput) for a value beyond its range. With `lengths`, an I32 tensor of this name beside it:
-// the rows of each text.
+struct FrameOptions {
+  std::span<const uint32_t> lengths = {};  // of each text's rows: an I32 tensor "lengths" beside it
+  DType format = DType::kF32;              // wire/row_format.h
+  std::string_view field = "dtype";        // that asked for it; messages name it
+};
+// A safetensors file with one tensor [rows, columns]; in q8_0 it is stored as weights are
+// (io/weight_file.h). Throws Error(kInput) for a value that the format does not hold.
 std::string frame(std::string_view name, uint32_t rows, uint32_t columns,
-                  std::span<const float> values, std::span<const uint32_t> lengths = {},
-                  bool half = false);
-// The same read: a tensor `name` [rows, columns], F32, F16 or BF16, all finite, at most `max_rows`
-// rows. Throws Error(kInput) that says what was expected.
+                  std::span<const float> values, const FrameOptions& options = {});
+// The same read: a tensor `name` [rows, columns], in BF16 too, all finite, at most `max_rows` rows.
+// Throws Error(kInput) that says what was expected.
 Matrix parse_frame(Bytes bytes, std::string_view name, uint32_t columns, uint32_t max_rows);
 // The rows of each text of a frame, which are all of its rows together; empty where it has no
 // lengths. Throws as parse_frame().

@@ -107,8 +107,10 @@ void read_fill(Fields& fields, const ModelConfig& config, StepRequest& step) {
 
 ForwardRequest checked(ForwardRequest request) {
   const SequenceRows& rows = request.received.rows;
-  if (request.top > 0 && rows.range.to != Point::head()) {
-    Fields::refuse("top", "is for logits: \"to\" is \"head\"");
+  const bool logits = rows.range.to == Point::head();
+  if (request.top > 0 && !logits) Fields::refuse("top", "is for logits: \"to\" is \"head\"");
+  if (is_quantised(request.format) && (logits || request.pool)) {
+    Fields::refuse("dtype", "q8_0 is for hidden states, not for logits or embeddings");
   }
   if (!request.lengths.empty() && (rows.wanted.kind == Wanted::kList || request.top > 0)) {
     Fields::refuse(request.top > 0 ? "top" : "rows", "is for one text, not for a list of them");
@@ -129,12 +131,14 @@ ForwardRequest checked(ForwardRequest request) {
   return request;
 }
 
-bool is_half(std::string_view dtype) {
-  if (dtype != "f32" && dtype != "f16") {
-    Fields::refuse("dtype", "expected \"f32\" or \"f16\", got " + shown(dtype));
-  }
-  return dtype == "f16";
+DType parse_format(std::string_view field, std::string_view name) {
+  const auto format = row_format(name);
+  if (!format) Fields::refuse(field, cat("expected ", kRowFormats, ", got ", shown(name)));
+  return *format;
 }
+
+// Returns the format of hidden states; logits are f32.
+DType hidden_format(Point to, DType wire) { return to == Point::head() ? DType::kF32 : wire; }
 
 // Where rows end that are pooled.
 Point pooled_at(const ModelConfig& config) {
@@ -199,23 +203,26 @@ void ReceivedRows::own(Matrix hidden) {
   rows.width = hidden.columns;
 }
 
-std::string step_json(const SequenceRows& rows, std::optional<Point> to, std::optional<int> can) {
+std::string step_json(const SequenceRows& rows, std::optional<Point> to, std::optional<int> can,
+                      DType wire) {
   Json json = {{"past", rows.past},
                {"phase", wire_name(rows.phase)},
                {"rows", wanted_name(rows.wanted)},
                {"tokens", rows.tokens}};
   if (to) json["to"] = json_of(*to);
   if (can) json["can"] = *can;
+  if (wire != DType::kF32) json["wire"] = format_name(wire);
   return json.dump();
 }
 
-std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted) {
-  return Json{{"count", count},
-              {"fill", true},
-              {"past", past},
-              {"rows", wanted_name(wanted)},
-              {"to", json_of(to)}}
-      .dump();
+std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted, DType wire) {
+  Json json = {{"count", count},
+               {"fill", true},
+               {"past", past},
+               {"rows", wanted_name(wanted)},
+               {"to", json_of(to)}};
+  if (wire != DType::kF32) json["wire"] = format_name(wire);
+  return json.dump();
 }
 
 StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryShare* memory) {
@@ -234,12 +241,13 @@ StepRequest parse_step(std::string_view json, const ModelConfig& config, MemoryS
   rows.wanted = parse_wanted(fields.text_or("rows", names::kAll));
   if (fields.has("to")) step.to = read_to(fields, config);
   if (fields.has("can")) step.can = static_cast<int>(fields.integer("can", 0, config.layers));
+  step.wire = parse_format("wire", fields.text_or("wire", "f32"));
   fields.finish();
   return step;
 }
 
 StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
-  check_query(query, {"past", "phase", "rows", "to"});
+  check_query(query, {"past", "phase", "rows", "to", "wire"});
   StepRequest step;
   SequenceRows& rows = step.received.rows;
   // Never a default: a step without it would cut the session back to nothing.
@@ -250,28 +258,35 @@ StepRequest parse_step(Query query, Bytes body, const ModelConfig& config) {
   rows.phase = parse_phase(value_of(query, "phase").value_or(phase));
   rows.wanted = parse_wanted(value_of(query, "rows").value_or(all));
   if (const auto to = value_of(query, "to")) step.to = parse_to(*to, config);
+  step.wire = parse_format("wire", value_of(query, "wire").value_or("f32"));
   step.received.own(parse_hidden(body, config));
   return step;
 }
 
-std::string forward_json(const SequenceRows& rows) {
-  return Json{
-      {"rows", wanted_name(rows.wanted)}, {"to", json_of(rows.range.to)}, {"tokens", rows.tokens}}
-      .dump();
+std::string forward_json(const SequenceRows& rows, DType wire) {
+  Json json = {
+      {"rows", wanted_name(rows.wanted)}, {"to", json_of(rows.range.to)}, {"tokens", rows.tokens}};
+  const DType format = hidden_format(rows.range.to, wire);
+  if (format != DType::kF32) json["dtype"] = format_name(format);
+  return json.dump();
 }
 
-std::string forward_query(const SequenceRows& rows) {
+std::string forward_query(const SequenceRows& rows, DType wire) {
   const Point to = rows.range.to;
+  const DType format = hidden_format(to, wire);
   return cat("from=", rows.range.from.block(), to == Point::head() ? "" : "&to=" + to.name(),
-             "&rows=", wanted_name(rows.wanted));
+             "&rows=", wanted_name(rows.wanted),
+             format == DType::kF32 ? "" : cat("&dtype=", format_name(format)));
 }
 
-std::string forward_json(const TextRows& texts, bool pool) {
+std::string forward_json(const TextRows& texts, bool pool, DType wire) {
   Json lists = Json::array();
   for (const SequenceRows& rows : texts.split()) lists.push_back(rows.tokens);
   Json json = {{"to", pool ? Json(kPool) : json_of(texts.range.to)}};
   if (pool) json["normalize"] = false;
   json["tokens"] = std::move(lists);
+  const DType format = pool ? DType::kF32 : hidden_format(texts.range.to, wire);
+  if (format != DType::kF32) json["dtype"] = format_name(format);
   return json.dump();
 }
 
@@ -315,7 +330,7 @@ ForwardRequest parse_forward(std::string_view json, const ModelConfig& config, c
                                       : read_to(fields, config);
   rows.wanted = fields.has("rows") ? read_wanted(fields, config) : usual_wanted(rows.range.to);
   if (fields.has("normalize")) request.normalize = fields.boolean_or("normalize", true);
-  request.half = is_half(fields.text_or("dtype", "f32"));
+  request.format = parse_format("dtype", fields.text_or("dtype", "f32"));
   request.top = static_cast<int>(fields.integer_or("top", 1, config.vocab, 0));
   fields.finish();
   return checked(std::move(request));
@@ -336,7 +351,7 @@ ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config)
     if (!top) Fields::refuse("top", cat("expected a whole number in 1..", config.vocab));
     request.top = static_cast<int>(*top);
   }
-  request.half = is_half(value_of(query, "dtype").value_or("f32"));
+  request.format = parse_format("dtype", value_of(query, "dtype").value_or("f32"));
   if (const auto text = value_of(query, "normalize")) {
     if (*text != "true" && *text != "false") Fields::refuse("normalize", "expected true or false");
     request.normalize = *text == "true";
@@ -367,8 +382,8 @@ StageRange parse_range(Query query, const ModelConfig& config, bool pools) {
   return range;
 }
 
-std::string hidden_frame(const SequenceRows& rows) {
-  return frame("hidden", rows.count(), rows.width, rows.hidden);
+std::string hidden_frame(const SequenceRows& rows, DType wire) {
+  return frame("hidden", rows.count(), rows.width, rows.hidden, {.format = wire, .field = "wire"});
 }
 
 std::string_view result_name(Point to) { return to == Point::head() ? "logits" : "hidden"; }

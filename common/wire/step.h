@@ -16,6 +16,7 @@
 #include "step/rows.h"
 #include "step/texts.h"
 #include "wire/protocol.h"
+#include "wire/row_format.h"
 
 namespace split::wire {
 
@@ -48,12 +49,15 @@ struct StepRequest {
   // blocks before `to` have them: it knows their tokens, and none are sent.
   bool fill = false;
   uint32_t count = 0;
+  DType wire = DType::kF32;  // of the answer's hidden states (wire/row_format.h)
 };
-// {"past","phase","rows","tokens"}, "to" where that is not the session's, and "can".
+// {"past","phase","rows","tokens"}, "to" where that is not the session's, "can", and "wire" where
+// that is not f32.
 std::string step_json(const SequenceRows& rows, std::optional<Point> to = {},
-                      std::optional<int> can = {});
-// {"count","fill","past","rows","to"}
-std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted);
+                      std::optional<int> can = {}, DType wire = DType::kF32);
+// {"count","fill","past","rows","to"}, and "wire" likewise.
+std::string fill_json(uint32_t past, uint32_t count, Point to, const Wanted& wanted,
+                      DType wire = DType::kF32);
 // `memory` pays for the parsed JSON.
 StepRequest parse_step(std::string_view json, const ModelConfig& config,
                        MemoryShare* memory = nullptr);
@@ -70,15 +74,17 @@ struct ForwardRequest {
   bool pool =
       false;  // one embedding of each text (run/sentences.h); range.to is where its rows end
   std::optional<bool> normalize;  // of an embedding; else as the model has it
-  bool half = false;              // the answer's tensor is F16
+  DType format = DType::kF32;     // of the answer's tensor; q8_0 of hidden states alone
 
   // All of it as texts; `one` is where a text that is no list keeps its length.
   TextRows texts(uint32_t& one) const;
 };
-std::string forward_json(const SequenceRows& rows);   // {"rows","to","tokens"}
-std::string forward_query(const SequenceRows& rows);  // "from=3&rows=all"
+// {"rows","to","tokens"}; here and below, hidden states of the answer that are not to be f32 have
+// their "dtype".
+std::string forward_json(const SequenceRows& rows, DType wire = DType::kF32);
+std::string forward_query(const SequenceRows& rows, DType wire = DType::kF32);  // "from=3&rows=all"
 // {"to","tokens":[[...]]}; with `pool` {"normalize":false,"to":"pool","tokens"}
-std::string forward_json(const TextRows& texts, bool pool);
+std::string forward_json(const TextRows& texts, bool pool, DType wire = DType::kF32);
 inline constexpr std::string_view kPool = "pool";
 // Ids of a prompt, whose special tokens are read as such or as text.
 using Encode = std::function<std::vector<int32_t>(const std::string& prompt, bool special)>;
@@ -89,7 +95,7 @@ ForwardRequest parse_forward(Query query, Bytes body, const ModelConfig& config)
 // A query's "from" and "to": from tokens and to the last point without them.
 // With `pools`, "pool" is where pooled rows end.
 StageRange parse_range(Query query, const ModelConfig& config, bool pools = false);
-std::string hidden_frame(const SequenceRows& rows);
+std::string hidden_frame(const SequenceRows& rows, DType wire = DType::kF32);
 // The tensor of a step's result: "logits" at the head, else "hidden".
 std::string_view result_name(Point to);
 inline constexpr std::string_view kEmbedding = "embedding";  // of a text that is pooled

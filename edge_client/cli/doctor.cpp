@@ -191,6 +191,7 @@ std::string Doctor::one_token() {
   const std::string loaded = milliseconds_since(start);
   const auto tokenizer = loader_->tokenizer(info_);
   RemoteLink link(loader_->remote(), info_, loader_->config(), loader_->retry(), interrupt_);
+  link.set_wire(split->wire);
   const SplitRun run{link,
                      split->place,
                      split->batcher(),
@@ -270,6 +271,10 @@ std::string Doctor::text() {
                ? cat("the first word after ", fixed(*at.first_token_ms / 1000, 2), " s, then ",
                      fixed(*at.token_ms, 1), " ms a token")
                : "nobody knows how fast, for the server has not measured itself yet";
+  if (const DType wire = loader_->wire_of(info_); wire != DType::kF32) {
+    return cat(words, "; its rows travel as ", format_name(wire),
+               ", so that it may differ from the cloud's at near-ties");
+  }
   const std::optional<bool> exact = loader_->is_exact_here(info_, bits_);
   if (!exact) return words + "; its bits were not compared, for no block is here yet";
   if (*exact) return words + "; the cloud's own text, bit for bit";

@@ -12,10 +12,13 @@ namespace split::edge {
 namespace {
 
 // The bytes in the format that is asked for, which the server need not have made.
-PlanInput planned(const Options& options, const Loader& loader, const wire::ModelInfo& info,
+PlanInput planned(const Options& options, Loader& loader, const wire::ModelInfo& info,
                   const ShardCache& cache) {
-  return plan_input(loader.model(), with_blobs_to_come(loader.model(), info, options.formats),
-                    options.formats, cache);
+  PlanInput input =
+      plan_input(loader.model(), with_blobs_to_come(loader.model(), info, options.formats),
+                 options.formats, cache);
+  input.wire = loader.wire_of(info);
+  return input;
 }
 
 }  // namespace

@@ -373,6 +373,7 @@ void Run::load() {
   }
   loader_.remember(*split_);
   link_.emplace(loader_.remote(), split_->info, loader_.config(), loader_.retry(), interrupt_);
+  link_->set_wire(split_->wire);
   if (split_->deepest) {
     link_->set_moves(true);
     moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
@@ -389,6 +390,7 @@ std::unique_ptr<CloudLink> Run::lane_link() {
   auto link = std::make_unique<OwnLink>(std::move(remote), interrupt_, split_->info,
                                         loader_.config(), loader_.retry(), interrupt_);
   link->set_moves(true);
+  link->set_wire(split_->wire);
   return link;
 }
 

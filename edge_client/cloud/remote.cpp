@@ -31,6 +31,11 @@ uint64_t most_of(size_t rows, uint32_t columns) {
   return uint64_t{rows} * columns * sizeof(float) + kMostFrame;
 }
 
+// Hidden states are about to travel in it.
+void note_format(DType wire, Traffic& traffic) {
+  if (wire != DType::kF32) traffic.rows = wire;
+}
+
 // A stranger's words on our terminal: one line, valid UTF-8, no control characters, not too long.
 std::string printable(std::string_view text) {
   std::string clean = to_valid_utf8(text.substr(0, kMostMessage));
@@ -302,13 +307,17 @@ void Remote::close_session(const std::string& session) {
 }
 
 wire::Matrix Remote::step(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                          Traffic& traffic, std::optional<Point> to, std::optional<int> can) {
-  return on_session(session, wire::step_json(rows, to, can), rows, columns, traffic);
+                          Traffic& traffic, std::optional<Point> to, std::optional<int> can,
+                          DType wire) {
+  if (rows.wanted_count() > 0) note_format(wire, traffic);
+  return on_session(session, wire::step_json(rows, to, can, wire), rows, columns, traffic);
 }
 
 wire::Matrix Remote::fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                          Traffic& traffic) {
-  const std::string body = wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted);
+                          Traffic& traffic, DType wire) {
+  if (rows.wanted_count() > 0) note_format(wire, traffic);
+  const std::string body =
+      wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, wire);
   return on_session(session, body, rows, columns, traffic);
 }
 
@@ -325,26 +334,30 @@ wire::Matrix Remote::on_session(const std::string& session, std::string body,
 }
 
 wire::Matrix Remote::forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
-                             Traffic& traffic) {
+                             Traffic& traffic, DType wire) {
+  if (!rows.hidden.empty() || rows.range.to != Point::head()) note_format(wire, traffic);
   const std::string path = wire::model_forward_path(path_segment(model));
   const http::Headers accept = {{"Accept", std::string(wire::kTensorType)}};
   const uint64_t most = most_of(rows.wanted_count(), columns);
   const http::Reply reply =
       rows.hidden.empty()
-          ? ask("POST", path, wire::forward_json(rows), wire::kJsonType, most, accept, &traffic)
-          : ask("POST", cat(path, "?", wire::forward_query(rows)), wire::hidden_frame(rows),
-                wire::kTensorType, most, accept, &traffic);
+          ? ask("POST", path, wire::forward_json(rows, wire), wire::kJsonType, most, accept,
+                &traffic)
+          : ask("POST", cat(path, "?", wire::forward_query(rows, wire)),
+                wire::hidden_frame(rows, wire), wire::kTensorType, most, accept, &traffic);
   return tensor(reply, wire::result_name(rows.range.to), static_cast<uint32_t>(rows.wanted_count()),
                 columns);
 }
 
 wire::Matrix Remote::texts(const std::string& model, const TextRows& texts, bool pool,
-                           uint32_t width, Traffic& traffic) {
+                           uint32_t width, Traffic& traffic, DType wire) {
+  if (!pool) note_format(wire, traffic);
   const std::string path = wire::model_forward_path(path_segment(model));
   const auto rows = static_cast<uint32_t>(pool ? texts.lengths.size() : texts.wanted_count());
-  const http::Reply reply = ask("POST", path, wire::forward_json(texts, pool), wire::kJsonType,
-                                most_of(rows, width) + texts.lengths.size() * sizeof(uint32_t),
-                                {{"Accept", std::string(wire::kTensorType)}}, &traffic);
+  const http::Reply reply =
+      ask("POST", path, wire::forward_json(texts, pool, wire), wire::kJsonType,
+          most_of(rows, width) + texts.lengths.size() * sizeof(uint32_t),
+          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
   return tensor(reply, pool ? wire::kEmbedding : wire::result_name(texts.range.to), rows, width);
 }
 

@@ -86,21 +86,23 @@ class Remote {
   void close_session(const std::string& session);
   // A step of the session from tokens: hidden states [wanted rows, columns]. `to`: where it goes,
   // unless that is where the session does.
-  // `can`: the lowest cut from which the text could go on here.
+  // `can`: the lowest cut from which the text could go on here. `wire`, here and below: the format
+  // that hidden states travel in.
   wire::Matrix step(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                    Traffic& traffic, std::optional<Point> to = {}, std::optional<int> can = {});
+                    Traffic& traffic, std::optional<Point> to = {}, std::optional<int> can = {},
+                    DType wire = DType::kF32);
   // A fill of rows that the session has, to rows.range.to; the same of it.
   wire::Matrix fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                    Traffic& traffic);
+                    Traffic& traffic, DType wire = DType::kF32);
   // The note that the last answer to a step or a fill, the last completion or look had of the load
   // there.
   const std::optional<wire::LoadNote>& said_of_load() const { return load_note_; }
   // A step without a session: what leaves the rows' range, [wanted rows, columns].
   wire::Matrix forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
-                       Traffic& traffic);
+                       Traffic& traffic, DType wire = DType::kF32);
   // Whole texts, in one request: their rows, or embeddings, as CloudLink::texts().
   wire::Matrix texts(const std::string& model, const TextRows& texts, bool pool, uint32_t width,
-                     Traffic& traffic);
+                     Traffic& traffic, DType wire = DType::kF32);
   // A completion as events, at most max_bytes of them; false from on_event ends it. Throws when it
   // ends before "[DONE]".
   void complete(const std::string& path, const std::string& body,

@@ -18,12 +18,13 @@ void RemoteLink::open(const std::string& session, const StageRange& range) {
 std::vector<float> RemoteLink::step(const std::string& session, const SequenceRows& rows,
                                     Traffic& traffic) {
   const auto to = moves_ ? std::optional(rows.range.to) : std::nullopt;
-  return remote_.step(session, rows, channels(), traffic, to, moves_ ? can_ : std::nullopt).values;
+  const auto can = moves_ ? can_ : std::nullopt;
+  return remote_.step(session, rows, channels(), traffic, to, can, wire_).values;
 }
 
 std::vector<float> RemoteLink::fill(const std::string& session, const SequenceRows& rows,
                                     Traffic& traffic) {
-  return remote_.fill(session, rows, channels(), traffic).values;
+  return remote_.fill(session, rows, channels(), traffic, wire_).values;
 }
 
 void RemoteLink::close(const std::string& session) noexcept {
@@ -45,12 +46,12 @@ std::optional<CloudSays> RemoteLink::load() const {
 std::vector<float> RemoteLink::forward(const SequenceRows& rows, Traffic& traffic) {
   const bool logits = rows.range.to == Point::head();
   const uint32_t columns = logits ? static_cast<uint32_t>(config_.vocab) : channels();
-  return remote_.forward(info_.id, rows, columns, traffic).values;
+  return remote_.forward(info_.id, rows, columns, traffic, wire_).values;
 }
 
 std::vector<float> RemoteLink::texts(const TextRows& texts, bool pool, uint32_t width,
                                      Traffic& traffic) {
-  return remote_.texts(info_.id, texts, pool, width, traffic).values;
+  return remote_.texts(info_.id, texts, pool, width, traffic, wire_).values;
 }
 
 std::string RemoteLink::stream(const std::string& session, std::span<const int32_t> ids,

@@ -27,6 +27,8 @@ class RemoteLink : public CloudLink {
 
   // Each step says where it goes from now on, which is not where its session does.
   void set_moves(bool moves) { moves_ = moves; }
+  // Hidden states travel in this format from now on.
+  void set_wire(DType wire) { wire_ = wire; }
 
   // Also when the server has other weights now: `model_mismatch`.
   void open(const std::string& session, const StageRange& range) override;
@@ -60,6 +62,7 @@ class RemoteLink : public CloudLink {
   Waiter& waiter_;
   const Goodbye goodbye_;
   bool moves_ = false;
+  DType wire_ = DType::kF32;
   std::optional<int> can_;
 };
 

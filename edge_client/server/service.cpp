@@ -274,6 +274,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
   now.goal = options_.goal;
   now.exact = answers_.exact();
   if (!now.exact && split) now.exact = split->exact;
+  if (split && split->rounds()) now.exact = false;
   if (forecasts != nullptr) now.plan = to_json(forecasts->plan(split->info.id, now.exact));
   return status_json(now);
 }
@@ -355,6 +356,7 @@ serve::TextModel Service::unsplit(const std::string& id) {
     whole->place.all_on_cloud = true;
     whole->info = split->info;
     whole->query = split->query;
+    whole->wire = split->wire;
     return std::make_unique<SplitWork>(*shared_, whole);
   };
   return model;
@@ -418,7 +420,8 @@ std::shared_ptr<PlacedModel> Service::placed_at(int cut) {
 // With the loader held.
 void Service::move_running(int cut, const std::shared_ptr<PlacedModel>& split) {
   Batcher* const tail = split->batcher() != nullptr ? split->batcher() : present()->batcher();
-  const bool exact = tail == nullptr || is_exact(loader_.remote(), split->info, *tail);
+  const bool exact =
+      !split->rounds() && (tail == nullptr || is_exact(loader_.remote(), split->info, *tail));
   if (tail != nullptr) answers_.set_exact(exact);
   if (options_.exact && !exact) {
     throw http::HttpError(409, "not_exact",

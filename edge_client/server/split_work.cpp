@@ -59,6 +59,7 @@ class SplitWork::Running {
               [&pool = work.shared_.pool](const std::string& session) { pool.dismiss(session); }) {
     lease_->remote().set_manifest_query(split_->query);
     lease_->remote().set_trace(work.trace_);
+    link_.set_wire(split_->wire);
     if (split_->deepest) {
       link_.set_moves(true);
       moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
@@ -119,6 +120,7 @@ class SplitWork::Running {
         work_.shared_.retry, work_.interrupt_,
         [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); });
     link->set_moves(true);
+    link->set_wire(split_->wire);
     return link;
   }
 

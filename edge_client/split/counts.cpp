@@ -7,6 +7,7 @@ Traffic& Traffic::operator+=(const Traffic& other) {
   bytes_down += other.bytes_down;
   cloud_ms += other.cloud_ms;
   wire_ms += other.wire_ms;
+  if (other.rows != DType::kF32) rows = other.rows;
   return *this;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "tensor/shape.h"
+
 namespace split::edge {
 
 // The cost of the steps of a text.
@@ -13,6 +15,7 @@ struct Traffic {
   uint64_t bytes_up = 0, bytes_down = 0;  // bodies
   double cloud_ms = 0;                    // of which the server says that it took it
   double wire_ms = 0;                     // the rest of the time until the answer
+  DType rows = DType::kF32;               // that hidden states were rounded to, if they were
 
   Traffic& operator+=(const Traffic& other);
 };

@@ -37,6 +37,7 @@ struct Options {
   std::optional<int> context;           // positions of a text
   std::vector<ScheduledMove> moves;     // of each text
   bool exact = false;                   // none that may change a bit
+  DType wire = DType::kF32;             // of hidden states on their way
   StageFormats formats;                 // to download
   Profile profile = Profile::kF32;
   DeviceOptions device;

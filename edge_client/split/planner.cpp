@@ -101,7 +101,7 @@ Place price_here(const PlanInput& input, const Correction& correction) {
 }
 
 Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
-  const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
+  const uint64_t row = input.row_bytes();
   const auto& [rows, tokens] = input.split;
   Place place;
   place.cut = cut;
@@ -198,7 +198,7 @@ std::string plan_words(std::span<const Place> places, const PlanInput& input) {
   std::string words = "all on the cloud: ";
   words += cloud.token_ms ? cat(ms(*cloud.token_ms), " a token") : "not measured";
   if (input.network && input.layers > 0) {
-    const uint64_t row = static_cast<uint64_t>(input.channels) * sizeof(float);
+    const uint64_t row = input.row_bytes();
     words += cat("; a cut adds ", ms(trip_ms(*input.network, row + kStepBytesDown)), " to each");
   }
   if (!here.fits) return words + "; all here would not fit";

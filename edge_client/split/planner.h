@@ -15,6 +15,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tensor/shape.h"
+
 namespace split::edge {
 
 // Milliseconds of one side's work, measured there.
@@ -57,6 +59,7 @@ struct Drafted {
 struct PlanInput {
   int layers = 0;
   int64_t channels = 0;
+  DType wire = DType::kF32;  // of hidden states on their way
   uint32_t prompt_tokens = 32;
   std::optional<Network> network;
   std::optional<Speed> edge, cloud;
@@ -66,6 +69,8 @@ struct PlanInput {
   std::vector<uint64_t> download_bytes, missing_bytes;
   uint64_t most_bytes = UINT64_MAX;  // that this machine holds
   std::optional<int> want;           // the cloud asks for this cut or a lower one
+
+  uint64_t row_bytes() const { return tensor_bytes(wire, {1, channels}).value_or(0); }
 };
 
 struct Place {

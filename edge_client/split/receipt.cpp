@@ -158,6 +158,7 @@ std::string to_text(const Receipt& r) {
   line("wire", cat(per_token(traffic.bytes_up), " up and ", per_token(traffic.bytes_down),
                    " down per token, ", human_bytes(traffic.bytes_up), " and ",
                    human_bytes(traffic.bytes_down), " in all",
+                   traffic.rows == DType::kF32 ? "" : cat("; rows as ", format_name(traffic.rows)),
                    r.counts.replays > 0
                        ? cat("; ", r.counts.replays, r.counts.replays == 1 ? " replay" : " replays")
                        : ""));
@@ -169,14 +170,14 @@ std::string to_text(const Receipt& r) {
     line("move", cat("at ", move.at, " tokens from ", place(move.from), " to ", place(move.to),
                      " (", move.why, "): ", move.rows, " rows, ", human_bytes(move.bytes),
                      ", the next after ", fixed(move.pause_ms, 0), " ms",
-                     r.exact.value_or(true) ? "" : "; may differ at near-ties"));
+                     r.is_exact().value_or(true) ? "" : "; may differ at near-ties"));
   }
   if (r.forecast) line("plan", forecast_words(*r.forecast));
   if (r.cost) line("cost", cost_words(*r.cost, r.cut == "cloud"));
   if (const std::optional<int> percent = r.cloud_percent()) {
     line("verdict",
          cat("the cloud did ", *percent, " % of the layers",
-             r.exact.value_or(false) ? "; the text is the cloud's own, bit for bit" : ""));
+             r.is_exact().value_or(false) ? "; the text is the cloud's own, bit for bit" : ""));
   }
   return out;
 }
@@ -243,9 +244,9 @@ std::string cost_members(const Receipt& r) {
              ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
              ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
              ",\"drafted\":", r.counts.drafted, ",\"accepted\":", r.counts.accepted, ",\"exact\":",
-             !r.exact   ? "null"
-             : *r.exact ? "true"
-                        : "false",
+             !r.is_exact()   ? "null"
+             : *r.is_exact() ? "true"
+                             : "false",
              ",\"moves\":", moves_json(r.counts.moves), ",\"plan\":", plan_json(r.forecast),
              ",\"cost\":", money_json(r.cost));
 }

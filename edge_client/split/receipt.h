@@ -14,9 +14,13 @@
 namespace split::edge {
 
 struct Receipt {
-  std::string model, server, profile;     // of the server
-  std::string cut;                        // "2" or "cloud"; where it moved, the last
-  std::optional<bool> exact;              // moves change no bit; none: nobody looked
+  std::string model, server, profile;  // of the server
+  std::string cut;                     // "2" or "cloud"; where it moved, the last
+  std::optional<bool> exact;           // moves change no bit; none: nobody looked
+  // The same of the whole text, whose rows may have been rounded on their way.
+  std::optional<bool> is_exact() const {
+    return counts.traffic.rows == DType::kF32 ? exact : false;
+  }
   std::string device = "none";            // of this machine, when it computes
   std::string edge_profile;               // likewise
   std::string cloud_stages, edge_stages;  // "embed, blocks 0-1"

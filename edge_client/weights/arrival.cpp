@@ -164,6 +164,7 @@ void Arrival::look(const PlacedModel& placed, int cut) {
     if (ending_) return;
   }
   const auto at = std::make_shared<PlacedModel>(placed.at(cut));
+  if (at->rounds()) exact = false;
   at->exact = exact;
   const auto& told = is_place(cut) ? options_.landed : options_.offered;
   if (told) told({at, exact});

@@ -105,6 +105,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   split->place = place;
   split->info = info;
   split->query = manifest_query(place, options_.formats);
+  split->wire = wire_of(info);
   if (!place.local()) {
     allow_moves(*split);
     return split;
@@ -148,6 +149,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
     split->place.cut = steps.back().floor.blocks_before(config().layers);
   }
   split->query = manifest_query(split->place, options_.formats);
+  split->wire = wire_of(info);
   if (steps.empty()) return split;
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
@@ -182,18 +184,19 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
 
 bool Loader::has_cache() const { return !options_.cache.empty() || cache_dir(environment_); }
 
-std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) const {
+std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
   const ShardCache cache(cache_root(options_.cache, environment_));
   const std::string here = cat(options_.device.device, " ", options_.device.threads, " ",
                                profile_name(options_.profile), " ", options_.formats.text());
+  PlanInput shape = plan_input_if_known(*model_, info, options_.formats, cache);
+  shape.wire = wire_of(info);
   return std::make_unique<Forecasts>(
-      PlanMemory(cache, {remote_.origin(), info.id, here}),
-      plan_input_if_known(*model_, info, options_.formats, cache),
+      PlanMemory(cache, {remote_.origin(), info.id, here}), std::move(shape),
       Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut});
 }
 
 std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std::string& bits) {
-  if (info.bits.empty() || bits != info.bits) return false;
+  if (info.bits.empty() || bits != info.bits || wire_of(info) != DType::kF32) return false;
   Placement last;
   last.cut = std::max(0, config().layers - 1);
   last.range = {last.cut, config().layers};
@@ -224,7 +227,8 @@ void Loader::allow_moves(PlacedModel& split) {
   const std::string why = why_texts_stay(split.info, into_cloud);
   if (!why.empty()) return stay(why);
   if (scheduled) {
-    split.exact = retried([&] { return is_exact(*asking_, split.info, *split.batcher()); });
+    split.exact = split.wire == DType::kF32 &&
+                  retried([&] { return is_exact(*asking_, split.info, *split.batcher()); });
     if (options_.exact && !*split.exact) {
       return stay("this machine's bits are not the server's (--exact)");
     }

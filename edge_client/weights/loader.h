@@ -39,7 +39,13 @@ struct PlacedModel {
   bool leaves_lost_cloud = false;  // a text does, where all stages are here
   double pace = 0;                 // of one that offloads (MoveOptions)
   std::optional<bool> exact = {};  // weights/exactness.h; none: nobody looked
+  DType wire = DType::kF32;        // of hidden states on their way
 
+  // Whether texts that begin here have rounded rows from then on.
+  bool rounds() const {
+    const bool rows_travel = place.head_on_cloud || (!place.all_on_cloud && place.cut > 0);
+    return wire != DType::kF32 && rows_travel;
+  }
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
   std::string device() const { return tail ? tail->device_name() : "none"; }  // now
   // The same weights for texts that begin at another cut, or at Move::kCloud.
@@ -105,15 +111,19 @@ class Loader {
   // leaves the floor where it is. Throws Error(kIo, kDevice).
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
-  std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info) const;
+  std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
   bool has_cache() const;  // where that can be kept
-  // Whether a text is the same here and there, bit for bit, by what the bits depend on (own_bits())
-  // and a look at the last block, where that is in the cache; none: it is not. Throws RemoteError.
+  // Whether a text is the same here and there, bit for bit, by what the bits depend on
+  // (own_bits()), by how rows travel, and by a look at the last block, where that is in the cache;
+  // none: it is not. Throws RemoteError.
   std::optional<bool> is_exact_here(const wire::ModelInfo& info, const std::string& bits);
   // Keeps what the server said of a model that runs here alone, its tokenizer too: load() will do
   // without the server then. Where the cache cannot be written nothing is kept.
   void remember(const PlacedModel& split) const;
 
+  // The format that rows travel in: as asked for where the server knows how, else f32, which one
+  // line says.
+  DType wire_of(const wire::ModelInfo& info);
   const StageFormats& formats() const { return options_.formats; }
   Remote& remote() { return *asking_; }
   // Gives the connection that there is away, for a text that does not wait; asks over another one
@@ -174,6 +184,7 @@ class Loader {
   std::unique_ptr<Model> model_;
   std::map<std::string, std::string> files_;  // text by name
   std::optional<SeenModel> seen_;             // in the server's place
+  bool told_wire_ = false;
 };
 
 }  // namespace split::edge

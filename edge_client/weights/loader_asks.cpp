@@ -205,14 +205,30 @@ Loader::Begin Loader::begin() {
   return begin;
 }
 
+namespace {
+
+bool knows(const wire::ModelInfo& info, std::string_view feature) {
+  return std::ranges::find(info.features, feature) != info.features.end();
+}
+
+}  // namespace
+
 // Why a text on this server stays where it begins, or on the cloud; nothing where it need not.
 std::string Loader::why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const {
-  const auto knows = [&](std::string_view feature) {
-    return std::ranges::find(info.features, feature) != info.features.end();
-  };
-  if (!knows("to") || !knows("fill")) return "the server's sessions have one cut for good";
-  if (on_cloud && !knows("completions")) return "the server keeps no text's rows";
+  if (!knows(info, "to") || !knows(info, "fill")) {
+    return "the server's sessions have one cut for good";
+  }
+  if (on_cloud && !knows(info, "completions")) return "the server keeps no text's rows";
   return "";
+}
+
+DType Loader::wire_of(const wire::ModelInfo& info) {
+  if (options_.wire == DType::kF32 || knows(info, wire::kWireFeature)) return options_.wire;
+  if (!std::exchange(told_wire_, true) && !options_.quiet) {
+    console_.err(cat("--wire ", format_name(options_.wire),
+                     ": the server knows no other format than f32: rows travel as f32\n"));
+  }
+  return DType::kF32;
 }
 
 std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {

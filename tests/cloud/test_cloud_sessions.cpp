@@ -199,6 +199,94 @@ TEST_F(CloudSessions, TakeHiddenStatesWhereTheyBeginAboveTheEmbedding) {
   EXPECT_EQ(have(2), static_cast<int64_t>(ids.size()));  // none of these cost anything
 }
 
+// As they arrive in a format.
+std::vector<float> rounded_to(const char* format, const std::vector<float>& rows) {
+  const auto count = static_cast<uint32_t>(rows.size() / 96);
+  const std::string body =
+      wire::frame("hidden", count, 96, rows, {.format = *dtype_from_format(format)});
+  return wire::parse_frame(as_bytes_of(body), "hidden", 96, count).values;
+}
+
+TEST_F(CloudSessions, SendAndTakeHiddenStatesInTheFormatThatIsAskedFor) {
+  ASSERT_EQ(put(1, {{"cut", 2}}).status, 201);
+  ASSERT_EQ(put(2, {{"from", 1}, {"to", 3}}).status, 201);
+  const std::vector<float> plain = hidden(step(1, 0, ids)), below = fresh(ids, 1);
+  const std::string path = wire::session_forward_path(session_id(1));
+  const auto rows_of = [&](const http::Reply& reply) {
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return wire::parse_frame(as_bytes_of(reply.body), "hidden", 96, 35).values;
+  };
+  for (const char* format : {"f16", "q8_0"}) {
+    const std::vector<float> expected = rounded_to(format, plain);
+    EXPECT_EQ(rows_of(cloud.ask().post(path, {{"past", 0}, {"tokens", ids}, {"wire", format}})),
+              expected);
+    EXPECT_EQ(rows_of(cloud.ask().post(
+                  path, {{"past", 0}, {"count", 35}, {"fill", true}, {"wire", format}})),
+              expected);
+    EXPECT_EQ(rows_of(cloud.ask().post_for_tensors(
+                  "/v1/models/rand-a/forward", {{"tokens", ids}, {"to", 2}, {"dtype", format}})),
+              expected);
+    // Rows that come rounded are computed as they are.
+    const auto forward = [&](const std::vector<float>& rows, DType as, const std::string& wire) {
+      return rows_of(
+          cloud.ask().post_tensors(cat(wire::session_forward_path(session_id(2)), "?past=0", wire),
+                                   wire::frame("hidden", 35, 96, rows, {.format = as})));
+    };
+    const std::vector<float> above = forward(rounded_to(format, below), DType::kF32, "");
+    EXPECT_EQ(forward(below, *dtype_from_format(format), ""), above);
+    EXPECT_EQ(forward(below, *dtype_from_format(format), cat("&wire=", format)),
+              rounded_to(format, above));
+  }
+  expect_error(cloud.ask().post(path, {{"past", 0}, {"tokens", ids}, {"wire", "q4_0"}}), 400,
+               "invalid_request", "wire");
+  expect_error(cloud.ask().send("POST", path, R"({"past":0,"tokens":[1],"wire":"f16"})",
+                                "application/json", {{"Accept", "application/json"}}),
+               400, "invalid_request", "wire");
+  const Json features = json_of(cloud.ask().get("/v1/models/rand-a"))["features"];
+  EXPECT_NE(std::ranges::find(features, "wire"), features.end());
+}
+
+// The largest difference of the logits of all rows of a prompt, over the largest logit, when its
+// rows travel like that at any cut.
+double logits_off(const std::string& model, const char* format) {
+  const Golden golden(model);
+  TestCloud cloud({model});
+  const ModelConfig& config = cloud.cloud.models[0]->config();
+  const std::string path = cat("/v1/models/", model, "/forward");
+  const auto columns = static_cast<uint32_t>(config.channels);
+  double off = 0, largest = 0;
+  for (int cut = 1; cut <= config.layers; ++cut) {
+    const auto logits = [&](const char* as) {
+      const http::Reply below = cloud.ask().post_for_tensors(
+          path, {{"tokens", golden.ids(0)}, {"to", cut}, {"dtype", as}});
+      const http::Reply above =
+          cloud.ask().post_tensors(cat(path, "?rows=all&from=", cut), below.body);
+      EXPECT_EQ(above.status, 200) << above.body;
+      return floats_of(above.body, "logits");
+    };
+    const std::vector<float> exact = logits("f32"), rounded = logits(format);
+    EXPECT_EQ(exact.size(), rounded.size());
+    for (size_t i = 0; i < exact.size(); ++i) {
+      off = std::max(off, std::abs(double{exact[i]} - rounded[i]));
+      largest = std::max(largest, std::abs(double{exact[i]}));
+    }
+  }
+  EXPECT_GT(columns, 0u);
+  return off / largest;
+}
+
+// The bounds are some three times what was measured.
+TEST(CloudWire, LogitsOfRoundedRowsStayNear) {
+  for (const char* model : {"demo", "rand-a", "rand-b", "rand-c"}) {
+    const double half = logits_off(model, "f16"), blocks = logits_off(model, "q8_0");
+    std::printf("%s: f16 %.2g q8_0 %.2g of the largest logit\n", model, half, blocks);
+    EXPECT_LT(half, 1e-3) << model;
+    EXPECT_LT(blocks, 5e-2) << model;
+    EXPECT_GT(half, 0) << model;
+    EXPECT_GT(blocks, half) << model;
+  }
+}
+
 TEST_F(CloudSessions, StepsOfOneRunOneAtATime) {
   ASSERT_EQ(put(1, {{"cut", 3}}).status, 201);
   std::vector<std::vector<int32_t>> prompts;

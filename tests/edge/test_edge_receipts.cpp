@@ -131,5 +131,113 @@ TEST_F(EdgeReceipts, OfACutThatIsChosenMeasureForThemselves) {
   EXPECT_GT(plan["predicted"]["token_ms"], 0);
 }
 
+// How hidden states travel (--wire).
+class EdgeWire : public EdgeReceipts {
+ protected:
+  Json answer(std::vector<std::string> more) const {
+    more.insert(more.end(), {"--prompt-ids=1,2,3,4,5,6,7,8", "--max-tokens=4", "--temperature=0",
+                             "--ignore-eos", "--draft=off", "--logprobs=1", "--json"});
+    return run(std::move(more)).json();
+  }
+  static double logprob(const Json& answer) { return answer["logprobs"][0]["logprob"]; }
+};
+
+TEST_F(EdgeWire, RoundedRowsTakeFewerBytesAndAreNotExact) {
+  const int rows = 8 + 3, row = 4 * 320;  // of the demo's
+  for (const char* cut : {"4", "8"}) {
+    const Json plain = answer({cat("--cut=", cut)});
+    EXPECT_TRUE(plain["receipt"]["exact"].is_null());
+    const double down = plain["receipt"]["bytes_down"];
+    for (const auto& [format, part] : {std::pair("f16", 0.5), std::pair("q8_0", 34.0 / 128)}) {
+      const Json got = answer({cat("--cut=", cut), cat("--wire=", format)});
+      EXPECT_EQ(got["receipt"]["exact"], false) << format;
+      // At a cut behind the last block only wanted rows travel.
+      const double saved = (std::string(cut) == "8" ? 4 : rows) * row * (1 - part);
+      EXPECT_NEAR(down - got["receipt"]["bytes_down"].get<double>(), saved, 4 * 64) << format;
+      EXPECT_NEAR(logprob(got), logprob(plain), 0.05) << format;
+      EXPECT_NE(logprob(got), logprob(plain)) << format;
+    }
+  }
+  const Outcome told = run({"--cut=4", "--wire=q8_0", "--prompt-ids=1,2,3", "--max-tokens=2"});
+  EXPECT_NE(told.err.find(" in all; rows as q8_0\n"), std::string::npos) << told.err;
+  EXPECT_EQ(told.err.find("bit for bit"), std::string::npos) << told.err;
+}
+
+TEST_F(EdgeWire, RowsOnTheirWayUpAreRoundedToo) {
+  const Json plain = answer({"--cut=8", "--head=cloud"});
+  const Json got = answer({"--cut=8", "--head=cloud", "--wire=f16"});
+  EXPECT_EQ(got["receipt"]["exact"], false);
+  // Four rows go down and up again as halves; logits are as they are.
+  const int saved = 4 * 320 * 2;
+  EXPECT_NEAR(plain["receipt"]["bytes_up"].get<double>() - got["receipt"]["bytes_up"].get<double>(),
+              saved, 4 * 64);
+  EXPECT_NEAR(
+      plain["receipt"]["bytes_down"].get<double>() - got["receipt"]["bytes_down"].get<double>(),
+      saved, 4 * 64);
+  EXPECT_NEAR(logprob(got), logprob(plain), 0.05);
+}
+
+TEST_F(EdgeWire, WhereNoRowTravelsNothingIsRounded) {
+  for (const char* cut : {"0", "cloud"}) {
+    const Json plain = answer({cat("--cut=", cut)});
+    const Json got = answer({cat("--cut=", cut), "--wire=q8_0"});
+    EXPECT_EQ(got["tokens"], plain["tokens"]);
+    EXPECT_EQ(got["logprobs"], plain["logprobs"]);
+    EXPECT_TRUE(got["receipt"]["exact"].is_null()) << cut;
+  }
+}
+
+TEST_F(EdgeWire, ACloudThatKnowsNoFormatSendsItsRowsAsTheyAreAndALineSaysSo) {
+  const Json plain = answer({"--cut=4"});
+  cloud.reset({}, {}, [&](const http::Request& request, int) {
+    http::Response response = cloud.real(request);
+    Json model = Json::parse(response.body);
+    model.erase("features");
+    response.body = model.dump();
+    return std::optional(response);
+  });
+  const Outcome got =
+      run({"--cut=4", "--wire=f16", "--prompt-ids=1,2,3,4,5,6,7,8", "--max-tokens=4",
+           "--temperature=0", "--ignore-eos", "--draft=off", "--json"});
+  EXPECT_EQ(got.json()["tokens"], plain["tokens"]);
+  EXPECT_EQ(got.json()["receipt"]["bytes_down"], plain["receipt"]["bytes_down"]);
+  EXPECT_TRUE(got.json()["receipt"]["exact"].is_null());
+  const std::string line =
+      "--wire f16: the server knows no other format than f32: rows travel as f32\n";
+  const size_t at = got.err.find(line);
+  ASSERT_NE(at, std::string::npos) << got.err;
+  EXPECT_EQ(got.err.find(line, at + 1), std::string::npos) << "said twice: " << got.err;
+}
+
+TEST_F(EdgeWire, IsRefusedBesideExactAndByAnUnknownName) {
+  const Outcome both = run_edge(arguments({"--exact", "--wire=f16", "--prompt-ids=1"}));
+  EXPECT_EQ(both.code, 2);
+  EXPECT_NE(both.err.find("--exact: expected --wire f32 beside it, got f16"), std::string::npos)
+      << both.err;
+  const Outcome unknown = run_edge(arguments({"--wire=q4_0", "--prompt-ids=1"}));
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_NE(unknown.err.find("--wire"), std::string::npos) << unknown.err;
+}
+
+TEST_F(EdgeWire, APlanCountsItsBytesAndAServerSaysItIsNotExact) {
+  const auto bytes = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--plan", "--json", "--draft=off"});
+    return run(std::move(more)).json()["cuts"][5]["bytes_per_token"].get<int>();
+  };
+  EXPECT_EQ(bytes({}) - bytes({"--wire=f16"}), 2 * 320);
+  EXPECT_EQ(bytes({}) - bytes({"--wire=q8_0"}), 4 * 320 - 10 * 34);
+  EdgeServer edge(arguments({"--cut=4", "--draft=off", "--wire=q8_0"}));
+  edge.ready();
+  EXPECT_EQ(edge.status()["exact"], false);
+  const http::Reply reply = edge.post(
+      "/v1/completions", {{"prompt", {1, 2, 3}}, {"max_tokens", 3}, {"ignore_eos", true}});
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(Json::parse(reply.body)["usage"]["splitcompute"]["exact"], false);
+  // A move of what runs could change it.
+  const http::Reply moved = edge.send("PUT", "/split/cut", {{"cut", 6}, {"running", true}});
+  EXPECT_EQ(moved.status, 200) << moved.body;
+  EXPECT_EQ(edge.status()["exact"], false);
+}
+
 }  // namespace
 }  // namespace split::test

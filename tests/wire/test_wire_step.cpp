@@ -2,7 +2,13 @@
 // that other programs know, and what is wrong is named.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+#include <random>
+
 #include "base/error.h"
+#include "io/weight_file.h"
+#include "tensor/blocks.h"
 #include "wire/load_note.h"
 #include "wire/step.h"
 
@@ -56,6 +62,177 @@ TEST(WireStep, IsTheJsonThatServersKnow) {
             R"({"past":4,"phase":"generate","rows":"last","to":2,"tokens":[5,9,31]})");
   EXPECT_EQ(fill_json(16, 256, 3, Wanted::kAll),
             R"({"count":256,"fill":true,"past":16,"rows":"all","to":3})");
+}
+
+constexpr DType kRounded[] = {DType::kF16, DType::kQ8_0};
+
+std::vector<float> sent(const std::vector<float>& values, uint32_t columns, DType format) {
+  const auto rows = static_cast<uint32_t>(values.size()) / columns;
+  const std::string body = frame("hidden", rows, columns, values, {.format = format});
+  return parse_frame(as_bytes_of(body), "hidden", columns, rows).values;
+}
+
+// Rows of many sizes: some all near one another, some with one value far beyond the others, some
+// that a half has no normal number for.
+std::vector<float> rows_of_many_sizes(uint32_t columns) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<float> values;
+  for (const float scale : {1e-9f, 3e-6f, 1e-4f, 0.1f, 1.0f, 50.0f, 9000.0f}) {
+    for (int row = 0; row < 40; ++row) {
+      for (uint32_t i = 0; i < columns; ++i) values.push_back(scale * normal(random));
+      if (row % 4 == 0) values[values.size() - 1 - random() % columns] = scale * 7;
+    }
+  }
+  return values;
+}
+
+TEST(WireRows, AreRoundedByNoMoreThanTheirFormatSays) {
+  for (const uint32_t columns : {1u, 31u, 32u, 96u, 100u}) {
+    const std::vector<float> values = rows_of_many_sizes(columns);
+    EXPECT_EQ(sent(values, columns, DType::kF32), values);
+    const std::vector<float> halves = sent(values, columns, DType::kF16);
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_LE(std::abs(halves[i] - values[i]), std::max(std::abs(values[i]) * 0x1p-11f, 0x1p-25f))
+          << values[i];
+    }
+    const std::vector<float> blocks = sent(values, columns, DType::kQ8_0);
+    for (size_t row = 0; row < values.size(); row += columns) {
+      for (size_t at = row; at < row + columns; at += kBlock) {
+        const size_t end = std::min(row + columns, at + kBlock);
+        double largest = 0, squares = 0;
+        for (size_t i = at; i < end; ++i) {
+          largest = std::max(largest, std::abs(double{values[i]}));
+          squares += std::pow(double{blocks[i]} - values[i], 2);
+        }
+        // A block that ends the row is filled up with zeros, which are exact.
+        ASSERT_LE(std::sqrt(squares / kBlock), largest / 224 + 0x1p-18)
+            << columns << " columns, largest " << largest;
+      }
+    }
+    // Rounding again changes nothing: a row that is sent twice is the same row.
+    for (const DType format : kRounded) {
+      EXPECT_EQ(sent(values, columns, format), sent(values, columns, format));
+    }
+    EXPECT_EQ(sent(halves, columns, DType::kF16), halves);
+  }
+}
+
+TEST(WireRows, TakeThePartOfTheBytesThatTheirFormatSays) {
+  const std::vector<float> values(size_t{512} * 768, 1.5f);
+  const auto bytes = [&](DType format) {
+    return static_cast<double>(frame("hidden", 512, 768, values, {.format = format}).size());
+  };
+  EXPECT_NEAR(bytes(DType::kF16) / bytes(DType::kF32), 0.5, 0.001);
+  EXPECT_NEAR(bytes(DType::kQ8_0) / bytes(DType::kF32), 34.0 / 128, 0.001);
+}
+
+TEST(WireRows, AValueThatAFormatCannotHoldIsNamedAndNotSent) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::pair<DType, float> cases[] = {
+      {DType::kF16, 65505},   {DType::kF16, -1e30f},
+      {DType::kQ8_0, 8.4e6f}, {DType::kQ8_0, std::numeric_limits<float>::infinity()},
+      {DType::kF16, nan},     {DType::kQ8_0, nan}};
+  for (const auto& [format, value] : cases) {
+    const std::vector<float> row = {1, value};
+    try {
+      frame("hidden", 1, 2, row, {.format = format, .field = "wire"});
+      ADD_FAILURE() << value << " is sent";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.field(), "wire");
+      EXPECT_NE(std::string(error.what()).find("ask for f32"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_EQ(sent({65504, -65504}, 2, DType::kF16), (std::vector<float>{65504, -65504}));
+}
+
+// A frame of q8_0 whose words about itself are these.
+std::string blocks_described(const std::string& described, Dims dims, size_t bytes) {
+  const std::vector<std::byte> zeros(bytes);
+  const NamedTensor tensor{"hidden", {DType::kU8, std::move(dims), zeros}};
+  return write_safetensors(std::span(&tensor, 1), {{"hidden", described}});
+}
+
+TEST(WireRows, BlocksThatAreNotAsManyAsTheySayAreRefused) {
+  const auto refused = [](const std::string& body) {
+    return refused_field([&] { parse_frame(as_bytes_of(body), "hidden", 64, 1024); });
+  };
+  const std::string good = blocks_described("q8_0 [2, 64]", {2, 68}, 136);
+  EXPECT_EQ(parse_frame(as_bytes_of(good), "hidden", 64, 1024).values, std::vector<float>(128));
+  const std::tuple<const char*, Dims, size_t> bad[] = {
+      {"q8_0 [3, 64]", {2, 68}, 136},
+      {"q8_0 [2, 96]", {2, 68}, 136},
+      {"q8_0 [2, 64]", {4, 34}, 136},
+      {"q8_0 [2, 64]", {2, 67}, 134},
+      {"q8_0 [2, 32]", {2, 34}, 68},
+      {"q4_0 [2, 64]", {2, 36}, 72},
+      {"q6_k [2, 256]", {2, 210}, 420},
+      {"q8_0", {2, 68}, 136},
+      {"q8_0 [0, 64]", {0, 68}, 0},
+      {"q8_0 [1025, 64]", {1025, 68}, 1025 * 68},
+      {"q8_0 [1099511627776, 1099511627776]", {2, 68}, 136},
+      {"q8_0 [-2, 64]", {2, 68}, 136},
+      {"f16 [2, 64]", {2, 128}, 256},
+  };
+  for (const auto& [described, dims, bytes] : bad) {
+    EXPECT_NE(refused(blocks_described(described, dims, bytes)), "nothing is refused") << described;
+  }
+  std::string infinite = good;  // the first block's scale
+  infinite[good.size() - 135] = '\x7c';
+  EXPECT_NE(refused(infinite).find("row 0 column 0 is not finite"), std::string::npos)
+      << refused(infinite);
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_NE(refused(good.substr(0, size)), "nothing is refused") << size;
+  }
+}
+
+TEST(WireRows, AreAskedForByNameAndUnknownNamesAreRefused) {
+  const SequenceRows rows{.past = 4, .tokens = kTokens, .phase = Phase::kGenerate};
+  EXPECT_EQ(step_json(rows, {}, {}, DType::kF16),
+            R"({"past":4,"phase":"generate","rows":"last","tokens":[5,9,31],"wire":"f16"})");
+  EXPECT_EQ(fill_json(16, 4, 3, Wanted::kAll, DType::kQ8_0),
+            R"({"count":4,"fill":true,"past":16,"rows":"all","to":3,"wire":"q8_0"})");
+  SequenceRows text = rows;
+  text.range.to = 2;
+  EXPECT_EQ(forward_json(text, DType::kQ8_0),
+            R"({"dtype":"q8_0","rows":"last","to":2,"tokens":[5,9,31]})");
+  text.range.to = Point::head();
+  EXPECT_EQ(forward_json(text, DType::kQ8_0), forward_json(text)) << "logits are f32";
+  const SequenceRows hidden{.range = {2, 3}, .hidden = kHidden, .width = 2, .wanted = Wanted::kAll};
+  EXPECT_EQ(forward_query(hidden, DType::kF16), "from=2&to=3&rows=all&dtype=f16");
+  for (const DType format : kRounded) {
+    EXPECT_EQ(parse_step(step_json(rows, {}, {}, format), config()).wire, format);
+    EXPECT_EQ(parse_step(fill_json(0, 1, 2, Wanted::kAll, format), config()).wire, format);
+    const std::string body = hidden_frame(hidden, format);
+    const StepRequest step = parse_step(split_query(cat("past=0&wire=", format_name(format))),
+                                        as_bytes_of(body), config());
+    EXPECT_EQ(step.wire, format);
+    EXPECT_EQ(step.received.rows.count(), 2u);
+    const ForwardRequest forward =
+        parse_forward(split_query(forward_query(hidden, format)), as_bytes_of(body), config());
+    EXPECT_EQ(forward.format, format);
+  }
+  const auto never = [](const std::string&, bool) { return std::vector<int32_t>(); };
+  for (const char* name : {"f64", "F16", "bf16", "q4_0", "q8", ""}) {
+    expect_refusal(refused_field([&] {
+                     parse_step(cat(R"({"past":0,"tokens":[1],"wire":")", name, "\"}"), config());
+                   }),
+                   "wire");
+    const std::string body = hidden_frame(hidden);
+    expect_refusal(refused_field([&] {
+                     parse_step(split_query(cat("past=0&wire=", name)), as_bytes_of(body),
+                                config());
+                   }),
+                   "wire");
+    expect_refusal(refused_field([&] {
+                     parse_forward(cat(R"({"tokens":[1],"to":1,"dtype":")", name, "\"}"), config(),
+                                   never);
+                   }),
+                   "dtype");
+  }
+  expect_refusal(
+      refused_field([&] { parse_forward(R"({"tokens":[1],"dtype":"q8_0"})", config(), never); }),
+      "dtype");
 }
 
 TEST(WireLoad, IsReadAsItWasWritten) {
