@@ -14,7 +14,7 @@ namespace split::SPLIT_ISA {
 // of kFoursTogether<dtype> at most, before add_products() adds them to a sum.
 template <DType dtype>
 constexpr bool kNibbles = dtype == DType::kQ4_0 || dtype == DType::kQ4_K;
-// How much more than their values numbers are as packed: they have a sign in Q8_0 alone.
+// The excess of numbers, as packed, over their values: they have a sign in Q8_0 alone.
 template <DType dtype>
 constexpr int32_t kPackedOffset = dtype == DType::kQ4_0   ? 8
                                   : dtype == DType::kQ6_K ? 32

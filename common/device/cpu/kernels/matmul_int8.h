@@ -111,7 +111,7 @@ inline void sum_numbers(const RowStep* x, size_t x_stride, const std::byte* numb
   }
 }
 
-// What a strip's step multiplies sixteen columns' sums by, each in float exactly: d, of Q4_K d s
+// Factors of sixteen columns' sums in a strip's step, each exact in a float: d, of Q4_K d s
 // and of Q6_K d and s of both parts; and of Q4_K dmin m, which the sum of a row's numbers is
 // multiplied by.
 template <DType dtype>
