@@ -34,9 +34,9 @@ class ServedFamily {
     cloud_.ready = true;
     running_.emplace([this](http::Server& server) { cloud::add_routes(server, cloud_); });
   }
-  Outcome run(std::vector<std::string> arguments) {
-    arguments.insert(arguments.end(), {"--server=" + running_->url(), "--device=cpu", "--threads=1",
-                                       "--cache=" + (dir_.path / "cache").string(),
+  Outcome run(std::vector<std::string> arguments, const std::string& device = "cpu") {
+    arguments.insert(arguments.end(), {"--server=" + running_->url(), "--device=" + device,
+                                       "--threads=1", "--cache=" + (dir_.path / "cache").string(),
                                        "--temperature=0", "--ignore-eos", "--json", "--quiet"});
     return run_edge(arguments);
   }
@@ -90,6 +90,24 @@ TEST(FamilyPair, BlocksOfAGgufFileAreComputedWithInInt8) {
       family.run({"--prompt-ids=" + joined(prompt), "--cut=cloud", "--max-tokens=6"});
   ASSERT_EQ(got.code, 0) << got.err;
   EXPECT_EQ(got.json()["tokens"].size(), 6u);
+}
+
+// A Vulkan edge multiplies by them without rounding its rows: its text is that of floats.
+TEST(FamilyPair, AVulkanEdgeMultipliesByBlocksOfAGgufFile) {
+  try {
+    (void)make_device({"vulkan:0", 1});
+  } catch (const Error& error) {
+    GTEST_SKIP() << error.what();
+  }
+  const GoldenValues golden("models/gguf");
+  ServedFamily family("gguf/llama-q4_k_m.gguf");
+  auto expected = golden.values<int32_t>("llama-q4_k_m.p3.greedy_ids");
+  expected.resize(8);  // each ahead of the next best by 0.57 or more
+  const auto prompt = golden.values<int32_t>("llama-q4_k_m.p3.ids");
+  const Outcome got = family.run(
+      {"--prompt-ids=" + joined(prompt), "--cut=0", "--head=edge", "--max-tokens=8"}, "vulkan:0");
+  ASSERT_EQ(got.code, 0) << got.err;
+  EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), expected);
 }
 
 TEST(FamilyPair, AnEdgeTakesNoMorePositionsThanItsServer) {

@@ -70,6 +70,9 @@ TEST_P(GgufModels, LogitsAndGreedyTextAreThoseOfTheFilesWeights) {
   }
   Shard shard(*device, *model, weights_of(checkpoint, *model), options);
   Batcher batcher(shard);
+  // Products by blocks round their rows to bf16 on a CPU; where they do not, only those weights are
+  // rounded that become halves.
+  const double bound = kind == "vulkan" ? std::min(file.bound, 0.03) : file.bound;
   int prompts = 0;
   for (int p = 0; p < 8; ++p) {
     const std::string prefix = cat(file.name, ".p", p, ".");
@@ -81,9 +84,9 @@ TEST_P(GgufModels, LogitsAndGreedyTextAreThoseOfTheFilesWeights) {
     const SequenceId id = shard.pages().open();
     auto logits = append(batcher, id, {.tokens = ids});
     const auto want = golden.values<float>(prefix + "logits_last");
-    EXPECT_LE(farthest(logits, want), file.bound) << prefix;
+    EXPECT_LE(farthest(logits, want), bound) << prefix;
     EXPECT_LE(divergence(want, logits), file.kl) << prefix;
-    for (size_t i = 0; i < greedy.size() && margin[i] > 2 * file.bound; ++i) {
+    for (size_t i = 0; i < greedy.size() && margin[i] > 2 * bound; ++i) {
       const auto next = static_cast<int32_t>(std::ranges::max_element(logits) - logits.begin());
       ASSERT_EQ(next, greedy[i]) << prefix << " token " << i;
       logits = append(batcher, id, {.tokens = std::span(&next, 1), .phase = Phase::kGenerate});
