@@ -472,15 +472,23 @@ void Run::interactive() {
   RemotePool pool([this](auto timeout) { return loader_.connect(timeout); },
                   loader_.remote().patience().timeout);
   SplitWork::Shared shared{loader_.model(), &*tokenizer_, loader_.retry(), pool};
+  OwnTurns turns([&pool](const std::string& session) { pool.dismiss(session); });
   shared.answers = &answers_;
   shared.forecasts = forecasts_.get();
   const std::shared_ptr<PlacedModel> first = std::move(split_);
+  const auto make_room_in = [&turns](PlacedModel& split) {
+    Batcher* const batcher = split.batcher();
+    if (batcher != nullptr)
+      batcher->on_pages_spent([&turns, batcher] { return turns.make_room(*batcher); });
+  };
+  make_room_in(*first);
   if (options_.auto_cut && first->place.all_on_cloud) begin_arrival();
+  if (!arrival_) shared.turns = &turns;
   const auto present = [&] {
     const std::optional<Landed> place = answers_.place();
     return place ? place->at : first;
   };
-  const auto at_cut = [this](const std::string& text) -> std::shared_ptr<PlacedModel> {
+  const auto at_cut = [&, this](const std::string& text) -> std::shared_ptr<PlacedModel> {
     if (arrival_) {
       throw Error(ErrorKind::kInput, ":cut: --cut auto chooses the cut; start with --cut K");
     }
@@ -494,7 +502,10 @@ void Run::interactive() {
     }
     options.cut = cut ? std::optional(static_cast<int>(*cut)) : std::nullopt;
     const Placement wanted = place(options, loader_.model());
-    return loader_.load(wanted, loader_.manifest(&wanted));
+    std::shared_ptr<PlacedModel> split = loader_.load(wanted, loader_.manifest(&wanted));
+    make_room_in(*split);
+    turns.stay_on(split->batcher());
+    return split;
   };
   run_prompt_loop({options_, world_, interrupt_, shared, present, generate_options(), at_cut,
                    [this](std::string_view text) { notice_.wrote(text); }});

@@ -5,8 +5,21 @@
 
 namespace split::edge {
 
+template <typename Call>
+auto RemoteLink::room_for_session(const Call& call) {
+  try {
+    return call();
+  } catch (const RemoteError& error) {
+    if (error.code != "too_many_sessions" || !on_full_) throw;
+    const std::vector<std::string> given_up = on_full_();
+    if (given_up.empty()) throw;
+    for (const std::string& session : given_up) remote_.close_session(session);
+  }
+  return call();
+}
+
 void RemoteLink::open(const std::string& session, const StageRange& range) {
-  remote_.open_session(session, {info_.id, range});
+  room_for_session([&] { return remote_.open_session(session, {info_.id, range}); });
   // With other weights the text would go on as another model's.
   if (!remote_.still_has(info_)) {
     throw RemoteError(cat("[server] ", remote_.origin(), ": the model ", shown(info_.id),
@@ -57,7 +70,9 @@ std::vector<float> RemoteLink::texts(const TextRows& texts, bool pool, uint32_t 
 std::string RemoteLink::stream(const std::string& session, std::span<const int32_t> ids,
                                const GenerateOptions& options, const OnToken& on_token,
                                SplitCounts& counts) {
-  return stream_on_session(remote_, info_.id, session, ids, options, can_, on_token, counts);
+  return room_for_session([&] {
+    return stream_on_session(remote_, info_.id, session, ids, options, can_, on_token, counts);
+  });
 }
 
 Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,

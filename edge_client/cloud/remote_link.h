@@ -30,6 +30,10 @@ class RemoteLink : public CloudLink {
   // Hidden states travel in this format from now on.
   void set_wire(DType wire) { wire_ = wire; }
 
+  // Where the server has no room for another session of this key, it gets the room of these.
+  using GiveUp = std::function<std::vector<std::string>()>;
+  void set_on_full(GiveUp give_up) { on_full_ = std::move(give_up); }
+
   // Also when the server has other weights now: `model_mismatch`.
   void open(const std::string& session, const StageRange& range) override;
   std::vector<float> step(const std::string& session, const SequenceRows& rows,
@@ -53,6 +57,8 @@ class RemoteLink : public CloudLink {
   void cancel() noexcept override { remote_.cancel(); }
 
  private:
+  template <typename Call>
+  auto room_for_session(const Call& call);
   uint32_t channels() const { return static_cast<uint32_t>(config_.channels); }
 
   Remote& remote_;
@@ -64,6 +70,7 @@ class RemoteLink : public CloudLink {
   bool moves_ = false;
   DType wire_ = DType::kF32;
   std::optional<int> can_;
+  GiveUp on_full_;
 };
 
 }  // namespace split::edge

@@ -110,6 +110,12 @@ void SplitForward::close() noexcept {
   for (const std::string& session : course_.leave()) first_.close(session);
 }
 
+KeptTurn SplitForward::keep() {
+  stop_lane();
+  const Lock lock(mutex_);
+  return course_.keep();
+}
+
 void SplitForward::stop_lane() noexcept {
   {
     const Lock lock(mutex_);

@@ -39,6 +39,10 @@ class SplitForward : public Forward {
   void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt) {
     course_.adopt(session, ids, prompt);
   }
+  TurnWanted wanted(std::span<const int32_t> prompt) const { return course_.wanted(prompt); }
+  void go_on_from(TurnTaken taken) { course_.go_on_from(std::move(taken)); }
+  // The rows of a text that has ended; it computes nothing after that.
+  KeptTurn keep();
   // Lets the cut move between two tokens, behind so many rows.
   void meet(uint32_t past);
   // Whether the cloud chooses the tokens now: then the text goes on by stream(), else by run().

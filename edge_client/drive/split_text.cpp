@@ -41,6 +41,22 @@ SplitText::SplitText(const SplitRun& run, std::span<const int32_t> prompt,
   loop_.emplace(run.model.config(), run.tokenizer, prompt, options,
                 options.drafts.most == 0 && forward_->gives_top());
   if (run.opened != nullptr) take_up(*run.opened);
+  if (run.opened == nullptr && run.turns != nullptr && !options.score_prompt) go_on_from_kept();
+}
+
+void SplitText::go_on_from_kept() {
+  TurnWanted wanted = forward_->wanted(prompt_);
+  wanted.owner = run_.turns->owner;
+  wanted.phases_alike &= run_.turns->phases_alike;
+  if (auto taken = run_.turns->kept.take(wanted)) forward_->go_on_from(std::move(*taken));
+}
+
+void SplitText::keep() {
+  if (run_.turns == nullptr || !forward_) return;
+  KeptTurn turn = forward_->keep();
+  turn.owner = run_.turns->owner;
+  turn.keeps = run_.turns->keeps;
+  run_.turns->kept.put(std::move(turn));
 }
 
 void SplitText::take_up(const Opened& opened) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "edge_client/drive/own_turns.h"
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/split/placement.h"
 #include "run/drafted_rows.h"
@@ -34,6 +35,7 @@ struct SplitRun {
   Requester requester = {};
   const Moving* moving = nullptr;  // none: the cut stays
   const Opened* opened = nullptr;  // none: it begins here
+  const TurnsOf* turns = nullptr;  // none: it begins anew, and nothing of it is kept
 };
 
 // A text, begun; as Generation, counted. One that the cloud makes alone, and cannot leave it, comes
@@ -45,6 +47,9 @@ class SplitText {
   // Throws as Generation::next does, and RemoteError.
   bool next(const OnText& on_text);
   Generated take();
+  // Keeps the rows of a text that has ended, for one that goes on from it. Once, and the last
+  // thing.
+  void keep();
   // As SplitForward; none for one that the cloud makes alone. Any thread.
   SplitForward* forward() { return forward_ ? &*forward_ : nullptr; }
 
@@ -52,6 +57,7 @@ class SplitText {
   void pass(const OnText& on_text);
   void take_up(const Opened& opened);
   void count_on_cloud(size_t tokens);
+  void go_on_from_kept();
 
   const SplitRun run_;
   const std::vector<int32_t> prompt_;

@@ -108,9 +108,9 @@ serve::TextModel Placements::unsplit(const std::string& id) const {
   return model;
 }
 
-serve::TextModel Placements::find_writer(const std::string& id) const {
+serve::TextModel Placements::find_writer(const std::string& id, const std::string& owner) const {
   const std::shared_ptr<Service> service = present();
-  serve::TextModel model = service->find_writer(id);
+  serve::TextModel model = service->find_writer(id, owner);
   model.begin = [service, begin = std::move(model.begin)] { return begin(); };
   return model;
 }

@@ -38,7 +38,7 @@ class Placements {
   // As Service's; what is begun by them keeps its service.
   serve::TextModel find(const std::string& id) const;
   serve::TextModel unsplit(const std::string& id) const;
-  serve::TextModel find_writer(const std::string& id) const;
+  serve::TextModel find_writer(const std::string& id, const std::string& owner) const;
 
   // Downloads what is missing; answers begin there from then on. Throws HttpError and Error.
   void place(const Wish& wish);

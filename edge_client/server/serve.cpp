@@ -47,6 +47,13 @@ int read_cut(wire::Fields& fields, bool* chosen) {
   return static_cast<int>(fields.integer("cut", 0, kMostBlocks));
 }
 
+// Who asks, as far as texts go on from one another's rows: the edge has no keys of its own, but
+// programs that send different ones are different askers.
+std::string owner_of(const Request& request) {
+  const auto key = request.headers.get("Authorization");
+  return cat(request.principal, "\n", key ? Sha256::hex_of(as_bytes_of(*key)) : "");
+}
+
 Response put_cut(Placements& placements, const std::string& body) {
   wire::Fields fields(body);
   bool chosen = false;
@@ -85,8 +92,10 @@ void add_routes(http::Server& server, Placements& placements) {
   const serve::FindModel find = [&placements](const std::string& id) {
     return placements.find(id);
   };
-  const serve::FindModel writer = [&placements](const std::string& id) {
-    return placements.find_writer(id);
+  const auto writer = [&placements](const Request& request) -> serve::FindModel {
+    return [&placements, owner = owner_of(request)](const std::string& id) {
+      return placements.find_writer(id, owner);
+    };
   };
   std::vector<http::Route> routes =
       serve::health_routes([&placements] { return placements.ready(); });
@@ -109,10 +118,10 @@ void add_routes(http::Server& server, Placements& placements) {
                       return serve::model_entry(find(request.path_params[0]).id);
                     }});
   const http::Handler completions = [writer](const Request& request) {
-    return serve::completions(request, writer);
+    return serve::completions(request, writer(request));
   };
   const http::Handler chat = [writer](const Request& request) {
-    return serve::chat_completions(request, writer);
+    return serve::chat_completions(request, writer(request));
   };
   routes.push_back({.method = "POST",
                     .path = "/v1/completions",

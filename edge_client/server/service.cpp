@@ -56,6 +56,7 @@ Service::Service(const Options& options, const Console& console,
       notice_(log_, loader_.remote().origin(), options.quiet),
       pool_([this](auto timeout) { return loader_.connect(timeout); },
             loader_.remote().patience().timeout),
+      turns_([this](const std::string& session) { pool_.dismiss(session); }),
       probe_(loader_.connect(kProbe)),
       answers_(options.exact) {
   loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
@@ -136,7 +137,8 @@ void Service::load() {
                           &metrics_,
                           &answers_,
                           forecasts_.get(),
-                          {options_.drafts.most, options_.drafts.always, &draft_memory_}});
+                          {options_.drafts.most, options_.drafts.always, &draft_memory_},
+                          &turns_});
     split_ = split;
   }
   if (options_.auto_cut && split->place.all_on_cloud) follow();
@@ -197,7 +199,7 @@ void Service::follow() {
 void Service::landed(const Landed& place) {
   {
     const std::lock_guard lock(mutex_);
-    if (!landed_) metrics_.steps.watch(*place.at->batcher());
+    if (!landed_) watch(*place.at->batcher());
     landed_ = place;
     if (follows_) split_ = place.at;
     if (!follows_) return answers_.offer(place);
@@ -217,6 +219,7 @@ void Service::choose_cut() {
     if (!place && on_cloud_) split_ = on_cloud_;
   }
   if (place) landed(*place);
+  turns_.stay_on(place ? place->at->batcher() : nullptr);
 }
 
 // With the loader held.
@@ -237,8 +240,14 @@ std::shared_ptr<PlacedModel> Service::load_split(const Placement& place, wire::M
       place, info,
       [this](const std::string& sha256, size_t chunk) { progress_.chunk(sha256, chunk); });
   metrics_.loaded(split->fetched);
-  if (split->batcher() != nullptr) metrics_.steps.watch(*split->batcher());
+  if (split->batcher() != nullptr) watch(*split->batcher());
   return split;
+}
+
+// Before anything of an answer runs on it.
+void Service::watch(Batcher& batcher) {
+  metrics_.steps.watch(batcher);
+  batcher.on_pages_spent([this, &batcher] { return turns_.make_room(batcher); });
 }
 
 std::shared_ptr<PlacedModel> Service::present() const {
@@ -285,7 +294,7 @@ std::string Service::plan() const {
   return receipt.plan();
 }
 
-serve::TextModel Service::find(const std::string& id) {
+serve::TextModel Service::find(const std::string& id, const std::string& owner) {
   std::shared_ptr<PlacedModel> split = present();
   if (!split) {
     throw http::HttpError(503, "loading", "the model is still being loaded", {},
@@ -295,9 +304,9 @@ serve::TextModel Service::find(const std::string& id) {
     serve::refuse_model({&split->info.id, 1});
   }
   const SplitWork::Shared& shared = *shared_;  // not changed any more
-  serve::TextModel model{split->info.id, &shared.model.config(), shared.tokenizer, [this, &shared] {
-                           return std::make_unique<SplitWork>(shared, present());
-                         }};
+  serve::TextModel model{
+      split->info.id, &shared.model.config(), shared.tokenizer,
+      [this, &shared, owner] { return std::make_unique<SplitWork>(shared, present(), owner); }};
   model.spare = &spare_;
   model.sentences = &*sentences_;
   model.chat = chat_ ? &*chat_ : nullptr;
@@ -305,8 +314,8 @@ serve::TextModel Service::find(const std::string& id) {
   return model;
 }
 
-serve::TextModel Service::find_writer(const std::string& id) {
-  serve::TextModel model = find(id);
+serve::TextModel Service::find_writer(const std::string& id, const std::string& owner) {
+  serve::TextModel model = find(id, owner);
   if (model.config->encodes()) {
     throw http::HttpError(400, "no_head",
                           "the model is an encoder: it has no head, and writes no text");
@@ -379,8 +388,11 @@ void Service::move_cut(int cut, bool running) {
   const bool same = cut == (now->place.all_on_cloud ? Move::kCloud : now->place.cut);
   const std::shared_ptr<PlacedModel> split = same ? now : placed_at(cut);
   if (running) move_running(cut, split);
-  const std::lock_guard lock(mutex_);
-  split_ = split;
+  {
+    const std::lock_guard lock(mutex_);
+    split_ = split;
+  }
+  turns_.stay_on(split->batcher());  // what was kept elsewhere has that model's weights too
 }
 
 // The model for answers that begin there. With the loader held.

@@ -31,12 +31,12 @@ class Service {
   void stop() { stopping_ = true; }  // not ready any more
   std::string plan() const;          // what runs where, in one line, once loaded
 
-  // Throws HttpError 503 `loading` and 404 `model_not_found`.
-  serve::TextModel find(const std::string& id);
+  // Throws HttpError 503 `loading` and 404 `model_not_found`. `owner`: who asks (SplitWork).
+  serve::TextModel find(const std::string& id, const std::string& owner = {});
   // The same model, everything on the cloud.
   serve::TextModel unsplit(const std::string& id);
   // The same as find(), of a model that writes texts. Throws HttpError 400 `no_head` too.
-  serve::TextModel find_writer(const std::string& id);
+  serve::TextModel find_writer(const std::string& id, const std::string& owner = {});
   serve::Props props();               // throws as find()
   serve::OllamaModel ollama_model();  // likewise
 
@@ -69,6 +69,7 @@ class Service {
   void follow();
   void measure(const wire::ModelInfo& info);
   void landed(const Landed& place);
+  void watch(Batcher& batcher);
   void say(const std::string& line);
 
   const Options& options_;
@@ -79,6 +80,7 @@ class Service {
   const Console log_;  // what is said as lines of log
   CloudNotice notice_;
   RemotePool pool_;
+  OwnTurns turns_;
   serve::SpareThreads spare_{64};  // for several texts of an answer at once
   std::atomic<bool> stopping_{false};
   DraftMemory draft_memory_;

@@ -60,6 +60,10 @@ class SplitWork::Running {
     lease_->remote().set_manifest_query(split_->query);
     lease_->remote().set_trace(work.trace_);
     link_.set_wire(split_->wire);
+    if (OwnTurns* const turns = work.shared_.turns) {
+      turns_.emplace(TurnsOf{*turns, work.owner_, split_->info.phases_alike, split_});
+      link_.set_on_full([turns] { return turns->give_sessions(); });
+    }
     if (split_->deepest) {
       link_.set_moves(true);
       moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
@@ -90,7 +94,9 @@ class SplitWork::Running {
             work_.interrupt_,
             {cat(Hex{reinterpret_cast<uintptr_t>(&work_)}),
              [&interrupt = work_.interrupt_] { return interrupt.signal() != 0; }},
-            moving_ ? &*moving_ : nullptr};
+            moving_ ? &*moving_ : nullptr,
+            nullptr,
+            turns_ ? &*turns_ : nullptr};
   }
   // It has another token.
   void token() {
@@ -129,6 +135,7 @@ class SplitWork::Running {
   const std::unique_ptr<RemotePool::Lease> lease_;
   RemoteLink link_;
   std::optional<Moving> moving_;
+  std::optional<TurnsOf> turns_;
   SplitCounts told_;  // as of the last token
   Clock::time_point last_ = Clock::now();
   bool first_ = true;
@@ -151,7 +158,13 @@ class SplitWork::RunningText : public serve::Text {
     };
     return answered([&] { return text_.next(counted); });
   }
-  Generated take() override { return text_.take(); }
+  Generated take() override {
+    Generated made = text_.take();
+    entry_.reset();
+    // Rows of both sides are as good as new only where these give the same bits.
+    if (one_.counts.moves.empty() || work_.exact().value_or(false)) text_.keep();
+    return made;
+  }
 
  private:
   SplitWork& work_;
@@ -160,8 +173,8 @@ class SplitWork::RunningText : public serve::Text {
   std::optional<Answers::Entry> entry_;
 };
 
-SplitWork::SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split)
-    : shared_(shared), split_(std::move(split)), trace_(log_trace()) {}
+SplitWork::SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split, std::string owner)
+    : shared_(shared), split_(std::move(split)), owner_(std::move(owner)), trace_(log_trace()) {}
 
 SplitWork::~SplitWork() {
   if (ended_.steps == 0) return;
@@ -213,6 +226,11 @@ serve::TextBackend::Embedded SplitWork::embed(Texts texts, const Sentences& sent
   return {std::move(made.values), made.trips};
 }
 
+std::optional<bool> SplitWork::exact() const {
+  if (split_->exact || shared_.answers == nullptr) return split_->exact;
+  return shared_.answers->exact();
+}
+
 void SplitWork::cancel() noexcept {
   interrupt_.raise(SIGTERM);
   const std::lock_guard lock(mutex_);
@@ -230,8 +248,7 @@ Receipt SplitWork::counted() const {
   receipt.prompt_tokens = prompt_tokens_;
   receipt.tokens = tokens_;
   receipt.first_token_ms = first_token_ms_.value_or(0);
-  receipt.exact = split_->exact;
-  if (!receipt.exact && shared_.answers != nullptr) receipt.exact = shared_.answers->exact();
+  receipt.exact = exact();
   receipt.end_at_last_move();
   if (shared_.answers != nullptr) describe_place(receipt, *shared_.answers, shared_.model.config());
   if (foreseen()) shared_.forecasts->describe(receipt, watch_, drafts_);

@@ -31,9 +31,11 @@ class SplitWork : public serve::TextBackend {
     EdgeMetrics* metrics = nullptr;
     Answers* answers = nullptr;
     Forecasts* forecasts = nullptr;
-    DraftOptions drafts = {};  // of texts that run here alone, unless they bring their own
+    DraftOptions drafts = {};   // of texts that run here alone, unless they bring their own
+    OwnTurns* turns = nullptr;  // none: no text goes on from another's rows
   };
-  SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split);
+  // `owner`: who asks; texts go on from their own owner's rows alone.
+  SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split, std::string owner = {});
   ~SplitWork() override;
   SplitWork(const SplitWork&) = delete;
   SplitWork& operator=(const SplitWork&) = delete;
@@ -56,11 +58,13 @@ class SplitWork : public serve::TextBackend {
   class Running;
   class RunningText;
   bool foreseen() const;
+  std::optional<bool> exact() const;
   void learn();
   std::shared_ptr<PlacedModel> split_for(const GenerateOptions& options) const;
 
   const Shared& shared_;
   const std::shared_ptr<PlacedModel> split_;
+  const std::string owner_;
   const std::string trace_;  // of the request that this thread answers
   Interrupt interrupt_;      // of this request
 

@@ -17,6 +17,7 @@ SplitCounts& SplitCounts::operator+=(const SplitCounts& other) {
   trips += other.trips;
   cloud_layer_rows += other.cloud_layer_rows;
   replays += other.replays;
+  kept_rows += other.kept_rows;
   drafted += other.drafted;
   accepted += other.accepted;
   edge_ms += other.edge_ms;

@@ -36,6 +36,7 @@ struct SplitCounts {
   uint64_t trips = 0;             // to the cloud that tokens waited for: a session's steps, streams
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
   uint64_t replays = 0;
+  uint64_t kept_rows = 0;              // of prompts, that were there from an earlier text
   uint64_t drafted = 0, accepted = 0;  // guesses that steps had, and those that saved one
   double edge_ms = 0;                  // computing here
   double ms = 0;                       // in all

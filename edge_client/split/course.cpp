@@ -58,6 +58,45 @@ void Course::adopt(const std::string& session, std::span<const int32_t> ids, siz
   ++sides_.version;
 }
 
+TurnWanted Course::wanted(std::span<const int32_t> prompt) const {
+  TailSide* const tail = sides_.tail.get();
+  return {.owner = {},
+          .prompt = prompt,
+          // Nobody knows of a tail that is to come.
+          .phases_alike = tail != nullptr ? tail->shard().same_bits_in_both_phases() : !lane_,
+          .cut = sides_.cut,
+          .deepest = sides_.deepest,
+          .tail = tail == nullptr ? nullptr : &tail->batcher(),
+          .layers = sides_.layers()};
+}
+
+void Course::go_on_from(TurnTaken taken) {
+  CHECK(sides_.history.size() == 0 && taken.rows <= taken.turn.history.size());
+  sides_.history = std::move(taken.turn.history);
+  sides_.history.cut_back(taken.rows);
+  sides_.prompt_rows = kept_rows_ = taken.rows;
+  if (taken.turn.cloud.open && taken.turn.deepest == sides_.deepest) {
+    sides_.cloud = std::move(taken.turn.cloud);
+    sides_.cloud.rows.cut_back(taken.rows);
+  }
+  const std::shared_ptr<TailSide>& tail = taken.turn.tail;
+  if (tail && sides_.tail && &tail->batcher() == &sides_.tail->batcher()) {
+    sides_.tail = tail;
+    tail->pages().cut_back(tail->sequence(), taken.rows);
+  }
+  counts_.kept_rows += taken.rows;
+  ++sides_.version;
+}
+
+KeptTurn Course::keep() {
+  KeptTurn turn{.cloud = CloudSide(sides_.layers()),
+                .tail = sides_.tail,
+                .history = std::move(sides_.history),
+                .deepest = sides_.deepest};
+  if (sides_.cloud.open && sides_.cloud.reachable) std::swap(turn.cloud, sides_.cloud);
+  return turn;
+}
+
 Flow& Course::meet(uint32_t past) {
   CHECK(past >= sides_.prompt_rows);
   out_ = past + 1 - sides_.prompt_rows;
@@ -92,6 +131,10 @@ Task<void> Course::pause(const RemoteError& error, bool passes, Backoff& backoff
 Task<void> Course::run_rows(SequenceRows rows) {
   CHECK(!sides_.on_cloud());
   ++counts_.steps;
+  if (const uint32_t kept = std::exchange(kept_rows_, 0); kept > rows.past) {
+    CHECK(rows.wanted == Wanted::kLast && kept < rows.past + rows.count());
+    rows = rows.slice(kept - rows.past, rows.past + rows.count() - kept);
+  }
   if (head_here()) {
     results_.resize(rows.wanted_count() * sides_.tail->shard().width(rows.range.to));
     co_await advance(rows, results_.data());

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/split/kept_turns.h"
 #include "edge_client/split/lane.h"
 
 namespace split::edge {
@@ -34,6 +35,14 @@ class Course {
   // Goes on with a session on which the cloud streamed these ids, the first `prompt` of which were
   // given: it has the rows of all but the last. Before anything else.
   void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt);
+  // Goes on from the first rows of an earlier text, which are those of the prompt to come, less
+  // than all of it; of that only the last row's result will be wanted. Before anything else.
+  void go_on_from(TurnTaken taken);
+  // Describes a text like this that begins with these ids, for KeptTurns.
+  TurnWanted wanted(std::span<const int32_t> prompt) const;
+  // Gives away the rows of a text that has ended: leave() does not end their session. After that
+  // nothing more is asked of it.
+  KeptTurn keep();
   // Whether the cloud chooses the tokens: then a text goes on by stream(), else by run().
   bool on_cloud() const { return sides_.on_cloud(); }
   // Begins to have the cloud go on behind these ids, whose first `prompt` were given, for at most
@@ -113,6 +122,7 @@ class Course {
   Flow flow_;                 // behind the sides, as
   std::optional<Lane> lane_;  // is this
   uint32_t out_ = 0;
+  uint32_t kept_rows_ = 0;                  // of the prompt, that are there
   uint32_t most_guesses_ = UINT32_MAX - 1;  // that the cloud takes in a step
   std::vector<Move> moves_;                 // behind which no token is yet
   Moment moved_{};                          // the first of these

@@ -42,7 +42,7 @@ double Receipt::tokens_per_second() const {
 std::optional<int> Receipt::cloud_percent() const {
   // Guesses that were wrong have rows too.
   const size_t rows =
-      prompt_tokens + tokens - (tokens > 0 ? 1 : 0) + (counts.drafted - counts.accepted);
+      new_prompt_tokens() + tokens - (tokens > 0 ? 1 : 0) + (counts.drafted - counts.accepted);
   if (layers == 0 || rows == 0) return std::nullopt;
   const double part = static_cast<double>(counts.cloud_layer_rows) /
                       (static_cast<double>(rows) * static_cast<double>(layers));
@@ -142,10 +142,12 @@ std::string to_text(const Receipt& r) {
   const auto per_token = [&](uint64_t bytes) {
     return human_bytes(static_cast<uint64_t>(static_cast<double>(bytes) / fed));
   };
+  const std::string kept =
+      r.counts.kept_rows > 0 ? cat(r.counts.kept_rows, " of them kept from before, ") : "";
   line("text", cat(r.tokens, r.tokens == 1 ? " token in " : " tokens in ", time_words(r.counts.ms),
                    " (first after ", time_words(r.first_token_ms), ", then ",
                    fixed(r.tokens_per_second(), 1), " a second)", ending(r), ", seed ", r.seed));
-  line("prompt", cat(r.prompt_tokens, r.prompt_tokens == 1 ? " token, " : " tokens, ",
+  line("prompt", cat(r.prompt_tokens, r.prompt_tokens == 1 ? " token, " : " tokens, ", kept,
                      parts(r.first_token_ms - r.first_waited_ms, prompt.cloud_ms, prompt.wire_ms)));
   if (r.tokens > 1) {
     const double more = static_cast<double>(r.tokens - 1);
@@ -243,7 +245,8 @@ std::string cost_members(const Receipt& r) {
              ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
              ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
              ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
-             ",\"drafted\":", r.counts.drafted, ",\"accepted\":", r.counts.accepted, ",\"exact\":",
+             ",\"kept_rows\":", r.counts.kept_rows, ",\"drafted\":", r.counts.drafted,
+             ",\"accepted\":", r.counts.accepted, ",\"exact\":",
              !r.is_exact()   ? "null"
              : *r.is_exact() ? "true"
                              : "false",

@@ -2,6 +2,7 @@
 // program.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -34,6 +35,10 @@ struct Receipt {
   double first_waited_ms = 0;  // of that before the first token
   int max_tokens = 0;
   size_t prompt_tokens = 0, tokens = 0;
+  // Those of the prompt that were computed; the others' rows were there from an earlier text.
+  size_t new_prompt_tokens() const {
+    return prompt_tokens - std::min<size_t>(prompt_tokens, counts.kept_rows);
+  }
   std::string finish_reason;
   uint64_t seed = 0;
   std::optional<Forecast> forecast;  // none: nothing is known to plan with

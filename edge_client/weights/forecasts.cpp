@@ -92,7 +92,7 @@ void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts
   const std::lock_guard lock(mutex_);
   const std::optional<int> cut = number_of(receipt.cut);
   if (cut && *cut > shape_.layers) return;
-  const PlanInput planned = input(receipt.prompt_tokens, drafts);
+  const PlanInput planned = input(receipt.new_prompt_tokens(), drafts);
   if (facts_.cloud || facts_.edge) {
     receipt.forecast = forecast_of(planned, facts_, cut, watch);
     receipt.forecast->goal = choice_.goal;
@@ -102,7 +102,7 @@ void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts
   const uint64_t fetched = receipt.fetched.downloaded;
   receipt.cost =
       cost_of(planned, facts_, cut, receipt.counts, fetched - std::min(fetched, charged_),
-              receipt.prompt_tokens, receipt.tokens);
+              receipt.new_prompt_tokens(), receipt.tokens);
 }
 
 std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch& watch,
@@ -112,7 +112,7 @@ std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch
   const std::lock_guard lock(mutex_);
   charged_ = std::max(charged_, receipt.fetched.downloaded);
   if (!foreseen.forecast) return std::nullopt;
-  edge::learn(facts_, input(receipt.prompt_tokens, drafts), foreseen.forecast->cut, watch);
+  edge::learn(facts_, input(receipt.new_prompt_tokens(), drafts), foreseen.forecast->cut, watch);
   changed_ = true;
   keep(false);
   return foreseen.forecast->error();

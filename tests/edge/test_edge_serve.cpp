@@ -4,6 +4,7 @@
 
 #include "base/base64.h"
 #include "run/generate.h"
+#include "serve/api_keys.h"
 #include "support/edge_server.h"
 #include "support/http_peer.h"
 
@@ -393,6 +394,80 @@ TEST(EdgeServe, AChatIsACompletionOfItsTemplate) {
         Json{{"messages", messages}, {"top_logprobs", 2}}}) {
     EXPECT_EQ(edge.post("/v1/chat/completions", wrong).status, 400) << wrong;
   }
+}
+
+// A chat of two turns, the second of which has the first one's words.
+TEST(EdgeServe, AChatsNextTurnGoesOnFromItsOwnRows) {
+  Pair& pair = Pair::of("demo");
+  EdgeServer edge(pair.arguments(
+      {"--cut=4", "--draft=off",
+       "--chat-template={% for m in messages %}{{ '<' + m.role + '> ' + m.content + '\\n\\n' }}{% "
+       "endfor %}{{ '<assistant> ' }}"}));
+  edge.ready();
+  Json chat = {{"messages", {{{"role", "user"}, {"content", "Once upon a time in a small town"}}}},
+               {"temperature", 0},
+               {"max_tokens", 16},
+               {"ignore_eos", true}};
+  http::Client client(edge.url());
+  const auto ask = [&](const char* key) {
+    const http::Reply reply = client.request("POST", "/v1/chat/completions", chat.dump(),
+                                             "application/json", {{"Authorization", key}});
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return Json::parse(reply.body);
+  };
+  const auto words = [](const Json& answer) {
+    return answer["choices"][0]["message"]["content"].get<std::string>();
+  };
+  const auto cost = [](const Json& answer, const char* name) {
+    return answer["usage"]["splitcompute"][name].get<uint64_t>();
+  };
+  const Json first = ask("Bearer me");
+  EXPECT_EQ(cost(first, "kept_rows"), 0u);
+  chat["messages"].push_back({{"role", "assistant"}, {"content", words(first)}});
+  chat["messages"].push_back({{"role", "user"}, {"content", "And then?"}});
+  const Json second = ask("Bearer me"), other = ask("Bearer you");
+  EXPECT_EQ(words(second), words(other));
+  EXPECT_EQ(cost(other, "kept_rows"), 0u) << "rows of another key";
+  const uint64_t kept = cost(second, "kept_rows");
+  EXPECT_GE(kept, first["usage"]["prompt_tokens"].get<uint64_t>());
+  // Four of eight blocks, and a row of 320 floats for each that is new.
+  EXPECT_EQ(cost(other, "cloud_layer_rows") - cost(second, "cloud_layer_rows"), 4 * kept);
+  EXPECT_NEAR(static_cast<double>(cost(other, "bytes_down") - cost(second, "bytes_down")),
+              static_cast<double>(kept * 320 * 4), 16);
+  EXPECT_LT(cost(second, "bytes_up"), cost(other, "bytes_up"));
+  // Another cut has other rows.
+  ASSERT_EQ(edge.send("PUT", "/split/cut", {{"cut", 6}}).status, 200);
+  const Json moved = ask("Bearer me");
+  EXPECT_EQ(cost(moved, "kept_rows"), 0u);
+  EXPECT_EQ(words(moved), words(second));
+}
+
+// The cloud's keys may have few sessions.
+TEST(EdgeServe, ATextThatGetsNoSessionHasThatOfAKeptOne) {
+  cloud::Cloud cloud;
+  cloud::ModelOptions options;
+  options.id = "rand-a";
+  options.path = model_dir("rand-a");
+  options.device = "cpu";
+  options.threads = 1;
+  options.kv_budget = 16 << 20;
+  cloud.models.push_back(std::make_unique<cloud::ServedModel>(options));
+  cloud.keys = serve::ApiKeys::parse("ann:0123456789abcdef sessions=1\n", "keys");
+  cloud.ready = true;
+  Running running([&](http::Server& server) { cloud::add_routes(server, cloud); });
+  const TemporaryFolder cache;
+  EdgeServer edge({cat("--server=", running.url()), cat("--cache=", cache.path.string()),
+                   "--api-key=0123456789abcdef", "--cut=1", "--retry-for=0"});
+  edge.ready();
+  for (const int32_t first : {1, 2, 2}) {
+    std::vector<int32_t> ids(20, 7);
+    ids[0] = first;
+    const http::Reply reply = edge.post(kCompletions, body_of(ids, 0, 1, 4));
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(cloud.sessions.size(), 1u);
+  }
+  edge.stop();
+  EXPECT_EQ(cloud.sessions.size(), 0u) << "it is ended with the program";
 }
 
 TEST(EdgeServe, IsReadyOnceItIsLoaded) {
