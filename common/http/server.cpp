@@ -87,7 +87,7 @@ void Server::Impl::run() {
     auto next = std::min(stop_deadline, accept_again);
     if (!timers.empty()) next = std::min(next, timers.begin()->first);
     int wait = -1;
-    if (!pending.empty() || !asked.empty()) next = Clock::now();
+    if (!pending.empty() || !asked.empty() || !writers.empty()) next = Clock::now();
     if (next != Clock::time_point::max()) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
       wait = static_cast<int>(std::clamp<int64_t>(left, 0, 60000));
@@ -103,6 +103,7 @@ void Server::Impl::run() {
       if (found == connections.end() || found->second->state != Connection::kHead) continue;
       guarded(fd, [&] { advance(*found->second); });
     }
+    write_in_turn();
     on_time(Clock::now());
   }
   listener.reset();
@@ -137,7 +138,7 @@ void Server::Impl::on_event(Connection& c) {
     case Connection::kDrain:
       return read_more(c);
     case Connection::kWriting:
-      return write_more(c);
+      return writers.push_back(c.fd.get());
     case Connection::kBusy:
     case Connection::kWaiting:
       return;

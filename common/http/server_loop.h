@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 
 #include <atomic>
+#include <deque>
 #include <map>
 #include <mutex>
 #include <set>
@@ -38,6 +39,7 @@ struct Server::Impl {
   bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
   void hand_over(Connection& c);
   void answer_here(Connection& c);
+  void write_in_turn();
   void write_more(Connection& c);
   void cut_off(Connection& c);
   void make_more(Connection& c);  // of a stream, by a worker
@@ -88,6 +90,10 @@ struct Server::Impl {
   std::unordered_map<int, std::unique_ptr<Connection>> connections;
   std::vector<int> pending;  // have bytes that epoll does not know of
   std::vector<int> asked;    // have the next request's in `in`
+  // Are to be written to, in their order: some of them in each round, behind all that asks, so that
+  // those who take much keep nobody waiting.
+  std::deque<int> writers;
+  uint64_t written = 0;  // bytes
   std::map<std::string, Address> addresses;
   std::set<Due> timers;
   std::set<Due> handshakes;  // of these

@@ -1,7 +1,11 @@
 // http/: what the loop answers itself, however busy its workers are.
 #include <gtest/gtest.h>
 
+#include <sys/ioctl.h>
+
 #include <latch>
+#include <memory>
+#include <vector>
 
 #include "support/http_peer.h"
 
@@ -27,6 +31,25 @@ class HttpLoop : public ::testing::Test {
                   .access = Access::kOpen,
                   .on_loop = true,
                   .handler = [this](const Request&) { return Response::text(200, large_); }});
+    // The loop waits, and says what has been sent to these meanwhile.
+    server.route({.method = "GET",
+                  .path = "/pause",
+                  .access = Access::kOpen,
+                  .on_loop = true,
+                  .handler = [this](const Request&) {
+                    paused_.count_down();
+                    on_.wait();
+                    return Response::text(200, "on");
+                  }});
+    server.route({.method = "GET",
+                  .path = "/unread",
+                  .access = Access::kOpen,
+                  .on_loop = true,
+                  .handler = [this](const Request&) {
+                    int64_t sum = 0;
+                    for (const auto& reader : readers_) sum += unread(*reader);
+                    return Response::text(200, cat(sum));
+                  }});
     server.route(
         "GET", "/hold",
         [this](const Request&) {
@@ -52,13 +75,44 @@ class HttpLoop : public ::testing::Test {
     go_.count_down();
     EXPECT_EQ(body_of(busy_.answer()), "held");
   }
+  static int unread(const Peer& peer) {
+    int bytes = 0;
+    EXPECT_EQ(::ioctl(peer.fd(), FIONREAD, &bytes), 0);
+    return bytes;
+  }
   const std::string large_ = std::string(5 << 20, 'z');
-  std::latch held_{1}, go_{1};
+  std::latch held_{1}, go_{1}, paused_{1}, on_{1};
+  std::vector<std::unique_ptr<Peer>> readers_;
   std::atomic<int> seen_{0};
   Running running_{{.max_inflight = 1, .idle_workers = 1, .queue = 0},
                    [this](Server& server) { add(server); }};
   Peer busy_{running_.port};
 };
+
+// However many clients can take more of their answers, who asks waits for a bounded part of that.
+TEST_F(HttpLoop, AnswersBeforeItWritesToAllWhoTakeMuch) {
+  for (int i = 0; i < 48; ++i) {
+    readers_.push_back(std::make_unique<Peer>(running_.port));
+    readers_.back()->say(get("/large"));
+  }
+  Peer pausing(running_.port), asking(running_.port);
+  pausing.say(get("/pause"));
+  paused_.wait();
+  std::string taken(1 << 20, 0);
+  uint64_t sum = 0;
+  for (const auto& reader : readers_) {  // which makes room for as much again
+    while (true) {
+      const ssize_t n = ::recv(reader->fd(), taken.data(), taken.size(), MSG_DONTWAIT);
+      if (n <= 0) break;
+      sum += static_cast<uint64_t>(n);
+    }
+  }
+  ASSERT_GT(sum, 8u << 20);
+  asking.say(get("/unread"));
+  on_.count_down();
+  EXPECT_LT(std::stoull(body_of(asking.answer())), 4u << 20);
+  readers_.clear();  // else the server would wait for them
+}
 
 TEST_F(HttpLoop, AnswersWhileEveryWorkerIsBusy) {
   Peer peer(running_.port);
