@@ -1,5 +1,8 @@
 #include "cloud_server/job.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/json.h"
 #include "tensor/blocks.h"
 #include "wire/fields.h"
@@ -8,7 +11,9 @@ namespace split::cloud {
 namespace {
 
 constexpr size_t kMaxAnswerBytes = 64 << 20;
-constexpr size_t kFewRows = 8;  // of somebody's next tokens, as the batcher's
+constexpr const char* kHalfOverflow = "f16_overflow";
+constexpr float kMostHalf = 65504;  // the largest number of f16
+constexpr size_t kFewRows = 8;      // of somebody's next tokens, as the batcher's
 
 }  // namespace
 
@@ -102,7 +107,22 @@ void refuse_overflow(ServedModel& model, bool from_hidden) {
   }
   if (from_hidden)
     wire::Fields::refuse("hidden", "its values are so large that the result is not finite");
-  throw Error(ErrorKind::kDevice, "[forward] the result is not finite");
+  const ShardOptions& options = model.batcher().shard().options();
+  if (options.profile == Profile::kF32 && options.kv != DType::kF16) {
+    throw Error(ErrorKind::kDevice, "[forward] the result is not finite");
+  }
+  throw http::HttpError(500, kHalfOverflow,
+                        cat("the model computes values beyond f16, which ends at ", kMostHalf,
+                            ": serve it with --profile bf16 or f32"));
+}
+
+void expect_halves(std::span<const float> values) {
+  const auto beyond =
+      std::ranges::find_if(values, [](float value) { return std::abs(value) > kMostHalf; });
+  if (beyond == values.end()) return;
+  throw http::HttpError(500, kHalfOverflow,
+                        cat("a value of ", *beyond, " is beyond f16, which ends at ", kMostHalf,
+                            ": ask for f32, and serve the model in bf16 or f32"));
 }
 
 }  // namespace split::cloud

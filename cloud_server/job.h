@@ -44,7 +44,10 @@ bool sends_tensors(const http::Request& request);
 
 bool all_finite(std::span<const float> values);
 // Throws for a result that is not finite: 500 `weights_damaged` that names the weight, where there
-// is one; else 400 when the client sent the hidden state, and 500 otherwise.
+// is one; else 400 when the client sent the hidden state, 500 `f16_overflow` where f16 is in use,
+// and 500 otherwise.
 [[noreturn]] void refuse_overflow(ServedModel& model, bool from_hidden);
+// Refuses to answer values that f16 does not have: 500 `f16_overflow`.
+void expect_halves(std::span<const float> values);
 
 }  // namespace split::cloud

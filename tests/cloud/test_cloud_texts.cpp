@@ -237,6 +237,69 @@ TEST(CloudTexts, FilesOfTheModulesAreServed) {
   EXPECT_EQ(ask.get(files + "..%2Fconfig.json").status, 404);
 }
 
+// A model of zeros but for one weight, and for token 1, whose first channel is `size`.
+void write_large_model(const std::filesystem::path& dir, float size, float weight) {
+  write_flat_model(dir, 32, 128, 16);
+  const std::string path = (dir / "model.safetensors").string();
+  std::string bytes = read_file(path, 1 << 20);
+  const Safetensors file = Safetensors::parse(as_bytes_of(bytes), path);
+  const auto set = [&](const char* name, size_t at, float value) {
+    const TensorView& view = file.tensors().at(name);
+    const auto begin = static_cast<size_t>(view.bytes.data() - as_bytes_of(bytes).data());
+    std::memcpy(bytes.data() + begin + at * sizeof value, &value, sizeof value);
+  };
+  set("wte.weight", 32, size);
+  for (size_t channel = 0; channel < 32; ++channel) set("h.0.ln_1.weight", channel, 1);
+  for (size_t column = 0; column < 96; ++column) set("h.0.attn.c_attn.weight", column, weight);
+  AtomicFile out(path);
+  out.append(as_bytes_of(bytes));
+  out.commit();
+}
+
+// Values that f16 cannot hold are an error that names what can, no damaged text (T14).
+TEST(CloudTexts, ValuesBeyondHalvesAreAnErrorThatNamesBf16) {
+  const TemporaryDir dir;
+  std::filesystem::create_directory(dir.path / "large");
+  write_large_model(dir.path / "large", 1e5f, 60000);
+  const std::string path = "/v1/models/large/forward";
+  const Json body = {{"tokens", {1}}, {"to", 1}};
+  {
+    TestCloud cloud({(dir.path / "large").string()});
+    Json halves = body;
+    halves["dtype"] = "f16";
+    EXPECT_EQ(json_of(cloud.ask().post(path, body))["hidden"][0][0], 1e5);
+    const http::Reply refused = cloud.ask().post_for_tensors(path, halves);
+    expect_error(refused, 500, "f16_overflow", "");
+    EXPECT_NE(refused.body.find("bf16"), std::string::npos) << refused.body;
+  }
+  for (const Profile profile : {Profile::kF16, Profile::kBF16}) {
+    TestCloud cloud({(dir.path / "large").string()}, 64 << 20, {}, profile);
+    const http::Reply reply = cloud.ask().post(path, body);
+    if (profile == Profile::kBF16) {
+      EXPECT_EQ(reply.status, 200) << reply.body;
+      continue;
+    }
+    expect_error(reply, 500, "f16_overflow", "");
+    EXPECT_NE(reply.body.find("--profile bf16"), std::string::npos) << reply.body;
+  }
+}
+
+// Weights in bf16 stay so where nobody asks for another format, on the way to edges too (T14).
+TEST(CloudTexts, WeightsInBf16StayInBf16) {
+  TestCloud cloud({Encoders::path("qwen3")});
+  const Json info = json_of(cloud.ask().get("/v1/models/qwen3"));
+  EXPECT_EQ(info["format"], "bf16");
+  EXPECT_EQ(info["bits"].get<std::string>().find(" f16"), std::string::npos) << info["bits"];
+  for (const Json& stage : info["stages"]) {
+    EXPECT_EQ(stage["format"], "bf16");
+    const http::Reply file =
+        cloud.ask().get(cat("/v1/models/qwen3/stages/", stage["name"].get<std::string>()));
+    for (const auto& [name, view] : Safetensors::parse(as_bytes_of(file.body), "stage").tensors()) {
+      EXPECT_EQ(view.dtype, DType::kBF16) << name;
+    }
+  }
+}
+
 // A decoder takes lists as well.
 TEST(CloudTexts, ListsOfADecodersTextsAreThoseOfEachAlone) {
   TestCloud cloud({"rand-a"});
@@ -251,6 +314,9 @@ TEST(CloudTexts, ListsOfADecodersTextsAreThoseOfEachAlone) {
   }
   const Json mean = json_of(cloud.ask().post("/v1/embeddings", {{"input", texts[0]}}));
   EXPECT_EQ(mean["data"].size(), 1u);
+  const Json three =
+      json_of(cloud.ask().post("/v1/embeddings", {{"input", texts[0]}, {"dimensions", 3}}));
+  EXPECT_EQ(three["data"][0]["embedding"].size(), 3u);
   EXPECT_EQ(cloud.pages().in_use(), 0u);
 }
 
