@@ -10,14 +10,15 @@
 #   store [--device NAME]    an edge's cold and warm start per format: bytes, seconds, MB/s
 #   pair                     cloud and edge over loopback HTTP, beside the whole model
 #   peers [--formats LIST]   steps on the CPU in turn with llama.cpp's and ONNX Runtime's (by npm, x86-64), same weights
-# Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b.
+# Sizes: demo, tiny, gpt2, gpt2-medium, gpt2-large, gpt2-xl, smollm2-135m, qwen2.5-0.5b, tinyllama-1.1b, llama-3.2-1b,
+#   and of encoders, for cpu, pair and peers, minilm-l6 and bge-base.
 # Weights are random and made on the spot: none are downloaded. `bench.sh AREA --help` has the rest.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 case ${1-} in
   kernels | cpu | gpu | http | cloud | split | store | pair | peers) area=$1 && shift ;;
-  -h | --help) sed -n '2,14s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  -h | --help) sed -n '2,15s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
   *) echo "bench.sh: unknown area '${1-}', expected kernels, cpu, gpu, http, cloud, split, store, pair or peers" >&2 && exit 2 ;;
 esac
 if [ "$area" = peers ]; then

@@ -9,8 +9,11 @@
 #include <sstream>
 
 #include "bench/bare_products.h"
+#include "bench/kernels.h"
 #include "bench/pair.h"
 #include "bench/steps.h"
+#include "bench/text_steps.h"
+#include "bench/tokenizer_rows.h"
 
 namespace split::bench {
 namespace {
@@ -138,6 +141,13 @@ int run(int argc, char** argv) {
   const std::vector<Profile> profiles = profiles_of(list);
   const auto device = make_cpu_device(options->threads);
   Report report(*options, "cpu", device->name());
+  if (RandomModel(options->size, DType::kF16).config().encodes()) {
+    measure_texts(*options, profiles, *device, report);
+    if (std::ranges::find(profiles, Profile::kF16) != profiles.end())
+      measure_pair(*options, report);
+    report.finish();
+    return 0;
+  }
   std::vector<std::unique_ptr<Side>> sides;
   const auto add = [&](Profile profile, std::optional<DType> kv = {},
                        std::string_view blocks = {}) {
@@ -173,6 +183,8 @@ int run(int argc, char** argv) {
     report.add("busy_step_p50_ms", 1e3 * median(busy), "ms");
     report.add("busy_step_p99_over_p50", quantile(busy, 0.99) / median(busy), "", 2.0);
   }
+  measure_grouped_heads(*options, sides[0]->model.config(), *device, report);
+  if (sides[0]->model.config().model_type != "gpt2") measure_tokenizers(*options, report);
   sides.clear();  // their memory
   if (std::ranges::find(profiles, Profile::kF16) != profiles.end()) measure_pair(*options, report);
   for (const char* line : kPublished) report.note(line);

@@ -65,12 +65,13 @@ int run(int argc, char** argv) {
   for (const DType cache : {DType::kF16, DType::kF32}) {
     for (const uint32_t wanted : {128u, 1000u}) {
       const uint32_t context = std::min(wanted, static_cast<uint32_t>(config.context));
-      AttentionBench bench(*device, config, cache, context, static_cast<uint32_t>(config.layers));
+      AttentionBench bench(*device, heads_of(config), cache, context,
+                           static_cast<uint32_t>(config.layers));
       const auto bandwidth = bandwidth_now();
       std::vector<double> times;
       for (unsigned i = 0; i < 20 * options->runs; ++i) times.push_back(bench.run());
-      const double bytes =
-          2.0 * context * static_cast<double>(c) * static_cast<double>(dtype_size(cache));
+      const double bytes = 2.0 * context * config.kv_heads * config.head_dim *
+                           static_cast<double>(dtype_size(cache));
       report.add(cat("attention_context", context, cache == DType::kF16 ? "_f16_us" : "_f32_us"),
                  1e6 * median(times), "us",
                  bandwidth ? std::optional(1e6 * bytes / *bandwidth) : std::nullopt);

@@ -4,10 +4,13 @@
 //   decode N      seconds a token, over N tokens at context 128
 //   prefill T     seconds of a prompt of T tokens
 //   batch S N     seconds a step of S sequences, over N steps
+// and of an encoder
+//   embed N T     seconds of a request of N texts of T tokens
 #include <iostream>
 #include <sstream>
 
 #include "bench/steps.h"
+#include "bench/text_steps.h"
 #include "io/checkpoint.h"
 
 namespace split::bench {
@@ -30,6 +33,21 @@ double answer(Steps& steps, const std::string& line) {
   }
   throw Error(ErrorKind::kInput,
               cat("[stdin] expected decode N, prefill T or batch S N, got '", line, "'"));
+}
+
+double answer(TextSteps& steps, const std::string& line) {
+  std::istringstream words(line);
+  std::string what;
+  uint32_t texts = 0, length = 0;
+  words >> what >> texts >> length;
+  if (what == "embed" && texts > 0 && length > 0) return steps.embed(texts, length);
+  throw Error(ErrorKind::kInput, cat("[stdin] expected embed N T, got '", line, "'"));
+}
+
+void answer_lines(auto& steps) {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << answer(steps, line) << std::endl;
+  }
 }
 
 int run(int argc, char** argv) {
@@ -55,14 +73,17 @@ int run(int argc, char** argv) {
     return checkpoint.at(from.empty() ? name : from);
   };
   const auto device = make_cpu_device(options->threads);
+  std::cout << device->name() << std::endl;
+  if (model->config().encodes()) {
+    TextSteps steps(*device, *model, weights, *profile);
+    answer_lines(steps);
+    return 0;
+  }
   const StageFormats formats =
       format_text.empty() ? profile_formats(*profile) : StageFormats::parse(format_text);
   Steps steps(*device, *model, weights, *profile, {}, false, formats);
   steps.sample_too();
-  std::cout << device->name() << std::endl;
-  for (std::string line; std::getline(std::cin, line);) {
-    std::cout << answer(steps, line) << std::endl;
-  }
+  answer_lines(steps);
   return 0;
 }
 

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "models/functional.h"
-
 namespace split::bench {
 namespace {
 
@@ -74,16 +72,41 @@ double MatmulBench::run(uint32_t rows) {
   return run_all(device_, *workspace_, executables_, batch);
 }
 
-AttentionBench::AttentionBench(Device& device, const ModelConfig& config, DType cache,
+AttentionHeads heads_of(const ModelConfig& config) {
+  return {.heads = config.heads,
+          .kv_heads = config.kv_heads,
+          .head_dim = config.head_dim,
+          .scale = 1 / std::sqrt(static_cast<float>(config.head_dim))};
+}
+
+void measure_grouped_heads(const Options& options, const ModelConfig& config, Device& device,
+                           Report& report) {
+  constexpr uint32_t kKeys = 4096, kLayers = 8;
+  AttentionHeads heads = heads_of(config);
+  if (heads.kv_heads == heads.heads) return;
+  std::optional<double> goal;
+  if (heads.heads == 4 * heads.kv_heads) goal = 0.35;
+  AttentionBench grouped(device, heads, DType::kF16, kKeys, kLayers);
+  heads.kv_heads = heads.heads;
+  AttentionBench all(device, heads, DType::kF16, kKeys, kLayers);
+  std::vector<double> shared, own;
+  for (unsigned i = 0; i < 20 * options.runs; ++i) {
+    shared.push_back(grouped.run()), own.push_back(all.run());
+  }
+  const std::string name = cat("attention_", kKeys, "_keys_");
+  report.add(cat(name, config.heads, "_on_", config.kv_heads), 1e6 * median(shared), "us");
+  report.add(cat(name, config.heads, "_on_", config.heads), 1e6 * median(own), "us");
+  report.add(name + "grouped_over_all", median(shared) / median(own), "", goal);
+}
+
+AttentionBench::AttentionBench(Device& device, const AttentionHeads& heads, DType cache,
                                uint32_t context, uint32_t layers)
     : device_(device), context_(context) {
-  const int64_t channels = config.channels;
-  const Tensor qkv = input("qkv", DType::kF32, {kRows, 3 * channels});
+  const int64_t channels = int64_t{heads.kv_heads} * heads.head_dim;
+  const int64_t outputs = int64_t{heads.heads} * heads.head_dim;
+  const Tensor qkv = input("qkv", DType::kF32, {kRows, outputs + 2 * channels});
   const Tensor k = input("k_cache", cache, {channels});
   const Tensor v = input("v_cache", cache, {channels});
-  const int head_dim = config.channels / config.heads;
-  const AttentionHeads heads{config.heads, config.heads, head_dim,
-                             1 / std::sqrt(static_cast<float>(head_dim))};
   const Program program =
       compile("attention", {{"y", attention(qkv, k, v, heads)}}, device.fuse_rules());
 
@@ -93,8 +116,8 @@ AttentionBench::AttentionBench(Device& device, const ModelConfig& config, DType 
   limits.pages_per_sequence = limits.pages = (context + kPageTokens - 1) / kPageTokens;
   limits.arena_row_bytes = program.arena_row_bytes;
   workspace_ = device.workspace(limits);
-  const auto width = static_cast<size_t>(channels);
-  buffers_.push_back(filled(device, limits.rows * 3 * width, 7));
+  const auto width = static_cast<size_t>(outputs);
+  buffers_.push_back(filled(device, limits.rows * (width + 2 * static_cast<size_t>(channels)), 7));
   buffers_.push_back(device.alloc(limits.rows * width * sizeof(float)));
   Buffer* const in = buffers_[0].get();
   Buffer* const out = buffers_[1].get();

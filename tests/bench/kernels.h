@@ -5,6 +5,7 @@
 
 #include "bench/bench.h"
 #include "bench/random_model.h"
+#include "models/functional.h"
 
 namespace split::bench {
 
@@ -38,7 +39,7 @@ class MatmulBench {
 // Attention of one new token of one sequence over its cache, for some layers.
 class AttentionBench {
  public:
-  AttentionBench(Device& device, const ModelConfig& config, DType cache, uint32_t context,
+  AttentionBench(Device& device, const AttentionHeads& heads, DType cache, uint32_t context,
                  uint32_t layers);
   // Seconds of one layer's.
   double run();
@@ -50,5 +51,12 @@ class AttentionBench {
   std::vector<std::unique_ptr<Buffer>> buffers_;
   std::vector<std::unique_ptr<Executable>> executables_;
 };
+
+// A model's heads, as its attention has them.
+AttentionHeads heads_of(const ModelConfig& config);
+// Times attention over 4,096 keys where query heads share key heads, beside the same with a key
+// head for each query head.
+void measure_grouped_heads(const Options& options, const ModelConfig& config, Device& device,
+                           Report& report);
 
 }  // namespace split::bench

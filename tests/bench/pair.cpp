@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "bench/loopback.h"
+#include "bench/text_steps.h"
 #include "edge_client/cloud/remote_link.h"
+#include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_forward.h"
 #include "program/interrupt.h"
 
@@ -36,12 +38,72 @@ struct Text {
   }
 };
 
+// An encoder's texts at each of three cuts: one trip for all of a request.
+void measure_texts_pair(const RandomModel& model, Loopback& loopback, const Options& options,
+                        Report& report) {
+  constexpr uint32_t kTexts = 256, kLength = 16;
+  const ModelConfig& config = model.config();
+  const auto device = make_cpu_device(options.threads);
+  const auto texts = random_texts(config, kTexts, kLength);
+  const Sentences sentences = plain_sentences(config);
+  report.note(cat("pair: ", kTexts, " texts of ", kLength, " tokens in a request, over loopback ",
+                  "HTTP, f16, ", device->name(), " on each side"));
+  edge::Remote remote(loopback.url(), std::chrono::milliseconds(60000));
+  const wire::ModelInfo info = remote.model(options.size);
+  Interrupt interrupt;
+  edge::RemoteLink link(remote, info, config, {}, interrupt);
+  for (const int cut : {1, config.layers / 2, config.layers}) {
+    ShardOptions shard_options;
+    shard_options.range = {cut, config.layers};
+    shard_options.profile = Profile::kF16;
+    shard_options.kv_bytes = kv_bytes_for(model.model(), {}, Profile::kF16, 4);
+    std::optional<Shard> shard;
+    std::optional<Batcher> tail;
+    if (cut < config.layers) {
+      shard.emplace(*device, model.model(), model.weights(), shard_options);
+      tail.emplace(*shard);
+    }
+    edge::Placement place;
+    place.cut = cut;
+    place.range = shard_options.range;
+    const edge::RetryOptions retry;
+    const edge::SplitRun run{link,  place,    tail ? &*tail : nullptr, model.model(), nullptr,
+                             retry, interrupt};
+    edge::SplitCounts counts;
+    std::vector<double> split_seconds, whole_seconds;
+    uint64_t trips = 0;
+    for (unsigned i = 0; i <= options.runs; ++i) {
+      std::vector<float> split, whole;
+      const double mine = timed([&] {
+        edge::EmbeddedTexts made = edge::embed_texts(run, texts, sentences, counts);
+        trips += made.trips;
+        split = std::move(made.values);
+      });
+      const double alone =
+          timed([&] { whole = embed(loopback.model().batcher(), texts, sentences); });
+      for (size_t at = 0; at < split.size(); at += sentences.dimensions()) {
+        to_unit_length(std::span(split).subspan(at, sentences.dimensions()));
+      }
+      if (split != whole) {
+        throw Error(ErrorKind::kRemote, "[bench] the pair gave other embeddings than the model");
+      }
+      if (i == 0) continue;  // first touches
+      split_seconds.push_back(mine), whole_seconds.push_back(alone);
+    }
+    CHECK(trips == options.runs + 1);
+    const std::string name = cat("pair_embed_", kTexts, "x", kLength, "_cut", cut);
+    report.add(name, kTexts / median(split_seconds), "texts/s", kTexts / median(whole_seconds));
+    report.add(name + "_over_unsplit", median(whole_seconds) / median(split_seconds), "", kGoal);
+  }
+}
+
 }  // namespace
 
 void measure_pair(const Options& options, Report& report) {
   const RandomModel model(options.size, DType::kF16);
   const ModelConfig& config = model.config();
   Loopback loopback(model, options);
+  if (config.encodes()) return measure_texts_pair(model, loopback, options, report);
   const int cut = config.layers / 2;
 
   const auto device = make_cpu_device(options.threads);

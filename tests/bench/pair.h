@@ -8,7 +8,8 @@
 
 namespace split::bench {
 
-// Adds the rows of the pair. Throws Error(kRemote) when the two texts differ.
+// Adds the rows of the pair; an encoder's are embeddings of many texts. Throws Error(kRemote) when
+// the two texts differ.
 void measure_pair(const Options& options, Report& report);
 
 }  // namespace split::bench

@@ -1,6 +1,7 @@
 #include "bench/random_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +51,19 @@ Config llama(const char* type, int layers, int channels, int heads, int kv_heads
   return config;
 }
 
+Config bert(int layers, int channels, int heads) {
+  return {{"model_type", "bert"},
+          {"num_hidden_layers", layers},
+          {"hidden_size", channels},
+          {"num_attention_heads", heads},
+          {"intermediate_size", 4 * channels},
+          {"vocab_size", 30522},
+          {"max_position_embeddings", 512},
+          {"type_vocab_size", 2},
+          {"layer_norm_eps", 1e-12},
+          {"hidden_act", "gelu"}};
+}
+
 std::vector<std::pair<const char*, Config>> sizes() {
   const Config tied = {{"tie_word_embeddings", true}};
   const Config stretched = {{"tie_word_embeddings", true},
@@ -66,6 +80,8 @@ std::vector<std::pair<const char*, Config>> sizes() {
           {"gpt2-large", gpt2(36, 1280, 20)},
           {"gpt2-xl", gpt2(48, 1600, 25)},
           {"tiny", gpt2(2, 128, 2, 1024, 5000)},
+          {"minilm-l6", bert(6, 384, 12)},
+          {"bge-base", bert(12, 768, 12)},
           {"smollm2-135m", llama("llama", 30, 576, 9, 3, 1536, 49152, 8192, 1e5, tied)},
           {"qwen2.5-0.5b", llama("qwen2", 24, 896, 14, 2, 4864, 151936, 32768, 1e6, tied)},
           {"tinyllama-1.1b", llama("llama", 22, 2048, 32, 4, 5632, 32000, 2048, 1e4,
@@ -157,8 +173,9 @@ RandomModel::RandomModel(const std::string& size, DType dtype, uint64_t seed) {
   for (const Blob& blob : model_->blobs()) {
     for (const WeightDecl& decl : blob.weights) {
       if (!decl.from.empty()) continue;
-      const bool norm =
-          decl.name.find("ln_") != std::string::npos || decl.name.find("norm") != std::string::npos;
+      const bool norm = std::ranges::any_of(
+          std::array{"ln_", "norm", "Norm"},
+          [&](const char* part) { return decl.name.find(part) != std::string::npos; });
       tensors_[decl.name] = decl.dims.size() == 2
                                 ? random_tensor(decl.dims, dtype, seed + tensors_.size() * 1000003)
                                 : filled(decl.dims, norm && decl.name.ends_with("weight") ? 1 : 0);

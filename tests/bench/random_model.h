@@ -13,8 +13,8 @@
 
 namespace split::bench {
 
-// "demo" (the bundled model's shapes), "tiny", "gpt2" and its larger ones, "smollm2-135m",
-// "qwen2.5-0.5b", "tinyllama-1.1b", "llama-3.2-1b".
+// "demo" (the bundled model's shapes), "tiny", "gpt2" and its larger ones, "minilm-l6" and
+// "bge-base" (encoders), "smollm2-135m", "qwen2.5-0.5b", "tinyllama-1.1b", "llama-3.2-1b".
 std::vector<std::string> random_model_sizes();
 
 // Immutable once made. Outlives the shards that read it.

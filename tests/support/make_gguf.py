@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""make_gguf.py DIR OUT [--type F32|F16|BF16|Q8_0|Q4_0|Q6_K] [--version 2|3] [--tied-head] [--alignment N]
+"""make_gguf.py DIR OUT [--type F32|F16|BF16|Q8_0|Q4_0|Q4_K|Q6_K] [--version 2|3] [--tied-head] [--alignment N]
     [--head-type TYPE] [--made-up-tokens]
 
 A Hugging Face directory of GPT-2, Llama or Qwen2 (one safetensors file) as llama.cpp's converter would write it: its
@@ -14,7 +14,7 @@ import struct
 
 import numpy as np
 
-TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q6_K": 14, "BF16": 30}
+TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "Q4_K": 12, "Q6_K": 14, "BF16": 30}
 OUTSIDE = {
     "wte.weight": "token_embd.weight",
     "wpe.weight": "position_embd.weight",
@@ -87,6 +87,23 @@ def q4_0(x):
     return np.concatenate([halves(d)[:, None].view(np.uint8), q[:, :16] | q[:, 16:] << 4], axis=1)
 
 
+def q4_k(x):
+    """Simpler than ggml's choice too: each group of 32 from its least to its largest value."""
+    x = x.reshape(-1, 8, 32)
+    least = np.maximum(-x.min(axis=2), 0)
+    scale = (x.max(axis=2) + least) / 15
+    whole = [halves(part.max(axis=1) / 63) for part in (scale, least)]
+    factors = [np.where(d == 0, 1, d).astype(np.float32)[:, None] for d in whole]
+    s, m = [np.clip(np.rint(part / factor), 0, 63).astype(np.uint8) for part, factor in zip((scale, least), factors)]
+    step = factors[0] * s
+    q = (x + (factors[1] * m)[:, :, None]) / np.where(step == 0, 1, step)[:, :, None]
+    q = np.clip(np.rint(q), 0, 15).astype(np.uint8)
+    n = len(q)
+    packed = np.concatenate([s[:, :4] | s[:, 4:] >> 4 << 6, m[:, :4] | m[:, 4:] >> 4 << 6, s[:, 4:] & 15 | (m[:, 4:] & 15) << 4], axis=1)
+    d, dmin = (part[:, None].view(np.uint8) for part in whole)
+    return np.concatenate([d, dmin, packed, (q[:, ::2] | q[:, 1::2] << 4).reshape(n, 128)], axis=1)
+
+
 def q6_k(x):
     """Simpler than ggml's choice of scales, but the same layout: each group of 16 scaled to its largest value."""
     x = x.reshape(-1, 16, 16)
@@ -109,7 +126,7 @@ def encoded(x, kind):
         return halves(x).tobytes()
     if kind == "BF16":  # truncated: these tests' values are made for it
         return (np.ascontiguousarray(x, "<f4").view("<u4") >> 16).astype("<u2").tobytes()
-    return {"Q8_0": q8_0, "Q4_0": q4_0, "Q6_K": q6_k}[kind](np.ascontiguousarray(x)).tobytes()
+    return {"Q8_0": q8_0, "Q4_0": q4_0, "Q4_K": q4_k, "Q6_K": q6_k}[kind](np.ascontiguousarray(x)).tobytes()
 
 
 def text(value):
@@ -266,7 +283,7 @@ def main():
         kind = args.head_type or args.type if name in outside else args.type
         if x.ndim == 1 or name == "wpe.weight":
             kind = "F32"
-        elif x.shape[-1] % {"Q8_0": 32, "Q4_0": 32, "Q6_K": 256}.get(kind, 1):
+        elif x.shape[-1] % {"Q8_0": 32, "Q4_0": 32, "Q4_K": 256, "Q6_K": 256}.get(kind, 1):
             kind = "F16"  # as llama.cpp does where rows are no whole blocks
         tensors.append((gguf_name(name, outside, in_block), x.shape[::-1], TYPES[kind], encoded(x, kind)))
     with open(args.out, "wb") as out:

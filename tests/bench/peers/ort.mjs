@@ -45,13 +45,15 @@ const answers = {
   // The mean vector of each of `texts` texts of `length` tokens.
   async embed(texts, length) {
     const all = Array.from({ length: texts * length }, (_, i) => ids[i % ids.length]);
+    const feeds = { input_ids: whole(all, [texts, length]), attention_mask: whole(all.map(() => 1n), [texts, length]) };
     const start = process.hrtime.bigint();
-    const { last_hidden_state: state } = await session.run({
-      input_ids: whole(all, [texts, length]),
-      attention_mask: whole(all.map(() => 1n), [texts, length]),
-    });
-    const channels = state.dims[2], mean = new Float32Array(channels);
-    for (let i = 0; i < state.data.length; ++i) mean[i % channels] += state.data[i];
+    const { last_hidden_state: state } = await session.run(feeds);
+    const channels = state.dims[2], mean = new Float32Array(texts * channels), { data } = state;
+    for (let text = 0, i = 0; text < texts; ++text) {
+      for (let row = 0; row < length; ++row) {
+        for (let c = text * channels, end = c + channels; c < end; ++c, ++i) mean[c] += data[i];
+      }
+    }
     return seconds(start);
   },
 };

@@ -1,6 +1,7 @@
 // `bench.sh peers`: times this project's steps, llama.cpp's and ONNX Runtime's (f32) in turn on the same random weights, and
 // prints medians of their ratios; above 1 ours is faster.
 //   run.mjs PLAYER FOLDER [--json FILE] [--size SIZE] [--threads N] [--runs N] [--formats f16,q8_0,...]
+// Formats also q4_k, which is in none of our profiles: the same file on both sides.
 // PLAYER is build/bin/bench_player; FOLDER has node_modules and gets the weights.
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
@@ -26,6 +27,12 @@ const asks = [
   { name: `prefill_${prompt}`, line: `prefill ${prompt}`, unit: 'tokens/s', of: (s) => prompt / s },
   { name: `batch_${sequences}`, line: `batch ${sequences} 6`, unit: 'tokens/s', of: (s) => sequences / s },
 ];
+
+// An encoder has a text of 128 tokens, and 256 texts of 16 in one request.
+const texts = [[1, 128], [256, 16]].map(([count, length]) => ({
+  name: `embed_${count}x${length}`, line: `embed ${count} ${length}`, unit: 'texts/s', of: (s) => count / s,
+}));
+const encoder = /minilm|bge/.test(values.size);
 
 function must(command, args) {
   const { status, error } = spawnSync(command, args, { stdio: ['ignore', 'inherit', 'inherit'] });
@@ -61,9 +68,11 @@ const python = (...args) => must('/usr/bin/python3', args);
 
 // Times each line on both sides in turn.
 async function compare(weights, format, lines, peer_name, command, args) {
-  // "q4_0_int8": these blocks, and rows rounded to eight bits as llama.cpp's are.
+  // "q4_0_int8": these blocks, and rows rounded to eight bits as llama.cpp's are. Blocks of a file
+  // are multiplied as they lie.
   const blocks = format.replace('_int8', '');
-  const how = blocks === format ? ['--profile', format] : ['--profile', 'int8', '--format', blocks];
+  const how = weights.endsWith('.gguf') ? ['--profile', 'f32']
+    : blocks === format ? ['--profile', format] : ['--profile', 'int8', '--format', blocks];
   const ours = new Side(player, [...how, '--threads', values.threads, '--model', weights]);
   const theirs = new Side(command, args);
   await ours.name, await theirs.name;
@@ -95,23 +104,26 @@ function model(dtype, ...more) {
   return dir;
 }
 
-const archs = [[/gpt2/, 'gpt2'], [/llama|smollm/, 'llama'], [/qwen2/, 'qwen2'], [/qwen3/, 'qwen3']];
+const archs = [[/gpt2/, 'gpt2'], [/llama|smollm/, 'llama'], [/qwen2/, 'qwen2'], [/qwen3/, 'qwen3'],
+               [/minilm|bge/, 'bert']];
 console.log(`${values.size}, ${values.threads} threads, medians of ${values.runs} runs in turn (above 1: ours is faster)`);
-for (const format of values.formats.split(',')) {
+// ONNX Runtime's side of an encoder is in f32, ours with bf16 rows and weights too.
+for (const format of encoder ? ['f32', 'bf16'] : values.formats.split(',')) {
   const blocks = format.replace('_int8', '');
-  if (format === 'f32') {
-    if (!/gpt2/.test(values.size)) continue;
+  if (format === 'f32' || encoder) {
+    if (!/gpt2/.test(values.size) && !encoder) continue;
     const dir = model('f32', '--onnx');
-    const lines = asks.filter((ask) => !ask.line.startsWith('batch'));
+    const lines = encoder ? texts : asks.filter((ask) => !ask.line.startsWith('batch'));
     await compare(dir, format, lines, 'ONNX Runtime', process.execPath, [join(folder, 'ort.mjs'), dir, values.threads]);
     continue;
   }
   const dir = model('f16'), file = join(dir, `${blocks}.gguf`);
   if (!existsSync(file)) {
-    const head = blocks === 'q4_0' ? 'q8_0' : blocks;  // as the profile of that name has it
+    // As the profile of that name has it, or as llama.cpp's files of it do.
+    const head = { q4_0: 'q8_0', q4_k: 'q6_k' }[blocks] ?? blocks;
     python(join(here, '../../support/make_gguf.py'), dir, file, '--type', blocks.toUpperCase(),
            '--head-type', head.toUpperCase(), '--made-up-tokens');
   }
-  await compare(dir, format, asks, 'llama.cpp', process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
+  await compare(format === 'q4_k' ? file : dir, format, asks, 'llama.cpp', process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
 }
 if (values.json) writeFileSync(values.json, `${JSON.stringify(rows, null, 1)}\n`);
