@@ -429,11 +429,6 @@ bool Run::open(const std::string& prompt) {
   if (error) std::rethrow_exception(error);
   prompt_ = opened.prompt;
   const bool begun = !opened.tokens.empty() || !opened.finish_reason.empty();
-  // Each row but the last token's ran through all blocks there.
-  const size_t rows = prompt_.size() + opened.tokens.size() - (opened.tokens.empty() ? 0 : 1);
-  if (begun) {
-    receipt_.counts.cloud_layer_rows += rows * static_cast<size_t>(loader_.config().layers);
-  }
   if (begun) opened_ = std::move(opened);
   return begun;
 }
