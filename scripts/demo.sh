@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # demo.sh [PROMPT] [EDGE_CLIENT FLAGS...]: the whole thing on this machine. Installs what is missing, builds, starts a
-# cloud_server with the bundled model, lets edge_client finish PROMPT in view of you, and stops the server.
+# cloud_server with the bundled model, lets edge_client finish PROMPT in view of you, at cut 6 unless a flag says another,
+# and stops the server.
 #   scripts/demo.sh "Once upon a time" --max-tokens 100 --cut 2
 # build/bin/edge_client --help lists the flags.
 set -euo pipefail
@@ -21,7 +22,11 @@ with_prompt() {
   cat
   echo
 }
+cut=(--cut 6)  # a split to look at; a short text would end before the cut moves by itself
 for flag in "$@"; do
+  case $flag in
+    --cut* | --head* | --moves* | --embed) cut=() ;;
+  esac
   case $flag in
     -h | --help) usage && exit ;;
     --json | --embed | --quiet | --version | --list-devices) with_prompt() { cat; } ;;
@@ -37,4 +42,4 @@ pids+=($!)
 await "$dir/cloud" $!
 cat "$dir/cloud" >&2
 echo >&2
-build/bin/edge_client --server "http://127.0.0.1:$port" --prompt "$prompt" "$@" | with_prompt
+build/bin/edge_client --server "http://127.0.0.1:$port" --prompt "$prompt" "${cut[@]}" "$@" | with_prompt
