@@ -33,6 +33,17 @@ std::unique_ptr<Device> find_gpu(const DeviceOptions& options) {
   return nullptr;
 }
 
+// The kind that a name other than "auto" begins with, and the index behind it, if there is one.
+std::pair<const DeviceKind&, std::string> named(const std::string& name) {
+  const size_t colon = name.find(':');
+  const std::string index = colon == name.npos ? "" : name.substr(colon + 1);
+  for (const DeviceKind& kind : kKinds) {
+    if (kind.name != name.substr(0, colon)) continue;
+    if (colon == name.npos || (kind.gpus && parse_u64(index, 0, 255))) return {kind, index};
+  }
+  throw Error(ErrorKind::kInput, cat("[device] expected ", device_names(), ", got '", name, "'"));
+}
+
 }  // namespace
 
 std::span<const DeviceKind> device_kinds() { return kKinds; }
@@ -50,26 +61,24 @@ std::string device_names() {
   return text;
 }
 
+void check_device_name(const std::string& name) {
+  if (name != "auto") (void)named(name);
+}
+
 std::unique_ptr<Device> make_device(const DeviceOptions& options) {
   const std::string& name = options.device;
   if (name == "auto") {
     std::unique_ptr<Device> gpu = find_gpu(options);
     return gpu ? std::move(gpu) : make_cpu_device(options.threads);
   }
-  const size_t colon = name.find(':');
-  const std::string index = colon == name.npos ? "" : name.substr(colon + 1);
-  for (const DeviceKind& kind : kKinds) {
-    if (kind.name != name.substr(0, colon)) continue;
-    if (kind.gpus && parse_u64(index, 0, 255)) return kind.make(options, index);
-    if (colon != name.npos) break;
-    std::unique_ptr<Device> device = kind.make(options, "any");
-    if (kind.gpus && !device->is_gpu()) {
-      log_warning(
-          cat("no GPU: ", device->name(), " computes on the processor, slower than --device cpu"));
-    }
-    return device;
+  const auto [kind, index] = named(name);
+  if (!index.empty()) return kind.make(options, index);
+  std::unique_ptr<Device> device = kind.make(options, "any");
+  if (kind.gpus && !device->is_gpu()) {
+    log_warning(
+        cat("no GPU: ", device->name(), " computes on the processor, slower than --device cpu"));
   }
-  throw Error(ErrorKind::kInput, cat("[device] expected ", device_names(), ", got '", name, "'"));
+  return device;
 }
 
 std::vector<ListedDevice> list_devices() {

@@ -198,6 +198,8 @@ std::span<const DeviceKind> device_kinds();
 // "auto, cpu, vulkan or vulkan:N"
 std::string device_names();
 
+// Throws Error(kInput) for a name that no device can have.
+void check_device_name(const std::string& name);
 // Throws Error(kInput) for a name that is none, Error(kDevice) when there is no such device.
 std::unique_ptr<Device> make_device(const DeviceOptions& options);
 std::vector<ListedDevice> list_devices();

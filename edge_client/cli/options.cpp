@@ -318,6 +318,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   } catch (const Error& error) {
     throw Error(ErrorKind::kInput, cat("--format: ", error.what()));
   }
+  check_device_name(options.device.device);
   options.goal = *goal_from_name(goal);
   if (options.measure && !options.plan) {
     throw Error(ErrorKind::kInput, "--measure: expected --plan beside it");

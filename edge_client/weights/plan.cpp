@@ -22,9 +22,8 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
     rule += "--:|";
   }
   table += "\n" + rule + "\n";
-  const auto line = [&](const std::string& flags, const StageRange& range,
-                        const char* remark = "") {
-    table += cat("| `", flags, "`", remark, " | ", range.describe(model.config().layers), " |");
+  const auto line = [&](const std::string& flags, const StageRange& range) {
+    table += cat("| `", flags, "` | ", range.describe(model.config().layers), " |");
     for (const std::string& format : formats) {
       try {
         const bool own = std::ranges::all_of(
@@ -42,7 +41,7 @@ std::string download_table(const Model& model, const wire::ModelInfo& info) {
   const int layers = model.config().layers, usual = default_cut(layers);
   const Point last = Point::last(layers, !model.config().encodes());
   for (const int cut : std::set<int>{0, layers / 2, usual, layers}) {
-    line(cat("--cut ", cut), StageRange::from_block(cut, last), cut == usual ? " (default)" : "");
+    line(cat("--cut ", cut), StageRange::from_block(cut, last));
   }
   if (last > Point(layers)) {
     line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));

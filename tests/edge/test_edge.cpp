@@ -21,7 +21,13 @@ struct Shared {
   }
   explicit Shared(const std::string& name) : cloud(name), golden(name) {}
 
+  // At the cut before the last two blocks, unless the arguments say what runs here.
   Outcome run(std::vector<std::string> arguments, const EdgeOptions& options = {}) {
+    const bool says = std::ranges::any_of(arguments, [](const std::string& argument) {
+      return argument.starts_with("--cut") || argument.starts_with("--head") ||
+             argument.starts_with("--moves");
+    });
+    if (!says) arguments.push_back(cat("--cut=", cloud.model().config().layers - 2));
     for (const auto& argument :
          {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
           std::string("--device=cpu"), std::string("--threads=1"), std::string("--retry-for=5")}) {

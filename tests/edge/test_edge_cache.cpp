@@ -415,10 +415,11 @@ TEST(EdgePlan, IsTheTableInTheReadme) {
   EXPECT_TRUE(plan.out.starts_with("| | on this machine | f16 |")) << plan.out;
   // As a run finds it.
   const TemporaryFolder cache;
-  const Outcome run = run_edge({cat("--server=", demo.url()), cat("--cache=", cache.path.string()),
-                                "--prompt=a", "--max-tokens=1", "--device=cpu", "--json"});
+  const Outcome run =
+      run_edge({cat("--server=", demo.url()), cat("--cache=", cache.path.string()), "--cut=6",
+                "--prompt=a", "--max-tokens=1", "--device=cpu", "--json"});
   const uint64_t bytes = run.json()["receipt"]["bytes_downloaded"];
-  const size_t line = plan.out.find("(default)");
+  const size_t line = plan.out.find("`--cut 6`");
   EXPECT_EQ(plan.out.find(cat("| ", human_bytes(bytes), " |"), line),
             plan.out.find(" |", line) + 2 + std::string("blocks 6-7, norm, head |").size())
       << plan.out;

@@ -52,6 +52,7 @@ inline std::string without_what_varies(std::string body) {
       {std::regex("\"features\":\\[[^\\]]*\\],"), ""},
       {std::regex("\"phases_alike\":(true|false),"), ""},
       {std::regex("\"architecture\":\"[^\"]*\","), ""},
+      {std::regex("\"chat\":(null|\\{[^}]*\\}),"), ""},
       {std::regex("\"context\":[0-9]+,"), ""},
       {std::regex("\"dimensions\":[0-9]+,"), ""},
       {std::regex("\"kind\":\"[^\"]*\","), ""},
