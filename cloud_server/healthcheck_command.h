@@ -6,7 +6,7 @@
 namespace split::cloud {
 
 // Asks the server at this address of this machine whether it is ready, and returns the exit code.
-// Of its certificate it matters only that there is one.
+// Any certificate of its will do.
 int healthcheck_command(bool tls, const std::string& address, int port);
 
 }  // namespace split::cloud

@@ -1,4 +1,4 @@
-// What --embed prints of one text: numbers with spaces between them, or one JSON object.
+// Text that --embed prints for one prompt: numbers with spaces between them, or one JSON object.
 #pragma once
 
 #include <span>

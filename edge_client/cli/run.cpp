@@ -151,6 +151,7 @@ class Run {
   std::string told_beside_;               // last
   bool writing_ = false;                  // a text
   std::string held_;                      // lines until it ends
+  bool over_ = false;                     // it is, and nothing more is of interest
   Answers answers_;                       // likewise
   std::unique_ptr<Forecasts> forecasts_;  // likewise; none: of a head on the cloud
   AnswerWatch watch_;                     // of the one text
@@ -173,6 +174,7 @@ void Run::say_plan() {
 void Run::tell(const std::string& line) {
   if (options_.quiet) return;
   const std::lock_guard lock(telling_);
+  if (over_) return;
   if (writing_ && world_.console.out_is_terminal && world_.console.err_is_terminal) {
     held_ += line + "\n";
   } else {
@@ -183,6 +185,7 @@ void Run::tell(const std::string& line) {
 void Run::end_writing() {
   const std::lock_guard lock(telling_);
   writing_ = false;
+  over_ = true;
   if (!held_.empty()) world_.console.err(cat("\n", std::exchange(held_, {})));
 }
 

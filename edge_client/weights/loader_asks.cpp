@@ -1,5 +1,5 @@
-// What a loader asks of the server, or takes from what was last seen of it: the model, its manifest
-// and its files.
+// Asks the server, or what was last seen of it, for the loader: the model, its manifest and its
+// files.
 #include <algorithm>
 #include <utility>
 
