@@ -183,7 +183,7 @@ http::Response forward_texts(Cloud& cloud, const http::Request& http, ServedMode
     }
     out = std::move(pooled);
   }
-  if (request.half) expect_halves(out);
+  if (request.format == DType::kF16) expect_halves(out);
   const std::string_view name = request.pool ? wire::kEmbedding : wire::result_name(texts.range.to);
   http::Response response;
   if (tensors) {

@@ -439,7 +439,7 @@ TEST(CloudServer, WarnsOfKeysThatOthersRead) {
     CHECK(::chmod(keys.c_str(), mode) == 0);
     Program program({"--model", kRandA, "--port", "0", "--api-key-file", keys.string()});
     EXPECT_NE(program.port(), 0);
-    const std::string warning = cat("warning: [file] ", keys.string(), ": ");
+    const std::string warning = cat("warning: ", keys.string(), ": ");
     EXPECT_EQ(program.text().find(warning) != std::string::npos, mode == 0644) << program.text();
   }
   std::filesystem::remove(keys);
