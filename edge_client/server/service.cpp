@@ -323,10 +323,14 @@ serve::TextModel Service::find_writer(const std::string& id, const std::string& 
   return model;
 }
 
+// As many answers at once as a text here would have room for, unless a budget says otherwise.
+constexpr uint32_t kSlotsOfTheCloud = 16;
+
 serve::Props Service::props() {
   const serve::TextModel model = find("");
   Batcher* const batcher = present()->batcher();
-  return {model.id, model.config->context, batcher != nullptr ? serve::slots_of(*batcher) : 1,
+  return {model.id, model.config->context,
+          batcher != nullptr ? serve::slots_of(*batcher) : kSlotsOfTheCloud,
           model.chat != nullptr ? model.chat->text() : ""};
 }
 

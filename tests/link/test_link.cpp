@@ -480,9 +480,8 @@ TEST(SplitLink, AWrongUseIsOneLine) {
   EXPECT_EQ(refusal({"--to", "localhost:1", "--seed", "1"}, 2),
             "error: --seed: expected --cut-after too\n");
   LinkProcess link({"--to", "localhost:1"});
-  EXPECT_EQ(
-      refusal({"--to", "localhost:1", "--port", cat(link.port())}, 98),
-      cat("error: [link] cannot listen on 127.0.0.1:", link.port(), ": Address already in use\n"));
+  EXPECT_EQ(refusal({"--to", "localhost:1", "--port", cat(link.port())}, 98),
+            cat("error: cannot listen on 127.0.0.1:", link.port(), ": Address already in use\n"));
 }
 
 TEST(SplitLink, ATextIsTheSameBehindALineThatIsCut) {

@@ -22,7 +22,7 @@ inline Arguments operator+(Arguments left, const Arguments& right) {
 
 // The N of "; N replays" in the receipt for people; 0 without.
 inline int replays_of(const std::string& err) {
-  const size_t end = err.find(" replays");
+  const size_t end = err.find(" replay");
   if (end == std::string::npos) return 0;
   const size_t begin = err.rfind(' ', end - 1);
   return std::atoi(err.c_str() + begin);
