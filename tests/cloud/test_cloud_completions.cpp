@@ -313,8 +313,8 @@ class Scripts : public testing::Test {
     const Json whole = json_of(caller->post(kPath, body));
     body["stream"] = true;
     const Whole streamed = joined(chunks_of(caller->post(kPath, body).body));
-    EXPECT_EQ(streamed.text.at(0), whole["choices"][0]["text"]);
-    EXPECT_EQ(streamed.finish.at(0), whole["choices"][0]["finish_reason"]);
+    EXPECT_EQ(streamed.text.at(0), whole["choices"][0]["text"].get<std::string>());
+    EXPECT_EQ(streamed.finish.at(0), whole["choices"][0]["finish_reason"].get<std::string>());
     finish = whole["choices"][0]["finish_reason"];
     return whole["choices"][0]["text"];
   }

@@ -29,7 +29,7 @@ struct Demo : Pair {
     static ForAllTests<Demo> all;
     return all.get().edge_;
   }
-  Demo() : edge_(arguments()) { edge_.ready(); }
+  Demo() : edge_(arguments({"--cut=6"})) { edge_.ready(); }  // some blocks here, some there
 
  private:
   EdgeServer edge_;

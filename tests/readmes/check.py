@@ -355,7 +355,7 @@ def run_lines(readme, pair, scratch):
                 continue
             here = pair.here(command)
             if curl:
-                here = here.replace('curl ', 'curl -sS --fail-with-body --max-time 120 ', 1)
+                here = here.replace('curl ', 'curl -sS --fail-with-body --max-time 120 --retry 60 ', 1)
             done = subprocess.run(['bash', '-euo', 'pipefail', '-c', here], cwd=scratch, env=pair.environment, check=False,
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             saved = re.search(r' -o (\S+)', command)
