@@ -22,7 +22,7 @@ class HttpLoop : public ::testing::Test {
                     .path = path,
                     .access = access,
                     .on_loop = true,
-                    .handler = [path](const Request& r) {
+                    .handler = [path = path](const Request& r) {
                       return Response::text(200, cat(path, r.query("q").value_or("")));
                     }});
     }
