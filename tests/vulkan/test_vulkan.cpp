@@ -249,7 +249,8 @@ TEST_F(Vulkan, AttentionSeesTheKeysOfEachRow) {
     for (const auto& [heads, kv_heads, size, cache] :
          {std::tuple<int, int, int, DType>{3, 3, 16, DType::kF32},
           {1, 1, 25, DType::kF16},
-          {4, 2, 64, DType::kF16}}) {
+          {4, 2, 64, DType::kF16},
+          {2, 1, 128, DType::kF16}}) {
       const int64_t channels = heads * size, kv_width = kv_heads * size;
       const int64_t inner = units ? kInner : channels + 2 * kv_width;
       const Tensor x = input("x", DType::kF32, {kRows, inner});

@@ -244,14 +244,15 @@ bool VulkanExecutable::add_tiled_attention(const Step& step, size_t variant,
   const auto size = static_cast<uint32_t>(Heads(step).dim);
   if (variant != kPromptCoopMatrix || !halves_[static_cast<size_t>(step.out())] ||
       plan.pieces > 1 || slot(step.in(Attention::k_cache)).dtype != DType::kF16 ||
-      size % kUnitTile != 0 || size > 96 || device.subgroup < kUnitTile ||
+      size % kUnitTile != 0 || (size > 96 && size != 128) || device.subgroup < kUnitTile ||
       (step.inputs[Attention::q].access.first | slot(step.in(Attention::q)).dims[1]) % 2 != 0) {
     return false;
   }
   // As the shader lays it out: a tile of keys and of values; and of each subgroup's rows the
   // floats, the words of halves and a scale, and three words for all of them.
-  const uint32_t widest = std::max(size, shader::TILE_KEYS);
-  const size_t tiles = size_t{2} * shader::TILE_KEYS * shader::TILE_CHUNKS(size) * 16;
+  const uint32_t keys = shader::TILE_KEYS(size);
+  const uint32_t widest = std::max(shader::TILE_PART(size), keys);
+  const size_t tiles = size_t{2} * keys * shader::TILE_CHUNKS(size) * 16;
   const size_t each =
       (kUnitTile * (shader::TILE_FLOATS(widest) + shader::TILE_HALVES(widest) + 1) + 3) *
       sizeof(uint32_t);

@@ -1,28 +1,29 @@
 R"glsl(
 // Attention of prompt rows by matrix units. A workgroup takes one head of ROWS rows, 16 a subgroup, and
-// walks the keys of each sequence among its rows in tiles of TILE_KEYS at absolute positions, from the
-// first that a row sees to the last: scores, their weights under the largest so far, weighted sums of values. A row's
-// result depends on its own keys alone. D is a multiple of 16.
+// walks the keys of each sequence among its rows in tiles of KEYS at absolute positions, from the first
+// that a row sees to the last: scores, their weights under the largest so far, weighted sums of values.
+// A row's result depends on its own keys alone. D is a multiple of 16.
 layout(set = 0, binding = 1) restrict readonly buffer Q { vec2 q_rows[]; };
 layout(set = 0, binding = 2) restrict writeonly buffer Result { uint result[]; };  // halves
 layout(set = 0, binding = 3) restrict readonly buffer Keys { uvec4 k_cache[]; };
 layout(set = 0, binding = 4) restrict readonly buffer Values { uvec4 v_cache[]; };
 
-const uint KEY_TILES = TILE_KEYS / 16, D_TILES = D / 16;
+const uint KEYS = TILE_KEYS(D), PART = TILE_PART(D), PARTS = D / PART;
+const uint KEY_TILES = KEYS / 16, D_TILES = D / 16, PART_TILES = PART / 16;
 const uint ROWS = SUBGROUPS * 16;
 const uint ROW_LANES = SUBGROUP / 16;  // lanes of a row
-const uint KEY_PAIRS = TILE_KEYS / 2 / ROW_LANES;  // of a lane
-const uint D_PAIRS = D / 2 / ROW_LANES;
-const uint WIDEST = D > TILE_KEYS ? D : TILE_KEYS;
+const uint KEY_PAIRS = KEYS / 2 / ROW_LANES;  // of a lane
+const uint PART_PAIRS = PART / 2 / ROW_LANES;
+const uint WIDEST = PART > KEYS ? PART : KEYS;
 const uint D_CHUNKS = D / 8;  // uvec4 of a key
-const uint LOADS = TILE_KEYS * D_CHUNKS / WORKGROUP;
+const uint LOADS = KEYS * D_CHUNKS / WORKGROUP;
 const uint FLOAT_STRIDE = TILE_FLOATS(WIDEST);
 const uint HALF_STRIDE = TILE_HALVES(WIDEST);
 const uint KEY_STRIDE = TILE_CHUNKS(D);
 shared float floats[ROWS * FLOAT_STRIDE];  // scores, then sums of values
 shared uint halves[ROWS * HALF_STRIDE];    // q, then weights
-shared uvec4 k_tile[TILE_KEYS * KEY_STRIDE];
-shared uvec4 v_tile[TILE_KEYS * KEY_STRIDE];
+shared uvec4 k_tile[KEYS * KEY_STRIDE];
+shared uvec4 v_tile[KEYS * KEY_STRIDE];
 shared uint sequences[SUBGROUPS], firsts[SUBGROUPS], ends[SUBGROUPS];
 shared float row_scales[ROWS];
 
@@ -54,14 +55,18 @@ void main() {
   const uint half_base = gl_SubgroupID * 16 * HALF_STRIDE;
   const uint float_row = float_base + own * FLOAT_STRIDE, half_row = half_base + own * HALF_STRIDE;
 
-  [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
-    const uint pair = i * ROW_LANES + part;
-    halves[half_row + pair] = packHalf2x16(q_rows[(r * Q_STRIDE + Q_FIRST + head * D) / 2 + pair]);
-  }
-  subgroupBarrier();
+  const uint q_row = (r * Q_STRIDE + Q_FIRST + head * D) / 2;
   fcoopmatNV<16, gl_ScopeSubgroup, LM, LK> q[D_TILES];
-  [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
-    coopMatLoadNV(q[d], halves, half_base + d * 8, HALF_STRIDE, false);
+  [[unroll]] for (uint p = 0; p < PARTS; ++p) {
+    if (p > 0) subgroupBarrier();
+    [[unroll]] for (uint i = 0; i < PART_PAIRS; ++i) {
+      const uint pair = i * ROW_LANES + part;
+      halves[half_row + pair] = packHalf2x16(q_rows[q_row + p * (PART / 2) + pair]);
+    }
+    subgroupBarrier();
+    [[unroll]] for (uint d = 0; d < PART_TILES; ++d) {
+      coopMatLoadNV(q[p * PART_TILES + d], halves, half_base + d * 8, HALF_STRIDE, false);
+    }
   }
   fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> total[D_TILES];
   [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
@@ -110,9 +115,9 @@ void main() {
         vs[i] = v_cache[from]; \
       } \
     }
-    const uint first_tile = begin / TILE_KEYS * TILE_KEYS;
+    const uint first_tile = begin / KEYS * KEYS;
     FETCH(first_tile)
-    for (uint first = first_tile; first < end; first += TILE_KEYS) {
+    for (uint first = first_tile; first < end; first += KEYS) {
       barrier();
       [[unroll]] for (uint i = 0; i < LOADS; ++i) {
         const uint at = i * WORKGROUP + lane_index();
@@ -120,8 +125,8 @@ void main() {
         v_tile[at / D_CHUNKS * KEY_STRIDE + at % D_CHUNKS] = vs[i];
       }
       barrier();
-      if (first + TILE_KEYS < end) { FETCH(first + TILE_KEYS) }
-      if (first >= own_end || first + TILE_KEYS <= own_first) continue;
+      if (first + KEYS < end) { FETCH(first + KEYS) }
+      if (first >= own_end || first + KEYS <= own_first) continue;
 
       [[unroll]] for (uint t = 0; t < KEY_TILES; ++t) {
         fcoopmatNV<32, gl_ScopeSubgroup, LM, LN> scores =
@@ -185,15 +190,19 @@ void main() {
       subgroupBarrier();
     }
   }
-  [[unroll]] for (uint d = 0; d < D_TILES; ++d) {
-    coopMatStoreNV(total[d], floats, float_base + d * 16, FLOAT_STRIDE, false);
-  }
-  subgroupBarrier();
-  if (row0 + own >= rows) return;
-  [[unroll]] for (uint i = 0; i < D_PAIRS; ++i) {
-    const uint e = float_row + (i * ROW_LANES + part) * 2;
-    const vec2 sums = vec2(floats[e], floats[e + 1]);
-    result[(r * C + head * D) / 2 + i * ROW_LANES + part] = packHalf2x16(sums / sum);
+  [[unroll]] for (uint p = 0; p < PARTS; ++p) {
+    if (p > 0) subgroupBarrier();
+    [[unroll]] for (uint d = 0; d < PART_TILES; ++d) {
+      coopMatStoreNV(total[p * PART_TILES + d], floats, float_base + d * 16, FLOAT_STRIDE, false);
+    }
+    subgroupBarrier();
+    if (row0 + own < rows) {
+      [[unroll]] for (uint i = 0; i < PART_PAIRS; ++i) {
+        const uint pair = i * ROW_LANES + part, e = float_row + pair * 2;
+        const vec2 sums = vec2(floats[e], floats[e + 1]);
+        result[(r * C + head * D + p * PART) / 2 + pair] = packHalf2x16(sums / sum);
+      }
+    }
   }
 }
 )glsl"
