@@ -22,7 +22,7 @@ programs() {
   ! up_to_date || return 0
   scripts/setup.sh
   # 360 seconds of one processor.
-  local minutes=$(((360 / $(nproc) + 59) / 60))
+  local minutes=$(((320 / $(nproc) + 59) / 60))
   if [ -x build/bin/edge_client ]; then
     say "Building what has changed ..."
   else
