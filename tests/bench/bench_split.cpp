@@ -16,6 +16,8 @@ constexpr double kSettle = 0.5, kMeasure = 1.5;  // seconds
 constexpr int kTries = 3;                        // a neighbour's burst is no lack of capacity
 constexpr double kKeepsPace = 0.95;              // of the steps that are due
 constexpr size_t kMostSessions = 1024;
+// Rows that each of them keeps, also while it waits, as whole pages: memory is not to bound them.
+constexpr uint64_t kRowsKept = 160;
 constexpr double kBesideStep = 1.06;  // two counts of sessions so near to each other are one
 
 bool carries(Replayers& edges, size_t sessions, const std::vector<Point>& cuts, double slo_ms) {
@@ -94,6 +96,9 @@ int run(int argc, char** argv) {
   const ScratchDir scratch;
   model.write(scratch.path());
   const std::string threads = cat(options->threads);
+  const auto& config = model.config();
+  const uint64_t row_bytes = uint64_t{2} * 2 * static_cast<uint64_t>(config.layers) *
+                             static_cast<uint64_t>(config.channels);  // keys and values, 16 bits
   const CloudProcess server({"--model",
                              cat(options->size, "=", scratch.path()),
                              "--device",
@@ -107,7 +112,7 @@ int run(int argc, char** argv) {
                              "--port",
                              "0",
                              "--kv-budget",
-                             "4G",
+                             cat(kMostSessions * kRowsKept * row_bytes),
                              "--max-inflight",
                              "2048",
                              "--max-connections-per-address",
