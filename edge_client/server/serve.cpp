@@ -47,8 +47,8 @@ int read_cut(wire::Fields& fields, bool* chosen) {
   return static_cast<int>(fields.integer("cut", 0, kMostBlocks));
 }
 
-// Who asks, as far as texts go on from one another's rows: the edge has no keys of its own, but
-// programs that send different ones are different askers.
+// Names the caller whose texts may go on from one another's rows. The edge has no keys of its own,
+// but programs that send different keys are different callers.
 std::string owner_of(const Request& request) {
   const auto key = request.headers.get("Authorization");
   return cat(request.principal, "\n", key ? Sha256::hex_of(as_bytes_of(*key)) : "");

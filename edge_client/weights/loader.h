@@ -92,7 +92,8 @@ class Loader {
   // The same of the whole model on this machine. Any thread, over a connection of its own.
   wire::ModelInfo whole_manifest(Remote& remote, Waiter& waiter) const;
   // Where texts begin, and the manifest for that. With --cut auto that is the cloud, unless its
-  // sessions do not let texts go on here, which one line says: then it is the default cut.
+  // sessions do not let texts go on here, which one line says: then it is the fixed cut
+  // (split/placement.h).
   struct Begin {
     Placement place;
     wire::ModelInfo info;
