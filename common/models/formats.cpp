@@ -74,10 +74,6 @@ std::optional<DType> StageFormats::of(std::string_view stage) const {
   return this->*kind_of(stage.substr(0, stage.find('.'))).member;
 }
 
-void StageFormats::set(std::string_view stage, DType format) {
-  this->*kind_of(stage.substr(0, stage.find('.'))).member = format;
-}
-
 bool StageFormats::quantise() const {
   return std::ranges::any_of(kKinds, [&](const Kind& kind) {
     const std::optional<DType> format = this->*kind.member;

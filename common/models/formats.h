@@ -21,7 +21,6 @@ struct StageFormats {
 
   // The format of a stage by its name: "embed", "block.3", "norm", "head".
   std::optional<DType> of(std::string_view stage) const;
-  void set(std::string_view stage, DType format);
   // Whether any is of blocks.
   bool quantise() const;
 

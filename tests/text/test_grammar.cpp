@@ -51,7 +51,7 @@ TEST(JsonGrammar, AnObjectIsAnyJsonObject) {
        {"{}", R"({"a": 1})", R"({"a":-1.5e-3,"b":[true, false,null,[],{}],"c":{"d":""}})",
         R"({"\u00e9\n\"\\":"é👑"})", R"({"a":0,"b":0.5,"c":1E+9})"}) {
     EXPECT_TRUE(accepts(grammar, text)) << text;
-    EXPECT_NO_THROW(nlohmann::json::parse(text)) << text;
+    EXPECT_TRUE(nlohmann::json::accept(text)) << text;
   }
   for (const char* text : {"",
                            "[]",
