@@ -5,7 +5,7 @@
 
 #include "base/json.h"
 #include "io/quantize.h"
-#include "run/shard.h"
+#include "run/shard/shard.h"
 
 namespace split::cloud {
 

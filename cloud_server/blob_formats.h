@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
+#include "base/resources/thread_pool.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "models/model.h"

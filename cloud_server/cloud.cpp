@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "cloud_server/routes.h"
+#include "cloud_server/routes/routes.h"
 #include "serve/models.h"
 #include "serve/openapi.h"
 

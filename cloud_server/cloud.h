@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "base/memory_budget.h"
+#include "base/resources/memory_budget.h"
 #include "cloud_server/served_model.h"
-#include "http/server.h"
+#include "http/server/server.h"
 #include "run/sessions.h"
 #include "serve/api_keys.h"
 #include "serve/metrics.h"

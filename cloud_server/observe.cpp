@@ -2,7 +2,7 @@
 #include "serve/observe.h"
 
 #include "base/log.h"
-#include "cloud_server/routes.h"
+#include "cloud_server/routes/routes.h"
 
 namespace split::cloud {
 

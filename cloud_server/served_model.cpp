@@ -8,8 +8,8 @@
 #include "run/forward.h"
 #include "run/room.h"
 #include "run/self_test.h"
-#include "run/stops.h"
-#include "run/texts.h"
+#include "run/text/stops.h"
+#include "run/text/texts.h"
 #include "step/names.h"
 #include "tensor/blocks.h"
 

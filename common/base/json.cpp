@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/memory_budget.h"
+#include "base/resources/memory_budget.h"
 
 namespace split {
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/memory_budget.h"
+#include "base/resources/memory_budget.h"
 #include "http/trace.h"
 
 namespace split::http {

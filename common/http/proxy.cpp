@@ -4,8 +4,8 @@
 #include "base/base64.h"
 #include "http/client.h"
 #include "http/head.h"
-#include "http/local_guard.h"
 #include "http/network.h"
+#include "http/server/local_guard.h"
 
 namespace split::http {
 namespace {

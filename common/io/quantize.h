@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "base/thread_pool.h"
+#include "base/resources/thread_pool.h"
 #include "tensor/blocks.h"
 
 namespace split {

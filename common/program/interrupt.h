@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "base/waiter.h"
+#include "base/resources/waiter.h"
 
 namespace split {
 

@@ -26,7 +26,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "run/shard.h"
+#include "run/shard/shard.h"
 
 namespace split {
 

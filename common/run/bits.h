@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "run/shard.h"
+#include "run/shard/shard.h"
 
 namespace split {
 

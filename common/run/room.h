@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/granted.h"
+#include "base/resources/granted.h"
 #include "device/device.h"
 
 namespace split {

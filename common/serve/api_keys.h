@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "http/server.h"
+#include "http/server/server.h"
 
 namespace split::serve {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "serve/compat/unread_fields.h"
 #include "serve/text_answer.h"
-#include "serve/unread_fields.h"
 #include "text/utf8.h"
 
 namespace split::serve {

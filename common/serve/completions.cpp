@@ -1,7 +1,7 @@
 #include "serve/completions.h"
 
+#include "serve/compat/unread_fields.h"
 #include "serve/text_answer.h"
-#include "serve/unread_fields.h"
 
 namespace split::serve {
 namespace {

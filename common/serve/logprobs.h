@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/json.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 
 namespace split::serve {
 

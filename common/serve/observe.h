@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "http/server.h"
+#include "http/server/server.h"
 #include "run/batcher.h"
 #include "serve/metrics.h"
 

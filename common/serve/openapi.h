@@ -1,6 +1,6 @@
 // GET /openapi.json: what a server's routes take and answer, as an OpenAPI 3.0 document made of the
-// routes themselves (http/route.h). Tests hold it against the server: the same required fields, no
-// field that is not read, no status that is not listed.
+// routes themselves (http/server/route.h). Tests hold it against the server: the same required
+// fields, no field that is not read, no status that is not listed.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "http/server.h"
+#include "http/server/server.h"
 
 namespace split::serve {
 

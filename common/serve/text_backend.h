@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "run/generate.h"
 #include "run/sentences.h"
+#include "run/text/generate.h"
 #include "serve/choices.h"
 #include "text/chat_template.h"
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 #include "text/tokenizer.h"
 
 namespace split {

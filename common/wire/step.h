@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/memory_budget.h"
+#include "base/resources/memory_budget.h"
 #include "models/model.h"
 #include "step/rows.h"
 #include "step/texts.h"

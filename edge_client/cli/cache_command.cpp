@@ -4,8 +4,8 @@
 
 #include "base/figures.h"
 #include "base/json.h"
+#include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/seen_models.h"
-#include "edge_client/weights/shard_cache.h"
 #include "program/exit_codes.h"
 
 namespace split::edge {

@@ -5,9 +5,9 @@
 #include "base/bytes.h"
 #include "base/json.h"
 #include "edge_client/split/counts.h"
-#include "edge_client/split/plan_report.h"
+#include "edge_client/split/plan/plan_report.h"
 #include "http/client.h"
-#include "http/local_guard.h"
+#include "http/server/local_guard.h"
 #include "program/exit_codes.h"
 #include "text/chat_template.h"
 

@@ -1,11 +1,11 @@
 #include "edge_client/cli/plan_command.h"
 
 #include "device/about.h"
-#include "edge_client/split/plan_report.h"
-#include "edge_client/weights/calibrate.h"
+#include "edge_client/split/plan/plan_report.h"
 #include "edge_client/weights/exactness.h"
-#include "edge_client/weights/measure.h"
-#include "edge_client/weights/plan.h"
+#include "edge_client/weights/plan/calibrate.h"
+#include "edge_client/weights/plan/measure.h"
+#include "edge_client/weights/plan/plan.h"
 #include "run/self_test.h"
 
 namespace split::edge {

@@ -6,7 +6,7 @@
 #include "edge_client/drive/split_text.h"
 #include "edge_client/split/cloud_link.h"
 #include "edge_client/split/retry.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 
 namespace split::edge {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "edge_client/split/cloud_link.h"
-#include "edge_client/split/planner.h"
+#include "edge_client/split/plan/planner.h"
 #include "http/client.h"
 #include "wire/load_note.h"
 #include "wire/step.h"

@@ -3,7 +3,7 @@
 #include <chrono>
 
 #include "edge_client/split/retry.h"
-#include "run/texts.h"
+#include "run/text/texts.h"
 
 namespace split::edge {
 namespace {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "base/waiter.h"
+#include "base/resources/waiter.h"
 #include "edge_client/split/cloud_link.h"
 #include "edge_client/split/course.h"
 #include "run/forward.h"

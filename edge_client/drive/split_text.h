@@ -9,8 +9,8 @@
 #include "edge_client/drive/own_turns.h"
 #include "edge_client/drive/split_forward.h"
 #include "edge_client/split/placement.h"
-#include "run/drafted_rows.h"
-#include "run/generate.h"
+#include "run/text/drafted_rows.h"
+#include "run/text/generate.h"
 
 namespace split::edge {
 

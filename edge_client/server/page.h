@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "http/route.h"
+#include "http/server/route.h"
 
 namespace split::edge {
 

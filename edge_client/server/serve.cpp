@@ -2,17 +2,17 @@
 
 #include <thread>
 
-#include "base/granted.h"
 #include "base/log.h"
+#include "base/resources/granted.h"
 #include "base/revision.h"
 #include "edge_client/server/page.h"
-#include "http/local_guard.h"
+#include "http/server/local_guard.h"
+#include "serve/compat/responses.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
 #include "serve/models.h"
 #include "serve/observe.h"
 #include "serve/openapi.h"
-#include "serve/responses.h"
 #include "serve/tokens.h"
 #include "wire/fields.h"
 

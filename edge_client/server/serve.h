@@ -2,7 +2,7 @@
 #pragma once
 
 #include "edge_client/server/placements.h"
-#include "http/server.h"
+#include "http/server/server.h"
 #include "program/interrupt.h"
 #include "program/world.h"
 

@@ -13,8 +13,8 @@
 #include "edge_client/server/split_work.h"
 #include "edge_client/weights/stage_progress.h"
 #include "serve/chat.h"
-#include "serve/ollama.h"
-#include "serve/props.h"
+#include "serve/compat/ollama.h"
+#include "serve/compat/props.h"
 
 namespace split::edge {
 

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "edge_client/split/counts.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "step/texts.h"
 
 namespace split::edge {

@@ -16,7 +16,7 @@
 
 #include "edge_client/split/counts.h"
 #include "run/batcher.h"
-#include "run/text_loop.h"
+#include "run/text/text_loop.h"
 
 namespace split::edge {
 

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "device/device.h"
-#include "edge_client/split/planner.h"
+#include "edge_client/split/plan/planner.h"
 #include "models/formats.h"
-#include "run/drafts.h"
-#include "run/shard.h"
+#include "run/shard/shard.h"
+#include "run/text/drafts.h"
 
 namespace split::edge {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "edge_client/split/counts.h"
-#include "edge_client/split/forecast.h"
-#include "run/generate.h"
+#include "edge_client/split/plan/forecast.h"
+#include "run/text/generate.h"
 
 namespace split::edge {
 

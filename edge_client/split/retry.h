@@ -1,7 +1,7 @@
 // Tries again for those who can wait in place: a Backoff, a clock and a Waiter.
 #pragma once
 
-#include "base/waiter.h"
+#include "base/resources/waiter.h"
 #include "edge_client/split/backoff.h"
 
 namespace split::edge {

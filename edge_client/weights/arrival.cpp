@@ -5,7 +5,7 @@
 #include "base/figures.h"
 #include "base/plain_words.h"
 #include "edge_client/weights/exactness.h"
-#include "edge_client/weights/measure.h"
+#include "edge_client/weights/plan/measure.h"
 
 namespace split::edge {
 namespace {

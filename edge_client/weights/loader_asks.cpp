@@ -5,9 +5,9 @@
 
 #include "base/figures.h"
 #include "base/json.h"
+#include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/manifest_query.h"
-#include "edge_client/weights/shard_cache.h"
 
 namespace split::edge {
 

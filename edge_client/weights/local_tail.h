@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "edge_client/split/placement.h"
-#include "edge_client/weights/blob_load.h"
+#include "edge_client/weights/blobs/blob_load.h"
 #include "io/weight_file.h"
 #include "run/batcher.h"
 #include "wire/protocol.h"

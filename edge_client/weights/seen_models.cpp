@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "base/json.h"
-#include "edge_client/weights/kept_file.h"
+#include "edge_client/weights/blobs/kept_file.h"
 #include "wire/fields.h"
 
 namespace split::edge {

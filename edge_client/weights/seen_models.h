@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "edge_client/weights/shard_cache.h"
+#include "edge_client/weights/blobs/shard_cache.h"
 
 namespace split::edge {
 

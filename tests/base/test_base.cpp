@@ -18,7 +18,7 @@
 #include "base/bytes.h"
 #include "base/crc32c.h"
 #include "base/file.h"
-#include "base/thread_pool.h"
+#include "base/resources/thread_pool.h"
 #include "program/lost_pages.h"
 
 namespace split {

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/granted.h"
 #include "base/json.h"
-#include "base/memory_budget.h"
+#include "base/resources/granted.h"
+#include "base/resources/memory_budget.h"
 
 namespace split {
 namespace {

@@ -11,9 +11,9 @@
 #include <map>
 #include <thread>
 
-#include "bench/bench.h"
-#include "bench/cloud_process.h"
-#include "bench/sessions_load.h"
+#include "bench/support/bench.h"
+#include "bench/support/cloud_process.h"
+#include "bench/support/sessions_load.h"
 
 namespace split::bench {
 namespace {

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <sstream>
 
-#include "bench/bare_products.h"
 #include "bench/kernels.h"
-#include "bench/pair.h"
 #include "bench/steps.h"
+#include "bench/support/bare_products.h"
+#include "bench/support/pair.h"
 #include "bench/text_steps.h"
 #include "bench/tokenizer_rows.h"
 

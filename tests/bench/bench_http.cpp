@@ -1,6 +1,6 @@
 // The area http: what a session's step costs over loopback HTTP beside the same step in process.
 // Both run in alternation on one shard: one generated token through the first half of the blocks.
-#include "bench/loopback.h"
+#include "bench/support/loopback.h"
 
 namespace split::bench {
 namespace {

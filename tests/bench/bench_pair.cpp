@@ -1,5 +1,5 @@
 // The area pair: a cloud and an edge on loopback beside the whole model (pair.h).
-#include "bench/pair.h"
+#include "bench/support/pair.h"
 
 namespace split::bench {
 namespace {

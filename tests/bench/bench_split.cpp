@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 
-#include "bench/bench.h"
-#include "bench/cloud_process.h"
-#include "bench/replayers.h"
+#include "bench/support/bench.h"
+#include "bench/support/cloud_process.h"
+#include "bench/support/replayers.h"
 
 namespace split::bench {
 namespace {

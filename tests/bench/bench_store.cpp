@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "bench/loopback.h"
+#include "bench/support/loopback.h"
 #include "edge_client/weights/local_tail.h"
 
 namespace split::bench {

@@ -3,8 +3,8 @@
 // more memory than caches hold.
 #pragma once
 
-#include "bench/bench.h"
-#include "bench/random_model.h"
+#include "bench/support/bench.h"
+#include "bench/support/random_model.h"
 #include "models/functional.h"
 
 namespace split::bench {

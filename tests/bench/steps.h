@@ -4,8 +4,8 @@
 
 #include <map>
 
-#include "bench/bench.h"
-#include "bench/random_model.h"
+#include "bench/support/bench.h"
+#include "bench/support/random_model.h"
 
 namespace split::bench {
 

@@ -1,7 +1,7 @@
 #include "bench/text_steps.h"
 
-#include "bench/bare_products.h"
-#include "run/texts.h"
+#include "bench/support/bare_products.h"
+#include "run/text/texts.h"
 
 namespace split::bench {
 namespace {

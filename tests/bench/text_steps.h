@@ -2,8 +2,8 @@
 // all texts of a request packed into as few steps as they need, pooled by the mean and scaled.
 #pragma once
 
-#include "bench/bench.h"
-#include "bench/random_model.h"
+#include "bench/support/bench.h"
+#include "bench/support/random_model.h"
 #include "run/batcher.h"
 #include "run/sentences.h"
 

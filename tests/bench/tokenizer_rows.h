@@ -2,7 +2,7 @@
 // fast texts become tokens.
 #pragma once
 
-#include "bench/bench.h"
+#include "bench/support/bench.h"
 
 namespace split::bench {
 

@@ -1,5 +1,5 @@
 // Who may ask, what is theirs, and how much of it they get.
-#include "run/shard.h"
+#include "run/shard/shard.h"
 #include "serve/api_keys.h"
 #include "support/cloud_fixture.h"
 #include "wire/protocol.h"

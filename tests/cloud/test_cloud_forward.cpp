@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "io/safetensors.h"
-#include "run/shard.h"
+#include "run/shard/shard.h"
 #include "support/cloud_fixture.h"
 #include "text/sampler.h"
 #include "text/utf8.h"

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "run/shard.h"
+#include "run/shard/shard.h"
 #include "support/cloud_fixture.h"
 #include "support/prometheus_text.h"
 #include "wire/protocol.h"

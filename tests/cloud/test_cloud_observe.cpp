@@ -4,7 +4,7 @@
 #include <mutex>
 
 #include "base/revision.h"
-#include "cloud_server/routes.h"
+#include "cloud_server/routes/routes.h"
 #include "support/cloud_fixture.h"
 #include "support/openapi_testing.h"
 #include "support/prometheus_text.h"

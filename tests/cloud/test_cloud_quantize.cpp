@@ -5,7 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "cloud_server/quantize_command.h"
+#include "cloud_server/commands/quantize_command.h"
 #include "io/quantize.h"
 #include "io/weight_file.h"
 #include "support/cloud_fixture.h"

@@ -2,7 +2,7 @@
 #include <atomic>
 #include <thread>
 
-#include "run/shard.h"
+#include "run/shard/shard.h"
 #include "serve/api_keys.h"
 #include "support/cloud_fixture.h"
 #include "wire/protocol.h"

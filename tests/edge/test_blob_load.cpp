@@ -7,7 +7,7 @@
 #include <condition_variable>
 #include <random>
 
-#include "edge_client/weights/blob_load.h"
+#include "edge_client/weights/blobs/blob_load.h"
 #include "support/edge_world.h"
 
 namespace split::test {

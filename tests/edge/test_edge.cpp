@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "edge_client/cloud/remote.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/edge_world.h"
 
 namespace split::test {

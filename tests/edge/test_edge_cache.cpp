@@ -7,10 +7,10 @@
 
 #include "base/figures.h"
 #include "edge_client/cloud/remote.h"
-#include "edge_client/weights/part_file.h"
-#include "edge_client/weights/plan.h"
+#include "edge_client/weights/blobs/part_file.h"
+#include "edge_client/weights/blobs/shard_cache.h"
+#include "edge_client/weights/plan/plan.h"
 #include "edge_client/weights/seen_models.h"
-#include "edge_client/weights/shard_cache.h"
 #include "support/edge_world.h"
 
 namespace split::test {

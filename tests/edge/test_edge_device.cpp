@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "edge_client/server/split_work.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/edge_world.h"
 #include "support/failing_device.h"
 

@@ -4,7 +4,7 @@
 
 #include "edge_client/weights/local_tail.h"
 #include "io/quantize.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/edge_world.h"
 
 namespace split::test {

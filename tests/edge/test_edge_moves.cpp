@@ -6,7 +6,7 @@
 #include <random>
 
 #include "edge_client/cli/options.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/edge_server.h"
 
 namespace split::test {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/base64.h"
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "serve/api_keys.h"
 #include "support/edge_server.h"
 #include "support/http_peer.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "edge_client/split/receipt.h"
-#include "edge_client/weights/forecasts.h"
+#include "edge_client/weights/plan/forecasts.h"
 #include "support/temporary_folder.h"
 
 namespace split::edge {

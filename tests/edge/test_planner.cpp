@@ -1,7 +1,7 @@
 // The planner by arithmetic: prices of places, the pick among them, and when it changes.
 #include <gtest/gtest.h>
 
-#include "edge_client/split/plan_report.h"
+#include "edge_client/split/plan/plan_report.h"
 
 namespace split::edge {
 namespace {

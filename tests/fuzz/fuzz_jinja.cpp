@@ -1,7 +1,7 @@
 // Any bytes as a chat template: refused with Error(kInput), or a text within the limits.
 #include "base/json.h"
 #include "fuzz.h"
-#include "text/jinja.h"
+#include "text/jinja/jinja.h"
 
 using namespace split;  // NOLINT(google-build-using-namespace): a program of its own
 

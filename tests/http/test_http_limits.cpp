@@ -8,7 +8,7 @@
 #include <latch>
 
 #include "base/json.h"
-#include "http/workers.h"
+#include "http/server/workers.h"
 #include "support/http_peer.h"
 
 #ifndef __SANITIZE_THREAD__  // which reads from its own write() what threads do in order

@@ -1,8 +1,8 @@
 // http/: by which names a server may be called, from which pages, and for whom a proxy asks.
 #include <gtest/gtest.h>
 
-#include "http/local_guard.h"
 #include "http/network.h"
+#include "http/server/local_guard.h"
 #include "support/http_peer.h"
 
 namespace split::http {

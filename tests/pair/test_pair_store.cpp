@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "http/server.h"
+#include "http/server/server.h"
 #include "io/safetensors.h"
 #include "support/http_peer.h"
 #include "support/programs.h"

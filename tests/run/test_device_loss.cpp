@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/failing_device.h"
 #include "support/golden_model.h"
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "base/file.h"
-#include "run/drafts.h"
-#include "run/generate.h"
+#include "run/text/drafts.h"
+#include "run/text/generate.h"
 #include "support/golden_model.h"
 
 namespace split {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/forwarding_device.h"
 #include "support/golden_model.h"
 

@@ -1,7 +1,7 @@
 // A text whose rows come from wherever somebody feeds them: its loop alone, without a Forward.
 #include <gtest/gtest.h>
 
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/golden_model.h"
 
 namespace split::test {

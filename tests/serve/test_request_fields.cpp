@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "serve/chat.h"
+#include "serve/compat/unread_fields.h"
 #include "serve/completions.h"
-#include "serve/unread_fields.h"
 #include "text/json_grammar.h"
 
 namespace split::serve {

@@ -22,7 +22,7 @@
 #include "edge_client/cli/run.h"
 #include "golden_model.h"
 #include "http/client.h"
-#include "http/server.h"
+#include "http/server/server.h"
 #include "temporary_folder.h"
 
 namespace split::test {

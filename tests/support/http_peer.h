@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "base/file.h"
-#include "http/server.h"
+#include "http/server/server.h"
 #include "http/tls.h"
 
 namespace split::http {

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <map>
 
-#include "run/generate.h"
+#include "run/text/generate.h"
 #include "support/golden_model.h"
 #include "vulkan_faults.h"
 

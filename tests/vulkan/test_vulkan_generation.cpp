@@ -6,7 +6,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "bench/random_model.h"
+#include "bench/support/random_model.h"
 #include "run/forward.h"
 
 namespace split {

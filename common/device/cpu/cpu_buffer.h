@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "base/thread_pool.h"
+#include "base/resources/thread_pool.h"
 #include "device/cpu/kernels/kernels.h"
 #include "device/device.h"
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "base/thread_pool.h"
+#include "base/resources/thread_pool.h"
 #include "device/cpu/bf16_temporaries.h"
 #include "device/cpu/cpu_workspace.h"
 #include "device/cpu/kv_rows.h"

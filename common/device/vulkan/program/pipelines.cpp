@@ -6,8 +6,8 @@
 
 #include "base/cache_dir.h"
 #include "base/file.h"
-#include "base/granted.h"
 #include "base/log.h"
+#include "base/resources/granted.h"
 #include "device/vulkan/codegen/addresses.h"
 #include "device/vulkan/codegen/spirv.h"
 

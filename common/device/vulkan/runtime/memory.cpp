@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstring>
 
-#include "base/granted.h"
+#include "base/resources/granted.h"
 
 namespace split::vulkan {
 namespace {

@@ -8,7 +8,7 @@
 #include <list>
 #include <map>
 
-#include "base/thread_pool.h"
+#include "base/resources/thread_pool.h"
 #include "device/device.h"
 #include "device/vulkan/runtime/queue.h"
 #include "device/vulkan/runtime/weight_writer.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <system_error>
 
-#include "base/granted.h"
+#include "base/resources/granted.h"
 
 namespace split::vulkan {
 namespace {

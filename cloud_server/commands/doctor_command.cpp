@@ -1,0 +1,146 @@
+#include "cloud_server/commands/doctor_command.h"
+
+#include <unistd.h>
+
+#include <functional>
+
+#include "base/figures.h"
+#include "base/plain_words.h"
+#include "base/resources/granted.h"
+#include "device/device.h"
+#include "http/server/local_guard.h"
+#include "program/exit_codes.h"
+#include "run/room.h"
+#include "run/self_test.h"
+#include "serve/api_keys.h"
+
+namespace split::cloud {
+namespace {
+
+class Doctor {
+ public:
+  Doctor(const DoctorInput& input, std::ostream& out) : input_(input), out_(out) {}
+
+  int examine() {
+    check("devices", [] { return devices(); });
+    check("device", [this] { return device(); });
+    for (const ModelOptions& model : input_.models) {
+      check("model", [&] { return describe(model); });
+    }
+    check("memory", [this] { return memory(); });
+    check("blobs", [this] { return blobs(); });
+    check("keys", [this] { return keys(); });
+    check("address", [this] { return address(); });
+    out_ << (code_ == 0 ? "All is well.\n" : "Not all is well: see BAD.\n");
+    return code_;
+  }
+
+ private:
+  void check(std::string_view name, const std::function<std::string()>& look) {
+    std::string padded(name);
+    padded.resize(11, ' ');
+    try {
+      const std::string found = look();
+      out_ << padded << "ok   " << found << std::endl;
+    } catch (const Error& error) {
+      out_ << padded << "BAD  " << plain_words(error.what()) << std::endl;
+      if (code_ == 0) code_ = exit_code(error.kind());
+    }
+  }
+
+  static std::string devices() {
+    std::string all;
+    for (const ListedDevice& one : list_devices()) all += cat(all.empty() ? "" : "; ", one.text);
+    return all;
+  }
+
+  std::string device() {
+    const DeviceOptions wanted{input_.models[0].device, input_.models[0].threads};
+    device_ = make_device(wanted);
+    self_test(*device_);
+    return cat("--device ", wanted.device, " is ", device_->name(),
+               "; its kernels agree with the plain CPU's");
+  }
+
+  // A model's files are opened as a server does; weights are not read.
+  std::string describe(const ModelOptions& options) {
+    const Checkpoint checkpoint(options.path);
+    const std::unique_ptr<Model> model = model_of(checkpoint, options.context);
+    const ModelConfig& config = model->config();
+    uint64_t weights = 0;
+    for (const std::string& name : checkpoint.names()) weights += checkpoint.at(name).bytes.size();
+    weights_ += weights;
+    if (device_) {
+      expect_room(*device_, options.path.string(), weights,
+                  kv_bytes_for(*model, {}, options.profile, 1, options.kv));
+    }
+    const bool words = checkpoint.files().size() > 1;
+    return cat(options.id, " (", options.path.string(), "): ", config.layers, " blocks of ",
+               config.channels, ", vocabulary ", config.vocab, ", context ", config.context,
+               ", in ", format_name(own_format(checkpoint, *model, model->stages()[1])), ", ",
+               human_bytes(weights), words ? "" : "; no tokenizer: it takes token ids only");
+  }
+
+  std::string memory() const {
+    uint64_t kv = 0;
+    for (const ModelOptions& model : input_.models) kv += model.kv_budget;
+    const uint64_t granted = granted_memory();
+    const std::string figures =
+        cat(human_bytes(weights_), " of weights and up to ", human_bytes(kv),
+            " for keys and values, of ", human_bytes(granted));
+    if (weights_ + kv > granted) {
+      throw Error(ErrorKind::kInput, cat("needed: ", figures, "; a smaller --kv-budget helps"));
+    }
+    return figures;
+  }
+
+  std::string blobs() const {
+    if (input_.blob_cache.empty()) return "converted weights are kept in memory (--blob-cache DIR)";
+    // The folder that is there, on the way to the one that a server makes.
+    std::filesystem::path at = std::filesystem::absolute(input_.blob_cache);
+    std::error_code error;
+    while (at.has_relative_path() && !std::filesystem::exists(at, error)) at = at.parent_path();
+    if (!std::filesystem::is_directory(at, error) || ::access(at.c_str(), W_OK | X_OK) != 0) {
+      throw Error(ErrorKind::kIo, cat(at.string(),
+                                      ": cannot be written; --blob-cache DIR names "
+                                      "another place"));
+    }
+    const auto space = std::filesystem::space(at, error);
+    return cat(input_.blob_cache.string(), ": ", error ? "unknown" : human_bytes(space.available),
+               " free");
+  }
+
+  std::string keys() const {
+    if (input_.api_key_file.empty()) return "none: whoever reaches this server may ask";
+    const serve::ApiKeys keys = serve::ApiKeys::read(input_.api_key_file);
+    if (keys.empty()) {
+      throw Error(ErrorKind::kInput, cat(input_.api_key_file, ": holds no key"));
+    }
+    return cat(input_.api_key_file, " can be read");
+  }
+
+  // Listens there for a moment, with the certificate if there is one.
+  std::string address() const {
+    const bool tls = !input_.server.tls_cert_file.empty();
+    const bool local = http::is_loopback(input_.server.host);
+    http::Server server(input_.server);
+    const int port = server.bind();
+    return cat(http::origin_of(tls, input_.server.host, port), " is free",
+               tls ? cat("; the certificate ", input_.server.tls_cert_file, " can be used") : "",
+               local ? " (this machine only; --host to change)" : "");
+  }
+
+  const DoctorInput& input_;
+  std::ostream& out_;
+  int code_ = 0;
+  uint64_t weights_ = 0;
+  std::unique_ptr<Device> device_;
+};
+
+}  // namespace
+
+int doctor_command(const DoctorInput& input, std::ostream& out) {
+  return Doctor(input, out).examine();
+}
+
+}  // namespace split::cloud

@@ -1,0 +1,83 @@
+#include "cloud_server/routes/session_text.h"
+
+#include <algorithm>
+
+#include "cloud_server/job.h"
+
+namespace split::cloud {
+
+std::string LoadBeside::comment() {
+  if (told_ && told_->want == note.want && told_->draft == note.draft) return {};
+  told_ = note;
+  return cat(wire::kLoadHeader, ": ", wire::to_text(note));
+}
+
+SessionForward::SessionForward(Cloud& cloud, ServedModel& model, SessionName name,
+                               Requester requester, std::shared_ptr<LoadBeside> beside,
+                               size_t generated_from)
+    : cloud_(cloud),
+      model_(model),
+      name_(std::move(name)),
+      requester_(std::move(requester)),
+      beside_(std::move(beside)),
+      generated_from_(static_cast<uint32_t>(generated_from)) {}
+
+std::span<const float> SessionForward::run(const SequenceRows& rows) {
+  remember(rows);
+  out_.resize(rows.wanted_count() * shard().width(rows.range.to));
+  for (bool done = false; !done;) {
+    try {
+      const auto use = [&](Session& session) { run_in(session, rows); };
+      if (!cloud_.sessions.with(name_, use)) unknown_session();
+      done = true;
+    } catch (const SequenceLost&) {
+    }
+  }
+  if (!all_finite(out_)) refuse_overflow(model_, false);
+  return out_;
+}
+
+void SessionForward::remember(const SequenceRows& rows) {
+  text_.cut_back(rows.past);
+  const size_t prompt =
+      std::min(rows.count(), generated_from_ - std::min(rows.past, generated_from_));
+  text_.append(rows.tokens.first(prompt), Phase::kPrompt);
+  text_.append(rows.tokens.subspan(prompt), Phase::kGenerate);
+}
+
+// The session's rows that are not the text's are forgotten, and those that it lacks are computed.
+void SessionForward::run_in(Session& session, const SequenceRows& rows) {
+  // Whoever left the stream goes on with the session, which is cut back for nobody else.
+  if (requester_.gone && requester_.gone()) throw RequesterGone();
+  KvPages& pages = model_.batcher().shard().pages();
+  const uint32_t end = text_.size();
+  const uint32_t first = rows.wanted == Wanted::kLast ? end - 1 : rows.past;
+  uint32_t at = std::min({session.history.common(text_, shard().same_bits_in_both_phases()), first,
+                          pages.filled(session.sequence, session.range)});
+  session.can = beside_->can;
+  pages.truncate(session.sequence, at);
+  session.history.cut_back(at);
+  float* out = out_.data();
+  while (at < end) {
+    const bool all = rows.wanted == Wanted::kAll, before = at < first;
+    SequenceRows piece = text_.piece(at, all && before ? first : end);
+    at += piece.count();
+    if (all && !before) piece.wanted = Wanted::kAll;
+    if (!all && at == end) piece.wanted = Wanted::kLast;
+    piece.range.to = piece.wanted == Wanted::kNone ? session.range.to : rows.range.to;
+    run_piece(session, piece, out);
+    out += piece.wanted_count() * shard().width(piece.range.to);
+  }
+  beside_->note = tell_load(cloud_, model_, session);
+}
+
+void SessionForward::run_piece(Session& session, const SequenceRows& piece, float* out) {
+  Job job{session.sequence, piece, out, requester_};
+  cloud_.keys.took_rows(requester_.owner, shard().whole_rows(piece));
+  run_in_session(session, model_, job);
+  ++session.receipt.steps;
+  spent_.queue_ms += job.queue_ms;
+  spent_.compute_ms += job.compute_ms;
+}
+
+}  // namespace split::cloud

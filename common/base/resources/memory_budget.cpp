@@ -1,0 +1,68 @@
+#include "base/resources/memory_budget.h"
+
+#include <malloc.h>
+
+#include <utility>
+
+#include "base/error.h"
+
+namespace split {
+
+bool MemoryBudget::take(uint64_t bytes) {
+  const uint64_t limit = this->limit();
+  uint64_t used = used_.load(std::memory_order_relaxed);
+  do {
+    if (bytes > limit || used > limit - bytes) {
+      refusals_.fetch_add(1, std::memory_order_relaxed);
+      return false;
+    }
+  } while (!used_.compare_exchange_weak(used, used + bytes, std::memory_order_relaxed));
+  uint64_t peak = peak_.load(std::memory_order_relaxed);
+  while (peak < used + bytes &&
+         !peak_.compare_exchange_weak(peak, used + bytes, std::memory_order_relaxed)) {
+  }
+  return true;
+}
+
+void MemoryBudget::give(uint64_t bytes) {
+  const uint64_t left = used_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
+  // The allocator keeps what is freed below something that is in use. Trimming takes milliseconds,
+  // so it waits for a storm's end.
+  constexpr uint64_t kWorthIt = 32 << 20;
+  uint64_t peak = peak_.load(std::memory_order_relaxed);
+  if (peak < kWorthIt || left > peak / 4) return;
+  if (peak_.compare_exchange_strong(peak, left, std::memory_order_relaxed)) ::malloc_trim(0);
+}
+
+MemoryShare::MemoryShare(MemoryShare&& other) noexcept
+    : budget_(other.budget_), bytes_(std::exchange(other.bytes_, 0)) {}
+
+MemoryShare& MemoryShare::operator=(MemoryShare&& other) noexcept {
+  if (this != &other) {
+    give_back();
+    budget_ = other.budget_;
+    bytes_ = std::exchange(other.bytes_, 0);
+  }
+  return *this;
+}
+
+void MemoryShare::take(uint64_t bytes) {
+  if (try_take(bytes)) return;
+  throw Error(ErrorKind::kBusy,
+              cat("[memory] the requests in work hold ", budget_->used(), " of ", budget_->limit(),
+                  " bytes, and this one needs ", bytes, " more: try again later"));
+}
+
+bool MemoryShare::try_take(uint64_t bytes) {
+  if (budget_ != nullptr && !budget_->take(bytes)) return false;
+  bytes_ += bytes;
+  return true;
+}
+
+void MemoryShare::give_back() {
+  if (const uint64_t bytes = std::exchange(bytes_, 0); bytes > 0 && budget_ != nullptr) {
+    budget_->give(bytes);
+  }
+}
+
+}  // namespace split

@@ -1,0 +1,348 @@
+#include "http/server/server.h"
+
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+
+#include "base/log.h"
+#include "http/server/server_loop.h"
+
+namespace split::http {
+namespace {
+
+constexpr std::chrono::milliseconds kAcceptPause{
+    100};  // after the system ran out of descriptors or memory
+constexpr int kUnsentBytes = 256 << 10;
+constexpr size_t kMostLooks = 64;  // for a connection that is idle
+
+// Where there may be no memory for words.
+template <typename Say>
+void quietly(const Say& say) noexcept {
+  try {
+    say();
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+std::vector<Network> networks_of(const std::vector<std::string>& texts) {
+  std::vector<Network> networks;
+  for (const std::string& text : texts) networks.push_back(Network::parse(text));
+  return networks;
+}
+
+std::string numeric_address(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  const void* raw =
+      address.ss_family == AF_INET6
+          ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+          : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  ::inet_ntop(address.ss_family, raw, text.data(), text.size());
+  return text.data();
+}
+
+}  // namespace
+
+Server::Impl::Impl(Options given)
+    : options(std::move(given)),
+      proxies(networks_of(options.trusted_proxies)),
+      exchange(options, proxies, stopping),
+      epoll(::epoll_create1(EPOLL_CLOEXEC)),
+      wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      workers({.keep = options.idle_workers,
+               .most = options.max_inflight,
+               .queue = options.max_inflight + options.queue,
+               .stack_bytes = options.worker_stack_bytes}) {
+  if (!epoll || !wake) throw Error(ErrorKind::kIo, cat("[http] epoll: ", errno_text(errno)));
+  if (!options.tls_cert_file.empty()) {
+    tls = tls_server_context(options.tls_cert_file, options.tls_key_file);
+  }
+  watch(EPOLL_CTL_ADD, wake.get(), EPOLLIN);
+}
+
+void Server::Impl::watch(int operation, int fd, uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  if (::epoll_ctl(epoll.get(), operation, fd, &event) != 0) {
+    throw Error(ErrorKind::kIo, cat("[http] epoll_ctl: ", errno_text(errno)));
+  }
+}
+
+void Server::Impl::run() {
+  std::array<epoll_event, 256> events;
+  for (;;) {
+    if (stopping && !stop_begun) begin_stop();
+    if (stop_begun && (!has_work() || Clock::now() >= stop_deadline)) break;
+    auto next = std::min(stop_deadline, accept_again);
+    if (!timers.empty()) next = std::min(next, timers.begin()->first);
+    int wait = -1;
+    if (!pending.empty() || !asked.empty() || !writers.empty()) next = Clock::now();
+    if (next != Clock::time_point::max()) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
+      wait = static_cast<int>(std::clamp<int64_t>(left, 0, 60000));
+    }
+    const int n = ::epoll_wait(epoll.get(), events.data(), static_cast<int>(events.size()), wait);
+    if (n < 0 && errno != EINTR)
+      throw Error(ErrorKind::kIo, cat("[http] epoll_wait: ", errno_text(errno)));
+    for (int i = 0; i < n; ++i) on_event(events[static_cast<size_t>(i)].data.fd);
+    for (const int fd : std::exchange(pending, {})) on_event(fd);
+    take_reports();
+    for (const int fd : std::exchange(asked, {})) {
+      const auto found = connections.find(fd);
+      if (found == connections.end() || found->second->state != Connection::kHead) continue;
+      guarded(fd, [&] { advance(*found->second); });
+    }
+    write_in_turn();
+    on_time(Clock::now());
+  }
+  listener.reset();
+  // Late handlers find their client gone and their writes failing.
+  for (const auto& [fd, c] : connections) {
+    if (c->state == Connection::kBusy) ::shutdown(fd, SHUT_RDWR);
+  }
+  workers.close();
+  connections.clear();
+  timers.clear();
+}
+
+void Server::Impl::on_event(int fd) {
+  if (fd == wake.get()) {
+    uint64_t count = 0;
+    while (::read(fd, &count, sizeof count) > 0) continue;
+  } else if (listener && fd == listener.get()) {
+    accept_all();
+  } else if (const auto found = connections.find(fd); found != connections.end()) {
+    // An event may be of a descriptor closed and reused in this round; reading is then merely
+    // early.
+    guarded(fd, [&] { on_event(*found->second); });
+  }
+}
+
+void Server::Impl::on_event(Connection& c) {
+  switch (c.state) {
+    case Connection::kHandshake:
+      return shake_hands(c);
+    case Connection::kHead:
+    case Connection::kBody:
+    case Connection::kDrain:
+      return read_more(c);
+    case Connection::kWriting:
+      return writers.push_back(c.fd.get());
+    case Connection::kBusy:
+    case Connection::kWaiting:
+      return;
+  }
+}
+
+void Server::Impl::on_time(Clock::time_point now) {
+  if (accept_again <= now) {
+    accept_again = Clock::time_point::max();
+    if (listener) watch(EPOLL_CTL_MOD, listener.get(), EPOLLIN);
+  }
+  while (!timers.empty() && timers.begin()->first <= now) {
+    const int fd = timers.begin()->second;
+    guarded(fd, [&] { on_timeout(*connections.at(fd)); });
+  }
+}
+
+void Server::Impl::lose(int fd, const char* why) {
+  quietly([&] { log_error(cat("[http] a connection was given up: ", why)); });
+  const auto found = connections.find(fd);
+  if (found != connections.end()) destroy(*found->second);
+}
+
+void Server::Impl::shake_hands(Connection& c) {
+  const Io io = handshake(c);
+  if (io == Io::kWait) return arm(c);
+  if (io == Io::kDone) {
+    c.state = Connection::kHead;
+    c.waits_for = POLLIN;
+    set_deadline(c, Clock::now() + options.idle_timeout);
+    return arm(c);
+  }
+  if (!tls_was_plain_http()) return destroy(c);
+  c.tls.reset();
+  refuse(c, {400, "tls_expected", "this port speaks TLS: ask it by https://"});
+}
+
+void Server::Impl::accept_all() {
+  for (int i = 0; i < 256; ++i) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    Fd fd(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
+                    SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (fd) {
+      const int number = fd.get();
+      guarded(number, [&] { admit(std::move(fd), address); });
+      continue;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
+    const int error = errno;
+    if (error == EMFILE && end_longest_idle(idle))
+      return;  // those that have come may ask something
+    if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+      quietly([&] { log_warning(cat("[http] cannot accept for now: ", errno_text(error))); });
+      watch(EPOLL_CTL_MOD, listener.get(), 0);
+      accept_again = Clock::now() + kAcceptPause;
+      return;
+    }
+    // Anything else (ECONNABORTED, EPROTO, ...) is about that one connection.
+  }
+}
+
+void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
+  const int on = 1;
+  // Else 44 ms a request (measured).
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // Bytes that a client does not take wait with its answer, not a second time in the system's
+  // memory.
+  ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+  auto owned = std::make_unique<Connection>();
+  Connection& c = *owned;
+  c.fd = std::move(fd);
+  c.peer = numeric_address(address);
+  c.late = stop_begun;
+  connections.emplace(c.fd.get(), std::move(owned));
+  open = connections.size();
+  welcome(c);
+}
+
+void Server::Impl::welcome(Connection& c) {
+  watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
+  if (!any_contains(proxies, c.peer)) {
+    c.address = &addresses[c.peer];
+    ++c.address->count;
+  }
+  const auto too_many_there = [&] {
+    return c.address != nullptr && c.address->count > options.max_per_address;
+  };
+  // Whoever asks nothing makes room: of the same address, or of all.
+  if (too_many_there()) end_longest_idle(c.address->idle);
+  if (connections.size() > options.max_connections - options.max_connections / 10) {
+    end_longest_idle(idle);
+  }
+  if (connections.size() > options.max_connections || too_many_there()) {
+    if (tls) return destroy(c);  // a handshake to say it would be one more connection
+    refuse(c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
+    return;
+  }
+  if (tls) {
+    {
+      const std::lock_guard lock(next_tls_mutex);
+      if (next_tls) tls = std::move(next_tls);
+    }
+    c.tls = tls_accept(tls, c.fd.get());
+    c.state = Connection::kHandshake;
+  }
+  set_deadline(c, Clock::now() + (tls ? options.head_timeout : options.idle_timeout));
+  if (handshakes.size() > options.max_handshakes) {
+    destroy(*connections.at(handshakes.begin()->second));
+  }
+}
+
+// The one that came or was answered before all others and has asked nothing since: not even what
+// has not been read yet.
+bool Server::Impl::end_longest_idle(const std::set<Due>& of) {
+  const auto since = Clock::now() + options.idle_timeout - options.least_idle;
+  size_t looked = 0;
+  for (const Due& due : of) {
+    if (due.first > since) break;
+    Connection& c = *connections.at(due.second);
+    if (!has_input(c)) {
+      destroy(c);
+      return true;
+    }
+    if (++looked == kMostLooks) break;
+  }
+  return false;
+}
+
+// Requests in flight or on their way since before the stop.
+bool Server::Impl::has_work() const {
+  return std::ranges::any_of(connections, [](const auto& entry) {
+    const Connection& c = *entry.second;
+    if (c.state == Connection::kBusy || c.state == Connection::kWriting ||
+        c.state == Connection::kWaiting) {
+      return true;
+    }
+    const bool arriving = c.state == Connection::kBody || !c.in.empty();
+    return arriving && !c.late && c.state != Connection::kDrain;
+  });
+}
+
+// Whoever comes from now on is told so, until the others have their answers.
+void Server::Impl::begin_stop() {
+  stop_begun = true;
+  stop_deadline = Clock::now() + options.shutdown_timeout;
+  for (auto at = connections.begin(); at != connections.end();) {
+    Connection& c = *(at++)->second;
+    const bool nothing_asked = c.state == Connection::kHead && c.in.empty();
+    if (nothing_asked || c.state == Connection::kHandshake) destroy(c);
+  }
+}
+
+Server::Server(Options options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Server::~Server() = default;
+
+void Server::route(Route route) { impl_->exchange.add_route(std::move(route)); }
+
+void Server::route(std::string method, std::string path, Handler handler, Access access) {
+  route({.method = std::move(method),
+         .path = std::move(path),
+         .access = access,
+         .handler = std::move(handler)});
+}
+
+void Server::set_guard(Guard guard) { impl_->exchange.set_guard(std::move(guard)); }
+
+void Server::add_observer(Observer observer) { impl_->exchange.add_observer(std::move(observer)); }
+
+void Server::on_refused(RefusalObserver observer) { impl_->on_refused = std::move(observer); }
+
+std::span<const Route> Server::routes() const { return impl_->exchange.routes(); }
+
+void Server::set_error_renderer(ErrorRenderer renderer) {
+  impl_->exchange.set_error_renderer(std::move(renderer));
+}
+
+int Server::bind() {
+  int port = 0;
+  impl_->listener =
+      listen_on(impl_->options.host, impl_->options.port, impl_->options.listen_backlog, port);
+  impl_->watch(EPOLL_CTL_ADD, impl_->listener.get(), EPOLLIN);
+  return port;
+}
+
+void Server::run() {
+  CHECK(impl_->listener || impl_->stopping);
+  impl_->run();
+}
+
+void Server::stop() {
+  impl_->stopping = true;
+  wake_reader(impl_->wake);
+}
+
+void Server::renew_tls() {
+  if (impl_->options.tls_cert_file.empty()) return;
+  TlsContext next = tls_server_context(impl_->options.tls_cert_file, impl_->options.tls_key_file);
+  const std::lock_guard lock(impl_->next_tls_mutex);
+  impl_->next_tls = std::move(next);
+}
+
+Server::Stats Server::stats() const {
+  return {impl_->open, impl_->workers.threads(), impl_->inflight};
+}
+
+}  // namespace split::http

@@ -1,0 +1,135 @@
+// The HTTP server of both programs. One loop thread accepts, parks idle connections, and collects
+// and checks each request whole (head.h) under caps and deadlines; only then does a worker thread
+// run its handler. What the client does not take at once the loop writes later, so that slow or
+// hostile clients cost a file descriptor and memory, and never a thread: neither while they send
+// nor while they receive. Handlers see http/message.h; what they throw becomes an error in one JSON
+// shape. It knows routes as patterns and nothing of models.
+//
+// Deadlines: `idle_timeout` between requests, `head_timeout` for the TLS handshake and again from a
+// head's first byte to its last, `body_timeout` from there to the body's last byte. A client may
+// take nothing of its answer for `write_timeout`, and be waited for in all that long and as long as
+// its bytes take at `min_write_rate`.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "http/server/route.h"
+
+namespace split::http {
+
+// Makes the answer for an error; called from any thread, must not throw.
+using ErrorRenderer = std::function<Response(const HttpError&)>;
+
+// Says who sends this head, for Request::principal, or throws the HttpError that they get instead
+// of an answer. Any thread, and perhaps twice for one request: before a large body is received,
+// too.
+using Guard = std::function<std::string(const Headers&)>;
+
+// The outcome of a request.
+struct Answered {
+  const Route* matched = nullptr;  // none: nothing is there
+  std::string_view route;          // its path; empty: none matched
+  int status = 0;
+  uint64_t bytes_in = 0, bytes_out = 0;        // of the body; of head and body
+  std::chrono::steady_clock::duration took{};  // from the handler's start to the last byte sent
+};
+// Called after each answer, by a worker or the loop; must not throw or wait. The request's body is
+// gone.
+using Observer = std::function<void(const Request&, const Answered&)>;
+// A request that the server refused before any route saw it.
+struct Refused {
+  std::string_view id, peer;
+  int status = 0;
+  std::string_view code;
+};
+// Called by the loop's thread; must not throw or wait.
+using RefusalObserver = std::function<void(const Refused&)>;
+
+class Server {
+ public:
+  struct Options {
+    std::string host = "127.0.0.1";
+    int port = 0;  // 0: any free one
+    // PEM files, for TLS on every connection: its chain of certificates and its private key.
+    std::string tls_cert_file = {}, tls_key_file = {};
+    size_t max_head_bytes = 16 << 10;
+    size_t max_headers = 64;
+    uint64_t max_body_bytes = 64ull << 20;  // one request
+    // Pays for bodies, for what handlers take of it (Request::memory), and for streams' unsent
+    // bytes, from a request's first byte to its answer's last; past it 503. It outlives the server.
+    // None: no bound.
+    MemoryBudget* memory = nullptr;
+    // Past nine tenths of them the one that has been idle longest is closed for a new one.
+    size_t max_connections = 8192;
+    size_t max_per_address = 1024;  // likewise, at that number
+    // "10.0.0.0/8": peers without that limit, whose X-Forwarded-For names the client.
+    std::vector<std::string> trusted_proxies = {};
+    size_t max_handshakes = 1024;  // of TLS, 30 KiB each; past it the oldest is ended
+    size_t max_inflight = 256;  // handlers at once, each on its own thread; but those of the loop
+    size_t idle_workers = 8;    // threads kept when there is nothing to do
+    size_t queue = 64;          // checked requests that wait beyond max_inflight; past it 503
+    size_t worker_stack_bytes = 256 << 10;
+    uint64_t min_write_rate = 64 << 10;  // bytes per second that a reader must take
+    std::chrono::milliseconds idle_timeout{75000};
+    std::chrono::milliseconds least_idle{100};  // before it is closed for another connection
+    std::chrono::milliseconds head_timeout{10000};
+    std::chrono::milliseconds body_timeout{30000};
+    std::chrono::milliseconds write_timeout{10000};
+    std::chrono::milliseconds shutdown_timeout{10000};
+    int listen_backlog = 4096;
+    bool begin_traces = false;  // for requests that come without one
+    // Origins ("http://host:port", or "*") whose pages may read answers and send any request.
+    std::vector<std::string> cors_origins = {};
+  };
+  struct Stats {
+    size_t connections, workers, inflight;
+  };
+
+  // Throws Error(kInput, kNotFound, kIo) for certificates that cannot be used, or for a proxy that
+  // is no address.
+  explicit Server(Options options);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Before run(). The first route that matches a path wins. GET also answers HEAD; OPTIONS and 405
+  // answer by themselves. Handlers run on worker threads, several at once.
+  void route(Route route);
+  // A route with nothing said about it.
+  void route(std::string method, std::string path, Handler handler,
+             Access access = Access::kGuarded);
+  void set_error_renderer(ErrorRenderer renderer);
+  void set_guard(Guard guard);
+  void add_observer(Observer observer);
+  void on_refused(RefusalObserver observer);
+  // In their order, until another one is added.
+  std::span<const Route> routes() const;
+
+  // Listens, so that connections queue up, and returns the port. Throws
+  // Error(kInUse), Error(kInput) for a host that is no address of this machine, Error(kIo).
+  int bind();
+  // Serves on this thread and the workers until stop(); once. Returns when every request in flight
+  // has been answered or shutdown_timeout has passed, after which their clients are cut off and
+  // their handlers waited for. Until then new connections get 503, but for open routes.
+  void run();
+  // From any thread, at any time. Not from a signal handler.
+  void stop();
+  // Reads the certificates and the key again, for connections that come from then on. Throws as the
+  // constructor, and nothing has changed. Any thread.
+  void renew_tls();
+
+  // Any thread.
+  Stats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace split::http

@@ -1,0 +1,371 @@
+// The loop's way of one request: collected, checked, handed over, ended.
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "http/server/server_loop.h"
+
+namespace split::http {
+namespace {
+
+constexpr std::chrono::milliseconds kDrainTime{1000};
+constexpr std::chrono::milliseconds kRetry{100};  // of what no worker could take
+constexpr uint64_t kRoundBytes = 512 << 10;       // about: a tenth of a millisecond's copying
+constexpr size_t kDrainBytes = 64 << 20;
+constexpr uint64_t kUnguardedBody = 64 << 10;  // received before anybody asks whose it is
+// How long a worker waits for the next request of a client that came straight back before. An edge
+// is back when it has computed its own part of a token.
+constexpr std::chrono::milliseconds kStay{10};
+
+}  // namespace
+
+void Server::Impl::arm(Connection& c) {
+  if (has_pending(c)) {
+    pending.push_back(c.fd.get());
+    return;
+  }
+  const uint32_t event = c.waits_for == POLLOUT ? EPOLLOUT : EPOLLIN;
+  watch(EPOLL_CTL_MOD, c.fd.get(), event | EPOLLRDHUP | EPOLLONESHOT);
+}
+
+void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
+  const Due before{c.deadline, c.fd.get()}, now{deadline, c.fd.get()};
+  timers.erase(before);
+  handshakes.erase(before);
+  idle.erase(before);
+  if (c.address != nullptr) c.address->idle.erase(before);
+  c.deadline = deadline;
+  if (deadline == Clock::time_point::max()) return;
+  timers.insert(now);
+  if (c.state == Connection::kHandshake) handshakes.insert(now);
+  if (c.state != Connection::kHead || !c.in.empty()) return;
+  idle.insert(now);
+  if (c.address != nullptr) c.address->idle.insert(now);
+}
+
+void Server::Impl::destroy(Connection& c) {
+  set_deadline(c, Clock::time_point::max());
+  if (c.address != nullptr && --c.address->count == 0) addresses.erase(c.peer);
+  connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
+  open = connections.size();
+}
+
+void Server::Impl::read_more(Connection& c) {
+  if (c.state == Connection::kDrain) {
+    std::string waste;
+    const Io io = receive(c, waste, 64 << 10);
+    c.drained += waste.size();
+    if (io == Io::kGone || c.drained > kDrainBytes) return destroy(c);
+    return arm(c);
+  }
+  // Never more than the request at hand can use: the rest waits in the kernel, and the client with
+  // it.
+  const size_t wanted = c.state == Connection::kBody ? c.head.content_length - c.in.size()
+                                                     : options.max_head_bytes + 1 - c.in.size();
+  const size_t before = c.in.size();
+  if (receive(c, c.in, wanted) == Io::kGone) return destroy(c);
+  if (c.state == Connection::kBody && !charge(c, c.in.size() - before)) return;
+  advance(c);
+}
+
+bool Server::Impl::charge(Connection& c, uint64_t bytes) {
+  if (!c.memory) c.memory = std::make_shared<MemoryShare>(options.memory);
+  if (c.memory->try_take(bytes)) return true;
+  refuse(c, {503, "overloaded", "too many request bodies at once", {}, {{"Retry-After", "1"}}});
+  return false;
+}
+
+void Server::Impl::advance(Connection& c) {
+  if (c.state == Connection::kHead) {
+    // RFC 9112, section 2.2: blank lines before a request.
+    const size_t blank = c.in.find_first_not_of("\r\n");
+    if (blank != 0 && !c.in.empty()) c.in.erase(0, blank);
+    if (c.in.empty()) {
+      c.in.shrink_to_fit();  // a parked connection keeps no buffer
+      return arm(c);
+    }
+    if (c.scanned == 0) {
+      const auto now = Clock::now();
+      c.quick = now - c.answered < kStay;
+      set_deadline(c, now + options.head_timeout);
+    }
+    const auto end = find_head_end(c.in, c.scanned);
+    if (!end && c.in.size() <= options.max_head_bytes) return arm(c);
+    if (!end || *end > options.max_head_bytes) {
+      if (c.in.find('\n') == std::string::npos)
+        return refuse(c, {414, "target_too_long", "the request line is too long"});
+      return refuse(
+          c, {431, "head_too_large", cat("the head is over ", options.max_head_bytes, " bytes")});
+    }
+    auto parsed = parse_request_head(std::string_view(c.in).substr(0, *end),
+                                     {options.max_headers, options.max_body_bytes});
+    if (const auto* error = std::get_if<HttpError>(&parsed)) return refuse(c, *error);
+    c.head = std::move(std::get<RequestHead>(parsed));
+    c.in.erase(0, *end);
+    c.scanned = 0;
+    c.state = Connection::kBody;
+    if (c.head.content_length > kUnguardedBody) {
+      if (const auto error = exchange.refusal(c.head)) return refuse(c, *error);
+    }
+    if (!charge(c, std::min<uint64_t>(c.in.size(), c.head.content_length))) return;
+    set_deadline(c, Clock::now() + options.body_timeout);
+    if (c.head.expects_continue && c.in.size() < c.head.content_length) {
+      constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      const iovec piece{const_cast<char*>(kContinue.data()), kContinue.size()};
+      size_t sent = 0;
+      if (send(c, {&piece, 1}, sent) != Io::kDone || sent != kContinue.size()) return destroy(c);
+    }
+  }
+  if (c.in.size() < c.head.content_length) return arm(c);
+  hand_over(c);
+}
+
+void Server::Impl::hand_over(Connection& c) {
+  if (c.in.size() == c.head.content_length) {
+    c.body = std::exchange(c.in, {});
+  } else {
+    c.body = c.in.substr(0, c.head.content_length);
+    c.in.erase(0, c.head.content_length);
+  }
+  if (exchange.is_for_loop(c.head)) return answer_here(c);
+  // Counted here: a thread whose answer is out may not be back for the next job yet.
+  if (inflight < options.max_inflight + options.queue && give_to_worker(c)) return;
+  refuse(c, {503, "overloaded", "too many requests at once", {}, {{"Retry-After", "1"}}},
+         c.head.method != "HEAD");
+}
+
+// False when no worker can take it.
+bool Server::Impl::give_to_worker(Connection& c) {
+  const Connection::State before = std::exchange(c.state, Connection::kBusy);
+  ++inflight;
+  bool taken = false;
+  try {
+    taken = workers.submit([this, &c] { work(c); });
+  } catch (const std::bad_alloc&) {
+  }
+  if (taken) {
+    set_deadline(c, Clock::time_point::max());  // which no worker looks at
+    return true;
+  }
+  --inflight;
+  c.state = before;
+  return false;
+}
+
+void Server::Impl::answer_here(Connection& c) {
+  set_deadline(c, Clock::time_point::max());
+  exchange.begin(c);
+  CHECK(!c.answer->stream);
+  write_more(c);
+}
+
+// Those that are left have the next round.
+void Server::Impl::write_in_turn() {
+  for (const uint64_t until = written + kRoundBytes; !writers.empty() && written < until;) {
+    const int fd = writers.front();
+    writers.pop_front();
+    const auto found = connections.find(fd);
+    if (found == connections.end() || found->second->state != Connection::kWriting) continue;
+    guarded(fd, [&] { write_more(*found->second); });
+  }
+}
+
+void Server::Impl::write_more(Connection& c) {
+  Answer& answer = *c.answer;
+  c.state = Connection::kWriting;
+  const uint64_t before = answer.out.sent();
+  const bool gone = answer.failed || answer.out.send_some(c, kTurnBytes) == Io::kGone;
+  written += answer.out.sent() - before;
+  if (gone) return cut_off(c);
+  if (answer.stream && answer.out.unsent_text() <= kStreamBytes / 2) return make_more(c);
+  if (answer.out.empty()) return finish(c);
+  set_deadline(c, answer.out.deadline());
+  // A client that has said its last word may still read.
+  const uint32_t event = c.waits_for == POLLIN ? EPOLLIN : EPOLLOUT;
+  watch(EPOLL_CTL_MOD, c.fd.get(), event | EPOLLONESHOT);
+}
+
+// Its client is gone or too slow. A stream may take its time to end: a worker's.
+void Server::Impl::cut_off(Connection& c) {
+  c.answer->failed = true;
+  if (c.answer->stream) return make_more(c);
+  finish(c);
+}
+
+void Server::Impl::make_more(Connection& c) {
+  c.state = Connection::kWaiting;
+  if (give_to_worker(c)) return;
+  waiting.push_back(c.fd.get());
+  // Also where no worker's report will come: there was no memory, or no thread.
+  set_deadline(c, Clock::now() + kRetry);
+}
+
+void Server::Impl::finish(Connection& c) {
+  const bool keep = exchange.end(c);
+  c.answer.reset();
+  next(c, keep);
+}
+
+void Server::Impl::next(Connection& c, bool keep) {
+  c.memory.reset();
+  c.head = {};
+  c.state = Connection::kHead;
+  c.waits_for = POLLIN;
+  if (!keep || stop_begun) return drain(c);
+  set_deadline(c, Clock::now() + options.idle_timeout);
+  if (c.in.empty()) return advance(c);
+  asked.push_back(c.fd.get());  // later: an answer may have brought us here
+}
+
+void Server::Impl::work(Connection& c) noexcept {
+  Connection::Report report = Connection::kEnded;
+  try {
+    report = answer_all(c);
+  } catch (...) {  // out of memory while answering
+    c.answer.reset();
+    try {
+      log_error("[http] an answer failed");
+    } catch (...) {
+    }
+  }
+  {
+    const std::lock_guard lock(reports_mutex);
+    c.report = report;
+    c.next_report = reports;
+    reports = &c;
+  }
+  wake_reader(wake);
+}
+
+Connection::Report Server::Impl::answer_all(Connection& c) {
+  for (;;) {
+    if (c.answer == nullptr) exchange.begin(c);
+    if (!make_and_send(c)) return Connection::kToWrite;
+    const bool keep = exchange.end(c);
+    c.answer.reset();
+    if (!keep) return Connection::kEnded;
+    c.answered = Clock::now();
+    if (!next_at_once(c)) return Connection::kKept;
+  }
+}
+
+// Sends what the socket takes at once; the loop does the rest, so that no client's pace keeps a
+// thread.
+bool Server::Impl::make_and_send(Connection& c) {
+  Answer& answer = *c.answer;
+  for (;;) {
+    exchange.produce(c);
+    const Io io = answer.failed ? Io::kGone : answer.out.send_some(c, kTurnBytes);
+    answer.failed = answer.failed || io == Io::kGone;
+    if (answer.failed && !answer.stream) return true;
+    if (answer.failed) continue;  // ends the stream
+    if (!answer.stream) return answer.out.empty();
+    if (answer.out.unsent_text() > kStreamBytes / 2) return false;
+  }
+}
+
+// A step's client asks for the next one soon: whoever answered waits for it, which saves waking the
+// loop, and a worker by it. Half of the workers are left to others.
+bool Server::Impl::next_at_once(Connection& c) {
+  if (!c.quick || c.head.content_length > kUnguardedBody || stopping) return false;
+  if (inflight + staying > options.max_inflight / 2) return false;
+  ++staying;
+  --inflight;
+  if (c.in.empty() && !has_pending(c)) {
+    pollfd ready{c.fd.get(), POLLIN, 0};
+    c.quick = ::poll(&ready, 1, static_cast<int>(kStay.count())) > 0;
+  }
+  const bool room = ++inflight <= options.max_inflight + options.queue;
+  --staying;
+  return c.quick && room && take_whole(c);
+}
+
+// Takes a good request with all of its body, if it is there; anything else stays in `in`.
+bool Server::Impl::take_whole(Connection& c) {
+  if (c.in.empty() && receive(c, c.in, options.max_head_bytes + 1) != Io::kDone) return false;
+  size_t scanned = 0;
+  const auto end = find_head_end(c.in, scanned);
+  if (!end || *end > options.max_head_bytes) return false;
+  auto parsed = parse_request_head(std::string_view(c.in).substr(0, *end),
+                                   {options.max_headers, options.max_body_bytes});
+  auto* const head = std::get_if<RequestHead>(&parsed);
+  if (head == nullptr || head->content_length > c.in.size() - *end) return false;
+  c.head = std::move(*head);
+  c.body = c.in.substr(*end, c.head.content_length);
+  c.in.erase(0, *end + c.head.content_length);
+  return true;
+}
+
+void Server::Impl::take_reports() {
+  Connection* list = nullptr;
+  {
+    const std::lock_guard lock(reports_mutex);
+    list = std::exchange(reports, nullptr);
+  }
+  if (list == nullptr) return;
+  while (list != nullptr) {
+    Connection& c = *list;
+    list = c.next_report;
+    --inflight;
+    guarded(c.fd.get(), [&] { take_report(c); });
+  }
+  // Streams that found no worker: those who came first, first.
+  size_t done = 0;
+  for (; done < waiting.size(); ++done) {
+    const auto found = connections.find(waiting[done]);
+    if (found == connections.end() || found->second->state != Connection::kWaiting) continue;
+    if (!give_to_worker(*found->second)) break;
+  }
+  waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(done));
+}
+
+void Server::Impl::take_report(Connection& c) {
+  if (c.report == Connection::kToWrite) {
+    c.state = Connection::kWriting;
+    return writers.push_back(c.fd.get());
+  }
+  next(c, c.report == Connection::kKept);
+}
+
+// Answers from the loop and ends the connection. The answer fits a fresh socket's buffer; a client
+// whose buffer is full is not reading and gets none.
+void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body) {
+  const std::string id = request_id(c.head.headers);
+  const std::string answer = closing_answer(exchange.render(error), id, with_body);
+  if (on_refused) {
+    const std::string client = client_address(c.peer, c.head.headers, proxies);
+    on_refused({id, client, error.status, error.code});
+  }
+  const iovec piece{const_cast<char*>(answer.data()), answer.size()};
+  size_t sent = 0;
+  send(c, {&piece, 1}, sent);
+  drain(c);
+}
+
+void Server::Impl::drain(Connection& c) {
+  c.in = {};
+  c.body = {};
+  c.memory.reset();  // behind what it paid for
+  c.state = Connection::kDrain;
+  end_sending(c);
+  set_deadline(c, Clock::now() + kDrainTime);
+  arm(c);
+}
+
+void Server::Impl::on_timeout(Connection& c) {
+  if (c.state == Connection::kWaiting) {
+    if (!give_to_worker(c)) set_deadline(c, Clock::now() + kRetry);
+    return;
+  }
+  if (c.state == Connection::kWriting) {
+    if (c.answer->out.is_stuck(c)) return cut_off(c);
+    return set_deadline(c, c.answer->out.deadline());
+  }
+  const bool partial =
+      c.state == Connection::kBody || (c.state == Connection::kHead && !c.in.empty());
+  if (!partial) return destroy(c);
+  refuse(c, {408, "request_timeout", "the request did not arrive in time"});
+}
+
+}  // namespace split::http

@@ -1,0 +1,114 @@
+// The server's loop thread: what it keeps and does. Private to common/http.
+#pragma once
+
+#include <sys/epoll.h>
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "http/network.h"
+#include "http/server/connection.h"
+#include "http/server/exchange.h"
+#include "http/server/server.h"
+#include "http/server/workers.h"
+
+namespace split::http {
+
+// Everything but `reports` and the atomics belongs to the loop thread.
+struct Server::Impl {
+  explicit Impl(Options given);
+
+  void watch(int operation, int fd, uint32_t events);
+
+  void run();
+  void on_event(int fd);
+  void on_event(Connection& c);
+  void on_time(Clock::time_point now);
+  void shake_hands(Connection& c);
+  void accept_all();
+  void admit(Fd fd, const sockaddr_storage& address);
+  void welcome(Connection& c);
+  bool end_longest_idle(const std::set<Due>& of);  // false: none is
+  void read_more(Connection& c);
+  void advance(Connection& c);
+  bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
+  void hand_over(Connection& c);
+  void answer_here(Connection& c);
+  void write_in_turn();
+  void write_more(Connection& c);
+  void cut_off(Connection& c);
+  void make_more(Connection& c);  // of a stream, by a worker
+  bool give_to_worker(Connection& c);
+  void finish(Connection& c);
+  void next(Connection& c, bool keep);  // request, or the connection's end
+  // On a worker's thread:
+  void work(Connection& c) noexcept;
+  Connection::Report answer_all(Connection& c);
+  bool make_and_send(Connection& c);  // false: there is more to do
+  bool next_at_once(Connection& c);   // its head and body; false: the loop's to wait for
+  bool take_whole(Connection& c);
+  void refuse(Connection& c, const HttpError& error, bool with_body = true);
+  void drain(Connection& c);
+  void destroy(Connection& c);
+  void take_reports();
+  void take_report(Connection& c);
+  // Calls `step` for the connection with this descriptor, which a failure of it ends: want of
+  // memory is that connection's, and the next may find some.
+  template <typename Step>
+  void guarded(int fd, const Step& step) {
+    try {
+      step();
+    } catch (const std::bad_alloc&) {
+      lose(fd, "out of memory");
+    } catch (const Error& error) {
+      lose(fd, error.what());
+    }
+  }
+  void lose(int fd, const char* why);
+  void on_timeout(Connection& c);
+  void begin_stop();
+  bool has_work() const;
+  void arm(Connection& c);  // its next event, or what is already there
+  void set_deadline(Connection& c, Clock::time_point deadline);
+
+  const Options options;
+  const std::vector<Network> proxies;
+  std::atomic<bool> stopping{false};
+  Exchange exchange;
+  RefusalObserver on_refused;
+  TlsContext tls;  // none: plain
+  std::mutex next_tls_mutex;
+  TlsContext next_tls;  // under it: takes the place of `tls` with the next connection
+  Fd listener;
+  Fd epoll;
+  Fd wake;
+  std::unordered_map<int, std::unique_ptr<Connection>> connections;
+  std::vector<int> pending;  // have bytes that epoll does not know of
+  std::vector<int> asked;    // have the next request's in `in`
+  // Are to be written to, in their order: some of them in each round, behind all that asks, so that
+  // those who take much keep nobody waiting.
+  std::deque<int> writers;
+  uint64_t written = 0;  // bytes
+  std::map<std::string, Address> addresses;
+  std::set<Due> timers;
+  std::set<Due> handshakes;  // of these
+  std::set<Due> idle;        // likewise: nothing is asked on them
+  std::vector<int> waiting;  // in kWaiting, in their order
+  bool stop_begun = false;
+  Clock::time_point stop_deadline = Clock::time_point::max();
+  Clock::time_point accept_again = Clock::time_point::max();
+
+  std::atomic<size_t> open{0};
+  std::atomic<size_t> inflight{0};
+  std::atomic<size_t> staying{0};  // workers that wait for their client's next request
+  std::mutex reports_mutex;
+  Connection* reports = nullptr;  // a list of those that workers let go of
+  Workers workers;                // last: its threads use what is above
+};
+
+}  // namespace split::http

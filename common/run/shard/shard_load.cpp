@@ -1,0 +1,264 @@
+// How a Shard is loaded: its stages are traced, room is made for what they keep and leave, weights
+// go up in the order of the stages.
+#include <algorithm>
+
+#include "base/log.h"
+#include "io/quantize.h"
+#include "run/shard/shard_loaded.h"
+#include "tensor/blocks.h"
+
+namespace split {
+
+TensorView ShardWeights::checked(const std::string& name) const {
+  if (const Constant* constant = model_.constant(name)) return constant->view();
+  TensorView view = source_.view(name);
+  const Dims dims = stored_dims(model_.weight(name), view.dtype);
+  if (view.dims != dims) {
+    throw Error(ErrorKind::kShape, cat("[shard] weight '", name, "': expected ", to_string(dims),
+                                       ", got ", to_string(view.dims)));
+  }
+  if (is_quantised(view.dtype) && !scales_are_finite(view)) {
+    throw Error(ErrorKind::kInput, cat("[shard] weight '", name, "': a scale is not finite"));
+  }
+  if (!model_.weight(name).first_row) return view;
+  const size_t row = view.bytes.size() / static_cast<size_t>(dims[0]);
+  return {view.dtype, {dims[1]}, view.bytes.first(row)};
+}
+
+TensorView ShardWeights::converted_to(DType dtype, const TensorView& view, const WeightDecl& decl) {
+  if (is_quantised(view.dtype) && (device_.multiplies(view.dtype) || is_quantised(dtype))) {
+    throw Error(ErrorKind::kShape, cat("[shard] weight '", decl.name, "': expected ",
+                                       dtype_name(dtype), ", got ", dtype_name(view.dtype)));
+  }
+  if (const auto made = converted_.find(decl.name); made != converted_.end()) {
+    return made->second.view;
+  }
+  if (is_quantised(view.dtype)) {
+    OwnedTensor made = converted(dequantised(view).view, dtype);
+    if (decl.product == Product::kInOut) {
+      throw Error(ErrorKind::kShape, cat("[shard] weight '", decl.name, "': expected floats on ",
+                                         device_.name(), ", got ", dtype_name(view.dtype)));
+    }
+    if (!told_) {
+      log_info(cat("[shard] ", device_.name(), ": weights in ", dtype_name(view.dtype),
+                   " and the like become f16 there, 3.6 times their bytes or less"));
+    }
+    told_ = true;
+    return converted_.emplace(decl.name, std::move(made)).first->second.view;
+  }
+  if (is_quantised(dtype) && !threads_) threads_.emplace(0u);
+  OwnedTensor made = is_quantised(dtype) ? quantised(view, dtype, decl.product == Product::kInOut,
+                                                     decl.name, &*threads_)
+                                         : converted(view, dtype);
+  return converted_.emplace(decl.name, std::move(made)).first->second.view;
+}
+
+void ShardWeights::fetch(const Slot& slot) {
+  if (buffers_.contains(slot.name) || fetched_.contains(slot.name)) return;
+  const TensorView view = checked(slot.name);
+  if (view.dtype != slot.dtype) converted_to(slot.dtype, view, model_.weight(slot.name));
+  fetched_.emplace(slot.name, view);
+}
+
+Buffer* ShardWeights::get(const Slot& slot) {
+  if (const auto known = buffers_.find(slot.name); known != buffers_.end()) {
+    return known->second.get();
+  }
+  fetch(slot);
+  const TensorView view = fetched_.extract(slot.name).mapped();
+  const bool ready = view.dtype == slot.dtype;
+  auto buffer =
+      device_.upload(slot, ready ? view : converted_to(slot.dtype, view, model_.weight(slot.name)));
+  const bool given = model_.constant(slot.name) == nullptr;
+  if (given && source_.taken) borrowed_.emplace_back(buffer.get(), view);
+  return buffers_.emplace(slot.name, std::move(buffer)).first->second.get();
+}
+
+void ShardWeights::forget(std::span<const std::string> names) {
+  for (const std::string& name : names) {
+    fetched_.erase(name);
+    if (const auto at = buffers_.find(name); at != buffers_.end()) {
+      std::erase_if(borrowed_, [&](const auto& item) { return item.first == at->second.get(); });
+      buffers_.erase(at);
+    }
+    converted_.erase(name);
+  }
+}
+
+void ShardWeights::tell_taken() {
+  std::erase_if(borrowed_, [&](const auto& item) {
+    if (item.first->borrows()) return false;
+    source_.taken(item.second);
+    return true;
+  });
+}
+
+void ShardWeights::settle() {
+  tell_taken();
+  threads_.reset();
+  std::erase_if(converted_, [&](const auto& item) { return !buffers_.at(item.first)->borrows(); });
+}
+
+void Shard::load() {
+  auto loaded = std::make_shared<Loaded>(device(), model_, weights_);
+  const std::vector<Program> programs = trace();
+  loaded->limits = limits_of(programs);
+  same_bits_in_both_phases_ = std::ranges::all_of(programs, [&](const Program& program) {
+    return has_same_bits_in_both_phases(program, loaded->limits);
+  });
+  loaded->workspace = device().workspace(loaded->limits);
+  device().prepare(std::span(programs).subspan(first_part()), *loaded->workspace);
+  allocate(*loaded);
+  bind(*loaded, programs);
+  device().settle();
+  loaded->weights.settle();
+  loaded_ = std::move(loaded);
+}
+
+bool Shard::has_same_bits_in_both_phases(const Program& program, const Limits& limits) const {
+  return std::ranges::all_of(program.slots, [&](const Slot& slot) {
+    const bool matrix = slot.kind == SlotKind::kWeight && slot.dims.size() == 2;
+    return !matrix || device().same_bits_in_both_phases(limits, slot.dtype);
+  });
+}
+
+size_t Shard::parts() const {
+  return stages_.size() + (!stages_.empty() && stages_.back().logits ? 1 : 0);
+}
+
+size_t Shard::first_part() const {
+  const int layers = model_.config().layers;
+  const size_t stage = StageRange{floor(), floor()}.begin(layers) - options_.range.begin(layers);
+  return stage < stages_.size() ? stage : parts();
+}
+
+// A program of each stage, then the top k where there are logits.
+std::vector<Program> Shard::trace() const {
+  std::vector<Program> programs;
+  for (size_t i = 0; i < parts(); ++i) programs.push_back(trace(i, i >= first_part()));
+  return programs;
+}
+
+// Takes floats for the weights of a stage that is not there yet where no format is asked for: the
+// rows between its steps are the same.
+Program Shard::trace(size_t i, bool there) const {
+  const auto compiled = [&](const std::string& name, const NamedOutput& output) {
+    Program program = compile(name, {output}, device().fuse_rules());
+    if (there && debug_level() >= 1) log_info(to_string(program));
+    return program;
+  };
+  if (i == stages_.size()) {
+    const Tensor logits = input("logits", DType::kF32, {kOutRows, stages_.back().width});
+    return compiled("topk", {"top", topk(logits, static_cast<int64_t>(width(Point::top()) / 2))});
+  }
+  const Stage& stage = stages_[i];
+  const std::optional<DType> format = options_.formats.of(stage.name);
+  const bool in_blocks = format && is_quantised(*format);
+  const auto stored = [&](const std::string& name) {
+    const WeightDecl& decl = model_.weight(name);
+    if (in_blocks && decl.product != Product::kNone) return *format;
+    const TensorView view =
+        there ? weights_.declared(name) : TensorView{DType::kF32, decl.dims, {}};
+    if (view.dims.size() == 2 && !device().multiplies(view.dtype)) return DType::kF16;
+    if (view.dims.size() != 2 || is_quantised(view.dtype)) return view.dtype;
+    return options_.profile == Profile::kF16    ? DType::kF16
+           : options_.profile == Profile::kBF16 ? DType::kBF16
+                                                : view.dtype;
+  };
+  return compiled(stage.name, stage.trace({stored, *options_.kv}));
+}
+
+Limits Shard::limits_of(std::span<const Program> programs) const {
+  Limits limits;
+  limits.rows = options_.max_rows;
+  limits.sequences = options_.max_rows;
+  limits.pages_per_sequence = pages_.per_sequence();
+  limits.pages = pages_.total();
+  limits.matrix = options_.profile != Profile::kF32 && options_.profile != Profile::kInt8;
+  limits.wide = options_.wide;
+  limits.int8 = options_.profile == Profile::kInt8;
+  for (const Program& program : programs) {
+    limits.arena_row_bytes = std::max(limits.arena_row_bytes, program.arena_row_bytes);
+  }
+  return limits;
+}
+
+// Makes room for what stages keep and leave. All caches before any weight: beside weights that go
+// up, a device takes several times as long.
+void Shard::allocate(Loaded& loaded) const {
+  for (const Stage& stage : stages_) loaded.parts.emplace_back().name = stage.name;
+  if (loaded.parts.size() < parts()) loaded.parts.emplace_back().name = "topk";
+  for (auto& hidden : loaded.hidden) {
+    hidden = device().alloc(options_.max_rows * static_cast<size_t>(model_.config().channels) *
+                            sizeof(float));
+  }
+  for (size_t i = first_part(); i < parts(); ++i) allocate_part(loaded, i);
+}
+
+void Shard::allocate_part(Loaded& loaded, size_t i) const {
+  Loaded::Part& part = loaded.parts[i];
+  const auto rows = [&](size_t count, size_t width) {
+    return device().alloc(count * width * sizeof(float));
+  };
+  if (i == stages_.size()) {
+    part.rows = rows(max_wanted(Point::top()), width(Point::top()));
+    return;
+  }
+  const Stage& stage = stages_[i];
+  if (stage.kv.heads > 0) {
+    const auto pages = [&] {
+      return std::shared_ptr<Buffer>(
+          device().alloc_pages(loaded.limits, stage.kv.width(), *options_.kv));
+    };
+    const auto shared = std::ranges::find_if(
+        loaded.parts, [](const Loaded::Part& other) { return other.k_cache != nullptr; });
+    const bool share = model_.config().encodes() && shared != loaded.parts.end();
+    part.k_cache = share ? shared->k_cache : pages();
+    part.v_cache = share ? shared->v_cache : pages();
+  }
+  if (stage.takes == Takes::kOutRows) {
+    part.rows = rows(max_wanted_of(stage.logits), static_cast<size_t>(stage.width));
+  }
+}
+
+// Where the rows of part i come from, where they go, and what it reads and keeps.
+std::vector<Binding> Shard::bindings_of(Loaded& loaded, size_t i, const Program& program) const {
+  Loaded::Part& part = loaded.parts[i];
+  const bool top = i == stages_.size(), joins = !top && stages_[i].joins_last;
+  const size_t point = i + options_.range.begin(model_.config().layers);
+  Buffer* const from =
+      top ? loaded.parts[i - 1].rows.get() : loaded.hidden[(point - (joins ? 2 : 1)) % 2].get();
+  Buffer* const to = part.rows ? part.rows.get() : loaded.hidden[point % 2].get();
+  std::vector<Binding> bindings;
+  for (const Slot& slot : program.slots) {
+    if (slot.kind == SlotKind::kTemp || slot.dtype == DType::kI32) continue;
+    Buffer* const buffer = slot.kind == SlotKind::kWeight   ? loaded.weights.get(slot)
+                           : slot.kind == SlotKind::kOutput ? to
+                           : slot.name == "k_cache"         ? part.k_cache.get()
+                           : slot.name == "v_cache"         ? part.v_cache.get()
+                                                            : from;
+    bindings.push_back({slot.name, buffer});
+  }
+  return bindings;
+}
+
+void Shard::bind(Loaded& loaded, std::span<const Program> programs) const {
+  // The weights of each program, as far as they are there: those of the next are asked for while
+  // one's are taken.
+  std::vector<std::vector<Bytes>> ahead(programs.size() + 1);
+  for (size_t i = first_part(); i < programs.size(); ++i) {
+    for (const Slot& slot : programs[i].slots) {
+      if (slot.kind == SlotKind::kWeight && model_.constant(slot.name) == nullptr) {
+        ahead[i].push_back(weights_.declared(slot.name).bytes);
+      }
+    }
+  }
+  for (size_t i = first_part(); i < programs.size(); ++i) {
+    std::ranges::for_each(ahead[i + 1], MappedFile::will_need);
+    loaded.parts[i].executable =
+        device().load(programs[i], *loaded.workspace, bindings_of(loaded, i, programs[i]));
+    loaded.weights.tell_taken();
+  }
+}
+
+}  // namespace split

@@ -1,0 +1,94 @@
+// The state of a Shard on its device.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/resources/thread_pool.h"
+#include "run/shard/shard.h"
+
+namespace split {
+
+// The rows of a step, of all its sequences one after the other.
+struct GatheredRows {
+  void clear(size_t sequences, const Limits& limits);
+  // Those of the sequence that has this number in the step.
+  // `all`: each row sees all of them, else those before it.
+  void add(uint32_t sequence, const SequenceRows& rows, bool all);
+  // The first `rows` of them, of the first `count` sequences, whose page tables these are; of the
+  // wanted rows those in [first, end).
+  RowBatch batch(Phase phase, size_t rows, size_t count, size_t first, size_t end) const;
+
+  size_t table_pages = 0;  // of each sequence's table
+  std::vector<int32_t> tokens, positions;
+  std::vector<uint32_t> sequences, tables, out_rows;
+  std::vector<KeyRange> seen;
+  std::vector<float> hidden;
+};
+
+// The weights of a Shard: one buffer each, whoever reads it.
+class ShardWeights {
+ public:
+  ShardWeights(Device& device, const Model& model, const WeightSource& source)
+      : device_(device), model_(model), source_(source) {}
+
+  // Takes it from the source, which waits for its bytes, and makes of it what a device takes.
+  // Throws as Shard's constructor.
+  void fetch(const Slot& slot);
+  // Fetched and uploaded the first time.
+  Buffer* get(const Slot& slot);
+  // Tells the source of what the device keeps no pointer to any more.
+  void tell_taken();
+  // Once all are there: lets go of copies that the device does not read.
+  void settle();
+  // As if these had never been asked for.
+  void forget(std::span<const std::string> names);
+  bool has(const std::string& name) const { return buffers_.contains(name); }
+
+ private:
+  TensorView checked(const std::string& name) const;
+  TensorView converted_to(DType dtype, const TensorView& view, const WeightDecl& decl);
+
+  Device& device_;
+  const Model& model_;
+  const WeightSource& source_;
+  std::map<std::string, TensorView> fetched_;
+  std::map<std::string, OwnedTensor> converted_;  // gone after the buffers, which may read them
+  std::map<std::string, std::unique_ptr<Buffer>> buffers_;
+  std::vector<std::pair<const Buffer*, TensorView>> borrowed_;
+  bool told_ = false;                  // that blocks became halves
+  std::optional<ThreadPool> threads_;  // of this machine, once there is something to quantise
+};
+
+struct Shard::Loaded {
+  Loaded(Device& device, const Model& model, const WeightSource& source)
+      : weights(device, model, source) {}
+
+  // A stage on the device.
+  struct Part {
+    std::string_view name;
+    // Absent where it has none; an encoder, whose blocks keep nothing, has one pair for all.
+    std::shared_ptr<Buffer> k_cache, v_cache;
+    std::unique_ptr<Buffer> rows;  // of its result, where it takes wanted rows
+    std::unique_ptr<Executable> executable;
+  };
+
+  ShardWeights weights;
+  std::unique_ptr<Buffer> hidden[2];  // the hidden state of point p is in hidden[p % 2]
+  Limits limits;
+  std::unique_ptr<Workspace> workspace;
+  std::vector<Part> parts;  // of stages_, then of the top k where there are logits; those below
+                            // the floor have a name alone
+
+  // Scratch of a step, sized once.
+  std::vector<Executable*> programs;
+  std::vector<std::string_view> names;  // of these
+  GatheredRows rows;
+  std::vector<float> out;
+};
+
+}  // namespace split

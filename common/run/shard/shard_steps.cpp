@@ -1,0 +1,204 @@
+// The steps of a Shard.
+#include <algorithm>
+#include <chrono>
+
+#include "run/shard/shard_loaded.h"
+
+namespace split {
+namespace {
+
+constexpr uint32_t kSmallRows = 8;  // of a step whose stages are timed
+constexpr uint64_t kMeasureEvery = 32;
+
+}  // namespace
+
+std::map<std::string, double> Shard::stage_times() const {
+  const std::lock_guard lock(times_mutex_);
+  return times_;
+}
+
+// One program after the other, timed. The final norm is in the head's program.
+void Shard::run_stage_by_stage(const RowBatch& batch) {
+  Loaded& loaded = *loaded_;
+  const std::span<Executable* const> programs = loaded.programs;
+  std::vector<double> ms;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    RowBatch part = batch;
+    if (i > 0) part.in = nullptr;
+    if (i + 1 < programs.size()) part.out = nullptr;
+    const auto start = std::chrono::steady_clock::now();
+    device().run(*loaded.workspace, programs.subspan(i, 1), part);
+    ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+                     .count());
+  }
+  const std::lock_guard lock(times_mutex_);
+  for (size_t i = 0; i < ms.size(); ++i) times_[std::string(loaded.names[i])] = ms[i];
+}
+
+// Those of the stages in a range. One that the next does the work of is left out, and so are those
+// of wanted rows when there are none.
+void Shard::add_programs(const StageRange& range, bool any_wanted) {
+  Loaded& loaded = *loaded_;
+  loaded.programs.clear();
+  loaded.names.clear();
+  const int layers = model_.config().layers;
+  const size_t ours = options_.range.begin(layers), end = range.end(layers) - ours;
+  for (size_t i = range.begin(layers) - ours; i < end; ++i) {
+    const bool top = i == stages_.size();
+    const bool joined = i + 1 < std::min(end, stages_.size()) && stages_[i + 1].joins_last;
+    const bool of_wanted = top || stages_[i].takes == Takes::kOutRows;
+    if (joined || (of_wanted && !any_wanted)) continue;
+    loaded.programs.push_back(loaded.parts[i].executable.get());
+    loaded.names.push_back(loaded.parts[i].name);
+  }
+}
+
+void GatheredRows::clear(size_t count, const Limits& limits) {
+  tokens.clear();
+  positions.clear();
+  sequences.clear();
+  out_rows.clear();
+  seen.clear();
+  hidden.clear();
+  table_pages = limits.pages_per_sequence;
+  tables.assign(count * table_pages, limits.pages);
+}
+
+void GatheredRows::add(uint32_t sequence, const SequenceRows& rows, bool all) {
+  const auto row0 = static_cast<uint32_t>(positions.size());
+  const uint32_t count = rows.count();
+  tokens.insert(tokens.end(), rows.tokens.begin(), rows.tokens.end());
+  hidden.insert(hidden.end(), rows.hidden.begin(), rows.hidden.end());
+  for (uint32_t row = 0; row < count; ++row) {
+    const uint32_t position = rows.past + row;
+    positions.push_back(static_cast<int32_t>(position));
+    sequences.push_back(sequence);
+    seen.push_back({0, all ? count : position + 1});
+  }
+  rows.wanted.append_to(out_rows, count, row0);
+}
+
+RowBatch GatheredRows::batch(Phase phase, size_t rows, size_t count, size_t first,
+                             size_t end) const {
+  RowBatch batch;
+  batch.phase = phase;
+  batch.rows = static_cast<uint32_t>(rows);
+  batch.tokens = std::span(tokens).first(std::min(rows, tokens.size()));
+  batch.positions = std::span(positions).first(rows);
+  batch.sequences = std::span(sequences).first(rows);
+  batch.seen = std::span(seen).first(rows);
+  batch.page_tables = std::span(tables).first(count * table_pages);
+  batch.out_rows = std::span(out_rows).subspan(first, end - first);
+  return batch;
+}
+
+// The rows of all parts and their sequences' pages, checked: a device's workers cannot throw.
+void Shard::gather(std::span<const ShardRows> parts) {
+  Loaded& loaded = *loaded_;
+  const ModelConfig& config = model_.config();
+  const SequenceRows& first = parts[0].rows;
+  loaded.rows.clear(parts.size(), loaded.limits);
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const SequenceRows& rows = parts[p].rows;
+    const auto [from, to] = rows.range;
+    CHECK(from == first.range.from && rows.hidden.empty() == from.is_tokens());
+    CHECK(to >= from && (p == 0 || to <= parts[p - 1].rows.range.to));
+    CHECK(rows.phase == first.phase || same_bits_in_both_phases());
+    const uint32_t length = pages_.length(parts[p].sequence);
+    CHECK(rows.past == length || rows.past + rows.count() <= length);
+    CHECK(!config.encodes() || length == 0);  // all of a text
+    CHECK(pages_.filled(parts[p].sequence, rows.range) >= rows.past);
+    CHECK(uint64_t{rows.past} + rows.count() <= static_cast<uint64_t>(config.context));
+    CHECK(rows.hidden.empty() || rows.width == static_cast<uint32_t>(config.channels));
+    for (const int32_t token : rows.tokens) CHECK(token >= 0 && token < config.vocab);
+    loaded.rows.add(static_cast<uint32_t>(p), rows, config.encodes());
+    const size_t pages = pages_.copy_table(parts[p].sequence,
+                                           loaded.rows.tables.data() + p * loaded.rows.table_pages);
+    CHECK(pages * kPageTokens >= rows.past + rows.count());
+  }
+}
+
+// Runs a batch on from one point to another, and copies what its wanted rows are there to `out`.
+void Shard::run_range(const StageRange& range, RowBatch batch, bool timed, float* out) {
+  Loaded& loaded = *loaded_;
+  const Point to = range.to;
+  const std::span<const uint32_t> wanted = batch.out_rows;
+  CHECK(wanted.size() <= max_wanted(to));
+  add_programs(range, !wanted.empty());
+  const bool whole_rows = to != Point::top() && stage_to(to).takes != Takes::kOutRows;
+  const size_t row_floats = width(to);
+  if (!wanted.empty() && whole_rows) {
+    // The smallest run of rows that holds the wanted ones.
+    const size_t first = wanted.front(), count = wanted.back() - first + 1;
+    loaded.out.resize(count * row_floats);
+    batch.out = loaded.hidden[stage_index(to) % 2].get();
+    batch.out_offset = first * row_floats * sizeof(float);
+    batch.out_bytes = std::as_writable_bytes(std::span(loaded.out));
+  } else if (!wanted.empty()) {
+    batch.out = loaded.parts[index_to(to)].rows.get();
+    batch.out_bytes = std::as_writable_bytes(std::span(out, wanted.size() * row_floats));
+  }
+  if (loaded.programs.empty() && batch.in == nullptr && batch.out == nullptr) return;
+  if (timed && !loaded.programs.empty()) {  // else rows only pass through
+    run_stage_by_stage(batch);
+  } else {
+    device().run(*loaded.workspace, loaded.programs, batch);
+  }
+  for (size_t i = 0; whole_rows && i < wanted.size(); ++i) {
+    const float* const row = loaded.out.data() + (wanted[i] - wanted.front()) * row_floats;
+    out = std::copy_n(row, row_floats, out);
+  }
+}
+
+void Shard::forward(std::span<const ShardRows> parts, float* out) {
+  const std::lock_guard turn(turns_);
+  if (loaded_ == nullptr) throw Error(ErrorKind::kDevice, "[shard] its device failed");
+  Loaded& loaded = *loaded_;
+  const auto [from, farthest] = parts[0].rows.range;
+  if (from < floor()) {
+    throw Error(ErrorKind::kNotFound,
+                cat("[shard] rows at ", from.name(), ": expected ", floor().name(),
+                    " or later, until more stages are there"));
+  }
+  const StageRange& ours = options_.range;
+  CHECK(from >= ours.from && from <= ours.to);
+  CHECK(from.is_tokens() || stage_to(from).takes != Takes::kOutRows);
+  CHECK(farthest <= ours.to || (farthest == Point::top() && ours.to == Point::head()));
+  gather(parts);
+  const Phase phase = parts[0].rows.phase;
+  size_t rows = loaded.rows.positions.size(), wanted = loaded.rows.out_rows.size();
+  CHECK(rows <= options_.max_rows);
+  const bool small = phase == Phase::kGenerate && rows <= kSmallRows && farthest > from;
+  // A GPU would take a submission and a wait for each stage.
+  const bool timed = small && !device().can_be_lost() && small_steps_++ % kMeasureEvery == 1;
+  for (const ShardRows& part : parts) {
+    out += part.rows.wanted_count() * width(part.rows.range.to);
+  }
+  // The nearest first: behind it the others' rows, which lie before these, go on alone.
+  Point at = from;
+  for (size_t end = parts.size(), begin = end; end > 0; end = begin) {
+    const Point to = parts[end - 1].rows.range.to;
+    size_t fewer = rows, before = wanted;
+    for (; begin > 0 && parts[begin - 1].rows.range.to == to; --begin) {
+      fewer -= parts[begin - 1].rows.count();
+      before -= parts[begin - 1].rows.wanted_count();
+    }
+    out -= (wanted - before) * width(to);
+    RowBatch batch = loaded.rows.batch(phase, rows, end, before, wanted);
+    if (end == parts.size() && !from.is_tokens()) {
+      batch.in = loaded.hidden[stage_index(from) % 2].get();
+      batch.in_bytes = std::as_bytes(std::span(loaded.rows.hidden));
+    }
+    run_range({at, to}, batch, timed, out);
+    at = std::min(to, Point(model_.config().layers));  // wanted rows alone go beyond, from there
+    rows = fewer, wanted = before;
+  }
+  ++steps_;
+  if (model_.config().encodes()) return;  // nothing is kept
+  for (const ShardRows& part : parts) {
+    const SequenceRows& done = part.rows;
+    pages_.advance(part.sequence, done.range, done.past + done.count());
+  }
+}
+
+}  // namespace split

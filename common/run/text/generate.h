@@ -1,0 +1,47 @@
+// From a prompt to a text, over a Forward: the same prompt, options and seed give the same text
+// wherever and however often its passes run (with one kind of device and profile).
+#pragma once
+
+#include "run/forward.h"
+#include "run/text/drafted_rows.h"
+#include "run/text/text_loop.h"
+
+namespace split {
+
+// The prompt's ids: its text encoded, with what the tokenizer puts around one, and one
+// <|endoftext|> for no tokens at all. Throws
+// Error(kInput) for more than the model's context, for an id outside the vocabulary, for text
+// without a tokenizer, or for an empty prompt without such a token.
+std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* tokenizer,
+                                std::string_view text, bool special = true);
+void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids);
+
+// A text while it is made, one token at a time, so that it can wait between two of them without a
+// thread: a TextLoop whose rows a Forward computes. One thread at a time. Forward, config and
+// tokenizer outlive it.
+class Generation {
+ public:
+  // As TextLoop.
+  Generation(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
+             std::span<const int32_t> prompt, const GenerateOptions& options)
+      : loop_(config, tokenizer, prompt, options, options.drafts.most == 0 && forward.gives_top()),
+        rows_(forward, config, prompt, options.drafts) {}
+
+  // Makes the next token, or ends the text. False once it has ended. Throws as Forward does: the
+  // text then has to be begun again.
+  bool next(const OnText& on_text);
+  // The text so far; all of it once it has ended. Once.
+  Generated take() { return loop_.take(); }
+  const DraftedRows& rows() const { return rows_; }
+
+ private:
+  TextLoop loop_;
+  DraftedRows rows_;
+};
+
+// The same to its end.
+Generated generate(Forward& forward, const ModelConfig& config, const Tokenizer* tokenizer,
+                   std::span<const int32_t> prompt, const GenerateOptions& options,
+                   const OnText& on_text);
+
+}  // namespace split

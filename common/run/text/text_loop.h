@@ -1,0 +1,112 @@
+// From logits to a text: sampling, limits, stop strings and UTF-8, as a state machine. It says
+// which rows it wants computed and is fed their logits, or the next token where somebody else chose
+// it; who computes them, and where, may change at any token: draws depend on seed and position
+// alone. Knows no thread, no device and nothing that waits.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "run/text/drafts.h"
+#include "step/rows.h"
+#include "text/grammar.h"
+#include "text/sampler.h"
+#include "text/stop.h"
+#include "text/tokenizer.h"
+#include "text/utf8.h"
+
+namespace split {
+
+// Rows of logits held at once while a prompt is scored: 6 MB for 50,257 tokens.
+inline constexpr size_t kScoreRows = 32;
+
+struct GenerateOptions {
+  int max_tokens = 64;
+  int min_tokens = 0;  // nothing ends a text before so many
+  SamplingOptions sampling;
+  std::vector<std::string> stop;
+  bool ignore_end = false;  // go on after what ends a text, and show special tokens
+  std::shared_ptr<const TokenGrammar> grammar = {};  // that the text is of; null: any
+  size_t generated = 0;  // the prompt's last tokens that a text begins with: it goes on there
+  int logprobs = -1;  // the most likely tokens to list at each position; -1: no log-probabilities
+  bool score_prompt = false;  // log-probabilities of the prompt's tokens too, from the second on
+  DraftOptions drafts = {};   // of who computes the rows; no text depends on them
+  bool seeded = false;        // the seed was asked for, not drawn: of who may give another text
+
+  // Whether somebody may expect the same text again.
+  bool repeats() const { return seeded || sampling.temperature == 0; }
+};
+
+// A token and how likely the model found it, before temperature, penalty and cuts.
+struct ScoredToken {
+  int32_t id = 0;
+  float logprob = 0;
+  std::vector<TokenLogprob> top;
+};
+
+struct Generated {
+  std::vector<int32_t> tokens;
+  std::string text;                 // valid UTF-8 is not promised: bytes as the tokens give them
+  std::string finish_reason;        // "length", "stop", or "cancelled" when on_text said so
+  std::vector<ScoredToken> scored;  // of `tokens`, when asked for
+  std::vector<ScoredToken> scored_prompt;  // of prompt[1..], when asked for
+};
+
+// Called with text as it is certain, and the token that made it so (null for what was held back at
+// the end). Returns false to stop.
+using OnText = std::function<bool(std::string_view text, const ScoredToken* token)>;
+
+// One thread at a time. Config and tokenizer outlive it.
+class TextLoop {
+ public:
+  // `tokenizer` may be null: then there is no text, and stop strings are refused. Prompt and
+  // generated tokens together fill the context at most. With `top`, the largest logits are asked
+  // for where these suffice.
+  TextLoop(const ModelConfig& config, const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+           const GenerateOptions& options, bool top = false);
+
+  bool ended() const { return ended_; }
+  size_t left() const { return limit_ - result_.tokens.size(); }  // tokens to make, at most
+  std::span<const int32_t> ids() const { return history_; }       // of the prompt too
+  // The rows whose logits are due, until it is fed: to the head, or to the top. Not once the text
+  // has ended.
+  SequenceRows wanted() const;
+  // Feeds these logits, [wanted rows, V], or [2, K] of the top: the next token, or the end.
+  void logits(std::span<const float> logits, const OnText& on_text);
+  // Feeds the next token, which somebody else chose from these rows.
+  void token(ScoredToken token, const OnText& on_text);
+  // The text so far; all of it once it has ended. Once.
+  Generated take() { return std::move(result_); }
+
+ private:
+  bool scores_prompt() const { return score_ && options_.score_prompt; }
+  void score_rows(std::span<const float> logits);
+  std::string text_of(int32_t id);
+  bool stops_at(int32_t id) const;
+  using Mask = std::shared_ptr<const std::vector<uint8_t>>;
+  Mask allowed() const;
+  void follow(int32_t id);
+  bool emit(std::string text, const ScoredToken* token, const OnText& on_text);
+  void finish(const OnText& on_text);
+
+  const ModelConfig& config_;
+  const GenerateOptions options_;
+  const bool score_;
+  const size_t prompt_;  // its tokens
+  const size_t limit_;   // tokens to make
+  const bool top_;       // all logits cross no bus where few do
+  StopStrings stops_;
+  std::optional<TokenStream> stream_;  // special tokens are left out
+  Utf8Stream utf8_;
+  std::vector<int32_t> history_;
+  Grammar::State place_;  // in the grammar, where there is one
+  size_t fed_ = 0;        // of the history, whose rows were computed
+  bool ended_ = false;
+  Generated result_;
+};
+
+}  // namespace split

@@ -1,0 +1,403 @@
+#include "serve/compat/ollama.h"
+
+#include <chrono>
+#include <ctime>
+#include <optional>
+
+#include "base/error.h"
+#include "serve/compat/retold.h"
+#include "serve/models.h"
+#include "wire/fields.h"
+
+namespace split::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using wire::Fields;
+using Name = std::pair<std::string_view, std::string_view>;
+
+constexpr int64_t kToTheEnd = 1 << 24;  // of the context, for num_predict below 0
+constexpr std::string_view kTag = ":latest";
+
+// Fields of OpenAI's bodies and Ollama's names of them.
+constexpr Name kOllamaNames[] = {{"max_tokens", "num_predict"},
+                                 {"repetition_penalty", "repeat_penalty"},
+                                 {"response_format", "format"}};
+// Options that both have by the same name.
+constexpr const char* kAlike[] = {"temperature",      "top_k", "top_p", "min_p", "presence_penalty",
+                                  "frequency_penalty"};
+// Options of a machine or of memory: they change no text here.
+constexpr const char* kIgnored[] = {"num_ctx",   "num_batch",  "num_gpu",   "main_gpu",
+                                    "num_keep",  "num_thread", "low_vram",  "use_mmap",
+                                    "use_mlock", "numa",       "vocab_only"};
+
+std::string utc(std::time_t seconds) {
+  std::tm parts{};
+  ::gmtime_r(&seconds, &parts);
+  char text[32];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+std::string now() { return utc(std::time(nullptr)); }
+
+int64_t ns(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+}
+
+// A generated text or a chat's answer.
+class OllamaText : public Retelling {
+ public:
+  OllamaText(std::string model, bool chat) : model_(std::move(model)), chat_(chat) {}
+
+  std::string whole(const Json& answer) override {
+    take(answer);
+    return last(text_of(answer));
+  }
+  std::string event(const Json& event) override {
+    if (const Json* const error = event.find("error")) {
+      return line({{"error", error->at("message")}});
+    }
+    const std::string text = text_of(event);
+    take(event);
+    if (text.empty()) return {};
+    if (!first_) first_ = Clock::now();
+    Json json = said(text);
+    json["done"] = false;
+    return line(json);
+  }
+  std::string end() override { return last(""); }
+  std::string_view type() const override { return "application/x-ndjson"; }
+  bool takes_comments() const override { return false; }
+
+  // Answers where nothing was asked: the model is there.
+  std::string loaded() {
+    Json json = said("");
+    json["done"] = true;
+    json["done_reason"] = "load";
+    return line(json);
+  }
+
+ private:
+  static std::string line(const Json& json) { return json.dump() + "\n"; }
+
+  Json said(const std::string& text) const {
+    Json json = {{"model", model_}, {"created_at", now()}};
+    if (chat_) {
+      json["message"] = {{"role", "assistant"}, {"content", text}};
+    } else {
+      json["response"] = text;
+    }
+    return json;
+  }
+
+  void take(const Json& answer) {
+    const std::string reason = finish_reason_of(answer);
+    if (!reason.empty()) reason_ = reason;
+    const Json* const usage = answer.find("usage");
+    if (usage == nullptr || usage->is_null()) return;
+    usage_ = *usage;
+    const Json* const cost = usage->find("splitcompute");
+    if (first_ || cost == nullptr) return;
+    const Json* const ms = cost->find("time_to_first_token_ms");
+    if (ms == nullptr || !ms->is_number()) return;
+    first_ = start_ + std::chrono::duration_cast<Clock::duration>(
+                          std::chrono::duration<double, std::milli>(ms->get<double>()));
+  }
+
+  std::string last(const std::string& text) const {
+    const auto count = [&](const char* name) -> Json {
+      const Json* const found = usage_.find(name);
+      return found == nullptr ? Json(0) : *found;
+    };
+    const Clock::time_point end = Clock::now(), first = std::min(first_.value_or(end), end);
+    Json json = said(text);
+    json["done"] = true;
+    json["done_reason"] = reason_;
+    json["total_duration"] = ns(end - start_);
+    json["load_duration"] = 0;
+    json["prompt_eval_count"] = count("prompt_tokens");
+    json["prompt_eval_duration"] = ns(first - start_);
+    json["eval_count"] = count("completion_tokens");
+    json["eval_duration"] = ns(end - first);
+    return line(json);
+  }
+
+  const std::string model_;
+  const bool chat_;
+  const Clock::time_point start_ = Clock::now();
+  std::optional<Clock::time_point> first_;
+  std::string reason_ = "stop";
+  Json usage_ = Json::object();
+};
+
+class OllamaEmbeddings : public Retelling {
+ public:
+  explicit OllamaEmbeddings(std::string model) : model_(std::move(model)) {}
+  std::string whole(const Json& answer) override {
+    Json rows = Json::array();
+    for (const Json& one : answer["data"]) rows.push_back(one["embedding"]);
+    const Json json = {{"model", model_},
+                       {"embeddings", std::move(rows)},
+                       {"total_duration", ns(Clock::now() - start_)},
+                       {"load_duration", 0},
+                       {"prompt_eval_count", answer["usage"]["prompt_tokens"]}};
+    return json.dump() + "\n";
+  }
+  std::string event(const Json&) override { return {}; }
+  std::string end() override { return {}; }
+  std::string_view type() const override { return {}; }
+  bool takes_comments() const override { return false; }
+
+ private:
+  const std::string model_;
+  const Clock::time_point start_ = Clock::now();
+};
+
+// A model's id from its name here, with a tag or without.
+std::string id_of(std::string name) {
+  if (name.ends_with(kTag)) name.resize(name.size() - kTag.size());
+  return name;
+}
+
+void expect_none(Fields& fields, const char* key) {
+  if (fields.has(key) && !fields.raw(key).empty() && fields.raw(key) != "") {
+    Fields::refuse(key, "is not supported");
+  }
+}
+
+// Copies a value from one body into another, to be checked there.
+void pass(Fields& from, const char* key, Json& to, const char* name) {
+  if (from.has(key)) to[name] = from.raw(key);
+}
+
+// Ollama's defaults, and what the request says of them.
+void read_options(Fields& fields, Json& to) {
+  to["temperature"] = 0.8;
+  to["top_k"] = 40;
+  to["top_p"] = 0.9;
+  to["repetition_penalty"] = 1.1;
+  to["max_tokens"] = kToTheEnd;
+  if (!fields.has("options")) return;
+  if (!fields.raw("options").is_object()) Fields::refuse("options", "expected an object");
+  Fields options(&fields.raw("options"));
+  for (const char* key : kAlike) pass(options, key, to, key);
+  pass(options, "repeat_penalty", to, "repetition_penalty");
+  pass(options, "stop", to, "stop");
+  const int64_t tokens = options.integer_or("num_predict", -2, kToTheEnd, -1);
+  if (tokens >= 0) to["max_tokens"] = tokens;
+  const int64_t seed = options.integer_or("seed", INT64_MIN, INT64_MAX, -1);
+  if (seed >= 0) to["seed"] = seed;
+  for (const char* key : kIgnored) options.ignore(key);
+  options.finish();
+}
+
+// "json", or a schema.
+void read_format(Fields& fields, Json& to) {
+  if (!fields.has("format") || fields.raw("format") == "") return;
+  const Json& format = fields.raw("format");
+  if (format == "json") {
+    to["response_format"] = {{"type", "json_object"}};
+  } else if (format.is_object()) {
+    to["response_format"] = {{"type", "json_schema"},
+                             {"json_schema", {{"name", "format"}, {"schema", format}}}};
+  } else {
+    Fields::refuse("format", "expected \"json\" or a JSON schema");
+  }
+}
+
+// Reads what both texts have.
+Json read_common(Fields& fields, const std::string& name) {
+  Json to = {{"model", id_of(name)}};
+  const bool stream = fields.boolean_or("stream", true);
+  to["stream"] = stream;
+  if (stream) to["stream_options"] = {{"include_usage", true}};
+  read_options(fields, to);
+  read_format(fields, to);
+  if (fields.boolean_or("think", false)) Fields::refuse("think", "is not supported");
+  fields.ignore("keep_alive");
+  return to;
+}
+
+http::Response loaded(const OllamaParts& parts, const std::string& name, bool chat) {
+  const std::string id = parts.model().id;
+  if (id_of(name) != id) refuse_model({&id, 1});
+  return http::Response::json(200, OllamaText(name, chat).loaded());
+}
+
+http::Response generate(const OllamaParts& parts, const http::Request& request) {
+  Fields fields(request.body, request.memory.get());
+  const std::string name = fields.text("model");
+  const std::string prompt = fields.text_or("prompt", ""), system = fields.text_or("system", "");
+  Json to = read_common(fields, name);
+  const bool raw = fields.boolean_or("raw", false);
+  for (const char* key : {"context", "images", "suffix", "template"}) expect_none(fields, key);
+  fields.finish();
+  if (prompt.empty()) return loaded(parts, name, false);
+  const auto text = std::make_shared<OllamaText>(name, false);
+  if (raw || (system.empty() && !parts.model().has_template)) {
+    to["prompt"] = prompt;
+    return retold(request, parts.completions, to, text, kOllamaNames);
+  }
+  Json messages = Json::array();
+  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
+  messages.push_back({{"role", "user"}, {"content", prompt}});
+  to["messages"] = std::move(messages);
+  return retold(request, parts.chat, to, text, kOllamaNames);
+}
+
+// A message without what says nothing.
+Json plain_message(const Json& message) {
+  if (!message.is_object()) return message;
+  Json plain = Json::object();
+  for (const auto& [name, value] : message.members()) {
+    const bool nothing = value.is_null() || ((name == "images" || name == "tool_calls") &&
+                                             value.is_array() && value.empty());
+    if (!nothing && name != "thinking") plain.add(name, value);
+  }
+  return plain;
+}
+
+http::Response chat(const OllamaParts& parts, const http::Request& request) {
+  Fields fields(request.body, request.memory.get());
+  const std::string name = fields.text("model");
+  Json to = read_common(fields, name);
+  expect_none(fields, "tools");
+  Json messages = Json::array();
+  if (fields.has("messages")) {
+    if (!fields.raw("messages").is_array()) Fields::refuse("messages", "expected a list");
+    for (const Json& one : fields.raw("messages")) messages.push_back(plain_message(one));
+  }
+  fields.finish();
+  if (messages.empty()) return loaded(parts, name, true);
+  to["messages"] = std::move(messages);
+  return retold(request, parts.chat, to, std::make_shared<OllamaText>(name, true), kOllamaNames);
+}
+
+http::Response embed(const OllamaParts& parts, const http::Request& request) {
+  Fields fields(request.body, request.memory.get());
+  const std::string name = fields.text("model");
+  Json to = {{"model", id_of(name)}, {"input", fields.raw("input")}};
+  pass(fields, "dimensions", to, "dimensions");
+  to["truncate"] = fields.boolean_or("truncate", true);
+  for (const char* key : {"keep_alive", "options"}) fields.ignore(key);
+  fields.finish();
+  return retold(request, parts.embeddings, to, std::make_shared<OllamaEmbeddings>(name),
+                kOllamaNames);
+}
+
+Json described(const OllamaModel& model) {
+  const std::string name = model.id + std::string(kTag);
+  return {{"name", name},
+          {"model", name},
+          {"digest", model.digest},
+          {"details",
+           {{"parent_model", ""},
+            {"format", "safetensors"},
+            {"family", model.family},
+            {"families", Json::array({model.family})},
+            {"parameter_size", ""},
+            {"quantization_level", model.quantization}}}};
+}
+
+http::Response list_of(Json model) {
+  return http::Response::json(200, Json{{"models", Json::array({std::move(model)})}}.dump() + "\n");
+}
+
+// Says all that may go wrong in one line.
+http::Handler plainly(std::function<http::Response(const http::Request&)> handler) {
+  return [handler = std::move(handler)](const http::Request& request) {
+    try {
+      return handler(request);
+    } catch (...) {
+      const http::HttpError error = http::current_exception_as_error();
+      http::Response response =
+          http::Response::json(error.status, Json{{"error", error.message}}.dump() + "\n");
+      response.headers = error.headers;
+      return response;
+    }
+  };
+}
+
+// Adds the fields of both texts behind those that they begin with.
+std::vector<http::RequestField> with_text_fields(std::vector<http::RequestField> fields) {
+  const http::RequestField common[] = {
+      {"stream", "boolean", "Sends a line of JSON for each piece of the text (true)."},
+      {"options", "object",
+       "Sampling: temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, "
+       "frequency_penalty, seed, num_predict and stop."},
+      {"format", "object", "A JSON schema, or the text \"json\"."},
+      {"think", "boolean", "Only false."}};
+  fields.insert(fields.end(), std::begin(common), std::end(common));
+  return fields;
+}
+
+}  // namespace
+
+std::vector<http::Route> ollama_routes(OllamaParts given) {
+  const auto parts = std::make_shared<const OllamaParts>(std::move(given));
+  const http::RequestField model = {"model", "string", "The model's name.", true};
+  const std::vector<int> of_the_model = {200, 404, 502};
+  const auto at = [&](const auto& answer) {
+    return plainly(
+        [parts, answer](const http::Request& request) { return answer(*parts, request); });
+  };
+  std::vector<http::Route> routes = {
+      {.method = "GET",
+       .path = "/api/version",
+       .summary = "Returns this server's version.",
+       .handler = at([](const OllamaParts& parts, const http::Request&) {
+         return http::Response::json(200, Json{{"version", parts.version}}.dump() + "\n");
+       })},
+      {.method = "GET",
+       .path = "/api/tags",
+       .summary = "Lists the model, as Ollama does.",
+       .handler = at([since = now()](const OllamaParts& parts, const http::Request&) {
+         const OllamaModel model = parts.model();
+         Json json = described(model);
+         json["size"] = model.bytes;
+         json["modified_at"] = since;
+         return list_of(std::move(json));
+       })},
+      {.method = "GET",
+       .path = "/api/ps",
+       .summary = "Says what of the model is on this machine, as Ollama does.",
+       .handler = at([](const OllamaParts& parts, const http::Request&) {
+         const OllamaModel model = parts.model();
+         Json json = described(model);
+         json["size"] = model.bytes_here;
+         json["size_vram"] = model.bytes_on_gpu;
+         json["context_length"] = model.context;
+         json["expires_at"] = utc(std::time(nullptr) + 24 * 3600);  // never, in fact
+         return list_of(std::move(json));
+       })},
+      {.method = "POST",
+       .path = "/api/generate",
+       .summary = "Goes on with a prompt, as Ollama's route of this name does.",
+       .statuses = of_the_model,
+       .body = with_text_fields(
+           {model,
+            {"prompt", "string", "The text to go on with."},
+            {"system", "string", "A chat's first message; the prompt is then its second one."},
+            {"raw", "boolean", "Takes the prompt as it is, without the model's template."}}),
+       .handler = at(generate)},
+      {.method = "POST",
+       .path = "/api/chat",
+       .summary = "Answers messages, as Ollama's route of this name does.",
+       .statuses = of_the_model,
+       .body = with_text_fields(
+           {model, {"messages", "array", "The messages, each with role and content."}}),
+       .handler = at(chat)},
+      {.method = "POST",
+       .path = "/api/embed",
+       .summary = "Returns an embedding of each text, as Ollama's route of this name does.",
+       .statuses = of_the_model,
+       .body = {model,
+                {"input", "", "A text, or a list of texts.", true},
+                {"dimensions", "integer", "The length of an embedding; only the model's own."},
+                {"truncate", "boolean", "Cuts a text that is too long (true)."}},
+       .handler = at(embed)}};
+  for (http::Route& route : routes) route.plain_errors = true;
+  return routes;
+}
+
+}  // namespace split::serve

@@ -1,0 +1,31 @@
+// Ollama's routes for its clients: /api/version, tags, ps, generate, chat and embed. Texts come
+// from OpenAI's routes, which these ask with other words; errors are {"error":"one line"}.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "http/server/route.h"
+
+namespace split::serve {
+
+struct OllamaModel {
+  std::string id;
+  uint64_t bytes = 0;                         // of its weights,
+  uint64_t bytes_here = 0, bytes_on_gpu = 0;  // and of those on this machine
+  std::string digest;                         // sha256, in hex
+  std::string family, quantization;
+  int context = 0;
+  bool has_template = false;  // so that a prompt is a chat's message
+};
+
+struct OllamaParts {
+  std::string version;
+  std::function<OllamaModel()> model;
+  http::Handler completions, chat, embeddings;  // as OpenAI has them
+};
+
+std::vector<http::Route> ollama_routes(OllamaParts parts);
+
+}  // namespace split::serve

@@ -1,0 +1,26 @@
+// GET /props as llama-server answers it: what its clients ask first. Once for both programs.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "http/server/route.h"
+#include "models/model.h"
+#include "run/batcher.h"
+
+namespace split::serve {
+
+// The facts of a server.
+struct Props {
+  std::string model;
+  int context = 0;            // positions of a text
+  uint32_t slots = 1;         // whole contexts that there is room for at once
+  std::string chat_template;  // empty: none is known
+};
+
+// Room for keys and values of so many texts, each as long as may be.
+uint32_t slots_of(const Batcher& batcher);
+
+http::Route props_route(std::string version, std::function<Props()> props);
+
+}  // namespace split::serve

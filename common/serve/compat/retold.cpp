@@ -1,0 +1,109 @@
+#include "serve/compat/retold.h"
+
+#include "base/error.h"
+#include "http/sse.h"
+
+namespace split::serve {
+namespace {
+
+constexpr int kDepth = 16;
+
+// Takes a stream's events and gives the sink what is made of them.
+class Told {
+ public:
+  explicit Told(std::shared_ptr<Retelling> retelling)
+      : retelling_(std::move(retelling)), parser_([this](std::string_view data) {
+          out_ += data == "[DONE]" ? retelling_->end()
+                                   : retelling_->event(parse_json(data, kDepth, "an event"));
+          return true;
+        }) {}
+
+  std::string take(std::string_view bytes) {
+    if (retelling_->takes_comments() && bytes.starts_with(':')) return std::string(bytes);
+    parser_.feed(bytes);
+    return std::exchange(out_, {});
+  }
+
+ private:
+  const std::shared_ptr<Retelling> retelling_;
+  http::SseParser parser_;
+  std::string out_;
+};
+
+class ToldSink : public http::Sink {
+ public:
+  ToldSink(Told& told, http::Sink& sink) : told_(told), sink_(sink) {}
+  bool write(std::string_view bytes) override { return sink_.write(told_.take(bytes)); }
+  bool full() const override { return sink_.full(); }
+  bool client_gone() override { return sink_.client_gone(); }
+
+ private:
+  Told& told_;
+  http::Sink& sink_;
+};
+
+const Json* first_choice(const Json& answer) {
+  const Json* const choices = answer.find("choices");
+  return choices == nullptr || choices->empty() ? nullptr : &choices->at(0);
+}
+
+// An error about a field by the name that the client knows.
+Error renamed(const Error& error,
+              std::span<const std::pair<std::string_view, std::string_view>> names) {
+  for (const auto& [inner, outer] : names) {
+    if (error.field() != inner) continue;
+    std::string message = error.what();
+    const std::string quoted = cat("'", inner, "'");
+    if (message.starts_with(quoted)) message.replace(0, quoted.size(), cat("'", outer, "'"));
+    return {error.kind(), message, std::string(outer)};
+  }
+  return error;
+}
+
+}  // namespace
+
+std::string text_of(const Json& answer) {
+  const Json* part = first_choice(answer);
+  if (part == nullptr) return {};
+  for (const char* inside : {"message", "delta"}) {
+    if (const Json* const more = part->find(inside)) part = more;
+  }
+  for (const char* name : {"text", "content"}) {
+    const Json* const text = part->find(name);
+    if (text != nullptr && text->is_string()) return text->text();
+  }
+  return {};
+}
+
+std::string finish_reason_of(const Json& answer) {
+  const Json* const choice = first_choice(answer);
+  const Json* const reason = choice == nullptr ? nullptr : choice->find("finish_reason");
+  return reason != nullptr && reason->is_string() ? reason->text() : "";
+}
+
+http::Response retold(const http::Request& request, const http::Handler& handler, const Json& body,
+                      std::shared_ptr<Retelling> retelling,
+                      std::span<const std::pair<std::string_view, std::string_view>> names) {
+  http::Request inner = request;
+  inner.body = body.dump();
+  http::Response response;
+  try {
+    response = handler(inner);
+  } catch (const Error& error) {
+    throw renamed(error, names);
+  }
+  if (!response.stream) {
+    response.body =
+        retelling->whole(parse_json(response.body, kDepth, "the answer", request.memory.get()));
+    return response;
+  }
+  response.content_type = retelling->type();
+  const auto told = std::make_shared<Told>(std::move(retelling));
+  response.stream = [told, stream = std::move(response.stream)](http::Sink& sink) {
+    ToldSink to(*told, sink);
+    return stream(to);
+  };
+  return response;
+}
+
+}  // namespace split::serve

@@ -1,0 +1,40 @@
+// An answer of one of OpenAI's routes, told in another route's words: the same texts from the same
+// code, whole or as a stream, behind another envelope. Knows no model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "http/message.h"
+#include "http/server/route.h"
+
+namespace split::serve {
+
+// Tells one answer. One thread at a time.
+class Retelling {
+ public:
+  virtual ~Retelling() = default;
+  virtual std::string whole(const Json& answer) = 0;  // the body
+  // Bytes of a stream: for one of its events, which may be {"error"}, and for its good end.
+  virtual std::string event(const Json& event) = 0;
+  virtual std::string end() = 0;
+  // The type of the stream. Events may have comments between them, lines of JSON may not.
+  virtual std::string_view type() const = 0;
+  virtual bool takes_comments() const = 0;
+};
+
+// The text of an answer's or an event's first choice, and why it ended; empty: it has not.
+std::string text_of(const Json& answer);
+std::string finish_reason_of(const Json& answer);
+
+// Asks `handler` with another body, and tells its answer. `names`: fields of that body and what
+// they are called in this request's, for errors.
+http::Response retold(const http::Request& request, const http::Handler& handler, const Json& body,
+                      std::shared_ptr<Retelling> retelling,
+                      std::span<const std::pair<std::string_view, std::string_view>> names);
+
+}  // namespace split::serve

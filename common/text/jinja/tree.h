@@ -1,0 +1,142 @@
+// The tree that a template is read into, and the values of a run: jinja.cpp's and its parser's
+// alone.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "text/jinja/jinja.h"
+
+namespace split::jinja {
+
+struct Node;
+using NodePtr = std::unique_ptr<Node>;
+
+enum class Op : uint8_t {
+  // Statements; what `kids` and `bodies` hold.
+  kText,      // text
+  kPrint,     // an expression
+  kIf,        // conditions; a body each, and one more for else
+  kFor,       // what to go through, a condition or null; names; body, else
+  kSet,       // targets; a value
+  kSetBlock,  // a target; body
+  kMacro,     // text: its name; names: parameters; kids: defaults of the last ones; body
+  kBreak,
+  kContinue,
+  kScope,  // a body alone
+  // Expressions.
+  kValue,  // value
+  kName,   // text
+  kList,
+  kTuple,
+  kMap,        // key, value, key, value ...
+  kAttribute,  // of kids[0]; text
+  kItem,       // kids[0][kids[1]]
+  kSlice,      // kids[0][kids[1]:kids[2]:kids[3]], null where left out
+  kCall,       // kids[0](kids[1..]); names: of the last of them
+  kFilter,     // kids[0] | text(kids[1..])
+  kTest,       // kids[0] is text(kids[1..])
+  kNot,
+  kMinus,
+  kPlus,
+  kAnd,
+  kOr,
+  kCondition,  // kids[0] if kids[1] else kids[2] or null
+  kCompare,    // kids[0] names[0] kids[1] names[1] kids[2] ...
+  kBinary      // kids[0] text kids[1]
+};
+
+struct Box;
+
+// Immutable but for namespaces.
+struct Value {
+  enum class Kind : uint8_t {
+    kUndefined,  // box: its name
+    kNone,
+    kBoolean,
+    kInteger,
+    kFloat,
+    kString,
+    kList,
+    kTuple,
+    kMap,
+    kNamespace,
+    kMacro,
+    kLoop,
+    kFunction,  // box: its name
+    kMethod     // box: its name, and whose
+  };
+  Kind kind = Kind::kUndefined;
+  union {
+    int64_t integer = 0;  // and a boolean
+    double number;
+    const Node* macro;
+    const struct Loop* loop;
+  };
+  std::shared_ptr<Box> box;
+
+  bool is(Kind wanted) const { return kind == wanted; }
+  bool is_number() const { return is(Kind::kInteger) || is(Kind::kFloat) || is(Kind::kBoolean); }
+  bool is_list() const { return is(Kind::kList) || is(Kind::kTuple); }
+  double as_double() const { return is(Kind::kFloat) ? number : static_cast<double>(integer); }
+  const std::string& text() const;
+  const std::vector<Value>& items() const;
+  const std::vector<std::pair<std::string, Value>>& members() const;
+};
+
+struct Box {
+  std::string text;
+  std::vector<Value> items;
+  std::vector<std::pair<std::string, Value>> members;
+  int depth = 1;  // of values in it
+};
+
+struct Node {
+  Op op;
+  int line = 0;
+  int height = 1;
+  std::string text;
+  Value value;
+  std::vector<NodePtr> kids;
+  std::vector<std::string> names;
+  std::vector<std::vector<NodePtr>> bodies;
+};
+
+// Throws as JinjaTemplate.
+std::vector<NodePtr> parse(std::string_view text);
+
+bool is_filter(std::string_view name);
+bool is_test(std::string_view name);
+
+Value none();
+Value boolean(bool value);
+Value integer(int64_t value);
+Value floating(double value);
+Value string(std::string text);
+Value undefined(std::string name);
+
+// As Python has them. Bytes that are not UTF-8 are characters of their own.
+bool truth(const Value& value);
+bool equal(const Value& a, const Value& b);
+std::string str(const Value& value);   // str()
+std::string repr(const Value& value);  // repr()
+const char* type_name(const Value& value);
+
+struct JsonStyle {
+  int indent = -1;
+  bool ascii = false, sorted = false;
+  std::string between = ", ", behind_key = ": ";
+};
+std::string to_json(const Value& value, const JsonStyle& style);
+
+// Bytes where each character of `text` begins, and its end.
+std::vector<size_t> characters(std::string_view text);
+std::string_view strip(std::string_view text, std::string_view set, bool left, bool right);
+std::string upper(std::string_view text);
+std::string lower(std::string_view text);
+std::string capitalized(std::string_view text);
+std::string title(std::string_view text);
+
+}  // namespace split::jinja

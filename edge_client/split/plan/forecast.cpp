@@ -1,0 +1,143 @@
+#include "edge_client/split/plan/forecast.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace split::edge {
+namespace {
+
+constexpr uint64_t kLeastTokens = 8;  // that a text has to have, to learn from
+constexpr double kMsOfHour = 3.6e6, kGigabyte = 1e9;
+constexpr double kLearningRate = 0.3;
+
+size_t index_of(const std::optional<int>& cut) { return cut ? 1 + static_cast<size_t>(*cut) : 0; }
+
+double dollars(const Prices& prices, double cloud_ms, double bytes) {
+  return cloud_ms * prices.hour / kMsOfHour + bytes * prices.egress_gb / kGigabyte;
+}
+
+void learn(Drafted& habit, const Drafted& seen) {
+  const bool first = habit.rows == 1 && habit.tokens == 1;
+  const double rate = first ? 1 : kLearningRate;  // a first guess of none is no guess
+  habit.rows += rate * (seen.rows - habit.rows);
+  habit.tokens += rate * (seen.tokens - habit.tokens);
+}
+
+}  // namespace
+
+void PlanFacts::put_into(PlanInput& input, bool drafts) const {
+  input.network = network;
+  input.edge = edge;
+  input.cloud = cloud;
+  input.prices = prices;
+  input.split = drafts ? split : Drafted{};
+  input.local = drafts ? local : Drafted{};
+}
+
+std::optional<double> Forecast::error() const {
+  if (!predicted.token_ms || !actual.token_ms || !(*actual.token_ms > 0)) return std::nullopt;
+  return std::abs(*predicted.token_ms - *actual.token_ms) / *actual.token_ms;
+}
+
+void AnswerWatch::token(const SplitCounts& counts, double ms) {
+  last_ = {ms,
+           counts.traffic.cloud_ms,
+           counts.traffic.wire_ms,
+           static_cast<double>(counts.traffic.bytes_down),
+           static_cast<double>(counts.steps),
+           static_cast<double>(counts.drafted),
+           counts.moves.size()};
+  if (begun_ && last_.moves == from_.moves) {
+    ++tokens_;
+    return;
+  }
+  if (!begun_) first_ms_ = ms;
+  begun_ = true;
+  tokens_ = 0;
+  from_ = last_;
+}
+
+std::optional<double> AnswerWatch::first_token_ms() const {
+  return begun_ && from_.moves == 0 ? std::optional(first_ms_) : std::nullopt;
+}
+
+double AnswerWatch::each(double Mark::*figure) const {
+  return tokens_ > 0 ? (last_.*figure - from_.*figure) / static_cast<double>(tokens_) : 0;
+}
+
+double AnswerWatch::token_ms() const { return each(&Mark::ms); }
+
+Drafted AnswerWatch::drafted() const {
+  const double steps = last_.steps - from_.steps;
+  if (!(steps > 0)) return {};
+  return {1 + (last_.drafted - from_.drafted) / steps,
+          std::max(1.0, static_cast<double>(tokens_) / steps)};
+}
+
+Forecast forecast_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
+                     const AnswerWatch& watch) {
+  Forecast forecast;
+  forecast.cut = cut;
+  const Place place = price_places(input, facts.correction).at(index_of(cut));
+  forecast.predicted = {place.first_token_ms, place.token_ms, place.cloud_ms,
+                        static_cast<double>(place.bytes_per_token), place.dollars_per_million};
+  TokenCosts& actual = forecast.actual;
+  actual.first_token_ms = watch.first_token_ms();
+  if (watch.tokens() == 0) return forecast;
+  actual.token_ms = watch.token_ms();
+  actual.cloud_ms = cut ? watch.cloud_ms() : watch.token_ms();
+  actual.bytes = watch.bytes_down();
+  if (input.prices) {
+    actual.dollars_per_million = 1e6 * dollars(*input.prices, *actual.cloud_ms, *actual.bytes);
+  }
+  return forecast;
+}
+
+void learn(PlanFacts& facts, const PlanInput& input, std::optional<int> cut,
+           const AnswerWatch& watch) {
+  if (watch.tokens() < kLeastTokens) return;
+  PlanInput at = input;
+  const Drafted seen = watch.drafted();
+  // The steps as they were; how many guesses they had is a lesson of its own.
+  at.split = at.local = seen;
+  const Place measured = price_places(at).at(index_of(cut));
+  Correction& learnt = facts.correction;
+  const auto towards = [](Learnt& part, const std::optional<double>& ms, double taken_ms) {
+    if (ms) part.learn(*ms, taken_ms);
+  };
+  if (!cut) return towards(learnt.stream, measured.token_ms, watch.token_ms());
+  if (*cut == 0) {
+    towards(learnt.local, measured.edge_ms, watch.token_ms());
+  } else {
+    // The wait for others' steps is measured each time, and is no lesson.
+    const double wait = at.cloud ? at.cloud->step_ms / seen.tokens : 0;
+    const auto work = [&](double ms) { return std::max(0.0, ms - wait); };
+    if (measured.cloud_ms) learnt.cloud.learn(work(*measured.cloud_ms), work(watch.cloud_ms()));
+    towards(learnt.wire, measured.wire_ms, watch.wire_ms());
+    towards(learnt.edge, measured.edge_ms, watch.edge_ms());
+  }
+  if (seen.rows > 1) learn(*cut == 0 ? facts.local : facts.split, seen);
+}
+
+AnswerCost cost_of(const PlanInput& input, const PlanFacts& facts, std::optional<int> cut,
+                   const SplitCounts& counts, uint64_t weights, size_t prompt_tokens,
+                   size_t tokens) {
+  AnswerCost cost;
+  cost.prices = input.prices.value_or(Prices{});
+  cost.cloud = dollars(cost.prices, counts.traffic.cloud_ms, 0);
+  cost.egress = dollars(cost.prices, 0, static_cast<double>(counts.traffic.bytes_down));
+  cost.weights = dollars(cost.prices, 0, static_cast<double>(weights));
+  const std::vector<Place> places = price_places(input, facts.correction);
+  if (input.cloud && places[0].cloud_ms) {
+    const double prompt =
+        static_cast<double>(prompt_tokens) * input.layers * input.cloud->prompt_row_ms;
+    const auto all = static_cast<double>(tokens);
+    cost.all_cloud = dollars(cost.prices, prompt + all * *places[0].cloud_ms,
+                             all * static_cast<double>(places[0].bytes_per_token));
+  }
+  if (cut)
+    cost.break_even_tokens = break_even_tokens(places[0], places.at(index_of(cut)), cost.prices);
+  return cost;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,153 @@
+#include "edge_client/split/plan/plan_report.h"
+
+#include <array>
+#include <utility>
+
+#include "base/error.h"
+#include "base/figures.h"
+#include "base/json.h"
+
+namespace split::edge {
+namespace {
+
+constexpr std::array<std::pair<Goal, std::string_view>, 2> kGoals = {
+    {{Goal::kFast, "fast"}, {Goal::kOffload, "offload"}}};
+
+std::string figure(const std::optional<double>& value, int digits = 3) {
+  return value ? fixed(*value, digits) : "null";
+}
+
+std::string cut_of(const Place& place) { return place.cut ? place.name() : "\"cloud\""; }
+
+std::string speed_json(const std::optional<Speed>& speed) {
+  if (!speed) return "null";
+  return cat("{\"block_ms\":", fixed(speed->block_ms, 4),
+             ",\"block_row_ms\":", fixed(speed->block_row_ms, 4),
+             ",\"head_ms\":", fixed(speed->head_ms, 4),
+             ",\"head_row_ms\":", fixed(speed->head_row_ms, 4),
+             ",\"prompt_row_ms\":", fixed(speed->prompt_row_ms, 4),
+             ",\"step_ms\":", fixed(speed->step_ms, 4), "}");
+}
+
+std::string place_json(const Place& place) {
+  return cat("{\"cut\":", cut_of(place), ",\"fits\":", place.fits ? "true" : "false",
+             ",\"first_token_ms\":", figure(place.first_token_ms),
+             ",\"token_ms\":", figure(place.token_ms), ",\"cloud_ms\":", figure(place.cloud_ms),
+             ",\"download_bytes\":", place.download_bytes,
+             ",\"missing_bytes\":", place.missing_bytes,
+             ",\"bytes_per_token\":", place.bytes_per_token,
+             ",\"dollars_per_million\":", figure(place.dollars_per_million, 6), "}");
+}
+
+}  // namespace
+
+std::string_view goal_name(Goal goal) { return kGoals[static_cast<size_t>(goal)].second; }
+
+std::optional<Goal> goal_from_name(std::string_view name) {
+  for (const auto& [goal, known] : kGoals) {
+    if (known == name) return goal;
+  }
+  return std::nullopt;
+}
+
+std::string to_json(const PlanReport& report) {
+  const PlanInput& input = report.input;
+  const std::vector<Place> places = price_places(input, report.correction);
+  const Pick pick = pick_place(places, input, report.goal, report.pace);
+  const auto of_network = [&](double Network::*figure_of) -> std::optional<double> {
+    if (!input.network || !((*input.network).*figure_of > 0)) return std::nullopt;
+    return (*input.network).*figure_of;
+  };
+  const char* const exact = !report.exact ? "null" : *report.exact ? "true" : "false";
+  std::string out =
+      cat("{\"model\":", json_quote(report.model), ",\"goal\":\"", goal_name(report.goal),
+          "\",\"rtt_ms\":", figure(of_network(&Network::rtt_ms)),
+          ",\"down_mbit\":", figure(of_network(&Network::down_mbit)),
+          ",\"edge\":", speed_json(input.edge), ",\"cloud\":", speed_json(input.cloud),
+          ",\"exact\":", exact, ",\"cuts\":[");
+  for (const Place& place : places) {
+    out += cat(&place == places.data() ? "" : ",", place_json(place));
+  }
+  return out + cat("],\"pick\":{\"cut\":", cut_of(places[pick.place]), ",\"why\":\"",
+                   pick_reason_name(pick.why), "\"}}\n");
+}
+
+namespace {
+
+constexpr size_t kMostCuts = 9;  // in the table of a deep model
+
+std::string seconds(const std::optional<double>& ms) {
+  return ms ? cat(fixed(*ms / 1000, *ms < 10000 ? 2 : 1), " s") : "-";
+}
+std::string milliseconds(const std::optional<double>& ms) {
+  return ms ? cat(fixed(*ms, *ms < 100 ? 1 : 0), " ms") : "-";
+}
+
+std::string_view reason(PickReason why, bool here) {
+  switch (why) {
+    case PickReason::kFastest:
+      return here ? "nothing is faster once it has landed" : "nothing is faster";
+    case PickReason::kGoal:
+      return "the least work for the cloud at this pace";
+    case PickReason::kOnlyFit:
+      return "nothing else fits here";
+    case PickReason::kAskedByCloud:
+      return "the cloud asks for it";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string words_of(const Place& place) {
+  return !place.cut ? "all on the cloud" : *place.cut == 0 ? "all here" : cat("cut ", *place.cut);
+}
+
+std::string to_text(const PlanReport& report, std::string_view device) {
+  const PlanInput& input = report.input;
+  const std::vector<Place> places = price_places(input, report.correction);
+  const Pick pick = pick_place(places, input, report.goal, report.pace);
+  std::string out = cat(report.model, " on ", device);
+  if (input.network) {
+    out +=
+        cat(", line of ", fixed(input.network->rtt_ms, input.network->rtt_ms < 10 ? 1 : 0), " ms");
+    if (input.network->down_mbit > 0) {
+      out += cat(" and ", fixed(input.network->down_mbit, 0), " Mbit/s");
+    }
+  }
+  const auto row = [&](std::string_view mark, std::span<const std::string> cells) {
+    constexpr size_t kWidths[] = {17, 12, 11, 12, 16};
+    out += cat("\n", mark);
+    for (size_t i = 0; i < cells.size(); ++i) {
+      const std::string space(kWidths[i] - std::min(kWidths[i], cells[i].size()), ' ');
+      out += i == 0 ? cells[i] + space : space + cells[i];
+    }
+  };
+  row("  ",
+      std::vector<std::string>{"place", "first word", "a token", "cloud work", "still to fetch"});
+  const size_t step = (places.size() + kMostCuts - 1) / kMostCuts;
+  // From the cloud's side to this one's.
+  for (size_t i = 0; i < places.size(); ++i) {
+    const size_t at = i == 0 ? 0 : places.size() - i;
+    const Place& place = places[at];
+    const bool picked = at == pick.place;
+    if (at > 1 && i % step != 0 && !picked) continue;
+    const int percent = !place.cut ? 100 : input.layers == 0 ? 0 : *place.cut * 100 / input.layers;
+    row(picked ? "* " : "  ",
+        std::vector<std::string>{words_of(place), seconds(place.first_token_ms),
+                                 milliseconds(place.token_ms), cat(percent, " %"),
+                                 place.fits ? human_bytes(place.missing_bytes) : "does not fit"});
+  }
+  out += "\n";
+  if (!input.edge && !input.cloud) return out + "Not measured: --measure adds the times.\n";
+  if (report.exact) {
+    out += *report.exact ? "A text is the same here and on the cloud, bit for bit.\n"
+                         : "A text here may differ from the cloud's at near-ties.\n";
+  }
+  std::string words = plan_words(places, input);
+  words[0] = 'A';  // "All on the cloud: ..."
+  return out + cat(words, ".\nGoing to \"", words_of(places[pick.place]),
+                   "\": ", reason(pick.why, places[pick.place].cut.has_value()), ".\n");
+}
+
+}  // namespace split::edge

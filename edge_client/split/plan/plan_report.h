@@ -1,0 +1,32 @@
+// A plan as one JSON object for a program; null stands for what was not measured.
+#pragma once
+
+#include <string>
+
+#include "edge_client/split/plan/planner.h"
+
+namespace split::edge {
+
+struct PlanReport {
+  std::string model;
+  Goal goal = Goal::kFast;
+  double pace = 10;           // tokens/s
+  std::optional<bool> exact;  // whether every place gives the same text
+  PlanInput input;
+  Correction correction;  // that answers taught
+};
+
+std::string_view goal_name(Goal goal);
+std::optional<Goal> goal_from_name(std::string_view name);
+
+// {"model","goal","rtt_ms","down_mbit","edge","cloud","exact","cuts":[{"cut","fits",
+// "first_token_ms","token_ms","cloud_ms","download_bytes","missing_bytes","bytes_per_token",
+// "dollars_per_million"}],"pick":{"cut","why"}}, and a line's end.
+std::string to_json(const PlanReport& report);
+// A place as a person calls it: "all on the cloud", "cut 6", "all here".
+std::string words_of(const Place& place);
+// A table for a person at a terminal: the places, what they cost, and where it goes. `device`: this
+// machine's.
+std::string to_text(const PlanReport& report, std::string_view device);
+
+}  // namespace split::edge

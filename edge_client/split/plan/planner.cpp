@@ -1,0 +1,242 @@
+#include "edge_client/split/plan/planner.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/figures.h"
+
+namespace split::edge {
+namespace {
+
+// Bytes of a step beside its rows: heads and frames, measured at a cut of the bundled model.
+constexpr uint64_t kStepBytesDown = 330, kStepBytesUp = 320;
+constexpr double kFirstTokenOver = 64;  // tokens
+constexpr double kBetter = 0.9;
+constexpr std::chrono::seconds kSteady{3};
+constexpr double kFirstRate = 0.8, kNextRate = 0.3, kMostCorrection = 10;
+constexpr double kExtraMs = 1;  // as much as waking threads and sampling may take, beside the work
+constexpr double kMostExtraMs = 10;
+
+double transfer_ms(uint64_t bytes, double mbit) {
+  return mbit > 0 ? static_cast<double>(bytes) * 8e-3 / mbit : 0;
+}
+
+double work_ms(const Speed& speed, int blocks, bool head, double rows = 1) {
+  const double more = rows - 1;
+  return blocks * (speed.block_ms + more * speed.block_row_ms) +
+         (head ? speed.head_ms + more * speed.head_row_ms : 0);
+}
+
+double prompt_ms(const Speed& speed, uint32_t rows, int blocks, bool head) {
+  return blocks * rows * speed.prompt_row_ms + (head ? speed.head_ms : 0);
+}
+
+// A step of a session: the round trip, and the bytes of its answer and of what asked for it.
+double trip_ms(const Network& network, uint64_t bytes_down) {
+  return network.rtt_ms + network.step_ms + transfer_ms(bytes_down, network.down_mbit) +
+         transfer_ms(kStepBytesUp, network.up_mbit);
+}
+
+std::optional<double> dollars(const Place& place, const std::optional<Prices>& prices) {
+  if (!prices || !place.cloud_ms) return std::nullopt;
+  return 1e6 * (*place.cloud_ms * prices->hour / 3.6e6 +
+                static_cast<double>(place.bytes_per_token) * prices->egress_gb / 1e9);
+}
+
+double score(const Place& place) {
+  return *place.token_ms + *place.first_token_ms / kFirstTokenOver;
+}
+
+bool can_be_picked(const Place& place) {
+  return place.fits && place.token_ms && place.first_token_ms;
+}
+
+}  // namespace
+
+double Learnt::of(double measured_ms) const {
+  if (!(measured_ms > 0)) return 0;
+  return std::max(measured_ms / kMostCorrection, factor * measured_ms + extra_ms);
+}
+
+void Learnt::learn(double measured_ms, double taken_ms) {
+  if (!(measured_ms > 0) || !std::isfinite(taken_ms) || !(taken_ms > 0)) return;
+  const bool first = factor == 1 && extra_ms == 0;
+  // The step of a normalised gradient on both, whose scales differ.
+  const double step = (first ? kFirstRate : kNextRate) * (taken_ms - of(measured_ms)) /
+                      (measured_ms * measured_ms + kExtraMs * kExtraMs);
+  factor = std::clamp(factor + step * measured_ms, 1 / kMostCorrection, kMostCorrection);
+  extra_ms = std::clamp(extra_ms + step * kExtraMs * kExtraMs, -kMostExtraMs, kMostExtraMs);
+}
+
+namespace {
+
+Place price_cloud(const PlanInput& input, const Correction& correction) {
+  Place cloud;
+  cloud.bytes_per_token = kStepBytesDown;  // of an event
+  if (!input.cloud) return cloud;
+  const double down = input.network ? transfer_ms(kStepBytesDown, input.network->down_mbit) : 0;
+  const double work = work_ms(*input.cloud, input.layers, true);
+  cloud.cloud_ms = correction.cloud.of(work);
+  cloud.token_ms = correction.stream.of(std::max({down, work, input.cloud->busy_step_ms}));
+  if (input.network) {
+    cloud.first_token_ms =
+        correction.wire.of(input.network->rtt_ms) +
+        correction.stream.of(prompt_ms(*input.cloud, input.prompt_tokens, input.layers, true));
+  }
+  return cloud;
+}
+
+Place price_here(const PlanInput& input, const Correction& correction) {
+  Place here;
+  here.cut = 0;
+  here.cloud_ms = here.wire_ms = 0;
+  if (!input.edge) return here;
+  here.edge_ms = correction.local.of(work_ms(*input.edge, input.layers, true, input.local.rows) /
+                                     input.local.tokens);
+  here.token_ms = here.edge_ms;
+  here.first_token_ms =
+      correction.local.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers, true));
+  return here;
+}
+
+Place price_cut(const PlanInput& input, const Correction& correction, int cut) {
+  const uint64_t row = input.row_bytes();
+  const auto& [rows, tokens] = input.split;
+  Place place;
+  place.cut = cut;
+  const double down = rows * static_cast<double>(row) + kStepBytesDown;
+  place.bytes_per_token = static_cast<uint64_t>(down / tokens);
+  if (input.cloud) {
+    place.cloud_ms = correction.cloud.of(work_ms(*input.cloud, cut, false, rows) / tokens) +
+                     input.cloud->step_ms / tokens;
+  }
+  if (input.network) {
+    place.wire_ms =
+        correction.wire.of(trip_ms(*input.network, static_cast<uint64_t>(down)) / tokens);
+  }
+  if (input.edge) {
+    place.edge_ms =
+        correction.edge.of(work_ms(*input.edge, input.layers - cut, true, rows) / tokens);
+  }
+  if (!place.cloud_ms || !place.wire_ms || !place.edge_ms) return place;
+  place.token_ms = *place.cloud_ms + *place.wire_ms + *place.edge_ms;
+  // The session is opened first.
+  const Network& network = *input.network;
+  place.first_token_ms =
+      correction.wire.of(network.rtt_ms + trip_ms(network, row * input.prompt_tokens)) +
+      correction.cloud.of(prompt_ms(*input.cloud, input.prompt_tokens, cut, false)) +
+      correction.edge.of(prompt_ms(*input.edge, input.prompt_tokens, input.layers - cut, true));
+  return place;
+}
+
+}  // namespace
+
+std::vector<Place> price_places(const PlanInput& input, const Correction& correction) {
+  std::vector<Place> places{price_cloud(input, correction)};
+  for (int cut = 0; cut <= input.layers; ++cut) {
+    Place& place = places.emplace_back(cut == 0 ? price_here(input, correction)
+                                                : price_cut(input, correction, cut));
+    place.download_bytes = input.download_bytes.at(static_cast<size_t>(cut));
+    place.missing_bytes = input.missing_bytes.at(static_cast<size_t>(cut));
+    place.fits = place.download_bytes <= input.most_bytes;
+  }
+  for (Place& place : places) place.dollars_per_million = dollars(place, input.prices);
+  return places;
+}
+
+std::string_view pick_reason_name(PickReason reason) {
+  switch (reason) {
+    case PickReason::kFastest:
+      return "fastest";
+    case PickReason::kGoal:
+      return "goal";
+    case PickReason::kOnlyFit:
+      return "only_fit";
+    case PickReason::kAskedByCloud:
+      return "asked_by_cloud";
+  }
+  return "";
+}
+
+Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal, double pace) {
+  std::vector<size_t> open;
+  for (size_t i = 0; i < places.size(); ++i) {
+    if (can_be_picked(places[i])) open.push_back(i);
+  }
+  if (open.empty()) return {0, PickReason::kOnlyFit};
+  const auto keeps_pace = [&](size_t i) { return *places[i].token_ms * pace <= 1000; };
+  const auto less_time = [&](size_t a, size_t b) { return score(places[a]) < score(places[b]); };
+  const auto less_cloud = [&](size_t a, size_t b) {
+    const double left = *places[a].cloud_ms, right = *places[b].cloud_ms;
+    return left != right ? left < right : less_time(a, b);
+  };
+  const auto best_of = [&](std::span<const size_t> some) -> Pick {
+    std::vector<size_t> quick;
+    std::ranges::copy_if(some, std::back_inserter(quick), keeps_pace);
+    if (goal == Goal::kOffload && !quick.empty()) {
+      return {*std::ranges::min_element(quick, less_cloud), PickReason::kGoal};
+    }
+    return {*std::ranges::min_element(some, less_time), PickReason::kFastest};
+  };
+  Pick own = best_of(open);
+  if (open.size() == 1) own.why = PickReason::kOnlyFit;
+  if (!input.want) return own;
+  const std::optional<int>& cut = places[own.place].cut;
+  if (cut && *cut <= *input.want) return own;
+  std::vector<size_t> asked;
+  std::ranges::copy_if(open, std::back_inserter(asked), [&](size_t i) {
+    return places[i].cut && *places[i].cut <= *input.want && keeps_pace(i);
+  });
+  if (asked.empty()) return own;
+  return {best_of(asked).place, PickReason::kAskedByCloud};
+}
+
+std::string plan_words(std::span<const Place> places, const PlanInput& input) {
+  const auto ms = [](double value) { return cat(fixed(value, value < 10 ? 1 : 0), " ms"); };
+  const Place &cloud = places[0], &here = places[1];
+  std::string words = "all on the cloud: ";
+  words += cloud.token_ms ? cat(ms(*cloud.token_ms), " a token") : "not measured";
+  if (input.network && input.layers > 0) {
+    const uint64_t row = input.row_bytes();
+    words += cat("; a cut adds ", ms(trip_ms(*input.network, row + kStepBytesDown)), " to each");
+  }
+  if (!here.fits) return words + "; all here would not fit";
+  words += "; all here would take ";
+  words += here.token_ms ? ms(*here.token_ms) : "a time that was not measured";
+  if (here.missing_bytes > 0) {
+    words += cat(" after ", human_bytes(here.missing_bytes));
+    if (input.network && input.network->down_mbit > 0) {
+      const double wait = transfer_ms(here.missing_bytes, input.network->down_mbit);
+      words += cat(" (", wait < 1000 ? ms(wait) : cat(fixed(wait / 1000, wait < 1e4 ? 1 : 0), " s"),
+                   ")");
+    }
+  }
+  return words;
+}
+
+std::optional<double> break_even_tokens(const Place& all_cloud, const Place& place,
+                                        const Prices& prices) {
+  const auto of_token = [&](const Place& at) { return dollars(at, prices); };
+  const std::optional<double> before = of_token(all_cloud), after = of_token(place);
+  if (!before || !after || *after >= *before) return std::nullopt;
+  const double download = static_cast<double>(place.download_bytes) * prices.egress_gb / 1e9;
+  return 1e6 * download / (*before - *after);
+}
+
+size_t SteadyPick::update(std::span<const Place> places, const Pick& pick, Clock::time_point now) {
+  const auto change = [&] {
+    at_ = pick.place;
+    changed_ = now;
+  };
+  if (!at_ || *at_ >= places.size() || !can_be_picked(places[*at_])) {
+    change();
+  } else if (pick.place != *at_ && now - changed_ >= kSteady) {
+    const bool better = can_be_picked(places[pick.place]) &&
+                        score(places[pick.place]) <= kBetter * score(places[*at_]);
+    if (better || pick.why == PickReason::kGoal || pick.why == PickReason::kAskedByCloud) change();
+  }
+  return *at_;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,417 @@
+#include "edge_client/weights/blobs/blob_load.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "base/figures.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "edge_client/weights/blobs/blob_download.h"
+
+namespace split::edge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// How often to look whether another process has finished a blob.
+constexpr std::chrono::milliseconds kLook{20};
+
+}  // namespace
+
+BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
+                   const std::vector<wire::BlobInfo>& blobs, const LoadOptions& options,
+                   Interrupt& interrupt)
+    : cache_(cache),
+      from_(std::move(from)),
+      retry_(options.retry),
+      on_chunk_(options.on_chunk),
+      on_blob_(options.on_blob),
+      interrupt_(interrupt),
+      pace_(options.workers) {
+  pace_.text_runs(options.text_runs);
+  for (const wire::BlobInfo& blob : blobs) {
+    if (by_hash_.contains(blob.sha256)) continue;
+    Item& item = items_.emplace_back();
+    item.info = blob;
+    item.order = items_.size();
+    item.path = cache_.path_of(blob.sha256);
+    by_hash_[blob.sha256] = &item;
+  }
+  plan(options.cache_limit);
+  for (const Item& item : items_) missing_ += item.expected ? item.info.bytes : 0;
+  progress_.emplace(options.progress, missing_);
+  hook_.emplace(interrupt_, [this] { cancel(); });
+  for (unsigned i = 0; i < options.workers; ++i) threads_.emplace_back([this] { work(); });
+}
+
+BlobLoad::~BlobLoad() {
+  hook_.reset();
+  {
+    const std::lock_guard lock(mutex_);
+    stop();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  for (Item& item : items_) {
+    if (!item.part) continue;
+    const bool any = item.part->resumed() || std::ranges::count(item.chunks, Chunk::kDone) > 0;
+    const bool lied = item.error != nullptr && !item.keep_part;
+    if (!keep_parts_ || lied || !any) item.part->discard();
+  }
+}
+
+// Finds what is missing, and whether there is room for it.
+void BlobLoad::plan(std::optional<uint64_t> limit) {
+  uint64_t missing = 0, there = 0;
+  std::set<std::string> needed;
+  for (Item& item : items_) {
+    struct stat status {};
+    needed.insert(item.info.sha256);
+    item.expected = ::stat(item.path.c_str(), &status) != 0;
+    if (!item.expected) continue;
+    missing += item.info.bytes;
+    const std::string part = item.path.string() + std::string(kPartSuffix);
+    if (::stat(part.c_str(), &status) == 0) there += static_cast<uint64_t>(status.st_blocks) * 512;
+  }
+  const uint64_t room = missing - std::min(missing, there);
+  if (limit) cache_.shrink(*limit, room, needed);
+  if (missing == 0) return;
+  const std::string root = cache_.root().string();
+  std::error_code error;
+  fs::create_directories(cache_.root(), error);
+  if (error) {
+    throw disk_error(Error(ErrorKind::kIo, cat("cannot write to ", root, ": ", error.message())));
+  }
+  const fs::space_info space = fs::space(cache_.root(), error);
+  if (!error && space.available < room) {
+    throw disk_error(Error(ErrorKind::kIo, cat(root, ": needs ", human_bytes(room), ", has ",
+                                               human_bytes(space.available), " free")));
+  }
+}
+
+void BlobLoad::stop() {
+  stopped_ = true;
+  for (BlobClient* client : clients_) client->cancel();
+  changed_.notify_all();
+}
+
+void BlobLoad::fail(std::exception_ptr error, bool keep_parts) {
+  const std::lock_guard lock(mutex_);
+  if (error_ == nullptr && !stopped_) {
+    error_ = std::move(error);
+    keep_parts_ = keep_parts;
+  }
+  stop();
+}
+
+void BlobLoad::work() {
+  try {
+    Worker worker(*this);
+    std::unique_lock lock(mutex_);
+    while (!stopped_) {
+      Clock::time_point again = Clock::time_point::max();
+      const std::optional<Task> task = next(again);
+      if (task) {
+        chunks_ += task->step == Step::kChunk ? 1 : 0;
+        lock.unlock();
+        on_blob_ ? run_alone(*task, worker) : run(*task, worker);
+        lock.lock();
+        chunks_ -= task->step == Step::kChunk ? 1 : 0;
+        if (pace_.text_runs()) changed_.notify_all();  // whose turn it is
+      } else if (std::ranges::all_of(items_, [](const Item& item) {
+                   return item.state == State::kKept || item.state == State::kBroken;
+                 })) {
+        break;
+      } else if (again == Clock::time_point::max()) {
+        changed_.wait(lock);
+      } else {
+        changed_.wait_until(lock, again);
+      }
+    }
+  } catch (const RemoteError&) {
+    fail(std::current_exception(), true);
+  } catch (const Error& error) {
+    const bool disk = error.kind() == ErrorKind::kIo;
+    fail(disk ? std::make_exception_ptr(disk_error(error)) : std::current_exception(), false);
+  } catch (...) {
+    fail(std::current_exception(), true);
+  }
+}
+
+// Chunks in the order of the blobs, all headers first but beside a text; naming what is complete
+// waits until nobody waits for bytes. `again`: when to ask again, if there is nothing now.
+std::optional<BlobLoad::Task> BlobLoad::next(Clock::time_point& again) {
+  for (Item& item : items_) {
+    if (item.state == State::kBusy && item.again <= Clock::now()) item.state = State::kNew;
+    if (item.state == State::kBusy) again = std::min(again, item.again);
+    if (item.state != State::kNew) continue;
+    item.state = State::kOpening;
+    return Task{Step::kOpen, &item};
+  }
+  if (const auto chunk = next_chunk()) return chunk;
+  for (Item& item : items_) {
+    if (item.state != State::kFull) continue;
+    item.state = State::kClosing;
+    return Task{Step::kClose, &item};
+  }
+  return std::nullopt;
+}
+
+std::optional<BlobLoad::Task> BlobLoad::next_chunk() {
+  if (chunks_ >= pace_.connections()) return std::nullopt;
+  for (const bool headers : {true, false}) {
+    if (headers && on_blob_) continue;
+    for (Item& item : items_) {
+      if (item.state != State::kOpen || item.streaming) continue;
+      const auto end = headers ? item.chunks.begin() + 1 : item.chunks.end();
+      const auto at = std::find(item.chunks.begin(), end, Chunk::kTodo);
+      if (at == end) continue;
+      *at = Chunk::kTaken;
+      return Task{Step::kChunk, &item, static_cast<size_t>(at - item.chunks.begin())};
+    }
+  }
+  return std::nullopt;
+}
+
+// Takes what goes wrong as the blob's matter alone.
+void BlobLoad::run_alone(const Task& task, Worker& worker) {
+  try {
+    run(task, worker);
+  } catch (const Error& error) {
+    Item& item = *task.item;
+    const bool disk = error.kind() == ErrorKind::kIo;
+    std::string why = disk ? disk_error(error).what() : error.what();
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopped_) throw;
+      if (item.state == State::kBroken) return;
+      if (item.whole) {  // it was not kept alone
+        log_warning(why);
+        item.state = State::kKept;
+        return;
+      }
+      item.state = State::kBroken;
+      item.error = std::make_exception_ptr(disk ? disk_error(error) : error);
+      item.keep_part = error.kind() == ErrorKind::kRemote;
+      changed_.notify_all();
+    }
+    tell(item, &why);
+  }
+}
+
+void BlobLoad::tell(Item& item, const std::string* why) {
+  if (on_blob_) on_blob_(item.info.sha256, why);
+}
+
+void BlobLoad::text_runs(bool runs) {
+  const std::lock_guard lock(mutex_);
+  pace_.text_runs(runs);
+  changed_.notify_all();
+}
+
+// Whether what was asked for before a text began is to be asked for again in smaller ranges.
+bool BlobLoad::too_much(bool began_with_text) {
+  if (!on_blob_ || began_with_text) return false;
+  const std::lock_guard lock(mutex_);
+  return pace_.text_runs();
+}
+
+void BlobLoad::cancel() {
+  fail(std::make_exception_ptr(Error(ErrorKind::kRemote, "[cache] interrupted")), true);
+}
+
+FetchCounts BlobLoad::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+void BlobLoad::run(const Task& task, Worker& worker) {
+  if (task.step == Step::kOpen) {
+    open(*task.item);
+  } else if (task.step == Step::kClose) {
+    close(*task.item);
+  } else if (task.item->part) {
+    fill(*task.item, task.chunk, worker);
+  } else {
+    check(*task.item, task.chunk, worker);
+  }
+}
+
+void BlobLoad::start_pass(Item& item) {
+  const std::lock_guard lock(mutex_);
+  item.chunks.assign(item.info.chunks.size(), Chunk::kTodo);
+  item.left = item.chunks.size();
+  item.state = State::kOpen;
+  changed_.notify_all();
+}
+
+// Whether there is a file under the blob's name other than the one that was found before. Throws
+// Error(kIo) where something stands there that is no file.
+bool BlobLoad::look(Item& item) {
+  Fd fd = open_regular_only(item.path, O_RDONLY);
+  struct stat status {};
+  if (!fd || ::fstat(fd.get(), &status) != 0) return false;
+  if (item.found && status.st_ino == item.inode) return false;
+  item.found = std::move(fd);
+  item.inode = status.st_ino;
+  item.good.assign(item.info.chunks.size(), false);
+  item.damaged = static_cast<uint64_t>(status.st_size) != item.info.bytes;
+  if (!item.damaged) use(item, MappedFile(item.found, item.path.string()));
+  return true;
+}
+
+// Maps stay: somebody may be reading the one before.
+void BlobLoad::use(Item& item, MappedFile map) {
+  const std::lock_guard lock(mutex_);
+  item.maps.push_back(std::move(map));
+  item.begun = false;
+}
+
+void BlobLoad::open(Item& item) {
+  if (!item.damaged && look(item)) return start_pass(item);
+  std::error_code error;  // taking the part says why it failed
+  fs::create_directories(item.path.parent_path(), error);
+  if (error) {
+    throw Error(ErrorKind::kIo,
+                cat("cannot write to ", cache_.root().string(), ": ", error.message()));
+  }
+  std::optional<PartFile> part = PartFile::take(item.path, item.info.bytes);
+  if (!part) {
+    const std::lock_guard lock(mutex_);
+    item.state = State::kBusy;
+    item.again = Clock::now() + kLook;
+    changed_.notify_all();
+    return;
+  }
+  if (look(item)) {  // somebody was faster
+    part->discard();
+    const std::lock_guard lock(mutex_);
+    counts_.from_cache -= std::exchange(item.cached, 0);
+  } else {
+    use(item, part->map());
+    item.part = std::move(part);
+  }
+  start_pass(item);
+}
+
+void BlobLoad::check(Item& item, size_t chunk, Worker& worker) {
+  const Bytes bytes = read_chunk(item.found, item, chunk, worker);
+  checked(item, chunk, Sha256::hex_of(bytes) == item.info.chunks[chunk]);
+}
+
+// Less of it, or nothing, where the file is shorter or cannot be read.
+Bytes BlobLoad::read_chunk(const Fd& file, const Item& item, size_t chunk, Worker& worker) {
+  try {
+    const uint64_t size = wire::chunk_size(item.info.bytes, chunk);
+    return read_at(file, chunk * wire::kChunkBytes, std::span(worker.buffer).first(size),
+                   item.path.string());
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+void BlobLoad::checked(Item& item, size_t chunk, bool good) {
+  if (good && on_chunk_) on_chunk_(item.info.sha256, chunk);
+  bool done = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const uint64_t size = wire::chunk_size(item.info.bytes, chunk);
+    item.chunks[chunk] = Chunk::kDone;
+    item.good[chunk] = good;
+    if (good) {
+      counts_.from_cache += size;
+      item.cached += size;
+      if (item.expected) progress_->add(size);
+      if (chunk == 0 && !item.damaged) item.begun = true;
+    }
+    if (--item.left == 0) {
+      uint64_t bad = 0;
+      for (size_t i = 0; i < item.good.size(); ++i) {
+        if (!item.good[i]) bad += wire::chunk_size(item.info.bytes, i);
+      }
+      if (!item.expected && bad > 0) progress_->more(bad);
+      item.damaged |= bad > 0;
+      item.state = item.damaged ? State::kNew : State::kKept;
+      done = item.whole = !item.damaged;
+    }
+    if (item.left == 0 || chunk == 0) changed_.notify_all();
+  }
+  if (!done) return;
+  item.found.reset();
+  cache_.touch(item.path);
+  tell(item, nullptr);
+}
+
+void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
+  const uint64_t size = wire::chunk_size(item.info.bytes, chunk);
+  if (item.found && item.good[chunk]) {
+    const Bytes bytes = read_chunk(item.found, item, chunk, worker);
+    if (bytes.size() == size) {
+      item.part->write(chunk * wire::kChunkBytes, bytes);
+      return filled(item, chunk);
+    }
+  }
+  if (item.part->resumed()) {
+    const Bytes bytes = read_chunk(item.part->fd(), item, chunk, worker);
+    if (Sha256::hex_of(bytes) == item.info.chunks[chunk]) {
+      {
+        const std::lock_guard lock(mutex_);
+        counts_.from_cache += size;
+        progress_->add(size);
+      }
+      return filled(item, chunk);
+    }
+  }
+  Download(*this, item, chunk, worker).run();
+}
+
+void BlobLoad::filled(Item& item, size_t chunk) {
+  if (on_chunk_) on_chunk_(item.info.sha256, chunk);
+  bool whole = false;
+  {
+    const std::lock_guard lock(mutex_);
+    item.chunks[chunk] = Chunk::kDone;
+    item.begun |= chunk == 0;
+    if (--item.left == 0) {
+      whole = item.begun = item.whole = true;
+      item.state = State::kFull;
+    }
+    if (item.whole || chunk == 0) changed_.notify_all();
+  }
+  if (whole) tell(item, nullptr);
+}
+
+void BlobLoad::close(Item& item) {
+  item.part->commit();
+  const std::lock_guard lock(mutex_);
+  item.part.reset();
+  item.found.reset();
+  item.state = State::kKept;
+  changed_.notify_all();
+}
+
+Bytes BlobLoad::wait_for(const std::string& sha256, bool Item::*what) {
+  std::unique_lock lock(mutex_);
+  const Item& item = *by_hash_.at(sha256);
+  changed_.wait(lock, [&] { return item.*what || item.error != nullptr || error_ != nullptr; });
+  if (on_blob_ && item.*what) return item.maps.back().bytes();
+  if (item.error != nullptr) std::rethrow_exception(item.error);
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  return item.maps.back().bytes();
+}
+
+Bytes BlobLoad::begun(const std::string& sha256) { return wait_for(sha256, &Item::begun); }
+Bytes BlobLoad::whole(const std::string& sha256) { return wait_for(sha256, &Item::whole); }
+
+FetchCounts BlobLoad::finish() {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+  hook_.reset();
+  if (error_ != nullptr) std::rethrow_exception(error_);
+  progress_->finish();
+  return counts_;
+}
+
+}  // namespace split::edge

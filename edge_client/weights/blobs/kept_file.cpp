@@ -1,0 +1,37 @@
+#include "edge_client/weights/blobs/kept_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+
+#include "edge_client/weights/blobs/part_file.h"
+#include "edge_client/weights/blobs/shard_cache.h"
+
+namespace split::edge {
+
+namespace fs = std::filesystem;
+
+std::optional<std::string> read_kept(const fs::path& path, uint64_t limit) {
+  const Fd fd = open_regular_only(path, O_RDONLY);
+  if (!fd) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
+    throw disk_error(Error(ErrorKind::kIo, cat(path.string(), ": ", errno_text(errno))));
+  }
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) > limit)
+    return std::nullopt;
+  std::string text(static_cast<size_t>(status.st_size), '\0');
+  const Bytes read = read_at(fd, 0, std::as_writable_bytes(std::span(text)), path.string());
+  text.resize(read.size());
+  return text;
+}
+
+void write_kept(const fs::path& path, std::string_view text) {
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  // Whatever else stands there is replaced by the rename.
+  write_file(path, std::as_bytes(std::span(text)));
+}
+
+}  // namespace split::edge

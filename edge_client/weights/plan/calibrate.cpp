@@ -1,0 +1,200 @@
+#include "edge_client/weights/plan/calibrate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace split::edge {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMostRuns = 15;
+constexpr size_t kFewestRuns = 5;
+constexpr double kMostMs = 20;  // of one figure, but for its first runs
+constexpr uint32_t kFewRows = 8, kPromptRows = 64;
+constexpr uint32_t kPast = 128;            // rows behind which a generated one usually stands
+constexpr uint64_t kMostOther = 32 << 20;  // bytes: more than caches keep
+
+// Weights of zeros, all in the same memory.
+class Zeros {
+ public:
+  Zeros(const Model& model, DType stored) : model_(model), stored_(stored) {}
+
+  TensorView view(const std::string& name) {
+    const Dims& dims = model_.weight(name).dims;
+    const uint64_t bytes = tensor_bytes(stored_, dims).value();
+    if (bytes > bytes_.size()) bytes_.resize(bytes);
+    return {stored_, dims, std::span(bytes_).first(bytes)};
+  }
+  // Before the first view, so that none of them moves.
+  void reserve(std::span<const Stage> stages) {
+    for (const Stage& stage : stages) {
+      for (const std::string& blob : stage.blobs) {
+        for (const WeightDecl& decl : model_.blob(blob).weights) view(decl.name);
+      }
+    }
+  }
+
+ private:
+  const Model& model_;
+  const DType stored_;
+  std::vector<std::byte> bytes_;
+};
+
+// The rest of the model, whose weights push those of a step out of the caches before it comes
+// again.
+class Others {
+ public:
+  explicit Others(uint64_t bytes) : bytes_(std::min(bytes, kMostOther)) {}
+  void read() {
+    for (uint64_t i = 0; i < bytes_.size(); i += 64) seen_ = seen_ + bytes_[i];
+  }
+
+ private:
+  std::vector<unsigned char> bytes_;
+  volatile unsigned seen_ = 0;
+};
+
+// Steps of a sequence that is cut back to `past` rows each time.
+class Steps {
+ public:
+  Steps(Shard& shard, Others& others, Phase phase, uint32_t rows, uint32_t past)
+      : shard_(shard),
+        others_(others),
+        sequence_(shard.pages().open()),
+        passing_(shard.pages().open()),
+        channels_(static_cast<uint32_t>(shard.model().config().channels)),
+        phase_(phase),
+        hidden_(size_t{rows} * channels_),
+        rows_(rows) {
+    if (past == 0) return;
+    const std::vector<float> before(size_t{past} * channels_);
+    std::vector<float> out(shard.width(blocks().to));
+    forward(sequence_, {.range = blocks(), .hidden = before, .width = channels_}, out);
+    past_ = past;
+  }
+  ~Steps() {
+    shard_.pages().close(sequence_);
+    shard_.pages().close(passing_);
+  }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+
+  // The lower quartile of some runs, in ms: the others waited for something else. The first one,
+  // which finds nothing ready, does not count.
+  double ms(const StageRange& range, Wanted wanted = Wanted::kLast) {
+    out_.resize(shard_.width(range.to) * (wanted == Wanted::kAll ? rows_ : 1));
+    std::vector<double> all;
+    double spent = 0;
+    while (all.size() < kFewestRuns || (all.size() < kMostRuns && spent < kMostMs)) {
+      others_.read();
+      const auto start = Clock::now();
+      run(range, wanted);
+      all.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+      spent += all.back();
+    }
+    all.erase(all.begin());
+    std::ranges::nth_element(all, all.begin() + static_cast<ptrdiff_t>(all.size() / 4));
+    return all[all.size() / 4];
+  }
+
+ private:
+  StageRange blocks() const {
+    return {shard_.options().range.from, shard_.model().config().layers};
+  }
+  void run(const StageRange& range, Wanted wanted) {
+    const bool keeps = range.from < Point(shard_.model().config().layers);  // keys and values
+    const SequenceId sequence = keeps ? sequence_ : passing_;
+    const uint32_t past = keeps ? past_ : 0;
+    shard_.pages().cut_back(sequence, past);
+    forward(sequence,
+            {.range = range,
+             .past = past,
+             .hidden = hidden_,
+             .width = channels_,
+             .phase = phase_,
+             .wanted = wanted},
+            out_);
+  }
+  void forward(SequenceId sequence, const SequenceRows& rows, std::vector<float>& out) {
+    CHECK(shard_.pages().reserve(sequence, rows.past + rows.count()));
+    const ShardRows part{sequence, rows};
+    shard_.forward({&part, 1}, out.data());
+  }
+
+  Shard& shard_;
+  Others& others_;
+  const SequenceId sequence_, passing_;
+  const uint32_t channels_;
+  const Phase phase_;
+  const std::vector<float> hidden_;
+  const uint32_t rows_;
+  uint32_t past_ = 0;
+  std::vector<float> out_;
+};
+
+// Gives the bytes of a block as it is loaded, about; 0 of a model without.
+uint64_t weight_bytes(const Model& model, DType stored, const StageFormats& formats, int block) {
+  if (block < 0) return 0;
+  const Stage& stage = model.stages()[static_cast<size_t>(block) + 1];
+  const DType format = formats.of(stage.name).value_or(stored);
+  uint64_t bytes = 0;
+  for (const std::string& blob : stage.blobs) {
+    for (const WeightDecl& decl : model.blob(blob).weights) {
+      const Dims& dims = model.weight(decl.name).dims;
+      bytes += tensor_bytes(dims.size() > 1 ? format : DType::kF32, dims).value();
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Speed calibrate(Device& device, const Model& model, DType stored, const StageFormats& formats,
+                Profile profile, const std::function<void(const Shard&)>& look) {
+  const int layers = model.config().layers;
+  ShardOptions options;
+  options.range = {std::max(0, layers - 1), Point::head()};
+  options.profile = profile;
+  options.formats = formats;
+  const auto context = static_cast<uint32_t>(model.config().context);
+  // Several where the context is short, for all the rows below.
+  options.kv_bytes = kv_bytes_for(model, options.range, profile, context < 2 * kPast ? 8 : 2);
+  if (is_quantised(stored)) {
+    options.formats = StageFormats::parse(format_name(stored));
+    stored = DType::kF16;
+  }
+  Zeros zeros(model, stored);
+  zeros.reserve(std::span(model.stages()).subspan(options.range.begin(layers)));
+  Shard shard(
+      device, model, [&](const std::string& name) { return zeros.view(name); }, options);
+
+  if (look) look(shard);
+
+  // As an answer's steps end.
+  const Point end = shard.host_copy_is_slow() ? Point::top() : Point::head();
+  const StageRange block_and_head{options.range.from, end}, head{layers, end};
+  const uint32_t past = std::min(kPast, context / 2);
+  const uint32_t few_rows = std::min(kFewRows, context - past),
+                 prompt_rows = std::min(kPromptRows, context);
+  const uint64_t block_bytes = weight_bytes(model, stored, formats, layers - 1);
+  // A GPU's caches are another's matter.
+  Others others(shard.host_copy_is_slow() ? 0 : block_bytes * static_cast<uint64_t>(layers));
+  Steps one(shard, others, Phase::kGenerate, 1, past),
+      few(shard, others, Phase::kGenerate, few_rows, past),
+      prompt(shard, others, Phase::kPrompt, prompt_rows, 0);
+  Speed speed;
+  speed.head_ms = one.ms(head);
+  speed.head_row_ms =
+      std::max(0.0, few.ms(head, Wanted::kAll) - speed.head_ms) / std::max(1u, few_rows - 1);
+  const auto of_block = [&](Steps& steps) {
+    return layers == 0 ? 0 : std::max(0.0, steps.ms(block_and_head) - steps.ms(head));
+  };
+  speed.block_ms = of_block(one);
+  speed.block_row_ms = std::max(0.0, of_block(few) - speed.block_ms) / std::max(1u, few_rows - 1);
+  speed.prompt_row_ms = of_block(prompt) / prompt_rows;
+  return speed;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,126 @@
+#include "edge_client/weights/plan/forecasts.h"
+
+#include <charconv>
+
+namespace split::edge {
+namespace {
+
+constexpr size_t kPlannedPrompt = 32;           // tokens
+constexpr std::chrono::seconds kKeepAfter{10};  // between two writes of what answers taught
+
+std::optional<int> number_of(const std::string& cut) {
+  int number = 0;
+  const auto end = cut.data() + cut.size();
+  return std::from_chars(cut.data(), end, number).ptr == end && !cut.empty() ? std::optional(number)
+                                                                             : std::nullopt;
+}
+
+// Speeds that were measured again: one measurement is short, and may have been disturbed.
+Speed between(const Speed& before, const Speed& now) {
+  constexpr double kNow = 0.3;
+  const auto figure = [&](double Speed::*one) {
+    return before.*one + kNow * (now.*one - before.*one);
+  };
+  return {.block_ms = figure(&Speed::block_ms),
+          .block_row_ms = figure(&Speed::block_row_ms),
+          .head_ms = figure(&Speed::head_ms),
+          .head_row_ms = figure(&Speed::head_row_ms),
+          .prompt_row_ms = figure(&Speed::prompt_row_ms)};
+}
+
+}  // namespace
+
+Forecasts::Forecasts(PlanMemory memory, PlanInput shape, Choice choice)
+    : memory_(std::move(memory)),
+      shape_(std::move(shape)),
+      choice_(choice),
+      facts_(memory_.recall()) {}
+
+Forecasts::~Forecasts() { keep(true); }
+
+PlanFacts Forecasts::facts() const {
+  const std::lock_guard lock(mutex_);
+  return facts_;
+}
+
+void Forecasts::measured(const std::optional<Network>& network, const std::optional<Speed>& edge,
+                         const std::optional<CloudLoad>& cloud) {
+  const std::lock_guard lock(mutex_);
+  if (network) {
+    const Network before = facts_.network.value_or(Network{});
+    facts_.network = network;
+    // A rate that nobody measured this time is as it was.
+    if (facts_.network->down_mbit == 0) facts_.network->down_mbit = before.down_mbit;
+    if (facts_.network->up_mbit == 0) facts_.network->up_mbit = before.up_mbit;
+  }
+  if (edge) facts_.edge = facts_.edge ? between(*facts_.edge, *edge) : *edge;
+  if (cloud) {
+    if (cloud->speed) facts_.cloud = cloud->speed;
+    facts_.prices = cloud->prices;
+  }
+  changed_ = true;
+  keep(true);
+}
+
+// With the lock held.
+void Forecasts::keep(bool now) {
+  if (!changed_ || (!now && Clock::now() - kept_ < kKeepAfter)) return;
+  memory_.remember(facts_);
+  changed_ = false;
+  kept_ = Clock::now();
+}
+
+PlanInput Forecasts::input(size_t prompt_tokens, bool drafts) const {
+  PlanInput input = shape_;
+  input.prompt_tokens = static_cast<uint32_t>(std::max<size_t>(1, prompt_tokens));
+  facts_.put_into(input, drafts);
+  return input;
+}
+
+std::string Forecasts::why(const Receipt& receipt, const PlanInput& input,
+                           std::optional<int> cut) const {
+  if (!receipt.counts.moves.empty()) return receipt.counts.moves.back().why;
+  if (!choice_.chosen) return "asked";
+  const std::vector<Place> places = price_places(input, facts_.correction);
+  const Pick pick = pick_place(places, input, choice_.goal, choice_.pace);
+  // Nothing else is here yet where the plan would have taken another place.
+  return std::string(
+      pick_reason_name(places[pick.place].cut == cut ? pick.why : PickReason::kOnlyFit));
+}
+
+void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts) const {
+  const std::lock_guard lock(mutex_);
+  const std::optional<int> cut = number_of(receipt.cut);
+  if (cut && *cut > shape_.layers) return;
+  const PlanInput planned = input(receipt.new_prompt_tokens(), drafts);
+  if (facts_.cloud || facts_.edge) {
+    receipt.forecast = forecast_of(planned, facts_, cut, watch);
+    receipt.forecast->goal = choice_.goal;
+    receipt.forecast->why = why(receipt, planned, cut);
+  }
+  if (!facts_.prices) return;
+  const uint64_t fetched = receipt.fetched.downloaded;
+  receipt.cost =
+      cost_of(planned, facts_, cut, receipt.counts, fetched - std::min(fetched, charged_),
+              receipt.new_prompt_tokens(), receipt.tokens);
+}
+
+std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch& watch,
+                                       bool drafts) {
+  Receipt foreseen = receipt;
+  describe(foreseen, watch, drafts);
+  const std::lock_guard lock(mutex_);
+  charged_ = std::max(charged_, receipt.fetched.downloaded);
+  if (!foreseen.forecast) return std::nullopt;
+  edge::learn(facts_, input(receipt.new_prompt_tokens(), drafts), foreseen.forecast->cut, watch);
+  changed_ = true;
+  keep(false);
+  return foreseen.forecast->error();
+}
+
+PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact) const {
+  const std::lock_guard lock(mutex_);
+  return {model, choice_.goal, choice_.pace, exact, input(kPlannedPrompt, true), facts_.correction};
+}
+
+}  // namespace split::edge

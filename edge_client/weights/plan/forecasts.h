@@ -1,0 +1,58 @@
+// Keeps what this program expects of its answers, and learns from them, for one model of one
+// server. The facts come from the cache and from whoever measures; each answer that ends is
+// compared with them.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "edge_client/split/plan/plan_report.h"
+#include "edge_client/split/receipt.h"
+#include "edge_client/weights/plan/plan_memory.h"
+
+namespace split::edge {
+
+// Any thread.
+class Forecasts {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Choice {
+    Goal goal = Goal::kFast;
+    double pace = 10;     // tokens/s
+    bool chosen = false;  // the cut is; else it was asked for
+  };
+  // `shape`: weights/plan.h.
+  Forecasts(PlanMemory memory, PlanInput shape, Choice choice);
+  // Keeps what was learnt last.
+  ~Forecasts();
+  Forecasts(const Forecasts&) = delete;
+  Forecasts& operator=(const Forecasts&) = delete;
+
+  PlanFacts facts() const;
+  // Takes what was measured just now, as far as it was, and keeps it.
+  void measured(const std::optional<Network>& network, const std::optional<Speed>& edge,
+                const std::optional<CloudLoad>& cloud);
+  // Says in the receipt of an answer how it was foreseen and what it cost; with `drafts` its steps
+  // could check guesses. Nothing is said where too little is known.
+  void describe(Receipt& receipt, const AnswerWatch& watch, bool drafts) const;
+  // Learns from one that has ended. Returns how far off its token was foreseen, as Forecast::error.
+  std::optional<double> learn(const Receipt& receipt, const AnswerWatch& watch, bool drafts);
+  // A plan for the next one, as far as it is known; the weights may have come meanwhile.
+  PlanReport plan(const std::string& model, std::optional<bool> exact) const;
+
+ private:
+  PlanInput input(size_t prompt_tokens, bool drafts) const;
+  std::string why(const Receipt& receipt, const PlanInput& input, std::optional<int> cut) const;
+  void keep(bool now);
+
+  const PlanMemory memory_;
+  const PlanInput shape_;
+  const Choice choice_;
+  mutable std::mutex mutex_;  // of:
+  PlanFacts facts_;
+  bool changed_ = false;
+  Clock::time_point kept_{};
+  uint64_t charged_ = 0;  // bytes of weights that an answer's cost had
+};
+
+}  // namespace split::edge

@@ -1,0 +1,128 @@
+#include "edge_client/weights/plan/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/figures.h"
+#include "edge_client/weights/local_tail.h"
+
+namespace split::edge {
+
+std::string download_table(const Model& model, const wire::ModelInfo& info) {
+  std::vector<std::string> formats;
+  for (const wire::StageInfo& stage : info.stages) {
+    for (const wire::BlobInfo& blob : stage.blobs) {
+      if (std::ranges::find(formats, blob.format) == formats.end()) formats.push_back(blob.format);
+    }
+  }
+  std::string table = "| | on this machine |", rule = "|---|---|";
+  for (const std::string& format : formats) {
+    table += cat(" ", format, " |");
+    rule += "--:|";
+  }
+  table += "\n" + rule + "\n";
+  const auto line = [&](const std::string& flags, const StageRange& range) {
+    table += cat("| `", flags, "` | ", range.describe(model.config().layers), " |");
+    for (const std::string& format : formats) {
+      try {
+        const bool own = std::ranges::all_of(
+            info.stages, [&](const wire::StageInfo& stage) { return stage.format == format; });
+        const StageFormats stages = own ? StageFormats{} : StageFormats::parse(format);
+        uint64_t bytes = 0;
+        for (const wire::BlobInfo& blob : blobs_of(model, info, range, stages)) bytes += blob.bytes;
+        table += cat(" ", human_bytes(bytes), " |");
+      } catch (const Error&) {  // q4_0 without a q8_0 for the head, or a format of ours to come
+        table += " - |";
+      }
+    }
+    table += "\n";
+  };
+  const int layers = model.config().layers, usual = default_cut(layers);
+  const Point last = Point::last(layers, !model.config().encodes());
+  for (const int cut : std::set<int>{0, layers / 2, usual, layers}) {
+    line(cat("--cut ", cut), StageRange::from_block(cut, last));
+  }
+  if (last > Point(layers)) {
+    line(cat("--cut ", usual, " --head cloud"), StageRange::from_block(usual, layers));
+  }
+  line("--cut cloud", {layers, layers});
+  return table;
+}
+
+namespace {
+
+double bytes_a_value(DType dtype) {
+  return is_quantised(dtype)
+             ? static_cast<double>(block_bytes(dtype)) / static_cast<double>(block_elements(dtype))
+             : static_cast<double>(dtype_size(dtype));
+}
+
+}  // namespace
+
+wire::ModelInfo with_blobs_to_come(const Model& model, wire::ModelInfo info,
+                                   const StageFormats& formats) {
+  for (wire::StageInfo& stage : info.stages) {
+    const std::optional<DType> wanted = formats.of(stage.name);
+    const std::optional<DType> own = dtype_from_format(stage.format);
+    if (!wanted || !own) continue;
+    const double ratio = bytes_a_value(*wanted) / bytes_a_value(*own);
+    for (const std::string& name : model.stage(stage.name).blobs_as(*wanted)) {
+      uint64_t of_name = 0, of_stage = 0;  // bytes in the checkpoint's own format
+      bool made = false;
+      for (const wire::BlobInfo& blob : stage.blobs) {
+        made |= blob.name == name && blob.format == format_name(*wanted);
+        if (blob.format != stage.format) continue;
+        of_stage += blob.bytes;
+        if (blob.name == name) of_name += blob.bytes;
+      }
+      if (made) continue;
+      wire::BlobInfo blob;
+      blob.name = name;
+      blob.format = format_name(*wanted);
+      blob.sha256 = cat("to come: ", name);
+      blob.bytes =
+          static_cast<uint64_t>(ratio * static_cast<double>(of_name > 0 ? of_name : of_stage));
+      stage.blobs.push_back(blob);
+    }
+  }
+  return info;
+}
+
+PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const StageFormats& formats,
+                     const ShardCache& cache) {
+  PlanInput input;
+  input.layers = model.config().layers;
+  input.channels = model.config().channels;
+  const Point last = Point::last(input.layers, !model.config().encodes());
+  std::map<std::string, bool> here;  // by hash
+  for (int cut = 0; cut <= input.layers; ++cut) {
+    uint64_t all = 0, missing = 0;
+    for (const wire::BlobInfo& blob :
+         blobs_of(model, info, StageRange::from_block(cut, last), formats)) {
+      const auto [at, is_new] = here.emplace(blob.sha256, false);
+      if (is_new) at->second = std::filesystem::exists(cache.path_of(blob.sha256));
+      all += blob.bytes;
+      if (!at->second) missing += blob.bytes;
+    }
+    input.download_bytes.push_back(all);
+    input.missing_bytes.push_back(missing);
+  }
+  return input;
+}
+
+PlanInput plan_input_if_known(const Model& model, const wire::ModelInfo& info,
+                              const StageFormats& formats, const ShardCache& cache) {
+  try {
+    return plan_input(model, info, formats, cache);
+  } catch (const Error&) {
+    PlanInput input;
+    input.layers = model.config().layers;
+    input.channels = model.config().channels;
+    input.download_bytes.assign(static_cast<size_t>(input.layers) + 1, 0);
+    input.missing_bytes = input.download_bytes;
+    return input;
+  }
+}
+
+}  // namespace split::edge

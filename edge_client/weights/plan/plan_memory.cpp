@@ -1,0 +1,150 @@
+#include "edge_client/weights/plan/plan_memory.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "edge_client/weights/blobs/kept_file.h"
+
+namespace split::edge {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kMostPlans = 16 << 10;
+constexpr double kMostFigure = 1e9;
+
+// Every figure of a record by name, read and written by one list.
+template <typename Facts, typename Visit>
+void visit_speed(Facts& speed, const Visit& visit) {
+  visit("block_ms", speed.block_ms);
+  visit("block_row_ms", speed.block_row_ms);
+  visit("head_ms", speed.head_ms);
+  visit("head_row_ms", speed.head_row_ms);
+  visit("prompt_row_ms", speed.prompt_row_ms);
+  visit("step_ms", speed.step_ms);
+  visit("busy_step_ms", speed.busy_step_ms);
+}
+template <typename Facts, typename Visit>
+void visit_network(Facts& network, const Visit& visit) {
+  visit("rtt_ms", network.rtt_ms);
+  visit("down_mbit", network.down_mbit);
+  visit("up_mbit", network.up_mbit);
+  visit("step_ms", network.step_ms);
+}
+template <typename Facts, typename Visit>
+void visit_prices(Facts& prices, const Visit& visit) {
+  visit("hour", prices.hour);
+  visit("egress_gb", prices.egress_gb);
+}
+template <typename Facts, typename Visit>
+void visit_learnt(Facts& facts, const Visit& visit) {
+  const auto part = [&](const char* factor, const char* extra, auto& learnt) {
+    visit(factor, learnt.factor);
+    visit(extra, learnt.extra_ms);
+  };
+  part("edge", "edge_extra_ms", facts.correction.edge);
+  part("wire", "wire_extra_ms", facts.correction.wire);
+  part("cloud", "cloud_extra_ms", facts.correction.cloud);
+  part("stream", "stream_extra_ms", facts.correction.stream);
+  part("local", "local_extra_ms", facts.correction.local);
+  visit("split_rows", facts.split.rows);
+  visit("split_tokens", facts.split.tokens);
+  visit("local_rows", facts.local.rows);
+  visit("local_tokens", facts.local.tokens);
+}
+
+template <typename Facts, typename Walk>
+Json written(Facts& facts, const Walk& walk) {
+  Json json = Json::object();
+  walk(facts, [&](const char* name, const double& value) { json[name] = value; });
+  return json;
+}
+
+template <typename Facts, typename Walk>
+Facts read(const Json& json, const Walk& walk) {
+  Facts facts;
+  walk(facts, [&](const char* name, double& value) {
+    value = json.at(name).get<double>();
+    const bool below = value < 0 && !std::string_view(name).ends_with("extra_ms");
+    if (below || !(std::abs(value) <= kMostFigure)) {
+      throw Error(ErrorKind::kInput, cat(name, ": no figure of a plan"));
+    }
+  });
+  return facts;
+}
+
+constexpr auto kSpeed = [](auto& facts, const auto& visit) { visit_speed(facts, visit); };
+constexpr auto kNetwork = [](auto& facts, const auto& visit) { visit_network(facts, visit); };
+constexpr auto kPrices = [](auto& facts, const auto& visit) { visit_prices(facts, visit); };
+constexpr auto kLearnt = [](auto& facts, const auto& visit) { visit_learnt(facts, visit); };
+
+template <typename Part, typename Walk>
+Json written_if(const std::optional<Part>& part, const Walk& walk) {
+  return part ? written(*part, walk) : Json();
+}
+template <typename Part, typename Walk>
+std::optional<Part> read_if(const Json& json, const Walk& walk) {
+  if (json.is_null()) return std::nullopt;
+  return read<Part>(json, walk);
+}
+
+}  // namespace
+
+fs::path PlanMemory::path() const {
+  const std::string name = cat(key_.server, "\n", key_.model, "\n", key_.here);
+  return folder_ / Sha256::hex_of(std::as_bytes(std::span(name)));
+}
+
+PlanFacts PlanMemory::recall() const {
+  try {
+    const std::optional<std::string> text = read_kept(path(), kMostPlans);
+    if (!text) return {};
+    const Json json = parse_json(*text, 4, "the record of a plan");
+    if (json.at("server").text() != key_.server || json.at("model").text() != key_.model ||
+        json.at("here").text() != key_.here) {
+      return {};
+    }
+    PlanFacts facts = read<PlanFacts>(json.at("learnt"), kLearnt);
+    facts.network = read_if<Network>(json.at("network"), kNetwork);
+    facts.edge = read_if<Speed>(json.at("edge"), kSpeed);
+    facts.cloud = read_if<Speed>(json.at("cloud"), kSpeed);
+    facts.prices = read_if<Prices>(json.at("prices"), kPrices);
+    return facts;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+void PlanMemory::remember(const PlanFacts& facts) const {
+  Json json = {{"server", key_.server}, {"model", key_.model}, {"here", key_.here}};
+  json["network"] = written_if(facts.network, kNetwork);
+  json["edge"] = written_if(facts.edge, kSpeed);
+  json["cloud"] = written_if(facts.cloud, kSpeed);
+  json["prices"] = written_if(facts.prices, kPrices);
+  json["learnt"] = written(facts, kLearnt);
+  try {
+    write_kept(path(), json.dump());
+    make_room();
+  } catch (const Error&) {  // a plan is no reason to fail
+  }
+}
+
+void PlanMemory::make_room() const {
+  std::vector<std::pair<fs::file_time_type, fs::path>> all;
+  std::error_code error;
+  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+    std::error_code ignored;
+    all.emplace_back(at->last_write_time(ignored), at->path());
+  }
+  if (all.size() <= kMost) return;
+  std::ranges::sort(all);
+  for (size_t i = 0; i + kMost < all.size(); ++i) {
+    std::error_code ignored;
+    fs::remove(all[i].second, ignored);
+  }
+}
+
+}  // namespace split::edge
