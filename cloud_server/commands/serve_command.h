@@ -1,0 +1,11 @@
+// Serves models until a signal ends it.
+#pragma once
+
+#include "cloud_server/options.h"
+
+namespace split::cloud {
+
+// Returns the exit code. Throws Error for flags, keys, certificates or models that are not usable.
+int serve_command(Options options);
+
+}  // namespace split::cloud
