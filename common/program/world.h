@@ -15,6 +15,7 @@ struct Console {
   std::function<void(std::string_view)> err;  // stderr
   bool out_is_terminal = false;
   bool err_is_terminal = false;
+  bool one_place = false;  // both go to one terminal, pipe or file
 };
 
 struct World {

@@ -1,4 +1,5 @@
 // edge_client: the world of edge_main() is this process.
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -28,6 +29,13 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
+bool is_one_file(int a, int b) {
+  struct stat of_a {
+  }, of_b{};
+  return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+         of_a.st_ino == of_b.st_ino;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -46,6 +54,7 @@ int main(int argc, char** argv) try {
   };
   world.console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   world.console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
+  world.console.one_place = is_one_file(STDOUT_FILENO, STDERR_FILENO);
   return split::edge::edge_main({argv + 1, argv + argc}, world, interrupt);
 } catch (const std::bad_alloc&) {
   std::fputs("edge_client: out of memory\n", stderr);

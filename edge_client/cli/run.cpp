@@ -170,12 +170,12 @@ void Run::say_plan() {
   if (!options_.json) tell(receipt_.plan());
 }
 
-// A line of what goes on; behind the text, where one is being written at the same terminal.
+// A line of what goes on; behind the text, where one is being written to the same place.
 void Run::tell(const std::string& line) {
   if (options_.quiet) return;
   const std::lock_guard lock(telling_);
   if (over_) return;
-  if (writing_ && world_.console.out_is_terminal && world_.console.err_is_terminal) {
+  if (writing_ && world_.console.one_place) {
     held_ += line + "\n";
   } else {
     world_.console.err(line + "\n");
@@ -243,11 +243,11 @@ void Run::begin_arrival() {
   arrival_.emplace(loader_, std::move(arrival));
 }
 
-// While the text is written: not into it, at a terminal.
+// While the text is written, but not into it.
 void Run::tell_beside(const std::string& line) {
   const std::lock_guard lock(telling_);
   if (line == std::exchange(told_beside_, line)) return;
-  if (options_.quiet || (world_.console.out_is_terminal && world_.console.err_is_terminal)) return;
+  if (options_.quiet || world_.console.one_place) return;
   world_.console.err(cat("--cut auto: ", line, "\n"));
 }
 

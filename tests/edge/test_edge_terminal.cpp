@@ -176,18 +176,22 @@ TEST(CloudNotice, TakesItsLineBackAtTheEnd) {
 TEST(EdgeTerminal, TellsNothingIntoAText) {
   GatedCloud cloud("demo");
   const TemporaryFolder cache;
-  EdgeOptions terminal;
-  terminal.terminal = terminal.out_is_terminal = true;
-  const Outcome got = run_edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
-                                "--device=cpu", "--threads=1", "--cut=auto", "--max-weights=0",
-                                "--seed=3", "--max-tokens=8", "--prompt=Once upon a time"},
-                               terminal);
-  EXPECT_EQ(got.code, 0) << got.err;
-  EXPECT_TRUE(got.err.starts_with("\ndemo: embed, blocks 0-7")) << got.err;
-  EXPECT_TRUE(got.err.ends_with("% of the layers\n")) << got.err;
-  EXPECT_NE(got.err.find("\n\n  text      8 tokens in "), std::string::npos) << got.err;
-  EXPECT_NE(got.err.find("  verdict   the cloud did 100 % of the layers"), std::string::npos)
-      << got.err;
+  EdgeOptions terminal, pipe;
+  terminal.terminal = terminal.out_is_terminal = terminal.one_place = true;
+  pipe.one_place = true;
+  for (const EdgeOptions& where : {terminal, pipe}) {
+    const Outcome got =
+        run_edge({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
+                  "--device=cpu", "--threads=1", "--cut=auto", "--max-weights=0", "--seed=3",
+                  "--max-tokens=8", "--prompt=Once upon a time"},
+                 where);
+    EXPECT_EQ(got.code, 0) << got.err;
+    EXPECT_TRUE(got.err.starts_with("\ndemo: embed, blocks 0-7")) << got.err;
+    EXPECT_TRUE(got.err.ends_with("% of the layers\n")) << got.err;
+    EXPECT_NE(got.err.find("\n\n  text      8 tokens in "), std::string::npos) << got.err;
+    EXPECT_NE(got.err.find("  verdict   the cloud did 100 % of the layers"), std::string::npos)
+        << got.err;
+  }
 }
 
 // A text on the cloud keeps nothing here.
@@ -216,7 +220,7 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   Interrupt interrupt;
   World world;
   world.input = terminal.theirs.get();
-  world.console.err_is_terminal = world.console.out_is_terminal = true;
+  world.console.err_is_terminal = world.console.out_is_terminal = world.console.one_place = true;
   world.environment = [](const char* name) {
     return name == std::string("NO_COLOR") ? "1" : nullptr;
   };

@@ -185,6 +185,7 @@ struct EdgeOptions {
   std::map<std::string, std::string> environment;
   bool terminal = false;  // stderr
   bool out_is_terminal = false;
+  bool one_place = false;  // `edge_client ... 2>&1`
 };
 
 inline Outcome run_edge(const std::vector<std::string>& arguments,
@@ -198,6 +199,7 @@ inline Outcome run_edge(const std::vector<std::string>& arguments,
   world.console.err = [&](std::string_view text) { outcome.err += text; };
   world.console.err_is_terminal = options.terminal;
   world.console.out_is_terminal = options.out_is_terminal;
+  world.console.one_place = options.one_place;
   world.environment = [&](const char* name) -> const char* {
     const auto at = options.environment.find(name);
     return at == options.environment.end() ? nullptr : at->second.c_str();
