@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# check.sh [--all]: says what a tool can say about the sources, before a reader has to: clang-format, shellcheck, names in the
-# READMEs, comment lines without a subject, clang-tidy. Of comments and for clang-tidy, which is slow, it looks at what the
-# last 20 commits changed (at most 32 files, drawn by the commit), and with --all at the whole tree.
+# check.sh [--all]: says what a tool can say about the sources, before a reader has to: clang-format, sizes of folders and
+# headers, shellcheck, names in the READMEs, comment lines without a subject, clang-tidy. Of comments and for clang-tidy,
+# which is slow, it looks at what the last 20 commits changed (at most 32 files, drawn by the commit), and with --all at the
+# whole tree.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
@@ -29,6 +30,12 @@ finding "$(files '*.cpp' '*.h' | xargs -P "$(nproc)" -n 32 clang-format-14 --dry
   "clang-format-14 -i mends these"
 # A line of dashes behind a heading is one that clang-format broke off.
 finding "$(files '*.cpp' '*.h' | xargs grep -nE '^// -{16,}$')" "a heading is '// --- words' on one line"
+
+# --- folders and headers
+finding "$(files {cloud_server,common,edge_client,tests}/\*.{cpp,h} | xargs -n 1 dirname | sort | uniq -c |
+  awk '$1 > ($2 ~ /^common\/(http|serve)$/ ? 32 : 25) { print $2 ": " $1 " sources" }')" \
+  "a folder holds 25 sources itself at most, common/http and common/serve 32"
+finding "$(files '*.h' | xargs awk 'FNR == 301 { print FILENAME ": more than 300 lines" }')" "a header has 300 lines at most"
 
 # --- scripts
 # SC2015: `a && b || fail` is meant, b being something that does not fail by itself. SC2016: so are single quotes.
