@@ -19,7 +19,7 @@ constexpr std::string_view kHello =
     "Write the beginning of a text. :help lists commands, Ctrl-C stops an answer, Ctrl-D leaves.";
 constexpr std::string_view kHelp =
     ":again         go on with the last text once more, from another seed unless one is set\n"
-    ":cut K|cloud   let the cloud run the first K blocks, or all of them\n"
+    ":cut K|cloud   let the cloud run the first K blocks, or all of them; auto: as it was\n"
     ":seed [N]      use this seed for every answer; without N draw one for each\n"
     ":save FILE     append the last text, its beginning too, to a file\n"
     ":quit          leave, as Ctrl-D does";
@@ -113,7 +113,8 @@ bool Loop::obey(std::string_view line) {
     answer(std::string(last_));
   } else if (command == ":cut") {
     chosen_ = with_.place(value);
-    say(cat("texts run at cut ", chosen_->place.name(), " from now on"));
+    say(chosen_ ? cat("texts run at cut ", chosen_->place.name(), " from now on")
+                : "the cut moves by itself from now on");
   } else if (command == ":seed") {
     const auto seed = parse_u64(value, 0, INT64_MAX);
     if (!value.empty() && !seed) throw Error(ErrorKind::kInput, ":seed: expected a whole number");

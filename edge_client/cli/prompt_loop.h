@@ -16,7 +16,8 @@ struct PromptLoop {
   const SplitWork::Shared& shared;
   std::function<std::shared_ptr<PlacedModel>()> split;  // where the next answer begins
   GenerateOptions generate;  // but for the seed, which is drawn for each unless it is given
-  // Loads the weights of another cut, as --cut names it. Throws as Loader::load() does.
+  // Loads the weights of another cut, as --cut names it; null for one that moves by itself, as
+  // `split` says. Throws as Loader::load() does.
   std::function<std::shared_ptr<PlacedModel>(const std::string& cut)> place = {};
   // Called with each text that has gone to the terminal.
   std::function<void(std::string_view)> wrote = [](std::string_view) {};

@@ -146,6 +146,7 @@ class Run {
   std::optional<Opened> opened_;
   std::optional<GenerateOptions> generate_;  // of the one text
   size_t known_bytes_ = 0;                   // of the text to come
+  std::string before_;                       // the text, at a terminal: its prompt
   size_t moves_told_ = 0;
   std::mutex telling_;                    // by a thread of the arrival too, hence before it:
   std::string told_beside_;               // last
@@ -205,8 +206,9 @@ bool Run::put_text(std::string_view text, const ScoredToken* token) {
   known_bytes_ -= known;
   text.remove_prefix(known);
   if (options_.json || text.empty()) return true;
-  if (world_.console.out_is_terminal) notice_.wrote(text);
-  return world_.console.out(text);
+  const std::string all = cat(std::exchange(before_, {}), text);
+  if (world_.console.out_is_terminal) notice_.wrote(all);
+  return world_.console.out(all);
 }
 
 GenerateOptions Run::generate_options() {
@@ -437,6 +439,7 @@ bool Run::open(const std::string& prompt) {
 }
 
 void Run::go(const std::string& prompt) {
+  if (options_.prompt && world_.console.out_is_terminal && !options_.quiet) before_ = prompt;
   const bool begun = open(prompt);
   select_model();
   const bool sentence = options_.embed && sentences_->meant();
@@ -480,23 +483,30 @@ void Run::interactive() {
       batcher->on_pages_spent([&turns, batcher] { return turns.make_room(*batcher); });
   };
   make_room_in(*first);
-  if (options_.auto_cut && first->place.all_on_cloud) begin_arrival();
+  const bool follows = options_.auto_cut && first->place.all_on_cloud;
+  if (follows) begin_arrival();
   if (!arrival_) shared.turns = &turns;
   const auto present = [&] {
     const std::optional<Landed> place = answers_.place();
     return place ? place->at : first;
   };
   const auto at_cut = [&, this](const std::string& text) -> std::shared_ptr<PlacedModel> {
-    if (arrival_) {
-      throw Error(ErrorKind::kInput, ":cut: --cut auto chooses the cut; start with --cut K");
+    if (follows && text == "auto") {
+      if (!arrival_) begin_arrival();
+      return nullptr;
     }
     Options options = options_;
     options.auto_cut = false;
     options.all_on_cloud = text == "cloud";
     const auto cut = parse_u64(text, 0, static_cast<uint64_t>(loader_.config().layers));
     if (!cut && !options.all_on_cloud) {
-      throw Error(ErrorKind::kInput, cat("cut: expected 0..", loader_.config().layers,
-                                         " or cloud, got ", shown(text)));
+      throw Error(ErrorKind::kInput,
+                  cat(":cut: expected 0..", loader_.config().layers,
+                      follows ? ", cloud or auto, got " : " or cloud, got ", shown(text)));
+    }
+    if (arrival_) {
+      arrival_.reset();
+      answers_.go_on_at(std::nullopt);
     }
     options.cut = cut ? std::optional(static_cast<int>(*cut)) : std::nullopt;
     const Placement wanted = place(options, loader_.model());

@@ -210,40 +210,69 @@ TEST(EdgeTerminal, NeedsNoCacheForATextOnTheCloud) {
   EXPECT_NE(here.err.find("neither XDG_CACHE_HOME nor HOME is set"), std::string::npos) << here.err;
 }
 
-TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
-  GatedCloud cloud("demo");
-  const TemporaryFolder cache;
-  Terminal terminal;
-  std::mutex mutex;
-  std::condition_variable said;
-  std::string out, err;
-  Interrupt interrupt;
-  World world;
-  world.input = terminal.theirs.get();
-  world.console.err_is_terminal = world.console.out_is_terminal = world.console.one_place = true;
-  world.environment = [](const char* name) {
-    return name == std::string("NO_COLOR") ? "1" : nullptr;
-  };
-  world.console.out = [&](std::string_view text) {
-    const std::lock_guard lock(mutex);
-    out += text;
-    said.notify_all();
-    return true;
-  };
-  world.console.err = [&](std::string_view text) {
-    const std::lock_guard lock(mutex);
-    err += text;
-    said.notify_all();
-  };
+// edge_client at a terminal, on a thread of its own.
+class AtTerminal {
+ public:
+  explicit AtTerminal(const std::vector<std::string>& arguments) {
+    world_.input = terminal_.theirs.get();
+    world_.console.err_is_terminal = world_.console.out_is_terminal = world_.console.one_place =
+        true;
+    world_.environment = [](const char* name) {
+      return name == std::string("NO_COLOR") ? "1" : nullptr;
+    };
+    world_.console.out = [this](std::string_view text) {
+      add(out, text);
+      return true;
+    };
+    world_.console.err = [this](std::string_view text) { add(err, text); };
+    program_ =
+        std::thread([this, arguments] { code_ = edge::edge_main(arguments, world_, interrupt); });
+  }
+  ~AtTerminal() {
+    if (program_.joinable()) end();
+  }
+  void type(std::string_view keys) { terminal_.type(keys); }
   // Returns the part of `text` since the last call, up to `mark`.
-  const auto until = [&](std::string& text, std::string_view mark) {
-    std::unique_lock lock(mutex);
-    said.wait(lock, [&] { return text.find(mark) != text.npos; });
+  std::string until(std::string& text, std::string_view mark) {
+    std::unique_lock lock(mutex_);
+    said_.wait(lock, [&] { return text.find(mark) != text.npos; });
     const std::string taken = text.substr(0, text.find(mark) + mark.size());
     text.erase(0, taken.size());
     return taken;
-  };
-  int code = -1;
+  }
+  // Skips what was drawn while keys came, up to the next prompt.
+  void next_prompt(std::string_view behind) {
+    until(err, behind);
+    until(err, "\r> \x1b[K");
+  }
+  // Returns the exit code.
+  int end() {
+    type("\x04");
+    program_.join();
+    return code_;
+  }
+
+  Interrupt interrupt;
+  std::string out, err;
+
+ private:
+  void add(std::string& to, std::string_view text) {
+    const std::lock_guard lock(mutex_);
+    to += text;
+    said_.notify_all();
+  }
+
+  Terminal terminal_;
+  World world_;
+  std::mutex mutex_;
+  std::condition_variable said_;
+  int code_ = -1;
+  std::thread program_;
+};
+
+TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
+  GatedCloud cloud("demo");
+  const TemporaryFolder cache;
   const std::vector<std::string> arguments = {cat("--server=", cloud.url()),
                                               cat("--cache=", cache.path.string()),
                                               "--cut=1",
@@ -252,43 +281,78 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
                                               "--seed=3",
                                               "--draft=off",
                                               "--max-tokens=8"};
-  std::thread program([&] { code = edge::edge_main(arguments, world, interrupt); });
+  AtTerminal program(arguments);
 
-  until(err, "\r> \x1b[K");
-  terminal.type(
+  program.until(program.err, "\r> \x1b[K");
+  program.type(
       "Once upon a timr\x7f"
       "e\r");
-  const std::string text = until(out, "\n");
-  EXPECT_NE(until(err, "seed 3\n").find("8 out"), std::string::npos);
+  const std::string text = program.until(program.out, "\n");
+  EXPECT_NE(program.until(program.err, "seed 3\n").find("8 out"), std::string::npos);
   auto again = arguments;
   again.insert(again.end(), {"--prompt=Once upon a time", "--quiet"});
   EXPECT_EQ(run_edge(again).out + "\n", text);
 
   // The answer waits for the cloud when the user has had enough; the next one is whole.
   cloud.reset([&](const http::Request&, int n) -> std::optional<http::Response> {
-    if (n == 2) interrupt.raise(SIGINT);
+    if (n == 2) program.interrupt.raise(SIGINT);
     return std::nullopt;
   });
-  until(err, "\r> \x1b[K");
-  terminal.type("\x1b[A\r");
-  const std::string part = until(out, "\n");
+  program.until(program.err, "\r> \x1b[K");
+  program.type("\x1b[A\r");
+  const std::string part = program.until(program.out, "\n");
   EXPECT_LT(part.size(), text.size());
   EXPECT_TRUE(text.starts_with(part.substr(0, part.size() - 1))) << part;
   cloud.reset({});
-  // Skips what was drawn while keys came, up to the next prompt.
-  const auto next_prompt = [&](std::string_view behind) {
-    until(err, behind);
-    until(err, "\r> \x1b[K");
-  };
-  next_prompt("seed 3\n");
-  terminal.type("never mind\x03");
-  next_prompt("^C\r\n");
-  terminal.type("\x1b[A\r");
-  EXPECT_EQ(until(out, "\n"), text);
-  next_prompt("seed 3\n");
-  terminal.type("\x04");
-  program.join();
-  EXPECT_EQ(code, 0);
+  program.next_prompt("seed 3\n");
+  program.type("never mind\x03");
+  program.next_prompt("^C\r\n");
+  program.type("\x1b[A\r");
+  EXPECT_EQ(program.until(program.out, "\n"), text);
+  program.next_prompt("seed 3\n");
+  EXPECT_EQ(program.end(), 0);
+}
+
+// A cut that moves by itself can be held, and let go.
+TEST(EdgeTerminal, TheCutIsChosenAtThePrompt) {
+  GatedCloud cloud("demo");
+  const TemporaryFolder cache;
+  AtTerminal program({cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
+                      "--device=cpu", "--threads=1", "--seed=3", "--max-tokens=8"});
+  program.until(program.err, "\r> \x1b[K");
+  program.type("Once upon a time\r");
+  const std::string text = program.until(program.out, "\n");
+  program.next_prompt("seed 3\n");
+  program.type(":cut 5\r");
+  program.next_prompt("texts run at cut 5 from now on\n");
+  program.type("Once upon a time\r");
+  EXPECT_EQ(program.until(program.out, "\n"), text);
+  EXPECT_NE(program.until(program.err, "seed 3\n").find("cut 5, "), std::string::npos);
+  program.until(program.err, "\r> \x1b[K");
+  program.type(":cut 9\r");
+  program.next_prompt(":cut: expected 0..8, cloud or auto, got '9'\n");
+  program.type(":cut auto\r");
+  program.next_prompt("the cut moves by itself from now on\n");
+  program.type("Once upon a time\r");
+  EXPECT_EQ(program.until(program.out, "\n"), text);
+  program.next_prompt("seed 3\n");
+  EXPECT_EQ(program.end(), 0);
+}
+
+// A terminal has nothing else to show what a text goes on from; a pipe gets the text alone.
+TEST(EdgeTerminal, APromptStandsBeforeItsText) {
+  GatedCloud cloud("demo");
+  const std::vector<std::string> arguments = {cat("--server=", cloud.url()), "--cut=cloud",
+                                              "--seed=3", "--max-tokens=8",
+                                              "--prompt=Once upon a time"};
+  EdgeOptions terminal;
+  terminal.out_is_terminal = true;
+  const std::string text = run_edge(arguments).out;
+  EXPECT_TRUE(text.starts_with(" ")) << text;
+  EXPECT_EQ(run_edge(arguments, terminal).out, cat("Once upon a time", text, "\n"));
+  auto quiet = arguments;
+  quiet.push_back("--quiet");
+  EXPECT_EQ(run_edge(quiet, terminal).out, text + "\n");
 }
 
 TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
