@@ -289,6 +289,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   const bool open = cut_moves && !flags.given("cut") && !flags.given("moves") &&
                     !flags.given("head") && !options.embed && !options.plan;
   if (cut == "auto" || open) {
+    if (flags.given("head")) {
+      throw Error(ErrorKind::kInput,
+                  "--head: expected no --cut auto beside it, which places the head too");
+    }
     options.all_on_cloud = true;
     options.auto_cut = !options.embed;  // which is one step
   } else if (cut == "cloud") {
@@ -309,7 +313,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   if (flags.given("moves")) {
     if (options.head_on_cloud || options.all_on_cloud || options.embed) {
       throw Error(ErrorKind::kInput,
-                  "--moves: expected no --cut cloud, --head cloud or --embed beside it");
+                  "--moves: expected no --cut cloud or auto, --head cloud or --embed beside it");
     }
     read_moves(moves, options);
   }

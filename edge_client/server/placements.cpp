@@ -138,6 +138,9 @@ Options Placements::options_of(const Wish& wish, const Placed& now) const {
     }
     options.device.device = *wish.device;
   }
+  if (wish.chosen && options.head_on_cloud) {
+    wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
+  }
   const bool follows = wish.chosen || (options.auto_cut && !wish.cut);
   options.auto_cut = follows && !options.head_on_cloud;
   options.all_on_cloud = options.auto_cut;

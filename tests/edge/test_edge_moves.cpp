@@ -205,6 +205,16 @@ TEST(EdgeAuto, IsTheCutWhereNoFlagSaysWhatRunsHere) {
   EXPECT_FALSE(options({"--head=edge"}).all_on_cloud);
 }
 
+TEST(EdgeAuto, PlacesTheHeadItself) {
+  for (const char* head : {"edge", "cloud"}) {
+    const Outcome got =
+        run_edge({"--server=http://127.0.0.1:1", "--prompt=x", "--cut=auto", cat("--head=", head)});
+    EXPECT_EQ(got.code, 2);
+    EXPECT_EQ(got.err,
+              "edge_client: --head: expected no --cut auto beside it, which places the head too\n");
+  }
+}
+
 TEST(EdgeAuto, EmbedsOnTheCloudAndHasLogprobs) {
   Pair& pair = Pair::of("rand-a");
   const std::string prompt = cat("--prompt-ids=", joined(pair.prompt()));
@@ -377,8 +387,11 @@ TEST(EdgeMoves, WhatIsNoScheduleIsRefusedInOneLine) {
     EXPECT_NE(refused({cat("--moves=", moves)}).find("--moves: expected"), std::string::npos);
   }
   EXPECT_NE(refused({"--moves=0:2", "--cut=1"}).find("--cut"), std::string::npos);
-  for (const char* other : {"--head=cloud", "--cut=cloud", "--embed"}) {
-    EXPECT_NE(refused({"--moves=4:2", other}).find("beside it"), std::string::npos) << other;
+  for (const char* other : {"--head=cloud", "--cut=cloud", "--cut=auto", "--embed"}) {
+    EXPECT_NE(refused({"--moves=4:2", other})
+                  .find("--moves: expected no --cut cloud or auto, --head cloud or --embed beside"),
+              std::string::npos)
+        << other;
   }
   Pair& pair = Pair::of("rand-a");
   EXPECT_EQ(pair.run("4:9", 0, 1, 16).code, 2);

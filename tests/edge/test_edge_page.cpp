@@ -101,6 +101,7 @@ TEST_F(EdgePage, APlacementNamesModelCutHeadFormatAndDevice) {
                                                    {{{"format", "q9"}}, 400},
                                                    {{{"device", "abacus"}}, 400},
                                                    {{{"cut", 99}}, 400},
+                                                   {{{"cut", "auto"}, {"head", "cloud"}}, 400},
                                                    {{{"running", true}}, 400}}) {
     const http::Reply reply = put(wrong);
     EXPECT_EQ(reply.status, code) << wrong << reply.body;
