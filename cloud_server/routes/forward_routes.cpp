@@ -12,6 +12,7 @@
 #include "serve/chat.h"
 #include "serve/completions.h"
 #include "serve/embeddings.h"
+#include "serve/models.h"
 #include "serve/tokens.h"
 #include "text/sampler.h"
 #include "text/utf8.h"
@@ -20,11 +21,6 @@
 
 namespace split::cloud {
 namespace {
-
-[[noreturn]] void refuse_without_head() {
-  throw http::HttpError(400, "no_head",
-                        "the model is an encoder: it has no head, and writes no text");
-}
 
 constexpr uint32_t kTopRows = 32;
 // "[50256,-12.345678]," and {"id":50256,"text":,"logit":-12.345678,"p":1.2345678e-12}, at most,
@@ -217,7 +213,7 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
       sends_tensors(http) ? wire::parse_forward(http.query_params, as_bytes_of(http.body), config)
                           : wire::parse_forward(http.body, config, encode, http.memory.get());
   const SequenceRows& rows = request.received.rows;
-  if (rows.range.to > model.last_point()) refuse_without_head();
+  if (rows.range.to > model.last_point()) serve::refuse_without_head();
   if (!request.lengths.empty() || request.pool || request.format != DType::kF32) {
     return forward_texts(cloud, http, model, request);
   }
@@ -288,7 +284,7 @@ class CountedForward : public LocalForward {
 // A model that texts of this request run on.
 serve::TextModel writer(Cloud& cloud, const http::Request& request, const std::string& id) {
   ServedModel& model = cloud.find(id);
-  if (model.config().encodes()) refuse_without_head();
+  if (model.config().encodes()) serve::refuse_without_head();
   serve::TextModel work = serve::local_backend(
       model.id(), model.config(), model.tokenizer(),
       [&cloud, &model, requester = requester_of(request)](size_t) {
@@ -331,7 +327,7 @@ class EmbeddingWork : public serve::TextBackend {
   EmbeddingWork(Cloud& cloud, ServedModel& model, const http::Request& request)
       : cloud_(cloud), model_(model), request_(request) {}
   std::unique_ptr<serve::Text> begin(std::span<const int32_t>, const GenerateOptions&) override {
-    refuse_without_head();
+    serve::refuse_without_head();
   }
   Embedded embed(Texts texts, const Sentences& sentences) override {
     std::vector<int32_t> tokens;

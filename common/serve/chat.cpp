@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "serve/compat/unread_fields.h"
+#include "serve/models.h"
 #include "serve/text_answer.h"
 #include "text/utf8.h"
 
@@ -156,6 +157,7 @@ http::Response chat_completions(const http::Request& request, const FindModel& f
 http::Response apply_template(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   const TextModel model = find(fields.text_or("model", ""));
+  if (model.config->encodes()) refuse_without_head();
   const Chat chat = read_chat(fields, model);
   fields.finish();
   const std::string prompt = model.chat == nullptr

@@ -37,4 +37,9 @@ void refuse_model(std::span<const std::string> ids) {
                         "model");
 }
 
+void refuse_without_head() {
+  throw http::HttpError(400, "no_head",
+                        "the model is an encoder: it has no head, and writes no text");
+}
+
 }  // namespace split::serve

@@ -14,4 +14,7 @@ http::Response model_entry(const std::string& id);
 // Throws HttpError 404 `model_not_found`, which names the models that there are.
 [[noreturn]] void refuse_model(std::span<const std::string> ids);
 
+// Throws HttpError 400 `no_head`, for a route of texts that an encoder is asked by.
+[[noreturn]] void refuse_without_head();
+
 }  // namespace split::serve

@@ -316,10 +316,7 @@ serve::TextModel Service::find(const std::string& id, const std::string& owner) 
 
 serve::TextModel Service::find_writer(const std::string& id, const std::string& owner) {
   serve::TextModel model = find(id, owner);
-  if (model.config->encodes()) {
-    throw http::HttpError(400, "no_head",
-                          "the model is an encoder: it has no head, and writes no text");
-  }
+  if (model.config->encodes()) serve::refuse_without_head();
   return model;
 }
 

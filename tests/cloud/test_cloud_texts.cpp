@@ -142,6 +142,11 @@ TEST(CloudTexts, AnEncoderHasNoHeadAndNoSession) {
   expect_error(ask.post(kForward, {{"tokens", {1}}, {"to", "head"}}), 400, "no_head", "");
   expect_error(ask.post("/v1/completions", {{"model", "st-minilm"}, {"prompt", {1}}}), 400,
                "no_head", "");
+  const Json messages = Json::array({{{"role", "user"}, {"content", "x"}}});
+  for (const char* path : {"/v1/chat/completions", "/apply-template"}) {
+    expect_error(ask.post(path, {{"model", "st-minilm"}, {"messages", messages}}), 400, "no_head",
+                 "");
+  }
   const std::string session = "/v1/sessions/" + std::string(32, 'a');
   expect_error(ask.send("PUT", session, R"({"model":"st-minilm","from":0,"to":1})"), 400,
                "no_session", "");

@@ -113,6 +113,7 @@ TEST(EdgeEmbed, ServesAnyNumberOfTextsInOneTrip) {
          {std::pair<std::string, Json>{"/v1/completions", {{"prompt", {1, 2}}}},
           {"/v1/chat/completions",
            {{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})}}},
+          {"/apply-template", {{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})}}},
           {"/split/unsplit", {{"prompt", {1, 2}}}}}) {
       const http::Reply reply = edge.post(path, body);
       EXPECT_EQ(reply.status, 400) << path;
