@@ -2,6 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <initializer_list>
+
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/plain_words.h"
@@ -38,12 +41,18 @@ class Doctor {
   int examine();
 
  private:
+  // Something that a check needs and that may be missing, which is then told in its own line.
+  struct Need {
+    bool there = false;
+    const char* what = "";
+  };
+  // Returns whether all is well.
   template <typename Check>
-  void check(std::string_view name, const Check& check);
+  bool check(std::string_view name, std::initializer_list<Need> needs, const Check& check);
   void line(std::string_view name, std::string_view verdict, std::string_view text);
 
   std::string server();
-  std::string versions();
+  std::string versions(bool heard);
   std::string model();
   std::string devices();
   std::string device();
@@ -79,19 +88,22 @@ void Doctor::line(std::string_view name, std::string_view verdict, std::string_v
 }
 
 template <typename Check>
-void Doctor::check(std::string_view name, const Check& check) {
-  if (interrupt_.signal() != 0) return;
+bool Doctor::check(std::string_view name, std::initializer_list<Need> needs, const Check& check) {
+  if (interrupt_.signal() != 0) return false;
+  const auto missing = std::ranges::find(needs, false, &Need::there);
+  if (missing != needs.end()) {
+    line(name, "   ", cat("not tried without ", missing->what));
+    return false;
+  }
   try {
     line(name, "ok ", check());
+    return true;
   } catch (const Error& error) {
-    if (interrupt_.signal() != 0) return;
+    if (interrupt_.signal() != 0) return false;
     line(name, "BAD", plain_words(error.what()));
     if (code_ == 0) code_ = exit_code(error.kind());
+    return false;
   }
-}
-
-[[noreturn]] void not_known(const char* what) {
-  throw Error(ErrorKind::kRemote, cat("not looked at without ", what));
 }
 
 std::string Doctor::server() {
@@ -108,9 +120,10 @@ std::string Doctor::server() {
              milliseconds_since(again));
 }
 
-std::string Doctor::versions() {
-  return cat("edge_client " SPLIT_VERSION ", ",
-             loader_->remote().version().value_or("a server that does not say which"));
+std::string Doctor::versions(bool heard) {
+  const std::string own = "edge_client " SPLIT_VERSION;
+  if (!heard) return own;
+  return cat(own, ", ", loader_->remote().version().value_or("a server that does not say which"));
 }
 
 std::string Doctor::model() {
@@ -144,7 +157,6 @@ std::string Doctor::device() {
 }
 
 std::string Doctor::kernels() {
-  if (!device_) not_known("a device");
   const auto start = Clock::now();
   self_test(*device_);
   return cat("each gives what the plain CPU's gives, after ", milliseconds_since(start));
@@ -171,7 +183,6 @@ std::string Doctor::cache() {
 }
 
 std::string Doctor::weights() {
-  if (info_.stages.empty()) not_known("a model");
   if (!place_->local()) return "none are needed here";
   const ShardCache cache(cache_root(options_.cache, world_.environment));
   uint64_t bytes = 0, there = 0;
@@ -185,7 +196,6 @@ std::string Doctor::weights() {
 }
 
 std::string Doctor::one_token() {
-  if (info_.stages.empty()) not_known("a model");
   const auto start = Clock::now();
   const std::unique_ptr<PlacedModel> split = loader_->load(*place_, info_);
   const std::string loaded = milliseconds_since(start);
@@ -222,8 +232,6 @@ std::string Doctor::computed(const SplitRun& run, SplitCounts& counts) {
 }
 
 std::string Doctor::link() {
-  if (info_.stages.empty()) not_known("a model");
-  if (!cache_known_) not_known("a cache");
   forecasts_ = loader_->forecasts(info_);
   Network network = measure_network(loader_->remote(), info_);
   const auto channels = static_cast<uint32_t>(loader_->config().channels);
@@ -234,8 +242,6 @@ std::string Doctor::link() {
 }
 
 std::string Doctor::speed() {
-  if (!forecasts_) not_known("a link");
-  if (!device_) not_known("a device");
   const Speed here =
       calibrate(*device_, loader_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
                 options_.formats, options_.profile,
@@ -251,7 +257,6 @@ std::string Doctor::speed() {
 }
 
 std::string Doctor::plan() {
-  if (bits_.empty()) not_known("a speed");
   const PlanReport report = forecasts_->plan(info_.id, {});
   const std::vector<Place> places = price_places(report.input, report.correction);
   const Pick pick = pick_place(places, report.input, report.goal, report.pace);
@@ -262,7 +267,6 @@ std::string Doctor::plan() {
 
 // Where the options put a text, and whether it is the cloud's own.
 std::string Doctor::text() {
-  if (bits_.empty()) not_known("a speed");
   const PlanReport report = forecasts_->plan(info_.id, {});
   const std::vector<Place> places = price_places(report.input, report.correction);
   const Place& at = places.at(place_->all_on_cloud ? 0 : 1 + static_cast<size_t>(place_->cut));
@@ -283,32 +287,34 @@ std::string Doctor::text() {
 }
 
 int Doctor::examine() {
-  check("server", [this] { return server(); });
-  const bool heard = code_ == 0;
-  if (heard) {
-    check("versions", [this] { return versions(); });
-    check("model", [this] { return model(); });
-  } else if (interrupt_.signal() == 0) {
-    line("versions", "ok ", "edge_client " SPLIT_VERSION);
-    line("model", "   ", "not looked at without a server");
-  }
-  check("devices", [this] { return devices(); });
-  check("device", [this] { return device(); });
-  check("kernels", [this] { return kernels(); });
-  check("cache", [this] { return cache(); });
-  if (!heard && interrupt_.signal() == 0) {
-    for (const char* name : {"weights", "one token", "link", "speed", "plan", "text"}) {
-      line(name, "   ", "not looked at without a server");
-    }
-  }
-  if (heard) check("weights", [this] { return weights(); });
-  const bool encodes = !info_.stages.empty() && loader_->config().encodes();
-  if (heard) check(encodes ? "embedding" : "one token", [this] { return one_token(); });
-  if (heard && !encodes) {
-    check("link", [this] { return link(); });
-    check("speed", [this] { return speed(); });
-    check("plan", [this] { return plan(); });
-    check("text", [this] { return text(); });
+  const Need server{check("server", {}, [this] { return this->server(); }), "a server"};
+  check("versions", {}, [&] { return versions(server.there); });
+  const Need model{check("model", {server}, [this] { return this->model(); }), "a model"};
+  check("devices", {}, [this] { return devices(); });
+  const Need device{check("device", {}, [this] { return this->device(); }), "a device"};
+  check("kernels", {device}, [this] { return kernels(); });
+  const Need cache{check("cache", {}, [this] { return this->cache(); }), "a cache"};
+  const bool local = model.there && place_->local(),
+             encodes = model.there && loader_->config().encodes();
+  // One that cannot be written can be looked at.
+  const Need folder{cache_known_, "a cache"};
+  const Need own_folder{folder.there || !local, "a cache"},
+      own_cache{cache.there || !local, "a cache"};
+  const Need own_device{device.there || !local, "a device"};
+  const Need weights{
+      check("weights", {server, model, own_folder}, [this] { return this->weights(); }), "weights"};
+  check(encodes ? "embedding" : "one token", {server, model, own_cache, own_device, weights},
+        [this] { return one_token(); });
+  if (!encodes) {
+    const Need link{check("link", {server, model, folder}, [this] { return this->link(); }),
+                    "a link"};
+    const Need speed{
+        check("speed", {server, model, folder, device, link}, [this] { return this->speed(); }),
+        "a speed"};
+    const Need plan{check("plan", {server, model, folder, device, link, speed},
+                          [this] { return this->plan(); }),
+                    "a plan"};
+    check("text", {server, model, folder, device, link, speed, plan}, [this] { return text(); });
   }
   std::string missing;
   for (const std::string& one : missing_) missing += cat(missing.empty() ? "" : "; ", one);

@@ -382,7 +382,58 @@ TEST(EdgeTerminal, TheDoctorSaysWhatWorksLineByLine) {
   EXPECT_EQ(std::ranges::count(ill.out, '\n'), 15) << ill.out;
   EXPECT_NE(ill.out.find("server     BAD"), std::string::npos) << ill.out;
   EXPECT_NE(ill.out.find("kernels    ok"), std::string::npos) << ill.out;
+  EXPECT_NE(ill.out.find("weights         not tried without a server"), std::string::npos)
+      << ill.out;
   EXPECT_TRUE(ill.out.ends_with("Not all is well: see BAD.\n")) << ill.out;
+}
+
+TEST(EdgeTerminal, TheDoctorTellsACauseOnce) {
+  GatedCloud cloud("rand-a");
+  cloud.model().measure();
+  const TemporaryFolder cache;
+  const auto doctor = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"doctor", "--threads=1", "--server=" + cloud.url()};
+    all.insert(all.end(), flags.begin(), flags.end());
+    Outcome got = run_edge(all);
+    EXPECT_EQ(std::ranges::count(got.out, '\n'), 15) << got.out;
+    EXPECT_EQ(got.out.find("BAD  "), got.out.rfind("BAD  ")) << got.out;
+    EXPECT_TRUE(got.out.ends_with("Not all is well: see BAD.\n")) << got.out;
+    return got;
+  };
+  const std::string here = cat("--cache=", cache.path.string());
+  const auto not_tried = [](const Outcome& got, const std::vector<std::string>& names,
+                            const char* without) {
+    for (std::string name : names) {
+      name.resize(11, ' ');
+      EXPECT_NE(got.out.find(cat("\n", name, "     not tried without ", without, "\n")),
+                std::string::npos)
+          << name << "\n"
+          << got.out;
+    }
+  };
+  const std::vector<std::string> after = {"weights", "one token", "link", "speed", "plan", "text"};
+  const Outcome no_cache = doctor({"--device=cpu"});
+  EXPECT_EQ(no_cache.code, 4) << no_cache.out;
+  not_tried(no_cache, after, "a cache");
+  // A folder that cannot be written keeps a text from this machine, and nothing else.
+  const Outcome away = doctor({"--device=cpu", "--cache=/proc/nowhere", "--cut=cloud"}),
+                kept = doctor({"--device=cpu", "--cache=/proc/nowhere"});
+  for (const Outcome& got : {away, kept}) {
+    EXPECT_EQ(got.code, 4) << got.out;
+    EXPECT_NE(got.out.find("\ncache      BAD  "), std::string::npos) << got.out;
+    EXPECT_NE(got.out.find("\ntext       ok   "), std::string::npos) << got.out;
+  }
+  EXPECT_NE(away.out.find("\none token  ok   "), std::string::npos) << away.out;
+  not_tried(kept, {"one token"}, "a cache");
+
+  const Outcome no_model = doctor({"--device=cpu", here, "--cut=9"});
+  EXPECT_EQ(no_model.code, 2) << no_model.out;
+  not_tried(no_model, after, "a model");
+
+  const Outcome no_device = doctor({"--device=vulkan:99", here});
+  EXPECT_NE(no_device.out.find("\ndevice     BAD  "), std::string::npos) << no_device.out;
+  not_tried(no_device, {"kernels", "one token", "speed", "plan", "text"}, "a device");
+  EXPECT_NE(no_device.out.find("\nlink       ok   "), std::string::npos) << no_device.out;
 }
 
 TEST(EdgeTerminal, BashCompletesFlagsAndTheirWords) {
