@@ -135,6 +135,16 @@ TEST_F(CloudGguf, KeepsAnUntiedHead) {
   EXPECT_FALSE(got == logits(tied, "rand-c", {1, 2, 3}));
 }
 
+// Tokens that are only names are a vocabulary all the same.
+TEST_F(CloudGguf, MadeUpTokensAreRead) {
+  TestCloud cloud({made(model_dir("rand-c"), "named", "--type F16 --made-up-tokens").string()});
+  const Tokenizer* const tokenizer = cloud.cloud.models[0]->tokenizer();
+  ASSERT_NE(tokenizer, nullptr);
+  EXPECT_EQ(tokenizer->size(), 300);
+  const std::string text = "t0, \u00e9 and\n";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text);
+}
+
 TEST_F(CloudGguf, ADirectoryWithOneIsAModelToo) {
   made(model_dir("rand-a"), "a", "--type F16");
   TestCloud cloud({folder.path.string()});

@@ -5,12 +5,14 @@
 A Hugging Face directory of GPT-2, Llama or Qwen2 (one safetensors file) as llama.cpp's converter would write it: its
 tensor names, [out, in] linear weights, F32 for vectors and positions, Llama's rows of q and k turned. Written from the
 format's description; for tests and benchmarks. --head-type is that of embedding and head;
---tied-head writes the head out again; --made-up-tokens names the tokens t0, t1, ... for programs that want names.
+--tied-head writes the head out again; --made-up-tokens makes a byte-level vocabulary for programs that want one: the
+bytes, then t0, t1, ...
 """
 import argparse
 import json
 import os
 import struct
+import sys
 
 import numpy as np
 
@@ -221,7 +223,13 @@ def tokenizer_pairs(folder, vocab_size):
             merges = [line for line in file.read().split("\n") if line and not line.startswith("#version")]
         end = vocab["<|endoftext|>"]
     else:
-        vocab = {f"t{i}": i for i in range(vocab_size - 1)} | {"<|endoftext|>": vocab_size - 1}
+        if vocab_size < 258:
+            sys.exit(f"--made-up-tokens: expected a vocabulary of 258 tokens or more, got {vocab_size}")
+        # Printable Latin-1 stands for itself, other bytes for characters from U+0100 on.
+        own = [chr(byte) for byte in range(256) if 33 <= byte <= 126 or (byte >= 161 and byte != 173)]
+        names = own + [chr(256 + i) for i in range(256 - len(own))]
+        names += [f"t{i}" for i in range(vocab_size - 257)] + ["<|endoftext|>"]
+        vocab = {name: i for i, name in enumerate(names)}
         merges, end = ["t 0"], vocab_size - 1
     tokens = sorted(vocab, key=vocab.get)
     return {
