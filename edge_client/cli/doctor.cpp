@@ -187,7 +187,7 @@ std::string Doctor::weights() {
   const ShardCache cache(cache_root(options_.cache, world_.environment));
   uint64_t bytes = 0, there = 0;
   for (const wire::BlobInfo& blob :
-       blobs_of(loader_->model(), info_, place_->range, options_.formats)) {
+       blobs_of(loader_->model(), info_, place_->range, loader_->formats(info_))) {
     bytes += blob.bytes;
     if (std::filesystem::exists(cache.path_of(blob.sha256))) there += blob.bytes;
   }
@@ -242,10 +242,10 @@ std::string Doctor::link() {
 }
 
 std::string Doctor::speed() {
-  const Speed here =
-      calibrate(*device_, loader_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
-                options_.formats, options_.profile,
-                [&](const Shard& shard) { bits_ = own_bits(shard, info_); });
+  const Speed here = calibrate(
+      *device_, loader_->model(), dtype_from_format(info_.format).value_or(DType::kF32),
+      options_.formats, options_.profile,
+      [&](const Shard& shard) { bits_ = own_bits(shard, info_, loader_->formats(info_)); });
   forecasts_->measured({}, here, {});
   const auto words = [](const Speed& speed) {
     return cat("a block ", fixed(speed.block_ms, 2), " ms, the head ", fixed(speed.head_ms, 2),

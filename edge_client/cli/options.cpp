@@ -157,7 +157,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.text("format", "FORMAT",
              "format of downloads: f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
   flags.choice("profile", {"f32", "int8"},
-               "int8 computes in eight bits too, on the CPU, with q8_0 or q4_0 weights (f32)",
+               "int8 computes in eight bits too, on the CPU, with weights in blocks (f32)",
                &profile);
   flags.choice("goal", {"fast", "offload"},
                "what --cut auto and plans look for: the fastest text, or the least work for the "
@@ -333,7 +333,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
     throw Error(ErrorKind::kInput, cat("--exact: expected --wire f32 beside it, got ", wire));
   }
   if (options.profile == Profile::kInt8) {
-    if (!flags.given("format")) options.formats = profile_formats(options.profile);
+    options.own_blocks = !flags.given("format");
+    if (options.own_blocks) options.formats = profile_formats(options.profile);
     if (!options.formats.quantise()) {
       throw Error(ErrorKind::kInput,
                   cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(format)));

@@ -12,11 +12,10 @@ namespace split::edge {
 namespace {
 
 // The bytes in the format that is asked for, which the server need not have made.
-PlanInput planned(const Options& options, Loader& loader, const wire::ModelInfo& info,
-                  const ShardCache& cache) {
+PlanInput planned(Loader& loader, const wire::ModelInfo& info, const ShardCache& cache) {
+  const StageFormats formats = loader.formats(info);
   PlanInput input =
-      plan_input(loader.model(), with_blobs_to_come(loader.model(), info, options.formats),
-                 options.formats, cache);
+      plan_input(loader.model(), with_blobs_to_come(loader.model(), info, formats), formats, cache);
   input.wire = loader.wire_of(info);
   return input;
 }
@@ -35,8 +34,7 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
   if (!options.json && !person) world.console.out(download_table(loader.model(), info));
   if (!options.json && !person && !options.measure) return;
   const ShardCache cache(cache_root(options.cache, world.environment));
-  PlanReport report{info.id, options.goal, options.pace, {}, planned(options, loader, info, cache),
-                    {}};
+  PlanReport report{info.id, options.goal, options.pace, {}, planned(loader, info, cache), {}};
   std::string here = "this machine";
   if (options.measure) {
     const std::unique_ptr<Forecasts> forecasts = loader.forecasts(info);
@@ -49,7 +47,7 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
     const Speed edge =
         calibrate(*device, loader.model(), dtype_from_format(info.format).value_or(DType::kF32),
                   options.formats, options.profile,
-                  [&](const Shard& shard) { bits = own_bits(shard, info); });
+                  [&](const Shard& shard) { bits = own_bits(shard, info, loader.formats(info)); });
     report.exact = loader.is_exact_here(info, bits);
     forecasts->measured(network, edge, load);
     const PlanFacts facts = forecasts->facts();

@@ -130,6 +130,7 @@ Options Placements::options_of(const Wish& wish, const Placed& now) const {
   }
   if (wish.format) {
     options.formats = of_field("format", [&] { return StageFormats::parse(*wish.format); });
+    options.own_blocks = false;
   }
   if (wish.device) {
     const std::lock_guard lock(mutex_);

@@ -182,7 +182,7 @@ void Service::follow() {
   arrival.begins = [this](const wire::ModelInfo& info) {
     Placement whole;
     whole.range = StageRange::from_block(0, Point::head());
-    progress_.expect(stage_blobs(loader_.model(), info, whole.range, options_.formats));
+    progress_.expect(stage_blobs(loader_.model(), info, whole.range, loader_.formats(info)));
     const std::lock_guard lock(mutex_);
     coming_ = whole;
     coming_info_ = info;
@@ -225,7 +225,7 @@ void Service::choose_cut() {
 // With the loader held.
 std::shared_ptr<PlacedModel> Service::load_split(const Placement& place, wire::ModelInfo info) {
   if (place.local()) {
-    progress_.expect(stage_blobs(loader_.model(), info, place.range, options_.formats));
+    progress_.expect(stage_blobs(loader_.model(), info, place.range, loader_.formats(info)));
   }
   const std::shared_ptr<void> leave(nullptr, [this](void*) {
     const std::lock_guard lock(mutex_);
@@ -259,7 +259,6 @@ bool Service::ready() const { return !stopping_ && present() != nullptr; }
 
 std::string Service::status(const std::vector<std::string>& devices) {
   ServiceState now;
-  now.formats = options_.formats;
   now.device_asked = options_.device.device;
   now.devices = devices;
   now.origin = pool_.origin();
@@ -274,6 +273,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
     if (split_ || coming_) {
       now.info = split_ ? split_->info : coming_info_;
       now.config = &loader_.config();
+      now.formats = loader_.formats(now.info);
     }
     now.last_receipt = last_receipt_;
     forecasts = split_ ? forecasts_.get() : nullptr;

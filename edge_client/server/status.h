@@ -26,7 +26,7 @@ struct ServiceState {
   std::vector<Answers::Answer> answers;
   std::optional<bool> exact;  // moves change no bit; none: nobody looked
   Goal goal = Goal::kFast;    // of a cut that is chosen
-  StageFormats formats;       // of the options,
+  StageFormats formats;       // of downloads,
   std::string device_asked;
   std::vector<std::string> devices;  // and which there are
 };

@@ -38,7 +38,8 @@ struct Options {
   std::vector<ScheduledMove> moves;     // of each text
   bool exact = false;                   // none that may change a bit
   DType wire = DType::kF32;             // of hidden states on their way
-  StageFormats formats;                 // to download
+  StageFormats formats;                 // to download,
+  bool own_blocks = false;  // but where the server's own weights are blocks, as they are
   Profile profile = Profile::kF32;
   DeviceOptions device;
   std::string cache;  // empty: the default place

@@ -77,7 +77,7 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
     measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels),
                   *options_.forecasts);
   }
-  const std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats());
+  const std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats(info));
   const uint64_t most = options_.grow.max_weights;
   uint64_t all = 0, within = 0;
   const size_t count = steps_within(steps, most);

@@ -8,10 +8,9 @@
 
 namespace split::edge {
 
-std::string own_bits(const Shard& shard, const wire::ModelInfo& info) {
-  const ShardOptions& options = shard.options();
-  return bits_of(shard.device(), shard.model(), options, [&](const Stage& stage) {
-    if (const auto asked = options.formats.of(stage.name)) return *asked;
+std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const StageFormats& formats) {
+  return bits_of(shard.device(), shard.model(), shard.options(), [&](const Stage& stage) {
+    if (const auto asked = formats.of(stage.name)) return *asked;
     const auto at = std::ranges::find(info.stages, stage.name, &wire::StageInfo::name);
     const std::string& format = at == info.stages.end() ? info.format : at->format;
     return dtype_from_format(format).value_or(DType::kF32);
@@ -20,7 +19,8 @@ std::string own_bits(const Shard& shard, const wire::ModelInfo& info) {
 
 bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail) {
   Shard& shard = tail.shard();
-  if (info.bits.empty() || info.bits != own_bits(shard, info)) return false;
+  if (info.bits.empty() || info.bits != own_bits(shard, info, shard.options().formats))
+    return false;
   const ModelConfig& config = shard.model().config();
   std::array<int32_t, 8> ids{};
   for (int32_t i = 0; i < 8; ++i) ids[static_cast<size_t>(i)] = (i * 7 + 1) % config.vocab;

@@ -11,8 +11,8 @@
 
 namespace split::edge {
 
-// Says what the bits of this machine's blocks depend on, in the cloud's words.
-std::string own_bits(const Shard& shard, const wire::ModelInfo& info);
+// Says what the bits of this machine's blocks depend on in these formats, in the cloud's words.
+std::string own_bits(const Shard& shard, const wire::ModelInfo& info, const StageFormats& formats);
 
 // It looks at the blocks that are here by now. Throws RemoteError and what a step of the tail
 // throws.

@@ -110,7 +110,8 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
     allow_moves(*split);
     return split;
   }
-  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, options_.formats);
+  const StageFormats formats = this->formats(info);
+  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, formats);
   // Before the download: a device that is not there should not cost one.
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
@@ -123,7 +124,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
   try {
     split->tail = std::make_shared<LocalTail>(
-        std::move(device), *model_, place.range, options_.formats, options_.profile, blobs,
+        std::move(device), *model_, place.range, formats, options_.profile, blobs,
         begin_load(info, blobs, load), kv_budget(place), options_.device.threads);
     split->fetched = split->tail->finish();
     seen_models().name_blobs(info, blobs);
@@ -139,7 +140,8 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
 
 std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const GrowOptions& grow) {
   constexpr std::chrono::hours kPatience{24};  // nobody waits for what comes beside a text
-  std::vector<GrowthStep> steps = growth_steps(*model_, info, options_.formats);
+  const StageFormats formats = this->formats(info);
+  std::vector<GrowthStep> steps = growth_steps(*model_, info, formats);
   steps.resize(steps_within(steps, grow.max_weights));
   auto split = std::make_unique<PlacedModel>();
   split->info = info;
@@ -169,10 +171,10 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   load.on_blob = [source](const std::string& sha256, const std::string* why) {
     source->blob(sha256, why);
   };
-  split->tail = std::make_shared<LocalTail>(std::move(device), *model_, split->place.range,
-                                            options_.formats, options_.profile, blobs,
-                                            begin_load(info, blobs, load), kv_budget(split->place),
-                                            options_.device.threads, LocalTail::Begins::kEmpty);
+  split->tail = std::make_shared<LocalTail>(std::move(device), *model_, split->place.range, formats,
+                                            options_.profile, blobs, begin_load(info, blobs, load),
+                                            kv_budget(split->place), options_.device.threads,
+                                            LocalTail::Begins::kEmpty);
   split->deepest = config().layers;
   split->leaves_lost_cloud = true;
   if (options_.goal == Goal::kOffload) split->pace = options_.pace;
@@ -188,7 +190,7 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
   const ShardCache cache(cache_root(options_.cache, environment_));
   const std::string here = cat(options_.device.device, " ", options_.device.threads, " ",
                                profile_name(options_.profile), " ", options_.formats.text());
-  PlanInput shape = plan_input_if_known(*model_, info, options_.formats, cache);
+  PlanInput shape = plan_input_if_known(*model_, info, formats(info), cache);
   shape.wire = wire_of(info);
   return std::make_unique<Forecasts>(
       PlanMemory(cache, {remote_.origin(), info.id, here}), std::move(shape),
@@ -202,7 +204,7 @@ std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std
   last.range = {last.cut, config().layers};
   last.head_on_cloud = true;
   const ShardCache cache(cache_root(options_.cache, environment_));
-  for (const wire::BlobInfo& blob : blobs_of(*model_, info, last.range, options_.formats)) {
+  for (const wire::BlobInfo& blob : blobs_of(*model_, info, last.range, formats(info))) {
     if (!std::filesystem::exists(cache.path_of(blob.sha256))) return std::nullopt;
   }
   const std::unique_ptr<PlacedModel> block = load(last, info);

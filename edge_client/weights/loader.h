@@ -125,7 +125,8 @@ class Loader {
   // The format that rows travel in: as asked for where the server knows how, else f32, which one
   // line says.
   DType wire_of(const wire::ModelInfo& info);
-  const StageFormats& formats() const { return options_.formats; }
+  // The formats that weights are downloaded in. Any thread.
+  StageFormats formats(const wire::ModelInfo& info) const;
   Remote& remote() { return *asking_; }
   // Gives the connection that there is away, for a text that does not wait; asks over another one
   // from now on. Once.

@@ -8,6 +8,7 @@
 #include "edge_client/weights/blobs/shard_cache.h"
 #include "edge_client/weights/loader.h"
 #include "edge_client/weights/manifest_query.h"
+#include "step/names.h"
 
 namespace split::edge {
 
@@ -147,6 +148,17 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
   asking_->set_manifest_query(place == nullptr ? "?ready=true"
                                                : manifest_query(*place, options_.formats));
   return manifest(*asking_, interrupt_, !options_.quiet);
+}
+
+StageFormats Loader::formats(const wire::ModelInfo& info) const {
+  StageFormats formats = options_.formats;
+  if (!options_.own_blocks) return formats;
+  for (const wire::StageInfo& stage : info.stages) {
+    const std::optional<DType> own = dtype_from_format(stage.format);
+    if (!own || !is_quantised(*own)) continue;
+    (stage.name == names::kHead ? formats.head : formats.block).reset();
+  }
+  return formats;
 }
 
 wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter) const {

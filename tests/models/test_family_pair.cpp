@@ -92,6 +92,23 @@ TEST(FamilyPair, BlocksOfAGgufFileAreComputedWithInInt8) {
   EXPECT_EQ(got.json()["tokens"].size(), 6u);
 }
 
+// An edge takes them for its part: their first one is Q8_0, and not all of them are.
+TEST(FamilyPair, AnInt8EdgeTakesTheBlocksOfAGgufFile) {
+  const auto prompt = GoldenValues("models/gguf").values<int32_t>("llama-q4_k_m.p1.ids");
+  ServedFamily family("gguf/llama-q4_k_m.gguf", {}, Profile::kInt8);
+  const auto run = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--prompt-ids=" + joined(prompt), "--max-tokens=6"});
+    return family.run(arguments);
+  };
+  const Outcome there = run({"--cut=cloud"});
+  ASSERT_EQ(there.code, 0) << there.err;
+  for (const char* cut : {"--cut=0", "--cut=1", "--cut=auto"}) {
+    const Outcome got = run({"--profile=int8", cut});
+    ASSERT_EQ(got.code, 0) << cut << "\n" << got.err;
+    EXPECT_EQ(got.json()["tokens"], there.json()["tokens"]) << cut;
+  }
+}
+
 // A Vulkan edge multiplies by them without rounding its rows: its text is that of floats.
 TEST(FamilyPair, AVulkanEdgeMultipliesByBlocksOfAGgufFile) {
   try {
