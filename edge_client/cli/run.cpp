@@ -239,6 +239,9 @@ void Run::begin_arrival() {
   arrival.grow.told = [this](const GrowthNote& note) { tell_beside(note.line()); };
   arrival.goal = options_.goal;
   arrival.forecasts = forecasts_.get();
+  arrival.grows = [this](const std::shared_ptr<PlacedModel>& model) {
+    answers_.grow_beside(model);
+  };
   arrival.landed = [this](const Landed& place) { answers_.go_on_at(place); };
   arrival.offered = [this](const Landed& place) { answers_.offer(place); };
   arrival.tell = [this](const std::string& line) { tell(cat("--cut auto: ", line)); };
@@ -318,6 +321,7 @@ void Run::say_what_was_kept() {
   receipt_.finish_reason = "cancelled";
   receipt_.device = split_->device();
   receipt_.end_at_last_move();
+  if (arrival_) describe_place(receipt_, answers_, loader_.config());
   const std::string again =
       options_.temperature == 0 ? "run again" : cat("run again with --seed ", receipt_.seed);
   world_.console.err(cat("\n", to_text(receipt_), "  ", receipt_.tokens,

@@ -74,17 +74,31 @@ void Answers::send_on(Entry& entry) const {
   }
 }
 
+void Answers::grow_beside(std::shared_ptr<const PlacedModel> model) {
+  const std::lock_guard lock(mutex_);
+  beside_ = std::move(model);
+}
+
+FetchCounts Answers::grown() const {
+  std::shared_ptr<const PlacedModel> model;
+  {
+    const std::lock_guard lock(mutex_);
+    model = beside_;
+  }
+  return model ? model->counts() : FetchCounts();
+}
+
 void Answers::on_busy(std::function<void(bool)> told) {
   const std::lock_guard lock(mutex_);
   told_ = std::move(told);
 }
 
 void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config) {
+  if (receipt.device != "none") return;
+  receipt.fetched = answers.grown();
   const std::optional<Landed> place = answers.place();
-  if (!place || receipt.device != "none") return;
+  if (!place || receipt.counts.moves.empty()) return;
   const PlacedModel& at = *place->at;
-  receipt.fetched = at.counts();
-  if (receipt.counts.moves.empty()) return;
   receipt.device = at.device();
   receipt.edge_profile = at.profile;
   receipt.edge_stages = at.place.on_edge(config);

@@ -52,6 +52,10 @@ class Answers {
   // Texts may go on there where a loaded cloud asks for that, those that run and those to come.
   void offer(const Landed& place);
 
+  // A model that grows beside the texts: their receipts count its bytes, wherever they run.
+  void grow_beside(std::shared_ptr<const PlacedModel> model);
+  FetchCounts grown() const;
+
   // Called where the first text of those that run begins, and where the last one ends.
   void on_busy(std::function<void(bool busy)> told);
 
@@ -69,11 +73,13 @@ class Answers {
   uint64_t last_ = 0;
   std::list<Entry*> entries_;
   std::optional<Landed> place_, offered_;
+  std::shared_ptr<const PlacedModel> beside_;
   std::function<void(bool)> told_;
   std::optional<bool> exact_;
 };
 
-// Says what runs here of a text that began on the cloud and came to the answers' place.
+// Says what came beside a text that began on the cloud, and what runs here of one that went to the
+// answers' place.
 void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config);
 
 }  // namespace split::edge

@@ -131,6 +131,7 @@ void Service::load() {
                           pool_,
                           [this](const Receipt& receipt) {
                             metrics_.ended(receipt);
+                            count_growth();
                             const std::lock_guard receipts(mutex_);
                             last_receipt_ = cost_json(receipt);
                           },
@@ -174,6 +175,7 @@ void Service::follow() {
     progress_.chunk(hash, chunk);
   };
   arrival.grow.told = [this](const GrowthNote& note) {
+    count_growth();
     say(note.line());
     if (!note.done) return;
     const std::lock_guard lock(mutex_);
@@ -187,12 +189,24 @@ void Service::follow() {
     coming_ = whole;
     coming_info_ = info;
   };
+  arrival.grows = [this](const std::shared_ptr<PlacedModel>& model) {
+    answers_.grow_beside(model);
+    count_growth();
+  };
   arrival.landed = [this](const Landed& place) { landed(place); };
   arrival.offered = [this](const Landed& place) { answers_.offer(place); };
   arrival.tell = [this](const std::string& line) { say(line); };
   arrival_.emplace(loader_, std::move(arrival));
   arrival_->text_runs(!answers_.list().empty());
   answers_.on_busy([this](bool busy) { arrival_->text_runs(busy); });
+}
+
+// The bytes that came beside answers since the last time.
+void Service::count_growth() {
+  const std::lock_guard lock(mutex_);
+  const FetchCounts now = answers_.grown();
+  metrics_.loaded({now.downloaded - counted_.downloaded, now.from_cache - counted_.from_cache});
+  counted_ = now;
 }
 
 // On the thread of the arrival.
@@ -275,6 +289,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
       now.config = &loader_.config();
       now.formats = loader_.formats(now.info);
     }
+    if (split_) now.fetched = split_->place.all_on_cloud ? answers_.grown() : split_->counts();
     now.last_receipt = last_receipt_;
     forecasts = split_ ? forecasts_.get() : nullptr;
   }

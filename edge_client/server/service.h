@@ -68,6 +68,7 @@ class Service {
   void move_running(int cut, const std::shared_ptr<PlacedModel>& split);
   void follow();
   void measure(const wire::ModelInfo& info);
+  void count_growth();
   void landed(const Landed& place);
   void watch(Batcher& batcher);
   void say(const std::string& line);
@@ -100,6 +101,7 @@ class Service {
   std::shared_ptr<PlacedModel> on_cloud_;  // as answers begin with it there, once they did
   bool follows_ = false;                   // answers begin where the weights are
   std::optional<Landed> landed_;           // last
+  FetchCounts counted_;                    // of what came beside answers
   std::unique_ptr<Forecasts> forecasts_;   // once it is loaded
   std::optional<Arrival> arrival_;         // whoever loads
 };

@@ -89,9 +89,8 @@ std::string status_json(const ServiceState& now) {
   json["layers"] = config.layers;
   json["head"] = (split ? split->place : *coming).head_on_cloud ? "cloud" : "edge";
   json["device"] = {{"name", device}, {"kind", device.substr(0, device.find_first_of(" :"))}};
-  const FetchCounts fetched = split ? split->counts() : FetchCounts();
-  json["bytes_downloaded"] = fetched.downloaded;
-  json["bytes_from_cache"] = fetched.from_cache;
+  json["bytes_downloaded"] = now.fetched.downloaded;
+  json["bytes_from_cache"] = now.fetched.from_cache;
   const auto has = [](const std::vector<std::string>& stages, const std::string& name) {
     return std::ranges::find(stages, name) != stages.end();
   };

@@ -20,6 +20,7 @@ struct ServiceState {
   std::optional<Placement> coming;      // that is being loaded
   wire::ModelInfo info;                 // of either
   const ModelConfig* config = nullptr;  // likewise
+  FetchCounts fetched;                  // of the split, and beside its answers
   std::map<std::string, StageProgress::Count> progress;
   std::string last_receipt;  // JSON; empty: none yet
   std::string plan;          // likewise, of the next answer (split/plan_report.h)

@@ -114,6 +114,7 @@ void Arrival::run() {
     if (!ends_.interrupted())
       options_.tell(cat(plain_words(error.what()), "; texts stay on the cloud"));
   }
+  if (placed && options_.grows) options_.grows(placed);
   Lock lock(mutex_);
   begun_ = true;
   placed_ = placed;

@@ -26,7 +26,9 @@ struct ArrivalOptions {
   Forecasts* forecasts = nullptr;                           // told of what is measured
   Goal goal = Goal::kFast;                                  // each stage is a place, or only all
   std::function<void(const wire::ModelInfo&)> begins = {};  // told before the first byte
-  std::function<void(const Landed&)> landed = {};           // one after the other
+  // Called once the weights come.
+  std::function<void(const std::shared_ptr<PlacedModel>&)> grows = {};
+  std::function<void(const Landed&)> landed = {};  // one after the other
   // The same of what is no place by the goal, where texts could go on all the same.
   std::function<void(const Landed&)> offered = {};
   std::function<void(const std::string&)> tell = {};

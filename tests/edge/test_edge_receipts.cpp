@@ -131,6 +131,30 @@ TEST_F(EdgeReceipts, OfACutThatIsChosenMeasureForThemselves) {
   EXPECT_GT(plan["predicted"]["token_ms"], 0);
 }
 
+// Weights that come beside a text are its receipt's, also where it ends on the cloud.
+TEST_F(EdgeReceipts, CountWhatCameBesideTheText) {
+  const Json stages =
+      Json::parse(http::Client(cloud.url()).request("GET", "/v1/models/demo").body)["stages"];
+  ASSERT_EQ(stages[1]["name"], "block.0");
+  const std::string first = stages[1]["blobs"][0]["sha256"];
+  cloud.reset({}, [&](const http::Request& request, int) -> std::optional<http::Response> {
+    if (request.path.find(first) == std::string::npos) return std::nullopt;
+    return http::Response::json(404, "{}");  // so that texts stay there
+  });
+  EdgeServer edge(arguments({"--cut=auto", "--draft=off"}));
+  edge.ready();
+  edge.until("1/8 layers here");
+  const Json receipt = edge.ask(
+      "/v1/completions",
+      {{"prompt", {1, 2, 3}}, {"max_tokens", 4}, {"ignore_eos", true}})["usage"]["splitcompute"];
+  EXPECT_EQ(receipt["cut"], "cloud");
+  EXPECT_GT(receipt["bytes_downloaded"], 0);
+  EXPECT_GE(edge.status()["bytes_downloaded"], receipt["bytes_downloaded"]);
+  EXPECT_GT(read_prometheus(edge.get("/metrics").body)
+                .value("split_edge_shard_bytes_total", {{"source", "server"}}),
+            0);
+}
+
 // How hidden states travel (--wire).
 class EdgeWire : public EdgeReceipts {
  protected:
