@@ -137,6 +137,26 @@ TEST(CloudChat, EndsAtEveryStopThatItsFilesName) {
   }
 }
 
+// Each file may name another one (T7).
+TEST(CloudChat, EndsAtAStopThatOneFileNames) {
+  const TemporaryDir dir;
+  fs::copy(kGoldens + "/llama3", dir.path / "llama3", fs::copy_options::recursive);
+  const auto set = [&](const char* file, const char* key, const Json& value) {
+    const fs::path path = dir.path / "llama3" / file;
+    Json json = Json::parse(read_file(path, 1 << 20));
+    json[key] = value;
+    std::ofstream(path) << json;
+  };
+  set("config.json", "eos_token_id", {10, 11});
+  set("generation_config.json", "eos_token_id", 12);
+  set("tokenizer_config.json", "eos_token", "<|eot_id|>");
+  TestCloud cloud({(dir.path / "llama3").string()});
+  const int32_t named = *cloud.cloud.models[0]->tokenizer()->added_id("<|eot_id|>");
+  const auto stops =
+      json_of(cloud.ask().get("/v1/models/llama3"))["stops"].get<std::set<int32_t>>();
+  EXPECT_EQ(stops, (std::set<int32_t>{10, 11, 12, named}));
+}
+
 // None of them is printed, nor counted against the length (T7).
 TEST(CloudChat, PrintsNoStop) {
   TestCloud cloud({kGoldens + "/llama3"});

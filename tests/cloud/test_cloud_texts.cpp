@@ -305,6 +305,28 @@ TEST(CloudTexts, WeightsInBf16StayInBf16) {
   }
 }
 
+// They are computed with as such too: a weight beyond f16 is itself (T14).
+TEST(CloudTexts, WeightsInBf16AreTheirValues) {
+  const TemporaryDir dir;
+  const auto folder = dir.path / "large";
+  std::filesystem::create_directory(folder);
+  write_large_model(folder, 99840, 1);
+  const std::string path = (folder / "model.safetensors").string();
+  const std::string floats = read_file(path, 1 << 20);
+  const Safetensors file = Safetensors::parse(as_bytes_of(floats), path);
+  std::vector<OwnedTensor> halves;
+  std::vector<NamedTensor> tensors;
+  halves.reserve(file.tensors().size());
+  for (const auto& [name, view] : file.tensors()) {
+    tensors.push_back({name, halves.emplace_back(converted(view, DType::kBF16)).view});
+  }
+  write_file(path, as_bytes_of(write_safetensors(tensors)));
+  TestCloud cloud({folder.string()});
+  const Json hidden =
+      json_of(cloud.ask().post("/v1/models/large/forward", {{"tokens", {1}}, {"to", 0}}))["hidden"];
+  EXPECT_EQ(hidden[0][0], 99840);
+}
+
 // A decoder takes lists as well.
 TEST(CloudTexts, ListsOfADecodersTextsAreThoseOfEachAlone) {
   TestCloud cloud({"rand-a"});

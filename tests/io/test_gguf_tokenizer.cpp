@@ -109,5 +109,14 @@ TEST(GgufTexts, AreAmongTheFilesOfACheckpoint) {
   EXPECT_EQ(checkpoint.file("generation_config.json"), R"({"eos_token_id":[650]})");
 }
 
+// A text ends at the end of a turn too, which has a key of its own (T7).
+TEST(GgufTexts, NameEveryStop) {
+  std::string bytes = read_file(kModels / "gguf/llama3-f16.gguf", 64 << 20);
+  const std::string key = "tokenizer.ggml.bos_token_id";
+  bytes.replace(bytes.find(key), key.size(), "tokenizer.ggml.eot_token_id");
+  const Files files = gguf_text_files(Gguf::parse(as_bytes_of(bytes), "there"), false);
+  EXPECT_EQ(files.at("generation_config.json"), R"({"eos_token_id":[650,642]})");
+}
+
 }  // namespace
 }  // namespace split

@@ -1,5 +1,5 @@
-// GGUF files of the Llama family against float64 arithmetic on the files' own weights
-// (tests/golden/models/gguf).
+// GGUF files of the Llama family (T20, T21, T22) against float64 arithmetic on the files' own
+// weights (tests/golden/models/gguf).
 #include <gtest/gtest.h>
 
 #include <algorithm>

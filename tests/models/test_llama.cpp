@@ -50,7 +50,7 @@ TEST(Rope, TablesAreTransformers) {
   }
 }
 
-// Both spellings say the same, kinds of layers have their own, and what is there counts.
+// Both spellings say the same, kinds of layers have their own, and what is there counts (T10).
 TEST(Rope, IsReadInBothSpellings) {
   const auto read = [](const char* text, const char* kind = "full_attention") {
     const Json json = parse_json(text, 8, "test");

@@ -81,26 +81,30 @@ TEST(Models, LowersTheContextOfItsTables) {
   EXPECT_EQ(cos.values, std::vector<float>(before.begin(), before.begin() + 12));
 }
 
-std::unique_ptr<Model> llama_of(const std::string& more) {
+std::unique_ptr<Model> llama_of(const std::string& more, std::optional<int> context = {}) {
   return make_model(cat(R"({"num_hidden_layers": 1, "hidden_size": 12, "intermediate_size": 8,
       "num_attention_heads": 3, "num_key_value_heads": 1, "vocab_size": 4,
       "max_position_embeddings": 256, )",
-                        more, "}"));
+                        more, "}"),
+                    context);
 }
 
 // Llama 3.2's factor is 32 and not 8, its short texts turn by it too, and the tables are as long as
 // the texts that are served, not as those that it was trained on first (T11).
 TEST(Models, TurnLlama3ByItsOwnFactorAtAnyLength) {
-  for (const double factor : {8.0, 32.0}) {
+  for (const auto& [factor, context] :
+       {std::pair{8.0, 256}, std::pair{32.0, 256}, std::pair{32.0, 12}}) {
     const auto model = llama_of(
         cat(R"("model_type": "llama", "rope_theta": 500000, "rope_scaling": {"rope_type": "llama3",
             "factor": )",
             factor, R"(, "low_freq_factor": 1, "high_freq_factor": 4,
-            "original_max_position_embeddings": 16})"));
+            "original_max_position_embeddings": 16})"),
+        context);
     const Constant& sin = *model->constant("rope.sin");
-    ASSERT_EQ(sin.dims, (Dims{256, 2}));
+    ASSERT_EQ(sin.dims, (Dims{context, 2}));
     const double slowest = 1 / (std::sqrt(500000.0) * factor);
-    for (const size_t position : {1u, 16u, 255u}) {
+    for (const size_t position : {1u, 11u, 16u, 255u}) {
+      if (position >= static_cast<size_t>(context)) break;
       const double angle = static_cast<double>(position) * slowest;
       EXPECT_NEAR(sin.values[2 * position + 1], std::sin(angle), 1e-6) << factor << " " << position;
     }

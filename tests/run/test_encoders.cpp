@@ -253,6 +253,14 @@ TEST(Encoder, AStepHasRoomForTheLongestText) {
   EXPECT_THROW(loaded.run({longer}, 2), Error);
 }
 
+// A decoder's text takes as many steps as it needs (T26).
+TEST(Decoder, ATextLongerThanAStepIsCut) {
+  Loaded whole("st-qwen3", "cpu"), few("st-qwen3", "cpu", 8);
+  ASSERT_EQ(few.shard->options().max_rows, 8u);
+  const std::vector<int32_t> text(30, 7);
+  EXPECT_EQ(few.run({text}, 2), whole.run({text}, 2));
+}
+
 // More texts than a step holds, of several callers at once.
 TEST(Encoder, ManyTextsTakeAsManyStepsAsTheyNeed) {
   Loaded loaded("st-minilm", "cpu", 64);

@@ -73,6 +73,8 @@ TEST(Tokenizers, GiveNoTextForIdsBeyondTheirSize) {
     const std::string text = tokenizer.decode(ids);
     ids.insert(ids.begin() + 1, {tokenizer.size(), 1 << 30});
     EXPECT_EQ(tokenizer.decode(ids), text) << name;
+    ids.insert(ids.begin(), tokenizer.size());  // which gives no space to strip
+    EXPECT_EQ(tokenizer.decode(ids), text) << name;
     EXPECT_NE(message_of([&] { tokenizer.decode(Ids{-1}); }), "no error");
   }
 }
