@@ -53,7 +53,7 @@ constexpr std::string_view kOtherStringMethods[] = {
 
 struct Arguments {
   std::vector<Value> values;
-  std::vector<std::pair<std::string, Value>> named;
+  std::vector<Member> named;
 
   // The one at `at`, or with this name, or undefined.
   Value get(size_t at, std::string_view name) const {
@@ -66,6 +66,27 @@ struct Arguments {
   bool has(size_t at, std::string_view name) const { return !get(at, name).is(K::kUndefined); }
 };
 
+// The characters of a string, or the values of a list.
+class Sequence {
+ public:
+  explicit Sequence(const Value& value) : value_(value) {
+    if (value.is(K::kString)) starts_ = characters(value.text());
+  }
+  static bool is(const Value& value) { return value.is_list() || value.is(K::kString); }
+
+  size_t size() const { return value_.is_list() ? value_.items().size() : starts_.size() - 1; }
+  std::string_view text(size_t at) const {
+    return std::string_view(value_.text()).substr(starts_[at], starts_[at + 1] - starts_[at]);
+  }
+  Value at(size_t at) const {
+    return value_.is_list() ? value_.items()[at] : string(std::string(text(at)));
+  }
+
+ private:
+  const Value& value_;
+  std::vector<size_t> starts_;
+};
+
 enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
 class Run {
@@ -73,9 +94,7 @@ class Run {
   Run(const std::vector<NodePtr>& tree, const Json& names) : tree_(tree) {
     frames_.emplace_back();
     for (const char* name : {"raise_exception", "strftime_now", "range", "namespace", "dict"}) {
-      Value function = undefined(name);
-      function.kind = K::kFunction;
-      frames_[0].emplace_back(name, std::move(function));
+      frames_[0].emplace_back(name, boxed(K::kFunction, name));
     }
     for (const auto& [name, value] : names.members()) define(name, of_json(value));
   }
@@ -87,7 +106,7 @@ class Run {
   }
 
  private:
-  using Frame = std::vector<std::pair<std::string, Value>>;
+  using Frame = std::vector<Member>;
 
   struct Deeper {
     explicit Deeper(int& depth, int most) : depth(depth) {
@@ -126,24 +145,21 @@ class Run {
   }
   Value list_of(std::vector<Value> items, K kind = K::kList) {
     spend(items.size() / 16);
-    Value list;
-    list.kind = kind;
+    Value list(kind);
     list.box = std::make_shared<Box>();
     for (const Value& item : items) put_into(*list.box, item);
     list.box->items = std::move(items);
     return list;
   }
-  Value map_of(std::vector<std::pair<std::string, Value>> members) {
+  Value map_of(std::vector<Member> members) {
     spend(members.size() / 16);
-    Value map;
-    map.kind = K::kMap;
+    Value map(K::kMap);
     map.box = std::make_shared<Box>();
     for (const auto& member : members) put_into(*map.box, member.second);
     map.box->members = std::move(members);
     return map;
   }
-  static void set_member(std::vector<std::pair<std::string, Value>>& members, std::string key,
-                         Value value) {
+  static void set_member(std::vector<Member>& members, std::string key, Value value) {
     for (auto& [name, old] : members) {
       if (name == key) return old = std::move(value), void();
     }
@@ -164,7 +180,7 @@ class Run {
       for (const Json& one : json) items.push_back(of_json(one));
       return list_of(std::move(items));
     }
-    std::vector<std::pair<std::string, Value>> members;
+    std::vector<Member> members;
     for (const auto& [name, value] : json.members()) members.emplace_back(name, of_json(value));
     return map_of(std::move(members));
   }
@@ -190,10 +206,22 @@ class Run {
     return undefined(name);
   }
 
+  static void expect_defined(const Value& value) {
+    if (value.is(K::kUndefined)) refuse(cat(shown(value.text()), " is undefined"));
+  }
+
   struct Scope {
-    explicit Scope(Run& run) : run(run) { run.frames_.emplace_back(); }
-    ~Scope() { run.frames_.pop_back(); }
+    // From `floor` on all frames are seen; a macro's are its own alone.
+    Scope(Run& run, size_t floor) : run(run), floor(std::exchange(run.floor_, floor)) {
+      run.frames_.emplace_back();
+    }
+    explicit Scope(Run& run) : Scope(run, run.floor_) {}
+    ~Scope() {
+      run.frames_.pop_back();
+      run.floor_ = floor;
+    }
     Run& run;
+    size_t floor;
   };
 
   // Statements.
@@ -238,8 +266,7 @@ class Run {
         assign(*node.kids[0], captured(node.bodies[0]));
         return Flow::kOn;
       case Op::kMacro: {
-        Value macro;
-        macro.kind = K::kMacro;
+        Value macro(K::kMacro);
         macro.macro = &node;
         define(node.text, std::move(macro));
         return Flow::kOn;
@@ -274,18 +301,21 @@ class Run {
     const size_t targets = node.kids.size() - 1;
     Value value = evaluate(*node.kids[targets]);
     if (targets == 1) return assign(*node.kids[0], std::move(value));
-    const std::vector<Value> parts = iterate(value);
-    if (parts.size() != targets)
-      refuse(cat("expected ", targets, " values to unpack, got ", parts.size()));
+    const std::vector<Value> parts = unpacked(value, targets);
     for (size_t i = 0; i < targets; ++i) assign(*node.kids[i], parts[i]);
+  }
+
+  std::vector<Value> unpacked(const Value& value, size_t count) {
+    std::vector<Value> parts = iterate(value);
+    if (parts.size() != count) {
+      refuse(cat("expected ", count, " values to unpack, got ", parts.size()));
+    }
+    return parts;
   }
 
   void unpack(const std::vector<std::string>& names, const Value& item) {
     if (names.size() == 1) return define(names[0], item);
-    const std::vector<Value> parts = iterate(item);
-    if (parts.size() != names.size()) {
-      refuse(cat("expected ", names.size(), " values to unpack, got ", parts.size()));
-    }
+    const std::vector<Value> parts = unpacked(item, names.size());
     for (size_t i = 0; i < names.size(); ++i) define(names[i], parts[i]);
   }
 
@@ -311,8 +341,7 @@ class Run {
     for (; state.at < items.size(); ++state.at) {
       spend(1);
       const Scope scope(*this);
-      Value self;
-      self.kind = K::kLoop;
+      Value self(K::kLoop);
       self.loop = &state;
       define("loop", self);
       unpack(node.names, items[state.at]);
@@ -332,11 +361,9 @@ class Run {
     if (value.is(K::kMap)) {
       for (const auto& member : value.members()) items.push_back(text_of(member.first));
     } else if (value.is(K::kString)) {
-      const std::vector<size_t> starts = characters(value.text());
-      spend(starts.size());
-      for (size_t i = 0; i + 1 < starts.size(); ++i) {
-        items.push_back(string(value.text().substr(starts[i], starts[i + 1] - starts[i])));
-      }
+      const Sequence all(value);
+      spend(all.size());
+      for (size_t i = 0; i < all.size(); ++i) items.push_back(all.at(i));
     } else {
       refuse(cat("'", type_name(value), "' object is not iterable"));
     }
@@ -360,7 +387,7 @@ class Run {
         return list_of(std::move(items), node.op == Op::kList ? K::kList : K::kTuple);
       }
       case Op::kMap: {
-        std::vector<std::pair<std::string, Value>> members;
+        std::vector<Member> members;
         for (size_t i = 0; i < node.kids.size(); i += 2) {
           const Value key = evaluate(*node.kids[i]);
           if (!key.is(K::kString)) throw JinjaUnsupported(node.line, "a key that is no string");
@@ -386,13 +413,10 @@ class Run {
       case Op::kMinus:
       case Op::kPlus:
         return signed_number(evaluate(*node.kids[0]), node.op == Op::kMinus);
-      case Op::kAnd: {
-        Value left = evaluate(*node.kids[0]);
-        return truth(left) ? evaluate(*node.kids[1]) : left;
-      }
+      case Op::kAnd:
       case Op::kOr: {
         Value left = evaluate(*node.kids[0]);
-        return truth(left) ? left : evaluate(*node.kids[1]);
+        return truth(left) == (node.op == Op::kAnd) ? evaluate(*node.kids[1]) : left;
       }
       case Op::kCondition:
         if (truth(evaluate(*node.kids[1]))) return evaluate(*node.kids[0]);
@@ -417,20 +441,19 @@ class Run {
     Value left = evaluate(*node.kids[0]);
     for (size_t i = 0; i < node.names.size(); ++i) {
       Value right = evaluate(*node.kids[i + 1]);
-      const std::string& sign = node.names[i];
-      bool holds;
-      if (sign == "==" || sign == "!=") {
-        spend_compared(left);
-        holds = equal(left, right) == (sign == "==");
-      } else if (sign == "in" || sign == "not in") {
-        holds = contains(right, left) == (sign == "in");
-      } else {
-        holds = ordered(left, right, sign);
-      }
-      if (!holds) return false;
+      if (!holds(left, node.names[i], right)) return false;
       left = std::move(right);
     }
     return true;
+  }
+
+  bool holds(const Value& left, std::string_view sign, const Value& right) {
+    if (sign == "==" || sign == "!=") {
+      spend_compared(left);
+      return equal(left, right) == (sign == "==");
+    }
+    if (sign == "in" || sign == "not in") return contains(right, left) == (sign == "in");
+    return ordered(left, right, sign);
   }
 
   void spend_compared(const Value& value) {
@@ -501,9 +524,8 @@ class Run {
       return string(std::move(out));
     }
     if (!a.is_number() || !b.is_number()) {
-      for (const Value* one : {&a, &b}) {
-        if (one->is(K::kUndefined)) refuse(cat(shown(one->text()), " is undefined"));
-      }
+      expect_defined(a);
+      expect_defined(b);
       refuse(cat("unsupported operand type(s) for ", sign, ": '", type_name(a), "' and '",
                  type_name(b), "'"));
     }
@@ -522,25 +544,16 @@ class Run {
                       : sign == "//" ? std::floor(x / y)
                                      : x - y * std::floor(x / y));
     }
-    const int64_t x = a.integer, y = b.integer;
-    int64_t out = 0;
-    bool wrong = false;
-    if (sign == "+") {
-      wrong = __builtin_add_overflow(x, y, &out);
-    } else if (sign == "-") {
-      wrong = __builtin_sub_overflow(x, y, &out);
-    } else if (sign == "*") {
-      wrong = __builtin_mul_overflow(x, y, &out);
-    } else if (y == -1) {
-      wrong = sign == "//" && x == INT64_MIN;
-      out = sign == "//" && !wrong ? -x : 0;
-    } else {
-      const int64_t rest = x % y;
-      const bool down = rest != 0 && (rest < 0) != (y < 0);
-      out = sign == "//" ? x / y - (down ? 1 : 0) : rest + (down ? y : 0);
-    }
-    if (wrong) refuse("a number too large");
-    return integer(out);
+    __extension__ using Wide = __int128;  // which holds every result
+    const Wide x = a.integer, y = b.integer;
+    const bool down = divides && x % y != 0 && (x < 0) != (y < 0);
+    const Wide out = sign == "+"    ? x + y
+                     : sign == "-"  ? x - y
+                     : sign == "*"  ? x * y
+                     : sign == "//" ? x / y - (down ? 1 : 0)
+                                    : x % y + (down ? y : 0);
+    if (out < INT64_MIN || out > INT64_MAX) refuse("a number too large");
+    return integer(static_cast<int64_t>(out));
   }
 
   Value member(const Value& map, std::string_view key) {
@@ -552,8 +565,7 @@ class Run {
   }
 
   Value method(const Value& self, const std::string& name) {
-    Value made = undefined(name);
-    made.kind = K::kMethod;
+    Value made = boxed(K::kMethod, name);
     made.box->depth = self.box == nullptr ? 1 : self.box->depth + 1;
     made.box->items.push_back(self);
     return made;
@@ -561,39 +573,30 @@ class Run {
 
   Value attribute(const Value& value, const Node& node) {
     const std::string& name = node.text;
+    expect_defined(value);
+    const auto refuse_method = [&](bool known, const char* whose = "") {
+      if (known) throw JinjaUnsupported(node.line, cat("the method ", shown(name), whose));
+    };
     switch (value.kind) {
-      case K::kUndefined:
-        refuse(cat(shown(value.text()), " is undefined"));
       case K::kMap:
-        for (const std::string_view known : {"items", "keys", "values", "get"}) {
-          if (name == known) return method(value, name);
-        }
-        for (const std::string_view known : {"copy", "pop", "update", "setdefault", "clear"}) {
-          if (name == known) throw JinjaUnsupported(node.line, cat("the method ", shown(name)));
-        }
+        if (is_any(name, {"items", "keys", "values", "get"})) return method(value, name);
+        refuse_method(is_any(name, {"copy", "pop", "update", "setdefault", "clear"}));
         return member(value, name);
       case K::kNamespace:
         return member(value, name);
       case K::kString:
-        for (const std::string_view known : kStringMethods) {
-          if (name == known) return method(value, name);
-        }
-        for (const std::string_view other : kOtherStringMethods) {
-          if (name != other) continue;
-          throw JinjaUnsupported(node.line, cat("the method ", shown(name), " of a string"));
-        }
-        return undefined(name);
+        if (is_any(name, kStringMethods)) return method(value, name);
+        refuse_method(is_any(name, kOtherStringMethods), " of a string");
+        break;
       case K::kLoop:
         return loop_value(value, name);
       case K::kList:
-        for (const std::string_view known :
-             {"append", "extend", "insert", "index", "count", "pop"}) {
-          if (name == known) throw JinjaUnsupported(node.line, cat("the method ", shown(name)));
-        }
-        [[fallthrough]];
+        refuse_method(is_any(name, {"append", "extend", "insert", "index", "count", "pop"}));
+        break;
       default:
-        return undefined(name);
+        break;
     }
+    return undefined(name);
   }
 
   Value loop_value(const Value& self, const std::string& name) {
@@ -617,21 +620,16 @@ class Run {
   }
 
   Value item(const Value& value, const Value& key) {
-    if (value.is(K::kUndefined)) refuse(cat(shown(value.text()), " is undefined"));
+    expect_defined(value);
     if ((value.is(K::kMap) || value.is(K::kNamespace)) && key.is(K::kString)) {
       return member(value, key.text());
     }
-    if (key.is(K::kInteger) && (value.is_list() || value.is(K::kString))) {
-      const std::vector<size_t> starts =
-          value.is(K::kString) ? characters(value.text()) : std::vector<size_t>();
-      spend(starts.size() / 16);
-      const auto size =
-          static_cast<int64_t>(value.is(K::kString) ? starts.size() - 1 : value.items().size());
+    if (key.is(K::kInteger) && Sequence::is(value)) {
+      const Sequence all(value);
+      const auto size = static_cast<int64_t>(all.size());
+      if (value.is(K::kString)) spend(all.size() / 16);
       const int64_t at = key.integer < 0 ? key.integer + size : key.integer;
-      if (at < 0 || at >= size) return undefined(cat(key.integer));
-      const auto index = static_cast<size_t>(at);
-      if (value.is_list()) return value.items()[index];
-      return string(value.text().substr(starts[index], starts[index + 1] - starts[index]));
+      return at < 0 || at >= size ? undefined(cat(key.integer)) : all.at(static_cast<size_t>(at));
     }
     return undefined(str(key).substr(0, 64));
   }
@@ -647,15 +645,13 @@ class Run {
       else if (!one.is(K::kNone))
         refuse("slice indices must be integers or None");
     }
-    if (!value.is_list() && !value.is(K::kString)) {
-      if (value.is(K::kUndefined)) refuse(cat(shown(value.text()), " is undefined"));
+    if (!Sequence::is(value)) {
+      expect_defined(value);
       refuse(cat("'", type_name(value), "' object is not subscriptable"));
     }
-    const std::vector<size_t> starts =
-        value.is(K::kString) ? characters(value.text()) : std::vector<size_t>();
-    const auto size =
-        static_cast<int64_t>(value.is(K::kString) ? starts.size() - 1 : value.items().size());
-    spend(static_cast<size_t>(size) / 16);
+    const Sequence all(value);
+    const auto size = static_cast<int64_t>(all.size());
+    spend(all.size() / 16);
     const int64_t step = part[2].value_or(1);
     if (step == 0) refuse("slice step cannot be zero");
     const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
@@ -670,10 +666,7 @@ class Run {
     const int64_t stride = std::clamp<int64_t>(step, -size - 1, size + 1);
     for (int64_t at = begin; stride > 0 ? at < end : at > end; at += stride) {
       const auto index = static_cast<size_t>(at);
-      if (value.is_list())
-        items.push_back(value.items()[index]);
-      else
-        text.append(value.text(), starts[index], starts[index + 1] - starts[index]);
+      value.is_list() ? items.push_back(all.at(index)) : void(text += all.text(index));
     }
     return value.is_list() ? list_of(std::move(items), value.kind) : text_of(std::move(text));
   }
@@ -705,7 +698,7 @@ class Run {
       return self.is(K::kMap) ? map_method(self, callee.text(), all)
                               : string_method(self, callee.text(), all, node.line);
     }
-    if (callee.is(K::kUndefined)) refuse(cat(shown(callee.text()), " is undefined"));
+    expect_defined(callee);
     refuse(cat("'", type_name(callee), "' object is not callable"));
   }
 
@@ -715,13 +708,7 @@ class Run {
       refuse(cat("macro ", shown(node.text), " takes not more than ", node.names.size(),
                  " argument(s)"));
     }
-    const size_t floor = std::exchange(floor_, frames_.size());
-    struct Restore {
-      size_t& floor;
-      size_t old;
-      ~Restore() { floor = old; }
-    } restore{floor_, floor};
-    const Scope scope(*this);
+    const Scope scope(*this, frames_.size());
     const size_t first_default = node.names.size() - node.kids.size();
     for (size_t i = 0; i < node.names.size(); ++i) {
       Value value = all.get(i, node.names[i]);
@@ -856,8 +843,8 @@ class Run {
       for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
       return integer(count);
     }
-    for (const std::string_view filter_name : {"upper", "lower", "capitalize", "title"}) {
-      if (name == filter_name) return filter(name, self, {}, line);
+    if (is_any(name, {"upper", "lower", "capitalize", "title"})) {
+      return filter(name, self, {}, line);
     }
     if (name == "isdigit" || name == "isnumeric") {
       return boolean(!text.empty() &&
@@ -1016,24 +1003,18 @@ class Run {
     if (value.is_number()) return value.integer;
     if (!value.is(K::kString)) return otherwise;
     const std::string_view text = strip(value.text(), {}, true, true);
-    int64_t number = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    if (error == std::errc() && end == text.data() + text.size()) return number;
-    double fraction = 0;
-    const auto [stop, wrong] = std::from_chars(text.data(), text.data() + text.size(), fraction);
-    const bool read = wrong == std::errc() && stop == text.data() + text.size();
-    return read && std::abs(fraction) < 9e18 ? static_cast<int64_t>(fraction) : otherwise;
+    if (const auto number = number_in<int64_t>(text)) return *number;
+    const auto fraction = number_in<double>(text);
+    return fraction && std::abs(*fraction) < 9e18 ? static_cast<int64_t>(*fraction) : otherwise;
   }
 
   Value length_of(const Value& value) {
     size_t size = 0;
-    if (value.is(K::kString)) {
+    if (Sequence::is(value)) {
       spend(value.text().size() / 64);
-      size = characters(value.text()).size() - 1;
+      size = Sequence(value).size();
     } else if (value.is(K::kMap)) {
       size = value.members().size();
-    } else if (value.is_list()) {
-      size = value.items().size();
     } else if (!value.is(K::kUndefined)) {
       refuse(cat("object of type '", type_name(value), "' has no len()"));
     }
@@ -1153,10 +1134,9 @@ class Run {
       }
       return list_of(std::move(kept));
     }
-    if (name == "select") return selected(value, all, false, true);
-    if (name == "reject") return selected(value, all, false, false);
-    if (name == "selectattr") return selected(value, all, true, true);
-    if (name == "rejectattr") return selected(value, all, true, false);
+    if (is_any(name, {"select", "reject", "selectattr", "rejectattr"})) {
+      return selected(value, all, name.ends_with("attr"), name.starts_with("select"));
+    }
     if (name == "map") return mapped(value, all, line);
     if (name == "indent") return indented(text(), all);
     if (name == "reverse") {
@@ -1213,14 +1193,13 @@ class Run {
       return value.is(K::kString) || value.is_list() || value.is(K::kMap) ||
              value.is(K::kUndefined) || (name == "iterable" && value.is(K::kLoop));
     }
-    if (name == "==" || name == "eq" || name == "equalto") return equal(value, other());
-    if (name == "ne") return !equal(value, other());
+    constexpr std::pair<std::string_view, std::string_view> kSigns[] = {
+        {"==", "=="}, {"eq", "=="}, {"equalto", "=="}, {"ne", "!="}, {"in", "in"},
+        {"lt", "<"},  {"le", "<="}, {"gt", ">"},       {"ge", ">="}};
+    for (const auto& [known, sign] : kSigns) {
+      if (name == known) return holds(value, sign, other());
+    }
     if (name == "sameas") return value.kind == other().kind && equal(value, other());
-    if (name == "in") return contains(other(), value);
-    if (name == "lt") return ordered(value, other(), "<");
-    if (name == "le") return ordered(value, other(), "<=");
-    if (name == "gt") return ordered(value, other(), ">");
-    if (name == "ge") return ordered(value, other(), ">=");
     if (name == "lower") return str(value) == lower(str(value));
     if (name == "upper") return str(value) == upper(str(value));
     if (!value.is(K::kInteger)) refuse(cat("the test ", shown(name), " expected an integer"));
@@ -1240,10 +1219,8 @@ class Run {
 
 }  // namespace
 
-bool is_filter(std::string_view name) {
-  return std::ranges::find(kFilters, name) != std::end(kFilters);
-}
-bool is_test(std::string_view name) { return std::ranges::find(kTests, name) != std::end(kTests); }
+bool is_filter(std::string_view name) { return is_any(name, kFilters); }
+bool is_test(std::string_view name) { return is_any(name, kTests); }
 
 }  // namespace jinja
 

@@ -292,18 +292,26 @@ class Parser {
     if (!take_name(name)) unexpected();
   }
   std::string name() {
-    if (here().kind != Kind::kName) unexpected();
-    return tokens_[at_++].text;
+    expect(Kind::kName);
+    return tokens_[at_ - 1].text;
   }
-  void end_of_block() {
-    if (here().kind != Kind::kBlockEnd) unexpected();
+  void expect(Kind kind) {
+    if (here().kind != kind) unexpected();
     ++at_;
   }
+  void end_of_block() { expect(Kind::kBlockEnd); }
 
-  NodePtr node(Op op, int line) const {
+  NodePtr node(Op op, int line, std::string text = {}) const {
     auto made = std::make_unique<Node>();
     made->op = op;
     made->line = line;
+    made->text = std::move(text);
+    return made;
+  }
+  // With its first kid.
+  NodePtr node(Op op, int line, NodePtr kid, std::string text = {}) const {
+    NodePtr made = node(op, line, std::move(text));
+    add(*made, std::move(kid));
     return made;
   }
   void add(Node& parent, NodePtr kid) const {
@@ -321,7 +329,7 @@ class Parser {
   };
 
   // Statements up to one of these names, which is left behind its block's begin.
-  std::vector<NodePtr> body(std::initializer_list<std::string_view> ends) {
+  std::vector<NodePtr> body(Names ends) {
     const Nested nested(*this);
     std::vector<NodePtr> all;
     for (;;) {
@@ -333,18 +341,12 @@ class Parser {
       }
       ++at_;
       if (token.kind == Kind::kText) {
-        NodePtr text = node(Op::kText, token.line);
-        text->text = token.text;
-        all.push_back(std::move(text));
+        all.push_back(node(Op::kText, token.line, token.text));
       } else if (token.kind == Kind::kPrintBegin) {
-        NodePtr print = node(Op::kPrint, token.line);
-        add(*print, tuple_or_expression());
-        if (here().kind != Kind::kPrintEnd) unexpected();
-        ++at_;
-        all.push_back(std::move(print));
+        all.push_back(node(Op::kPrint, token.line, tuple_or_expression()));
+        expect(Kind::kPrintEnd);
       } else {
-        if (std::ranges::any_of(ends, [&](std::string_view end) { return is_name(end); }))
-          return all;
+        if (here().kind == Kind::kName && is_any(here().text, ends)) return all;
         all.push_back(statement());
       }
     }
@@ -364,16 +366,30 @@ class Parser {
     }
     if (word == "generation") {  // marks what the assistant said, for training
       end_of_block();
-      NodePtr scope = node(Op::kScope, line);
-      scope->bodies.push_back(body({"endgeneration"}));
-      ++at_;
-      end_of_block();
-      return scope;
+      return with_body(node(Op::kScope, line), "endgeneration");
     }
-    constexpr std::string_view kEnds[] = {"endif", "endfor", "endset",       "endmacro",
-                                          "else",  "elif",   "endgeneration"};
-    if (std::ranges::find(kEnds, word) != std::end(kEnds)) refuse(line, cat("unexpected ", word));
+    if (is_any(word, {"endif", "endfor", "endset", "endmacro", "else", "elif", "endgeneration"})) {
+      refuse(line, cat("unexpected ", word));
+    }
     throw JinjaUnsupported(line, cat("{% ", shown(word), " %}"));
+  }
+
+  // With the statements up to this end as its body.
+  NodePtr with_body(NodePtr made, std::string_view end) {
+    made->bodies.push_back(body({end}));
+    ++at_;
+    end_of_block();
+    return made;
+  }
+  // The same behind an else, if there is one.
+  NodePtr with_else(NodePtr made, std::string_view end) {
+    if (take_name("else")) {
+      end_of_block();
+      return with_body(std::move(made), end);
+    }
+    expect_name(end);
+    end_of_block();
+    return made;
   }
 
   NodePtr if_block(int line) {
@@ -382,14 +398,7 @@ class Parser {
       add(*made, tuple_or_expression());
       end_of_block();
       made->bodies.push_back(body({"elif", "else", "endif"}));
-      if (take_name("elif")) continue;
-      if (take_name("else")) {
-        end_of_block();
-        made->bodies.push_back(body({"endif"}));
-      }
-      expect_name("endif");
-      end_of_block();
-      return made;
+      if (!take_name("elif")) return with_else(std::move(made), "endif");
     }
   }
 
@@ -408,31 +417,18 @@ class Parser {
     ++loops_;
     made->bodies.push_back(body({"else", "endfor"}));
     --loops_;
-    if (take_name("else")) {
-      end_of_block();
-      made->bodies.push_back(body({"endfor"}));
-    }
-    expect_name("endfor");
-    end_of_block();
-    return made;
+    return with_else(std::move(made), "endfor");
   }
 
   NodePtr set_block(int line) {
     std::vector<NodePtr> targets;
     do {
-      NodePtr target = node(Op::kName, line);
-      target->text = name();
-      if (take_sign(".")) {
-        NodePtr attribute = node(Op::kAttribute, line);
-        attribute->text = name();
-        add(*attribute, std::move(target));
-        target = std::move(attribute);
-      }
+      NodePtr target = node(Op::kName, line, name());
+      if (take_sign(".")) target = node(Op::kAttribute, line, std::move(target), name());
       targets.push_back(std::move(target));
     } while (take_sign(","));
-    NodePtr made;
     if (take_sign("=")) {
-      made = node(Op::kSet, line);
+      NodePtr made = node(Op::kSet, line);
       for (NodePtr& target : targets) add(*made, std::move(target));
       add(*made, tuple_or_expression());
       end_of_block();
@@ -441,35 +437,35 @@ class Parser {
     if (is_sign("|")) throw JinjaUnsupported(line, "a filter of a {% set %} block");
     if (targets.size() != 1) unexpected();
     end_of_block();
-    made = node(Op::kSetBlock, line);
-    add(*made, std::move(targets[0]));
-    made->bodies.push_back(body({"endset"}));
-    ++at_;
-    end_of_block();
-    return made;
+    return with_body(node(Op::kSetBlock, line, std::move(targets[0])), "endset");
   }
 
   NodePtr macro(int line) {
-    NodePtr made = node(Op::kMacro, line);
-    made->text = name();
+    NodePtr made = node(Op::kMacro, line, name());
     expect_sign("(");
-    while (!is_sign(")")) {
+    list(")", [&] {
       made->names.push_back(name());
       if (take_sign("=")) {
         add(*made, expression());
       } else if (!made->kids.empty()) {
         refuse(line, "a parameter without a default behind one with it");
       }
-      if (!take_sign(",")) break;
-    }
-    expect_sign(")");
+    });
     end_of_block();
     const int loops = std::exchange(loops_, 0);
-    made->bodies.push_back(body({"endmacro"}));
+    made = with_body(std::move(made), "endmacro");
     loops_ = loops;
-    ++at_;
-    end_of_block();
     return made;
+  }
+
+  // Reads a list by `read`, with commas between, up to the closing bracket.
+  template <typename Read>
+  void list(std::string_view close, const Read& read) {
+    while (!is_sign(close)) {
+      read();
+      if (!take_sign(",")) break;
+    }
+    expect_sign(close);
   }
 
   // a, b is a tuple. Without `conditions`, an `if` behind is not the expression's.
@@ -477,8 +473,7 @@ class Parser {
     const int line = here().line;
     NodePtr first = conditions ? expression() : either();
     if (!is_sign(",")) return first;
-    NodePtr tuple = node(Op::kTuple, line);
-    add(*tuple, std::move(first));
+    NodePtr tuple = node(Op::kTuple, line, std::move(first));
     while (take_sign(",")) {
       if (here().kind == Kind::kBlockEnd || here().kind == Kind::kPrintEnd || is_sign(")")) break;
       add(*tuple, conditions ? expression() : either());
@@ -491,89 +486,60 @@ class Parser {
     const int line = here().line;
     NodePtr value = either();
     while (take_name("if")) {
-      NodePtr made = node(Op::kCondition, line);
-      add(*made, std::move(value));
-      add(*made, either());
-      add(*made, take_name("else") ? expression() : nullptr);
-      value = std::move(made);
+      value = node(Op::kCondition, line, std::move(value));
+      add(*value, either());
+      add(*value, take_name("else") ? expression() : nullptr);
     }
     return value;
   }
 
-  NodePtr either() {
-    NodePtr left = both();
-    while (is_name("or")) left = pair(Op::kOr, std::move(left), &Parser::both);
+  NodePtr either() { return chain(Op::kOr, {"or"}, &Parser::both); }
+  NodePtr both() { return chain(Op::kAnd, {"and"}, &Parser::negation); }
+  // Reads parts by `part`, with these operators between, from left to right.
+  NodePtr chain(Op op, Names operators, NodePtr (Parser::*part)()) {
+    NodePtr left = (this->*part)();
+    while (is_operator(operators)) {
+      const Token& token = tokens_[at_++];
+      left = node(op, token.line, std::move(left), token.text);
+      add(*left, (this->*part)());
+    }
     return left;
   }
-  NodePtr both() {
-    NodePtr left = negation();
-    while (is_name("and")) left = pair(Op::kAnd, std::move(left), &Parser::negation);
-    return left;
-  }
-  // An operator, where it is, between `left` and what `right` reads.
-  NodePtr pair(Op op, NodePtr left, NodePtr (Parser::*right)()) {
-    NodePtr made = node(op, here().line);
-    made->text = tokens_[at_++].text;
-    add(*made, std::move(left));
-    add(*made, (this->*right)());
-    return made;
+  bool is_operator(Names operators) const {
+    const bool may_be = here().kind == Kind::kSign || here().kind == Kind::kName;
+    return may_be && is_any(here().text, operators);
   }
 
   NodePtr negation() {
     if (!is_name("not")) return comparison();
     const Nested nested(*this);
-    NodePtr made = node(Op::kNot, here().line);
-    ++at_;
-    add(*made, negation());
-    return made;
+    const int line = tokens_[at_++].line;
+    return node(Op::kNot, line, negation());
   }
 
   NodePtr comparison() {
     const int line = here().line;
-    NodePtr first = sum();
-    NodePtr made;
-    for (;;) {
-      std::string sign;
-      constexpr std::string_view kSigns[] = {"==", "!=", "<", "<=", ">", ">="};
-      if (here().kind == Kind::kSign &&
-          std::ranges::find(kSigns, here().text) != std::end(kSigns)) {
-        sign = here().text;
-        ++at_;
-      } else if (take_name("in")) {
-        sign = "in";
-      } else if (is_name("not") && tokens_[at_ + 1].kind == Kind::kName &&
-                 tokens_[at_ + 1].text == "in") {
-        at_ += 2;
-        sign = "not in";
-      } else {
-        return made != nullptr ? std::move(made) : std::move(first);
-      }
-      if (made == nullptr) {
-        made = node(Op::kCompare, line);
-        add(*made, std::move(first));
-      }
-      made->names.push_back(std::move(sign));
-      add(*made, sum());
+    NodePtr value = sum();
+    bool compares = false;
+    for (std::string sign; !(sign = comparing_sign()).empty();) {
+      if (!std::exchange(compares, true)) value = node(Op::kCompare, line, std::move(value));
+      value->names.push_back(std::move(sign));
+      add(*value, sum());
     }
+    return value;
+  }
+  // Takes one; returns nothing where there is none.
+  std::string comparing_sign() {
+    if (is_operator({"==", "!=", "<", "<=", ">", ">=", "in"})) return tokens_[at_++].text;
+    const Token& next = tokens_[std::min(at_ + 1, tokens_.size() - 1)];
+    if (!is_name("not") || next.kind != Kind::kName || next.text != "in") return {};
+    at_ += 2;
+    return "not in";
   }
 
-  NodePtr sum() {
-    NodePtr left = joined();
-    while (is_sign("+") || is_sign("-")) left = pair(Op::kBinary, std::move(left), &Parser::joined);
-    return left;
-  }
-  NodePtr joined() {
-    NodePtr left = product();
-    while (is_sign("~")) left = pair(Op::kBinary, std::move(left), &Parser::product);
-    return left;
-  }
-  NodePtr product() {
-    NodePtr left = power();
-    while (is_sign("*") || is_sign("/") || is_sign("//") || is_sign("%")) {
-      left = pair(Op::kBinary, std::move(left), &Parser::power);
-    }
-    return left;
-  }
+  NodePtr sum() { return chain(Op::kBinary, {"+", "-"}, &Parser::joined); }
+  NodePtr joined() { return chain(Op::kBinary, {"~"}, &Parser::product); }
+  NodePtr product() { return chain(Op::kBinary, {"*", "/", "//", "%"}, &Parser::power); }
   NodePtr power() {
     NodePtr left = unary(true);
     if (is_sign("**")) throw JinjaUnsupported(here().line, "the operator **");
@@ -584,9 +550,8 @@ class Parser {
     const Nested nested(*this);
     NodePtr value;
     if (is_sign("-") || is_sign("+")) {
-      value = node(is_sign("-") ? Op::kMinus : Op::kPlus, here().line);
-      ++at_;
-      add(*value, unary(false));
+      const Token& sign = tokens_[at_++];
+      value = node(sign.text == "-" ? Op::kMinus : Op::kPlus, sign.line, unary(false));
     } else {
       value = postfix(primary());
     }
@@ -604,30 +569,21 @@ class Parser {
     }
     if (token.kind == Kind::kInteger || token.kind == Kind::kFloat) {
       ++at_;
-      const char *begin = token.text.data(), *end = begin + token.text.size();
-      int64_t whole = 0;
-      double number = 0;
-      if (token.kind == Kind::kInteger) {
-        if (std::from_chars(begin, end, whole).ec != std::errc())
-          refuse(token.line, "a number too large");
-        made->value = integer(whole);
-      } else {
-        std::from_chars(begin, end, number);
-        made->value = floating(number);
-      }
+      const bool whole = token.kind == Kind::kInteger;
+      const auto number = whole ? number_in<int64_t>(token.text) : std::nullopt;
+      if (whole && !number) refuse(token.line, "a number too large");
+      made->value = whole ? integer(*number) : floating(number_in<double>(token.text).value_or(0));
       return made;
     }
     if (token.kind == Kind::kName) {
       ++at_;
-      if (token.text == "true" || token.text == "True")
-        return made->value = boolean(true), std::move(made);
-      if (token.text == "false" || token.text == "False")
-        return made->value = boolean(false), std::move(made);
-      if (token.text == "none" || token.text == "None")
-        return made->value = none(), std::move(made);
-      made->op = Op::kName;
-      made->text = token.text;
-      return made;
+      const std::pair<std::string_view, Value> literals[] = {
+          {"true", boolean(true)},   {"True", boolean(true)}, {"false", boolean(false)},
+          {"False", boolean(false)}, {"none", none()},        {"None", none()}};
+      for (const auto& [word, value] : literals) {
+        if (token.text == word) return made->value = value, std::move(made);
+      }
+      return node(Op::kName, token.line, token.text);
     }
     if (take_sign("(")) {
       if (take_sign(")")) return made->op = Op::kTuple, std::move(made);
@@ -637,22 +593,16 @@ class Parser {
     }
     if (take_sign("[")) {
       made->op = Op::kList;
-      while (!is_sign("]")) {
-        add(*made, expression());
-        if (!take_sign(",")) break;
-      }
-      expect_sign("]");
+      list("]", [&] { add(*made, expression()); });
       return made;
     }
     if (take_sign("{")) {
       made->op = Op::kMap;
-      while (!is_sign("}")) {
+      list("}", [&] {
         add(*made, expression());
         expect_sign(":");
         add(*made, expression());
-        if (!take_sign(",")) break;
-      }
-      expect_sign("}");
+      });
       return made;
     }
     unexpected();
@@ -662,19 +612,13 @@ class Parser {
     for (;;) {
       const int line = here().line;
       if (take_sign(".")) {
-        NodePtr made = node(Op::kAttribute, line);
         if (here().kind == Kind::kInteger)
           throw JinjaUnsupported(line, "an attribute that is a number");
-        made->text = name();
-        add(*made, std::move(value));
-        value = std::move(made);
+        value = node(Op::kAttribute, line, std::move(value), name());
       } else if (take_sign("[")) {
         value = subscript(std::move(value), line);
       } else if (take_sign("(")) {
-        NodePtr made = node(Op::kCall, line);
-        add(*made, std::move(value));
-        arguments(*made);
-        value = std::move(made);
+        value = with_arguments(node(Op::kCall, line, std::move(value)));
       } else {
         return value;
       }
@@ -682,8 +626,7 @@ class Parser {
   }
 
   NodePtr subscript(NodePtr value, int line) {
-    NodePtr made = node(Op::kItem, line);
-    add(*made, std::move(value));
+    NodePtr made = node(Op::kItem, line, std::move(value));
     const auto part = [&]() -> NodePtr {
       return is_sign(":") || is_sign("]") ? nullptr : expression();
     };
@@ -700,47 +643,36 @@ class Parser {
   }
 
   // Behind the opening bracket.
-  void arguments(Node& call) {
-    while (!is_sign(")")) {
+  NodePtr with_arguments(NodePtr call) {
+    list(")", [&] {
       if (is_sign("*") || is_sign("**")) throw JinjaUnsupported(here().line, "unpacked arguments");
       if (here().kind == Kind::kName && tokens_[at_ + 1].kind == Kind::kSign &&
           tokens_[at_ + 1].text == "=") {
-        call.names.push_back(name());
+        call->names.push_back(name());
         ++at_;
-      } else if (!call.names.empty()) {
+      } else if (!call->names.empty()) {
         unexpected();
       }
-      add(call, expression());
-      if (!take_sign(",")) break;
-    }
-    expect_sign(")");
+      add(*call, expression());
+    });
+    return call;
   }
 
   NodePtr filtered(NodePtr value) {
     for (;;) {
       const int line = here().line;
       if (take_sign("|")) {
-        NodePtr made = node(Op::kFilter, line);
-        made->text = name();
-        if (!is_filter(made->text)) {
-          throw JinjaUnsupported(line, cat("the filter ", shown(made->text)));
+        value = node(Op::kFilter, line, std::move(value), name());
+        if (!is_filter(value->text)) {
+          throw JinjaUnsupported(line, cat("the filter ", shown(value->text)));
         }
-        add(*made, std::move(value));
-        if (take_sign("(")) arguments(*made);
-        value = std::move(made);
+        if (take_sign("(")) value = with_arguments(std::move(value));
       } else if (take_name("is")) {
         const bool negated = take_name("not");
         value = test(std::move(value), line);
-        if (!negated) continue;
-        NodePtr made = node(Op::kNot, line);
-        add(*made, std::move(value));
-        value = std::move(made);
-      } else if (is_sign("(")) {
-        ++at_;
-        NodePtr made = node(Op::kCall, line);
-        add(*made, std::move(value));
-        arguments(*made);
-        value = std::move(made);
+        if (negated) value = node(Op::kNot, line, std::move(value));
+      } else if (take_sign("(")) {
+        value = with_arguments(node(Op::kCall, line, std::move(value)));
       } else {
         return value;
       }
@@ -748,21 +680,15 @@ class Parser {
   }
 
   NodePtr test(NodePtr value, int line) {
-    NodePtr made = node(Op::kTest, line);
-    if (is_sign("==") || here().kind == Kind::kName) made->text = tokens_[at_++].text;
+    const bool named = is_sign("==") || here().kind == Kind::kName;
+    NodePtr made = node(Op::kTest, line, std::move(value), named ? tokens_[at_++].text : "");
     if (!is_test(made->text)) throw JinjaUnsupported(line, cat("the test ", shown(made->text)));
-    add(*made, std::move(value));
-    const auto is_operator = [&] {
-      return is_name("else") || is_name("or") || is_name("and") || is_name("is") || is_name("if") ||
-             is_name("not") || is_name("in");
-    };
-    if (take_sign("(")) {
-      arguments(*made);
-    } else if ((here().kind == Kind::kName && !is_operator()) || here().kind == Kind::kString ||
-               here().kind == Kind::kInteger || here().kind == Kind::kFloat || is_sign("[") ||
-               is_sign("{")) {
-      add(*made, postfix(primary()));
-    }
+    if (take_sign("(")) return with_arguments(std::move(made));
+    const bool begins = here().kind == Kind::kName
+                            ? !is_operator({"else", "or", "and", "is", "if", "not", "in"})
+                            : here().kind == Kind::kString || here().kind == Kind::kInteger ||
+                                  here().kind == Kind::kFloat || is_sign("[") || is_sign("{");
+    if (begins) add(*made, postfix(primary()));
     return made;
   }
 

@@ -2,7 +2,11 @@
 // alone.
 #pragma once
 
+#include <algorithm>
+#include <charconv>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -49,6 +53,8 @@ enum class Op : uint8_t {
 };
 
 struct Box;
+struct Value;
+using Member = std::pair<std::string, Value>;
 
 // Immutable but for namespaces.
 struct Value {
@@ -68,30 +74,38 @@ struct Value {
     kFunction,  // box: its name
     kMethod     // box: its name, and whose
   };
-  Kind kind = Kind::kUndefined;
+  Kind kind;
   union {
-    int64_t integer = 0;  // and a boolean
+    int64_t integer;  // and a boolean
     double number;
     const Node* macro;
     const struct Loop* loop;
   };
   std::shared_ptr<Box> box;
 
+  explicit Value(Kind kind = Kind::kUndefined, int64_t integer = 0)
+      : kind(kind), integer(integer) {}
   bool is(Kind wanted) const { return kind == wanted; }
   bool is_number() const { return is(Kind::kInteger) || is(Kind::kFloat) || is(Kind::kBoolean); }
   bool is_list() const { return is(Kind::kList) || is(Kind::kTuple); }
   double as_double() const { return is(Kind::kFloat) ? number : static_cast<double>(integer); }
   const std::string& text() const;
   const std::vector<Value>& items() const;
-  const std::vector<std::pair<std::string, Value>>& members() const;
+  const std::vector<Member>& members() const;
+
+ private:
+  const Box& contents() const;  // empty where it has none
 };
 
 struct Box {
   std::string text;
   std::vector<Value> items;
-  std::vector<std::pair<std::string, Value>> members;
+  std::vector<Member> members;
   int depth = 1;  // of values in it
 };
+inline const std::string& Value::text() const { return contents().text; }
+inline const std::vector<Value>& Value::items() const { return contents().items; }
+inline const std::vector<Member>& Value::members() const { return contents().members; }
 
 struct Node {
   Op op;
@@ -107,6 +121,20 @@ struct Node {
 // Throws as JinjaTemplate.
 std::vector<NodePtr> parse(std::string_view text);
 
+using Names = std::initializer_list<std::string_view>;
+template <typename List = Names>
+bool is_any(std::string_view name, const List& names) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+// The number that a text is, all of it.
+template <typename Number>
+std::optional<Number> number_in(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const bool all = error == std::errc() && end == text.data() + text.size();
+  return all ? std::optional(number) : std::nullopt;
+}
+
 bool is_filter(std::string_view name);
 bool is_test(std::string_view name);
 
@@ -114,6 +142,7 @@ Value none();
 Value boolean(bool value);
 Value integer(int64_t value);
 Value floating(double value);
+Value boxed(Value::Kind kind, std::string text);
 Value string(std::string text);
 Value undefined(std::string name);
 

@@ -11,16 +11,10 @@
 namespace split::jinja {
 namespace {
 
+constexpr const char* kHex = "0123456789abcdef";
+
 bool is_space(char32_t code) {
   return char_class(code) == CharClass::kSpace || (code >= 0x1C && code <= 0x1F);
-}
-
-Value boxed(Value::Kind kind, std::string text) {
-  Value value;
-  value.kind = kind;
-  value.box = std::make_shared<Box>();
-  value.box->text = std::move(text);
-  return value;
 }
 
 // The shortest digits that give the number back, laid out as Python lays them out.
@@ -48,8 +42,16 @@ std::string number_text(const Value& value) {
   return value.is(Value::Kind::kFloat) ? float_text(value.number) : cat(value.integer);
 }
 
+std::vector<const Member*> members_of(const Value& map, bool sorted) {
+  std::vector<const Member*> members;
+  for (const Member& member : map.members()) members.push_back(&member);
+  if (sorted) {
+    std::ranges::stable_sort(members, [](auto* a, auto* b) { return a->first < b->first; });
+  }
+  return members;
+}
+
 void quote_json(std::string_view text, bool ascii, std::string& out) {
-  constexpr const char* kHex = "0123456789abcdef";
   const auto escape = [&](char32_t unit) {
     out += "\\u";
     for (int shift = 12; shift >= 0; shift -= 4) out += kHex[unit >> shift & 15];
@@ -93,11 +95,7 @@ class JsonWriter {
       list('[', ']', value.items().size(), level,
            [&](size_t i) { write(value.items()[i], level + 1); });
     } else if (value.is(K::kMap)) {
-      std::vector<const std::pair<std::string, Value>*> members;
-      for (const auto& member : value.members()) members.push_back(&member);
-      if (style_.sorted) {
-        std::ranges::stable_sort(members, [](auto* a, auto* b) { return a->first < b->first; });
-      }
+      const std::vector<const Member*> members = members_of(value, style_.sorted);
       list('{', '}', members.size(), level, [&](size_t i) {
         quote_json(members[i]->first, style_.ascii, out);
         out += style_.behind_key;
@@ -144,40 +142,23 @@ std::string cased(std::string_view text, bool upper) {
 
 }  // namespace
 
-const std::string& Value::text() const {
-  static const std::string none;
-  return box == nullptr ? none : box->text;
-}
-const std::vector<Value>& Value::items() const {
-  static const std::vector<Value> none;
-  return box == nullptr ? none : box->items;
-}
-const std::vector<std::pair<std::string, Value>>& Value::members() const {
-  static const std::vector<std::pair<std::string, Value>> none;
-  return box == nullptr ? none : box->members;
+const Box& Value::contents() const {
+  static const Box none;
+  return box == nullptr ? none : *box;
 }
 
-Value none() {
-  Value value;
-  value.kind = Value::Kind::kNone;
-  return value;
-}
-Value boolean(bool truth) {
-  Value value;
-  value.kind = Value::Kind::kBoolean;
-  value.integer = truth ? 1 : 0;
-  return value;
-}
-Value integer(int64_t number) {
-  Value value;
-  value.kind = Value::Kind::kInteger;
-  value.integer = number;
-  return value;
-}
+Value none() { return Value(Value::Kind::kNone); }
+Value boolean(bool truth) { return Value(Value::Kind::kBoolean, truth ? 1 : 0); }
+Value integer(int64_t number) { return Value(Value::Kind::kInteger, number); }
 Value floating(double number) {
-  Value value;
-  value.kind = Value::Kind::kFloat;
+  Value value(Value::Kind::kFloat);
   value.number = number;
+  return value;
+}
+Value boxed(Value::Kind kind, std::string text) {
+  Value value(kind);
+  value.box = std::make_shared<Box>();
+  value.box->text = std::move(text);
   return value;
 }
 Value string(std::string text) { return boxed(Value::Kind::kString, std::move(text)); }
@@ -185,25 +166,10 @@ Value undefined(std::string name) { return boxed(Value::Kind::kUndefined, std::m
 
 bool truth(const Value& value) {
   using K = Value::Kind;
-  switch (value.kind) {
-    case K::kUndefined:
-    case K::kNone:
-      return false;
-    case K::kBoolean:
-    case K::kInteger:
-      return value.integer != 0;
-    case K::kFloat:
-      return value.number != 0;
-    case K::kString:
-      return !value.text().empty();
-    case K::kList:
-    case K::kTuple:
-      return !value.items().empty();
-    case K::kMap:
-      return !value.members().empty();
-    default:
-      return true;
-  }
+  if (value.is(K::kUndefined) || value.is(K::kNone)) return false;
+  if (value.is_number()) return value.as_double() != 0;
+  const bool holds = value.is(K::kString) || value.is_list() || value.is(K::kMap);
+  return !holds || !value.text().empty() || !value.items().empty() || !value.members().empty();
 }
 
 bool equal(const Value& a, const Value& b) {
@@ -225,12 +191,7 @@ bool equal(const Value& a, const Value& b) {
     case K::kMap: {
       if (a.box == b.box) return true;
       if (a.members().size() != b.members().size()) return false;
-      std::vector<const std::pair<std::string, Value>*> sorted[2];
-      for (const int side : {0, 1}) {
-        for (const auto& member : (side == 0 ? a : b).members()) sorted[side].push_back(&member);
-        std::ranges::sort(sorted[side], [](auto* x, auto* y) { return x->first < y->first; });
-      }
-      return std::ranges::equal(sorted[0], sorted[1], [](auto* x, auto* y) {
+      return std::ranges::equal(members_of(a, true), members_of(b, true), [](auto* x, auto* y) {
         return x->first == y->first && equal(x->second, y->second);
       });
     }
@@ -240,35 +201,11 @@ bool equal(const Value& a, const Value& b) {
 }
 
 const char* type_name(const Value& value) {
-  using K = Value::Kind;
-  switch (value.kind) {
-    case K::kUndefined:
-      return "Undefined";
-    case K::kNone:
-      return "NoneType";
-    case K::kBoolean:
-      return "bool";
-    case K::kInteger:
-      return "int";
-    case K::kFloat:
-      return "float";
-    case K::kString:
-      return "str";
-    case K::kList:
-      return "list";
-    case K::kTuple:
-      return "tuple";
-    case K::kMap:
-      return "dict";
-    case K::kNamespace:
-      return "Namespace";
-    case K::kMacro:
-      return "Macro";
-    case K::kLoop:
-      return "LoopContext";
-    default:
-      return "function";
-  }
+  // In the order of Value::Kind.
+  constexpr const char* kNames[] = {"Undefined", "NoneType",    "bool",     "int",     "float",
+                                    "str",       "list",        "tuple",    "dict",    "Namespace",
+                                    "Macro",     "LoopContext", "function", "function"};
+  return kNames[static_cast<size_t>(value.kind)];
 }
 
 std::string repr(const Value& value) {
@@ -296,7 +233,6 @@ std::string repr(const Value& value) {
           out += '\\';
           out += c;
         } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-          constexpr const char* kHex = "0123456789abcdef";
           out += "\\x";
           out += kHex[c >> 4 & 15];
           out += kHex[c & 15];
