@@ -1,6 +1,7 @@
 // Tests /metrics of the edge as a server, and holds its /openapi.json against what it does.
 #include <gtest/gtest.h>
 
+#include "base/revision.h"
 #include "edge_client/server/serve.h"
 #include "support/edge_server.h"
 #include "support/openapi_testing.h"
@@ -171,6 +172,9 @@ TEST_F(EdgeObserve, MetricsAreThereBeforeTheModel) {
   EXPECT_EQ(read.problems, std::vector<std::string>());
   EXPECT_EQ(read.samples.count("split_edge_placement_info"), 0u);
   EXPECT_EQ(read.value("split_kv_budget_bytes"), 0);
+  for (const char* reason : {"session_unknown", "no_answer", "busy", "error"}) {
+    EXPECT_EQ(read.value("split_edge_retries_total", {{"reason", reason}}), 0) << reason;
+  }
   go = true;
 }
 
@@ -185,6 +189,11 @@ TEST_F(EdgeObserve, MetricsFollowTheCut) {
   };
   EXPECT_EQ(cut(), "cloud");
   EXPECT_EQ(edge.send("PUT", "/split/cut", {{"cut", 7}}).status, 200);
+  const auto read = read_prometheus(edge.get("/metrics").body);
+  const auto& build = read.samples.at("split_edge_build_info").begin()->first;
+  EXPECT_EQ(build.at("revision"), source_revision());
+  EXPECT_EQ(build.at("model"), "demo");
+  EXPECT_EQ(build.at("profile"), "f32");
   EXPECT_EQ(cut(), "7");
 }
 
