@@ -205,15 +205,15 @@ std::string moves_json(std::span<const Move> moves) {
   return out + "]";
 }
 
-std::string figure(const std::optional<double>& value, int digits = 3) {
+std::string or_null(const std::optional<double>& value, int digits = 3) {
   return value ? fixed(*value, digits) : "null";
 }
 
 std::string costs_json(const TokenCosts& costs) {
-  return cat("{\"first_token_ms\":", figure(costs.first_token_ms),
-             ",\"token_ms\":", figure(costs.token_ms), ",\"cloud_ms\":", figure(costs.cloud_ms),
-             ",\"bytes_per_token\":", figure(costs.bytes, 0),
-             ",\"dollars_per_million\":", figure(costs.dollars_per_million, 4), "}");
+  return cat("{\"first_token_ms\":", or_null(costs.first_token_ms),
+             ",\"token_ms\":", or_null(costs.token_ms), ",\"cloud_ms\":", or_null(costs.cloud_ms),
+             ",\"bytes_per_token\":", or_null(costs.bytes, 0),
+             ",\"dollars_per_million\":", or_null(costs.dollars_per_million, 4), "}");
 }
 
 std::string plan_json(const std::optional<Forecast>& forecast) {
@@ -230,8 +230,8 @@ std::string money_json(const std::optional<AnswerCost>& cost) {
   return cat("{\"cloud\":", fixed(cost->cloud, kDigits),
              ",\"egress\":", fixed(cost->egress, kDigits),
              ",\"weights\":", fixed(cost->weights, kDigits),
-             ",\"all_cloud\":", figure(cost->all_cloud, kDigits),
-             ",\"break_even_tokens\":", figure(cost->break_even_tokens, 0), "}");
+             ",\"all_cloud\":", or_null(cost->all_cloud, kDigits),
+             ",\"break_even_tokens\":", or_null(cost->break_even_tokens, 0), "}");
 }
 
 std::string cost_members(const Receipt& r) {
