@@ -150,10 +150,11 @@ void SplitForward::aim(int cut, std::string why, Batcher* tail, std::shared_ptr<
   tell();
 }
 
-void SplitForward::offer(Batcher& tail, std::shared_ptr<void> keeps) {
+void SplitForward::offer(Batcher& tail, std::shared_ptr<void> keeps,
+                         const std::optional<Quicker>& quicker) {
   if (course_.lane() == nullptr) return;
   const Lock lock(mutex_);
-  course_.lane()->offer(tail, std::move(keeps));
+  course_.lane()->offer(tail, std::move(keeps), quicker);
   begin_lane();
   tell();
 }

@@ -60,9 +60,10 @@ class SplitForward : public Forward {
   // on the tail that there is, or on this one, a part of `keeps`, where that lacks the stages. Any
   // thread; nothing where it cannot move.
   void aim(int cut, std::string why, Batcher* tail, std::shared_ptr<void> keeps);
-  // The text may go on on this tail, a part of `keeps`, where a loaded cloud asks for that. Any
-  // thread; nothing where the cut cannot move.
-  void offer(Batcher& tail, std::shared_ptr<void> keeps);
+  // The text may go on on this tail, a part of `keeps`, where a loaded cloud asks for that, or
+  // where it turns out to be slower than there. Any thread; nothing where the cut cannot move.
+  void offer(Batcher& tail, std::shared_ptr<void> keeps,
+             const std::optional<Quicker>& quicker = {});
   // Weights that a target waits for may have landed. Any thread.
   void landed();
   // Where the text is now. Any thread.

@@ -225,7 +225,7 @@ void Course::settle_moves() {
 Task<void> Course::meet_lane() {
   if (!lane_) co_return;
   counts_ += lane_->take_counts();
-  if (!sides_.on_cloud()) lane_->token(flow_.now());
+  if (!sides_.on_cloud()) lane_->token(out_, flow_.now());
   while (!lane_->can_switch(out_, flow_.now()) && lane_->is_waited_for(out_)) {
     if (sides_.interrupted) throw RemoteError("[edge] interrupted", 0, "");
     co_await Wait{};
@@ -309,7 +309,7 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   ++sides_.version;
   if (!lane_) return;
   settle_moves();
-  lane_->token(flow_.now());
+  lane_->token(out_, flow_.now());
 }
 
 // With the rows before them that one of the sides lacks at a new cut. One that lacks more lost them

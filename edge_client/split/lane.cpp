@@ -10,6 +10,8 @@ constexpr std::chrono::hours kPatience{24};
 
 // Why a text moves for the cloud's sake.
 constexpr char kAskedByCloud[] = "asked_by_cloud";
+// Why it does to be quicker.
+constexpr char kFastest[] = "fastest";
 
 // A text that gains on the lane over so many pieces is left alone for a while.
 constexpr int kLostRaces = 3;
@@ -75,12 +77,15 @@ void Lane::landed() {
   follow_wish();
 }
 
-void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps) {
+void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps,
+                 const std::optional<Quicker>& quicker) {
   const bool same = sides_.tail && &sides_.tail->batcher() == &tail;
   if (same) offered_ = sides_.tail;
   if (!offered_ || &offered_->batcher() != &tail) {
     offered_ = std::make_shared<TailSide>(tail, std::move(keeps));
   }
+  quicker_ = quicker;
+  go_to_quicker(false);  // from where it is that is to be seen again
   follow_wish();
 }
 
@@ -94,11 +99,12 @@ void Lane::wish(std::optional<int> want) {
   if (std::exchange(wish_, want) != want) follow_wish();
 }
 
-// Moves that the text makes for another reason come first.
+// Moves that the text makes for another reason come first, but for those to be quicker.
 void Lane::follow_wish() {
   const std::optional<int> lowest = can();
   const bool ours = target_ && target_->why == kAskedByCloud;
-  if (named_ || !lowest || (target_ && !ours)) return;
+  const bool others = target_ && !ours && target_->why != kFastest;
+  if (named_ || !lowest || others) return;
   const int own = home_.value_or(sides_.cut);
   const int cut = wish_ ? std::min(own, std::max(*wish_, *lowest)) : own;
   if (cut == (ours ? target_->cut : sides_.cut)) return;
@@ -106,8 +112,7 @@ void Lane::follow_wish() {
   targets_.clear();
   if (cut != sides_.cut) {
     const int name = cut > sides_.layers() ? Move::kCloud : cut;
-    const bool same = sides_.tail && &sides_.tail->batcher() == &offered_->batcher();
-    targets_.push_back({.cut = name, .why = kAskedByCloud, .tail = same ? sides_.tail : offered_});
+    targets_.push_back({.cut = name, .why = kAskedByCloud, .tail = offered_tail()});
   }
   next_target();
 }
@@ -140,18 +145,50 @@ uint32_t Lane::rows_there() const {
   return tail() ? tail()->rows_from(target_->cut) : 0;
 }
 
-void Lane::token(Moment now) {
+void Lane::token(uint32_t out, Moment now) {
   if (std::exchange(moved_at_, std::nullopt)) ++sides_.version;
-  if (last_token_) {
+  if (last_token_ && out > last_out_) {  // a step with guesses gives several
     const double ms = std::chrono::duration<double, std::milli>(now - *last_token_).count();
-    token_ms_ =
-        tokens_ == 0 ? ms : token_ms_ + (ms - token_ms_) / std::min(tokens_ + 1, kFewTokens);
-    ++tokens_;
+    const uint32_t tokens = out - last_out_;
+    tokens_ += tokens;
+    const double part = std::min(1.0, static_cast<double>(tokens) / std::min(tokens_, kFewTokens));
+    token_ms_ += (ms / tokens - token_ms_) * part;
+    weigh(ms, tokens);
   }
   last_token_ = now;
+  last_out_ = out;
   if (!back_ || keeps_pace()) return;
   lowest_ = sides_.cut + 1;
   aim({.cut = *std::exchange(back_, std::nullopt), .why = "goal"});
+}
+
+// Times the text in runs of some tokens. A run that took too long already for all of them has
+// ended.
+void Lane::weigh(double ms, uint32_t tokens) {
+  run_ms_ += ms;
+  run_tokens_ += tokens;
+  const bool leaves = quicker_ && quicker_->cut < sides_.cut;
+  const bool slow =
+      leaves && is_better(quicker_->token_ms, run_ms_ / std::max(run_tokens_, kFewTokens));
+  if (!slow && run_tokens_ < kFewTokens) return;
+  const double each = std::exchange(run_ms_, 0) / std::exchange(run_tokens_, 0);
+  if (!leaves) return;
+  if (!slow && options_.stays && !std::exchange(told_stays_, true)) options_.stays(*quicker_, each);
+  go_to_quicker(slow);
+}
+
+// The text was slow for a run of tokens, or is not. It goes for no other reason's sake meanwhile,
+// and not beyond what the cloud wishes for.
+void Lane::go_to_quicker(bool slow) {
+  slow_runs_ = slow ? slow_runs_ + 1 : 0;
+  const bool ours = target_ && target_->why == kFastest;
+  if (ours && !slow) {
+    targets_.clear();
+    next_target();
+  }
+  if (target_ || named_ || slow_runs_ < kSlowRuns || (wish_ && quicker_->cut > *wish_)) return;
+  targets_ = {{.cut = quicker_->cut, .why = kFastest, .tail = offered_tail()}};
+  next_target();
 }
 
 bool Lane::weights_there() const {
@@ -197,7 +234,9 @@ Move Lane::take(uint32_t out, Moment now) {
   if (tried && target_->cut != 0) back_ = sides_.name();
   if (!wished || target_->cut == home_) home_.reset();
   last_token_.reset();
-  tokens_ = 0;
+  tokens_ = run_tokens_ = 0;
+  run_ms_ = 0;
+  slow_runs_ = 0;
   sides_.cut = target_->cut;
   move.to = sides_.name();
   last_move_ = now;
@@ -208,8 +247,10 @@ Move Lane::take(uint32_t out, Moment now) {
 }
 
 std::shared_ptr<TailSide> Lane::whole() const {
-  if (sides_.tail && sides_.tail->has(0)) return sides_.tail;
-  return target_ && target_->tail && target_->tail->has(0) ? target_->tail : nullptr;
+  for (const auto& tail : {sides_.tail, target_ ? target_->tail : nullptr, offered_}) {
+    if (tail && tail->has(0)) return tail;
+  }
+  return nullptr;
 }
 
 Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
@@ -221,7 +262,7 @@ Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
             .rows = rows - std::min(rows, sides_.tail->rows_from(0))};
   sides_.cloud = CloudSide(sides_.layers());  // nobody to end the session at
   sides_.cut = 0;
-  if (target_) {
+  if (target_ && target_->why != kFastest) {
     target_->cut = target_->cut > sides_.layers() ? Move::kCloud : target_->cut;
     targets_.push_front(*target_);
   }

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "edge_client/split/backoff.h"
+#include "edge_client/split/fast_choice.h"
 #include "edge_client/split/sides.h"
 
 namespace split::edge {
@@ -36,6 +37,8 @@ struct MoveOptions {
   std::chrono::milliseconds between{3000};
   // Called when a target's weights are not here yet, once for each; they come in their own time.
   std::function<void(int cut)> fetch = {};
+  // Called once, where the text's own tokens, which take so many ms, are too quick for it to leave.
+  std::function<void(const Quicker& there, double token_ms)> stays = {};
 };
 
 // One thread at a time.
@@ -47,21 +50,26 @@ class Lane {
   // are still those that a step can bring.
   static constexpr uint32_t kEnough = TwoSides::kMostLag / 2;
   // From which on a text's pace is known.
-  static constexpr int kFewTokens = 8;
+  static constexpr uint32_t kFewTokens = 8;
+  // So many of them, one after the other, have to be slow before a text moves to be quicker: one
+  // late token is no reason.
+  static constexpr int kSlowRuns = 2;
 
   Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
 
   Flow& flow() { return flow_; }
   // In place of all targets that are left.
   void aim(Target target);
-  // The text has another token: one that is too slow where something landed goes back.
-  void token(Moment now);
+  // The text has so many tokens out: one that is too slow where something landed goes back, and one
+  // that would be quicker elsewhere goes there.
+  void token(uint32_t out, Moment now);
   // Nothing is left to do, unless it is aimed.
   bool idle() const { return !target_ && ended_.empty(); }
   // The fetched weights may have landed.
   void landed();
-  // The text may go on on this tail, as far as it reaches, where the cloud asks for that.
-  void offer(Batcher& tail, std::shared_ptr<void> keeps);
+  // The text may go on on this tail, as far as it reaches, where the cloud asks for that; and
+  // there, where its own tokens turn out to be slower.
+  void offer(Batcher& tail, std::shared_ptr<void> keeps, const std::optional<Quicker>& quicker);
   // The lowest cut from which it could; none: it goes on only where it is.
   std::optional<int> can() const;
   // The cloud asks for this cut or a lower one, or for none: then the text goes back to where it
@@ -109,7 +117,14 @@ class Lane {
   Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
   void next_target();
   void follow_wish();
+  void weigh(double ms, uint32_t tokens);
+  void go_to_quicker(bool slow);
   void enter(State state);
+  // The one that is offered, as a target's.
+  std::shared_ptr<TailSide> offered_tail() const {
+    const bool same = sides_.tail && &sides_.tail->batcher() == &offered_->batcher();
+    return same ? sides_.tail : offered_;
+  }
   // The target's; none where nothing of it is here yet.
   const std::shared_ptr<TailSide>& tail() const {
     return target_->tail ? target_->tail : sides_.tail;
@@ -141,10 +156,16 @@ class Lane {
   std::optional<Moment> last_move_;
   std::optional<uint32_t> moved_at_;  // tokens out, until the token behind the move is there
   std::optional<Moment> last_token_;  // since the last move
+  uint32_t last_out_ = 0;             // tokens out then
   double token_ms_ = 0;               // about
-  int tokens_ = 0;                    // as many
+  uint32_t tokens_ = 0;               // as many
   std::optional<int> back_;           // from where something landed, or the cloud asked
   std::shared_ptr<TailSide> offered_;
+  std::optional<Quicker> quicker_;  // on that
+  double run_ms_ = 0;               // of the run of tokens that is being timed,
+  uint32_t run_tokens_ = 0;         // as long as it is
+  int slow_runs_ = 0;               // before it
+  bool told_stays_ = false;
   bool named_ = false;       // somebody said where the cut is to be
   std::optional<int> wish_;  // of the cloud
   std::optional<int> home_;  // the cut that the text had before it followed one

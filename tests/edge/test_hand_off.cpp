@@ -90,7 +90,8 @@ class HandOffs : public testing::Test {
   };
   // The model is here once the text has so many tokens (never: -1), and the lane is done before the
   // next one comes, unless that is not waited for.
-  Outcome hand_off(const GenerateOptions& options, int here_at, bool waits = true) {
+  Outcome hand_off(const GenerateOptions& options, int here_at, bool waits = true,
+                   std::optional<double> foreseen_ms = {}) {
     cloud.streams = 0;
     edge::Placement place;
     place.all_on_cloud = true;
@@ -106,12 +107,18 @@ class HandOffs : public testing::Test {
     edge::SplitForward& forward = *text.forward();
     int tokens = 0;
     cloud.before_token = [&] {
-      if (waits && here_at > 0 && tokens >= here_at) {
+      // A text is slow once two tokens were.
+      if (waits && here_at > 0 && tokens >= here_at + (foreseen_ms ? 2 : 0)) {
         while (forward.place().lane != "ready") std::this_thread::yield();
       }
     };
     const auto on_text = [&](std::string_view, const ScoredToken* token) {
-      if (token != nullptr && ++tokens == here_at) forward.aim(0, "landed", &local.batcher, {});
+      if (token == nullptr || ++tokens != here_at) return true;
+      if (foreseen_ms) {
+        forward.offer(local.batcher, {}, edge::Quicker{0, *foreseen_ms});
+      } else {
+        forward.aim(0, "landed", &local.batcher, {});
+      }
       return true;
     };
     while (text.next(on_text)) continue;
@@ -210,6 +217,34 @@ TEST_F(HandOffs, GoOnHereWhereTheCloudIsGone) {
   EXPECT_EQ(got.counts.moves[0].at, 4u);
   EXPECT_EQ(got.counts.moves[0].why, "cloud_lost");
   EXPECT_EQ(cloud.streams, 1);
+}
+
+// The times that it is foreseen to take here are such that no clock matters.
+TEST_F(HandOffs, GoOnHereForSpeedAloneWhereThatIsQuicker) {
+  constexpr double kNothing = 0, kYears = 1e12;  // ms
+  GenerateOptions options;
+  options.max_tokens = 100;
+  options.sampling.seed = 3;
+  options.ignore_end = true;
+  const Generated whole = alone(options);
+  const Outcome went = hand_off(options, 4, true, kNothing);
+  EXPECT_EQ(went.text.tokens, whole.tokens);
+  ASSERT_EQ(went.counts.moves.size(), 1u);
+  EXPECT_EQ(went.counts.moves[0].why, "fastest");
+  EXPECT_EQ(went.counts.moves[0].at, 7u);
+  EXPECT_EQ(went.counts.moves[0].to, 0);
+  EXPECT_EQ(cloud.streams, 1);
+  const Outcome stayed = hand_off(options, 4, false, kYears);
+  EXPECT_EQ(stayed.text.tokens, whole.tokens);
+  EXPECT_TRUE(stayed.counts.moves.empty());
+  // A cloud that is lost is no event all the same.
+  cloud.breaks_after = 40;
+  const Outcome left = hand_off(options, 4, false, kYears);
+  EXPECT_EQ(left.text.tokens, whole.tokens);
+  ASSERT_EQ(left.counts.moves.size(), 1u);
+  EXPECT_EQ(left.counts.moves[0].why, "cloud_lost");
+  EXPECT_EQ(left.counts.moves[0].at, 40u);
+  EXPECT_EQ(local.shard.pages().in_use(), 0u);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The planner by arithmetic: prices of places, the pick among them, and when it changes.
 #include <gtest/gtest.h>
 
+#include "edge_client/split/fast_choice.h"
 #include "edge_client/split/plan/plan_report.h"
 
 namespace split::edge {
@@ -169,6 +170,87 @@ TEST(Planner, ChangesOnlyForTenPercentAndAfterThreeSeconds) {
   now += std::chrono::seconds(4);
   EXPECT_EQ(pick_at(0.23), "0");  // 2.82 ms against 2.9: not 10 %
   EXPECT_EQ(pick_at(0.02), "cloud");
+}
+
+// The cut of a choice; -1: the cloud, -2: there is none.
+int begin_of(const std::optional<FastChoice::Now>& now) {
+  return !now ? -2 : now->begin.value_or(-1);
+}
+
+TEST(FastChoice, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
+  PlanInput input = laptop();
+  FastChoice choice;
+  FastChoice::Time now{};
+  const auto at = [&](int lowest) { return choice.at(input, {}, lowest, now); };
+  const auto first = at(0);
+  EXPECT_EQ(begin_of(first), -1);
+  EXPECT_EQ(first->here->cut, 0);
+  EXPECT_NEAR(first->here->token_ms, 2.9, 1e-9);
+  EXPECT_NEAR(*first->cloud_ms, 0.3, 1e-9);
+  EXPECT_EQ(words_of(*first),
+            "all here would take 2.9 ms a token; the cloud takes 0.3: staying on the cloud");
+  input.cloud->block_ms = 10;
+  EXPECT_EQ(begin_of(at(0)), -1);  // too early for another place
+  now += std::chrono::seconds(4);
+  EXPECT_EQ(begin_of(at(0)), 0);
+  EXPECT_EQ(words_of(*at(0)),
+            "all here takes 2.9 ms a token; the cloud takes 120: texts begin here");
+  now += std::chrono::seconds(4);
+  input.cloud->block_ms = 0.22;
+  EXPECT_EQ(begin_of(at(0)), 0);  // 2.7 ms there is not a tenth less
+  input.cloud->block_ms = 0.02;
+  EXPECT_EQ(begin_of(at(0)), -1);
+  // Nobody has measured this machine, or the cloud: then texts begin where the weights are.
+  input.edge.reset();
+  EXPECT_EQ(begin_of(at(0)), -2);
+  input = laptop();
+  input.cloud.reset();
+  EXPECT_EQ(begin_of(at(6)), -1);
+  EXPECT_EQ(begin_of(at(0)), 0);
+  EXPECT_NEAR(at(0)->here->token_ms, 2.9, 1e-9);  // for a text that times itself
+  EXPECT_EQ(words_of(*at(0)), "");
+}
+
+TEST(FastChoice, TakesACutOfThoseWhoseWeightsAreHere) {
+  PlanInput input = laptop();
+  input.network = Network{0.5, 0, 0};
+  input.cloud->block_ms = 2;
+  FastChoice choice;
+  const auto half = choice.at(input, {}, 6, {});
+  EXPECT_EQ(begin_of(half), 6);
+  EXPECT_NEAR(half->here->token_ms, 0.6 + 6 * 2 + 6 * 0.175 + 0.8, 1e-9);
+  EXPECT_EQ(words_of(*half), "cut 6 takes 14 ms a token; the cloud takes 24: texts begin at cut 6");
+  // Nothing else is to be done with half of them beside a cloud that is quickest.
+  input.cloud->block_ms = 0.02;
+  EXPECT_FALSE(FastChoice().at(input, {}, 6, {})->here);
+  input.cloud->block_ms = 2;
+  // All of it, as soon as that is here.
+  EXPECT_EQ(begin_of(choice.at(input, {}, 0, {})), 0);
+}
+
+TEST(FastChoice, LeavesALostCloudAloneForAWhile) {
+  using std::chrono::seconds;
+  const PlanInput input = laptop();
+  FastChoice choice;
+  const auto at = [&](int second, int lowest = 0) {
+    return begin_of(choice.at(input, {}, lowest, FastChoice::Time(seconds(second))));
+  };
+  const auto lost = [&](int second) {
+    choice.ended(true, false, FastChoice::Time(seconds(second)));
+  };
+  EXPECT_EQ(at(0), -1);
+  lost(1);
+  EXPECT_EQ(at(1), 0);
+  EXPECT_EQ(at(1, 6), -1);  // it is needed
+  EXPECT_EQ(at(10), 0);
+  EXPECT_EQ(at(11), -1);
+  lost(12);  // again, and so for longer
+  EXPECT_EQ(at(31), 0);
+  EXPECT_EQ(at(32), -1);
+  choice.ended(false, true, FastChoice::Time(seconds(33)));
+  lost(40);
+  EXPECT_EQ(at(49), 0);
+  EXPECT_EQ(at(50), -1);
 }
 
 }  // namespace

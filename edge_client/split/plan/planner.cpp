@@ -48,11 +48,13 @@ double score(const Place& place) {
   return *place.token_ms + *place.first_token_ms / kFirstTokenOver;
 }
 
+}  // namespace
+
 bool can_be_picked(const Place& place) {
   return place.fits && place.token_ms && place.first_token_ms;
 }
 
-}  // namespace
+bool is_better(double ms, double than_ms) { return ms <= kBetter * than_ms; }
 
 double Learnt::of(double measured_ms) const {
   if (!(measured_ms > 0)) return 0;
@@ -139,7 +141,7 @@ std::vector<Place> price_places(const PlanInput& input, const Correction& correc
                                                 : price_cut(input, correction, cut));
     place.download_bytes = input.download_bytes.at(static_cast<size_t>(cut));
     place.missing_bytes = input.missing_bytes.at(static_cast<size_t>(cut));
-    place.fits = place.download_bytes <= input.most_bytes;
+    place.fits = place.download_bytes <= input.most_bytes && cut >= input.lowest;
   }
   for (Place& place : places) place.dollars_per_million = dollars(place, input.prices);
   return places;
@@ -233,7 +235,7 @@ size_t SteadyPick::update(std::span<const Place> places, const Pick& pick, Clock
     change();
   } else if (pick.place != *at_ && now - changed_ >= kSteady) {
     const bool better = can_be_picked(places[pick.place]) &&
-                        score(places[pick.place]) <= kBetter * score(places[*at_]);
+                        is_better(score(places[pick.place]), score(places[*at_]));
     if (better || pick.why == PickReason::kGoal || pick.why == PickReason::kAskedByCloud) change();
   }
   return *at_;

@@ -1,0 +1,67 @@
+#include "edge_client/split/fast_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/figures.h"
+
+namespace split::edge {
+namespace {
+
+// A cloud that was lost is left alone so long, at first and at most.
+constexpr std::chrono::seconds kAway{10}, kLongAway{300};
+
+std::string place_words(int cut) { return cut == 0 ? "all here" : cat("cut ", cut); }
+
+std::string rounded_ms(double ms) { return fixed(ms, ms < 10 ? 1 : 0); }
+
+}  // namespace
+
+std::optional<FastChoice::Now> FastChoice::at(PlanInput input, const Correction& correction,
+                                              int lowest, Time now) {
+  input.lowest = lowest;
+  const std::vector<Place> places = price_places(input, correction);
+  const Place &cloud = places[0], &here = places[1];
+  if (!here.token_ms) return std::nullopt;
+  Now chosen;
+  chosen.cloud_ms = cloud.token_ms;
+  chosen.without_cloud = until_ && now < *until_ && lowest == 0;
+  if (lowest == 0) chosen.here = {0, *here.token_ms};
+  if (std::exchange(lowest_, lowest) != lowest) steady_ = {};
+  if (can_be_picked(cloud)) {
+    const Pick pick = pick_place(places, input, Goal::kFast, 0);
+    const Place& quickest = places[pick.place];
+    if (quickest.cut) chosen.here = {*quickest.cut, *quickest.token_ms};
+    chosen.begin = places[steady_.update(places, pick, now)].cut;
+  } else if (lowest == 0) {
+    chosen.begin = 0;
+  }
+  if (chosen.without_cloud) chosen.begin = 0;
+  return chosen;
+}
+
+void FastChoice::ended(bool lost_cloud, bool on_cloud, Time now) {
+  if (lost_cloud) {
+    away_ = std::clamp(2 * away_, kAway, kLongAway);
+    until_ = now + away_;
+  } else if (on_cloud) {
+    away_ = {};
+    until_.reset();
+  }
+}
+
+std::string staying_words(const Quicker& here, double cloud_ms) {
+  return cat(place_words(here.cut), " would take ", rounded_ms(here.token_ms),
+             " ms a token; the cloud takes ", rounded_ms(cloud_ms), ": staying on the cloud");
+}
+
+std::string words_of(const FastChoice::Now& now) {
+  if (!now.here || !now.cloud_ms || now.without_cloud) return "";
+  if (!now.begin) return staying_words(*now.here, *now.cloud_ms);
+  return cat(place_words(now.here->cut), " takes ", rounded_ms(now.here->token_ms),
+             " ms a token; the cloud takes ", rounded_ms(*now.cloud_ms), ": texts begin ",
+             *now.begin == 0 ? "here" : cat("at cut ", *now.begin));
+}
+
+}  // namespace split::edge
