@@ -117,6 +117,7 @@ class Run {
   GenerateOptions generate_options();
   void begin_arrival();
   void tell(const std::string& line);
+  void say(const std::string& line);
   void tell_beside(const std::string& line);
   void start_clock();
   void begin_writing();
@@ -244,9 +245,17 @@ void Run::begin_arrival() {
   };
   arrival.landed = [this](const Landed& place) { answers_.go_on_at(place); };
   arrival.offered = [this](const Landed& place) { answers_.offer(place); };
-  arrival.tell = [this](const std::string& line) { tell(cat("--cut auto: ", line)); };
+  arrival.tell = [this](const std::string& line) { say(line); };
+  if (forecasts_) answers_.choose_by(*forecasts_, [this](const std::string& line) { say(line); });
+  if (moving_) {
+    moving_->options.stays = [this](const Quicker& there, double token_ms) {
+      tell_beside(staying_words(there, token_ms));
+    };
+  }
   arrival_.emplace(loader_, std::move(arrival));
 }
+
+void Run::say(const std::string& line) { tell(cat("--cut auto: ", line)); }
 
 // While the text is written, but not into it.
 void Run::tell_beside(const std::string& line) {
@@ -491,6 +500,7 @@ void Run::interactive() {
   if (follows) begin_arrival();
   if (!arrival_) shared.turns = &turns;
   const auto present = [&] {
+    if (std::shared_ptr<PlacedModel> next = answers_.next()) return next;
     const std::optional<Landed> place = answers_.place();
     return place ? place->at : first;
   };

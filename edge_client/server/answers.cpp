@@ -32,10 +32,50 @@ void Answers::move(int cut, const std::shared_ptr<PlacedModel>& split) {
   }
 }
 
+void Answers::choose_by(Forecasts& forecasts, std::function<void(const std::string&)> tell) {
+  const std::lock_guard lock(mutex_);
+  forecasts_ = &forecasts;
+  tell_ = std::move(tell);
+}
+
+// With the lock held.
+std::optional<FastChoice::Now> Answers::choice() const {
+  if (forecasts_ == nullptr || !offered_) return std::nullopt;
+  return forecasts_->choose(offered_->at->place.cut);
+}
+
+std::shared_ptr<PlacedModel> Answers::next() const {
+  std::unique_lock lock(mutex_);
+  const std::optional<FastChoice::Now> now = choice();
+  if (!now) return nullptr;
+  const PlacedModel& landed = *offered_->at;
+  const bool moves = !next_ || next_->place.all_on_cloud == now->begin.has_value() ||
+                     next_->place.cut != now->begin.value_or(0);
+  if (moves || next_->tail != landed.tail || next_->exact != offered_->exact) {
+    next_ = std::make_shared<PlacedModel>(landed.at(now->begin.value_or(Move::kCloud)));
+    next_->exact = next_->rounds() ? false : offered_->exact;
+    if (exact_only_) next_->leaves_lost_cloud &= next_->exact.value_or(false);
+  }
+  std::shared_ptr<PlacedModel> next = next_;
+  // The words change with the places, not with their figures.
+  const std::optional<int> begin = now->begin;
+  const std::string words = words_of(*now);
+  const bool news = !words.empty() && (!told_begin_ || *told_begin_ != begin);
+  if (news) told_begin_ = begin;
+  const auto tell = tell_;
+  lock.unlock();
+  if (news && tell) tell(words);
+  return next;
+}
+
 void Answers::go_on_at(const std::optional<Landed>& place) {
   const std::lock_guard lock(mutex_);
   place_ = place;
-  if (!place) return;
+  if (!place) {
+    forecasts_ = nullptr;
+    for (Entry* entry : entries_) offer_to(*entry);
+    return;
+  }
   exact_ = place->exact;
   offered_ = place;
   for (Entry* entry : entries_) offer_to(*entry);
@@ -45,6 +85,11 @@ void Answers::go_on_at(const std::optional<Landed>& place) {
 std::optional<Landed> Answers::place() const {
   const std::lock_guard lock(mutex_);
   return place_;
+}
+
+std::optional<Landed> Answers::here() const {
+  const std::lock_guard lock(mutex_);
+  return offered_;
 }
 
 void Answers::offer(const Landed& place) {
@@ -57,7 +102,8 @@ void Answers::offer(const Landed& place) {
 // With the lock held.
 void Answers::offer_to(Entry& entry) const {
   if (!offered_ || !may_move(*offered_, entry)) return;
-  entry.text_.offer(*offered_->at->batcher(), offered_->at);
+  const std::optional<FastChoice::Now> now = choice();
+  entry.text_.offer(*offered_->at->batcher(), offered_->at, now ? now->here : std::nullopt);
 }
 
 bool Answers::may_move(const Landed& place, const Entry& entry) const {
@@ -66,7 +112,7 @@ bool Answers::may_move(const Landed& place, const Entry& entry) const {
 
 // With the lock held.
 void Answers::send_on(Entry& entry) const {
-  if (!place_ || !may_move(*place_, entry)) return;
+  if (!place_ || !may_move(*place_, entry) || choice()) return;
   PlacedModel& at = *place_->at;
   const int now = entry.text_.place().cut;
   if (now == Move::kCloud || now > at.place.cut) {
@@ -96,7 +142,7 @@ void Answers::on_busy(std::function<void(bool)> told) {
 void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config) {
   if (receipt.device != "none") return;
   receipt.fetched = answers.grown();
-  const std::optional<Landed> place = answers.place();
+  const std::optional<Landed> place = answers.here();
   if (!place || receipt.counts.moves.empty()) return;
   const PlacedModel& at = *place->at;
   receipt.device = at.device();

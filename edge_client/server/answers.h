@@ -20,6 +20,14 @@ class Answers {
   // With `exact_only`, none moves by itself where that may change a bit.
   explicit Answers(bool exact_only = false) : exact_only_(exact_only) {}
 
+  // From now on, until texts are to stay where they are, they run where these foresee that they are
+  // quickest, as far as that is what is wanted and known: those to come, of the places whose
+  // weights are here and the cloud, and those that run where their own tokens are slower than
+  // there. `tell` is told where texts begin from now on, and why, by whoever asks for that.
+  void choose_by(Forecasts& forecasts, std::function<void(const std::string&)> tell = {});
+  // Returns where the next text begins then; null where that is not chosen, or nothing has landed.
+  std::shared_ptr<PlacedModel> next() const;
+
   // A text, from its first token to its last; goes before it. One that `repeats` is one that
   // somebody may expect again: it moves by itself only where its bits stay the same.
   class Entry {
@@ -49,6 +57,8 @@ class Answers {
   // stay where they are.
   void go_on_at(const std::optional<Landed>& place);
   std::optional<Landed> place() const;
+  // The weights that are here, whatever texts do with them.
+  std::optional<Landed> here() const;
   // Texts may go on there where a loaded cloud asks for that, those that run and those to come.
   void offer(const Landed& place);
 
@@ -64,6 +74,7 @@ class Answers {
   void set_exact(bool exact);
 
  private:
+  std::optional<FastChoice::Now> choice() const;
   bool may_move(const Landed& place, const Entry& entry) const;
   void send_on(Entry& entry) const;
   void offer_to(Entry& entry) const;
@@ -75,6 +86,10 @@ class Answers {
   std::optional<Landed> place_, offered_;
   std::shared_ptr<const PlacedModel> beside_;
   std::function<void(bool)> told_;
+  Forecasts* forecasts_ = nullptr;  // that choose; none: texts go on where the weights are
+  std::function<void(const std::string&)> tell_;
+  mutable std::shared_ptr<PlacedModel> next_;
+  mutable std::optional<std::optional<int>> told_begin_;  // that of its words
   std::optional<bool> exact_;
 };
 

@@ -166,6 +166,7 @@ void Service::follow() {
     follows_ = true;
     if (split_->place.all_on_cloud) on_cloud_ = split_;
   }
+  answers_.choose_by(*forecasts_, [this](const std::string& line) { say(line); });
   if (arrival_) return;
   ArrivalOptions arrival;
   arrival.goal = options_.goal;
@@ -194,7 +195,10 @@ void Service::follow() {
     count_growth();
   };
   arrival.landed = [this](const Landed& place) { landed(place); };
-  arrival.offered = [this](const Landed& place) { answers_.offer(place); };
+  arrival.offered = [this](const Landed& place) {
+    watch_once(place);
+    answers_.offer(place);
+  };
   arrival.tell = [this](const std::string& line) { say(line); };
   arrival_.emplace(loader_, std::move(arrival));
   arrival_->text_runs(!answers_.list().empty());
@@ -211,14 +215,21 @@ void Service::count_growth() {
 
 // On the thread of the arrival.
 void Service::landed(const Landed& place) {
+  watch_once(place);
   {
     const std::lock_guard lock(mutex_);
-    if (!landed_) watch(*place.at->batcher());
     landed_ = place;
-    if (follows_) split_ = place.at;
     if (!follows_) return answers_.offer(place);
   }
-  answers_.go_on_at(place);
+  answers_.go_on_at(place);  // first: by what that knows the next answer begins
+  const std::lock_guard lock(mutex_);
+  if (follows_) split_ = place.at;
+}
+
+// Before the first text runs on the weights that come.
+void Service::watch_once(const Landed& place) {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(watched_, true)) watch(*place.at->batcher());
 }
 
 void Service::choose_cut() {
@@ -265,6 +276,7 @@ void Service::watch(Batcher& batcher) {
 }
 
 std::shared_ptr<PlacedModel> Service::present() const {
+  if (std::shared_ptr<PlacedModel> next = answers_.next()) return next;
   const std::lock_guard lock(mutex_);
   return split_;
 }
@@ -282,16 +294,16 @@ std::string Service::status(const std::vector<std::string>& devices) {
   {
     const std::lock_guard lock(mutex_);
     now.stopping = stopping_;
-    now.split = split_;
+    now.split = split;
     now.coming = coming_;
-    if (split_ || coming_) {
-      now.info = split_ ? split_->info : coming_info_;
+    if (split || coming_) {
+      now.info = split ? split->info : coming_info_;
       now.config = &loader_.config();
       now.formats = loader_.formats(now.info);
     }
     if (split_) now.fetched = split_->place.all_on_cloud ? answers_.grown() : split_->counts();
     now.last_receipt = last_receipt_;
-    forecasts = split_ ? forecasts_.get() : nullptr;
+    forecasts = split ? forecasts_.get() : nullptr;
   }
   now.progress = progress_.counts();
   now.answers = answers_.list();

@@ -70,6 +70,7 @@ class Service {
   void measure(const wire::ModelInfo& info);
   void count_growth();
   void landed(const Landed& place);
+  void watch_once(const Landed& place);
   void watch(Batcher& batcher);
   void say(const std::string& line);
 
@@ -99,7 +100,8 @@ class Service {
   wire::ModelInfo coming_info_;
   std::string last_receipt_;
   std::shared_ptr<PlacedModel> on_cloud_;  // as answers begin with it there, once they did
-  bool follows_ = false;                   // answers begin where the weights are
+  bool follows_ = false;                   // answers begin where the weights are, or the cloud
+  bool watched_ = false;                   // these
   std::optional<Landed> landed_;           // last
   FetchCounts counted_;                    // of what came beside answers
   std::unique_ptr<Forecasts> forecasts_;   // once it is loaded

@@ -105,6 +105,7 @@ std::string forecast_words(const Forecast& forecast) {
     words += cat("; the first after ", ms(*predicted.first_token_ms), " and ",
                  ms(*actual.first_token_ms));
   }
+  if (forecast.here_ms) words += cat("; all here would take ", ms(*forecast.here_ms));
   return words;
 }
 

@@ -150,6 +150,18 @@ std::optional<bool> Arrival::compare(const PlacedModel& placed) {
   }
 }
 
+// A cloud that has only just begun knows its speed a little later.
+void Arrival::measure_late(const wire::ModelInfo& info) {
+  Forecasts* const forecasts = options_.forecasts;
+  if (forecasts == nullptr || forecasts->facts().cloud) return;
+  try {
+    const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
+    const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
+    measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels), *forecasts);
+  } catch (const Error&) {  // then nobody knows it
+  }
+}
+
 // Compares bits, once before the first place, tells of this one, and keeps the model for starts
 // without a server.
 void Arrival::look(const PlacedModel& placed, int cut) {
@@ -164,6 +176,7 @@ void Arrival::look(const PlacedModel& placed, int cut) {
     exact_ = exact;
     if (ending_) return;
   }
+  if (cut == 0) measure_late(placed.info);
   const auto at = std::make_shared<PlacedModel>(placed.at(cut));
   if (at->rounds()) exact = false;
   at->exact = exact;

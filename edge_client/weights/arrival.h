@@ -56,6 +56,7 @@ class Arrival {
   std::shared_ptr<PlacedModel> begin();
   bool is_place(int cut) const { return cut == 0 || options_.goal == Goal::kOffload; }
   std::optional<bool> compare(const PlacedModel& placed);
+  void measure_late(const wire::ModelInfo& info);
   void look(const PlacedModel& placed, int cut);
   void share_line();
 

@@ -47,7 +47,8 @@ struct PlacedModel {
     return wire != DType::kF32 && rows_travel;
   }
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
-  std::string device() const { return tail ? tail->device_name() : "none"; }  // now
+  // The one that computes here now; none where a text has to come here first.
+  std::string device() const { return tail && place.local() ? tail->device_name() : "none"; }
   // The same weights for texts that begin at another cut, or at Move::kCloud.
   PlacedModel at(int cut) const;
   // The lowest point from which on this machine runs all, if any. Any thread.

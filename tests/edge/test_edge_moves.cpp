@@ -127,7 +127,8 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
       << words.err;
 }
 
-// With weights that arrive at any moment of it, that are all here, and that never come.
+// With weights that arrive at any moment of it, that are all here, and that never come; for speed
+// alone it may stay where it is.
 TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
   Pair& pair = Pair::of("demo");
   int moved = 0;
@@ -147,16 +148,17 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
     };
     const std::vector<int32_t> alone =
         pair.alone(temperature, 0.95f, static_cast<uint64_t>(i), 400);
-    const Outcome got = run({});
-    EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), alone);
-    EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
-    const Json json = got.json(), &receipt = json["receipt"];
-    if (receipt["moves"].size() == 1) {
-      ++moved;
-      EXPECT_EQ(receipt["moves"][0]["from"], "cloud");
-      EXPECT_EQ(receipt["moves"][0]["to"], 0);
-      EXPECT_EQ(receipt["exact"], true);
-      EXPECT_EQ(json["cut"], 0);
+    for (const std::vector<std::string>& goal :
+         {std::vector<std::string>{"--goal=fast"}, {"--goal=offload", "--pace=0.1"}}) {
+      const Outcome got = run(goal);
+      EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), alone);
+      EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
+      const Json json = got.json(), &moves = json["receipt"]["moves"];
+      if (moves.empty()) continue;
+      if (goal.size() > 1) ++moved;
+      EXPECT_EQ(moves.front()["from"], "cloud");
+      EXPECT_EQ(moves.back()["to"], json["cut"]);
+      EXPECT_EQ(json["receipt"]["exact"], true);
     }
     const Outcome none = run({"--max-weights=0"});
     EXPECT_EQ(none.json()["tokens"].get<std::vector<int32_t>>(), alone);
@@ -255,6 +257,7 @@ TEST(EdgeAuto, ACloudThatKeepsNoRowsHasTheFixedCutAndALineSaysSo) {
       << got.err;
 }
 
+// The cloud is slow, by its own word.
 TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
   Pair& pair = Pair::of("rand-a");
   const TemporaryFolder fresh;
@@ -263,6 +266,7 @@ TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
     blobs_come.wait(false);
     return std::nullopt;
   });
+  pair.cloud.said_ms = 1e6;
   std::vector<std::string> arguments = pair.arguments({"--cut=auto"});
   arguments.push_back(cat("--cache=", fresh.path.string()));
   EdgeServer edge(arguments);
@@ -302,6 +306,58 @@ TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
   Outcome offline = run_edge({"--server=http://127.0.0.1:1", "--cut=auto",
                               cat("--cache=", fresh.path.string()), "--prompt-ids=5"});
   EXPECT_EQ(offline.code, 3);  // never heard of that one
+}
+
+// A text of one token teaches nothing, so that the cloud is as fast as it says.
+TEST(EdgeAuto, AServersAnswersStayOnAFasterCloudAndAreHereWhenItIsLost) {
+  Pair& pair = Pair::of("demo");
+  const TemporaryFolder fresh;
+  pair.cloud.said_ms = 1e-6;
+  std::optional<Running> front;
+  front.emplace([&](http::Server& server) {
+    server.route("GET", "/v1/models/{id}/load", [&](const http::Request& request) {
+      return pair.cloud.real(request, pair.cloud.url());
+    });
+    cloud::add_routes(server, pair.cloud.cloud);
+  });
+  EdgeServer edge({"--cut=auto", cat("--server=", front->url()),
+                   cat("--cache=", fresh.path.string()), "--retry-for=5"});
+  edge.ready().until("8/8 layers here\n");
+  const auto answer = [&](int tokens) {
+    const Json json = edge.ask("/v1/completions", {{"prompt", pair.prompt()},
+                                                   {"temperature", 0.9},
+                                                   {"seed", 5},
+                                                   {"max_tokens", tokens},
+                                                   {"ignore_eos", true},
+                                                   {"return_token_ids", true}});
+    EXPECT_EQ(json["choices"][0]["token_ids"].get<std::vector<int32_t>>(),
+              pair.alone(0.9f, 1, 5, tokens));
+    return json["usage"]["splitcompute"];
+  };
+  // By whoever asks where the next one begins.
+  for (int tries = 0;
+       tries < 20000 && edge.until("").find("staying on the cloud\n") == std::string::npos;
+       ++tries) {
+    ASSERT_EQ(edge.status()["cut"], "cloud");
+  }
+  EXPECT_NE(edge.until("").find("--cut auto: all here would take "), std::string::npos)
+      << edge.until("");
+  const Json there = answer(1);
+  EXPECT_EQ(there["cut"], "cloud");
+  EXPECT_EQ(there["trips"], 1);
+  EXPECT_EQ(there["device"], "none");
+  EXPECT_EQ(there["plan"]["why"], "fastest");
+  EXPECT_GT(there["bytes_downloaded"], 0);  // all the same
+  front.reset();
+  const Json lost = answer(24);
+  EXPECT_EQ(lost["cut"], 0);
+  ASSERT_EQ(lost["moves"].size(), 1u) << lost;
+  EXPECT_EQ(lost["moves"][0]["why"], "cloud_lost");
+  EXPECT_NE(lost["device"], "none");
+  EXPECT_EQ(edge.status()["cut"], 0);  // for a while
+  const Json next = answer(24);
+  EXPECT_EQ(next["cut"], 0);
+  EXPECT_TRUE(next["moves"].empty());
 }
 
 // Each stage that lands is a place, from the head down.

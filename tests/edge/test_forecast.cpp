@@ -232,6 +232,64 @@ TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
       << to_text(receipt);
 }
 
+TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
+  const test::TemporaryFolder folder;
+  Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(),
+                      {.goal = Goal::kFast, .pace = 10, .chosen = true});
+  Receipt receipt;
+  receipt.cut = "cloud";
+  receipt.prompt_tokens = 3;
+  receipt.tokens = 11;
+  const auto why = [&](double token_ms) {
+    forecasts.describe(receipt, watched(10, token_ms, 0, 0), false);
+    return receipt.forecast->why;
+  };
+  EXPECT_FALSE(forecasts.choose(0));  // nothing was measured
+  forecasts.measured(facts().network, facts().edge, CloudLoad{facts().cloud, {}, {}});
+  const auto now = forecasts.choose(0);
+  ASSERT_TRUE(now);
+  EXPECT_FALSE(now->begin);
+  EXPECT_EQ(why(5), "fastest");
+  EXPECT_NE(to_text(receipt).find("plan      all on the cloud (fastest): 5.00 ms a token foreseen, "
+                                  "5.00 ms taken (0 % off)"),
+            std::string::npos)
+      << to_text(receipt);
+  EXPECT_NE(to_text(receipt).find("; all here would take 11.0 ms\n"), std::string::npos)
+      << to_text(receipt);
+  // It began there, and it is too soon for another place.
+  Speed slow = *facts().cloud;
+  slow.block_ms = 10;
+  forecasts.measured({}, {}, CloudLoad{slow, {}, {}});
+  EXPECT_FALSE(forecasts.choose(0)->begin);
+  EXPECT_EQ(why(30), "fastest");
+  // The weights here decide: a cut of all four blocks takes longer.
+  forecasts.choose(4);
+  EXPECT_EQ(why(30), "fastest");
+}
+
+// The weights came meanwhile.
+TEST(Forecasts, SayWhyATextStayedOnACloudThatWasForeseenToBeSlower) {
+  const test::TemporaryFolder folder;
+  Forecasts forecasts(PlanMemory(ShardCache(folder.path), {"http://a", "m", "cpu"}), shape(),
+                      {.goal = Goal::kFast, .pace = 10, .chosen = true});
+  Receipt receipt;
+  receipt.cut = "cloud";
+  const auto why = [&](double token_ms) {
+    forecasts.describe(receipt, watched(10, token_ms, 0, 0), false);
+    return receipt.forecast->why;
+  };
+  Speed slow = *facts().cloud;
+  slow.block_ms = 10;
+  forecasts.measured(facts().network, facts().edge, CloudLoad{slow, {}, {}});
+  EXPECT_EQ(why(5), "only_fit");  // before they came
+  EXPECT_EQ(forecasts.choose(0)->begin, 0);
+  EXPECT_EQ(why(5), "fastest");
+  EXPECT_EQ(why(30), "only_fit");
+  slow.block_ms = 2.75;  // 12 ms a token: 11 is less, but not by a tenth
+  forecasts.measured({}, {}, CloudLoad{slow, {}, {}});
+  EXPECT_EQ(why(30), "fastest");
+}
+
 TEST(Receipts, SayWhatALostCloudTookApart) {
   Receipt receipt;
   receipt.prompt_tokens = 4;

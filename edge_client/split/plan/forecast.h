@@ -34,6 +34,8 @@ struct Forecast {
   Goal goal = Goal::kFast;
   std::string why;  // pick_reason_name(), or a move's
   TokenCosts predicted, actual;
+  std::optional<double>
+      here_ms;  // a token's with all here, where it stayed away from that for speed
 
   // |predicted - actual| / actual of a token's time.
   std::optional<double> error() const;

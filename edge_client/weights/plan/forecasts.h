@@ -6,6 +6,7 @@
 #include <chrono>
 #include <mutex>
 
+#include "edge_client/split/fast_choice.h"
 #include "edge_client/split/plan/plan_report.h"
 #include "edge_client/split/receipt.h"
 #include "edge_client/weights/plan/plan_memory.h"
@@ -37,12 +38,16 @@ class Forecasts {
   void describe(Receipt& receipt, const AnswerWatch& watch, bool drafts) const;
   // Learns from one that has ended. Returns how far off its token was foreseen, as Forecast::error.
   std::optional<double> learn(const Receipt& receipt, const AnswerWatch& watch, bool drafts);
+  // Chooses where texts run that are to be fast, now that the weights from this cut on are here;
+  // none where another goal was asked for, or too little is known.
+  std::optional<FastChoice::Now> choose(int lowest);
   // A plan for the next one, as far as it is known; the weights may have come meanwhile.
   PlanReport plan(const std::string& model, std::optional<bool> exact) const;
 
  private:
   PlanInput input(size_t prompt_tokens, bool drafts) const;
-  std::string why(const Receipt& receipt, const PlanInput& input, std::optional<int> cut) const;
+  std::string why(const Receipt& receipt, const PlanInput& input, std::optional<int> cut,
+                  const AnswerWatch& watch) const;
   void keep(bool now);
 
   const PlanMemory memory_;
@@ -50,6 +55,9 @@ class Forecasts {
   const Choice choice_;
   mutable std::mutex mutex_;  // of:
   PlanFacts facts_;
+  FastChoice fast_;
+  std::optional<int> lowest_;  // cut from which on the weights are here, where that is of interest
+  std::optional<std::optional<int>> begins_;  // cut of the next text, where that is a free choice
   bool changed_ = false;
   Clock::time_point kept_{};
   uint64_t charged_ = 0;  // bytes of weights that an answer's cost had
