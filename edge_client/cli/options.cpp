@@ -134,7 +134,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.group("The split");
   flags.text("cut", "K|cloud|auto",
              "how many blocks the server runs, or all of them; auto: the text begins there, and "
-             "comes here when the weights have (auto)",
+             "comes here with the weights where that serves --goal (auto)",
              &cut);
   flags.bytes("max-weights", "BYTES", "most weights that --cut auto fetches (1G; 0: none)",
               &max_weights);
