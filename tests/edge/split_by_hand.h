@@ -1,0 +1,190 @@
+// Texts of edge_client/split over a cloud that is an object of the test: driven as the program
+// does, and by hand, on one thread with a clock of the test.
+#pragma once
+
+#include <random>
+
+#include "edge_client/drive/split_text.h"
+#include "support/fake_cloud.h"
+
+namespace split::test {
+
+// Waits no time.
+struct NoTime : Waiter {
+  bool interrupted() const override { return ended; }
+  bool wait(std::chrono::milliseconds) override {
+    ++waits;
+    return !ended;
+  }
+  bool ended = false;
+  int waits = 0;
+};
+
+// Drives the flows of a text on this thread, with a clock that only waiting moves: what they ask
+// for takes its time, and is done at the end of it.
+class ByHand {
+ public:
+  explicit ByHand(FakeCloud& cloud, unsigned seed = 0) : cloud_(cloud), random_(seed) {}
+
+  // Drives the flow to its end, and the lane beside it; or until nobody wants more of its tokens.
+  void drive(edge::Course& course, edge::Flow& flow,
+             const edge::CloudLink::OnToken& on_token = {}) {
+    Doing text{&flow};
+    for (;;) {
+      go_on(course, text);
+      if (std::holds_alternative<edge::Done>(text.action)) return;
+      if (course.lane() != nullptr) {
+        lane_.flow = &course.lane()->flow();
+        go_on(course, lane_);
+        go_on(course, text);  // which may have waited for it
+        if (std::holds_alternative<edge::Done>(text.action)) return;
+      }
+      Doing& next = lane_.flow != nullptr && lane_.until < text.until ? lane_ : text;
+      CHECK(next.until < edge::Wait::kOnOthers);  // else both wait for ever
+      now = std::max(now, next.until);
+      if (!finish(next, on_token)) return;
+    }
+  }
+  double ms() const {
+    return std::chrono::duration<double, std::milli>(now - edge::Moment()).count();
+  }
+
+  std::chrono::microseconds round_trip{50000}, kernel{1000}, token{4000};
+  edge::Moment now = {};
+  std::vector<edge::Send::Call> sent = {};
+
+ private:
+  struct Doing {
+    edge::Flow* flow = nullptr;
+    edge::Action action = edge::Wait{};
+    edge::Moment until = {};
+    uint64_t seen = 0;  // version
+    bool begun = false;
+  };
+  // Some time around `about`.
+  std::chrono::microseconds some(std::chrono::microseconds about) {
+    return about / 2 +
+           std::chrono::microseconds(random_() % static_cast<uint64_t>(about.count() + 1));
+  }
+  // Unless it waits, or what it asked for is not done.
+  void go_on(edge::Course& course, Doing& one) {
+    while (!one.begun || due(course, one)) {
+      one.action = one.flow->next(now);
+      one.seen = course.version();
+      one.begun = true;
+      const auto* const wait = std::get_if<edge::Wait>(&one.action);
+      one.until = wait != nullptr ? wait->until : now + some(time_of(one.action));
+    }
+  }
+  bool due(edge::Course& course, const Doing& one) const {
+    if (!std::holds_alternative<edge::Wait>(one.action)) return false;
+    const auto& wait = std::get<edge::Wait>(one.action);
+    const bool hears = wait.hears || wait.until == edge::Wait::kOnOthers;
+    return (hears && one.seen != course.version()) || one.until <= now;
+  }
+  std::chrono::microseconds time_of(const edge::Action& action) const {
+    if (std::holds_alternative<edge::NextToken>(action)) return token;
+    return std::holds_alternative<edge::Compute>(action) ? kernel : round_trip;
+  }
+  // False where nobody wants more tokens.
+  bool finish(Doing& one, const edge::CloudLink::OnToken& on_token) {
+    if (std::holds_alternative<edge::Wait>(one.action)) return true;
+    bool more = true;
+    try {
+      if (const auto* send = std::get_if<edge::Send>(&one.action)) {
+        one.flow->give(ask(*send));
+        one.flow->hear(cloud_.load());
+      } else if (!std::holds_alternative<edge::Compute>(one.action)) {
+        if (const auto* begun = std::get_if<edge::Stream>(&one.action)) {
+          stream_.emplace(cloud_, begun->session, begun->ids, begun->options);
+        }
+        const edge::StreamEvent event = stream_->next();
+        if (event.token) more = on_token(*event.token);
+        one.flow->hear(cloud_.load());
+        one.flow->give(event);
+      } else {
+        const auto& compute = std::get<edge::Compute>(one.action);
+        compute.tail->run(*compute.job);
+      }
+    } catch (...) {
+      one.flow->fail(std::current_exception());
+    }
+    one.begun = false;
+    return more;
+  }
+  std::vector<float> ask(const edge::Send& send) {
+    sent.push_back(send.call);
+    switch (send.call) {
+      case edge::Send::kStep:
+        return cloud_.step(send.session, send.rows, *send.traffic);
+      case edge::Send::kFill:
+        return cloud_.fill(send.session, send.rows, *send.traffic);
+      case edge::Send::kLook:
+        cloud_.look();
+        return {};
+      case edge::Send::kClose:
+        cloud_.close(send.session);
+        return {};
+      default:
+        EXPECT_EQ(send.call, edge::Send::kOpen);
+        cloud_.open(send.session, send.rows.range);
+        return {};
+    }
+  }
+
+  FakeCloud& cloud_;
+  std::minstd_rand random_;
+  std::optional<FakeCloud::Streaming> stream_;
+  Doing lane_;
+};
+
+class SplitAlone : public testing::Test {
+ protected:
+  explicit SplitAlone(const std::string& name = "rand-a") : golden(name) {}
+  static GenerateOptions wanted() {
+    GenerateOptions options;
+    options.max_tokens = 12;
+    options.sampling.seed = 3;
+    options.ignore_end = true;
+    return options;
+  }
+  int layers() const { return golden.model->config().layers; }
+  template <typename Call>
+  auto with(const edge::Placement& place, const Call& call) {
+    const Model& model = *golden.model;
+    std::optional<Shard> shard;
+    std::optional<Batcher> tail;
+    if (place.local()) {
+      shard.emplace(*device, model, golden.weights(), options_for(model, place.range));
+      tail.emplace(*shard);
+    }
+    const edge::RetryOptions retry;
+    return call(
+        edge::SplitRun{cloud, place, tail ? &*tail : nullptr, model, nullptr, retry, waiter});
+  }
+  // A text cut there; its head here or on the cloud.
+  std::vector<int32_t> text(int cut, bool head_on_cloud = false) {
+    edge::Options options;
+    options.cut = cut;
+    options.head_on_cloud = head_on_cloud;
+    return text(edge::place(options, golden.model->config()));
+  }
+  std::vector<int32_t> text(const edge::Placement& place) {
+    return with(place, [&](const edge::SplitRun& run) {
+      return generate_text(run, prompt, wanted(), {}, counts).tokens;
+    });
+  }
+  std::vector<int32_t> whole() {
+    LocalForward forward(cloud.batcher());
+    return generate(forward, golden.model->config(), nullptr, prompt, wanted(), {}).tokens;
+  }
+
+  const Golden golden;
+  std::vector<int32_t> prompt{5, 11, 2, 40, 33, 17};
+  const std::unique_ptr<Device> device = make_cpu_device(1);
+  FakeCloud cloud{golden};
+  NoTime waiter;
+  edge::SplitCounts counts;
+};
+
+}  // namespace split::test

@@ -1,0 +1,151 @@
+// Texts whose cut moves, by hand.
+#pragma once
+
+#include <cstdlib>
+
+#include "edge/split_by_hand.h"
+
+namespace split::test {
+
+// Where a text begins, and where it is to be with so many tokens out.
+struct Schedule {
+  int start = 0;
+  std::vector<std::pair<uint32_t, int>> moves;
+  bool asked = false;  // the text is asked at these tokens, and moves when it can
+
+  // A few moves to anywhere at rising tokens, the cloud too.
+  static Schedule random(std::minstd_rand& random, int layers, int tokens) {
+    const auto any_cut = [&] {
+      return static_cast<int>(random() % static_cast<unsigned>(layers + 2)) - 1;
+    };
+    Schedule all{.start = any_cut(), .moves = {}};
+    auto at = 1 + static_cast<uint32_t>(random() % 3);
+    for (; at < static_cast<uint32_t>(tokens); at += 1 + random() % 6) {
+      all.moves.emplace_back(at, any_cut());
+    }
+    return all;
+  }
+  std::string text() const {
+    std::string out = cat(asked ? "asked " : "", "0:", start);
+    for (const auto& [at, cut] : moves) out += cat(",", at, ":", cut);
+    return out;
+  }
+};
+
+// A course that is driven by hand.
+class ForwardByHand : public Forward {
+ public:
+  ForwardByHand(ByHand& hand, edge::Course& course) : hand_(hand), course_(course) {}
+  std::span<const float> run(const SequenceRows& rows) override {
+    hand_.drive(course_, course_.run(rows));
+    return course_.results();
+  }
+  uint32_t most_rows(uint32_t past) const override { return course_.most_rows(past); }
+
+ private:
+  ByHand& hand_;
+  edge::Course& course_;
+};
+
+// Texts whose cut moves, by hand.
+class SplitMoves : public SplitAlone {
+ protected:
+  using SplitAlone::SplitAlone;
+  struct Result {
+    std::vector<edge::Move> moves;
+    edge::SplitCounts counts;
+    double slowest_ms = 0;  // of the tokens
+    double alone_ms = 0;    // of those of no cloud
+    uint64_t accepted = 0;  // guesses, of the last place's
+  };
+
+  // A text that moves so; each of its logits is the whole model's, and nothing is left of it.
+  Result run(const Schedule& schedule, const GenerateOptions& options, unsigned seed = 0) {
+    SCOPED_TRACE(schedule.text());
+    const Model& model = *golden.model;
+    edge::MoveOptions moves{.deepest = 0, .targets = {}, .leaves_lost_cloud = leaves_lost_cloud};
+    int lowest = layers();
+    const auto include = [&](int cut) {
+      moves.deepest = std::max(moves.deepest, cut == edge::Move::kCloud ? layers() : cut);
+      if (cut != edge::Move::kCloud) lowest = std::min(lowest, cut);
+    };
+    include(schedule.start);
+    for (const auto& [at, cut] : schedule.moves) {
+      if (!schedule.asked) moves.targets.push_back({.cut = cut, .at = at});
+      include(cut);
+    }
+    Shard shard(*device, model, golden.weights(),
+                options_for(model, StageRange::from_block(lowest, Point::head())));
+    Batcher tail(shard);
+    tail_pages = &shard.pages();
+    Shard whole_shard(*device, model, golden.weights(), options_for(model));
+    Batcher whole_batcher(whole_shard);
+    Result result;
+    {
+      LocalForward whole(whole_batcher);
+      ByHand hand(cloud, seed);
+      hand.kernel = kernel;
+      hand.token = 4 * kernel;
+      edge::Course course(model, schedule.start, &tail, {}, result.counts, {}, &moves);
+      if (offers) course.lane()->offer(tail, {}, {});
+      TextLoop loop(model.config(), nullptr, prompt, options);
+      ForwardByHand forward(hand, course);
+      std::optional<DraftedRows> rows;
+      while (!loop.ended()) {
+        const double before = hand.ms();
+        for (const auto& [at, cut] : schedule.moves) {
+          if (schedule.asked && at == course.tokens_out() + 1) course.lane()->aim({.cut = cut});
+        }
+        const auto known = static_cast<uint32_t>(loop.ids().size());
+        if (known > prompt.size() && !(rows && rows->has(loop))) {
+          hand.drive(course, course.meet(known - 1));
+        }
+        if (course.on_cloud()) {
+          rows.reset();
+          stream(hand, course, loop, whole, options);
+          continue;
+        }
+        if (!rows) {
+          const size_t pending = known > prompt.size() ? 1 : 0;
+          rows.emplace(forward, model.config(), loop.ids().first(known - pending), options.drafts);
+        }
+        const std::span<const float> got = rows->logits(loop);
+        if (after_step) after_step(course, result.counts);
+        if (course.cut() == 0) result.alone_ms += hand.ms() - before;
+        result.slowest_ms = std::max(result.slowest_ms, hand.ms() - before);
+        const std::span<const float> expected = whole.run(loop.wanted());
+        EXPECT_TRUE(std::ranges::equal(got, expected)) << course.tokens_out();
+        result.accepted = rows->accepted();
+        loop.logits(expected, {});
+      }
+      for (const std::string& session : course.leave()) cloud.close(session);
+    }
+    EXPECT_EQ(shard.pages().in_use(), 0u);
+    EXPECT_EQ(cloud.sessions(), 0u);
+    EXPECT_EQ(cloud.batcher().pages().in_use(), 0u);
+    result.moves = result.counts.moves;
+    return result;
+  }
+  // The tokens that the cloud has: each is the whole model's.
+  void stream(ByHand& hand, edge::Course& course, TextLoop& loop, LocalForward& whole,
+              const GenerateOptions& options) {
+    GenerateOptions rest = options;
+    rest.max_tokens = static_cast<int>(loop.left());
+    hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
+               [&](const ScoredToken& token) {
+                 loop.logits(whole.run(loop.wanted()), {});
+                 EXPECT_EQ(token.id, loop.ids().back()) << loop.ids().size();
+                 return !loop.ended();
+               });
+    EXPECT_EQ(course.finish_reason(), "");
+  }
+  static int schedules() { return std::getenv("SPLIT_LONG") != nullptr ? 1000 : 100; }
+
+  KvPages* tail_pages = nullptr;  // of the text that runs
+  std::function<void(const edge::Course&, const edge::SplitCounts&)> after_step;
+  bool leaves_lost_cloud = false;
+  bool offers = false;  // to the cloud, what the text has here
+  std::chrono::microseconds kernel{1000};
+};
+
+}  // namespace split::test

@@ -1,0 +1,279 @@
+// Texts whose cut moves: when, why, and what they wait for.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "edge/split_moves.h"
+
+namespace split::test {
+namespace {
+
+// Its steps bring no wish of the cloud's any more.
+TEST_F(SplitMoves, ATextThatIsAllHereForTheCloudsSakeHearsOfTheEndOfItsLoad) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 50;
+  offers = true;
+  kernel = std::chrono::seconds(2);
+  for (const int start : {2, edge::Move::kCloud}) {
+    cloud.looks = 0;
+    cloud.says = {.want = 0};
+    after_step = [&](const edge::Course& course, const edge::SplitCounts&) {
+      if (course.tokens_out() >= 30) cloud.says = edge::CloudSays();
+    };
+    const Result got = run({.start = start, .moves = {{UINT32_MAX, 0}}, .asked = true}, options);
+    ASSERT_EQ(got.moves.size(), 2u) << start;
+    for (const edge::Move& move : got.moves) EXPECT_EQ(move.why, "asked_by_cloud");
+    EXPECT_EQ(got.moves[0].to, 0);
+    EXPECT_EQ(got.moves[1].to, start);
+    EXPECT_GE(got.moves[1].at, 30u);
+    // Once in ten seconds, and never from elsewhere.
+    EXPECT_GE(cloud.looks, 3);
+    EXPECT_LE(cloud.looks, got.alone_ms / 10000 + 1);
+  }
+}
+
+// It is nobody's hope to go elsewhere.
+TEST_F(SplitMoves, ATextThatIsHereForItselfAsksTheCloudNothing) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 40;
+  offers = true;
+  kernel = std::chrono::seconds(2);
+  const Result got = run({.start = 2, .moves = {{2, 0}}, .asked = true}, options);
+  ASSERT_EQ(got.moves.size(), 1u);
+  EXPECT_EQ(cloud.looks, 0);
+}
+
+TEST_F(SplitMoves, EachWayAndBack) {
+  for (int from = edge::Move::kCloud; from <= layers(); ++from) {
+    for (int to = edge::Move::kCloud; to <= layers(); ++to) {
+      if (from == to) continue;
+      const Result got = run({.start = from, .moves = {{4, to}, {8, from}}}, wanted());
+      const std::vector<edge::Move>& moves = got.moves;
+      EXPECT_EQ(got.counts.replays, 0u);
+      ASSERT_EQ(moves.size(), 2u) << from << " " << to;
+      EXPECT_EQ(moves[0].at, 4u);
+      EXPECT_EQ(moves[0].from, from);
+      EXPECT_EQ(moves[0].to, to);
+      EXPECT_EQ(moves[0].why, "asked");
+      EXPECT_GE(moves[0].rows, from + to == layers() - 1 ? 0 : prompt.size());
+      EXPECT_EQ(moves[1].at, 8u);
+      EXPECT_EQ(moves[1].to, from);
+    }
+  }
+}
+
+// Rows of wrong guesses that this machine's blocks computed are none when they come back.
+TEST_F(SplitMoves, RowsOfWrongGuessesAreGoneWhenATextComesBack) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 24;
+  options.drafts = {.most = kMostDrafts, .always = true};
+  // Texts of three ids, where there is always something to guess.
+  for (int32_t id = 0; id < 3; ++id) options.sampling.logit_bias.push_back({id, 100});
+  for (const int away : {layers(), edge::Move::kCloud}) {
+    for (uint32_t at = 2; at <= 12; ++at) {
+      options.sampling.seed = at;
+      run({.start = 1, .moves = {{at, away}, {at + 7, 1}}, .asked = true}, options, at);
+    }
+  }
+}
+
+// Without a wait, and whether a move is on its way or not.
+TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
+  leaves_lost_cloud = true;
+  for (const Schedule& schedule :
+       std::vector<Schedule>{{2, {{3, 1}, {6, 3}, {9, 0}}}, {3, {{11, 0}}}}) {
+    const int first = cloud.calls();
+    run(schedule, wanted());
+    const int calls = cloud.calls() - first;
+    std::ptrdiff_t all_lost = 0;
+    for (int at = 1; at <= calls; ++at) {
+      SCOPED_TRACE(at);
+      const int begun = cloud.calls();
+      cloud.before_call = [&, at](int number) {
+        if (number - begun < at) return;
+        cloud.forget_all();
+        throw RemoteError("no answer", 0, "");
+      };
+      const Result got = run(schedule, wanted());
+      ASSERT_FALSE(HasFailure());
+      ASSERT_FALSE(got.moves.empty());
+      EXPECT_EQ(got.moves.back().to, 0);
+      const auto lost = std::ranges::count(got.moves, "cloud_lost", &edge::Move::why);
+      EXPECT_LE(lost, 1);  // none where the text had left it
+      all_lost += lost;
+      EXPECT_LE(got.slowest_ms, 3 * 75);
+      cloud.before_call = {};
+    }
+    EXPECT_GT(all_lost, calls / 2);
+  }
+}
+
+// As the program drives it: the lane on a thread, and others that look and ask.
+TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
+  const std::vector<int32_t> expected = SplitAlone::whole();
+  const Model& model = *golden.model;
+  Shard shard(*device, model, golden.weights(), options_for(model));
+  Batcher tail(shard);
+  std::mutex mutex;
+  Way way(cloud, mutex);
+  for (int round = 0; round < (std::getenv("SPLIT_LONG") != nullptr ? 200 : 20); ++round) {
+    edge::Moving moving{{.deepest = layers(), .targets = {}},
+                        [&] { return std::make_unique<Way>(cloud, mutex); }};
+    if (round % 2 == 0) {
+      moving.options.targets = {{.cut = 0, .at = 3},
+                                {.cut = 3, .at = 5},
+                                {.cut = edge::Move::kCloud, .at = 7},
+                                {.cut = 1, .at = 9}};
+    }
+    edge::SplitCounts own;
+    edge::SplitForward forward(way, model, 2, &tail, {}, waiter, own, {}, &moving);
+    std::atomic<bool> over{false};
+    std::thread asker([&] {
+      for (int cut = 0; !over; cut = cut == layers() ? edge::Move::kCloud : cut + 1) {
+        if (round % 2 == 1) forward.aim(cut, "asked", &tail, {});
+        EXPECT_LE(forward.place().tokens, 12u);
+        forward.landed();
+        std::this_thread::yield();
+      }
+    });
+    TextLoop loop(model.config(), nullptr, prompt, wanted());
+    while (!loop.ended()) {
+      const auto known = static_cast<uint32_t>(loop.ids().size());
+      if (known > prompt.size()) forward.meet(known - 1);
+      if (forward.on_cloud()) {
+        forward.stream(loop, prompt.size(), wanted(), {});
+      } else {
+        loop.logits(forward.run(loop.wanted()), {});
+      }
+    }
+    const Generated text = loop.take();
+    over = true;
+    asker.join();
+    ASSERT_EQ(text.tokens, expected) << round;
+    if (round % 2 == 0) {
+      EXPECT_EQ(own.moves.size(), 4u);
+    }
+  }
+  EXPECT_EQ(cloud.sessions(), 0u);
+  EXPECT_EQ(shard.pages().in_use(), 0u);
+}
+
+TEST_F(SplitMoves, TheTokenBehindAMoveWaitsForNothingOfTheNextOne) {
+  size_t seen = 0;
+  after_step = [&](const edge::Course& course, const edge::SplitCounts& counts) {
+    if (counts.moves.size() == seen) return;
+    seen = counts.moves.size();
+    EXPECT_EQ(course.lane()->state(), "idle") << seen;
+  };
+  EXPECT_EQ(run({.start = 2, .moves = {{4, 1}, {7, 3}, {10, 0}}}, wanted()).moves.size(), 3u);
+  EXPECT_EQ(seen, 3u);
+  // Where the next one is due at the same token nobody waits for that.
+  after_step = {};
+  EXPECT_EQ(run({.start = 2, .moves = {{4, 1}, {4, 3}, {4, 0}}}, wanted()).moves.size(), 3u);
+}
+
+TEST_F(SplitMoves, AStepBehindAStreamFindsItsConnectionOpen) {
+  const Model& model = *golden.model;
+  Shard shard(*device, model, golden.weights(),
+              options_for(model, StageRange::from_block(layers(), Point::head())));
+  Batcher tail(shard);
+  std::mutex mutex;
+  std::atomic<bool> warmed = false, stepped_warm = false;
+  struct Warmed : Way {
+    Warmed(FakeCloud& cloud, std::mutex& mutex, std::atomic<bool>& warmed, std::atomic<bool>& used)
+        : Way(cloud, mutex), warmed(warmed), used(used) {}
+    void warm() noexcept override { warmed = own = true; }
+    std::vector<float> step(const std::string& session, const SequenceRows& rows,
+                            edge::Traffic& traffic) override {
+      used = used || own;
+      return Way::step(session, rows, traffic);
+    }
+    std::atomic<bool>&warmed, &used;
+    bool own = false;
+  };
+  Way way(cloud, mutex);
+  const edge::Moving moving{{.deepest = layers(), .targets = {{.cut = layers(), .at = 4}}}, [&] {
+                              return std::make_unique<Warmed>(cloud, mutex, warmed, stepped_warm);
+                            }};
+  edge::SplitForward forward(way, model, edge::Move::kCloud, &tail, {}, waiter, counts, {},
+                             &moving);
+  TextLoop loop(model.config(), nullptr, prompt, wanted());
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!loop.ended()) {
+    const auto known = static_cast<uint32_t>(loop.ids().size());
+    if (known > prompt.size()) forward.meet(known - 1);
+    if (!forward.on_cloud()) {
+      loop.logits(forward.run(loop.wanted()), {});
+      continue;
+    }
+    forward.stream(loop, prompt.size(), wanted(), [&](std::string_view, const ScoredToken*) {
+      while (!warmed && std::chrono::steady_clock::now() < patience) std::this_thread::yield();
+      return true;
+    });
+  }
+  EXPECT_EQ(counts.moves.size(), 1u);
+  EXPECT_TRUE(stepped_warm);
+}
+
+// A text that runs here alone makes fifty tokens in a round trip: its lane comes near only where it
+// waits. What is asked for beside a text costs it no more than the rows that came meanwhile.
+TEST_F(SplitMoves, ATextThatIsAskedWaitsForNothing) {
+  const Result away = run({.start = 0, .moves = {{2, 3}}, .asked = true}, wanted());
+  EXPECT_TRUE(away.moves.empty());
+  const Result here = run({.start = 3, .moves = {{2, 0}}, .asked = true}, wanted());
+  ASSERT_EQ(here.moves.size(), 1u);
+  EXPECT_GT(here.moves[0].at, 2u);
+  EXPECT_LE(here.slowest_ms, 2 * 75 + 20);  // the session's opening, and a step
+  EXPECT_LE(here.moves[0].pause_ms, 20);
+}
+
+// A stage that landed is left again where the text is too slow there, and not gone to a second
+// time.
+TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
+  const Model& model = *golden.model;
+  Shard shard(*device, model, golden.weights(), options_for(model));
+  Batcher tail(shard);
+  GenerateOptions options = wanted();
+  options.max_tokens = 100;
+  edge::SplitCounts own;
+  const edge::MoveOptions moves{.deepest = layers(), .targets = {}, .pace = 10};
+  {
+    ByHand hand(cloud);
+    hand.round_trip = std::chrono::milliseconds(150);  // 7 tokens a second over a cut
+    edge::Course course(model, edge::Move::kCloud, &tail, {}, own, {}, &moves);
+    TextLoop loop(model.config(), nullptr, prompt, options);
+    const std::vector<int32_t> expected = [&] {
+      LocalForward forward(cloud.batcher());
+      return generate(forward, model.config(), nullptr, prompt, options, {}).tokens;
+    }();
+    while (!loop.ended()) {
+      const auto known = static_cast<uint32_t>(loop.ids().size());
+      if (known > prompt.size()) hand.drive(course, course.meet(known - 1));
+      if (course.on_cloud()) {
+        GenerateOptions rest = options;
+        rest.max_tokens = static_cast<int>(loop.left());
+        hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
+                   [&](const ScoredToken& token) {
+                     loop.token(token, {});
+                     if (loop.ids().size() == 16) course.lane()->aim({.cut = 3, .why = "landed"});
+                     if (loop.ids().size() == 70) course.lane()->aim({.cut = 2, .why = "landed"});
+                     return !loop.ended();
+                   });
+      } else {
+        hand.drive(course, course.run(loop.wanted()));
+        loop.logits(course.results(), {});
+      }
+    }
+    EXPECT_EQ(loop.take().tokens, expected);
+    for (const std::string& session : course.leave()) cloud.close(session);
+  }
+  ASSERT_EQ(own.moves.size(), 2u);
+  EXPECT_EQ(own.moves[0].why, "landed");
+  EXPECT_EQ(own.moves[0].to, 3);
+  EXPECT_EQ(own.moves[1].why, "goal");
+  EXPECT_EQ(own.moves[1].to, edge::Move::kCloud);
+}
+
+}  // namespace
+}  // namespace split::test

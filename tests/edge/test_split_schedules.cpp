@@ -1,0 +1,102 @@
+// A text whose cut moves by any schedule, and beside any fault, is the whole model's.
+#include <gtest/gtest.h>
+
+#include "edge/split_moves.h"
+
+namespace split::test {
+namespace {
+
+class SplitMovesOf : public SplitMoves, public testing::WithParamInterface<const char*> {
+ protected:
+  SplitMovesOf() : SplitMoves(GetParam()) {}
+};
+
+TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
+  std::minstd_rand random(5);
+  const bool demo = GetParam() == std::string("demo");
+  const auto context = static_cast<unsigned>(golden.model->config().context);
+  const auto vocab = static_cast<unsigned>(golden.model->config().vocab);
+  size_t moved = 0, accepted = 0;
+  for (int n = 0; n < schedules() / (demo ? 20 : 3); ++n) {
+    GenerateOptions options = wanted();
+    options.max_tokens = static_cast<int>(std::min(24u, context / 2));
+    options.sampling.seed = static_cast<uint64_t>(n);
+    if (n % 2 == 0) options.sampling.temperature = 0;
+    prompt.resize(1 + random() % std::min(300u, context / 2));
+    for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
+    Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
+    schedule.asked = n % 3 == 2;
+    if (n % 4 >= 2) options.drafts = {.most = kMostDrafts, .always = true};
+    const Result got = run(schedule, options, static_cast<unsigned>(n));
+    EXPECT_EQ(got.counts.replays, 0u);
+    moved += got.moves.size();
+    accepted += got.accepted;
+    for (const edge::Move& move : got.moves) {
+      const bool due = std::ranges::find(schedule.moves, move.at,
+                                         &std::pair<uint32_t, int>::first) != schedule.moves.end();
+      EXPECT_TRUE(schedule.asked || due) << move.at;  // drafts end there
+    }
+    ASSERT_FALSE(HasFailure()) << n;
+  }
+  EXPECT_GT(moved, 0u);
+  EXPECT_GT(accepted, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
+                         testing::Values("rand-a", "rand-b", "rand-c", "demo"));
+
+// Something goes wrong once, before or behind any of the calls of a text that moves.
+TEST_F(SplitMoves, AFaultAnywhereLosesAndDoublesNoToken) {
+  struct Fault {
+    const char* what;
+    bool before;
+    std::function<void()> happen;
+  };
+  const std::vector<Fault> faults = {
+      {"busy", true, [] { throw RemoteError("busy", 503, "busy"); }},
+      {"the line breaks", true, [] { throw RemoteError("no answer", 0, ""); }},
+      {"the answer is lost", false, [] { throw RemoteError("no answer", 0, ""); }},
+      {"the server starts again", true, [&] { cloud.forget_all(); }},
+      {"and behind the answer", false, [&] { cloud.forget_all(); }},
+      {"its device is lost", true, [&] { cloud.batcher().shard().pages().forget(); }},
+      {"our device is lost", true, [&] { tail_pages->forget(); }},
+      {"and behind the answer", false, [&] { tail_pages->forget(); }},
+  };
+  for (int32_t id = 0; id < 34; ++id) prompt.push_back(id);
+  const std::vector<Schedule> all = {
+      {2, {{3, 1}, {6, 3}, {9, 0}}},
+      {0, {{2, 2}, {6, 1}}},
+      {3, {{1, 0}, {5, 3}}},
+      {edge::Move::kCloud, {{2, 1}, {6, edge::Move::kCloud}, {9, 0}}}};
+  size_t runs = 0;
+  for (const Schedule& schedule : all) {
+    const int first = cloud.calls();
+    run(schedule, wanted());
+    const int calls = cloud.calls() - first;
+    for (const Fault& fault : faults) {
+      for (int at = 1; at <= calls; ++at) {
+        SCOPED_TRACE(cat(fault.what, " at call ", at));
+        ++runs;
+        const int begun = cloud.calls();
+        const auto maybe = [&, at](bool before) {
+          return [&, at, before](int number) {
+            if (before == fault.before && number - begun == at) fault.happen();
+          };
+        };
+        cloud.before_call = maybe(true);
+        cloud.after_call = maybe(false);
+        const Result got = run(schedule, wanted(), static_cast<unsigned>(at));
+        // A text that runs in one place waits for nothing and may end before a lane tries again.
+        const bool alone = schedule.start <= 0 || schedule.moves[0].second == 0;
+        EXPECT_LE(got.moves.size(), schedule.moves.size());
+        EXPECT_GE(got.moves.size(), alone ? 0 : schedule.moves.size());
+        ASSERT_FALSE(HasFailure());
+      }
+    }
+    cloud.before_call = cloud.after_call = {};
+  }
+  EXPECT_GT(runs, 200u);
+}
+
+}  // namespace
+}  // namespace split::test

@@ -1,0 +1,266 @@
+// A cloud of edge_client/split that is an object of the test, without sockets: a model with
+// sessions, whose calls a test can watch, and make fail.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+
+#include "edge_client/split/cloud_link.h"
+#include "golden_model.h"
+#include "run/text/generate.h"
+
+namespace split::test {
+
+using edge::RemoteError;
+
+// The whole model, some blocks of it in sessions.
+class FakeCloud : public edge::CloudLink {
+ public:
+  explicit FakeCloud(const Golden& golden)
+      : model_(*golden.model),
+        device_(make_cpu_device(1)),
+        shard_(*device_, model_, golden.weights(), options_for(model_)),
+        batcher_(shard_) {}
+
+  void open(const std::string& session, const StageRange& range) override {
+    const Call call(*this);
+    ++opened;
+    if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), range, {}};
+    call.done();
+  }
+  std::vector<float> step(const std::string& session, const SequenceRows& rows,
+                          edge::Traffic&) override {
+    const Call call(*this);
+    if (before_step) before_step(++steps_);
+    Session& own = find(session, rows);
+    EXPECT_LE(rows.range.to, own.range.to);
+    rows_stepped += rows.count();
+    shard_.pages().truncate(own.sequence, rows.past);
+    own.ids.resize(rows.past);
+    own.ids.insert(own.ids.end(), rows.tokens.begin(), rows.tokens.end());
+    std::vector<float> out = append(batcher_, own.sequence, rows);
+    call.done();
+    return out;
+  }
+  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
+                          edge::Traffic& traffic) override {
+    const Call call(*this);
+    ++fills;
+    Session& own = find(session, rows);
+    const size_t there = std::min<size_t>(own.ids.size(), shard_.pages().length(own.sequence));
+    if (rows.past + rows.count() > there) {
+      throw RemoteError("not there", 409, "position_mismatch");
+    }
+    EXPECT_TRUE(
+        std::ranges::equal(rows.tokens, std::span(own.ids).subspan(rows.past, rows.count())));
+    std::vector<float> out(rows.wanted_count() * shard_.width(rows.range.to));
+    traffic.bytes_down += out.size() * sizeof(float);
+    Job job{.sequence = own.sequence, .rows = rows, .out = out.data(), .fill = true};
+    batcher_.run(job);
+    call.done();
+    return out;
+  }
+  void close(const std::string& session) noexcept override { forget(session); }
+  std::vector<float> forward(const SequenceRows& rows, edge::Traffic&) override {
+    const SequenceId sequence = shard_.pages().open();
+    std::vector<float> out = append(batcher_, sequence, rows);
+    shard_.pages().close(sequence);
+    return out;
+  }
+  Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                     const GenerateOptions& options, const OnText& on_text,
+                     edge::SplitCounts&) override {
+    ++completed;
+    LocalForward whole(batcher_);
+    return generate(whole, model_.config(), tokenizer, prompt, options, on_text);
+  }
+
+  // A text on a session, token by token.
+  class Streaming {
+   public:
+    Streaming(FakeCloud& cloud, std::string session, std::span<const int32_t> ids,
+              const GenerateOptions& options)
+        : cloud_(cloud),
+          session_(std::move(session)),
+          prompt_(ids.size() - options.generated),
+          loop_(cloud.model_.config(), nullptr, ids, options) {
+      const Call call(cloud);
+      ++cloud.streams;
+      auto& sessions = cloud.sessions_;
+      const StageRange range{.to = cloud.model_.config().layers};
+      if (!sessions.contains(session_))
+        sessions[session_] = {cloud.shard_.pages().open(), range, {}};
+      call.done();
+    }
+    edge::StreamEvent next() {
+      const Call call(cloud_);
+      if (loop_.ended()) return {{}, loop_.take().finish_reason};
+      const std::vector<float> logits = cloud_.last_logits(session_, loop_.ids(), prompt_);
+      edge::StreamEvent event;
+      loop_.logits(logits, [&](std::string_view, const ScoredToken* token) {
+        if (token != nullptr) event.token = *token;
+        return true;
+      });
+      if (!event.token) event.finish_reason = loop_.take().finish_reason;
+      call.done();
+      return event;
+    }
+
+   private:
+    FakeCloud& cloud_;
+    const std::string session_;
+    const size_t prompt_;
+    TextLoop loop_;
+  };
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     edge::SplitCounts&) override {
+    return stream(session, ids, options, on_token, [](const auto& call) { return call(); });
+  }
+  // Each token within `locked`.
+  template <typename Locked>
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     const Locked& locked) {
+    auto streaming = locked([&] { return Streaming(*this, session, ids, options); });
+    for (;;) {
+      const edge::StreamEvent event = locked([&] { return streaming.next(); });
+      if (!event.token) return event.finish_reason;
+      if (!on_token(*event.token)) return "";
+    }
+  }
+
+  void forget_all() {
+    while (!sessions_.empty()) forget(sessions_.begin()->first);
+  }
+  size_t sessions() const { return sessions_.size(); }
+  int calls() const { return calls_; }
+  Batcher& batcher() { return batcher_; }
+
+  std::function<void(int number)> before_step;              // of each step; may throw
+  std::function<void(int number)> before_call, after_call;  // likewise, of each on a session
+  void look() override { ++looks; }
+  std::optional<edge::CloudSays> load() const override { return says; }
+  int opened = 0, completed = 0, fills = 0, streams = 0, looks = 0;
+  std::optional<edge::CloudSays> says;  // of its load
+  size_t rows_stepped = 0;
+
+ private:
+  struct Call {
+    explicit Call(FakeCloud& cloud) : cloud(cloud), number(++cloud.calls_) {
+      if (cloud.before_call) cloud.before_call(number);
+    }
+    void done() const {
+      if (cloud.after_call) cloud.after_call(number);
+    }
+    FakeCloud& cloud;
+    const int number;
+  };
+  struct Session {
+    SequenceId sequence = 0;
+    StageRange range = {};
+    std::vector<int32_t> ids = {};
+  };
+  // A session that has the rows before these in the blocks that they pass.
+  Session& find(const std::string& session, const SequenceRows& rows) {
+    const auto at = sessions_.find(session);
+    if (at == sessions_.end()) throw RemoteError("no such session", 404, "session_unknown");
+    const SequenceId sequence = at->second.sequence;
+    if (shard_.pages().length(sequence) < rows.past) {
+      throw RemoteError("elsewhere", 409, "position_mismatch");
+    }
+    const uint32_t have = shard_.pages().filled(sequence, rows.range);
+    if (have < rows.past) {
+      RemoteError error("not so deep", 409, "depth_mismatch");
+      error.have = have;
+      throw error;
+    }
+    return at->second;
+  }
+  // Behind ids of which the first `prompt` were given; the session gets the rows that it lacks.
+  std::vector<float> last_logits(const std::string& session, std::span<const int32_t> ids,
+                                 size_t prompt) {
+    const auto found = sessions_.find(session);
+    if (found == sessions_.end()) throw RemoteError("no such session", 404, "session_unknown");
+    Session& own = found->second;
+    const auto [wrong, rest] = std::ranges::mismatch(own.ids, ids);
+    KvPages& pages = shard_.pages();
+    size_t at = std::min({static_cast<size_t>(wrong - own.ids.begin()), ids.size() - 1,
+                          size_t{pages.filled(own.sequence, own.range)}});
+    std::vector<float> out;
+    while (at < ids.size()) {
+      const size_t end = at < prompt ? prompt : ids.size();
+      pages.truncate(own.sequence, static_cast<uint32_t>(at));
+      out = append(batcher_, own.sequence,
+                   {.range = {.to = Point::head()},
+                    .past = static_cast<uint32_t>(at),
+                    .tokens = ids.subspan(at, end - at),
+                    .phase = at < prompt ? Phase::kPrompt : Phase::kGenerate});
+      at = end;
+    }
+    own.ids.assign(ids.begin(), ids.end());
+    return out;
+  }
+  void forget(const std::string& session) {
+    const auto at = sessions_.find(session);
+    if (at == sessions_.end()) return;
+    shard_.pages().close(at->second.sequence);
+    sessions_.erase(at);
+  }
+
+  const Model& model_;
+  std::unique_ptr<Device> device_;
+  Shard shard_;
+  Batcher batcher_;
+  std::map<std::string, Session> sessions_;
+  int steps_ = 0, calls_ = 0;
+};
+
+// One of several ways to a cloud, which is asked by one at a time.
+class Way : public edge::CloudLink {
+ public:
+  Way(FakeCloud& cloud, std::mutex& mutex) : cloud_(cloud), mutex_(mutex) {}
+  void open(const std::string& session, const StageRange& range) override {
+    const std::lock_guard lock(mutex_);
+    cloud_.open(session, range);
+  }
+  std::vector<float> step(const std::string& session, const SequenceRows& rows,
+                          edge::Traffic& traffic) override {
+    const std::lock_guard lock(mutex_);
+    return cloud_.step(session, rows, traffic);
+  }
+  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
+                          edge::Traffic& traffic) override {
+    const std::lock_guard lock(mutex_);
+    return cloud_.fill(session, rows, traffic);
+  }
+  void close(const std::string& session) noexcept override {
+    const std::lock_guard lock(mutex_);
+    cloud_.close(session);
+  }
+  std::string stream(const std::string& session, std::span<const int32_t> ids,
+                     const GenerateOptions& options, const OnToken& on_token,
+                     edge::SplitCounts&) override {
+    return cloud_.stream(session, ids, options, on_token, [this](const auto& call) {
+      const std::lock_guard lock(mutex_);
+      return call();
+    });
+  }
+  std::vector<float> forward(const SequenceRows& rows, edge::Traffic& traffic) override {
+    return cloud_.forward(rows, traffic);
+  }
+  Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                     const GenerateOptions& options, const OnText& on_text,
+                     edge::SplitCounts& counts) override {
+    return cloud_.complete(tokenizer, prompt, options, on_text, counts);
+  }
+
+ private:
+  FakeCloud& cloud_;
+  std::mutex& mutex_;
+};
+
+}  // namespace split::test
