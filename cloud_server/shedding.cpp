@@ -42,10 +42,16 @@ void Shedding::round(double now_s, const Measured& measured,
       break;
     }
     taken.layers += have.cut - cut;
-    have = {cut, now_s};
+    have = {cut, now_s, false};
     next_ = id + 1;
     --left;
   }
+}
+
+void Shedding::moved(double now_s, Id session) {
+  const auto found = wishes_.find(session);
+  if (found == wishes_.end() || std::exchange(found->second.followed, true)) return;
+  found->second.since = now_s;
 }
 
 // Those of low keys are asked first, and come back last; else who waits longest.

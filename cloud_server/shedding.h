@@ -28,13 +28,16 @@ class Shedding {
   };
   // The cuts that are wished for: all blocks, and quarters less. So few depths share a step.
   static constexpr int kRungs = 4;
-  // Between two wishes of a session: an edge that followed one is left alone.
+  // Between two wishes of a session, and behind the step by which its edge followed one: so that no
+  // edge moves twice in this time, however late it hears of a wish.
   static constexpr double kBetweenWishes = 10;  // seconds
 
   Shedding(int layers, double slo_ms) : layers_(layers), slo_ms_(slo_ms) {}
 
   // A round. `now_s` does not go back; sessions that are not named are forgotten.
   void round(double now_s, const Measured& measured, const std::map<Id, Session>& sessions);
+  // The session's steps go elsewhere from now on: where it has a wish it follows that.
+  void moved(double now_s, Id session);
   // The cut that a session should have; nothing where it may choose its own.
   std::optional<int> want(Id session) const;
   // The same of one that begins, and whose edge could take all.
@@ -48,6 +51,7 @@ class Shedding {
   struct Wish {
     int cut = 0;
     std::optional<double> since = {};  // seconds; none: it never had another
+    bool followed = true;              // by the edge, or there is nothing to follow
   };
   // Layers of all sessions: that wishes come to, and that the level asks for.
   struct Taken {

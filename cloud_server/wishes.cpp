@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace split::cloud {
 namespace {
@@ -19,10 +20,23 @@ double seconds(Wishes::Time time) {
 
 }  // namespace
 
+void Wishes::comes(SequenceId session, Point to) {
+  const std::lock_guard lock(mutex_);
+  const Time now = clock_();
+  Session& own = sessions_[session];
+  own.seen = now;
+  const auto before = std::exchange(own.to, to);
+  if (before && *before != to) shedding_.moved(seconds(now), session);
+}
+
 wire::LoadNote Wishes::told(SequenceId session, Priority priority, std::optional<int> can) {
   const std::lock_guard lock(mutex_);
   const Time now = clock_();
-  if (can) sessions_[session] = {{priority, *can}, now};
+  if (can) {
+    Session& own = sessions_[session];
+    own.is.emplace(Shedding::Session{priority, *can});
+    own.seen = now;
+  }
   round(now);
   return note(shedding_.want(session));
 }
@@ -55,7 +69,9 @@ void Wishes::round(Time now) {
   next_ = now + kRound;
   std::erase_if(sessions_, [&](const auto& session) { return now - session.second.seen > kIdle; });
   std::map<Shedding::Id, Shedding::Session> sessions;
-  for (const auto& [id, session] : sessions_) sessions.emplace(id, session.is);
+  for (const auto& [id, session] : sessions_) {
+    if (session.is) sessions.emplace(id, *session.is);
+  }
   shedding_.round(seconds(now), measure_(), sessions);
 }
 

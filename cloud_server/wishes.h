@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "cloud_server/shedding.h"
 #include "run/kv_pages.h"
@@ -26,6 +27,8 @@ class Wishes {
          std::function<Time()> clock)
       : measure_(std::move(measure)), clock_(std::move(clock)), shedding_(layers, slo_ms) {}
 
+  // A session's step has come, and will go so far.
+  void comes(SequenceId session, Point to);
   // A session made a step: what its answer tells. `can`: the lowest cut that its edge could go on
   // from; one that does not say so is asked for nothing.
   wire::LoadNote told(SequenceId session, Priority priority, std::optional<int> can);
@@ -37,8 +40,9 @@ class Wishes {
 
  private:
   struct Session {
-    Shedding::Session is;
-    Time seen;
+    std::optional<Shedding::Session> is = {};  // none: its edge did not say what it can
+    Time seen = {};
+    std::optional<Point> to = {};  // of its last step
   };
   wire::LoadNote note(std::optional<int> want) const;  // with the lock held, as:
   void round(Time now);

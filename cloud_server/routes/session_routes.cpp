@@ -212,6 +212,7 @@ void cut_back(Session& session, KvPages& pages, uint32_t past) {
 http::Response step(Cloud& cloud, Session& session, ServedModel& model,
                     const http::Request& request, SequenceRows rows, DType wire) {
   check_rows(rows, model.config());
+  model.wishes().comes(session.sequence, rows.range.to);
   Shard& shard = model.batcher().shard();
   KvPages& pages = shard.pages();
   if (pages.length(session.sequence) < rows.past) {
