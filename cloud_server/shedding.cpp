@@ -27,7 +27,8 @@ void Shedding::round(double now_s, const Measured& measured,
   set_level(now_s);
   std::erase_if(wishes_, [&](const auto& wish) { return !sessions.contains(wish.first); });
   Taken taken = count(sessions);
-  while (stopped_ && ahead_ && taken.asked > taken.layers) {
+  // It falls from what is taken: what it asks for beyond that nobody has to give back.
+  while ((falls_ || (stopped_ && ahead_)) && taken.asked > taken.layers) {
     level_ = std::max(0.0, level_ - kBackStep);
     taken = count(sessions);
   }

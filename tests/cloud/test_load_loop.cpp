@@ -198,13 +198,19 @@ TEST(LoadLoop, SessionsDoNotSwingUnderALoadThatStays) {
 
 TEST(LoadLoop, LayersAreGivenBackWithin30Seconds) {
   Loop loop;
+  loop.begin(kCarried / 2);
+  loop.pass(8);
   loop.begin(2 * kCarried);
   loop.pass(30);
   EXPECT_GT(loop.away(), kCarried / 2);
   loop.end_all_but(kCarried / 4);
   double worst = 0;
-  loop.pass(30, [&](int, double p99) { worst = std::max(worst, p99); });
-  EXPECT_EQ(loop.away(), 0u);
+  int seconds = 0;
+  loop.pass(30, [&](int second, double p99) {
+    worst = std::max(worst, p99);
+    if (loop.away() > 0) seconds = second + 1;
+  });
+  EXPECT_LE(seconds, 20);  // some more where a machine has other work too
   EXPECT_LE(worst, kSloMs);
 }
 
