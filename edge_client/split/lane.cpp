@@ -22,6 +22,10 @@ constexpr std::chrono::seconds kRest{1};
 // went.
 constexpr std::chrono::seconds kBetweenLooks{10};
 
+// Between two moves for the cloud's sake. The cloud leaves a session alone as long, but does not
+// know a text again that comes back in another one.
+constexpr std::chrono::seconds kBetweenWishes{10};
+
 // The text goes on meanwhile: nobody waits for it.
 RetryOptions patient(RetryOptions options) {
   options.budget = kPatience;
@@ -198,7 +202,9 @@ bool Lane::weights_there() const {
 bool Lane::can_switch(uint32_t out, Moment now) const {
   if (!target_ || appending_) return false;
   if (target_->why == "landed" && target_->cut != 0 && !keeps_pace()) return false;
-  const bool too_soon = last_move_ && !target_->at_once() && now < *last_move_ + options_.between;
+  const bool too_soon =
+      (last_move_ && !target_->at_once() && now < *last_move_ + options_.between) ||
+      (last_wished_ && target_->why == kAskedByCloud && now < *last_wished_ + kBetweenWishes);
   return weights_there() && sides_.near_end(rows_there()) && out >= target_->at.value_or(0) &&
          !too_soon;
 }
@@ -240,6 +246,7 @@ Move Lane::take(uint32_t out, Moment now) {
   sides_.cut = target_->cut;
   move.to = sides_.name();
   last_move_ = now;
+  if (wished) last_wished_ = now;
   moved_at_ = out;
   next_target();
   follow_wish();

@@ -153,7 +153,7 @@ class Lane {
   SplitCounts flying_, settled_;    // with whoever asks and computes; and done with
   uint64_t rows_ = 0, bytes_ = 0;   // for this target
   uint32_t last_lag_ = UINT32_MAX;
-  std::optional<Moment> last_move_;
+  std::optional<Moment> last_move_, last_wished_;
   std::optional<uint32_t> moved_at_;  // tokens out, until the token behind the move is there
   std::optional<Moment> last_token_;  // since the last move
   uint32_t last_out_ = 0;             // tokens out then

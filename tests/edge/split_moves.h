@@ -54,9 +54,10 @@ class SplitMoves : public SplitAlone {
   struct Result {
     std::vector<edge::Move> moves;
     edge::SplitCounts counts;
-    double slowest_ms = 0;  // of the tokens
-    double alone_ms = 0;    // of those of no cloud
-    uint64_t accepted = 0;  // guesses, of the last place's
+    double slowest_ms = 0;         // of the tokens
+    double alone_ms = 0;           // of those of no cloud
+    uint64_t accepted = 0;         // guesses, of the last place's
+    std::vector<double> moved_ms;  // when the token behind each move was there, not from a stream
   };
 
   // A text that moves so; each of its logits is the whole model's, and nothing is left of it.
@@ -110,6 +111,8 @@ class SplitMoves : public SplitAlone {
           rows.emplace(forward, model.config(), loop.ids().first(known - pending), options.drafts);
         }
         const std::span<const float> got = rows->logits(loop);
+        while (result.moved_ms.size() < result.counts.moves.size())
+          result.moved_ms.push_back(hand.ms());
         if (after_step) after_step(course, result.counts);
         if (course.cut() == 0) result.alone_ms += hand.ms() - before;
         result.slowest_ms = std::max(result.slowest_ms, hand.ms() - before);

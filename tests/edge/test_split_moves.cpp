@@ -44,6 +44,23 @@ TEST_F(SplitMoves, ATextThatIsHereForItselfAsksTheCloudNothing) {
   EXPECT_EQ(cloud.looks, 0);
 }
 
+TEST_F(SplitMoves, ATextFollowsACloudThatWavers10SecondsBehindItsLastMove) {
+  GenerateOptions options = wanted();
+  options.max_tokens = 60;
+  offers = true;
+  kernel = std::chrono::seconds(1);
+  cloud.says = {.want = 1};
+  after_step = [&](const edge::Course& course, const edge::SplitCounts&) {
+    cloud.says->want = course.tokens_out() % 2 == 0 ? std::optional(1) : std::nullopt;
+  };
+  const Result got = run({.start = 3, .moves = {{UINT32_MAX, 1}}, .asked = true}, options);
+  ASSERT_GT(got.moved_ms.size(), 2u);
+  for (size_t n = 1; n < got.moved_ms.size(); ++n) {
+    EXPECT_EQ(got.moves[n].why, "asked_by_cloud");
+    EXPECT_GE(got.moved_ms[n] - got.moved_ms[n - 1], 10'000 - 3000) << n;  // but for a token's time
+  }
+}
+
 TEST_F(SplitMoves, EachWayAndBack) {
   for (int from = edge::Move::kCloud; from <= layers(); ++from) {
     for (int to = edge::Move::kCloud; to <= layers(); ++to) {
