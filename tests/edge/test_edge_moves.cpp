@@ -5,58 +5,14 @@
 #include <cstdlib>
 #include <random>
 
+#include "edge/moving_pair.h"
 #include "edge_client/cli/options.h"
-#include "run/text/generate.h"
 #include "support/edge_server.h"
 
 namespace split::test {
 namespace {
 
 using Json = nlohmann::json;
-
-struct Pair {
-  static Pair& of(const std::string& name) {
-    static std::map<std::string, ForAllTests<Pair>> all;
-    Pair& one = all[name].get(name);
-    one.cloud.reset({});
-    return one;
-  }
-  explicit Pair(const std::string& name) : cloud(name), golden(name) {}
-
-  std::vector<std::string> arguments(std::vector<std::string> more) const {
-    more.insert(more.end(), {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
-                             "--retry-for=5"});
-    return more;
-  }
-  // One text at the command line.
-  Outcome run(const std::string& moves, float temperature, uint64_t seed, int tokens,
-              std::vector<std::string> more = {}) {
-    more.insert(more.end(), {cat("--prompt-ids=", joined(prompt())), cat("--moves=", moves),
-                             cat("--temperature=", temperature), cat("--seed=", seed),
-                             cat("--max-tokens=", tokens), "--ignore-eos", "--json", "--device=cpu",
-                             "--threads=1"});
-    return cloud.ended(run_edge(arguments(std::move(more))));
-  }
-  std::vector<int32_t> prompt() const { return golden.values<int32_t>("p1.ids"); }
-  // The text that one machine alone writes.
-  std::vector<int32_t> alone(float temperature, float top_p, uint64_t seed, int tokens) {
-    GenerateOptions options;
-    options.max_tokens = tokens;
-    options.sampling.temperature = temperature;
-    options.sampling.top_p = top_p;
-    options.sampling.seed = seed;
-    options.ignore_end = true;
-    LocalForward forward(cloud.model().batcher());
-    return generate(forward, cloud.model().config(), cloud.model().tokenizer(), prompt(), options,
-                    {})
-        .tokens;
-  }
-  int layers() const { return golden.model->config().layers; }
-
-  GatedCloud cloud;
-  Golden golden;
-  TemporaryFolder cache;
-};
 
 // "0:2,5:0,9:cloud", at rising tokens.
 std::string schedule_of(std::minstd_rand& random, int layers, int tokens) {
@@ -75,7 +31,7 @@ std::string schedule_of(std::minstd_rand& random, int layers, int tokens) {
 class EdgeMovesOf : public testing::TestWithParam<const char*> {};
 
 TEST_P(EdgeMovesOf, AnyScheduleGivesTheTextOfOneMachine) {
-  Pair& pair = Pair::of(GetParam());
+  MovingPair& pair = MovingPair::of(GetParam());
   const bool demo = GetParam() == std::string("demo");
   const int most = std::getenv("SPLIT_LONG") != nullptr ? (demo ? 100 : 300) : (demo ? 5 : 30);
   const int room = pair.golden.model->config().context - static_cast<int>(pair.prompt().size());
@@ -104,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Models, EdgeMovesOf,
                          testing::Values("rand-a", "rand-b", "rand-c", "demo"));
 
 TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   const Json json = pair.run("0:2,4:1,7:0,10:3", 0, 1, 16, {"--draft=off"}).json();
   const Json& moves = json["receipt"]["moves"];
   ASSERT_EQ(moves.size(), 3u) << json;
@@ -130,7 +86,7 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
 // With weights that arrive at any moment of it, that are all here, and that never come; for speed
 // alone it may stay where it is.
 TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
-  Pair& pair = Pair::of("demo");
+  MovingPair& pair = MovingPair::of("demo");
   int moved = 0;
   for (int i = 0; i < 6; ++i) {
     const TemporaryFolder fresh;
@@ -170,7 +126,7 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
 
 // The words go to the cloud, which makes ids of them; what is known of the model here comes later.
 TEST(EdgeAuto, BeginsWithThePromptsWords) {
-  Pair& pair = Pair::of("demo");
+  MovingPair& pair = MovingPair::of("demo");
   for (const char* tokens : {"1", "3", "120"}) {
     const TemporaryFolder fresh;
     const auto run = [&](const char* cut) {
@@ -218,7 +174,7 @@ TEST(EdgeAuto, PlacesTheHeadItself) {
 }
 
 TEST(EdgeAuto, EmbedsOnTheCloudAndHasLogprobs) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   const std::string prompt = cat("--prompt-ids=", joined(pair.prompt()));
   const Outcome there = run_edge(pair.arguments({"--cut=cloud", prompt, "--embed", "--json"}));
   const Outcome chosen = run_edge(pair.arguments({"--cut=auto", prompt, "--embed", "--json"}));
@@ -237,7 +193,7 @@ TEST(EdgeAuto, EmbedsOnTheCloudAndHasLogprobs) {
 }
 
 TEST(EdgeAuto, ACloudThatKeepsNoRowsHasTheFixedCutAndALineSaysSo) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   pair.cloud.reset({}, {}, [&](const http::Request& request, int) {
     http::Response response = pair.cloud.real(request);
     Json model = Json::parse(response.body);
@@ -259,7 +215,7 @@ TEST(EdgeAuto, ACloudThatKeepsNoRowsHasTheFixedCutAndALineSaysSo) {
 
 // The cloud is slow, by its own word.
 TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   const TemporaryFolder fresh;
   std::atomic<bool> blobs_come = false;
   pair.cloud.reset({}, [&](const http::Request&, int) -> std::optional<http::Response> {
@@ -362,7 +318,7 @@ TEST(EdgeAuto, AServersAnswersStayOnAFasterCloudAndAreHereWhenItIsLost) {
 
 // Each stage that lands is a place, from the head down.
 TEST(EdgeAuto, OffloadsStageByStage) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   const TemporaryFolder fresh;
   pair.cloud.reset({});
   std::vector<std::string> arguments =
@@ -389,7 +345,7 @@ TEST(EdgeAuto, OffloadsStageByStage) {
 }
 
 TEST(EdgeMoves, ABusyCloudKeepsTheTextWhereItIs) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   pair.cloud.reset([](const http::Request& request, int) -> std::optional<http::Response> {
     if (request.body.find("\"fill\":true") == std::string::npos) return std::nullopt;
     return http::Response::json(503, R"({"error":{"message":"busy","code":"busy"}})");
@@ -402,7 +358,7 @@ TEST(EdgeMoves, ABusyCloudKeepsTheTextWhereItIs) {
 }
 
 TEST(EdgeMoves, ACloudThatCannotKeepsTheCutAndALineSaysSo) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   pair.cloud.reset({}, {}, [&](const http::Request& request, int) {
     http::Response response = pair.cloud.real(request);
     Json model = Json::parse(response.body);
@@ -419,7 +375,7 @@ TEST(EdgeMoves, ACloudThatCannotKeepsTheCutAndALineSaysSo) {
 }
 
 TEST(EdgeMoves, OtherBitsAreToldAndExactForbidsThem) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   const Json told = pair.run("0:2,4:1", 0, 1, 16, {"--format=f16"}).json();
   EXPECT_EQ(told["receipt"]["exact"], false);
   EXPECT_EQ(told["receipt"]["moves"].size(), 1u);
@@ -449,7 +405,7 @@ TEST(EdgeMoves, WhatIsNoScheduleIsRefusedInOneLine) {
               std::string::npos)
         << other;
   }
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   EXPECT_EQ(pair.run("4:9", 0, 1, 16).code, 2);
 }
 
@@ -463,7 +419,7 @@ void expect_answer(EdgeServer& edge, const std::function<bool(const Json& answer
 }
 
 TEST(EdgeMoves, ARunningAnswerMovesWhereItIsAskedTo) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   EdgeServer edge(pair.arguments({"--cut=2", "--draft=off"}));
   edge.ready();
   const Json body = {{"prompt", pair.prompt()}, {"temperature", 0.9}, {"seed", 5},
@@ -506,7 +462,7 @@ TEST(EdgeMoves, ARunningAnswerMovesWhereItIsAskedTo) {
 }
 
 TEST(EdgeMoves, UnderExactARunningAnswerStaysWhereBitsDiffer) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   EdgeServer edge(pair.arguments({"--cut=2", "--exact", "--format=f16"}));
   edge.ready();
   const http::Reply reply = edge.send("PUT", "/split/cut", {{"cut", 1}, {"running", true}});
@@ -517,7 +473,7 @@ TEST(EdgeMoves, UnderExactARunningAnswerStaysWhereBitsDiffer) {
 }
 
 TEST(EdgeMoves, EachOfSeveralTextsHasItsOwnLane) {
-  Pair& pair = Pair::of("rand-a");
+  MovingPair& pair = MovingPair::of("rand-a");
   EdgeServer edge(pair.arguments({"--moves=0:2,3:1,7:0,12:3"}));
   edge.ready();
   const Json body = {
