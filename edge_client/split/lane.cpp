@@ -267,7 +267,9 @@ Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
             .to = 0,
             .why = "cloud_lost",
             .rows = rows - std::min(rows, sides_.tail->rows_from(0))};
-  sides_.cloud = CloudSide(sides_.layers());  // nobody to end the session at
+  // Where only its connection was lost, it still has the session.
+  CloudSide old = std::exchange(sides_.cloud, CloudSide(sides_.layers()));
+  if (old.open) ended_.push_back(std::move(old.session));
   sides_.cut = 0;
   if (target_ && target_->why != kFastest) {
     target_->cut = target_->cut > sides_.layers() ? Move::kCloud : target_->cut;

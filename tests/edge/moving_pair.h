@@ -13,13 +13,14 @@ struct MovingPair {
     static std::map<std::string, ForAllTests<MovingPair>> all;
     MovingPair& one = all[name].get(name);
     one.cloud.reset({});
+    one.through.clear();
     return one;
   }
   explicit MovingPair(const std::string& name) : cloud(name), golden(name) {}
 
   std::vector<std::string> arguments(std::vector<std::string> more) const {
-    more.insert(more.end(), {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()),
-                             "--retry-for=5"});
+    more.insert(more.end(), {cat("--server=", through.empty() ? cloud.url() : through),
+                             cat("--cache=", cache.path.string()), "--retry-for=5"});
     return more;
   }
   // One text at the command line.
@@ -50,6 +51,7 @@ struct MovingPair {
   GatedCloud cloud;
   Golden golden;
   TemporaryFolder cache;
+  std::string through;  // the address by which edges reach the cloud, where it is another
 };
 
 }  // namespace split::test

@@ -32,6 +32,7 @@ class ChaosProxy {
     int step = 0;   // of those after plan(), counted over all connections
     int times = 1;  // on so many steps in a row
     std::string_view of = kStep;
+    std::string_view holds = {};  // in the first bytes of one that counts
   };
   // Every piece of at most `piece` bytes waits for `delay` and a part of `jitter`.
   struct Pace {
@@ -169,6 +170,7 @@ class ChaosProxy {
     place.armed.reset();
     const std::lock_guard lock(mutex_);
     if (!bytes.starts_with(plan_ ? plan_->of : kStep)) return;
+    if (plan_ && bytes.find(plan_->holds) == bytes.npos) return;
     const int step = steps_++;
     if (plan_ && step >= plan_->step && step < plan_->step + plan_->times) place.armed = *plan_;
   }
