@@ -1,5 +1,6 @@
 #include "bench/support/replayers.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <future>
 
@@ -97,7 +98,7 @@ struct Replayers::Edge {
   Point cut = Point::head();
   const int layers;
   edge::FilledRows filled{layers};
-  std::atomic<size_t> moves{0};
+  std::vector<Clock::time_point> moves;  // when the first row beyond each was asked for
   std::atomic<bool> away{false}, failed{false};
   std::thread thread;
   std::future<Rows> brought;
@@ -151,9 +152,15 @@ Measured Replayers::measure(double seconds) {
   return measured;
 }
 
-size_t Replayers::most_moves() {
+size_t Replayers::most_moves(std::chrono::seconds within) const {
   size_t most = 0;
-  for (auto& edge : edges_) most = std::max(most, edge->moves.exchange(0));
+  const std::lock_guard lock(mutex_);
+  for (const auto& edge : edges_) {
+    for (auto first = edge->moves.begin(); first != edge->moves.end(); ++first) {
+      const auto end = std::lower_bound(first, edge->moves.end(), *first + within);
+      most = std::max(most, static_cast<size_t>(end - first));
+    }
+  }
   return most;
 }
 
@@ -191,11 +198,11 @@ void Replayers::work(Edge& edge) {
       changed_.wait(lock, [this] { return ends_; });
       return;
     }
-    if (can && before != edge.cut) ++edge.moves;
     edge.away = edge.cut != own;
     const auto ended = Clock::now();
     due = std::max(due + period, ended);  // what it is late is not made up for
     lock.lock();
+    if (can && before != edge.cut) edge.moves.push_back(start);
     ms_.push_back(1e3 * std::chrono::duration<double>(ended - start).count());
   }
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -45,8 +46,8 @@ class Replayers {
   void run(size_t sessions, std::vector<Point> cuts, std::optional<int> can = {});
   // Lets them run for so long, and returns what came.
   Measured measure(double seconds);
-  // Wishes that the sessions followed since the last call: the most of any session.
-  size_t most_moves();
+  // The most moves of any session in any time so long, of those that followed wishes.
+  size_t most_moves(std::chrono::seconds within) const;
   // Those that run which are not where they began.
   size_t moved() const;
 
@@ -56,7 +57,7 @@ class Replayers {
 
   const Replay replay_;
   const std::vector<int32_t> ids_;
-  std::mutex mutex_;  // of:
+  mutable std::mutex mutex_;  // of:
   std::condition_variable changed_;
   std::vector<Point> cuts_{Point::head()};
   std::optional<int> can_;
