@@ -2,6 +2,7 @@
 // does, and by hand, on one thread with a clock of the test.
 #pragma once
 
+#include <functional>
 #include <random>
 
 #include "edge_client/drive/split_text.h"
@@ -140,7 +141,11 @@ class ByHand {
 
 class SplitAlone : public testing::Test {
  protected:
-  explicit SplitAlone(const std::string& name = "rand-a") : golden(name) {}
+  using MakeDevice = std::function<std::unique_ptr<Device>()>;
+  explicit SplitAlone(
+      const std::string& name = "rand-a",
+      const MakeDevice& make = [] { return make_cpu_device(1); })
+      : golden(name), device(make()), cloud(golden, make()) {}
   static GenerateOptions wanted() {
     GenerateOptions options;
     options.max_tokens = 12;
@@ -181,8 +186,8 @@ class SplitAlone : public testing::Test {
 
   const Golden golden;
   std::vector<int32_t> prompt{5, 11, 2, 40, 33, 17};
-  const std::unique_ptr<Device> device = make_cpu_device(1);
-  FakeCloud cloud{golden};
+  const std::unique_ptr<Device> device;
+  FakeCloud cloud;
   NoTime waiter;
   edge::SplitCounts counts;
 };

@@ -6,43 +6,87 @@
 namespace split::test {
 namespace {
 
-class SplitMovesOf : public SplitMoves, public testing::WithParamInterface<const char*> {
+class SplitSchedules : public SplitMoves {
  protected:
-  SplitMovesOf() : SplitMoves(GetParam()) {}
+  using SplitMoves::SplitMoves;
+
+  // So many texts whose prompts and moves are random, half of them greedy, half of them with
+  // guesses. Returns how many guesses were right.
+  size_t any(int count) {
+    std::minstd_rand random(5);
+    const auto context = static_cast<unsigned>(golden.model->config().context);
+    const auto vocab = static_cast<unsigned>(golden.model->config().vocab);
+    size_t moved = 0, accepted = 0;
+    for (int n = 0; n < count; ++n) {
+      GenerateOptions options = wanted();
+      options.max_tokens = static_cast<int>(std::min(24u, context / 2));
+      options.sampling.seed = static_cast<uint64_t>(n);
+      if (n % 2 == 0) options.sampling.temperature = 0;
+      prompt.resize(1 + random() % std::min(300u, context / 2));
+      for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
+      Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
+      schedule.asked = n % 3 == 2;
+      if (n % 4 >= 2) options.drafts = {.most = kMostDrafts, .always = true};
+      const Result got = run(schedule, options, static_cast<unsigned>(n));
+      EXPECT_EQ(got.counts.replays, 0u);
+      moved += got.moves.size();
+      accepted += got.accepted;
+      for (const edge::Move& move : got.moves) {
+        const bool due =
+            std::ranges::find(schedule.moves, move.at, &std::pair<uint32_t, int>::first) !=
+            schedule.moves.end();
+        EXPECT_TRUE(schedule.asked || due) << move.at;  // drafts end there
+      }
+      if (HasFailure()) {
+        ADD_FAILURE() << n;
+        break;
+      }
+    }
+    EXPECT_TRUE(moved > 0 || count == 1);
+    return accepted;
+  }
+};
+
+class SplitMovesOf : public SplitSchedules, public testing::WithParamInterface<const char*> {
+ protected:
+  SplitMovesOf() : SplitSchedules(GetParam()) {}
 };
 
 TEST_P(SplitMovesOf, AnyScheduleGivesTheWholeModelsLogits) {
-  std::minstd_rand random(5);
-  const bool demo = GetParam() == std::string("demo");
-  const auto context = static_cast<unsigned>(golden.model->config().context);
-  const auto vocab = static_cast<unsigned>(golden.model->config().vocab);
-  size_t moved = 0, accepted = 0;
-  for (int n = 0; n < schedules() / (demo ? 20 : 3); ++n) {
-    GenerateOptions options = wanted();
-    options.max_tokens = static_cast<int>(std::min(24u, context / 2));
-    options.sampling.seed = static_cast<uint64_t>(n);
-    if (n % 2 == 0) options.sampling.temperature = 0;
-    prompt.resize(1 + random() % std::min(300u, context / 2));
-    for (int32_t& id : prompt) id = static_cast<int32_t>(random() % vocab);
-    Schedule schedule = Schedule::random(random, layers(), options.max_tokens);
-    schedule.asked = n % 3 == 2;
-    if (n % 4 >= 2) options.drafts = {.most = kMostDrafts, .always = true};
-    const Result got = run(schedule, options, static_cast<unsigned>(n));
-    EXPECT_EQ(got.counts.replays, 0u);
-    moved += got.moves.size();
-    accepted += got.accepted;
-    for (const edge::Move& move : got.moves) {
-      const bool due = std::ranges::find(schedule.moves, move.at,
-                                         &std::pair<uint32_t, int>::first) != schedule.moves.end();
-      EXPECT_TRUE(schedule.asked || due) << move.at;  // drafts end there
-    }
-    ASSERT_FALSE(HasFailure()) << n;
-  }
-  EXPECT_GT(moved, 0u);
-  EXPECT_GT(accepted, 0u);
+  EXPECT_GT(any(schedules() / (GetParam() == std::string("demo") ? 20 : 3)), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOf,
+                         testing::Values("rand-a", "rand-b", "rand-c", "demo"));
+
+// Both sides on the GPU, or the processor that stands in for one.
+class SplitMovesOnVulkan : public SplitSchedules, public testing::WithParamInterface<const char*> {
+ protected:
+  SplitMovesOnVulkan() : SplitSchedules(GetParam(), make) {}
+  void SetUp() override {
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
+  }
+
+ private:
+  static std::unique_ptr<Device> make() {
+    try {
+      return make_device({"vulkan", 1});
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kDevice) throw;
+      why_not = error.what();
+      return make_cpu_device(1);
+    }
+  }
+  static inline std::string why_not;
+};
+
+TEST_P(SplitMovesOnVulkan, AnyScheduleGivesTheWholeModelsLogits) {
+  const bool demo = GetParam() == std::string("demo");
+  if (demo && schedules() < 1000) GTEST_SKIP() << "takes minutes: SPLIT_LONG=1 runs it";
+  any(demo ? 1 : schedules() / 30 + 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SplitMovesOnVulkan,
                          testing::Values("rand-a", "rand-b", "rand-c", "demo"));
 
 // Something goes wrong once, before or behind any of the calls of a text that moves.

@@ -19,9 +19,9 @@ using edge::RemoteError;
 // The whole model, some blocks of it in sessions.
 class FakeCloud : public edge::CloudLink {
  public:
-  explicit FakeCloud(const Golden& golden)
+  explicit FakeCloud(const Golden& golden, std::unique_ptr<Device> device = make_cpu_device(1))
       : model_(*golden.model),
-        device_(make_cpu_device(1)),
+        device_(std::move(device)),
         shard_(*device_, model_, golden.weights(), options_for(model_)),
         batcher_(shard_) {}
 
