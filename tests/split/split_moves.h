@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "edge/split_by_hand.h"
+#include "split/split_by_hand.h"
 
 namespace split::test {
 

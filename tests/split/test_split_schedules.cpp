@@ -1,7 +1,7 @@
 // A text whose cut moves by any schedule, and beside any fault, is the whole model's.
 #include <gtest/gtest.h>
 
-#include "edge/split_moves.h"
+#include "split/split_moves.h"
 
 namespace split::test {
 namespace {

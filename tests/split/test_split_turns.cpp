@@ -1,8 +1,8 @@
 // Turns of a chat that go on from rows which the one before left.
 #include <gtest/gtest.h>
 
-#include "edge/split_by_hand.h"
 #include "edge_client/drive/own_turns.h"
+#include "split/split_by_hand.h"
 
 namespace split::test {
 namespace {

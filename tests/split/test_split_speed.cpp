@@ -1,7 +1,7 @@
 // Texts that move for the sake of speed alone: they stay while their own tokens are quicker.
 #include <gtest/gtest.h>
 
-#include "edge/split_moves.h"
+#include "split/split_moves.h"
 
 namespace split::test {
 namespace {

@@ -3,7 +3,7 @@
 // nothing else, so that what is decided there stays without sockets, files and threads.
 #include <gtest/gtest.h>
 
-#include "edge/split_by_hand.h"
+#include "split/split_by_hand.h"
 
 namespace split::test {
 namespace {

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "edge/split_moves.h"
+#include "split/split_moves.h"
 
 namespace split::test {
 namespace {
