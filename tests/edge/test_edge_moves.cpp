@@ -266,7 +266,7 @@ TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
 
 // A text of one token teaches nothing, so that the cloud is as fast as it says.
 TEST(EdgeAuto, AServersAnswersStayOnAFasterCloudAndAreHereWhenItIsLost) {
-  Pair& pair = Pair::of("demo");
+  MovingPair& pair = MovingPair::of("demo");
   const TemporaryFolder fresh;
   pair.cloud.said_ms = 1e-6;
   std::optional<Running> front;
