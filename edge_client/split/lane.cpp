@@ -22,10 +22,6 @@ constexpr std::chrono::seconds kRest{1};
 // went.
 constexpr std::chrono::seconds kBetweenLooks{10};
 
-// Between two moves for the cloud's sake. The cloud leaves a session alone as long, but does not
-// know a text again that comes back in another one.
-constexpr std::chrono::seconds kBetweenWishes{10};
-
 // The text goes on meanwhile: nobody waits for it.
 RetryOptions patient(RetryOptions options) {
   options.budget = kPatience;
@@ -204,7 +200,8 @@ bool Lane::can_switch(uint32_t out, Moment now) const {
   if (target_->why == "landed" && target_->cut != 0 && !keeps_pace()) return false;
   const bool too_soon =
       (last_move_ && !target_->at_once() && now < *last_move_ + options_.between) ||
-      (last_wished_ && target_->why == kAskedByCloud && now < *last_wished_ + kBetweenWishes);
+      (last_wished_ && target_->why == kAskedByCloud &&
+       now < *last_wished_ + options_.between_wishes);
   return weights_there() && sides_.near_end(rows_there()) && out >= target_->at.value_or(0) &&
          !too_soon;
 }

@@ -35,6 +35,9 @@ struct MoveOptions {
   double pace = 0;  // tokens a second that a text has to keep where it goes on for what landed
   // Since the last move, before one that is not at once.
   std::chrono::milliseconds between{3000};
+  // Between two moves for the cloud's sake. The cloud leaves a session alone as long, but does not
+  // know a text again that comes back in another one.
+  std::chrono::milliseconds between_wishes{10000};
   // Called when a target's weights are not here yet, once for each; they come in their own time.
   std::function<void(int cut)> fetch = {};
   // Called once, where the text's own tokens, which take so many ms, are too quick for it to leave.

@@ -61,7 +61,7 @@ class EdgeLoad : public testing::Test {
                           return link(*remotes_.emplace_back(std::make_unique<edge::Remote>(
                               cloud.url(), std::chrono::seconds(60))));
                         }};
-    moving.options.between = {};
+    moving.options.between = moving.options.between_wishes = {};
     const auto text_link = moving.connect();
     Outcome outcome;
     const edge::SplitRun run{*text_link,    place,   place.all_on_cloud ? nullptr : &tail,
