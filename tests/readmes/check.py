@@ -227,7 +227,7 @@ def flags_of(binaries):
 def script_flags(script):
     text = open(os.path.join(ROOT, script), encoding='utf-8').read()
     if script == 'scripts/bench.sh':
-        text += ''.join(open(f, encoding='utf-8').read() for f in glob.glob(os.path.join(ROOT, 'tests/bench/*.cpp')))
+        text += ''.join(open(f, encoding='utf-8').read() for f in glob.glob(os.path.join(ROOT, 'tests/bench/**/*.cpp'), recursive=True))
     return text
 
 
