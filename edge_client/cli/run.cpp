@@ -23,6 +23,7 @@
 #include "edge_client/cli/plan_command.h"
 #include "edge_client/cli/prompt.h"
 #include "edge_client/cli/prompt_loop.h"
+#include "edge_client/cli/told_lines.h"
 #include "edge_client/cloud/cloud_completion.h"
 #include "edge_client/cloud/remote_link.h"
 #include "edge_client/drive/split_embed.h"
@@ -116,12 +117,10 @@ class Run {
   void load();
   GenerateOptions generate_options();
   void begin_arrival();
-  void tell(const std::string& line);
   void say(const std::string& line);
-  void tell_beside(const std::string& line);
+  void say_beside(const std::string& line);
   void start_clock();
   void begin_writing();
-  void end_writing();
   void say_plan();
   void print_text();
   void say_what_was_kept();
@@ -129,6 +128,7 @@ class Run {
   void print_embedding();
   void expect_texts() const;
   bool put_text(std::string_view text, const ScoredToken* token);
+  bool write(std::string_view text);
 
   const Options& options_;
   const World& world_;
@@ -149,14 +149,10 @@ class Run {
   size_t known_bytes_ = 0;                   // of the text to come
   std::string before_;                       // the text, at a terminal: its prompt
   size_t moves_told_ = 0;
-  std::mutex telling_;                    // by a thread of the arrival too, hence before it:
-  std::string told_beside_;               // last
-  bool writing_ = false;                  // a text
-  std::string held_;                      // lines until it ends
-  bool over_ = false;                     // it is, and nothing more is of interest
-  Answers answers_;                       // likewise
-  std::unique_ptr<Forecasts> forecasts_;  // likewise; none: of a head on the cloud
-  AnswerWatch watch_;                     // of the one text
+  ToldLines lines_{world_.console, options_.quiet};  // by a thread of the arrival too: before it
+  Answers answers_;                                  // likewise
+  std::unique_ptr<Forecasts> forecasts_;             // likewise; none: of a head on the cloud
+  AnswerWatch watch_;                                // of the one text
   std::optional<Arrival> arrival_;
   DraftMemory draft_memory_;
   Receipt receipt_;
@@ -169,33 +165,14 @@ void Run::say_plan() {
   receipt_.exact = split_->exact;
   receipt_.load_ms = ms_since(start_);
   receipt_.load_peak_bytes = peak_memory();
-  if (!options_.json) tell(receipt_.plan());
-}
-
-// A line of what goes on; behind the text, where one is being written to the same place.
-void Run::tell(const std::string& line) {
-  if (options_.quiet) return;
-  const std::lock_guard lock(telling_);
-  if (over_) return;
-  if (writing_ && world_.console.one_place) {
-    held_ += line + "\n";
-  } else {
-    world_.console.err(line + "\n");
-  }
-}
-
-void Run::end_writing() {
-  const std::lock_guard lock(telling_);
-  writing_ = false;
-  over_ = true;
-  if (!held_.empty()) world_.console.err(cat("\n", std::exchange(held_, {})));
+  if (!options_.json) lines_.tell(receipt_.plan());
 }
 
 bool Run::put_text(std::string_view text, const ScoredToken* token) {
   if (interrupt_.signal() != 0) return false;
   for (; arrival_ && moves_told_ < receipt_.counts.moves.size(); ++moves_told_) {
     const int cut = receipt_.counts.moves[moves_told_].to;
-    tell_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
+    say_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
   }
   if (token != nullptr) watch_.token(receipt_.counts, ms_since(start_));
   if (token != nullptr && receipt_.tokens++ == 0) {
@@ -207,9 +184,12 @@ bool Run::put_text(std::string_view text, const ScoredToken* token) {
   known_bytes_ -= known;
   text.remove_prefix(known);
   if (options_.json || text.empty()) return true;
-  const std::string all = cat(std::exchange(before_, {}), text);
-  if (world_.console.out_is_terminal) notice_.wrote(all);
-  return world_.console.out(all);
+  return (before_.empty() || write(std::exchange(before_, {}))) && write(text);
+}
+
+bool Run::write(std::string_view text) {
+  if (world_.console.out_is_terminal) notice_.wrote(text);
+  return world_.console.out(text);
 }
 
 GenerateOptions Run::generate_options() {
@@ -237,7 +217,7 @@ GenerateOptions Run::generate_options() {
 void Run::begin_arrival() {
   ArrivalOptions arrival;
   arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
-  arrival.grow.told = [this](const GrowthNote& note) { tell_beside(note.line()); };
+  arrival.grow.told = [this](const GrowthNote& note) { say_beside(note.line()); };
   arrival.goal = options_.goal;
   arrival.forecasts = forecasts_.get();
   arrival.grows = [this](const std::shared_ptr<PlacedModel>& model) {
@@ -249,30 +229,24 @@ void Run::begin_arrival() {
   if (forecasts_) answers_.choose_by(*forecasts_, [this](const std::string& line) { say(line); });
   if (moving_) {
     moving_->options.stays = [this](const Quicker& there, double token_ms) {
-      tell_beside(staying_words(there, token_ms));
+      say_beside(staying_words(there, token_ms));
     };
   }
   arrival_.emplace(loader_, std::move(arrival));
 }
 
-void Run::say(const std::string& line) { tell(cat("--cut auto: ", line)); }
+void Run::say(const std::string& line) { lines_.tell(cat("--cut auto: ", line)); }
 
-// While the text is written, but not into it.
-void Run::tell_beside(const std::string& line) {
-  const std::lock_guard lock(telling_);
-  if (line == std::exchange(told_beside_, line)) return;
-  if (options_.quiet || world_.console.one_place) return;
-  world_.console.err(cat("--cut auto: ", line, "\n"));
-}
+void Run::say_beside(const std::string& line) { lines_.tell_beside(cat("--cut auto: ", line)); }
 
 void Run::start_clock() {
   start_ = Clock::now();
   waited_before_ = notice_.waited_ms();
 }
 
+// JSON comes at the end, in one piece.
 void Run::begin_writing() {
-  const std::lock_guard lock(telling_);
-  writing_ = true;
+  if (!options_.json) lines_.begin_text();
 }
 
 void Run::print_text() {
@@ -316,7 +290,7 @@ void Run::print_text() {
   }
   if (world_.console.out_is_terminal) world_.console.out("\n");
   if (interrupt_.signal() != 0) return say_what_was_kept();
-  end_writing();
+  lines_.end_text();
   if (!options_.quiet) world_.console.err(cat("\n", to_text(receipt_)));
 }
 
@@ -324,7 +298,7 @@ void Run::print_text() {
 void Run::say_what_was_kept() {
   notice_.end();
   if (options_.quiet || options_.json) return;
-  end_writing();
+  lines_.end_text();
   if (receipt_.tokens == 0) return world_.console.err("\n  nothing was written\n");
   receipt_.waited_ms = notice_.waited_ms() - waited_before_;
   receipt_.finish_reason = "cancelled";
@@ -385,7 +359,7 @@ void Run::load() {
     split_ = loader_.load(place_, info_);
   } catch (const Error&) {
     if (interrupt_.signal() != 0) {
-      tell("\nwhat was downloaded is kept: the next run goes on from it");
+      lines_.tell("\nwhat was downloaded is kept: the next run goes on from it");
     }
     throw;
   }

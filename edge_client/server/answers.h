@@ -20,10 +20,11 @@ class Answers {
   // With `exact_only`, none moves by itself where that may change a bit.
   explicit Answers(bool exact_only = false) : exact_only_(exact_only) {}
 
-  // From now on, until texts are to stay where they are, they run where these foresee that they are
-  // quickest, as far as that is what is wanted and known: those to come, of the places whose
-  // weights are here and the cloud, and those that run where their own tokens are slower than
-  // there. `tell` is told where texts begin from now on, and why, by whoever asks for that.
+  // These forecasts choose where texts run from now on, until go_on_at(none), if the goal is speed
+  // and enough was measured. The next text begins at the quickest of the cloud and the places whose
+  // weights are here. One that runs leaves for such a place when its own tokens are slower than is
+  // foreseen there. `tell` gets a line when the place changes where texts begin; the caller of
+  // next() calls it.
   void choose_by(Forecasts& forecasts, std::function<void(const std::string&)> tell = {});
   // Returns where the next text begins then; null where that is not chosen, or nothing has landed.
   std::shared_ptr<PlacedModel> next() const;

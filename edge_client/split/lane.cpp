@@ -85,7 +85,7 @@ void Lane::offer(Batcher& tail, std::shared_ptr<void> keeps,
     offered_ = std::make_shared<TailSide>(tail, std::move(keeps));
   }
   quicker_ = quicker;
-  go_to_quicker(false);  // from where it is that is to be seen again
+  go_to_quicker(false);  // slow runs are counted against the new offer
   follow_wish();
 }
 
@@ -147,38 +147,21 @@ uint32_t Lane::rows_there() const {
 
 void Lane::token(uint32_t out, Moment now) {
   if (std::exchange(moved_at_, std::nullopt)) ++sides_.version;
-  if (last_token_ && out > last_out_) {  // a step with guesses gives several
-    const double ms = std::chrono::duration<double, std::milli>(now - *last_token_).count();
-    const uint32_t tokens = out - last_out_;
-    tokens_ += tokens;
-    const double part = std::min(1.0, static_cast<double>(tokens) / std::min(tokens_, kFewTokens));
-    token_ms_ += (ms / tokens - token_ms_) * part;
-    weigh(ms, tokens);
+  const bool leaves = quicker_ && quicker_->cut < sides_.cut;
+  const auto run = pace_.token(out, now, leaves ? std::optional(quicker_->token_ms) : std::nullopt);
+  if (run && leaves) {
+    if (!run->slow && options_.stays && !std::exchange(told_stays_, true)) {
+      options_.stays(*quicker_, run->token_ms);
+    }
+    go_to_quicker(run->slow);
   }
-  last_token_ = now;
-  last_out_ = out;
   if (!back_ || keeps_pace()) return;
   lowest_ = sides_.cut + 1;
   aim({.cut = *std::exchange(back_, std::nullopt), .why = "goal"});
 }
 
-// Times the text in runs of some tokens. A run that took too long already for all of them has
-// ended.
-void Lane::weigh(double ms, uint32_t tokens) {
-  run_ms_ += ms;
-  run_tokens_ += tokens;
-  const bool leaves = quicker_ && quicker_->cut < sides_.cut;
-  const bool slow =
-      leaves && is_better(quicker_->token_ms, run_ms_ / std::max(run_tokens_, kFewTokens));
-  if (!slow && run_tokens_ < kFewTokens) return;
-  const double each = std::exchange(run_ms_, 0) / std::exchange(run_tokens_, 0);
-  if (!leaves) return;
-  if (!slow && options_.stays && !std::exchange(told_stays_, true)) options_.stays(*quicker_, each);
-  go_to_quicker(slow);
-}
-
-// The text was slow for a run of tokens, or is not. It goes for no other reason's sake meanwhile,
-// and not beyond what the cloud wishes for.
+// A run of the text's tokens was slow, or was not. The text goes to be quicker only where nothing
+// else moves it, and no farther from here than the cloud wishes.
 void Lane::go_to_quicker(bool slow) {
   slow_runs_ = slow ? slow_runs_ + 1 : 0;
   const bool ours = target_ && target_->why == kFastest;
@@ -236,9 +219,7 @@ Move Lane::take(uint32_t out, Moment now) {
   const bool tried = wished ? target_->cut < sides_.cut : target_->why == "landed";
   if (tried && target_->cut != 0) back_ = sides_.name();
   if (!wished || target_->cut == home_) home_.reset();
-  last_token_.reset();
-  tokens_ = run_tokens_ = 0;
-  run_ms_ = 0;
+  pace_.restart();
   slow_runs_ = 0;
   sides_.cut = target_->cut;
   move.to = sides_.name();

@@ -12,6 +12,7 @@
 #include "edge_client/split/backoff.h"
 #include "edge_client/split/fast_choice.h"
 #include "edge_client/split/sides.h"
+#include "edge_client/split/token_pace.h"
 
 namespace split::edge {
 
@@ -52,10 +53,8 @@ class Lane {
   // Rows that a target may lack when nothing more is done for it, so that a few tokens later they
   // are still those that a step can bring.
   static constexpr uint32_t kEnough = TwoSides::kMostLag / 2;
-  // From which on a text's pace is known.
-  static constexpr uint32_t kFewTokens = 8;
-  // So many of them, one after the other, have to be slow before a text moves to be quicker: one
-  // late token is no reason.
+  // So many runs of tokens, one after the other, have to be slow before a text moves to be quicker:
+  // one late token is no reason.
   static constexpr int kSlowRuns = 2;
 
   Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retry);
@@ -120,7 +119,6 @@ class Lane {
   Task<std::vector<float>> ask(Send::Call call, SequenceRows rows);
   void next_target();
   void follow_wish();
-  void weigh(double ms, uint32_t tokens);
   void go_to_quicker(bool slow);
   void enter(State state);
   // The one that is offered, as a target's.
@@ -138,9 +136,7 @@ class Lane {
   const CloudSide& cloud() const { return sides_.cut == 0 ? next_cloud_ : sides_.cloud; }
   uint32_t rows_there() const;
   bool weights_there() const;
-  bool keeps_pace() const {
-    return options_.pace == 0 || tokens_ < kFewTokens || token_ms_ * options_.pace <= 1000;
-  }
+  bool keeps_pace() const { return pace_.keeps(options_.pace); }
 
   TwoSides& sides_;
   const MoveOptions options_;
@@ -158,16 +154,11 @@ class Lane {
   uint32_t last_lag_ = UINT32_MAX;
   std::optional<Moment> last_move_, last_wished_;
   std::optional<uint32_t> moved_at_;  // tokens out, until the token behind the move is there
-  std::optional<Moment> last_token_;  // since the last move
-  uint32_t last_out_ = 0;             // tokens out then
-  double token_ms_ = 0;               // about
-  uint32_t tokens_ = 0;               // as many
+  TokenPace pace_;                    // since the last move
   std::optional<int> back_;           // from where something landed, or the cloud asked
   std::shared_ptr<TailSide> offered_;
   std::optional<Quicker> quicker_;  // on that
-  double run_ms_ = 0;               // of the run of tokens that is being timed,
-  uint32_t run_tokens_ = 0;         // as long as it is
-  int slow_runs_ = 0;               // before it
+  int slow_runs_ = 0;               // so far
   bool told_stays_ = false;
   bool named_ = false;       // somebody said where the cut is to be
   std::optional<int> wish_;  // of the cloud

@@ -235,7 +235,11 @@ class AtTerminal {
   // Returns the part of `text` since the last call, up to `mark`.
   std::string until(std::string& text, std::string_view mark) {
     std::unique_lock lock(mutex_);
-    said_.wait(lock, [&] { return text.find(mark) != text.npos; });
+    const auto there = [&] { return text.find(mark) != text.npos; };
+    if (!said_.wait_for(lock, std::chrono::seconds(120), there)) {
+      ADD_FAILURE() << "'" << mark << "' does not come; there is: " << text;
+      std::abort();  // the program waits for keys
+    }
     const std::string taken = text.substr(0, text.find(mark) + mark.size());
     text.erase(0, taken.size());
     return taken;
