@@ -80,6 +80,7 @@ void GrowingTail::stop() {
   tail_.load().cancel();
   source_->over();
   thread_.join();
+  tail_.load().end();  // the model may stay, its weights may come by another load
 }
 
 GrowthNote GrowingTail::note() const {

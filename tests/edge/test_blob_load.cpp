@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <future>
 #include <random>
+#include <thread>
 
 #include "edge_client/weights/blobs/blob_load.h"
 #include "support/edge_world.h"
@@ -384,6 +386,34 @@ TEST_F(BlobLoads, GoOnFromWhatAnEndedLoadLeft) {
   fs::remove(file_of(odd));
   write_file(file_of(odd).string() + ".part", as_bytes_of(std::string(odd.bytes + 100, 'n')));
   EXPECT_EQ(load(cache.path, {odd}).downloaded, odd.bytes);
+}
+
+// A model that stopped growing may live on, while its weights come by another load.
+TEST_F(BlobLoads, AnEndedLoadLeavesItsPartsToTheNextAndKeepsItsMaps) {
+  const wire::BlobInfo& odd = blobs[1];
+  std::promise<void> ended;
+  const std::shared_future<void> over(ended.get_future());
+  auto gated = server.gate([&](const http::Request& request, int) -> std::optional<http::Response> {
+    if (request.headers.get("Range") != "bytes=0-1048575") over.wait();
+    return std::nullopt;
+  });
+  BlobLoad first(ShardCache(cache.path), server.origin(), {odd}, options(), interrupt);
+  const Bytes begun = first.begun(odd.sha256);
+  first.end();
+  EXPECT_THROW(first.whole(odd.sha256), Error);
+  ended.set_value();
+  gated.reset();
+  std::promise<void> done;
+  const std::jthread watch([&, done = done.get_future()] {
+    if (done.wait_for(std::chrono::seconds(60)) != std::future_status::ready) {
+      interrupt.raise(SIGINT);  // it waits for the part
+    }
+  });
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) { done.set_value(); });
+  const FetchCounts counts = load(cache.path, {odd});
+  EXPECT_EQ(counts.downloaded + counts.from_cache, odd.bytes);
+  EXPECT_GE(counts.from_cache, kChunk);
+  EXPECT_EQ(as_text(begun).substr(0, kChunk), server.bytes_of(odd).substr(0, kChunk));
 }
 
 TEST_F(BlobLoads, TakeAWholeBlobFromAServerWithoutRanges) {

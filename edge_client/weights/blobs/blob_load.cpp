@@ -47,18 +47,23 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
   for (unsigned i = 0; i < options.workers; ++i) threads_.emplace_back([this] { work(); });
 }
 
-BlobLoad::~BlobLoad() {
+BlobLoad::~BlobLoad() { end(); }
+
+void BlobLoad::end() {
   hook_.reset();
-  {
-    const std::lock_guard lock(mutex_);
-    stop();
-  }
+  cancel();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
   for (Item& item : items_) {
     if (!item.part) continue;
     const bool any = item.part->resumed() || std::ranges::count(item.chunks, Chunk::kDone) > 0;
     const bool lied = item.error != nullptr && !item.keep_part;
-    if (!keep_parts_ || lied || !any) item.part->discard();
+    if (!keep_parts_ || lied || !any) {
+      item.part->discard();
+    } else {
+      item.part->release();
+    }
+    item.part.reset();
   }
 }
 

@@ -60,8 +60,7 @@ class BlobLoad {
   // Begins. The blobs are wanted in this order. Throws Error(kIo) when the cache has no room.
   BlobLoad(const ShardCache& cache, BlobOrigin from, const std::vector<wire::BlobInfo>& blobs,
            const LoadOptions& options, Interrupt& interrupt);
-  // Ends what is not finished. Good chunks of a part stay for the next time, but not on a disk that
-  // was full or from a server that lied.
+  // As end() does.
   ~BlobLoad();
 
   // The blob with this hash, mapped for the life of this object, once its first chunk, or all of
@@ -78,6 +77,10 @@ class BlobLoad {
   void text_runs(bool runs);
   // Ends all that still goes on, as if the program were interrupted. Any thread.
   void cancel();
+  // The same, and waits for it. Another load may have what is not whole, then; what is stays
+  // mapped. Good chunks of a part stay for the next time, but not on a disk that was full or from a
+  // server that lied.
+  void end();
 
  private:
   using Clock = std::chrono::steady_clock;

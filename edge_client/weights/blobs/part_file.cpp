@@ -79,6 +79,12 @@ void PartFile::commit() {
   fd_.reset();
 }
 
+// A map keeps the lock beyond the descriptor.
+void PartFile::release() {
+  if (fd_) ::flock(fd_.get(), LOCK_UN);
+  fd_.reset();
+}
+
 void PartFile::discard() {
   if (fd_) ::unlink(part_of(path_).c_str());
   fd_.reset();

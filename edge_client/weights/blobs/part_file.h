@@ -25,6 +25,8 @@ class PartFile {
   // Durable, under its final name.
   void commit();
   void discard();
+  // Leaves it as it is to whoever takes it next, also while it is mapped here.
+  void release();
 
  private:
   PartFile(Fd fd, std::filesystem::path path, bool resumed)
