@@ -85,9 +85,8 @@ class Doctor {
     uint64_t kv = 0;
     for (const ModelOptions& model : input_.models) kv += model.kv_budget;
     const uint64_t granted = granted_memory();
-    const std::string figures =
-        cat(human_bytes(weights_), " of weights and up to ", human_bytes(kv),
-            " for keys and values, of ", human_bytes(granted));
+    std::string figures = cat(human_bytes(weights_), " of weights and up to ", human_bytes(kv),
+                              " for keys and values, of ", human_bytes(granted));
     if (weights_ + kv > granted) {
       throw Error(ErrorKind::kInput, cat("needed: ", figures, "; a smaller --kv-budget helps"));
     }

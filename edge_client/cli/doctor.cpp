@@ -121,7 +121,7 @@ std::string Doctor::server() {
 }
 
 std::string Doctor::versions(bool heard) {
-  const std::string own = "edge_client " SPLIT_VERSION;
+  std::string own = "edge_client " SPLIT_VERSION;
   if (!heard) return own;
   return cat(own, ", ", loader_->remote().version().value_or("a server that does not say which"));
 }

@@ -118,7 +118,7 @@ TEST(MemoryBudget, RefusesWhatIsNotLeftAndHasItAgainLater) {
   }
   EXPECT_EQ(budget.used(), 60u);
   MemoryShare moved = std::move(one);
-  one.give_back();  // has nothing
+  one.give_back();  // has nothing. NOLINT(bugprone-use-after-move)
   EXPECT_EQ(budget.used(), 60u);
   moved = MemoryShare();
   EXPECT_EQ(budget.used(), 0u);

@@ -192,8 +192,8 @@ TEST(PlanMemory, TakesADamagedRecordForNone) {
   memory.remember(facts());
   const auto path = std::filesystem::directory_iterator(folder.path / "plans")->path();
   for (const char* text : {"", "{", "{\"server\":1}", "[]",
-                           R"({"server":"http://a","model":"m","here":"cpu","network":null,)"
-                           R"("edge":null,"cloud":null,"prices":null,"learnt":{"edge":-1}})"}) {
+                           (R"({"server":"http://a","model":"m","here":"cpu","network":null,)"
+                            R"("edge":null,"cloud":null,"prices":null,"learnt":{"edge":-1}})")}) {
     std::ofstream(path) << text;
     EXPECT_FALSE(memory.recall().network) << text;
   }

@@ -141,10 +141,10 @@ TEST(Models, SaysWhatItNeedsWhereItDoesNotFit) {
 TEST(Models, NamesOfFilesLoseAPrefixAndTakeTheModelsEnds) {
   static constexpr std::string_view kPrefixes[] = {"bert.", "model."};
   static constexpr TensorNames::Alias kAliases[] = {{".gamma", ".weight"}, {".beta", ".bias"}};
-  constexpr TensorNames names{.prefixes = kPrefixes, .aliases = kAliases};
-  EXPECT_EQ(names.name_of("bert.pooler.LayerNorm.gamma"), "pooler.LayerNorm.weight");
-  EXPECT_EQ(names.name_of("model.bert.beta"), "bert.bias");
-  EXPECT_EQ(names.name_of("norm.weight"), "norm.weight");
+  constexpr TensorNames kNames{.prefixes = kPrefixes, .aliases = kAliases};
+  EXPECT_EQ(kNames.name_of("bert.pooler.LayerNorm.gamma"), "pooler.LayerNorm.weight");
+  EXPECT_EQ(kNames.name_of("model.bert.beta"), "bert.bias");
+  EXPECT_EQ(kNames.name_of("norm.weight"), "norm.weight");
 }
 
 // Buffers that older files keep beside the weights are none (T19).

@@ -140,10 +140,10 @@ TEST(Jinja, EndsHostileTemplatesAtALimit) {
   const std::string hostile[] = {
       std::string((64 << 10) + 1, 'x'),
       "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
-      "{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s "
-      "%}{% endfor %}",
-      "{% set ns = namespace(s='x') %}{% for i in range(99999) %}{% set ns.s = ns.s ~ "
-      "('y' * 10000) %}{{ ns.s }}{% endfor %}",
+      ("{% set ns = namespace(s='xxxxxxxx') %}{% for i in range(99) %}{% set ns.s = ns.s + ns.s "
+       "%}{% endfor %}"),
+      ("{% set ns = namespace(s='x') %}{% for i in range(99999) %}{% set ns.s = ns.s ~ "
+       "('y' * 10000) %}{{ ns.s }}{% endfor %}"),
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
       "{% set ns = namespace(l=[]) %}{% for i in range(9999) %}{% set ns.l = [ns.l] %}{% endfor %}",
       "{% set ns = namespace() %}{% set ns.me = ns %}",
