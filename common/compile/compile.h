@@ -1,8 +1,8 @@
 // From a graph to a Program: order, fuse, plan. The rules read the kind of an op, never its name:
 //   1. a pointwise op joins the kernel (marked EPILOGUE) or the group whose result only it uses;
 //   2. a reduction over the last axis joins the pointwise work around it on the same rows;
-//   3. what makes the x of a matmul that alone reads it may become its prologue: the group before
-//      it, or the last part of the attention, which merges its splits;
+//   3. what makes the x of matmuls that alone read it may become their prologue: the group before
+//      them, or, of one, the last part of the attention, which merges its splits;
 //   4. a matmul that makes the keys and values of the attention behind it may store them.
 #pragma once
 
@@ -25,8 +25,9 @@ struct FuseRules {
 // Throws Error(kShape) for a graph no device runs (an output that is a bare leaf).
 Program compile(std::string name, const std::vector<NamedOutput>& outputs, const FuseRules& rules);
 
-// Gives each temporary its offset, so that two that live at once never overlap, also where steps
-// that join become one kernel. Offsets are multiples of `alignment`.
+// Says which steps wait, and gives each temporary its offset, so that two that live at once never
+// overlap, also where steps that join become one kernel and where steps run beside each other.
+// Offsets are multiples of `alignment`.
 void plan_arena(Program& program, size_t alignment);
 
 }  // namespace split

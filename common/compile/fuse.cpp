@@ -225,26 +225,25 @@ class Fuser {
     }
   }
 
-  // Each unit after those it reads, otherwise in the order of the graph.
+  // How many units follow one another up to this one.
+  size_t depth(const Unit& unit, std::map<const Unit*, size_t>& known) const {
+    const auto at = known.find(&unit);
+    if (at != known.end()) return at->second;
+    size_t result = 0;
+    for (const Unit* in : inputs_of(unit)) result = std::max(result, 1 + depth(*in, known));
+    return known[&unit] = result;
+  }
+
+  // Each unit after those it reads, those that can run beside each other together, otherwise in
+  // the order of the graph.
   void order() {
-    std::vector<Unit*> waiting;
-    for (const auto& unit : units_.all) waiting.push_back(unit.get());
-    std::sort(waiting.begin(), waiting.end(), [&](const Unit* a, const Unit* b) {
-      return position(a->kernel != nullptr ? a->kernel : a->nodes[0]) <
-             position(b->kernel != nullptr ? b->kernel : b->nodes[0]);
-    });
-    std::set<const Unit*> done;
-    while (!waiting.empty()) {
-      const auto ready = std::find_if(waiting.begin(), waiting.end(), [&](const Unit* unit) {
-        const auto inputs = inputs_of(*unit);
-        return std::all_of(inputs.begin(), inputs.end(),
-                           [&](const Unit* in) { return done.count(in) != 0; });
-      });
-      CHECK(ready != waiting.end());
-      units_.order.push_back(*ready);
-      done.insert(*ready);
-      waiting.erase(ready);
-    }
+    std::map<const Unit*, size_t> depths;
+    const auto place = [&](const Unit* unit) {
+      return std::pair(depth(*unit, depths),
+                       position(unit->kernel != nullptr ? unit->kernel : unit->nodes[0]));
+    };
+    for (const auto& unit : units_.all) units_.order.push_back(unit.get());
+    std::ranges::sort(units_.order, {}, place);
   }
 
   const FuseRules rules_;
@@ -269,18 +268,21 @@ void join_steps(Program& program, const FuseRules& rules) {
     if (made.size() != 1 || step.rows != next.rows) continue;
     const Slot& slot = program.slots[static_cast<size_t>(made[0])];
     const std::vector<Reader> reading = readers(program, made[0]);
-    const bool alone = std::all_of(reading.begin(), reading.end(), [&](const Reader& reader) {
-      return reader.step == i + 1 && reader.input != Reader::kInTape;
+    size_t last = i;
+    const bool in_place = std::ranges::all_of(reading, [&](const Reader& reader) {
+      last = std::max(last, reader.step);
+      return reader.input != Reader::kInTape && program.steps[reader.step].op == next.op;
     });
-    if (slot.kind != SlotKind::kTemp || !alone) continue;
+    if (slot.kind != SlotKind::kTemp || !in_place) continue;
     if (next.op == Op::k_matmul) {
       const bool whole_rows = step.columns == next.inner && slot.dims[1] == next.inner;
-      const bool made_apart = step.op == Op::k_group || step.op == Op::k_attention;
-      step.joins_next = rules.prologue && whole_rows && made_apart;
+      const bool groups = step.op == Op::k_group && reading.size() == last - i;
+      const bool merges = step.op == Op::k_attention && reading.size() == 1 && last == i + 1;
+      if (rules.prologue && whole_rows && (groups || merges)) step.joins = last - i;
     } else if (next.op == Op::k_attention) {
       const bool both =
           next.in(inputs::attention::k) == made[0] && next.in(inputs::attention::v) == made[0];
-      step.joins_next = rules.kv_store && step.op == Op::k_matmul && both;
+      if (rules.kv_store && step.op == Op::k_matmul && both && last == i + 1) step.joins = 1;
     }
   }
 }

@@ -1,19 +1,33 @@
-// Lifetimes to offsets: first fit, in the order in which the temporaries are made.
+// Lifetimes to offsets: first fit, in the order in which the temporaries are made. The times decide
+// which steps wait too.
 #include <algorithm>
+#include <set>
 
 #include "compile/compile.h"
 
 namespace split {
 namespace {
 
-// When each step runs. A group that its reader may make is read while that one's results are
-// written: the two are at one time.
-std::vector<size_t> times_of(const Program& program) {
+// When each step runs, which says where it waits. Steps that read nothing of each other are at one
+// time, and so are a group and the readers that may make what it makes: it is read while their
+// results are written.
+std::vector<size_t> set_times(Program& program) {
   std::vector<size_t> times;
   size_t now = 0;
-  for (const Step& step : program.steps) {
+  std::set<int> made;  // now
+  bool joined = true;  // the step before is a group that joins; the first step waits too
+  for (Step& step : program.steps) {
+    const std::vector<int> read = slots_read(step);
+    const bool follows = std::ranges::any_of(read, [&](int slot) { return made.contains(slot); });
+    if (follows) {
+      ++now;
+      made.clear();
+    }
+    step.waits = follows || joined;
     times.push_back(now);
-    if (step.op != Op::k_group || !step.joins_next) ++now;
+    joined = step.op == Op::k_group && step.joins > 0;
+    if (joined) continue;
+    for (const int slot : results(step)) made.insert(slot);
   }
   return times;
 }
@@ -27,14 +41,18 @@ struct Life {
 }  // namespace
 
 void plan_arena(Program& program, size_t alignment) {
-  const std::vector<size_t> times = times_of(program);
+  const std::vector<size_t> times = set_times(program);
   std::vector<Life> lives;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     for (const int slot : results(program.steps[i])) {
       const Slot& s = program.slots[static_cast<size_t>(slot)];
       if (s.kind != SlotKind::kTemp) continue;
       size_t last = times[i];
-      for (const Reader& reader : readers(program, slot)) last = std::max(last, times[reader.step]);
+      for (const Reader& reader : readers(program, slot)) {
+        const Step& by = program.steps[reader.step];
+        const size_t end = reader.step + (by.op == Op::k_group ? by.joins : 0);
+        last = std::max(last, times[end]);
+      }
       const size_t bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
       lives.push_back({slot, times[i], last, (bytes + alignment - 1) / alignment * alignment});
     }

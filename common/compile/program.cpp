@@ -25,6 +25,26 @@ std::vector<Reader> readers(const Program& program, int slot) {
   return result;
 }
 
+std::optional<size_t> joined_before(const Program& program, size_t i) {
+  for (size_t before = i; before-- > 0;) {
+    const Step& step = program.steps[before];
+    if (step.op == Op::k_matmul) continue;
+    return before + step.joins >= i ? std::optional(before) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::vector<int> slots_read(const Step& step) {
+  std::vector<int> slots;
+  for (const Operand& input : step.inputs) slots.push_back(input.slot);
+  for (const Operand& operand : step.tape.operands) {
+    for (const int slot : {operand.slot, operand.access.index}) {
+      if (slot >= 0) slots.push_back(slot);
+    }
+  }
+  return slots;
+}
+
 std::vector<int> results(const Step& step) {
   std::vector<int> slots;
   for (const Operand& output : step.outputs) slots.push_back(output.slot);
@@ -154,7 +174,8 @@ class Printer {
            << slot(step.in(inputs::attention::v_cache)) << "\n";
     }
     print(step.tape, "    ");
-    if (step.joins_next) out_ << "  +\n";
+    if (step.joins == 1) out_ << "  +\n";
+    if (step.joins > 1) out_ << "  + each of the next " << step.joins << "\n";
   }
 
   const Program& program_;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <bit>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,10 +105,14 @@ struct Step {
   // A group's work; the epilogue of a kernel that may have one, which also brings its result to
   // the outputs.
   Tape tape;
-  // The next step alone reads what this one makes, and a device may do both in one kernel: a matmul
-  // makes its x itself, by a group or by merging an attention's splits, or it puts the keys and
-  // values of the attention behind it into their pages. Each can also be run by itself.
-  bool joins_next = false;
+  // So many of the next steps alone read what this one makes, and a device may do both in one
+  // kernel: matmuls make their x themselves, by a group or by merging an attention's splits, or a
+  // matmul puts the keys and values of the attention behind it into their pages. Each can also be
+  // run by itself.
+  size_t joins = 0;
+  // It reads what a step behind the last that waits makes, or may make that itself. Steps that do
+  // not wait can run beside those before them: their memory is apart.
+  bool waits = true;
 
   // Slots, and an attribute: step.in(inputs::matmul::w), step.attribute<float>(...).
   int in(size_t input) const { return inputs[input].slot; }
@@ -171,7 +176,10 @@ struct Reader {
   static constexpr size_t kInTape = ~size_t{0};
 };
 std::vector<Reader> readers(const Program& program, int slot);
-// The slots that a step writes.
+// The step before whose result step i, a matmul, may make itself.
+std::optional<size_t> joined_before(const Program& program, size_t i);
+// The slots that a step reads and those that it writes.
+std::vector<int> slots_read(const Step& step);
 std::vector<int> results(const Step& step);
 
 // A listing, one line a step, that tests pin: a change of fusion shows as a diff. A plus is between

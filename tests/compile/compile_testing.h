@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,10 @@ inline bool widths_fit(const Program& program, const Tape& tape, int64_t columns
 inline std::string wrong_with(const Program& program) {
   std::map<int, size_t> writer;  // of outputs
   std::vector<int> owner(program.arena_row_bytes, -1);
+  std::set<int> held, made;  // by the steps since the last that waits
+  const auto read_by_all = [&](const Step& step) {
+    for (const int s : read_by(step)) held.insert(s);
+  };
   const auto size = [](const Slot& slot) {
     return static_cast<size_t>(slot.dims[1]) * dtype_size(slot.dtype);
   };
@@ -82,8 +87,13 @@ inline std::string wrong_with(const Program& program) {
     if (!widths_fit(program, step.tape, step.columns)) {
       return cat("step ", i, " has operands of another width");
     }
+    if (step.waits) {
+      held.clear();
+      made.clear();
+    }
     const auto read = read_by(step);
     for (const int s : read) {
+      if (made.contains(s)) return cat("step ", i, " reads t", s, ", which is made beside it");
       const Slot& slot = program.slots[static_cast<size_t>(s)];
       if (slot.kind == SlotKind::kTemp && !intact(s)) {
         return cat("step ", i, " reads t", s, ", which is not there");
@@ -101,16 +111,20 @@ inline std::string wrong_with(const Program& program) {
       if (slot.offset + size(slot) > owner.size()) return cat("t", s, " is past the arena");
       std::fill_n(owner.begin() + static_cast<ptrdiff_t>(slot.offset), size(slot), s);
     }
-    // A step has no order within, nor has a group with the step that it joins: what they read must
-    // still be there when they end.
-    std::vector<int> held = read;
-    if (i > 0 && program.steps[i - 1].op == Op::k_group && program.steps[i - 1].joins_next) {
-      const auto before = read_by(program.steps[i - 1]);
-      held.insert(held.end(), before.begin(), before.end());
+    // A step has no order within, nor has a group with the steps that it joins, nor one that does
+    // not wait with those before it: what they read and make must still be there when they end.
+    const auto joined = joined_before(program, i);
+    if (step.op == Op::k_matmul && joined && program.steps[*joined].op == Op::k_group) {
+      read_by_all(program.steps[*joined]);
+    }
+    read_by_all(step);
+    for (const int s : written_by(step)) {
+      made.insert(s);
+      held.insert(s);
     }
     for (const int s : held) {
       if (program.slots[static_cast<size_t>(s)].kind == SlotKind::kTemp && !intact(s)) {
-        return cat("step ", i, " writes over t", s, ", which it reads");
+        return cat("step ", i, " writes over t", s, ", which is in use");
       }
     }
   }

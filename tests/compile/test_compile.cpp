@@ -252,11 +252,12 @@ TEST(Fusion, MakesNoCycleThroughAProduct) {
   expect_same_bits_however_compiled(graph, {{"y", x + tanh(product) * x}, {"x", x}}, "cycle");
 }
 
-// How many steps of a graph, compiled with prologues, join the next.
+// How many steps those of a graph, compiled with prologues, join.
 size_t joins_of(const std::vector<NamedOutput>& outputs) {
   const Program program = compile("joins", outputs, kWithPrologue);
-  return static_cast<size_t>(
-      std::ranges::count_if(program.steps, [](const Step& step) { return step.joins_next; }));
+  size_t all = 0;
+  for (const Step& step : program.steps) all += step.joins;
+  return all;
 }
 
 // A matmul whose epilogue reads the group that makes its x: the group cannot be a prologue.
@@ -274,7 +275,7 @@ TEST(Fusion, JoinsOnlyWhatNobodyElseReads) {
   const Tensor x = tanh(graph.input({kRows, 16})), w = graph.weight({16, 16});
   EXPECT_EQ(joins_of({{"y", matmul(x, w)}}), 1u);
   EXPECT_EQ(joins_of({{"y", matmul(x, w)}, {"x", x}}), 0u);
-  EXPECT_EQ(joins_of({{"y", matmul(x, w)}, {"z", matmul(x, transpose(w))}}), 0u);
+  EXPECT_EQ(joins_of({{"y", matmul(x, w)}, {"z", x + matmul(x, transpose(w))}}), 0u);
   const Tensor caches[] = {input("k_cache", DType::kF32, {16}),
                            input("v_cache", DType::kF32, {16})};
   const Tensor qkv = matmul(graph.input({kRows, 16}), graph.weight({16, 48}));
@@ -283,6 +284,24 @@ TEST(Fusion, JoinsOnlyWhatNobodyElseReads) {
   EXPECT_EQ(joins_of({{"y", attended}, {"qkv", qkv}}), 0u);
   EXPECT_EQ(joins_of({{"y", matmul(attended, w)}}), 2u);
   EXPECT_EQ(joins_of({{"y", attended + relu(attended)}, {"z", matmul(attended, w)}}), 1u);
+}
+
+// A norm before several products that do not wait for each other, as those of queries, keys and
+// values: each may make it itself.
+TEST(Fusion, JoinsAllProductsOfWhatTheyAloneRead) {
+  Graph graph(12);
+  const Tensor x = tanh(graph.input({kRows, 16}));
+  const Tensor q = matmul(x, graph.weight({16, 16})), k = matmul(x, graph.weight({16, 8})),
+               v = matmul(x, graph.weight({16, 8}));
+  const std::vector<NamedOutput> outputs{{"q", tanh(q)}, {"k", k}, {"v", relu(v)}};
+  EXPECT_EQ(joins_of(outputs), 3u);
+  EXPECT_EQ(joins_of({{"q", q}, {"k", k}, {"x", x}}), 0u);
+  EXPECT_EQ(joins_of({{"y", matmul(relu(q), graph.weight({16, 16}))}, {"k", k}}), 2u);
+  const Program program = compile("beside", outputs, kWithPrologue);
+  std::vector<bool> waits;
+  for (const Step& step : program.steps) waits.push_back(step.waits);
+  EXPECT_EQ(waits, std::vector({true, true, false, false}));  // the group, and its readers
+  expect_same_bits_however_compiled(graph, outputs, "three products");
 }
 
 TEST(Fusion, KeepsAProloguesWidth) {

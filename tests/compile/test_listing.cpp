@@ -107,7 +107,7 @@ TEST(Listing, ABlockWithPrologues) {
   // Kernels of one row: qkv | attention | projection | fc | out; of attention the merge is another.
   const auto joined =
       std::count_if(program.steps.begin(), program.steps.end(),
-                    [](const Step& step) { return step.op == Op::k_group && step.joins_next; });
+                    [](const Step& step) { return step.op == Op::k_group && step.joins > 0; });
   EXPECT_EQ(program.steps.size() - static_cast<size_t>(joined), 5u);
 }
 

@@ -92,7 +92,7 @@ const std::byte* CpuExecutable::matrix(const Step& step, std::span<const Binding
 
 bool CpuExecutable::may_store_kv(size_t i) const {
   const Step& step = program_.steps[i];
-  if (step.op != Op::k_matmul || !step.joins_next) return false;
+  if (step.op != Op::k_matmul || step.joins == 0) return false;
   const Step& attention = program_.steps[i + 1];
   const DType dtype = place_of(attention.in(inputs::attention::k_cache)).dtype;
   return rounds(slot(step.in(inputs::matmul::w))) &&

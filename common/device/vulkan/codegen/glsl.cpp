@@ -184,13 +184,14 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
 
 FusedNeighbours joined_to(const Program& program, size_t i, bool input, bool stores) {
   FusedNeighbours joined;
-  if (input && i > 0 && program.steps[i - 1].joins_next) {
-    const Step& before = program.steps[i - 1];
+  const std::optional<size_t> at = joined_before(program, i);
+  if (input && at) {
+    const Step& before = program.steps[*at];
     const bool group = before.op == Op::k_group;
     joined.input = group ? FusedNeighbours::Input::kGroup : FusedNeighbours::Input::kSplits;
     (group ? joined.group : joined.splits) = &before;
   }
-  if (stores && program.steps[i].joins_next) joined.attention = &program.steps[i + 1];
+  if (stores && program.steps[i].joins > 0) joined.attention = &program.steps[i + 1];
   return joined;
 }
 

@@ -134,7 +134,7 @@ class VulkanExecutable final : public Executable {
   }
 
   // Steps that join the next do so here where their size and the variant allow it.
-  bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by step i + 1
+  bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by its readers
   bool stores_kv(size_t i);                           // step i puts what step i + 1 would
 
   // The dispatches of step i.

@@ -1,6 +1,7 @@
 // The first half of loading an Executable: which dispatches each step of its Program becomes.
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 #include "device/vulkan/program/dispatches.h"
 #include "device/vulkan/tuning/lane_order.h"
@@ -46,7 +47,7 @@ bool stages(const Capabilities& device, int64_t inner, size_t more) {
 
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step& step = program_.steps[i];
-  if (variant != kOneRow || !step.joins_next || step.op == Op::k_matmul) return false;
+  if (variant != kOneRow || step.joins == 0 || step.op == Op::k_matmul) return false;
   // Attention also needs what each split left for each head, and its weight.
   const size_t more = step.op == Op::k_attention ? merge_bytes(step) : 0;
   return stages(core_->context.capabilities(), program_.steps[i + 1].inner, more);
@@ -54,7 +55,7 @@ bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
 
 bool VulkanExecutable::stores_kv(size_t i) {
   const Step& step = program_.steps[i];
-  return step.op == Op::k_matmul && step.joins_next && attention(program_.steps[i + 1]).pieces == 1;
+  return step.op == Op::k_matmul && step.joins > 0 && attention(program_.steps[i + 1]).pieces == 1;
 }
 
 // Whether matrix units can compute it from x as halves.
@@ -100,8 +101,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
     throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': matmul by '",
                                         w.name, "': expected a weight"));
   }
+  const std::optional<size_t> before = joined_before(program_, i);
   const FusedNeighbours joined =
-      joined_to(program_, i, i > 0 && joins_matmul(i - 1, variant), stores_kv(i));
+      joined_to(program_, i, before && joins_matmul(*before, variant), stores_kv(i));
   const bool units = by_units(step, variant), few = variant == kDecodeCoopMatrix;
   using What = Kernels::What;
   const KeptKernel& kernel = core_->kernels.get(
@@ -236,6 +238,7 @@ const ByOp<VulkanExecutable::Add> VulkanExecutable::kAdd = [] {
 
 std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t variant) {
   std::vector<Dispatch> all;
+  bool timed = false;  // a product that is measured runs alone
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const size_t first = all.size();
     const Add add = kAdd[program_.steps[i].op];
@@ -244,6 +247,10 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
                                           op_info(program_.steps[i].op).name));
     }
     (this->*add)(i, variant, all);
+    if (all.size() > first) {
+      const bool was_timed = std::exchange(timed, all[first].question.has_value());
+      all[first].waits = program_.steps[i].waits || timed || was_timed;
+    }
     // A narrow variant's rows are all in the first piece.
     if (variant < kWide) {
       all.erase(std::remove_if(all.begin() + static_cast<std::ptrdiff_t>(first), all.end(),
