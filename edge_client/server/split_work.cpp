@@ -207,7 +207,10 @@ std::unique_ptr<serve::Text> SplitWork::begin(std::span<const int32_t> prompt,
   if (with.drafts.most == 0 && head_here && !split_->place.head_on_cloud) {
     with.drafts = shared_.drafts;
   }
-  drafts_ = with.drafts.most > 0;
+  {
+    const std::lock_guard lock(mutex_);
+    drafts_ = with.drafts.most > 0;
+  }
   return std::make_unique<RunningText>(*this, prompt, with);
 }
 
