@@ -1,6 +1,7 @@
 #include "edge_client/weights/plan/calibrate.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <vector>
 
@@ -81,25 +82,44 @@ class Steps {
   Steps(const Steps&) = delete;
   Steps& operator=(const Steps&) = delete;
 
-  // The lower quartile of some runs, in ms: the others waited for something else. The first one,
-  // which finds nothing ready, does not count.
   double ms(const StageRange& range, Wanted wanted = Wanted::kLast) {
-    out_.resize(shard_.width(range.to) * (wanted == Wanted::kAll ? rows_ : 1));
-    std::vector<double> all;
-    double spent = 0;
-    while (all.size() < kFewestRuns || (all.size() < kMostRuns && spent < kMostMs)) {
-      others_.read();
-      const auto start = Clock::now();
-      run(range, wanted);
-      all.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-      spent += all.back();
-    }
-    all.erase(all.begin());
-    std::ranges::nth_element(all, all.begin() + static_cast<ptrdiff_t>(all.size() / 4));
-    return all[all.size() / 4];
+    return in_turn<1>({range}, wanted)[0];
+  }
+  // How much longer the first range takes than the second.
+  double ms_more(const StageRange& longer, const StageRange& shorter) {
+    const auto both = in_turn<2>({longer, shorter}, Wanted::kLast);
+    return std::max(0.0, both[0] - both[1]);
   }
 
  private:
+  // Of each range the lower quartile of some runs, in ms: the others waited for something else.
+  // They run in turn, so that a machine that becomes busy slows all. The first ones, which find
+  // nothing ready, do not count.
+  template <size_t kRanges>
+  std::array<double, kRanges> in_turn(const std::array<StageRange, kRanges>& ranges,
+                                      Wanted wanted) {
+    std::array<std::vector<double>, kRanges> all;
+    double spent = 0;
+    while (all[0].size() < kFewestRuns ||
+           (all[0].size() < kMostRuns && spent < kMostMs * kRanges)) {
+      for (size_t i = 0; i < kRanges; ++i) {
+        out_.resize(shard_.width(ranges[i].to) * (wanted == Wanted::kAll ? rows_ : 1));
+        others_.read();
+        const auto start = Clock::now();
+        run(ranges[i], wanted);
+        all[i].push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
+        spent += all[i].back();
+      }
+    }
+    std::array<double, kRanges> quartiles;
+    for (size_t i = 0; i < kRanges; ++i) {
+      all[i].erase(all[i].begin());
+      const auto at = all[i].begin() + static_cast<ptrdiff_t>(all[i].size() / 4);
+      std::ranges::nth_element(all[i], at);
+      quartiles[i] = *at;
+    }
+    return quartiles;
+  }
   StageRange blocks() const {
     return {shard_.options().range.from, shard_.model().config().layers};
   }
@@ -189,7 +209,7 @@ Speed calibrate(Device& device, const Model& model, DType stored, const StageFor
   speed.head_row_ms =
       std::max(0.0, few.ms(head, Wanted::kAll) - speed.head_ms) / std::max(1u, few_rows - 1);
   const auto of_block = [&](Steps& steps) {
-    return layers == 0 ? 0 : std::max(0.0, steps.ms(block_and_head) - steps.ms(head));
+    return layers == 0 ? 0 : steps.ms_more(block_and_head, head);
   };
   speed.block_ms = of_block(one);
   speed.block_row_ms = std::max(0.0, of_block(few) - speed.block_ms) / std::max(1u, few_rows - 1);
