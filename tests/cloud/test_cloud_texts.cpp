@@ -6,15 +6,20 @@
 namespace split::cloud {
 namespace {
 
-struct Encoders {
+// One cloud for all its tests, which ends before the process does.
+class CloudTexts : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    cloud_ = std::make_unique<TestCloud>(
+        std::vector{path("st-minilm"), path("st-labse"), path("st-bge")});
+  }
+  static void TearDownTestSuite() { cloud_.reset(); }
   static std::string path(const std::string& name) { return source("tests/golden/models/" + name); }
-  TestCloud cloud{{path("st-minilm"), path("st-labse"), path("st-bge")}};
-  Caller& ask() { return cloud.ask(); }
+  static Caller& ask_encoders() { return cloud_->ask(); }
+
+ private:
+  static inline std::unique_ptr<TestCloud> cloud_;
 };
-Encoders& encoders() {
-  static Encoders all;
-  return all;
-}
 
 std::vector<std::vector<int32_t>> ids_of(const Golden& golden, const std::string& kind) {
   std::vector<std::vector<int32_t>> all;
@@ -40,8 +45,8 @@ std::vector<int32_t> lengths_of(const std::string& frame) {
   return out;
 }
 
-TEST(CloudTexts, ListsOfTextsAreAnsweredInOneFrameAndGoOnFromIt) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, ListsOfTextsAreAnsweredInOneFrameAndGoOnFromIt) {
+  Caller& ask = ask_encoders();
   const Golden golden("models/st-minilm");
   const auto texts = ids_of(golden, "ids");
   const std::string whole = ask.post_for_tensors(kForward, {{"tokens", texts}, {"to", 2}}).body;
@@ -71,8 +76,8 @@ TEST(CloudTexts, ListsOfTextsAreAnsweredInOneFrameAndGoOnFromIt) {
   EXPECT_EQ(flat(json["hidden"]), rows);
 }
 
-TEST(CloudTexts, PoolsWhereTheTextsEnd) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, PoolsWhereTheTextsEnd) {
+  Caller& ask = ask_encoders();
   for (const std::string name : {"st-minilm", "st-labse", "st-bge"}) {
     const Golden golden("models/" + name);
     const auto texts = ids_of(golden, "embedding_ids");
@@ -93,8 +98,8 @@ TEST(CloudTexts, PoolsWhereTheTextsEnd) {
   }
 }
 
-TEST(CloudTexts, HalvesTakeHalfOfTheFrame) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, HalvesTakeHalfOfTheFrame) {
+  Caller& ask = ask_encoders();
   const std::vector<std::vector<int32_t>> texts = {{2, 9, 11, 3}, {2, 5, 3}};
   const Json body = {{"tokens", texts}, {"to", 1}};
   Json halves = body;
@@ -113,8 +118,8 @@ TEST(CloudTexts, HalvesTakeHalfOfTheFrame) {
   expect_error(ask.post(kForward, halves), 400, "invalid_request", "dtype");
 }
 
-TEST(CloudTexts, RefuseWhatIsNoListOfTexts) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, RefuseWhatIsNoListOfTexts) {
+  Caller& ask = ask_encoders();
   const auto refused = [&](const Json& body, const std::string& field) {
     expect_error(ask.post(kForward, body), 400, "invalid_request", field, body.dump());
   };
@@ -137,8 +142,8 @@ TEST(CloudTexts, RefuseWhatIsNoListOfTexts) {
   }
 }
 
-TEST(CloudTexts, AnEncoderHasNoHeadAndNoSession) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, AnEncoderHasNoHeadAndNoSession) {
+  Caller& ask = ask_encoders();
   expect_error(ask.post(kForward, {{"tokens", {1}}, {"to", "head"}}), 400, "no_head", "");
   expect_error(ask.post("/v1/completions", {{"model", "st-minilm"}, {"prompt", {1}}}), 400,
                "no_head", "");
@@ -154,14 +159,14 @@ TEST(CloudTexts, AnEncoderHasNoHeadAndNoSession) {
                "");
 }
 
-TEST(CloudTexts, BecomeTheIdsOfTheirTokenizer) {
+TEST_F(CloudTexts, BecomeTheIdsOfTheirTokenizer) {
   const Golden golden("models/st-minilm");
   const auto ids = ids_of(golden, "embedding_ids");
   const Json said = Json::parse(
       read_file(source("tests/golden/models/st-minilm/golden.json"), 1 << 20))["prompts"];
   ASSERT_GE(said.size(), ids.size());
   const auto embeddings = [&](const Json& input) {
-    return json_of(encoders().ask().post(
+    return json_of(ask_encoders().post(
         "/v1/embeddings", {{"model", "st-minilm"}, {"input", input}, {"truncate", true}}))["data"];
   };
   Json texts = Json::array();
@@ -169,8 +174,8 @@ TEST(CloudTexts, BecomeTheIdsOfTheirTokenizer) {
   EXPECT_EQ(embeddings(texts), embeddings(ids));
 }
 
-TEST(CloudTexts, EmbeddingsAreThoseOfSentenceTransformers) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, EmbeddingsAreThoseOfSentenceTransformers) {
+  Caller& ask = ask_encoders();
   const Golden golden("models/st-labse");
   const auto texts = ids_of(golden, "embedding_ids");
   Json body = {{"model", "st-labse"}, {"input", texts}};
@@ -203,8 +208,8 @@ TEST(CloudTexts, EmbeddingsAreThoseOfSentenceTransformers) {
   EXPECT_GT(std::abs(sum - 1), 0.1f);
 }
 
-TEST(CloudTexts, WhatIsTooLongIsRefusedOrCut) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, WhatIsTooLongIsRefusedOrCut) {
+  Caller& ask = ask_encoders();
   std::vector<int32_t> ids(30, 7);
   ids.back() = 3;
   Json body = {{"model", "st-minilm"}, {"input", ids}};
@@ -223,8 +228,8 @@ TEST(CloudTexts, WhatIsTooLongIsRefusedOrCut) {
                400, "invalid_request", "prompt_name");
 }
 
-TEST(CloudTexts, FilesOfTheModulesAreServed) {
-  Caller& ask = encoders().ask();
+TEST_F(CloudTexts, FilesOfTheModulesAreServed) {
+  Caller& ask = ask_encoders();
   const Json info = json_of(ask.get("/v1/models/st-labse"));
   const auto has = [&](const char* name) {
     const auto& files = info["files"];
@@ -262,7 +267,7 @@ void write_large_model(const std::filesystem::path& dir, float size, float weigh
 }
 
 // Values that f16 cannot hold are an error that names what can, no damaged text (T14).
-TEST(CloudTexts, ValuesBeyondHalvesAreAnErrorThatNamesBf16) {
+TEST_F(CloudTexts, ValuesBeyondHalvesAreAnErrorThatNamesBf16) {
   const TemporaryDir dir;
   std::filesystem::create_directory(dir.path / "large");
   write_large_model(dir.path / "large", 1e5f, 60000);
@@ -290,8 +295,8 @@ TEST(CloudTexts, ValuesBeyondHalvesAreAnErrorThatNamesBf16) {
 }
 
 // Weights in bf16 stay so where nobody asks for another format, on the way to edges too (T14).
-TEST(CloudTexts, WeightsInBf16StayInBf16) {
-  TestCloud cloud({Encoders::path("qwen3")});
+TEST_F(CloudTexts, WeightsInBf16StayInBf16) {
+  TestCloud cloud({path("qwen3")});
   const Json info = json_of(cloud.ask().get("/v1/models/qwen3"));
   EXPECT_EQ(info["format"], "bf16");
   EXPECT_EQ(info["bits"].get<std::string>().find(" f16"), std::string::npos) << info["bits"];
@@ -306,7 +311,7 @@ TEST(CloudTexts, WeightsInBf16StayInBf16) {
 }
 
 // They are computed with as such too: a weight beyond f16 is itself (T14).
-TEST(CloudTexts, WeightsInBf16AreTheirValues) {
+TEST_F(CloudTexts, WeightsInBf16AreTheirValues) {
   const TemporaryDir dir;
   const auto folder = dir.path / "large";
   std::filesystem::create_directory(folder);
@@ -328,7 +333,7 @@ TEST(CloudTexts, WeightsInBf16AreTheirValues) {
 }
 
 // A decoder takes lists as well.
-TEST(CloudTexts, ListsOfADecodersTextsAreThoseOfEachAlone) {
+TEST_F(CloudTexts, ListsOfADecodersTextsAreThoseOfEachAlone) {
   TestCloud cloud({"rand-a"});
   const Golden golden("rand-a");
   const std::vector<std::vector<int32_t>> texts = {golden.ids(0), golden.ids(1)};
