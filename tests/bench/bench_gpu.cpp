@@ -14,6 +14,8 @@ namespace split::bench {
 namespace {
 
 constexpr double kWorstError = 1e-2;  // of the f16 profile's logits; more is a wrong result
+// The same beside blocks, where the CPU's rows are rounded to BF16: 2e-2 for Llama-3.2-1B.
+constexpr double kWorstOfBlocks = 4e-2;
 constexpr uint32_t kContext = 300;
 
 // Microseconds, milliseconds and GB/s by name.
@@ -125,11 +127,14 @@ void compare(Steps& gpu, const RandomModel& model, Profile profile, unsigned thr
                        std::max_element(expected.begin(), expected.end()) - expected.begin();
   }
   const std::string_view name = profile_name(profile);
+  const double most = is_quantised(profile_formats(profile).of("block.0").value_or(DType::kF32))
+                          ? kWorstOfBlocks
+                          : kWorstError;
   report.add(cat("logits_relative_error", profile == Profile::kF32 ? "" : cat("_", name)), worst,
-             "", kWorstError);
+             "", most);
   report.note(cat("logits against the CPU's with ", name,
                   " weights: the same most likely token: ", same ? "yes" : "no"));
-  if (worst > kWorstError) {
+  if (worst > most) {
     report.finish();
     throw Error(ErrorKind::kDevice, cat("[bench] the device's logits are wrong by ", worst));
   }
