@@ -46,8 +46,9 @@ TEST(Bf16Temporaries, ShareBuffersInTurn) {
   const Tensor first = relu(x()), second = relu(times(first, "a")),
                third = relu(times(second, "b"));
   EXPECT_EQ(buffers_of({{"y", times(third, "c")}}), (std::vector<int>{0, 1, 0}));
-  // The first is read again after the third is written: that stays as it is.
-  EXPECT_EQ(buffers_of({{"y", times(third, "c") + times(first, "d")}}).size(), 2u);
+  // The first is read again after the third is written, by a product that adds the third's to its
+  // own: that stays as it is.
+  EXPECT_EQ(buffers_of({{"y", times(first, "d") + times(third, "c")}}).size(), 2u);
 }
 
 }  // namespace
