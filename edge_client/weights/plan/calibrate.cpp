@@ -92,7 +92,7 @@ class Steps {
   }
 
  private:
-  // Of each range the lower quartile of some runs, in ms: the others waited for something else.
+  // Gives the lower quartile of some runs of each range, in ms: the others waited for something.
   // They run in turn, so that a machine that becomes busy slows all. The first ones, which find
   // nothing ready, do not count.
   template <size_t kRanges>
