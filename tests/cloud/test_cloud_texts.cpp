@@ -10,15 +10,15 @@ namespace {
 class CloudTexts : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    cloud_ = std::make_unique<TestCloud>(
+    encoders = std::make_unique<TestCloud>(
         std::vector{path("st-minilm"), path("st-labse"), path("st-bge")});
   }
-  static void TearDownTestSuite() { cloud_.reset(); }
+  static void TearDownTestSuite() { encoders.reset(); }
   static std::string path(const std::string& name) { return source("tests/golden/models/" + name); }
-  static Caller& ask_encoders() { return cloud_->ask(); }
+  static Caller& ask_encoders() { return encoders->ask(); }
 
  private:
-  static inline std::unique_ptr<TestCloud> cloud_;
+  static inline std::unique_ptr<TestCloud> encoders;
 };
 
 std::vector<std::vector<int32_t>> ids_of(const Golden& golden, const std::string& kind) {
