@@ -187,9 +187,12 @@ TEST_P(HttpHostile, PathsAndFormsForBadExpressions) {  // 8824017, CVE-2026-2907
 
 // The library listens with room for five.
 TEST_P(HttpHostile, ManyConnectAtOnce) {
+  constexpr int kConnections = 300;
+  // OpenSSL 3.5 takes some 58 KiB for a session (3.0 stays within the usual bound).
+  if (secure_) most_growth_ = kConnections * uint64_t{64};
   cloud_.process().signal(SIGSTOP);
   std::vector<Peer> peers;
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < kConnections; ++i) {
     peers.push_back(connect());  // the kernel takes them
     if (!secure_) peers.back().say(get("/livez"));
   }
