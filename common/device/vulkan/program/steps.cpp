@@ -43,6 +43,9 @@ bool stages(const Capabilities& device, int64_t inner, size_t more) {
          kSharedBytes;
 }
 
+// Steps that leave partial results in memory which the workspace lends to all of them.
+bool uses_scratch(const Step& step) { return step.op == Op::k_attention || step.op == Op::k_topk; }
+
 }  // namespace
 
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
@@ -249,7 +252,8 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
     (this->*add)(i, variant, all);
     if (all.size() > first) {
       const bool was_timed = std::exchange(timed, all[first].question.has_value());
-      all[first].waits = program_.steps[i].waits || timed || was_timed;
+      all[first].waits =
+          program_.steps[i].waits || uses_scratch(program_.steps[i]) || timed || was_timed;
     }
     // A narrow variant's rows are all in the first piece.
     if (variant < kWide) {
