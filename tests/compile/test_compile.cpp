@@ -304,6 +304,17 @@ TEST(Fusion, JoinsAllProductsOfWhatTheyAloneRead) {
   expect_same_bits_however_compiled(graph, outputs, "three products");
 }
 
+// As gate waits for up: it may make their norm itself, of rows that nothing else needs any more.
+TEST(Fusion, KeepsTheRowsOfAPrologueForItsLastReader) {
+  Graph graph(13);
+  const auto product = [&](const Tensor& x) { return matmul(x, graph.weight({16, 16})); };
+  const Tensor x = product(graph.input({kRows, 16})), normed = x * reduce_sum(square(x));
+  const Tensor up = product(normed), gate = relu(product(normed)) * up;
+  const Program program = compile("mlp", {{"y", product(gate)}}, kWithPrologue);
+  EXPECT_EQ(program.steps[1].joins, 2u) << to_string(program);
+  EXPECT_EQ(wrong_with(program), "");
+}
+
 TEST(Fusion, KeepsAProloguesWidth) {
   Graph graph(9);
   const Tensor x = reduce_sum(square(graph.input({kRows, 16})));

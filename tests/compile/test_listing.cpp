@@ -111,6 +111,26 @@ TEST(Listing, ABlockWithPrologues) {
   EXPECT_EQ(program.steps.size() - static_cast<size_t>(joined), 5u);
 }
 
+// Where a Llama's block of one row waits: products | rotations | attention | projection | up | gate
+// | down. The norms are made by the products that read them.
+TEST(Listing, ALlamaBlockWaitsOnlyForWhatItReads) {
+  const std::string config =
+      std::string(SPLIT_SOURCE_DIR) + "/tests/golden/models/llama3/config.json";
+  const auto model = make_model(read_file(config, 1 << 20));
+  const Program program =
+      compile("block.0", {model->stage("block.0").trace({half, DType::kF32})}, kWithPrologue);
+  std::string steps;
+  for (const Step& step : program.steps) {
+    if (step.waits && !steps.ends_with("prologue ")) steps += "| ";
+    steps +=
+        step.op == Op::k_group && step.joins > 0 ? "prologue " : cat(op_info(step.op).name, " ");
+  }
+  EXPECT_EQ(steps,
+            "| prologue matmul matmul matmul | rotate rotate | attention | matmul "
+            "| prologue matmul | matmul | matmul ");
+  EXPECT_EQ(wrong_with(program), "");
+}
+
 TEST(Listing, TheHead) {
   EXPECT_EQ(to_string(compile("head", {demo()->stage("head").trace({half})}, {})), kHead);
   EXPECT_EQ(to_string(compile("head", {demo()->stage("head").trace({half})}, kWithPrologue)),
