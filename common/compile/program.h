@@ -105,13 +105,13 @@ struct Step {
   // A group's work; the epilogue of a kernel that may have one, which also brings its result to
   // the outputs.
   Tape tape;
-  // So many of the next steps alone read what this one makes, and a device may do both in one
-  // kernel: matmuls make their x themselves, by a group or by merging an attention's splits, or a
-  // matmul puts the keys and values of the attention behind it into their pages. Each can also be
-  // run by itself.
+  // The next steps that read what this one makes, where nothing else does: their number. A device
+  // may do both in one kernel: matmuls make their x themselves, by a group or by merging an
+  // attention's splits, or a matmul puts the keys and values of the attention behind it into their
+  // pages. Each can also be run by itself.
   size_t joins = 0;
-  // It reads what a step behind the last that waits makes, or may make that itself. Steps that do
-  // not wait can run beside those before them: their memory is apart.
+  // This step needs what a step since the last one that waits has made. A step that does not wait
+  // can run beside those before it: their memory is apart.
   bool waits = true;
 
   // Slots, and an attribute: step.in(inputs::matmul::w), step.attribute<float>(...).

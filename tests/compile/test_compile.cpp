@@ -304,7 +304,7 @@ TEST(Fusion, JoinsAllProductsOfWhatTheyAloneRead) {
   expect_same_bits_however_compiled(graph, outputs, "three products");
 }
 
-// As gate waits for up: it may make their norm itself, of rows that nothing else needs any more.
+// Gate runs after up, and may make their norm again from rows that nothing else needs any more.
 TEST(Fusion, KeepsTheRowsOfAPrologueForItsLastReader) {
   Graph graph(13);
   const auto product = [&](const Tensor& x) { return matmul(x, graph.weight({16, 16})); };

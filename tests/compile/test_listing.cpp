@@ -111,8 +111,8 @@ TEST(Listing, ABlockWithPrologues) {
   EXPECT_EQ(program.steps.size() - static_cast<size_t>(joined), 5u);
 }
 
-// Where a Llama's block of one row waits: products | rotations | attention | projection | up | gate
-// | down. The norms are made by the products that read them.
+// A Llama's block of one row waits at each bar: products | rotations | attention | projection | up
+// | gate | down. The norms are made by the products that read them.
 TEST(Listing, ALlamaBlockWaitsOnlyForWhatItReads) {
   const std::string config =
       std::string(SPLIT_SOURCE_DIR) + "/tests/golden/models/llama3/config.json";
