@@ -36,9 +36,9 @@ double at_least_0(double ms) { return std::max(0.0, ms); }
 
 }  // namespace
 
-void LoadMeter::add(double step_ms, Time ended) {
+void LoadMeter::add(double step_ms, double work_ms, Time ended) {
   const std::lock_guard lock(mutex_);
-  steps_.push_back({ended, step_ms});
+  steps_.push_back({ended, step_ms, work_ms});
   if (steps_.size() > kMostSteps) steps_.pop_front();
 }
 
@@ -51,13 +51,15 @@ LoadMeter::Load LoadMeter::at(Time now, std::chrono::milliseconds lately) const 
 LoadMeter::Load LoadMeter::figures(Time now, std::chrono::milliseconds lately, bool all) const {
   std::vector<double> taken;
   const auto window_ms = static_cast<double>(lately.count());
-  double since_ms = window_ms, busy_ms = 0;
+  double since_ms = window_ms, busy_ms = 0, work_ms = 0;
   {
     const std::lock_guard lock(mutex_);
     for (const Step& step : steps_) {
       const std::chrono::duration<double, std::milli> ago = now - step.ended;
       if (all || ago.count() < window_ms) taken.push_back(step.ms);
-      busy_ms += std::clamp(window_ms - ago.count(), 0.0, step.ms);
+      const double within = std::clamp(window_ms - ago.count(), 0.0, step.ms);
+      busy_ms += within;
+      if (step.ms > 0) work_ms += step.work_ms * within / step.ms;
     }
     // Where the steps began less than that ago, the time since the first one.
     if (steps_.size() == kMostSteps) {
@@ -67,6 +69,7 @@ LoadMeter::Load LoadMeter::figures(Time now, std::chrono::milliseconds lately, b
   }
   Load load;
   load.busy = since_ms > 0 ? std::min(1.0, busy_ms / since_ms) : 1.0;
+  load.work = since_ms > 0 ? std::min(1.0, work_ms / since_ms) : 1.0;
   if (taken.empty()) return load;
   std::ranges::sort(taken);
   load.p50_ms = taken[(taken.size() - 1) / 2];
@@ -76,7 +79,7 @@ LoadMeter::Load LoadMeter::figures(Time now, std::chrono::milliseconds lately, b
 
 Shedding::Measured pressure_of(const LoadMeter& steps, const LoadMeter& waits, double kv,
                                LoadMeter::Time now) {
-  return {steps.at(now, kPressureWindow).busy, kv,
+  return {steps.at(now, kPressureWindow).work, kv,
           waits.at(now, kPressureWindow).p99_ms.value_or(0)};
 }
 
@@ -104,6 +107,14 @@ std::optional<StepCosts> measure_steps(Batcher& batcher) {
   line(head_ms(1), head_ms(kFew), costs.head_ms, costs.head_row_ms);
   costs.prompt_row_ms = block_ms(kMany, Phase::kPrompt) / kMany;
   return costs;
+}
+
+double work_of(const StepSeen& seen, const StepCosts& costs, int layers, uint32_t most_rows) {
+  const int blocks = std::min(seen.to, Point(layers)).block();
+  const double fixed = costs.block_ms * blocks + (seen.to >= Point::head() ? costs.head_ms : 0);
+  const double rows = seen.prompt_rows + seen.generated_rows + seen.fill_rows;
+  const double free = std::max(0.0, 1 - rows / std::max(1u, most_rows));
+  return std::max(0.0, seen.ms - fixed * free);
 }
 
 }  // namespace split::cloud

@@ -78,7 +78,11 @@ ServedModel::ServedModel(const ModelOptions& options)
   shard.range.to = last_point();
   shard_ = std::make_unique<Shard>(*device_, *model_, weights_of(checkpoint_, *model_), shard);
   batcher_ = std::make_unique<Batcher>(*shard_);
-  batcher_->on_step([this](const StepSeen& seen) { load_.add(seen.ms, clock_()); });
+  batcher_->on_step([this](const StepSeen& seen) {
+    const std::optional<StepCosts> known = costs();
+    const uint32_t most = shard_->max_wanted(seen.to);
+    load_.add(seen.ms, known ? work_of(seen, *known, config().layers, most) : seen.ms, clock_());
+  });
   weights_ = std::make_unique<WeightStore>(checkpoint_, *model_, options.formats,
                                            options.blob_cache, options.weights_patience);
 }

@@ -7,7 +7,7 @@
 namespace split::cloud {
 namespace {
 
-constexpr double kBusy = 0.8, kKv = 0.85;           // parts that are full enough
+constexpr double kWork = 0.8, kKv = 0.85;           // parts that are full enough
 constexpr double kHigh = 1.0, kLow = 0.7;           // pressures
 constexpr double kRise = 0.1, kFallASecond = 0.05;  // of the level
 constexpr double kCalm = 5.0;                       // seconds
@@ -23,7 +23,7 @@ double weight(Priority priority) {
 
 void Shedding::round(double now_s, const Measured& measured,
                      const std::map<Id, Session>& sessions) {
-  pressure_ = std::max({measured.busy / kBusy, measured.kv / kKv, measured.p99_ms / slo_ms_});
+  pressure_ = std::max({measured.work / kWork, measured.kv / kKv, measured.p99_ms / slo_ms_});
   set_level(now_s);
   std::erase_if(wishes_, [&](const auto& wish) { return !sessions.contains(wish.first); });
   Taken taken = count(sessions);

@@ -19,7 +19,7 @@ class Shedding {
  public:
   using Id = uint64_t;
   struct Measured {
-    double busy = 0, kv = 0;  // parts of 1
+    double work = 0, kv = 0;  // parts of 1: of the time that rows cost, of the KV cache
     double p99_ms = 0;        // that a token waited for its step; 0: there was none
   };
   struct Session {

@@ -441,6 +441,7 @@ void Batcher::step(const std::vector<Share>& shares) {
     return;
   }
   StepSeen seen{ms_since(start), static_cast<uint32_t>(running.size())};
+  seen.to = to_of(running[0]);
   const float* from = parts.size() > 1 ? out_.data() : nullptr;
   const auto layer_rows_of = [&](size_t i) {
     return shard_.layer_rows(parts[i].rows.range, running[i]->rows, running[i]->wanted);

@@ -69,6 +69,7 @@ struct StepSeen {
   uint32_t sequences = 0;
   uint32_t prompt_rows = 0, generated_rows = 0, fill_rows = 0;
   uint32_t depths = 0;      // different points that its rows went to
+  Point to = 0;             // the deepest of them
   uint64_t layer_rows = 0;  // Shard::layer_rows() of them all
 };
 

@@ -118,6 +118,22 @@ TEST(LoadMeter, LooksAtTheLastSeconds) {
   // More steps than are kept: of the time that these took.
   for (int i = 1; i <= 1000; ++i) meter.add(0.5, at(20000 + i));
   EXPECT_NEAR(meter.at(at(21000)).busy, 0.5, 0.01);
+  EXPECT_NEAR(meter.at(at(21000)).work, 0.5, 0.01);
+  for (int i = 1; i <= 1000; ++i) meter.add(0.5, 0.1, at(21000 + i));
+  EXPECT_NEAR(meter.at(at(22000)).busy, 0.5, 0.01);
+  EXPECT_NEAR(meter.at(at(22000)).work, 0.1, 0.01);
+}
+
+TEST(LoadMeter, WhatAStepCostsAtLeastIsSharedByAFullOne) {
+  const StepCosts costs{.block_ms = 0.5, .head_ms = 2};
+  StepSeen seen{.ms = 10, .generated_rows = 8, .to = Point::head()};
+  EXPECT_DOUBLE_EQ(work_of(seen, costs, 12, 32), 10 - 8 * 0.75);
+  seen.to = 4;
+  EXPECT_DOUBLE_EQ(work_of(seen, costs, 12, 32), 10 - 2 * 0.75);
+  seen.fill_rows = 24;  // a full one
+  EXPECT_DOUBLE_EQ(work_of(seen, costs, 12, 32), 10);
+  seen = {.ms = 1, .generated_rows = 1, .to = Point::head()};  // it was quicker than ever
+  EXPECT_DOUBLE_EQ(work_of(seen, costs, 12, 32), 0);
 }
 
 TEST_F(CloudLayers, AStepGoesAsFarAsItSays) {

@@ -18,13 +18,21 @@ namespace {
 
 using Millis = std::chrono::duration<double, std::milli>;
 
-// GPT-2 small: its head is as large as five blocks. About 44 edges of all layers are as many as it
-// carries.
+// GPT-2 small: its head is as large as five blocks.
 constexpr int kLayers = 12, kHeadLayers = 5, kCan = 3;
-constexpr double kSloMs = 100, kPeriodMs = 100, kStepMs = 2, kLayerRowMs = 0.13;
-constexpr size_t kCarried = 44;
-constexpr double kFillRowMs = kLayerRowMs / 3;  // rows of one sequence share more
+constexpr double kSloMs = 100, kPeriodMs = 100;
 constexpr int kRowsOfText = 64, kFillRows = 64;
+constexpr uint32_t kMostRows = 32;  // of a step
+
+// A device's times: of a step through all layers that has next to no rows, of each row in a layer,
+// and how many edges of all layers it carries.
+struct Machine {
+  double step_ms, layer_row_ms;
+  size_t carried;
+};
+constexpr Machine kTwoCores{2, 0.13, 44};
+// Its step costs as much as ten rows: it always runs one long before it is full.
+constexpr Machine kSixteenCores{3, 0.016, 300};
 
 struct Edge {
   std::optional<int> cut;  // none: all on the cloud
@@ -35,6 +43,8 @@ struct Edge {
 
 class Loop {
  public:
+  explicit Loop(const Machine& machine = kTwoCores) : machine_(machine) {}
+
   struct Due {
     double at;
     size_t edge;
@@ -97,17 +107,25 @@ class Loop {
   }
   void step() {
     arrive();
-    const std::vector<Due> rows = std::exchange(arrived_, {});
-    double ms = kStepMs + fill_slice();
+    const auto count = std::min<size_t>(arrived_.size(), kMostRows);
+    const std::vector<Due> rows(arrived_.begin(), arrived_.begin() + static_cast<int>(count));
+    arrived_.erase(arrived_.begin(), arrived_.begin() + static_cast<int>(count));
+    StepSeen seen{.ms = fill_slice(), .generated_rows = static_cast<uint32_t>(count)};
+    int deepest = seen.ms > 0 ? kLayers : 0;
     for (const Due& row : rows) {
-      ms += kLayerRowMs * edges_[row.edge].cut.value_or(kLayers + kHeadLayers);
+      const std::optional<int> cut = edges_[row.edge].cut;
+      const int layers = cut.value_or(kLayers + kHeadLayers);
+      seen.ms += machine_.layer_row_ms * layers;
+      seen.to = std::max(seen.to, cut ? Point(*cut) : Point::head());
+      deepest = std::max(deepest, layers);
     }
-    if (rows.empty() && ms == kStepMs) {  // nobody waits
+    if (deepest == 0) {  // nobody waits
       now_ += 1;
       return;
     }
-    now_ += ms;
-    steps_.add(ms, time());
+    seen.ms += layer_ms_ * deepest;
+    now_ += seen.ms;
+    steps_.add(seen.ms, work_of(seen, costs_, kLayers, kMostRows), time());
     arrive();
     for (const Due& row : rows) answer(row);
   }
@@ -117,7 +135,7 @@ class Loop {
       if (edge.fill == 0) continue;
       const int rows = std::min(edge.fill, kFillRows * kLayers);
       edge.fill -= rows;
-      return kFillRowMs * rows;
+      return machine_.layer_row_ms / 3 * rows;  // rows of one sequence share more
     }
     return 0;
   }
@@ -141,6 +159,9 @@ class Loop {
     due_.push({next, row.edge});
   }
 
+  const Machine machine_;
+  const double layer_ms_ = machine_.step_ms / (kLayers + kHeadLayers);
+  const StepCosts costs_{.block_ms = layer_ms_, .head_ms = layer_ms_ * kHeadLayers};
   double now_ = 1000;  // ms
   std::vector<Edge> edges_;
   size_t running_ = SIZE_MAX;
@@ -152,34 +173,39 @@ class Loop {
                  [this] { return time(); }};
 };
 
-TEST(LoadLoop, AnOverloadOfTwiceIsUnderItsBoundInTenSecondsAndStaysThere) {
-  Loop loop;
-  loop.begin(kCarried / 2);
+void expect_recovery(const Machine& machine) {
+  Loop loop(machine);
+  loop.begin(machine.carried / 2);
   loop.pass(8);
-  loop.begin(2 * kCarried);
+  loop.begin(2 * machine.carried);
   double worst = 0;
   int over = 0;
   const auto look = [&](int second, double p99) {
     worst = std::max(worst, p99);
     if (p99 > kSloMs) over = second + 1;
   };
-  loop.pass(12, look);
+  loop.pass(24, look);           // a session that is asked twice is so 10 s later
   EXPECT_GT(worst, 2 * kSloMs);  // it is an overload
   const int before = loop.moves();
-  loop.pass(60, [&](int second, double p99) { look(second + 12, p99); });
+  loop.pass(60, [&](int second, double p99) { look(second + 24, p99); });
   EXPECT_LE(over, 10) << "seconds";
   EXPECT_EQ(loop.moves(), before) << "they swing";
+}
+
+TEST(LoadLoop, AnOverloadOfTwiceIsUnderItsBoundInTenSecondsAndStaysThere) {
+  expect_recovery(kTwoCores);
+  expect_recovery(kSixteenCores);
 }
 
 TEST(LoadLoop, NoSessionMovesTwiceInTenSeconds) {
   for (const double overload : {1.2, 1.5, 2.0, 3.0}) {
     SCOPED_TRACE(overload);
     Loop loop;
-    loop.begin(kCarried / 2);
+    loop.begin(kTwoCores.carried / 2);
     loop.pass(8);
-    loop.begin(static_cast<size_t>(overload * kCarried));
+    loop.begin(static_cast<size_t>(overload * kTwoCores.carried));
     loop.pass(30);
-    loop.end_all_but(kCarried / 4);
+    loop.end_all_but(kTwoCores.carried / 4);
     loop.pass(30);
     EXPECT_GE(loop.shortest_stay_ms(), 10'000);
   }
@@ -196,22 +222,35 @@ TEST(LoadLoop, SessionsDoNotSwingUnderALoadThatStays) {
   }
 }
 
-TEST(LoadLoop, LayersAreGivenBackWithin30Seconds) {
-  Loop loop;
-  loop.begin(kCarried / 2);
-  loop.pass(8);
-  loop.begin(2 * kCarried);
+// A server that always runs a step, since each costs more than its rows, has room all the same.
+TEST(LoadLoop, NobodyIsAskedWhileStepsHaveRoomForMore) {
+  Loop loop(kSixteenCores);
+  loop.begin(kSixteenCores.carried / 2);
   loop.pass(30);
-  EXPECT_GT(loop.away(), kCarried / 2);
-  loop.end_all_but(kCarried / 4);
+  EXPECT_EQ(loop.moves(), 0);
+}
+
+void expect_layers_back(const Machine& machine) {
+  Loop loop(machine);
+  loop.begin(machine.carried / 2);
+  loop.pass(8);
+  loop.begin(2 * machine.carried);
+  loop.pass(30);
+  EXPECT_GT(loop.away(), machine.carried / 2);
+  loop.end_all_but(machine.carried / 4);
   double worst = 0;
   int seconds = 0;
   loop.pass(30, [&](int second, double p99) {
     worst = std::max(worst, p99);
     if (loop.away() > 0) seconds = second + 1;
   });
-  EXPECT_LE(seconds, 20);  // some more where a machine has other work too
+  EXPECT_LE(seconds, 25);  // some more where a machine has other work too
   EXPECT_LE(worst, kSloMs);
+}
+
+TEST(LoadLoop, LayersAreGivenBackWithin30Seconds) {
+  expect_layers_back(kTwoCores);
+  expect_layers_back(kSixteenCores);
 }
 
 }  // namespace

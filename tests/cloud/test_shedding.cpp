@@ -13,23 +13,23 @@ using Sessions = std::map<Shedding::Id, Shedding::Session>;
 
 TEST(Shedding, PressureIsTheFullestOfThree) {
   Shedding shedding(12, 50);
-  shedding.round(0, {.busy = 0.4}, {});
+  shedding.round(0, {.work = 0.4}, {});
   EXPECT_DOUBLE_EQ(shedding.pressure(), 0.5);
-  shedding.round(1, {.busy = 0.4, .kv = 0.85}, {});
+  shedding.round(1, {.work = 0.4, .kv = 0.85}, {});
   EXPECT_DOUBLE_EQ(shedding.pressure(), 1.0);
-  shedding.round(2, {.busy = 0.4, .kv = 0.85, .p99_ms = 100}, {});
+  shedding.round(2, {.work = 0.4, .kv = 0.85, .p99_ms = 100}, {});
   EXPECT_DOUBLE_EQ(shedding.pressure(), 2.0);
   EXPECT_DOUBLE_EQ(shedding.price(), 1.0);
 }
 
 TEST(Shedding, LevelRisesAtOnceAndFallsAfterFiveCalmSeconds) {
   Shedding shedding(12, 50);
-  for (int i = 0; i < 4; ++i) shedding.round(i * 0.5, {.busy = 1}, {});
+  for (int i = 0; i < 4; ++i) shedding.round(i * 0.5, {.work = 1}, {});
   EXPECT_NEAR(shedding.level(), 0.4, 1e-9);
-  shedding.round(2, {.busy = 0.7}, {});  // between the two: it stays
-  for (int i = 0; i <= 10; ++i) shedding.round(2.5 + i * 0.5, {.busy = 0.1}, {});
+  shedding.round(2, {.work = 0.7}, {});  // between the two: it stays
+  for (int i = 0; i <= 10; ++i) shedding.round(2.5 + i * 0.5, {.work = 0.1}, {});
   EXPECT_NEAR(shedding.level(), 0.4, 1e-9);
-  shedding.round(8.5, {.busy = 0.1}, {});
+  shedding.round(8.5, {.work = 0.1}, {});
   EXPECT_NEAR(shedding.level(), 0.35, 1e-9);
 }
 
@@ -40,8 +40,8 @@ TEST(Shedding, WantsFollowPrioritiesAndNeverPassWhatAnEdgeCan) {
                           {3, {Priority::kHigh, 0}},
                           {4, {Priority::kLow, 9}},
                           {5, {Priority::kLow, 12}}};
-  for (int i = 0; i < 5; ++i) shedding.round(i * 0.5, {.busy = 1}, {});
-  for (int i = 0; i < 9; ++i) shedding.round(3 + i * 0.5, {.busy = 0.7}, sessions);
+  for (int i = 0; i < 5; ++i) shedding.round(i * 0.5, {.work = 1}, {});
+  for (int i = 0; i < 9; ++i) shedding.round(3 + i * 0.5, {.work = 0.7}, sessions);
   EXPECT_EQ(shedding.want(1), 3);
   EXPECT_EQ(shedding.want(2), 6);
   EXPECT_EQ(shedding.want(3), 9);
@@ -53,7 +53,7 @@ TEST(Shedding, ASessionIsLeftAloneForTenSecondsAfterAWish) {
   Shedding shedding(12, 50);
   std::vector<std::pair<double, int>> wishes;
   for (int i = 0; i < 60; ++i) {
-    shedding.round(i * 0.5, {.busy = 1}, {{1, {}}});
+    shedding.round(i * 0.5, {.work = 1}, {{1, {}}});
     const int want = shedding.want(1).value_or(12);
     if (wishes.empty() || want != wishes.back().second) wishes.emplace_back(i * 0.5, want);
   }
@@ -69,11 +69,11 @@ TEST(Shedding, LayersAreBackSoonAfterTheLoadIsGone) {
     return std::ranges::any_of(
         sessions, [&](const auto& one) { return shedding.want(one.first).has_value(); });
   };
-  for (int i = 0; i < 60; ++i) shedding.round(i * 0.5, {.busy = 1}, sessions);
+  for (int i = 0; i < 60; ++i) shedding.round(i * 0.5, {.work = 1}, sessions);
   for (const auto& [id, session] : sessions) EXPECT_EQ(shedding.want(id), 3) << id;
   double seconds = 0;
   for (; asked() && seconds < 60; seconds += 0.5) {
-    shedding.round(30 + seconds, {.busy = 0.1}, sessions);
+    shedding.round(30 + seconds, {.work = 0.1}, sessions);
   }
   EXPECT_LE(seconds, 25);
 }
@@ -85,7 +85,7 @@ TEST(Shedding, FourDepthsAreWishedForAtMost) {
     sessions[id] = {static_cast<Priority>(id % 3), static_cast<int>(id % 4)};
   std::set<int> depths{12};
   for (int i = 0; i < 200; ++i) {
-    shedding.round(i * 0.5, {.busy = i < 60 ? 1.0 : 0.2}, sessions);
+    shedding.round(i * 0.5, {.work = i < 60 ? 1.0 : 0.2}, sessions);
     for (const auto& [id, session] : sessions) {
       const int want = shedding.want(id).value_or(12);
       EXPECT_GE(want, session.can);
@@ -104,13 +104,13 @@ TEST(Shedding, ATenthChangesInARoundAndAllComeBack) {
     for (const auto& [id, session] : sessions) count += shedding.want(id).has_value();
     return count;
   };
-  shedding.round(0, {.busy = 1}, sessions);
+  shedding.round(0, {.work = 1}, sessions);
   EXPECT_EQ(asked(), 0);  // a tenth of the blocks: nearer to none than to a quarter
-  shedding.round(0.5, {.busy = 1}, sessions);
+  shedding.round(0.5, {.work = 1}, sessions);
   EXPECT_EQ(asked(), 5);
-  shedding.round(1, {.busy = 1}, sessions);
+  shedding.round(1, {.work = 1}, sessions);
   EXPECT_EQ(asked(), 10);
-  for (int i = 3; i < 200; ++i) shedding.round(i * 0.5, {.busy = 0}, sessions);
+  for (int i = 3; i < 200; ++i) shedding.round(i * 0.5, {.work = 0}, sessions);
   EXPECT_EQ(asked(), 0);
 }
 
