@@ -1,7 +1,8 @@
 // The area split: how many edges a cloud_server carries at a pace, with the same p99 of a step:
 // where it runs all of the model, half of its blocks, and four depths mixed; and what it does about
 // twice as many as it can carry, when their edges take layers. Edges replay recorded ids and
-// compute nothing; "all" are the same steps with `to` = head.
+// compute nothing; "all" are the same steps with `to` = head. First: how many tokens a second it
+// makes when a fixed number of edges ask again at once, and how long its device works for each.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -9,6 +10,8 @@
 #include "bench/support/bench.h"
 #include "bench/support/cloud_process.h"
 #include "bench/support/replayers.h"
+#include "http/client.h"
+#include "support/prometheus_text.h"
 
 namespace split::bench {
 namespace {
@@ -20,6 +23,51 @@ constexpr size_t kMostSessions = 1024;
 // Rows that each of them keeps, also while it waits, as whole pages: memory is not to bound them.
 constexpr uint64_t kRowsKept = 160;
 constexpr double kBesideStep = 1.06;  // two counts of sessions so near to each other are one
+
+using Places = std::map<std::string, std::vector<Point>>;
+
+constexpr size_t kBusySessions = 64;
+constexpr double kAtOnce = 1e3;  // tokens a second of each: as fast as the answers come
+
+// What the device has done, as the server counts it.
+struct Work {
+  double seconds, tokens;
+};
+Work work_of(const CloudProcess& server) {
+  http::Client client(server.url());
+  test::PrometheusReader reader(client.request("GET", "/metrics").body);
+  const test::PrometheusText counted = reader.take();
+  const auto both = [&](const char* name) {
+    return counted.value(name, {{"phase", "decode"}}) + counted.value(name, {{"phase", "prefill"}});
+  };
+  return {both("split_forward_duration_seconds_sum"),
+          counted.value("split_tokens_total", {{"phase", "decode"}})};
+}
+
+// Tokens a second, and the device's milliseconds for each, where edges ask again as soon as they
+// have an answer. With one block the device has next to nothing to do: what bounds its tokens is
+// HTTP.
+void busy(Report& report, const RandomModel& model, Replay replay, const CloudProcess& server,
+          Places places) {
+  replay.rate = kAtOnce;
+  places["block"] = {1};
+  std::map<std::string, double> ms;
+  for (const auto& [name, cuts] : places) {
+    Replayers edges(model, replay);
+    edges.run(kBusySessions, cuts);
+    edges.measure(kSettle);
+    const Work before = work_of(server);
+    const Measured measured = edges.measure(kMeasure);
+    const Work after = work_of(server);
+    CHECK(measured.failed == 0);
+    report.add(cat("busy_", name, "_rate"), static_cast<double>(measured.ms.size()) / kMeasure,
+               "tokens/s");
+    ms[name] = 1e3 * (after.seconds - before.seconds) / (after.tokens - before.tokens);
+    report.add(cat("busy_", name, "_device"), ms[name], "ms/token");
+  }
+  report.add("busy_half", ms["all"] / ms["half"], "", 2.0);
+  report.add("busy_mixed", ms["all"] / ms["mixed"], "", 1.9);
+}
 
 bool carries(Replayers& edges, size_t sessions, const std::vector<Point>& cuts, double slo_ms) {
   edges.run(sessions, cuts);
@@ -83,12 +131,14 @@ void overload(Report& report, Replayers& edges, size_t all, int layers, double s
 
 int run(int argc, char** argv) {
   float slo_ms = 100, pace = 10;
+  bool busy_alone = false;
   const auto options = parse_options(
       argc, argv,
       "bench_split: sessions that a cloud_server carries, by the depth of their steps\n", "cpu",
       [&](Flags& flags) {
         flags.real("slo-ms", "X", "what the p99 of a step may be (100)", &slo_ms, 1, 1e6);
         flags.real("pace", "X", "tokens a second of each session (10)", &pace, 0.1f, 1e3);
+        flags.toggle("busy", "stop behind the rows of edges that ask again at once", &busy_alone);
       });
   if (!options) return 0;
   const RandomModel model(options->size, DType::kF16);
@@ -123,13 +173,15 @@ int run(int argc, char** argv) {
   Report report(*options, "split", cat(options->device, " (", threads, " threads)"));
   const int layers = model.config().layers;
   const Replay replay{.url = server.url(), .model = options->size, .layers = layers, .rate = pace};
-  std::optional<Replayers> edges(std::in_place, model, replay);
-  const std::map<std::string, std::vector<Point>> places{
+  const Places places{
       {"all", {Point::head()}},
       {"blocks", {layers}},  // all, without the head and its answers of a vocabulary's size
       {"half", {std::max(1, layers / 2)}},
       {"mixed",
        {std::max(1, layers / 4), std::max(1, layers / 2), std::max(1, 3 * layers / 4), layers}}};
+  busy(report, model, replay, server, places);
+  if (busy_alone) return report.finish(), 0;
+  std::optional<Replayers> edges(std::in_place, model, replay);
   std::map<std::string, std::vector<double>> carried;
   for (unsigned i = 0; i < options->runs; ++i) {
     for (const auto& [name, cuts] : places) {
