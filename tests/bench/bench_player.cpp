@@ -57,7 +57,7 @@ int run(int argc, char** argv) {
       [&](Flags& flags) {
         flags.text("model", "DIR", "the directory of the model", &folder);
         flags.text("profile", "NAME", "f16, bf16, q8_0, q4_0, int8 or f32 (f16)", &profile_text);
-        flags.text("format", "NAME", "q8_0 or q4_0: the weights (those of the profile)",
+        flags.text("format", "NAME", "q8_0, q4_0 or own: the weights (those of the profile)",
                    &format_text);
       });
   if (!options) return 0;
@@ -79,8 +79,9 @@ int run(int argc, char** argv) {
     answer_lines(steps);
     return 0;
   }
-  const StageFormats formats =
-      format_text.empty() ? profile_formats(*profile) : StageFormats::parse(format_text);
+  const StageFormats formats = format_text.empty()    ? profile_formats(*profile)
+                               : format_text == "own" ? StageFormats{}
+                                                      : StageFormats::parse(format_text);
   Steps steps(*device, *model, weights, *profile, {}, false, formats);
   steps.sample_too();
   answer_lines(steps);

@@ -71,7 +71,7 @@ async function compare(weights, format, lines, peer_name, command, args) {
   // "q4_0_int8": these blocks, and rows rounded to eight bits as llama.cpp's are. Blocks of a file
   // are multiplied as they lie.
   const blocks = format.replace('_int8', '');
-  const how = weights.endsWith('.gguf') ? ['--profile', 'f32']
+  const how = weights.endsWith('.gguf') ? (blocks === format ? ['--profile', 'f32'] : ['--profile', 'int8', '--format', 'own'])
     : blocks === format ? ['--profile', format] : ['--profile', 'int8', '--format', blocks];
   const ours = new Side(player, [...how, '--threads', values.threads, '--model', weights]);
   const theirs = new Side(command, args);
@@ -124,6 +124,6 @@ for (const format of encoder ? ['f32', 'bf16'] : values.formats.split(',')) {
     python(join(here, '../../support/make_gguf.py'), dir, file, '--type', blocks.toUpperCase(),
            '--head-type', head.toUpperCase(), '--made-up-tokens');
   }
-  await compare(format === 'q4_k' ? file : dir, format, asks, 'llama.cpp', process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
+  await compare(blocks === 'q4_k' ? file : dir, format, asks, 'llama.cpp', process.execPath, [join(folder, 'llama.mjs'), file, values.threads]);
 }
 if (values.json) writeFileSync(values.json, `${JSON.stringify(rows, null, 1)}\n`);

@@ -66,6 +66,9 @@ struct StepTask {
   bool cached = false;           // it was just written: nothing of it need be fetched ahead
   size_t inner = 0;              // K
   size_t first = 0;              // of a strip
+  // A part of a product: K are the steps of x from `first_step` on, of which a row has `row_steps`
+  // (0: those of K). Behind the first part it is added to y. Of a matrix in BF16 alone.
+  size_t first_step = 0, row_steps = 0;
   size_t columns = 0;            // at most kTaskColumns
   float* y = nullptr;            // its rows have room for whole strips
   size_t y_stride = 0;           // floats from one row to the next
@@ -84,6 +87,9 @@ struct RoundTask {
 inline constexpr size_t kStripColumns = 32;
 inline constexpr size_t kStepScratch = 32 << 10;
 constexpr size_t steps_of(size_t inner) { return (inner + kBlock - 1) / kBlock; }
+constexpr size_t row_steps_of(const StepTask& task) {
+  return task.row_steps > 0 ? task.row_steps : steps_of(task.inner);
+}
 // Bytes of one step of a strip, and of the scales before its numbers: of Q4_K halves d and dmin,
 // bytes s and m [kStripColumns] each; of Q6_K halves d and twice signed bytes s.
 constexpr size_t step_scales(DType dtype) {
