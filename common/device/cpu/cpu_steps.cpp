@@ -88,7 +88,7 @@ void CpuExecutable::run_matmul(size_t i, const RowBatch& batch, size_t rows) {
   product.by_parts =
       product.dequantises() && is_k_quant(matrix.dtype) && rows <= CpuProduct::kRowsByParts;
   if (rounds(matrix)) {
-    product.rounded = &kernels_.steps(rounding(matrix), product.dtype, rows);
+    product.rounded = &kernels_.steps(rounding(matrix), matrix.dtype, product.dtype, rows);
     if (place_of(step.in(Matmul::x)).rounded == nullptr) {
       round_rows(*product.rounded, floats(step.in(Matmul::x)), rows, inner);
       product.x = workspace_.rounded(CpuWorkspace::kPresent);

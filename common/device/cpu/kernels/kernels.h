@@ -230,11 +230,13 @@ struct CpuKernels {
     Steps few, many;
     size_t many_from;
   };
-  ByRows bf16, blocks;  // of Rounding::kBF16, by what the matrix is
-  Steps int8;           // of Rounding::kInt8
-  const Steps& steps(Rounding rounding, DType dtype, size_t rows) const {
+  // Of Rounding::kBF16, by what the matrix is. Super-blocks are multiplied as bf16.
+  ByRows bf16, blocks, super_blocks;
+  Steps int8;  // of Rounding::kInt8
+  // `dtype` is what the matrix is multiplied as.
+  const Steps& steps(Rounding rounding, DType stored, DType dtype, size_t rows) const {
     if (rounding == Rounding::kInt8) return int8;
-    const ByRows& of = dtype == DType::kBF16 ? bf16 : blocks;
+    const ByRows& of = dtype != DType::kBF16 ? blocks : is_k_quant(stored) ? super_blocks : bf16;
     return of.many_from > 0 && rows >= of.many_from ? of.many : of.few;
   }
   // A strip in blocks, packed for rows in bf16, as one of BF16: each number times its scale,
