@@ -29,7 +29,7 @@ using Places = std::map<std::string, std::vector<Point>>;
 constexpr size_t kBusySessions = 64;
 constexpr double kAtOnce = 1e3;  // tokens a second of each: as fast as the answers come
 
-// What the device has done, as the server counts it.
+// The device's work, as the server counts it.
 struct Work {
   double seconds, tokens;
 };

@@ -21,7 +21,7 @@ Arguments operator+(Arguments left, const Arguments& right) {
   return left;
 }
 
-// What `golden` says about prompt `n`, and whether a run of edge_client says the same.
+// The text of prompt `n` in `golden`, and whether a run of edge_client says the same.
 struct Expected {
   Expected(const Golden& golden, int n)
       : ids(golden.values<int32_t>(cat("p", n, ".ids"))),

@@ -15,7 +15,7 @@
 
 namespace split::edge {
 
-// What --cache says, or base/cache_dir.h. Throws Error(kIo) when that is nowhere.
+// The directory of --cache, or that of base/cache_dir.h. Throws Error(kIo) when there is none.
 std::filesystem::path cache_root(const std::string& flag,
                                  const std::function<const char*(const char*)>& environment);
 

@@ -9,7 +9,7 @@
 
 namespace split::SPLIT_ISA {
 
-// For sixteen columns: Ints are their sums, Fours four numbers of each, plus offset<dtype>.
+// For sixteen columns: Ints are their sums, Fours four numbers of each, plus kOffset<dtype>.
 // add_fours() adds up these times four numbers of a row, which it has read as one word: products,
 // of kFoursTogether<dtype> at most, before add_products() adds them to a sum.
 template <DType dtype>
@@ -93,7 +93,7 @@ inline Reg add_dots(Reg sum, Reg w, Reg x) { return _mm256_dpbusd_avx_epi32(sum,
 #endif
 // One operand of VPDPBUSD has no sign.
 template <DType dtype>
-constexpr int32_t offset = dtype == DType::kQ8_0 ? 128 : kPackedOffset<dtype>;
+constexpr int32_t kOffset = dtype == DType::kQ8_0 ? 128 : kPackedOffset<dtype>;
 template <DType dtype>
 inline Reg numbers_of_bytes(Reg x) {
   return dtype == DType::kQ8_0 ? other_bits(x, same(-0x7f7f7f80)) : x;
@@ -106,7 +106,7 @@ inline Ints add_fours(Ints products, Fours w, int32_t x) {
 #define SPLIT_ADDS_DOTS
 #else
 template <DType dtype>
-constexpr int32_t offset = kPackedOffset<dtype>;
+constexpr int32_t kOffset = kPackedOffset<dtype>;
 // Two products of bytes at a time become 16 bits: of Q8_0 2 * 128 * 127 at most, of Q6_K
 // 2 * 63 * 127, of nibbles 2 * 15 * 127.
 template <DType dtype>
@@ -242,7 +242,7 @@ inline Ints add_fours(Ints sum, const Fours& w, int32_t x) {
 
 #if !defined(__AVX2__)
 template <DType dtype>
-constexpr int32_t offset = kPackedOffset<dtype>;
+constexpr int32_t kOffset = kPackedOffset<dtype>;
 #endif
 #if !defined(__AVX2__) || defined(SPLIT_ADDS_DOTS)
 template <DType>

@@ -103,9 +103,9 @@ inline void sum_numbers(const RowStep* x, size_t x_stride, const std::byte* numb
       }
     }
   }
-  const int32_t first = part == 0 ? -offset<dtype> : 0;
-  const int32_t second = part + 1 == kParts<dtype> ? -offset<dtype> : 0;
-  for (size_t r = 0; r < Rows && offset<dtype> != 0; ++r) {
+  const int32_t first = part == 0 ? -kOffset<dtype> : 0;
+  const int32_t second = part + 1 == kParts<dtype> ? -kOffset<dtype> : 0;
+  for (size_t r = 0; r < Rows && kOffset<dtype> != 0; ++r) {
     const Ints less = all_of_pair(x[r * x_stride].sums, first, second);
     for (size_t v = 0; v < Vecs; ++v) sums[r][v] = add(sums[r][v], less);
   }

@@ -56,7 +56,7 @@ class Kernels {
     bool half = false;    // attention's result is kept as halves
     auto operator<=>(const Key&) const = default;
   };
-  // What `make` returns for it, the first time. Stays where it is.
+  // Returns what `make` does for it, the first time. Stays where it is.
   const KeptKernel& get(const Key& key, const std::function<Kernel()>& make);
 
  private:
