@@ -192,9 +192,17 @@ std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
                                profile_name(options_.profile), " ", options_.formats.text());
   PlanInput shape = plan_input_if_known(*model_, info, formats(info), cache);
   shape.wire = wire_of(info);
+  Forecasts::Missing missing;
+  try {
+    missing = [blobs = blobs_by_cut(*model_, info, formats(info)), cache] {
+      return missing_of(blobs, cache);
+    };
+  } catch (const Error&) {
+    // The server has not made that format yet: nothing is known of its bytes.
+  }
   return std::make_unique<Forecasts>(
       PlanMemory(cache, {remote_.origin(), info.id, here}), std::move(shape),
-      Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut});
+      Forecasts::Choice{options_.goal, options_.pace, options_.auto_cut}, std::move(missing));
 }
 
 std::optional<bool> Loader::is_exact_here(const wire::ModelInfo& info, const std::string& bits) {

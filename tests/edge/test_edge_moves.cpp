@@ -246,6 +246,9 @@ TEST(EdgeAuto, AServerIsReadyWithTheCloudAndAnswersAloneOnceAllIsHere) {
   EXPECT_EQ(alone["trips"], 0);
   EXPECT_EQ(alone["bytes_up"], 0);
   EXPECT_EQ(edge.status()["exact"], true);
+  // The plan knows what has come since the program began.
+  const Json plan = edge.status()["plan"];
+  for (const Json& place : plan["cuts"]) EXPECT_EQ(place["missing_bytes"], 0) << place;
   const Json whole = edge.status()["bytes_downloaded"];
   EXPECT_GT(whole, 0);
   // To where somebody wants it, with the weights that are here, and back.

@@ -30,10 +30,11 @@ Speed between(const Speed& before, const Speed& now) {
 
 }  // namespace
 
-Forecasts::Forecasts(PlanMemory memory, PlanInput shape, Choice choice)
+Forecasts::Forecasts(PlanMemory memory, PlanInput shape, Choice choice, Missing missing)
     : memory_(std::move(memory)),
       shape_(std::move(shape)),
       choice_(choice),
+      missing_(std::move(missing)),
       facts_(memory_.recall()) {}
 
 Forecasts::~Forecasts() { keep(true); }
@@ -146,7 +147,9 @@ std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch
 
 PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact) const {
   const std::lock_guard lock(mutex_);
-  return {model, choice_.goal, choice_.pace, exact, input(kPlannedPrompt, true), facts_.correction};
+  PlanInput next = input(kPlannedPrompt, true);
+  if (missing_) next.missing_bytes = missing_();
+  return {model, choice_.goal, choice_.pace, exact, std::move(next), facts_.correction};
 }
 
 }  // namespace split::edge

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <mutex>
 
 #include "edge_client/split/fast_choice.h"
@@ -22,8 +23,10 @@ class Forecasts {
     double pace = 10;     // tokens/s
     bool chosen = false;  // the cut is; else it was asked for
   };
-  // `shape`: weights/plan.h.
-  Forecasts(PlanMemory memory, PlanInput shape, Choice choice);
+  // The bytes that are missing by cut, as PlanInput has them.
+  using Missing = std::function<std::vector<uint64_t>()>;
+  // `shape`: weights/plan.h. `missing` says what is missing now; none: what `shape` says.
+  Forecasts(PlanMemory memory, PlanInput shape, Choice choice, Missing missing = {});
   // Keeps what was learnt last.
   ~Forecasts();
   Forecasts(const Forecasts&) = delete;
@@ -53,6 +56,7 @@ class Forecasts {
   const PlanMemory memory_;
   const PlanInput shape_;
   const Choice choice_;
+  const Missing missing_;
   mutable std::mutex mutex_;  // of:
   PlanFacts facts_;
   FastChoice fast_;

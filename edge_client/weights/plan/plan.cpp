@@ -94,21 +94,40 @@ PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const Stag
   PlanInput input;
   input.layers = model.config().layers;
   input.channels = model.config().channels;
-  const Point last = Point::last(input.layers, !model.config().encodes());
+  const CutBlobs blobs = blobs_by_cut(model, info, formats);
+  for (const std::vector<wire::BlobInfo>& of_cut : blobs) {
+    uint64_t all = 0;
+    for (const wire::BlobInfo& blob : of_cut) all += blob.bytes;
+    input.download_bytes.push_back(all);
+  }
+  input.missing_bytes = missing_of(blobs, cache);
+  return input;
+}
+
+CutBlobs blobs_by_cut(const Model& model, const wire::ModelInfo& info,
+                      const StageFormats& formats) {
+  const int layers = model.config().layers;
+  const Point last = Point::last(layers, !model.config().encodes());
+  CutBlobs blobs;
+  for (int cut = 0; cut <= layers; ++cut) {
+    blobs.push_back(blobs_of(model, info, StageRange::from_block(cut, last), formats));
+  }
+  return blobs;
+}
+
+std::vector<uint64_t> missing_of(const CutBlobs& blobs, const ShardCache& cache) {
   std::map<std::string, bool> here;  // by hash
-  for (int cut = 0; cut <= input.layers; ++cut) {
-    uint64_t all = 0, missing = 0;
-    for (const wire::BlobInfo& blob :
-         blobs_of(model, info, StageRange::from_block(cut, last), formats)) {
+  std::vector<uint64_t> missing;
+  for (const std::vector<wire::BlobInfo>& of_cut : blobs) {
+    uint64_t bytes = 0;
+    for (const wire::BlobInfo& blob : of_cut) {
       const auto [at, is_new] = here.emplace(blob.sha256, false);
       if (is_new) at->second = std::filesystem::exists(cache.path_of(blob.sha256));
-      all += blob.bytes;
-      if (!at->second) missing += blob.bytes;
+      if (!at->second) bytes += blob.bytes;
     }
-    input.download_bytes.push_back(all);
-    input.missing_bytes.push_back(missing);
+    missing.push_back(bytes);
   }
-  return input;
+  return missing;
 }
 
 PlanInput plan_input_if_known(const Model& model, const wire::ModelInfo& info,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "edge_client/split/plan/planner.h"
 #include "edge_client/weights/blobs/shard_cache.h"
@@ -14,6 +15,12 @@ namespace split::edge {
 // A Markdown table: a line for each of the usual cuts, a column for each format that the server
 // has, in decimal bytes. README.md holds the bundled model's.
 std::string download_table(const Model& model, const wire::ModelInfo& info);
+
+// By cut, what runs here. Throws Error(kInput) for a format that the server does not have.
+using CutBlobs = std::vector<std::vector<wire::BlobInfo>>;
+CutBlobs blobs_by_cut(const Model& model, const wire::ModelInfo& info, const StageFormats& formats);
+// The bytes of each cut that the cache lacks.
+std::vector<uint64_t> missing_of(const CutBlobs& blobs, const ShardCache& cache);
 
 // The facts of a model that a plan needs before anything is measured: its shape, and the bytes that
 // each cut needs here and lacks in the cache. Throws Error(kInput) for a format that the server
