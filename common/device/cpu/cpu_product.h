@@ -20,7 +20,7 @@ struct CpuProduct {
   size_t each = 0;              // columns of a task: whole strips or panels
   bool by_parts = false;        // dequantises what stays in L1, multiplies by it, goes on
 
-  // Of more, whole strips are dequantised, and stay in L2 for all rows.
+  // Whole strips are dequantised for more rows, and stay in L2 for all of them.
   static constexpr size_t kRowsByParts = 32;
 
   bool dequantises() const { return dtype != stored; }

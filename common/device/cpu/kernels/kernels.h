@@ -230,7 +230,7 @@ struct CpuKernels {
     Steps few, many;
     size_t many_from;
   };
-  // Of Rounding::kBF16, by what the matrix is. Super-blocks are multiplied as bf16.
+  // Products of Rounding::kBF16, by what the matrix is. Super-blocks are multiplied as bf16.
   ByRows bf16, blocks, super_blocks;
   Steps int8;  // of Rounding::kInt8
   // `dtype` is what the matrix is multiplied as.
