@@ -7,7 +7,6 @@
 #include <memory>
 #include <random>
 
-#include "device/cpu/cpu_product.h"
 #include "support/cpu_kernels.h"
 
 namespace split::test {
@@ -170,61 +169,6 @@ TEST(Kernels, DequantiseSuperBlocks) {
           for (size_t i = 0; i < want.size(); ++i) {
             ASSERT_NEAR(numbers[i], want[i], 1e-5f + std::abs(want[i]) * 0x1p-7f)
                 << kernels->name << ": " << dtype_name(dtype) << ", number " << i;
-          }
-        }
-      }
-    }
-  }
-}
-
-// Products by super-blocks: the same bits whether a whole strip is dequantised for all rows or a
-// part at a time for few.
-TEST(Kernels, SuperBlocksByParts) {
-  constexpr size_t kMost = CpuProduct::kRowsByParts, kWidth = 145, kEach = 145 + 15;
-  for (const DType dtype : {DType::kQ4_K, DType::kQ6_K}) {
-    for (const size_t inner : {256, 1280}) {
-      const auto blocks = random_blocks(dtype, kWidth, inner, 5);
-      const auto x = ordinary(kMost * inner, 8);
-      std::vector<std::byte> packed(strips_of(kWidth) * steps_of(inner) * step_bytes(dtype));
-      for (size_t strip = 0; strip < strips_of(kWidth); ++strip) {
-        pack_strip(blocks.data(), dtype, Rounding::kBF16, true, inner, kWidth, strip,
-                   packed.data());
-      }
-      for (const CpuKernels* kernels : kernel_sets()) {
-        for (const CpuKernels::Steps* set : {&kernels->bf16.few, &kernels->bf16.many}) {
-          if (set->matmul == nullptr) continue;
-          std::vector<std::byte> form(rounded_bytes(kMost, inner, kMostRounded));
-          for (size_t r = 0; r < kMost; ++r) {
-            set->round({x.data() + r * inner, inner, r, 0, inner, form.data()});
-          }
-          CpuProduct product{*kernels};
-          product.rounded = set;
-          product.x = form.data();
-          product.w = packed.data();
-          product.stored = dtype;
-          product.dtype = DType::kBF16;
-          product.inner = inner;
-          product.width = kWidth;
-          product.each = kEach;
-          for (const size_t rows : {size_t{1}, size_t{2}, size_t{17}, kMost}) {
-            std::vector<float> y[2];
-            for (const bool by_parts : {false, true}) {
-              product.by_parts = by_parts;
-              std::vector<float> scratch(product.scratch_floats() + 16);
-              auto at = reinterpret_cast<uintptr_t>(scratch.data());
-              auto* const aligned = reinterpret_cast<float*>((at + 63) / 64 * 64);
-              y[by_parts].assign(rows * kEach, -1.0f);
-              // From a strip that is not the first.
-              product.begin(kStripColumns, kWidth - kStripColumns, aligned);
-              product.multiply(0, rows, kStripColumns, kWidth - kStripColumns, aligned,
-                               y[by_parts].data());
-            }
-            for (size_t r = 0; r < rows; ++r) {
-              for (size_t c = 0; c < kWidth - kStripColumns; ++c) {
-                ASSERT_EQ(y[0][r * kEach + c], y[1][r * kEach + c])
-                    << kernels->name << ": row " << r << " of " << rows << ", column " << c;
-              }
-            }
           }
         }
       }

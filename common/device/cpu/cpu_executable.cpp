@@ -134,9 +134,8 @@ void CpuExecutable::run(const RowBatch& batch, const std::vector<int32_t>& out_r
     if (rounded.matrix < 0) continue;
     places_[i].base = workspace_.rounded(rounded.buffer);
     const Slot& matrix = slot(rounded.matrix);
-    places_[i].rounded =
-        &kernels_.steps(rounding(matrix), matrix.dtype, multiplied(matrix, batch.phase),
-                        rounded.rows == kOutRows ? out_rows.size() : batch.rows);
+    places_[i].rounded = &kernels_.steps(rounding(matrix), multiplied(matrix, batch.phase),
+                                         rounded.rows == kOutRows ? out_rows.size() : batch.rows);
   }
   for (size_t i = 0; i < program_.steps.size(); ++i) {
     const Step& step = program_.steps[i];

@@ -18,10 +18,6 @@ struct CpuProduct {
   bool transposed = false;
   size_t inner = 0, width = 0;  // K, M
   size_t each = 0;              // columns of a task: whole strips or panels
-  bool by_parts = false;        // dequantises what stays in L1, multiplies by it, goes on
-
-  // Whole strips are dequantised for more rows, and stay in L2 for all of them.
-  static constexpr size_t kRowsByParts = 32;
 
   bool dequantises() const { return dtype != stored; }
   // Rows that are multiplied together: whole pairs of tiles; of rows that were rounded about what a
@@ -34,15 +30,17 @@ struct CpuProduct {
     return std::clamp(fit / kPair * kPair, kLeast, kMost);
   }
   size_t scratch_floats() const {
-    if (!dequantises()) return kKernelFloats;
-    const size_t bytes =
-        by_parts ? kPartStrips * kPartSteps * step_bytes(dtype) : strips_of(each) * strip_bytes();
-    return kKernelFloats + bytes / sizeof(float);
+    return kKernelFloats + (dequantises() ? strips_of(each) * strip_bytes() / sizeof(float) : 0);
   }
   // Before a task's rows: what they share.
   void begin(size_t first, size_t columns, float* scratch) const {
-    if (!dequantises() || by_parts) return;
-    dequantise(first / kStripColumns, strips_of(columns), 0, steps_of(inner), scratch);
+    if (!dequantises()) return;
+    const size_t steps = steps_of(inner);
+    auto* const to = reinterpret_cast<std::byte*>(scratch + kKernelFloats);
+    for (size_t strip = 0; strip < strips_of(columns); ++strip) {
+      kernels.dequantise(w + (first / kStripColumns + strip) * steps * step_bytes(stored), stored,
+                         steps, to + strip * strip_bytes());
+    }
   }
   // y [rows, each]: rows from `row` on by columns from `first` on.
   void multiply(size_t row, size_t rows, size_t first, size_t columns, float* scratch,
@@ -74,37 +72,10 @@ struct CpuProduct {
     task.y = y;
     task.y_stride = each;
     task.scratch = reinterpret_cast<std::byte*>(scratch);
-    by_parts ? multiply_parts(task, first, scratch) : rounded->matmul(task);
+    rounded->matmul(task);
   }
 
  private:
-  // 24 KiB. One strip has too few chains for few rows.
-  static constexpr size_t kPartStrips = 3, kPartSteps = 4;
-
-  void multiply_parts(StepTask task, size_t first, float* scratch) const {
-    const size_t columns = task.columns;
-    float* const y = task.y;
-    task.row_steps = steps_of(inner);
-    for (size_t c = 0; c < columns; c += kPartStrips * kStripColumns) {
-      task.columns = std::min(kPartStrips * kStripColumns, columns - c);
-      task.y = y + c;
-      for (size_t step = 0; step < task.row_steps; step += kPartSteps) {
-        const size_t steps = std::min(kPartSteps, task.row_steps - step);
-        dequantise((first + c) / kStripColumns, strips_of(task.columns), step, steps, scratch);
-        task.first_step = step;
-        task.inner = std::min(steps * kBlock, inner - step * kBlock);
-        rounded->matmul(task);
-      }
-    }
-  }
-  // Some steps of some strips, one strip behind another.
-  void dequantise(size_t first, size_t strips, size_t step, size_t steps, float* scratch) const {
-    auto* to = reinterpret_cast<std::byte*>(scratch + kKernelFloats);
-    for (size_t strip = first; strip < first + strips; ++strip, to += steps * step_bytes(dtype)) {
-      kernels.dequantise(w + (strip * steps_of(inner) + step) * step_bytes(stored), stored, steps,
-                         to);
-    }
-  }
   size_t strip_bytes() const { return steps_of(inner) * step_bytes(dtype); }
   static constexpr size_t kKernelFloats = std::max(kPanelFloats, kStepScratch / sizeof(float));
 };

@@ -85,10 +85,8 @@ void CpuExecutable::run_matmul(size_t i, const RowBatch& batch, size_t rows) {
   product.transposed = matrix.transposed;
   product.inner = inner;
   product.width = width;
-  product.by_parts =
-      product.dequantises() && is_k_quant(matrix.dtype) && rows <= CpuProduct::kRowsByParts;
   if (rounds(matrix)) {
-    product.rounded = &kernels_.steps(rounding(matrix), matrix.dtype, product.dtype, rows);
+    product.rounded = &kernels_.steps(rounding(matrix), product.dtype, rows);
     if (place_of(step.in(Matmul::x)).rounded == nullptr) {
       round_rows(*product.rounded, floats(step.in(Matmul::x)), rows, inner);
       product.x = workspace_.rounded(CpuWorkspace::kPresent);
@@ -106,7 +104,7 @@ void CpuExecutable::run_matmul(size_t i, const RowBatch& batch, size_t rows) {
   // dequantised for them.
   const bool enough = column_tasks >= wanted;
   const size_t block = product.rows_of_block(enough);
-  const size_t most = product.dequantises() && !product.by_parts && enough ? rows : block;
+  const size_t most = product.dequantises() && enough ? rows : block;
   const size_t row_tasks = (rows + most - 1) / most;
   pool_.run(column_tasks * row_tasks, [&](size_t task) {
     const size_t first = task / row_tasks * each, columns = std::min(each, width - first);

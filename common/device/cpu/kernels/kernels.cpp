@@ -181,14 +181,9 @@ constexpr CpuKernels table() {
   all.bf16.many_from = 1;
   all.blocks.many = {round_to_tiles<true>, matmul_tiles, kTileRow, 0};
   all.blocks.many_from = 3;
-  all.super_blocks = all.bf16;
-  all.super_blocks.many_from = 5;  // a tile is not read right after it was written
 #elif defined(__AVX512BF16__)
   all.bf16.many = all.blocks.many = {round_to_tiles<false>, matmul_pairs, kTileRow, 0};
   all.bf16.many_from = all.blocks.many_from = 1;
-  all.super_blocks = all.bf16;
-#else
-  all.super_blocks = all.bf16;
 #endif
   all.int8 = int8_steps();
   all.dequantise = dequantise;

@@ -66,9 +66,6 @@ struct StepTask {
   bool cached = false;           // it was just written: nothing of it need be fetched ahead
   size_t inner = 0;              // K
   size_t first = 0;              // of a strip
-  // A part of a product: K are the steps of x from `first_step` on, of which a row has `row_steps`
-  // (0: those of K). Behind the first part it is added to y. Of a matrix in BF16 alone.
-  size_t first_step = 0, row_steps = 0;
   size_t columns = 0;            // at most kTaskColumns
   float* y = nullptr;            // its rows have room for whole strips
   size_t y_stride = 0;           // floats from one row to the next
@@ -87,9 +84,6 @@ struct RoundTask {
 inline constexpr size_t kStripColumns = 32;
 inline constexpr size_t kStepScratch = 32 << 10;
 constexpr size_t steps_of(size_t inner) { return (inner + kBlock - 1) / kBlock; }
-constexpr size_t row_steps_of(const StepTask& task) {
-  return task.row_steps > 0 ? task.row_steps : steps_of(task.inner);
-}
 // Bytes of one step of a strip, and of the scales before its numbers: of Q4_K halves d and dmin,
 // bytes s and m [kStripColumns] each; of Q6_K halves d and twice signed bytes s.
 constexpr size_t step_scales(DType dtype) {
@@ -230,13 +224,11 @@ struct CpuKernels {
     Steps few, many;
     size_t many_from;
   };
-  // Products of Rounding::kBF16, by what the matrix is. Super-blocks are multiplied as bf16.
-  ByRows bf16, blocks, super_blocks;
-  Steps int8;  // of Rounding::kInt8
-  // `dtype` is what the matrix is multiplied as.
-  const Steps& steps(Rounding rounding, DType stored, DType dtype, size_t rows) const {
+  ByRows bf16, blocks;  // of Rounding::kBF16, by what the matrix is
+  Steps int8;           // of Rounding::kInt8
+  const Steps& steps(Rounding rounding, DType dtype, size_t rows) const {
     if (rounding == Rounding::kInt8) return int8;
-    const ByRows& of = dtype != DType::kBF16 ? blocks : is_k_quant(stored) ? super_blocks : bf16;
+    const ByRows& of = dtype == DType::kBF16 ? bf16 : blocks;
     return of.many_from > 0 && rows >= of.many_from ? of.many : of.few;
   }
   // A strip in blocks, packed for rows in bf16, as one of BF16: each number times its scale,

@@ -95,8 +95,7 @@ constexpr size_t kPartSteps = 24;
 // Strips in BF16: kAtOnce steps of one, 16 KiB, which stay in L1, by all rows, then the next ones.
 inline void chain_strips(const StepTask& task, TileShapes& shapes) {
   constexpr size_t kAtOnce = 8, kStepBytes = 2 * kTileBytes, kPair = 2 * kTileHeight;
-  const size_t steps = steps_of(task.inner), x_stride = row_steps_of(task) * kTileBytes;
-  const std::byte* const rows_from = task.x + task.first_step * kTileBytes;
+  const size_t steps = steps_of(task.inner), x_stride = steps * kTileBytes;
   const size_t blocks = (task.rows + kPair - 1) / kPair, part = blocks > 1 ? kPartSteps : steps;
   struct Place {
     size_t part = 0, column = 0, from = 0;  // a part's first step, a strip's column, the next step
@@ -116,14 +115,14 @@ inline void chain_strips(const StepTask& task, TileShapes& shapes) {
     then = after(at);
     const bool last = then.from >= steps;  // behind a task's strips are another's
     const std::byte* w_then = last ? weights(task.columns, 0) : weights(then.column, then.from);
-    const std::byte* const x_then = rows_from + (last ? 0 : then.from) * kTileBytes;
+    const std::byte* const x_then = task.x + (last ? 0 : then.from) * kTileBytes;
     const size_t count = end(at) - at.from < kAtOnce ? end(at) - at.from : kAtOnce;
     // The next steps come from memory while these are multiplied: a share of them with each rows.
     size_t ahead = task.cached ? 0 : kAtOnce;
     const size_t share = (kAtOnce + blocks - 1) / blocks;
     for (size_t row = 0; row < task.rows; row += kPair) {
       const size_t rows = task.rows - row;
-      const std::byte* const x = rows_from + row / kTileHeight * x_stride + at.from * kTileBytes;
+      const std::byte* const x = task.x + row / kTileHeight * x_stride + at.from * kTileBytes;
       const TileBlock block{x,
                             x_stride,
                             rows,
@@ -131,7 +130,7 @@ inline void chain_strips(const StepTask& task, TileShapes& shapes) {
                             count,
                             task.y + row * task.y_stride + at.column,
                             task.y_stride,
-                            task.first_step + at.from == 0,
+                            at.from == 0,
                             rows > kPair ? x + 2 * x_stride : x_then};
       for (size_t step = 0; step < share && ahead > 0; ++step, --ahead, w_then += kStepBytes) {
         for (size_t line = 0; line < kStepBytes; line += 64) {

@@ -230,8 +230,7 @@ void step_strip(const StepTask& task, const std::byte* w, float* y) {
   constexpr size_t kAtOnce = wide ? 4 : 12;  // 16 KiB of floats, a part of L1; at most 24 KiB
   static_assert(!wide || kAtOnce * kWideBytes <= kStepScratch);
   const size_t steps = steps_of(task.inner), groups = (task.rows + kStepRows - 1) / kStepRows;
-  const size_t row_steps = row_steps_of(task);
-  for (size_t r = 0; r < task.rows && task.first_step == 0; ++r) {
+  for (size_t r = 0; r < task.rows; ++r) {
     for (size_t v = 0; v < kVecsOfStrip; ++v) store(y + r * task.y_stride + 16 * v, zero());
   }
   for (size_t done = 0; done < steps; done += kAtOnce, w += kAtOnce * kBytes) {
@@ -241,17 +240,17 @@ void step_strip(const StepTask& task, const std::byte* w, float* y) {
                         reinterpret_cast<float*>(task.scratch + s * kWideBytes));
     }
     for (size_t g = 0; g < groups; ++g) {
-      const StepPart part{reinterpret_cast<const float*>(task.x) +
-                              (g * row_steps + task.first_step + done) * kStepRows * kBlock,
-                          wide ? task.scratch : w + kScales,
-                          wide ? kWideBytes : kBytes,
-                          w,
-                          count,
-                          w + kAtOnce * kBytes,
-                          g,
-                          groups,
-                          y + g * kStepRows * task.y_stride,
-                          task.y_stride};
+      const StepPart part{
+          reinterpret_cast<const float*>(task.x) + (g * steps + done) * kStepRows * kBlock,
+          wide ? task.scratch : w + kScales,
+          wide ? kWideBytes : kBytes,
+          w,
+          count,
+          w + kAtOnce * kBytes,
+          g,
+          groups,
+          y + g * kStepRows * task.y_stride,
+          task.y_stride};
       add_steps<dtype, wide ? DType::kF32 : dtype>(part, task.rows - g * kStepRows);
     }
   }

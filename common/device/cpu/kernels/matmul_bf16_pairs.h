@@ -111,14 +111,13 @@ void strips_by_pairs(const StepTask& task, size_t first) {
   const std::byte* const w = task.w + (task.first + first) / kStripColumns * steps * kBytes;
   for (size_t done = 0; done < steps; done += kAtOnce) {
     const size_t count = steps - done < kAtOnce ? steps - done : kAtOnce;
-    const PairPart part{
-        {task.x + (task.first_step + done) * kTileBytes, row_steps_of(task) * kTileBytes},
-        w + done * kBytes,
-        steps * kBytes,
-        count,
-        task.first_step + done == 0,
-        task.y + first,
-        task.y_stride};
+    const PairPart part{{task.x + done * kTileBytes, steps * kTileBytes},
+                        w + done * kBytes,
+                        steps * kBytes,
+                        count,
+                        done == 0,
+                        task.y + first,
+                        task.y_stride};
     rows_by_pairs<Rows, Strips>(part, task.rows, 0);
   }
 }

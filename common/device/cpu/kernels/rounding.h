@@ -52,19 +52,11 @@ inline void store_rounded(const Pair& pair, std::byte* to) {
 #endif
 }
 
-// Asks for a step that is dequantised later.
-template <DType dtype>
-inline void fetch_step_ahead(const std::byte* step) {
-  for (size_t line = 0; line < step_bytes(dtype); line += 64) {
-    __builtin_prefetch(step + kAhead + line);
-  }
-}
-
 template <DType dtype>
 void dequantise_typed(const std::byte* strip, size_t steps, std::byte* to) {
   constexpr size_t kBytes = step_bytes(dtype);
   for (size_t s = 0; s < steps; ++s, strip += kBytes) {
-    fetch_step_ahead<dtype>(strip);
+    for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(strip + kAhead + line);
     for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
       const Vec scales = load_f16(strip + 32 * vec);
       for (size_t p = 0; p < kPairs; ++p, to += 64) {
@@ -78,7 +70,6 @@ void dequantise_typed(const std::byte* strip, size_t steps, std::byte* to) {
 inline void dequantise_q4_k(const std::byte* strip, size_t steps, std::byte* to) {
   constexpr DType kType = DType::kQ4_K;
   for (size_t s = 0; s < steps; ++s, strip += step_bytes(kType)) {
-    fetch_step_ahead<kType>(strip);
     for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
       const std::byte* const bytes = strip + 4 * kStripColumns + 16 * vec;
       const Vec scale = mul(load_f16(strip + 32 * vec), from_numbers(load_numbers(bytes)));
@@ -96,7 +87,6 @@ inline void dequantise_q4_k(const std::byte* strip, size_t steps, std::byte* to)
 inline void dequantise_q6_k(const std::byte* strip, size_t steps, std::byte* to) {
   constexpr DType kType = DType::kQ6_K;
   for (size_t s = 0; s < steps; ++s, strip += step_bytes(kType)) {
-    fetch_step_ahead<kType>(strip);
     for (size_t vec = 0; vec < kVecsOfStrip; ++vec) {
       const Vec d = load_f16(strip + 32 * vec);
       const std::byte* const bytes = strip + 2 * kStripColumns + 16 * vec;
