@@ -29,10 +29,13 @@ constexpr uint32_t kMostRows = 32;  // of a step
 struct Machine {
   double step_ms, layer_row_ms;
   size_t carried;
+  // Seconds until nobody moves any more under an overload, and until all layers are back behind it.
+  int settles_s, back_s;
 };
-constexpr Machine kTwoCores{2, 0.13, 44};
+constexpr Machine kTwoCores{2, 0.13, 44, 12, 20};
 // Its step costs as much as ten rows: it always runs one long before it is full.
-constexpr Machine kSixteenCores{3, 0.016, 300};
+// Sessions are asked a second time there, ten seconds after the first.
+constexpr Machine kSixteenCores{3, 0.016, 300, 24, 25};
 
 struct Edge {
   std::optional<int> cut;  // none: all on the cloud
@@ -184,10 +187,10 @@ void expect_recovery(const Machine& machine) {
     worst = std::max(worst, p99);
     if (p99 > kSloMs) over = second + 1;
   };
-  loop.pass(24, look);           // a session that is asked twice is so 10 s later
+  loop.pass(machine.settles_s, look);
   EXPECT_GT(worst, 2 * kSloMs);  // it is an overload
   const int before = loop.moves();
-  loop.pass(60, [&](int second, double p99) { look(second + 24, p99); });
+  loop.pass(60, [&](int second, double p99) { look(second + machine.settles_s, p99); });
   EXPECT_LE(over, 10) << "seconds";
   EXPECT_EQ(loop.moves(), before) << "they swing";
 }
@@ -244,7 +247,7 @@ void expect_layers_back(const Machine& machine) {
     worst = std::max(worst, p99);
     if (loop.away() > 0) seconds = second + 1;
   });
-  EXPECT_LE(seconds, 25);  // some more where a machine has other work too
+  EXPECT_LE(seconds, machine.back_s);  // some more where a machine has other work too
   EXPECT_LE(worst, kSloMs);
 }
 
