@@ -146,9 +146,10 @@ std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch
 }
 
 PlanReport Forecasts::plan(const std::string& model, std::optional<bool> exact) const {
+  const std::vector<uint64_t> missing = missing_ ? missing_() : shape_.missing_bytes;
   const std::lock_guard lock(mutex_);
   PlanInput next = input(kPlannedPrompt, true);
-  if (missing_) next.missing_bytes = missing_();
+  next.missing_bytes = missing;
   return {model, choice_.goal, choice_.pace, exact, std::move(next), facts_.correction};
 }
 
