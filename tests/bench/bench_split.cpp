@@ -33,7 +33,7 @@ constexpr double kAtOnce = 1e3;  // tokens a second of each: as fast as the answ
 struct Work {
   double seconds, tokens;
 };
-Work work_of(const CloudProcess& server) {
+Work device_work(const CloudProcess& server) {
   http::Client client(server.url());
   test::PrometheusReader reader(client.request("GET", "/metrics").body);
   const test::PrometheusText counted = reader.take();
@@ -56,9 +56,9 @@ void busy(Report& report, const RandomModel& model, Replay replay, const CloudPr
     Replayers edges(model, replay);
     edges.run(kBusySessions, cuts);
     edges.measure(kSettle);
-    const Work before = work_of(server);
+    const Work before = device_work(server);
     const Measured measured = edges.measure(kMeasure);
-    const Work after = work_of(server);
+    const Work after = device_work(server);
     CHECK(measured.failed == 0);
     report.add(cat("busy_", name, "_rate"), static_cast<double>(measured.ms.size()) / kMeasure,
                "tokens/s");

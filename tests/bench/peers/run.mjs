@@ -1,7 +1,7 @@
 // `bench.sh peers`: times this project's steps, llama.cpp's and ONNX Runtime's (f32) in turn on the same random weights, and
 // prints medians of their ratios; above 1 ours is faster.
 //   run.mjs PLAYER FOLDER [--json FILE] [--size SIZE] [--threads N] [--runs N] [--formats f16,q8_0,...]
-// Formats also q4_k, which is in none of our profiles: the same file on both sides.
+// Formats also q4_k and q4_k_int8, which no profile makes: the same file on both sides.
 // PLAYER is build/bin/bench_player; FOLDER has node_modules and gets the weights.
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
@@ -71,8 +71,9 @@ async function compare(weights, format, lines, peer_name, command, args) {
   // "q4_0_int8": these blocks, and rows rounded to eight bits as llama.cpp's are. Blocks of a file
   // are multiplied as they lie.
   const blocks = format.replace('_int8', '');
-  const how = weights.endsWith('.gguf') ? (blocks === format ? ['--profile', 'f32'] : ['--profile', 'int8', '--format', 'own'])
-    : blocks === format ? ['--profile', format] : ['--profile', 'int8', '--format', blocks];
+  const own = weights.endsWith('.gguf');
+  const how = blocks === format ? ['--profile', own ? 'f32' : format]
+    : ['--profile', 'int8', '--format', own ? 'own' : blocks];
   const ours = new Side(player, [...how, '--threads', values.threads, '--model', weights]);
   const theirs = new Side(command, args);
   await ours.name, await theirs.name;
