@@ -40,7 +40,7 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   const Capabilities& device = core_->context.capabilities();
   const uint32_t reach = std::max(device.subgroup, plan.key_lanes);
   const size_t stride = shader::SPLIT_STRIDE(static_cast<uint32_t>(size));
-  const Parts parts = this->parts(step);
+  const Parts parts = this->parts();
   const size_t kept = parts.count * stride, grouped = parts.splits > 1 ? parts.splits * stride : 0;
   const auto shared = [&](uint32_t lanes) {
     return ((reach > device.subgroup ? lanes : 1) + lanes / device.subgroup + kSplitKeys + grouped +
@@ -55,13 +55,10 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   };
   plan.split_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kSplitLanes);
   plan.row_lanes = lanes(device.small_tiles ? 16 * plan.key_lanes : kRowLanes);
-  // Both levels.
-  const size_t joined =
-      std::max(merge_bytes(step), parts.splits > 1 ? shared(plan.split_lanes) : 0);
-  if (joined > device.shared_bytes()) {
+  if (parts.splits > 1 && shared(plan.split_lanes) > device.shared_bytes()) {
     throw Error(ErrorKind::kDevice,
-                cat("[vulkan] attention: ", Heads(step).count, " heads over ", workspace_.splits(),
-                    " splits of ", kSplitKeys, " keys are joined in ", joined,
+                cat("[vulkan] attention: ", parts.splits, " splits of ", kSplitKeys,
+                    " keys are joined in ", shared(plan.split_lanes),
                     " bytes of shared memory, this device has ", device.shared_bytes()));
   }
   plan.keeps_splits =
@@ -110,17 +107,10 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   return attention_[&step] = std::move(plan);
 }
 
-VulkanExecutable::Parts VulkanExecutable::parts(const Step& step) const {
-  constexpr size_t kMost = 128;  // 16,384 keys, where shared memory holds them
-  const size_t each = Heads(step).count * 3 * sizeof(float);
-  const size_t most =
-      std::clamp<size_t>(core_->context.capabilities().shared_bytes() / each, 1, kMost);
-  const uint32_t splits = ceil_div(workspace_.splits(), most);
+VulkanExecutable::Parts VulkanExecutable::parts() const {
+  constexpr uint32_t kMost = 128;  // 16,384 keys
+  const uint32_t splits = ceil_div(workspace_.splits(), kMost);
   return {ceil_div(workspace_.splits(), splits), splits};
-}
-
-size_t VulkanExecutable::merge_bytes(const Step& step) const {
-  return Heads(step).count * parts(step).count * 3 * sizeof(float);
 }
 
 void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
@@ -137,8 +127,8 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::TABLE_PAGES, workspace_.limits().pages_per_sequence},
        {Constant::PIECE_PAGES, attention(step).piece_pages},
        {Constant::KV_TYPE, type_code(slot(step.in(Attention::k_cache)).dtype)},
-       {Constant::SPLITS, parts(step).count},
-       {Constant::GROUP_SPLITS, parts(step).splits},
+       {Constant::SPLITS, parts().count},
+       {Constant::GROUP_SPLITS, parts().splits},
        {Constant::SCALE,
         std::bit_cast<uint32_t>(step.attribute<float>(attributes::attention::scale))},
        {Constant::WINDOW, Heads(step).window},
@@ -215,7 +205,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     return;
   }
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
-    const Parts parts = this->parts(step);
+    const Parts parts = this->parts();
     const bool groups = parts.splits > 1;
     const auto text = [&] {
       return attention_text(plan.pieces, shuffle,

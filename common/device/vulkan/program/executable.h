@@ -152,9 +152,7 @@ class VulkanExecutable final : public Executable {
   struct Parts {
     uint32_t count = 1, splits = 1;
   };
-  Parts parts(const Step& attention) const;
-  // Shared memory of what merged.glsl keeps.
-  size_t merge_bytes(const Step& step) const;
+  Parts parts() const;
   void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
   std::vector<Dispatch> dispatches(size_t variant);
   std::vector<std::vector<Dispatch>> dispatches();  // of all variants that it has

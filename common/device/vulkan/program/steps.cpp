@@ -37,10 +37,9 @@ void add_tape_constants(const KeptKernel& kernel, PipelineKey& key) {
   }
 }
 
-// Whether the row that a matmul stages, and `more` bytes, fit beside what else its kernel shares.
-bool stages(const Capabilities& device, int64_t inner, size_t more) {
-  return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes(device) + more <=
-         kSharedBytes;
+// Whether the row that a matmul stages fits beside what else its kernel shares.
+bool stages(const Capabilities& device, int64_t inner) {
+  return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes(device) <= kSharedBytes;
 }
 
 // Steps that leave partial results in memory which the workspace lends to all of them.
@@ -51,9 +50,7 @@ bool uses_scratch(const Step& step) { return step.op == Op::k_attention || step.
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step& step = program_.steps[i];
   if (variant != kOneRow || step.joins == 0 || step.op == Op::k_matmul) return false;
-  // Attention also needs what each split left for each head, and its weight.
-  const size_t more = step.op == Op::k_attention ? merge_bytes(step) : 0;
-  return stages(core_->context.capabilities(), program_.steps[i + 1].inner, more);
+  return stages(core_->context.capabilities(), program_.steps[i + 1].inner);
 }
 
 bool VulkanExecutable::stores_kv(size_t i) {

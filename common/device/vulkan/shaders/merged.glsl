@@ -2,78 +2,74 @@ R"glsl(
 layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial { float partial[]; };
 layout(set = 0, binding = PARTIAL_BINDING) restrict readonly buffer Partial4 { vec4 partial4[]; };
 // Attention's result is its splits joined in order: each weighs e^(its largest score - the largest
-// of all). What a lane needs is on its way before it computes; splits that the row does not see are
-// not read. A lane finds the weight of a head's split, so that there is little code.
-shared float split_largest[HEADS * SPLITS];
-shared float split_total[HEADS * SPLITS];
-shared float split_weight[HEADS * SPLITS];
+// of all). A lane finds the weights of its own head's splits, and has some of them at once. Splits
+// that the row does not see are not read.
+const uint AT_ONCE = SPLITS < 8 ? SPLITS : 8;
 
-bool is_used(uint split, uvec2 used) { return split >= used.x && split < used.y; }
-
-void weigh_splits(uint r, uint lane, uvec2 used) {
-  for (uint i = lane; i < HEADS * SPLITS; i += WORKGROUP) {
-    if (!is_used(i % SPLITS, used)) continue;
-    const uint at = (r * HEADS * SPLITS + i) * SPLIT + D;
-    vec2 both;
-    if (D % 4 == 0) both = partial4[at / 4].xy;
-    else both = vec2(partial[at], partial[at + 1]);
-    split_largest[i] = both.x;
-    split_total[i] = both.y;
-  }
-  barrier();
-  for (uint i = lane; i < HEADS * SPLITS; i += WORKGROUP) {
-    const uint first = i / SPLITS * SPLITS;
-    float largest = split_largest[first + used.x];
-    for (uint s = used.x + 1; s < used.y; ++s) largest = max(largest, split_largest[first + s]);
-    if (is_used(i - first, used)) split_weight[i] = exp_f(split_largest[i] - largest);
-  }
+// Element d of split s of a head of row r: a channel, or at D its largest score and at D + 1 its sum
+// of weights.
+uint split_at(uint r, uint head, uint s, uint d) {
+  return ((r * HEADS + head) * SPLITS + s) * SPLIT + d;
 }
-
-// Elements 4 * four .. of split s; past the last, the last.
-vec4 split_value(uint r, uint four, uint s) {
-  const uint first = (r * HEADS * SPLITS + s) * SPLIT, c = four * 4;
-  if (D % 4 == 0) return partial4[(first + c / D * SPLITS * SPLIT + c % D) / 4];
-  vec4 value;
-  [[unroll]] for (uint j = 0; j < 4; ++j) {
-    const uint at = min(c + j, C - 1);
-    value[j] = partial[first + at / D * SPLITS * SPLIT + at % D];
+// Channels d .. d + 3 of a head, or only the first of them.
+vec4 split_value(uint r, uint head, uint s, uint d) {
+  const uint at = split_at(r, head, s, d);
+  if (D % 4 == 0) return partial4[at / 4];
+  return vec4(partial[at]);
+}
+vec2 split_sums(uint r, uint head, uint s) {
+  const uint at = split_at(r, head, s, D);
+  if (D % 4 == 0) return partial4[at / 4].xy;
+  return vec2(partial[at], partial[at + 1]);
+}
+vec4 merged(uint r, uint head, uint d, uvec2 used) {
+  vec4 values[AT_ONCE];
+  vec2 sums[AT_ONCE];
+#define LOAD_SPLITS(first) \
+  [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) { \
+    const uint s = min(first + i, used.y - 1); \
+    values[i] = split_value(r, head, s, d); \
+    sums[i] = split_sums(r, head, s); \
   }
-  return value;
+  LOAD_SPLITS(used.x)
+  float largest = sums[0].x;
+  [[unroll]] for (uint i = 1; i < AT_ONCE; ++i) largest = max(largest, sums[i].x);
+  for (uint first = used.x + AT_ONCE; first < used.y; first += AT_ONCE) {
+    [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) {
+      largest = max(largest, split_sums(r, head, min(first + i, used.y - 1)).x);
+    }
+  }
+  vec4 y = vec4(0.0);
+  float total = 0.0;
+  for (uint first = used.x; first < used.y; first += AT_ONCE) {
+    if (first != used.x) {
+      LOAD_SPLITS(first)
+    }
+    [[unroll]] for (uint i = 0; i < AT_ONCE; ++i) {
+      if (first + i < used.y) {
+        const float scale = exp_f(sums[i].x - largest);
+        total = fma(scale, sums[i].y, total);
+        [[unroll]] for (uint j = 0; j < 4; ++j) y[j] = fma(scale, values[i][j], y[j]);
+      }
+    }
+  }
+  return y * (1.0 / total);
+}
+// Elements 4 * four .. of row r of the result; past the last, the last.
+vec4 merged_four(uint r, uint four, uvec2 used) {
+  if (D % 4 == 0) return merged(r, four * 4 / D, four * 4 % D, used);
+  vec4 y;
+  for (uint j = 0; j < 4; ++j) {
+    const uint c = min(four * 4 + j, C - 1);
+    y[j] = merged(r, c / D, c % D, used).x;
+  }
+  return y;
 }
 
 // MERGE_ROW(r, lane, used, TAKE), with seen_splits() of the row: TAKE(four, y) for each four elements of row r.
-const uint FOURS = (C + 3) / 4;
-const uint MERGED = (FOURS + WORKGROUP - 1) / WORKGROUP;  // fours of a lane
-const bool AT_ONCE = MERGED * SPLITS <= 32;               // they fit into registers
-const uint HELD = AT_ONCE ? MERGED : 1;
 #define MERGE_ROW(r, lane, used, TAKE) \
-  vec4 value[HELD * SPLITS]; \
-  if (AT_ONCE) { \
-    [[unroll]] for (uint i = 0; i < HELD; ++i) { \
-      const uint four = min(lane + i * WORKGROUP, FOURS - 1); \
-      [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
-        if (is_used(s, used)) value[i * SPLITS + s] = split_value(r, four, s); \
-      } \
-    } \
-  } \
-  weigh_splits(r, lane, used); \
-  barrier(); \
-  [[unroll]] for (uint i = 0; i < HELD; ++i) { \
-    for (uint four = lane + i * WORKGROUP; four < FOURS; four += HELD * WORKGROUP) { \
-      vec4 y = vec4(0.0), total = vec4(0.0); \
-      [[unroll]] for (uint s = 0; s < SPLITS; ++s) { \
-        if (is_used(s, used)) { \
-          const vec4 v = AT_ONCE ? value[i * SPLITS + s] : split_value(r, four, s); \
-          [[unroll]] for (uint j = 0; j < 4; ++j) { \
-            const uint head = (D % 4 == 0 ? four * 4 : min(four * 4 + j, C - 1)) / D; \
-            const float scale = split_weight[head * SPLITS + s]; \
-            total[j] = fma(scale, split_total[head * SPLITS + s], total[j]); \
-            y[j] = fma(scale, v[j], y[j]); \
-          } \
-        } \
-      } \
-      y *= 1.0 / total; \
-      TAKE(four, y) \
-    } \
+  for (uint four = lane; four < (C + 3) / 4; four += WORKGROUP) { \
+    const vec4 y = merged_four(r, four, used); \
+    TAKE(four, y) \
   }
 )glsl"
