@@ -9,13 +9,17 @@ namespace split {
 namespace {
 
 // When each step runs, which says where it waits. Steps that read nothing of each other are at one
-// time, and so are a group and the readers that may make what it makes: it is read while their
-// results are written.
+// time, and so are a step and the readers that may make what it makes: what it reads is read while
+// their results are written.
 std::vector<size_t> set_times(Program& program) {
   std::vector<size_t> times;
   size_t now = 0;
   std::set<int> made;  // now
-  bool joined = true;  // the step before is a group that joins; the first step waits too
+  bool joined = true;  // the step before may be made by this one; the first step waits too
+  std::set<size_t> twins;
+  for (const Step& step : program.steps) {
+    if (step.twin) twins.insert(*step.twin);
+  }
   for (Step& step : program.steps) {
     const std::vector<int> read = slots_read(step);
     const bool follows = std::ranges::any_of(read, [&](int slot) { return made.contains(slot); });
@@ -24,8 +28,8 @@ std::vector<size_t> set_times(Program& program) {
       made.clear();
     }
     step.waits = follows || joined;
+    joined = (step.op == Op::k_group && step.joins > 0) || twins.contains(times.size());
     times.push_back(now);
-    joined = step.op == Op::k_group && step.joins > 0;
     if (joined) continue;
     for (const int slot : results(step)) made.insert(slot);
   }
@@ -42,6 +46,10 @@ struct Life {
 
 void plan_arena(Program& program, size_t alignment) {
   const std::vector<size_t> times = set_times(program);
+  std::vector<size_t> written = times;  // at first
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    if (const auto rotation = program.steps[i].rotation) written[*rotation] = times[i];
+  }
   std::vector<Life> lives;
   for (size_t i = 0; i < program.steps.size(); ++i) {
     for (const int slot : results(program.steps[i])) {
@@ -54,7 +62,7 @@ void plan_arena(Program& program, size_t alignment) {
         last = std::max(last, times[end]);
       }
       const size_t bytes = static_cast<size_t>(s.dims[1]) * dtype_size(s.dtype);
-      lives.push_back({slot, times[i], last, (bytes + alignment - 1) / alignment * alignment});
+      lives.push_back({slot, written[i], last, (bytes + alignment - 1) / alignment * alignment});
     }
   }
   program.arena_row_bytes = 0;

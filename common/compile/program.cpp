@@ -174,6 +174,9 @@ class Printer {
            << slot(step.in(inputs::attention::v_cache)) << "\n";
     }
     print(step.tape, "    ");
+    if (step.twin) out_ << "  + twin\n";
+    if (step.rotation) out_ << "  + rotation\n";
+    if (step.attention) out_ << "  + keys, values\n";
     if (step.joins == 1) out_ << "  +\n";
     if (step.joins > 1) out_ << "  + each of the next " << step.joins << "\n";
   }

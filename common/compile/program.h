@@ -105,11 +105,14 @@ struct Step {
   // A group's work; the epilogue of a kernel that may have one, which also brings its result to
   // the outputs.
   Tape tape;
-  // The next steps that read what this one makes, where nothing else does: their number. A device
-  // may do both in one kernel: matmuls make their x themselves, by a group or by merging an
-  // attention's splits, or a matmul puts the keys and values of the attention behind it into their
-  // pages. Each can also be run by itself.
+  // The next matmuls that read what this one makes, where nothing else does: their number. A device
+  // may let them make their x themselves, by a group or by merging an attention's splits. This step
+  // and those named below can also be run by themselves.
   size_t joins = 0;
+  // The steps beside a matmul, by index, whose work a device may do in the matmul's kernel:
+  std::optional<size_t> twin;       // a matmul of the same x whose result its epilogue alone reads,
+  std::optional<size_t> rotation;   // the rotation that alone reads what it makes,
+  std::optional<size_t> attention;  // and the one whose keys or values it makes, rotated or not
   // This step needs what a step since the last one that waits has made. A step that does not wait
   // can run beside those before it: their memory is apart.
   bool waits = true;

@@ -17,6 +17,7 @@ namespace split::test {
 inline constexpr FuseRules kNothing{
     .groups = false, .epilogue = false, .prologue = false, .kv_store = false};
 inline constexpr FuseRules kWithPrologue{.prologue = true};
+inline constexpr FuseRules kWithNeighbours{.prologue = true, .rotation = true, .twins = true};
 
 inline std::unique_ptr<Model> demo() {
   return make_model(
@@ -111,6 +112,17 @@ inline std::string wrong_with(const Program& program) {
       if (slot.offset + size(slot) > owner.size()) return cat("t", s, " is past the arena");
       std::fill_n(owner.begin() + static_cast<ptrdiff_t>(slot.offset), size(slot), s);
     }
+    // A product that rotates what it makes leaves that while others are read.
+    std::vector<int> made_now = written_by(step);
+    if (step.rotation) {
+      const std::vector<int> rotated = written_by(program.steps[*step.rotation]);
+      made_now.insert(made_now.end(), rotated.begin(), rotated.end());
+      for (const int s : rotated) {
+        const Slot& slot = program.slots[static_cast<size_t>(s)];
+        if (slot.kind != SlotKind::kTemp) continue;
+        std::fill_n(owner.begin() + static_cast<ptrdiff_t>(slot.offset), size(slot), s);
+      }
+    }
     // A step has no order within, nor has a group with the steps that it joins, nor one that does
     // not wait with those before it: what they read and make must still be there when they end.
     const auto joined = joined_before(program, i);
@@ -118,10 +130,8 @@ inline std::string wrong_with(const Program& program) {
       read_by_all(program.steps[*joined]);
     }
     read_by_all(step);
-    for (const int s : written_by(step)) {
-      made.insert(s);
-      held.insert(s);
-    }
+    for (const int s : written_by(step)) made.insert(s);
+    held.insert(made_now.begin(), made_now.end());
     for (const int s : held) {
       if (program.slots[static_cast<size_t>(s)].kind == SlotKind::kTemp && !intact(s)) {
         return cat("step ", i, " writes over t", s, ", which is in use");

@@ -280,10 +280,11 @@ TEST(Fusion, JoinsOnlyWhatNobodyElseReads) {
                            input("v_cache", DType::kF32, {16})};
   const Tensor qkv = matmul(graph.input({kRows, 16}), graph.weight({16, 48}));
   const Tensor attended = attention(qkv, caches[0], caches[1], {2, 2, 8, 1.0f});
-  EXPECT_EQ(joins_of({{"y", attended}}), 1u);
-  EXPECT_EQ(joins_of({{"y", attended}, {"qkv", qkv}}), 0u);
-  EXPECT_EQ(joins_of({{"y", matmul(attended, w)}}), 2u);
-  EXPECT_EQ(joins_of({{"y", attended + relu(attended)}, {"z", matmul(attended, w)}}), 1u);
+  EXPECT_EQ(joins_of({{"y", matmul(attended, w)}}), 1u);
+  EXPECT_EQ(joins_of({{"y", attended + relu(attended)}, {"z", matmul(attended, w)}}), 0u);
+  EXPECT_EQ(compile("put", {{"y", attended}}, kWithPrologue).steps[0].attention, 1u);
+  const Program shown = compile("put", {{"y", attended}, {"qkv", qkv}}, kWithPrologue);
+  EXPECT_EQ(shown.steps[0].attention, std::nullopt);
 }
 
 // A norm before several products that do not wait for each other, as those of queries, keys and
@@ -313,6 +314,81 @@ TEST(Fusion, KeepsTheRowsOfAPrologueForItsLastReader) {
   const Program program = compile("mlp", {{"y", product(gate)}}, kWithPrologue);
   EXPECT_EQ(program.steps[1].joins, 2u) << to_string(program);
   EXPECT_EQ(wrong_with(program), "");
+}
+
+// What the products of one block of a Llama may do for their neighbours.
+struct SmallBlock {
+  explicit SmallBlock(Graph& graph)
+      : x(tanh(graph.input({kRows, 16}))),
+        rotation{graph.weight({64, 4}), graph.weight({64, 4}), graph.positions()},
+        k(matmul(x, graph.weight({16, 16}))),
+        v(matmul(x, graph.weight({16, 16}))),
+        q(matmul(x, graph.weight({16, 16}))) {}
+  // Steps: the group, then k, v and q, then the rotations, then the attention.
+  Program with(const Tensor& keys, const std::vector<NamedOutput>& more = {}) const {
+    const AttentionHeads heads{.heads = 2, .kv_heads = 2, .head_dim = 8};
+    std::vector<NamedOutput> outputs = more;
+    outputs.push_back({"y", attention(rotate(q, rotation, 2), keys, v, k_cache, v_cache, heads)});
+    return compile("block", outputs, kWithNeighbours);
+  }
+  Tensor x;
+  Rotation rotation;
+  Tensor k, v, q;
+  Tensor k_cache = input("k_cache", DType::kF32, {16}),
+         v_cache = input("v_cache", DType::kF32, {16});
+};
+
+const Step* product_of(const Program& program, const Step& of, size_t input) {
+  for (const Step& step : program.steps) {
+    if (step.op == Op::k_matmul && results(step)[0] == of.in(input)) return &step;
+  }
+  return nullptr;
+}
+
+TEST(Fusion, RotatesAndPutsWhatNobodyElseReads) {
+  Graph graph(14);
+  const SmallBlock block(graph);
+  const Tensor turned = rotate(block.k, block.rotation, 2);
+  const auto marks = [](const Program& program) {
+    EXPECT_EQ(wrong_with(program), "") << to_string(program);
+    std::pair<int, int> count;
+    for (const Step& step : program.steps) {
+      count.first += step.rotation.has_value();
+      count.second += step.attention.has_value();
+    }
+    return count;
+  };
+  EXPECT_EQ(marks(block.with(turned)), std::pair(2, 2));
+  EXPECT_EQ(marks(block.with(turned, {{"k", block.k}})), std::pair(1, 0));
+  EXPECT_EQ(marks(block.with(turned, {{"turned", turned}})), std::pair(2, 0));
+  EXPECT_EQ(marks(block.with(turned, {{"v", block.v}})), std::pair(2, 0));
+  EXPECT_EQ(marks(block.with(relu(turned))), std::pair(2, 0));
+  // Of a part of the columns nothing is rotated.
+  const Tensor both = matmul(block.x, graph.weight({16, 32}));
+  EXPECT_EQ(marks(block.with(rotate(columns(both, 0, 16), block.rotation, 2))), std::pair(1, 0));
+  const Program program = block.with(turned);
+  const Step& attention = program.steps.back();
+  ASSERT_EQ(attention.op, Op::k_attention);
+  EXPECT_EQ(product_of(program, attention, inputs::attention::v)->rotation, std::nullopt);
+}
+
+TEST(Fusion, MakesATwinThatItsEpilogueAloneReads) {
+  Graph graph(15);
+  const Tensor x = graph.input({kRows, 16});
+  const auto product = [&](int64_t columns) { return matmul(x, graph.weight({16, columns})); };
+  const auto twins = [&](const std::vector<NamedOutput>& outputs) {
+    const Program program = compile("mlp", outputs, kWithNeighbours);
+    EXPECT_EQ(wrong_with(program), "");
+    return std::ranges::count_if(program.steps, [](const Step& s) { return s.twin.has_value(); });
+  };
+  const Tensor up = product(24);
+  EXPECT_EQ(twins({{"y", relu(product(24)) * up}}), 1);
+  EXPECT_EQ(twins({{"y", relu(product(24)) * tanh(up)}}), 1);
+  EXPECT_EQ(twins({{"y", relu(product(24)) * up}, {"up", up}}), 0);
+  const Tensor other = matmul(graph.input({kRows, 16}), graph.weight({16, 24}));
+  EXPECT_EQ(twins({{"y", relu(product(24)) * other}}), 0);  // of other rows
+  // Rows that its epilogue reads may be gone when the other runs.
+  EXPECT_EQ(twins({{"y", relu(product(16)) * (x + product(16))}}), 0);
 }
 
 TEST(Fusion, KeepsAProloguesWidth) {

@@ -1,6 +1,8 @@
 // compile/: the listings of a GPT-2's Programs, so that a change of fusion shows in a diff.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "compile_testing.h"
 #include "device/device.h"
 
@@ -30,7 +32,7 @@ constexpr const char* kBlock = R"(program block.0: arena 7680 bytes a row
   matmul [R, 960] = t4@0 x h.0.attn.c_attn.weight F16 over 320
     %0 = add product, h.0.attn.c_attn.bias
     t7@1280 <- %0
-  +
+  + keys, values
   attention [R, 320], 5 heads: t10@0 <- t7@1280[0:320], t7@1280[320:640], t7@1280[640:960], k_cache, v_cache
   matmul [R, 320] = t10@0 x h.0.attn.c_proj.weight F16 over 320
     %0 = add product, h.0.attn.c_proj.bias
@@ -111,23 +113,31 @@ TEST(Listing, ABlockWithPrologues) {
   EXPECT_EQ(program.steps.size() - static_cast<size_t>(joined), 5u);
 }
 
-// A Llama's block of one row waits at each bar: products | rotations | attention | projection | up
-// | gate | down. The norms are made by the products that read them.
+// The steps of a Llama's block, by name, behind a bar where they wait. Where products rotate what
+// they make, and make gate and up together, the steps in brackets are not run: products | attention
+// | projection | gate and up | down.
 TEST(Listing, ALlamaBlockWaitsOnlyForWhatItReads) {
   const std::string config =
       std::string(SPLIT_SOURCE_DIR) + "/tests/golden/models/llama3/config.json";
   const auto model = make_model(read_file(config, 1 << 20));
   const Program program =
-      compile("block.0", {model->stage("block.0").trace({half, DType::kF32})}, kWithPrologue);
-  std::string steps;
+      compile("block.0", {model->stage("block.0").trace({half, DType::kF32})}, kWithNeighbours);
+  std::set<size_t> taken;
   for (const Step& step : program.steps) {
-    if (step.waits && !steps.ends_with("prologue ")) steps += "| ";
-    steps +=
-        step.op == Op::k_group && step.joins > 0 ? "prologue " : cat(op_info(step.op).name, " ");
+    for (const auto& other : {step.twin, step.rotation}) taken.insert(other.value_or(~size_t{0}));
+  }
+  std::string steps;
+  bool behind_prologue = false;
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    const Step& step = program.steps[i];
+    if (step.waits && !behind_prologue) steps += "| ";
+    behind_prologue = step.op == Op::k_group && step.joins > 0;
+    const std::string name(behind_prologue ? "prologue" : op_info(step.op).name);
+    steps += taken.contains(i) ? cat("(", name, ") ") : cat(name, step.attention ? "-put " : " ");
   }
   EXPECT_EQ(steps,
-            "| prologue matmul matmul matmul | rotate rotate | attention | matmul "
-            "| prologue matmul | matmul | matmul ");
+            "| prologue matmul matmul-put matmul-put | (rotate) (rotate) | attention | matmul "
+            "| prologue (matmul) | matmul | matmul ");
   EXPECT_EQ(wrong_with(program), "");
 }
 

@@ -1,5 +1,5 @@
-// A small GPT-2 on the Vulkan device: rows in every company, optional paths, bindings in pieces,
-// layouts of products.
+// A small GPT-2, and a small Llama, on the Vulkan device: rows in every company, optional paths,
+// bindings in pieces, layouts of products.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -15,7 +15,7 @@
 namespace split::test {
 namespace {
 
-// A small GPT-2 with every stage, weights from noise.
+// A small model of two blocks with every stage, weights from noise: a GPT-2, or of a config.
 struct Tiny {
   std::unique_ptr<Model> model;
   DType dtype, cache = DType::kF32;
@@ -25,6 +25,7 @@ struct Tiny {
         cat(R"({"model_type": "gpt2", "n_layer": 2, "n_head": 3, "vocab_size": 61, "n_embd": )",
             channels, R"(, "n_positions": 320, "activation_function": ")", activation, "\"}"));
   }
+  Tiny(DType weights, const std::string& config) : model(make_model(config)), dtype(weights) {}
   void fill(Bench& bench, const FuseRules& rules) const {
     const bool blocks = is_quantised(dtype);
     const auto of = [&](const std::string& name) {
@@ -49,12 +50,12 @@ struct Tiny {
     for (const Blob& blob : model->blobs()) {
       for (const WeightDecl& decl : blob.weights) {
         std::vector<float> values(static_cast<size_t>(*element_count(decl.dims)));
-        const bool gain = decl.name.find("ln_") != std::string::npos && decl.dims.size() == 1 &&
-                          decl.name.find("weight") != std::string::npos;
+        const bool gain = decl.dims.size() == 1 && decl.name.ends_with("weight");
         for (float& value : values) value = noise(seed++, 0.2f) + (gain ? 1.0f : 0.0f);
         bench.set(decl.name, values);
       }
     }
+    for (const Constant& constant : model->constants()) bench.set(constant.name, constant.values);
   }
 };
 
@@ -160,6 +161,34 @@ TEST_F(Vulkan, OptionalPathsAndSmallBindingsGiveTheSameBits) {
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "addresses")), want, "descriptors");
     // Tables, matrices, caches and rows in pieces: 64 rows of qkv have 46,080 bytes.
     expect_equal_bits(run(*device_with("SPLIT_VULKAN_MAX_RANGE", "62000")), want, "62000 bytes");
+  }
+}
+
+// What a product does for the steps beside it, those do by themselves where it must not, and where
+// its matrix is in pieces: a norm, a rotation, keys and values into their pages, the product that
+// its epilogue reads, and the merge of an attention's splits.
+TEST_F(Vulkan, WorkDoneForNeighboursGivesTheSameBits) {
+  const std::pair<const char*, DType> kModels[] = {
+      {"llama", DType::kF32},   {"llama", DType::kQ8_0}, {"llama", DType::kQ4_K},
+      {"qwen2", DType::kF32},   {"qwen2", DType::kQ4_0},  // with biases
+      {"gemma2", DType::kQ6_K},
+  };
+  for (const auto& [type, dtype] : kModels) {
+    SCOPED_TRACE(cat(type, " ", dtype_name(dtype)));
+    // Heads whose channels are no fours, or rows of whole blocks.
+    const char* const heads =
+        dtype == DType::kF32
+            ? R"("num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 42)"
+            : R"("num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32)";
+    const Tiny tiny(dtype, cat(R"({"model_type": ")", type, R"(", "num_hidden_layers": 2,
+        "hidden_size": 256, "intermediate_size": 512, "vocab_size": 61,
+        "max_position_embeddings": 320, "tie_word_embeddings": false, )",
+                               heads, "}"));
+    const auto run = [&](Device& device) { return logits_of_all(device, tiny); };
+    const std::vector<float> want = run(*device_);
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_DISABLE", "neighbours")), want, "apart");
+    if (dtype != DType::kF32) continue;
+    expect_equal_bits(run(*device_with("SPLIT_VULKAN_MAX_RANGE", "220000")), want, "in pieces");
   }
 }
 
@@ -282,11 +311,13 @@ TEST(VulkanLayouts, ExchangeNoMoreThanTheyMay) {
   device.most_lanes = 1024;
   for (const bool sums : {false, true}) {
     for (const int64_t columns : {1600, 6400, 50257}) {
-      const vulkan::MatmulUse use{1, false, sums, !sums, DType::kF16};
+      const auto pairs = static_cast<size_t>(sums ? columns : 0);
+      const vulkan::MatmulUse use{1, false, sums, !sums, pairs, DType::kF16};
       const auto layouts = vulkan::matmul_layouts(device, 1600, columns, use);
       EXPECT_GT(layouts.size(), 1u);
       for (const vulkan::MatmulShape& layout : layouts) {
         const size_t floats = layout.workgroup * layout.columns_per_lane;
+        EXPECT_TRUE(pairs == 0 || layout.columns_per_lane % 2 == 0);
         EXPECT_LE((floats + vulkan::row_lanes(device)) * sizeof(float),
                   vulkan::exchange_bytes(device))
             << columns << ": " << layout.workgroup << " lanes";

@@ -92,8 +92,9 @@ const std::byte* CpuExecutable::matrix(const Step& step, std::span<const Binding
 
 bool CpuExecutable::may_store_kv(size_t i) const {
   const Step& step = program_.steps[i];
-  if (step.op != Op::k_matmul || step.joins == 0) return false;
-  const Step& attention = program_.steps[i + 1];
+  if (!step.attention) return false;
+  const Step& attention = program_.steps[*step.attention];
+  if (attention.in(inputs::attention::k) != attention.in(inputs::attention::v)) return false;
   const DType dtype = place_of(attention.in(inputs::attention::k_cache)).dtype;
   return rounds(slot(step.in(inputs::matmul::w))) &&
          (dtype == DType::kBF16 || dtype == DType::kQ8_0) &&

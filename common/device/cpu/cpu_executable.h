@@ -35,8 +35,8 @@ class CpuExecutable : public Executable {
   SlotPlace place(const Slot& slot, std::span<const Binding> bindings) const;
   // Finds the matrix of a matmul: a transposed one of floats where it lies, another packed.
   const std::byte* matrix(const Step& step, std::span<const Binding> bindings) const;
-  // Whether the product of step i, which joins the next, may store its keys and values: tasks have
-  // whole strips of its columns, which must be whole steps of a page.
+  // Whether the product of step i may store the keys and values of an attention, all of which it
+  // makes: tasks have whole strips of its columns, which must be whole steps of a page.
   bool may_store_kv(size_t i) const;
   // The output that is all of what is wanted and that no step reads, or none.
   size_t out_slot(const RowBatch& batch) const;
@@ -74,7 +74,8 @@ class CpuExecutable : public Executable {
   // The attention whose keys and values the product of step i stores, or null. Of generated rows
   // each has a page of its own, and nothing is gained.
   const Step* stores_for(size_t i, const RowBatch& batch) const {
-    return batch.phase == Phase::kPrompt && stores_kv_[i] ? &program_.steps[i + 1] : nullptr;
+    const bool stores = batch.phase == Phase::kPrompt && stores_kv_[i];
+    return stores ? &program_.steps[*program_.steps[i].attention] : nullptr;
   }
   void round_rows(const CpuKernels::Steps& steps, const float* x, size_t rows, size_t inner);
   RowPages pages_of(const Step& attention, const RowBatch& batch) const;

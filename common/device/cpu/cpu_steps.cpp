@@ -207,7 +207,9 @@ std::span<const KeyRange> CpuExecutable::windowed(std::span<const KeyRange> seen
 
 void CpuExecutable::run_attention(size_t i, const RowBatch& batch, size_t /*rows*/) {
   const Step& step = program_.steps[i];
-  if (i == 0 || stores_for(i - 1, batch) == nullptr) keep_rows(step, batch);
+  bool stored = false;  // by the product that made them
+  for (size_t j = 0; j < i; ++j) stored = stored || stores_for(j, batch) == &step;
+  if (!stored) keep_rows(step, batch);
   const Heads heads(step);
   const size_t channels = heads.width();
   const Operand& q = step.inputs[Attention::q];

@@ -53,16 +53,18 @@ void add(Modules& modules, const NamedOutput& output) {
         }
       } else {
         // With what joins it, and without.
-        for (const bool stores : {false, true}) {
-          for (const bool few : {false, true}) {
-            if (!shuffle) break;
-            const FusedNeighbours joined = joined_to(program, i, false, stores);
+        for (const bool few : {false, true}) {
+          for (const bool stores : {false, true}) {
+            if (!shuffle || (stores && step.rotation)) break;
+            const FusedNeighbours joined = joined_to(program, i, {.attention = stores});
             add(modules, matrix_kernel(program, step, joined, few, kAnyRange, halves).text);
           }
-          for (const bool input : {false, true}) {
-            const FusedNeighbours joined = joined_to(program, i, input, stores);
-            add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
-          }
+        }
+        for (unsigned bits = 0; bits < 16; ++bits) {
+          const Takes takes{(bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0, (bits & 8) != 0};
+          if (takes.attention && step.rotation && !takes.rotation) continue;
+          const FusedNeighbours joined = joined_to(program, i, takes);
+          add(modules, matmul_kernel(program, step, joined, shuffle, kAnyRange).text);
         }
       }
     }

@@ -24,6 +24,9 @@ constexpr std::string_view kWeights =
 constexpr std::string_view kMatmulShape =
 #include "device/vulkan/shaders/matmul_shape.glsl"
     ;
+constexpr std::string_view kPair =
+#include "device/vulkan/shaders/pair.glsl"
+    ;
 constexpr std::string_view kMatmul =
 #include "device/vulkan/shaders/matmul.comp"
     ;
@@ -182,16 +185,21 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
   return halves;
 }
 
-FusedNeighbours joined_to(const Program& program, size_t i, bool input, bool stores) {
+FusedNeighbours joined_to(const Program& program, size_t i, const Takes& takes) {
   FusedNeighbours joined;
   const std::optional<size_t> at = joined_before(program, i);
-  if (input && at) {
+  if (takes.input && at) {
     const Step& before = program.steps[*at];
     const bool group = before.op == Op::k_group;
     joined.input = group ? FusedNeighbours::Input::kGroup : FusedNeighbours::Input::kSplits;
     (group ? joined.group : joined.splits) = &before;
   }
-  if (stores && program.steps[i].joins > 0) joined.attention = &program.steps[i + 1];
+  const auto neighbour = [&](bool taken, const std::optional<size_t>& named) {
+    return taken && named ? &program.steps[*named] : nullptr;
+  };
+  joined.twin = neighbour(takes.twin, program.steps[i].twin);
+  joined.rotation = neighbour(takes.rotation, program.steps[i].rotation);
+  joined.attention = neighbour(takes.attention, program.steps[i].attention);
   return joined;
 }
 
@@ -220,19 +228,48 @@ std::string weight_bindings(uint32_t w, bool blocks) {
              blocks ? cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n") : "");
 }
 
+// What pair.glsl calls beside the tape of the step: the twin's, or the tables of a rotation and the
+// place of its result.
+std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, KernelParts& parts) {
+  if (joined.twin != nullptr) {
+    return cat(twin->declarations(), "float twin;\n", twin->value("twin"));
+  }
+  const Turn turn(*joined.rotation);
+  std::string text = "#undef FETCHES\n#define FETCHES 2\n";
+  for (const auto& [name, slot] : {std::pair{"cosines", turn.cos}, {"sines", turn.sin}}) {
+    text += cat("layout(set = 0, binding = ", parts.bind({Bind::Kind::kWhole, slot, 0}),
+                ") readonly buffer B", name, " { float ", name, "[]; };\n");
+  }
+  return cat(text, "layout(set = 0, binding = ",
+             parts.bind({Bind::Kind::kRowwise, joined.rotation->out(), 0}),
+             ") writeonly buffer Rotated { float rotated[]; };\n");
+}
+
 }  // namespace
 
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool shuffle, size_t max_range, const Halves& halves) {
+  constexpr size_t kPrologueBase = 100, kTwinBase = 200;  // past any epilogue's names
   const uint32_t w = joined.input == FusedNeighbours::Input::kSlot ? 2 : 1;
   const bool blocks = is_quantised(program.slots[static_cast<size_t>(step.in(Matmul::w))].dtype);
-  KernelParts parts(w + (blocks ? 2 : 1));
-  const TapeWriter tape(program, step.tape, parts, 0, true, max_range, halves);
+  const uint32_t each = blocks ? 2 : 1;
+  KernelParts parts(w + (joined.twin != nullptr ? 2 : 1) * each);
+  const bool turns = joined.rotation != nullptr, puts = joined.attention != nullptr;
+  const int made = joined.twin != nullptr ? results(*joined.twin)[0] : -1;
+  const TapeWriter tape(program, step.tape, parts, 0, !turns, max_range, halves, made);
   std::string text = weight_bindings(w, blocks);
-  std::string stage;
+  std::string stage, pair;
   std::vector<const Tape*> tapes = {&step.tape};
+  std::optional<TapeWriter> twin;
+  if (joined.twin != nullptr) {
+    tapes.push_back(&joined.twin->tape);
+    twin.emplace(program, joined.twin->tape, parts, kTwinBase, false, max_range, halves);
+    text += cat("#define TWIN\n#define TWIN_BINDING ", w + each, "\n#define TWIN_SCALES_BINDING ",
+                w + each + 1, "\n");
+  }
+  if (turns) text += puts ? "#define ROTATED\n#define PUTS\n" : "#define ROTATED\n";
+  if (joined.in_pairs()) pair = pair_text(joined, twin ? &*twin : nullptr, parts);
   if (joined.input == FusedNeighbours::Input::kGroup) {
-    constexpr size_t kPrologueBase = 100;  // past any epilogue's names
     tapes.push_back(&joined.group->tape);
     const TapeWriter prologue(program, joined.group->tape, parts, kPrologueBase, false, max_range,
                               halves);
@@ -248,14 +285,16 @@ Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighb
                 "  staged_splits = seen_splits(piece.row_base + r);\n}\n"
                 "void stage(uint r, uint lane) {\n  MERGE_ROW(r, lane, staged_splits, TAKE)\n}\n");
   }
-  if (joined.attention != nullptr) {
-    text += cat(joined.input == FusedNeighbours::Input::kSplits ? "" : kPages,
-                put_text(*joined.attention, parts));
+  std::string put;
+  if (puts) {
+    put = cat(joined.input == FusedNeighbours::Input::kSplits ? "" : kPages,
+              put_text(*joined.attention, parts));
   }
+  const std::string finish = turns ? tape.value("own") : tape.epilogue(puts);
   return std::move(parts).kernel(kernel_text(
       shuffle,
-      cat(text, op_functions_glsl(), op_functions(tapes), tape.declarations(),
-          tape.epilogue(joined.attention != nullptr), kWeights, kMatmulShape, stage, kMatmul)));
+      cat(text, op_functions_glsl(), op_functions(tapes), pair, put, tape.declarations(), finish,
+          kWeights, kMatmulShape, joined.in_pairs() ? kPair : "", stage, kMatmul)));
 }
 
 Kernel matrix_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,

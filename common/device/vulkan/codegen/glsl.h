@@ -43,11 +43,18 @@ struct FusedNeighbours {
   Input input = Input::kSlot;
   const Step* group = nullptr;      // of kGroup
   const Step* splits = nullptr;     // of kSplits: the attention
-  const Step* attention = nullptr;  // whose keys and values it stores
+  const Step* twin = nullptr;       // whose product it makes, too
+  const Step* rotation = nullptr;   // of what it makes
+  const Step* attention = nullptr;  // whose keys or values it stores
+  // Lanes have columns by pairs: those of the two products, or those that a rotation turns.
+  bool in_pairs() const { return twin != nullptr || rotation != nullptr; }
 };
-// As the marks of the program say for step i, a matmul: with `input` it makes its x, with `stores`
-// it puts the keys and values of the next step into their pages.
-FusedNeighbours joined_to(const Program& program, size_t i, bool input, bool stores);
+// Which of the neighbours that the program names for a matmul its kernel takes over.
+struct Takes {
+  bool input = false, twin = false, rotation = false, attention = false;
+  auto operator<=>(const Takes&) const = default;
+};
+FusedNeighbours joined_to(const Program& program, size_t i, const Takes& takes);
 
 // A kernel's text, with what follows from the slots of the Program it was made for.
 struct Kernel {
@@ -75,7 +82,7 @@ Halves half_slots(const Program& program, const std::function<bool(const Step&)>
 Kernel group_kernel(const Program& program, const Step& step, bool shuffle, size_t max_range,
                     const Halves& halves = {});
 // Binding 1 is x, unless it is joined; then the matrix, and behind it the scales of a quantised
-// one.
+// one; then the same of a twin's.
 Kernel matmul_kernel(const Program& program, const Step& step, const FusedNeighbours& joined,
                      bool shuffle, size_t max_range, const Halves& halves = {});
 // The same by matrix units, for many rows or for few; binding 1 is x in halves, 2 the matrix in

@@ -49,8 +49,7 @@ class Kernels {
     What what = What::kGroup;
     const Program* like = nullptr;  // where they depend on the step
     size_t step = 0;
-    FusedNeighbours::Input input = FusedNeighbours::Input::kSlot;
-    bool stores = false;  // FusedNeighbours::attention
+    Takes takes = {};
     Halves halves = {};
     uint32_t pieces = 0;  // of each cache
     bool half = false;    // attention's result is kept as halves

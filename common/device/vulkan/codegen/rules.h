@@ -6,6 +6,6 @@
 
 namespace split::vulkan {
 
-inline constexpr FuseRules kFuseRules{.prologue = true};
+inline constexpr FuseRules kFuseRules{.prologue = true, .rotation = true, .twins = true};
 
 }  // namespace split::vulkan

@@ -68,7 +68,7 @@ std::string op_functions(const std::vector<const Tape*>& tapes) {
 }
 
 TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base,
-                       bool stores, size_t max_range, const Halves& halves)
+                       bool stores, size_t max_range, const Halves& halves, int made)
     : program_(program),
       tape_(tape),
       parts_(parts),
@@ -76,6 +76,7 @@ TapeWriter::TapeWriter(const Program& program, const Tape& tape, KernelParts& pa
       stores_(stores),
       max_range_(max_range),
       halves_(halves),
+      made_(made),
       per_row_(tape.per_row()) {
   const auto tables = static_cast<size_t>(
       std::count_if(tape_.operands.begin(), tape_.operands.end(),
@@ -117,6 +118,7 @@ void TapeWriter::declare() {
         break;
       case Access::kRowwise:
       case Access::kPerRow:
+        if (operand.slot == made_) break;
         if (slot(operand.slot).dtype != DType::kF32) {
           throw Error(ErrorKind::kDevice,
                       cat("[vulkan] program '", program_.name, "': slot '", slot(operand.slot).name,
@@ -184,11 +186,15 @@ void TapeWriter::declare_loader(size_t i, uint32_t pieces) {
                "0xffff0000u);\n}\n";
 }
 
-std::string TapeWriter::epilogue(bool put) const {
+TapeWriter::Finish TapeWriter::finish() const {
   // Words stay as they came until the product is there, so that nothing waits for them.
-  std::ostringstream out, fetch, finish;
+  std::ostringstream out, fetch, compute;
   for (size_t i = 0; i < tape_.operands.size(); ++i) {
     const size_t id = base_ + i;
+    if (made_ >= 0 && tape_.operands[i].slot == made_) {
+      compute << "  const float v" << id << " = twin;\n";
+      continue;
+    }
     switch (tape_.operands[i].access.kind) {
       case Access::kImmediate:
       case Access::kResult:
@@ -196,24 +202,35 @@ std::string TapeWriter::epilogue(bool put) const {
       case Access::kVector:
         out << "uint w" << id << "[FETCHES];\n";
         fetch << "  w" << id << "[n] = word" << id << "(0, c);\n";
-        finish << "  const float v" << id << " = value" << id << "(w" << id << "[n], c);\n";
+        compute << "  const float v" << id << " = value" << id << "(w" << id << "[n], c);\n";
         break;
       default:
         out << "float f" << id << "[FETCHES];\n";
         fetch << load(i, "  ", "COLUMNS") << "  f" << id << "[n] = v" << id << ";\n";
-        finish << "  const float v" << id << " = f" << id << "[n];\n";
+        compute << "  const float v" << id << " = f" << id << "[n];\n";
     }
   }
-  for (size_t i = 0; i < tape_.instructions.size(); ++i) finish << compute(i, "  ");
-  finish << stores("  ", [](const TapeOutput&) { return true; });
-  if (put) {
-    fetch << "  prepare_put(n, row);\n";
-    finish << "  put_kv(n, c, " << name(tape_.outputs[0].value) << ");\n";
-  }
-  out << "void fetch(uint n, uint r, uint c) {\n  const uint row = piece.row_base + r;\n"
-      << fetch.str() << "}\nvoid finish(uint n, uint r, uint c, float product) {\n"
-      << finish.str() << "}\n";
-  return out.str();
+  for (size_t i = 0; i < tape_.instructions.size(); ++i) compute << this->compute(i, "  ");
+  return {out.str(), fetch.str(), compute.str()};
+}
+
+std::string TapeWriter::epilogue(bool put) const {
+  const Finish finish = this->finish();
+  return cat(finish.variables,
+             "void fetch(uint n, uint r, uint c) {\n  const uint row = piece.row_base + r;\n",
+             finish.fetch, put ? "  prepare_put(n, row);\n" : "",
+             "}\nvoid finish(uint n, uint r, uint c, float product) {\n", finish.compute,
+             stores("  ", [](const TapeOutput&) { return true; }),
+             put ? cat("  put_kv(n, c, ", name(tape_.outputs[0].value), ");\n") : "", "}\n");
+}
+
+std::string TapeWriter::value(std::string_view name) const {
+  CHECK(tape_.outputs.size() == 1);
+  const Finish finish = this->finish();
+  return cat(finish.variables, "void fetch_", name,
+             "(uint n, uint r, uint c) {\n  const uint row = piece.row_base + r;\n", finish.fetch,
+             "}\nfloat value_", name, "(uint n, uint r, uint c, float product) {\n", finish.compute,
+             "  return ", this->name(tape_.outputs[0].value), ";\n}\n");
 }
 
 std::string TapeWriter::tile_epilogue(bool put) const {

@@ -52,10 +52,11 @@ std::string moments_glsl();
 
 class TapeWriter {
  public:
-  // `tape` and `halves` outlive the writer; `stores`: its outputs go to their slots. Throws
-  // Error(kDevice) for a tape this device cannot run.
+  // `tape` and `halves` outlive the writer; `stores`: its outputs go to their slots; `made`: a slot
+  // that an epilogue reads as the variable `twin`. Throws Error(kDevice) for a tape this device
+  // cannot run.
   TapeWriter(const Program& program, const Tape& tape, KernelParts& parts, size_t base, bool stores,
-             size_t max_range, const Halves& halves);
+             size_t max_range, const Halves& halves, int made = -1);
 
   // Buffers, constants and loaders.
   std::string declarations() const { return declared_.str(); }
@@ -66,6 +67,9 @@ class TapeWriter {
   // the tape over one element of a matmul's result; with `put` the result also goes to put_kv(). A
   // kernel may fetch for FETCHES elements before it finishes them: n tells them apart.
   std::string epilogue(bool put) const;
+  // void fetch_<name>(n, r, c), and float value_<name>(n, r, c, product), which returns the one
+  // output.
+  std::string value(std::string_view name) const;
   // bool takes_tile(r, c) and void finish_tile(r, c, product): the same over a tile of matrix units
   // that is whole, where that can be: nothing passes through lanes.
   std::string tile_epilogue(bool put) const;
@@ -74,6 +78,12 @@ class TapeWriter {
   std::string prologue() const;
 
  private:
+  // An epilogue's variables, and the bodies of its two functions.
+  struct Finish {
+    std::string variables, fetch, compute;
+  };
+  Finish finish() const;
+
   const Slot& slot(int index) const { return program_.slots[static_cast<size_t>(index)]; }
   bool is_weight_table(const Operand& operand) const;
   bool is_half(const TapeOutput& output) const {
@@ -117,6 +127,7 @@ class TapeWriter {
   const bool stores_;
   const size_t max_range_;
   const Halves& halves_;
+  const int made_;
   const std::vector<bool> per_row_;
   uint32_t pieces_ = 1;  // of each table
   std::ostringstream declared_;

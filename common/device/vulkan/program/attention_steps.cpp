@@ -113,9 +113,12 @@ VulkanExecutable::Parts VulkanExecutable::parts() const {
   return {ceil_div(workspace_.splits(), splits), splits};
 }
 
-void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key) {
+void VulkanExecutable::add_page_constants(const Step& step, size_t variant, PipelineKey& key,
+                                          std::optional<int> made) {
+  constexpr uint32_t kNoColumn = 1u << 31;
   const auto first_column = [&](size_t input) {
-    return static_cast<uint32_t>(step.inputs[input].access.first);
+    const bool there = !made || step.in(input) == *made;
+    return there ? static_cast<uint32_t>(step.inputs[input].access.first) : kNoColumn;
   };
   const auto stride = [&](size_t input) {
     return static_cast<uint32_t>(slot(step.in(input)).dims[1]);
@@ -183,7 +186,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     out.push_back(std::move(dispatch));
     return &out.back();
   };
-  const bool stored = i > 0 && stores_kv(i - 1);
+  const bool stored = are_stored(i, variant);
   for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
     add("store", kernel(What::kStore, [&] { return kv_store_text(plan.pieces, shuffle); }),
         row_lanes(device), base, {.inputs = {Attention::k, Attention::v}})

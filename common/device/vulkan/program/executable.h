@@ -133,9 +133,12 @@ class VulkanExecutable final : public Executable {
     return variant > kWide && halves_[static_cast<size_t>(step.in(inputs::matmul::x))];
   }
 
-  // Steps that join the next do so here where their size and the variant allow it.
+  // Which neighbours' work is done in a matmul's kernel, where sizes and the variant allow it.
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by its readers
-  bool stores_kv(size_t i);                           // step i puts what step i + 1 would
+  bool takes_pairs(const Step& matmul, size_t variant) const;  // of its twin, or of its rotation
+  // The matmuls that make an attention's keys and values put them into their pages.
+  bool are_stored(size_t attention, size_t variant);
+  bool is_taken(size_t i, size_t variant) const;  // by a matmul, as its twin or its rotation
 
   // The dispatches of step i.
   using Add = void (VulkanExecutable::*)(size_t i, size_t variant, std::vector<Dispatch>& out);
@@ -153,7 +156,9 @@ class VulkanExecutable final : public Executable {
     uint32_t count = 1, splits = 1;
   };
   Parts parts() const;
-  void add_page_constants(const Step& step, size_t variant, PipelineKey& key);
+  // `made`: the slot that a kernel makes, whose columns alone are keys or values for it.
+  void add_page_constants(const Step& step, size_t variant, PipelineKey& key,
+                          std::optional<int> made = std::nullopt);
   std::vector<Dispatch> dispatches(size_t variant);
   std::vector<std::vector<Dispatch>> dispatches();  // of all variants that it has
   void make_sets(const std::vector<std::vector<Dispatch>>& all);

@@ -42,6 +42,20 @@ bool stages(const Capabilities& device, int64_t inner) {
   return static_cast<size_t>(inner + 8) * sizeof(float) + exchange_bytes(device) <= kSharedBytes;
 }
 
+// Bytes of a row of a product's matrix in device memory.
+size_t matrix_row_bytes(const Capabilities& device, const Step& matmul, DType dtype) {
+  const auto chunks = static_cast<size_t>((matmul.inner + 7) / 8);
+  if (!is_quantised(dtype)) return chunks * 8 * dtype_size(dtype);
+  const uint32_t lanes = matmul_lanes(device, matmul.inner, matmul.columns);
+  return LaneOrder(dtype, matmul.inner, lanes).number_bytes();
+}
+
+// A product's kernel as MatmulQuestion has it.
+uint32_t question_of(const FusedNeighbours& joined) {
+  return static_cast<uint32_t>(joined.input) | (joined.twin != nullptr ? 4u : 0u) |
+         (joined.rotation != nullptr ? 8u : 0u);
+}
+
 // Steps that leave partial results in memory which the workspace lends to all of them.
 bool uses_scratch(const Step& step) { return step.op == Op::k_attention || step.op == Op::k_topk; }
 
@@ -49,13 +63,36 @@ bool uses_scratch(const Step& step) { return step.op == Op::k_attention || step.
 
 bool VulkanExecutable::joins_matmul(size_t i, size_t variant) const {
   const Step& step = program_.steps[i];
-  if (variant != kOneRow || step.joins == 0 || step.op == Op::k_matmul) return false;
-  return stages(core_->context.capabilities(), program_.steps[i + 1].inner);
+  const Capabilities& device = core_->context.capabilities();
+  return device.neighbours && variant == kOneRow && step.joins > 0 &&
+         stages(device, program_.steps[i + 1].inner);
 }
 
-bool VulkanExecutable::stores_kv(size_t i) {
-  const Step& step = program_.steps[i];
-  return step.op == Op::k_matmul && step.joins > 0 && attention(program_.steps[i + 1]).pieces == 1;
+// Two columns of a pair are in one binding, and no piece ends between them.
+bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
+  const Capabilities& device = core_->context.capabilities();
+  const size_t row = matrix_row_bytes(device, matmul, slot(matmul.in(Matmul::w)).dtype);
+  const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
+  const auto columns = static_cast<size_t>(matmul.columns);
+  return device.neighbours && !by_units(matmul, variant) &&
+         columns <= std::min<size_t>(device.max_range / row, most_groups);
+}
+
+bool VulkanExecutable::are_stored(size_t attention, size_t variant) {
+  if (!core_->context.capabilities().neighbours) return false;
+  size_t makers = 0;
+  for (const Step& step : program_.steps) {
+    if (step.attention != attention) continue;
+    ++makers;
+    if (step.rotation && !takes_pairs(step, variant)) return false;
+  }
+  return makers > 0 && this->attention(program_.steps[attention]).pieces == 1;
+}
+
+bool VulkanExecutable::is_taken(size_t i, size_t variant) const {
+  return std::ranges::any_of(program_.steps, [&](const Step& step) {
+    return (step.twin == i || step.rotation == i) && takes_pairs(step, variant);
+  });
 }
 
 // Whether matrix units can compute it from x as halves.
@@ -102,8 +139,11 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                                         w.name, "': expected a weight"));
   }
   const std::optional<size_t> before = joined_before(program_, i);
-  const FusedNeighbours joined =
-      joined_to(program_, i, before && joins_matmul(*before, variant), stores_kv(i));
+  const Takes takes{.input = before && joins_matmul(*before, variant),
+                    .twin = step.twin && takes_pairs(step, variant),
+                    .rotation = step.rotation && takes_pairs(step, variant),
+                    .attention = step.attention && are_stored(*step.attention, variant)};
+  const FusedNeighbours joined = joined_to(program_, i, takes);
   const bool units = by_units(step, variant), few = variant == kDecodeCoopMatrix;
   using What = Kernels::What;
   const KeptKernel& kernel = core_->kernels.get(
@@ -112,8 +152,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                       : What::kMatrix,
        .like = like_,
        .step = i,
-       .input = joined.input,
-       .stores = joined.attention != nullptr,
+       .takes = takes,
        .halves = halves(variant)},
       [&] {
         return units ? matrix_kernel(program_, step, joined, few, device.max_range, halves(variant))
@@ -125,12 +164,21 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const uint32_t piece = piece_rows(rows_of, workspace_.capacity());
 
   const uint32_t block = block_rows(variant);
-  const MatmulUse use{block, variant >= kWide, joined.input == FusedNeighbours::Input::kGroup,
-                      joined.input == FusedNeighbours::Input::kSplits, w.dtype};
+  // Columns that lanes have, of both matrices; a pair is taken as one.
+  const auto all_columns = static_cast<size_t>(step.columns);
+  const size_t pairs = joined.twin != nullptr       ? all_columns
+                       : joined.rotation != nullptr ? all_columns / 2
+                                                    : 0;
+  const MatmulUse use{block,
+                      variant >= kWide,
+                      joined.input == FusedNeighbours::Input::kGroup,
+                      joined.input == FusedNeighbours::Input::kSplits,
+                      pairs,
+                      w.dtype};
   const std::vector<MatmulShape> layouts = matmul_layouts(device, step.inner, step.columns, use);
   const MatmulQuestion question{static_cast<uint32_t>(step.inner),
                                 static_cast<uint32_t>(step.columns), matrix_code(w.dtype),
-                                static_cast<uint32_t>(joined.input)};
+                                question_of(joined)};
   // Measures one row, which is most of what an edge does, and for which the time of a kernel alone
   // is that in a step: of more rows it misled on an H200.
   const bool asks = variant == kOneRow && layouts.size() > 1;
@@ -142,9 +190,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const bool blocks = is_quantised(w.dtype);
   std::optional<LaneOrder> order;
   if (blocks) order.emplace(w.dtype, step.inner, shape.lanes);
-  const size_t w_row = blocks ? order->number_bytes()
-                              : static_cast<size_t>((step.inner + 7) / 8 * 8) * dtype_size(w.dtype);
-  const auto all_columns = static_cast<size_t>(step.columns);
+  const size_t w_row = matrix_row_bytes(device, step, w.dtype);
   const size_t row_axis = units ? 1 : 0;
   const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1 - row_axis];
   size_t columns = std::min(device.max_range / w_row, size_t{group_columns} * most_groups);
@@ -157,9 +203,9 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                 cat("[vulkan] matrix '", w.name, "': rows of ", w_row,
                     " bytes, a binding of this device has at most ", device.max_range));
   }
-  const Allocation& matrix =
-      *place(step.in(Matmul::w), w.transposed ? WeightLayout::kRows : WeightLayout::kColumns)
-           .allocation;
+  std::vector<int> matrices = {step.in(Matmul::w)};
+  if (joined.twin != nullptr) matrices.push_back(joined.twin->in(Matmul::w));
+  const WeightLayout lies = w.transposed ? WeightLayout::kRows : WeightLayout::kColumns;
   bool first = true;
   for (uint32_t base = 0; base < (variant >= kWide ? workspace_.capacity() : 1u); base += piece) {
     for (size_t column = 0; column < all_columns; column += columns) {
@@ -187,18 +233,26 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
                        {Constant::EXACT_ROWS, variant < 2 ? kNarrowRows[variant] : 0}});
         add_counted(variant, dispatch.key);
       }
-      const Step* paged = joined.splits != nullptr ? joined.splits : joined.attention;
-      if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key);
+      const int made = joined.rotation != nullptr ? joined.rotation->out() : results(step)[0];
+      const Step* const paged = joined.splits != nullptr ? joined.splits : joined.attention;
+      if (paged != nullptr) add_page_constants(*paged, variant, dispatch.key, made);
+      if (joined.rotation != nullptr) {
+        const Turn turn(*joined.rotation);
+        add_constants(dispatch.key, {{Constant::TABLE_STRIDE, row_stride(slot(turn.cos))}});
+        if (paged == nullptr) {
+          add_constants(dispatch.key, {{Constant::D, static_cast<uint32_t>(turn.head_dim)}});
+        }
+      }
       add_tape_constants(kernel, dispatch.key);
       dispatch.ranges = {symbols()};
       if (joined.input == FusedNeighbours::Input::kSlot) {
         dispatch.ranges.push_back(rowwise(step.in(Matmul::x), base, piece, halves(variant)));
       }
-      dispatch.ranges.push_back(part(matrix, column * w_row, count * w_row));
-      if (blocks) {
-        dispatch.ranges.push_back(part(bound(step.in(Matmul::w)).scales(),
-                                       column * order->scale_bytes(),
-                                       count * order->scale_bytes()));
+      for (const int of : matrices) {
+        dispatch.ranges.push_back(part(*place(of, lies).allocation, column * w_row, count * w_row));
+        if (!blocks) continue;
+        dispatch.ranges.push_back(
+            part(bound(of).scales(), column * order->scale_bytes(), count * order->scale_bytes()));
       }
       for (const Bind& bind : kernel.binds) {
         dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial
@@ -207,11 +261,11 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       }
       dispatch.push = {base, piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
       dispatch.row_axis = row_axis;
-      dispatch.groups[1 - row_axis] = ceil_div(count, group_columns);
+      dispatch.groups[1 - row_axis] = ceil_div(pairs > 0 ? 2 * pairs : count, group_columns);
       dispatch.rows_per_group = units ? tile.rows() : block;
       dispatch.out_rows = step.rows == kOutRows;
       dispatch.waits = first;
-      dispatch.weights = static_cast<uint64_t>(step.inner) * count;
+      dispatch.weights = static_cast<uint64_t>(step.inner) * count * matrices.size();
       dispatch.units = units;
       if (asks && core_->tuner.is_open(question)) {
         dispatch.question = {question, shape};
@@ -219,6 +273,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
       }
       dispatch.what =
           cat(units ? "units-" : "", joined.input == FusedNeighbours::Input::kSlot ? "" : "joined-",
+              joined.twin != nullptr ? "twin-" : "", joined.rotation != nullptr ? "rotated-" : "",
               "matmul-", dtype_name(w.dtype), "-", step.inner, "x", count);
       first = false;
       out.push_back(std::move(dispatch));
@@ -239,7 +294,10 @@ const ByOp<VulkanExecutable::Add> VulkanExecutable::kAdd = [] {
 std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t variant) {
   std::vector<Dispatch> all;
   bool timed = false;  // a product that is measured runs alone
+  bool waits = false;  // for a step that others do
   for (size_t i = 0; i < program_.steps.size(); ++i) {
+    waits = waits || program_.steps[i].waits;
+    if (is_taken(i, variant)) continue;
     const size_t first = all.size();
     const Add add = kAdd[program_.steps[i].op];
     if (add == nullptr) {
@@ -250,7 +308,7 @@ std::vector<VulkanExecutable::Dispatch> VulkanExecutable::dispatches(size_t vari
     if (all.size() > first) {
       const bool was_timed = std::exchange(timed, all[first].question.has_value());
       all[first].waits =
-          program_.steps[i].waits || uses_scratch(program_.steps[i]) || timed || was_timed;
+          std::exchange(waits, false) || uses_scratch(program_.steps[i]) || timed || was_timed;
     }
     // A narrow variant's rows are all in the first piece.
     if (variant < kWide) {

@@ -222,6 +222,7 @@ Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
   const VkPhysicalDeviceLimits& limits = result.properties.limits;
   result.software = result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
   result.host_visible = !is_disabled("host_visible");
+  result.neighbours = !is_disabled("neighbours");
   result.discrete =
       result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU || !result.host_visible;
   result.small_tiles = result.software && !is_disabled("small_tiles");

@@ -2,9 +2,10 @@
 // handle by RAII and checks every VkResult. It knows no Program and no kernel.
 //
 // SPLIT_VALIDATE=1 turns on the validation layers with synchronisation validation; their messages
-// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner,addresses turns
-// optional paths off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where they are not known
-// to pay. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a binding, for tests.
+// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner,addresses,
+// neighbours turns optional paths off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where
+// they are not known to pay. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a
+// binding, for tests.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -91,6 +92,7 @@ struct Capabilities {
   uint32_t most_lanes = 1;        // of a workgroup, a power of two
   bool size_control_ext = false;  // subgroup size control is an extension here, not core
   bool matrix = false;            // matrix units for halves
+  bool neighbours = true;         // products do the work of steps beside them in their kernels
   bool addresses = false;         // kernels are given addresses, not descriptors, where it pays
   uint32_t cores = 0;             // that run workgroups side by side; 0: it does not say
   size_t max_range = 0;           // bytes of one binding

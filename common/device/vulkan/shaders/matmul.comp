@@ -49,6 +49,8 @@ struct Turns {
 #define X_LOW(from, u, n, c) (X_AHEAD ? from.low[u] : LOAD_X(n, (c) * 8))
 #define X_HIGH(from, u, n, c) (X_AHEAD ? from.high[u] : LOAD_X(n, (c) * 8 + 4))
 #endif
+// Of a lane's columns every other one is of the twin's matrix.
+#define MATRIX(m) ((m) & 1u)
 #define FOR_COLUMNS(m) [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m)
 // Nothing between a load and its use is conditional: a compiler would move the load there.
 #ifdef IN_BLOCKS
@@ -57,12 +59,13 @@ struct Turns {
     const uint ahead = min(turn, LAST_TURN); \
     FOR_COLUMNS(m) { \
       if (TAKES == 1) { \
-        to.w[(u) * VECTORS + m] = uvec4(chunk_of_w(w_column[m], turn, t), 0u); \
+        to.w[(u) * VECTORS + m] = uvec4(chunk_of_w(MATRIX(m), w_column[m], turn, t), 0u); \
       } else { \
-        to.w[(u) * VECTORS + m] = w[w_column[m] * ROW_VECTORS + ahead * LANES + t]; \
+        to.w[(u) * VECTORS + m] = \
+            OF_MATRIX(MATRIX(m), w, w_column[m] * ROW_VECTORS + ahead * LANES + t); \
         const uint at = (w_column[m] * ROW_SCALES + (ahead * LANES + t) / 4 * TAKES) / TAKES; \
-        to.scales[(u) * VECTORS + m] = scales_of_vector(at); \
-        if (W_TYPE == 6) to.beside[(u) * VECTORS + m] = scales_of_vector(at ^ 1u); \
+        to.scales[(u) * VECTORS + m] = scales_of_vector(MATRIX(m), at); \
+        if (W_TYPE == 6) to.beside[(u) * VECTORS + m] = scales_of_vector(MATRIX(m), at ^ 1u); \
       } \
     } \
   }
@@ -96,7 +99,8 @@ struct Turns {
     const uint c = min(CHUNK(turn, 0), CHUNKS - 1); \
     FOR_COLUMNS(m) { \
       [[unroll]] for (uint p = 0; p < PER_CHUNK; ++p) { \
-        to.w[(u) * VECTORS + m * PER_CHUNK + p] = w[w_column[m] * ROW_VECTORS + c * PER_CHUNK + p]; \
+        to.w[(u) * VECTORS + m * PER_CHUNK + p] = \
+            OF_MATRIX(MATRIX(m), w, w_column[m] * ROW_VECTORS + c * PER_CHUNK + p); \
       } \
     } \
     if (X_AHEAD) { \
@@ -142,6 +146,22 @@ struct Turns {
     [[unroll]] for (uint g = 0; g < TAKES; ++g) USE(from, u, g, CHUNK(TURN(round, u), g)) \
   }
 
+// What a lane finishes: one column, or a pair of them. A product in pairs is in one piece.
+#if defined(TWIN) || defined(ROTATED)
+const uint EACH = 2;
+const uint RESULTS = ALL_PAIRS;
+#define W_COLUMN(of_lane) column_of(of_lane)
+#define FETCH(r, i) fetch_pair(r, i)
+#define FINISH(r, i, sums) finish_pair(r, i, sums[0], sums[1])
+#else
+const uint EACH = 1;
+#define RESULTS piece.column_piece
+#define W_COLUMN(of_lane) min(of_lane, piece.column_piece - 1)
+#define FETCH(r, i) fetch(0, r, piece.column_base + (i))
+#define FINISH(r, i, sums) finish(0, r, piece.column_base + (i), sums[0])
+#endif
+const uint ENDS = SUMS / EACH, ENDS_OF_ROW = COLUMNS_PER_LANE / EACH;
+
 void main() {
   const uint lane = lane_index();
   const uint t = lane % LANES;
@@ -154,7 +174,7 @@ void main() {
   uint row[BLOCK], w_column[COLUMNS_PER_LANE];
   float sums[SUMS];
   [[unroll]] for (uint n = 0; n < BLOCK; ++n) row[n] = min(row0 + n, rows - 1);
-  FOR_COLUMNS(m) w_column[m] = min(column0 + m, piece.column_piece - 1);
+  FOR_COLUMNS(m) w_column[m] = W_COLUMN(column0 + m);
   [[unroll]] for (uint i = 0; i < SUMS; ++i) sums[i] = 0.0;
 
   // The first chunks are on their way while the row is staged, the next ones while these are used.
@@ -167,15 +187,18 @@ void main() {
 #ifdef IN_BLOCKS
   uvec3 rest[REST_ROOM * COLUMNS_PER_LANE];
   [[unroll]] for (uint i = 0; i < RESTS; ++i) {
-    FOR_COLUMNS(m) rest[i * COLUMNS_PER_LANE + m] = chunk_of_w(w_column[m], TURNS * TAKES + i, t);
+    FOR_COLUMNS(m) {
+      rest[i * COLUMNS_PER_LANE + m] = chunk_of_w(MATRIX(m), w_column[m], TURNS * TAKES + i, t);
+    }
   }
 #else
   Turns rest;
   if (RESTS > 0 && REST_APART) LOAD(rest, 0, TURNS)
 #endif
-  if (SUMS <= LANES) {
-    const uint r = row0 + t / COLUMNS_PER_LANE, c = column0 + t % COLUMNS_PER_LANE;
-    if (t < SUMS && r < rows && c < piece.column_piece) fetch(0, r, piece.column_base + c);
+  const uint first_end = column0 / EACH;
+  if (ENDS <= LANES) {
+    const uint r = row0 + t / ENDS_OF_ROW, i = first_end + t % ENDS_OF_ROW;
+    if (t < ENDS && r < rows && i < RESULTS) FETCH(r, i);
   }
 #ifdef STAGED
   if ((K + 3) / 4 < CHUNKS * 2 && lane == 0) put_x(CHUNKS * 2 - 1, vec4(0.0));
@@ -246,16 +269,19 @@ void main() {
   }
 
   // Every lane has every sum; each finishes its share.
-  for (uint first = 0; first < SUMS; first += LANES) {
-    float product = 0.0;
-    [[unroll]] for (uint i = 0; i < SUMS; ++i) {
-      if (i == first + t) product = sums[i];
+  for (uint first = 0; first < ENDS; first += LANES) {
+    float own[EACH];
+    [[unroll]] for (uint e = 0; e < EACH; ++e) own[e] = 0.0;
+    [[unroll]] for (uint i = 0; i < ENDS; ++i) {
+      [[unroll]] for (uint e = 0; e < EACH; ++e) {
+        if (i == first + t) own[e] = sums[i * EACH + e];
+      }
     }
-    const uint r = row0 + (first + t) / COLUMNS_PER_LANE;
-    const uint column = column0 + (first + t) % COLUMNS_PER_LANE;
-    if (first + t < SUMS && r < rows && column < piece.column_piece) {
-      if (SUMS > LANES) fetch(0, r, piece.column_base + column);
-      finish(0, r, piece.column_base + column, product);
+    const uint r = row0 + (first + t) / ENDS_OF_ROW;
+    const uint i = first_end + (first + t) % ENDS_OF_ROW;
+    if (first + t < ENDS && r < rows && i < RESULTS) {
+      if (ENDS > LANES) FETCH(r, i);
+      FINISH(r, i, own);
     }
   }
 }

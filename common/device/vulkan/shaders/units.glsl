@@ -12,7 +12,7 @@ uint chunk_of_place(uint place) {
   const uint t = place / SIDE;
   return is_in_order(place) ? place : (t / LANES * SIDE + place % SIDE) * LANES + t % LANES;
 }
-W_CHUNK w_at(uint column, uint place) { return chunk_at(column, place, is_in_order(place)); }
+W_CHUNK w_at(uint column, uint place) { return chunk_at(0, column, place, is_in_order(place)); }
 uvec4 rounded_halves_of(W_CHUNK chunk) {
   const vec4 scale = vec4(scale_of(chunk)), more = vec4(-less_of(chunk));
   const vec4 low = fma(quarter_of_w(chunk, 0), scale, more);

@@ -1,6 +1,12 @@
 R"glsl(
 // The shape of a product's matrix: rows of K numbers, cut into chunks of 8, one row a column of w.
 const uint CHUNKS = (K + 7) / 8;
+// An element of a buffer of the matrix, or, with which = 1, of that of its twin.
+#ifdef TWIN
+#define OF_MATRIX(which, name, at) ((which) == 0 ? name[at] : twin_##name[at])
+#else
+#define OF_MATRIX(which, name, at) name[at]
+#endif
 
 #ifdef IN_BLOCKS
 // In blocks (lane_order.h) a chunk is 8 bytes or 8 nibbles, and a row of them lies in the order in
@@ -13,6 +19,11 @@ const uint CHUNKS = (K + 7) / 8;
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Numbers { uvec2 w_bytes[]; };
 layout(set = 0, binding = W_BINDING) restrict readonly buffer Nibbles { uint w_nibbles[]; };
 layout(set = 0, binding = SCALES_BINDING) restrict readonly buffer Scales { uint w_scales[]; };
+#ifdef TWIN
+layout(set = 0, binding = TWIN_BINDING) restrict readonly buffer TwinNumbers { uvec2 twin_w_bytes[]; };
+layout(set = 0, binding = TWIN_BINDING) restrict readonly buffer TwinNibbles { uint twin_w_nibbles[]; };
+layout(set = 0, binding = TWIN_SCALES_BINDING) restrict readonly buffer TwinScales { uint twin_w_scales[]; };
+#endif
 const bool IN_BYTES = W_TYPE == 3 || W_TYPE == 5;
 const uint SIDE = IN_BYTES ? 2 : 4;
 const uint BY_SIDE = CHUNKS / LANES / SIDE * SIDE;  // rounds in vectors
@@ -34,14 +45,15 @@ uint scale_bits(uint word, uint chunk) {
 }
 // The chunk at a place of a column, among those in vectors or behind them, in order: (numbers,
 // numbers, scale's bits); of Q4_K (numbers, the word of the block beside it, its own).
-uvec3 chunk_at(uint column, uint place, bool in_order) {
+uvec3 chunk_at(uint which, uint column, uint place, bool in_order) {
   const uint block = column * ROW_SCALES +
                      (in_order ? place / 4 : place / (4 * SIDE) * SIDE + place % SIDE);
-  const uint scale = scale_bits(w_scales[block], in_order ? place : place / SIDE);
+  const uint scale = scale_bits(OF_MATRIX(which, w_scales, block), in_order ? place : place / SIDE);
   const uint at = column * (ROW_BLOCKS * 4) + place;
-  if (IN_BYTES) return uvec3(w_bytes[at], scale);
-  const uint beside = W_TYPE == 6 ? w_scales[block ^ (in_order ? 1u : SIDE)] : 0u;
-  return uvec3(w_nibbles[at], beside, scale);
+  if (IN_BYTES) return uvec3(OF_MATRIX(which, w_bytes, at), scale);
+  const uint beside =
+      W_TYPE == 6 ? OF_MATRIX(which, w_scales, block ^ (in_order ? 1u : SIDE)) : 0u;
+  return uvec3(OF_MATRIX(which, w_nibbles, at), beside, scale);
 }
 // A number of a chunk stands for its product with scale_of() less less_of(). Either is exact.
 float scale_of(uvec3 chunk) {

@@ -35,12 +35,22 @@ MatmulShape gpu_shape(const Capabilities& device, int64_t inner, int64_t columns
   return shape;
 }
 
+// Whether lanes that shuffles do not reach can exchange their sums through shared memory, beside a
+// row if it is made there.
+bool has_room(const MatmulShape& shape, const Capabilities& device, const MatmulUse& use) {
+  const size_t room = use.sums || use.merges ? kMostSums * sizeof(float) : kSharedBytes;
+  return shape.lanes <= device.subgroup ||
+         size_t{use.block} * shape.columns_per_lane * shape.workgroup * sizeof(float) <= room;
+}
+
 // Derives what follows from the rest: chunks on their way, where there is no number, and as many
 // columns as there is room for.
 MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inner,
                      const MatmulUse& use) {
   // As many of a lane's chunks on their way at once as registers hold, in equal parts: of blocks
   // all that a lane has of 1,600.
+  const uint32_t least = use.pairs > 0 ? 2 : 1;
+  shape.columns_per_lane = std::max(shape.columns_per_lane, least);
   const auto chunks = static_cast<uint32_t>((inner + 7) / 8);
   const uint32_t side = chunks_side_by_side(use.dtype);
   const uint32_t own = std::max(chunks / shape.lanes / side, 1u);
@@ -48,11 +58,7 @@ MatmulShape finished(MatmulShape shape, const Capabilities& device, int64_t inne
   if (shape.unroll == 0) shape.unroll = most / std::min(shape.columns_per_lane, most);
   shape.unroll = std::max(shape.unroll / side, 1u);
   while (own % shape.unroll != 0) --shape.unroll;
-  // Lanes that shuffles do not reach exchange sums through shared memory, beside a row if it is
-  // made there.
-  const size_t room = use.sums || use.merges ? kMostSums * sizeof(float) : kSharedBytes;
-  while (shape.lanes > device.subgroup && shape.columns_per_lane > 1 &&
-         size_t{use.block} * shape.columns_per_lane * shape.workgroup * sizeof(float) > room) {
+  while (shape.columns_per_lane > least && !has_room(shape, device, use)) {
     shape.columns_per_lane /= 2;
   }
   return shape;
@@ -89,7 +95,7 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
   const auto add = [&](uint32_t workgroup, uint32_t columns_per_lane, uint32_t unroll = 0) {
     const auto other =
         finished({workgroup, rule.lanes, columns_per_lane, unroll}, device, inner, use);
-    const bool fits = workgroup >= least && workgroup <= most;
+    const bool fits = workgroup >= least && workgroup <= most && has_room(other, device, use);
     if (fits && std::find(all.begin(), all.end(), other) == all.end()) all.push_back(other);
   };
   if (use.sums) {
@@ -97,10 +103,11 @@ std::vector<MatmulShape> matmul_layouts(const Capabilities& device, int64_t inne
     if (device.cores == 0) add(2 * rule.workgroup, 1);
     // Each workgroup makes the row anew: as few as there are cores, or twice as many.
     constexpr uint32_t kFewRegisters = 4;
+    const uint64_t results = use.pairs > 0 ? use.pairs : static_cast<uint64_t>(columns);
     const uint32_t align = std::max(device.subgroup, rule.lanes);
     for (const uint32_t each : {1u, 2u}) {
       if (device.cores == 0) continue;
-      const uint32_t own = ceil_div(static_cast<uint64_t>(columns), device.cores * each);
+      const uint32_t own = ceil_div(results, device.cores * each);
       add(ceil_div(own * rule.lanes, align) * align, 1, each == 1 ? kFewRegisters : 0);
     }
   } else {

@@ -14,10 +14,12 @@ inline uint32_t matmul_lanes(const Capabilities& device, int64_t inner, int64_t 
 }
 
 // The rows that a matmul is done for: `block` rows at a time, of all rows there are when `wide`; a
-// row whose sums, or splits of attention that it merges, come first.
+// row whose sums, or splits of attention that it merges, come first; and the pairs in which lanes
+// have the columns, 0 where they have them one by one.
 struct MatmulUse {
   uint32_t block = 1;
   bool wide = false, sums = false, merges = false;
+  size_t pairs = 0;
   DType dtype = DType::kF32;  // of the matrix
 };
 

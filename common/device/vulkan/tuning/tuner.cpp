@@ -53,7 +53,7 @@ void Tuner::load() {
     std::istringstream numbers(line);
     MatmulQuestion q;
     MatmulShape s;
-    numbers >> q.inner >> q.columns >> q.type >> q.input >> s.workgroup >> s.lanes >>
+    numbers >> q.inner >> q.columns >> q.type >> q.joined >> s.workgroup >> s.lanes >>
         s.columns_per_lane >> s.unroll;
     if (!numbers || !(numbers >> std::ws).eof()) {
       known_.clear();
@@ -69,7 +69,7 @@ void Tuner::save() const {
   for (const auto& [q, answer] : known_) {
     if (!answer.measured) continue;
     const MatmulShape& s = answer.layout;
-    file += cat(q.inner, " ", q.columns, " ", q.type, " ", q.input, " ", s.workgroup, " ", s.lanes,
+    file += cat(q.inner, " ", q.columns, " ", q.type, " ", q.joined, " ", s.workgroup, " ", s.lanes,
                 " ", s.columns_per_lane, " ", s.unroll, "\n");
   }
   try {
