@@ -149,7 +149,7 @@ struct Turns {
 // What a lane finishes: one column, or a pair of them. A product in pairs is in one piece.
 #if defined(TWIN) || defined(ROTATED)
 const uint EACH = 2;
-const uint RESULTS = ALL_PAIRS;
+#define RESULTS ALL_PAIRS
 #define W_COLUMN(of_lane) column_of(of_lane)
 #define FETCH(r, i) fetch_pair(r, i)
 #define FINISH(r, i, sums) finish_pair(r, i, sums[0], sums[1])

@@ -2,7 +2,7 @@ R"glsl(
 // Columns of a product in pairs, both of one lane: the same column of the step's matrix and of its
 // twin's, or two of a head that a rotation turns, (i, i + D / 2).
 #ifdef TWIN
-const uint ALL_PAIRS = COLUMNS;
+#define ALL_PAIRS COLUMNS
 uint column_of(uint of_lane) { return min(of_lane / 2, ALL_PAIRS - 1); }
 void fetch_pair(uint r, uint pair) {
   fetch_twin(0, r, pair);
@@ -13,7 +13,7 @@ void finish_pair(uint r, uint pair, float product, float other) {
   finish(0, r, pair, product);
 }
 #else
-const uint ALL_PAIRS = COLUMNS / 2;
+#define ALL_PAIRS (COLUMNS / 2)
 uint column_of(uint of_lane) {
   const uint pair = min(of_lane / 2, ALL_PAIRS - 1);
   return pair / (D / 2) * D + pair % (D / 2) + (of_lane & 1u) * (D / 2);
