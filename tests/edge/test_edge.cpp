@@ -294,7 +294,8 @@ TEST(Edge, WaitsForAServerThatMakesProgress) {
   };
   constexpr int kAnswers = 120;  // 10 ms apart, at least
   busy_until(kAnswers, true);
-  const Outcome patient = shared.run({shared.prompt(1), "--max-tokens=1", "--retry-for=1"});
+  const Outcome patient =
+      shared.run({shared.prompt(1), "--max-tokens=1", "--retry-for=1", "--seed=1"});
   EXPECT_EQ(patient.code, 0) << patient.err;
   EXPECT_EQ(shared.cloud.models, kAnswers + 1);
   EXPECT_NE(patient.err.find("\nmade 5 of 9\n"), std::string::npos) << patient.err;

@@ -151,11 +151,13 @@ TEST_F(FetchModel, FetchesByRedirectsAndTellsHowToServe) {
 }
 
 TEST_F(FetchModel, KnowsWhoPublishesEachModelAndTheEndpoint) {
-  for (const auto& [name, repo] :
-       std::map<std::string, std::string>{{"gpt2-medium", "openai-community/gpt2-medium"},
-                                          {"gpt2-large", "openai-community/gpt2-large"},
-                                          {"gpt2-xl", "openai-community/gpt2-xl"},
-                                          {"distilgpt2", "distilbert/distilgpt2"}}) {
+  std::map<std::string, std::string> models = {{"gpt2-xl", "openai-community/gpt2-xl"},
+                                               {"distilgpt2", "distilbert/distilgpt2"}};
+  if (std::getenv("SPLIT_LONG") != nullptr) {
+    models["gpt2-medium"] = "openai-community/gpt2-medium";
+    models["gpt2-large"] = "openai-community/gpt2-large";
+  }
+  for (const auto& [name, repo] : models) {
     hub.repo = repo;
     fs::remove_all(out);
     const Fetched result = fetch(name, "", hub.running.url() + "/");
