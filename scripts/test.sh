@@ -14,7 +14,8 @@ case ${1-} in
   --long) long=1 ;;
   *) refuse "unknown option '$1'" ;;
 esac
-run() { ctest --test-dir "$1" --output-on-failure --timeout 900 -j "$(nproc)" "${@:2}"; }
+# One more at a time than there are processors, since some tests wait for most of their time.
+run() { ctest --test-dir "$1" --output-on-failure --timeout 900 -j "$(($(nproc) + 1))" "${@:2}"; }
 
 scripts/setup.sh --tests --fuzz
 if [ -n "$long" ]; then

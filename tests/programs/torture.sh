@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # torture.sh BINARIES: one call of the system fails, once, at a random place (libfiu): in edge_client while it loads and writes, in
 # cloud_server while it starts and serves. Each run ends in time, by itself: with the same text, or with one line that says why and
-# nothing but the text's beginning on stdout. Four runs a kind of call, thirty with SPLIT_LONG. Exit 77 without fiu-run.
+# nothing but the text's beginning on stdout. Three runs a kind of call, thirty with SPLIT_LONG. Exit 77 without fiu-run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 bin=$1
 command -v fiu-run > /dev/null || { echo "torture.sh: no fiu-run"; exit 77; }
-runs=4
+runs=3
 [ -z "${SPLIT_LONG-}" ] || runs=30
 dir=$(mktemp -d)
 pids=()

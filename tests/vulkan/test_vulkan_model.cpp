@@ -119,6 +119,7 @@ TEST_F(Vulkan, AModelAgreesAndRowsAreInvariant) {
 // Where the device has matrix units; x, q and attention's weights are halves then, 2^-11 relative
 // each, and so are weights that lie in blocks.
 TEST_F(Vulkan, MatrixUnitsAgreeAndRowsAreInvariant) {
+  if (!has_matrix_units()) GTEST_SKIP() << "no matrix units";
   for (const DType dtype : {DType::kF16, DType::kQ8_0, DType::kQ4_0}) {
     Tiny tiny(dtype, "gelu_new", 96);
     tiny.cache = DType::kF16;

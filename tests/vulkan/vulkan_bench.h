@@ -42,6 +42,13 @@ class Vulkan : public testing::Test {
     unsetenv(variable);
     return device;
   }
+  // Without them products for matrix units are those of lanes, which other tests see.
+  static bool has_matrix_units() {
+    const vulkan::Instance instance;
+    return std::ranges::any_of(instance.devices(), [&](VkPhysicalDevice device) {
+      return vulkan::inspect(instance.get(), device).matrix;
+    });
+  }
   std::unique_ptr<Device> device_;
 };
 
