@@ -4,7 +4,7 @@
 //   3. what makes the x of matmuls that alone read it may become their prologue: the group before
 //      them, or, of one, the last part of the attention, which merges its splits;
 //   4. a matmul may rotate what it makes, where a rotation alone reads that;
-//   5. matmuls that make the keys and values of an attention behind them, rotated or not, may store
+//   5. what makes the keys and values of an attention behind it, matmuls and rotations, may store
 //      them;
 //   6. a matmul may make what its epilogue alone reads of another matmul of the same x.
 #pragma once
@@ -22,7 +22,7 @@ struct FuseRules {
   bool groups = true;     // pointwise ops and reductions on the same rows become one step
   bool epilogue = true;   // pointwise ops join a matmul's result
   bool prologue = false;  // the step that makes a matmul's x joins it
-  bool kv_store = true;   // matmuls store the keys and values that they make
+  bool kv_store = true;   // what makes keys and values stores them
   bool rotation = false;  // a matmul rotates what it makes
   bool twins = false;     // a matmul makes what its epilogue reads of another
 };

@@ -311,21 +311,33 @@ void join_rotations(Program& program) {
   }
 }
 
+// The steps that make the keys or values of attention i: a matmul, or a rotation and the matmul
+// that may do it. Empty when something else reads them too.
+std::vector<size_t> makers_of(const Program& program, size_t i, size_t input) {
+  const Operand& operand = program.steps[i].inputs[input];
+  if (const auto matmul = maker_for(program, i, operand.slot, Op::k_matmul)) return {*matmul};
+  for (const Op op : {Op::k_rotate, Op::k_norm_rotate}) {
+    const auto rotation = maker_for(program, i, operand.slot, op);
+    if (!rotation || operand.access.first != 0) continue;
+    std::vector<size_t> makers = {*rotation};
+    for (size_t before = 0; before < *rotation; ++before) {
+      if (program.steps[before].rotation == rotation) makers.push_back(before);
+    }
+    return makers;
+  }
+  return {};
+}
+
 // Rule 5.
 void join_attention(Program& program) {
   for (size_t i = 0; i < program.steps.size(); ++i) {
     if (program.steps[i].op != Op::k_attention) continue;
-    const auto maker = [&](size_t input) {
-      const int slot = program.steps[i].in(input);
-      if (const auto matmul = maker_for(program, i, slot, Op::k_matmul)) return matmul;
-      const auto rotation = maker_for(program, i, slot, Op::k_rotate);
-      if (!rotation) return rotation;
-      const int turned = program.steps[*rotation].in(inputs::rotate::x);
-      const auto matmul = maker_for(program, *rotation, turned, Op::k_matmul);
-      return matmul && program.steps[*matmul].rotation ? matmul : std::nullopt;
-    };
-    const auto keys = maker(inputs::attention::k), values = maker(inputs::attention::v);
-    if (keys && values) program.steps[*keys].attention = program.steps[*values].attention = i;
+    const std::vector<size_t> keys = makers_of(program, i, inputs::attention::k),
+                              values = makers_of(program, i, inputs::attention::v);
+    if (keys.empty() || values.empty()) continue;
+    for (const auto& makers : {keys, values}) {
+      for (const size_t maker : makers) program.steps[maker].attention = i;
+    }
   }
 }
 

@@ -109,10 +109,12 @@ struct Step {
   // may let them make their x themselves, by a group or by merging an attention's splits. This step
   // and those named below can also be run by themselves.
   size_t joins = 0;
-  // The steps beside a matmul, by index, whose work a device may do in the matmul's kernel:
-  std::optional<size_t> twin;       // a matmul of the same x whose result its epilogue alone reads,
-  std::optional<size_t> rotation;   // the rotation that alone reads what it makes,
-  std::optional<size_t> attention;  // and the one whose keys or values it makes, rotated or not
+  // The steps beside this one, by index, whose work a device may do in its kernel. Of a matmul:
+  std::optional<size_t> twin;      // a matmul of the same x whose result its epilogue alone reads,
+  std::optional<size_t> rotation;  // and the rotation that alone reads what it makes.
+  // Of a rotation, or of a matmul that may do it or makes them itself: the attention whose keys or
+  // values these are, to be put into their pages.
+  std::optional<size_t> attention;
   // This step needs what a step since the last one that waits has made. A step that does not wait
   // can run beside those before it: their memory is apart.
   bool waits = true;

@@ -358,14 +358,17 @@ TEST(Fusion, RotatesAndPutsWhatNobodyElseReads) {
     }
     return count;
   };
-  EXPECT_EQ(marks(block.with(turned)), std::pair(2, 2));
-  EXPECT_EQ(marks(block.with(turned, {{"k", block.k}})), std::pair(1, 0));
+  // The rotation and the product of the keys, and the product of the values.
+  EXPECT_EQ(marks(block.with(turned)), std::pair(2, 3));
+  EXPECT_EQ(marks(block.with(turned, {{"k", block.k}})), std::pair(1, 2));
   EXPECT_EQ(marks(block.with(turned, {{"turned", turned}})), std::pair(2, 0));
   EXPECT_EQ(marks(block.with(turned, {{"v", block.v}})), std::pair(2, 0));
   EXPECT_EQ(marks(block.with(relu(turned))), std::pair(2, 0));
-  // Of a part of the columns nothing is rotated.
+  // A product does not rotate a part of its columns, nor behind a norm.
   const Tensor both = matmul(block.x, graph.weight({16, 32}));
-  EXPECT_EQ(marks(block.with(rotate(columns(both, 0, 16), block.rotation, 2))), std::pair(1, 0));
+  EXPECT_EQ(marks(block.with(rotate(columns(both, 0, 16), block.rotation, 2))), std::pair(1, 2));
+  const HeadNorm norm{graph.weight({8})};
+  EXPECT_EQ(marks(block.with(rotate(block.k, norm, block.rotation, 2))), std::pair(1, 2));
   const Program program = block.with(turned);
   const Step& attention = program.steps.back();
   ASSERT_EQ(attention.op, Op::k_attention);

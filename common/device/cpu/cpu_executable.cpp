@@ -92,7 +92,7 @@ const std::byte* CpuExecutable::matrix(const Step& step, std::span<const Binding
 
 bool CpuExecutable::may_store_kv(size_t i) const {
   const Step& step = program_.steps[i];
-  if (!step.attention) return false;
+  if (step.op != Op::k_matmul || !step.attention) return false;
   const Step& attention = program_.steps[*step.attention];
   if (attention.in(inputs::attention::k) != attention.in(inputs::attention::v)) return false;
   const DType dtype = place_of(attention.in(inputs::attention::k_cache)).dtype;

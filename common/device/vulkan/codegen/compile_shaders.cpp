@@ -33,7 +33,8 @@ void add(Modules& modules, const NamedOutput& output) {
         add(modules, block_max_text());
         add(modules, topk_text());
       } else if (step.op == Op::k_rotate || step.op == Op::k_norm_rotate) {
-        add(modules, rotate_text(step.op == Op::k_norm_rotate));
+        const bool normed = step.op == Op::k_norm_rotate;
+        for (const bool puts : {false, true}) add(modules, rotate_text(normed, puts));
       } else if (step.op == Op::k_group) {
         add(modules, group_kernel(program, step, shuffle, kAnyRange).text);
         if (shuffle) add(modules, group_kernel(program, step, shuffle, kAnyRange, halves).text);

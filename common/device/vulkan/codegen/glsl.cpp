@@ -339,8 +339,12 @@ std::string merge_text(bool shuffle, bool half) {
                    op_functions_glsl(), kPages, kMerged, kMerge));
 }
 std::string tiled_attention_text() { return units_text("", cat(kPages, kTiledAttention)); }
-std::string rotate_text(bool normed) {
-  return kernel_text(false, cat(normed ? "#define NORMED\n" : "", kRotate));
+std::string rotate_text(bool normed, bool puts) {
+  const std::string put =
+      puts ? cat("#define PUTS\n#define CACHE_PIECES 1\n#define K_BINDING 2\n#define V_BINDING ",
+                 normed ? 6 : 5, "\n", kPages, kPut)
+           : "";
+  return kernel_text(false, cat(normed ? "#define NORMED\n" : "", put, kRotate));
 }
 std::string block_max_text() { return kernel_text(false, cat(kTopK, kBlockMax)); }
 std::string topk_text() { return kernel_text(false, cat(kTopK, kRowTopK)); }

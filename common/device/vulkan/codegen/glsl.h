@@ -101,8 +101,9 @@ std::string merge_text(bool shuffle, bool half);
 // the caches, which are halves.
 std::string tiled_attention_text();
 // Rotary positions of a head, behind its norm or not. Bindings: 1 x, 2 the result, 3 and 4 the
-// tables of cosines and sines, 5 the norm's weight.
-std::string rotate_text(bool normed);
+// tables of cosines and sines, 5 the norm's weight. With `puts` 2 is the cache of the keys, which
+// are what is rotated, and the last that of the values.
+std::string rotate_text(bool normed, bool puts);
 // The largest of each block of a row, and from these the row's k largest. Bindings: 1 x, 2 the
 // blocks' largest, 3 the result.
 std::string block_max_text();

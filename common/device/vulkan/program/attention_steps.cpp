@@ -165,7 +165,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     bool partial = false, result = false, caches = true;
   };
   const auto add = [&](const char* what, const KeptKernel& of, uint32_t workgroup, uint32_t base,
-                       const Bound& bound) {
+                       uint32_t rows, const Bound& bound) {
     Dispatch dispatch;
     dispatch.what = what;
     dispatch.key = key_of(of, step, workgroup);
@@ -173,23 +173,28 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     add_page_constants(step, variant, dispatch.key);
     dispatch.ranges = {symbols()};
     for (const size_t input : bound.inputs) {
-      dispatch.ranges.push_back(rowwise(step.in(input), base, plan.rows, {}));
+      dispatch.ranges.push_back(rowwise(step.in(input), base, rows, {}));
     }
     if (bound.partial) dispatch.ranges.push_back(plan.partial);
     if (bound.result) {
-      dispatch.ranges.push_back(rowwise(step.out(), base, plan.rows, halves(variant)));
+      dispatch.ranges.push_back(rowwise(step.out(), base, rows, halves(variant)));
     }
     if (bound.caches) {
       dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
     }
-    dispatch.push = {base, plan.rows, 0, 0};
+    dispatch.push = {base, rows, 0, 0};
     out.push_back(std::move(dispatch));
     return &out.back();
   };
-  const bool stored = are_stored(i, variant);
-  for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += plan.rows) {
+  bool stored = false;  // by what makes them
+  for (size_t before = 0; before < i; ++before) {
+    stored = stored || (program_.steps[before].attention == i && puts(before, variant));
+  }
+  const uint32_t piece =
+      piece_rows({step.in(Attention::k), step.in(Attention::v)}, workspace_.capacity());
+  for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += piece) {
     add("store", kernel(What::kStore, [&] { return kv_store_text(plan.pieces, shuffle); }),
-        row_lanes(device), base, {.inputs = {Attention::k, Attention::v}})
+        row_lanes(device), base, piece, {.inputs = {Attention::k, Attention::v}})
         ->waits = base == 0;
   }
   if (add_tiled_attention(step, variant, out)) return;
@@ -198,12 +203,14 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
   if (many && shuffle && plan.keeps_splits) {
     // Many rows fill the device, each by one workgroup a head. The same bits as by splits.
     const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
-    for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
+    const uint32_t own = piece_rows({step.in(Attention::q), step.out()}, workspace_.capacity());
+    for (uint32_t base = 0; base < workspace_.capacity(); base += own) {
       const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
       Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half), plan.row_lanes,
-                           base, {.inputs = {Attention::q}, .result = true});
+                           base, own, {.inputs = {Attention::q}, .result = true});
       rows->groups[0] = static_cast<uint32_t>(Heads(step).count);
       rows->row_axis = 2;
+      rows->waits = base == 0;
     }
     return;
   }
@@ -216,7 +223,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     };
     Dispatch* split =
         add("attention", kernel(groups ? What::kGroupAttention : What::kSplitAttention, text),
-            plan.split_lanes, base, {.inputs = {Attention::q}, .partial = true});
+            plan.split_lanes, base, plan.rows, {.inputs = {Attention::q}, .partial = true});
     split->groups = {static_cast<uint32_t>(Heads(step).count), parts.count, 1};
     split->row_axis = 2;
     split->part_keys = kSplitKeys * parts.splits;
@@ -225,7 +232,7 @@ void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispa
     const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);
     const uint32_t lanes = std::clamp(fours, row_lanes(device), most_lanes(device));
     const auto merge = [&] { return merge_text(shuffle, half); };
-    add("merge", kernel(What::kMerge, merge, half), lanes, base,
+    add("merge", kernel(What::kMerge, merge, half), lanes, base, plan.rows,
         {.inputs = {}, .partial = true, .result = true, .caches = false});
   }
 }

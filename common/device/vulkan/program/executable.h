@@ -136,8 +136,8 @@ class VulkanExecutable final : public Executable {
   // Which neighbours' work is done in a matmul's kernel, where sizes and the variant allow it.
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by its readers
   bool takes_pairs(const Step& matmul, size_t variant) const;  // of its twin, or of its rotation
-  // The matmuls that make an attention's keys and values put them into their pages.
-  bool are_stored(size_t attention, size_t variant);
+  // Step i puts keys or values that it makes into their pages, as the others that make some do.
+  bool puts(size_t i, size_t variant);
   bool is_taken(size_t i, size_t variant) const;  // by a matmul, as its twin or its rotation
 
   // The dispatches of step i.

@@ -11,8 +11,9 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
   const Step& step = program_.steps[i];
   const Turn turn(step);
   const auto what = turn.normed ? Kernels::What::kNormRotate : Kernels::What::kRotate;
-  const KeptKernel& kernel = core_->kernels.get({.what = what}, [&] {
-    return Kernel{rotate_text(turn.normed), {}, {}};
+  const bool puts = this->puts(i, variant);
+  const KeptKernel& kernel = core_->kernels.get({.what = what, .takes = {.attention = puts}}, [&] {
+    return Kernel{rotate_text(turn.normed, puts), {}, {}};
   });
   const Slot &x = slot(turn.x.slot), &table = slot(turn.cos);
   const uint32_t piece = piece_rows({turn.x.slot, step.out()}, workspace_.capacity());
@@ -28,11 +29,19 @@ void VulkanExecutable::add_rotate(size_t i, size_t variant, std::vector<Dispatch
                                  {Constant::TABLE_STRIDE, row_stride(table)},
                                  {Constant::EPS, std::bit_cast<uint32_t>(turn.eps)},
                                  {Constant::PLUS, std::bit_cast<uint32_t>(turn.plus)}});
+    const AttentionPlan* const pages = puts ? &attention(program_.steps[*step.attention]) : nullptr;
     dispatch.ranges = {symbols(), rowwise(turn.x.slot, base, piece, {}),
-                       rowwise(step.out(), base, piece, {}), whole(turn.cos), whole(turn.sin)};
+                       puts ? pages->caches[0] : rowwise(step.out(), base, piece, {}),
+                       whole(turn.cos), whole(turn.sin)};
     if (turn.normed) {
       dispatch.ranges.push_back(whole(turn.weight));
       add_constants(dispatch.key, {{Constant::W_TYPE, type_code(slot(turn.weight).dtype)}});
+    }
+    if (puts) {
+      const int cache = program_.steps[*step.attention].in(inputs::attention::k_cache);
+      dispatch.ranges.push_back(pages->caches[1]);
+      add_constants(dispatch.key, {{Constant::KV_HEADS, static_cast<uint32_t>(turn.heads)},
+                                   {Constant::KV_TYPE, type_code(slot(cache).dtype)}});
     }
     dispatch.push = {base, piece, 0, 0};
     dispatch.groups[0] = static_cast<uint32_t>(turn.heads);

@@ -78,15 +78,11 @@ bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
          columns <= std::min<size_t>(device.max_range / row, most_groups);
 }
 
-bool VulkanExecutable::are_stored(size_t attention, size_t variant) {
-  if (!core_->context.capabilities().neighbours) return false;
-  size_t makers = 0;
-  for (const Step& step : program_.steps) {
-    if (step.attention != attention) continue;
-    ++makers;
-    if (step.rotation && !takes_pairs(step, variant)) return false;
-  }
-  return makers > 0 && this->attention(program_.steps[attention]).pieces == 1;
+bool VulkanExecutable::puts(size_t i, size_t variant) {
+  const Step& step = program_.steps[i];
+  if (!step.attention || !core_->context.capabilities().neighbours) return false;
+  const bool rotates_elsewhere = step.rotation && !takes_pairs(step, variant);
+  return !rotates_elsewhere && attention(program_.steps[*step.attention]).pieces == 1;
 }
 
 bool VulkanExecutable::is_taken(size_t i, size_t variant) const {
@@ -142,7 +138,7 @@ void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch
   const Takes takes{.input = before && joins_matmul(*before, variant),
                     .twin = step.twin && takes_pairs(step, variant),
                     .rotation = step.rotation && takes_pairs(step, variant),
-                    .attention = step.attention && are_stored(*step.attention, variant)};
+                    .attention = puts(i, variant)};
   const FusedNeighbours joined = joined_to(program_, i, takes);
   const bool units = by_units(step, variant), few = variant == kDecodeCoopMatrix;
   using What = Kernels::What;

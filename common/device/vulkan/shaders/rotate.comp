@@ -1,8 +1,10 @@
 R"glsl(
-// Rotary positions of one head of a row, behind its norm. One workgroup a head and row: lanes have
-// pairs of channels, (i, i + D / 2).
+// Rotary positions of one head of a row, behind its norm; with PUTS these are keys, which go to their
+// pages. One workgroup a head and row: lanes have pairs of channels, (i, i + D / 2).
 layout(set = 0, binding = 1) readonly buffer X { float x[]; };
+#ifndef PUTS
 layout(set = 0, binding = 2) writeonly buffer Result { float result[]; };
+#endif
 layout(set = 0, binding = 3) readonly buffer Cos { float cosines[]; };
 layout(set = 0, binding = 4) readonly buffer Sin { float sines[]; };
 #ifdef NORMED
@@ -37,12 +39,17 @@ void main() {
   const float scale = scale_of(from, lane);
 #endif
   const uint table = symbol(POSITIONS, piece.row_base + r) * TABLE_STRIDE;
-  const uint to = (r * HEADS + head) * D;
+#ifdef PUTS
+  prepare_put(0, piece.row_base + r);
+#define TO(d, value) put_key(0, head * D + (d), value)
+#else
+#define TO(d, value) result[(r * HEADS + head) * D + (d)] = value
+#endif
   for (uint i = lane; i < D / 2; i += WORKGROUP) {
     const float a = NORMED_X(i), b = NORMED_X(i + D / 2);
     const float c = cosines[table + i], s = sines[table + i];
-    result[to + i] = fma(a, c, -(b * s));
-    result[to + i + D / 2] = fma(b, c, a * s);
+    TO(i, fma(a, c, -(b * s)));
+    TO(i + D / 2, fma(b, c, a * s));
   }
 }
 )glsl"
