@@ -94,7 +94,7 @@ fi
 # link_cached FILE: false when the snapshot does not hold it whole. The cache names a large file by its sha256.
 link_cached() {
   local from hash
-  from=$(readlink -e -- "${snapshot:-/nonexistent}/$1") && [ -s "$from" ] || return 1
+  [ -n "${snapshot-}" ] && from=$(readlink -e -- "$snapshot/$1") && [ -s "$from" ] || return 1
   hash=${from##*/}
   if [[ $hash =~ ^[0-9a-f]{64}$ ]] && [ "$(sha256_of "$from")" != "$hash" ]; then
     echo "fetch_model.sh: $from is damaged: downloading $1 instead" >&2
@@ -111,8 +111,8 @@ header() { tr -d '\r' < "$scratch/head" | sed -n "s/^$1: *//Ip" | tail -n 1; }
 download() {
   local part=$out/$1.part url=$mirror/$repo/resolve/main/$1 status code before after attempt=0
   while true; do
-    before=$(stat -c %s "$part" 2> /dev/null || echo 0)
-    code=0
+    before=0 code=0
+    [ ! -e "$part" ] || before=$(stat -c %s "$part")
     status=$(curl -K "$scratch/curl" -fsSL --max-redirs 10 --proto '=http,https' --proto-redir "$protocols" --connect-timeout 20 \
       --speed-limit 1024 --speed-time 60 -C - -D "$scratch/head" -o "$part" -w '%{http_code}' "$url" \
       2> "$scratch/error") || code=$?
@@ -156,8 +156,9 @@ right() {
 # here FILE: it is in OUT, or was linked to there.
 here() {
   [ ! -s "$out/$1" ] || return 0
-  rm -f "$out/$1"  # a link to a cache that is gone
-  mkdir -p -- "$(dirname "$out/$1")"
+  # A link to a cache that is gone. A process for each of some twenty files would take seconds.
+  if [ -e "$out/$1" ] || [ -L "$out/$1" ]; then rm -f -- "$out/$1"; fi
+  [[ $1 != */* ]] || mkdir -p -- "$out/${1%/*}"
   link_cached "$1"
 }
 
