@@ -14,7 +14,7 @@ case ${1-} in
   --all) all=1 ;;
   *) refuse "unknown option '$1'" ;;
 esac
-most_tidied=32  # some 6 s of a processor each: 100 s on two
+most_tidied=24  # some 6 s of a processor each: 75 s on two
 failures=0
 # finding FOUND WHY: anything that was found is a failure.
 finding() { [ -z "$1" ] || { echo "$1"; say "check.sh: $2"; failures=$((failures + 1)); }; }

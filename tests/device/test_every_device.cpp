@@ -546,11 +546,16 @@ class Stages {
   size_t width_ = 0;
 };
 
-// The examples that every model of the registry gives of itself.
+// The examples that every model of the registry gives of itself; in half precision some of them
+// where a software GPU compiles the kernels.
 TEST_P(EveryDevice, ModelsComputeTheirGraphs) {
+  const bool few = device_->can_be_lost() && !device_->is_gpu() && !std::getenv("SPLIT_LONG");
+  size_t examples = 0;
   for (const std::string& config : example_configs()) {
     const auto model = make_model(config);
+    const bool halves = !few || examples++ % 3 == 0;
     for (const DType dtype : {DType::kF32, DType::kF16}) {
+      if (dtype == DType::kF16 && !halves) continue;
       const DType cache = dtype;
       const std::string what = cat(dtype_name(dtype), " ", config);
       Limits limits = Steps::limits(8);
