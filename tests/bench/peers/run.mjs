@@ -77,11 +77,16 @@ async function compare(weights, format, lines, peer_name, command, args) {
   const ours = new Side(player, [...how, '--threads', values.threads, '--model', weights]);
   const theirs = new Side(command, args);
   await ours.name, await theirs.name;
+  // The other side's threads may spin for a while behind its answer.
+  const rested = async (side, line) => {
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    return side.ask(line);
+  };
   for (const ask of lines) {
     const times = { ours: [], theirs: [], ratios: [] };
     await ours.ask(ask.line), await theirs.ask(ask.line);  // not counted: first touches
     for (let run = 0; run < Number(values.runs); ++run) {
-      const mine = await ours.ask(ask.line), other = await theirs.ask(ask.line);
+      const mine = await rested(ours, ask.line), other = await rested(theirs, ask.line);
       times.ours.push(mine), times.theirs.push(other), times.ratios.push(other / mine);
     }
     const row = {
