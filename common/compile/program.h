@@ -112,8 +112,8 @@ struct Step {
   // The steps beside this one, by index, whose work a device may do in its kernel. Of a matmul:
   std::optional<size_t> twin;      // a matmul of the same x whose result its epilogue alone reads,
   std::optional<size_t> rotation;  // and the rotation that alone reads what it makes.
-  // Of a rotation, or of a matmul that may do it or makes them itself: the attention whose keys or
-  // values these are, to be put into their pages.
+  // A rotation, or a matmul that may do it or makes them itself, may put the keys or values of this
+  // attention into their pages.
   std::optional<size_t> attention;
   // This step needs what a step since the last one that waits has made. A step that does not wait
   // can run beside those before it: their memory is apart.

@@ -316,7 +316,7 @@ TEST(Fusion, KeepsTheRowsOfAPrologueForItsLastReader) {
   EXPECT_EQ(wrong_with(program), "");
 }
 
-// What the products of one block of a Llama may do for their neighbours.
+// The attention of a Llama's block, whose products may do what their neighbours do.
 struct SmallBlock {
   explicit SmallBlock(Graph& graph)
       : x(tanh(graph.input({kRows, 16}))),

@@ -113,7 +113,7 @@ TEST(Listing, ABlockWithPrologues) {
   EXPECT_EQ(program.steps.size() - static_cast<size_t>(joined), 5u);
 }
 
-// The steps of a Llama's block, by name, behind a bar where they wait. Where products rotate what
+// A Llama's block as names of its steps, behind a bar where they wait. Where products rotate what
 // they make, and make gate and up together, the steps in brackets are not run: products | attention
 // | projection | gate and up | down.
 TEST(Listing, ALlamaBlockWaitsOnlyForWhatItReads) {

@@ -166,9 +166,9 @@ TEST_F(Vulkan, OptionalPathsAndSmallBindingsGiveTheSameBits) {
   }
 }
 
-// What a product does for the steps beside it, those do by themselves where it must not, and where
-// its matrix is in pieces: a norm, a rotation, keys and values into their pages, the product that
-// its epilogue reads, and the merge of an attention's splits.
+// A product does the work of steps beside it, which those do themselves where it must not, and
+// where its matrix is in pieces: a norm, a rotation, keys and values into their pages, the product
+// that its epilogue reads, and the merge of an attention's splits.
 TEST_F(Vulkan, WorkDoneForNeighboursGivesTheSameBits) {
   const bool all = std::getenv("SPLIT_LONG") != nullptr;  // of each kind of blocks, and in pieces
   std::vector<std::pair<const char*, DType>> models = {{"qwen2", DType::kF32}};  // with biases

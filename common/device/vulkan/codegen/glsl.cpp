@@ -228,8 +228,8 @@ std::string weight_bindings(uint32_t w, bool blocks) {
              blocks ? cat("#define IN_BLOCKS\n#define SCALES_BINDING ", w + 1, "\n") : "");
 }
 
-// What pair.glsl calls beside the tape of the step: the twin's, or the tables of a rotation and the
-// place of its result.
+// Returns what pair.glsl calls beside the tape of the step: the twin's, or the tables of a rotation
+// and the place of its result.
 std::string pair_text(const FusedNeighbours& joined, const TapeWriter* twin, KernelParts& parts) {
   if (joined.twin != nullptr) {
     return cat(twin->declarations(), "float twin;\n", twin->value("twin"));

@@ -49,7 +49,7 @@ struct FusedNeighbours {
   // Lanes have columns by pairs: those of the two products, or those that a rotation turns.
   bool in_pairs() const { return twin != nullptr || rotation != nullptr; }
 };
-// Which of the neighbours that the program names for a matmul its kernel takes over.
+// The neighbours that a matmul's kernel takes over, of those that the program names for it.
 struct Takes {
   bool input = false, twin = false, rotation = false, attention = false;
   auto operator<=>(const Takes&) const = default;

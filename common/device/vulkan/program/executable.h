@@ -133,7 +133,7 @@ class VulkanExecutable final : public Executable {
     return variant > kWide && halves_[static_cast<size_t>(step.in(inputs::matmul::x))];
   }
 
-  // Which neighbours' work is done in a matmul's kernel, where sizes and the variant allow it.
+  // Neighbours' work is done in a matmul's kernel where sizes and the variant allow it.
   bool joins_matmul(size_t i, size_t variant) const;  // step i's result is made by its readers
   bool takes_pairs(const Step& matmul, size_t variant) const;  // of its twin, or of its rotation
   // Step i puts keys or values that it makes into their pages, as the others that make some do.

@@ -49,7 +49,7 @@ struct Turns {
 #define X_LOW(from, u, n, c) (X_AHEAD ? from.low[u] : LOAD_X(n, (c) * 8))
 #define X_HIGH(from, u, n, c) (X_AHEAD ? from.high[u] : LOAD_X(n, (c) * 8 + 4))
 #endif
-// Of a lane's columns every other one is of the twin's matrix.
+// Every other column of a lane is of the twin's matrix.
 #define MATRIX(m) ((m) & 1u)
 #define FOR_COLUMNS(m) [[unroll]] for (uint m = 0; m < COLUMNS_PER_LANE; ++m)
 // Nothing between a load and its use is conditional: a compiler would move the load there.
@@ -146,7 +146,7 @@ struct Turns {
     [[unroll]] for (uint g = 0; g < TAKES; ++g) USE(from, u, g, CHUNK(TURN(round, u), g)) \
   }
 
-// What a lane finishes: one column, or a pair of them. A product in pairs is in one piece.
+// A lane finishes one column at a time, or a pair of them. A product in pairs is in one piece.
 #if defined(TWIN) || defined(ROTATED)
 const uint EACH = 2;
 #define RESULTS ALL_PAIRS
