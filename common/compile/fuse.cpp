@@ -356,8 +356,7 @@ void join_twins(Program& program) {
       const Step& twin = program.steps[*other];
       const Slot &own = matrix(step), &its = matrix(twin);
       const bool alike = twin.in(inputs::matmul::x) == step.in(inputs::matmul::x) &&
-                         its.dims == own.dims && its.dtype == own.dtype &&
-                         its.transposed == own.transposed;
+                         its.dtype == own.dtype && its.transposed == own.transposed;
       // Rows that its own epilogue reads may be gone by then.
       const bool reads_rows = std::ranges::any_of(twin.tape.operands, [](const Operand& read) {
         return read.access.kind != Access::kResult && read.access.kind != Access::kVector &&

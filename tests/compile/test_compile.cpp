@@ -390,6 +390,8 @@ TEST(Fusion, MakesATwinThatItsEpilogueAloneReads) {
   EXPECT_EQ(twins({{"y", relu(product(24)) * up}, {"up", up}}), 0);
   const Tensor other = matmul(graph.input({kRows, 16}), graph.weight({16, 24}));
   EXPECT_EQ(twins({{"y", relu(product(24)) * other}}), 0);  // of other rows
+  const Tensor halves = matmul(x, graph.weight({16, 24}, DType::kF16));
+  EXPECT_EQ(twins({{"y", relu(product(24)) * halves}}), 0);  // by a matrix of another type
   // Rows that its epilogue reads may be gone when the other runs.
   EXPECT_EQ(twins({{"y", relu(product(16)) * (x + product(16))}}), 0);
 }
