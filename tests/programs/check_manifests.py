@@ -4,6 +4,7 @@ wrong."""
 import glob
 import json
 import re
+import subprocess
 import sys
 
 import yaml
@@ -22,25 +23,40 @@ def argument(args, flag, default):
 
 with open("scripts/cluster/kubernetes.yaml", encoding="utf-8") as file:
     objects = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(file)}
-pods = {name: each["spec"]["template"] for (kind, name), each in objects.items() if kind == "Deployment"}
-expect(set(pods) == {"splitcompute-cloud", "splitcompute-balancer"}, f"kubernetes.yaml: Deployments {sorted(pods)}")
+pods = {name: each["spec"]["template"] for (kind, name), each in objects.items() if kind in ("Deployment", "StatefulSet")}
+expect(set(pods) == {"splitcompute-cloud", "splitcompute-balancer"}, f"kubernetes.yaml: pods {sorted(pods)}")
+
+
+def labels(name):
+    """Of each of its pods."""
+    if ("Deployment", name) in objects:
+        return [pods[name]["metadata"]["labels"]]
+    count = objects[("StatefulSet", name)]["spec"]["replicas"]
+    return [pods[name]["metadata"]["labels"] | {"statefulset.kubernetes.io/pod-name": f"{name}-{at}"} for at in range(count)]
+
+
+def selected(selector):
+    """The names of what makes the pods that these labels select."""
+    return [name for name in pods if any(selector.items() <= each.items() for each in labels(name))]
+
+
 selectors = []
 for (kind, name), each in objects.items():
     spec = each.get("spec", {})
-    if kind in ("Deployment", "PodDisruptionBudget"):
+    if kind in ("Deployment", "StatefulSet", "PodDisruptionBudget"):
         selectors.append((kind, name, spec["selector"]["matchLabels"]))
     if kind == "Service":
         selectors.append((kind, name, spec["selector"]))
     if kind == "NetworkPolicy":
         selectors.append((kind, name, spec["podSelector"]["matchLabels"]))
-        selectors += [(kind, name, peer["podSelector"]["matchLabels"]) for rule in spec["ingress"] for peer in rule["from"]
+        selectors += [(kind, name, peer["podSelector"]["matchLabels"]) for rule in spec["ingress"] for peer in rule.get("from", [])
                       if "podSelector" in peer]
     if kind == "HorizontalPodAutoscaler":
-        expect(spec["scaleTargetRef"]["name"] in pods, f"{kind} {name}: no such Deployment")
+        expect(("Deployment", spec["scaleTargetRef"]["name"]) in objects, f"{kind} {name}: no such Deployment")
         places = re.search(r"server-template replica (\d+)", open("scripts/cluster/haproxy.cfg", encoding="utf-8").read())
         expect(spec["maxReplicas"] <= int(places[1]), f"{kind} {name}: more replicas than haproxy.cfg has places for")
 for kind, name, selector in selectors:
-    expect(any(selector.items() <= pod["metadata"]["labels"].items() for pod in pods.values()), f"{kind} {name}: selects no pod")
+    expect(selected(selector), f"{kind} {name}: selects no pod")
 
 for name, template in pods.items():
     pod = template["spec"]
@@ -51,7 +67,7 @@ for name, template in pods.items():
             expect(container[probe]["httpGet"]["port"] in ports, f"{name}: {probe}: no such port")
             expect(container[probe].get("timeoutSeconds", 1) >= 3, f"{name}: {probe}: gives up sooner than a busy node answers")
     wait = int(container["lifecycle"]["preStop"]["exec"]["command"][-1])
-    expect(pod["terminationGracePeriodSeconds"] > wait + argument(container["args"], "--shutdown-timeout", 10),
+    expect(pod["terminationGracePeriodSeconds"] > wait + argument(container.get("args", []), "--shutdown-timeout", 10),
            f"{name}: killed before it has shut down")
     volumes = {volume["name"] for volume in pod["volumes"]}
     expect({mount["name"] for mount in container["volumeMounts"]} <= volumes, f"{name}: mounts a volume that is not there")
@@ -62,9 +78,24 @@ for name, template in pods.items():
             expect(int(service[2]) in [port["port"] for port in ported], f"{name}: {value}: no such port")
 for (kind, name), each in objects.items():
     if kind == "Service":
-        (template,) = [pod for pod in pods.values() if each["spec"]["selector"].items() <= pod["metadata"]["labels"].items()]
-        ports = {port["name"] for port in template["spec"]["containers"][0]["ports"]}
+        (maker,) = selected(each["spec"]["selector"])
+        ports = {port["name"] for port in pods[maker]["spec"]["containers"][0]["ports"]}
         expect(all(port["targetPort"] in ports for port in each["spec"]["ports"]), f"Service {name}: targetPort is none of the pod's")
+
+# Two balancers, each the other's peer: the Service that a balancer knows its peer by leads to that pod.
+balancer = pods["splitcompute-balancer"]["spec"]["containers"][0]
+values = {each["name"]: each.get("value") for each in balancer["env"]}
+for at, peer in enumerate("ab"):
+    name = values[f"PEER_{peer.upper()}"].partition(".")[0]
+    expect(objects[("Service", name)]["spec"]["selector"] == {"statefulset.kubernetes.io/pod-name": f"splitcompute-balancer-{at}"},
+           f"Service {name}: is not for peer {peer}")
+    said = subprocess.run([*balancer["command"][:2], balancer["command"][2].replace("exec haproxy", "echo $PEER; :")],
+                          env={"POD": f"splitcompute-balancer-{at}"}, stdout=subprocess.PIPE, text=True, check=True).stdout
+    expect(said.strip() == peer, f"splitcompute-balancer-{at} takes itself for {said.strip()}, expected {peer}")
+hears = [(rule["ports"], rule.get("from")) for rule in objects[("NetworkPolicy", "splitcompute-balancer")]["spec"]["ingress"]
+         if {"port": "peers"} in rule["ports"]]
+expect(hears == [([{"port": "peers"}], [{"podSelector": {"matchLabels": {"app": "splitcompute-balancer"}}}])],
+       "NetworkPolicy splitcompute-balancer: others than balancers reach the port of peers")
 
 with open("compose.yaml", encoding="utf-8") as file:
     compose = yaml.safe_load(file)
