@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# demo_cluster.sh [--nginx] [--stop] [--edges N] [--tokens N]: three cloud_servers behind HAProxy (or nginx), N edges (6) that each
-# write TOKENS (200) tokens through it. In the middle of their answers one server is ended by SIGKILL (with --stop by SIGTERM, as an
-# orchestrator does); every text must be what the same edge writes undisturbed. PORT is the balancer's (8080 or the next free one; 0: any); SPLIT_BINARIES says where built
-# programs are.
+# demo_cluster.sh [--nginx] [--stop] [--edges N] [--tokens N]: three cloud_servers behind HAProxy (or nginx), and N edges (6), each of
+# which writes TOKENS (200) tokens through it over a line of 50 ms, at cut 4. In the middle of their answers a fourth server joins, and
+# then the one that carries most texts is ended by SIGKILL (with --stop by SIGTERM, as an orchestrator does). Each text must be what the
+# same edge writes undisturbed. Behind HAProxy a join moves none, and the end of a server its own: another number fails. nginx hashes, so
+# that a join moves some. PORT is the balancer's (8080 or the next free one; 0: any); SPLIT_BINARIES says where built programs are.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
@@ -30,69 +31,150 @@ command -v "$balancer" > /dev/null || { echo "demo_cluster.sh: no $balancer" >&2
 begin_servers
 fail() { echo "demo_cluster.sh: $*" >&2; exit 1; }
 
-for name in a b c; do
-  "$bin/cloud_server" --port 0 --threads 1 --trusted-proxy 127.0.0.1 2> "$dir/$name.log" &
-  pids+=($!)
-done
-ports=()
-for i in 0 1 2; do
-  name=abc
-  await_ready "$dir/${name:i:1}.log" "${pids[i]}"
-  ports+=("$port")
-done
+# free FROM: the first port from there on at which nobody listens is $port. Below those that connections are given, if 0.
+free() {
+  port=$1
+  [ "$port" != 0 ] || port=$((10000 + RANDOM % 20000))
+  while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do port=$((port + 1)); done
+}
 
-port=${PORT:-8080}
-[ "$port" != 0 ] || port=$((10000 + RANDOM % 20000)) PORT=''  # below those that connections are given
-while (exec 3<> "/dev/tcp/127.0.0.1/$port") 2> /dev/null; do
-  [ -z "${PORT-}" ] || fail "port $port is taken"
-  port=$((port + 1))
+declare -A port_of pid_of
+server() {  # NAME PORT
+  "$bin/cloud_server" --port "$2" --threads 1 --trusted-proxy 127.0.0.1 2> "$dir/$1.log" &
+  pid_of[$1]=$!
+  pids+=($!)
+}
+for name in a b c; do server $name 0; done
+for name in a b c; do
+  await_ready "$dir/$name.log" "${pid_of[$name]}"
+  port_of[$name]=$port
 done
+free 0
+port_of[d]=$port
+export REPLICA_A=127.0.0.1:${port_of[a]} REPLICA_B=127.0.0.1:${port_of[b]} REPLICA_C=127.0.0.1:${port_of[c]} REPLICA_D=127.0.0.1:${port_of[d]}
+
+free "${PORT:-8080}"
+[ "${PORT:-0}" = 0 ] || [ "$port" = "$PORT" ] || fail "port $PORT is taken"
+through=$port
 export LISTEN=127.0.0.1:$port
-export REPLICA_A=127.0.0.1:${ports[0]} REPLICA_B=127.0.0.1:${ports[1]} REPLICA_C=127.0.0.1:${ports[2]}
+nginx_conf() {  # MORE: into the list of replicas
+  sed -e "s/127.0.0.1:8080/$LISTEN/; s/127.0.0.1:8081/$REPLICA_A/; s/127.0.0.1:8082/$REPLICA_B/; s/127.0.0.1:8083\(.*\)/$REPLICA_C\1$1/" \
+    scripts/cluster/nginx.conf > "$dir/nginx.conf"
+}
 if [ "$balancer" = haproxy ]; then
   haproxy -db -f scripts/cluster/haproxy.cfg > "$dir/balancer.log" 2>&1 &
 else
-  sed -e "s/127.0.0.1:8080/$LISTEN/; s/127.0.0.1:8081/$REPLICA_A/; s/127.0.0.1:8082/$REPLICA_B/; s/127.0.0.1:8083/$REPLICA_C/" \
-    scripts/cluster/nginx.conf > "$dir/nginx.conf"
-  nginx -p "$dir" -c nginx.conf -g 'daemon off;' 2> "$dir/balancer.log" &
+  nginx_conf ''
+  nginx -p "$dir" -c nginx.conf -g "daemon off; user $(id -un) $(id -gn);" 2> "$dir/balancer.log" &
 fi
+balancing=$!
+pids+=("$balancing")
+for _ in $(seq 1500); do ! ready "$through" || break; pause; done
+kill -0 "$balancing" 2> /dev/null || { cat "$dir/balancer.log" >&2; fail "$balancer did not start"; }
+"$bin/split_link" --to "127.0.0.1:$through" --rtt 50ms 2> "$dir/link" &
 pids+=($!)
-for _ in $(seq 1500); do ! ready "$port" || break; pause; done
-kill -0 "${pids[-1]}" 2> /dev/null || { cat "$dir/balancer.log" >&2; fail "$balancer did not start"; }
-echo "three servers behind http://127.0.0.1:$port" >&2
+await "$dir/link" $!
+line=$port
+say "three servers behind http://127.0.0.1:$through"
 
-edge() {  # NUMBER OUTPUT: the same text each time
-  "$bin/edge_client" --server "http://127.0.0.1:$port" --prompt "Chapter $1. " --seed "$1" --ignore-eos \
-    --max-tokens "$tokens" --device cpu --threads 1 > "$2" 2> "$2.receipt"
+edge() {  # NUMBER PORT OUTPUT: the same text each time; its process becomes the edge
+  exec "$bin/edge_client" --server "http://127.0.0.1:$2" --prompt "Chapter $1. " --seed "$1" --ignore-eos --max-tokens "$tokens" \
+    --cut 4 --cache "$dir/cache" --device cpu --threads 1 --json > "$3" 2> "$3.said"
 }
-for i in $(seq "$edges"); do edge "$i" "$dir/undisturbed.$i" || { cat "$dir/undisturbed.$i.receipt" >&2; fail "edge $i"; }; done
-echo "$edges texts of $tokens tokens written undisturbed" >&2
+write() {  # PORT OUTPUT: all edges at once, into OUTPUT.NUMBER; their processes are $running
+  running=()
+  local i
+  for i in $(seq "$edges"); do
+    edge "$i" "$1" "$dir/$2.$i" &
+    running+=($!)
+  done
+  pids+=("${running[@]}")
+}
+written() {  # OUTPUT
+  local i
+  for i in $(seq "$edges"); do wait "${running[i - 1]}" || { cat "$dir/$1.$i.said" >&2; fail "edge $i failed"; }; done
+}
+# all_run: no edge has come to its end, so that what is said next is said in the middle of the answers.
+all_run() {
+  local pid
+  for pid in "${running[@]}"; do kill -0 "$pid" 2> /dev/null || fail "a text ended before $1; more --tokens make it last"; done
+}
+# carried NAME: how many sessions that server has.
+carried() {
+  local name value
+  ask "${port_of[$1]}" GET /metrics || return 1
+  while read -r name value; do [ "$name" != split_sessions ] || echo "${value%$'\r'}"; done <&3
+  exec 3>&-
+}
+# count NAMES...: $carries of each, $all of them.
+declare -A carries
+count() {
+  all=0
+  for name in "$@"; do
+    carries[$name]=$(carried "$name")
+    all=$((all + carries[$name]))
+  done
+}
+begun() { count a b c && [ "$all" -ge "$edges" ]; }
+# joined: a new session comes to the fourth server.
+joined() {
+  local id new=''
+  for _ in 1 2 3 4; do new+=$(printf '%04x%04x' $RANDOM $RANDOM); done
+  id=/v1/sessions/$new
+  ask "$through" PUT "$id" '{"model":"demo","cut":4}' && cat <&3 > /dev/null && exec 3>&-
+  new=$(carried d) || return 1
+  ask "$through" DELETE "$id" && cat <&3 > /dev/null && exec 3>&-
+  [ "$new" -gt 0 ]
+}
 
-running=()
-for i in $(seq "$edges"); do
-  edge "$i" "$dir/text.$i" &
-  running+=($!)
-done
-pids+=("${running[@]}")
-# When each has begun and none has ended: which replica holds most is the hash's to say, so the first is as good as any.
-begun() { for i in $(seq "$edges"); do [ -s "$dir/text.$i" ] || return 1; done; }
+write "$through" undisturbed
+written undisturbed
+say "$edges texts of $tokens tokens written undisturbed"
+
+write "$line" text
 for _ in $(seq 1500); do ! begun || break; pause; done
-kill "-$signal" "${pids[0]}"
-if wait "${pids[0]}" 2> /dev/null; then status=0; else status=$?; fi
-[ $signal = KILL ] || [ $status = 0 ] || fail "server a: status $status, expected 0"
-echo "server a ended by SIG$signal in the middle of the answers" >&2
+all_run "all had begun"
+say "$edges texts run: a carries ${carries[a]}, b ${carries[b]}, c ${carries[c]}"
 
+server d "${port_of[d]}"
+await_ready "$dir/d.log" "${pid_of[d]}"
+if [ "$balancer" = nginx ]; then
+  nginx_conf "\\n        server $REPLICA_D max_fails=1 fail_timeout=2s max_conns=240;"
+  kill -HUP "$balancing"
+fi
+for _ in $(seq 1500); do ! joined || break; pause; done
+all_run "the fourth server joined"
+count a b c d
+came=${carries[d]}
+say "a fourth server joined: $came texts moved"
+
+most=a
+for name in b c d; do [ "${carries[$name]}" -le "${carries[$most]}" ] || most=$name; done
+all_run "a server could be ended"
+kill "-$signal" "${pid_of[$most]}"
+if wait "${pid_of[$most]}" 2> /dev/null; then status=0; else status=$?; fi
+[ $signal = KILL ] || [ $status = 0 ] || fail "server $most: status $status, expected 0"
+say "server $most, which carried ${carries[$most]}, ended by SIG$signal in the middle of the answers"
+
+written text
 same=0 moved=0
 for i in $(seq "$edges"); do
-  wait "${running[i - 1]}" || { cat "$dir/text.$i.receipt" >&2; fail "edge $i failed"; }
-  replays=$(sed -n 's/.*; \([0-9]*\) replays.*/\1/p' "$dir/text.$i.receipt")
-  [ "${replays:-0}" = 0 ] || moved=$((moved + 1))
-  if cmp -s "$dir/text.$i" "$dir/undisturbed.$i"; then
+  text=$(< "$dir/text.$i") undisturbed=$(< "$dir/undisturbed.$i")
+  replays=0
+  [[ ! $text =~ \"replays\":([0-9]+) ]] || replays=${BASH_REMATCH[1]}
+  [ "$replays" = 0 ] || moved=$((moved + 1))
+  # Behind the text comes how it went.
+  if [ "${text%%'","finish_reason":'*}" = "${undisturbed%%'","finish_reason":'*}" ]; then
     same=$((same + 1)) verdict='the same text'
   else
     verdict='ANOTHER TEXT'
   fi
-  echo "edge $i: ${replays:-0} replays, $verdict" >&2
+  say "edge $i: $([ "$replays" = 0 ] && echo stayed || echo moved), $verdict"
 done
-echo "$same of $edges texts equal the undisturbed ones; edges that moved to another server: $moved" >&2
-[ "$same" = "$edges" ]
+say "$same of $edges texts equal the undisturbed ones; edges that moved to another server: $moved"
+[ "$same" = "$edges" ] || fail "a text was changed"
+if [ "$balancer" = haproxy ]; then
+  [ "$moved" -gt 0 ] || fail "no edge moved, though server $most was ended"
+  [ "$came" = 0 ] || fail "$came texts moved when a server joined, expected none"
+  [ "$moved" -le "${carries[$most]}" ] || fail "$moved edges moved, though server $most carried ${carries[$most]}"
+fi

@@ -13,11 +13,19 @@ end_servers() {
   rm -rf "$dir"
 }
 
+# ask PORT METHOD PATH [BODY]: its answer is read from descriptor 3, which is then to be closed.
+ask() {
+  local length=''
+  [ -z "${4-}" ] || length="Content-Length: ${#4}"$'\r\n'
+  { exec 3<> "/dev/tcp/127.0.0.1/$1"; } 2> /dev/null || return 1
+  printf '%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n%s\r\n%s' "$2" "$3" \
+    "$length" "${4-}" >&3
+}
+
 # ready PORT: something there answers GET /readyz with 200.
 ready() {
   local status
-  { exec 3<> "/dev/tcp/127.0.0.1/$1"; } 2> /dev/null || return 1
-  printf 'GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n' >&3
+  ask "$1" GET /readyz || return 1
   read -r _ status _ <&3 || status=''
   exec 3>&-
   [ "$status" = 200 ]
