@@ -54,7 +54,7 @@ done
 mkdir -p build/bin
 stand_in build/bin/cloud_server 'echo "listening on http://127.0.0.1:1 (this machine only)" >&2' \
   'exec tail -f /dev/null'
-stand_in build/bin/edge_client 'echo " a text"'
+stand_in build/bin/edge_client 'printf " a "' 'printf text' 'printf "\n  text 2 tokens\n" >&2'
 stand_in build/bin/split_link
 touch build/up-to-date
 expect() {  # TOOLS: which the demo called, and whatever it was, the text came
@@ -70,6 +70,13 @@ touch common/code.cpp
 expect 'cmake dpkg-query '
 grep -q 'Building what has changed' err || fail "the demo did not say that it builds"
 expect ''
+# The receipt stands behind the text, whoever reads them.
+for _ in 1 2 3 4 5; do
+  scripts/demo.sh Once 2>&1 | cat > out
+  [ "$(tail -n 3 out)" = $'Once a text\n\n  text 2 tokens' ] || fail "the demo, piped, wrote $(cat out)"
+  script -qec 'scripts/demo.sh Once' out > /dev/null < /dev/null
+  [ "$(tr -d '\r' < out | grep -A 1 '^ a')" = $' a text\n  text 2 tokens' ] || fail "the demo, at a terminal, wrote $(cat out)"
+done
 rm build/bin/cloud_server
 : > called
 ! scripts/demo.sh > /dev/null 2>&1 || fail "no server, and the demo went on"
