@@ -18,23 +18,12 @@ for target in "$@"; do
     all) tests=ON ;;
   esac
 done
-# Silent when there is nothing to do; everything when something fails.
+# Silent when there is nothing to do, how far it is when it takes longer; everything when something fails.
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 targets=()
 [ $# = 0 ] || targets=(--target "$@")
 [ $# -gt 0 ] || targets=(--target cloud_server edge_client split_link)
-# At a terminal how far it is: make's lines begin with "[ 42%]".
-progress() {
-  local line shown=''
-  while IFS= read -r line; do
-    printf '%s\n' "$line"
-    if [ -t 2 ] && [[ $line =~ ^\[\ *([0-9]+)%\]\ Building ]]; then
-      printf '\r%3d %%' "${BASH_REMATCH[1]}" >&2 && shown=1
-    fi
-  done
-  [ -z "$shown" ] || printf '\r     \r' >&2
-}
 mkdir -p "$dir"
 touch "$dir/begun"  # a source that changes during the build is newer
 {
@@ -42,6 +31,6 @@ touch "$dir/begun"  # a source that changes during the build is newer
   grep -qs "SPLIT_TESTS:BOOL=\($tests\|ON\)" "$dir/CMakeCache.txt" ||
     cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests ${SPLIT_REVISION:+"-DSPLIT_REVISION=$SPLIT_REVISION"}
   cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
-} 2>&1 | progress > "$log" || { cat "$log" >&2; say "build.sh: the build failed"; exit 1; }
+} 2>&1 | progress Building > "$log" || { cat "$log" >&2; say "build.sh: the build failed"; exit 1; }
 [ $# -gt 0 ] || mv "$dir/begun" "$dir/up-to-date"  # the programs are there (shared.sh)
 grep -E '^-- (Vulkan|PCRE2|oneDNN):' "$log" || :

@@ -15,7 +15,7 @@ fi
 scripts/setup.sh --tests --fuzz
 cmake -S . -B build-fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O1 -gline-tables-only" \
   -DSPLIT_SANITIZE=asan -DSPLIT_FUZZ=ON -DSPLIT_VULKAN=OFF -DSPLIT_TESTS=OFF -DSPLIT_BENCH=OFF > /dev/null
-cmake --build build-fuzz --parallel "$(nproc)" --target fuzz > /dev/null
+cmake --build build-fuzz --parallel "$(nproc)" --target fuzz | progress 'Building the fuzz targets' > /dev/null
 
 run() {  # NAME SECONDS
   local dir=build-fuzz/$1 status=0

@@ -35,15 +35,20 @@ if [ "$(id -u)" != 0 ]; then
     exit 1
   }
   sudo=(sudo)
+  sudo true  # asks for its password now, while nothing else is written
 fi
-say "Installing ${#missing[@]} packages (about a minute): ${missing[*]} ..."
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-install() {
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" < /dev/null
-}
-install > "$log" 2>&1 || { "${sudo[@]}" apt-get update >> "$log" 2>&1 && install >> "$log" 2>&1; } || {
+apt() { "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get "$@" < /dev/null >> "$log" 2>&1; }
+failed() {
   tail -n 20 "$log" >&2
   echo "setup.sh: apt-get failed" >&2
   exit 1
 }
+# What apt-get would do says how many they are with what they need, once it knows of them.
+named() { apt-get -s install -y --no-install-recommends "${missing[@]}" 2> /dev/null; }
+would=$(named) || { apt update && would=$(named); } || failed
+count=$(grep -c '^Inst ' <<< "$would" || :)
+say "Installing $count packages, about $(((count / 3 + 30) / 60 + 1)) min: ${missing[*]} and what they need ..."
+install() { apt install -y --no-install-recommends "${missing[@]}"; }
+{ install || { apt update && install; } || failed; } | progress Installing

@@ -17,16 +17,35 @@ up_to_date() {
       ! -name '*.md' -newer build/up-to-date -print -quit 2> /dev/null)" ]
 }
 
+# minutes SECONDS: what so much work of one processor takes on this machine's, at least 1.
+minutes() { echo $((($1 / $(nproc) + 59) / 60)); }
+
+# progress WORDS: copies stdin to stdout, and says on stderr every few seconds that WORDS go on: by make's lines, which begin with
+# "[ 42%]", how far, and for how long. At a terminal in one line that is written over.
+progress() {
+  local line percent='' begun=$SECONDS said=$SECONDS status pause=8
+  [ ! -t 2 ] || pause=1
+  while :; do
+    status=0
+    IFS= read -r -t 1 line || status=$?
+    [ -z "$line" ] && [ $status -gt 0 ] || printf '%s\n' "$line"
+    [[ ! $line =~ ^\[\ *([0-9]+)%\] ]] || percent="${BASH_REMATCH[1]} %, "
+    [ $status = 0 ] || [ $status -gt 128 ] || break  # more than 128: nothing came
+    [ $((SECONDS - said)) -ge $pause ] || continue
+    said=$SECONDS
+    if [ -t 2 ]; then printf '\r%s: %s%s s ' "$1" "$percent" $((said - begun)) >&2; else say "$1: $percent$((said - begun)) s"; fi
+  done
+  [ $said = $begun ] || [ ! -t 2 ] || printf '\r%60s\r' '' >&2
+}
+
 # programs: installs and builds what the two programs lack. No build tool starts where nothing has changed.
 programs() {
   ! up_to_date || return 0
   scripts/setup.sh
-  # 360 seconds of one processor.
-  local minutes=$(((320 / $(nproc) + 59) / 60))
   if [ -x build/bin/edge_client ]; then
     say "Building what has changed ..."
   else
-    say "Building the two programs: about $minutes min on $(nproc) processors, only the first time ..."
+    say "Building the two programs: about $(minutes 500) min on $(nproc) processors, only the first time ..."
   fi
   scripts/build.sh
 }

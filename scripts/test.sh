@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# test.sh [--long]: installs what the tests need, builds everything, checks the sources (check.sh), runs each fuzz target
-# for ten seconds and every test; ends with ctest's summary.
+# test.sh [--long]: installs what the tests need, builds everything, runs every test, checks the sources (check.sh) and runs
+# each fuzz target for ten seconds; says of each of these how long it takes, and ends with ctest's summary, whose status is 1
+# when any of them failed.
 #   --long   with full counts (SPLIT_LONG=1 tells the tests), two minutes for each fuzz target and every source checked;
-#            first the same suite under AddressSanitizer and UBSan, the threaded parts under ThreadSanitizer, and the
-#            CPU's kernels for aarch64 (test_aarch64.sh)
+#            also the same suite under AddressSanitizer and UBSan, the threaded parts under ThreadSanitizer, and the CPU's
+#            kernels for aarch64 (test_aarch64.sh)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/shared.sh
@@ -14,19 +15,50 @@ case ${1-} in
   --long) long=1 ;;
   *) refuse "unknown option '$1'" ;;
 esac
+failed=()
+# phase WORDS SECONDS COMMAND...: says before it what it takes (SECONDS are one processor's), and behind it what it took.
+phase() {
+  local begun=$SECONDS words=$1 about
+  about=$(minutes "$2")
+  shift 2
+  say "test.sh: $words: about $about min on $(nproc) processors ..."
+  if "$@"; then
+    say "test.sh: $words: done in $((SECONDS - begun)) s"
+  else
+    failed+=("$words")
+    say "test.sh: $words: FAILED after $((SECONDS - begun)) s"
+  fi
+}
 # One more at a time than there are processors, since some tests wait for most of their time.
 run() { ctest --test-dir "$1" --output-on-failure --timeout 900 -j "$(($(nproc) + 1))" "${@:2}"; }
+tests() {
+  {
+    [ -z "$long" ] || export SPLIT_LONG=1
+    run build
+  } | tee "$log"
+}
+sanitized() {  # NAME ARGUMENTS...
+  scripts/build.sh "--$1" all && run "build-$1" "${@:2}"
+}
 
-scripts/setup.sh --tests --fuzz
-if [ -n "$long" ]; then
-  scripts/build.sh --asan all
-  run build-asan
-  scripts/build.sh --tsan all
-  run build-tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|ThreadPool|Edge|Session)'
-  scripts/test_aarch64.sh
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+scripts/setup.sh --tests
+phase 'building programs and tests' 1200 scripts/build.sh all
+[ ${#failed[@]} = 0 ] || exit 1
+if [ -z "$long" ]; then
+  phase tests 800 tests
+  phase 'checks of the sources' 200 scripts/check.sh
+  phase 'fuzz targets' 900 scripts/fuzz.sh --seconds 10
+else
+  phase tests 3000 tests
+  phase 'checks of all sources' 1500 scripts/check.sh --all
+  phase 'AddressSanitizer' 6000 sanitized asan
+  phase 'ThreadSanitizer' 6000 sanitized tsan -R '^(Http|Cloud|Batcher|Blob|KvPages|ThreadPool|Edge|Session)'
+  phase 'aarch64' 3000 scripts/test_aarch64.sh
+  phase 'fuzz targets' 2000 scripts/fuzz.sh --seconds 120
 fi
-scripts/fuzz.sh --seconds "$([ -n "$long" ] && echo 120 || echo 10)"
-scripts/build.sh all
-scripts/check.sh ${long:+--all}
-[ -z "$long" ] || export SPLIT_LONG=1
-run build
+
+for each in "${failed[@]}"; do say "test.sh: failed: $each"; done
+sed -n '/^[0-9]*% tests passed/,$p' "$log"
+[ ${#failed[@]} = 0 ]

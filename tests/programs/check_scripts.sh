@@ -81,3 +81,42 @@ rm build/bin/cloud_server
 : > called
 ! scripts/demo.sh > /dev/null 2>&1 || fail "no server, and the demo went on"
 grep -q cmake called || fail "the demo did not build what was missing"
+
+# test.sh: tests before the fuzz targets, a line for each phase, and ctest's summary at the end, whatever failed.
+for script in setup build check fuzz; do stand_in "scripts/$script.sh"; done
+summary=$'100% tests passed, 0 tests failed out of 2\n\nTotal Test time (real) =   1.00 sec'
+stand_in stand-ins/ctest 'echo "1/2 Test #1: One ..... Passed"' "echo '$summary'"
+tested() {  # STATUS FAILED: what test.sh ends with, and what it says of it
+  : > called
+  local status=0
+  scripts/test.sh > out 2> err || status=$?
+  [ $status = "$1" ] || fail "test.sh: status $status, expected $1"
+  [ "$(tail -n 3 out)" = "$summary" ] || fail "test.sh does not end with ctest's summary: $(cat out)"
+  [ "$(grep 'failed: ' err || :)" = "$2" ] || fail "test.sh said: $(cat err)"
+  [ "$(tr '\n' ' ' < called)" = 'setup.sh build.sh ctest check.sh fuzz.sh ' ] || fail "test.sh called $(tr '\n' ' ' < called)"
+  [ "$(grep -cE ': about [0-9]+ min on ' err)" = 4 ] || fail "test.sh does not say what each phase takes: $(cat err)"
+}
+tested 0 ''
+stand_in scripts/fuzz.sh 'exit 1'
+tested 1 'test.sh: failed: fuzz targets'
+summary=$'50% tests passed, 1 tests failed out of 2\n\nTotal Test time (real) =   1.00 sec'
+stand_in scripts/fuzz.sh
+stand_in stand-ins/ctest "echo '$summary'" 'exit 8'
+tested 1 'test.sh: failed: tests'
+stand_in scripts/build.sh 'exit 1'
+: > called
+! scripts/test.sh > out 2> err || fail "nothing was built, and test.sh is content"
+[ ! -s out ] && [ "$(tr '\n' ' ' < called)" = 'setup.sh build.sh ' ] || fail "nothing was built, and test.sh went on: $(cat called out)"
+
+# A build that takes long says how far it is, also where nobody sees it grow.
+cat > slow.sh <<'EOF'
+. scripts/shared.sh
+{ echo '[ 37%] Building CXX object'; read -r _ < held; echo 'end'; } | progress Building
+EOF
+mkfifo held
+. scripts/servers.sh
+{ until [ -s err ]; do pause; done; echo; } > held &
+bash slow.sh > out 2> err
+wait $!
+grep -qE '^Building: 37 %, ([0-9]|10) s$' err || fail "a slow build said: $(cat err)"
+[ "$(cat out)" = $'[ 37%] Building CXX object\nend' ] || fail "what was built went lost: $(cat out)"
