@@ -47,8 +47,8 @@ failed() {
 }
 # What apt-get would do says how many they are with what they need, once it knows of them.
 named() { apt-get -s install -y --no-install-recommends "${missing[@]}" 2> /dev/null; }
-would=$(named) || { apt update && would=$(named); } || failed
+would=$(named) || { say "Reading Debian's lists of packages ..." && apt update && would=$(named); } || failed
 count=$(grep -c '^Inst ' <<< "$would" || :)
-say "Installing $count packages, about $(((count / 3 + 30) / 60 + 1)) min: ${missing[*]} and what they need ..."
+say "Installing $count packages, about $(((count / 3 + 60) / 60)) min: ${missing[*]} and what they need ..."
 install() { apt install -y --no-install-recommends "${missing[@]}"; }
 { install || { apt update && install; } || failed; } | progress Installing

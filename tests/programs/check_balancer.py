@@ -111,6 +111,11 @@ class Balancer(Program):
             return {}
         return {name: {row[17] for row in rows if len(row) > 17 and row[0] in ('sessions', 'any') and row[1] == name} for name in 'abcd'}
 
+    def at_once(self):
+        """The most requests that it sends to a replica, by both backends."""
+        rows = [row.split(',') for row in self.say('show stat').split('\n')]
+        return sum(int(row[6]) for row in rows if len(row) > 6 and row[0] in ('sessions', 'any') and row[1] == 'a')
+
     def entries(self):
         try:
             found = re.search(r'used:(\d+)', self.say('show table sessions'))
@@ -175,6 +180,8 @@ def check_table(binaries, scratch):
         replicas[name].start()
     for balancer in (first, second):
         balancer.sees(a='UP', b='UP', c='UP', d='DOWN')
+    most = first.at_once() + second.at_once()
+    expect(0 < most < 256, f'both send a replica {most} requests at once, of the 256 that it takes')
 
     sessions = ids(1, SESSIONS)
     opened(first, sessions)
