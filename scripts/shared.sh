@@ -23,14 +23,18 @@ minutes() { echo $((($1 / $(nproc) + 59) / 60)); }
 # progress WORDS: copies stdin to stdout, and says on stderr every few seconds that WORDS go on: by make's lines, which begin with
 # "[ 42%]", how far, and for how long. At a terminal in one line that is written over.
 progress() {
-  local line percent='' begun=$SECONDS said=$SECONDS status pause=8
+  local part line='' percent='' begun=$SECONDS said=$SECONDS status pause=8
   [ ! -t 2 ] || pause=1
   while :; do
     status=0
-    IFS= read -r -t 1 line || status=$?
-    [ -z "$line" ] && [ $status -gt 0 ] || printf '%s\n' "$line"
-    [[ ! $line =~ ^\[\ *([0-9]+)%\] ]] || percent="${BASH_REMATCH[1]} %, "
-    [ $status = 0 ] || [ $status -gt 128 ] || break  # more than 128: nothing came
+    IFS= read -r -t 1 part || status=$?
+    line+=$part
+    if [ $status -le 128 ]; then  # else the second is over, perhaps within a line
+      [ -z "$line" ] && [ $status != 0 ] || printf '%s\n' "$line"
+      [[ ! $line =~ ^\[\ *([0-9]+)%\] ]] || percent="${BASH_REMATCH[1]} %, "
+      line=''
+      [ $status = 0 ] || break
+    fi
     [ $((SECONDS - said)) -ge $pause ] || continue
     said=$SECONDS
     if [ -t 2 ]; then printf '\r%s: %s%s s ' "$1" "$percent" $((said - begun)) >&2; else say "$1: $percent$((said - begun)) s"; fi
