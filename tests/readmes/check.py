@@ -377,6 +377,16 @@ def run_python(readme, pair, scratch):
                 readme.fail(line, f'fails: {done.stderr.decode()}')
 
 
+def check_speed(readme):
+    """The table of speed is one run's: its file, rounded, ours beside the peer's."""
+    run = json.load(open(os.path.join(ROOT, 'tests/bench/figures/xeon-peers-qwen2.5-0.5b.json'), encoding='utf-8'))
+    rows = {each['name']: f"{int(each['ours'] + 0.5):,}, {int(each['peer'] + 0.5):,}" for each in run}
+    expected = [' | '.join(rows[f'{what}_{weights}'] for weights in ('f16', 'q8_0', 'q4_0')) for what in ('decode', 'prefill_512', 'batch_16')]
+    found = re.findall(r'^\|[^|]*\| (\d.*) \|$', '\n'.join(readme.prose).partition('## How fast')[2], re.M)
+    if found != expected:
+        readme.fail(1, f'the table of speed has {found}, and the run {expected}')
+
+
 def main():
     readmes = {path: Readme(path) for path in FILES if path.endswith('.md')}
     for readme in readmes.values():
@@ -385,6 +395,7 @@ def main():
         check_commands(readme)
         check_variables(readme)
         check_commits(readme)
+    check_speed(readmes['README.md'])
     if len(readmes['README.md'].prose) + sum(text.count('\n') + 3 for _, _, text in readmes['README.md'].blocks) > 131:
         errors.append('README.md: more than 130 lines; replace lines and add none')
     if len(sys.argv) > 1:
