@@ -23,12 +23,14 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 targets=()
 [ $# = 0 ] || targets=(--target "$@")
-[ $# -gt 0 ] || targets=(--target cloud_server edge_client split_link)
+[ $# -gt 0 ] || targets=(--target programs)
 mkdir -p "$dir"
 touch "$dir/begun"  # a source that changes during the build is newer
+# A folder that has the tests keeps them: building without them is for machines that cannot.
+! grep -qs SPLIT_TESTS:BOOL=ON "$dir/CMakeCache.txt" || tests=ON
 {
-  # A folder that has the tests keeps them: building without them is for machines that cannot.
-  grep -qs "SPLIT_TESTS:BOOL=\($tests\|ON\)" "$dir/CMakeCache.txt" ||
+  # A target that is new is known once cmake has run.
+  { grep -qs SPLIT_TESTS:BOOL=$tests "$dir/CMakeCache.txt" && [ "$dir/Makefile" -nt CMakeLists.txt ]; } ||
     cmake -S . -B "$dir" "${options[@]}" -DSPLIT_TESTS=$tests ${SPLIT_REVISION:+"-DSPLIT_REVISION=$SPLIT_REVISION"}
   cmake --build "$dir" --parallel "$(nproc)" "${targets[@]}"
 } 2>&1 | progress Building > "$log" || { cat "$log" >&2; say "build.sh: the build failed"; exit 1; }
