@@ -45,7 +45,7 @@ failed() {
   echo "setup.sh: apt-get failed" >&2
   exit 1
 }
-# What apt-get would do says how many they are with what they need, once it knows of them.
+# A trial of apt-get says how many they are with what they need, once it has the lists.
 named() { apt-get -s install -y --no-install-recommends "${missing[@]}" 2> /dev/null; }
 would=$(named) || { say "Reading Debian's lists of packages ..." && apt update && would=$(named); } || failed
 count=$(grep -c '^Inst ' <<< "$would" || :)
