@@ -116,6 +116,89 @@ TEST(HttpServerLimits, EndsTheLongestIdleConnectionForANewOne) {
   EXPECT_EQ(body_of(silent[0].answer()), "hi ");
 }
 
+Peer peer_from(const char* address, int port) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in from{};
+  from.sin_family = AF_INET;
+  CHECK(::inet_pton(AF_INET, address, &from.sin_addr) == 1);
+  CHECK(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&from), sizeof from) == 0);
+  sockaddr_in to = from;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  CHECK(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0);
+  return Peer(std::move(fd));
+}
+
+// Clients that were refused and stay are not counted as connections, and few of them are kept.
+TEST(HttpServerLimits, RefusedConnectionsTakeNobodysPlace) {
+  Gate gate;
+  const Running running({.max_connections = 16}, [&](Server& server) {
+    add_echo(server);
+    server.route("GET", "/gate", [&](const Request&) { return gate.pass(); });
+  });
+  std::vector<Peer> busy, refused;
+  for (int i = 0; i < 16; ++i) {
+    busy.emplace_back(running.port);
+    busy.back().say(get("/gate"));
+    gate.wait_for_entered(i + 1);
+  }
+  for (int i = 0; i < 50; ++i) {
+    refused.emplace_back(running.port);
+    EXPECT_TRUE(says(refused.back().answer(), 503)) << i;
+  }
+  EXPECT_LE(running.server.stats().connections, 16u + 2 + 1);  // an eighth, and who is refused now
+  gate.open.set_value();
+  for (Peer& peer : busy) EXPECT_EQ(body_of(peer.answer()), "passed");
+  busy[0].close();
+  while (running.server.stats().connections > 15u + 2) std::this_thread::yield();
+  EXPECT_EQ(body_of(last_words(running.port, get("/hi", "Connection: close\r\n"))), "hi ");
+}
+
+// Whoever asks for more than an address may have ends nobody else's connections, and its refused
+// ones take the place of its own.
+TEST(HttpServerLimits, AnAddressAtItsLimitCostsOthersNothing) {
+  Gate gate;
+  const Running running(
+      {.max_connections = 40, .max_per_address = 2, .least_idle = milliseconds(0)},
+      [&](Server& server) {
+        add_echo(server);
+        server.route("GET", "/gate", [&](const Request&) { return gate.pass(); });
+      });
+  std::vector<Peer> others, busy, refused;
+  for (int i = 0; i < 34; ++i) {  // with the two that are busy: nine tenths
+    others.push_back(peer_from(cat("127.0.1.", i + 1).c_str(), running.port));
+    while (running.server.stats().connections != others.size()) std::this_thread::yield();
+  }
+  for (int i = 0; i < 2; ++i) {
+    busy.push_back(peer_from("127.0.2.1", running.port));
+    busy.back().say(get("/gate"));
+    gate.wait_for_entered(i + 1);
+  }
+  for (int i = 0; i < 30; ++i) {
+    refused.push_back(peer_from("127.0.2.1", running.port));
+    EXPECT_TRUE(says(refused.back().answer(), 503)) << i;
+  }
+  EXPECT_LE(running.server.stats().connections, others.size() + 2 + 1 + 1);
+  for (Peer& other : others) {
+    other.say(get("/hi"));
+    EXPECT_EQ(body_of(other.answer()), "hi ");
+  }
+  gate.open.set_value();
+}
+
+// The worst moment to come: as many silent connections as there may be, and more, have just come.
+TEST(HttpServerLimits, ANewClientIsAnsweredSoonBesideSilentOnes) {
+  const Running running({.max_connections = 64}, add_echo);
+  std::vector<Peer> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(peer_from(cat("127.0.1.", i % 40 + 1).c_str(), running.port));
+  }
+  const auto start = std::chrono::steady_clock::now();
+  while (!has(last_words(running.port, get("/hi", "Connection: close\r\n")), "hi ")) continue;
+  // As soon as the oldest have been idle for 100 ms. A refused connection is kept for a second.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, milliseconds(700));
+}
+
 TEST(HttpServerLimits, CapsBodiesOfAllRequestsTogether) {
   MemoryBudget memory(3000);
   const Running running({.memory = &memory}, add_echo);

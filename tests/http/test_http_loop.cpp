@@ -51,6 +51,12 @@ class HttpLoop : public ::testing::Test {
                     return Response::text(200, cat(sum));
                   }});
     server.route(
+        {.method = "GET",
+         .path = "/charged",
+         .access = Access::kOpen,
+         .on_loop = true,
+         .handler = [this](const Request&) { return Response::text(200, cat(memory_.used())); }});
+    server.route(
         "GET", "/hold",
         [this](const Request&) {
           held_.count_down();
@@ -84,7 +90,8 @@ class HttpLoop : public ::testing::Test {
   std::latch held_{1}, go_{1}, paused_{1}, on_{1};
   std::vector<std::unique_ptr<Peer>> readers_;
   std::atomic<int> seen_{0};
-  Running running_{{.max_inflight = 1, .idle_workers = 1, .queue = 0},
+  MemoryBudget memory_;
+  Running running_{{.memory = &memory_, .max_inflight = 1, .idle_workers = 1, .queue = 0},
                    [this](Server& server) { add(server); }};
   Peer busy_{running_.port};
 };
@@ -112,6 +119,32 @@ TEST_F(HttpLoop, AnswersBeforeItWritesToAllWhoTakeMuch) {
   on_.count_down();
   EXPECT_LT(std::stoull(body_of(asking.answer())), 2u << 20);
   readers_.clear();  // else the server would wait for them
+}
+
+// However many clients send much at once, who asks waits for a bounded part of that.
+TEST_F(HttpLoop, AnswersBeforeItReadsAllThatIsSent) {
+  constexpr size_t kSent = 400'000;
+  std::vector<Peer> senders;
+  for (uint64_t i = 1; i <= 100; ++i) {
+    senders.emplace_back(running_.port);
+    senders.back().say("POST /livez HTTP/1.1\r\nHost: x\r\nAuthorization: x\r\n" +
+                       cat("Content-Length: ", kSent + 2, "\r\n\r\nz"));
+    while (memory_.used() < i) std::this_thread::yield();  // now its body is waited for
+  }
+  Peer pausing(running_.port), asking(running_.port);
+  pausing.say(get("/pause"));
+  paused_.wait();
+  uint64_t sum = 0;
+  const std::string piece(kSent, 'z');
+  for (const Peer& sender : senders) {
+    const ssize_t n = ::send(sender.fd(), piece.data(), piece.size(), MSG_DONTWAIT);
+    sum += n > 0 ? static_cast<uint64_t>(n) : 0;
+  }
+  ASSERT_GT(sum, 8u << 20);
+  asking.say(get("/charged"));
+  on_.count_down();
+  EXPECT_LT(std::stoull(body_of(asking.answer())), 2u << 20);
+  while (memory_.used() < sum) std::this_thread::yield();  // and all of it has its turn
 }
 
 TEST_F(HttpLoop, AnswersWhileEveryWorkerIsBusy) {

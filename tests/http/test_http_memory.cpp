@@ -1,10 +1,15 @@
 // http/: each allocation of a server's loop and workers fails once, in turn: one request or
 // connection ends, the process and the next request do not.
 #include <gtest/gtest.h>
+#include <malloc.h>
 #include <openssl/crypto.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <system_error>
 
+#include "base/release.h"
+#include "http/server/connection.h"
 #include "support/failing_memory.h"
 #include "support/http_peer.h"
 #include "support/temporary_folder.h"
@@ -115,6 +120,78 @@ TEST_F(HttpMemory, AFailureInTlsEndsOneConnection) {
   Running running(options, add_routes);
   const TlsContext context = tls_client_context(files.ca_file);
   expect_survives(running, post("Content-Length: 5\r\nConnection: close\r\n", "hello"), &context);
+}
+
+// What the allocator has given out.
+size_t in_use() {
+  const struct mallinfo2 info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_F(HttpMemory, ABodyIsNotCopiedAsItGrows) {
+  Running running({}, [](Server& server) {
+    server.route("POST", "/count",
+                 [](const Request& r) { return Response::text(200, cat(r.body.size())); });
+  });
+  Peer peer(running.port);
+  test::large_allocations = 0;
+  peer.say(cat("POST /count HTTP/1.1\r\nHost: x\r\nContent-Length: ", 32 << 20, "\r\n\r\n"));
+  peer.say(std::string(32 << 20, 'x'));
+  EXPECT_EQ(body_of(peer.answer()), cat(32 << 20));
+  EXPECT_LE(test::large_allocations, 2);  // the last that doubled, and its own
+}
+
+TEST_F(HttpMemory, ARefusedBodyIsFreedBeforeItsShareIsGivenBack) {
+  MemoryBudget memory(24 << 20);
+  Running running({.memory = &memory}, add_routes);
+  const size_t before = in_use();
+  std::vector<Peer> peers;
+  for (int i = 0; i < 3; ++i) {  // and they stay
+    peers.emplace_back(running.port);
+    peers.back().say(
+        cat("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: ", 64 << 20, "\r\n\r\n"));
+    const std::string piece(64 << 10, 'x');
+    for (int sent = 0; sent < 32 << 20; sent += 64 << 10) {
+      pollfd ready{peers.back().fd(), POLLIN, 0};
+      if (::poll(&ready, 1, 0) > 0) break;
+      peers.back().say(piece);
+    }
+    EXPECT_TRUE(says(peers.back().answer(), 503));
+    while (memory.used() != 0) std::this_thread::yield();
+    EXPECT_LT(in_use(), before + (4 << 20)) << i;
+  }
+}
+
+TEST_F(HttpMemory, AHandledBodyIsFreedBeforeItsAnswerIsSent) {
+  std::atomic<size_t> capacity{SIZE_MAX};
+  Running running({}, [&](Server& server) {
+    add_routes(server);
+    server.add_observer(
+        [&](const Request& request, const Answered&) { capacity = request.body.capacity(); });
+  });
+  last_words(running.port,
+             post("Content-Length: 100000\r\nConnection: close\r\n", std::string(100000, 'x')));
+  running.stop();
+  EXPECT_EQ(capacity, std::string().capacity());
+}
+
+TEST_F(HttpMemory, AStreamThatIsTakenKeepsNoBuffer) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  Connection connection;
+  connection.fd = Fd(ends[0]);
+  const Peer reader{Fd(ends[1])};
+  Outgoing out({std::chrono::seconds(10), 1});
+  const size_t before = in_use();
+  out.add(std::string(1 << 20, 'x'));
+  EXPECT_GT(in_use(), before + (1 << 19));
+  std::string taken(1 << 20, 0);
+  while (!out.empty()) {
+    EXPECT_NE(out.send_some(connection, 1 << 20), Io::kGone);
+    ::recv(reader.fd(), taken.data(), taken.size(), MSG_DONTWAIT);
+  }
+  release(taken);
+  EXPECT_LT(in_use(), before + (1 << 16));
 }
 
 TEST_F(HttpMemory, NoThreadToBeHadIsSaidSo) {

@@ -9,6 +9,7 @@
 namespace split::test {
 
 inline std::atomic<long> allocations_left{-1};  // until one fails; negative: none does
+inline std::atomic<long> large_allocations{0};  // of a MiB and more, but the test's own
 inline thread_local bool of_the_test = false;   // a thread whose own never fail
 
 inline bool allocation_fails() {
@@ -17,6 +18,7 @@ inline bool allocation_fails() {
 }
 
 inline void* allocate_or_fail(size_t size) {
+  if (!of_the_test && size >= 1 << 20) ++large_allocations;
   void* const memory = allocation_fails() ? nullptr : std::malloc(size == 0 ? 1 : size);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;

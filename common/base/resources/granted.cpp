@@ -116,9 +116,8 @@ uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files) {
 }
 
 void return_free_memory() {
-  constexpr int kKept = 4 << 20;
-  ::mallopt(M_TRIM_THRESHOLD, kKept);
-  ::mallopt(M_MMAP_THRESHOLD, kKept);
+  ::mallopt(M_TRIM_THRESHOLD, kOwnMapping);
+  ::mallopt(M_MMAP_THRESHOLD, kOwnMapping);
 }
 
 }  // namespace split

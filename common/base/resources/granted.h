@@ -38,5 +38,6 @@ uint64_t memory_left_for_requests(uint64_t reserved, const SystemFiles& files = 
 // the largest block that was ever freed, in each arena: 64 MB of each after large bodies. Once,
 // early.
 void return_free_memory();
+inline constexpr int kOwnMapping = 4 << 20;  // of bytes: then an allocation that large is one
 
 }  // namespace split

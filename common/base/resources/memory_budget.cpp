@@ -1,7 +1,5 @@
 #include "base/resources/memory_budget.h"
 
-#include <malloc.h>
-
 #include <utility>
 
 #include "base/error.h"
@@ -26,12 +24,12 @@ bool MemoryBudget::take(uint64_t bytes) {
 
 void MemoryBudget::give(uint64_t bytes) {
   const uint64_t left = used_.fetch_sub(bytes, std::memory_order_relaxed) - bytes;
-  // The allocator keeps what is freed below something that is in use. Trimming takes milliseconds,
-  // so it waits for a storm's end.
+  // The allocator keeps what is freed below something that is in use. Trimming waits for a storm's
+  // end.
   constexpr uint64_t kWorthIt = 32 << 20;
   uint64_t peak = peak_.load(std::memory_order_relaxed);
   if (peak < kWorthIt || left > peak / 4) return;
-  if (peak_.compare_exchange_strong(peak, left, std::memory_order_relaxed)) ::malloc_trim(0);
+  if (peak_.compare_exchange_strong(peak, left, std::memory_order_relaxed)) trim_ = true;
 }
 
 MemoryShare::MemoryShare(MemoryShare&& other) noexcept

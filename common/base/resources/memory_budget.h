@@ -17,9 +17,12 @@ class MemoryBudget {
 
   // False, and counted, where that many bytes are not left.
   bool take(uint64_t bytes);
-  // Gives back what was taken. After much use the memory that is free by then returns to the
-  // system, so free it first.
+  // Gives back what was taken: free it first.
   void give(uint64_t bytes);
+  // True once after much use, when what is free by then should return to the system: malloc_trim()
+  // does that, and takes milliseconds. Whoever cannot do it now says so.
+  bool trim_is_due() { return trim_.load(std::memory_order_relaxed) && trim_.exchange(false); }
+  void trim_later() { trim_ = true; }
 
   uint64_t limit() const { return limit_.load(std::memory_order_relaxed); }
   // Shares keep what they have taken.
@@ -31,6 +34,7 @@ class MemoryBudget {
   std::atomic<uint64_t> limit_;
   std::atomic<uint64_t> used_{0};
   std::atomic<uint64_t> peak_{0};  // since memory last went back to the system
+  std::atomic<bool> trim_{false};
   std::atomic<uint64_t> refusals_{0};
 };
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 
+#include "base/release.h"
 #include "http/server/server.h"
 
 namespace split::http {
@@ -39,6 +40,14 @@ Io receive_tls(Connection& connection, std::string& to, std::span<char> buffer) 
 }
 
 }  // namespace
+
+void release_body(std::string& body) {
+  constexpr size_t kPiece = 256 << 10;  // a quarter of a millisecond
+  for (size_t at = 0; body.size() > kSmallBody && at < body.size(); at += kPiece) {
+    MappedFile::let_go(as_bytes_of(std::string_view(body).substr(at, kPiece)));
+  }
+  release(body);
+}
 
 Io handshake(Connection& connection) {
   return io_of(tls_handshake(connection.tls.get()), connection);

@@ -22,10 +22,10 @@ namespace split::http {
 // When a connection's deadline is, and its descriptor: what sets of them are sorted by.
 using Due = std::pair<Clock::time_point, int>;
 
-// The connections of one peer's address.
+// The connections of one peer's address: those that drain are not in `count`.
 struct Address {
   size_t count = 0;
-  std::set<Due> idle;
+  std::set<Due> idle, drains;
 };
 
 struct Connection {
@@ -67,6 +67,11 @@ struct Connection {
   Connection* next_report = nullptr;
   std::unique_ptr<Answer> answer;  // last: its parts ask who is gone
 };
+
+// A body of more has a mapping of its own, and a worker frees it.
+inline constexpr size_t kSmallBody = 512 << 10;
+// Frees a body: a large one a piece at a time, as whoever needs a mapping meanwhile waits for it.
+void release_body(std::string& body);
 
 Io handshake(Connection& connection);
 // Reads what is there, at most `most` bytes, and appends it. kWait: nothing there yet. kGone:

@@ -218,7 +218,7 @@ void Exchange::begin(Connection& connection) const {
   } catch (...) {  // the one place where a handler's exception becomes an answer
     response = renderer_(current_exception_as_error());
   }
-  request.body = {};
+  release_body(request.body);
   if (checked && head.method != "HEAD" && !response.owner && !response.stream) {
     response.headers.set(kCheckHeader, check_of(cat(response.status), response.body));
   }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/release.h"
 #include "http/server/connection.h"
 
 namespace split::http {
@@ -25,6 +26,8 @@ size_t queued_by_system(const Connection& connection) {
 }
 
 }  // namespace
+
+Outgoing::~Outgoing() { release_body(body_); }
 
 void Outgoing::add(std::string_view text) {
   // Bytes that are sent make room, before more is taken.
@@ -55,6 +58,8 @@ void Outgoing::add_pieces(const std::vector<Bytes>& pieces, std::shared_ptr<cons
     if (!piece.empty()) pieces_.push_back(piece);
   }
 }
+
+bool Outgoing::is_large() const { return owner_ != nullptr || body_.size() > kSmallBody; }
 
 Io Outgoing::send_some(Connection& connection, size_t most) {
   size_t done = 0;
@@ -95,7 +100,7 @@ Io Outgoing::send_some(Connection& connection, size_t most) {
     queued_ = queued_by_system(connection);
   }
   if (text_sent_ == text_.size() && text_.size() > kGather) {
-    text_ = {};  // a stream that waits for its next event keeps no buffer
+    release(text_);  // a stream that waits for its next event keeps no buffer
     text_sent_ = 0;
   }
   return io;

@@ -30,6 +30,9 @@ struct WritePace {
 class Outgoing {
  public:
   explicit Outgoing(WritePace pace) : pace_(pace) {}
+  ~Outgoing();
+  Outgoing(const Outgoing&) = delete;
+  Outgoing& operator=(const Outgoing&) = delete;
 
   // Adds text; before, or in place of, any body.
   void add(std::string_view text);
@@ -43,6 +46,8 @@ class Outgoing {
   bool empty() const { return text_.size() == text_sent_ && left_in_body_ == 0; }
   uint64_t sent() const { return sent_; }
   uint64_t unsent_text() const { return text_.size() - text_sent_; }
+  // Freeing it may take the system a while.
+  bool is_large() const;
 
   // While the socket takes nothing: when to ask is_stuck().
   Clock::time_point deadline() const;

@@ -1,9 +1,11 @@
 #include "http/server/server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -25,6 +27,9 @@ constexpr std::chrono::milliseconds kAcceptPause{
     100};  // after the system ran out of descriptors or memory
 constexpr int kUnsentBytes = 256 << 10;
 constexpr size_t kMostLooks = 64;  // for a connection that is idle
+// In one round, so that nobody waits for more than some milliseconds of them.
+constexpr int kMostAccepts = 64, kMostTimeouts = 256;
+constexpr rlim_t kKeptDescriptors = 16;  // free for handlers, however many connections come
 
 // Where there may be no memory for words.
 template <typename Say>
@@ -87,7 +92,7 @@ void Server::Impl::run() {
     auto next = std::min(stop_deadline, accept_again);
     if (!timers.empty()) next = std::min(next, timers.begin()->first);
     int wait = -1;
-    if (!pending.empty() || !asked.empty() || !writers.empty()) next = Clock::now();
+    if (!pending.empty() || !asked.empty() || !turns.empty()) next = Clock::now();
     if (next != Clock::time_point::max()) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
       wait = static_cast<int>(std::clamp<int64_t>(left, 0, 60000));
@@ -103,8 +108,9 @@ void Server::Impl::run() {
       if (found == connections.end() || found->second->state != Connection::kHead) continue;
       guarded(fd, [&] { advance(*found->second); });
     }
-    write_in_turn();
+    take_turns();
     on_time(Clock::now());
+    trim();
   }
   listener.reset();
   // Late handlers find their client gone and their writes failing.
@@ -134,11 +140,11 @@ void Server::Impl::on_event(Connection& c) {
     case Connection::kHandshake:
       return shake_hands(c);
     case Connection::kHead:
+      return read_more(c);
     case Connection::kBody:
     case Connection::kDrain:
-      return read_more(c);
     case Connection::kWriting:
-      return writers.push_back(c.fd.get());
+      return turns.push_back(c.fd.get());
     case Connection::kBusy:
     case Connection::kWaiting:
       return;
@@ -150,7 +156,7 @@ void Server::Impl::on_time(Clock::time_point now) {
     accept_again = Clock::time_point::max();
     if (listener) watch(EPOLL_CTL_MOD, listener.get(), EPOLLIN);
   }
-  while (!timers.empty() && timers.begin()->first <= now) {
+  for (int i = 0; i < kMostTimeouts && !timers.empty() && timers.begin()->first <= now; ++i) {
     const int fd = timers.begin()->second;
     guarded(fd, [&] { on_timeout(*connections.at(fd)); });
   }
@@ -177,19 +183,20 @@ void Server::Impl::shake_hands(Connection& c) {
 }
 
 void Server::Impl::accept_all() {
-  for (int i = 0; i < 256; ++i) {
+  for (int i = 0; i < kMostAccepts; ++i) {
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     Fd fd(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
                     SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
+      const bool room = leave_descriptors(fd);
       const int number = fd.get();
-      guarded(number, [&] { admit(std::move(fd), address); });
+      guarded(number, [&] { admit(std::move(fd), address, room); });
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) return;
     const int error = errno;
-    if (error == EMFILE && end_longest_idle(idle))
+    if (error == EMFILE && (end_oldest(drains) || end_longest_idle(idle)))
       return;  // those that have come may ask something
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
       quietly([&] { log_warning(cat("[http] cannot accept for now: ", errno_text(error))); });
@@ -201,7 +208,20 @@ void Server::Impl::accept_all() {
   }
 }
 
-void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
+// The lowest free number is a descriptor's: one of the last tells how few are left. Whoever asks
+// nothing makes room, whose number this one then takes. False: nobody does.
+bool Server::Impl::leave_descriptors(Fd& fd) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
+  const rlim_t most = limit.rlim_cur - std::min(kKeptDescriptors, limit.rlim_cur / 4);
+  while (static_cast<rlim_t>(fd.get()) >= most) {
+    if (!end_oldest(drains) && !end_longest_idle(idle)) return false;
+    if (Fd lower(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); lower) fd = std::move(lower);
+  }
+  return true;
+}
+
+void Server::Impl::admit(Fd fd, const sockaddr_storage& address, bool room) {
   const int on = 1;
   // Else 44 ms a request (measured).
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -215,27 +235,29 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   c.late = stop_begun;
   connections.emplace(c.fd.get(), std::move(owned));
   open = connections.size();
-  welcome(c);
+  welcome(c, room);
 }
 
-void Server::Impl::welcome(Connection& c) {
+// Whoever asks nothing makes room: first of the same address, which costs no other its place.
+void Server::Impl::welcome(Connection& c, bool room) {
+  const bool may_drain = room;
   watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
   if (!any_contains(proxies, c.peer)) {
     c.address = &addresses[c.peer];
     ++c.address->count;
   }
-  const auto too_many_there = [&] {
-    return c.address != nullptr && c.address->count > options.max_per_address;
-  };
-  // Whoever asks nothing makes room: of the same address, or of all.
-  if (too_many_there()) end_longest_idle(c.address->idle);
-  if (connections.size() > options.max_connections - options.max_connections / 10) {
+  while (room && c.address != nullptr && c.address->count > options.max_per_address) {
+    room = end_longest_idle(c.address->idle);
+  }
+  const auto count = [&] { return connections.size() - drains.size(); };
+  if (room && count() > options.max_connections - options.max_connections / 10) {
     end_longest_idle(idle);
   }
-  if (connections.size() > options.max_connections || too_many_there()) {
+  while (room && count() > options.max_connections) room = end_longest_idle(idle);
+  if (!room) {
     if (tls) return destroy(c);  // a handshake to say it would be one more connection
-    refuse(c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
-    return;
+    say_no(c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
+    return may_drain ? drain(c) : destroy(c);
   }
   if (tls) {
     {
@@ -246,9 +268,7 @@ void Server::Impl::welcome(Connection& c) {
     c.state = Connection::kHandshake;
   }
   set_deadline(c, Clock::now() + (tls ? options.head_timeout : options.idle_timeout));
-  if (handshakes.size() > options.max_handshakes) {
-    destroy(*connections.at(handshakes.begin()->second));
-  }
+  if (handshakes.size() > options.max_handshakes) end_oldest(handshakes);
 }
 
 // The one that came or was answered before all others and has asked nothing since: not even what
@@ -266,6 +286,12 @@ bool Server::Impl::end_longest_idle(const std::set<Due>& of) {
     if (++looked == kMostLooks) break;
   }
   return false;
+}
+
+bool Server::Impl::end_oldest(const std::set<Due>& of) {
+  if (of.empty()) return false;
+  destroy(*connections.at(of.begin()->second));
+  return true;
 }
 
 // Requests in flight or on their way since before the stop.

@@ -1,9 +1,14 @@
 // The loop's way of one request: collected, checked, handed over, ended.
+#include <malloc.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/release.h"
+#include "base/resources/granted.h"
 #include "http/server/server_loop.h"
 
 namespace split::http {
@@ -13,10 +18,20 @@ constexpr std::chrono::milliseconds kDrainTime{1000};
 constexpr std::chrono::milliseconds kRetry{100};  // of what no worker could take
 constexpr uint64_t kRoundBytes = 512 << 10;       // about: a tenth of a millisecond's copying
 constexpr size_t kDrainBytes = 64 << 20;
+constexpr size_t kDrainsPart = 8;  // of the connections' limits: so many drain beside them
 constexpr uint64_t kUnguardedBody = 64 << 10;  // received before anybody asks whose it is
 // How long a worker waits for the next request of a client that came straight back before. An edge
 // is back when it has computed its own part of a token.
 constexpr std::chrono::milliseconds kStay{10};
+
+// A large page would be there as a whole from its first byte on, and is not paid for.
+void take_small_pages(std::string& text) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = (reinterpret_cast<uintptr_t>(text.data()) + page - 1) / page * page;
+  const auto end = (reinterpret_cast<uintptr_t>(text.data()) + text.capacity()) / page * page;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): madvise takes whole pages
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_NOHUGEPAGE);
+}
 
 }  // namespace
 
@@ -34,11 +49,19 @@ void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
   timers.erase(before);
   handshakes.erase(before);
   idle.erase(before);
-  if (c.address != nullptr) c.address->idle.erase(before);
+  drains.erase(before);
+  if (c.address != nullptr) {
+    c.address->idle.erase(before);
+    c.address->drains.erase(before);
+  }
   c.deadline = deadline;
   if (deadline == Clock::time_point::max()) return;
   timers.insert(now);
   if (c.state == Connection::kHandshake) handshakes.insert(now);
+  if (c.state == Connection::kDrain) {
+    drains.insert(now);
+    if (c.address != nullptr) c.address->drains.insert(now);
+  }
   if (c.state != Connection::kHead || !c.in.empty()) return;
   idle.insert(now);
   if (c.address != nullptr) c.address->idle.insert(now);
@@ -46,7 +69,11 @@ void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
 
 void Server::Impl::destroy(Connection& c) {
   set_deadline(c, Clock::time_point::max());
-  if (c.address != nullptr && --c.address->count == 0) addresses.erase(c.peer);
+  if (c.address != nullptr) {
+    if (c.state != Connection::kDrain) --c.address->count;
+    if (c.address->count == 0 && c.address->drains.empty()) addresses.erase(c.peer);
+  }
+  dispose({std::move(c.memory), std::move(c.in), std::move(c.body)});
   connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
   open = connections.size();
 }
@@ -56,6 +83,7 @@ void Server::Impl::read_more(Connection& c) {
     std::string waste;
     const Io io = receive(c, waste, 64 << 10);
     c.drained += waste.size();
+    moved += waste.size();
     if (io == Io::kGone || c.drained > kDrainBytes) return destroy(c);
     return arm(c);
   }
@@ -65,13 +93,21 @@ void Server::Impl::read_more(Connection& c) {
                                                      : options.max_head_bytes + 1 - c.in.size();
   const size_t before = c.in.size();
   if (receive(c, c.in, wanted) == Io::kGone) return destroy(c);
-  if (c.state == Connection::kBody && !charge(c, c.in.size() - before)) return;
+  moved += c.in.size() - before;
+  if (c.state == Connection::kBody && !charge(c)) return;
   advance(c);
 }
 
-bool Server::Impl::charge(Connection& c, uint64_t bytes) {
+bool Server::Impl::charge(Connection& c) {
   if (!c.memory) c.memory = std::make_shared<MemoryShare>(options.memory);
-  if (c.memory->try_take(bytes)) return true;
+  const uint64_t bytes = std::min<uint64_t>(c.in.size(), c.head.content_length);
+  if (c.memory->try_take(bytes - c.memory->bytes())) {
+    if (bytes <= kSmallBody || c.in.capacity() >= c.head.content_length) return true;
+    // For all that is to come, so that it never moves again.
+    c.in.reserve(std::max<size_t>(c.head.content_length, kOwnMapping));
+    take_small_pages(c.in);
+    return true;
+  }
   refuse(c, {503, "overloaded", "too many request bodies at once", {}, {{"Retry-After", "1"}}});
   return false;
 }
@@ -82,7 +118,7 @@ void Server::Impl::advance(Connection& c) {
     const size_t blank = c.in.find_first_not_of("\r\n");
     if (blank != 0 && !c.in.empty()) c.in.erase(0, blank);
     if (c.in.empty()) {
-      c.in.shrink_to_fit();  // a parked connection keeps no buffer
+      release(c.in);  // a parked connection keeps no buffer
       return arm(c);
     }
     if (c.scanned == 0) {
@@ -108,7 +144,7 @@ void Server::Impl::advance(Connection& c) {
     if (c.head.content_length > kUnguardedBody) {
       if (const auto error = exchange.refusal(c.head)) return refuse(c, *error);
     }
-    if (!charge(c, std::min<uint64_t>(c.in.size(), c.head.content_length))) return;
+    if (!charge(c)) return;
     set_deadline(c, Clock::now() + options.body_timeout);
     if (c.head.expects_continue && c.in.size() < c.head.content_length) {
       constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -161,13 +197,17 @@ void Server::Impl::answer_here(Connection& c) {
 }
 
 // Those that are left have the next round.
-void Server::Impl::write_in_turn() {
-  for (const uint64_t until = written + kRoundBytes; !writers.empty() && written < until;) {
-    const int fd = writers.front();
-    writers.pop_front();
+void Server::Impl::take_turns() {
+  for (const uint64_t until = moved + kRoundBytes; !turns.empty() && moved < until;) {
+    const int fd = turns.front();
+    turns.pop_front();
     const auto found = connections.find(fd);
-    if (found == connections.end() || found->second->state != Connection::kWriting) continue;
-    guarded(fd, [&] { write_more(*found->second); });
+    if (found == connections.end()) continue;
+    Connection& c = *found->second;
+    guarded(fd, [&] {
+      if (c.state == Connection::kWriting) return write_more(c);
+      if (c.state == Connection::kBody || c.state == Connection::kDrain) read_more(c);
+    });
   }
 }
 
@@ -176,7 +216,7 @@ void Server::Impl::write_more(Connection& c) {
   c.state = Connection::kWriting;
   const uint64_t before = answer.out.sent();
   const bool gone = answer.failed || answer.out.send_some(c, kTurnBytes) == Io::kGone;
-  written += answer.out.sent() - before;
+  moved += answer.out.sent() - before;
   if (gone) return cut_off(c);
   if (answer.stream && answer.out.unsent_text() <= kStreamBytes / 2) return make_more(c);
   if (answer.out.empty()) return finish(c);
@@ -203,13 +243,13 @@ void Server::Impl::make_more(Connection& c) {
 
 void Server::Impl::finish(Connection& c) {
   const bool keep = exchange.end(c);
-  c.answer.reset();
+  dispose({.answer = std::move(c.answer)});
   next(c, keep);
 }
 
 void Server::Impl::next(Connection& c, bool keep) {
   c.memory.reset();
-  c.head = {};
+  release(c.head);
   c.state = Connection::kHead;
   c.waits_for = POLLIN;
   if (!keep || stop_begun) return drain(c);
@@ -323,7 +363,7 @@ void Server::Impl::take_reports() {
 void Server::Impl::take_report(Connection& c) {
   if (c.report == Connection::kToWrite) {
     c.state = Connection::kWriting;
-    return writers.push_back(c.fd.get());
+    return turns.push_back(c.fd.get());
   }
   next(c, c.report == Connection::kKept);
 }
@@ -331,6 +371,11 @@ void Server::Impl::take_report(Connection& c) {
 // Answers from the loop and ends the connection. The answer fits a fresh socket's buffer; a client
 // whose buffer is full is not reading and gets none.
 void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body) {
+  say_no(c, error, with_body);
+  drain(c);
+}
+
+void Server::Impl::say_no(Connection& c, const HttpError& error, bool with_body) {
   const std::string id = request_id(c.head.headers);
   const std::string answer = closing_answer(exchange.render(error), id, with_body);
   if (on_refused) {
@@ -340,17 +385,47 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};
   size_t sent = 0;
   send(c, {&piece, 1}, sent);
-  drain(c);
 }
 
+// Those that drain already give way, the oldest first: of the same address, then of all.
 void Server::Impl::drain(Connection& c) {
-  c.in = {};
-  c.body = {};
-  c.memory.reset();  // behind what it paid for
+  dispose({std::move(c.memory), std::move(c.in), std::move(c.body)});
+  const auto most = [](size_t limit) { return std::max<size_t>(limit / kDrainsPart, 1); };
+  if (c.address != nullptr && c.address->drains.size() >= most(options.max_per_address)) {
+    end_oldest(c.address->drains);
+  }
+  if (drains.size() >= most(options.max_connections)) end_oldest(drains);
+  if (c.address != nullptr) --c.address->count;
   c.state = Connection::kDrain;
   end_sending(c);
   set_deadline(c, Clock::now() + kDrainTime);
   arm(c);
+}
+
+// Frees it; where that is much, by a worker, if there is one.
+void Server::Impl::dispose(Waste waste) noexcept {
+  const size_t bytes = waste.in.capacity() + waste.body.capacity();
+  if (bytes <= kSmallBody && (waste.answer == nullptr || !waste.answer->out.is_large())) return;
+  try {
+    workers.submit([this, all = std::make_shared<Waste>(std::move(waste))]() mutable {
+      release_body(all->in);
+      release_body(all->body);
+      all.reset();
+      wake_reader(wake);  // for trim()
+    });
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+// The system's part of freeing, when much has been freed: a worker's work, too.
+void Server::Impl::trim() {
+  if (options.memory == nullptr || !options.memory->trim_is_due()) return;
+  bool begun = false;
+  try {
+    begun = workers.submit([] { ::malloc_trim(0); });
+  } catch (const std::bad_alloc&) {
+  }
+  if (!begun) options.memory->trim_later();
 }
 
 void Server::Impl::on_timeout(Connection& c) {

@@ -31,15 +31,17 @@ struct Server::Impl {
   void on_time(Clock::time_point now);
   void shake_hands(Connection& c);
   void accept_all();
-  void admit(Fd fd, const sockaddr_storage& address);
-  void welcome(Connection& c);
+  bool leave_descriptors(Fd& fd);
+  void admit(Fd fd, const sockaddr_storage& address, bool room);
+  void welcome(Connection& c, bool room);
   bool end_longest_idle(const std::set<Due>& of);  // false: none is
+  bool end_oldest(const std::set<Due>& of);        // likewise
   void read_more(Connection& c);
   void advance(Connection& c);
-  bool charge(Connection& c, uint64_t bytes);  // of body; false: refused
+  bool charge(Connection& c);  // for its body; false: refused
   void hand_over(Connection& c);
   void answer_here(Connection& c);
-  void write_in_turn();
+  void take_turns();
   void write_more(Connection& c);
   void cut_off(Connection& c);
   void make_more(Connection& c);  // of a stream, by a worker
@@ -53,8 +55,17 @@ struct Server::Impl {
   bool next_at_once(Connection& c);   // its head and body; false: the loop's to wait for
   bool take_whole(Connection& c);
   void refuse(Connection& c, const HttpError& error, bool with_body = true);
+  void say_no(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
   void destroy(Connection& c);
+  // What a connection held, in the order in which it ends: from the last to the first.
+  struct Waste {
+    std::shared_ptr<MemoryShare> memory = {};
+    std::string in = {}, body = {};
+    std::unique_ptr<Answer> answer = {};
+  };
+  void dispose(Waste waste) noexcept;
+  void trim();
   void take_reports();
   void take_report(Connection& c);
   // Calls `step` for the connection with this descriptor, which a failure of it ends: want of
@@ -90,14 +101,15 @@ struct Server::Impl {
   std::unordered_map<int, std::unique_ptr<Connection>> connections;
   std::vector<int> pending;  // have bytes that epoll does not know of
   std::vector<int> asked;    // have the next request's in `in`
-  // Are to be written to, in their order: some of them in each round, behind all that asks, so that
-  // those who take much keep nobody waiting.
-  std::deque<int> writers;
-  uint64_t written = 0;  // bytes
+  // Are to be read from or written to, in their order: some of them in each round, behind all that
+  // asks, so that those who send or take much keep nobody waiting.
+  std::deque<int> turns;
+  uint64_t moved = 0;  // bytes
   std::map<std::string, Address> addresses;
   std::set<Due> timers;
   std::set<Due> handshakes;  // of these
   std::set<Due> idle;        // likewise: nothing is asked on them
+  std::set<Due> drains;      // likewise; no limit but their own counts them
   std::vector<int> waiting;  // in kWaiting, in their order
   bool stop_begun = false;
   Clock::time_point stop_deadline = Clock::time_point::max();
