@@ -65,6 +65,7 @@ KeptBlob BlobCache::keep(const std::string& key, std::span<const Bytes> pieces) 
       blob.file = MappedFile(path);
       return blob;
     } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kBusy) throw;  // for now
       to_memory(error.what());
     }
   }

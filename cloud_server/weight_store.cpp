@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/resources/threads.h"
 #include "io/quantize.h"
 #include "io/weight_file.h"
 
@@ -31,7 +32,7 @@ WeightStore::WeightStore(const Checkpoint& checkpoint, const Model& model,
   for (const BlobFormat& what : offered_blobs(checkpoint, model_, formats)) {
     entries_.emplace_back(what);
   }
-  maker_ = std::thread([this] { work(); });
+  maker_ = started([this] { work(); });
 }
 
 WeightStore::~WeightStore() {

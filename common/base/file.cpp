@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,15 @@ namespace split {
 
 std::string errno_text(int error) { return std::generic_category().message(error); }
 
+Error file_error(std::string_view what, int error) {
+  if (error == ENFILE) return {ErrorKind::kBusy, "[file] this machine has too many open files"};
+  if (error != EMFILE) return {ErrorKind::kIo, cat("[file] ", what, ": ", errno_text(error))};
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return {ErrorKind::kBusy, cat("[file] this process has too many open files: it may have ",
+                                limit.rlim_cur, " (ulimit -n)")};
+}
+
 Fd& Fd::operator=(Fd&& other) noexcept {
   if (this != &other) {
     reset();
@@ -27,6 +37,11 @@ Fd& Fd::operator=(Fd&& other) noexcept {
 int Fd::release() { return std::exchange(fd_, -1); }
 void Fd::reset() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+Fd expect_fd(int fd, std::string_view what) {
+  if (fd < 0) throw file_error(what, errno);
+  return Fd(fd);
 }
 
 void wake_reader(const Fd& event) {
@@ -49,7 +64,7 @@ constexpr std::string_view kRandomName = "XXXXXX";  // mkstemp's, behind a dot
 uint64_t size_of(const Fd& fd, std::string_view what) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) {
-    throw Error(ErrorKind::kIo, cat("[file] ", what, ": ", errno_text(errno)));
+    throw file_error(what, errno);
   }
   if (!S_ISREG(status.st_mode)) {
     throw Error(ErrorKind::kIo, cat("[file] ", what, ": not a regular file"));
@@ -114,9 +129,8 @@ OpenedFile open_regular(const std::filesystem::path& path) {
   Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a FIFO's would wait
   if (!fd) {
     const int error = errno;
-    const bool missing = error == ENOENT || error == ENOTDIR;
-    throw Error(missing ? ErrorKind::kNotFound : ErrorKind::kIo,
-                cat("[file] ", path.string(), ": ", errno_text(error)));
+    if (error != ENOENT && error != ENOTDIR) throw file_error(path.string(), error);
+    throw Error(ErrorKind::kNotFound, cat("[file] ", path.string(), ": ", errno_text(error)));
   }
   const uint64_t size = size_of(fd, path.string());
   return {std::move(fd), size};
@@ -179,8 +193,7 @@ const char* MappedFile::name_at(const void* address) noexcept {
 }
 MappedFile MappedFile::in_memory(std::span<const Bytes> pieces) {
   constexpr std::string_view kWhat = "a file in memory";
-  const Fd fd(::memfd_create("split", MFD_CLOEXEC));
-  if (!fd) throw Error(ErrorKind::kIo, cat("[file] ", kWhat, ": ", errno_text(errno)));
+  const Fd fd = expect_fd(::memfd_create("split", MFD_CLOEXEC), kWhat);
   size_t size = 0;
   for (const Bytes piece : pieces) {
     write_all(fd, piece, kWhat);
@@ -226,7 +239,7 @@ std::string read_file(const std::filesystem::path& path, uint64_t limit) {
   while (done < text.size()) {
     const ssize_t n = ::read(file.fd.get(), text.data() + done, text.size() - done);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw Error(ErrorKind::kIo, cat("[file] ", path.string(), ": ", errno_text(errno)));
+    if (n < 0) throw file_error(path.string(), errno);
     if (n == 0) break;
     done += static_cast<size_t>(n);
   }
@@ -238,7 +251,7 @@ void write_all(const Fd& fd, Bytes bytes, std::string_view what) {
   while (!bytes.empty()) {
     const ssize_t n = ::write(fd.get(), bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) throw Error(ErrorKind::kIo, cat("[file] ", what, ": ", errno_text(errno)));
+    if (n <= 0) throw file_error(what, errno);
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
 }
@@ -246,7 +259,7 @@ void write_all(const Fd& fd, Bytes bytes, std::string_view what) {
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
   std::string name = cat(path_.string(), ".", kRandomName);
   fd_ = Fd(::mkostemp(name.data(), O_CLOEXEC));
-  if (!fd_) throw Error(ErrorKind::kIo, cat("[file] ", name, ": ", errno_text(errno)));
+  if (!fd_) throw file_error(name, errno);
   temporary_ = name;
 }
 
@@ -258,9 +271,7 @@ void AtomicFile::append(Bytes bytes) { write_all(fd_, bytes, temporary_.string()
 
 void AtomicFile::commit() {
   const auto require = [&](int result) {
-    if (result != 0) {
-      throw Error(ErrorKind::kIo, cat("[file] ", path_.string(), ": ", errno_text(errno)));
-    }
+    if (result != 0) throw file_error(path_.string(), errno);
   };
   require(::fchmod(fd_.get(), 0644));
   require(::fsync(fd_.get()));

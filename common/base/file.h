@@ -112,5 +112,10 @@ void write_all(const Fd& fd, Bytes bytes, std::string_view what);
 
 // "Permission denied" for EACCES and so on; thread-safe.
 std::string errno_text(int error);
+// A call for the file `what` failed: kBusy where the process or the machine has no descriptors
+// left, else kIo.
+Error file_error(std::string_view what, int error);
+// What such a call gave; throws that error where it is none.
+Fd expect_fd(int fd, std::string_view what);
 
 }  // namespace split

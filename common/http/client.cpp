@@ -94,9 +94,8 @@ struct Client::Impl {
       : options(std::move(given)),
         url(parse_url(parts.origin)),
         prefix(parts.path),
-        cancel_fd(::eventfd(0, EFD_CLOEXEC)),
+        cancel_fd(expect_fd(::eventfd(0, EFD_CLOEXEC), "an event")),
         connection(url, tls, options.proxy) {
-    CHECK(cancel_fd);
     const bool six = url.host.find(':') != std::string::npos;
     const std::string name = six ? cat("[", url.host, "]") : url.host;
     const std::string place = cat(url.tls ? "https://" : "http://", name, ":", url.port);

@@ -64,6 +64,7 @@ bool ClientConnection::connect(ClientExchange& exchange) {
   for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
     Fd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     int error = 0;
+    if (!fd && (errno == EMFILE || errno == ENFILE)) throw file_error("a socket", errno);
     if (!fd || ::connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0) error = errno;
     if (error == EINPROGRESS) {
       if (!exchange.wait(fd.get(), POLLOUT, exchange.options.connect_timeout)) {

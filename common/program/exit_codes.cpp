@@ -8,8 +8,9 @@ int exit_code(ErrorKind kind) {
     case ErrorKind::kNotFound:
       return 2;
     case ErrorKind::kRemote:
-    case ErrorKind::kBusy:
       return 3;
+    case ErrorKind::kBusy:
+      return kExitFailed;
     case ErrorKind::kIo:
       return 4;
     case ErrorKind::kShape:  // of a checkpoint, or of what a server sent

@@ -6,7 +6,7 @@
 
 namespace split {
 
-inline constexpr int kExitFailed = 1;  // out of memory, or a broken invariant of ours
+inline constexpr int kExitFailed = 1;  // of memory or threads too few, or a broken invariant
 
 // For an error that ends a program; after a signal: interrupt.h.
 int exit_code(ErrorKind kind);
@@ -14,7 +14,7 @@ int exit_code(ErrorKind kind);
 // All of them, for a manual.
 inline constexpr Flags::Exit kExitCodes[] = {
     {"0", "all is well, or SIGTERM"},
-    {"1", "a fault of the program's own"},
+    {"1", "a fault of the program's own, or too little memory, threads or descriptors"},
     {"2", "usage, or input that cannot be taken"},
     {"3", "the server cannot be reached, or refuses"},
     {"4", "a file, the cache or a disk"},

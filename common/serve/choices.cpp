@@ -1,10 +1,10 @@
 #include "serve/choices.h"
 
 #include <algorithm>
-#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/resources/threads.h"
 #include "run/batcher.h"
 
 namespace split::serve {
@@ -34,12 +34,7 @@ void Choices::run(size_t count, const One& one, const std::function<void()>& on_
   const size_t wanted = std::min(count, kMostAtOnce) - std::min<size_t>(count, 1);
   const size_t more = spare_ == nullptr ? 0 : spare_->take(wanted);
   std::vector<std::thread> threads;
-  try {
-    threads.reserve(more);
-    for (size_t i = 0; i < more; ++i) threads.emplace_back([&] { work(one, on_error); });
-  } catch (const std::system_error&) {  // the system has no more: those there are do it
-  } catch (const std::bad_alloc&) {     // likewise
-  }
+  start_some(threads, more, [&](size_t) { work(one, on_error); });
   work(one, on_error);
   for (std::thread& thread : threads) thread.join();
   if (more > 0) spare_->give_back(more);

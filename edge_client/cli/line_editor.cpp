@@ -200,8 +200,7 @@ bool LineEditor::fill(int wake) {
 
 LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_columns,
                                      std::string& line) {
-  const Fd wake(::eventfd(0, EFD_CLOEXEC));
-  CHECK(wake);
+  const Fd wake = expect_fd(::eventfd(0, EFD_CLOEXEC), "an event");
   const Interrupt::Hook hook(interrupt_, [&] { wake_reader(wake); });
   const RawMode raw(input_);
   Line typed;

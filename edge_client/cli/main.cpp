@@ -9,6 +9,7 @@
 #include <exception>
 
 #include "base/file.h"
+#include "base/plain_words.h"
 #include "edge_client/cli/run.h"
 #include "program/exit_codes.h"
 #include "program/lost_pages.h"
@@ -60,6 +61,6 @@ int main(int argc, char** argv) try {
   std::fputs("edge_client: out of memory\n", stderr);
   return split::kExitFailed;
 } catch (const std::exception& error) {  // a broken invariant of ours
-  std::fprintf(stderr, "edge_client: %s\n", error.what());
+  std::fprintf(stderr, "edge_client: %s\n", split::plain_words(error.what()).c_str());
   return split::kExitFailed;
 }

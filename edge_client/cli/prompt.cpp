@@ -17,11 +17,7 @@ namespace {
 
 constexpr size_t kMostPrompt = 64 << 20;  // 64 MiB: no context holds a hundredth of it
 
-Fd wake_up() {
-  Fd wake(::eventfd(0, EFD_CLOEXEC));
-  CHECK(wake);
-  return wake;
-}
+Fd wake_up() { return expect_fd(::eventfd(0, EFD_CLOEXEC), "an event"); }
 
 // Appends what comes next; 0 bytes at the end. A pipe may stay silent for ever, hence the
 // interrupt.

@@ -14,6 +14,7 @@
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/plain_words.h"
+#include "base/resources/threads.h"
 #include "device/about.h"
 #include "edge_client/cli/cache_command.h"
 #include "edge_client/cli/doctor.h"
@@ -397,14 +398,16 @@ bool Run::open(const std::string& prompt) {
   Remote& remote = loader_.lend();
   std::atomic<bool> known = false;
   std::exception_ptr error;
-  std::jthread beside([&] {  // is waited for whatever happens meanwhile
+  std::jthread beside;  // is waited for whatever happens meanwhile
+  const auto learn = [&] {
     try {
       select_model();
     } catch (...) {
       error = std::current_exception();
     }
     known = true;
-  });
+  };
+  if (!try_start(beside, learn)) return false;
   generate_ = generate_options();
   Opened opened;
   opened.session = random_session_id();

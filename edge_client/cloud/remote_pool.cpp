@@ -1,5 +1,7 @@
 #include "edge_client/cloud/remote_pool.h"
 
+#include "base/resources/threads.h"
+
 namespace split::edge {
 namespace {
 
@@ -12,7 +14,7 @@ RemotePool::RemotePool(Connect connect, std::chrono::milliseconds timeout)
     : connect_(std::move(connect)),
       timeout_(timeout),
       goodbye_(connect_(std::min(timeout, Remote::kGoodbye))),
-      thread_([this] { say_goodbyes(); }) {
+      thread_(started([this] { say_goodbyes(); })) {
   idle_.reserve(kMostIdle);
 }
 

@@ -1,5 +1,7 @@
 #include "edge_client/drive/split_forward.h"
 
+#include "base/resources/threads.h"
+
 namespace split::edge {
 namespace {
 
@@ -127,12 +129,13 @@ void SplitForward::stop_lane() noexcept {
   thread_.join();
 }
 
-// The lane has a thread once there is something for it to do. With the lock held.
+// The lane has a thread once there is something for it to do; where the system has none, the text
+// goes on where it is. With the lock held.
 void SplitForward::begin_lane() {
   if (course_.lane() == nullptr || thread_.joinable() || stopping_ || course_.lane()->idle())
     return;
-  beside_ = moving_->connect();
-  thread_ = std::thread([this] { drive_lane(); });
+  if (!beside_) beside_ = moving_->connect();
+  try_start(thread_, [this] { drive_lane(); });
 }
 
 void SplitForward::aim(int cut, std::string why, Batcher* tail, std::shared_ptr<void> keeps) {
@@ -266,6 +269,8 @@ void SplitForward::drive(Flow& flow, const OnToken& on_token) {
       const bool asks = std::holds_alternative<Send>(action);
       perform(flow, asks ? link() : first_, action, lock);
     } else if (wait->until == Wait::kOnOthers) {
+      const bool driven = course_.lane() == nullptr || course_.lane()->idle() || thread_.joinable();
+      if (!driven && !stopping_) no_more_threads();
       changed_.wait_for(lock, kLook, [&, seen = told_] { return told_ != seen; });
     } else {
       lock.unlock();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/resources/threads.h"
+
 namespace split::edge {
 namespace {
 
@@ -36,7 +38,7 @@ void CloudNotice::lost(const RemoteError& error) {
   since_ = Clock::now();
   shown_ = false;
   if (quiet_) return;
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) try_start(thread_, [this] { run(); });  // or nothing is said
 }
 
 void CloudNotice::found(bool again) {

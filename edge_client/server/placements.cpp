@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/resources/threads.h"
 #include "http/message.h"
 #include "wire/fields.h"
 
@@ -28,7 +29,7 @@ auto of_field(const char* field, const Call& call) {
 // A driver's compilers want more stack than a request's thread has.
 void on_own_thread(const std::function<void()>& call) {
   std::exception_ptr error;
-  std::thread thread([&] {
+  std::thread thread = started([&] {
     try {
       call();
     } catch (...) {

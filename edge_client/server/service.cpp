@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/log_room.h"
+#include "base/resources/threads.h"
 #include "edge_client/server/status.h"
 #include "edge_client/split/plan/plan_report.h"
 #include "edge_client/weights/exactness.h"
@@ -439,7 +440,7 @@ std::shared_ptr<PlacedModel> Service::placed_at(int cut) {
   // A driver's compilers want more stack than a request's thread has.
   std::shared_ptr<PlacedModel> split;
   std::exception_ptr error;
-  std::thread loads([&] {
+  std::thread loads = started([&] {
     try {
       split = load_split(wanted, loader_.manifest(&wanted));
     } catch (...) {

@@ -4,6 +4,7 @@
 
 #include "base/figures.h"
 #include "base/plain_words.h"
+#include "base/resources/threads.h"
 #include "edge_client/weights/exactness.h"
 #include "edge_client/weights/plan/measure.h"
 
@@ -25,7 +26,9 @@ constexpr std::chrono::seconds kLookAgain{1};
 
 Arrival::Arrival(Loader& loader, ArrivalOptions options)
     : loader_(loader), options_(std::move(options)) {
-  thread_ = std::thread([this] { run(); });
+  if (try_start(thread_, [this] { run(); })) return;
+  options_.tell("no thread is left for the weights; texts stay on the cloud");
+  begun_ = true;
 }
 
 Arrival::~Arrival() {
@@ -35,7 +38,7 @@ Arrival::~Arrival() {
     ending_ = true;
     changed_.notify_all();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
   if (placed_) placed_->growing->stop();  // others may have the model still
 }
 

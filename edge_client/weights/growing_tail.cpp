@@ -4,6 +4,7 @@
 #include <new>
 #include <utility>
 #include "base/plain_words.h"
+#include "base/resources/threads.h"
 
 namespace split::edge {
 
@@ -69,7 +70,7 @@ GrowingTail::GrowingTail(LocalTail& tail, std::vector<GrowthStep> steps,
       told_(std::move(told)) {
   note_.floor = tail_.floor();
   note_.layers = layers_;
-  thread_ = std::thread([this] { run(); });
+  thread_ = started([this] { run(); });
 }
 
 GrowingTail::~GrowingTail() { stop(); }

@@ -259,7 +259,7 @@ TEST(LogLines, NameOneLayerAtMost) {
 TEST(ExitCodes, AreAlikeForBothPrograms) {
   const std::pair<ErrorKind, int> codes[] = {
       {ErrorKind::kInput, 2},     {ErrorKind::kNotFound, 2}, {ErrorKind::kRemote, 3},
-      {ErrorKind::kBusy, 3},      {ErrorKind::kIo, 4},       {ErrorKind::kShape, 5},
+      {ErrorKind::kBusy, 1},      {ErrorKind::kIo, 4},       {ErrorKind::kShape, 5},
       {ErrorKind::kIntegrity, 5}, {ErrorKind::kDevice, 6},   {ErrorKind::kInUse, 98}};
   for (const auto& [kind, code] : codes) EXPECT_EQ(exit_code(kind), code);
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/resources/granted.h"
+#include "base/resources/threads.h"
 
 namespace split {
 namespace {
@@ -23,14 +24,9 @@ void pause_cpu() {
 
 }  // namespace
 
+// Where the system has fewer threads, those there are take the others' shares.
 ThreadPool::ThreadPool(unsigned threads) : shares_(threads > 0 ? threads : granted_processors()) {
-  try {
-    workers_.reserve(shares_.size());
-    for (size_t i = 1; i < shares_.size(); ++i) workers_.emplace_back([this, i] { work(i); });
-  } catch (...) {  // no room for one more
-    end();
-    throw;
-  }
+  start_some(workers_, shares_.size() - 1, [this](size_t i) { work(i + 1); });
 }
 
 ThreadPool::~ThreadPool() { end(); }

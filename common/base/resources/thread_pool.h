@@ -19,7 +19,8 @@ namespace split {
 // Used by one thread at a time, the one that runs the step; it takes part in the work itself.
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 starts no thread. 0 means one per processor.
+  // `threads` counts the caller: 1 starts no thread. 0 means one per processor. They are fewer
+  // where the system has no more.
   explicit ThreadPool(unsigned threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

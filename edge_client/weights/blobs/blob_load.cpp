@@ -8,6 +8,7 @@
 #include "base/figures.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/resources/threads.h"
 #include "edge_client/weights/blobs/blob_download.h"
 
 namespace split::edge {
@@ -44,7 +45,10 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
   for (const Item& item : items_) missing_ += item.expected ? item.info.bytes : 0;
   progress_.emplace(options.progress, missing_);
   hook_.emplace(interrupt_, [this] { cancel(); });
-  for (unsigned i = 0; i < options.workers; ++i) threads_.emplace_back([this] { work(); });
+  start_some(threads_, options.workers, [this](size_t) { work(); });
+  if (!threads_.empty()) return;
+  if (on_blob_) no_more_threads();
+  work();  // itself, before anybody waits
 }
 
 BlobLoad::~BlobLoad() { end(); }
@@ -139,7 +143,8 @@ void BlobLoad::work() {
     fail(std::current_exception(), true);
   } catch (const Error& error) {
     const bool disk = error.kind() == ErrorKind::kIo;
-    fail(disk ? std::make_exception_ptr(disk_error(error)) : std::current_exception(), false);
+    fail(disk ? std::make_exception_ptr(disk_error(error)) : std::current_exception(),
+         error.kind() == ErrorKind::kBusy);
   } catch (...) {
     fail(std::current_exception(), true);
   }

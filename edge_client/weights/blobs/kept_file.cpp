@@ -16,7 +16,7 @@ std::optional<std::string> read_kept(const fs::path& path, uint64_t limit) {
   const Fd fd = open_regular_only(path, O_RDONLY);
   if (!fd) {
     if (errno == ENOENT || errno == ENOTDIR) return std::nullopt;
-    throw disk_error(Error(ErrorKind::kIo, cat(path.string(), ": ", errno_text(errno))));
+    throw disk_error(file_error(path.string(), errno));
   }
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0 || static_cast<uint64_t>(status.st_size) > limit)

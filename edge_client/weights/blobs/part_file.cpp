@@ -14,9 +14,7 @@ namespace fs = std::filesystem;
 
 fs::path part_of(const fs::path& path) { return path.string() + std::string(kPartSuffix); }
 
-Error failed(const fs::path& path) {
-  return {ErrorKind::kIo, cat("[file] ", path.string(), ": ", errno_text(errno))};
-}
+Error failed(const fs::path& path) { return file_error(path.string(), errno); }
 
 }  // namespace
 
@@ -37,8 +35,7 @@ std::optional<PartFile> PartFile::take(const fs::path& path, uint64_t bytes) {
   const fs::path part = part_of(path);
   for (;;) {
     Fd fd = open_regular_only(part, O_RDWR | O_CREAT);
-    if (!fd)
-      throw Error(ErrorKind::kIo, cat("cannot write to ", part.string(), ": ", errno_text(errno)));
+    if (!fd) throw failed(part);
     while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) return std::nullopt;
       if (errno != EINTR) throw failed(part);

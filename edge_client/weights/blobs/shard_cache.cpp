@@ -13,6 +13,7 @@ namespace split::edge {
 namespace fs = std::filesystem;
 
 Error disk_error(const Error& error) {
+  if (error.kind() != ErrorKind::kIo) return error;
   return {ErrorKind::kIo, cat("[cache] ", error.what(),
                               "; --cache DIR names another place, --cut cloud needs none")};
 }

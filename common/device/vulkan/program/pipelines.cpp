@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/resources/granted.h"
+#include "base/resources/threads.h"
 #include "device/vulkan/codegen/addresses.h"
 #include "device/vulkan/codegen/spirv.h"
 
@@ -211,12 +212,20 @@ const Pipelines::Made* Pipelines::begin(const PipelineKey& key) {
   made.module = module(key);
   made.layout = layout(key.bindings);
   const auto at = pipelines_.emplace(key, std::move(made)).first;
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
   queue_.push_back(&*at);
   ++unfinished_;
   if (working_ < granted_processors()) {
     ++working_;
-    workers_.emplace_back([this] { work(); });
+    std::thread worker;
+    if (try_start(worker, [this] { work(); })) {
+      workers_.push_back(std::move(worker));
+    } else if (working_ > 1) {
+      --working_;
+    } else {  // nobody else does it
+      lock.unlock();
+      work();
+    }
   }
   return &at->second;
 }

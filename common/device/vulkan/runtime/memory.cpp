@@ -55,7 +55,7 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
 Memory::Memory(Context& context, Queue& queue) : context_(context), queue_(queue) {
   // Beside the caller: it takes an H200's driver 12 ms.
   if (context.capabilities().discrete) {
-    ring_block_ = std::async(std::launch::async,
+    ring_block_ = std::async(std::launch::async | std::launch::deferred,
                              [this] { return make_block(MemoryUse::kStaging, kRingBytes); });
   }
 }

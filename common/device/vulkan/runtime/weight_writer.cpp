@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <system_error>
 
 #include "base/resources/granted.h"
+#include "base/resources/threads.h"
 
 namespace split::vulkan {
 namespace {
@@ -26,16 +26,11 @@ WeightWriter::~WeightWriter() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-// One processor is left to the thread that loads, which has its own work.
+// One processor is left to the thread that loads, which has its own work. Where the system has
+// fewer threads, those there are, and who waits, do it.
 void WeightWriter::start() {
   const unsigned processors = std::max(granted_processors(), 2u);
-  try {
-    while (workers_.size() < std::min(processors - 1, kMostWorkers)) {
-      workers_.emplace_back([this] { work(); });
-    }
-  } catch (const std::system_error&) {
-    // No room for one more: those there are, and who waits, do it.
-  }
+  start_some(workers_, std::min(processors - 1, kMostWorkers), [this](size_t) { work(); });
 }
 
 uint64_t WeightWriter::begin(Job job) {

@@ -1,0 +1,49 @@
+// Threads where the system may have no more of them: whoever can do with fewer goes on, and whoever
+// cannot is told what is missing.
+#pragma once
+
+#include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace split {
+
+// Throws Error(kBusy), which says that threads are missing.
+[[noreturn]] void no_more_threads();
+
+// False where the system has no more, or no memory for it.
+template <typename Thread, typename Run>
+bool try_start(Thread& thread, Run run) {
+  try {
+    thread = Thread(std::move(run));
+    return true;
+  } catch (const std::system_error&) {
+  } catch (const std::bad_alloc&) {
+  }
+  return false;
+}
+
+// As many as `count`, or as the system has; each runs `run` with its number.
+template <typename Run>
+void start_some(std::vector<std::thread>& threads, size_t count, const Run& run) {
+  try {
+    threads.reserve(count);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
+  for (std::thread one; threads.size() < count; threads.push_back(std::move(one))) {
+    if (!try_start(one, [run, i = threads.size()] { run(i); })) return;
+  }
+}
+
+// Throws Error(kBusy) where the system has no more.
+template <typename Thread = std::thread, typename Run>
+Thread started(Run run) {
+  Thread thread;
+  if (!try_start(thread, std::move(run))) no_more_threads();
+  return thread;
+}
+
+}  // namespace split
