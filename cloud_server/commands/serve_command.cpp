@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/plain_words.h"
 #include "base/resources/granted.h"
+#include "base/resources/threads.h"
 #include "base/revision.h"
 #include "cloud_server/cloud.h"
 #include "cloud_server/model_path.h"
@@ -115,7 +116,8 @@ int serve_command(Options options) {
 
   Interrupt interrupt;
   Reloading reloading;
-  const SignalWatch watch(interrupt, [&reloading] { reloading(); });
+  const SignalWatch watch(interrupt, std::chrono::seconds(options.shutdown_timeout),
+                          [&reloading] { reloading(); });
   ::signal(SIGPIPE, SIG_IGN);
 
   Cloud cloud;
@@ -158,7 +160,7 @@ int serve_command(Options options) {
   }
   // Beside the server, which says meanwhile that it lives.
   std::exception_ptr failure;
-  std::jthread loading([&] {
+  std::jthread loading = started<std::jthread>([&] {
     try {
       for (const std::string& argument : options.models) load_model(cloud, options, argument);
       if (options.blob_cache.empty()) {

@@ -5,7 +5,12 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <optional>
+
+#include "base/log.h"
+#include "base/resources/threads.h"
 
 namespace split {
 
@@ -51,20 +56,31 @@ Interrupt::Hook::~Hook() {
   interrupt_.calls_.erase(at_);
 }
 
-SignalWatch::SignalWatch(Interrupt& interrupt, std::function<void()> hangup)
-    : end_(::eventfd(0, EFD_CLOEXEC)) {
+SignalWatch::SignalWatch(Interrupt& interrupt, std::chrono::seconds patience,
+                         std::function<void()> hangup)
+    : end_(expect_fd(::eventfd(0, EFD_CLOEXEC), "an event")) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
   if (hangup) sigaddset(&set, SIGHUP);
   CHECK(::pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
-  signals_ = Fd(::signalfd(-1, &set, SFD_CLOEXEC));
-  CHECK(signals_ && end_);
-  thread_ = std::thread([this, &interrupt, hangup = std::move(hangup)] {
+  signals_ = expect_fd(::signalfd(-1, &set, SFD_CLOEXEC), "signals");
+  thread_ = started([this, &interrupt, patience, hangup = std::move(hangup)] {
     pollfd fds[2] = {{signals_.get(), POLLIN, 0}, {end_.get(), POLLIN, 0}};
+    using Clock = std::chrono::steady_clock;
+    std::optional<Clock::time_point> end_by;
     for (;;) {
-      if (::poll(fds, 2, -1) < 0) continue;
+      const auto left = [&] {
+        const auto time = std::chrono::ceil<std::chrono::milliseconds>(*end_by - Clock::now());
+        return static_cast<int>(std::max<int64_t>(time.count(), 0));
+      };
+      const int count = ::poll(fds, 2, end_by ? left() : -1);
+      if (count < 0) continue;
+      if (count == 0) {
+        log_warning("what is still at work is abandoned: its time to end is over");
+        ::_exit(exit_code_of_signal(interrupt.signal()));
+      }
       if (fds[1].revents != 0) return;
       signalfd_siginfo info{};
       if (::read(signals_.get(), &info, sizeof info) != sizeof info) continue;
@@ -75,6 +91,7 @@ SignalWatch::SignalWatch(Interrupt& interrupt, std::function<void()> hangup)
       }
       if (interrupt.signal() != 0) ::_exit(exit_code_of_signal(signal));
       interrupt.raise(signal);
+      if (interrupt.signal() != 0) end_by = Clock::now() + patience + std::chrono::seconds(1);
     }
   });
 }

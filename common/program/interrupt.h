@@ -36,7 +36,7 @@ class Interrupt : public Waiter {
   };
 
   // While it lives, `call` is called by raise(), also when that was before. It must not ask the
-  // Interrupt.
+  // Interrupt, and not wait.
   class Hook {
    public:
     Hook(Interrupt& interrupt, std::function<void()> call);
@@ -57,12 +57,15 @@ class Interrupt : public Waiter {
   std::function<void()> diverted_;
 };
 
-// Turns SIGINT and SIGTERM into raise(); a second one ends the process at once. With `hangup`,
-// SIGHUP is a call of it, on a thread of this; without, it ends the process as ever. Made before
-// any other thread, which inherits the blocked signals.
+// Turns SIGINT and SIGTERM into raise(); a second one ends the process at once, and so does the
+// first, with one line, where this still lives a second after the `patience` that the program has
+// for its work. With `hangup`, SIGHUP is a call of it, on a thread of this; without, it ends the
+// process as ever. Made before any other thread, which inherits the blocked signals.
 class SignalWatch {
  public:
-  explicit SignalWatch(Interrupt& interrupt, std::function<void()> hangup = {});
+  static constexpr std::chrono::seconds kPatience{10};
+  explicit SignalWatch(Interrupt& interrupt, std::chrono::seconds patience = kPatience,
+                       std::function<void()> hangup = {});
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;

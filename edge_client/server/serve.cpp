@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/resources/granted.h"
+#include "base/resources/threads.h"
 #include "base/revision.h"
 #include "edge_client/server/page.h"
 #include "http/server/local_guard.h"
@@ -30,6 +31,7 @@ http::Server::Options server_options(const Options& options, MemoryBudget& memor
   server.cors_origins = options.cors_origins;
   server.max_connections = 512;  // of a person's machine
   server.max_inflight = 128;
+  server.shutdown_timeout = SignalWatch::kPatience;
   server.begin_traces = true;  // so that the cloud's log names the same request as this one's
   // A step runs on its caller's stack, drivers' compilers included.
   server.worker_stack_bytes = 1 << 20;
@@ -228,7 +230,7 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   say(cat("listening on http://", six ? "[" : "", options.host, six ? "]" : "", ":", port,
           http::is_loopback(options.host) ? " (this machine only)" : ""));
   std::exception_ptr failure;
-  std::thread loading([&] {
+  std::thread loading = started([&] {
     try {
       placements.load();
       memory.set_limit(options.memory_budget > 0 ? options.memory_budget
@@ -243,7 +245,8 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   {
     const std::shared_ptr<void> join(nullptr, [&](void*) { loading.join(); });
     const Interrupt::Hook stop(interrupt, [&] {
-      say(cat("stopping: ", server.stats().inflight, " requests in flight have 10 s to end"));
+      say(cat("stopping: ", server.stats().inflight, " requests in flight have ",
+              SignalWatch::kPatience.count(), " s to end"));
       placements.stop();
       server.stop();
     });
