@@ -125,12 +125,13 @@ void Answers::grow_beside(std::shared_ptr<const PlacedModel> model) {
   beside_ = std::move(model);
 }
 
-FetchCounts Answers::grown() const {
-  std::shared_ptr<const PlacedModel> model;
-  {
-    const std::lock_guard lock(mutex_);
-    model = beside_;
-  }
+std::shared_ptr<const PlacedModel> Answers::grown() const {
+  const std::lock_guard lock(mutex_);
+  return beside_;
+}
+
+FetchCounts Answers::grown_bytes() const {
+  const std::shared_ptr<const PlacedModel> model = grown();
   return model ? model->counts() : FetchCounts();
 }
 
@@ -141,7 +142,7 @@ void Answers::on_busy(std::function<void(bool)> told) {
 
 void describe_place(Receipt& receipt, const Answers& answers, const ModelConfig& config) {
   if (receipt.device != "none") return;
-  receipt.fetched = answers.grown();
+  receipt.fetched = answers.grown_bytes();
   const std::optional<Landed> place = answers.here();
   if (!place || receipt.counts.moves.empty()) return;
   const PlacedModel& at = *place->at;

@@ -65,7 +65,8 @@ class Answers {
 
   // A model that grows beside the texts: their receipts count its bytes, wherever they run.
   void grow_beside(std::shared_ptr<const PlacedModel> model);
-  FetchCounts grown() const;
+  std::shared_ptr<const PlacedModel> grown() const;  // null: none does
+  FetchCounts grown_bytes() const;
 
   // Called where the first text of those that run begins, and where the last one ends.
   void on_busy(std::function<void(bool busy)> told);

@@ -160,7 +160,10 @@ void add_routes(http::Server& server, Placements& placements) {
        .handler = [find](const Request& request) { return serve::embeddings(request, find); }});
   routes.push_back({.method = "GET",
                     .path = "/split/status",
-                    .summary = "Returns what runs where, and the last answer's receipt.",
+                    .summary = "Returns where each stage is to be (where), where it runs for the "
+                               "next token (runs: cloud or here), how much of it has landed here "
+                               "(landing: percent, and seconds_left or null), and the last "
+                               "answer's receipt.",
                     .handler = [&placements](const Request&) {
                       Response response = Response::json(200, placements.status());
                       response.headers.set("Cache-Control", "no-store");

@@ -173,9 +173,7 @@ void Service::follow() {
   arrival.goal = options_.goal;
   arrival.forecasts = forecasts_.get();
   arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
-  arrival.grow.on_chunk = [this](const std::string& hash, size_t chunk) {
-    progress_.chunk(hash, chunk);
-  };
+  arrival.grow.on_bytes = progress_.on_bytes();
   arrival.grow.told = [this](const GrowthNote& note) {
     count_growth();
     say(note.line());
@@ -183,12 +181,14 @@ void Service::follow() {
     const std::lock_guard lock(mutex_);
     coming_.reset();
   };
-  arrival.begins = [this](const wire::ModelInfo& info) {
-    Placement whole;
-    whole.range = StageRange::from_block(0, Point::head());
-    progress_.expect(stage_blobs(loader_.model(), info, whole.range, loader_.formats(info)));
+  arrival.begins = [this](const wire::ModelInfo& info, const std::vector<GrowthStep>& steps) {
+    std::vector<std::string> order;
+    for (const GrowthStep& step : steps) {
+      order.insert(order.end(), step.stages.begin(), step.stages.end());
+    }
+    progress_.expect(stage_blobs(loader_.model(), info, order, loader_.formats(info)));
     const std::lock_guard lock(mutex_);
-    coming_ = whole;
+    coming_.emplace().range = {steps.back().floor, Point::head()};
     coming_info_ = info;
   };
   arrival.grows = [this](const std::shared_ptr<PlacedModel>& model) {
@@ -209,7 +209,7 @@ void Service::follow() {
 // The bytes that came beside answers since the last time.
 void Service::count_growth() {
   const std::lock_guard lock(mutex_);
-  const FetchCounts now = answers_.grown();
+  const FetchCounts now = answers_.grown_bytes();
   metrics_.loaded({now.downloaded - counted_.downloaded, now.from_cache - counted_.from_cache});
   counted_ = now;
 }
@@ -262,9 +262,7 @@ std::shared_ptr<PlacedModel> Service::load_split(const Placement& place, wire::M
     coming_ = place;
     coming_info_ = info;
   }
-  std::shared_ptr<PlacedModel> split = loader_.load(
-      place, info,
-      [this](const std::string& sha256, size_t chunk) { progress_.chunk(sha256, chunk); });
+  std::shared_ptr<PlacedModel> split = loader_.load(place, info, progress_.on_bytes());
   metrics_.loaded(split->fetched);
   if (split->batcher() != nullptr) watch(*split->batcher());
   return split;
@@ -302,12 +300,14 @@ std::string Service::status(const std::vector<std::string>& devices) {
       now.config = &loader_.config();
       now.formats = loader_.formats(now.info);
     }
-    if (split_) now.fetched = split_->place.all_on_cloud ? answers_.grown() : split_->counts();
+    if (split_)
+      now.fetched = split_->place.all_on_cloud ? answers_.grown_bytes() : split_->counts();
     now.last_receipt = last_receipt_;
     forecasts = split ? forecasts_.get() : nullptr;
   }
-  now.progress = progress_.counts();
+  now.progress = progress_.counts(std::chrono::steady_clock::now());
   now.answers = answers_.list();
+  now.grown = answers_.grown();
   now.goal = options_.goal;
   now.exact = answers_.exact();
   if (!now.exact && split) now.exact = split->exact;

@@ -17,11 +17,51 @@ uint64_t own_bytes(const wire::StageInfo& stage) {
   return bytes;
 }
 
-std::vector<std::string> edge_stages(const Placement& place, const ModelConfig& config) {
-  if (!place.local()) return {};
+using Names = std::vector<std::string>;
+
+bool has(const Names& stages, const std::string& name) {
+  return std::ranges::find(stages, name) != stages.end();
+}
+
+// The stages from a point on that this machine is to run.
+Names from_on(const Placement& place, Point from, const ModelConfig& config) {
   // A server whose head is on the cloud has the norm for embeddings alone.
   const Point to = place.head_on_cloud ? Point(config.layers) : place.range.to;
-  return StageRange{place.range.from, to}.stage_names(config.layers);
+  return StageRange{from, to}.stage_names(config.layers);
+}
+
+Names edge_stages(const Placement& place, const ModelConfig& config) {
+  return place.local() ? from_on(place, place.range.from, config) : Names();
+}
+
+// The stages that the next token runs through here: of the text that began last, or of one that
+// begins now.
+Names running_stages(const ServiceState& now) {
+  const Placement& place = now.split ? now.split->place : *now.coming;
+  int cut = place.all_on_cloud ? Move::kCloud : place.cut;
+  if (!now.answers.empty()) cut = now.answers.back().place.cut;
+  if (cut == Move::kCloud) return {};
+  Placement whole = place;
+  if (place.all_on_cloud) whole.range.to = Point::head();
+  return from_on(whole, StageRange::from_block(cut, whole.range.to).from, *now.config);
+}
+
+// The stages whose weights a model has in this machine's memory.
+void add_loaded(Names& all, const PlacedModel* model, const ModelConfig& config) {
+  if (model == nullptr || !model->floor()) return;
+  const Names more = StageRange{*model->floor(), model->place.range.to}.stage_names(config.layers);
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// How much of a stage has landed; not all of it before it can run.
+Json landing_of(bool here, const StageProgress::Count* coming) {
+  constexpr int kAll = 100;
+  int percent = here ? kAll : 0;
+  if (!here && coming != nullptr && coming->bytes > 0) {
+    percent = std::min<int>(kAll - 1, static_cast<int>(kAll * coming->done / coming->bytes));
+  }
+  const bool known = !here && coming != nullptr && coming->seconds_left;
+  return {{"percent", percent}, {"seconds_left", known ? Json(*coming->seconds_left) : Json()}};
 }
 
 Json ms_of(const std::map<std::string, double>& times, const std::string& stage) {
@@ -91,11 +131,12 @@ std::string status_json(const ServiceState& now) {
   json["device"] = {{"name", device}, {"kind", device.substr(0, device.find_first_of(" :"))}};
   json["bytes_downloaded"] = now.fetched.downloaded;
   json["bytes_from_cache"] = now.fetched.from_cache;
-  const auto has = [](const std::vector<std::string>& stages, const std::string& name) {
-    return std::ranges::find(stages, name) != stages.end();
-  };
-  const auto here = split ? edge_stages(split->place, config) : std::vector<std::string>();
-  const auto soon = coming ? edge_stages(*coming, config) : std::vector<std::string>();
+  const Names here = split ? edge_stages(split->place, config) : Names();
+  const Names soon = coming ? edge_stages(*coming, config) : Names();
+  const Names running = running_stages(now);
+  Names loaded = split ? running : Names();
+  add_loaded(loaded, split.get(), config);
+  add_loaded(loaded, now.grown.get(), config);
   const auto ms_here = split && split->batcher() != nullptr
                            ? split->batcher()->shard().stage_times()
                            : std::map<std::string, double>();
@@ -105,13 +146,17 @@ std::string status_json(const ServiceState& now) {
     const bool counted = (on_edge || comes) && count != now.progress.end();
     const uint64_t bytes = counted ? count->second.bytes : own_bytes(stage);
     const uint64_t done = comes ? (counted ? count->second.done : 0) : on_edge ? bytes : 0;
+    const bool runs = has(running, stage.name);
     json["stages"].push_back({{"name", stage.name},
                               {"where", on_edge || comes ? "edge" : "cloud"},
+                              {"runs", runs ? "here" : "cloud"},
+                              {"landing", landing_of(has(loaded, stage.name),
+                                                     comes && counted ? &count->second : nullptr)},
                               {"device", on_edge || comes ? device : "cloud"},
                               {"state", comes              ? done > 0 ? "downloading" : "absent"
                                         : on_edge || there ? "ready"
                                                            : "absent"},
-                              {"ms", ms_of(on_edge ? ms_here : now.cloud.stage_ms, stage.name)},
+                              {"ms", ms_of(runs ? ms_here : now.cloud.stage_ms, stage.name)},
                               {"bytes", bytes},
                               {"bytes_done", done}});
   }

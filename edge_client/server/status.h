@@ -16,11 +16,12 @@ struct ServiceState {
   bool stopping = false;
   std::string origin;  // of the cloud
   Probe::Seen cloud;
-  std::shared_ptr<PlacedModel> split;   // that answers begin with; null until it is loaded
-  std::optional<Placement> coming;      // that is being loaded
-  wire::ModelInfo info;                 // of either
-  const ModelConfig* config = nullptr;  // likewise
-  FetchCounts fetched;                  // of the split, and beside its answers
+  std::shared_ptr<PlacedModel> split;        // that answers begin with; null until it is loaded
+  std::optional<Placement> coming;           // that is being loaded
+  std::shared_ptr<const PlacedModel> grown;  // beside answers; null: none is
+  wire::ModelInfo info;                      // of either
+  const ModelConfig* config = nullptr;       // likewise
+  FetchCounts fetched;                       // of the split, and beside its answers
   std::map<std::string, StageProgress::Count> progress;
   std::string last_receipt;  // JSON; empty: none yet
   std::string plan;          // likewise, of the next answer (split/plan_report.h)

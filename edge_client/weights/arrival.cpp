@@ -80,7 +80,7 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
     measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels),
                   *options_.forecasts);
   }
-  const std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats(info));
+  std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats(info));
   const uint64_t most = options_.grow.max_weights;
   uint64_t all = 0, within = 0;
   const size_t count = steps_within(steps, most);
@@ -98,7 +98,8 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
   }
   options_.tell(cat("the weights, ", human_bytes(within),
                     " less what is here, come beside the text (--max-weights 0: none)"));
-  if (options_.begins) options_.begins(info);
+  steps.resize(count);
+  if (options_.begins) options_.begins(info, steps);
   GrowOptions grow = options_.grow;
   grow.forecasts = options_.forecasts;
   grow.told = [this](const GrowthNote& note) {

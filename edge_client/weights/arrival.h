@@ -23,9 +23,10 @@ struct Landed {
 
 struct ArrivalOptions {
   GrowOptions grow;
-  Forecasts* forecasts = nullptr;                           // told of what is measured
-  Goal goal = Goal::kFast;                                  // each stage is a place, or only all
-  std::function<void(const wire::ModelInfo&)> begins = {};  // told before the first byte
+  Forecasts* forecasts = nullptr;  // told of what is measured
+  Goal goal = Goal::kFast;         // each stage is a place, or only all
+  // Told before the first byte, with what is to come, in its order.
+  std::function<void(const wire::ModelInfo&, const std::vector<GrowthStep>&)> begins = {};
   // Called once the weights come.
   std::function<void(const std::shared_ptr<PlacedModel>&)> grows = {};
   std::function<void(const Landed&)> landed = {};  // one after the other

@@ -82,11 +82,11 @@ uint64_t Loader::kv_budget(const Placement& place) const {
   return std::min(kMost, kv_bytes_for(*model_, place.range, options_.profile, kContexts));
 }
 
-LoadOptions Loader::load_options(const OnChunk& on_chunk) const {
+LoadOptions Loader::load_options(const OnBytes& on_bytes) const {
   LoadOptions load;
   load.retry = retry_;
   load.cache_limit = options_.cache_limit;
-  load.on_chunk = on_chunk;
+  load.on_bytes = on_bytes;
   return load;
 }
 
@@ -100,7 +100,7 @@ std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
 }
 
 std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::ModelInfo& info,
-                                          const OnChunk& on_chunk) {
+                                          const OnBytes& on_bytes) {
   auto split = std::make_unique<PlacedModel>();
   split->place = place;
   split->info = info;
@@ -118,7 +118,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   uint64_t weights = 0;
   for (const wire::BlobInfo& blob : blobs) weights += blob.bytes;
   expect_room(*device, info.id, weights, kv_bytes_for(*model_, place.range, options_.profile, 1));
-  LoadOptions load = load_options(on_chunk);
+  LoadOptions load = load_options(on_bytes);
   const bool without_server = seen_ && place.alone();
   if (without_server) load.retry.budget = {};
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
@@ -166,7 +166,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   }
   seen_models().name_blobs(info, blobs);
   const auto source = std::make_shared<BlobStages>(steps);
-  LoadOptions load = load_options(grow.on_chunk);
+  LoadOptions load = load_options(grow.on_bytes);
   load.retry.budget = kPatience;
   load.on_blob = [source](const std::string& sha256, const std::string* why) {
     source->blob(sha256, why);

@@ -66,7 +66,7 @@ void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& con
 struct GrowOptions {
   uint64_t max_weights = kMaxWeights;  // bytes that this machine takes; 0: none
   OnGrowth told = {};
-  OnChunk on_chunk = {};
+  OnBytes on_bytes = {};
   Forecasts* forecasts = nullptr;  // told of this machine's speed, where nobody has measured it
 };
 
@@ -107,7 +107,7 @@ class Loader {
   Sentences sentences(const wire::ModelInfo& info);
   // Downloads what is missing and loads it. Throws Error(kIo, kIntegrity, kDevice) too.
   std::unique_ptr<PlacedModel> load(const Placement& place, const wire::ModelInfo& info,
-                                    const OnChunk& on_chunk = {});
+                                    const OnBytes& on_bytes = {});
   // Begins to, and returns: stage by stage as many of all of the model's as fit (growth.h), in the
   // order in which something can run first, beside the answers. What goes wrong then is told, and
   // leaves the floor where it is. Throws Error(kIo, kDevice).
@@ -161,7 +161,7 @@ class Loader {
   }
   std::string wanted_id();
   std::string file(const wire::ModelInfo& info, const std::string& name);
-  LoadOptions load_options(const OnChunk& on_chunk) const;
+  LoadOptions load_options(const OnBytes& on_bytes) const;
   std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
                                        const std::vector<wire::BlobInfo>& blobs,
                                        const LoadOptions& options);

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "edge_client/weights/loader.h"
+#include "edge_client/weights/stage_progress.h"
 #include "run/sequences.h"
 #include "support/edge_world.h"
 #include "support/failing_device.h"
@@ -129,6 +130,34 @@ TEST(FetchPaces, ATextGetsTheLineBackWithinATenthOfASecond) {
   EXPECT_EQ(pace.range(1 << 20), 16u << 10);  // a shorter one would be all round trip
   pace.text_runs(false);
   EXPECT_EQ(pace.range(1 << 20), 1u << 20);
+}
+
+TEST(StageProgress, TellsTheRateOfWhatComesInAndNotOfWhatWasHere) {
+  using std::chrono::milliseconds;
+  const auto blob = [](const char* hash) {
+    wire::BlobInfo info;
+    info.sha256 = hash;
+    info.bytes = wire::kChunkBytes + 1000;
+    info.chunks = {"a", "b"};
+    return info;
+  };
+  edge::StageProgress progress;
+  progress.expect({{"head", {blob("1")}}, {"block.1", {blob("2")}}});
+  const auto start = std::chrono::steady_clock::now();
+  const auto counts = [&](int ms) { return progress.counts(start + milliseconds(ms)); };
+  EXPECT_FALSE(counts(0)["head"].seconds_left);
+  progress.came("1", 0, wire::kChunkBytes, false, start);  // was here
+  EXPECT_EQ(counts(1000)["head"].done, wire::kChunkBytes);
+  EXPECT_FALSE(counts(1000)["head"].seconds_left);
+  for (int ms = 1000; ms <= 1500; ms += 100) {  // 1,000 bytes a second
+    progress.came("2", 0, static_cast<uint64_t>(ms - 900), true, start + milliseconds(ms));
+  }
+  EXPECT_DOUBLE_EQ(*counts(1500)["head"].seconds_left, 1);
+  EXPECT_DOUBLE_EQ(*counts(1500)["block.1"].seconds_left,
+                   1 + (static_cast<double>(wire::kChunkBytes) + 1000 - 600) / 1000);
+  progress.came("2", 0, 100, true, start + milliseconds(1500));  // the chunk was wrong
+  EXPECT_EQ(counts(1500)["block.1"].done, 100u);
+  EXPECT_FALSE(counts(9000)["head"].seconds_left);  // nothing comes any more
 }
 
 TEST(BlobStages, TellOfAStageOnceAllItsBlobsAreThere) {

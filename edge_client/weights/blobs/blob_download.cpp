@@ -114,6 +114,7 @@ bool BlobLoad::Download::take(uint64_t at, Bytes bytes, bool ranges) {
     if (begin(at, chunk)) {
       std::ranges::copy(piece, worker_.buffer.begin() + static_cast<ptrdiff_t>(have_));
       have_ += piece.size();
+      if (load_.on_bytes_) load_.on_bytes_(item_.info.sha256, chunk, have_, true);
       if (at + piece.size() == end && !complete()) return false;
     }
     at += piece.size();

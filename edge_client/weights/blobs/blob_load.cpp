@@ -28,7 +28,7 @@ BlobLoad::BlobLoad(const ShardCache& cache, BlobOrigin from,
     : cache_(cache),
       from_(std::move(from)),
       retry_(options.retry),
-      on_chunk_(options.on_chunk),
+      on_bytes_(options.on_bytes),
       on_blob_(options.on_blob),
       interrupt_(interrupt),
       pace_(options.workers) {
@@ -215,6 +215,13 @@ void BlobLoad::tell(Item& item, const std::string* why) {
   if (on_blob_) on_blob_(item.info.sha256, why);
 }
 
+// Of one that was fetched, all bytes were told.
+void BlobLoad::tell_chunk(const Item& item, size_t chunk) const {
+  if (on_bytes_) {
+    on_bytes_(item.info.sha256, chunk, wire::chunk_size(item.info.bytes, chunk), false);
+  }
+}
+
 void BlobLoad::text_runs(bool runs) {
   const std::lock_guard lock(mutex_);
   pace_.text_runs(runs);
@@ -323,7 +330,7 @@ Bytes BlobLoad::read_chunk(const Fd& file, const Item& item, size_t chunk, Worke
 }
 
 void BlobLoad::checked(Item& item, size_t chunk, bool good) {
-  if (good && on_chunk_) on_chunk_(item.info.sha256, chunk);
+  if (good) tell_chunk(item, chunk);
   bool done = false;
   {
     const std::lock_guard lock(mutex_);
@@ -378,7 +385,7 @@ void BlobLoad::fill(Item& item, size_t chunk, Worker& worker) {
 }
 
 void BlobLoad::filled(Item& item, size_t chunk) {
-  if (on_chunk_) on_chunk_(item.info.sha256, chunk);
+  tell_chunk(item, chunk);
   bool whole = false;
   {
     const std::lock_guard lock(mutex_);

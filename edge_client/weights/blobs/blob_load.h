@@ -36,9 +36,10 @@
 
 namespace split::edge {
 
-// A chunk is good: the blob's hash, and which. From any of a load's threads, perhaps more than
-// once.
-using OnChunk = std::function<void(const std::string& sha256, size_t chunk)>;
+// So many bytes of a blob's chunk are here by now: `fetched` just now, or from the disk. A chunk
+// that came wrong begins again. From any of a load's threads.
+using OnBytes =
+    std::function<void(const std::string& sha256, size_t chunk, uint64_t have, bool fetched)>;
 // A blob is whole and good, or will not come, and why. From any of a load's threads, once for each.
 using OnBlob = std::function<void(const std::string& sha256, const std::string* why)>;
 
@@ -46,7 +47,7 @@ struct LoadOptions {
   RetryOptions retry;
   ProgressTo progress;
   std::optional<uint64_t> cache_limit;
-  OnChunk on_chunk;
+  OnBytes on_bytes;
   // If set: the load goes on beside a text. Else all headers come first, and the first error ends
   // everything.
   OnBlob on_blob;
@@ -125,6 +126,7 @@ class BlobLoad {
   void run(const Task& task, Worker& worker);
   void run_alone(const Task& task, Worker& worker);
   void tell(Item& item, const std::string* why);
+  void tell_chunk(const Item& item, size_t chunk) const;
   bool too_much(bool began_with_text);
   void open(Item& item);
   bool look(Item& item);
@@ -143,7 +145,7 @@ class BlobLoad {
   const ShardCache cache_;
   const BlobOrigin from_;
   const RetryOptions retry_;
-  const OnChunk on_chunk_;
+  const OnBytes on_bytes_;
   const OnBlob on_blob_;
   Interrupt& interrupt_;
 
