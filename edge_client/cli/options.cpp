@@ -324,6 +324,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   }
   check_device_name(options.device.device);
   options.goal = *goal_from_name(goal);
+  options.goal_given = flags.given("goal");
   if (options.measure && !options.plan) {
     throw Error(ErrorKind::kInput, "--measure: expected --plan beside it");
   }

@@ -175,10 +175,11 @@ bool Run::put_text(std::string_view text, const ScoredToken* token) {
     const int cut = receipt_.counts.moves[moves_told_].to;
     say_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
   }
-  if (token != nullptr) watch_.token(receipt_.counts, ms_since(start_));
+  const double waited = notice_.waited_ms() - waited_before_;
+  if (token != nullptr) watch_.token(receipt_.counts, ms_since(start_) - waited);
   if (token != nullptr && receipt_.tokens++ == 0) {
     receipt_.first_token_ms = ms_since(start_);
-    receipt_.first_waited_ms = notice_.waited_ms() - waited_before_;
+    receipt_.first_waited_ms = waited;
     receipt_.first = receipt_.counts;
   }
   const size_t known = std::min(known_bytes_, text.size());
@@ -252,7 +253,10 @@ void Run::begin_writing() {
 
 void Run::print_text() {
   const GenerateOptions options = generate_ ? *generate_ : generate_options();
-  if (!opened_) start_clock();
+  if (!opened_) {
+    start_clock();
+    receipt_.counts.traffic.stream_ms = 0;  // of another text
+  }
   begin_writing();
   receipt_.prompt_tokens = prompt_.size();
   receipt_.max_tokens = options.max_tokens;
@@ -292,6 +296,7 @@ void Run::print_text() {
   if (world_.console.out_is_terminal) world_.console.out("\n");
   if (interrupt_.signal() != 0) return say_what_was_kept();
   lines_.end_text();
+  if (!options_.goal_given) receipt_.forecast.reset();
   if (!options_.quiet) world_.console.err(cat("\n", to_text(receipt_)));
 }
 
@@ -394,6 +399,7 @@ bool Run::open(const std::string& prompt) {
   start_clock();
   loader_.select_id();
   if (loader_.recalled()) return false;
+  receipt_.counts.traffic.stream_ms = ms_since(start_);  // the cloud was asked for its models
   begin_writing();
   Remote& remote = loader_.lend();
   std::atomic<bool> known = false;
@@ -417,7 +423,8 @@ bool Run::open(const std::string& prompt) {
         {prompt, !options_.no_special, *generate_, [&] { return known.load(); }},
         [this](std::string_view text, const ScoredToken* token) { return put_text(text, token); },
         opened, receipt_.counts);
-  } catch (const RemoteError&) {  // it goes on, or begins, as any other
+  } catch (const RemoteError& lost) {  // it goes on, or begins, as any other
+    opened.lost = lost.loses();
   }
   beside.join();
   receipt_.counts.ms = ms_since(start_);

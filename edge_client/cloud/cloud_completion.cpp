@@ -59,14 +59,15 @@ uint64_t most_bytes(const GenerateOptions& options) {
 class TokenStream {
  public:
   TokenStream(const Tokenizer* tokenizer, const GenerateOptions& options, size_t already,
-              const OnText& on_text, SplitCounts& counts, Opened* opened = nullptr)
+              const OnText& on_text, Traffic& traffic, uint64_t& steps, Opened* opened = nullptr)
       : opened_(opened),
         tokenizer_(tokenizer),
         options_(options),
         stops_(options.stop),
         skip_(already),
         on_text_(on_text),
-        counts_(counts) {}
+        traffic_(traffic),
+        steps_(steps) {}
 
   bool take(std::string_view event);
   Generated finish();
@@ -84,7 +85,8 @@ class TokenStream {
   Utf8Stream utf8_;
   size_t skip_;  // bytes that the reader has from an earlier stream
   const OnText& on_text_;
-  SplitCounts& counts_;
+  Traffic& traffic_;
+  uint64_t& steps_;
   Clock::time_point last_ = Clock::now();
   size_t events_ = 0;
   Generated result_;
@@ -101,7 +103,7 @@ bool TokenStream::emit(std::string text, const ScoredToken* token) {
 
 bool TokenStream::take(std::string_view text) {
   const Clock::time_point now = Clock::now();
-  counts_.traffic.cloud_ms += std::chrono::duration<double, std::milli>(now - last_).count();
+  traffic_.stream_ms += std::chrono::duration<double, std::milli>(now - last_).count();
   last_ = now;
   if (++events_ > most_tokens() + kOtherEvents) {
     throw Error(ErrorKind::kInput, cat("an answer of more than ", events_ - 1, " events, for ",
@@ -156,7 +158,7 @@ bool TokenStream::take(std::string_view text) {
     }
     ++index;
     result_.tokens.push_back(token.id);
-    ++counts_.steps;
+    ++steps_;
     std::string out = std::exchange(words, {});
     if (opened_ != nullptr) opened_->tokens.push_back(token);
     const bool shown = options_.ignore_end || tokenizer_ == nullptr ||
@@ -183,7 +185,7 @@ Generated TokenStream::finish() {
 Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const OnText& on_text, const RetryOptions& retry_options,
-                            Waiter& waiter, SplitCounts& counts) {
+                            Waiter& waiter, size_t layers, SplitCounts& counts) {
   for (const std::string& stop : options.stop) {
     if (to_valid_utf8(stop) != stop) {
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
@@ -192,8 +194,14 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
   const std::string body = request_of(model, prompt, options).dump();
   Retry retry(retry_options, waiter);
   size_t shown_bytes = 0, most_tokens = 0;
+  bool lost = false, begun = false;
+  const auto goes_on = [&](size_t tokens) {
+    if (tokens == 0) return;
+    counts.survived += std::exchange(lost, false) ? 1 : 0;
+    counts.replays += std::exchange(begun, true) ? 1 : 0;
+  };
   for (;;) {
-    TokenStream stream(tokenizer, options, shown_bytes, on_text, counts);
+    TokenStream stream(tokenizer, options, shown_bytes, on_text, counts.traffic, counts.steps);
     try {
       remote.complete(
           "/v1/completions", body, [&](std::string_view event) { return stream.take(event); },
@@ -204,7 +212,11 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
         most_tokens = stream.tokens();
         retry.succeeded();  // it got further: the budget is for a server that does not go on
       }
-      ++counts.replays;
+      goes_on(stream.tokens());
+      if (stream.tokens() > 0) {
+        counts.cloud_layer_rows += (prompt.size() + stream.tokens() - 1) * layers;
+      }
+      if (error.loses() && !waiter.interrupted() && !std::exchange(lost, true)) ++counts.losses;
       retry.failed(error);
       continue;
     } catch (const Error& error) {
@@ -212,6 +224,7 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
     }
     Generated result = stream.finish();
+    goes_on(std::max<size_t>(1, result.tokens.size()));
     if (result.tokens.empty()) ++counts.steps;
     if (result.finish_reason.empty()) {
       throw RemoteError(cat("[server] ", remote.origin(), ": an answer without a finish_reason"),
@@ -231,7 +244,8 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
     opened.text_bytes += text.size();
     return on_text(text, token) && !opening.ready();
   };
-  TokenStream stream(nullptr, opening.options, 0, until_ready, counts, &opened);
+  TokenStream stream(nullptr, opening.options, 0, until_ready, counts.traffic, counts.steps,
+                     &opened);
   ++counts.trips;
   try {
     remote.complete(
@@ -261,8 +275,8 @@ std::string stream_on_session(Remote& remote, const std::string& model, const st
   };
   Json body = request_of(model, ids, options);
   if (can) body["can"] = *can;
-  SplitCounts uncounted;  // the steps
-  TokenStream stream(nullptr, options, 0, on_text, uncounted);
+  uint64_t steps = 0;  // which the text counts
+  TokenStream stream(nullptr, options, 0, on_text, counts.traffic, steps);
   try {
     remote.complete(
         path, body.dump(), [&](std::string_view event) { return stream.take(event); },
@@ -273,7 +287,6 @@ std::string stream_on_session(Remote& remote, const std::string& model, const st
     if (error.kind() != ErrorKind::kInput) throw;
     throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
   }
-  counts.traffic.cloud_ms += uncounted.traffic.cloud_ms;
   return goes_on ? stream.finish().finish_reason : "";
 }
 

@@ -15,7 +15,7 @@ namespace split::edge {
 Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const OnText& on_text, const RetryOptions& retry, Waiter& waiter,
-                            SplitCounts& counts);
+                            size_t layers, SplitCounts& counts);
 
 // Begins a text on a session with the prompt's own words, which the server makes ids of: nothing of
 // the model is known here yet. Ends with the stream, or where `ready` says that it is; then the

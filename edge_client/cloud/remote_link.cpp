@@ -79,7 +79,7 @@ Generated RemoteLink::complete(const Tokenizer* tokenizer, std::span<const int32
                                const GenerateOptions& options, const OnText& on_text,
                                SplitCounts& counts) {
   return complete_on_cloud(remote_, info_.id, tokenizer, prompt, options, on_text, retry_, waiter_,
-                           counts);
+                           static_cast<size_t>(config_.layers), counts);
 }
 
 void RemoteLink::warm() noexcept {

@@ -24,9 +24,11 @@ std::vector<float> ask(const SplitRun& run, const TextRows& texts, bool pool, si
     try {
       std::vector<float> values =
           run.cloud.texts(texts, pool, static_cast<uint32_t>(width), counts.traffic);
-      counts.cloud_layer_rows +=
+      const size_t layer_rows =
           texts.count() *
           static_cast<size_t>(texts.range.to.blocks_before(run.model.config().layers));
+      counts.cloud_layer_rows += layer_rows;
+      counts.work.cloud_layer_rows += layer_rows;
       return values;
     } catch (const RemoteError& error) {
       retry.failed(error);
@@ -49,6 +51,7 @@ void embed_part(const SplitRun& run, TextRows texts, const Sentences& sentences,
                 SplitCounts& counts, EmbeddedTexts& out) {
   const auto channels = static_cast<size_t>(run.model.config().channels);
   const Point end = sentences.point();
+  counts.work.rows += texts.count();
   if (run.place.all_on_cloud) {
     texts.range.to = end;
     const auto pooled = ask(run, texts, true, sentences.dimensions(), counts);

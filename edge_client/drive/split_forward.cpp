@@ -65,6 +65,16 @@ void SplitForward::meet(uint32_t past) {
   drive(*flow);
 }
 
+void SplitForward::end(uint32_t rows) {
+  const Lock lock(mutex_);
+  course_.end(rows);
+}
+
+bool SplitForward::head_here() const {
+  const Lock lock(mutex_);
+  return course_.head_here();
+}
+
 std::span<const float> SplitForward::run(const SequenceRows& rows) {
   {
     const Lock lock(mutex_);

@@ -36,8 +36,8 @@ class SplitForward : public Forward {
   bool gives_top() const override { return course_.gives_top(); }
   uint32_t most_rows(uint32_t past) const override;
   // As Course.
-  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt) {
-    course_.adopt(session, ids, prompt);
+  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt, bool lost) {
+    course_.adopt(session, ids, prompt, lost);
   }
   TurnWanted wanted(std::span<const int32_t> prompt) const { return course_.wanted(prompt); }
   void go_on_from(TurnTaken taken) { course_.go_on_from(std::move(taken)); }
@@ -45,6 +45,9 @@ class SplitForward : public Forward {
   KeptTurn keep();
   // Lets the cut move between two tokens, behind so many rows.
   void meet(uint32_t past);
+  // The text has ended with so many rows.
+  void end(uint32_t rows);
+  bool head_here() const;  // as Course
   // Whether the cloud chooses the tokens now: then the text goes on by stream(), else by run().
   bool on_cloud() const;
   // Feeds the loop, whose first `prompt` ids were given, with the tokens that the cloud streams:

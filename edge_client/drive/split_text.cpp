@@ -74,7 +74,9 @@ void SplitText::take_up(const Opened& opened) {
     loop_->token({run_.model.config().end_of_text, 0, {}}, on_text);
   }
   count_on_cloud(opened.tokens.size());
-  forward_->adopt(opened.session, loop_->ids(), prompt_.size());
+  counts_.work.heads += opened.tokens.size();
+  counts_.work.cloud_heads += opened.tokens.size();
+  forward_->adopt(opened.session, loop_->ids(), prompt_.size(), opened.lost);
 }
 
 bool SplitText::next(const OnText& on_text) {
@@ -83,18 +85,36 @@ bool SplitText::next(const OnText& on_text) {
     if (!late_.empty() && on_text) on_text(std::exchange(late_, {}), nullptr);
     if (loop_->ended()) return false;
     pass(on_text);
+    if (loop_->ended()) forward_->end(static_cast<uint32_t>(loop_->ids().size()));
     return !loop_->ended();
   }
   ++counts_.trips;
   whole_ = run_.cloud.complete(run_.tokenizer, prompt_, options_, on_text, counts_);
-  count_on_cloud(whole_.tokens.size());
+  const size_t tokens = whole_.tokens.size(), rows = count_on_cloud(tokens);
+  counts_.work += {rows, rows * static_cast<size_t>(run_.model.config().layers), tokens, tokens};
   return false;
 }
 
-// The rows of the prompt and of all tokens but the last.
-void SplitText::count_on_cloud(size_t tokens) {
+// The rows of the prompt and of all tokens but the last; returns how many.
+size_t SplitText::count_on_cloud(size_t tokens) {
   const size_t rows = prompt_.size() + std::max<size_t>(1, tokens) - 1;
   counts_.cloud_layer_rows += rows * static_cast<size_t>(run_.model.config().layers);
+  return rows;
+}
+
+// Feeds the loop, and counts what this machine takes to draw a token, but not whoever reads it.
+void SplitText::take_logits(const OnText& on_text) {
+  const size_t heads = loop_->wanted().wanted_count();
+  const std::span<const float> logits = rows_->logits(*loop_);
+  counts_.work.heads += heads;
+  if (!forward_->head_here()) counts_.work.cloud_heads += heads;
+  std::optional<Timed> drawing(counts_.edge_ms);
+  loop_->logits(logits, [&](std::string_view text, const ScoredToken* token) {
+    drawing.reset();
+    const bool goes_on = !on_text || on_text(text, token);
+    drawing.emplace(counts_.edge_ms);
+    return goes_on;
+  });
 }
 
 // The tokens that the cloud has for it, or the next one.
@@ -115,7 +135,7 @@ void SplitText::pass(const OnText& on_text) {
                     loop_->ids().first(loop_->ids().size() - pending), options_.drafts);
     }
     const uint64_t drafted = rows_->drafted(), accepted = rows_->accepted();
-    loop_->logits(rows_->logits(*loop_), on_text);
+    take_logits(on_text);
     counts_.drafted += rows_->drafted() - drafted;
     counts_.accepted += rows_->accepted() - accepted;
   } while (!loop_->ended() && loop_->wanted().phase == Phase::kPrompt);
@@ -145,7 +165,9 @@ std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> to
   for (;;) {
     try {
       std::vector<float> states = run.cloud.forward(rows, counts.traffic);
-      counts.cloud_layer_rows += tokens.size() * static_cast<size_t>(run.model.config().layers);
+      const size_t layer_rows = tokens.size() * static_cast<size_t>(run.model.config().layers);
+      counts.cloud_layer_rows += layer_rows;
+      counts.work += {tokens.size(), layer_rows, 0, 0};
       return states;
     } catch (const RemoteError& error) {
       retry.failed(error);

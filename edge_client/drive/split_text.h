@@ -21,6 +21,7 @@ struct Opened {
   std::vector<ScoredToken> tokens;  // since then
   size_t text_bytes = 0;            // that the reader has
   std::string finish_reason;        // where it has ended
+  bool lost = false;                // the cloud, before this machine knew of the model
 };
 
 // The parts that it runs with; all of them outlive the call.
@@ -55,8 +56,9 @@ class SplitText {
 
  private:
   void pass(const OnText& on_text);
+  void take_logits(const OnText& on_text);
   void take_up(const Opened& opened);
-  void count_on_cloud(size_t tokens);
+  size_t count_on_cloud(size_t tokens);
   void go_on_from_kept();
 
   const SplitRun run_;

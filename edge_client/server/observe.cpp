@@ -32,10 +32,11 @@ serve::Counter& moves(serve::Metrics& metrics, int to, const std::string& why) {
 EdgeMetrics::Parts EdgeMetrics::parts(Phase phase) {
   const auto part = [&](const char* where) -> serve::Histogram& {
     return metrics.histogram("split_edge_step_duration_seconds",
-                             "A text's steps: at the cloud, on the way, and here.",
+                             "A text's steps: at the cloud, on the wire, and here; and of streams "
+                             "cloud_and_line, which cannot be told apart.",
                              {{"phase", std::string(metric_name(phase))}, {"where", where}});
   };
-  return {part("cloud"), part("wire"), part("edge")};
+  return {part("cloud"), part("wire"), part("edge"), part("cloud_and_line")};
 }
 
 EdgeMetrics::EdgeMetrics()
@@ -76,8 +77,12 @@ void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, doubl
                         bool first) {
   (first ? first_ : next_).observe(seconds);
   const Parts& parts = first ? prompt_parts_ : generate_parts_;
-  parts.cloud.observe((now.traffic.cloud_ms - before.traffic.cloud_ms) / 1e3);
-  parts.wire.observe((now.traffic.wire_ms - before.traffic.wire_ms) / 1e3);
+  if (const double ms = now.traffic.stream_ms - before.traffic.stream_ms; ms > 0) {
+    parts.stream.observe(ms / 1e3);
+  } else {
+    parts.cloud.observe((now.traffic.cloud_ms - before.traffic.cloud_ms) / 1e3);
+    parts.wire.observe((now.traffic.wire_ms - before.traffic.wire_ms) / 1e3);
+  }
   parts.edge.observe((now.edge_ms - before.edge_ms) / 1e3);
   for (const Move& move : std::span(now.moves).subspan(before.moves.size())) {
     moves(metrics, move.to, move.why).add();

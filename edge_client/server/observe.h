@@ -31,7 +31,7 @@ class EdgeMetrics {
 
  private:
   struct Parts {  // of a token's time
-    serve::Histogram &cloud, &wire, &edge;
+    serve::Histogram &cloud, &wire, &edge, &stream;
   };
   Parts parts(Phase phase);
 

@@ -395,6 +395,7 @@ serve::TextModel Service::unsplit(const std::string& id) {
     whole->info = split->info;
     whole->query = split->query;
     whole->wire = split->wire;
+    whole->head_blocks = split->head_blocks;
     return std::make_unique<SplitWork>(*shared_, whole);
   };
   return model;

@@ -266,8 +266,14 @@ std::string SplitWork::server_timing() const {
   serve::add_timing(header, "cut", now.cut);
   serve::add_timing(header, "device", now.device);
   if (now.counts.steps == 0) return header;  // of a stream
-  serve::add_timing(header, "cloud", now.counts.traffic.cloud_ms);
-  serve::add_timing(header, "wire", now.counts.traffic.wire_ms);
+  const Traffic& traffic = now.counts.traffic;
+  if (traffic.stream_ms > 0) {
+    const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;
+    serve::add_timing(header, "cloud_and_line", both);
+  } else {
+    serve::add_timing(header, "cloud", traffic.cloud_ms);
+    serve::add_timing(header, "wire", traffic.wire_ms);
+  }
   serve::add_timing(header, "edge", now.counts.edge_ms);
   if (now.tokens > 0) serve::add_timing(header, "first_token", now.first_token_ms);
   serve::add_timing(header, "total", now.counts.ms);

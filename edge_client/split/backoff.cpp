@@ -9,6 +9,12 @@ bool RemoteError::transient() const {
          (status >= 502 && status <= 504);
 }
 
+bool RemoteError::loses() const {
+  return status == 0 || status == 502 || status == 504 || code == "session_unknown" ||
+         code == "position_mismatch" || code == "depth_mismatch" || code == "session_conflict" ||
+         code == "model_mismatch";
+}
+
 Backoff::Backoff(const RetryOptions& options)
     : options_(options), random_(std::random_device()()) {}
 

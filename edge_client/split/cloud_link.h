@@ -24,6 +24,8 @@ class RemoteError : public Error {
   // Whether the same request may succeed later: no answer, a server that is busy or restarting, or
   // a request that it got with other bytes.
   bool transient() const;
+  // Whether the cloud, or what it had of a text, is gone.
+  bool loses() const;
 
   int status;                           // 0: no answer; 200: one that makes no sense
   std::string code;                     // for programs: "session_unknown"

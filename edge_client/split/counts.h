@@ -15,6 +15,7 @@ struct Traffic {
   uint64_t bytes_up = 0, bytes_down = 0;  // bodies
   double cloud_ms = 0;                    // of which the server says that it took it
   double wire_ms = 0;                     // the rest of the time until the answer
+  double stream_ms = 0;                   // of streams: the cloud's, and the line's
   DType rows = DType::kF32;               // that hidden states were rounded to, if they were
 
   Traffic& operator+=(const Traffic& other);
@@ -30,16 +31,34 @@ struct Move {
   double pause_ms = 0;           // of the token behind it
 };
 
+// What led to a text, each row once: through blocks, and those whose logits were taken.
+struct TextWork {
+  uint64_t rows = 0, cloud_layer_rows = 0;  // times layers
+  uint64_t heads = 0, cloud_heads = 0;
+
+  TextWork& operator+=(const TextWork& other);
+};
+
+// The cloud's part of it in whole percent, where the head multiplies as much as so many blocks;
+// none where there is no work.
+std::optional<int> cloud_percent(const TextWork& work, int layers, double head_blocks);
+
 struct SplitCounts {
   Traffic traffic;
+  TextWork work;
   uint64_t steps = 0;             // calls of run()
   uint64_t trips = 0;             // to the cloud that tokens waited for: a session's steps, streams
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
-  uint64_t replays = 0;
+  // Of these: for moves, after a loss, and of wrong guesses.
+  uint64_t cloud_layer_rows_again() const { return cloud_layer_rows - work.cloud_layer_rows; }
+  uint64_t losses = 0, survived = 0;   // of the cloud or its session; each once
+  uint64_t replays = 0;                // sessions and streams that were begun again
   uint64_t kept_rows = 0;              // of prompts, that were there from an earlier text
   uint64_t drafted = 0, accepted = 0;  // guesses that steps had, and those that saved one
   double edge_ms = 0;                  // computing here
-  double ms = 0;                       // in all
+  // What of these times no token waited for: a move was prepared beside the text.
+  double beside_cloud_ms = 0, beside_wire_ms = 0, beside_edge_ms = 0;
+  double ms = 0;  // in all
   std::vector<Move> moves = {};
 
   SplitCounts& operator+=(const SplitCounts& other);

@@ -47,12 +47,41 @@ Flow& Course::run(const SequenceRows& rows) {
   return flow_;
 }
 
-void Course::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt) {
+// The rows lead to the text, and this many of their layers are the cloud's.
+void Course::lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers) {
+  sides_.history.append(tokens, phase);
+  led_layers_ = static_cast<uint64_t>(cloud_layers);
+  counts_.work.rows += tokens.size();
+  counts_.work.cloud_layer_rows += tokens.size() * led_layers_;
+}
+
+// Those behind these do not; they are the last that lead() was told of.
+void Course::forget_rows(uint32_t past) {
+  const uint32_t rows = sides_.history.size() - std::min(sides_.history.size(), past);
+  sides_.history.cut_back(past);
+  counts_.work.rows -= rows;
+  counts_.work.cloud_layer_rows -= rows * led_layers_;
+}
+
+// The cloud failed: a loss is one until it goes on.
+void Course::met(const RemoteError& error) {
+  if (error.loses() && !sides_.interrupted && !std::exchange(losing_, true)) ++counts_.losses;
+}
+
+void Course::went_on() {
+  counts_.survived += std::exchange(losing_, false) ? 1 : 0;
+  counts_.replays += std::exchange(begins_again_, false) ? 1 : 0;
+}
+
+void Course::adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt,
+                   bool lost) {
+  losing_ = begins_again_ = lost;
+  counts_.losses += lost ? 1 : 0;
   sides_.cloud.session = session;
   sides_.cloud.open = true;
   if (ids.size() <= prompt) return;
-  sides_.history.append(ids.first(prompt), Phase::kPrompt);
-  sides_.history.append(ids.subspan(prompt, ids.size() - 1 - prompt), Phase::kGenerate);
+  lead(ids.first(prompt), Phase::kPrompt, sides_.layers());
+  lead(ids.subspan(prompt, ids.size() - 1 - prompt), Phase::kGenerate, sides_.layers());
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
   sides_.cloud.rows.step(0, sides_.history.size(), sides_.layers());
   ++sides_.version;
@@ -155,10 +184,12 @@ Task<void> Course::run_rows(SequenceRows rows) {
     std::optional<RemoteError> error;
     try {
       results_ = co_await above;
+      went_on();
       co_return;
     } catch (const RemoteError& refused) {
       error = refused;
     }
+    met(*error);
     co_await pause(*error, error->transient(), backoff);
   }
 }
@@ -189,7 +220,7 @@ Task<void> Course::advance(SequenceRows rows, float* out) {
     lost = true;
   }
   if (lost) {
-    note(lane_->leave_cloud(out_, rows.past));
+    leave_cloud(rows.past);
     co_await pass_with_lag(rows, out);
   }
   settle_moves();
@@ -197,7 +228,7 @@ Task<void> Course::advance(SequenceRows rows, float* out) {
 
 // Rows behind these came from guesses that were wrong.
 void Course::forget_guesses(uint32_t past) {
-  sides_.history.cut_back(past);
+  forget_rows(past);
   sides_.guesses = 0;
 }
 
@@ -208,6 +239,12 @@ void Course::note(Move move) {
     bytes_before_ = counts_.traffic.bytes_up + counts_.traffic.bytes_down;
   }
   moves_.push_back(std::move(move));
+}
+
+void Course::leave_cloud(uint32_t rows) {
+  begins_again_ = false;
+  went_on();
+  note(lane_->leave_cloud(out_, rows));
 }
 
 void Course::settle_moves() {
@@ -252,15 +289,16 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
     } catch (const RemoteError& refused) {
       error = refused;
     }
-    ++counts_.replays;
+    met(*error);
     bool lost = false;
     try {
       co_await recover(*error, backoff);
     } catch (const CloudLost&) {
       lost = true;
     }
-    if (lost) note(lane_->leave_cloud(out_, sides_.history.size()));
+    if (lost) leave_cloud(sides_.history.size());
     if (lost || to_switch()) co_return;
+    begins_again_ = sides_.history.size() > 0;
   }
 }
 
@@ -298,8 +336,11 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   const uint32_t past = history.size();
   const auto rows = std::span<const int32_t>(ids_).subspan(past);
   const size_t of_prompt = past < prompt ? std::min(rows.size(), prompt - past) : 0;
-  history.append(rows.first(of_prompt), Phase::kPrompt);
-  history.append(rows.subspan(of_prompt), Phase::kGenerate);
+  lead(rows.first(of_prompt), Phase::kPrompt, sides_.layers());
+  lead(rows.subspan(of_prompt), Phase::kGenerate, sides_.layers());
+  ++counts_.work.heads;
+  ++counts_.work.cloud_heads;
+  went_on();
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
   sides_.cloud.reachable = true;
   sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
@@ -353,7 +394,7 @@ Task<void> Course::tail_is_free() {
 // The rows pass both sides; the first `known` of them did before.
 Task<void> Course::pass(SequenceRows rows, float* out, size_t known) {
   co_await tail_is_free();
-  sides_.history.cut_back(rows.past + static_cast<uint32_t>(known));
+  forget_rows(rows.past + static_cast<uint32_t>(known));
   sides_.cloud.rows.cut_back(rows.past);
   const Point to = rows.range.to;
   const bool local = sides_.tail != nullptr && to > sides_.cut;
@@ -379,7 +420,7 @@ Task<void> Course::pass(SequenceRows rows, float* out, size_t known) {
     }
     out += piece.wanted_count() * width;
     const size_t skipped = std::min<size_t>(known - std::min<size_t>(known, at), piece.count());
-    sides_.history.append(piece.tokens.subspan(skipped), piece.phase);
+    lead(piece.tokens.subspan(skipped), piece.phase, sides_.cut);
     if (piece.phase == Phase::kPrompt) sides_.prompt_rows = sides_.history.size();
     ++sides_.version;
   }
@@ -457,6 +498,7 @@ Task<std::vector<float>> Course::from_cloud(SequenceRows rows, bool every) {
     } catch (const RemoteError& refused) {
       error = refused;
     }
+    met(*error);
     co_await recover(*error, backoff);
   }
 }
@@ -467,6 +509,7 @@ Task<std::vector<float>> Course::step(SequenceRows rows) {
   heed_load();
   sides_.cloud.reachable = true;
   sides_.cloud.rows.step(rows.past, rows.past + rows.count(), sides_.cut);
+  went_on();
   ++counts_.trips;
   counts_.cloud_layer_rows += uint64_t{rows.count()} * static_cast<uint64_t>(sides_.cut);
   co_return hidden;
@@ -482,7 +525,7 @@ Task<void> Course::open() {
 
 // The rows the session should have and does not.
 Task<void> Course::replay(uint32_t until) {
-  ++counts_.replays;
+  begins_again_ = true;
   for (uint32_t at; (at = sides_.cloud.rows.below(sides_.cut)) < until;) {
     SequenceRows piece = sides_.history.piece(at, until);
     piece.range = {.to = sides_.cut};

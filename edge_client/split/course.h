@@ -29,12 +29,15 @@ class Course {
   // Begins to meet the lane, behind so many rows, one token before the next: the cut moves where
   // that is ready. Asked before each step that brings a generated token.
   Flow& meet(uint32_t past);
+  // The text has ended with so many rows: those behind them came from guesses.
+  void end(uint32_t rows) { forget_guesses(std::min(rows, sides_.history.size())); }
   // Begins what Forward::run is asked for. The rows stay as they are until the flow is done; then
   // the results are there, until the next begin. The flow throws as Forward does.
   Flow& run(const SequenceRows& rows);
   // Goes on with a session on which the cloud streamed these ids, the first `prompt` of which were
   // given: it has the rows of all but the last. Before anything else.
-  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt);
+  // `lost`: the cloud was, meanwhile.
+  void adopt(const std::string& session, std::span<const int32_t> ids, size_t prompt, bool lost);
   // Goes on from the first rows of an earlier text, which are those of the prompt to come, less
   // than all of it; of that only the last row's result will be wanted. Before anything else.
   void go_on_from(TurnTaken taken);
@@ -56,6 +59,10 @@ class Course {
   Flow& norms(std::span<const int32_t> tokens);
   std::span<const float> results() const { return results_; }
 
+  // Whether this machine takes the logits of rows that run here.
+  bool head_here() const {
+    return sides_.tail != nullptr && sides_.tail->shard().options().range.to == Point::head();
+  }
   bool gives_top() const { return head_here() && sides_.tail->shard().host_copy_is_slow(); }
   // It waits for nothing any more: what fails from now on has failed.
   void interrupt() { sides_.interrupted = true; }
@@ -80,9 +87,10 @@ class Course {
   uint64_t version() const { return sides_.version; }
 
  private:
-  bool head_here() const {
-    return sides_.tail != nullptr && sides_.tail->shard().options().range.to == Point::head();
-  }
+  void lead(std::span<const int32_t> tokens, Phase phase, int cloud_layers);
+  void forget_rows(uint32_t past);
+  void met(const RemoteError& error);
+  void went_on();
   Task<void> run_rows(SequenceRows rows);
   Task<void> run_norms(std::span<const int32_t> tokens);
   // Waits before another try; or throws `error` when there is none.
@@ -92,6 +100,7 @@ class Course {
   void forget_guesses(uint32_t past);
   void forget_tail(uint32_t past);
   void note(Move move);
+  void leave_cloud(uint32_t rows);
   void settle_moves();
   Task<void> run_stream(size_t prompt, GenerateOptions options);
   Task<void> stream_tokens(size_t prompt, GenerateOptions options, Backoff& backoff);
@@ -123,6 +132,9 @@ class Course {
   std::optional<Lane> lane_;  // is this
   uint32_t out_ = 0;
   uint32_t kept_rows_ = 0;                  // of the prompt, that are there
+  uint64_t led_layers_ = 0;                 // of the cloud, of the last rows that it has
+  bool losing_ = false;                     // the cloud, and it is not back
+  bool begins_again_ = false;               // a session or a stream
   uint32_t most_guesses_ = UINT32_MAX - 1;  // that the cloud takes in a step
   std::vector<Move> moves_;                 // behind which no token is yet
   Moment moved_{};                          // the first of these

@@ -231,6 +231,14 @@ Move Lane::take(uint32_t out, Moment now) {
   return move;
 }
 
+SplitCounts Lane::take_counts() {
+  SplitCounts all = std::exchange(settled_, {});
+  all.beside_cloud_ms = all.traffic.cloud_ms;
+  all.beside_wire_ms = all.traffic.wire_ms;
+  all.beside_edge_ms = all.edge_ms;
+  return all;
+}
+
 std::shared_ptr<TailSide> Lane::whole() const {
   for (const auto& tail : {sides_.tail, target_ ? target_->tail : nullptr, offered_}) {
     if (tail && tail->has(0)) return tail;

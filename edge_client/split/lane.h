@@ -96,7 +96,7 @@ class Lane {
   // Moves it here at once: the tail lacks `rows`, which it computes as those of a lost device.
   Move leave_cloud(uint32_t out, uint32_t rows);
   // Returns what the lane cost since the last call.
-  SplitCounts take_counts() { return std::exchange(settled_, {}); }
+  SplitCounts take_counts();
 
   // "idle", "weights", "filling 128/512", "waiting" or "ready".
   std::string state() const;

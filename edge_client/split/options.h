@@ -72,6 +72,7 @@ struct Options {
   bool embed = false, plan = false, list_devices = false, json = false, quiet = false;
   bool measure = false;                   // for the plan
   Goal goal = Goal::kFast;                // of a cut that is chosen
+  bool goal_given = false;                // then receipts say what was foreseen
   float pace = 10;                        // tokens/s that offloading keeps
   unsigned timeout = 60, retry_for = 30;  // seconds
   uint64_t min_rate = 100;                // bytes a second

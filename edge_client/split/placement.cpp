@@ -30,14 +30,27 @@ std::string Placement::on_cloud(const ModelConfig& config) const {
   return text.empty() ? "nothing" : text;
 }
 
+double head_in_blocks(const Model& model) {
+  if (model.config().encodes()) return 0;
+  const auto multiplications = [&](std::string_view stage) {
+    uint64_t count = 0;
+    for (const std::string& blob : model.stage(stage).blobs) {
+      for (const WeightDecl& weight : model.blob(blob).weights) {
+        if (weight.dims.size() > 1) count += element_count(weight.dims).value();
+      }
+    }
+    return static_cast<double>(count);
+  };
+  return multiplications(names::kHead) / multiplications(cat(names::kBlock, 0));
+}
+
 Placement place(const Options& options, const Model& model) {
   constexpr double kLargeHead = 3;  // blocks
   const bool open = !options.head_given && !options.all_on_cloud && !options.embed &&
                     options.moves.empty() && !options.auto_cut;
   Placement first = place(options, model.config());
   if (model.config().encodes()) return first;
-  const auto block = static_cast<double>(model.parameters(model.stage(cat(names::kBlock, 0))));
-  const double size = static_cast<double>(model.parameters(model.stage(names::kHead))) / block;
+  const double size = head_in_blocks(model);
   if (!open || first.cut == 0 || size <= kLargeHead) return first;
   Options far = options;
   far.head_on_cloud = true;

@@ -29,9 +29,11 @@ struct Placement {
 
 // Throws Error(kInput) for a cut beyond the model's blocks.
 Placement place(const Options& options, const ModelConfig& config);
-// The same, but with a head that is larger than three blocks on the cloud, where the options do not
-// say where it is and the cloud has some blocks.
+// The same, but with a head that multiplies more than three blocks on the cloud, where the options
+// do not say where it is and the cloud has some blocks.
 Placement place(const Options& options, const Model& model);
+// The head's multiplications for a row, in those of a block.
+double head_in_blocks(const Model& model);
 // A line that says so, or nothing.
 std::string head_line(const Placement& place);
 // The same before the model is known, where it is alone().

@@ -39,29 +39,49 @@ double Receipt::tokens_per_second() const {
   return tokens == 1 && counts.ms > 0 ? 1000 / counts.ms : 0;
 }
 
-std::optional<int> Receipt::cloud_percent() const {
-  // Guesses that were wrong have rows too.
-  const size_t rows =
-      new_prompt_tokens() + tokens - (tokens > 0 ? 1 : 0) + (counts.drafted - counts.accepted);
-  if (layers == 0 || rows == 0) return std::nullopt;
-  const double part = static_cast<double>(counts.cloud_layer_rows) /
-                      (static_cast<double>(rows) * static_cast<double>(layers));
-  return static_cast<int>(std::lround(std::min(1.0, part) * 100));  // a replay computes rows again
-}
-
 namespace {
 
-// "310 ms: 120 ms cloud + 150 ms wire + 40 ms here"; what is neither of the two was here.
-std::string parts(double all, double cloud, double wire) {
-  const double there = std::min(cloud, all), between = std::min(wire, all - there);
+// Ms that tokens waited for, by where they went.
+struct Spent {
+  double cloud = 0, wire = 0, stream = 0, here = 0;
+};
+
+Spent spent(const SplitCounts& counts, const SplitCounts& before, double tokens) {
+  const auto each = [&](double ms, double beside, double ms_before, double beside_before) {
+    return std::max(0.0, ms - beside - (ms_before - beside_before)) / tokens;
+  };
+  const Traffic &now = counts.traffic, &then = before.traffic;
+  return {each(now.cloud_ms, counts.beside_cloud_ms, then.cloud_ms, before.beside_cloud_ms),
+          each(now.wire_ms, counts.beside_wire_ms, then.wire_ms, before.beside_wire_ms),
+          each(now.stream_ms, 0, then.stream_ms, 0),
+          each(counts.edge_ms, counts.beside_edge_ms, before.edge_ms, before.beside_edge_ms)};
+}
+
+// "310 ms: 120 ms cloud + 150 ms wire + 40 ms here", or of a stream "310 ms: 300 ms cloud and line
+// + 10 ms waiting": for something else than these.
+std::string parts(double all, const Spent& ms) {
   const int digits = all < 100 ? 1 : 0;
   // Rounded, the parts still make the sum.
   const double unit = digits == 1 ? 10 : 1;
-  const auto rounded = [&](double ms) { return std::floor(ms * unit + 0.5) / unit; };
-  const double here = std::max(0.0, rounded(all) - rounded(there) - rounded(between));
-  return cat(fixed(rounded(there) + rounded(between) + here, digits),
-             " ms: ", fixed(rounded(there), digits), " ms cloud + ",
-             fixed(rounded(between), digits), " ms wire + ", fixed(here, digits), " ms here");
+  const auto rounded = [&](double value) { return std::floor(value * unit + 0.5) / unit; };
+  double sum = 0;
+  std::string words;
+  const auto part = [&](double value, std::string_view where, bool always) {
+    const double shown = std::max(0.0, rounded(value));
+    if (shown == 0 && !always) return;
+    sum += shown;
+    words += cat(words.empty() ? "" : " + ", fixed(shown, digits), " ms ", where);
+  };
+  if (ms.stream > 0) {
+    part(ms.stream + ms.cloud + ms.wire, "cloud and line", true);
+    part(ms.here, "here", false);
+  } else {
+    part(ms.cloud, "cloud", true);
+    part(ms.wire, "wire", true);
+    part(ms.here, "here", true);
+  }
+  part(rounded(all) - sum, "waiting", false);
+  return cat(fixed(sum, digits), " ms: ", words);
 }
 
 // "36 ms", "1.25 s", "31.4 s"
@@ -129,6 +149,29 @@ std::string cost_words(const AnswerCost& cost, bool all_on_cloud) {
 
 }  // namespace
 
+namespace {
+
+// "1 loss survived, waited 1.71 s for the cloud; 1 replay"
+std::string loss_words(const Receipt& r) {
+  const SplitCounts& counts = r.counts;
+  std::string words;
+  if (counts.losses > 0) {
+    words = cat(counts.losses, counts.losses == 1 ? " loss" : " losses");
+    words += counts.survived == counts.losses ? " survived"
+             : counts.survived == 0           ? ", not survived"
+                                              : cat(", ", counts.survived, " survived");
+  }
+  if (r.waited_ms > 0) {
+    words += cat(words.empty() ? "" : ", ", "waited ", time_words(r.waited_ms), " for the cloud");
+  }
+  if (counts.replays > 0) {
+    words += cat("; ", counts.replays, counts.replays == 1 ? " replay" : " replays");
+  }
+  return words;
+}
+
+}  // namespace
+
 std::string to_text(const Receipt& r) {
   std::string out;
   const auto line = [&](std::string_view left, const std::string& text) {
@@ -139,7 +182,6 @@ std::string to_text(const Receipt& r) {
   const double fed =
       static_cast<double>(std::max<size_t>(1, r.prompt_tokens + r.tokens) - (r.tokens > 0 ? 1 : 0));
   const Traffic& traffic = r.counts.traffic;
-  const Traffic& prompt = r.first.traffic;
   const auto per_token = [&](uint64_t bytes) {
     return human_bytes(static_cast<uint64_t>(static_cast<double>(bytes) / fed));
   };
@@ -149,22 +191,19 @@ std::string to_text(const Receipt& r) {
                    " (first after ", time_words(r.first_token_ms), ", then ",
                    fixed(r.tokens_per_second(), 1), " a second)", ending(r), ", seed ", r.seed));
   line("prompt", cat(r.prompt_tokens, r.prompt_tokens == 1 ? " token, " : " tokens, ", kept,
-                     parts(r.first_token_ms - r.first_waited_ms, prompt.cloud_ms, prompt.wire_ms)));
+                     parts(r.first_token_ms - r.first_waited_ms, spent(r.first, {}, 1))));
   if (r.tokens > 1) {
     const double more = static_cast<double>(r.tokens - 1);
-    line("tokens", cat(r.tokens - 1, " more, each ",
-                       parts(std::max(0.0, r.after_first_ms()) / more,
-                             (traffic.cloud_ms - prompt.cloud_ms) / more,
-                             (traffic.wire_ms - prompt.wire_ms) / more)));
+    line("tokens",
+         cat(r.tokens - 1, " more, each ",
+             parts(std::max(0.0, r.after_first_ms()) / more, spent(r.counts, r.first, more))));
   }
-  if (r.waited_ms > 0) line("lost", cat("waited ", time_words(r.waited_ms), " for the cloud"));
-  line("wire", cat(per_token(traffic.bytes_up), " up and ", per_token(traffic.bytes_down),
-                   " down per token, ", human_bytes(traffic.bytes_up), " and ",
-                   human_bytes(traffic.bytes_down), " in all",
-                   traffic.rows == DType::kF32 ? "" : cat("; rows as ", format_name(traffic.rows)),
-                   r.counts.replays > 0
-                       ? cat("; ", r.counts.replays, r.counts.replays == 1 ? " replay" : " replays")
-                       : ""));
+  if (const std::string words = loss_words(r); !words.empty()) line("lost", words);
+  line("wire",
+       cat(per_token(traffic.bytes_up), " up and ", per_token(traffic.bytes_down),
+           " down per token, ", human_bytes(traffic.bytes_up), " and ",
+           human_bytes(traffic.bytes_down), " in all",
+           traffic.rows == DType::kF32 ? "" : cat("; rows as ", format_name(traffic.rows))));
   line("weights",
        cat(human_bytes(r.fetched.downloaded), " downloaded, ", human_bytes(r.fetched.from_cache),
            " from the cache; ready after ", fixed(r.load_ms / 1000, 2), " s"));
@@ -179,7 +218,7 @@ std::string to_text(const Receipt& r) {
   if (r.cost) line("cost", cost_words(*r.cost, r.cut == "cloud"));
   if (const std::optional<int> percent = r.cloud_percent()) {
     line("verdict",
-         cat("the cloud did ", *percent, " % of the layers",
+         cat("the cloud did ", *percent, " % of the work",
              r.is_exact().value_or(false) ? "; the text is the cloud's own, bit for bit" : ""));
   }
   return out;
@@ -237,15 +276,24 @@ std::string money_json(const std::optional<AnswerCost>& cost) {
 
 std::string cost_members(const Receipt& r) {
   const Traffic& traffic = r.counts.traffic;
+  // A stream tells nobody which part of its time was the cloud's.
+  const bool told = traffic.stream_ms == 0;
+  const double both = traffic.stream_ms + traffic.cloud_ms + traffic.wire_ms;
+  const std::optional<int> percent = r.cloud_percent();
   return cat("\"bytes_downloaded\":", r.fetched.downloaded,
              ",\"bytes_from_cache\":", r.fetched.from_cache, ",\"bytes_up\":", traffic.bytes_up,
              ",\"bytes_down\":", traffic.bytes_down, ",\"steps\":", r.counts.steps,
-             ",\"trips\":", r.counts.trips, ",\"cloud_ms\":", fixed(traffic.cloud_ms, 3),
+             ",\"trips\":", r.counts.trips,
+             ",\"cloud_ms\":", told ? fixed(traffic.cloud_ms, 3) : "null",
              ",\"wire_ms\":", fixed(traffic.wire_ms, 3),
+             ",\"cloud_and_line_ms\":", told ? "null" : fixed(both, 3),
              ",\"edge_ms\":", fixed(r.counts.edge_ms, 3),
              ",\"time_to_first_token_ms\":", fixed(r.first_token_ms, 3),
              ",\"tokens_per_second\":", fixed(r.tokens_per_second(), 3),
-             ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows, ",\"replays\":", r.counts.replays,
+             ",\"cloud_percent\":", percent ? std::to_string(*percent) : "null",
+             ",\"cloud_layer_rows\":", r.counts.cloud_layer_rows,
+             ",\"cloud_layer_rows_again\":", r.counts.cloud_layer_rows_again(),
+             ",\"losses\":", r.counts.losses, ",\"replays\":", r.counts.replays,
              ",\"kept_rows\":", r.counts.kept_rows, ",\"drafted\":", r.counts.drafted,
              ",\"accepted\":", r.counts.accepted, ",\"exact\":",
              !r.is_exact()   ? "null"

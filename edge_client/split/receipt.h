@@ -28,8 +28,9 @@ struct Receipt {
   FetchCounts fetched;
   uint64_t load_peak_bytes = 0;  // of this process's memory, until everything was loaded
   SplitCounts counts;
-  SplitCounts first;  // until the first token: what the prompt took
-  int layers = 0;     // of the model
+  SplitCounts first;       // until the first token: what the prompt took
+  int layers = 0;          // of the model
+  double head_blocks = 0;  // as much as so many blocks its head multiplies
   double load_ms = 0, first_token_ms = 0;
   double waited_ms = 0;        // for a cloud that was lost, of counts.ms
   double first_waited_ms = 0;  // of that before the first token
@@ -55,9 +56,10 @@ struct Receipt {
   // The rate of the tokens after the first, which the prompt pays for; of the first, when there is
   // one.
   double tokens_per_second() const;
-  // The share of all layers of all rows that the cloud computed, in percent; none where it is not
-  // known.
-  std::optional<int> cloud_percent() const;
+  // The cloud's part of the text's work; none where it is not known.
+  std::optional<int> cloud_percent() const {
+    return edge::cloud_percent(counts.work, layers, head_blocks);
+  }
 };
 
 // A few lines for a person, whose parts add up to their sums.

@@ -31,6 +31,7 @@ void describe(Receipt& receipt, const PlacedModel& split, const ModelConfig& con
               const std::string& origin) {
   receipt.model = split.info.id;
   receipt.layers = config.layers;
+  receipt.head_blocks = split.head_blocks;
   receipt.server = origin;
   receipt.profile = split.info.profile;
   receipt.cut = split.place.name();
@@ -106,6 +107,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   split->info = info;
   split->query = manifest_query(place, options_.formats);
   split->wire = wire_of(info);
+  split->head_blocks = head_in_blocks(*model_);
   if (!place.local()) {
     allow_moves(*split);
     return split;
@@ -152,6 +154,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   }
   split->query = manifest_query(split->place, options_.formats);
   split->wire = wire_of(info);
+  split->head_blocks = head_in_blocks(*model_);
   if (steps.empty()) return split;
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);

@@ -40,6 +40,7 @@ struct PlacedModel {
   double pace = 0;                 // of one that offloads (MoveOptions)
   std::optional<bool> exact = {};  // weights/exactness.h; none: nobody looked
   DType wire = DType::kF32;        // of hidden states on their way
+  double head_blocks = 0;          // head_in_blocks()
 
   // Whether texts that begin here have rounded rows from then on.
   bool rounds() const {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "edge_client/cloud/remote.h"
+#include "edge_client/split/placement.h"
 #include "run/text/generate.h"
 #include "support/edge_world.h"
 
@@ -370,13 +371,21 @@ TEST(Edge, DraftsWhatRunsHereAlone) {
   EXPECT_EQ(run({"--temperature=0", "--cut=2", "--head=cloud"})["receipt"]["drafted"], 0);
 }
 
+// Rows of guesses that were wrong led to no text, and the head is here.
 TEST(Edge, SaysHowMuchTheCloudDidWhateverWasGuessed) {
+  const double head = edge::head_in_blocks(*Golden("demo").model);
+  edge::TextWork work{.heads = 60};
   for (const char* draft : {"--draft=off", "--draft=7"}) {
     const Outcome got = Shared::of("demo").run(
         {"--prompt=a a a a a", "--cut=6", "--seed=4", "--max-tokens=60", "--ignore-eos", draft});
     EXPECT_EQ(got.code, 0) << got.err;
-    EXPECT_NE(got.err.find("the cloud did 75 % of the layers"), std::string::npos) << draft << "\n"
-                                                                                   << got.err;
+    const size_t prompt = std::stoul(got.err.substr(got.err.find("prompt    ") + 10));
+    work.rows = prompt + 59;
+    work.cloud_layer_rows = work.rows * 6;
+    const int percent = *edge::cloud_percent(work, 8, head);
+    EXPECT_NE(got.err.find(cat("the cloud did ", percent, " % of the work")), std::string::npos)
+        << draft << "\n"
+        << got.err;
   }
 }
 

@@ -97,7 +97,7 @@ Answer answer_to(const EndlessCloud& cloud) {
   edge::SplitCounts counts;
   const std::vector<int32_t> prompt = {1, 2, 3};
   try {
-    return {edge::complete_on_cloud(remote, "m", nullptr, prompt, options, {}, retry, interrupt,
+    return {edge::complete_on_cloud(remote, "m", nullptr, prompt, options, {}, retry, interrupt, 2,
                                     counts),
             ""};
   } catch (const edge::RemoteError& error) {

@@ -7,6 +7,7 @@
 
 #include "edge/moving_pair.h"
 #include "edge_client/cli/options.h"
+#include "edge_client/split/placement.h"
 #include "support/edge_server.h"
 
 namespace split::test {
@@ -81,6 +82,52 @@ TEST(EdgeMoves, AReceiptSaysWhereTheCutWasAndWhatThatTook) {
       {cat("--prompt-ids=", joined(pair.prompt())), "--moves=0:2,4:1", "--max-tokens=8"}));
   EXPECT_NE(words.err.find("at 4 tokens from cut 2 to cut 1 (asked)"), std::string::npos)
       << words.err;
+}
+
+// From half of the blocks to three quarters of them, with the head here.
+TEST(EdgeMoves, TheCloudsShareIsWhatTheCutsAllow) {
+  MovingPair& pair = MovingPair::of("demo");
+  const double head = edge::head_in_blocks(*pair.golden.model);
+  const uint64_t rows = pair.prompt().size() + 59;
+  const edge::TextWork work{rows, (rows - 20) * 4 + 20 * 6, 60, 0};
+  for (const char* draft : {"--draft=off", "--draft=7"}) {
+    const Json json = pair.run("40:6", 0, 1, 60, {"--cut=4", draft}).json();
+    const Json& receipt = json["receipt"];
+    ASSERT_EQ(receipt["moves"].size(), 1u) << json;
+    EXPECT_EQ(receipt["cloud_percent"], *edge::cloud_percent(work, 8, head)) << receipt;
+    EXPECT_LE(receipt["cloud_percent"], 75);
+    EXPECT_EQ(receipt["cloud_layer_rows"].get<uint64_t>() -
+                  receipt["cloud_layer_rows_again"].get<uint64_t>(),
+              work.cloud_layer_rows);
+    EXPECT_GT(receipt["cloud_layer_rows_again"], (rows - 20) * 4);  // that the move filled
+    EXPECT_EQ(receipt["losses"], 0);
+    EXPECT_TRUE(receipt["cloud_ms"].is_number());
+    EXPECT_EQ(receipt["cloud_and_line_ms"], nullptr);
+  }
+}
+
+// Nothing of such a text is computed here, however slow the line is, and nobody knows what of its
+// time was the line's.
+TEST(EdgeMoves, AStreamedTextTakesNoTimeHere) {
+  MovingPair& pair = MovingPair::of("rand-a");
+  const std::vector<std::string> text = {"--cut=cloud", cat("--prompt-ids=", joined(pair.prompt())),
+                                         "--max-tokens=8", "--seed=1", "--ignore-eos"};
+  const auto run = [&](const char* more) {
+    std::vector<std::string> all = text;
+    all.push_back(more);
+    return run_edge(pair.arguments(all));
+  };
+  const Json receipt = run("--json").json()["receipt"];
+  EXPECT_EQ(receipt["cloud_percent"], 100);
+  EXPECT_EQ(receipt["cloud_ms"], nullptr);
+  EXPECT_EQ(receipt["wire_ms"], 0);
+  EXPECT_EQ(receipt["edge_ms"], 0);
+  EXPECT_GT(receipt["cloud_and_line_ms"], 0);
+  const std::string words = run("--temperature=1").err;
+  EXPECT_NE(words.find(" ms cloud and line"), std::string::npos) << words;
+  EXPECT_EQ(words.find(" ms here"), std::string::npos) << words;
+  EXPECT_EQ(words.find(" ms wire"), std::string::npos) << words;
+  EXPECT_EQ(words.find("foreseen"), std::string::npos) << words;
 }
 
 // With weights that arrive at any moment of it, that are all here, and that never come; for speed

@@ -89,7 +89,8 @@ TEST_F(EdgeReceipts, CountMoneyAsTheCloudPricesIt) {
   EXPECT_NEAR(cost["weights"].get<double>(), got["bytes_downloaded"].get<double>() * 0.09e-9, 1e-9);
   EXPECT_GT(cost["all_cloud"], 0);
   EXPECT_TRUE(cost.contains("break_even_tokens"));
-  const Outcome told = run({"--cut=4", "--prompt-ids=1,2,3", "--max-tokens=24", "--ignore-eos"});
+  const Outcome told =
+      run({"--cut=4", "--goal=fast", "--prompt-ids=1,2,3", "--max-tokens=24", "--ignore-eos"});
   EXPECT_NE(told.err.find("  plan      cut 4 (asked): "), std::string::npos) << told.err;
   EXPECT_NE(told.err.find(" a token foreseen, "), std::string::npos) << told.err;
   EXPECT_NE(told.err.find("  cost      $"), std::string::npos) << told.err;

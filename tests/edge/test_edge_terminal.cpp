@@ -187,9 +187,9 @@ TEST(EdgeTerminal, TellsNothingIntoAText) {
                  where);
     EXPECT_EQ(got.code, 0) << got.err;
     EXPECT_TRUE(got.err.starts_with("\ndemo: embed, blocks 0-7")) << got.err;
-    EXPECT_TRUE(got.err.ends_with("% of the layers\n")) << got.err;
+    EXPECT_TRUE(got.err.ends_with("% of the work\n")) << got.err;
     EXPECT_NE(got.err.find("\n\n  text      8 tokens in "), std::string::npos) << got.err;
-    EXPECT_NE(got.err.find("  verdict   the cloud did 100 % of the layers"), std::string::npos)
+    EXPECT_NE(got.err.find("  verdict   the cloud did 100 % of the work"), std::string::npos)
         << got.err;
   }
 }

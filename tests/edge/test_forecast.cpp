@@ -298,12 +298,30 @@ TEST(Receipts, SayWhatALostCloudTookApart) {
   receipt.counts.ms = 6036;
   receipt.first_token_ms = 36;
   receipt.waited_ms = 5100;
+  receipt.counts.edge_ms = 931;
+  receipt.first.edge_ms = 31;
   const auto says = [&](const char* words) {
     EXPECT_NE(to_text(receipt).find(words), std::string::npos) << words << "\n" << to_text(receipt);
   };
   says("10 tokens in 6.04 s (first after 36 ms, then 10.0 a second), stopped at --max-tokens, ");
+  says("prompt    4 tokens, 36.0 ms: 0.0 ms cloud + 0.0 ms wire + 31.0 ms here + 5.0 ms waiting\n");
   says("tokens    9 more, each 100 ms: 0 ms cloud + 0 ms wire + 100 ms here\n");
   says("lost      waited 5.10 s for the cloud\n");
+  receipt.counts.losses = receipt.counts.survived = receipt.counts.replays = 1;
+  says("lost      1 loss survived, waited 5.10 s for the cloud; 1 replay\n");
+  receipt.counts.losses = 3;
+  receipt.counts.survived = receipt.counts.replays = 2;
+  says("lost      3 losses, 2 survived, waited 5.10 s for the cloud; 2 replays\n");
+  receipt.counts.losses = 1;
+  receipt.counts.survived = receipt.counts.replays = 0;
+  receipt.waited_ms = 0;
+  says("lost      1 loss, not survived\n");
+  // What of a stream is the cloud's and what the line's, nobody knows; nothing of it was here.
+  receipt.counts.edge_ms = receipt.first.edge_ms = 0;
+  receipt.first.traffic.stream_ms = 36;
+  receipt.counts.traffic.stream_ms = 6036;
+  says("prompt    4 tokens, 36.0 ms: 36.0 ms cloud and line\n");
+  says("tokens    9 more, each 667 ms: 667 ms cloud and line\n");
   receipt.max_tokens = 11;
   receipt.forecast.emplace().why = "only_fit";
   says("stopped at the end of the context");

@@ -199,6 +199,12 @@ TEST_F(HandOffs, LoseAndDoubleNoTokenWhereTheStreamBreaks) {
     for (const int here_at : {-1, 4, 11}) {
       const Outcome got = hand_off(options, here_at);
       ASSERT_EQ(got.text.tokens, whole.tokens) << breaks_after << " " << here_at;
+      EXPECT_EQ(got.counts.losses, got.counts.survived);
+      EXPECT_GE(got.counts.losses, got.counts.replays);  // one may go on here
+      if (here_at < 0) {
+        EXPECT_EQ(got.counts.losses, got.counts.replays);
+        EXPECT_EQ(got.counts.losses, static_cast<uint64_t>(19 / breaks_after));
+      }
     }
   }
 }
@@ -217,6 +223,9 @@ TEST_F(HandOffs, GoOnHereWhereTheCloudIsGone) {
   EXPECT_EQ(got.counts.moves[0].at, 4u);
   EXPECT_EQ(got.counts.moves[0].why, "cloud_lost");
   EXPECT_EQ(cloud.streams, 1);
+  EXPECT_EQ(got.counts.losses, 1u);
+  EXPECT_EQ(got.counts.survived, 1u);
+  EXPECT_EQ(got.counts.replays, 0u);
 }
 
 // The times that it is foreseen to take here are such that no clock matters.

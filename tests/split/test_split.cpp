@@ -26,8 +26,32 @@ TEST_F(SplitAlone, ALostSessionGetsItsRowsAgain) {
   };
   EXPECT_EQ(text(1), expected);
   EXPECT_EQ(counts.replays, 1u);
+  EXPECT_EQ(counts.losses, 1u);
+  EXPECT_EQ(counts.survived, 1u);
+  EXPECT_EQ(counts.work.rows, prompt.size() + 11);
+  EXPECT_EQ(counts.work.cloud_layer_rows, prompt.size() + 11);    // of one block
+  EXPECT_EQ(counts.cloud_layer_rows_again(), prompt.size() + 3);  // those before the fifth step
   EXPECT_EQ(cloud.opened, 2);
   EXPECT_EQ(waiter.waits, 1);
+}
+
+// Its session is there all the same.
+TEST_F(SplitAlone, ALossIsOneHoweverOftenTheCloudIsAskedAgain) {
+  const std::vector<int32_t> expected = whole();
+  cloud.before_step = [&](int number) {
+    if (number >= 3 && number <= 7) throw RemoteError("gone", 0, "");
+    if (number == 9) throw RemoteError("gone", 0, "");
+  };
+  EXPECT_EQ(text(1), expected);
+  EXPECT_EQ(waiter.waits, 6);
+  EXPECT_EQ(counts.losses, 2u);
+  EXPECT_EQ(counts.survived, 2u);
+  EXPECT_EQ(counts.replays, 0u);
+  EXPECT_EQ(counts.cloud_layer_rows_again(), 0u);
+  cloud.before_step = [](int) { throw RemoteError("model_mismatch", 200, "model_mismatch"); };
+  EXPECT_THROW(text(1), RemoteError);
+  EXPECT_EQ(counts.losses, 3u);
+  EXPECT_EQ(counts.survived, 2u);
 }
 
 TEST_F(SplitAlone, WhatPassesIsAskedForAgainAndWhatDoesNotEndsIt) {
@@ -38,6 +62,7 @@ TEST_F(SplitAlone, WhatPassesIsAskedForAgainAndWhatDoesNotEndsIt) {
   EXPECT_EQ(text(1), expected);
   EXPECT_EQ(waiter.waits, 2);
   EXPECT_EQ(counts.replays, 0u);
+  EXPECT_EQ(counts.losses, 0u);
   cloud.before_step = [](int) { throw RemoteError("no", 400, "invalid_request"); };
   EXPECT_THROW(text(1), RemoteError);
   EXPECT_EQ(waiter.waits, 2);

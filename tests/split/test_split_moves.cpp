@@ -76,6 +76,23 @@ TEST_F(SplitMoves, EachWayAndBack) {
       EXPECT_GE(moves[0].rows, from + to == layers() - 1 ? 0 : prompt.size());
       EXPECT_EQ(moves[1].at, 8u);
       EXPECT_EQ(moves[1].to, from);
+      // Each row is counted where it was computed first, and the rest was computed again.
+      const auto blocks = [&](int cut) { return cut == edge::Move::kCloud ? layers() : cut; };
+      const auto row_blocks = [&](int cut, size_t rows) {
+        return rows * static_cast<size_t>(blocks(cut));
+      };
+      const edge::SplitCounts& counts = got.counts;
+      // The driver ends a stream before the last token is counted.
+      const size_t last = from == edge::Move::kCloud ? 3 : 4;
+      EXPECT_EQ(counts.work.rows, prompt.size() + 7 + last);
+      EXPECT_EQ(counts.work.cloud_layer_rows,
+                row_blocks(from, prompt.size() + 3) + row_blocks(to, 4) + row_blocks(from, last))
+          << from << " " << to;
+      EXPECT_EQ(counts.work.cloud_heads, from == edge::Move::kCloud ? 7u
+                                         : to == edge::Move::kCloud ? 4u
+                                                                    : 0u);
+      EXPECT_GE(counts.cloud_layer_rows, counts.work.cloud_layer_rows);
+      EXPECT_EQ(counts.losses, 0u);
     }
   }
 }

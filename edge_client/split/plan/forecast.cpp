@@ -124,7 +124,7 @@ AnswerCost cost_of(const PlanInput& input, const PlanFacts& facts, std::optional
                    size_t tokens) {
   AnswerCost cost;
   cost.prices = input.prices.value_or(Prices{});
-  cost.cloud = dollars(cost.prices, counts.traffic.cloud_ms, 0);
+  cost.cloud = dollars(cost.prices, counts.traffic.cloud_ms + counts.traffic.stream_ms, 0);
   cost.egress = dollars(cost.prices, 0, static_cast<double>(counts.traffic.bytes_down));
   cost.weights = dollars(cost.prices, 0, static_cast<double>(weights));
   const std::vector<Place> places = price_places(input, facts.correction);
