@@ -53,15 +53,16 @@ void FastChoice::ended(bool lost_cloud, bool on_cloud, Time now) {
 
 std::string staying_words(const Quicker& here, double cloud_ms) {
   return cat(place_words(here.cut), " would take ", rounded_ms(here.token_ms),
-             " ms a token; the cloud takes ", rounded_ms(cloud_ms), ": staying on the cloud");
+             " ms a token; the last ones took ", rounded_ms(cloud_ms), ": staying on the cloud");
 }
 
 std::string words_of(const FastChoice::Now& now) {
   if (!now.here || !now.cloud_ms || now.without_cloud) return "";
-  if (!now.begin) return staying_words(*now.here, *now.cloud_ms);
-  return cat(place_words(now.here->cut), " takes ", rounded_ms(now.here->token_ms),
-             " ms a token; the cloud takes ", rounded_ms(*now.cloud_ms), ": texts begin ",
-             *now.begin == 0 ? "here" : cat("at cut ", *now.begin));
+  return cat(place_words(now.here->cut), " would take ", rounded_ms(now.here->token_ms),
+             " ms a token, the cloud ", rounded_ms(*now.cloud_ms), " (foreseen): ",
+             !now.begin        ? "staying on the cloud"
+             : *now.begin == 0 ? "texts begin here"
+                               : cat("texts begin at cut ", *now.begin));
 }
 
 }  // namespace split::edge

@@ -45,9 +45,10 @@ class FastChoice {
   std::optional<Time> until_;     // and until then
 };
 
-// "all here would take 2.9 ms a token; the cloud takes 0.4: staying on the cloud"
+// Of a text whose last tokens came from the cloud, each in so many ms: "all here would take 2.9 ms
+// a token; the last ones took 0.4: staying on the cloud".
 std::string staying_words(const Quicker& here, double cloud_ms);
-// The same, or "all here takes 2.9 ms a token; the cloud takes 66: texts begin here"; empty where
+// "all here would take 2.9 ms a token, the cloud 66 (foreseen): texts begin here"; empty where
 // there is nothing to choose from.
 std::string words_of(const FastChoice::Now& now);
 

@@ -94,27 +94,65 @@ TEST(Planner, StaysWithTheCloudWhereNothingWasMeasured) {
   EXPECT_EQ(pick_place(places, input, Goal::kFast, 10).place, 0u);
   input.cloud.reset();
   EXPECT_EQ(pick_place(price_places(input), input, Goal::kFast, 10).place, 0u);
-  EXPECT_EQ(
-      plan_words(price_places(input), input),
-      "all on the cloud: not measured; all here would take a time that was not measured after "
-      "172 MB");
+  EXPECT_EQ(plan_words(price_places(input), input),
+            "all on the cloud: not measured; all here: not measured after 172 MB");
 }
 
 TEST(Planner, SaysItInWords) {
   PlanInput input = laptop();
   const std::string table = to_text({"gpt2", Goal::kFast, 10, {}, input, {}}, "cpu");
   const char* const end =
-      "\nAll on the cloud: 0.3 ms a token; a cut adds 31 ms to each; all here would take 2.9 ms "
+      "\nAll on the cloud: 0.3 ms a token; the quickest cut, 12: 31.9 ms; all here: 2.9 ms "
       "after 172 MB (28 s).\nGoing to \"all on the cloud\": nothing is faster.\n";
   EXPECT_TRUE(table.ends_with(end)) << table;
-  EXPECT_EQ(
-      plan_words(price_places(input), input),
-      "all on the cloud: 0.3 ms a token; a cut adds 31 ms to each; all here would take 2.9 ms "
-      "after 172 MB (28 s)");
+  EXPECT_EQ(plan_words(price_places(input), input),
+            "all on the cloud: 0.3 ms a token; the quickest cut, 12: 31.9 ms; all here: 2.9 ms "
+            "after 172 MB (28 s)");
   input.missing_bytes.assign(13, 0);
   input.most_bytes = 1000;
   EXPECT_EQ(plan_words(price_places(input), input),
-            "all on the cloud: 0.3 ms a token; a cut adds 31 ms to each; all here would not fit");
+            "all on the cloud: 0.3 ms a token; all here would not fit");
+}
+
+// The words say nothing that the table does not show.
+TEST(Planner, SaysNothingIsFasterOnlyWhereNothingIs) {
+  PlanInput input = laptop();
+  input.network.reset();  // so that the cloud has no first word, and no cut is priced
+  EXPECT_TRUE(to_text({"m", Goal::kFast, 10, {}, input, {}}, "cpu")
+                  .ends_with("Going to \"all here\": nothing else was measured.\n"));
+  input = laptop();
+  // A token takes 0.3 ms there, and 64 of them with the first are sooner here.
+  input.edge = Speed{.block_ms = 0.03, .head_ms = 0.06, .prompt_row_ms = 0.0001};
+  const std::string table = to_text({"m", Goal::kFast, 10, {}, input, {}}, "cpu");
+  EXPECT_TRUE(
+      table.ends_with("Going to \"all here\": a text of 64 tokens is done soonest there.\n"))
+      << table;
+}
+
+TEST(Planner, DropsWhatNobodyMeasured) {
+  PlanInput input = laptop();
+  input.edge.reset();
+  input.cloud.reset();
+  const std::string table = to_text({"m", Goal::kFast, 10, {}, input, {}}, "cpu");
+  EXPECT_EQ(table.find("first word"), std::string::npos) << table;
+  EXPECT_EQ(table.find(" - "), std::string::npos) << table;
+  EXPECT_TRUE(
+      table.ends_with("--measure adds how long a text takes at each place, and picks one.\n"))
+      << table;
+}
+
+// As a receipt does: 5 of 8 blocks, 6, and a head of two that is here.
+TEST(Planner, CountsTheCloudsPartOfTheWorkWithTheHead) {
+  PlanInput input = laptop();
+  input.layers = 8;
+  for (const auto& [head, cut, percent] : std::initializer_list<std::tuple<double, int, int>>{
+           {0, 5, 63}, {0, 7, 88}, {2, 6, 60}, {2, 8, 80}, {2, 0, 0}}) {
+    input.head_blocks = head;
+    Place place;
+    place.cut = cut;
+    EXPECT_EQ(cloud_percent(place, input), percent) << head << " " << cut;
+  }
+  EXPECT_EQ(cloud_percent(Place(), input), 100);
 }
 
 TEST(Planner, CountsMoney) {
@@ -188,13 +226,13 @@ TEST(FastChoice, BeginsTextsWhereTheyAreQuickestOfTheCloudAndWhatIsHere) {
   EXPECT_NEAR(first->here->token_ms, 2.9, 1e-9);
   EXPECT_NEAR(*first->cloud_ms, 0.3, 1e-9);
   EXPECT_EQ(words_of(*first),
-            "all here would take 2.9 ms a token; the cloud takes 0.3: staying on the cloud");
+            "all here would take 2.9 ms a token, the cloud 0.3 (foreseen): staying on the cloud");
   input.cloud->block_ms = 10;
   EXPECT_EQ(begin_of(at(0)), -1);  // too early for another place
   now += std::chrono::seconds(4);
   EXPECT_EQ(begin_of(at(0)), 0);
   EXPECT_EQ(words_of(*at(0)),
-            "all here takes 2.9 ms a token; the cloud takes 120: texts begin here");
+            "all here would take 2.9 ms a token, the cloud 120 (foreseen): texts begin here");
   now += std::chrono::seconds(4);
   input.cloud->block_ms = 0.22;
   EXPECT_EQ(begin_of(at(0)), 0);  // 2.7 ms there is not a tenth less
@@ -219,7 +257,8 @@ TEST(FastChoice, TakesACutOfThoseWhoseWeightsAreHere) {
   const auto half = choice.at(input, {}, 6, {});
   EXPECT_EQ(begin_of(half), 6);
   EXPECT_NEAR(half->here->token_ms, 0.6 + 6 * 2 + 6 * 0.175 + 0.8, 1e-9);
-  EXPECT_EQ(words_of(*half), "cut 6 takes 14 ms a token; the cloud takes 24: texts begin at cut 6");
+  EXPECT_EQ(words_of(*half),
+            "cut 6 would take 14 ms a token, the cloud 24 (foreseen): texts begin at cut 6");
   // Nothing else is to be done with half of them beside a cloud that is quickest.
   input.cloud->block_ms = 0.02;
   EXPECT_FALSE(FastChoice().at(input, {}, 6, {})->here);

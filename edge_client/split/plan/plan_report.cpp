@@ -1,5 +1,6 @@
 #include "edge_client/split/plan/plan_report.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -29,10 +30,11 @@ std::string speed_json(const std::optional<Speed>& speed) {
              ",\"step_ms\":", fixed(speed->step_ms, 4), "}");
 }
 
-std::string place_json(const Place& place) {
+std::string place_json(const Place& place, const PlanInput& input) {
   return cat("{\"cut\":", cut_of(place), ",\"fits\":", place.fits ? "true" : "false",
              ",\"first_token_ms\":", figure(place.first_token_ms),
              ",\"token_ms\":", figure(place.token_ms), ",\"cloud_ms\":", figure(place.cloud_ms),
+             ",\"cloud_percent\":", cloud_percent(place, input).value_or(0),
              ",\"download_bytes\":", place.download_bytes,
              ",\"missing_bytes\":", place.missing_bytes,
              ",\"bytes_per_token\":", place.bytes_per_token,
@@ -66,7 +68,7 @@ std::string to_json(const PlanReport& report) {
           ",\"edge\":", speed_json(input.edge), ",\"cloud\":", speed_json(input.cloud),
           ",\"exact\":", exact, ",\"cuts\":[");
   for (const Place& place : places) {
-    out += cat(&place == places.data() ? "" : ",", place_json(place));
+    out += cat(&place == places.data() ? "" : ",", place_json(place, input));
   }
   return out + cat("],\"pick\":{\"cut\":", cut_of(places[pick.place]), ",\"why\":\"",
                    pick_reason_name(pick.why), "\"}}\n");
@@ -79,18 +81,23 @@ constexpr size_t kMostCuts = 9;  // in the table of a deep model
 std::string seconds(const std::optional<double>& ms) {
   return ms ? cat(fixed(*ms / 1000, *ms < 10000 ? 2 : 1), " s") : "-";
 }
-std::string milliseconds(const std::optional<double>& ms) {
-  return ms ? cat(fixed(*ms, *ms < 100 ? 1 : 0), " ms") : "-";
-}
+std::string milliseconds(const std::optional<double>& ms) { return ms ? plan_ms(*ms) : "-"; }
 
-std::string_view reason(PickReason why, bool here) {
+// Why it is picked, as the table shows it.
+std::string_view reason(PickReason why, std::span<const Place> places, const Place& picked) {
+  const bool fastest = std::ranges::none_of(places, [&](const Place& place) {
+    return can_be_picked(place) && *place.token_ms < picked.token_ms;
+  });
   switch (why) {
     case PickReason::kFastest:
-      return here ? "nothing is faster once it has landed" : "nothing is faster";
+      return !fastest     ? "a text of 64 tokens is done soonest there"
+             : picked.cut ? "nothing is faster once it has landed"
+                          : "nothing is faster";
     case PickReason::kGoal:
       return "the least work for the cloud at this pace";
     case PickReason::kOnlyFit:
-      return "nothing else fits here";
+      return std::ranges::count_if(places, &Place::fits) > 1 ? "nothing else was measured"
+                                                             : "nothing else fits here";
     case PickReason::kAskedByCloud:
       return "the cloud asks for it";
   }
@@ -115,16 +122,21 @@ std::string to_text(const PlanReport& report, std::string_view device) {
       out += cat(" and ", fixed(input.network->down_mbit, 0), " Mbit/s");
     }
   }
+  constexpr size_t kWidths[] = {17, 12, 11, 18, 16}, kFirst = 1, kToken = 2;
+  const auto known = [&](std::optional<double> Place::*ms) {
+    return std::ranges::any_of(places, [&](const Place& place) { return (place.*ms).has_value(); });
+  };
+  const bool first = known(&Place::first_token_ms), token = known(&Place::token_ms);
   const auto row = [&](std::string_view mark, std::span<const std::string> cells) {
-    constexpr size_t kWidths[] = {17, 12, 11, 12, 16};
     out += cat("\n", mark);
     for (size_t i = 0; i < cells.size(); ++i) {
+      if ((i == kFirst && !first) || (i == kToken && !token)) continue;
       const std::string space(kWidths[i] - std::min(kWidths[i], cells[i].size()), ' ');
       out += i == 0 ? cells[i] + space : space + cells[i];
     }
   };
   row("  ",
-      std::vector<std::string>{"place", "first word", "a token", "cloud work", "still to fetch"});
+      std::vector<std::string>{"place", "first word", "a token", "in the cloud", "still to fetch"});
   const size_t step = (places.size() + kMostCuts - 1) / kMostCuts;
   // From the cloud's side to this one's.
   for (size_t i = 0; i < places.size(); ++i) {
@@ -132,14 +144,16 @@ std::string to_text(const PlanReport& report, std::string_view device) {
     const Place& place = places[at];
     const bool picked = at == pick.place;
     if (at > 1 && i % step != 0 && !picked) continue;
-    const int percent = !place.cut ? 100 : input.layers == 0 ? 0 : *place.cut * 100 / input.layers;
     row(picked ? "* " : "  ",
         std::vector<std::string>{words_of(place), seconds(place.first_token_ms),
-                                 milliseconds(place.token_ms), cat(percent, " %"),
+                                 milliseconds(place.token_ms),
+                                 cat(cloud_percent(place, input).value_or(0), " % of the work"),
                                  place.fits ? human_bytes(place.missing_bytes) : "does not fit"});
   }
   out += "\n";
-  if (!input.edge && !input.cloud) return out + "Not measured: --measure adds the times.\n";
+  if (!input.edge && !input.cloud) {
+    return out + "--measure adds how long a text takes at each place, and picks one.\n";
+  }
   if (report.exact) {
     out += *report.exact ? "A text is the same here and on the cloud, bit for bit.\n"
                          : "A text here may differ from the cloud's at near-ties.\n";
@@ -147,7 +161,7 @@ std::string to_text(const PlanReport& report, std::string_view device) {
   std::string words = plan_words(places, input);
   words[0] = 'A';  // "All on the cloud: ..."
   return out + cat(words, ".\nGoing to \"", words_of(places[pick.place]),
-                   "\": ", reason(pick.why, places[pick.place].cut.has_value()), ".\n");
+                   "\": ", reason(pick.why, places, places[pick.place]), ".\n");
 }
 
 }  // namespace split::edge

@@ -20,7 +20,7 @@ std::string_view goal_name(Goal goal);
 std::optional<Goal> goal_from_name(std::string_view name);
 
 // {"model","goal","rtt_ms","down_mbit","edge","cloud","exact","cuts":[{"cut","fits",
-// "first_token_ms","token_ms","cloud_ms","download_bytes","missing_bytes","bytes_per_token",
+// "first_token_ms","token_ms","cloud_ms","cloud_percent","download_bytes","missing_bytes","bytes_per_token",
 // "dollars_per_million"}],"pick":{"cut","why"}}, and a line's end.
 std::string to_json(const PlanReport& report);
 // A place as a person calls it: "all on the cloud", "cut 6", "all here".

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/figures.h"
+#include "edge_client/split/counts.h"
 
 namespace split::edge {
 namespace {
@@ -194,24 +195,35 @@ Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal
   return {best_of(asked).place, PickReason::kAskedByCloud};
 }
 
+std::optional<int> cloud_percent(const Place& place, const PlanInput& input) {
+  const bool all = !place.cut;
+  const auto layers = static_cast<uint64_t>(all ? input.layers : *place.cut);
+  return cloud_percent({1, layers, 1, all ? 1u : 0u}, input.layers, input.head_blocks);
+}
+
+std::string plan_ms(double ms) { return cat(fixed(ms, ms < 100 ? 1 : 0), " ms"); }
+
 std::string plan_words(std::span<const Place> places, const PlanInput& input) {
-  const auto ms = [](double value) { return cat(fixed(value, value < 10 ? 1 : 0), " ms"); };
   const Place &cloud = places[0], &here = places[1];
   std::string words = "all on the cloud: ";
-  words += cloud.token_ms ? cat(ms(*cloud.token_ms), " a token") : "not measured";
-  if (input.network && input.layers > 0) {
-    const uint64_t row = input.row_bytes();
-    words += cat("; a cut adds ", ms(trip_ms(*input.network, row + kStepBytesDown)), " to each");
+  words += cloud.token_ms ? cat(plan_ms(*cloud.token_ms), " a token") : "not measured";
+  const Place* quickest = nullptr;
+  for (const Place& place : places.subspan(2)) {
+    if (!place.fits || !place.token_ms) continue;
+    if (quickest == nullptr || *place.token_ms < *quickest->token_ms) quickest = &place;
+  }
+  if (quickest != nullptr) {
+    words += cat("; the quickest cut, ", *quickest->cut, ": ", plan_ms(*quickest->token_ms));
   }
   if (!here.fits) return words + "; all here would not fit";
-  words += "; all here would take ";
-  words += here.token_ms ? ms(*here.token_ms) : "a time that was not measured";
+  words += cat("; all here: ", here.token_ms ? plan_ms(*here.token_ms) : "not measured");
   if (here.missing_bytes > 0) {
     words += cat(" after ", human_bytes(here.missing_bytes));
     if (input.network && input.network->down_mbit > 0) {
       const double wait = transfer_ms(here.missing_bytes, input.network->down_mbit);
-      words += cat(" (", wait < 1000 ? ms(wait) : cat(fixed(wait / 1000, wait < 1e4 ? 1 : 0), " s"),
-                   ")");
+      words +=
+          cat(" (", wait < 1000 ? plan_ms(wait) : cat(fixed(wait / 1000, wait < 1e4 ? 1 : 0), " s"),
+              ")");
     }
   }
   return words;

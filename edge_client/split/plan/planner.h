@@ -59,6 +59,7 @@ struct Drafted {
 struct PlanInput {
   int layers = 0;
   int64_t channels = 0;
+  double head_blocks = 0;    // the head's multiplications, in those of a block
   DType wire = DType::kF32;  // of hidden states on their way
   uint32_t prompt_tokens = 32;
   std::optional<Network> network;
@@ -127,8 +128,13 @@ struct Pick {
 // price, are out. Where nothing was priced it is the cloud.
 Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal, double pace);
 
-// "all on the cloud: 1.9 ms a token; a cut adds 30 ms to each; all here would take 2.9 ms after 208
-// MB (33 s)"
+// The part of a token's work that the cloud does there.
+std::optional<int> cloud_percent(const Place& place, const PlanInput& input);
+
+// Milliseconds as a plan's table and words have them: "2.9 ms".
+std::string plan_ms(double ms);
+// "all on the cloud: 1.9 ms a token; the quickest cut, 12: 32.1 ms; all here: 2.9 ms after 208 MB
+// (33 s)"
 std::string plan_words(std::span<const Place> places, const PlanInput& input);
 
 // Tokens after which the work that a cut takes off the cloud has paid for its download; none: never

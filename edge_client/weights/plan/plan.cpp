@@ -94,6 +94,7 @@ PlanInput plan_input(const Model& model, const wire::ModelInfo& info, const Stag
   PlanInput input;
   input.layers = model.config().layers;
   input.channels = model.config().channels;
+  input.head_blocks = head_in_blocks(model);
   const CutBlobs blobs = blobs_by_cut(model, info, formats);
   for (const std::vector<wire::BlobInfo>& of_cut : blobs) {
     uint64_t all = 0;
@@ -138,6 +139,7 @@ PlanInput plan_input_if_known(const Model& model, const wire::ModelInfo& info,
     PlanInput input;
     input.layers = model.config().layers;
     input.channels = model.config().channels;
+    input.head_blocks = head_in_blocks(model);
     input.download_bytes.assign(static_cast<size_t>(input.layers) + 1, 0);
     input.missing_bytes = input.download_bytes;
     return input;
