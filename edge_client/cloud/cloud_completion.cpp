@@ -76,6 +76,7 @@ class TokenStream {
 
  private:
   bool emit(std::string text, const ScoredToken* token);
+  void count_time();
   size_t most_tokens() const { return static_cast<size_t>(std::max(0, options_.max_tokens)); }
 
   Opened* const opened_;  // where the text comes as words
@@ -101,10 +102,14 @@ bool TokenStream::emit(std::string text, const ScoredToken* token) {
   return false;
 }
 
-bool TokenStream::take(std::string_view text) {
+void TokenStream::count_time() {
   const Clock::time_point now = Clock::now();
   traffic_.stream_ms += std::chrono::duration<double, std::milli>(now - last_).count();
   last_ = now;
+}
+
+bool TokenStream::take(std::string_view text) {
+  count_time();
   if (++events_ > most_tokens() + kOtherEvents) {
     throw Error(ErrorKind::kInput, cat("an answer of more than ", events_ - 1, " events, for ",
                                        most_tokens(), " tokens"));
@@ -172,6 +177,7 @@ bool TokenStream::take(std::string_view text) {
 }
 
 Generated TokenStream::finish() {
+  count_time();
   if (result_.finish_reason != "cancelled") {
     std::string rest = stops_.push(utf8_.flush());
     rest += stops_.flush();

@@ -10,10 +10,16 @@ using Clock = std::chrono::steady_clock;
 // How often a text that waits for its lane looks whether it is to end.
 constexpr std::chrono::milliseconds kLook{50};
 
+double elapsed_ms(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
 std::vector<float> ask(CloudLink& cloud, const Send& send) {
+  const auto start = Clock::now();
   switch (send.call) {
-    case Send::kOpen:
+    case Send::kOpen:  // which the cloud computes nothing for
       cloud.open(send.session, send.rows.range);
+      send.traffic->wire_ms += elapsed_ms(start);
       break;
     case Send::kStep:
       cloud.offer(send.can);
@@ -35,9 +41,7 @@ std::vector<float> ask(CloudLink& cloud, const Send& send) {
 // Adds the time that the job takes.
 void compute(const Compute& asked) {
   const auto start = Clock::now();
-  const std::shared_ptr<void> counted(nullptr, [&](void*) {
-    *asked.ms += std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-  });
+  const std::shared_ptr<void> counted(nullptr, [&](void*) { *asked.ms += elapsed_ms(start); });
   asked.tail->run(*asked.job);
 }
 
