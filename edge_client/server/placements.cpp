@@ -143,7 +143,7 @@ Options Placements::options_of(const Wish& wish, const Placed& now) const {
   if (wish.chosen && options.head_on_cloud) {
     wire::Fields::refuse("head", "expected \"edge\" beside a cut of \"auto\"");
   }
-  const bool follows = wish.chosen || (options.auto_cut && !wish.cut);
+  const bool follows = wish.chosen || (now.service.follows() && !wish.cut);
   options.auto_cut = follows && !options.head_on_cloud;
   options.all_on_cloud = options.auto_cut;
   options.cut.reset();  // where another model has its default

@@ -169,16 +169,25 @@ void add_routes(http::Server& server, Placements& placements) {
                       response.headers.set("Cache-Control", "no-store");
                       return response;
                     }});
-  // The same words as a completion's, and nothing of them here: what the split is compared with.
+  // The same words as a completion's or a chat's, and nothing of them here: what the split is
+  // compared with.
+  const serve::FindModel alone = [&placements](const std::string& id) {
+    return placements.unsplit(id);
+  };
+  routes.push_back(
+      {.method = "POST",
+       .path = "/split/unsplit",
+       .summary = "Completes texts on the cloud alone, to compare with the split.",
+       .statuses = of_the_model,
+       .body = serve::completion_fields(),
+       .handler = [alone](const Request& request) { return serve::completions(request, alone); }});
   routes.push_back({.method = "POST",
-                    .path = "/split/unsplit",
-                    .summary = "Completes texts on the cloud alone, to compare with the split.",
-                    .statuses = of_the_model,
-                    .body = serve::completion_fields(),
-                    .handler = [&placements](const Request& request) {
-                      return serve::completions(request, [&placements](const std::string& id) {
-                        return placements.unsplit(id);
-                      });
+                    .path = "/split/unsplit/chat",
+                    .summary = "Answers messages on the cloud alone, to compare with the split.",
+                    .statuses = of_a_chat,
+                    .body = serve::chat_fields(),
+                    .handler = [alone](const Request& request) {
+                      return serve::chat_completions(request, alone);
                     }});
   routes.push_back(
       {.method = "PUT",

@@ -86,6 +86,11 @@ std::optional<Placement> Service::place() const {
   return split ? std::optional(split->place) : std::nullopt;
 }
 
+bool Service::follows() const {
+  const std::lock_guard lock(mutex_);
+  return follows_;
+}
+
 std::string Service::id() const {
   const std::shared_ptr<PlacedModel> split = present();
   return split ? split->info.id : "";
@@ -295,6 +300,7 @@ std::string Service::status(const std::vector<std::string>& devices) {
     now.stopping = stopping_;
     now.split = split;
     now.coming = coming_;
+    now.follows = follows_;
     if (split || coming_) {
       now.info = split ? split->info : coming_info_;
       now.config = &loader_.config();

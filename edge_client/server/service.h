@@ -54,6 +54,7 @@ class Service {
   std::vector<serve::Metrics::Labels> placed() const;
   // where answers begin,
   std::optional<Placement> place() const;
+  bool follows() const;    // and whether that is chosen as the weights come
   std::string id() const;  // of the model
   // and who computes them here.
   std::shared_ptr<Batcher> batcher() const;

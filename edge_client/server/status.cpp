@@ -102,6 +102,7 @@ std::string status_json(const ServiceState& now) {
       {"layers", nullptr},
       {"cut", split ? cut_of(split->place) : Json()},
       {"next_cut", coming ? cut_of(*coming) : Json()},
+      {"auto", now.follows},
       {"stages", Json::array()},
       {"goal", goal_name(now.goal)},
       {"plan", now.plan.empty() ? Json() : parse_json(now.plan, 8, "the plan")},

@@ -19,6 +19,7 @@ struct ServiceState {
   std::shared_ptr<PlacedModel> split;        // that answers begin with; null until it is loaded
   std::optional<Placement> coming;           // that is being loaded
   std::shared_ptr<const PlacedModel> grown;  // beside answers; null: none is
+  bool follows = false;                      // where answers begin is chosen as the weights come
   wire::ModelInfo info;                      // of either
   const ModelConfig* config = nullptr;       // likewise
   FetchCounts fetched;                       // of the split, and beside its answers

@@ -37,7 +37,8 @@ TEST_F(EdgePage, FilesAllowNothingFromElsewhereAndAreAskedForAgain) {
   EXPECT_EQ(policy.find("unsafe"), policy.npos) << policy;
   EXPECT_EQ(page.body.find("://"), page.body.npos);
   for (const char* file : {"/style.css", "/app.js", "/source.js", "/machines.js", "/answer.js",
-                           "/figures.js", "/plan.js", "/icon.svg"}) {
+                           "/tally.js", "/chat.js", "/markdown.js", "/marked.js", "/kept.js",
+                           "/form.js", "/figures.js", "/plan.js", "/icon.svg"}) {
     const http::Reply reply = edge_.get(file);
     EXPECT_EQ(reply.status, 200) << file;
     EXPECT_EQ(reply.headers.get("X-Content-Type-Options"), "nosniff") << file;
@@ -54,6 +55,23 @@ TEST_F(EdgePage, TheCloudAloneWritesTheSame) {
   EXPECT_EQ(whole["choices"][0]["token_ids"], split["choices"][0]["token_ids"]);
   EXPECT_EQ(split["usage"]["splitcompute"]["cut"], 1);
   EXPECT_EQ(whole["usage"]["splitcompute"]["cut"], "cloud");
+}
+
+// A cut that was named stays named where something else of the placement changes, and a chosen one
+// stays chosen, however the program began.
+TEST_F(EdgePage, WhetherTheCutIsChosenIsToldAndOutlivesAnotherPlacement) {
+  const auto put = [&](const char* path, const Json& wish) {
+    const http::Reply reply = edge_.send("PUT", path, wish);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return edge_.status()["auto"];
+  };
+  EXPECT_EQ(edge_.status()["auto"], false);
+  EXPECT_EQ(put("/split/placement", {{"format", "q8_0"}}), false);
+  EXPECT_EQ(put("/split/cut", {{"cut", "auto"}}), true);
+  EXPECT_EQ(put("/split/placement", {{"format", "auto"}}), true);
+  EXPECT_EQ(put("/split/cut", {{"cut", 1}}), false);
+  EXPECT_EQ(put("/split/placement", {{"device", "cpu"}}), false);
+  EXPECT_EQ(edge_.status()["cut"], 1);
 }
 
 TEST_F(EdgePage, APlacementIsOfLaterAnswersAndARunningOneEndsAsItBegan) {

@@ -58,10 +58,22 @@ TEST(EdgeRoutes, HealthAndPropsAreLlamaServers) {
   EXPECT_EQ(props["chat_template"], "{{ messages[0].content }}");
 }
 
+TEST(EdgeRoutes, TheCloudAloneAnswersAChatWithTheSameWords) {
+  const Json chat = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+                     {"max_tokens", 12},
+                     {"seed", 4}};
+  const Json split = Demo::edge().ask("/v1/chat/completions", chat);
+  const Json whole = Demo::edge().ask("/split/unsplit/chat", chat);
+  EXPECT_EQ(whole["choices"][0]["message"]["content"], split["choices"][0]["message"]["content"]);
+  EXPECT_NE(split["usage"]["splitcompute"]["cut"], "cloud");
+  EXPECT_EQ(whole["usage"]["splitcompute"]["cut"], "cloud");
+}
+
 TEST(EdgeRoutes, AWrongModelIsToldTheRightOne) {
   for (const auto& [path, field, value] :
        {std::tuple("/v1/completions", "prompt", Json("x")),
         {"/split/unsplit", "prompt", Json("x")},
+        {"/split/unsplit/chat", "messages", Json{{{"role", "user"}, {"content", "x"}}}},
         {"/v1/chat/completions", "messages", Json{{{"role", "user"}, {"content", "x"}}}},
         {"/v1/embeddings", "input", Json("x")}}) {
     const http::Reply reply = Demo::edge().post(path, {{"model", "gpt-4"}, {field, value}});
