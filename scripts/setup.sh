@@ -7,6 +7,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The base: what a build needs.
 packages=(cmake g++ make ccache nlohmann-json3-dev libvulkan-dev glslang-dev libssl-dev)
+# Reads the Markdown of a chat on the edge's page.
+packages+=(libjs-marked)
 # Runs the Vulkan device where there is no GPU.
 packages+=(mesa-vulkan-drivers)
 for option in "$@"; do

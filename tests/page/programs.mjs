@@ -1,5 +1,5 @@
 // A cloud, an edge with its page, and a browser, for the page's tests and its pictures.
-// Environment: CLOUD_SERVER, EDGE_CLIENT and CHROMIUM (programs), PAGE_MODULES (where playwright-core and axe-core are).
+// Environment: CLOUD_SERVER, EDGE_CLIENT, SPLIT_LINK and CHROMIUM (programs), PAGE_MODULES (where playwright-core and axe-core are).
 
 import {spawn} from 'node:child_process';
 import {mkdtempSync, readFileSync, rmSync} from 'node:fs';
@@ -44,14 +44,17 @@ export function slowed({child}) {
   return () => clearInterval(pieces);
 }
 
-// A pair of the bundled model, or of one of tests/golden/models cut at block `cut`.
-export async function start_pair({model, cut} = {}) {
+// A pair of the bundled model, or of one of tests/golden/models, cut at block `cut`; behind a `line` of split_link's flags, with
+// a cache of its own.
+export async function start_pair({model, cut, line, more = []} = {}) {
   const cloud = await start_cloud(0, model ? ['--model', fileURLToPath(new URL(`../golden/models/${model}`, import.meta.url))] : []);
+  const link = line && await start(process.env.SPLIT_LINK, ['--to', new URL(cloud.url).host, ...line]);
   const edge = await start(process.env.EDGE_CLIENT,
-    ['--server', cloud.url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60',
-      ...(cut === undefined ? [] : ['--cut', String(cut)])], /(^| )ready$/m);
-  return {cloud, edge};
+    ['--server', (link ?? cloud).url, '--serve', '127.0.0.1:0', '--device', 'cpu', '--threads', '1', '--retry-for', '60',
+      ...(line ? ['--cache', join(cache, `line-${++lines}`)] : []), ...(cut === undefined ? [] : ['--cut', String(cut)]), ...more], /(^| )ready$/m);
+  return {cloud, link, edge};
 }
+let lines = 0;
 
 export const launch = () => modules('playwright-core').chromium.launch({
   executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',

@@ -1,4 +1,5 @@
-// Pictures of the page, for people to look at: desktop, phone, light, dark, greyscale, a move in mid-answer, a lost cloud.
+// Pictures of the page, for people to look at: desktop, phone, light, dark, greyscale, a move in mid-answer,
+// weights that come over a slow line, a chat, a lost cloud.
 // Environment: as of programs.mjs, and PAGE_SHOTS (the folder that gets them).
 
 import {mkdirSync} from 'node:fs';
@@ -13,9 +14,9 @@ const {cloud, edge} = await start_pair();
 const browser = await launch();
 const pace = (ms) => new Promise((done) => setTimeout(done, ms));
 
-async function open(options) {
+async function open(options, of = edge) {
   const page = await (await browser.newContext(options)).newPage();
-  await page.goto(edge.url);
+  await page.goto(of.url);
   await page.locator('#stages li').first().waitFor();
   return page;
 }
@@ -28,7 +29,7 @@ async function ask(page, tokens) {
   await page.click('#generate');
 }
 const tokens_out = (page, count) => page.waitForFunction((count) => document.querySelectorAll('#text .answer span').length >= count, count);
-const ended = (page) => page.locator('#parity', {hasText: /^(Seed|same text)/}).waitFor({timeout: 90000});
+const ended = (page) => page.locator('#parity', {hasText: /^(Seed|exact by design)/}).waitFor({timeout: 90000});
 async function place(page, value) {
   await page.selectOption('#place', value);
   await page.waitForFunction((value) => document.getElementById('cut').ariaDisabled === 'false' && document.getElementById('place').value === value, value);
@@ -58,6 +59,8 @@ for (const [name, options] of Object.entries({light: desktop, dark: {...desktop,
   page = await open(options);
   await ask(page, name.startsWith('phone') ? 24 : 64);
   await ended(page);
+  await page.click('#compare');
+  await page.locator('#parity', {hasText: /^(same text|Different)/}).waitFor();
   if (!name.startsWith('phone')) await page.locator('#text .answer span').nth(10).hover();
   await pace(400);
   await picture(page, name);
@@ -67,6 +70,31 @@ for (const [name, options] of Object.entries({light: desktop, dark: {...desktop,
     await picture(page, name === 'light' ? 'greyscale' : 'greyscale-dark');
   }
 }
+
+const slow = await start_pair({line: ['--rate', '8Mbit', '--rtt', '30ms']});
+page = await open({...desktop, colorScheme: 'dark'}, slow.edge);
+await ask(page, 200);
+await tokens_out(page, 40);
+await page.locator('#here-work', {hasText: 's left'}).waitFor();
+await picture(page, 'slow-line');
+await ended(page);
+await picture(page, 'slow-line-after');
+for (const one of [slow.edge, slow.link, slow.cloud]) await stop(one, 'SIGKILL');
+
+// The bundled model was taught no chat: with a template for it, it goes on with what was said.
+const chat = await start_pair({cut: 6, more: ['--chat-template', "{% for message in messages %}{{ message.content }}\n\n{% endfor %}"]});
+for (const [name, options] of Object.entries({chat: desktop, 'chat-dark': {...desktop, colorScheme: 'dark'}, 'chat-phone': phone, 'chat-phone-dark': {...phone, colorScheme: 'dark'}})) {
+  page = await open(options, chat.edge);
+  await page.locator('body.chatting').waitFor();
+  for (const words of ['Once upon a time there was a king who had *three* sons.', 'And then the youngest said:']) {
+    await page.fill('#prompt', words);
+    await ask(page, 48);
+    await ended(page);
+  }
+  await pace(400);
+  await picture(page, name);
+}
+for (const one of [chat.edge, chat.cloud]) await stop(one, 'SIGKILL');
 
 page = await open(desktop);
 await ask(page, 512);

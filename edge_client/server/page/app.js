@@ -1,33 +1,54 @@
 // The page's wiring: what `source` says is drawn, and what a person does goes there.
 
 import {Answer} from './answer.js';
+import {Chat} from './chat.js';
 import * as figures from './figures.js';
+import * as form from './form.js';
+import {keep, kept} from './kept.js';
 import {Scene, boundary, bytes, cut_of, describe, everything, millis, place_words, round_millis} from './machines.js';
 import * as plan from './plan.js';
 import {source} from './source.js';
+import {Tally} from './tally.js';
 
 const $ = (id) => document.getElementById(id);
-const token_words = ({cloud, wire, edge, up, down, cut}, index) =>
-  cloud + wire + edge === 0 ? `Token ${index + 1}: came with the token before, a right guess.` : `Token ${index + 1}: cloud ${millis(cloud)}, wire and waiting ${millis(wire)}, here ${millis(edge)}; ${bytes(up + down)} at ${cut === 'cloud' ? 'the cloud' : `cut ${cut}`}.`;
-const plot = new figures.Plot($('plot'), $('plot-scale'), {parts: ['cloud', 'wire', 'edge'], say: millis, axis: round_millis, tell: token_words});
+const token_words = ({cloud, wire, edge, both, up, down, cut}, index) => {
+  const took = [[cloud, 'cloud'], [wire, 'wire and waiting'], [both, 'cloud and line'], [edge, 'here']].filter(([ms]) => ms > 0);
+  return took.length === 0 ? `Token ${index + 1}: came with the token before, a right guess.`
+    : `Token ${index + 1}: ${took.map(([ms, words]) => `${words} ${millis(ms)}`).join(', ')}; ${bytes(up + down)} at ${cut === 'cloud' ? 'the cloud' : `cut ${cut}`}.`;
+};
+const plot = new figures.Plot($('plot'), $('plot-scale'), {parts: ['cloud', 'both', 'wire', 'edge'], say: millis, axis: round_millis, tell: token_words});
 const bytes_plot = new figures.Plot($('bytes-plot'), $('bytes-scale'), {parts: ['up', 'down'], say: bytes,
   tell: ({up, down}, index) => `Token ${index + 1}: ${bytes(up)} up, ${bytes(down)} down.`});
 const answer = new Answer($('text'), $('candidates'), (index) => plot.look(index));
+const chat = new Chat($('text'));
 const scene = new Scene($('stages'), (value) => move_to(value));
 const seen = new plan.Seen();
 
-let state;      // the edge's last status
-let running;    // AbortController of the answer that runs
-let wanted;     // the boundary that a move is on its way to
-let lost_since; // when the cloud, or
-let gone_since; // this computer's edge, was first not there
-let asked;      // the request of the last whole answer, and
-let receipt;    // its receipt, or of the one that runs
-let last_arrived, told_before = 0;  // ms that the page itself measured of it
+let state;        // the edge's last status
+let running;      // AbortController of the answer that runs
+let wanted;       // the boundary that a move is on its way to
+let moving;       // whether a change that a person asked for is on its way
+let moved_words;  // why it moved when nobody asked
+let troubled_at;  // when the last trouble was told
+let lost_since;   // when the cloud, or
+let gone_since;   // this computer's edge, was first not there
+let asked;        // the request of the last answer, and
+let receipt;      // its receipt, or of the one that runs
+let about;        // the model, its bytes and whether it has a template,
+let chatting = false;  // by which the page chats
 
-function trouble(message) {
+// `of_cloud`: it is over when the cloud answers again. `raw`: in the words of whoever found it.
+function trouble(message, {of_cloud = false, raw = ''} = {}) {
   $('trouble').hidden = !message;
   $('trouble').textContent = message || '';
+  $('trouble').title = raw;
+  $('trouble').dataset.of = of_cloud ? 'cloud' : '';
+  troubled_at = performance.now();
+}
+// An error in a sentence: that of a cloud that is away has its address.
+function tell(error) {
+  const of_cloud = Boolean(state) && error.message.includes(`${state.server.url}: `) && /cannot connect|ended early|closed|reset|timed out/.test(error.message);
+  trouble(of_cloud ? `The cloud at ${new URL(state.server.url).host} does not answer.` : error.message, {of_cloud, raw: of_cloud ? error.message : ''});
 }
 
 // --- where the model runs
@@ -49,7 +70,7 @@ function show_kind(encoder) {
   if (document.body.classList.contains('encoder') === encoder) return;
   document.body.classList.toggle('encoder', encoder);
   for (const id of ['writing', 'took', 'bytes', 'head-choice']) $(id).hidden = encoder;
-  for (const heading of document.querySelectorAll('.written')) heading.hidden = encoder;
+  for (const written of document.querySelectorAll('.written')) written.hidden = encoder;
   (encoder ? $('stages') : document.querySelector('.two')).after($('embeddings'));
   $('wire-bytes').textContent = '–';
   $('wire-ms').textContent = encoder ? 'a trip' : 'a token';
@@ -62,21 +83,25 @@ function show_status() {
     return;
   }
   show_kind(state.kind === 'encoder');
-  scene.draw(state, {lost: seconds_since(lost_since), wanted});
-  const words = place_words(state, wanted ?? boundary(state));
+  scene.draw(state, {lost: seconds_since(lost_since), waited: Boolean(running), wanted});
+  const now = boundary(state), words = place_words(state, wanted ?? now);
   $('summary').textContent = wanted === undefined ? words : `moving: ${words}`;
-  $('cut-value').textContent = `Now: ${place_words(state, boundary(state))}, on ${device.name === 'none' ? 'the cloud' : device.name}.`;
+  $('cut-value').textContent = moved_words ?? (state.auto ? 'Chosen for you, until you drag the boundary.'
+    : 'Drag the boundary, or use its arrow keys.');
   const exact = receipt?.exact ?? state.exact;
   $('exact').hidden = exact === null || exact === undefined;
   $('exact').textContent = exact ? 'exact' : 'near';
   $('exact').className = exact ? 'badge' : 'badge near';
   $('exact').title = exact ? 'The text does not depend on the cut, bit for bit' : 'This machine and the cloud differ in last bits: a move may change a text at near-ties';
-  options($('model'), (state.models ?? [model]).map((id) => [id, id === model ? `${id} · ${layers} blocks` : id]), model);
-  $('model').disabled = (state.models ?? []).length < 2;
-  const now = boundary(state), chooses = state.goal !== undefined && state.goal !== null;
-  options($('place'), [...(chooses ? [['auto', 'Choose for me']] : []), ['cloud', 'All on the cloud'],
+  const models = state.models ?? [model], size = `${layers} blocks${about?.model === model ? `, ${bytes(about.bytes)}` : ''}`;
+  options($('model'), models.map((id) => [id, id === model ? `${id} · ${size}` : id]), model);
+  $('model').hidden = models.length < 2;
+  $('model-name').hidden = models.length > 1;
+  $('model-name').textContent = `${model} · ${size}`;
+  const may_choose = state.kind !== 'encoder';
+  options($('place'), [...(may_choose ? [['auto', 'Choose for me']] : []), ['cloud', 'All on the cloud'],
     ...Array.from({length: layers}, (_, i) => layers - i).map((cut) => [String(cut), `Cut ${cut}`]), ['0', 'All here']],
-    String(cut_of(state, now)));
+    may_choose && state.auto ? 'auto' : String(cut_of(state, now)));
   $('placement').hidden = state.formats === undefined;
   $('head').value = state.head;
   if (state.formats) options($('format'), state.formats.map((name) => [name, name]), state.format);
@@ -95,11 +120,35 @@ function show_stage_times() {
   }));
 }
 
-async function refresh() {
-  state = await source.status();
-  if (state.server.reachable) lost_since = undefined;
-  else lost_since ??= performance.now();
+const place_name = (cut) => cut === 'cloud' ? 'all on the cloud' : cut === 0 ? 'all here' : `at cut ${cut}`;
+
+function take_status(now) {
+  const before = state;
+  state = now;
+  if (state.server.reachable) {
+    // The edge may find out a moment later than whoever told of it.
+    const found = lost_since !== undefined || performance.now() - troubled_at > 5000;
+    lost_since = undefined;
+    if ($('trouble').dataset.of === 'cloud' && found && !running) trouble('');
+  } else {
+    lost_since ??= performance.now();
+  }
+  // Where later answers begin, and nobody asked for it.
+  if (before?.layers && state.layers && before.model === state.model && before.cut !== state.cut && !moving) {
+    const pick = state.plan?.pick;
+    const reason = lost_since !== undefined ? 'cloud_lost' : !state.auto ? 'asked_elsewhere' : pick?.cut === state.cut ? pick.why : 'landed';
+    moved_words = `Now ${place_name(state.cut)}: ${plan.why(reason)}.`;
+  }
   show_status();
+}
+
+async function refresh() {
+  take_status(await source.status());
+  const {model} = state;
+  if (state.state !== 'ready' || about?.model === model) return;
+  about = {model, ...await source.about()};
+  show_status();
+  show_mode();
 }
 
 // The picture follows answers, downloads and losses closely and rests otherwise.
@@ -123,20 +172,23 @@ async function watch() {
 
 // Answers begin where `wish` says from now on.
 async function move(wish) {
+  moving = true;
+  moved_words = undefined;
   scene.set_disabled(true);
   for (const id of ['place', 'model', 'head', 'format', 'device']) $(id).disabled = true;
   const following = setInterval(() => refresh().catch(() => {}), 250);
   try {
-    state = await source.move(wish);
+    take_status(await source.move(wish));
     trouble('');
   } catch (error) {
-    trouble(error.message);
+    tell(error);
   } finally {
     clearInterval(following);
     wanted = undefined;
     scene.set_disabled(false);
-    for (const id of ['place', 'head', 'format', 'device']) $(id).disabled = false;
+    for (const id of ['place', 'model', 'head', 'format', 'device']) $(id).disabled = false;
     await refresh().catch(() => {});
+    moving = false;
   }
 }
 
@@ -144,174 +196,170 @@ async function move(wish) {
 async function move_to(value) {
   if (wanted !== undefined) return;
   wanted = value;
+  moved_words = undefined;
   if (state) show_status();
   const cut = cut_of(state, value);
-  if (running) {
-    try {
-      scene.set_disabled(true);
-      await source.move({cut, running: true});
-      wanted = undefined;
-      scene.set_disabled(false);
-      await refresh().catch(() => {});
-      return;
-    } catch (error) {
-      if (error.code !== 'not_supported' && error.field !== 'running') {
-        wanted = undefined;
-        scene.set_disabled(false);
-        trouble(error.message);
-        return;
-      }
-    }
-    await move({cut});
-    if ($('trouble').hidden && running) trouble('This answer ends where it began; the next one begins there.');
-    return;
-  }
+  if (running && await move_running(cut)) return;
   await move({cut});
+  if ($('trouble').hidden && running) trouble('This answer ends where it began; the next one begins there.');
+}
+
+// Returns false where the answer that runs cannot move.
+async function move_running(cut) {
+  moving = true;
+  scene.set_disabled(true);
+  try {
+    await source.move({cut, running: true});
+  } catch (error) {
+    if (error.code === 'not_supported' || error.field === 'running') return false;
+    tell(error);
+  }
+  wanted = undefined;
+  scene.set_disabled(false);
+  await refresh().catch(() => {});
+  moving = false;
+  return true;
 }
 
 // --- answers
-
-function request() {
-  const seed = $('seed').value === '' ? Math.floor(Math.random() * 2 ** 32) : Number($('seed').value);
-  const made = {
-    model: state.model, prompt: $('prompt').value, max_tokens: Number($('max-tokens').value),
-    temperature: Number($('temperature').value), top_p: Number($('top-p').value), seed, logprobs: 5,
-  };
-  if ($('stop').value !== '') made.stop = $('stop').value;
-  return made;
-}
-
-function say_sampling() {
-  const seed = $('seed').value === '' ? 'a new seed each time' : `seed ${$('seed').value}`;
-  const stop = $('stop').value === '' ? '' : ` · stop at “${$('stop').value}”`;
-  $('sampling-words').textContent = `${$('max-tokens').value} tokens · temperature ${$('temperature').value} · top-p ${$('top-p').value} · ${seed}${stop}`;
-}
 
 function busy(now) {
   $('generate').hidden = now;
   $('halt').hidden = !now;
   $('generate').disabled = now || gone_since !== undefined || !state?.layers;
-  $('again').disabled = now || !asked;
-  $('copy').disabled = !$('text').querySelector('.answer')?.textContent;
-  $('compare').disabled = now || !asked;
+  $('again').disabled = now || (chatting ? chat.empty : !asked);
+  for (const id of ['edit', 'fresh']) $(id).disabled = now || chat.empty;
+  for (const input of document.querySelectorAll('#mode input')) input.disabled = now;
+  $('copy').disabled = !answer.words;
+  $('compare').disabled = now || !answer.words;
+  $('text').setAttribute('aria-busy', String(now));
 }
 
 const in_words = (cut) => cut === 'cloud' ? 'cloud' : cut === 0 ? 'here' : `cut ${cut}`;
 
-// The five likeliest tokens with their probabilities, and the one that was drawn, if it is none of them.
-function candidates(logprobs) {
-  const top = Object.entries(logprobs?.top_logprobs?.[0] ?? {}).sort((a, b) => b[1] - a[1]).slice(0, 5);
-  const drawn = logprobs?.tokens?.[0];
-  if (drawn !== undefined && !top.some(([text]) => text === drawn)) top.push([drawn, logprobs.token_logprobs[0]]);
-  return top.map(([text, logprob]) => [text, Math.exp(logprob)]);
-}
-
-// One event of the stream: its token, and what that took since the last one.
-function take(chunk) {
-  const choice = chunk.choices[0], usage = chunk.usage, now = usage?.splitcompute;
-  if (!choice?.text || !now) {
-    for (const one of chunk.choices) if (one.text) answer.answer.append(one.text);
-    if (now) receipt = now;
-    return usage;
-  }
-  const spent = (what) => Math.max(0, now[what] - (receipt?.[what] ?? 0));
-  let [cloud, wire, edge] = ['cloud_ms', 'wire_ms', 'edge_ms'].map(spent);
-  const [up, down] = ['bytes_up', 'bytes_down'].map(spent);
-  const last = now.moves.at(-1), moves = receipt?.moves.length ?? 0;
-  const cut = last ? last.to : now.cut;
-  const moved = now.moves.length > moves ? last : undefined;
-  const first = answer.tokens.length === 0;
-  // What the cloud streams is told in full only at its end: until then its time is that between two tokens.
-  const arrived = performance.now();
-  if (cut === 'cloud' && cloud + wire + edge === 0) {
-    cloud = first ? now.time_to_first_token_ms : arrived - last_arrived;
-    told_before += cloud;
-  } else {
-    const known = Math.min(told_before, cloud);
-    told_before -= known;
-    cloud -= known;
-  }
-  last_arrived = arrived;
-  const ms = cloud + wire + edge;
-  answer.add({text: choice.text, ms, cut, up, down, moved: moved && in_words(moved.to),
-    candidates: candidates(choice.logprobs)});
-  const told = {cloud, wire, edge, up, down, cut, moved: moved && `${in_words(moved.to)}: ${plan.why(moved.why)}`};
+// One token of the answer that runs, and what it took.
+function take(token) {
+  const {move, ms} = token;
+  answer.add({...token, moved: move && in_words(move.to)});
+  if (ms === undefined) return;
+  const told = {...token, moved: move && `${in_words(move.to)}: ${plan.why(move.why)}`};
   plot.add(told);
   bytes_plot.add(told);
-  scene.pulse(up, down, wire);
-  if (!moved) seen.add(cut, first ? now.time_to_first_token_ms : ms, first);
-  receipt = now;
-  return usage;
+  scene.pulse(token.up, token.down, token.both > 0 ? token.both : token.wire, token.both > 0 ? 'cloud and line' : 'wire');
+  if (!move) seen.add(token.cut, token.counted_ms, token.first);
+  else if (move.why !== 'asked') moved_words = `Now ${place_name(move.to)}, from token ${move.at + 1} on: ${plan.why(move.why)}.`;
 }
 
-function show_verdict(usage, ended) {
-  figures.show_verdict($('figures'), figures.verdict(receipt, usage, state.layers));
+function show_verdict(usage) {
+  figures.show_verdict($('figures'), figures.verdict(receipt));
   $('receipt').textContent = JSON.stringify({model: state.model, ...usage}, null, 2);
-  if (ended && receipt.exact === true) judge('good', 'same text as unsplit ✓');
 }
 function judge(kind, words) {
   $('parity').className = kind;
   $('parity').textContent = words;
 }
 
-async function generate(event) {
-  event?.preventDefault();
-  if (running || !state?.layers) return;
-  running = new AbortController();
-  const ask = request();
+function clear_answer() {
   asked = receipt = undefined;
-  told_before = 0;
-  let usage;
-  $('prompt').value = ask.prompt;
-  keep();
-  busy(true);
-  trouble('');
+  answer.forget();
   judge('', '');
-  $('compare').hidden = true;
+  $('figures').textContent = '';
   plot.clear();
   bytes_plot.clear();
-  answer.begin(ask.prompt);
+}
+
+async function generate(event) {
+  event?.preventDefault();
+  if (running || !state?.layers || (chatting && !$('prompt').value.trim())) return;
+  running = new AbortController();
+  const words = $('prompt').value, tally = new Tally();
+  clear_answer();
+  const turn = chatting ? chat.begin(words) : undefined;
+  const ask = asked = form.request({model: state.model, ...(turn ? {messages: turn.messages} : {prompt: words})});
+  if (turn) form.write_prompt('');
+  form.remember(chatting);
+  busy(true);
+  trouble('');
+  moved_words = undefined;
+  answer.begin(words, turn?.node);
   $('figures').textContent = 'Waiting for the first word …';
   try {
     await source.generate(ask, {signal: running.signal, on_event: (chunk) => {
-      usage = take(chunk) ?? usage;
-      if (usage) show_verdict(usage, false);
+      const token = tally.take(chunk);
+      receipt = tally.receipt;
+      if (token) take(token);
+      if (receipt) show_verdict(tally.usage);
     }});
-    asked = ask;
-    judge('', `Seed ${ask.seed}.`);
+    judge('', receipt?.exact === true ? 'exact by design' : `Seed ${ask.seed}.`);
+    $('parity').title = `Seed ${ask.seed}`;
   } catch (error) {
-    if (error.name === 'AbortError') judge('', `Stopped after ${answer.tokens.length} tokens; seed ${ask.seed} gives them again.`);
+    const written = `${tally.tokens} tokens`;
+    if (error.name === 'AbortError') judge('', `Stopped after ${written}; seed ${ask.seed} gives them again.`);
     else {
-      trouble(error.message);
-      judge('bad', answer.tokens.length > 0 ? `${answer.tokens.length} tokens written; seed ${ask.seed} gives the same again.` : '');
+      tell(error);
+      judge('bad', answer.words ? `${written} written; seed ${ask.seed} gives the same again.` : '');
     }
   } finally {
-    if (!usage) $('figures').textContent = '';
-    else show_verdict(usage, Boolean(asked));
-    $('compare').hidden = !asked || receipt?.exact === true;
-    $('parity').title = `Seed ${ask.seed}`;
+    if (!receipt) $('figures').textContent = '';
+    if (turn && !chat.end(answer.words)) form.write_prompt(words);
+    answer.draw();
     running = undefined;
     busy(false);
     refresh().catch(() => {});
   }
 }
 
+// The last prompt once more; of a chat its last turn.
+function again() {
+  if (chatting) form.write_prompt(chat.back());
+  generate();
+}
+
+// --- chat or continue
+
+// A model with a template is chatted with, unless a person would rather have a text go on.
+function show_mode() {
+  const now = about.has_template && kept('mode') !== 'continue', was = chatting;
+  $('mode').hidden = !about.has_template;
+  $(now ? 'chat-mode' : 'continue-mode').checked = true;
+  chatting = now;
+  document.body.classList.toggle('chatting', now);
+  $('generate').textContent = now ? 'Send' : 'Generate';
+  $('prompt').placeholder = now ? 'Message' : '';
+  if (was === now) return;
+  // The next words stand below a chat, and above a text that goes on.
+  if (now) $('paper').after($('ask'));
+  else $('paper').before($('ask'));
+  clear_answer();
+  $('text').replaceChildren();
+  if (now) chat.draw();
+  form.recall(chatting);
+  busy(false);
+}
+
+function edit(editing) {
+  const words = chat.edit(editing);
+  form.write_prompt(editing ? words : '');
+  $('prompt').focus();
+}
+
 // The same request, unsplit, on the cloud: the first character that differs, if one does.
 async function compare() {
+  const [was, said] = [$('parity').className, $('parity').textContent];
   running = new AbortController();
   busy(true);
   judge('', 'The cloud is asked the same …');
   try {
     const {text: whole} = await source.generate(asked, {signal: running.signal, alone: true});
     const answered = answer.words;
+    $('parity').title = `${answered.length} characters, seed ${asked.seed}`;
     let same = 0;
     while (same < whole.length && whole[same] === answered[same]) same++;
-    if (whole === answered) judge('good', `same text as unsplit ✓ (${answered.length} characters, seed ${asked.seed})`);
+    if (whole === answered) judge('good', 'same text as unsplit ✓');
     else judge('bad', `Different from character ${same + 1}: split “${answered.slice(same, same + 30)}”, cloud alone “${whole.slice(same, same + 30)}”.`);
-    $('compare').hidden = whole === answered;
   } catch (error) {
-    judge('', '');
-    if (error.name !== 'AbortError') trouble(error.message);
+    judge(was, said);
+    if (error.name !== 'AbortError') tell(error);
   } finally {
     running = undefined;
     busy(false);
@@ -333,30 +381,27 @@ async function embed(event) {
     }
     trouble('');
   } catch (error) {
-    trouble(error.message);
+    tell(error);
   }
 }
 
-// The prompt and the sampling survive a reload.
-const kKept = ['prompt', 'max-tokens', 'temperature', 'top-p', 'seed', 'stop'];
-function keep() {
-  try {
-    localStorage.setItem('asked', JSON.stringify(Object.fromEntries(kKept.map((id) => [id, $(id).value]))));
-  } catch { /* a browser that keeps nothing */ }
-}
-function recall() {
-  try {
-    for (const [id, value] of Object.entries(JSON.parse(localStorage.getItem('asked')) ?? {})) if (kKept.includes(id)) $(id).value = value;
-  } catch { /* nothing was kept */ }
-  say_sampling();
-}
-
 $('ask').addEventListener('submit', generate);
-$('ask').addEventListener('input', () => { keep(); say_sampling(); });
+$('ask').addEventListener('input', () => form.remember(chatting));
 $('halt').addEventListener('click', () => running?.abort());
-$('again').addEventListener('click', () => generate());
+$('again').addEventListener('click', again);
+$('edit').addEventListener('click', () => edit(true));
+$('fresh').addEventListener('click', () => {
+  chat.clear();
+  clear_answer();
+  busy(false);
+  $('prompt').focus();
+});
+$('mode').addEventListener('change', () => {
+  keep('mode', $('chat-mode').checked ? 'chat' : 'continue');
+  show_mode();
+});
 $('copy').addEventListener('click', async () => {
-  await navigator.clipboard?.writeText($('text').querySelector('.answer').textContent).catch(() => {});
+  await navigator.clipboard?.writeText(answer.words).catch(() => {});
   $('copy').textContent = 'Copied';
   setTimeout(() => { $('copy').textContent = 'Copy'; }, 1500);
 });
@@ -382,7 +427,8 @@ $('prompt').addEventListener('keydown', (event) => {
 document.addEventListener('keydown', (event) => {
   if (event.key !== 'Escape') return;
   if (!$('candidates').hidden) answer.hide();
-  running?.abort();
+  if (running) running.abort();
+  else if (chat.editing) edit(false);
 });
-recall();
+form.recall(chatting);
 watch();

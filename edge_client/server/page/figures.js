@@ -1,6 +1,7 @@
 // Plots with axes, the verdict, and vectors as strips.
 
 import {bytes, millis} from './machines.js';
+import {line_ms} from './tally.js';
 
 const kBars = 512;  // tokens the plot shows: the last ones
 const kLeft = 52, kRight = 8, kTop = 16, kBottom = 22;  // of the bars, in pixels
@@ -61,26 +62,27 @@ export class Plot {
     if (width === 0) return;
     const shown = this.tokens.slice(this.first), totals = shown.map((token) => this.total(token));
     // A few are far slower than the rest, the prompt's for one: they are cut off at the top, not the others flattened.
-    const sorted = [...totals].sort((a, b) => a - b);
+    const sorted = totals.slice(this.first === 0 && totals.length > 2 ? 1 : 0).sort((a, b) => a - b);
     const usual = sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * .97))] ?? 0;
     const step = step_of(Math.max(Math.min(usual * 1.1, sorted.at(-1) ?? 0), this.say === bytes ? 30 : .03) * 1.02);
     const top = 3 * step, high = height - kTop - kBottom, base = height - kBottom;
-    for (let i = 0; i <= 3; i++) {
+    for (let i = 0; i <= (shown.length > 0 ? 3 : -1); i++) {
       const y = base - i * high / 3;
       made(svg, 'path', {class: 'grid', d: `M${kLeft} ${y}H${width - kRight}`});
       made(svg, 'text', {x: kLeft - 6, y: y + 4, 'text-anchor': 'end'}, i === 0 ? '0' : (this.axis ?? this.say)(i * step));
     }
-    const paths = Object.fromEntries(this.parts.map((part) => [part, '']));
+    const paths = Object.fromEntries([...this.parts, 'guess'].map((part) => [part, '']));
     const wide = Math.max(.5, this.bar * .84);
     shown.forEach((token, index) => {
       let y = base;
+      if (totals[index] === 0) paths.guess += `M${(kLeft + index * this.bar).toFixed(2)} ${base - 3}h${wide.toFixed(2)}v3h-${wide.toFixed(2)}z`;
       for (const part of this.parts) {
         const tall = Math.min(token[part] / top * high, y - kTop);
         y -= tall;
         if (tall > 0) paths[part] += `M${(kLeft + index * this.bar).toFixed(2)} ${y.toFixed(2)}h${wide.toFixed(2)}v${tall.toFixed(2)}h-${wide.toFixed(2)}z`;
       }
     });
-    for (const part of this.parts) made(svg, 'path', {class: part, d: paths[part]});
+    for (const [part, d] of Object.entries(paths)) made(svg, 'path', {class: part, d});
     let labelled = -100;
     shown.forEach((token, index) => {
       const x = kLeft + index * this.bar;
@@ -102,27 +104,16 @@ export class Plot {
   }
 }
 
-// Of the blocks' work on all tokens, the part that the cloud did: 0 to 1.
-export function cloud_share(receipt, usage, layers) {
-  // Rows of drafts that were not accepted were computed too.
-  const rejected = (receipt.drafted ?? 0) - (receipt.accepted ?? 0);
-  const rows = usage.prompt_tokens + Math.max(0, usage.completion_tokens - 1) + rejected;
-  // An answer that runs on the cloud counts its rows at its end.
-  if (receipt.cut === 'cloud' && receipt.moves.length === 0) return 1;
-  return Math.min(1, receipt.cloud_layer_rows / Math.max(1, rows * layers));
-}
-
 // One line: [words, figure] pieces of it.
-export function verdict(receipt, usage, layers) {
-  const rate = receipt.tokens_per_second;
-  const line = [
-    [`${Math.round(100 * cloud_share(receipt, usage, layers))} %`, 'of the work in the cloud'],
+export function verdict(receipt) {
+  const rate = receipt.tokens_per_second, percent = receipt.cloud_percent, {losses} = receipt;
+  return [
+    ...(percent === null || percent === undefined ? [] : [[`${percent} %`, 'of the work in the cloud']]),
     [bytes(receipt.bytes_up + receipt.bytes_down), 'over the wire'],
     ['first word after', millis(receipt.time_to_first_token_ms)],
     [rate.toFixed(rate < 10 ? 1 : 0), 'tokens a second'],
+    ...(losses > 0 ? [[String(losses), losses === 1 ? 'loss of the cloud' : 'losses of the cloud']] : []),
   ];
-  if (receipt.replays > 0) line.push([String(receipt.replays), receipt.replays === 1 ? 'loss survived' : 'losses survived']);
-  return line;
 }
 
 // The same of embeddings.
@@ -133,7 +124,7 @@ export function embeddings_verdict({prompt_tokens, splitcompute: receipt}) {
     [String(prompt_tokens), 'tokens'],
     [String(receipt.trips), trips],
     [bytes(receipt.bytes_up + receipt.bytes_down), 'over the wire'],
-    [millis(receipt.cloud_ms + receipt.wire_ms + receipt.edge_ms), 'in all'],
+    [millis(line_ms(receipt) + receipt.edge_ms), 'in all'],
   ];
 }
 

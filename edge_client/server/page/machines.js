@@ -1,5 +1,6 @@
-// The scene: the cloud's box, this computer's box, the model's stages inside them, each as high and as dark as it is slow,
-// the wire between with its bytes, and the boundary, which a person drags.
+// The scene: the cloud's box and this computer's, each with the stages that the next token runs through there, as high and
+// as dark as they are slow; a stage whose weights come beside the text is a dashed ghost here until it runs here. Between
+// them the wire with its bytes, and the boundary, which a person drags.
 
 export const bytes = (n) => {
   for (const [unit, size] of [['GB', 1e9], ['MB', 1e6], ['kB', 1e3]])
@@ -33,30 +34,27 @@ export function place_words(state, value) {
     : `${range(0, value - 1)} on the cloud, ${value === layers - 1 ? range(value, value) : `${value} to ${layers - 1}`} here`;
 }
 
-export function place(stage) {
-  if (stage.where === 'cloud') return 'cloud';
-  if (stage.state !== 'ready') return stage.state;
-  return stage.device.startsWith('vulkan') ? 'edge-gpu' : 'edge-cpu';
-}
-const kWords = {
-  'cloud': 'runs on the cloud', 'edge-cpu': "runs on this machine's CPU", 'edge-gpu': "runs on this machine's GPU",
-  'downloading': 'downloading', 'absent': 'not downloaded yet',
-};
+// A stage that is to run here and does not yet: it runs on the cloud, or nowhere before the first load.
+const lands = (stage) => stage.where === 'edge' && (stage.runs === 'cloud' || stage.landing.percent < 100);
+const place = (stage) => stage.runs === 'cloud' ? 'cloud' : stage.device.startsWith('vulkan') ? 'edge-gpu' : 'edge-cpu';
+const kWords = {'cloud': 'runs on the cloud', 'edge-cpu': "runs on this machine's CPU", 'edge-gpu': "runs on this machine's GPU"};
+const seconds_left = ({landing}) => landing.seconds_left === null ? '' : `, ${landing.seconds_left < 9.95 ? landing.seconds_left.toFixed(1) : Math.round(landing.seconds_left)} s left`;
+const landing_words = (stage) => `${stage.landing.percent} %${seconds_left(stage)}`;
 export function describe(stage) {
-  const at = place(stage);
-  const part = at === 'downloading' && stage.bytes > 0 ? ` (${Math.floor(100 * stage.bytes_done / stage.bytes)} %)` : '';
-  return `${kWords[at]}${part}`;
+  if (!lands(stage)) return kWords[place(stage)];
+  const landing = stage.landing.percent > 0 ? `landing here: ${landing_words(stage)}` : 'not downloaded yet';
+  return stage.runs === 'cloud' ? `${kWords.cloud}, ${landing}` : landing;
 }
 
-// The stages as they would be with the boundary there.
-function moved(state, value) {
+// The stages as a boundary there would have them: of a move on its way, what runs stays as it is.
+function aimed(state, value, on_its_way) {
   if (value === boundary(state)) return state.stages;
   return state.stages.map((stage) => {
     const above = is_block(stage) ? number_of(stage) >= value : stage.name === 'embed' ? value === 0
       : state.head !== 'cloud' && value < everything(state);
     const where = above ? 'edge' : 'cloud';
     if (where === stage.where) return stage;
-    return {...stage, where, ms: null, state: where === 'cloud' ? 'ready' : 'absent'};
+    return on_its_way ? {...stage, where} : {...stage, where, runs: above ? 'here' : 'cloud', ms: null};
   });
 }
 
@@ -75,19 +73,21 @@ function draw_blocks(list, stages, top, all, unit) {
     item.append(document.createElement('i'), document.createElement('span'), document.createElement('small'));
     list.append(item);
   }
+  const here = list.closest('.here') !== null;
   stages.forEach((stage, index) => {
     const item = list.children[index], [fill, name, figure] = item.children;
-    const measured = stage.ms !== null && stage.ms !== undefined;
-    const share = measured ? Math.sqrt(stage.ms / top) : .6;
-    const first = stage.where === 'edge' && index === 0;
+    const ghost = here && lands(stage), {percent} = stage.landing;
+    const measured = !ghost && stage.ms !== null;
+    const share = measured ? Math.sqrt(stage.ms / top) : stage.name === 'norm' ? 0 : .6;
     const labelled = is_block(stage) && (number_of(stage) % 6 === 0);
-    item.className = `${place(stage)}${is_block(stage) ? '' : ' outer'}${first ? ' first-of-edge' : ''}${labelled ? ' labelled' : ''}`;
+    const kind = !ghost ? place(stage) : percent > 0 ? 'downloading' : 'absent';
+    item.className = `${kind}${is_block(stage) ? '' : ' outer'}${here && index === 0 ? ' first-of-edge' : ''}${labelled ? ' labelled' : ''}`;
     item.title = `${stage.name}: ${describe(stage)}, ${bytes(stage.bytes)}${measured ? `, ${millis(stage.ms)} ${unit}` : ''}`;
     item.style.height = `${46 + 54 * Math.min(1, share)}%`;
     item.style.setProperty('--shade', `${Math.round(82 + 18 * Math.min(1, share))}%`);
     name.textContent = short_name(stage);
-    figure.textContent = !measured || stage.name === 'norm' ? '' : stage.ms < .005 ? '<0.01' : stage.ms.toFixed(2);
-    fill.style.height = place(stage) === 'downloading' && stage.bytes > 0 ? `${100 * stage.bytes_done / stage.bytes}%` : '0';
+    figure.textContent = ghost ? `${percent} %` : !measured || stage.name === 'norm' ? '' : stage.ms < .005 ? '<0.01' : stage.ms.toFixed(2);
+    fill.style.height = ghost ? `${percent}%` : '0';
   });
   if (stages.length === 0) {
     const nothing = document.createElement('li');
@@ -109,19 +109,18 @@ export class Scene {
     this.listen();
   }
 
-  // `lost` seconds without the cloud, or none. `wanted`: a boundary on its way.
-  draw(state, {lost, wanted} = {}) {
-    this.state = state;
-    this.wanted = wanted;
-    this.lost = lost;
+  // `lost` seconds without the cloud, or none, and whether somebody waits for it. `wanted`: a boundary on its way.
+  draw(state, {lost, waited, wanted} = {}) {
+    Object.assign(this, {state, wanted, lost, waited});
     const value = this.preview ?? wanted ?? boundary(state);
-    const stages = moved(state, value);
-    const at = (where) => stages.filter((stage) => stage.where === where);
+    const stages = aimed(state, value, this.preview === undefined);
+    const there = stages.filter((stage) => stage.runs === 'cloud'), here = stages.filter((stage) => stage.runs !== 'cloud' || lands(stage));
     const top = slowest(stages);
-    for (const where of ['cloud', 'edge']) draw_blocks(this.boxes[where].querySelector('ol'), at(where), top, stages.length, unit(state));
-    for (const [name, where] of [['--there', 'cloud'], ['--at-home', 'edge']])
-      this.root.style.setProperty(name, `${Math.max(1, sum(at(where), width_of))}fr`);
-    this.say(at('cloud'), at('edge'), value);
+    for (const [box, list, name] of [[this.boxes.cloud, there, '--there'], [this.boxes.edge, here, '--at-home']]) {
+      draw_blocks(box.querySelector('ol'), list, top, stages.length, unit(state));
+      this.root.style.setProperty(name, `${Math.max(1, sum(list, width_of))}fr`);
+    }
+    this.say(there, here, value);
     const handle = this.handle;
     handle.setAttribute('aria-valuemax', everything(state));
     handle.setAttribute('aria-valuenow', value);
@@ -131,32 +130,34 @@ export class Scene {
 
   say(there, here, value) {
     const {state, lost} = this, cloud = this.boxes.cloud, work = (box) => box.querySelector('.work');
-    const blocks = there.filter(is_block).length;
-    const share = Math.round(100 * blocks / Math.max(1, state.layers));
+    const blocks = there.filter(is_block).length, runs = here.filter((stage) => !lands(stage));
+    // As the plan says it of what runs, where it speaks of this head.
+    const percent = state.head !== 'cloud' && state.plan?.cuts.find(({cut}) => cut === (there.length < state.stages.length ? blocks : 'cloud'))?.cloud_percent;
+    const words = (stages) => {
+      const ms = sum(stages, (stage) => stage.ms), part = stages === there ? percent : 100 - percent;
+      return [...(ms > 0 ? [`${millis(ms)} ${unit(state)}`] : []),
+        Number.isInteger(part) ? `${part} % of the work` : `${stages.filter(is_block).length} of ${state.layers} blocks`];
+    };
     cloud.classList.toggle('lost', lost !== undefined);
     cloud.querySelector('.name span').textContent = new URL(state.server.url).host;
-    const took = (stages) => {
-      const ms = sum(stages, (stage) => stage.ms);
-      return ms > 0 ? `${millis(ms)} ${unit(state)}` : '';
-    };
-    work(cloud).textContent = lost !== undefined ? `no answer for ${lost} s; waiting${value === 0 ? ' (not needed now)' : ''}`
-      : [took(there), `${share} % of the blocks`].filter(Boolean).join(' · ');
+    work(cloud).textContent = lost === undefined ? words(there).join(' · ')
+      : `no answer for ${lost} s${value === 0 ? '; not needed now' : this.waited ? '; waiting' : ''}`;
     this.boxes.edge.querySelector('.name span').textContent = state.device.name === 'none' ? '' : state.device.name;
-    const coming = here.filter((stage) => place(stage) === 'downloading' || place(stage) === 'absent');
-    const left = sum(coming, (stage) => stage.bytes - stage.bytes_done);
-    const landing = coming.find((stage) => place(stage) === 'downloading');
-    work(this.boxes.edge).textContent =
-      landing ? `${landing.name.replace('.', ' ')} landing: ${Math.floor(100 * landing.bytes_done / landing.bytes)} %, ${bytes(left)} left`
-      : left > 0 ? `${bytes(left)} to fetch`
-      : [took(here), `${100 - share} % of the blocks`].filter(Boolean).join(' · ');
+    const coming = here.filter(lands), soonest = ({landing}) => landing.seconds_left ?? Infinity;
+    // The one that is coming in: of those with bytes to come, the one that is here the soonest.
+    const landing = coming.filter((stage) => stage.bytes_done < stage.bytes).sort((a, b) => soonest(a) - soonest(b))
+      .find((stage) => stage.landing.percent > 0 || soonest(stage) < Infinity);
+    work(this.boxes.edge).textContent = coming.length === 0 ? words(here).join(' · ')
+      : [...words(runs).slice(0, runs.length > 0 ? 1 : 0), landing ? `${landing.name.replace('.', ' ')} landing: ${landing_words(landing)}`
+        : `${bytes(sum(coming, (stage) => stage.bytes - stage.bytes_done))} to fetch`].join(' · ');
   }
 
   // One token crossed the wire, unless it came with the one before.
-  pulse(up, down, ms) {
+  pulse(up, down, ms, words = 'wire') {
     if (up + down === 0) return;
     const packet = this.root.querySelector('#packet'), wire = this.root.querySelector('#wire');
     this.root.querySelector('#wire-bytes').textContent = bytes(up + down);
-    this.root.querySelector('#wire-ms').textContent = `${millis(ms)} wire`;
+    this.root.querySelector('#wire-ms').textContent = `${millis(ms)} ${words}`;
     if (matchMedia('(prefers-reduced-motion: reduce)').matches || packet.getAnimations().length > 1) return;
     const upright = getComputedStyle(this.root).gridTemplateColumns.split(' ').length === 1;
     const way = upright ? `0, ${wire.clientHeight - 12}px` : `${wire.clientWidth - 24}px, 0`;

@@ -5,9 +5,9 @@ import {bytes, cut_of, everything, boundary, millis, place_words} from './machin
 const kWhy = {
   fastest: 'nothing is faster', goal: 'it meets the goal', only_fit: 'nothing else fits this computer',
   asked_by_cloud: 'the cloud asked for it', landed: 'its weights have landed', asked: 'you asked for it',
-  cloud_lost: 'the cloud was lost',
+  cloud_lost: 'the cloud was lost', asked_elsewhere: 'another program asked for it',
 };
-export const why = (word) => kWhy[word] ?? String(word);
+export const why = (word) => kWhy[word] ?? String(word).replaceAll('_', ' ');
 
 // What answers cost at each cut, as this page saw it.
 export class Seen {
@@ -49,11 +49,13 @@ export function draw(body, sentence, state, seen, pick) {
   const values = new Set([everything(state), now, 0, ...(Number.isInteger(best) ? [best] : [])]);
   for (const cut of [...seen.cuts.keys()].reverse()) if (values.size < 6) values.add(cut === 'cloud' ? everything(state) : cut);
   for (const half of [state.layers >> 1, state.layers >> 2, state.layers]) if (values.size < 5) values.add(half);
+  const eachs = new Map();  // ms of a token, as the rows say them
   const rows = [...values].sort((a, b) => b - a).map((value) => {
     const row = document.createElement('tr'), button = document.createElement('button');
     const one = seen.cuts.get(cut_of(state, value)), plan = planned.get(value);
     const first = one?.first ?? plan?.first_token_ms ?? undefined;  // null: not known yet
     const each = one?.tokens > 0 ? one.ms / one.tokens : plan?.token_ms ?? undefined;
+    if (each !== undefined && plan?.fits !== false) eachs.set(value, each);
     const missing = value === now ? to_fetch(state, value) : plan?.missing_bytes ?? to_fetch(state, value);
     row.className = value === now ? 'now' : '';
     button.type = 'button';
@@ -62,9 +64,8 @@ export function draw(body, sentence, state, seen, pick) {
     button.disabled = value === now || plan?.fits === false;
     button.addEventListener('click', () => pick(value));
     row.insertCell().append(button);
-    const share = value > state.layers ? 1 : value / state.layers;
     const times = encoder ? [] : [first, each].map((ms) => ms === undefined ? '–' : millis(ms));
-    for (const words of [...times, `${Math.round(100 * share)} %`, bytes(missing)]) row.insertCell().textContent = words;
+    for (const words of [...times, plan ? `${plan.cloud_percent} %` : '–', bytes(missing)]) row.insertCell().textContent = words;
     return row;
   });
   const labels = rows.map((row) => row.textContent).join('|');
@@ -75,8 +76,15 @@ export function draw(body, sentence, state, seen, pick) {
     if (index >= 0) body.children[index]?.querySelector('button').focus();
   }
   sentence.textContent = encoder ? 'However many texts there are, a cut adds one round trip of your line to them all.'
-    : chosen && Number.isInteger(best)
-    ? `The plan prefers ${name_of(state, best)}: ${why(chosen.why)}${chosen.why === 'fastest' ? ' once its weights are here' : ''}.`
-    : seen.cuts.size === 0 ? 'Times appear here as answers are measured. A cut adds one round trip of your line to each token.'
-    : 'Measured by this page. A cut adds one round trip of your line to each token.';
+    : chosen && Number.isInteger(best) ? plan_words(state, best, chosen.why, eachs, planned.get(best)?.missing_bytes ?? to_fetch(state, best))
+    : seen.cuts.size === 0 ? 'Times appear here as answers are measured.' : 'Measured by this page.';
+}
+
+// What the plan would have, and where the rows say otherwise, that too.
+function plan_words(state, best, reason, eachs, missing) {
+  const name = name_of(state, best), now = best === boundary(state);
+  const [fastest, ms] = [...eachs].reduce((least, row) => row[1] < least[1] ? row : least, [best, eachs.get(best) ?? Infinity]);
+  if (reason === 'fastest' && fastest !== best && ms < Infinity)
+    return `The plan foresees that nothing is faster than ${name}; as measured here, ${name_of(state, fastest)} is.`;
+  return `${now ? 'The plan stays' : state.auto ? 'The plan is going' : 'The plan would go'} ${now ? 'at' : 'to'} “${name}”: ${why(reason)}${reason === 'fastest' && missing > 0 ? ' once its weights are here' : ''}.`;
 }

@@ -1,5 +1,5 @@
 // All that the page shows comes from `source`, and all that it does goes there: another object with
-// these four calls can stand in for the edge's routes. Errors are one Error with a sentence for a person.
+// these five calls can stand in for the edge's routes. Errors are one Error with a sentence for a person.
 
 async function failure(response) {
   const error = new Error(`${response.status} ${response.statusText}`);
@@ -29,11 +29,19 @@ async function send(method, path, body, signal) {
   return response;
 }
 
+// A chat's event in the shape of a completion's.
+const as_completion = (chunk) => ({...chunk, choices: chunk.choices.map(({delta, logprobs}) => ({text: delta?.content ?? '', logprobs: {
+  tokens: logprobs?.content?.map(({token}) => token), token_logprobs: logprobs?.content?.map(({logprob}) => logprob),
+  top_logprobs: logprobs?.content?.map(({top_logprobs}) => Object.fromEntries(top_logprobs.map(({token, logprob}) => [token, logprob]))),
+}}))});
+
 // Calls on_event with the JSON of each event until [DONE].
 // Throws when the stream tells of an error or ends before [DONE].
 async function stream(request, on_event, signal) {
-  const response = await send('POST', 'v1/completions',
-    {...request, stream: true, stream_options: {include_usage: true, continuous_usage_stats: true}}, signal);
+  const chats = 'messages' in request;
+  const response = await send('POST', chats ? 'v1/chat/completions' : 'v1/completions',
+    {...request, ...(chats ? {logprobs: true, top_logprobs: 5} : {logprobs: 5}), stream: true,
+      stream_options: {include_usage: true, continuous_usage_stats: true}}, signal);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = '';
   for (;;) {
@@ -50,7 +58,7 @@ async function stream(request, on_event, signal) {
       if (data === '[DONE]') return;
       const parsed = JSON.parse(data);
       if (parsed.error) throw new Error(parsed.error.message);
-      on_event(parsed);
+      on_event(chats ? as_completion(parsed) : parsed);
     }
   }
 }
@@ -59,11 +67,19 @@ export const source = {
   // What runs where: GET /split/status.
   status: async () => (await send('GET', 'split/status')).json(),
 
-  // A completion, token by token to on_event; with `alone`, at once and by the cloud alone: {text}.
+  // Of the model: whether it has a template that makes a prompt of a chat, and the bytes of all its weights.
+  about: async () => {
+    const [props, tags] = await Promise.all(['props', 'api/tags'].map(async (path) => (await send('GET', path)).json()));
+    return {has_template: Boolean(props.chat_template), bytes: tags.models[0].size};
+  },
+
+  // A completion, or with `messages` a chat's answer, token by token to on_event in a completion's shape; with `alone`, at
+  // once and by the cloud alone: {text}.
   generate: async (request, {on_event, signal, alone = false} = {}) => {
     if (!alone) return stream(request, on_event, signal);
-    const {logprobs, ...plain} = request;
-    return {text: (await (await send('POST', 'split/unsplit', plain, signal)).json()).choices[0].text};
+    const chats = 'messages' in request;
+    const [choice] = (await (await send('POST', chats ? 'split/unsplit/chat' : 'split/unsplit', request, signal)).json()).choices;
+    return {text: chats ? choice.message.content : choice.text};
   },
 
   // {cut} moves the boundary, with `running` that of running answers too; any of {model, head,
