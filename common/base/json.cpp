@@ -101,6 +101,19 @@ void Json::add(std::string name, Json value) {
   object_->push_back({std::move(name), std::move(value)});
 }
 
+std::string Json::take_text() {
+  if (!is_string()) refuse("a string");
+  return std::move(*string_);
+}
+Json::Array Json::take_array() {
+  if (!is_array()) refuse("an array");
+  return std::move(*array_);
+}
+Json::Object Json::take_object() {
+  if (!is_object()) refuse("an object");
+  return std::move(*object_);
+}
+
 bool operator==(const Json& a, const Json& b) {
   using Kind = Json::Kind;
   if (a.is_number() && b.is_number()) {

@@ -108,6 +108,10 @@ class Json {
   Json& operator[](std::string_view name);
   // The same for a name that is known to be new, at once.
   void add(std::string name, Json value);
+  // Moves out what it holds.
+  std::string take_text();
+  Array take_array();
+  Object take_object();
 
   // Numbers are equal by value, objects whatever their order.
   friend bool operator==(const Json& a, const Json& b);

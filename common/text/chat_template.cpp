@@ -4,82 +4,119 @@
 #include <filesystem>
 
 #include "base/file.h"
+#include "base/resources/memory_budget.h"
 
 namespace split {
 namespace {
 
 constexpr int kMostDepth = 64;
 
+void pay(MemoryShare* memory, uint64_t bytes) {
+  if (memory != nullptr) memory->take(bytes);
+}
+
+// A text with breaks; what it had is freed.
+std::string broken(std::string text, const Tokenizer& tokenizer, MemoryShare* memory) {
+  constexpr uint64_t kGrown = 4;  // bytes of each, at most: with a break, in a string that doubles
+  if (text.size() >= sizeof(std::string) / 2) pay(memory, kGrown * text.size());
+  return tokenizer.broken(text);
+}
+
 // Every text in `value`, names of members too, with breaks in it.
-Json broken(const Json& value, const Tokenizer& tokenizer) {
-  if (value.is_string()) return Json(tokenizer.broken(value.text()));
+Json broken(Json value, const Tokenizer& tokenizer, MemoryShare* memory) {
+  if (value.is_string()) return Json(broken(value.take_text(), tokenizer, memory));
   if (value.is_array()) {
-    Json out = Json::array();
-    for (const Json& one : value) out.push_back(broken(one, tokenizer));
-    return out;
+    Json::Array values = value.take_array();
+    for (Json& one : values) one = broken(std::move(one), tokenizer, memory);
+    return Json(std::move(values));
   }
   if (!value.is_object()) return value;
-  Json out = Json::object();
-  for (const auto& [name, one] : value.members()) {
-    out.add(tokenizer.broken(name), broken(one, tokenizer));
+  Json::Object members = value.take_object();
+  for (auto& [name, one] : members) {
+    name = broken(std::move(name), tokenizer, memory);
+    one = broken(std::move(one), tokenizer, memory);
   }
-  return out;
+  return Json(std::move(members));
 }
 
 // Parts of content that are text alone, as one text; templates know either, but not all know both.
-Json joined(const Json& content) {
-  std::string text;
+Json joined(Json content, MemoryShare* memory) {
   if (!content.is_array()) return content;
+  size_t bytes = 0;
   for (const Json& part : content) {
     const Json *type = part.find("type"), *words = part.find("text");
     if (type == nullptr || *type != "text" || words == nullptr || !words->is_string())
       return content;
-    text += words->text();
+    bytes += words->text().size();
   }
+  pay(memory, bytes);
+  std::string text;
+  text.reserve(bytes);
+  for (const Json& part : content) text += part["text"].text();
   return Json(std::move(text));
 }
 
 // Templates want arguments as an object, and write text as JSON text within JSON text.
-void parse_arguments(Json& message) {
-  const Json* calls = message.find("tool_calls");
-  if (calls == nullptr || !calls->is_array()) return;
-  Json parsed = Json::array();
-  for (const Json& call : *calls) {
-    Json one = call;
-    const Json* function = call.find("function");
-    const Json* arguments = function == nullptr ? nullptr : function->find("arguments");
-    if (arguments != nullptr && arguments->is_string()) {
-      try {
-        Json object = parse_json(arguments->text(), kMostDepth - 8, "arguments");
-        if (object.is_object()) one["function"]["arguments"] = std::move(object);
-      } catch (const Error&) {  // the template takes it as it is
-      }
-    }
-    parsed.push_back(std::move(one));
+void parse_arguments(Json& call, MemoryShare* memory) {
+  const Json* function = call.find("function");
+  const Json* arguments = function == nullptr ? nullptr : function->find("arguments");
+  if (arguments == nullptr || !arguments->is_string()) return;
+  try {
+    Json object = parse_json(arguments->text(), kMostDepth - 8, "arguments", memory);
+    if (object.is_object()) call["function"]["arguments"] = std::move(object);
+  } catch (const Error& error) {  // the template takes it as it is
+    if (error.kind() != ErrorKind::kInput) throw;
   }
-  message["tool_calls"] = std::move(parsed);
 }
 
-// A template that does not know OpenAI's newer word for "system" would leave the message out.
-void name_role(Json& message, bool knows_developer) {
-  if (knows_developer || !message.contains("role") || message["role"] != "developer") return;
-  message["role"] = "system";
+Json message_of(Json message, bool knows_developer, MemoryShare* memory) {
+  if (!message.is_object()) throw Error(ErrorKind::kInput, "expected objects", "messages");
+  Json::Object members = message.take_object();
+  for (auto& [name, value] : members) {
+    if (name == "content") value = joined(std::move(value), memory);
+    if (name == "tool_calls" && value.is_array()) {
+      Json::Array calls = value.take_array();
+      for (Json& call : calls) parse_arguments(call, memory);
+      value = std::move(calls);
+    }
+    // A template that does not know OpenAI's newer word for "system" would leave the message out.
+    if (name == "role" && !knows_developer && value == "developer") value = "system";
+  }
+  return Json(std::move(members));
 }
 
-Json messages_of(const ChatInput& chat, bool knows_developer) {
-  if (!chat.messages.is_array() || chat.messages.empty()) {
+Json messages_of(Json given, bool knows_developer, MemoryShare* memory) {
+  if (!given.is_array() || given.empty()) {
     throw Error(ErrorKind::kInput, "expected a list of messages", "messages");
   }
-  Json messages = Json::array();
-  for (const Json& one : chat.messages) {
-    if (!one.is_object()) throw Error(ErrorKind::kInput, "expected objects", "messages");
-    Json message = one;
-    if (const Json* content = one.find("content")) message["content"] = joined(*content);
-    parse_arguments(message);
-    name_role(message, knows_developer);
-    messages.push_back(std::move(message));
+  Json::Array messages = given.take_array();
+  for (Json& one : messages) one = message_of(std::move(one), knows_developer, memory);
+  return Json(std::move(messages));
+}
+
+// Bytes of what messages say.
+size_t content_bytes(const Json& messages) {
+  size_t bytes = 0;
+  const auto add = [&](const Json* text) {
+    bytes += text != nullptr && text->is_string() ? text->text().size() : 0;
+  };
+  if (!messages.is_array()) return 0;
+  for (const Json& message : messages) {
+    const Json* const content = message.find("content");
+    add(content);
+    if (content == nullptr || !content->is_array()) continue;
+    for (const Json& part : *content) add(part.find("text"));
   }
-  return messages;
+  return bytes;
+}
+
+// Refuses what cannot be so few tokens, before more is made of it.
+void check_bytes(size_t bytes, const Tokenizer& tokenizer, size_t most) {
+  if (tokenizer.may_shorten() || bytes / tokenizer.longest() <= most) return;
+  throw Error(
+      ErrorKind::kInput,
+      cat("'messages': expected at most ", most, " tokens, got a chat of ", bytes, " bytes"),
+      "messages");
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -89,13 +126,12 @@ std::string_view trimmed(std::string_view text) {
 }
 
 // The chat up to the end of its last message's content.
-std::string cut_behind(std::string text, const Json& message) {
-  const Json* content = message.find("content");
-  if (content == nullptr || !content->is_string()) {
+std::string cut_behind(std::string text, const std::optional<std::string>& content) {
+  if (!content) {
     throw Error(ErrorKind::kInput, "continue_final_message: expected a last message with text",
                 "messages");
   }
-  const std::string_view last = content->text(), words = trimmed(last);
+  const std::string_view last = *content, words = trimmed(last);
   const size_t at = text.rfind(words);
   if (at == text.npos) {
     throw Error(ErrorKind::kInput,
@@ -218,42 +254,49 @@ Json ChatTemplate::describe() const {
           {"unsupported", std::move(unsupported)}};
 }
 
-std::string ChatTemplate::render(const ChatInput& chat, const Tokenizer* breaks) const {
+std::string ChatTemplate::render(ChatInput chat, const JinjaCaller& caller,
+                                 const Tokenizer* breaks) const {
   const bool tools = chat.tools.is_array() && !chat.tools.empty();
   const One& one = tools && has_tools_ ? tools_ : default_;
   if (one.unsupported_line > 0) throw JinjaUnsupported(one.unsupported_line, one.error);
   if (one.jinja == nullptr) throw Error(ErrorKind::kInput, one.error);
-  const auto data = [&](const Json& value) {
-    return breaks == nullptr ? value : broken(value, *breaks);
+  const auto data = [&](Json value) {
+    if (breaks == nullptr) return value;
+    return broken(std::move(value), *breaks, caller.memory);
   };
   Json names = Json::object();
   for (const auto& [name, value] : tokens_.members()) names[name] = value;
-  for (const auto& [name, value] : chat.more.members()) names[name] = data(value);
-  const Json messages = data(messages_of(chat, one.knows_developer));
-  names["messages"] = messages;
-  names["tools"] = tools ? data(chat.tools) : Json();
-  names["add_generation_prompt"] = chat.add_generation_prompt && !chat.continue_final_message;
-  std::string text = one.jinja->render(names);
-  return chat.continue_final_message ? cut_behind(std::move(text), messages[messages.size() - 1])
-                                     : text;
-}
-
-std::string ChatTemplate::render(const ChatInput& chat) const { return render(chat, nullptr); }
-
-std::vector<int32_t> ChatTemplate::encode(const ChatInput& chat, const Tokenizer& tokenizer,
-                                          bool special_in_content, size_t most) const {
-  const std::string text = render(chat, special_in_content ? nullptr : &tokenizer);
-  if (!tokenizer.may_shorten()) {
-    const auto breaks = static_cast<size_t>(std::ranges::count(text, kBreak));
-    const size_t bytes = text.size() - (special_in_content ? 0 : breaks);
-    if (bytes / tokenizer.longest() > most) {
-      throw Error(
-          ErrorKind::kInput,
-          cat("'messages': expected at most ", most, " tokens, got a chat of ", bytes, " bytes"),
-          "messages");
+  for (auto& [name, value] : chat.more.take_object()) names[name] = data(std::move(value));
+  Json messages = data(messages_of(std::move(chat.messages), one.knows_developer, caller.memory));
+  std::optional<std::string> last;
+  if (chat.continue_final_message) {
+    const Json* const content = messages[messages.size() - 1].find("content");
+    if (content != nullptr && content->is_string()) {
+      pay(caller.memory, content->text().size());
+      last = content->text();
     }
   }
-  return tokenizer.encode(text, EncodeOptions{.breaks = !special_in_content});
+  names["messages"] = std::move(messages);
+  names["tools"] = tools ? data(std::move(chat.tools)) : Json();
+  names["add_generation_prompt"] = chat.add_generation_prompt && !chat.continue_final_message;
+  std::string text = one.jinja->render(std::move(names), caller);
+  return chat.continue_final_message ? cut_behind(std::move(text), last) : text;
+}
+
+std::string ChatTemplate::render(ChatInput chat, const JinjaCaller& caller) const {
+  return render(std::move(chat), caller, nullptr);
+}
+
+std::vector<int32_t> ChatTemplate::encode(ChatInput chat, const Tokenizer& tokenizer,
+                                          bool special_in_content, size_t most,
+                                          const JinjaCaller& caller) const {
+  check_bytes(content_bytes(chat.messages), tokenizer, most);
+  const std::string text =
+      render(std::move(chat), caller, special_in_content ? nullptr : &tokenizer);
+  const auto breaks = static_cast<size_t>(std::ranges::count(text, kBreak));
+  check_bytes(text.size() - (special_in_content ? 0 : breaks), tokenizer, most);
+  return tokenizer.encode(text,
+                          EncodeOptions{.breaks = !special_in_content, .memory = caller.memory});
 }
 
 }  // namespace split

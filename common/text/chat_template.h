@@ -51,11 +51,13 @@ class ChatTemplate {
   Json describe() const;
 
   // The chat as text. Throws as JinjaTemplate does.
-  std::string render(const ChatInput& chat) const;
+  std::string render(ChatInput chat, const JinjaCaller& caller = {}) const;
   // Its ids; with `special_in_content`, special tokens in messages are these. A chat too long to be
-  // `most` ids is refused before it is encoded, which takes many times its size.
-  std::vector<int32_t> encode(const ChatInput& chat, const Tokenizer& tokenizer,
-                              bool special_in_content = false, size_t most = SIZE_MAX) const;
+  // `most` ids is refused before it is rendered, and what it became before it is encoded, which
+  // takes many times its size.
+  std::vector<int32_t> encode(ChatInput chat, const Tokenizer& tokenizer,
+                              bool special_in_content = false, size_t most = SIZE_MAX,
+                              const JinjaCaller& caller = {}) const;
 
  private:
   struct One {
@@ -65,7 +67,7 @@ class ChatTemplate {
     bool knows_developer = false;
   };
   static One read(std::string_view text);
-  std::string render(const ChatInput& chat, const Tokenizer* breaks) const;
+  std::string render(ChatInput chat, const JinjaCaller& caller, const Tokenizer* breaks) const;
 
   std::string text_, from_ = "given";
   One default_, tools_;

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/resources/memory_budget.h"
 #include "text/unicode.h"
 #include "text/utf8.h"
 
@@ -57,6 +58,16 @@ struct Tokenizer::Scratch {
   std::vector<int32_t> ids;  // -1: merged into the symbol before
   std::vector<uint32_t> previous, next;
   std::vector<uint64_t> heap;  // rank << 32 | position of the left symbol; smallest on top
+  MemoryShare* memory = nullptr;
+  size_t paid = 0;  // bytes of text whose symbols there is room for
+
+  // Pays for a text that is merged, or normalised, as a whole.
+  void pay(size_t bytes) {
+    constexpr uint64_t kSymbol = 40;  // bytes: an id, two links, and a heap that has grown
+    if (memory == nullptr || bytes <= paid) return;
+    memory->take(kSymbol * (bytes - paid));
+    paid = bytes;
+  }
 };
 
 struct Tokenizer::Order {
@@ -318,6 +329,7 @@ void Tokenizer::encode_bytes(std::string_view text, Scratch& scratch,
         continue;
       }
     }
+    scratch.pay(piece.size());
     scratch.ids.resize(piece.size());
     for (size_t i = 0; i < piece.size(); ++i) {
       scratch.ids[i] = byte_ids_[static_cast<unsigned char>(piece[i])];
@@ -435,6 +447,9 @@ void Tokenizer::encode_word(std::string_view word, size_t characters,
 void Tokenizer::encode_stretch(std::string_view text, bool first, Scratch& scratch,
                                std::vector<int32_t>& ids) const {
   if (text.empty()) return;
+  constexpr uint64_t kIds = 12;  // bytes: a token for each byte, in a list that has grown
+  if (scratch.memory != nullptr) scratch.memory->take(kIds * text.size());
+  if (kind_ != Kind::kBytes) scratch.pay(text.size());
   switch (kind_) {
     case Kind::kBytes:
       return nfc_ ? encode_bytes(nfc(text), scratch, ids) : encode_bytes(text, scratch, ids);
@@ -451,6 +466,7 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
                 cat("[tokenizer] text: expected at most ", kMaxText, " bytes, got ", text.size()));
   }
   Scratch scratch;
+  scratch.memory = options.memory;
   std::vector<int32_t> ids;
   if (options.add_special) ids = before_;
   const auto stretch = [&](size_t from, size_t to) {

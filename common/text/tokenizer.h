@@ -24,11 +24,14 @@
 
 namespace split {
 
+class MemoryShare;
+
 struct EncodeOptions {
   bool add_special = false;   // what the template puts around a text: BOS, [CLS] and [SEP]
   bool parse_special = true;  // special tokens in the text are these; else they are plain text
   // Bytes kBreak in the text are not part of it: no special token goes across one.
   bool breaks = false;
+  MemoryShare* memory = nullptr;  // pays for the ids and the scratch before they are made
 };
 inline constexpr char kBreak = '\xFF';                    // no byte of UTF-8
 inline constexpr std::string_view kSpaceMark = "\u2581";  // SentencePiece's space

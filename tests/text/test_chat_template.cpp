@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/resources/memory_budget.h"
 #include "text/chat_template.h"
 
 namespace split {
@@ -63,6 +64,49 @@ TEST(ChatTemplate, IsChosenByNameAndTools) {
   EXPECT_EQ(words->render(input), "hiE");
   input.tools = parse_json(R"([{"name": "f"}])", 16, "tools");
   EXPECT_EQ(words->render(input), "tools1");
+}
+
+// Before it is rendered, and what is made of messages is paid for.
+TEST(ChatTemplate, RefusesWhatCannotFitBeforeItIsRendered) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_tokenizer_json(slurp(kModels / "tokenizers/bpe-qwen2/tokenizer.json"));
+  const ChatTemplate words("{{ raise_exception('rendered') }}");
+  const std::string content(tokenizer.longest() * 8 + 8, 'a');
+  for (const Json& said : {Json(content), Json::array({{{"type", "text"}, {"text", content}}})}) {
+    const ChatInput input = chat(Json::array({{{"role", "user"}, {"content", said}}}).dump());
+    for (const auto& [most, why] :
+         {std::pair{size_t{8}, "rendered"},
+          std::pair{size_t{7}, "'messages': expected at most 7 tokens"}}) {
+      try {
+        words.encode(input, tokenizer, false, most);
+        ADD_FAILURE() << most;
+      } catch (const Error& error) {
+        EXPECT_TRUE(std::string_view(error.what()).starts_with(why)) << error.what();
+      }
+    }
+  }
+}
+
+TEST(ChatTemplate, PaysForArgumentsThatItReads) {
+  std::string arguments = "{\"a\":[0";
+  while (arguments.size() < 200'000) arguments += ",{}";
+  Json call = {{"function", {{"name", "f"}, {"arguments", arguments + "]}"}}}};
+  const ChatInput input =
+      chat(Json::array({{{"role", "assistant"}, {"tool_calls", Json::array({call})}}}).dump());
+  const ChatTemplate words("{{ messages[0].tool_calls[0].function.arguments.a|length }}");
+  for (const auto& [limit, fits] :
+       {std::pair{uint64_t{4} << 20, false}, std::pair{uint64_t{64} << 20, true}}) {
+    MemoryBudget budget(limit);
+    MemoryShare share(&budget);
+    try {
+      EXPECT_EQ(words.render(input, {.memory = &share}), "66666");
+      EXPECT_TRUE(fits);
+      EXPECT_GT(budget.used(), uint64_t{4} << 20);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBusy);
+      EXPECT_FALSE(fits);
+    }
+  }
 }
 
 // Special tokens in content are plain text (T6), and nothing is added (T5).

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/resources/memory_budget.h"
 #include "text/jinja/jinja.h"
 #include "text/tokenizer.h"
 
@@ -173,6 +174,108 @@ TEST(Jinja, EndsHostileTemplatesAtALimit) {
   for (const std::string& text : hostile) {
     EXPECT_NE(refusal(text), "no error") << text.substr(0, 60);
   }
+}
+
+// Whatever costs more than a step is charged for it, and what is cheap is not in the way.
+TEST(Jinja, ChargesEachConstructByItsCost) {
+  const std::string loop = "{% for i in range(2000) %}";
+  const std::string shared =
+      "{% set ns = namespace(l=[1], m=[1]) %}{% for i in range(40) %}"
+      "{% set ns.l = [ns.l, ns.l] %}{% set ns.m = [ns.m, ns.m] %}{% endfor %}";
+  const std::string text = "{% set t = 'a' * 2000000 %}{% set u = 'a' * 1000000 ~ 'b' %}";
+  for (const std::string& hostile : {
+           shared + "{{ ns.l is sameas ns.m }}",
+           shared + "{{ [ns.l, ns.m]|unique|length }}",
+           shared + "{{ ns.l == ns.m }}",
+           shared + "{{ ns.l in [ns.m] }}",
+           shared + "{{ ns.l|string|length }}",
+           shared + "{{ ns.l|tojson|length }}",
+           text + "{{ t.find(u) }}",
+           text + "{{ u in t }}",
+           text + "{{ t.count(u) }}",
+           text + "{{ t.rsplit(u) }}",
+           text + "{{ t.replace(u, '') }}",
+           text + loop + "{{ t is upper }}{% endfor %}",
+           text + loop + "{{ t|int }}{% endfor %}",
+           text + loop + "{{ t|float }}{% endfor %}",
+           text + loop + "{% if t < t ~ 'a' %}{% endif %}{% endfor %}",
+           text + loop + "{% if {}[t] %}{% endif %}{{ {t: 1}[t] }}{% endfor %}",
+           text + loop + "{{ t[0] }}{% endfor %}",
+           text + loop + "{{ t|length }}{% endfor %}",
+           text + loop + "{{ t.isdigit() }}{% endfor %}",
+           text + loop + "{{ [t ~ 'b', t ~ 'a']|sort|length }}{% endfor %}",
+           text + loop + "{{ [t, t]|max|length }}{% endfor %}",
+           text + loop + "{{ [1]|map(attribute=t)|list|length }}{% endfor %}",
+       }) {
+    const std::string why = refusal(hostile);
+    EXPECT_NE(why.find("the template "), std::string::npos) << hostile << ": " << why;
+  }
+  const std::string words = "{{ t.count('b') }} {{ 'b' in t }} {{ t.find('aab') }} {{ t|length }}";
+  EXPECT_EQ(rendered("{% set t = 'a' * 1000000 ~ 'b' %}" + words), "1 True 999998 1000001");
+  EXPECT_EQ(
+      rendered(
+          "{{ 'abcabc'.rsplit('bc', 1) }} {{ 'xaax'.replace('a', 'aa') }} {{ 'a'.find('ab') }}"),
+      "['abca', ''] xaaaax -1");
+}
+
+TEST(Jinja, EndsARunThatNobodyWaitsFor) {
+  const JinjaTemplate slow("{% for a in range(900000) %}{% endfor %}");
+  int asked = 0;
+  try {
+    slow.render(Json::object(), {.waits = [&] { return ++asked < 100; }});
+    ADD_FAILURE() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBusy);
+  }
+  EXPECT_EQ(asked, 100);
+}
+
+// Values and texts are paid for before they are made, and no longer than they are there.
+TEST(Jinja, PaysForWhatItMakes) {
+  constexpr uint64_t kMiB = 1 << 20;
+  const auto run = [](std::string_view text, Json names, uint64_t limit) {
+    MemoryBudget budget(limit);
+    MemoryShare share(&budget);
+    try {
+      return JinjaTemplate(text).render(std::move(names), {.memory = &share});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kBusy) << error.what();
+      return std::string("busy");
+    }
+  };
+  const auto with = [](Json value) {
+    Json names = Json::object();
+    names["x"] = std::move(value);
+    return names;
+  };
+  const Json lines = std::string(300'000, '\n');
+  const Json zeros = Json(Json::Array(300'000, Json(0)));
+  for (const char* text :
+       {"{{ x.splitlines()|length }}", "{{ x|list|length }}", "{{ x.split('\n')|length }}"}) {
+    EXPECT_EQ(run(text, with(lines), 16 * kMiB), "busy") << text;
+    EXPECT_NE(run(text, with(lines), 256 * kMiB), "busy") << text;
+  }
+  EXPECT_EQ(run("{{ x|length }}", with(zeros), 8 * kMiB), "busy");
+  EXPECT_EQ(run("{{ (x + x)|length }}", with(zeros), 32 * kMiB), "busy");
+  EXPECT_EQ(run("{{ (x + x)|length }}", with(zeros), 128 * kMiB), "600000");
+  EXPECT_EQ(run("{{ 'x' * 3000000 }}", Json::object(), kMiB), "busy");
+  EXPECT_EQ(
+      run("{% for i in range(99) %}{% set y = x ~ 'y' %}{% endfor %}ok", with(lines), 2 * kMiB),
+      "ok");
+}
+
+// A loop is gone behind its end.
+TEST(Jinja, KeepsNothingOfALoopBehindIt) {
+  for (const char* kept : {"loop.cycle", "[loop.cycle]", "{'a': loop.cycle}", "(loop.cycle,)",
+                           "dict(a=loop.cycle)", "namespace(a=loop.cycle)", "loop"}) {
+    EXPECT_EQ(refusal(cat("{% set ns = namespace(f=0) %}{% for a in [1, 2] %}{% set ns.f = ", kept,
+                          " %}{% endfor %}{{ ns.f(1, 2) }}")),
+              "a LoopContext in another value is not supported")
+        << kept;
+  }
+  EXPECT_EQ(
+      rendered("{% for a in [1, 2, 3] %}{% set f = loop.cycle %}{{ f('x', 'y') }}{% endfor %}"),
+      "xyx");
 }
 
 // Damaged templates are errors or texts, never crashes.

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <ctime>
+#include <deque>
 #include <optional>
 
 #include "text/jinja/tree.h"
@@ -66,47 +67,46 @@ struct Arguments {
   bool has(size_t at, std::string_view name) const { return !get(at, name).is(K::kUndefined); }
 };
 
-// The characters of a string, or the values of a list.
-class Sequence {
- public:
-  explicit Sequence(const Value& value) : value_(value) {
-    if (value.is(K::kString)) starts_ = characters(value.text());
-  }
-  static bool is(const Value& value) { return value.is_list() || value.is(K::kString); }
-
-  size_t size() const { return value_.is_list() ? value_.items().size() : starts_.size() - 1; }
-  std::string_view text(size_t at) const {
-    return std::string_view(value_.text()).substr(starts_[at], starts_[at + 1] - starts_[at]);
-  }
-  Value at(size_t at) const {
-    return value_.is_list() ? value_.items()[at] : string(std::string(text(at)));
-  }
-
- private:
-  const Value& value_;
-  std::vector<size_t> starts_;
-};
-
 enum class Flow : uint8_t { kOn, kBreak, kContinue };
 
 class Run {
  public:
-  Run(const std::vector<NodePtr>& tree, const Json& names) : tree_(tree) {
+  Run(const std::vector<NodePtr>& tree, Json names, const JinjaCaller& caller)
+      : meter_(caller), tree_(tree) {
     frames_.emplace_back();
     for (const char* name : {"raise_exception", "strftime_now", "range", "namespace", "dict"}) {
       frames_[0].emplace_back(name, boxed(K::kFunction, name));
     }
-    for (const auto& [name, value] : names.members()) define(name, of_json(value));
+    for (Json::Member& one : names.take_object()) define(one.name, of_json(std::move(one.value)));
   }
 
   std::string render() {
-    outputs_.emplace_back();
+    outputs_.emplace_back(meter_);
     execute(tree_);
-    return std::move(outputs_.back());
+    return outputs_.back().take().first;
   }
 
  private:
   using Frame = std::vector<Member>;
+
+  // A list while it is made.
+  class ListMade {
+   public:
+    explicit ListMade(Run& run, K kind = K::kList) : run_(run), list_(run.with_box(kind)) {}
+    void add(Value value) {
+      Box& box = *list_.box;
+      put_into(box, value);
+      run_.meter_.items(1);
+      run_.meter_.grow(box.items, box.held);
+      box.items.push_back(std::move(value));
+    }
+    Value take() { return std::move(list_); }
+    const Value& value() const { return list_; }
+
+   private:
+    Run& run_;
+    Value list_;
+  };
 
   struct Deeper {
     explicit Deeper(int& depth, int most) : depth(depth) {
@@ -117,56 +117,88 @@ class Run {
     int& depth;
   };
 
-  void spend(size_t steps) {
-    steps_ += static_cast<int64_t>(std::min<size_t>(steps, 1 << 30));
-    if (steps_ > JinjaLimits::kSteps) {
-      refuse(cat("the template takes more than ", JinjaLimits::kSteps, " steps"));
-    }
+  void spend(size_t steps) { meter_.steps(steps); }
+
+  // A value with a box, which is paid for as long as it is there.
+  Value with_box(K kind) {
+    constexpr size_t kBox = sizeof(Box) + 32;  // bytes, with those of its allocation
+    meter_.hold(kBox);
+    Value value(kind);
+    value.box = std::make_shared<Box>();
+    value.box->meter = &meter_;
+    value.box->held = kBox;
+    return value;
   }
-  void spend_bytes(size_t bytes) {
-    if (bytes > JinjaLimits::kOutput) {
-      refuse(cat("the template makes more than ", JinjaLimits::kOutput, " bytes of text"));
-    }
-    spend(bytes / 64);
+  // The text that was made, as a value.
+  Value taken(TextMade& made) {
+    Value value = with_box(K::kString);
+    auto [text, held] = made.take();
+    value.box->text = std::move(text);
+    value.box->held += held;
+    return value;
   }
-  Value text_of(std::string text) {
-    spend_bytes(text.size());
-    return string(std::move(text));
+  Value text_of(std::string_view text) {
+    TextMade made(meter_);
+    made.add(text);
+    return taken(made);
+  }
+  // One whose name is for messages.
+  Value undefined(std::string_view name) {
+    Value value = with_box(K::kUndefined);
+    value.box->text = name.substr(0, 80);
+    return value;
   }
 
   // Values in a list, tuple or map, which then may not be what changes or ends.
-  void put_into(Box& box, const Value& value) const {
-    if (value.is(K::kNamespace) || value.is(K::kLoop)) {
-      refuse(cat("a ", type_name(value), " in another value is not supported"));
+  static void put_into(Box& box, const Value& value) {
+    const bool of_loop = value.is(K::kMethod) && value.items()[0].is(K::kLoop);
+    if (value.is(K::kNamespace) || value.is(K::kLoop) || of_loop) {
+      refuse(cat("a ", type_name(of_loop ? value.items()[0] : value),
+                 " in another value is not supported"));
     }
     const bool holds = value.is_list() || value.is(K::kMap) || value.is(K::kMethod);
     if (holds && value.box != nullptr) box.depth = std::max(box.depth, value.box->depth + 1);
     if (box.depth > kMostNested) refuse("values nest too deeply");
   }
-  Value list_of(std::vector<Value> items, K kind = K::kList) {
-    spend(items.size() / 16);
-    Value list(kind);
-    list.box = std::make_shared<Box>();
-    for (const Value& item : items) put_into(*list.box, item);
-    list.box->items = std::move(items);
-    return list;
+  Value list_of(std::initializer_list<Value> items, K kind = K::kList) {
+    ListMade list(*this, kind);
+    for (const Value& item : items) list.add(item);
+    return list.take();
   }
-  Value map_of(std::vector<Member> members) {
-    spend(members.size() / 16);
-    Value map(K::kMap);
-    map.box = std::make_shared<Box>();
-    for (const auto& member : members) put_into(*map.box, member.second);
-    map.box->members = std::move(members);
+  // Adds to a map or namespace a member that is not there yet.
+  void add_member(Box& box, std::string key, Value value) {
+    put_into(box, value);
+    meter_.items(1);
+    meter_.grow(box.members, box.held);
+    const size_t bytes = key.size() < sizeof(std::string) / 2 ? 0 : key.size() + 1;
+    meter_.hold(bytes);
+    box.held += bytes;
+    box.members.emplace_back(std::move(key), std::move(value));
+  }
+  Value map_of(const std::vector<Member>& members) {
+    Value map = with_box(K::kMap);
+    for (const auto& [key, value] : members) add_member(*map.box, key, value);
     return map;
   }
-  static void set_member(std::vector<Member>& members, std::string key, Value value) {
-    for (auto& [name, old] : members) {
-      if (name == key) return old = std::move(value), void();
+  Member* find(std::vector<Member>& members, std::string_view key) {
+    meter_.bytes(members.size());
+    for (Member& one : members) {
+      if (one.first.size() != key.size()) continue;
+      meter_.bytes(key.size());
+      if (one.first == key) return &one;
     }
-    members.emplace_back(std::move(key), std::move(value));
+    return nullptr;
+  }
+  void set_member(Box& box, const std::string& key, Value value) {
+    put_into(box, value);
+    Member* const found = find(box.members, key);
+    meter_.bytes(key.size());
+    found == nullptr ? add_member(box, key, std::move(value))
+                     : void(found->second = std::move(value));
   }
 
-  Value of_json(const Json& json) {
+  // Texts move: what the names were read from has paid for them.
+  Value of_json(Json json) {
     if (json.is_null()) return none();
     if (json.is_boolean()) return boolean(json.get<bool>());
     if (json.is_number_integer()) {
@@ -174,34 +206,36 @@ class Run {
       return large ? floating(json.get<double>()) : integer(json.get<int64_t>());
     }
     if (json.is_number()) return floating(json.get<double>());
-    if (json.is_string()) return string(json.text());
-    if (json.is_array()) {
-      std::vector<Value> items;
-      for (const Json& one : json) items.push_back(of_json(one));
-      return list_of(std::move(items));
+    if (json.is_string()) {
+      Value value = with_box(K::kString);
+      value.box->text = json.take_text();
+      return value;
     }
-    std::vector<Member> members;
-    for (const auto& [name, value] : json.members()) members.emplace_back(name, of_json(value));
-    return map_of(std::move(members));
+    if (json.is_array()) {
+      ListMade list(*this);
+      for (Json& one : json.take_array()) list.add(of_json(std::move(one)));
+      return list.take();
+    }
+    Value map = with_box(K::kMap);
+    for (Json::Member& one : json.take_object()) {
+      add_member(*map.box, std::move(one.name), of_json(std::move(one.value)));
+    }
+    return map;
   }
 
   // Names.
   void define(const std::string& name, Value value) {
-    set_member(frames_.back(), name, std::move(value));
+    Frame& frame = frames_.back();
+    Member* const found = find(frame, name);
+    found == nullptr ? void(frame.emplace_back(name, std::move(value)))
+                     : void(found->second = std::move(value));
   }
   Value look_up(const std::string& name) {
-    const auto in = [&](const Frame& frame) -> const Value* {
-      spend(frame.size() / 16);
-      for (const auto& [key, value] : frame) {
-        if (key == name) return &value;
-      }
-      return nullptr;
-    };
     for (size_t i = frames_.size(); i > floor_; --i) {
-      if (const Value* found = in(frames_[i - 1])) return *found;
+      if (const Member* found = find(frames_[i - 1], name)) return found->second;
     }
     if (floor_ > 0) {
-      if (const Value* found = in(frames_[0])) return *found;
+      if (const Member* found = find(frames_[0], name)) return found->second;
     }
     return undefined(name);
   }
@@ -233,22 +267,16 @@ class Run {
     return Flow::kOn;
   }
 
-  void print(std::string_view text) {
-    std::string& out = outputs_.back();
-    spend_bytes(text.size());
-    if (out.size() + text.size() > JinjaLimits::kOutput) spend_bytes(out.size() + text.size());
-    out += text;
-  }
-
   Flow statement(const Node& node) {
     spend(1);
     switch (node.op) {
       case Op::kText:
-        print(node.text);
+        outputs_.back().add(node.text);
         return Flow::kOn;
       case Op::kPrint: {
         const Value value = evaluate(*node.kids[0]);
-        value.is(K::kString) ? print(value.text()) : print(str(value));
+        TextMade scratch(meter_);
+        outputs_.back().add(str(value, scratch));
         return Flow::kOn;
       }
       case Op::kIf:
@@ -281,10 +309,10 @@ class Run {
   }
 
   Value captured(const std::vector<NodePtr>& body) {
-    outputs_.emplace_back();
+    outputs_.emplace_back(meter_);
     const Scope scope(*this);
     execute(body);
-    Value text = string(std::move(outputs_.back()));
+    Value text = taken(outputs_.back());
     outputs_.pop_back();
     return text;
   }
@@ -293,44 +321,44 @@ class Run {
     if (target.op == Op::kName) return define(target.text, std::move(value));
     const Value space = look_up(target.kids[0]->text);
     if (!space.is(K::kNamespace)) refuse("cannot assign attribute on non-namespace object");
-    put_into(*space.box, value);
-    set_member(space.box->members, target.text, std::move(value));
+    set_member(*space.box, target.text, std::move(value));
   }
 
   void set(const Node& node) {
     const size_t targets = node.kids.size() - 1;
     Value value = evaluate(*node.kids[targets]);
     if (targets == 1) return assign(*node.kids[0], std::move(value));
-    const std::vector<Value> parts = unpacked(value, targets);
-    for (size_t i = 0; i < targets; ++i) assign(*node.kids[i], parts[i]);
+    const Value parts = unpacked(value, targets);
+    for (size_t i = 0; i < targets; ++i) assign(*node.kids[i], parts.items()[i]);
   }
 
-  std::vector<Value> unpacked(const Value& value, size_t count) {
-    std::vector<Value> parts = iterate(value);
-    if (parts.size() != count) {
-      refuse(cat("expected ", count, " values to unpack, got ", parts.size()));
+  Value unpacked(const Value& value, size_t count) {
+    Value parts = iterate(value);
+    if (parts.items().size() != count) {
+      refuse(cat("expected ", count, " values to unpack, got ", parts.items().size()));
     }
     return parts;
   }
 
   void unpack(const std::vector<std::string>& names, const Value& item) {
     if (names.size() == 1) return define(names[0], item);
-    const std::vector<Value> parts = unpacked(item, names.size());
-    for (size_t i = 0; i < names.size(); ++i) define(names[i], parts[i]);
+    const Value parts = unpacked(item, names.size());
+    for (size_t i = 0; i < names.size(); ++i) define(names[i], parts.items()[i]);
   }
 
   Flow loop(const Node& node) {
-    std::vector<Value> items = iterate(evaluate(*node.kids[0]));
+    Value list = iterate(evaluate(*node.kids[0]));
     if (node.kids[1] != nullptr) {
-      std::vector<Value> kept;
-      for (const Value& item : items) {
+      ListMade wanted(*this);
+      for (const Value& item : list.items()) {
         spend(1);
         const Scope scope(*this);
         unpack(node.names, item);
-        if (truth(evaluate(*node.kids[1]))) kept.push_back(item);
+        if (truth(evaluate(*node.kids[1]))) wanted.add(item);
       }
-      items = std::move(kept);
+      list = wanted.take();
     }
+    const std::vector<Value>& items = list.items();
     if (items.empty()) {
       if (node.bodies.size() < 2) return Flow::kOn;
       const Scope scope(*this);
@@ -350,25 +378,26 @@ class Run {
     return Flow::kOn;
   }
 
-  // The values that Python gives one after the other.
-  std::vector<Value> iterate(const Value& value) {
-    if (value.is(K::kUndefined)) return {};
-    if (value.is_list()) {
-      spend(value.items().size() / 16);
-      return value.items();
-    }
-    std::vector<Value> items;
+  // A list of the values that Python gives one after the other.
+  Value iterate(const Value& value) {
+    if (value.is_list()) return value;
+    ListMade list(*this);
     if (value.is(K::kMap)) {
-      for (const auto& member : value.members()) items.push_back(text_of(member.first));
+      for (const auto& member : value.members()) {
+        spend(1);
+        list.add(text_of(member.first));
+      }
     } else if (value.is(K::kString)) {
-      const Sequence all(value);
-      spend(all.size());
-      for (size_t i = 0; i < all.size(); ++i) items.push_back(all.at(i));
-    } else {
+      for (std::string_view rest = value.text(); !rest.empty();) {
+        const size_t length = bytes_of_characters(rest, 1);
+        spend(1);
+        list.add(text_of(rest.substr(0, length)));
+        rest.remove_prefix(length);
+      }
+    } else if (!value.is(K::kUndefined)) {
       refuse(cat("'", type_name(value), "' object is not iterable"));
     }
-    spend(items.size());
-    return items;
+    return list.take();
   }
 
   // Expressions.
@@ -382,19 +411,18 @@ class Run {
         return look_up(node.text);
       case Op::kList:
       case Op::kTuple: {
-        std::vector<Value> items;
-        for (const NodePtr& kid : node.kids) items.push_back(evaluate(*kid));
-        return list_of(std::move(items), node.op == Op::kList ? K::kList : K::kTuple);
+        ListMade list(*this, node.op == Op::kList ? K::kList : K::kTuple);
+        for (const NodePtr& kid : node.kids) list.add(evaluate(*kid));
+        return list.take();
       }
       case Op::kMap: {
-        std::vector<Member> members;
+        Value map = with_box(K::kMap);
         for (size_t i = 0; i < node.kids.size(); i += 2) {
           const Value key = evaluate(*node.kids[i]);
           if (!key.is(K::kString)) throw JinjaUnsupported(node.line, "a key that is no string");
-          spend(members.size() / 16);
-          set_member(members, key.text(), evaluate(*node.kids[i + 1]));
+          set_member(*map.box, key.text(), evaluate(*node.kids[i + 1]));
         }
-        return map_of(std::move(members));
+        return map;
       }
       case Op::kAttribute:
         return attribute(evaluate(*node.kids[0]), node);
@@ -448,18 +476,29 @@ class Run {
   }
 
   bool holds(const Value& left, std::string_view sign, const Value& right) {
-    if (sign == "==" || sign == "!=") {
-      spend_compared(left);
-      return equal(left, right) == (sign == "==");
-    }
+    if (sign == "==" || sign == "!=") return equal(left, right, meter_) == (sign == "==");
     if (sign == "in" || sign == "not in") return contains(right, left) == (sign == "in");
     return ordered(left, right, sign);
   }
 
-  void spend_compared(const Value& value) {
-    spend(value.is(K::kString) ? value.text().size() / 64 : 0);
-    for (const Value& one : value.items()) spend_compared(one), spend(1);
-    for (const auto& one : value.members()) spend_compared(one.second), spend(1);
+  // As std::string's find, or rfind; its cost is what it compares.
+  size_t find(std::string_view text, std::string_view part, size_t from = 0, bool last = false) {
+    if (part.size() > text.size()) return text.npos;
+    if (part.empty()) return last ? text.size() : from <= text.size() ? from : text.npos;
+    const size_t end = text.size() - part.size();  // where it may begin
+    for (size_t at = last ? end : from;;) {
+      const size_t next = last ? text.rfind(part[0], at) : text.find(part[0], at);
+      const size_t seen = next == text.npos ? last ? 0 : text.size() : next;
+      meter_.bytes(last ? at - seen : seen - at);
+      if (next == text.npos || next > end) return text.npos;
+      const auto same =
+          std::mismatch(part.begin(), part.end(), text.begin() + static_cast<ptrdiff_t>(next))
+              .first;
+      meter_.bytes(4 + static_cast<size_t>(same - part.begin()));
+      if (same == part.end()) return next;
+      if (last && next == 0) return text.npos;
+      at = last ? next - 1 : next + 1;
+    }
   }
 
   bool contains(const Value& whole, const Value& part) {
@@ -467,24 +506,19 @@ class Run {
       if (!part.is(K::kString)) {
         refuse(cat("'in <string>' requires string as left operand, not ", type_name(part)));
       }
-      spend(whole.text().size() / 64);
-      return whole.text().find(part.text()) != std::string::npos;
+      return find(whole.text(), part.text()) != std::string::npos;
     }
     if (whole.is(K::kMap)) {
-      spend(whole.members().size() / 16);
-      return part.is(K::kString) && std::ranges::any_of(whole.members(), [&](const auto& member) {
-               return member.first == part.text();
-             });
+      return part.is(K::kString) && find(whole.box->members, part.text()) != nullptr;
     }
     if (whole.is(K::kUndefined)) return false;
     if (!whole.is_list()) refuse(cat("argument of type '", type_name(whole), "' is not iterable"));
-    return std::ranges::any_of(whole.items(), [&](const Value& one) {
-      spend_compared(one);
-      return equal(one, part);
-    });
+    return std::ranges::any_of(whole.items(),
+                               [&](const Value& one) { return equal(one, part, meter_); });
   }
 
-  static bool ordered(const Value& a, const Value& b, std::string_view sign) {
+  bool ordered(const Value& a, const Value& b, std::string_view sign) {
+    meter_.items(1);
     int order;
     if (a.is_number() && b.is_number()) {
       const double x = a.as_double(), y = b.as_double();
@@ -494,6 +528,7 @@ class Run {
       const bool more = whole ? a.integer > b.integer : x > y;
       order = less ? -1 : more ? 1 : 0;
     } else if (a.is(K::kString) && b.is(K::kString)) {
+      meter_.bytes(std::min(a.text().size(), b.text().size()));
       order = a.text().compare(b.text());
     } else {
       refuse(cat("'", sign, "' not supported between instances of '", type_name(a), "' and '",
@@ -506,22 +541,25 @@ class Run {
   }
 
   Value binary(std::string_view sign, const Value& a, const Value& b) {
-    if (sign == "~") return text_of(str(a) + str(b));
-    if (sign == "+" && a.is(K::kString) && b.is(K::kString)) {
-      spend_bytes(a.text().size() + b.text().size());
-      return string(a.text() + b.text());
+    if (sign == "~" || (sign == "+" && a.is(K::kString) && b.is(K::kString))) {
+      TextMade out(meter_), scratch(meter_);
+      out.add(str(a, scratch));
+      TextMade other(meter_);
+      out.add(str(b, other));
+      return taken(out);
     }
     if (sign == "+" && a.is_list() && a.kind == b.kind) {
-      std::vector<Value> items = iterate(a);
-      for (const Value& one : iterate(b)) items.push_back(one);
-      return list_of(std::move(items), a.kind);
+      ListMade list(*this, a.kind);
+      for (const Value* of : {&a, &b}) {
+        for (const Value& one : of->items()) list.add(one);
+      }
+      return list.take();
     }
     if (sign == "*" && a.is(K::kString) && b.is(K::kInteger)) {
-      const auto times = static_cast<size_t>(std::clamp<int64_t>(b.integer, 0, 1 << 24));
-      spend_bytes(a.text().size() * times);
-      std::string out;
-      for (size_t i = 0; i < times; ++i) out += a.text();
-      return string(std::move(out));
+      TextMade out(meter_);
+      const int64_t times = a.text().empty() ? 0 : b.integer;
+      for (int64_t i = 0; i < times; ++i) out.add(a.text());
+      return taken(out);
     }
     if (!a.is_number() || !b.is_number()) {
       expect_defined(a);
@@ -557,15 +595,13 @@ class Run {
   }
 
   Value member(const Value& map, std::string_view key) {
-    spend(map.members().size() / 16);
-    for (const auto& [name, value] : map.members()) {
-      if (name == key) return value;
-    }
-    return undefined(std::string(key));
+    const Member* const found = find(map.box->members, key);
+    return found == nullptr ? undefined(key) : found->second;
   }
 
   Value method(const Value& self, const std::string& name) {
-    Value made = boxed(K::kMethod, name);
+    Value made = with_box(K::kMethod);
+    made.box->text = name;
     made.box->depth = self.box == nullptr ? 1 : self.box->depth + 1;
     made.box->items.push_back(self);
     return made;
@@ -624,14 +660,22 @@ class Run {
     if ((value.is(K::kMap) || value.is(K::kNamespace)) && key.is(K::kString)) {
       return member(value, key.text());
     }
-    if (key.is(K::kInteger) && Sequence::is(value)) {
-      const Sequence all(value);
-      const auto size = static_cast<int64_t>(all.size());
-      if (value.is(K::kString)) spend(all.size() / 16);
+    const bool list = value.is_list();
+    if (key.is(K::kInteger) && (list || value.is(K::kString))) {
+      const auto size = static_cast<int64_t>(list ? value.items().size() : characters_of(value));
       const int64_t at = key.integer < 0 ? key.integer + size : key.integer;
-      return at < 0 || at >= size ? undefined(cat(key.integer)) : all.at(static_cast<size_t>(at));
+      if (at < 0 || at >= size) return undefined(cat(key.integer));
+      if (list) return value.items()[static_cast<size_t>(at)];
+      std::string_view text = value.text();
+      text.remove_prefix(bytes_of_characters(text, static_cast<size_t>(at)));
+      return text_of(text.substr(0, bytes_of_characters(text, 1)));
     }
-    return undefined(str(key).substr(0, 64));
+    TextMade scratch(meter_);
+    return undefined(str(key, scratch).substr(0, 64));
+  }
+  size_t characters_of(const Value& text) {
+    meter_.bytes(text.text().size());
+    return characters(text.text());
   }
 
   Value slice(const Node& node) {
@@ -645,13 +689,13 @@ class Run {
       else if (!one.is(K::kNone))
         refuse("slice indices must be integers or None");
     }
-    if (!Sequence::is(value)) {
+    const bool list = value.is_list();
+    if (!list && !value.is(K::kString)) {
       expect_defined(value);
       refuse(cat("'", type_name(value), "' object is not subscriptable"));
     }
-    const Sequence all(value);
-    const auto size = static_cast<int64_t>(all.size());
-    spend(all.size() / 16);
+    const size_t count = list ? value.items().size() : characters_of(value);
+    const auto size = static_cast<int64_t>(count);
     const int64_t step = part[2].value_or(1);
     if (step == 0) refuse("slice step cannot be zero");
     const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
@@ -661,14 +705,34 @@ class Run {
     };
     const int64_t begin = bound(part[0], step > 0 ? low : high);
     const int64_t end = bound(part[1], step > 0 ? high : low);
-    std::string text;
-    std::vector<Value> items;
+    if (!list) return slice_of_text(value.text(), begin, end, step, count);
+    ListMade items(*this, value.kind);
+    each_of_slice(begin, end, step, size, [&](size_t at) { items.add(value.items()[at]); });
+    return items.take();
+  }
+  template <typename Each>
+  static void each_of_slice(int64_t begin, int64_t end, int64_t step, int64_t size,
+                            const Each& each) {
     const int64_t stride = std::clamp<int64_t>(step, -size - 1, size + 1);
     for (int64_t at = begin; stride > 0 ? at < end : at > end; at += stride) {
-      const auto index = static_cast<size_t>(at);
-      value.is_list() ? items.push_back(all.at(index)) : void(text += all.text(index));
+      each(static_cast<size_t>(at));
     }
-    return value.is_list() ? list_of(std::move(items), value.kind) : text_of(std::move(text));
+  }
+  Value slice_of_text(std::string_view text, int64_t begin, int64_t end, int64_t step,
+                      size_t count) {
+    if (step == 1) {
+      const auto first = static_cast<size_t>(begin),
+                 last = static_cast<size_t>(std::max(begin, end));
+      text.remove_prefix(bytes_of_characters(text, first));
+      return text_of(text.substr(0, bytes_of_characters(text, last - first)));
+    }
+    const Held held(meter_, (count + 1) * sizeof(size_t));
+    const std::vector<size_t> starts = starts_of_characters(text);
+    TextMade out(meter_);
+    each_of_slice(begin, end, step, static_cast<int64_t>(count), [&](size_t at) {
+      out.add(text.substr(starts[at], starts[at + 1] - starts[at]));
+    });
+    return taken(out);
   }
 
   Arguments arguments(const Node& node, size_t from) {
@@ -721,15 +785,20 @@ class Run {
   }
 
   Value function(const std::string& name, const Arguments& all) {
-    if (name == "raise_exception") refuse(str(all.get(0, "message")));
-    if (name == "strftime_now") return text_of(now(str(all.get(0, "format"))));
+    constexpr size_t kMostSaid = 1024;  // bytes
+    TextMade scratch(meter_);
+    if (name == "raise_exception") {
+      refuse(std::string(str(all.get(0, "message"), scratch).substr(0, kMostSaid)));
+    }
+    if (name == "strftime_now") {
+      return text_of(now(std::string(str(all.get(0, "format"), scratch))));
+    }
     if (name == "range") return range(all.values);
     if (name == "dict") return map_of(all.named);
     Value space = map_of(all.named);  // namespace
     if (!all.values.empty()) {
       if (!all.values[0].is(K::kMap)) refuse("namespace expected a mapping");
-      for (const auto& [key, value] : all.values[0].members())
-        set_member(space.box->members, key, value);
+      for (const auto& [key, value] : all.values[0].members()) set_member(*space.box, key, value);
     }
     space.kind = K::kNamespace;
     return space;
@@ -754,13 +823,13 @@ class Run {
                        : (begin = values[0].integer, end = values[1].integer);
     if (values.size() == 3) step = values[2].integer;
     if (step == 0) refuse("range() arg 3 must not be zero");
-    std::vector<Value> items;
+    ListMade items(*this);
     for (int64_t at = begin; step > 0 ? at < end : at > end;) {
       spend(1);
-      items.push_back(integer(at));
+      items.add(integer(at));
       if (__builtin_add_overflow(at, step, &at)) break;
     }
-    return list_of(std::move(items));
+    return items.take();
   }
 
   Value map_method(const Value& map, const std::string& name, const Arguments& all) {
@@ -770,14 +839,14 @@ class Run {
       if (!found.is(K::kUndefined)) return found;
       return all.has(1, "default") ? all.get(1, "default") : none();
     }
-    std::vector<Value> items;
+    ListMade items(*this);
     for (const auto& [key, value] : map.members()) {
       spend(1);
-      items.push_back(name == "keys"     ? string(key)
-                      : name == "values" ? value
-                                         : list_of({string(key), value}, K::kTuple));
+      items.add(name == "keys"     ? text_of(key)
+                : name == "values" ? value
+                                   : list_of({text_of(key), value}, K::kTuple));
     }
-    return list_of(std::move(items));
+    return items.take();
   }
 
   static const std::string& need_text(const Value& value, std::string_view what) {
@@ -787,21 +856,22 @@ class Run {
 
   Value string_method(const Value& self, const std::string& name, const Arguments& all, int line) {
     const std::string& text = self.text();
-    spend(text.size() / 64);
-    const auto argument = [&](size_t at) -> std::string {
+    meter_.bytes(text.size());
+    const auto argument = [&](size_t at) -> std::string_view {  // into `all`
       return need_text(all.get(at, ""), cat(name, "()"));
     };
     if (name == "strip" || name == "lstrip" || name == "rstrip") {
       const bool given = !all.values.empty() && !all.values[0].is(K::kNone);
-      const std::string set = given ? argument(0) : std::string();
+      const std::string_view set = given ? argument(0) : std::string_view();
       if (given && set.empty()) return self;
-      spend(text.size() * set.size() / 64);
-      return text_of(std::string(strip(text, set, name != "rstrip", name != "lstrip")));
+      meter_.bytes(text.size() * set.size());
+      return text_of(strip(text, set, name != "rstrip", name != "lstrip"));
     }
     if (name == "startswith" || name == "endswith") {
       const Value what = all.get(0, "");
       const auto holds = [&](const Value& part) {
         const std::string& one = need_text(part, name);
+        meter_.bytes(4 + std::min(one.size(), text.size()));
         return name == "startswith" ? text.starts_with(one) : text.ends_with(one);
       };
       if (what.is(K::kTuple)) return boolean(std::ranges::any_of(what.items(), holds));
@@ -809,38 +879,40 @@ class Run {
     }
     if (name == "split" || name == "rsplit") return split(text, all, name == "rsplit");
     if (name == "splitlines") {
-      std::vector<Value> lines;
+      ListMade lines(*this);
       for (std::string_view rest = text; !rest.empty();) {
         const size_t end = std::min(rest.find('\n'), rest.size());
         std::string_view one = rest.substr(0, end);
         if (end < rest.size() && one.ends_with('\r')) one.remove_suffix(1);
-        lines.push_back(text_of(std::string(one)));
+        spend(1);
+        lines.add(text_of(one));
         rest.remove_prefix(std::min(end + 1, rest.size()));
       }
-      spend(lines.size());
-      return list_of(std::move(lines));
+      return lines.take();
     }
     if (name == "replace") {
       return replace(text, argument(0), argument(1), all.get(2, "count"));
     }
     if (name == "removeprefix" || name == "removesuffix") {
-      const std::string part = argument(0);
+      const std::string_view part = argument(0);
       const bool front = name == "removeprefix";
       if (!(front ? text.starts_with(part) : text.ends_with(part))) return self;
-      return text_of(front ? text.substr(part.size()) : text.substr(0, text.size() - part.size()));
+      const std::string_view all_of_it = text;
+      return text_of(front ? all_of_it.substr(part.size())
+                           : all_of_it.substr(0, text.size() - part.size()));
     }
     if (name == "join") return join(all.get(0, ""), text, {});
     if (name == "find" || name == "index") {
-      const size_t at = text.find(argument(0));
+      const size_t at = find(text, argument(0));
       if (at == text.npos && name == "index") refuse("substring not found");
       if (at == text.npos) return integer(-1);
-      return integer(static_cast<int64_t>(characters(text.substr(0, at)).size()) - 1);
+      return integer(static_cast<int64_t>(characters(std::string_view(text).substr(0, at))));
     }
     if (name == "count") {
-      const std::string part = argument(0);
+      const std::string_view part = argument(0);
       if (part.empty()) throw JinjaUnsupported(line, "count() of nothing");
       int64_t count = 0;
-      for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
+      for (size_t at = 0; (at = find(text, part, at)) != text.npos; at += part.size()) ++count;
       return integer(count);
     }
     if (is_any(name, {"upper", "lower", "capitalize", "title"})) {
@@ -857,10 +929,10 @@ class Run {
   Value split(const std::string& text, const Arguments& all, bool from_right) {
     const Value separator = all.get(0, "sep"), most = all.get(1, "maxsplit");
     int64_t left = most.is(K::kInteger) && most.integer >= 0 ? most.integer : INT64_MAX;
-    std::vector<Value> parts;
+    ListMade parts(*this);
     const auto add = [&](std::string_view part) {
       spend(1);
-      parts.push_back(text_of(std::string(part)));
+      parts.add(text_of(part));
     };
     std::string_view rest = text;
     if (!separator.is(K::kString)) {
@@ -868,10 +940,7 @@ class Run {
       for (rest = strip(rest, {}, true, false); !rest.empty();
            rest = strip(rest, {}, true, false)) {
         size_t end = 0;
-        while (end < rest.size() && strip(rest.substr(end, 4), {}, true, false).size() ==
-                                        std::min<size_t>(4, rest.size() - end)) {
-          ++end;
-        }
+        while (end < rest.size() && !begins_with_space(rest.substr(end))) ++end;
         if (left-- == 0) {
           add(strip(rest, {}, false, true));
           break;
@@ -879,35 +948,34 @@ class Run {
         add(rest.substr(0, end));
         rest.remove_prefix(end);
       }
-      return list_of(std::move(parts));
+      return parts.take();
     }
     const std::string& by = separator.text();
     if (by.empty()) refuse("empty separator");
     for (; left > 0; --left) {
-      const size_t at = from_right ? rest.rfind(by) : rest.find(by);
+      const size_t at = find(rest, by, 0, from_right);
       if (at == rest.npos) break;
       add(from_right ? rest.substr(at + by.size()) : rest.substr(0, at));
       rest = from_right ? rest.substr(0, at) : rest.substr(at + by.size());
     }
     add(rest);
-    if (from_right) std::ranges::reverse(parts);
-    return list_of(std::move(parts));
+    Value list = parts.take();
+    if (from_right) std::ranges::reverse(list.box->items);
+    return list;
   }
 
-  Value replace(const std::string& text, const std::string& from, const std::string& to,
+  Value replace(std::string_view text, std::string_view from, std::string_view to,
                 const Value& count) {
     int64_t left = count.is(K::kInteger) && count.integer >= 0 ? count.integer : INT64_MAX;
     if (from.empty()) refuse("replace() expected something to replace");
-    std::string out;
-    size_t begin = 0;
-    for (size_t at = 0; left > 0 && (at = text.find(from, begin)) != text.npos; --left) {
-      out.append(text, begin, at - begin);
-      out += to;
-      begin = at + from.size();
-      if (out.size() > JinjaLimits::kOutput) spend_bytes(out.size());
+    TextMade out(meter_);
+    for (size_t at = 0; left > 0 && (at = find(text, from)) != text.npos; --left) {
+      out.add(text.substr(0, at));
+      out.add(to);
+      text.remove_prefix(at + from.size());
     }
-    out.append(text, begin);
-    return text_of(std::move(out));
+    out.add(text);
+    return taken(out);
   }
 
   // The value of an attribute that a filter names: "a.b" goes in.
@@ -915,30 +983,33 @@ class Run {
     Value found = value;
     for (std::string_view rest = name; !rest.empty();) {
       const std::string_view part = rest.substr(0, rest.find('.'));
+      meter_.bytes(part.size());
       rest.remove_prefix(std::min(part.size() + 1, rest.size()));
       const bool number = std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
       int64_t index = 0;
       if (number) std::from_chars(part.data(), part.data() + part.size(), index);
       if (found.is(K::kUndefined)) return found;
-      found = item(found, number ? integer(index) : string(std::string(part)));
+      found = item(found, number ? integer(index) : text_of(part));
     }
     return found;
   }
 
-  Value join(const Value& value, const std::string& between, const std::string& attribute_name) {
-    std::string out;
+  Value join(const Value& value, std::string_view between, const std::string& attribute_name) {
+    TextMade out(meter_);
     bool first = true;
-    for (const Value& one : iterate(value)) {
-      if (!std::exchange(first, false)) out += between;
-      out += str(attribute_name.empty() ? one : attribute_of(one, attribute_name));
-      if (out.size() > JinjaLimits::kOutput) spend_bytes(out.size());
+    const Value list = iterate(value);
+    for (const Value& one : list.items()) {
+      if (!std::exchange(first, false)) out.add(between);
+      TextMade scratch(meter_);
+      const Value part = attribute_name.empty() ? one : attribute_of(one, attribute_name);
+      out.add(str(part, scratch));
     }
-    return text_of(std::move(out));
+    return taken(out);
   }
 
   // select, reject, selectattr and rejectattr.
   Value selected(const Value& value, const Arguments& all, bool by_attribute, bool wanted) {
-    std::vector<Value> kept;
+    ListMade kept(*this);
     const size_t from = by_attribute ? 1 : 0;
     const std::string attribute_name =
         by_attribute ? need_text(all.get(0, "attribute"), "selectattr") : std::string();
@@ -948,17 +1019,18 @@ class Run {
     const std::vector<Value> rest(
         all.values.begin() + static_cast<ptrdiff_t>(std::min(all.values.size(), from + 1)),
         all.values.end());
-    for (const Value& one : iterate(value)) {
+    const Value list = iterate(value);
+    for (const Value& one : list.items()) {
       spend(1);
       const Value tested = by_attribute ? attribute_of(one, attribute_name) : one;
       const bool holds = test_name.empty() ? truth(tested) : test(test_name, tested, rest);
-      if (holds == wanted) kept.push_back(one);
+      if (holds == wanted) kept.add(one);
     }
-    return list_of(std::move(kept));
+    return kept.take();
   }
 
   Value mapped(const Value& value, const Arguments& all, int line) {
-    std::vector<Value> items;
+    ListMade items(*this);
     const bool by_attribute = all.values.empty();
     const std::string name =
         need_text(by_attribute ? all.get(0, "attribute") : all.values[0], "map");
@@ -966,17 +1038,18 @@ class Run {
       throw JinjaUnsupported(line, cat("the filter ", shown(name)));
     Arguments rest = all;
     if (!by_attribute) rest.values.erase(rest.values.begin());
-    for (const Value& one : iterate(value)) {
+    const Value list = iterate(value);
+    for (const Value& one : list.items()) {
       spend(1);
       if (!by_attribute) {
-        items.push_back(filter(name, one, rest, line));
+        items.add(filter(name, one, rest, line));
         continue;
       }
       Value found = attribute_of(one, name);
       if (found.is(K::kUndefined) && all.has(1, "default")) found = all.get(1, "default");
-      items.push_back(std::move(found));
+      items.add(std::move(found));
     }
-    return list_of(std::move(items));
+    return items.take();
   }
 
   Value json(const Value& value, const Arguments& all) {
@@ -993,15 +1066,18 @@ class Run {
       style.between = need_text(pair.items()[0], "separators");
       style.behind_key = need_text(pair.items()[1], "separators");
     }
-    return text_of(to_json(value, style));
+    TextMade out(meter_);
+    to_json(value, style, out);
+    return taken(out);
   }
 
-  static int64_t whole(const Value& value, int64_t otherwise) {
+  int64_t whole(const Value& value, int64_t otherwise) {
     if (value.is(K::kFloat)) {
       return std::abs(value.number) < 9e18 ? static_cast<int64_t>(value.number) : otherwise;
     }
     if (value.is_number()) return value.integer;
     if (!value.is(K::kString)) return otherwise;
+    meter_.bytes(2 * value.text().size());
     const std::string_view text = strip(value.text(), {}, true, true);
     if (const auto number = number_in<int64_t>(text)) return *number;
     const auto fraction = number_in<double>(text);
@@ -1010,9 +1086,10 @@ class Run {
 
   Value length_of(const Value& value) {
     size_t size = 0;
-    if (Sequence::is(value)) {
-      spend(value.text().size() / 64);
-      size = Sequence(value).size();
+    if (value.is(K::kString)) {
+      size = characters_of(value);
+    } else if (value.is_list()) {
+      size = value.items().size();
     } else if (value.is(K::kMap)) {
       size = value.members().size();
     } else if (!value.is(K::kUndefined)) {
@@ -1022,56 +1099,61 @@ class Run {
   }
 
   Value sorted(const Value& value, const Arguments& all, bool map) {
-    std::vector<Value> items;
-    if (map) {
-      for (const auto& [key, one] : value.members())
-        items.push_back(list_of({string(key), one}, K::kTuple));
-    } else {
-      items = iterate(value);
-    }
+    const Value list = map ? map_method(value, "items", {}) : iterate(value);
+    const std::vector<Value>& items = list.items();
     const Value by = all.get(SIZE_MAX, "attribute");
     const bool cased = truth(all.get(SIZE_MAX, "case_sensitive"));
-    std::vector<std::pair<Value, Value>> keyed;
+    using Keyed = std::pair<Value, const Value*>;
+    const Held held(meter_, 2 * items.size() * sizeof(Keyed));  // sorting takes a half more
+    std::vector<Keyed> keyed;
+    keyed.reserve(items.size());
     for (const Value& one : items) {
       Value key = map ? one.items()[0] : by.is(K::kString) ? attribute_of(one, by.text()) : one;
-      if (!cased && key.is(K::kString)) key = text_of(lower(key.text()));
-      keyed.emplace_back(std::move(key), one);
+      if (!cased && key.is(K::kString)) key = lowered(key);
+      keyed.emplace_back(std::move(key), &one);
     }
-    spend(keyed.size() * 16);
     std::ranges::stable_sort(
-        keyed, [](const auto& a, const auto& b) { return ordered(a.first, b.first, "<"); });
+        keyed, [&](const auto& a, const auto& b) { return ordered(a.first, b.first, "<"); });
     if (truth(all.get(SIZE_MAX, "reverse"))) std::ranges::reverse(keyed);
-    for (size_t i = 0; i < keyed.size(); ++i) items[i] = keyed[i].second;
-    return list_of(std::move(items));
+    ListMade out(*this);
+    for (const Keyed& one : keyed) out.add(*one.second);
+    return out.take();
+  }
+  Value lowered(const Value& value) {
+    TextMade out(meter_);
+    lower(value.text(), out);
+    return taken(out);
   }
 
-  Value indented(const std::string& text, const Arguments& all) {
+  Value indented(std::string_view text, const Arguments& all) {
     const Value width = all.get(0, "width");
-    const std::string pad =
-        width.is(K::kString)
-            ? width.text()
-            : std::string(static_cast<size_t>(std::clamp<int64_t>(whole(width, 4), 0, 1024)), ' ');
+    const int64_t count = width.is(K::kString) ? 0 : std::clamp<int64_t>(whole(width, 4), 0, 1024);
+    const std::string spaces(static_cast<size_t>(count), ' ');
+    const std::string_view pad = width.is(K::kString) ? width.text() : spaces;
     const bool first = truth(all.get(1, "first")), blank = truth(all.get(2, "blank"));
-    std::string out;
+    TextMade out(meter_);
     std::string_view rest = text;
     for (bool begins = true;; begins = false) {
       const size_t end = rest.find('\n');
       const std::string_view line = rest.substr(0, end);
-      if (begins ? first : blank || !line.empty()) out += pad;
-      out += line;
-      if (out.size() > JinjaLimits::kOutput) spend_bytes(out.size());
-      if (end == rest.npos) return text_of(std::move(out));
-      out += '\n';
+      if (begins ? first : blank || !line.empty()) out.add(pad);
+      out.add(line);
+      if (end == rest.npos) return taken(out);
+      out.add('\n');
       rest.remove_prefix(end + 1);
     }
   }
 
   Value filter(std::string_view name, const Value& value, const Arguments& all, int line) {
     spend(1);
-    const auto text = [&] { return str(value); };
+    TextMade scratch(meter_), out(meter_);
+    const auto text = [&] { return str(value, scratch); };
     if (name == "trim") {
       const Value set = all.get(0, "chars");
-      return text_of(std::string(strip(text(), set.is(K::kString) ? set.text() : "", true, true)));
+      const std::string_view these = set.is(K::kString) ? set.text() : std::string_view();
+      const std::string_view whole = text();
+      meter_.bytes(whole.size() * (1 + these.size()));
+      return text_of(strip(whole, these, true, true));
     }
     if (name == "tojson") return json(value, all);
     if (name == "length" || name == "count") return length_of(value);
@@ -1082,26 +1164,31 @@ class Run {
       if (!replaced) return value;
       return all.has(0, "default_value") ? all.get(0, "default_value") : string("");
     }
-    if (name == "upper") return text_of(upper(text()));
-    if (name == "lower") return text_of(lower(text()));
-    if (name == "capitalize") return text_of(capitalized(text()));
-    if (name == "title") return text_of(title(text()));
+    for (const auto& [known, make] :
+         {std::pair{"upper", &upper}, std::pair{"lower", &lower},
+          std::pair{"capitalize", &capitalized}, std::pair{"title", &title}}) {
+      if (name != known) continue;
+      make(text(), out);
+      return taken(out);
+    }
     if (name == "join") {
       const Value by = all.get(1, "attribute"), between = all.get(0, "d");
-      return join(value, between.is(K::kUndefined) ? "" : str(between),
-                  by.is(K::kString) ? by.text() : "");
+      return join(value, str(between, scratch), by.is(K::kString) ? by.text() : "");
     }
-    if (name == "list") return list_of(iterate(value));
+    if (name == "list") return listed(value, false);
     if (name == "first" || name == "last") {
-      const std::vector<Value> items = iterate(value);
+      const Value list = iterate(value);
+      const std::vector<Value>& items = list.items();
       if (items.empty()) return undefined(cat("no ", name, " item"));
       return name == "first" ? items.front() : items.back();
     }
     if (name == "replace") {
-      return replace(text(), str(all.get(0, "old")), str(all.get(1, "new")), all.get(2, "count"));
+      const Value from = all.get(0, "old"), to = all.get(1, "new");
+      TextMade other(meter_);
+      return replace(text(), str(from, out), str(to, other), all.get(2, "count"));
     }
     if (name == "items") {
-      if (value.is(K::kUndefined)) return list_of({});
+      if (value.is(K::kUndefined)) return iterate(value);
       if (!value.is(K::kMap)) refuse("Can only get item pairs from a mapping.");
       return map_method(value, "items", {});
     }
@@ -1113,8 +1200,8 @@ class Run {
     if (name == "int") return integer(whole(value, whole(all.get(0, "default"), 0)));
     if (name == "float") {
       double number = value.is_number() ? value.as_double() : 0;
-      const std::string digits =
-          value.is(K::kString) ? std::string(strip(value.text(), {}, true, true)) : "";
+      meter_.bytes(value.text().size());
+      const std::string_view digits = strip(value.text(), {}, true, true);
       std::from_chars(digits.data(), digits.data() + digits.size(), number);
       return floating(number);
     }
@@ -1123,16 +1210,15 @@ class Run {
       return value.as_double() < 0 ? signed_number(value, true) : value;
     }
     if (name == "unique") {
-      std::vector<Value> kept;
-      for (const Value& one : iterate(value)) {
-        spend(kept.size() / 16 + 1);
-        const auto same = [&](const Value& other) {
-          const bool texts = one.is(K::kString) && other.is(K::kString);
-          return texts ? lower(one.text()) == lower(other.text()) : equal(one, other);
-        };
-        if (std::ranges::none_of(kept, same)) kept.push_back(one);
+      ListMade kept(*this), keys(*this);
+      const Value list = iterate(value);
+      for (const Value& one : list.items()) {
+        const Value key = one.is(K::kString) ? lowered(one) : one;
+        if (contains(keys.value(), key)) continue;
+        keys.add(key);
+        kept.add(one);
       }
-      return list_of(std::move(kept));
+      return kept.take();
     }
     if (is_any(name, {"select", "reject", "selectattr", "rejectattr"})) {
       return selected(value, all, name.ends_with("attr"), name.starts_with("select"));
@@ -1141,18 +1227,18 @@ class Run {
     if (name == "indent") return indented(text(), all);
     if (name == "reverse") {
       if (value.is(K::kString)) throw JinjaUnsupported(line, "the filter 'reverse' of a string");
-      std::vector<Value> items = iterate(value);
-      std::ranges::reverse(items);
-      return list_of(std::move(items));
+      return listed(value, true);
     }
     if (name == "sum") {
       Value total = integer(0);
-      for (const Value& one : iterate(value)) total = binary("+", total, one);
+      const Value list = iterate(value);
+      for (const Value& one : list.items()) total = binary("+", total, one);
       return total;
     }
     if (name == "min" || name == "max") {
-      const std::vector<Value> items = iterate(value);
-      if (items.empty()) return undefined(std::string(name));
+      const Value list = iterate(value);
+      const std::vector<Value>& items = list.items();
+      if (items.empty()) return undefined(name);
       const Value* best = &items[0];
       for (const Value& one : items) {
         if (ordered(one, *best, name == "min" ? "<" : ">")) best = &one;
@@ -1160,14 +1246,23 @@ class Run {
       return *best;
     }
     // e, escape
-    std::string out;
     for (const char c : text()) {
       constexpr std::string_view kMarks = "&<>\"'";
       constexpr std::string_view kNames[] = {"&amp;", "&lt;", "&gt;", "&#34;", "&#39;"};
       const size_t which = kMarks.find(c);
-      which == kMarks.npos ? out += c : out += kNames[which];
+      which == kMarks.npos ? out.add(c) : out.add(kNames[which]);
     }
-    return text_of(std::move(out));
+    return taken(out);
+  }
+
+  // A list of its own.
+  Value listed(const Value& value, bool reversed) {
+    const Value from = iterate(value);
+    ListMade list(*this);
+    for (const Value& one : from.items()) list.add(one);
+    Value made = list.take();
+    if (reversed) std::ranges::reverse(made.box->items);
+    return made;
   }
 
   bool test(std::string_view name, const Value& value, const std::vector<Value>& all) {
@@ -1199,9 +1294,13 @@ class Run {
     for (const auto& [known, sign] : kSigns) {
       if (name == known) return holds(value, sign, other());
     }
-    if (name == "sameas") return value.kind == other().kind && equal(value, other());
-    if (name == "lower") return str(value) == lower(str(value));
-    if (name == "upper") return str(value) == upper(str(value));
+    if (name == "sameas") return value.kind == other().kind && equal(value, other(), meter_);
+    if (name == "lower" || name == "upper") {
+      TextMade scratch(meter_), out(meter_);
+      const std::string_view text = str(value, scratch);
+      name == "lower" ? lower(text, out) : upper(text, out);
+      return text == out.view();
+    }
     if (!value.is(K::kInteger)) refuse(cat("the test ", shown(name), " expected an integer"));
     if (name == "odd") return value.integer % 2 != 0;
     if (name == "even") return value.integer % 2 == 0;
@@ -1209,11 +1308,11 @@ class Run {
     return !truth(rest);
   }
 
+  Meter meter_;  // first: values outlive all but it
   const std::vector<NodePtr>& tree_;
   std::vector<Frame> frames_;
   size_t floor_ = 0;  // the first frame of the macro that runs; the first of all is seen everywhere
-  std::vector<std::string> outputs_;
-  int64_t steps_ = 0;
+  std::deque<TextMade> outputs_;
   int depth_ = 0, loops_ = 0, calls_ = 0;
 };
 
@@ -1234,8 +1333,8 @@ JinjaTemplate::~JinjaTemplate() = default;
 JinjaTemplate::JinjaTemplate(JinjaTemplate&&) noexcept = default;
 JinjaTemplate& JinjaTemplate::operator=(JinjaTemplate&&) noexcept = default;
 
-std::string JinjaTemplate::render(const Json& names) const {
-  return jinja::Run(tree_->nodes, names).render();
+std::string JinjaTemplate::render(Json names, const JinjaCaller& caller) const {
+  return jinja::Run(tree_->nodes, std::move(names), caller).render();
 }
 
 }  // namespace split

@@ -1,10 +1,11 @@
 // The part of Jinja that chat templates are written in, bounded: a template comes from anywhere, so
-// its size, the steps and the text of a run and the depth of both have limits, and no template can
-// do more than make a text. trim_blocks and lstrip_blocks are on, as transformers has them. What
-// Jinja knows and this does not is JinjaUnsupported, which names the line and the construct. Knows
-// no chat: the names that a template sees are the caller's.
+// its size, the steps, the time and the text of a run and the depth of both have limits, and no
+// template can do more than make a text. trim_blocks and lstrip_blocks are on, as transformers has
+// them. What Jinja knows and this does not is JinjaUnsupported, which names the line and the
+// construct. Knows no chat: the names that a template sees are the caller's.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,7 +34,14 @@ struct JinjaLimits {
   static constexpr size_t kTemplate = 64 << 10;  // bytes
   static constexpr size_t kOutput = 8 << 20;     // bytes, of any text that a run makes
   static constexpr int64_t kSteps = 1'000'000;   // and one more for each 64 bytes or 16 items moved
+  static constexpr double kSeconds = 2;          // of a run's work
   static constexpr int kNesting = 64;            // of blocks and brackets, and of calls
+};
+
+// Whom a run is for.
+struct JinjaCaller {
+  MemoryShare* memory = nullptr;     // pays for values and texts before they are made
+  std::function<bool()> waits = {};  // whether anybody still waits for it; asked often
 };
 
 // Immutable once made: any number of threads may render one.
@@ -47,8 +55,9 @@ class JinjaTemplate {
 
   // The text that it makes of these names, the members of an object. Bytes of strings that are not
   // UTF-8 go through. Throws JinjaUnsupported; Error(kInput) for what the template refuses
-  // (raise_exception), for an error in it and for a limit, with that as its text.
-  std::string render(const Json& names) const;
+  // (raise_exception), for an error in it and for a limit, with that as its text; Error(kBusy)
+  // where the share has too little or nobody waits.
+  std::string render(Json names, const JinjaCaller& caller = {}) const;
 
  private:
   struct Tree;

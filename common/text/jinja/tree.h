@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "text/jinja/jinja.h"
+#include "text/jinja/meter.h"
 
 namespace split::jinja {
 
@@ -101,7 +102,16 @@ struct Box {
   std::string text;
   std::vector<Value> items;
   std::vector<Member> members;
-  int depth = 1;  // of values in it
+  int depth = 1;           // of values in it
+  Meter* meter = nullptr;  // of a run's values, with what they hold
+  size_t held = 0;
+
+  Box() = default;
+  ~Box() {
+    if (meter != nullptr) meter->let_go(held);
+  }
+  Box(const Box&) = delete;
+  Box& operator=(const Box&) = delete;
 };
 inline const std::string& Value::text() const { return contents().text; }
 inline const std::vector<Value>& Value::items() const { return contents().items; }
@@ -148,9 +158,10 @@ Value undefined(std::string name);
 
 // As Python has them. Bytes that are not UTF-8 are characters of their own.
 bool truth(const Value& value);
-bool equal(const Value& a, const Value& b);
-std::string str(const Value& value);   // str()
-std::string repr(const Value& value);  // repr()
+bool equal(const Value& a, const Value& b, Meter& meter);
+// str(): its own text where it is one, else written to `scratch`.
+std::string_view str(const Value& value, TextMade& scratch);
+void repr(const Value& value, TextMade& out);
 const char* type_name(const Value& value);
 
 struct JsonStyle {
@@ -158,14 +169,17 @@ struct JsonStyle {
   bool ascii = false, sorted = false;
   std::string between = ", ", behind_key = ": ";
 };
-std::string to_json(const Value& value, const JsonStyle& style);
+void to_json(const Value& value, const JsonStyle& style, TextMade& out);
 
-// Bytes where each character of `text` begins, and its end.
-std::vector<size_t> characters(std::string_view text);
+// The number of characters; bytes where the first `count` end; and where each begins, and the end.
+size_t characters(std::string_view text);
+size_t bytes_of_characters(std::string_view text, size_t count);
+std::vector<size_t> starts_of_characters(std::string_view text);
+bool begins_with_space(std::string_view text);
 std::string_view strip(std::string_view text, std::string_view set, bool left, bool right);
-std::string upper(std::string_view text);
-std::string lower(std::string_view text);
-std::string capitalized(std::string_view text);
-std::string title(std::string_view text);
+void upper(std::string_view text, TextMade& out);
+void lower(std::string_view text, TextMade& out);
+void capitalized(std::string_view text, TextMade& out);
+void title(std::string_view text, TextMade& out);
 
 }  // namespace split::jinja

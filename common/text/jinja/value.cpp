@@ -42,63 +42,73 @@ std::string number_text(const Value& value) {
   return value.is(Value::Kind::kFloat) ? float_text(value.number) : cat(value.integer);
 }
 
-std::vector<const Member*> members_of(const Value& map, bool sorted) {
+constexpr size_t kPointed = 2 * sizeof(Member*);  // bytes a member, while they are sorted
+
+std::vector<const Member*> members_of(const Value& map, bool sorted, Meter& meter) {
   std::vector<const Member*> members;
+  members.reserve(map.members().size());
   for (const Member& member : map.members()) members.push_back(&member);
   if (sorted) {
-    std::ranges::stable_sort(members, [](auto* a, auto* b) { return a->first < b->first; });
+    std::ranges::stable_sort(members, [&](auto* a, auto* b) {
+      meter.bytes(4 + std::min(a->first.size(), b->first.size()));
+      return a->first < b->first;
+    });
   }
   return members;
 }
 
-void quote_json(std::string_view text, bool ascii, std::string& out) {
+void quote_json(std::string_view text, bool ascii, TextMade& out) {
   const auto escape = [&](char32_t unit) {
-    out += "\\u";
-    for (int shift = 12; shift >= 0; shift -= 4) out += kHex[unit >> shift & 15];
+    out.add("\\u");
+    for (int shift = 12; shift >= 0; shift -= 4) out.add(kHex[unit >> shift & 15]);
   };
-  out += '"';
-  for (const char32_t code : code_points(text)) {
-    constexpr std::u32string_view kNamed = U"\"\\\n\r\t\b\f";
-    if (const size_t which = kNamed.find(code); which != kNamed.npos) {
-      out += '\\';
-      out += "\"\\nrtbf"[which];
-    } else if (code < 0x20) {
-      escape(code);
-    } else if (ascii && code > 0x7E && code <= 0x10FFFF) {
-      if (code >= 0x10000) escape(0xD800 + ((code - 0x10000) >> 10));
-      escape(code >= 0x10000 ? 0xDC00 + ((code - 0x10000) & 0x3FF) : code);
+  out.add('"');
+  while (!text.empty()) {
+    constexpr std::string_view kNamed = "\"\\\n\r\t\b\f";
+    const Utf8Char c = utf8_first(text);
+    const bool valid = c.status == Utf8Status::kValid;
+    const size_t which = valid && c.length == 1 ? kNamed.find(text[0]) : kNamed.npos;
+    if (which != kNamed.npos) {
+      out.add('\\');
+      out.add("\"\\nrtbf"[which]);
+    } else if (valid && c.code < 0x20) {
+      escape(c.code);
+    } else if (valid && ascii && c.code > 0x7E) {
+      if (c.code >= 0x10000) escape(0xD800 + ((c.code - 0x10000) >> 10));
+      escape(c.code >= 0x10000 ? 0xDC00 + ((c.code - 0x10000) & 0x3FF) : c.code);
     } else {
-      append_utf8(code, out);
+      out.add(text.substr(0, c.length));
     }
+    text.remove_prefix(c.length);
   }
-  out += '"';
+  out.add('"');
 }
 
 class JsonWriter {
  public:
-  explicit JsonWriter(const JsonStyle& style) : style_(style) {}
-  std::string out;
+  JsonWriter(const JsonStyle& style, TextMade& out) : style_(style), out_(out) {}
 
   void write(const Value& value, int level) {
     using K = Value::Kind;
     if (value.is(K::kNone)) {
-      out += "null";
+      out_.add("null");
     } else if (value.is(K::kBoolean)) {
-      out += value.integer != 0 ? "true" : "false";
+      out_.add(value.integer != 0 ? "true" : "false");
     } else if (value.is(K::kFloat) && !std::isfinite(value.number)) {
-      out += std::isnan(value.number) ? "NaN" : value.number < 0 ? "-Infinity" : "Infinity";
+      out_.add(std::isnan(value.number) ? "NaN" : value.number < 0 ? "-Infinity" : "Infinity");
     } else if (value.is_number()) {
-      out += number_text(value);
+      out_.add(number_text(value));
     } else if (value.is(K::kString)) {
-      quote_json(value.text(), style_.ascii, out);
+      quote_json(value.text(), style_.ascii, out_);
     } else if (value.is_list()) {
       list('[', ']', value.items().size(), level,
            [&](size_t i) { write(value.items()[i], level + 1); });
     } else if (value.is(K::kMap)) {
-      const std::vector<const Member*> members = members_of(value, style_.sorted);
+      const Held held(out_.meter(), kPointed * value.members().size());
+      const std::vector<const Member*> members = members_of(value, style_.sorted, out_.meter());
       list('{', '}', members.size(), level, [&](size_t i) {
-        quote_json(members[i]->first, style_.ascii, out);
-        out += style_.behind_key;
+        quote_json(members[i]->first, style_.ascii, out_);
+        out_.add(style_.behind_key);
         write(members[i]->second, level + 1);
       });
     } else {
@@ -113,31 +123,41 @@ class JsonWriter {
     const bool lines = style_.indent >= 0 && count > 0;
     const auto line = [&](int at) {
       if (!lines) return;
-      out += '\n';
-      out.append(static_cast<size_t>(style_.indent) * static_cast<size_t>(at), ' ');
+      out_.add('\n');
+      out_.add(std::string(static_cast<size_t>(style_.indent) * static_cast<size_t>(at), ' '));
     };
-    out += open;
+    out_.add(open);
     for (size_t i = 0; i < count; ++i) {
-      if (i > 0) out += lines && style_.between == ", " ? "," : style_.between;
+      if (i > 0) out_.add(lines && style_.between == ", " ? "," : style_.between);
       line(level + 1);
       item(i);
-      if (out.size() > JinjaLimits::kOutput) {
-        throw Error(ErrorKind::kInput, cat("more than ", JinjaLimits::kOutput, " bytes of text"));
-      }
     }
     line(level);
-    out += close;
+    out_.add(close);
   }
 
   const JsonStyle& style_;
+  TextMade& out_;
 };
 
-std::string cased(std::string_view text, bool upper) {
-  CodePoints out;
-  for (const char32_t code : code_points(text)) {
-    upper ? append_upper(code, out) : append_lower(code, out);
+// Calls `each` with the code of each character and what is to become of it.
+template <typename Each>
+void by_characters(std::string_view text, TextMade& out, const Each& each) {
+  CodePoints codes;
+  std::string made;
+  while (!text.empty()) {
+    const Utf8Char c = utf8_first(text);
+    if (c.status == Utf8Status::kValid) {
+      codes.clear();
+      made.clear();
+      each(c.code, codes);
+      for (const char32_t code : codes) append_utf8(code, made);
+      out.add(made);
+    } else {
+      out.add(text.substr(0, c.length));
+    }
+    text.remove_prefix(c.length);
   }
-  return utf8_of(out);
 }
 
 }  // namespace
@@ -172,28 +192,38 @@ bool truth(const Value& value) {
   return !holds || !value.text().empty() || !value.items().empty() || !value.members().empty();
 }
 
-bool equal(const Value& a, const Value& b) {
+bool equal(const Value& a, const Value& b, Meter& meter) {
   using K = Value::Kind;
+  meter.items(1);
   if (a.is_number() && b.is_number()) {
     const bool whole = !a.is(K::kFloat) && !b.is(K::kFloat);
     return whole ? a.integer == b.integer : a.as_double() == b.as_double();
   }
   if (a.kind != b.kind) return false;
+  const auto same_text = [&](const std::string& x, const std::string& y) {
+    if (x.size() != y.size()) return false;
+    meter.bytes(x.size());
+    return x == y;
+  };
   switch (a.kind) {
     case K::kUndefined:
     case K::kNone:
       return true;
     case K::kString:
-      return a.text() == b.text();
+      return same_text(a.text(), b.text());
     case K::kList:
     case K::kTuple:
-      return a.box == b.box || std::ranges::equal(a.items(), b.items(), equal);
+      return a.box == b.box ||
+             std::ranges::equal(a.items(), b.items(),
+                                [&](const Value& x, const Value& y) { return equal(x, y, meter); });
     case K::kMap: {
       if (a.box == b.box) return true;
       if (a.members().size() != b.members().size()) return false;
-      return std::ranges::equal(members_of(a, true), members_of(b, true), [](auto* x, auto* y) {
-        return x->first == y->first && equal(x->second, y->second);
-      });
+      const Held held(meter, 2 * kPointed * a.members().size());
+      return std::ranges::equal(
+          members_of(a, true, meter), members_of(b, true, meter), [&](auto* x, auto* y) {
+            return same_text(x->first, y->first) && equal(x->second, y->second, meter);
+          });
     }
     default:
       return a.box == b.box;
@@ -208,82 +238,117 @@ const char* type_name(const Value& value) {
   return kNames[static_cast<size_t>(value.kind)];
 }
 
-std::string repr(const Value& value) {
+namespace {
+
+void quote(const std::string& text, TextMade& out) {
+  const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
+  out.add(quote);
+  for (const char c : text) {
+    constexpr std::string_view kNamed = "\n\r\t\\";
+    if (const size_t which = kNamed.find(c); which != kNamed.npos) {
+      out.add('\\');
+      out.add("nrt\\"[which]);
+    } else if (c == quote) {
+      out.add('\\');
+      out.add(c);
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
+      out.add("\\x");
+      out.add(kHex[c >> 4 & 15]);
+      out.add(kHex[c & 15]);
+    } else {
+      out.add(c);
+    }
+  }
+  out.add(quote);
+}
+
+}  // namespace
+
+void repr(const Value& value, TextMade& out) {
   using K = Value::Kind;
+  out.meter().items(1);
   switch (value.kind) {
     case K::kUndefined:
-      return "Undefined";
+      return out.add("Undefined");
     case K::kNone:
-      return "None";
+      return out.add("None");
     case K::kBoolean:
-      return value.integer != 0 ? "True" : "False";
+      return out.add(value.integer != 0 ? "True" : "False");
     case K::kInteger:
     case K::kFloat:
-      return number_text(value);
-    case K::kString: {
-      const std::string& text = value.text();
-      const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
-      std::string out(1, quote);
-      for (const char c : text) {
-        constexpr std::string_view kNamed = "\n\r\t\\";
-        if (const size_t which = kNamed.find(c); which != kNamed.npos) {
-          out += '\\';
-          out += "nrt\\"[which];
-        } else if (c == quote) {
-          out += '\\';
-          out += c;
-        } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
-          out += "\\x";
-          out += kHex[c >> 4 & 15];
-          out += kHex[c & 15];
-        } else {
-          out += c;
-        }
-      }
-      return out + quote;
-    }
+      return out.add(number_text(value));
+    case K::kString:
+      return quote(value.text(), out);
     case K::kList:
     case K::kTuple: {
       const bool list = value.is(K::kList);
-      std::string out = list ? "[" : "(";
+      out.add(list ? '[' : '(');
       for (size_t i = 0; i < value.items().size(); ++i) {
-        out += (i > 0 ? ", " : "") + repr(value.items()[i]);
-        if (out.size() > JinjaLimits::kOutput) break;  // refused where it is used
+        if (i > 0) out.add(", ");
+        repr(value.items()[i], out);
       }
-      if (!list && value.items().size() == 1) out += ",";
-      return out + (list ? "]" : ")");
+      if (!list && value.items().size() == 1) out.add(',');
+      return out.add(list ? ']' : ')');
     }
     case K::kMap: {
-      std::string out = "{";
+      out.add('{');
+      bool first = true;
       for (const auto& [key, member] : value.members()) {
-        out += (out.size() > 1 ? ", " : "") + repr(string(key)) + ": " + repr(member);
-        if (out.size() > JinjaLimits::kOutput) break;
+        if (!std::exchange(first, false)) out.add(", ");
+        quote(key, out);
+        out.add(": ");
+        repr(member, out);
       }
-      return out + "}";
+      return out.add('}');
     }
     default:
-      return cat("<", type_name(value), ">");
+      return out.add(cat("<", type_name(value), ">"));
   }
 }
 
-std::string str(const Value& value) {
+std::string_view str(const Value& value, TextMade& scratch) {
   if (value.is(Value::Kind::kString)) return value.text();
-  return value.is(Value::Kind::kUndefined) ? std::string() : repr(value);
+  if (!value.is(Value::Kind::kUndefined)) repr(value, scratch);
+  return scratch.view();
 }
 
-std::string to_json(const Value& value, const JsonStyle& style) {
-  JsonWriter writer(style);
-  writer.write(value, 0);
-  return std::move(writer.out);
+void to_json(const Value& value, const JsonStyle& style, TextMade& out) {
+  JsonWriter(style, out).write(value, 0);
 }
 
-std::vector<size_t> characters(std::string_view text) {
+namespace {
+
+size_t first_character(std::string_view text) {
+  const Utf8Char c = utf8_first(text);
+  return c.status == Utf8Status::kValid ? c.length : 1;
+}
+
+}  // namespace
+
+size_t characters(std::string_view text) {
+  size_t count = 0;
+  for (; !text.empty(); ++count) text.remove_prefix(first_character(text));
+  return count;
+}
+
+size_t bytes_of_characters(std::string_view text, size_t count) {
+  std::string_view rest = text;
+  for (; count > 0 && !rest.empty(); --count) rest.remove_prefix(first_character(rest));
+  return text.size() - rest.size();
+}
+
+std::vector<size_t> starts_of_characters(std::string_view text) {
   std::vector<size_t> starts{0};
+  starts.reserve(characters(text) + 1);
   while (starts.back() < text.size()) {
-    const Utf8Char c = utf8_first(text.substr(starts.back()));
-    starts.push_back(starts.back() + (c.status == Utf8Status::kValid ? c.length : 1));
+    starts.push_back(starts.back() + first_character(text.substr(starts.back())));
   }
   return starts;
+}
+
+bool begins_with_space(std::string_view text) {
+  const Utf8Char c = utf8_first(text);
+  return c.status == Utf8Status::kValid && is_space(c.code);
 }
 
 std::string_view strip(std::string_view text, std::string_view set, bool left, bool right) {
@@ -307,27 +372,23 @@ std::string_view strip(std::string_view text, std::string_view set, bool left, b
   return text;
 }
 
-std::string upper(std::string_view text) { return cased(text, true); }
-std::string lower(std::string_view text) { return cased(text, false); }
+void upper(std::string_view text, TextMade& out) { by_characters(text, out, append_upper); }
+void lower(std::string_view text, TextMade& out) { by_characters(text, out, append_lower); }
 
-std::string capitalized(std::string_view text) {
-  const std::vector<size_t> starts = characters(text);
-  const size_t first = starts.size() > 1 ? starts[1] : 0;
-  return upper(text.substr(0, first)) + lower(text.substr(first));
+void capitalized(std::string_view text, TextMade& out) {
+  const size_t first = bytes_of_characters(text, 1);
+  upper(text.substr(0, first), out);
+  lower(text.substr(first), out);
 }
 
 // As Jinja's filter: a word begins behind white space and -({[<.
-std::string title(std::string_view text) {
-  std::string out;
+void title(std::string_view text, TextMade& out) {
   bool begins = true;
-  for (const char32_t code : code_points(text)) {
-    CodePoints one;
-    begins ? append_upper(code, one) : append_lower(code, one);
-    out += utf8_of(one);
+  by_characters(text, out, [&](char32_t code, CodePoints& made) {
+    begins ? append_upper(code, made) : append_lower(code, made);
     begins =
         is_space(code) || std::u32string_view(U"-({[<").find(code) != std::u32string_view::npos;
-  }
-  return out;
+  });
 }
 
 }  // namespace split::jinja
