@@ -205,8 +205,11 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
   const ModelConfig& config = model.config();
   Shard& shard = model.batcher().shard();
   const auto encode = [&](const std::string& prompt, bool special) {
-    if (!model.sentences().meant()) return prompt_ids(config, model.tokenizer(), prompt, special);
-    return model.sentences().encode(model.tokenizer(), prompt, false).ids;
+    MemoryShare* const memory = http.memory.get();
+    if (!model.sentences().meant()) {
+      return prompt_ids(config, model.tokenizer(), prompt, special, memory);
+    }
+    return model.sentences().encode(model.tokenizer(), prompt, false, memory).ids;
   };
   take_hidden(http);
   const wire::ForwardRequest request =

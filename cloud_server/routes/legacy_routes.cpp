@@ -134,7 +134,8 @@ http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Reque
                     "offline_layers");
   }
   // The page's tokenizer took special tokens for an error; here they are text.
-  const std::vector<int32_t> tokens = prompt_ids(config, model.tokenizer(), text, false);
+  const std::vector<int32_t> tokens =
+      prompt_ids(config, model.tokenizer(), text, false, request.memory.get());
   const auto channels = static_cast<size_t>(config.channels);
   const OneSequence sequence(model.batcher().shard().pages());
   request.memory->take(tokens.size() * channels * 3 * sizeof(float));  // and as base64

@@ -322,12 +322,12 @@ const std::string& Sentences::prompt(const std::optional<std::string>& name) con
               "prompt_name");
 }
 
-SentenceIds Sentences::encode(const Tokenizer* tokenizer, std::string_view text,
-                              bool truncate) const {
+SentenceIds Sentences::encode(const Tokenizer* tokenizer, std::string_view text, bool truncate,
+                              MemoryShare* memory) const {
   if (tokenizer == nullptr) {
     throw Error(ErrorKind::kInput, "the model has no tokenizer: expected token ids", "input");
   }
-  return bounded(tokenizer->encode(text, {.add_special = true}), truncate,
+  return bounded(tokenizer->encode(text, {.add_special = true, .memory = memory}), truncate,
                  tokenizer->behind().size());
 }
 

@@ -64,7 +64,8 @@ class Sentences {
 
   // The ids of a text with the tokens that the tokenizer adds. One that is too long is cut, its
   // closing tokens kept, or else refused by InputTooLong.
-  SentenceIds encode(const Tokenizer* tokenizer, std::string_view text, bool truncate) const;
+  SentenceIds encode(const Tokenizer* tokenizer, std::string_view text, bool truncate,
+                     MemoryShare* memory = nullptr) const;
   // The same of ids that somebody made.
   SentenceIds bounded(std::vector<int32_t> ids, bool truncate, size_t closing = 1) const;
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "base/resources/memory_budget.h"
 #include "serve/compat/unread_fields.h"
 #include "serve/models.h"
 #include "serve/text_answer.h"
-#include "text/utf8.h"
 
 namespace split::serve {
 namespace {
@@ -13,34 +13,36 @@ namespace {
 using wire::Fields;
 
 constexpr size_t kMaxMessages = 1024;
+constexpr size_t kMaxNames = 256;  // for a template; each is looked for among all
 constexpr int kMaxTopLogprobs = 20;
 
-// A string, or a list of parts of which each is text.
-std::string content_of(Fields& message) {
-  if (!message.has("content")) return {};
+// Calls `take` with what a message says: a string, or a list of parts of which each is text.
+template <typename Take>
+void read_content(Fields& message, const Take& take) {
+  if (!message.has("content")) return;
   const Json& content = message.raw("content");
-  if (content.is_string()) return content.text();
+  if (content.is_string()) return take(content.text());
   if (!content.is_array()) Fields::refuse("messages", "expected content as text");
-  std::string text;
   for (const Json& part : content) {
     if (!part.is_object()) Fields::refuse("messages", "expected parts of content as objects");
     Fields fields(&part);
     if (fields.text("type") != "text") {
       Fields::refuse("messages", "expected content of type \"text\" alone");
     }
-    text += fields.text("text");
+    fields.text("text");
+    take(part["text"].text());
   }
-  return text;
 }
 
-// Returns the prompt of a model without a template: what systems say, each with an empty line
-// behind it, and the content of the last message.
-std::string check_messages(const Json& messages) {
+// Checks messages. Returns, where it is wanted, the prompt of a model without a template: what
+// systems say, each with an empty line behind it, and the content of the last message.
+std::string read_messages(const Json& messages, bool wanted, MemoryShare& memory) {
   if (!messages.is_array() || messages.empty() || messages.size() > kMaxMessages) {
     Fields::refuse("messages", cat("expected a list of 1..", kMaxMessages, " messages"));
   }
   constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
-  std::string systems, last;
+  constexpr uint64_t kGrown = 3;  // a text that doubles, beside what it was
+  std::string plain;
   for (const Json& one : messages) {
     if (!one.is_object()) Fields::refuse("messages", "expected objects");
     Fields message(&one);
@@ -48,18 +50,21 @@ std::string check_messages(const Json& messages) {
     if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
       Fields::refuse("messages", "expected roles system, developer, user, assistant and tool");
     }
-    if ((role == "system" || role == "developer") && &one != &messages[messages.size() - 1]) {
-      const std::string said = content_of(message);
-      if (!said.empty()) systems += said + "\n\n";
-    } else {
-      last = content_of(message);
-    }
+    const bool last = &one == &messages[messages.size() - 1];
+    const bool system = !last && (role == "system" || role == "developer");
+    const size_t before = plain.size();
+    read_content(message, [&](const std::string& said) {
+      if (!wanted || !(system || last)) return;
+      memory.take(kGrown * said.size());
+      plain += said;
+    });
+    if (system && plain.size() > before) plain += "\n\n";
     for (const char* key : {"name", "refusal", "reasoning_content", "tool_calls", "tool_call_id"}) {
       message.ignore(key);
     }
     message.finish();
   }
-  return systems + last;
+  return plain;
 }
 
 struct Chat {
@@ -68,24 +73,31 @@ struct Chat {
 };
 
 // Without a template, the members that are for one alone stay unread, and are refused by name.
-Chat read_chat(Fields& fields, const TextModel& model) {
+Chat read_chat(Fields& fields, const TextModel& model, MemoryShare& memory) {
   Chat chat;
-  chat.input.messages = fields.raw("messages");
-  chat.plain = check_messages(chat.input.messages);
+  chat.plain = read_messages(fields.raw("messages"), model.chat == nullptr, memory);
   if (model.chat == nullptr) return chat;
+  chat.input.messages = fields.take("messages");
   if (fields.has("tools")) {
-    chat.input.tools = fields.raw("tools");
+    chat.input.tools = fields.take("tools");
     if (!chat.input.tools.is_array()) Fields::refuse("tools", "expected a list");
   }
   if (fields.has("chat_template_kwargs")) {
-    chat.input.more = fields.raw("chat_template_kwargs");
-    if (!chat.input.more.is_object()) {
-      Fields::refuse("chat_template_kwargs", "expected an object");
+    chat.input.more = fields.take("chat_template_kwargs");
+    if (!chat.input.more.is_object() || chat.input.more.size() > kMaxNames) {
+      Fields::refuse("chat_template_kwargs", cat("expected an object of at most ", kMaxNames));
     }
   }
   chat.input.add_generation_prompt = fields.boolean_or("add_generation_prompt", true);
   chat.input.continue_final_message = fields.boolean_or("continue_final_message", false);
   return chat;
+}
+
+// Names those for whom a template runs.
+JinjaCaller caller_of(const http::Request& request) {
+  JinjaCaller caller{.memory = request.memory.get()};
+  if (request.client_gone) caller.waits = [&request] { return !request.client_gone(); };
+  return caller;
 }
 
 // Returns what `make` does; an error of the template is its own answer.
@@ -102,26 +114,28 @@ auto by_template(const Make& make) {
   }
 }
 
-std::vector<std::vector<int32_t>> prompt_of(const Chat& chat, const TextModel& model) {
+std::vector<std::vector<int32_t>> prompt_of(Chat chat, const TextModel& model,
+                                            const http::Request& http) {
+  constexpr const char* kName = "messages";
   if (model.chat == nullptr) {
-    return read_prompts(Json(chat.plain), "messages", model, model.special_in_content, 1);
+    return read_prompts(Json(std::move(chat.plain)), kName, model, model.special_in_content, 1,
+                        *http.memory);
   }
-  if (model.tokenizer == nullptr) Fields::refuse("messages", "the model has no tokenizer");
-  const std::vector<int32_t> ids = by_template([&] {
-    return model.chat->encode(chat.input, *model.tokenizer, model.special_in_content,
-                              static_cast<size_t>(model.config->context));
+  if (model.tokenizer == nullptr) Fields::refuse(kName, "the model has no tokenizer");
+  std::vector<int32_t> ids = by_template([&] {
+    return model.chat->encode(std::move(chat.input), *model.tokenizer, model.special_in_content,
+                              static_cast<size_t>(model.config->context), caller_of(http));
   });
-  Json list = Json::array();
-  for (const int32_t id : ids) list.push_back(id);
   if (ids.empty())
     throw http::HttpError(400, "chat_template_refused", "the template writes nothing");
-  return read_prompts(list, "messages", model, false, 1);
+  return {checked_prompt(std::move(ids), kName, *model.config)};
 }
 
-TextRequest read_chat_request(Fields& fields, const TextModel& model, MemoryShare& memory) {
+TextRequest read_chat_request(Fields& fields, const TextModel& model, const http::Request& http) {
+  MemoryShare& memory = *http.memory;
   TextRequest request;
   GenerateOptions& options = request.options;
-  request.prompts = prompt_of(read_chat(fields, model), model);
+  request.prompts = prompt_of(read_chat(fields, model, memory), model, http);
   // To the end of the context, as OpenAI's; "max_tokens" is the older name.
   const auto room =
       static_cast<int>(static_cast<size_t>(model.config->context) - request.prompts[0].size());
@@ -131,7 +145,7 @@ TextRequest read_chat_request(Fields& fields, const TextModel& model, MemoryShar
         static_cast<int>(fields.integer_or(key, 0, kMaxTokensAsked, options.max_tokens));
   }
   options.min_tokens = model.chat == nullptr ? 1 : 0;  // a base model says something
-  read_common(fields, request);
+  read_common(fields, request, memory);
   read_format(fields, model, memory, request);
   request.skip_spaces = model.chat == nullptr;
   const int top = static_cast<int>(fields.integer_or("top_logprobs", 0, kMaxTopLogprobs, 0));
@@ -150,7 +164,7 @@ TextRequest read_chat_request(Fields& fields, const TextModel& model, MemoryShar
 http::Response chat_completions(const http::Request& request, const FindModel& find) {
   Fields fields(request.body, request.memory.get());
   TextModel model = find(fields.text_or("model", ""));
-  TextRequest parsed = read_chat_request(fields, model, *request.memory);
+  TextRequest parsed = read_chat_request(fields, model, request);
   return text_answer(request, std::move(model), std::move(parsed), kChatShape);
 }
 
@@ -158,12 +172,18 @@ http::Response apply_template(const http::Request& request, const FindModel& fin
   Fields fields(request.body, request.memory.get());
   const TextModel model = find(fields.text_or("model", ""));
   if (model.config->encodes()) refuse_without_head();
-  const Chat chat = read_chat(fields, model);
+  Chat chat = read_chat(fields, model, *request.memory);
   fields.finish();
-  const std::string prompt = model.chat == nullptr
-                                 ? chat.plain
-                                 : by_template([&] { return model.chat->render(chat.input); });
-  return http::Response::json(200, cat("{\"prompt\":", json_quote(to_valid_utf8(prompt)), "}\n"));
+  const std::string prompt = model.chat == nullptr ? std::move(chat.plain) : by_template([&] {
+    return model.chat->render(std::move(chat.input), caller_of(request));
+  });
+  size_t quoted = 0;
+  for (const char c : prompt) {
+    const auto byte = static_cast<unsigned char>(c);
+    quoted += byte < 0x20 || byte == 0x7f ? 6 : byte < 0x80 && c != '"' && c != '\\' ? 1 : 3;
+  }
+  request.memory->take(4 * quoted);  // while it is quoted, and put into the answer
+  return http::Response::json(200, cat("{\"prompt\":", json_quote(prompt), "}\n"));
 }
 
 namespace {

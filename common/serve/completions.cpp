@@ -15,11 +15,10 @@ TextRequest read_completion_request(Fields& fields, const TextModel& model, Memo
   GenerateOptions& options = request.options;
   const bool special = fields.boolean_or("special", true);
   const bool given = fields.has("prompt");
-  request.prompts = given
-                        ? read_prompts(fields.raw("prompt"), "prompt", model, special, kMaxPrompts)
-                        : read_prompts("", "prompt", model, special, 1);
+  request.prompts = read_prompts(given ? fields.take("prompt") : Json(""), "prompt", model, special,
+                                 given ? kMaxPrompts : 1, memory);
   options.max_tokens = static_cast<int>(fields.integer_or("max_tokens", 0, kMaxTokensAsked, 16));
-  read_common(fields, request);
+  read_common(fields, request, memory);
   read_format(fields, model, memory, request);
   options.logprobs = static_cast<int>(fields.integer_or("logprobs", 0, kMaxLogprobs, -1));
   request.echo = fields.boolean_or("echo", false);

@@ -26,16 +26,16 @@ struct EmbeddingsRequest {
 
 // The ids of one text, or of its ids.
 std::vector<int32_t> sentence_ids(const Json& input, const TextModel& model,
-                                  EmbeddingsRequest& request) {
+                                  EmbeddingsRequest& request, MemoryShare& memory) {
   const Sentences& sentences = *model.sentences;
   SentenceIds made;
   if (input.is_string()) {
-    const std::string text = sentences.prompt(request.prompt) + input.text();
-    made = sentences.encode(model.tokenizer, text, request.truncate);
+    const std::string& prompt = sentences.prompt(request.prompt);
+    memory.take(prompt.size() + input.text().size());
+    made = sentences.encode(model.tokenizer, prompt + input.text(), request.truncate, &memory);
   } else {
-    const Json wrapped = {{"input", input}};
     std::vector<int32_t> ids =
-        Fields(&wrapped).integers("input", 0, model.config->vocab - 1, kMaxTokens);
+        Fields::integers_of(input, "input", 0, model.config->vocab - 1, kMaxTokens);
     if (ids.empty()) Fields::refuse("input", "expected at least one token id");
     made = sentences.bounded(std::move(ids), request.truncate);
   }
@@ -43,23 +43,26 @@ std::vector<int32_t> sentence_ids(const Json& input, const TextModel& model,
   return std::move(made.ids);
 }
 
-void read_sentences(const Json& input, const TextModel& model, EmbeddingsRequest& request) {
+void read_sentences(const Json& input, const TextModel& model, EmbeddingsRequest& request,
+                    MemoryShare& memory) {
   try {
     if (input.is_string() || (input.is_array() && !input.empty() && input[0].is_number())) {
-      request.inputs.push_back(sentence_ids(input, model, request));
+      request.inputs.push_back(sentence_ids(input, model, request, memory));
       return;
     }
     if (!input.is_array() || input.empty() || input.size() > kMaxInputs) {
       Fields::refuse("input", cat("expected a text, a list of ids, or a list of at most ",
                                   kMaxInputs, " of these"));
     }
-    for (const Json& one : input) request.inputs.push_back(sentence_ids(one, model, request));
+    for (const Json& one : input)
+      request.inputs.push_back(sentence_ids(one, model, request, memory));
   } catch (const InputTooLong& error) {
     throw http::HttpError(400, "input_too_long", error.what(), "input");
   }
 }
 
-EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model) {
+EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model,
+                                          MemoryShare& memory) {
   if (model.sentences == nullptr) {
     throw http::HttpError(501, "not_supported", "this server has no embeddings");
   }
@@ -73,9 +76,9 @@ EmbeddingsRequest read_embeddings_request(Fields& fields, const TextModel& model
     sentences.prompt(request.prompt);
   }
   if (sentences.meant()) {
-    read_sentences(input, model, request);
+    read_sentences(input, model, request, memory);
   } else {
-    request.inputs = read_prompts(input, "input", model, true, kMaxInputs);
+    request.inputs = read_prompts(input, "input", model, true, kMaxInputs, memory);
   }
   size_t tokens = 0;
   for (const auto& ids : request.inputs) tokens += ids.size();
@@ -109,7 +112,7 @@ std::string base64_of(std::span<const float> values) {
 http::Response embeddings(const http::Request& http, const FindModel& find) {
   Fields fields(http.body, http.memory.get());
   const TextModel model = find(fields.text_or("model", ""));
-  const EmbeddingsRequest request = read_embeddings_request(fields, model);
+  const EmbeddingsRequest request = read_embeddings_request(fields, model, *http.memory);
   const std::unique_ptr<TextBackend> work = model.begin();
   const Watch watch(http.client_gone, [&] { work->cancel(); });
   std::string data;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/resources/memory_budget.h"
 #include "text/json_grammar.h"
 #include "wire/step.h"
 
@@ -12,12 +13,12 @@ namespace {
 
 using wire::Fields;
 
-constexpr int kMaxStops = 16;
 constexpr size_t kMaxBiases = 1024;
 constexpr int kSchemaDepth = 32;  // of one that comes as text
 // Positions of all choices, each with what is listed there: bounds the time and the answer's size.
 constexpr uint64_t kMaxEntries = 1 << 18;
-constexpr uint64_t kEntryBytes = 256;  // of JSON values and their text, at most
+constexpr uint64_t kEntryBytes = 256;       // of JSON values and their text, at most
+constexpr uint64_t kChoiceBytes = 8 << 10;  // of a choice, beside its logits and positions
 
 uint64_t draw_seed() {
   std::random_device device;
@@ -26,7 +27,7 @@ uint64_t draw_seed() {
 }
 
 // {"id": a number in -100..100}, as OpenAI has it.
-std::vector<LogitBias> read_biases(Fields& fields) {
+std::vector<LogitBias> read_biases(Fields& fields, MemoryShare& memory) {
   constexpr const char* kName = "logit_bias";
   std::vector<LogitBias> biases;
   if (!fields.has(kName)) return biases;
@@ -34,6 +35,8 @@ std::vector<LogitBias> read_biases(Fields& fields) {
   if (!given.is_object() || given.size() > kMaxBiases) {
     Fields::refuse(kName, cat("expected an object of at most ", kMaxBiases, " token ids"));
   }
+  memory.take(given.size() * sizeof(LogitBias));
+  biases.reserve(given.size());
   for (const auto& [key, value] : given.members()) {
     int32_t id = -1;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
@@ -49,7 +52,7 @@ std::vector<LogitBias> read_biases(Fields& fields) {
 
 }  // namespace
 
-void read_common(Fields& fields, TextRequest& request) {
+void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
   GenerateOptions& options = request.options;
   options.sampling.temperature = static_cast<float>(fields.number_or("temperature", 0, 100, 1));
   options.sampling.top_p = static_cast<float>(fields.number_or("top_p", 0, 1, 1));
@@ -63,14 +66,17 @@ void read_common(Fields& fields, TextRequest& request) {
       static_cast<float>(fields.number_or("presence_penalty", -2, 2, 0));
   options.sampling.frequency_penalty =
       static_cast<float>(fields.number_or("frequency_penalty", -2, 2, 0));
-  options.sampling.logit_bias = read_biases(fields);
+  options.sampling.logit_bias = read_biases(fields, memory);
   options.seeded = fields.has("seed");
   options.sampling.seed = options.seeded
                               ? static_cast<uint64_t>(fields.integer("seed", INT64_MIN, INT64_MAX))
                               : draw_seed();
-  if (fields.has("stop")) options.stop = fields.texts("stop", kMaxStops);
-  for (const std::string& stop : options.stop) {
-    if (stop.empty()) Fields::refuse("stop", "expected strings that are not empty");
+  if (fields.has("stop")) {
+    const std::vector<std::string> stop =
+        fields.texts("stop", StopTexts::kMost, StopTexts::kMostBytes);
+    if (!StopTexts::fit(stop)) Fields::refuse("stop", "expected strings that are not empty");
+    memory.take(stop.size() * StopTexts::kTextBytes);
+    options.stop = stop;
   }
   options.ignore_end = fields.boolean_or("ignore_eos", false);
   request.choices = static_cast<int>(fields.integer_or("n", 1, kMaxChoices, 1));
@@ -137,7 +143,8 @@ std::vector<http::RequestField> common_fields() {
            "Draws from tokens that are at least so many times as likely as the best."},
           {"min_tokens", "integer", "Nothing ends an answer before so many tokens."},
           {"seed", "integer", "The same seed gives the same text."},
-          {"stop", "", "A text, or a list of texts, at which the answer ends."},
+          {"stop", "",
+           "A text, or a list of at most 16, at which the answer ends; each of at most 1 KiB."},
           {"response_format", "object",
            "json_object, or json_schema with a schema that the answer is of."},
           {"n", "integer",
@@ -148,31 +155,42 @@ std::vector<http::RequestField> common_fields() {
           {"return_token_ids", "boolean", "Returns the ids of the tokens too."}};
 }
 
+namespace {
+
+// Errors about the prompt name this field.
+template <typename Make>
+auto checked(std::string_view name, const Make& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw Error(ErrorKind::kInput, error.what(), std::string(name));
+  }
+}
+
+}  // namespace
+
+std::vector<int32_t> checked_prompt(std::vector<int32_t> ids, std::string_view name,
+                                    const ModelConfig& config) {
+  return checked(name, [&] {
+    check_prompt(config, ids);
+    return std::move(ids);
+  });
+}
+
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
-                                               const TextModel& model, bool special, size_t most) {
+                                               const TextModel& model, bool special, size_t most,
+                                               MemoryShare& memory) {
   const ModelConfig& config = *model.config;
-  // Errors about the prompt name this field.
-  const auto checked = [&](const auto& make) {
-    try {
-      return make();
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kInput) throw;
-      throw Error(ErrorKind::kInput, error.what(), std::string(name));
-    }
-  };
   const auto encode = [&](const Json& text) {
-    return checked([&] { return prompt_ids(config, model.tokenizer, text.text(), special); });
+    return checked(
+        name, [&] { return prompt_ids(config, model.tokenizer, text.text(), special, &memory); });
   };
   const auto ids_of = [&](const Json& list) {
-    const Json wrapped = {{std::string(name), list}};
-    Fields one(&wrapped);
-    std::vector<int32_t> ids = one.integers(name, 0, config.vocab - 1, wire::kMaxStepTokens);
+    std::vector<int32_t> ids =
+        Fields::integers_of(list, name, 0, config.vocab - 1, wire::kMaxStepTokens);
     if (ids.empty()) Fields::refuse(name, "expected at least one token id");
-    checked([&] {
-      check_prompt(config, ids);
-      return 0;
-    });
-    return ids;
+    return checked_prompt(std::move(ids), name, config);
   };
   if (value.is_string()) return {encode(value)};
   if (!value.is_array() || value.empty()) {
@@ -212,7 +230,7 @@ void check_cost(const TextRequest& request, const ModelConfig& config, MemorySha
   // A sampler sorts pairs of a token and its logit. While a prompt is scored, many rows are held.
   const uint64_t floats =
       static_cast<uint64_t>(config.vocab) * (request.options.score_prompt ? kScoreRows + 4 : 5);
-  memory.take(request.prompts.size() * choices * floats * sizeof(float) +
+  memory.take(request.prompts.size() * choices * (floats * sizeof(float) + kChoiceBytes) +
               positions * choices * listed * kEntryBytes);
 }
 

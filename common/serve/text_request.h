@@ -29,8 +29,8 @@ inline constexpr int kMaxLogprobs = 100;  // the k largest at each position
 inline constexpr int kMaxTokensAsked = 1 << 24;
 
 // Sampling, stop, seed, n, stream and stream_options, with OpenAI's defaults. Throws Error(kInput)
-// as Fields does.
-void read_common(wire::Fields& fields, TextRequest& request);
+// as Fields does, and Error(kBusy) where `memory` has too little for what it makes, as all below.
+void read_common(wire::Fields& fields, TextRequest& request, MemoryShare& memory);
 
 // The grammar of an answer, from response_format: {"type":"text"}, json_object, or json_schema with
 // the subset of text/json_grammar.h.
@@ -43,11 +43,14 @@ std::vector<http::RequestField> common_fields();
 // One prompt or more from `value`, the field `name`: a string, a list of strings, a list of ids, or
 // a list of lists of ids; at most `most` of them.
 std::vector<std::vector<int32_t>> read_prompts(const Json& value, std::string_view name,
-                                               const TextModel& model, bool special, size_t most);
+                                               const TextModel& model, bool special, size_t most,
+                                               MemoryShare& memory);
+// A prompt of these ids, if it is one; errors name that field.
+std::vector<int32_t> checked_prompt(std::vector<int32_t> ids, std::string_view name,
+                                    const ModelConfig& config);
 
 // Refuses what would take too long or too much to list, and takes from `memory` what it will hold:
-// logits and scratch of each choice, and what is listed. Throws Error(kBusy) where that is not
-// left.
+// logits and scratch of each choice, and what is listed.
 void check_cost(const TextRequest& request, const ModelConfig& config, MemoryShare& memory);
 
 }  // namespace split::serve

@@ -10,7 +10,7 @@ namespace {
 using wire::Fields;
 
 constexpr size_t kMostTokens = 1 << 20;
-constexpr uint64_t kBytesAToken = 16;  // its id, and its digits
+constexpr uint64_t kBytesAToken = 16;  // its digits, in a text that has grown
 
 const Tokenizer& tokenizer_of(const TextModel& model, std::string_view field) {
   if (model.tokenizer == nullptr) Fields::refuse(field, "the model has no tokenizer");
@@ -22,7 +22,8 @@ http::Response tokenize(const http::Request& request, const FindModel& find) {
   const TextModel model = find(fields.text_or("model", ""));
   const std::string content = fields.text("content");
   const EncodeOptions options{.add_special = fields.boolean_or("add_special", false),
-                              .parse_special = fields.boolean_or("parse_special", true)};
+                              .parse_special = fields.boolean_or("parse_special", true),
+                              .memory = request.memory.get()};
   fields.finish();
   const Tokenizer& tokenizer = tokenizer_of(model, "content");
   request.memory->take(kBytesAToken * content.size());

@@ -9,6 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "base/shared_list.h"
+
 namespace split {
 
 struct LogitBias {
@@ -22,10 +24,10 @@ struct SamplingOptions {
   float top_p = 0.95f;           // in [0, 1]; 1: no limit, 0: the best token only
   float repetition_penalty = 1;  // above 0; 1: none
   uint64_t seed = 0;
-  float min_p = 0;                         // in [0, 1]; 0: no limit
-  float presence_penalty = 0;              // finite; 0: none
-  float frequency_penalty = 0;             // likewise
-  std::vector<LogitBias> logit_bias = {};  // each id once
+  float min_p = 0;                        // in [0, 1]; 0: no limit
+  float presence_penalty = 0;             // finite; 0: none
+  float frequency_penalty = 0;            // likewise
+  SharedList<LogitBias> logit_bias = {};  // each id once
 
   // Throws Error(kInput) that names the first option out of its range.
   void validate() const;

@@ -9,23 +9,39 @@ namespace split {
 namespace {
 
 // Knuth, Morris, Pratt: the matched prefix after one more byte.
-size_t advance(const std::string& text, const std::vector<size_t>& fallback, size_t length,
-               char c) {
-  while (length > 0 && text[length] != c) length = fallback[length];
-  return text[length] == c ? length + 1 : 0;
+size_t advance(const StopText& stop, size_t length, char c) {
+  while (length > 0 && stop.text[length] != c) length = stop.fallback[length];
+  return stop.text[length] == c ? length + 1 : 0;
 }
 
 }  // namespace
 
-StopStrings::StopStrings(std::vector<std::string> strings) {
-  for (std::string& text : strings) {
-    if (text.empty()) throw Error(ErrorKind::kInput, "[stop] expected text, got an empty string");
-    std::vector<size_t> fallback(text.size() + 1, 0);
-    for (size_t n = 1; n < text.size(); ++n) {
-      fallback[n + 1] = advance(text, fallback, fallback[n], text[n]);
-    }
-    patterns_.push_back({std::move(text), std::move(fallback), 0});
+StopText::StopText(std::string given) : text(std::move(given)), fallback(text.size() + 1, 0) {
+  CHECK(!text.empty() && text.size() <= StopTexts::kMostBytes);
+  for (size_t n = 1; n < text.size(); ++n) {
+    fallback[n + 1] = static_cast<uint16_t>(advance(*this, fallback[n], text[n]));
   }
+}
+
+bool StopTexts::fit(const std::vector<std::string>& texts) {
+  return texts.size() <= kMost && std::ranges::all_of(texts, [](const std::string& text) {
+           return !text.empty() && text.size() <= kMostBytes;
+         });
+}
+
+std::string StopTexts::expected() {
+  return cat("expected at most ", kMost, " texts of 1 to ", kMostBytes, " bytes");
+}
+
+StopTexts::StopTexts(const std::vector<std::string>& texts) {
+  if (!fit(texts)) throw Error(ErrorKind::kInput, cat("[stop] ", expected()), "stop");
+  SharedList::operator=(std::vector<StopText>(texts.begin(), texts.end()));
+}
+
+std::vector<std::string> StopTexts::texts() const {
+  std::vector<std::string> texts;
+  for (const StopText& one : *this) texts.push_back(one.text);
+  return texts;
 }
 
 std::string StopStrings::push(std::string_view text) {
@@ -34,11 +50,12 @@ std::string StopStrings::push(std::string_view text) {
   for (const char c : text) {
     out += c;
     size_t longest = 0;
-    for (size_t i = 0; i < patterns_.size(); ++i) {
-      Pattern& p = patterns_[i];
-      p.length = advance(p.text, p.fallback, p.length, c);
-      if (p.length < p.text.size() || p.length <= longest) continue;
-      longest = p.length;
+    for (size_t i = 0; i < lengths_.size(); ++i) {
+      const StopText& stop = texts_[i];
+      size_t& length = lengths_[i];
+      length = advance(stop, length, c);
+      if (length < stop.text.size() || length <= longest) continue;
+      longest = length;
       matched_ = i;
     }
     if (stopped()) {
@@ -47,7 +64,7 @@ std::string StopStrings::push(std::string_view text) {
     }
   }
   size_t hold = 0;
-  for (const Pattern& p : patterns_) hold = std::max(hold, p.length);
+  for (const size_t length : lengths_) hold = std::max(hold, length);
   held_ = out.substr(out.size() - hold);
   out.erase(out.size() - hold);
   return out;

@@ -5,18 +5,49 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/shared_list.h"
+
 namespace split {
+
+// One of them, with the table by which it is found.
+struct StopText {
+  explicit StopText(std::string text);
+
+  std::string text;
+  // [n]: after n matched bytes, the longest shorter prefix that still matches.
+  std::vector<uint16_t> fallback;
+};
+
+// The stop strings of a request, which the copies of its options share.
+class StopTexts : public SharedList<StopText> {
+ public:
+  static constexpr size_t kMost = 16, kMostBytes = 1024;  // of them, and of each
+  static constexpr size_t kTextBytes = 4 * kMostBytes;    // that one takes at most, table included
+
+  StopTexts() = default;
+  // Throws Error(kInput) where they do not fit.
+  StopTexts(const std::vector<std::string>& texts);
+  StopTexts(std::initializer_list<std::string> texts)
+      : StopTexts(std::vector<std::string>(texts)) {}
+
+  std::vector<std::string> texts() const;
+  // Whether none is empty or above the limits; and what that is, for messages.
+  static bool fit(const std::vector<std::string>& texts);
+  static std::string expected();
+};
 
 // One thread at a time.
 class StopStrings {
  public:
-  // Throws Error(kInput) for an empty string.
-  explicit StopStrings(std::vector<std::string> strings = {});
+  explicit StopStrings(StopTexts texts = {})
+      : texts_(std::move(texts)), lengths_(texts_.size(), 0) {}
 
   // Returns what may be written now: all that is certainly not part of a stop string. Nothing once
   // stopped.
@@ -29,13 +60,8 @@ class StopStrings {
   std::optional<size_t> matched() const { return matched_; }
 
  private:
-  struct Pattern {
-    std::string text;
-    std::vector<size_t>
-        fallback;       // [n]: after n matched bytes, the longest shorter prefix that still matches
-    size_t length = 0;  // of the prefix that ends the stream so far
-  };
-  std::vector<Pattern> patterns_;
+  StopTexts texts_;
+  std::vector<size_t> lengths_;  // of each one's prefix that ends the stream so far
   std::string held_;
   std::optional<size_t> matched_;
 };

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/resources/memory_budget.h"
 
 namespace split::wire {
 
@@ -12,6 +13,7 @@ struct Fields::State {
   Json document;                 // when it was parsed here
   const Json* object = nullptr;  // what is read
   std::set<std::string, std::less<>> known;
+  MemoryShare* memory = nullptr;
 };
 
 Fields::Fields(std::string_view json, MemoryShare* memory) : state_(std::make_unique<State>()) {
@@ -19,10 +21,16 @@ Fields::Fields(std::string_view json, MemoryShare* memory) : state_(std::make_un
     throw Error(ErrorKind::kInput, cat("the body: expected at most ", kMaxJsonBytes,
                                        " bytes of JSON, got ", json.size()));
   }
+  state_->memory = memory;
   state_->document = parse_json(json, 16, "the body", memory);
   state_->object = &state_->document;
   if (!state_->object->is_object())
     throw Error(ErrorKind::kInput, "the body: expected a JSON object");
+}
+
+Fields::Fields(Json::Object members) : state_(std::make_unique<State>()) {
+  state_->document = std::move(members);
+  state_->object = &state_->document;
 }
 
 Fields::Fields(const Json* object) : state_(std::make_unique<State>()) {
@@ -46,6 +54,11 @@ bool Fields::has(std::string_view key) {
 const Json& Fields::raw(std::string_view key) {
   if (!has(key)) refuse(key, "is missing");
   return *state_->object->find(key);
+}
+
+Json Fields::take(std::string_view key) {
+  const Json& value = raw(key);
+  return state_->object == &state_->document ? std::move(state_->document[key]) : value;
 }
 
 int64_t Fields::integer(std::string_view key, int64_t low, int64_t high) {
@@ -82,6 +95,7 @@ bool Fields::boolean_or(std::string_view key, bool otherwise) {
 std::string Fields::text(std::string_view key) {
   const Json& value = raw(key);
   if (!value.is_string()) refuse(key, "expected a string");
+  if (state_->memory != nullptr) state_->memory->take(value.text().size());
   return value.text();
 }
 
@@ -91,7 +105,11 @@ std::string Fields::text_or(std::string_view key, std::string_view otherwise) {
 
 std::vector<int32_t> Fields::integers(std::string_view key, int32_t low, int32_t high,
                                       size_t limit) {
-  const Json& list = raw(key);
+  return integers_of(raw(key), key, low, high, limit);
+}
+
+std::vector<int32_t> Fields::integers_of(const Json& list, std::string_view key, int32_t low,
+                                         int32_t high, size_t limit) {
   if (!list.is_array()) refuse(key, "expected a list of whole numbers");
   if (list.size() > limit)
     refuse(key, cat("expected at most ", limit, " numbers, got ", list.size()));
@@ -109,17 +127,20 @@ std::vector<int32_t> Fields::integers(std::string_view key, int32_t low, int32_t
   return result;
 }
 
-std::vector<std::string> Fields::texts(std::string_view key, size_t limit) {
+std::vector<std::string> Fields::texts(std::string_view key, size_t limit, size_t bytes) {
   const Json& value = raw(key);
-  if (value.is_string()) return {value.text()};
+  const std::string each = bytes == SIZE_MAX ? "" : cat(" of at most ", bytes, " bytes");
+  const auto take = [&](const Json& one) {
+    if (!one.is_string() || one.text().size() > bytes) refuse(key, cat("expected strings", each));
+    if (state_->memory != nullptr) state_->memory->take(one.text().size());
+    return one.text();
+  };
+  if (value.is_string()) return {take(value)};
   if (!value.is_array() || value.size() > limit) {
-    refuse(key, cat("expected a string or a list of at most ", limit, " strings"));
+    refuse(key, cat("expected a string or a list of at most ", limit, " strings", each));
   }
   std::vector<std::string> result;
-  for (const Json& item : value) {
-    if (!item.is_string()) refuse(key, "expected strings");
-    result.push_back(item.text());
-  }
+  for (const Json& item : value) result.push_back(take(item));
   return result;
 }
 

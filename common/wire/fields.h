@@ -21,6 +21,8 @@ class Fields {
   // Throws Error(kInput) unless `json` is an object of at most 16 levels and kMaxJsonBytes, and
   // Error(kBusy) where `memory`, which pays for it, has too little left.
   explicit Fields(std::string_view json, MemoryShare* memory = nullptr);
+  // An object that is there already, of these members.
+  explicit Fields(Json::Object members);
   // The same for a part of a document that was parsed already, which must outlive this.
   explicit Fields(const Json* object);
   ~Fields();
@@ -32,13 +34,17 @@ class Fields {
   int64_t integer_or(std::string_view key, int64_t low, int64_t high, int64_t otherwise);
   double number_or(std::string_view key, double low, double high, double otherwise);
   bool boolean_or(std::string_view key, bool otherwise);
-  std::string text(std::string_view key);
+  std::string text(std::string_view key);  // the share pays for its copy
   std::string text_or(std::string_view key, std::string_view otherwise);
   // Whole numbers in [low, high]; at most `limit` of them.
   std::vector<int32_t> integers(std::string_view key, int32_t low, int32_t high, size_t limit);
-  // A string or a list of strings.
-  std::vector<std::string> texts(std::string_view key, size_t limit);
+  static std::vector<int32_t> integers_of(const Json& list, std::string_view key, int32_t low,
+                                          int32_t high, size_t limit);
+  // A string or a list of strings, each of at most so many bytes.
+  std::vector<std::string> texts(std::string_view key, size_t limit, size_t bytes = SIZE_MAX);
   const Json& raw(std::string_view key);
+  // The same, moved out of the object where that is this one's own.
+  Json take(std::string_view key);
   // Marks a field as known and unused.
   void ignore(std::string_view key);
   // Calls `found` with each field that nobody asked for.

@@ -10,6 +10,7 @@
 #include "http/server/local_guard.h"
 #include "program/exit_codes.h"
 #include "text/chat_template.h"
+#include "text/stop.h"
 
 namespace split::edge {
 namespace {
@@ -341,8 +342,8 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                   cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(format)));
     }
   }
-  for (const std::string& stop : options.stop) {
-    if (stop.empty()) throw Error(ErrorKind::kInput, "--stop: expected some text, got ''");
+  if (!StopTexts::fit(options.stop)) {
+    throw Error(ErrorKind::kInput, cat("--stop: ", StopTexts::expected()));
   }
   try {
     options.server = http::server_url(options.server.empty() ? kDefaultServer : options.server);

@@ -39,7 +39,7 @@ Json request_of(const std::string& model, Json prompt, const GenerateOptions& op
   }
   if (options.ignore_end) body["ignore_eos"] = true;
   if (options.logprobs >= 0) body["logprobs"] = options.logprobs;
-  if (!options.stop.empty()) body["stop"] = options.stop;
+  if (!options.stop.empty()) body["stop"] = options.stop.texts();
   if (options.generated > 0) body["generated"] = options.generated;
   return body;
 }
@@ -191,8 +191,8 @@ Generated TokenStream::finish() {
 Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const OnText& on_text, const RetryOptions& retry_options,
-                            Waiter& waiter, size_t layers, SplitCounts& counts) {
-  for (const std::string& stop : options.stop) {
+                             Waiter& waiter, size_t layers, SplitCounts& counts) {
+  for (const std::string& stop : options.stop.texts()) {
     if (to_valid_utf8(stop) != stop) {
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");
     }

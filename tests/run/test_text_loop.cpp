@@ -96,6 +96,16 @@ TEST_F(TextLoopOf, AScoredPromptComesInPieces) {
   EXPECT_EQ(text.tokens.size(), 1u);
 }
 
+// However many choices there are.
+TEST(TextLoopOptions, ShareWhatIsLarge) {
+  GenerateOptions options;
+  options.stop = {"night owl"};
+  options.sampling.logit_bias = {{1, 2}, {3, 4}};
+  const GenerateOptions copy = options;
+  EXPECT_EQ(&copy.stop[0], &options.stop[0]);
+  EXPECT_EQ(&copy.sampling.logit_bias[1], &options.sampling.logit_bias[1]);
+}
+
 // A text that was begun elsewhere: what its words were is known, and told no second time.
 TEST(TextLoopBegun, GoesOnWithinACharacterAndAStopString) {
   const Golden demo("demo");

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/resources/memory_budget.h"
 #include "serve/chat.h"
+#include "serve/compat/ollama.h"
 #include "serve/compat/unread_fields.h"
 #include "serve/completions.h"
 #include "text/json_grammar.h"
@@ -158,6 +160,61 @@ TEST_F(RequestFields, BiasesAndPenaltiesReachTheSampler) {
   EXPECT_EQ(refused(R"(,"logit_bias":[1])"), "logit_bias");
 }
 
+TEST_F(RequestFields, StopTextsAreFewAndShort) {
+  const std::string longest(1024, 'x'), longer(1025, 'x');
+  const auto many = [](size_t count) {
+    return cat(R"(,"stop":)", Json(std::vector<std::string>(count, "x")).dump());
+  };
+  for (const std::string& wrong :
+       {cat(R"(,"stop":")", longer, "\""), cat(R"(,"stop":["a",")", longer, "\"]"), many(17),
+        std::string(R"(,"stop":[1])"), std::string(R"(,"stop":"")")}) {
+    EXPECT_EQ(refused(wrong), "stop") << wrong.substr(0, 40);
+  }
+  // These fit; the model has no tokenizer for them.
+  for (const std::string& right : {cat(R"(,"stop":")", longest, "\""), many(16)}) {
+    try {
+      ask(right);
+      ADD_FAILURE() << right.substr(0, 40);
+    } catch (const Error& error) {
+      EXPECT_NE(std::string_view(error.what()).find("need a tokenizer"), std::string_view::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST_F(RequestFields, ATemplateEndsWithItsClient) {
+  const ChatTemplate slow("{% for a in range(900000) %}{% endfor %}");
+  TextModel model = this->model();
+  model.chat = &slow;
+  http::Request request;
+  request.body = R"({"messages":[{"role":"user","content":"x"}]})";
+  int asked = 0;
+  request.client_gone = [&] { return ++asked == 50; };
+  try {
+    apply_template(request, [&](const std::string&) { return model; });
+    ADD_FAILURE() << "it went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kBusy) << error.what();
+  }
+  EXPECT_EQ(asked, 50);
+}
+
+// A request pays for what it makes, once for each choice.
+TEST_F(RequestFields, ChoicesArePaidFor) {
+  const auto bytes = [&](const std::string& fields) {
+    MemoryBudget budget;
+    http::Request request;
+    request.memory = std::make_shared<MemoryShare>(&budget);
+    request.body = R"({"prompt":[[0],[1]],"max_tokens":1)" + fields + "}";
+    completions(request, [this](const std::string&) { return model(); });
+    return request.memory->bytes();
+  };
+  const uint64_t one = bytes(R"(,"n":1)"), two = bytes(R"(,"n":2)");
+  EXPECT_GE(two - one, 16u << 10);
+  EXPECT_EQ(bytes(R"(,"n":9)") - one, 8 * (two - one));
+  EXPECT_GE(bytes(R"(,"logit_bias":{"0":1,"1":1,"2":1})"), one + 3 * sizeof(LogitBias));
+}
+
 // A model of the demo's tokens that says noise, in which what closes is likelier.
 class Noise : public Forward {
  public:
@@ -266,6 +323,28 @@ TEST_F(Formats, WithDraftsTheTextIsTheSame) {
     EXPECT_FALSE(plain.empty());
     EXPECT_EQ(tokens(7), plain);
     EXPECT_EQ(tokens(2), plain);
+  }
+}
+
+TEST_F(Formats, OllamasStopTextsAreAlike) {
+  OllamaParts parts;
+  parts.model = [] {
+    OllamaModel model;
+    model.id = "m";
+    return model;
+  };
+  parts.completions = [this](const http::Request& request) {
+    return completions(request, [this](const std::string&) { return model(); });
+  };
+  const std::vector<http::Route> routes = ollama_routes(parts);
+  const auto generate = std::ranges::find(routes, "/api/generate", &http::Route::path);
+  ASSERT_NE(generate, routes.end());
+  http::Request asked;
+  for (const Json& stop : {Json(std::vector<std::string>(17, "x")), Json(std::string(1025, 'x'))}) {
+    asked.body = Json{{"model", "m"}, {"prompt", "a"}, {"options", {{"stop", stop}}}}.dump();
+    const http::Response response = generate->handler(asked);
+    EXPECT_EQ(response.status, 400);
+    EXPECT_NE(response.body.find("'stop'"), std::string::npos) << response.body;
   }
 }
 

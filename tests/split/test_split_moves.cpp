@@ -103,7 +103,7 @@ TEST_F(SplitMoves, RowsOfWrongGuessesAreGoneWhenATextComesBack) {
   options.max_tokens = 24;
   options.drafts = {.most = kMostDrafts, .always = true};
   // Texts of three ids, where there is always something to guess.
-  for (int32_t id = 0; id < 3; ++id) options.sampling.logit_bias.push_back({id, 100});
+  options.sampling.logit_bias = {{0, 100}, {1, 100}, {2, 100}};
   for (const int away : {layers(), edge::Move::kCloud}) {
     for (uint32_t at = 2; at <= 12; ++at) {
       options.sampling.seed = at;

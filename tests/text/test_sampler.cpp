@@ -38,10 +38,23 @@ TEST(StopStrings, GiveBackAnUnfinishedMatchAtTheEnd) {
   EXPECT_EQ(stop.flush(), "ab");
   StopStrings none;
   EXPECT_EQ(none.push("text"), "text");
-  EXPECT_EQ(message_of([] {
-              StopStrings({"a", ""});
-            }),
-            "[stop] expected text, got an empty string");
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"a", ""}, std::vector<std::string>(1, std::string(1025, 'a')),
+        std::vector<std::string>(17, "a")}) {
+    EXPECT_EQ(message_of([&] { StopStrings stop(wrong); }),
+              "[stop] expected at most 16 texts of 1 to 1024 bytes");
+  }
+}
+
+TEST(StopStrings, ShareTheirTablesWithCopies) {
+  const StopTexts texts(std::vector<std::string>(16, std::string(1024, 'a')));
+  const StopTexts copy = texts;
+  EXPECT_EQ(&copy[15], &texts[15]);
+  EXPECT_LE(texts[15].text.capacity() + texts[15].fallback.capacity() * sizeof(uint16_t),
+            StopTexts::kTextBytes);
+  StopStrings one(copy), other(texts);  // each at its own place
+  EXPECT_EQ(one.push(std::string(1000, 'a')), "");
+  EXPECT_EQ(other.push("ab"), "ab");
 }
 
 TEST(StopStrings, MatchAsASearchWouldHoweverTheTextIsCut) {
@@ -84,10 +97,10 @@ TEST(StopStrings, MatchAsASearchWouldHoweverTheTextIsCut) {
 }
 
 TEST(StopStrings, TakeTimeInProportionToTheText) {
-  StopStrings stop({std::string(500'000, 'a') + "b"});
+  StopStrings stop({std::string(1023, 'a') + "b"});
   size_t out = 0;
-  out += stop.push(std::string(2'000'000, 'a')).size();  // the product of both would take minutes
-  EXPECT_EQ(out, 1'500'000u);
+  out += stop.push(std::string(20'000'000, 'a')).size();  // the product of both would take minutes
+  EXPECT_EQ(out, 20'000'000u - 1023);
 }
 
 // ---------------------------------------------------------------- sampler

@@ -24,7 +24,7 @@ void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids) {
 }
 
 std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* tokenizer,
-                                std::string_view text, bool special) {
+                                std::string_view text, bool special, MemoryShare* memory) {
   if (tokenizer == nullptr && !text.empty()) {
     throw Error(ErrorKind::kInput, "[prompt] the model has no tokenizer: expected token ids",
                 "prompt");
@@ -41,7 +41,8 @@ std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* toke
   }
   std::vector<int32_t> ids;
   if (tokenizer != nullptr) {
-    ids = tokenizer->encode(text, {.add_special = true, .parse_special = special});
+    ids =
+        tokenizer->encode(text, {.add_special = true, .parse_special = special, .memory = memory});
   }
   check_prompt(config, ids);
   return ids;

@@ -11,9 +11,11 @@ namespace split {
 // The prompt's ids: its text encoded, with what the tokenizer puts around one, and one
 // <|endoftext|> for no tokens at all. Throws
 // Error(kInput) for more than the model's context, for an id outside the vocabulary, for text
-// without a tokenizer, or for an empty prompt without such a token.
+// without a tokenizer, or for an empty prompt without such a token; Error(kBusy) where `memory`
+// has too little for them.
 std::vector<int32_t> prompt_ids(const ModelConfig& config, const Tokenizer* tokenizer,
-                                std::string_view text, bool special = true);
+                                std::string_view text, bool special = true,
+                                MemoryShare* memory = nullptr);
 void check_prompt(const ModelConfig& config, std::vector<int32_t>& ids);
 
 // A text while it is made, one token at a time, so that it can wait between two of them without a

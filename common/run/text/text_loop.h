@@ -24,11 +24,12 @@ namespace split {
 // Rows of logits held at once while a prompt is scored: 6 MB for 50,257 tokens.
 inline constexpr size_t kScoreRows = 32;
 
+// Copies share what is large in it.
 struct GenerateOptions {
   int max_tokens = 64;
   int min_tokens = 0;  // nothing ends a text before so many
   SamplingOptions sampling;
-  std::vector<std::string> stop;
+  StopTexts stop = {};
   bool ignore_end = false;  // go on after what ends a text, and show special tokens
   std::shared_ptr<const TokenGrammar> grammar = {};  // that the text is of; null: any
   size_t generated = 0;  // the prompt's last tokens that a text begins with: it goes on there

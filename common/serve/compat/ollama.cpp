@@ -165,9 +165,9 @@ void expect_none(Fields& fields, const char* key) {
   }
 }
 
-// Copies a value from one body into another, to be checked there.
+// Moves a value from one body into another, to be checked there.
 void pass(Fields& from, const char* key, Json& to, const char* name) {
-  if (from.has(key)) to[name] = from.raw(key);
+  if (from.has(key)) to[name] = from.take(key);
 }
 
 // Ollama's defaults, and what the request says of them.
@@ -179,7 +179,7 @@ void read_options(Fields& fields, Json& to) {
   to["max_tokens"] = kToTheEnd;
   if (!fields.has("options")) return;
   if (!fields.raw("options").is_object()) Fields::refuse("options", "expected an object");
-  Fields options(&fields.raw("options"));
+  Fields options(fields.take("options").take_object());
   for (const char* key : kAlike) pass(options, key, to, key);
   pass(options, "repeat_penalty", to, "repetition_penalty");
   pass(options, "stop", to, "stop");
@@ -194,12 +194,14 @@ void read_options(Fields& fields, Json& to) {
 // "json", or a schema.
 void read_format(Fields& fields, Json& to) {
   if (!fields.has("format") || fields.raw("format") == "") return;
-  const Json& format = fields.raw("format");
+  Json format = fields.take("format");
   if (format == "json") {
     to["response_format"] = {{"type", "json_object"}};
   } else if (format.is_object()) {
-    to["response_format"] = {{"type", "json_schema"},
-                             {"json_schema", {{"name", "format"}, {"schema", format}}}};
+    Json schema = {{"name", "format"}};
+    schema["schema"] = std::move(format);
+    to["response_format"] = {{"type", "json_schema"}};
+    to["response_format"]["json_schema"] = std::move(schema);
   } else {
     Fields::refuse("format", "expected \"json\" or a JSON schema");
   }
@@ -224,35 +226,42 @@ http::Response loaded(const OllamaParts& parts, const std::string& name, bool ch
   return http::Response::json(200, OllamaText(name, chat).loaded());
 }
 
+Json taken_text(Fields& fields, const char* key) {
+  if (!fields.has(key)) return "";
+  if (!fields.raw(key).is_string()) Fields::refuse(key, "expected a string");
+  return fields.take(key);
+}
+
 http::Response generate(const OllamaParts& parts, const http::Request& request) {
   Fields fields(request.body, request.memory.get());
   const std::string name = fields.text("model");
-  const std::string prompt = fields.text_or("prompt", ""), system = fields.text_or("system", "");
+  Json prompt = taken_text(fields, "prompt"), system = taken_text(fields, "system");
   Json to = read_common(fields, name);
   const bool raw = fields.boolean_or("raw", false);
   for (const char* key : {"context", "images", "suffix", "template"}) expect_none(fields, key);
   fields.finish();
-  if (prompt.empty()) return loaded(parts, name, false);
+  if (prompt == "") return loaded(parts, name, false);
   const auto text = std::make_shared<OllamaText>(name, false);
-  if (raw || (system.empty() && !parts.model().has_template)) {
-    to["prompt"] = prompt;
-    return retold(request, parts.completions, to, text, kOllamaNames);
+  const bool instructed = system != "";
+  if (raw || (!instructed && !parts.model().has_template)) {
+    to["prompt"] = std::move(prompt);
+    return retold(request, parts.completions, std::move(to), text, kOllamaNames);
   }
   Json messages = Json::array();
-  if (!system.empty()) messages.push_back({{"role", "system"}, {"content", system}});
-  messages.push_back({{"role", "user"}, {"content", prompt}});
+  if (instructed) messages.push_back(message_of("system", std::move(system)));
+  messages.push_back(message_of("user", std::move(prompt)));
   to["messages"] = std::move(messages);
-  return retold(request, parts.chat, to, text, kOllamaNames);
+  return retold(request, parts.chat, std::move(to), text, kOllamaNames);
 }
 
 // A message without what says nothing.
-Json plain_message(const Json& message) {
+Json plain_message(Json message) {
   if (!message.is_object()) return message;
   Json plain = Json::object();
-  for (const auto& [name, value] : message.members()) {
+  for (auto& [name, value] : message.take_object()) {
     const bool nothing = value.is_null() || ((name == "images" || name == "tool_calls") &&
                                              value.is_array() && value.empty());
-    if (!nothing && name != "thinking") plain.add(name, value);
+    if (!nothing && name != "thinking") plain.add(std::move(name), std::move(value));
   }
   return plain;
 }
@@ -265,23 +274,27 @@ http::Response chat(const OllamaParts& parts, const http::Request& request) {
   Json messages = Json::array();
   if (fields.has("messages")) {
     if (!fields.raw("messages").is_array()) Fields::refuse("messages", "expected a list");
-    for (const Json& one : fields.raw("messages")) messages.push_back(plain_message(one));
+    Json::Array given = fields.take("messages").take_array();
+    for (Json& one : given) one = plain_message(std::move(one));
+    messages = std::move(given);
   }
   fields.finish();
   if (messages.empty()) return loaded(parts, name, true);
   to["messages"] = std::move(messages);
-  return retold(request, parts.chat, to, std::make_shared<OllamaText>(name, true), kOllamaNames);
+  return retold(request, parts.chat, std::move(to), std::make_shared<OllamaText>(name, true),
+                kOllamaNames);
 }
 
 http::Response embed(const OllamaParts& parts, const http::Request& request) {
   Fields fields(request.body, request.memory.get());
   const std::string name = fields.text("model");
-  Json to = {{"model", id_of(name)}, {"input", fields.raw("input")}};
+  Json to = {{"model", id_of(name)}};
+  to["input"] = fields.take("input");
   pass(fields, "dimensions", to, "dimensions");
   to["truncate"] = fields.boolean_or("truncate", true);
   for (const char* key : {"keep_alive", "options"}) fields.ignore(key);
   fields.finish();
-  return retold(request, parts.embeddings, to, std::make_shared<OllamaEmbeddings>(name),
+  return retold(request, parts.embeddings, std::move(to), std::make_shared<OllamaEmbeddings>(name),
                 kOllamaNames);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/resources/memory_budget.h"
 #include "base/revision.h"
 #include "serve/text_request.h"
 
@@ -13,7 +14,8 @@ Json default_params() {
   const Json nothing = Json::object();
   wire::Fields fields(&nothing);
   TextRequest request;
-  read_common(fields, request);
+  MemoryShare memory;
+  read_common(fields, request, memory);
   const auto& sampling = request.options.sampling;
   return {{"temperature", double{sampling.temperature}},
           {"top_k", sampling.top_k},

@@ -200,13 +200,11 @@ Json content_of(const Json& content) {
   return text;
 }
 
-Json messages_of(const Json& input, const Json& instructions) {
+Json messages_of(Json input, const Json& instructions) {
   Json messages = Json::array();
-  if (!instructions.is_null()) {
-    messages.push_back({{"role", "system"}, {"content", instructions}});
-  }
+  if (!instructions.is_null()) messages.push_back(message_of("system", instructions));
   if (input.is_string()) {
-    messages.push_back({{"role", "user"}, {"content", input}});
+    messages.push_back(message_of("user", std::move(input)));
     return messages;
   }
   if (!input.is_array() || input.empty() || input.size() > kMaxItems) {
@@ -219,7 +217,7 @@ Json messages_of(const Json& input, const Json& instructions) {
       Fields::refuse("input", "expected items of type \"message\" alone");
     }
     if (!item.has("content")) Fields::refuse("input", "expected messages with content");
-    messages.push_back({{"role", item.text("role")}, {"content", content_of(item.raw("content"))}});
+    messages.push_back(message_of(item.text("role"), content_of(item.raw("content"))));
     for (const char* key : {"id", "status", "phase"}) item.ignore(key);
     item.finish();
   }
@@ -275,9 +273,19 @@ http::Response responses(const http::Request& request, const http::Handler& chat
   Fields fields(request.body, request.memory.get());
   Asked asked;
   if (fields.has("instructions")) asked.instructions = fields.text("instructions");
-  Json to = {{"messages", messages_of(fields.raw("input"), asked.instructions)}};
+  // Pays for what is made of the input, and for copies of all that the answer repeats.
+  constexpr uint64_t kRepeats = 8;
+  request.memory->take(request.memory->bytes());
+  request.memory->take(kRepeats *
+                       (fields.has("instructions") ? asked.instructions.text().size() : 0));
+  if (fields.has("text")) request.memory->take(kRepeats / 2 * request.memory->bytes());
+  Json to = Json::object();
+  to["messages"] = messages_of(fields.take("input"), asked.instructions);
   for (const char* key : {"model", "temperature", "top_p", "top_k", "seed"}) {
     if (fields.has(key)) to[key] = fields.raw(key);
+  }
+  for (const char* key : {"temperature", "top_p", "max_output_tokens"}) {
+    if (fields.has(key) && !fields.raw(key).is_number()) Fields::refuse(key, "expected a number");
   }
   if (fields.has("temperature")) asked.temperature = fields.raw("temperature");
   if (fields.has("top_p")) asked.top_p = fields.raw("top_p");
@@ -291,7 +299,7 @@ http::Response responses(const http::Request& request, const http::Handler& chat
   read_text(fields, asked, to);
   refuse_beyond_text(fields);
   fields.finish();
-  return retold(request, chat, to, std::make_shared<ResponseText>(std::move(asked)),
+  return retold(request, chat, std::move(to), std::make_shared<ResponseText>(std::move(asked)),
                 kResponsesNames);
 }
 

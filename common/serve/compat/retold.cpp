@@ -1,6 +1,8 @@
 #include "serve/compat/retold.h"
 
 #include "base/error.h"
+#include "base/release.h"
+#include "base/resources/memory_budget.h"
 #include "http/sse.h"
 
 namespace split::serve {
@@ -81,11 +83,22 @@ std::string finish_reason_of(const Json& answer) {
   return reason != nullptr && reason->is_string() ? reason->text() : "";
 }
 
-http::Response retold(const http::Request& request, const http::Handler& handler, const Json& body,
+Json message_of(std::string_view role, Json content) {
+  Json message = {{"role", role}};
+  message["content"] = std::move(content);
+  return message;
+}
+
+http::Response retold(const http::Request& request, const http::Handler& handler, Json body,
                       std::shared_ptr<Retelling> retelling,
                       std::span<const std::pair<std::string_view, std::string_view>> names) {
+  // The bytes of the request once more, and these while they grow: values do not get longer.
+  constexpr uint64_t kCopies = 4;
+  request.memory->take(kCopies * request.body.size());
   http::Request inner = request;
+  release(inner.body);
   inner.body = body.dump();
+  release(body);
   http::Response response;
   try {
     response = handler(inner);

@@ -31,9 +31,12 @@ class Retelling {
 std::string text_of(const Json& answer);
 std::string finish_reason_of(const Json& answer);
 
-// Asks `handler` with another body, and tells its answer. `names`: fields of that body and what
-// they are called in this request's, for errors.
-http::Response retold(const http::Request& request, const http::Handler& handler, const Json& body,
+// A chat's message.
+Json message_of(std::string_view role, Json content);
+
+// Asks `handler` with another body, which is freed before, and tells its answer. `names`: fields of
+// that body and what they are called in this request's, for errors.
+http::Response retold(const http::Request& request, const http::Handler& handler, Json body,
                       std::shared_ptr<Retelling> retelling,
                       std::span<const std::pair<std::string_view, std::string_view>> names);
 
