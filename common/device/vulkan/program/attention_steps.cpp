@@ -21,7 +21,21 @@ constexpr size_t kScratchBytes = size_t{64} << 20;  // of attention's partial re
 const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& step) {
   if (const auto at = attention_.find(&step); at != attention_.end()) return at->second;
   AttentionPlan plan;
-  const size_t limit = core_->context.capabilities().max_range;
+  plan_lanes(step, plan);
+  plan_caches(step, plan);
+  plan_partial(step, plan);
+  return attention_[&step] = std::move(plan);
+}
+
+// Elements of a row of a split's partial results.
+size_t VulkanExecutable::split_stride(const Step& attention) {
+  return shader::SPLIT_STRIDE(static_cast<uint32_t>(Heads(attention).dim));
+}
+
+// As many lanes as there is shared memory for: what is exchanged, the lanes' largest, the keys'
+// weights, and of each part of the lanes its sums. Their number changes no bits.
+void VulkanExecutable::plan_lanes(const Step& step, AttentionPlan& plan) {
+  const Capabilities& device = core_->context.capabilities();
   const DType kv = slot(step.in(Attention::k_cache)).dtype;
   if (slot(step.in(Attention::v_cache)).dtype != kv || type_code(kv) > 1) {
     throw Error(ErrorKind::kDevice, cat("[vulkan] caches of ", dtype_name(kv), " and ",
@@ -35,11 +49,8 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
     throw Error(ErrorKind::kDevice, cat("[vulkan] attention: heads of ", size,
                                         " elements, expected at most ", kSplitKeys * width));
   }
-  // As many lanes as there is shared memory for: what is exchanged, the lanes' largest, the keys'
-  // weights, and of each part of the lanes its sums. Their number changes no bits.
-  const Capabilities& device = core_->context.capabilities();
   const uint32_t reach = std::max(device.subgroup, plan.key_lanes);
-  const size_t stride = shader::SPLIT_STRIDE(static_cast<uint32_t>(size));
+  const size_t stride = split_stride(step);
   const Parts parts = this->parts();
   const size_t kept = parts.count * stride, grouped = parts.splits > 1 ? parts.splits * stride : 0;
   const auto shared = [&](uint32_t lanes) {
@@ -63,10 +74,14 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   }
   plan.keeps_splits =
       parts.splits == 1 && shared(plan.row_lanes) + kept * sizeof(float) <= kSharedBytes;
+}
 
-  const size_t page_bytes = kPageTokens *
-                            static_cast<size_t>(slot(step.in(Attention::k_cache)).dims.back()) *
-                            dtype_size(kv);
+// The pieces of the caches that a binding can have.
+void VulkanExecutable::plan_caches(const Step& step, AttentionPlan& plan) {
+  const size_t limit = core_->context.capabilities().max_range;
+  const Slot& cache = slot(step.in(Attention::k_cache));
+  const size_t page_bytes =
+      kPageTokens * static_cast<size_t>(cache.dims.back()) * dtype_size(cache.dtype);
   const Allocation &k = bound(step.in(Attention::k_cache)).plain(),
                    &v = bound(step.in(Attention::v_cache)).plain();
   if (k.size() != v.size()) {
@@ -78,21 +93,24 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   plan.pieces = piece_pages < pages ? kCachePieces : 1;
   if (plan.pieces > 1) piece_pages = piece_pages / kAlignedPages * kAlignedPages;
   if (pages == 0 || piece_pages * plan.pieces < pages) {
-    throw Error(
-        ErrorKind::kDevice,
-        cat("[vulkan] cache '", slot(step.in(Attention::k_cache)).name, "': ", k.size(), " bytes, ",
-            kCachePieces, " bindings of this device have at most ", limit, " bytes each"));
+    throw Error(ErrorKind::kDevice,
+                cat("[vulkan] cache '", cache.name, "': ", k.size(), " bytes, ", kCachePieces,
+                    " bindings of this device have at most ", limit, " bytes each"));
   }
   plan.piece_pages = static_cast<uint32_t>(std::min(piece_pages, pages));
-  for (const Allocation* cache : {&k, &v}) {
+  for (const Allocation* of : {&k, &v}) {
     for (size_t p = 0; p < plan.pieces; ++p) {
       const size_t base = p * plan.piece_pages < pages ? p * plan.piece_pages : 0;
-      plan.caches.push_back(part(*cache, base * page_bytes,
+      plan.caches.push_back(part(*of, base * page_bytes,
                                  std::min<size_t>(plan.piece_pages, pages - base) * page_bytes));
     }
   }
+}
 
-  const size_t partial_row = Heads(step).count * parts.count * stride * sizeof(float);
+// The memory of partial results, of as many rows at a time as there is room for.
+void VulkanExecutable::plan_partial(const Step& step, AttentionPlan& plan) {
+  const size_t limit = core_->context.capabilities().max_range;
+  const size_t partial_row = Heads(step).count * parts().count * split_stride(step) * sizeof(float);
   const size_t budget = std::min(limit, kScratchBytes) / partial_row;
   plan.rows =
       piece_rows({step.in(Attention::q), step.in(Attention::k), step.in(Attention::v), step.out()},
@@ -104,7 +122,6 @@ const VulkanExecutable::AttentionPlan& VulkanExecutable::attention(const Step& s
   }
   scratch_.push_back(workspace_.scratch(plan.rows * partial_row));
   plan.partial = part(*scratch_.back(), 0, plan.rows * partial_row);
-  return attention_[&step] = std::move(plan);
 }
 
 VulkanExecutable::Parts VulkanExecutable::parts() const {
@@ -147,93 +164,116 @@ void VulkanExecutable::add_page_constants(const Step& step, size_t variant, Pipe
        {Constant::V_STRIDE, stride(Attention::v)}});
 }
 
+const KeptKernel& VulkanExecutable::attention_kernel(Kernels::What what, const AttentionPlan& plan,
+                                                     bool half) {
+  const bool shuffle = core_->context.capabilities().subgroup > 1;
+  using What = Kernels::What;
+  const uint32_t pieces = what == What::kMerge ? 0 : plan.pieces;
+  return core_->kernels.get({.what = what, .pieces = pieces, .half = half}, [&] {
+    const auto attention = [&](AttentionOf of) { return attention_text(plan.pieces, shuffle, of); };
+    const AttentionOf row = half ? AttentionOf::kHalves : AttentionOf::kFloats;
+    return Kernel{what == What::kStore            ? kv_store_text(plan.pieces, shuffle)
+                  : what == What::kMerge          ? merge_text(shuffle, half)
+                  : what == What::kRowAttention   ? attention(row)
+                  : what == What::kGroupAttention ? attention(AttentionOf::kGroup)
+                                                  : attention(AttentionOf::kSplit),
+                  {},
+                  {}};
+  });
+}
+
+// The bindings behind the symbols: inputs, what splits leave, the result, and the caches.
+struct VulkanExecutable::AttentionBindings {
+  std::vector<size_t> inputs;
+  bool partial = false, result = false, caches = true;
+};
+
+VulkanExecutable::Dispatch VulkanExecutable::attention_piece(
+    const char* what, const KeptKernel& kernel, const Step& step, size_t variant,
+    uint32_t workgroup, uint32_t base, uint32_t rows, const AttentionBindings& bindings) {
+  const AttentionPlan& plan = attention(step);
+  Dispatch dispatch;
+  dispatch.what = what;
+  dispatch.key = key_of(kernel, step, workgroup);
+  if (bindings.caches) add_counted(variant, dispatch.key);
+  add_page_constants(step, variant, dispatch.key);
+  dispatch.ranges = {symbols()};
+  for (const size_t input : bindings.inputs) {
+    dispatch.ranges.push_back(rowwise(step.in(input), base, rows, {}));
+  }
+  if (bindings.partial) dispatch.ranges.push_back(plan.partial);
+  if (bindings.result) {
+    dispatch.ranges.push_back(rowwise(step.out(), base, rows, halves(variant)));
+  }
+  if (bindings.caches) {
+    dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
+  }
+  dispatch.push = {base, rows, 0, 0};
+  return dispatch;
+}
+
+void VulkanExecutable::add_store(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  const Step& step = program_.steps[i];
+  for (size_t before = 0; before < i; ++before) {
+    // What makes keys and values stores them.
+    if (program_.steps[before].attention == i && puts(before, variant)) return;
+  }
+  const KeptKernel& kernel = attention_kernel(Kernels::What::kStore, attention(step));
+  const uint32_t lanes = row_lanes(core_->context.capabilities());
+  const uint32_t piece =
+      piece_rows({step.in(Attention::k), step.in(Attention::v)}, workspace_.capacity());
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    out.push_back(attention_piece("store", kernel, step, variant, lanes, base, piece,
+                                  {.inputs = {Attention::k, Attention::v}}));
+    out.back().waits = base == 0;
+  }
+}
+
+// Many rows fill the device, each by one workgroup a head. The same bits as by splits.
+void VulkanExecutable::add_row_attention(const Step& step, size_t variant, bool half,
+                                         std::vector<Dispatch>& out) {
+  const AttentionPlan& plan = attention(step);
+  const KeptKernel& kernel = attention_kernel(Kernels::What::kRowAttention, plan, half);
+  const uint32_t piece = piece_rows({step.in(Attention::q), step.out()}, workspace_.capacity());
+  for (uint32_t base = 0; base < workspace_.capacity(); base += piece) {
+    Dispatch rows = attention_piece("row-attention", kernel, step, variant, plan.row_lanes, base,
+                                    piece, {.inputs = {Attention::q}, .result = true});
+    rows.groups[0] = static_cast<uint32_t>(Heads(step).count);
+    rows.row_axis = 2;
+    rows.waits = base == 0;
+    out.push_back(std::move(rows));
+  }
+}
+
 void VulkanExecutable::add_attention(size_t i, size_t variant, std::vector<Dispatch>& out) {
   const Step& step = program_.steps[i];
   const Capabilities& device = core_->context.capabilities();
-  const bool shuffle = device.subgroup > 1;
   const AttentionPlan& plan = attention(step);
   using What = Kernels::What;
-  const auto kernel = [&](What what, const auto& text, bool half = false) -> const KeptKernel& {
-    const uint32_t pieces = what == What::kMerge ? 0 : plan.pieces;
-    return core_->kernels.get({.what = what, .pieces = pieces, .half = half}, [&] {
-      return Kernel{text(), {}, {}};
-    });
-  };
-  // The bindings behind the symbols: inputs, what splits leave, the result, and the caches.
-  struct Bound {
-    std::vector<size_t> inputs;
-    bool partial = false, result = false, caches = true;
-  };
-  const auto add = [&](const char* what, const KeptKernel& of, uint32_t workgroup, uint32_t base,
-                       uint32_t rows, const Bound& bound) {
-    Dispatch dispatch;
-    dispatch.what = what;
-    dispatch.key = key_of(of, step, workgroup);
-    if (bound.caches) add_counted(variant, dispatch.key);
-    add_page_constants(step, variant, dispatch.key);
-    dispatch.ranges = {symbols()};
-    for (const size_t input : bound.inputs) {
-      dispatch.ranges.push_back(rowwise(step.in(input), base, rows, {}));
-    }
-    if (bound.partial) dispatch.ranges.push_back(plan.partial);
-    if (bound.result) {
-      dispatch.ranges.push_back(rowwise(step.out(), base, rows, halves(variant)));
-    }
-    if (bound.caches) {
-      dispatch.ranges.insert(dispatch.ranges.end(), plan.caches.begin(), plan.caches.end());
-    }
-    dispatch.push = {base, rows, 0, 0};
-    out.push_back(std::move(dispatch));
-    return &out.back();
-  };
-  bool stored = false;  // by what makes them
-  for (size_t before = 0; before < i; ++before) {
-    stored = stored || (program_.steps[before].attention == i && puts(before, variant));
-  }
-  const uint32_t piece =
-      piece_rows({step.in(Attention::k), step.in(Attention::v)}, workspace_.capacity());
-  for (uint32_t base = 0; !stored && base < workspace_.capacity(); base += piece) {
-    add("store", kernel(What::kStore, [&] { return kv_store_text(plan.pieces, shuffle); }),
-        row_lanes(device), base, piece, {.inputs = {Attention::k, Attention::v}})
-        ->waits = base == 0;
-  }
+  add_store(i, variant, out);
   if (add_tiled_attention(step, variant, out)) return;
   const bool half = variant > kWide && halves_[static_cast<size_t>(step.out())];
   const bool many = variant == kDecodeCoopMatrix || (variant == kWide && device.small_tiles);
-  if (many && shuffle && plan.keeps_splits) {
-    // Many rows fill the device, each by one workgroup a head. The same bits as by splits.
-    const auto of = half ? AttentionOf::kHalves : AttentionOf::kFloats;
-    const uint32_t own = piece_rows({step.in(Attention::q), step.out()}, workspace_.capacity());
-    for (uint32_t base = 0; base < workspace_.capacity(); base += own) {
-      const auto text = [&] { return attention_text(plan.pieces, shuffle, of); };
-      Dispatch* rows = add("row-attention", kernel(What::kRowAttention, text, half), plan.row_lanes,
-                           base, own, {.inputs = {Attention::q}, .result = true});
-      rows->groups[0] = static_cast<uint32_t>(Heads(step).count);
-      rows->row_axis = 2;
-      rows->waits = base == 0;
-    }
-    return;
+  if (many && device.subgroup > 1 && plan.keeps_splits) {
+    return add_row_attention(step, variant, half, out);
   }
+  const Parts parts = this->parts();
   for (uint32_t base = 0; base < workspace_.capacity(); base += plan.rows) {
-    const Parts parts = this->parts();
-    const bool groups = parts.splits > 1;
-    const auto text = [&] {
-      return attention_text(plan.pieces, shuffle,
-                            groups ? AttentionOf::kGroup : AttentionOf::kSplit);
-    };
-    Dispatch* split =
-        add("attention", kernel(groups ? What::kGroupAttention : What::kSplitAttention, text),
-            plan.split_lanes, base, plan.rows, {.inputs = {Attention::q}, .partial = true});
-    split->groups = {static_cast<uint32_t>(Heads(step).count), parts.count, 1};
-    split->row_axis = 2;
-    split->part_keys = kSplitKeys * parts.splits;
+    const What what = parts.splits > 1 ? What::kGroupAttention : What::kSplitAttention;
+    Dispatch split =
+        attention_piece("attention", attention_kernel(what, plan), step, variant, plan.split_lanes,
+                        base, plan.rows, {.inputs = {Attention::q}, .partial = true});
+    split.groups = {static_cast<uint32_t>(Heads(step).count), parts.count, 1};
+    split.row_axis = 2;
+    split.part_keys = kSplitKeys * parts.splits;
+    out.push_back(std::move(split));
     if (joins_matmul(i, variant)) continue;
     // Each lane has elements of its own, four at a time: many lanes, few elements.
     const auto fours = std::bit_ceil(static_cast<uint32_t>(step.columns + 3) / 4);
     const uint32_t lanes = std::clamp(fours, row_lanes(device), most_lanes(device));
-    const auto merge = [&] { return merge_text(shuffle, half); };
-    add("merge", kernel(What::kMerge, merge, half), lanes, base, plan.rows,
-        {.inputs = {}, .partial = true, .result = true, .caches = false});
+    out.push_back(attention_piece(
+        "merge", attention_kernel(What::kMerge, plan, half), step, variant, lanes, base, plan.rows,
+        {.inputs = {}, .partial = true, .result = true, .caches = false}));
   }
 }
 

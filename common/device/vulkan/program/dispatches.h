@@ -11,6 +11,7 @@
 namespace split::vulkan {
 
 inline constexpr size_t kSharedBytes = 16 * 1024;
+inline constexpr size_t kOneRow = 0;  // the narrow variant
 
 // Lanes that work on a row together, alone or before a matrix: they fix the order of its sums.
 inline uint32_t row_lanes(const Capabilities& device) {
@@ -31,6 +32,12 @@ inline void add_constants(PipelineKey& key,
   }
 }
 
+inline void add_tape_constants(const KeptKernel& kernel, PipelineKey& key) {
+  for (size_t i = 0; i < kernel.constants.size(); ++i) {
+    key.constants.emplace_back(kTapeConstants + static_cast<uint32_t>(i), kernel.constants[i]);
+  }
+}
+
 // Whether each workgroup has a row (common.glsl). Of 3 or 4 rows, and of 5 to 8, there is one
 // recording, with a workgroup for each that it may have.
 inline void add_counted(size_t variant, PipelineKey& key) {
@@ -41,6 +48,14 @@ inline void add_counted(size_t variant, PipelineKey& key) {
 inline void add_unit_sizes(PipelineKey& key) {
   add_constants(key,
                 {{Constant::LM, kUnitTile}, {Constant::LN, kUnitTile}, {Constant::LK, kUnitTile}});
+}
+
+inline std::vector<int> rowwise_slots(const KeptKernel& kernel) {
+  std::vector<int> result;
+  for (const Bind& bind : kernel.binds) {
+    if (bind.kind == Bind::Kind::kRowwise) result.push_back(bind.slot);
+  }
+  return result;
 }
 
 }  // namespace split::vulkan

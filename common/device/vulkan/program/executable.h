@@ -145,11 +145,28 @@ class VulkanExecutable final : public Executable {
   static const ByOp<Add> kAdd;
   void add_group(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out);
+  struct MatmulPlan;  // matmul_steps.cpp
+  MatmulPlan matmul_kernel_of(size_t i, size_t variant);
+  void size_matmul(MatmulPlan& plan);
+  PipelineKey matmul_key(const MatmulPlan& plan);
+  Dispatch matmul_piece(const MatmulPlan& plan, uint32_t base, size_t column);
   void add_attention(size_t i, size_t variant, std::vector<Dispatch>& out);
+  void add_store(size_t i, size_t variant, std::vector<Dispatch>& out);
+  void add_row_attention(const Step& step, size_t variant, bool half, std::vector<Dispatch>& out);
   bool add_tiled_attention(const Step& step, size_t variant, std::vector<Dispatch>& out);
   void add_rotate(size_t i, size_t variant, std::vector<Dispatch>& out);
   void add_topk(size_t i, size_t variant, std::vector<Dispatch>& out);
   const AttentionPlan& attention(const Step& step);
+  void plan_lanes(const Step& step, AttentionPlan& plan);
+  void plan_caches(const Step& step, AttentionPlan& plan);
+  void plan_partial(const Step& step, AttentionPlan& plan);
+  static size_t split_stride(const Step& attention);
+  const KeptKernel& attention_kernel(Kernels::What what, const AttentionPlan& plan,
+                                     bool half = false);
+  struct AttentionBindings;  // attention_steps.cpp
+  Dispatch attention_piece(const char* what, const KeptKernel& kernel, const Step& step,
+                           size_t variant, uint32_t workgroup, uint32_t base, uint32_t rows,
+                           const AttentionBindings& bindings);
   // The parts of the longest sequence's keys whose results are merged in the end, and how many
   // splits each is merged of first.
   struct Parts {

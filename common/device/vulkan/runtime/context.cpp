@@ -42,19 +42,6 @@ bool has_instance_extension(const char* name) {
   return false;
 }
 
-bool has_device_extension(VkPhysicalDevice device, const char* name) {
-  uint32_t count = 0;
-  check(vkEnumerateDeviceExtensionProperties(device, nullptr, &count, nullptr),
-        "device extensions");
-  std::vector<VkExtensionProperties> all(count);
-  check(vkEnumerateDeviceExtensionProperties(device, nullptr, &count, all.data()),
-        "device extensions");
-  for (const auto& extension : all) {
-    if (std::strcmp(extension.extensionName, name) == 0) return true;
-  }
-  return false;
-}
-
 bool has_layer(const char* name) {
   uint32_t count = 0;
   check(vkEnumerateInstanceLayerProperties(&count, nullptr), "layers");
@@ -64,11 +51,6 @@ bool has_layer(const char* name) {
     if (std::strcmp(layer.layerName, name) == 0) return true;
   }
   return false;
-}
-
-bool is_set(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && *value != '\0' && std::strcmp(value, "0") != 0;
 }
 
 // Drivers and layers stay loaded when their instance goes: a process can load NVIDIA's driver 30
@@ -86,9 +68,6 @@ void keep_drivers() {
     ::dlopen(name.c_str(), RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   }
 }
-
-constexpr uint32_t kMinSharedBytes = 16 * 1024;
-constexpr uint32_t kMinStorageBuffers = 16;
 
 }  // namespace
 
@@ -126,13 +105,6 @@ void check(VkResult result, const char* what) {
 }
 
 uint64_t validation_messages() { return g_messages.load(); }
-
-bool is_disabled(const char* path) {
-  const char* value = std::getenv("SPLIT_VULKAN_DISABLE");
-  if (value == nullptr) return false;
-  const std::string list = cat(",", value, ",");
-  return list.find(cat(",", path, ",")) != std::string::npos;
-}
 
 Instance::Instance() {
   uint32_t version = VK_API_VERSION_1_0;
@@ -213,134 +185,6 @@ std::vector<VkPhysicalDevice> Instance::devices() const {
   check(vkEnumeratePhysicalDevices(instance_, &count, all.data()), "vkEnumeratePhysicalDevices");
   all.resize(count);
   return all;
-}
-
-Capabilities inspect(VkInstance instance, VkPhysicalDevice device) {
-  Capabilities result;
-  vkGetPhysicalDeviceProperties(device, &result.properties);
-  vkGetPhysicalDeviceMemoryProperties(device, &result.memory);
-  const VkPhysicalDeviceLimits& limits = result.properties.limits;
-  result.software = result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
-  result.host_visible = !is_disabled("host_visible");
-  result.neighbours = !is_disabled("neighbours");
-  result.discrete =
-      result.properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU || !result.host_visible;
-  result.small_tiles = result.software && !is_disabled("small_tiles");
-  result.api_version = result.properties.apiVersion;
-  result.name = result.properties.deviceName;
-  const auto lacks = [&](const std::string& what) {
-    result.missing += cat(result.missing.empty() ? "" : ", ", what);
-  };
-  if (result.api_version < VK_API_VERSION_1_2) {
-    lacks(cat("Vulkan 1.2 (it has ", VK_API_VERSION_MAJOR(result.api_version), ".",
-              VK_API_VERSION_MINOR(result.api_version), ")"));
-    return result;
-  }
-
-  VkPhysicalDeviceDriverProperties driver{};
-  driver.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES;
-  VkPhysicalDeviceShaderSMBuiltinsPropertiesNV cores{};
-  cores.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV;
-  if (has_device_extension(device, VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) driver.pNext = &cores;
-  VkPhysicalDeviceSubgroupProperties subgroup{};
-  subgroup.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES;
-  subgroup.pNext = &driver;
-  VkPhysicalDeviceSubgroupSizeControlProperties size_control{};
-  size_control.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES;
-  VkPhysicalDeviceSubgroupSizeControlFeatures size_features{};
-  size_features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES;
-  result.size_control_ext =
-      result.api_version < VK_API_VERSION_1_3 &&
-      has_device_extension(device, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
-  const bool can_size = result.api_version >= VK_API_VERSION_1_3 || result.size_control_ext;
-  if (can_size) {
-    size_control.pNext = driver.pNext;
-    driver.pNext = &size_control;
-  }
-  VkPhysicalDeviceProperties2 properties{};
-  properties.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
-  properties.pNext = &subgroup;
-  vkGetPhysicalDeviceProperties2(device, &properties);
-  result.name += cat(", driver ", driver.driverInfo);
-
-  VkPhysicalDeviceVulkan12Features features12{};
-  features12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
-  VkPhysicalDeviceVulkan11Features features11{};
-  features11.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES;
-  features11.pNext = &features12;
-  if (can_size) features12.pNext = &size_features;
-  VkPhysicalDeviceFeatures2 features{};
-  features.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
-  features.pNext = &features11;
-  vkGetPhysicalDeviceFeatures2(device, &features);
-  if (features12.timelineSemaphore == VK_FALSE) lacks("timelineSemaphore");
-  if (features11.storageBuffer16BitAccess == VK_FALSE) lacks("storageBuffer16BitAccess");
-  if (limits.maxComputeSharedMemorySize < kMinSharedBytes) {
-    lacks(cat("16 KiB of shared memory (it has ", limits.maxComputeSharedMemorySize, " bytes)"));
-  }
-  if (limits.maxPerStageDescriptorStorageBuffers < kMinStorageBuffers) {
-    lacks(cat("16 storage buffers per stage (it has ", limits.maxPerStageDescriptorStorageBuffers,
-              ")"));
-  }
-
-  uint32_t families = 0;
-  vkGetPhysicalDeviceQueueFamilyProperties(device, &families, nullptr);
-  std::vector<VkQueueFamilyProperties> queues(families);
-  vkGetPhysicalDeviceQueueFamilyProperties(device, &families, queues.data());
-  result.queue_family = families;
-  // One without graphics where there is one: an H200 ends a step 7 to 12 us sooner on it.
-  for (const VkQueueFlags avoid : {VkQueueFlags{0}, VkQueueFlags{VK_QUEUE_GRAPHICS_BIT}}) {
-    for (uint32_t i = families; i-- > 0;) {
-      const VkQueueFlags flags = queues[i].queueFlags;
-      if ((flags & VK_QUEUE_COMPUTE_BIT) != 0 && (flags & avoid) == 0) result.queue_family = i;
-    }
-  }
-  if (result.queue_family == families) {
-    lacks("a compute queue");
-  } else {
-    result.timestamp_bits = queues[result.queue_family].timestampValidBits;
-  }
-
-  constexpr size_t kMatrixSharedBytes = 36 * 1024;  // of shaders/thin_matrix.comp
-  const bool shuffles =
-      can_size && size_features.subgroupSizeControl != VK_FALSE &&
-      size_features.computeFullSubgroups != VK_FALSE &&
-      (size_control.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
-      (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 &&
-      (subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0 &&
-      subgroup.subgroupSize <= 64 && !is_disabled("shuffle");
-  if (shuffles) result.subgroup = subgroup.subgroupSize;
-  result.most_lanes = std::bit_floor(
-      std::min({limits.maxComputeWorkGroupInvocations, limits.maxComputeWorkGroupSize[0],
-                shuffles ? result.subgroup * size_control.maxComputeWorkgroupSubgroups : ~0u}));
-
-  if (result.subgroup == 32 && result.shared_bytes() >= kMatrixSharedBytes &&
-      has_device_extension(device, kMatrixExtension) && !is_disabled("matrix")) {
-    MatrixFeatures matrix;
-    features11.pNext = nullptr;
-    features.pNext = &matrix;
-    vkGetPhysicalDeviceFeatures2(device, &features);
-    result.matrix = matrix.cooperativeMatrix != VK_FALSE && features12.shaderFloat16 != VK_FALSE &&
-                    features12.vulkanMemoryModel != VK_FALSE && has_half_tiles(instance, device);
-  }
-
-  // 0.3 to 0.5 us less of each dispatch on an H200; on a software device two to three times slower,
-  // and synchronisation validation does not see through them.
-  constexpr uint32_t kNvidia = 0x10de;
-  result.addresses = features12.bufferDeviceAddress != VK_FALSE &&
-                     features.features.shaderInt16 != VK_FALSE &&
-                     (result.properties.vendorID == kNvidia || is_set("SPLIT_VULKAN_ADDRESSES")) &&
-                     !is_disabled("addresses");
-
-  result.cores = cores.shaderSMCount;
-
-  result.max_range = limits.maxStorageBufferRange;
-  if (const char* value = std::getenv("SPLIT_VULKAN_MAX_RANGE")) {
-    if (const auto bytes = parse_u64(value, 4096, limits.maxStorageBufferRange)) {
-      result.max_range = *bytes;
-    }
-  }
-  return result;
 }
 
 Context::Context(std::unique_ptr<Instance> instance, size_t index)

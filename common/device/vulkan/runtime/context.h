@@ -2,10 +2,7 @@
 // handle by RAII and checks every VkResult. It knows no Program and no kernel.
 //
 // SPLIT_VALIDATE=1 turns on the validation layers with synchronisation validation; their messages
-// are counted and logged. SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner,addresses,
-// neighbours turns optional paths off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where
-// they are not known to pay. SPLIT_VULKAN_MAX_RANGE=bytes lowers the believed size limit of a
-// binding, for tests.
+// are counted and logged.
 #pragma once
 
 #include <vulkan/vulkan.h>
@@ -16,6 +13,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "device/vulkan/runtime/capabilities.h"
 
 namespace split::vulkan {
 
@@ -76,32 +74,6 @@ class Instance {
 // The number of warnings and errors of the validation layers since the process started.
 uint64_t validation_messages();
 
-// The capabilities of a device, and which optional paths are used on it.
-struct Capabilities {
-  std::string name;  // "NVIDIA H200, driver 580.159.04"
-  bool software = false;
-  bool host_visible = true;  // memory of its own that the host sees is used as such
-  bool discrete = false;     // a bus lies between it and the host's memory, or is thought to
-  bool small_tiles =
-      false;            // work shaped for few lanes; SPLIT_VULKAN_DISABLE=small_tiles: as on a GPU
-  std::string missing;  // what this project needs and it lacks; empty when it can be used
-  uint32_t api_version = 0;
-  uint32_t queue_family = 0;
-  uint32_t timestamp_bits = 0;    // of that queue; 0: it tells no time
-  uint32_t subgroup = 1;          // lanes that shuffles reach; 1: shuffles are not used
-  uint32_t most_lanes = 1;        // of a workgroup, a power of two
-  bool size_control_ext = false;  // subgroup size control is an extension here, not core
-  bool matrix = false;            // matrix units for halves
-  bool neighbours = true;         // products do the work of steps beside them in their kernels
-  bool addresses = false;         // kernels are given addresses, not descriptors, where it pays
-  uint32_t cores = 0;             // that run workgroups side by side; 0: it does not say
-  size_t max_range = 0;           // bytes of one binding
-  VkPhysicalDeviceProperties properties{};
-  size_t shared_bytes() const { return properties.limits.maxComputeSharedMemorySize; }
-  VkPhysicalDeviceMemoryProperties memory{};
-};
-Capabilities inspect(VkInstance instance, VkPhysicalDevice device);
-
 class Context {
  public:
   // A device of `instance`, by its index there. Throws Error(kDevice) naming what it lacks.
@@ -127,8 +99,5 @@ class Context {
   VkQueue queue_ = VK_NULL_HANDLE;
   Handle<VkCommandPool> pool_;
 };
-
-// True when SPLIT_VULKAN_DISABLE lists `path`.
-bool is_disabled(const char* path);
 
 }  // namespace split::vulkan

@@ -1,0 +1,275 @@
+// The dispatches of a matrix product: what it does for its neighbours, by lanes or by matrix units,
+// in pieces that a binding can have.
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "device/vulkan/program/dispatches.h"
+#include "device/vulkan/tuning/lane_order.h"
+#include "device/vulkan/tuning/layouts.h"
+#include "tensor/tensor.h"
+
+namespace split::vulkan {
+namespace {
+
+using Matmul = inputs::matmul;
+
+// Rows of a workgroup of a matmul. Of four and eight rows it has some: the weights, which
+// workgroups side by side share, come from memory once, and more lanes wait for them at a time. On
+// an H200 an XL step of 8 rows takes 0.78 of what it took with all of them in one workgroup.
+uint32_t block_rows(size_t variant) {
+  constexpr std::array<uint32_t, kNarrowRows.size()> kNarrow = {1, 2, 2, 4};
+  return variant < kWide ? kNarrow[variant] : 8;
+}
+
+// Bytes of a row of a product's matrix in device memory.
+size_t matrix_row_bytes(const Capabilities& device, const Step& matmul, DType dtype) {
+  const auto chunks = static_cast<size_t>((matmul.inner + 7) / 8);
+  if (!is_quantised(dtype)) return chunks * 8 * dtype_size(dtype);
+  const uint32_t lanes = matmul_lanes(device, matmul.inner, matmul.columns);
+  return LaneOrder(dtype, matmul.inner, lanes).number_bytes();
+}
+
+// A product's kernel as MatmulQuestion has it.
+uint32_t question_of(const FusedNeighbours& joined) {
+  return static_cast<uint32_t>(joined.input) | (joined.twin != nullptr ? 4u : 0u) |
+         (joined.rotation != nullptr ? 8u : 0u);
+}
+
+}  // namespace
+
+// Two columns of a pair are in one binding, and no piece ends between them.
+bool VulkanExecutable::takes_pairs(const Step& matmul, size_t variant) const {
+  const Capabilities& device = core_->context.capabilities();
+  const size_t row = matrix_row_bytes(device, matmul, slot(matmul.in(Matmul::w)).dtype);
+  const uint32_t most_groups = device.properties.limits.maxComputeWorkGroupCount[1];
+  const auto columns = static_cast<size_t>(matmul.columns);
+  return device.neighbours && !by_units(matmul, variant) &&
+         columns <= std::min<size_t>(device.max_range / row, most_groups);
+}
+
+// Whether matrix units can compute it from x as halves.
+bool VulkanExecutable::units_take(const Step& step) const {
+  if (step.op != Op::k_matmul) return false;
+  const DType dtype = slot(step.in(Matmul::w)).dtype;
+  return (dtype == DType::kF16 || is_quantised(dtype)) && step.inner % kUnitTile == 0 &&
+         step.columns >= 2 * kUnitTile;
+}
+
+// What all dispatches of a product have in common.
+struct VulkanExecutable::MatmulPlan {
+  MatmulPlan(const Step& of, size_t which, FusedNeighbours neighbours, bool by_units)
+      : step(of), variant(which), joined(neighbours), units(by_units) {}
+
+  const Step& step;
+  size_t variant;
+  FusedNeighbours joined;
+  bool units;  // that compute it
+  const KeptKernel* kernel = nullptr;
+  std::vector<int> matrices;  // slots: its own, and its twin's
+  DType dtype{};              // of these
+  size_t row_bytes = 0;       // of a matrix's row,
+  size_t scale_bytes = 0;     // and of its blocks' scales; 0: it has none
+  size_t pairs = 0;           // columns of both matrices that are made as one
+  MatmulShape shape;          // of lanes,
+  MatrixShape tile;           // or of matrix units
+  uint32_t block = 1;         // rows of a workgroup of lanes
+  uint32_t piece = 0;         // rows of a dispatch,
+  size_t columns = 0;         // and columns
+  PipelineKey key;
+  std::optional<MatmulQuestion> question;  // that is open, and how many layouts it has
+  size_t layouts = 0;
+
+  uint32_t group_columns() const { return units ? tile.columns() : shape.columns(); }
+};
+
+// The kernel of a product, with what it takes over from its neighbours.
+VulkanExecutable::MatmulPlan VulkanExecutable::matmul_kernel_of(size_t i, size_t variant) {
+  const Step& step = program_.steps[i];
+  const Slot& w = slot(step.in(Matmul::w));
+  if (w.kind != SlotKind::kWeight) {
+    throw Error(ErrorKind::kDevice, cat("[vulkan] program '", program_.name, "': matmul by '",
+                                        w.name, "': expected a weight"));
+  }
+  const std::optional<size_t> before = joined_before(program_, i);
+  const Takes takes{.input = before && joins_matmul(*before, variant),
+                    .twin = step.twin && takes_pairs(step, variant),
+                    .rotation = step.rotation && takes_pairs(step, variant),
+                    .attention = puts(i, variant)};
+  MatmulPlan plan(step, variant, joined_to(program_, i, takes), by_units(step, variant));
+  const Capabilities& device = core_->context.capabilities();
+  const bool few = variant == kDecodeCoopMatrix;
+  using What = Kernels::What;
+  plan.kernel = &core_->kernels.get(
+      {.what = !plan.units ? What::kMatmul
+               : few       ? What::kThinMatrix
+                           : What::kMatrix,
+       .like = like_,
+       .step = i,
+       .takes = takes,
+       .halves = halves(variant)},
+      [&] {
+        const Halves& half = halves(variant);
+        return plan.units ? matrix_kernel(program_, step, plan.joined, few, device.max_range, half)
+                          : matmul_kernel(program_, step, plan.joined, device.subgroup > 1,
+                                          device.max_range, half);
+      });
+  plan.dtype = w.dtype;
+  plan.row_bytes = matrix_row_bytes(device, step, w.dtype);
+  plan.matrices = {step.in(Matmul::w)};
+  if (plan.joined.twin != nullptr) plan.matrices.push_back(plan.joined.twin->in(Matmul::w));
+  const auto columns = static_cast<size_t>(step.columns);
+  plan.pairs = plan.joined.twin != nullptr       ? columns
+               : plan.joined.rotation != nullptr ? columns / 2
+                                                 : 0;
+  return plan;
+}
+
+// The sizes of a product's workgroups and pieces.
+void VulkanExecutable::size_matmul(MatmulPlan& plan) {
+  const Step& step = plan.step;
+  const Capabilities& device = core_->context.capabilities();
+  const FusedNeighbours& joined = plan.joined;
+  plan.block = block_rows(plan.variant);
+  const MatmulUse use{plan.block,
+                      plan.variant >= kWide,
+                      joined.input == FusedNeighbours::Input::kGroup,
+                      joined.input == FusedNeighbours::Input::kSplits,
+                      plan.pairs,
+                      plan.dtype};
+  const std::vector<MatmulShape> layouts = matmul_layouts(device, step.inner, step.columns, use);
+  const MatmulQuestion question{static_cast<uint32_t>(step.inner),
+                                static_cast<uint32_t>(step.columns), matrix_code(plan.dtype),
+                                question_of(joined)};
+  // Measures one row, which is most of what an edge does, and for which the time of a kernel alone
+  // is that in a step: of more rows it misled on an H200.
+  const bool asks = plan.variant == kOneRow && layouts.size() > 1;
+  plan.shape = asks ? core_->tuner.choose(question, layouts) : layouts[0];
+  if (asks && core_->tuner.is_open(question)) {
+    plan.question = question;
+    plan.layouts = layouts.size();
+  }
+  plan.tile = plan.variant == kDecodeCoopMatrix ? thin_shape(device, step.inner, step.columns)
+                                                : matrix_shape(device, step.columns);
+  if (is_quantised(plan.dtype)) {
+    plan.scale_bytes = LaneOrder(plan.dtype, step.inner, plan.shape.lanes).scale_bytes();
+  }
+
+  std::vector<int> rows_of = rowwise_slots(*plan.kernel);
+  if (joined.input == FusedNeighbours::Input::kSlot) rows_of.push_back(step.in(Matmul::x));
+  plan.piece = piece_rows(rows_of, workspace_.capacity());
+  const uint32_t most_groups =
+      device.properties.limits.maxComputeWorkGroupCount[plan.units ? 0 : 1];
+  plan.columns =
+      std::min(device.max_range / plan.row_bytes, size_t{plan.group_columns()} * most_groups);
+  // The scales of so many columns are a multiple of 256 bytes.
+  constexpr size_t kScalesAlign = 128;
+  const size_t align = plan.scale_bytes > 0 ? kScalesAlign : kPieceAlign;
+  if (plan.columns < static_cast<size_t>(step.columns)) {
+    plan.columns = plan.columns / align * align;
+  }
+  if (plan.columns == 0) {
+    throw Error(
+        ErrorKind::kDevice,
+        cat("[vulkan] matrix '", slot(step.in(Matmul::w)).name, "': rows of ", plan.row_bytes,
+            " bytes, a binding of this device has at most ", device.max_range));
+  }
+}
+
+PipelineKey VulkanExecutable::matmul_key(const MatmulPlan& plan) {
+  const Step& step = plan.step;
+  const uint32_t unit_lanes = core_->context.capabilities().subgroup * plan.tile.subgroups();
+  PipelineKey key = key_of(*plan.kernel, step, plan.units ? unit_lanes : plan.shape.workgroup);
+  add_constants(key, {{Constant::COLUMNS, static_cast<uint32_t>(step.columns)},
+                      {Constant::K, static_cast<uint32_t>(step.inner)},
+                      {Constant::LANES, plan.shape.lanes},
+                      {Constant::W_TYPE, matrix_code(plan.dtype)}});
+  if (plan.units) {
+    add_unit_sizes(key);
+    add_constants(key, {{Constant::TILES_M, plan.tile.tiles_m},
+                        {Constant::TILES_N, plan.tile.tiles_n},
+                        {Constant::PARTS_M, plan.tile.parts_m},
+                        {Constant::PARTS_N, plan.tile.parts_n},
+                        {Constant::PARTS_K, plan.tile.parts_k},
+                        {Constant::STEP, plan.tile.step},
+                        {Constant::DEPTH, plan.tile.depth}});
+  } else {
+    add_constants(key, {{Constant::BLOCK, plan.block},
+                        {Constant::COLUMNS_PER_LANE, plan.shape.columns_per_lane},
+                        {Constant::UNROLL, plan.shape.unroll},
+                        {Constant::EXACT_ROWS, plan.variant < 2 ? kNarrowRows[plan.variant] : 0}});
+    add_counted(plan.variant, key);
+  }
+  const FusedNeighbours& joined = plan.joined;
+  const int made = joined.rotation != nullptr ? joined.rotation->out() : results(step)[0];
+  const Step* const paged = joined.splits != nullptr ? joined.splits : joined.attention;
+  if (paged != nullptr) add_page_constants(*paged, plan.variant, key, made);
+  if (joined.rotation != nullptr) {
+    const Turn turn(*joined.rotation);
+    add_constants(key, {{Constant::TABLE_STRIDE, row_stride(slot(turn.cos))}});
+    if (paged == nullptr) {
+      add_constants(key, {{Constant::D, static_cast<uint32_t>(turn.head_dim)}});
+    }
+  }
+  add_tape_constants(*plan.kernel, key);
+  return key;
+}
+
+// The dispatch of a product's rows from `base` on and columns from `column` on.
+VulkanExecutable::Dispatch VulkanExecutable::matmul_piece(const MatmulPlan& plan, uint32_t base,
+                                                          size_t column) {
+  const Step& step = plan.step;
+  const FusedNeighbours& joined = plan.joined;
+  const bool units = plan.units, from_slot = joined.input == FusedNeighbours::Input::kSlot;
+  const size_t count = std::min(plan.columns, static_cast<size_t>(step.columns) - column);
+  const WeightLayout lies =
+      slot(step.in(Matmul::w)).transposed ? WeightLayout::kRows : WeightLayout::kColumns;
+  const Halves& half = halves(plan.variant);
+  Dispatch dispatch;
+  dispatch.key = plan.key;
+  dispatch.ranges = {symbols()};
+  if (from_slot) dispatch.ranges.push_back(rowwise(step.in(Matmul::x), base, plan.piece, half));
+  for (const int of : plan.matrices) {
+    dispatch.ranges.push_back(
+        part(*place(of, lies).allocation, column * plan.row_bytes, count * plan.row_bytes));
+    if (plan.scale_bytes == 0) continue;
+    dispatch.ranges.push_back(
+        part(bound(of).scales(), column * plan.scale_bytes, count * plan.scale_bytes));
+  }
+  for (const Bind& bind : plan.kernel->binds) {
+    dispatch.ranges.push_back(bind.kind == Bind::Kind::kPartial
+                                  ? attention(*joined.splits).partial
+                                  : ranges_of(bind, base, plan.piece, half));
+  }
+  dispatch.push = {base, plan.piece, static_cast<uint32_t>(column), static_cast<uint32_t>(count)};
+  dispatch.row_axis = units ? 1 : 0;
+  dispatch.groups[1 - dispatch.row_axis] =
+      ceil_div(plan.pairs > 0 ? 2 * plan.pairs : count, plan.group_columns());
+  dispatch.rows_per_group = units ? plan.tile.rows() : plan.block;
+  dispatch.out_rows = step.rows == kOutRows;
+  dispatch.waits = base == 0 && column == 0;
+  dispatch.weights = static_cast<uint64_t>(step.inner) * count * plan.matrices.size();
+  dispatch.units = units;
+  if (plan.question) dispatch.question = {*plan.question, plan.shape};
+  dispatch.what =
+      cat(units ? "units-" : "", from_slot ? "" : "joined-", joined.twin != nullptr ? "twin-" : "",
+          joined.rotation != nullptr ? "rotated-" : "", "matmul-", dtype_name(plan.dtype), "-",
+          step.inner, "x", count);
+  return dispatch;
+}
+
+void VulkanExecutable::add_matmul(size_t i, size_t variant, std::vector<Dispatch>& out) {
+  MatmulPlan plan = matmul_kernel_of(i, variant);
+  size_matmul(plan);
+  plan.key = matmul_key(plan);
+  layouts_ = std::max(layouts_, plan.layouts);
+  const uint32_t rows = variant >= kWide ? workspace_.capacity() : 1;
+  for (uint32_t base = 0; base < rows; base += plan.piece) {
+    for (size_t column = 0; column < static_cast<size_t>(plan.step.columns);
+         column += plan.columns) {
+      out.push_back(matmul_piece(plan, base, column));
+    }
+  }
+}
+
+}  // namespace split::vulkan
