@@ -151,19 +151,9 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
                     ? repeated(from, slots, rows, first, count, buffer, again)
                     : operand(from, slots, row, rows, first, count, buffer);
   }
-
-  // Row r of a value, or its one element spread over a row.
-  const auto row_of = [&](const Value& value, size_t r) -> const float* {
-    if (!value.per_row) return value.data + r * value.stride;
-    float* const out = scratch + rooms_ * each;
-    std::fill_n(out, count, value.data[r]);
-    return out;
-  };
+  float* const spread = scratch + rooms_ * each;
   for (size_t i = 0; i < tape_.instructions.size(); ++i) {
-    const Instruction& instruction = tape_.instructions[i];
     const size_t index = tape_.operands.size() + i;
-    const Op op = instruction.op;
-    const Value& x = values[instruction.x];
     float* out = scratch + room_[index] * each;
     size_t out_stride = stride;
     if (made_in_ >= 0 && i + 1 == tape_.instructions.size()) {
@@ -177,55 +167,74 @@ void TapeRunner::run_block(const std::vector<SlotPlace>& slots, size_t row, size
       }
     }
     values[index] = {out, out_stride, per_row_[index]};
-    if (const CpuKernels::Reduce reduce = kernels_.reduce[op]; reduce != nullptr) {
-      if (x.per_row) {
-        for (size_t r = 0; r < rows; ++r) reduce(row_of(x, r), 0, 1, count, out + r);
-      } else {
-        reduce(x.data, x.stride, rows, count, out);
-      }
-      continue;
-    }
-    const CpuKernels::Unary unary = kernels_.unary[op];
-    const CpuKernels::Binary binary = kernels_.binary[op];
-    const Value* const z = instruction.z < 0 ? nullptr : &values[instruction.z];
-    if (per_row_[index]) {
-      z == nullptr ? unary(x.data, out, rows) : binary(x.data, z->data, out, rows);
-    } else if (out_stride == count && x.stride == count && !x.per_row &&
-               (z == nullptr || (z->stride == count && !z->per_row))) {
-      z == nullptr ? unary(x.data, out, rows * count) : binary(x.data, z->data, out, rows * count);
+    run_instruction(tape_.instructions[i], values, index, rows, count, out, spread);
+  }
+  for (const TapeOutput& output : tape_.outputs) {
+    put(values[output.value], slots[static_cast<size_t>(output.slot)], row, rows, first, count,
+        elsewhere, spread);
+  }
+}
+
+// Row r of a value, or its one element spread over a row.
+const float* TapeRunner::row_of(const Value& value, size_t r, size_t count, float* spread) {
+  if (!value.per_row) return value.data + r * value.stride;
+  std::fill_n(spread, count, value.data[r]);
+  return spread;
+}
+
+// Makes values[index] in `out`.
+void TapeRunner::run_instruction(const Instruction& instruction, const Value* values, size_t index,
+                                 size_t rows, size_t count, float* out, float* spread) const {
+  const Op op = instruction.op;
+  const Value& x = values[instruction.x];
+  if (const CpuKernels::Reduce reduce = kernels_.reduce[op]; reduce != nullptr) {
+    if (!x.per_row) return reduce(x.data, x.stride, rows, count, out);
+    for (size_t r = 0; r < rows; ++r) reduce(row_of(x, r, count, spread), 0, 1, count, out + r);
+    return;
+  }
+  const CpuKernels::Unary unary = kernels_.unary[op];
+  const CpuKernels::Binary binary = kernels_.binary[op];
+  const size_t out_stride = values[index].stride;
+  const Value* const z = instruction.z < 0 ? nullptr : &values[instruction.z];
+  if (per_row_[index]) {
+    z == nullptr ? unary(x.data, out, rows) : binary(x.data, z->data, out, rows);
+    return;
+  }
+  if (out_stride == count && x.stride == count && !x.per_row &&
+      (z == nullptr || (z->stride == count && !z->per_row))) {
+    z == nullptr ? unary(x.data, out, rows * count) : binary(x.data, z->data, out, rows * count);
+    return;
+  }
+  for (size_t r = 0; r < rows; ++r) {
+    const float* const left = row_of(x, r, count, spread);
+    float* const to = out + r * out_stride;
+    if (z == nullptr) {
+      unary(left, to, count);
+    } else if (z->per_row) {
+      kernels_.binary_by[op](left, z->data[r], to, count);
     } else {
-      for (size_t r = 0; r < rows; ++r) {
-        const float* const left = row_of(x, r);
-        float* const to = out + r * out_stride;
-        if (z == nullptr) {
-          unary(left, to, count);
-        } else if (z->per_row) {
-          kernels_.binary_by[op](left, z->data[r], to, count);
-        } else {
-          binary(left, z->data + r * z->stride, to, count);
-        }
-      }
+      binary(left, z->data + r * z->stride, to, count);
     }
   }
+}
 
-  for (const TapeOutput& output : tape_.outputs) {
-    const SlotPlace& place = slots[static_cast<size_t>(output.slot)];
-    const Value& value = values[output.value];
-    auto* const out = reinterpret_cast<float*>(place.base);
-    if (value.per_row && place.columns == 1) {
-      std::copy_n(value.data, rows, out + row);
+// Puts a value where an output of the tape belongs, unless it was made there.
+void TapeRunner::put(const Value& value, const SlotPlace& place, size_t row, size_t rows,
+                     size_t first, size_t count, float* elsewhere, float* spread) {
+  auto* const out = reinterpret_cast<float*>(place.base);
+  if (value.per_row && place.columns == 1) {
+    std::copy_n(value.data, rows, out + row);
+    return;
+  }
+  for (size_t r = 0; r < rows; ++r) {
+    const float* const from = row_of(value, r, count, spread);
+    if (place.rounded != nullptr) {
+      place.rounded->round({from, place.columns, row + r, first, count, place.base});
       continue;
     }
-    for (size_t r = 0; r < rows; ++r) {
-      if (place.rounded != nullptr) {
-        place.rounded->round({row_of(value, r), place.columns, row + r, first, count, place.base});
-        continue;
-      }
-      float* const to =
-          elsewhere != nullptr ? elsewhere + r * count : out + (row + r) * place.columns + first;
-      const float* const from = row_of(value, r);
-      if (from != to) std::memcpy(to, from, count * sizeof(float));
-    }
+    float* const to =
+        elsewhere != nullptr ? elsewhere + r * count : out + (row + r) * place.columns + first;
+    if (from != to) std::memcpy(to, from, count * sizeof(float));
   }
 }
 

@@ -52,6 +52,11 @@ class TapeRunner {
                  size_t first, size_t count, float* buffer, bool again) const;
   Value operand(const Operand& operand, const std::vector<SlotPlace>& slots, size_t row,
                 size_t rows, size_t first, size_t count, float* buffer) const;
+  static const float* row_of(const Value& value, size_t r, size_t count, float* spread);
+  void run_instruction(const Instruction& instruction, const Value* values, size_t index,
+                       size_t rows, size_t count, float* out, float* spread) const;
+  static void put(const Value& value, const SlotPlace& place, size_t row, size_t rows, size_t first,
+                  size_t count, float* elsewhere, float* spread);
   Tape tape_;
   const CpuKernels& kernels_;
   std::vector<bool> per_row_;

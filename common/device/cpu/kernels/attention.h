@@ -137,24 +137,104 @@ inline void merge(const Merged& split, const float* part, size_t n, float* total
   all = {both, all.sum * factors[0] + split.sum * factors[1]};
 }
 
+// A task's sizes, and the parts of its attend_scratch(). Lanes are the queries of heads.
+struct Lanes {
+  Lanes(const AttendTask& task, size_t size)
+      : padded((size + 15) / 16 * 16), rows(queries_of(task)), heads(task.heads) {
+    keys = task.scratch;
+    q = keys + kKeysAtOnce * padded;
+    part = q + kAttendRows * padded;
+    total = part + kAttendRows * padded;
+    scores = total + kAttendRows * padded;
+    weights = scores + kAttendRows * kSplitKeys;
+  }
+  size_t count() const { return heads * rows; }
+
+  size_t padded, rows, heads;
+  float *keys, *q, *part, *total, *scores, *weights;
+};
+
+// Calls each(key, count, head, keys or values of these) for those of a split that are seen, and
+// asks for what comes next; behind the last for what is read `then`.
+template <DType dtype>
+[[gnu::always_inline]] inline void each_page(const AttendTask& task, size_t first,
+                                             const SeenSplit& seen, size_t head_bytes,
+                                             const std::byte* pages, const std::byte* then,
+                                             size_t then_first, const auto& each) {
+  const size_t end = task.seen[task.rows - 1].end;
+  const size_t least = seen.from() / kKeysAtOnce * kKeysAtOnce, most = seen.to();
+  for (size_t key = least; key < most; key += kKeysAtOnce) {
+    const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
+    for (size_t head = 0; head < task.heads; ++head) {
+      const size_t next_head = head + 1 < task.heads ? head + 1 : 0;
+      const size_t next = next_head > 0 ? key : key + kKeysAtOnce;
+      if (next < most) {
+        fetch(keys_at<dtype>(task, pages, first + next, next_head).data, head_bytes);
+      } else if (then_first < end) {
+        fetch(keys_at<dtype>(task, then, then_first, 0).data, head_bytes);
+      }
+      each(key, count, head, keys_at<dtype>(task, pages, first + key, head));
+    }
+  }
+}
+
+// Adds the weighted values of a head's `count` keys from `key` on, as floats, to the sums of the
+// rows that see them.
+[[gnu::always_inline]] inline void add_rows(const Lanes& lanes, const SeenSplit& seen, size_t key,
+                                            size_t count, const Keys& wide, const float* weights,
+                                            float* sums) {
+  const size_t padded = lanes.padded;
+  // Rows before r and from `last` on see none of them.
+  size_t r = seen.row0, last = seen.row1;
+  while (r < last && seen.keys[r].to <= key) ++r;
+  while (last > r && seen.keys[last - 1].from >= key + count) --last;
+  for (; r < last; ++r) {
+    const size_t from = seen.keys[r].from, to = seen.keys[r].to;
+    if (r + kRowsOfValues <= last && to >= key + count &&
+        seen.keys[r + kRowsOfValues - 1].from <= key) {
+      add_values<DType::kF32, kRowsOfValues>(weights + r * kSplitKeys, wide, count, padded,
+                                             sums + r * padded);
+      r += kRowsOfValues - 1;
+      continue;
+    }
+    const size_t skipped = from > key ? from - key : 0;
+    const size_t stop = to - key < count ? to - key : count;
+    add_values<DType::kF32, 1>(weights + r * kSplitKeys + skipped,
+                               {wide.data + skipped * wide.stride, wide.stride}, stop - skipped,
+                               padded, sums + r * padded);
+  }
+}
+
+// Joins a split to those before it, of the lanes that see it. `out` has its sums: `total` where it
+// is the first of all lanes.
+[[gnu::always_inline]] inline void join_split(const Lanes& lanes, const SeenSplit& seen,
+                                              const Merged* split, const float* out,
+                                              Merged* merged) {
+  for (size_t lane = 0; lane < lanes.count(); ++lane) {
+    if (!seen.sees(lane % lanes.rows)) continue;
+    float* const sums = lanes.total + lane * lanes.padded;
+    const float* const part = lanes.part + lane * lanes.padded;
+    if (!seen.begins[lane % lanes.rows]) {
+      merge(split[lane], part, lanes.padded, sums, merged[lane]);
+      continue;
+    }
+    merged[lane] = split[lane];
+    for (size_t d = 0; out == lanes.part && d < lanes.padded; ++d) sums[d] = part[d];
+  }
+}
+
 // Heads by rows by their groups at most kAttendRows; a page's heads one after another: it is read
 // as it lies. Known: the head size, or 0.
 template <DType dtype, size_t Known>
 void attend_typed(const AttendTask& task) {
   const size_t head_size = Known > 0 ? Known : task.head_size;
-  const size_t padded = (head_size + 15) / 16 * 16;
-  const size_t rows = queries_of(task), heads = task.heads, lanes = heads * rows;
+  const Lanes lanes(task, head_size);
+  const size_t padded = lanes.padded, rows = lanes.rows;
   const Vec scale = broadcast(task.scale);
-  // Parts of attend_scratch(). Lanes are the queries of heads.
-  float* const keys = task.scratch;
-  float* const q = keys + kKeysAtOnce * padded;
-  float* const part = q + kAttendRows * padded;
-  float* const total = part + kAttendRows * padded;
-  float* const scores = total + kAttendRows * padded;
-  float* const weights = scores + kAttendRows * kSplitKeys;
   Merged merged[kAttendRows];
   for_each_lane(task, [&](size_t lane, size_t from, size_t) {
-    for (size_t d = 0; d < padded; ++d) q[lane * padded + d] = d < head_size ? task.q[from + d] : 0;
+    float* const q = lanes.q + lane * padded;
+    for (size_t d = 0; d < padded; ++d) q[d] = d < head_size ? task.q[from + d] : 0;
   });
   const size_t end = task.seen[task.rows - 1].end;
   const size_t head_bytes = kPageTokens * kv_bytes(dtype, head_size);
@@ -164,88 +244,44 @@ void attend_typed(const AttendTask& task) {
   for (; first < end; first += kSplitKeys) {
     const SeenSplit seen(task, first);
     if (seen.empty()) continue;
-    const size_t least = seen.from() / kKeysAtOnce * kKeysAtOnce, most = seen.to();
-    // Calls each(key, count, head, keys or values of these), and asks for what comes next; behind
-    // the last for what is read `then`.
-    const auto pages_of = [&](const std::byte* pages, const std::byte* then, size_t then_first,
-                              const auto& each) {
-      for (size_t key = least; key < most; key += kKeysAtOnce) {
-        const size_t count = most - key < kKeysAtOnce ? most - key : kKeysAtOnce;
-        for (size_t head = 0; head < heads; ++head) {
-          const size_t next_head = head + 1 < heads ? head + 1 : 0;
-          const size_t next = next_head > 0 ? key : key + kKeysAtOnce;
-          if (next < most) {
-            fetch(keys_at<dtype>(task, pages, first + next, next_head).data, head_bytes);
-          } else if (then_first < end) {
-            fetch(keys_at<dtype>(task, then, then_first, 0).data, head_bytes);
-          }
-          each(key, count, head, keys_at<dtype>(task, pages, first + key, head));
-        }
-      }
-    };
     const auto score_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {
       const auto finish = [&](size_t lane, Vec dots) {
-        store(scores + lane * kSplitKeys + key, mul(dots, scale));
+        store(lanes.scores + lane * kSplitKeys + key, mul(dots, scale));
       };
       if (alone && count == kKeysAtOnce) {
-        return finish(head, score<dtype>(q + head * padded, stored, padded));
+        return finish(head, score<dtype>(lanes.q + head * padded, stored, padded));
       }
-      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
+      const Keys wide = widened<dtype>(task, stored, count, padded, lanes.keys);
       for (size_t lane = head * rows + seen.row0; lane < head * rows + seen.row1; ++lane) {
-        finish(lane, score<DType::kF32>(q + lane * padded, wide, padded));
+        finish(lane, score<DType::kF32>(lanes.q + lane * padded, wide, padded));
       }
     };
-    pages_of(task.keys, task.values, first + least, score_page);
+    each_page<dtype>(task, first, seen, head_bytes, task.keys, task.values,
+                     first + seen.from() / kKeysAtOnce * kKeysAtOnce, score_page);
     Merged split[kAttendRows];
-    float* const out = seen.first_of_all() ? total : part;
-    for (size_t lane = 0; lane < lanes; ++lane) {
+    float* const out = seen.first_of_all() ? lanes.total : lanes.part;
+    for (size_t lane = 0; lane < lanes.count(); ++lane) {
       if (!seen.sees(lane % rows)) continue;
-      weigh(scores + lane * kSplitKeys, weights + lane * kSplitKeys, seen.keys[lane % rows],
-            task.cap, split[lane]);
+      weigh(lanes.scores + lane * kSplitKeys, lanes.weights + lane * kSplitKeys,
+            seen.keys[lane % rows], task.cap, split[lane]);
       for (size_t d = 0; d < padded; ++d) out[lane * padded + d] = 0;
     }
     const auto add_page = [&](size_t key, size_t count, size_t head, const Keys& stored) {
-      const float* const w = weights + head * rows * kSplitKeys + key;
+      const float* const weights = lanes.weights + head * rows * kSplitKeys + key;
       float* const sums = out + head * rows * padded;
       if (alone && count == kKeysAtOnce && seen.from() <= key) {
-        return add_values<dtype, 1>(w, stored, count, padded, sums);
+        return add_values<dtype, 1>(weights, stored, count, padded, sums);
       }
-      const Keys wide = widened<dtype>(task, stored, count, padded, keys);
-      // Rows before r and from `last` on see none of them.
-      size_t r = seen.row0, last = seen.row1;
-      while (r < last && seen.keys[r].to <= key) ++r;
-      while (last > r && seen.keys[last - 1].from >= key + count) --last;
-      for (; r < last; ++r) {
-        const size_t from = seen.keys[r].from, to = seen.keys[r].to;
-        if (r + kRowsOfValues <= last && to >= key + count &&
-            seen.keys[r + kRowsOfValues - 1].from <= key) {
-          add_values<DType::kF32, kRowsOfValues>(w + r * kSplitKeys, wide, count, padded,
-                                                 sums + r * padded);
-          r += kRowsOfValues - 1;
-          continue;
-        }
-        const size_t skipped = from > key ? from - key : 0;
-        const size_t stop = to - key < count ? to - key : count;
-        add_values<DType::kF32, 1>(w + r * kSplitKeys + skipped,
-                                   {wide.data + skipped * wide.stride, wide.stride}, stop - skipped,
-                                   padded, sums + r * padded);
-      }
+      const Keys wide = widened<dtype>(task, stored, count, padded, lanes.keys);
+      add_rows(lanes, seen, key, count, wide, weights, sums);
     };
-    pages_of(task.values, task.keys, first + kSplitKeys, add_page);
-    for (size_t lane = 0; lane < lanes; ++lane) {
-      if (!seen.sees(lane % rows)) continue;
-      float* const sums = total + lane * padded;
-      if (!seen.begins[lane % rows]) {
-        merge(split[lane], part + lane * padded, padded, sums, merged[lane]);
-        continue;
-      }
-      merged[lane] = split[lane];
-      for (size_t d = 0; out == part && d < padded; ++d) sums[d] = part[lane * padded + d];
-    }
+    each_page<dtype>(task, first, seen, head_bytes, task.values, task.keys, first + kSplitKeys,
+                     add_page);
+    join_split(lanes, seen, split, out, merged);
   }
   for_each_lane(task, [&](size_t lane, size_t, size_t to) {
     for (size_t d = 0; d < head_size; ++d) {
-      task.out[to + d] = total[lane * padded + d] / merged[lane].sum;
+      task.out[to + d] = lanes.total[lane * padded + d] / merged[lane].sum;
     }
   });
 }

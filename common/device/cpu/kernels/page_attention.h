@@ -137,13 +137,40 @@ inline void merge_pages(const MergedLanes& split, const SeenSplit& seen, size_t 
   }
 }
 
+// The pages of a task's heads.
+template <typename Products>
+inline const std::byte* heads_of(const AttendTask& task, const std::byte* all, size_t page) {
+  constexpr DType kType = Products::kType;
+  return all + kPageTokens * (task.pages[page] * kv_bytes(kType, task.kv_width) +
+                              kv_bytes(kType, task.head_offset));
+}
+
+// Whether a row may hide what it does not see by a weight of zero: values that only some rows see
+// are numbers.
+template <typename Products>
+inline bool hides_by_zero(const AttendTask& task, size_t head_bytes, std::byte* scratch) {
+  const KeyRange& earliest = task.seen[0];
+  const KeyRange& latest = task.seen[task.rows - 1];
+  const auto are_numbers = [&](size_t from, size_t to) {
+    for (size_t page = from / kPageTokens; from < to && page * kPageTokens < to; ++page) {
+      const size_t first = page * kPageTokens;
+      if (!all_finite(heads_of<Products>(task, task.values, page), task.heads * head_bytes,
+                      earliest.first > first ? earliest.first - first : 0, latest.end - first,
+                      scratch)) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return Products::kType != DType::kBF16 || task.rows == 1 ||
+         (are_numbers(earliest.first, latest.first) && are_numbers(earliest.end, latest.end));
+}
+
 // Heads by rows by their groups at most kAttendRows.
 template <typename Products>
 void attend_pages(const AttendTask& task) {
-  constexpr DType kType = Products::kType;
   const KeyRange& earliest = task.seen[0];
-  const KeyRange& latest = task.seen[task.rows - 1];
-  const size_t head_size = task.head_size, end = latest.end;
+  const size_t head_size = task.head_size, end = task.seen[task.rows - 1].end;
   const size_t rows = queries_of(task), lanes = task.heads * rows;
   // Memory of attend_scratch().
   float* const rounded_q = task.scratch + kPageTokens * head_size;
@@ -156,26 +183,9 @@ void attend_pages(const AttendTask& task) {
   SplitPages pages;
   pages.heads = task.heads;
   pages.head_size = head_size;
-  pages.head_bytes = kPageTokens * kv_bytes(kType, head_size);
+  pages.head_bytes = kPageTokens * kv_bytes(Products::kType, head_size);
   pages.scratch = reinterpret_cast<std::byte*>(task.scratch);
-  const auto heads_of = [&](const std::byte* all, size_t page) {
-    return all + kPageTokens * (task.pages[page] * kv_bytes(kType, task.kv_width) +
-                                kv_bytes(kType, task.head_offset));
-  };
-  // A weight of zero hides what a row does not see, unless that is no number.
-  const auto are_numbers = [&](size_t from, size_t to) {
-    for (size_t page = from / kPageTokens; from < to && page * kPageTokens < to; ++page) {
-      const size_t first = page * kPageTokens;
-      if (!all_finite(heads_of(task.values, page), task.heads * pages.head_bytes,
-                      earliest.first > first ? earliest.first - first : 0, end - first,
-                      pages.scratch)) {
-        return false;
-      }
-    }
-    return true;
-  };
-  if (kType == DType::kBF16 && task.rows > 1 &&
-      !(are_numbers(earliest.first, latest.first) && are_numbers(earliest.end, end))) {
+  if (!hides_by_zero<Products>(task, pages.head_bytes, pages.scratch)) {
     AttendTask one = task;
     one.rows = 1;
     for (size_t row = 0; row < task.rows; ++row) {
@@ -200,8 +210,8 @@ void attend_pages(const AttendTask& task) {
     pages.begin = pages.from / kPageTokens;
     pages.end = (pages.to + kPageTokens - 1) / kPageTokens;
     for (size_t i = pages.begin; i < pages.end; ++i) {
-      pages.keys[i] = heads_of(task.keys, first / kPageTokens + i);
-      pages.values[i] = heads_of(task.values, first / kPageTokens + i);
+      pages.keys[i] = heads_of<Products>(task, task.keys, first / kPageTokens + i);
+      pages.values[i] = heads_of<Products>(task, task.values, first / kPageTokens + i);
     }
     products.score(q, rows, pages, scores);
     MergedLanes split = {};
