@@ -51,14 +51,26 @@ std::vector<LogitBias> read_biases(Fields& fields, MemoryShare& memory) {
 }
 
 }  // namespace
+// By transformers' name it is of the whole text, by llama.cpp's and Ollama's of its last tokens.
+void read_repetition(Fields& fields, SamplingOptions& sampling) {
+  constexpr int kRecent = 64;
+  const bool recent = fields.has("repeat_penalty");
+  if (recent && fields.has("repetition_penalty")) {
+    Fields::refuse("repeat_penalty", "expected no 'repetition_penalty' beside it");
+  }
+  const char* const name = recent ? "repeat_penalty" : "repetition_penalty";
+  sampling.repetition_penalty = static_cast<float>(fields.number_or(name, 0.01, 100, 1));
+  sampling.repeat_last_n = static_cast<int>(
+      fields.integer_or("repeat_last_n", -1, kMaxTokensAsked, recent ? kRecent : -1));
+}
+
 
 void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
   GenerateOptions& options = request.options;
   options.sampling.temperature = static_cast<float>(fields.number_or("temperature", 0, 100, 1));
   options.sampling.top_p = static_cast<float>(fields.number_or("top_p", 0, 1, 1));
   options.sampling.top_k = static_cast<int>(fields.integer_or("top_k", 0, 1 << 24, 0));
-  options.sampling.repetition_penalty =
-      static_cast<float>(fields.number_or("repetition_penalty", 0.01, 100, 1));
+  read_repetition(fields, options.sampling);
   options.sampling.min_p = static_cast<float>(fields.number_or("min_p", 0, 1, 0));
   options.min_tokens =
       static_cast<int>(fields.integer_or("min_tokens", 0, kMaxTokensAsked, options.min_tokens));
@@ -140,6 +152,10 @@ std::vector<http::RequestField> common_fields() {
            "Above 0, makes tokens of the answer so far less likely, for each time they came."},
           {"logit_bias", "object", "What is added to the logits of token ids, -100 to 100."},
           {"min_p", "number",
+          {"repeat_penalty", "number",
+           "The same for tokens that are among the last repeat_last_n of prompt and answer."},
+          {"repeat_last_n", "integer",
+           "The number of these tokens (64 with repeat_penalty); -1: all, 0: none."},
            "Draws from tokens that are at least so many times as likely as the best."},
           {"min_tokens", "integer", "Nothing ends an answer before so many tokens."},
           {"seed", "integer", "The same seed gives the same text."},

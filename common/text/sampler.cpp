@@ -61,7 +61,10 @@ std::vector<float> changed(std::span<const float> logits, std::span<const int32_
   };
   const auto at = [&](int32_t id) { return double{values[static_cast<size_t>(id)]}; };
   const double penalty = options.repetition_penalty;
-  for (const int32_t id : penalty == 1 ? std::span<const int32_t>() : history) {
+  const size_t recent = options.repeat_last_n < 0
+                            ? history.size()
+                            : std::min(history.size(), static_cast<size_t>(options.repeat_last_n));
+  for (const int32_t id : penalty == 1 ? std::span<const int32_t>() : history.last(recent)) {
     const double logit = logits[static_cast<size_t>(id)];
     set(id, logit > 0 ? logit / penalty : logit * penalty);
   }
@@ -144,6 +147,7 @@ void SamplingOptions::validate() const {
   if (!(repetition_penalty > 0 && std::isfinite(repetition_penalty))) {
     fail("repetition_penalty: expected a number above 0, got ", repetition_penalty);
   }
+  if (repeat_last_n < -1) fail("repeat_last_n: expected at least -1, got ", repeat_last_n);
   const auto check_finite = [](const char* name, float value) {
     if (!std::isfinite(value)) fail(name, ": expected a finite number, got ", value);
   };
@@ -153,8 +157,8 @@ void SamplingOptions::validate() const {
 }
 
 bool SamplingOptions::changes_logits() const {
-  return repetition_penalty != 1 || presence_penalty != 0 || frequency_penalty != 0 ||
-         !logit_bias.empty();
+  return (repetition_penalty != 1 && repeat_last_n != 0) || presence_penalty != 0 ||
+         frequency_penalty != 0 || !logit_bias.empty();
 }
 
 int32_t sample(std::span<const float> logits, std::span<const int32_t> history,

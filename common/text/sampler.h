@@ -23,6 +23,7 @@ struct SamplingOptions {
   int top_k = 0;                 // 0: no limit
   float top_p = 0.95f;           // in [0, 1]; 1: no limit, 0: the best token only
   float repetition_penalty = 1;  // above 0; 1: none
+  int repeat_last_n = -1;        // of how many last ids; -1: of all, 0: of none
   uint64_t seed = 0;
   float min_p = 0;                        // in [0, 1]; 0: no limit
   float presence_penalty = 0;             // finite; 0: none
@@ -36,8 +37,10 @@ struct SamplingOptions {
 };
 
 // Draws the token at `position` of a sequence, whose last `generated` ids the model wrote.
-//   As in transformers, the logits of ids in `history` are divided by the repetition penalty if
-// positive and multiplied by it otherwise (once, however often the id occurs). As OpenAI documents
+//   As in transformers, the logits of ids in `history`, or as in llama.cpp in the last
+//   repeat_last_n
+// of it, are divided by the repetition penalty if positive and multiplied by it otherwise (once,
+// however often the id occurs). As OpenAI documents
 // them, an id that was generated c > 0 times then loses presence_penalty + c * frequency_penalty,
 // and the bias is added. Then come top-k, min-p, temperature and top-p (the fewest largest whose
 // probability among those of top-k reaches top_p), and softmax. As in llama.cpp, min-p keeps what

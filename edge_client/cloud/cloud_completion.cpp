@@ -20,7 +20,10 @@ Json request_of(const std::string& model, Json prompt, const GenerateOptions& op
                {"stream", true},
                {"return_token_ids", true}};
   if (sampling.top_k != 0) body["top_k"] = sampling.top_k;
-  if (sampling.repetition_penalty != 1) body["repetition_penalty"] = sampling.repetition_penalty;
+  if (sampling.repetition_penalty != 1) {
+    body["repetition_penalty"] = sampling.repetition_penalty;
+    body["repeat_last_n"] = sampling.repeat_last_n;
+  }
   if (options.min_tokens != 0) body["min_tokens"] = options.min_tokens;
   if (sampling.min_p != 0) body["min_p"] = sampling.min_p;
   if (sampling.presence_penalty != 0) body["presence_penalty"] = sampling.presence_penalty;

@@ -137,7 +137,7 @@ const Json kOptions = {{"seed", 5},        {"num_predict", 12}, {"temperature", 
                        {"top_k", 50},      {"top_p", 0.95},     {"repeat_penalty", 1.05},
                        {"num_ctx", 65536}, {"num_gpu", 99},     {"stop", {"zzz"}}};
 const Json kSampling = {{"seed", 5},      {"max_tokens", 12}, {"temperature", 0.7},
-                        {"top_k", 50},    {"top_p", 0.95},    {"repetition_penalty", 1.05},
+                        {"top_k", 50},    {"top_p", 0.95},    {"repeat_penalty", 1.05},
                         {"stop", {"zzz"}}};
 
 Json with(Json body, const Json& more) {

@@ -118,6 +118,37 @@ TEST(EdgeServe, PenaltiesBiasesAndBestOfAreTheCloudsForEveryCut) {
   }
 }
 
+// A penalty on the last tokens goes to the cloud where that draws.
+TEST(EdgeServe, RepeatPenaltyIsTheCloudsForEveryCut) {
+  Pair& pair = Pair::of("demo");
+  Json body = {{"prompt", "The king said"}, {"max_tokens", 60}, {"seed", 2}, {"temperature", 0.5}};
+  const auto text = [&](const std::string& url, const Json& more) {
+    Json asked = body;
+    asked.update(more);
+    const http::Reply reply = http::Client(url).request("POST", kCompletions, asked.dump());
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    return Json::parse(reply.body)["choices"][0]["text"].get<std::string>();
+  };
+  const Json recent = {{"repeat_penalty", 1.6}, {"repeat_last_n", 8}};
+  const std::string expected = text(pair.cloud.url(), recent);
+  EXPECT_NE(expected, text(pair.cloud.url(), {{"repeat_penalty", 1.6}, {"repeat_last_n", 0}}));
+  EXPECT_NE(expected, text(pair.cloud.url(), {{"repetition_penalty", 1.6}}));
+  const Json options = {{"num_predict", 60}, {"seed", 2},  {"temperature", 0.5},
+                        {"top_k", 0},        {"top_p", 1}, {"repeat_penalty", 1.6},
+                        {"repeat_last_n", 8}};
+  for (const char* cut : {"--cut=0", "--cut=3", "--cut=cloud", "--cut=auto"}) {
+    EdgeServer edge(pair.arguments({cut}));
+    EXPECT_EQ(text(edge.ready().url(), recent), expected) << cut;
+    EXPECT_EQ(edge.ask("/api/generate", {{"model", "demo"},
+                                         {"prompt", "The king said"},
+                                         {"raw", true},
+                                         {"stream", false},
+                                         {"options", options}})["response"],
+              expected)
+        << cut;
+  }
+}
+
 // 30 seeds: each text parses, has its members in the schema's order, and is the same from the cloud
 // and at every cut.
 TEST(EdgeServe, AnswersOfASchemaAreTheCloudsForEveryCut) {

@@ -99,13 +99,44 @@ TEST_F(RequestFields, ThatWouldChangeTheAnswerAreRefusedByName) {
            {"modalities", R"(["text","audio"])"},
            {"web_search_options", "{}"},
            {"suffix", R"("x")"},
-           {"repeat_penalty", "1.1"},
+           {"repeat_last_n", "-2"},
            {"chat_template_kwargs", R"({"enable_thinking":false})"},
            {"mirostat", "2"},
            {"none_such", "0"},
            {"none_such", "false"}}) {
     EXPECT_EQ(refused(cat(",\"", name, "\":", value)), name) << value;
   }
+}
+
+// llama.cpp's and Ollama's penalty is of the last tokens, transformers' of all.
+TEST_F(RequestFields, RepeatPenaltyIsOfTheLastTokens) {
+  logits = {4, 3, 2, 1};
+  const auto ids = [this](const char* fields) {
+    return ask(cat(R"(,"temperature":0,)", fields))["choices"].at(size_t{0})["token_ids"].dump();
+  };
+  EXPECT_EQ(ids(R"("repeat_penalty":100)"), "[1,2,3,0,0,0,0,0]");
+  EXPECT_EQ(ids(R"("repeat_penalty":100,"repeat_last_n":2)"), "[1,2,0,1,2,0,1,2]");
+  EXPECT_EQ(ids(R"("repeat_penalty":100,"repeat_last_n":1)"), "[1,0,1,0,1,0,1,0]");
+  EXPECT_EQ(ids(R"("repeat_penalty":100,"repeat_last_n":0)"), "[0,0,0,0,0,0,0,0]");
+  EXPECT_EQ(ids(R"("repetition_penalty":100,"repeat_last_n":1)"), "[1,0,1,0,1,0,1,0]");
+  EXPECT_EQ(refused(R"(,"repetition_penalty":1.1,"repeat_penalty":1.1)"), "repeat_penalty");
+  // A text longer than the default's 64 is forgotten.
+  config.context = 256;
+  const std::string all = R"(,"temperature":0,"prompt":[3)" + [] {
+    std::string zeros;
+    for (int i = 0; i < 80; ++i) zeros += ",0";
+    return zeros;
+  }() + "],\"max_tokens\":1,\"return_token_ids\":true";
+  const auto first = [&](const char* field) {
+    http::Request request;
+    request.body = "{" + all.substr(1) + field + "}";
+    const auto find = [this](const std::string&) { return model(); };
+    const std::string body = completions(request, find).body;
+    return parse_json(body, 16, "the answer")["choices"].at(size_t{0})["token_ids"].dump();
+  };
+  logits = {4, 0.1f, 0.2f, 3};
+  EXPECT_EQ(first(R"(,"repeat_penalty":10)"), "[3]");
+  EXPECT_EQ(first(R"(,"repetition_penalty":10)"), "[0]");
 }
 
 TEST_F(RequestFields, AnIgnoredOneIsSaidOnce) {

@@ -151,6 +151,24 @@ TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegative) {
   }
 }
 
+// As llama.cpp and Ollama have it: what is further back is as likely as ever.
+TEST(Sampler, RepetitionPenaltyCanBeOfTheLastTokensAlone) {
+  const std::vector<float> logits{4, 3, 2, 1};
+  const std::vector<int32_t> history{0, 1, 2, 2};
+  const auto best = [&](int last) {
+    return sample(logits, history,
+                  {.temperature = 0, .repetition_penalty = 10, .repeat_last_n = last}, 4, 2);
+  };
+  EXPECT_EQ(best(-1), 3);
+  EXPECT_EQ(best(64), 3);
+  EXPECT_EQ(best(4), 3);
+  EXPECT_EQ(best(3), 0);
+  EXPECT_EQ(best(1), 0);
+  EXPECT_EQ(best(0), 0);
+  EXPECT_FALSE((SamplingOptions{.repetition_penalty = 2, .repeat_last_n = 0}).changes_logits());
+  EXPECT_THROW(best(-2), Error);
+}
+
 TEST(Sampler, PresenceAndFrequencyPenaltiesCountWhatWasGenerated) {
   const std::vector<float> logits = {4, 3, 1};
   SamplingOptions options{.temperature = 0, .presence_penalty = 0.75f};

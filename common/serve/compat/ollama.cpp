@@ -20,12 +20,11 @@ constexpr int64_t kToTheEnd = 1 << 24;  // of the context, for num_predict below
 constexpr std::string_view kTag = ":latest";
 
 // Fields of OpenAI's bodies and Ollama's names of them.
-constexpr Name kOllamaNames[] = {{"max_tokens", "num_predict"},
-                                 {"repetition_penalty", "repeat_penalty"},
-                                 {"response_format", "format"}};
+constexpr Name kOllamaNames[] = {{"max_tokens", "num_predict"}, {"response_format", "format"}};
 // Options that both have by the same name.
-constexpr const char* kAlike[] = {"temperature",      "top_k", "top_p", "min_p", "presence_penalty",
-                                  "frequency_penalty"};
+constexpr const char* kAlike[] = {
+    "temperature",       "top_k",          "top_p",        "min_p", "presence_penalty",
+    "frequency_penalty", "repeat_penalty", "repeat_last_n"};
 // Options of a machine or of memory: they change no text here.
 constexpr const char* kIgnored[] = {"num_ctx",   "num_batch",  "num_gpu",   "main_gpu",
                                     "num_keep",  "num_thread", "low_vram",  "use_mmap",
@@ -175,13 +174,12 @@ void read_options(Fields& fields, Json& to) {
   to["temperature"] = 0.8;
   to["top_k"] = 40;
   to["top_p"] = 0.9;
-  to["repetition_penalty"] = 1.1;
+  to["repeat_penalty"] = 1.1;
   to["max_tokens"] = kToTheEnd;
   if (!fields.has("options")) return;
   if (!fields.raw("options").is_object()) Fields::refuse("options", "expected an object");
   Fields options(fields.take("options").take_object());
   for (const char* key : kAlike) pass(options, key, to, key);
-  pass(options, "repeat_penalty", to, "repetition_penalty");
   pass(options, "stop", to, "stop");
   const int64_t tokens = options.integer_or("num_predict", -2, kToTheEnd, -1);
   if (tokens >= 0) to["max_tokens"] = tokens;
@@ -336,8 +334,8 @@ std::vector<http::RequestField> with_text_fields(std::vector<http::RequestField>
   const http::RequestField common[] = {
       {"stream", "boolean", "Sends a line of JSON for each piece of the text (true)."},
       {"options", "object",
-       "Sampling: temperature, top_k, top_p, min_p, repeat_penalty, presence_penalty, "
-       "frequency_penalty, seed, num_predict and stop."},
+       "Sampling: temperature, top_k, top_p, min_p, repeat_penalty, repeat_last_n, "
+       "presence_penalty, frequency_penalty, seed, num_predict and stop."},
       {"format", "object", "A JSON schema, or the text \"json\"."},
       {"think", "boolean", "Only false."}};
   fields.insert(fields.end(), std::begin(common), std::end(common));

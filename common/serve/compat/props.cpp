@@ -21,6 +21,7 @@ Json default_params() {
           {"top_k", sampling.top_k},
           {"top_p", double{sampling.top_p}},
           {"repeat_penalty", double{sampling.repetition_penalty}},
+          {"repeat_last_n", sampling.repeat_last_n},
           {"stop", Json::array()},
           {"stream", request.stream}};
 }

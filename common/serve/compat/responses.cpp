@@ -281,7 +281,8 @@ http::Response responses(const http::Request& request, const http::Handler& chat
   if (fields.has("text")) request.memory->take(kRepeats / 2 * request.memory->bytes());
   Json to = Json::object();
   to["messages"] = messages_of(fields.take("input"), asked.instructions);
-  for (const char* key : {"model", "temperature", "top_p", "top_k", "seed"}) {
+  for (const char* key : {"model", "temperature", "top_p", "top_k", "seed", "repetition_penalty",
+                          "repeat_penalty", "repeat_last_n"}) {
     if (fields.has(key)) to[key] = fields.raw(key);
   }
   for (const char* key : {"temperature", "top_p", "max_output_tokens"}) {
@@ -316,6 +317,7 @@ std::vector<http::RequestField> response_fields() {
           {"top_k", "integer", "Draws from this many of the likeliest tokens."},
           {"seed", "integer", "The same seed gives the same text."},
           {"text", "object", "format: text, or as the response_format of a chat."}};
+          {"repetition_penalty", "number", "As a chat's, and repeat_penalty and repeat_last_n."},
 }
 
 }  // namespace split::serve

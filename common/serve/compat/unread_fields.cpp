@@ -48,8 +48,6 @@ constexpr Row kRows[] = {
     {"id_slot", kAny, "requests share the device"},
     {"timings_per_token", kAny, "of the answer's figures"},
     {"return_progress", kAny, "of the answer's figures"},
-    {"repeat_penalty", "[1]", "its name here is repetition_penalty"},
-    {"repeat_last_n", kAny, "of repeat_penalty"},
     {"n_predict", "[-1]", "its name here is max_tokens"},
     {"n_probs", "[0]", "its name here is logprobs"},
     {"post_sampling_probs", "[false]", "log-probabilities are the model's own"},
