@@ -385,6 +385,7 @@ http::Response text_answer(const http::Request& http, TextModel model, TextReque
                            const Shape& shape) {
   request.options.sampling.validate();
   const bool stream = request.stream;
+  const std::string loosened = request.loosened;
   const auto answer = std::make_shared<TextAnswer>(std::move(model), std::move(request), shape);
   if (stream) answer->expect_stream(http);
   http::Response response =
@@ -392,6 +393,7 @@ http::Response text_answer(const http::Request& http, TextModel model, TextReque
              : answer->whole(http);
   const std::string timing = answer->server_timing();
   if (!timing.empty()) response.headers.set("Server-Timing", timing);
+  if (!loosened.empty()) response.headers.set("Split-Schema-Loosened", loosened);
   return response;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/log.h"
 #include "base/resources/memory_budget.h"
 #include "text/json_grammar.h"
 #include "wire/step.h"
@@ -50,7 +51,6 @@ std::vector<LogitBias> read_biases(Fields& fields, MemoryShare& memory) {
   return biases;
 }
 
-}  // namespace
 // By transformers' name it is of the whole text, by llama.cpp's and Ollama's of its last tokens.
 void read_repetition(Fields& fields, SamplingOptions& sampling) {
   constexpr int kRecent = 64;
@@ -64,6 +64,7 @@ void read_repetition(Fields& fields, SamplingOptions& sampling) {
       fields.integer_or("repeat_last_n", -1, kMaxTokensAsked, recent ? kRecent : -1));
 }
 
+}  // namespace
 
 void read_common(Fields& fields, TextRequest& request, MemoryShare& memory) {
   GenerateOptions& options = request.options;
@@ -129,8 +130,13 @@ void read_format(Fields& fields, const TextModel& model, MemoryShare& memory,
                           ? parse_json(schema->text(), kSchemaDepth, "the schema", &memory)
                           : Json();
     if (schema->is_string()) schema = &read;
-    grammar = json_schema_grammar(*schema);
+    SchemaGrammar made = json_schema_grammar(*schema);
+    grammar = std::move(made.grammar);
     asked = json_in_order(*schema);
+    for (const std::string& one : made.loosened) {
+      request.loosened += cat(request.loosened.empty() ? "" : ", ", one);
+    }
+    if (!request.loosened.empty()) log_info(cat("not held of a schema: ", request.loosened));
   } else {
     Fields::refuse(kName,
                    "expected {\"type\":\"text\"}, {\"type\":\"json_object\"} or "
@@ -146,16 +152,16 @@ std::vector<http::RequestField> common_fields() {
           {"top_p", "number", "Draws from the likeliest tokens that make up this probability."},
           {"top_k", "integer", "Draws from this many of the likeliest tokens."},
           {"repetition_penalty", "number", "Above 1, makes tokens that have occurred less likely."},
+          {"repeat_penalty", "number",
+           "The same for tokens that are among the last repeat_last_n of prompt and answer."},
+          {"repeat_last_n", "integer",
+           "The number of these tokens (64 with repeat_penalty); -1: all, 0: none."},
           {"presence_penalty", "number",
            "Above 0, makes tokens of the answer so far less likely, once."},
           {"frequency_penalty", "number",
            "Above 0, makes tokens of the answer so far less likely, for each time they came."},
           {"logit_bias", "object", "What is added to the logits of token ids, -100 to 100."},
           {"min_p", "number",
-          {"repeat_penalty", "number",
-           "The same for tokens that are among the last repeat_last_n of prompt and answer."},
-          {"repeat_last_n", "integer",
-           "The number of these tokens (64 with repeat_penalty); -1: all, 0: none."},
            "Draws from tokens that are at least so many times as likely as the best."},
           {"min_tokens", "integer", "Nothing ends an answer before so many tokens."},
           {"seed", "integer", "The same seed gives the same text."},

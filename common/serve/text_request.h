@@ -21,6 +21,7 @@ struct TextRequest {
   bool continuous_usage = false;  // with each event, what it took so far
   bool return_token_ids = false;
   bool skip_spaces = false;  // those that a text begins with
+  std::string loosened;      // keywords of the answer's schema that are not held: "format, pattern"
 };
 
 inline constexpr int kMaxChoices = 16;    // n and best_of
@@ -32,8 +33,8 @@ inline constexpr int kMaxTokensAsked = 1 << 24;
 // as Fields does, and Error(kBusy) where `memory` has too little for what it makes, as all below.
 void read_common(wire::Fields& fields, TextRequest& request, MemoryShare& memory);
 
-// The grammar of an answer, from response_format: {"type":"text"}, json_object, or json_schema with
-// the subset of text/json_grammar.h.
+// The grammar of an answer, from response_format: {"type":"text"}, json_object, or json_schema.
+// What text/json_grammar.h does not hold of its schema is in `loosened` and in the log.
 void read_format(wire::Fields& fields, const TextModel& model, MemoryShare& memory,
                  TextRequest& request);
 

@@ -1,48 +1,27 @@
 #include "text/json_grammar.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
+#include "text/json_exclusive.h"
+#include "text/json_keywords.h"
+#include "text/json_rules.h"
 
 namespace split {
 namespace {
 
-using Sequence = Grammar::Sequence;
+using Sequence = JsonRules::Sequence;
+using Symbol = JsonRules::Symbol;
 
-constexpr int64_t kMostItems = 256;        // minItems and maxItems
+constexpr int64_t kMostItems = 256;        // minItems and maxItems, to be held
 constexpr int64_t kMostLength = 1024;      // minLength and maxLength
 constexpr size_t kMostAlternatives = 512;  // of enums, anyOfs and properties of one schema
-constexpr int kMostReferences = 16;        // one within the other
-constexpr int kMostDigits = 15;            // that a double holds
-constexpr int kMostExponent = 2;           // digits
-
-[[noreturn]] void refuse_schema(std::string_view what) {
-  throw Error(ErrorKind::kInput, cat("'response_format': the schema's ", what), "response_format");
-}
-
-ByteSet range(int low, int high) {
-  ByteSet set;
-  for (int byte = low; byte <= high; ++byte) set.set(static_cast<size_t>(byte));
-  return set;
-}
-
-ByteSet any_of(std::string_view bytes) {
-  ByteSet set;
-  for (const char c : bytes) set.set(static_cast<uint8_t>(c));
-  return set;
-}
-
-bool is_any(std::string_view key, std::initializer_list<std::string_view> names) {
-  return std::ranges::find(names, key) != names.end();
-}
-
-// Words for people, which bound nothing.
-bool is_remark(std::string_view key) {
-  return is_any(key, {"title", "description", "default", "examples", "deprecated", "readOnly",
-                      "writeOnly", "$comment", "$schema", "$id", "$defs", "definitions"});
-}
+constexpr size_t kMostReferences = 16;     // one within the other
+constexpr size_t kMostName = 32, kMostLoosened = 32;
 
 bool is_of_type(const Json& value, std::string_view type) {
   if (type == "object") return value.is_object();
@@ -54,81 +33,36 @@ bool is_of_type(const Json& value, std::string_view type) {
   return type == "null" && value.is_null();
 }
 
+bool has_any(const Json& schema, std::initializer_list<const char*> keys) {
+  return std::ranges::any_of(keys, [&](const char* key) { return schema.contains(key); });
+}
+
 class Builder {
  public:
-  Builder() : text_(grammar_.add_rule()) {}
-
-  Grammar object() {
-    grammar_.add(text_, {any_object()});
-    return std::move(grammar_);
-  }
-  Grammar schema(const Json& schema) {
+  SchemaGrammar schema(const Json& schema) {
     root_ = &schema;
-    grammar_.add(text_, {value(schema)});
-    return std::move(grammar_);
+    const Symbol text = value(schema);
+    return {rules_.take(text), {loosened_.begin(), loosened_.end()}};
   }
 
  private:
-  using Symbol = Grammar::Symbol;
-
-  static Sequence join(std::initializer_list<Sequence> parts) {
-    Sequence all;
-    for (const Sequence& part : parts) all.insert(all.end(), part.begin(), part.end());
-    return all;
-  }
-  Symbol either(const std::vector<Sequence>& alternatives) {
-    const uint32_t rule = grammar_.add_rule();
-    for (const Sequence& one : alternatives) grammar_.add(rule, one);
-    return Grammar::rule(rule);
-  }
-  Sequence lit(std::string_view text) { return grammar_.literal(text); }
-  // A rule that is made once.
-  template <typename Make>
-  Symbol once(const char* name, const Make& make, bool nests = false) {
-    const auto at = known_.find(name);
-    if (at != known_.end()) return Grammar::rule(at->second);
-    const uint32_t rule = known_[name] = grammar_.add_rule(nests);
-    make(rule);
-    return Grammar::rule(rule);
-  }
-  // One thing any number of times.
-  Symbol many(const Sequence& one) {
-    const uint32_t rule = grammar_.add_rule();
-    grammar_.add(rule, {});
-    grammar_.add(rule, join({one, {Grammar::rule(rule)}}));
-    return Grammar::rule(rule);
-  }
-  // At most so many times.
-  Symbol at_most(const Symbol& one, int count) {
-    Symbol rest = either({{}});
-    for (int i = 0; i < count; ++i) rest = either({{}, {one, rest}});
-    return rest;
-  }
-
-  Symbol space() {
-    return once("space", [&](uint32_t rule) {
-      grammar_.add(rule, {});
-      grammar_.add(rule, lit(" "));
-    });
-  }
-  Symbol character();
-  Symbol string(int64_t least, std::optional<int64_t> most);
-  Symbol number(bool whole);
-  Symbol any_value();
-  Symbol any_object() {
-    return once(
-        "object", [&](uint32_t rule) { members(rule, any_value()); }, true);
-  }
-  void members(uint32_t rule, Symbol value);
-  Sequence array(Symbol item, int64_t least, std::optional<int64_t> most);
+  Sequence lit(std::string_view text) { return rules_.lit(text); }
+  Symbol either(const std::vector<Sequence>& alternatives) { return rules_.either(alternatives); }
+  Symbol values(std::span<const Json> schemas);
+  Symbol array(const Json& schema);
   Symbol properties(const Json& schema);
+  Symbol record(const Json& schema, const Json* extra);
   Symbol value(const Json& schema);
   Symbol listed(const Json& schema);
-  Symbol any_of_them(const Json& schema);
+  Symbol one_of_types(const Json& schema);
   Symbol of_type(const Json& schema, std::string_view type);
+  Symbol numbers(const Json& schema, bool whole);
   Symbol reference(const std::string& path);
-  static std::pair<int64_t, std::optional<int64_t>> bounds(const Json& schema, const char* least,
-                                                           const char* most, int64_t limit);
+  std::string_view says_all(const Json& schema);
+  void loosen(std::string_view key);
+  std::pair<int64_t, std::optional<int64_t>> lengths(const Json& schema, const char* least,
+                                                     const char* most, int64_t limit);
+  std::optional<int64_t> bound(const Json& schema, bool low);
   void count(size_t alternatives) {
     if ((alternatives_ += alternatives) > kMostAlternatives) {
       refuse_schema(
@@ -136,115 +70,38 @@ class Builder {
     }
   }
 
-  Grammar grammar_;
-  const uint32_t text_;
+  JsonRules rules_;
   const Json* root_ = nullptr;
-  std::map<std::string, uint32_t, std::less<>> known_;
+  std::set<std::string, std::less<>> loosened_;
   size_t alternatives_ = 0;
-  int references_ = 0;  // around this place
+  std::vector<std::string> around_ = {"#"};  // references around this place
+  std::map<std::string, Symbol> referred_;
 };
 
-// One character of a string, valid UTF-8 or an escape.
-Builder::Symbol Builder::character() {
-  return once("character", [&](uint32_t rule) {
-    ByteSet plain = range(0x20, 0x7e);
-    plain &= ~any_of("\"\\");
-    const auto set = [&](int low, int high) { return grammar_.bytes(range(low, high)); };
-    const Symbol tail = set(0x80, 0xbf);
-    const Symbol hex = grammar_.bytes(any_of("0123456789abcdefABCDEF"));
-    grammar_.add(rule, {grammar_.bytes(plain)});
-    grammar_.add(rule, join({lit("\\"), {grammar_.bytes(any_of("\"\\/bfnrt"))}}));
-    // No surrogates: \ud800 to \udfff.
-    const Symbol no_d = grammar_.bytes(any_of("0123456789abcefABCEF"));
-    grammar_.add(rule, join({lit("\\u"), {no_d, hex, hex, hex}}));
-    grammar_.add(rule, {set(0xc2, 0xdf), tail});
-    grammar_.add(rule, {set(0xe0, 0xe0), set(0xa0, 0xbf), tail});
-    grammar_.add(rule, {set(0xe1, 0xec), tail, tail});
-    grammar_.add(rule, {set(0xed, 0xed), set(0x80, 0x9f), tail});
-    grammar_.add(rule, {set(0xee, 0xef), tail, tail});
-    grammar_.add(rule, {set(0xf0, 0xf0), set(0x90, 0xbf), tail, tail});
-    grammar_.add(rule, {set(0xf1, 0xf3), tail, tail, tail});
-    grammar_.add(rule, {set(0xf4, 0xf4), set(0x80, 0x8f), tail, tail});
-  });
-}
-
-Builder::Symbol Builder::string(int64_t least, std::optional<int64_t> most) {
-  const auto make = [&](uint32_t rule) {
-    const Symbol one = character();
-    // From the end: nothing more, or one more and then what may follow it.
-    Symbol rest = most ? either({lit("\"")}) : either({join({{many({one})}, lit("\"")})});
-    for (int64_t at = most.value_or(least); at > 0; --at) {
-      std::vector<Sequence> alternatives = {{one, rest}};
-      if (at > least) alternatives.push_back(lit("\""));
-      rest = either(alternatives);
-    }
-    grammar_.add(rule, join({lit("\""), {rest}}));
+// Its name goes into a header and a line of log.
+void Builder::loosen(std::string_view key) {
+  const auto plain = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '$' ||
+           c == '-' || c == '_';
   };
-  if (least == 0 && !most) return once("string", make);
-  const uint32_t rule = grammar_.add_rule();
-  make(rule);
-  return Grammar::rule(rule);
+  const bool shows = !key.empty() && key.size() <= kMostName && std::ranges::all_of(key, plain) &&
+                     loosened_.size() < kMostLoosened;
+  loosened_.emplace(shows ? key : "others");
 }
 
-Builder::Symbol Builder::number(bool whole) {
-  return once(whole ? "integer" : "number", [&](uint32_t rule) {
-    const Symbol digit = grammar_.bytes(range('0', '9'));
-    const Symbol sign = either({{}, lit("-")});
-    const Symbol more = at_most(digit, kMostDigits - 1);
-    const Symbol front = either({lit("0"), {grammar_.bytes(range('1', '9')), more}});
-    if (whole) return grammar_.add(rule, {sign, front});
-    const Symbol fraction = either({{}, join({lit("."), {digit, more}})});
-    const Symbol power =
-        either({{},
-                {grammar_.bytes(any_of("eE")), either({{}, {grammar_.bytes(any_of("+-"))}}), digit,
-                 at_most(digit, kMostExponent - 1)}});
-    grammar_.add(rule, {sign, front, fraction, power});
-  });
-}
-
-// Members of any name, each with such a value. A name may come twice: readers take the last one.
-void Builder::members(uint32_t rule, Symbol value) {
-  const Sequence member = join({{string(0, {})}, lit(":"), {space(), value}});
-  const Symbol more = many(join({lit(","), {space()}, member}));
-  grammar_.add(rule, lit("{}"));
-  grammar_.add(rule, join({lit("{"), member, {more}, lit("}")}));
-}
-
-Builder::Symbol Builder::any_value() {
-  return once("value", [&](uint32_t rule) {
-    grammar_.add(rule, {string(0, {})});
-    grammar_.add(rule, {number(false)});
-    for (const char* word : {"true", "false", "null"}) grammar_.add(rule, lit(word));
-    grammar_.add(rule, {any_object()});
-    grammar_.add(
-        rule,
-        {once(
-            "array", [&](uint32_t list) { grammar_.add(list, array(Grammar::rule(rule), 0, {})); },
-            true)});
-  });
-}
-
-Sequence Builder::array(Symbol item, int64_t least, std::optional<int64_t> most) {
-  const Sequence next = join({lit(","), {space(), item}});
-  Symbol rest = most ? either({lit("]")}) : either({join({{many(next)}, lit("]")})});
-  for (int64_t at = most.value_or(std::max<int64_t>(least, 1)); at > 0; --at) {
-    std::vector<Sequence> alternatives = {join({at == 1 ? Sequence{item} : next, {rest}})};
-    if (at > least) alternatives.push_back(lit("]"));
-    rest = either(alternatives);
-  }
-  return join({lit("["), {rest}});
-}
-
-std::pair<int64_t, std::optional<int64_t>> Builder::bounds(const Json& schema, const char* least,
-                                                           const char* most, int64_t limit) {
+// Lengths that cannot be held are loosened.
+std::pair<int64_t, std::optional<int64_t>> Builder::lengths(const Json& schema, const char* least,
+                                                            const char* most, int64_t limit) {
   const auto read = [&](const char* key) -> std::optional<int64_t> {
     const Json* const value = schema.find(key);
     if (value == nullptr) return std::nullopt;
-    if (!value->is_number_integer() || value->get<double>() < 0 ||
-        value->get<double>() > static_cast<double>(limit)) {
-      refuse_schema(cat("'", key, "': expected a whole number in 0..", limit));
+    const double number = value->is_number() ? value->get<double>() : -1;
+    if (number < 0 || number != std::floor(number)) {
+      refuse_schema(cat("'", key, "': expected a whole number of at least 0"));
     }
-    return value->get<int64_t>();
+    if (number <= static_cast<double>(limit)) return static_cast<int64_t>(number);
+    loosen(key);
+    return std::nullopt;
   };
   const int64_t low = read(least).value_or(0);
   const std::optional<int64_t> high = read(most);
@@ -252,83 +109,183 @@ std::pair<int64_t, std::optional<int64_t>> Builder::bounds(const Json& schema, c
   return {low, high};
 }
 
-Builder::Symbol Builder::reference(const std::string& path) {
-  const Json* found = root_;
-  if (!path.starts_with('#')) refuse_schema(cat("'$ref': expected #/..., got ", shown(path)));
-  for (size_t at = 1; at < path.size() && found != nullptr;) {
-    const size_t end = std::min(path.find('/', at + 1), path.size());
-    found = found->find(path.substr(at + 1, end - at - 1));
-    at = end;
+// The least or the largest whole number that the schema allows; none: it has no bound there. One
+// that no number of ours reaches is loosened, and one that all of ours keep is none.
+std::optional<int64_t> Builder::bound(const Json& schema, bool low) {
+  std::optional<int64_t> closest;
+  for (const char* key :
+       {low ? "minimum" : "maximum", low ? "exclusiveMinimum" : "exclusiveMaximum"}) {
+    const Json* const value = schema.find(key);
+    if (value == nullptr || *value == false) continue;
+    constexpr auto kMost = static_cast<double>(JsonRules::kMostBound);
+    const double number = value->is_boolean() ? kMost : value->get<double>();
+    if (value->is_boolean() || std::abs(number) >= kMost) {  // draft 4's true bounds another's
+      if (value->is_boolean() || (low ? number > 0 : number < 0)) loosen(key);
+      continue;
+    }
+    const bool exclusive = std::string_view(key).starts_with("exclusive");
+    const double inner = low ? std::ceil(number) : std::floor(number);
+    int64_t whole =
+        value->is_number_integer() ? value->get<int64_t>() : static_cast<int64_t>(inner);
+    if (exclusive && inner == number) whole += low ? 1 : -1;
+    if (!closest || (low ? whole > *closest : whole < *closest)) closest = whole;
   }
+  return closest;
+}
+
+Symbol Builder::numbers(const Json& schema, bool whole) {
+  const std::optional<int64_t> least = bound(schema, true), most = bound(schema, false);
+  if (!whole) {  // of bounds of fractions the sign alone is held
+    for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
+      const bool sign = std::string_view(key) == "minimum" && schema.contains(key) &&
+                        schema[key].get<double>() == 0;
+      if (schema.contains(key) && schema[key] != Json(false) && !sign) loosen(key);
+    }
+    return rules_.number(!least || *least < 0);
+  }
+  constexpr int64_t kMost = JsonRules::kMostInteger, kBeyond = JsonRules::kMostBound;
+  int64_t low = least.value_or(-kMost), high = most.value_or(kMost);
+  if (!most && low > kMost) high = kBeyond;
+  if (!least && high < -kMost) low = -kBeyond;
+  if (low > high) refuse_schema("bounds of an integer leave none");
+  if (low <= kMost) high = std::min(high, kMost);
+  if (high >= -kMost) low = std::max(low, -kMost);
+  return rules_.integer(low, high);
+}
+
+// A schema that is around itself says what is in it once; further in there is any value.
+Symbol Builder::reference(const std::string& path) {
+  if (const auto known = referred_.find(path); known != referred_.end()) return known->second;
+  if (!path.starts_with('#')) refuse_schema(cat("'$ref': expected #/..., got ", shown(path)));
+  const Json* const found = find_reference(*root_, path);
   if (found == nullptr) refuse_schema(cat("'$ref': nothing is at ", shown(path)));
-  if (++references_ > kMostReferences)
-    refuse_schema(cat("'$ref': ", shown(path), " leads to itself"));
+  const bool inside = std::ranges::find(around_, path) != around_.end();
+  if (inside || around_.size() > kMostReferences) {
+    loosen("$ref");
+    return rules_.any_value();
+  }
+  around_.push_back(path);
   const Symbol symbol = value(*found);
-  --references_;
+  around_.pop_back();
+  referred_.emplace(path, symbol);
   return symbol;
 }
 
-// An object whose members are these, in their order; what is not required may be left out. Members
-// beyond them are never written, whatever additionalProperties allows.
-Builder::Symbol Builder::properties(const Json& schema) {
-  const Json none = Json::object();
-  const Json *named = schema.find("properties"), *required = schema.find("required");
-  const Json* const extra = schema.find("additionalProperties");
-  if (extra != nullptr && !extra->is_boolean() && !extra->is_object()) {
-    refuse_schema("'additionalProperties': expected true, false or a schema");
+// Any members, whose names and values the schema may bound.
+Symbol Builder::record(const Json& schema, const Json* extra) {
+  Symbol name = rules_.string(0, {});
+  if (const Json* const names = schema.find("propertyNames"); names != nullptr) {
+    const Json *type = names->find("type"), *listed = names->find("enum");
+    const bool text = type != nullptr ? *type == "string"
+                                      : listed != nullptr && listed->is_array() &&
+                                            std::ranges::all_of(*listed, &Json::is_string);
+    if (text) {
+      name = value(*names);
+    } else {
+      loosen("propertyNames");
+    }
   }
-  if (named == nullptr) named = &none;
-  if (!named->is_object()) refuse_schema("'properties': expected an object");
+  if (extra != nullptr && *extra == false) return either({lit("{}")});
+  const bool any = extra == nullptr || *extra == true;
+  if (any && !schema.contains("propertyNames")) return rules_.any_object();
+  return rules_.object(name, any ? rules_.any_value() : value(*extra));
+}
+
+// An object whose members are these, in their order; what is not required may be left out. Members
+// beyond them are never written, whatever additionalProperties allows, but for required ones.
+Symbol Builder::properties(const Json& schema) {
+  static const Json kNone = Json::object(), kAny = true;
+  const Json *named = schema.find("properties"), *required = schema.find("required"),
+             *extra = schema.find("additionalProperties");
+  if (named == nullptr) named = &kNone;
   count(named->size());
+  std::vector<std::pair<std::string_view, const Json*>> all;
+  for (const auto& [name, one] : named->members()) all.emplace_back(name, &one);
   std::vector<std::string_view> needed;
   if (required != nullptr) {
-    if (!required->is_array() || required->size() > kMostAlternatives) {
+    if (required->size() > kMostAlternatives || !std::ranges::all_of(*required, &Json::is_string)) {
       refuse_schema("'required': expected a list of names");
     }
     for (const Json& name : *required) {
-      if (!name.is_string() || !named->contains(name.text())) {
-        refuse_schema(cat("'required' names ", name.is_string() ? shown(name.text()) : "no string",
-                          ", which is no property"));
-      }
       needed.push_back(name.text());
+      if (std::ranges::find(all, name.text(), [](const auto& one) { return one.first; }) !=
+          all.end())
+        continue;
+      if (extra != nullptr && *extra == false) {
+        refuse_schema(cat("'required' names ", shown(name.text()),
+                          ", which is no property (additionalProperties: false)"));
+      }
+      all.emplace_back(name.text(), extra == nullptr ? &kAny : extra);
     }
   }
-  if (named->empty()) {
-    if (extra == nullptr || *extra == true) return any_object();
-    if (*extra == false) return either({lit("{}")});
-    const uint32_t rule = grammar_.add_rule();
-    members(rule, value(*extra));
-    return Grammar::rule(rule);
+  count(all.size() - named->size());
+  if (all.empty()) return record(schema, extra);
+  if (const Json* const names = schema.find("propertyNames"); names != nullptr) {
+    const Json* const listed = names->find("enum");
+    const auto is_listed = [&](const auto& one) {
+      return listed != nullptr && listed->is_array() && listed->size() <= kMostAlternatives &&
+             std::ranges::find(*listed, Json(one.first)) != listed->end();
+    };
+    const bool any = *names == true || *names == Json{{"type", "string"}};
+    if (!any && !std::ranges::all_of(all, is_listed)) loosen("propertyNames");
   }
   // The rest behind the properties before: as the first member, or behind others.
   Symbol first = either({lit("}")}), later = first;
-  const auto& all = named->members();
+  std::optional<Symbol> beyond;  // of those that no property describes, made once
   for (size_t i = all.size(); i-- > 0;) {
-    const Sequence member =
-        join({lit(json_quote(all[i].name) + ":"), {space(), value(all[i].value), later}});
-    std::vector<Sequence> as_first = {member}, as_later = {join({lit(","), {space()}, member})};
-    if (std::ranges::find(needed, all[i].name) == needed.end()) {
+    const auto& [name, one] = all[i];
+    const bool described = i < named->size();
+    if (!described && !beyond) beyond = value(*one);
+    const Sequence member = JsonRules::join(
+        {lit(json_quote(name) + ":"), {rules_.space(), described ? value(*one) : *beyond, later}});
+    std::vector<Sequence> as_first = {member},
+                          as_later = {JsonRules::join({lit(","), {rules_.space()}, member})};
+    if (std::ranges::find(needed, name) == needed.end()) {
       as_first.push_back({first});
       as_later.push_back({later});
     }
     first = either(as_first);
     later = either(as_later);
   }
-  return either({join({lit("{"), {first}})});
+  return either({JsonRules::join({lit("{"), {first}})});
 }
 
-Builder::Symbol Builder::of_type(const Json& schema, std::string_view type) {
+// All of prefixItems are written, as far as maxItems allows; what goes beyond them only where the
+// schema describes it or asks for it.
+Symbol Builder::array(const Json& schema) {
+  const auto lengths = this->lengths(schema, "minItems", "maxItems", kMostItems);
+  int64_t least = lengths.first;
+  std::optional<int64_t> most = lengths.second;
+  const Json *prefix = schema.find("prefixItems"), *items = schema.find("items");
+  if (prefix == nullptr && items != nullptr && items->is_array()) {  // drafts before 2020
+    prefix = items;
+    items = schema.find("additionalItems");
+  }
+  if (items != nullptr && items->is_array()) refuse_schema("'items': expected a schema");
+  std::vector<Symbol> first;
+  if (prefix != nullptr) {
+    count(prefix->size());
+    for (const Json& one : *prefix) first.push_back(value(one));
+  }
+  const auto there = static_cast<int64_t>(first.size());
+  const bool none = items != nullptr && *items == false;
+  if (none && least > there) refuse_schema("'minItems' is more than its items");
+  if (none || (prefix != nullptr && items == nullptr)) {
+    most = std::min(most.value_or(there), std::max(there, least));
+  }
+  least = std::max(least, std::min(there, most.value_or(there)));
+  const bool any = items == nullptr || none;
+  return rules_.array(first, any ? rules_.any_value() : value(*items), least, most);
+}
+
+Symbol Builder::of_type(const Json& schema, std::string_view type) {
   if (type == "object") return properties(schema);
-  if (type == "array") {
-    const Json* const items = schema.find("items");
-    const auto [least, most] = bounds(schema, "minItems", "maxItems", kMostItems);
-    return either({array(items == nullptr ? any_value() : value(*items), least, most)});
-  }
+  if (type == "array") return array(schema);
   if (type == "string") {
-    const auto [least, most] = bounds(schema, "minLength", "maxLength", kMostLength);
-    return string(least, most);
+    const auto [least, most] = lengths(schema, "minLength", "maxLength", kMostLength);
+    return rules_.string(least, most);
   }
-  if (type == "number" || type == "integer") return number(type == "integer");
+  if (type == "number" || type == "integer") return numbers(schema, type == "integer");
   if (type == "boolean") return either({lit("true"), lit("false")});
   if (type == "null") return either({lit("null")});
   refuse_schema(cat("'type': ", shown(type), " is none"));
@@ -350,7 +307,7 @@ std::vector<std::string> types_of(const Json& schema) {
 }
 
 // The values of enum or const that are of its types.
-Builder::Symbol Builder::listed(const Json& schema) {
+Symbol Builder::listed(const Json& schema) {
   const std::vector<std::string> types = types_of(schema);
   std::vector<Sequence> alternatives;
   const auto add = [&](const Json& one) {
@@ -360,61 +317,69 @@ Builder::Symbol Builder::listed(const Json& schema) {
   if (const Json* const fixed = schema.find("const")) {
     add(*fixed);
   } else {
-    const Json& values = schema["enum"];
-    if (!values.is_array()) refuse_schema("'enum': expected a list");
-    count(values.size());
-    for (const Json& one : values) add(one);
+    count(schema["enum"].size());
+    for (const Json& one : schema["enum"]) add(one);
   }
   if (alternatives.empty()) refuse_schema("'enum' or 'const' has no value of its type");
   return either(alternatives);
 }
 
-Builder::Symbol Builder::any_of_them(const Json& schema) {
-  const Json& list = schema["anyOf"];
-  if (!list.is_array() || list.empty()) refuse_schema("'anyOf': expected a list of schemas");
-  count(list.size());
+Symbol Builder::values(std::span<const Json> schemas) {
+  if (schemas.empty()) refuse_schema("'anyOf', 'oneOf' or 'allOf': expected a list of schemas");
+  count(schemas.size());
   std::vector<Sequence> alternatives;
-  for (const Json& one : list) alternatives.push_back({value(one)});
+  for (const Json& one : schemas) alternatives.push_back({value(one)});
   return either(alternatives);
 }
 
-Builder::Symbol Builder::value(const Json& schema) {
-  if (schema == true) return any_value();
-  if (!schema.is_object()) refuse_schema("parts: expected objects");
-  const char* alone = nullptr;  // it says all
-  for (const char* key : {"$ref", "const", "enum", "anyOf"}) {
-    if (alone == nullptr && schema.contains(key)) alone = key;
+// The keyword by which a schema says all, if any: others beside it are loosened, and alternatives
+// are where members or items are described beside them.
+std::string_view Builder::says_all(const Json& schema) {
+  std::string_view alone;
+  const bool described = has_any(schema, {"properties", "items", "prefixItems"});
+  for (const std::string_view key : {"$ref", "const", "enum", "anyOf", "oneOf", "allOf"}) {
+    const bool says = schema.contains(key) && !(described && key.ends_with("Of"));
+    if (alone.empty() && says) alone = key;
   }
-  for (const auto& [key, ignored] : schema.members()) {
-    const bool known =
-        is_any(key, {"type", "properties", "required", "items", "minItems", "maxItems", "minLength",
-                     "maxLength", "additionalProperties", "enum", "const", "anyOf", "$ref"});
-    if (is_remark(key)) continue;
-    if (!known) refuse_schema(cat(shown(key), " is not supported"));
-    const bool types_values =
-        key == "type" && is_any(alone == nullptr ? "" : alone, {"const", "enum"});
-    if (alone != nullptr && key != alone && !types_values) {
-      refuse_schema(cat("'", alone, "' beside ", shown(key), " is not supported"));
-    }
+  for (const auto& [key, one] : schema.members()) {
+    const bool types_values = key == "type" && (alone == "const" || alone == "enum");
+    const bool heeded = alone.empty() ? !key.ends_with("Of") : key == alone || types_values;
+    const Use use = use_of(key, one);
+    if (use == Use::kLoosened || (use == Use::kHeld && !heeded)) loosen(key);
   }
-  if (alone != nullptr) {
-    if (std::string_view(alone) == "anyOf") return any_of_them(schema);
-    if (std::string_view(alone) != "$ref") return listed(schema);
-    if (!schema["$ref"].is_string()) refuse_schema("'$ref': expected text");
-    return reference(schema["$ref"].text());
-  }
+  return alone;
+}
+
+Symbol Builder::one_of_types(const Json& schema) {
   std::vector<std::string> types = types_of(schema);
-  const auto has = [&](std::initializer_list<const char*> keys) {
-    return std::ranges::any_of(keys, [&](const char* key) { return schema.contains(key); });
-  };
   if (types.empty()) {
-    if (has({"properties", "required", "additionalProperties"})) return properties(schema);
-    if (has({"items", "minItems", "maxItems"})) return of_type(schema, "array");
-    return has({"minLength", "maxLength"}) ? of_type(schema, "string") : any_value();
+    if (has_any(schema, {"properties", "required", "additionalProperties", "propertyNames"}))
+      return properties(schema);
+    if (has_any(schema, {"items", "prefixItems", "minItems", "maxItems"})) return array(schema);
+    if (has_any(schema, {"minLength", "maxLength"})) return of_type(schema, "string");
+    const bool number =
+        has_any(schema, {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"});
+    return number ? numbers(schema, false) : rules_.any_value();
   }
   std::vector<Sequence> alternatives;
   for (const std::string& type : types) alternatives.push_back({of_type(schema, type)});
   return either(alternatives);
+}
+
+Symbol Builder::value(const Json& schema) {
+  if (schema == true) return rules_.any_value();
+  if (!schema.is_object()) refuse_schema("parts: expected objects");
+  const std::string_view alone = says_all(schema);
+  if (alone == "$ref") return reference(schema["$ref"].text());
+  if (alone == "const" || alone == "enum") return listed(schema);
+  if (alone.empty()) return one_of_types(schema);
+  const Json& list = schema[alone];
+  const std::span<const Json> schemas(list.begin(), list.end());
+  if (alone == "allOf" && schemas.size() > 1) loosen(alone);
+  if (alone == "allOf") return values(schemas.first(std::min<size_t>(1, schemas.size())));
+  const Symbol any = values(schemas);
+  if (alone == "oneOf" && !exclude_each_other(*root_, schemas)) loosen(alone);
+  return any;
 }
 
 }  // namespace
@@ -432,7 +397,12 @@ std::string json_in_order(const Json& value) {
   return cat("{", out, "}");
 }
 
-Grammar json_object_grammar() { return Builder().object(); }
-Grammar json_schema_grammar(const Json& schema) { return Builder().schema(schema); }
+Grammar json_object_grammar() {
+  JsonRules rules;
+  const JsonRules::Symbol text = rules.any_object();
+  return rules.take(text);
+}
+
+SchemaGrammar json_schema_grammar(const Json& schema) { return Builder().schema(schema); }
 
 }  // namespace split

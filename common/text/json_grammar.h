@@ -1,8 +1,10 @@
-// The grammar of JSON, and of JSON that a schema describes: a subset of JSON Schema that can be
-// held byte by byte. Members come in the schema's order and no others, with at most one space
-// behind a comma or a colon; numbers have a bounded number of digits, and what has no schema some
-// 50 levels.
+// The grammar of JSON, and of JSON that a schema describes: what of JSON Schema can be held byte by
+// byte. Members come in the schema's order and no others, with at most one space behind a comma or
+// a colon; numbers have a bounded number of digits, and what has no schema some 50 levels.
 #pragma once
+
+#include <string>
+#include <vector>
 
 #include "base/json.h"
 #include "text/grammar.h"
@@ -12,11 +14,17 @@ namespace split {
 // Any object.
 Grammar json_object_grammar();
 
-// A value as this schema says: type (also a list of them), properties, required, items, minItems,
-// maxItems, minLength, maxLength, additionalProperties, enum, const, anyOf, and $ref within the
-// document where it leads to no cycle. Each text of the grammar is valid; not each valid text is of
-// the grammar. Throws Error(kInput) that names what is not of these.
-Grammar json_schema_grammar(const Json& schema);
+struct SchemaGrammar {
+  Grammar grammar;
+  std::vector<std::string> loosened;  // keywords of the schema that are not held, sorted
+};
+// A value as this schema says: type (also a list of them), properties, required, items,
+// prefixItems, minItems, maxItems, minLength, maxLength, additionalProperties, enum, const, anyOf,
+// oneOf of alternatives that are known to exclude each other, bounds of integers, and $ref within
+// the document, once around itself. Each text of the grammar is valid but for what is loosened; not
+// each valid text is of the grammar. Throws Error(kInput) that names what is no schema, or one of
+// nothing.
+SchemaGrammar json_schema_grammar(const Json& schema);
 // A schema as text whose members keep their order.
 std::string json_in_order(const Json& value);
 

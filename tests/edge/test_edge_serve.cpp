@@ -201,10 +201,59 @@ TEST(EdgeServe, AnswersOfASchemaAreTheCloudsForEveryCut) {
   for (const std::string& text : texts(edge.url(), "/v1/chat/completions")) {
     EXPECT_TRUE(Json::parse(text, nullptr, false).is_object()) << text;
   }
-  body["response_format"]["json_schema"]["schema"] = {{"type", "integer"}, {"minimum", 1}};
+  body["response_format"]["json_schema"]["schema"] = {{"type", "integer"}, {"minimum", "1"}};
   const http::Reply refused = edge.post("/v1/chat/completions", body);
   EXPECT_EQ(refused.status, 400);
   EXPECT_NE(refused.body.find("minimum"), std::string::npos) << refused.body;
+}
+
+// What of a schema is not held is named, by both programs, on each route, whole and as a stream.
+TEST(EdgeServe, SaysWhatOfASchemaIsNotHeld) {
+  Pair& pair = Pair::of("demo");
+  EdgeServer edge(pair.arguments({"--cut=3"}));
+  const std::string url = edge.ready().url();
+  const Json schema = {{"type", "object"},
+                       {"properties",
+                        {{"mail", {{"type", "string"}, {"format", "email"}, {"pattern", "@"}}},
+                         {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 9}}}}},
+                       {"required", {"mail", "n"}}};
+  const Json named = {{"name", "x"}, {"strict", true}, {"schema", schema}};
+  const Json format = {{"type", "json_schema"}, {"json_schema", named}};
+  Json text = named;
+  text["type"] = "json_schema";
+  const Json hi = {{{"role", "user"}, {"content", "hi"}}};
+  const Json options = {{"num_predict", 200}, {"seed", 1}};
+  const std::pair<const char*, Json> asks[] = {
+      {kCompletions, {{"prompt", "a"}, {"response_format", format}}},
+      {"/v1/chat/completions", {{"messages", hi}, {"response_format", format}}},
+      {"/v1/responses", {{"input", "hi"}, {"text", {{"format", text}}}}},
+      {"/api/generate",
+       {{"model", "demo"}, {"prompt", "a"}, {"format", schema}, {"options", options}}},
+      {"/api/chat",
+       {{"model", "demo"}, {"messages", hi}, {"format", schema}, {"options", options}}}};
+  testing::internal::CaptureStderr();
+  for (const std::string& at : {url, pair.cloud.url()}) {
+    for (auto [path, body] : asks) {
+      const bool both = std::string_view(path).find("ompletions") != std::string_view::npos;
+      if (at != url && !both) continue;
+      for (const bool stream : {false, true}) {
+        body["stream"] = stream;
+        const http::Reply reply = http::Client(at).request("POST", path, body.dump());
+        ASSERT_EQ(reply.status, 200) << path << reply.body;
+        EXPECT_EQ(reply.headers.get("Split-Schema-Loosened"), "format, pattern") << path << stream;
+      }
+    }
+  }
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("not held of a schema: format, pattern\n"),
+            std::string::npos);
+  Json body = asks[0].second;
+  body["seed"] = 4;
+  body["response_format"]["json_schema"]["schema"]["properties"].erase("mail");
+  body["response_format"]["json_schema"]["schema"]["required"] = {"n"};
+  const http::Reply held = edge.post(kCompletions, body);
+  EXPECT_FALSE(held.headers.get("Split-Schema-Loosened"));
+  const Json made = Json::parse(Json::parse(held.body)["choices"][0]["text"].get<std::string>());
+  EXPECT_TRUE(made["n"] >= 1 && made["n"] <= 9) << made;
 }
 
 TEST(EdgeServe, AnswersCarryTheirReceipt) {

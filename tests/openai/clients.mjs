@@ -3,9 +3,10 @@
 import assert from 'node:assert/strict';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai';
-import { embed, generateText, streamText } from 'ai';
+import { embed, generateObject, generateText, streamText } from 'ai';
 import { Ollama } from 'ollama';
 import OpenAI from 'openai';
+import { z } from 'zod';
 
 const origin = process.argv[2];
 const baseURL = `${origin}/v1`;
@@ -50,6 +51,43 @@ const clients = {
     assert.equal(await textOf(streamed.textStream, (piece) => piece), whole.text);
     const { embedding } = await embed({ model: provider.textEmbeddingModel('demo'), value: prompt });
     assert.equal(embedding.length, 320);
+    // An object of an everyday schema: what can be held of it is, and what cannot is named.
+    let loosened;
+    const strict = createOpenAICompatible({
+      name: 'splitcompute',
+      baseURL,
+      supportsStructuredOutputs: true,
+      fetch: async (...request) => {
+        const response = await fetch(...request);
+        loosened = response.headers.get('split-schema-loosened');
+        return response;
+      },
+    });
+    const held = z.object({
+      age: z.number().int().min(1).max(99),
+      id: z.number().int().positive(),
+      pair: z.tuple([z.boolean(), z.enum(['a', 'b'])]),
+      by: z.record(z.enum(['x', 'y']), z.number().int()),
+      shape: z.discriminatedUnion('kind', [
+        z.object({ kind: z.literal('ring'), r: z.number().int() }),
+        z.object({ kind: z.literal('dot') }),
+      ]),
+    });
+    const model = strict('demo');
+    const made = await generateObject({ model, schema: held, prompt, maxOutputTokens: 400, seed: 3, maxRetries: 0 });
+    assert.ok(held.safeParse(made.object).success, JSON.stringify(made.object));
+    assert.equal(loosened, null);
+    const more = z.object({ mail: z.email().max(20), at: z.iso.datetime(), code: z.string().regex(/^[a-z]+$/).max(9) });
+    const response_format = {
+      type: 'json_schema',
+      json_schema: { name: 'more', strict: true, schema: z.toJSONSchema(more) },
+    };
+    const client = new OpenAI({ apiKey, baseURL, maxRetries: 0 });
+    const messages = [{ role: 'user', content: prompt }];
+    const chat = { model: 'demo', messages, max_tokens: 400, seed: 3, response_format };
+    const { data, response } = await client.chat.completions.create(chat).withResponse();
+    assert.equal(response.headers.get('split-schema-loosened'), 'format, pattern');
+    assert.deepEqual(Object.keys(JSON.parse(data.choices[0].message.content)), ['mail', 'at', 'code']);
     await assert.rejects(generateText({ model: provider('gpt-4'), ...asked }), (error) => {
       assert.equal(error.statusCode, 404);
       assert.match(error.message, right);

@@ -27,7 +27,15 @@ const Tokenizer& demo() {
 }
 
 Json parsed(std::string_view text) { return parse_json(text, 32, "a test"); }
-Grammar schema(std::string_view text) { return json_schema_grammar(parsed(text)); }
+Grammar schema(std::string_view text) { return json_schema_grammar(parsed(text)).grammar; }
+// Keywords that are not held, as a header has them.
+std::string loosened(std::string_view text) {
+  std::string all;
+  for (const std::string& one : json_schema_grammar(parsed(text)).loosened) {
+    all += (all.empty() ? "" : ", ") + one;
+  }
+  return all;
+}
 std::string refusal(std::string_view text) {
   try {
     schema(text);
@@ -131,44 +139,197 @@ TEST(JsonGrammar, ASchemaSaysWhatIsThere) {
   }
 }
 
-TEST(JsonGrammar, WhatIsNotHeldIsRefusedByName) {
+TEST(JsonGrammar, HoldsBoundsTuplesAndAlternatives) {
+  struct Case {
+    const char* schema;
+    std::vector<const char*> right, wrong;
+  };
+  for (const auto& [text, right, wrong] : std::vector<Case>{
+           {R"({"type":"integer","exclusiveMinimum":0,"maximum":9007199254740991})",
+            {"1", "10", "999999999999999"},
+            {"0", "-1", "01"}},
+           {R"({"type":"integer","minimum":-9007199254740991,"maximum":9007199254740991})",
+            {"0", "-999999999999999"},
+            {"9007199254740992", "1.5"}},
+           {R"({"type":["integer","null"],"minimum":0.5,"exclusiveMaximum":3})",
+            {"1", "2", "null"},
+            {"0", "3", "-1"}},
+           {R"({"type":"integer","minimum":9007199254740000,"maximum":9007199254740991})",
+            {"9007199254740000", "9007199254740991"},
+            {"9007199254740992", "9007199254739999", "1"}},
+           {R"({"type":"number","minimum":0})", {"0", "1.5e3"}, {"-1"}},
+           {R"({"type":"array","prefixItems":[{"type":"string"},{"type":"integer"}]})",
+            {R"(["a",1])", R"(["a", 1])"},
+            {"[]", R"(["a"])", R"([1,"a"])", R"(["a",1,2])"}},
+           {R"({"type":"array","prefixItems":[{"type":"null"}],"items":{"type":"integer"},
+                "maxItems":3})",
+            {"[null]", "[null,1]", "[null,1,2]"},
+            {"[]", "[1]", "[null,1,2,3]"}},
+           {R"({"type":"array","items":[{"type":"null"},{"type":"boolean"}],
+                "additionalItems":false})",
+            {"[null,true]"},
+            {"[null]", "[null,true,1]"}},
+           {R"({"type":"array","prefixItems":[{"const":1},{"const":2}],"maxItems":1})",
+            {"[1]"},
+            {"[]", "[1,2]"}},
+           {R"({"type":"array","prefixItems":[{"const":1}],"minItems":2,"maxItems":2})",
+            {"[1,null]", "[1,[]]"},
+            {"[1]", "[1,2,3]"}},
+           {R"({"type":"array","items":false})", {"[]"}, {"[1]"}},
+           {R"({"oneOf":[
+                {"type":"object","properties":{"type":{"type":"string","const":"a"},"x":{"type":"null"}},
+                 "required":["type","x"],"additionalProperties":false},
+                {"type":"object","properties":{"type":{"type":"string","const":"b"}},
+                 "required":["type"],"additionalProperties":false}]})",
+            {R"({"type":"a","x":null})", R"({"type":"b"})"},
+            {R"({"type":"a"})", R"({"type":"c"})", R"({"type":"b","x":null})"}},
+           {R"({"oneOf":[{"type":"string"},{"type":"null"}]})", {"\"\"", "null"}, {"1"}},
+           {R"({"allOf":[{"type":"null"}]})", {"null"}, {"1"}},
+           {R"({"type":"object","propertyNames":{"type":"string"},
+                "additionalProperties":{"type":"boolean"}})",
+            {"{}", R"({"any":true})"},
+            {R"({"any":1})"}},
+           {R"({"type":"object","propertyNames":{"type":"string","enum":["a","b"]},
+                "additionalProperties":{"type":"null"},"required":["a","b"]})",
+            {R"({"a":null,"b":null})"},
+            {"{}", R"({"a":null})", R"({"a":1,"b":null})"}},
+           {R"({"type":"object","propertyNames":{"enum":["a","b"]},
+                "additionalProperties":{"type":"null"}})",
+            {"{}", R"({"b":null,"a":null})"},
+            {R"({"c":null})"}},
+           {R"({"type":"object","properties":{"a":{"type":"null"}},
+                "additionalProperties":{"type":"integer"}})",
+            {"{}", R"({"a":null})"},
+            {R"({"b":"x"})"}},
+           {R"({"required":["a"]})", {R"({"a":1})"}, {"{}"}}}) {
+    const Grammar grammar = schema(text);
+    EXPECT_EQ(loosened(text), "") << text;
+    for (const char* one : right) EXPECT_TRUE(accepts(grammar, one)) << text << " " << one;
+    for (const char* one : wrong) EXPECT_FALSE(accepts(grammar, one)) << text << " " << one;
+  }
+}
+
+// Every bound of small integers, against counting.
+TEST(JsonGrammar, IntegersKeepTheirBounds) {
+  std::mt19937_64 random(7);
+  const auto check = [](int64_t low, int64_t high, const std::vector<int64_t>& tried) {
+    const Grammar grammar =
+        schema(cat(R"({"type":"integer","minimum":)", low, R"(,"maximum":)", high, "}"));
+    for (const int64_t one : tried) {
+      EXPECT_EQ(accepts(grammar, cat(one)), low <= one && one <= high)
+          << low << ".." << high << " " << one;
+    }
+  };
+  std::vector<int64_t> small;
+  for (int64_t one = -130; one <= 130; ++one) small.push_back(one);
+  for (int i = 0; i < 200; ++i) {
+    int64_t low = static_cast<int64_t>(random() % 240) - 120,
+            high = static_cast<int64_t>(random() % 240) - 120;
+    if (low > high) std::swap(low, high);
+    check(low, high, small);
+  }
+  for (int i = 0; i < 500; ++i) {
+    const auto drawn = [&] {
+      const auto shift = random() % 50 + 14;
+      return static_cast<int64_t>(random() >> shift) * (random() % 2 == 0 ? 1 : -1);
+    };
+    int64_t low = drawn(), high = drawn();
+    if (low > high) std::swap(low, high);
+    const int64_t kMost = 999'999'999'999'999;
+    if (low < -kMost || high > kMost) continue;
+    check(low, high,
+          {low - 1, low, low + 1, high - 1, high, high + 1, low / 2 + high / 2, -low, -high, 0, 1});
+  }
+}
+
+TEST(JsonGrammar, WhatIsNotHeldIsLoosenedByName) {
+  for (const auto& [text, names, of_it] :
+       std::vector<std::tuple<const char*, const char*, const char*>>{
+           {R"({"type":"string","pattern":"^a","format":"email"})", "format, pattern", "\"b\""},
+           {R"({"$schema":"http://json-schema.org/draft-07/schema#","type":"null"})", "", "null"},
+           {R"({"type":"integer","multipleOf":5})", "multipleOf", "3"},
+           {R"({"type":"number","minimum":1.5,"exclusiveMaximum":2})", "exclusiveMaximum, minimum",
+            "3.5"},
+           {R"({"type":"number","exclusiveMinimum":0})", "exclusiveMinimum", "0"},
+           {R"({"type":"integer","minimum":1e300})", "minimum", "1"},
+           {R"({"type":"integer","maximum":5,"exclusiveMaximum":true})", "exclusiveMaximum", "5"},
+           {R"({"type":"array","uniqueItems":true,"items":{"const":1}})", "uniqueItems", "[1,1]"},
+           {R"({"type":"array","uniqueItems":false})", "", "[]"},
+           {R"({"properties":{"a":{"properties":{"b":{"format":"date"}}}}})", "format",
+            R"({"a":{"b":"x"}})"},
+           {R"({"type":"array","maxItems":257})", "maxItems", "[]"},
+           {R"({"type":"array","maxItems":18446744073709551615})", "maxItems", "[]"},
+           {R"({"type":"string","maxLength":5000})", "maxLength", "\"\""},
+           {R"({"enum":["a"],"minLength":2})", "minLength", "\"a\""},
+           {R"({"oneOf":[{"type":"integer"},{"type":"number"}]})", "oneOf", "1"},
+           {R"({"allOf":[{"type":"object","properties":{"a":{"const":1}}},{"required":["a"]}]})",
+            "allOf", R"({"a":1})"},
+           {R"({"type":"object","properties":{"a":{"const":1}},"anyOf":[{"required":["a"]}]})",
+            "anyOf", "{}"},
+           {R"({"type":"object","propertyNames":{"pattern":"^x"},
+                "additionalProperties":{"const":1}})",
+            "propertyNames", R"({"a":1})"},
+           {R"({"type":"object","propertyNames":{"type":"string","pattern":"^x"},
+                "additionalProperties":{"const":1}})",
+            "pattern", R"({"a":1})"},
+           {R"({"type":"null","x-order":3,"if":{}})", "if, x-order", "null"},
+           {"{\"type\":\"null\",\"a\\r\\nSet-Cookie: b\":1}", "others", "null"},
+           {R"({"$ref":"#"})", "$ref", "1"},
+           {R"({"$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"}}},"$ref":"#/$defs/a"})",
+            "$ref", "[[1]]"}}) {
+    EXPECT_EQ(loosened(text), names) << text;
+    EXPECT_TRUE(accepts(schema(text), of_it)) << text;
+  }
+}
+
+TEST(JsonGrammar, WhatIsNoSchemaIsRefusedByName) {
   for (const auto& [text, what] : std::vector<std::pair<const char*, const char*>>{
-           {R"({"type":"string","pattern":"a"})", "'pattern'"},
-           {R"({"type":"integer","minimum":1})", "'minimum'"},
-           {R"({"oneOf":[{}]})", "'oneOf'"},
-           {R"({"type":"array","uniqueItems":true})", "'uniqueItems'"},
-           {R"({"properties":{"a":{"properties":{"b":{"format":"date"}}}}})", "'format'"},
+           {R"({"type":"string","pattern":1})", "'pattern'"},
+           {R"({"type":"string","format":{}})", "'format'"},
+           {R"({"type":"integer","minimum":"1"})", "'minimum'"},
+           {R"({"type":"integer","multipleOf":"1"})", "'multipleOf'"},
+           {R"({"type":"integer","minimum":2,"maximum":1})", "bounds"},
+           {R"({"oneOf":[]})", "'oneOf'"},
+           {R"({"oneOf":{}})", "'oneOf'"},
+           {R"({"type":"array","prefixItems":{}})", "'prefixItems'"},
+           {R"({"type":"array","uniqueItems":1})", "'uniqueItems'"},
+           {R"({"type":"object","additionalProperties":1})", "'additionalProperties'"},
+           {R"({"type":"object","required":["a"],"additionalProperties":false})", "'required'"},
            {R"({"type":"thing"})", "'type'"},
            {R"({"type":[]})", "'type'"},
            {R"({"type":1})", "'type'"},
            {R"({"enum":[]})", "'enum'"},
-           {R"({"enum":["a"],"minLength":2})", "'minLength'"},
            {R"({"type":"null","const":1})", "'const'"},
            {R"({"anyOf":[]})", "'anyOf'"},
-           {R"({"required":["a"]})", "'required'"},
+           {R"({"required":"a"})", "'required'"},
+           {R"({"required":[1]})", "'required'"},
            {R"({"properties":[1]})", "'properties'"},
            {R"({"type":"array","minItems":3,"maxItems":2})", "'maxItems'"},
            {R"({"type":"array","minItems":-1})", "'minItems'"},
-           {R"({"type":"array","maxItems":257})", "'maxItems'"},
-           {R"({"type":"array","maxItems":18446744073709551615})", "'maxItems'"},
-           {R"({"$ref":"#"})", "'$ref'"},
            {R"({"$ref":"http://x"})", "'$ref'"},
            {R"({"$ref":"#/$defs/a"})", "'$ref'"},
-           {R"({"$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"}}},"$ref":"#/$defs/a"})",
-            "'$ref'"},
            {"[]", "objects"},
            {"false", "objects"}}) {
     const std::string said = refusal(text);
     EXPECT_TRUE(said.starts_with("'response_format': ")) << text << said;
     EXPECT_NE(said.find(what), std::string::npos) << said;
   }
-  // Each level refers to the next twice.
+  // Each level refers to the next twice: each is one rule, and those far inside hold any value.
   std::string doubling = R"({"$ref":"#/$defs/a0","$defs":{)";
-  for (int i = 0; i < 15; ++i) {
+  for (int i = 0; i < 40; ++i) {
     doubling += cat("\"a", i, R"(":{"properties":{"x":{"$ref":"#/$defs/a)", i + 1,
                     R"("},"y":{"$ref":"#/$defs/a)", i + 1, "\"}}},");
   }
-  EXPECT_FALSE(refusal(doubling + R"("a15":{"type":"null"}}})").empty());
+  doubling += R"("a40":{"type":"null"}}})";
+  EXPECT_EQ(loosened(doubling), "$ref");
+  EXPECT_TRUE(accepts(schema(doubling), R"({"x":{"y":{}}})"));
+  // Long texts and wide bounds are shared.
+  std::string many = R"({"properties":{)";
+  for (int i = 0; i < 250; ++i) {
+    many += cat(i == 0 ? "" : ",", "\"s", i, R"(":{"type":"string","maxLength":1000},"i)", i,
+                R"(":{"type":"integer","minimum":1,"maximum":123456789})");
+  }
+  EXPECT_EQ(loosened(many + "}}"), "");
   std::string wide = R"({"enum":[0)";
   for (int i = 1; i < 600; ++i) wide += cat(",", i);
   EXPECT_FALSE(refusal(wide + "]}").empty());
@@ -258,6 +419,61 @@ TEST(TokenGrammar, EveryDrawParsesAndIsOfItsSchema) {
     }
   }
   EXPECT_EQ(texts.size(), 30u);
+}
+
+// As zod and the AI SDK write it: bounds, formats, a record, a tuple and a union by a member.
+TEST(TokenGrammar, EveryDrawKeepsWhatIsHeldOfAToolsSchema) {
+  using Parsed = nlohmann::json;
+  const Tokenizer& tokenizer = demo();
+  const char* const kSchema = R"({"$schema":"http://json-schema.org/draft-07/schema#",
+      "type":"object","properties":{
+        "id":{"type":"integer","exclusiveMinimum":0,"maximum":9007199254740991},
+        "age":{"type":"integer","minimum":17,"maximum":120},
+        "below":{"type":"integer","minimum":-9007199254740991,"exclusiveMaximum":-5},
+        "mail":{"type":"string","format":"email","pattern":"^.+@.+$"},
+        "at":{"type":"string","format":"date-time"},
+        "by":{"type":"object","propertyNames":{"type":"string"},
+              "additionalProperties":{"type":"integer","minimum":0,"maximum":9}},
+        "pair":{"type":"array","prefixItems":[{"type":"boolean"},{"type":"integer","minimum":3,
+              "maximum":5}]},
+        "old":{"type":"array","items":[{"type":"null"},{"enum":["a","b"]}],"minItems":2,
+              "maxItems":2},
+        "shape":{"oneOf":[
+          {"type":"object","properties":{"kind":{"type":"string","const":"ring"},
+             "r":{"type":"integer","minimum":1,"maximum":10}},"required":["kind","r"],
+             "additionalProperties":false},
+          {"type":"object","properties":{"kind":{"type":"string","const":"dot"}},
+             "required":["kind"],"additionalProperties":false}]}},
+      "required":["id","age","below","mail","at","by","pair","old","shape"],
+      "additionalProperties":false})";
+  EXPECT_EQ(loosened(kSchema), "format, pattern");
+  const TokenGrammar grammar(schema(kSchema), tokenizer, "");
+  std::set<std::string> kinds;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    const std::string text = drawn(grammar, tokenizer, seed);
+    const Parsed all = Parsed::parse(text, nullptr, false);
+    ASSERT_TRUE(all.is_object() && all.size() == 9) << text;
+    const auto within = [&](const Parsed& value, int64_t low, int64_t high) {
+      ASSERT_TRUE(value.is_number_integer()) << text;
+      EXPECT_TRUE(value.get<int64_t>() >= low && value.get<int64_t>() <= high) << text;
+    };
+    constexpr int64_t kSafe = 9007199254740991;
+    within(all["id"], 1, kSafe);
+    within(all["age"], 17, 120);
+    within(all["below"], -kSafe, -6);
+    EXPECT_TRUE(all["mail"].is_string() && all["at"].is_string()) << text;
+    for (const auto& [name, value] : all["by"].items()) within(value, 0, 9);
+    ASSERT_TRUE(all["pair"].size() == 2 && all["pair"][0].is_boolean()) << text;
+    within(all["pair"][1], 3, 5);
+    ASSERT_TRUE(all["old"].size() == 2 && all["old"][0].is_null()) << text;
+    EXPECT_TRUE(all["old"][1] == "a" || all["old"][1] == "b") << text;
+    const Parsed& shape = all["shape"];
+    const std::string kind = shape.value("kind", "");
+    kinds.insert(kind);
+    EXPECT_EQ(shape.size(), kind == "ring" ? 2u : 1u) << text;
+    if (kind == "ring") within(shape["r"], 1, 10);
+  }
+  EXPECT_EQ(kinds, (std::set<std::string>{"dot", "ring"}));
 }
 
 TEST(TokenGrammar, NestingIsBoundedAndStillEnds) {

@@ -77,7 +77,8 @@ void Exchange::add_cors(const Request& request, Response& response) const {
   if (!allowed) return;
   response.headers.set("Access-Control-Allow-Origin", std::string(*origin));
   response.headers.set("Access-Control-Expose-Headers",
-                       "ETag, Retry-After, Server-Timing, Split-Have, X-Request-Id");
+                       "ETag, Retry-After, Server-Timing, Split-Have, Split-Schema-Loosened, "
+                       "X-Request-Id");
   if (request.method != "OPTIONS" || !request.headers.get("Access-Control-Request-Method")) return;
   response.headers.set("Access-Control-Allow-Methods",
                        std::string(response.headers.get("Allow").value_or("")));

@@ -8,6 +8,7 @@
 #include "serve/compat/retold.h"
 #include "serve/models.h"
 #include "wire/fields.h"
+#include "text/json_grammar.h"
 
 namespace split::serve {
 namespace {
@@ -197,7 +198,7 @@ void read_format(Fields& fields, Json& to) {
     to["response_format"] = {{"type", "json_object"}};
   } else if (format.is_object()) {
     Json schema = {{"name", "format"}};
-    schema["schema"] = std::move(format);
+    schema["schema"] = json_in_order(format);
     to["response_format"] = {{"type", "json_schema"}};
     to["response_format"]["json_schema"] = std::move(schema);
   } else {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "http/sse.h"
 #include "serve/compat/retold.h"
+#include "text/json_grammar.h"
 #include "wire/fields.h"
 
 namespace split::serve {
@@ -241,7 +242,8 @@ void read_text(Fields& fields, Asked& asked, Json& to) {
   }
   Json schema = Json::object();
   for (const auto& [name, value] : asked.format.members()) {
-    if (name != "type") schema.add(name, value);
+    const bool whole = name == "schema" && value.is_object();
+    if (name != "type") schema.add(name, whole ? Json(json_in_order(value)) : value);
   }
   to["response_format"] = {{"type", "json_schema"}, {"json_schema", std::move(schema)}};
 }
@@ -315,9 +317,9 @@ std::vector<http::RequestField> response_fields() {
            "0 always takes the likeliest token; higher values draw more freely."},
           {"top_p", "number", "Draws from the likeliest tokens that make up this probability."},
           {"top_k", "integer", "Draws from this many of the likeliest tokens."},
+          {"repetition_penalty", "number", "As a chat's, and repeat_penalty and repeat_last_n."},
           {"seed", "integer", "The same seed gives the same text."},
           {"text", "object", "format: text, or as the response_format of a chat."}};
-          {"repetition_penalty", "number", "As a chat's, and repeat_penalty and repeat_last_n."},
 }
 
 }  // namespace split::serve

@@ -1,0 +1,18 @@
+// Whether the schemas of a oneOf are known to have no value in common, so that a text of one is of
+// no other: by their types, their listed values, or a member that both require. Knows no grammar.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/json.h"
+
+namespace split {
+
+// Each two of them. `root` is what references lead into. Where that takes long: false.
+bool exclude_each_other(const Json& root, std::span<const Json> schemas);
+
+// The part of `root` at "#/a/b"; null where nothing is.
+const Json* find_reference(const Json& root, const std::string& path);
+
+}  // namespace split

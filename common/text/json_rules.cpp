@@ -1,0 +1,221 @@
+#include "text/json_rules.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace split {
+namespace {
+
+constexpr size_t kMostDigits = 15;   // that a double holds
+constexpr size_t kMostExponent = 2;  // digits
+
+ByteSet range(int low, int high) {
+  ByteSet set;
+  for (int byte = low; byte <= high; ++byte) set.set(static_cast<size_t>(byte));
+  return set;
+}
+
+ByteSet any_of(std::string_view bytes) {
+  ByteSet set;
+  for (const char c : bytes) set.set(static_cast<uint8_t>(c));
+  return set;
+}
+
+}  // namespace
+
+JsonRules::Sequence JsonRules::join(std::initializer_list<Sequence> parts) {
+  Sequence all;
+  for (const Sequence& part : parts) all.insert(all.end(), part.begin(), part.end());
+  return all;
+}
+
+JsonRules::Symbol JsonRules::either(const std::vector<Sequence>& alternatives) {
+  const uint32_t rule = grammar_.add_rule();
+  for (const Sequence& one : alternatives) grammar_.add(rule, one);
+  return Grammar::rule(rule);
+}
+
+// One thing any number of times.
+JsonRules::Symbol JsonRules::many(const Sequence& one) {
+  const uint32_t rule = grammar_.add_rule();
+  grammar_.add(rule, {});
+  grammar_.add(rule, join({one, {Grammar::rule(rule)}}));
+  return Grammar::rule(rule);
+}
+
+// At most so many times.
+JsonRules::Symbol JsonRules::at_most(const Symbol& one, size_t count) {
+  Symbol rest = either({{}});
+  for (size_t i = 0; i < count; ++i) rest = either({{}, {one, rest}});
+  return rest;
+}
+
+JsonRules::Symbol JsonRules::space() {
+  return once("space", [&](uint32_t rule) {
+    grammar_.add(rule, {});
+    grammar_.add(rule, lit(" "));
+  });
+}
+
+// One character of a string, valid UTF-8 or an escape.
+JsonRules::Symbol JsonRules::character() {
+  return once("character", [&](uint32_t rule) {
+    ByteSet plain = range(0x20, 0x7e);
+    plain &= ~any_of("\"\\");
+    const auto set = [&](int low, int high) { return grammar_.bytes(range(low, high)); };
+    const Symbol tail = set(0x80, 0xbf);
+    const Symbol hex = grammar_.bytes(any_of("0123456789abcdefABCDEF"));
+    grammar_.add(rule, {grammar_.bytes(plain)});
+    grammar_.add(rule, join({lit("\\"), {grammar_.bytes(any_of("\"\\/bfnrt"))}}));
+    // No surrogates: \ud800 to \udfff.
+    const Symbol no_d = grammar_.bytes(any_of("0123456789abcefABCEF"));
+    grammar_.add(rule, join({lit("\\u"), {no_d, hex, hex, hex}}));
+    grammar_.add(rule, {set(0xc2, 0xdf), tail});
+    grammar_.add(rule, {set(0xe0, 0xe0), set(0xa0, 0xbf), tail});
+    grammar_.add(rule, {set(0xe1, 0xec), tail, tail});
+    grammar_.add(rule, {set(0xed, 0xed), set(0x80, 0x9f), tail});
+    grammar_.add(rule, {set(0xee, 0xef), tail, tail});
+    grammar_.add(rule, {set(0xf0, 0xf0), set(0x90, 0xbf), tail, tail});
+    grammar_.add(rule, {set(0xf1, 0xf3), tail, tail, tail});
+    grammar_.add(rule, {set(0xf4, 0xf4), set(0x80, 0x8f), tail, tail});
+  });
+}
+
+JsonRules::Symbol JsonRules::string(int64_t least, std::optional<int64_t> most) {
+  return once(cat("string ", least, " ", most ? cat(*most) : ""), [&](uint32_t rule) {
+    const Symbol one = character();
+    // From the end: nothing more, or one more and then what may follow it.
+    Symbol rest = most ? either({lit("\"")}) : either({join({{many({one})}, lit("\"")})});
+    for (int64_t at = most.value_or(least); at > 0; --at) {
+      std::vector<Sequence> alternatives = {{one, rest}};
+      if (at > least) alternatives.push_back(lit("\""));
+      rest = either(alternatives);
+    }
+    grammar_.add(rule, join({lit("\""), {rest}}));
+  });
+}
+
+JsonRules::Symbol JsonRules::digit(char low, char high) { return grammar_.bytes(range(low, high)); }
+
+JsonRules::Symbol JsonRules::digits(size_t least, size_t most) {
+  return once(cat("digits ", least, " ", most), [&](uint32_t rule) {
+    Sequence all(least, digit());
+    all.push_back(at_most(digit(), most - least));
+    grammar_.add(rule, all);
+  });
+}
+
+JsonRules::Symbol JsonRules::number(bool negative) {
+  return once(negative ? "number" : "number from 0", [&](uint32_t rule) {
+    const Symbol sign = negative ? either({{}, lit("-")}) : either({{}});
+    const Symbol more = digits(0, kMostDigits - 1);
+    const Symbol front = either({lit("0"), {digit('1'), more}});
+    const Symbol fraction = either({{}, join({lit("."), {digit(), more}})});
+    const Symbol power =
+        either({{},
+                {grammar_.bytes(any_of("eE")), either({{}, {grammar_.bytes(any_of("+-"))}}),
+                 digits(1, kMostExponent)}});
+    grammar_.add(rule, {sign, front, fraction, power});
+  });
+}
+
+JsonRules::Symbol JsonRules::integer(int64_t low, int64_t high) {
+  CHECK(-kMostBound <= low && low <= high && high <= kMostBound);
+  return once(cat("integer ", low, " ", high), [&](uint32_t rule) {
+    const auto positive = [](int64_t value) {
+      return static_cast<uint64_t>(std::max<int64_t>(0, value));
+    };
+    if (high >= 0) grammar_.add(rule, {naturals(positive(low), positive(high))});
+    if (low < 0) {
+      const uint64_t least = std::max<uint64_t>(1, positive(-high));
+      grammar_.add(rule, join({lit("-"), {naturals(least, positive(-low))}}));
+    }
+  });
+}
+
+// Those with as many digits as `low`, with as many as `high`, and with numbers between.
+JsonRules::Symbol JsonRules::naturals(uint64_t low, uint64_t high) {
+  const std::string first = cat(low), last = cat(high);
+  if (first.size() == last.size()) return span(first, last);
+  std::vector<Sequence> alternatives = {{span(first, std::string(first.size(), '9'))},
+                                        {span("1" + std::string(last.size() - 1, '0'), last)}};
+  if (last.size() - first.size() > 1) {
+    alternatives.push_back({digit('1'), digits(first.size(), last.size() - 2)});
+  }
+  return either(alternatives);
+}
+
+// From one to the other, in as many digits as both have.
+JsonRules::Symbol JsonRules::span(const std::string& low, const std::string& high) {
+  const std::string zeros(low.size(), '0'), nines(low.size(), '9');
+  if (low == zeros && high == nines) return digits(low.size(), low.size());
+  const auto behind = [](const std::string& digits) { return digits.substr(1); };
+  char from = low[0], to = high[0];
+  if (low.size() == 1) return either({{digit(from, to)}});
+  if (from == to) return either({{digit(from, to), span(behind(low), behind(high))}});
+  std::vector<Sequence> alternatives;
+  if (behind(low) != behind(zeros)) {
+    alternatives.push_back({digit(from, from), span(behind(low), behind(nines))});
+    ++from;
+  }
+  if (behind(high) != behind(nines)) {
+    alternatives.push_back({digit(to, to), span(behind(zeros), behind(high))});
+    --to;
+  }
+  if (from <= to) alternatives.push_back({digit(from, to), digits(low.size() - 1, low.size() - 1)});
+  return either(alternatives);
+}
+
+// A name may come twice: readers take the last one.
+void JsonRules::members(uint32_t rule, Symbol name, Symbol value) {
+  const Sequence member = join({{name}, lit(":"), {space(), value}});
+  const Symbol more = many(join({lit(","), {space()}, member}));
+  grammar_.add(rule, lit("{}"));
+  grammar_.add(rule, join({lit("{"), member, {more}, lit("}")}));
+}
+
+JsonRules::Symbol JsonRules::object(Symbol name, Symbol value) {
+  const uint32_t rule = grammar_.add_rule();
+  members(rule, name, value);
+  return Grammar::rule(rule);
+}
+
+JsonRules::Symbol JsonRules::any_object() {
+  return once(
+      "object", [&](uint32_t rule) { members(rule, string(0, {}), any_value()); }, true);
+}
+
+JsonRules::Symbol JsonRules::any_value() {
+  return once("value", [&](uint32_t rule) {
+    grammar_.add(rule, {string(0, {})});
+    grammar_.add(rule, {number(true)});
+    for (const char* word : {"true", "false", "null"}) grammar_.add(rule, lit(word));
+    grammar_.add(rule, {any_object()});
+    const auto list = [&](uint32_t at) {
+      grammar_.add(at, {array({}, Grammar::rule(rule), 0, {})});
+    };
+    grammar_.add(rule, {once("array", list, true)});
+  });
+}
+
+JsonRules::Symbol JsonRules::array(const std::vector<Symbol>& first, Symbol item, int64_t least,
+                                   std::optional<int64_t> most) {
+  const auto next = [&](Symbol one) { return join({lit(","), {space(), one}}); };
+  Symbol rest = most ? either({lit("]")}) : either({join({{many(next(item))}, lit("]")})});
+  const auto beginning = static_cast<int64_t>(first.size());
+  for (int64_t at = most.value_or(std::max({least, beginning, int64_t{1}})); at > 0; --at) {
+    const Symbol one = at <= beginning ? first[static_cast<size_t>(at) - 1] : item;
+    std::vector<Sequence> alternatives = {join({at == 1 ? Sequence{one} : next(one), {rest}})};
+    if (at > least) alternatives.push_back(lit("]"));
+    rest = either(alternatives);
+  }
+  return either({join({lit("["), {rest}})});
+}
+
+Grammar JsonRules::take(Symbol text) {
+  grammar_.add(text_, {text});
+  return std::move(grammar_);
+}
+
+}  // namespace split

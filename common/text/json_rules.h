@@ -1,0 +1,66 @@
+// Rules of JSON's values, for grammars that are made of them (json_grammar.h): strings and integers
+// within bounds, arrays, members of objects, and any value. Each is made once. Knows no schema.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "text/grammar.h"
+
+namespace split {
+
+class JsonRules {
+ public:
+  using Symbol = Grammar::Symbol;
+  using Sequence = Grammar::Sequence;
+
+  // An integer without bounds lies between this and its opposite: a double holds 15 digits.
+  static constexpr int64_t kMostInteger = 999'999'999'999'999;
+  static constexpr int64_t kMostBound = 1'000'000'000'000'000'000;  // of one with bounds
+
+  static Sequence join(std::initializer_list<Sequence> parts);
+  Sequence lit(std::string_view text) { return grammar_.literal(text); }
+  Symbol either(const std::vector<Sequence>& alternatives);
+
+  // Between so many characters.
+  Symbol string(int64_t least, std::optional<int64_t> most);
+  Symbol number(bool negative);
+  // low <= it <= high, neither beyond kMostBound.
+  Symbol integer(int64_t low, int64_t high);
+  Symbol any_value();
+  Symbol any_object();
+  // An object of members whose names and values are these.
+  Symbol object(Symbol name, Symbol value);
+  // `first`, as far as they go, then `item`.
+  Symbol array(const std::vector<Symbol>& first, Symbol item, int64_t least,
+               std::optional<int64_t> most);
+  Symbol space();
+
+  Grammar take(Symbol text);
+
+ private:
+  // A rule that is made once.
+  template <typename Make>
+  Symbol once(const std::string& name, const Make& make, bool nests = false) {
+    const auto at = known_.find(name);
+    if (at != known_.end()) return Grammar::rule(at->second);
+    const uint32_t rule = known_[name] = grammar_.add_rule(nests);
+    make(rule);
+    return Grammar::rule(rule);
+  }
+  Symbol many(const Sequence& one);
+  Symbol at_most(const Symbol& one, size_t count);
+  Symbol character();
+  Symbol digit(char low = '0', char high = '9');
+  Symbol digits(size_t least, size_t most);
+  Symbol naturals(uint64_t low, uint64_t high);
+  Symbol span(const std::string& low, const std::string& high);
+  void members(uint32_t rule, Symbol name, Symbol value);
+
+  Grammar grammar_;
+  const uint32_t text_ = grammar_.add_rule();
+  std::map<std::string, uint32_t, std::less<>> known_;
+};
+
+}  // namespace split
