@@ -94,6 +94,13 @@ Response error_response(const HttpError& error) {
   return response;
 }
 
+Response plain_error_response(const HttpError& error) {
+  Response response =
+      Response::json(error.status, cat("{\"error\":", json_quote(error.message), "}\n"));
+  response.headers = error.headers;
+  return response;
+}
+
 HttpError current_exception_as_error() {
   const auto internal = [] {
     return HttpError(500, "internal_error", "the server failed to answer this request");

@@ -128,6 +128,9 @@ struct HttpError : std::exception {
 // numbers behind these. A code cannot break out of it.
 Response error_response(const HttpError& error);
 
+// {"error":"one line"}, as Ollama's.
+Response plain_error_response(const HttpError& error);
+
 // Turns the exception in flight into a client's error: split::Error by kind, HttpError as it is,
 // anything else 500 with a fixed text. Failures on our side are logged and never described to the
 // client. Call inside a catch block.

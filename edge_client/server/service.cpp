@@ -368,8 +368,14 @@ serve::Props Service::props() {
 serve::OllamaModel Service::ollama_model() {
   serve::OllamaModel model;
   const serve::TextModel text = find("");
-  model.context = text.config->context;
-  model.has_template = text.chat != nullptr;
+  model.config = *text.config;
+  if (text.chat != nullptr) model.chat_template = text.chat->text();
+  for (const Blob& blob : shared_->model.blobs()) {
+    for (const WeightDecl& weight : blob.weights) {
+      const bool own = weight.from.empty();  // a tied head is the embedding's
+      if (own) model.parameters += static_cast<uint64_t>(element_count(weight.dims).value());
+    }
+  }
   const std::shared_ptr<PlacedModel> split = present();
   model.id = split->info.id;
   model.family = split->info.architecture;

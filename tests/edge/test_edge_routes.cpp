@@ -229,12 +229,55 @@ TEST(EdgeOllama, ListsTheModelAndWhatIsHere) {
   EXPECT_EQ(tags[0]["name"], "demo:latest");
   EXPECT_EQ(tags[0]["digest"].get<std::string>().size(), 64u);
   EXPECT_EQ(tags[0]["details"]["family"], "gpt2");
+  EXPECT_EQ(tags[0]["details"]["parameter_size"], "12.6M");
   const Json running = Json::parse(edge.get("/api/ps").body)["models"];
   EXPECT_EQ(running[0]["name"], "demo:latest");
   EXPECT_EQ(running[0]["context_length"], 512);
   // Some of its blocks are on the cloud.
   EXPECT_GT(running[0]["size"].get<int64_t>(), 0);
   EXPECT_GT(tags[0]["size"].get<int64_t>(), running[0]["size"].get<int64_t>());
+}
+
+TEST(EdgeOllama, ShowDescribesTheModel) {
+  EdgeServer& edge = Demo::edge();
+  const Json shown = edge.ask("/api/show", {{"model", "demo:latest"}, {"verbose", false}});
+  EXPECT_EQ(shown["capabilities"], Json({"completion"}));
+  EXPECT_EQ(shown["details"]["family"], "gpt2");
+  EXPECT_EQ(shown["template"], "");
+  const Json& info = shown["model_info"];
+  EXPECT_EQ(info["general.architecture"], "gpt2");
+  EXPECT_EQ(info["gpt2.context_length"], 512);
+  EXPECT_EQ(info["gpt2.embedding_length"], 320);
+  EXPECT_EQ(info["gpt2.block_count"], 8);
+  EXPECT_GT(info["general.parameter_count"], 10'000'000);
+  EXPECT_EQ(edge.ask("/api/show", {{"name", "demo"}})["model_info"], info);
+  const http::Reply none = edge.post("/api/show", {{"model", "llama3"}});
+  EXPECT_EQ(none.status, 404);
+  EXPECT_TRUE(Json::parse(none.body)["error"].is_string()) << none.body;
+
+  Pair encoder(SPLIT_SOURCE_DIR "/tests/golden/models/st-minilm");
+  EdgeServer embeds(encoder.arguments({"--cut=0"}));
+  EXPECT_EQ(embeds.ready().ask("/api/show", {{"model", "st-minilm"}})["capabilities"],
+            Json({"embedding"}));
+  Pair chatting("rand-a");
+  EdgeServer chats(chatting.arguments({"--chat-template={{ messages[0].content }}"}));
+  EXPECT_EQ(chats.ready().ask("/api/show", {{"model", "rand-a"}})["template"],
+            "{{ messages[0].content }}");
+}
+
+TEST(EdgeOllama, EveryErrorBelowApiIsOneLine) {
+  EdgeServer& edge = Demo::edge();
+  for (const auto& [reply, status] : {std::pair(edge.get("/api/none"), 404),
+                                      {edge.post("/api/create", {{"model", "x"}}), 404},
+                                      {edge.get("/api/generate"), 405},
+                                      {edge.send("DELETE", "/api/delete", Json::object()), 400},
+                                      {edge.post("/api/generate", Json::array()), 400}}) {
+    EXPECT_EQ(reply.status, status) << reply.body;
+    EXPECT_TRUE(Json::parse(reply.body)["error"].is_string()) << reply.body;
+  }
+  EXPECT_EQ(edge.get("/api/generate").headers.get("Allow"), "POST, OPTIONS");
+  EXPECT_TRUE(Json::parse(edge.get("/v1/none").body)["error"].is_object());
+  EXPECT_TRUE(Json::parse(edge.get("/apinone").body)["error"].is_object());
 }
 
 TEST(EdgeOllama, SaysWhatIsWrongInOneLine) {

@@ -124,6 +124,14 @@ const clients = {
     assert.deepEqual((await client.list()).models.map((one) => one.name), ['demo:latest']);
     assert.equal((await client.ps()).models[0].name, 'demo:latest');
     assert.ok((await client.version()).version);
+    const shown = await client.show({ model: 'demo' });
+    assert.deepEqual(shown.capabilities, ['completion']);
+    assert.equal(shown.model_info['gpt2.context_length'], 512);
+    await assert.rejects(client.copy({ source: 'demo', destination: 'x' }), /there is nothing at this path/);
+    await assert.rejects(client.delete({ model: 'demo' }), /a DELETE request takes no body/);
+    const format = z.toJSONSchema(z.object({ n: z.number().int().min(3).max(5) }));
+    const counted = await client.generate({ model: 'demo', prompt, format, options: { ...options, repeat_penalty: 1.3 } });
+    assert.ok([3, 4, 5].includes(JSON.parse(counted.response).n), counted.response);
     for (const stream of [false, true]) {
       await assert.rejects(client.generate({ model: 'llama3', prompt, stream }), (error) => {
         assert.equal(error.status_code, 404);

@@ -115,6 +115,15 @@ const Route* Exchange::find_route(const std::string& method,
   return nullptr;
 }
 
+Response Exchange::render(const HttpError& error, std::string_view segment) const {
+  for (size_t i = 0; i < routes_.size(); ++i) {
+    if (routes_[i].plain_errors && patterns_[i].front() == segment) {
+      return plain_error_response(error);
+    }
+  }
+  return error_response(error);
+}
+
 std::optional<HttpError> Exchange::refusal(const RequestHead& head) const {
   if (!guard_) return std::nullopt;
   std::vector<std::string> params;
@@ -169,7 +178,7 @@ Selection Exchange::select(const Request& request, Response& response, Headers& 
   } else if (part.status == 416) {
     fields.add("Content-Range", cat("bytes */", size));
     Response refusal =
-        renderer_({416, "range_not_satisfiable", cat("the body has ", size, " bytes")});
+        error_response({416, "range_not_satisfiable", cat("the body has ", size, " bytes")});
     response.body = std::move(refusal.body);
     response.content_type = std::move(refusal.content_type);
   }
@@ -217,7 +226,8 @@ void Exchange::begin(Connection& connection) const {
     response = dispatch(request, head.segments, connection.late, answer.answered);
     if (response.stream) request.memory->take(kStreamBytes);
   } catch (...) {  // the one place where a handler's exception becomes an answer
-    response = renderer_(current_exception_as_error());
+    response = render(current_exception_as_error(),
+                      head.segments.empty() ? "" : std::string_view(head.segments.front()));
   }
   release_body(request.body);
   if (checked && head.method != "HEAD" && !response.owner && !response.stream) {

@@ -26,14 +26,13 @@ class Exchange {
       : options_(options), proxies_(proxies), stopping_(stopping) {}
 
   void add_route(Route route);
-  void set_error_renderer(ErrorRenderer renderer) { renderer_ = std::move(renderer); }
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
   std::span<const Route> routes() const { return routes_; }
   // The guard's refusal of a request by its head, before its body is there.
   std::optional<HttpError> refusal(const RequestHead& head) const;
-  // An error's answer, by the renderer.
-  Response render(const HttpError& error) const { return renderer_(error); }
+  // An error's answer, as those at paths that begin with this segment are.
+  Response render(const HttpError& error, std::string_view segment) const;
 
   // Whether the loop's own thread answers this request.
   bool is_for_loop(const RequestHead& head) const;
@@ -68,7 +67,6 @@ class Exchange {
   const Server::Options& options_;
   const std::span<const Network> proxies_;
   const std::atomic<bool>& stopping_;
-  ErrorRenderer renderer_ = error_response;
   Guard guard_;
   std::vector<Observer> observers_;
   std::vector<Route> routes_;

@@ -37,7 +37,8 @@ struct Route {
   bool on_loop = false;
   // One of many like it, as the steps of a text are: no news by itself, unless it fails.
   bool frequent = false;
-  bool plain_errors = false;  // its own are {"error":"one line"}
+  // Its errors are {"error":"one line"}, and all at paths that begin with the same segment.
+  bool plain_errors = false;
   Handler handler = {};
 };
 

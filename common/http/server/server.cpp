@@ -338,10 +338,6 @@ void Server::on_refused(RefusalObserver observer) { impl_->on_refused = std::mov
 
 std::span<const Route> Server::routes() const { return impl_->exchange.routes(); }
 
-void Server::set_error_renderer(ErrorRenderer renderer) {
-  impl_->exchange.set_error_renderer(std::move(renderer));
-}
-
 int Server::bind() {
   int port = 0;
   impl_->listener =

@@ -24,7 +24,6 @@
 namespace split::http {
 
 // Makes the answer for an error; called from any thread, must not throw.
-using ErrorRenderer = std::function<Response(const HttpError&)>;
 
 // Says who sends this head, for Request::principal, or throws the HttpError that they get instead
 // of an answer. Any thread, and perhaps twice for one request: before a large body is received,
@@ -104,7 +103,6 @@ class Server {
   // A route with nothing said about it.
   void route(std::string method, std::string path, Handler handler,
              Access access = Access::kGuarded);
-  void set_error_renderer(ErrorRenderer renderer);
   void set_guard(Guard guard);
   void add_observer(Observer observer);
   void on_refused(RefusalObserver observer);

@@ -33,6 +33,15 @@ void take_small_pages(std::string& text) {
   ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_NOHUGEPAGE);
 }
 
+// "api" of "POST /api/chat HTTP/1.1".
+std::string first_segment(std::string_view head) {
+  head = head.substr(0, head.find('\n'));
+  const size_t path = head.find(" /");
+  if (path == head.npos) return {};
+  head.remove_prefix(path + 2);
+  return std::string(head.substr(0, head.find_first_of("/? \r")));
+}
+
 }  // namespace
 
 void Server::Impl::arm(Connection& c) {
@@ -377,7 +386,11 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
 
 void Server::Impl::say_no(Connection& c, const HttpError& error, bool with_body) {
   const std::string id = request_id(c.head.headers);
-  const std::string answer = closing_answer(exchange.render(error), id, with_body);
+  // Of a head that is no good the path alone is looked at.
+  const std::string segment = c.state == Connection::kHead ? first_segment(c.in)
+                              : c.head.segments.empty()    ? ""
+                                                           : c.head.segments.front();
+  const std::string answer = closing_answer(exchange.render(error, segment), id, with_body);
   if (on_refused) {
     const std::string client = client_address(c.peer, c.head.headers, proxies);
     on_refused({id, client, error.status, error.code});

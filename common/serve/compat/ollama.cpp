@@ -5,10 +5,11 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/figures.h"
 #include "serve/compat/retold.h"
 #include "serve/models.h"
-#include "wire/fields.h"
 #include "text/json_grammar.h"
+#include "wire/fields.h"
 
 namespace split::serve {
 namespace {
@@ -242,7 +243,7 @@ http::Response generate(const OllamaParts& parts, const http::Request& request) 
   if (prompt == "") return loaded(parts, name, false);
   const auto text = std::make_shared<OllamaText>(name, false);
   const bool instructed = system != "";
-  if (raw || (!instructed && !parts.model().has_template)) {
+  if (raw || (!instructed && parts.model().chat_template.empty())) {
     to["prompt"] = std::move(prompt);
     return retold(request, parts.completions, std::move(to), text, kOllamaNames);
   }
@@ -297,37 +298,62 @@ http::Response embed(const OllamaParts& parts, const http::Request& request) {
                 kOllamaNames);
 }
 
+// "12.6M"
+std::string human_count(uint64_t count) {
+  const auto in = [&](double unit) { return fixed(static_cast<double>(count) / unit, 1); };
+  return count < 1'000'000       ? cat(in(1e3), "K")
+         : count < 1'000'000'000 ? cat(in(1e6), "M")
+                                 : cat(in(1e9), "B");
+}
+
+Json details(const OllamaModel& model) {
+  return {{"parent_model", ""},
+          {"format", "safetensors"},
+          {"family", model.family},
+          {"families", Json::array({model.family})},
+          {"parameter_size", human_count(model.parameters)},
+          {"quantization_level", model.quantization}};
+}
+
 Json described(const OllamaModel& model) {
   const std::string name = model.id + std::string(kTag);
-  return {{"name", name},
-          {"model", name},
-          {"digest", model.digest},
-          {"details",
-           {{"parent_model", ""},
-            {"format", "safetensors"},
-            {"family", model.family},
-            {"families", Json::array({model.family})},
-            {"parameter_size", ""},
-            {"quantization_level", model.quantization}}}};
+  return {{"name", name}, {"model", name}, {"digest", model.digest}, {"details", details(model)}};
+}
+
+// What the model is, in the words of GGUF's metadata, and what it can do.
+http::Response show(const OllamaParts& parts, const http::Request& request,
+                    const std::string& since) {
+  Fields fields(request.body, request.memory.get());
+  const std::string name =
+      fields.text(fields.has("name") && !fields.has("model") ? "name" : "model");
+  for (const char* key : {"verbose", "system", "template", "options"}) fields.ignore(key);
+  fields.finish();
+  const OllamaModel model = parts.model();
+  if (id_of(name) != model.id) refuse_model({&model.id, 1});
+  const ModelConfig& config = model.config;
+  Json info = {{"general.architecture", model.family},
+               {"general.basename", model.id},
+               {"general.parameter_count", model.parameters}};
+  const std::pair<const char*, int> numbers[] = {{"context_length", config.context},
+                                                 {"embedding_length", config.channels},
+                                                 {"block_count", config.layers},
+                                                 {"feed_forward_length", config.inner},
+                                                 {"attention.head_count", config.heads},
+                                                 {"attention.head_count_kv", config.kv_heads},
+                                                 {"vocab_size", config.vocab}};
+  for (const auto& [key, value] : numbers) info.add(cat(model.family, ".", key), value);
+  const Json json = {{"modelfile", cat("FROM ", model.id, "\n")},
+                     {"parameters", ""},
+                     {"template", model.chat_template},
+                     {"details", details(model)},
+                     {"model_info", std::move(info)},
+                     {"capabilities", Json::array({config.encodes() ? "embedding" : "completion"})},
+                     {"modified_at", since}};
+  return http::Response::json(200, json.dump() + "\n");
 }
 
 http::Response list_of(Json model) {
   return http::Response::json(200, Json{{"models", Json::array({std::move(model)})}}.dump() + "\n");
-}
-
-// Says all that may go wrong in one line.
-http::Handler plainly(std::function<http::Response(const http::Request&)> handler) {
-  return [handler = std::move(handler)](const http::Request& request) {
-    try {
-      return handler(request);
-    } catch (...) {
-      const http::HttpError error = http::current_exception_as_error();
-      http::Response response =
-          http::Response::json(error.status, Json{{"error", error.message}}.dump() + "\n");
-      response.headers = error.headers;
-      return response;
-    }
-  };
 }
 
 // Adds the fields of both texts behind those that they begin with.
@@ -349,9 +375,9 @@ std::vector<http::Route> ollama_routes(OllamaParts given) {
   const auto parts = std::make_shared<const OllamaParts>(std::move(given));
   const http::RequestField model = {"model", "string", "The model's name.", true};
   const std::vector<int> of_the_model = {200, 404, 502};
+  const std::string since = now();
   const auto at = [&](const auto& answer) {
-    return plainly(
-        [parts, answer](const http::Request& request) { return answer(*parts, request); });
+    return [parts, answer](const http::Request& request) { return answer(*parts, request); };
   };
   std::vector<http::Route> routes = {
       {.method = "GET",
@@ -363,7 +389,7 @@ std::vector<http::Route> ollama_routes(OllamaParts given) {
       {.method = "GET",
        .path = "/api/tags",
        .summary = "Lists the model, as Ollama does.",
-       .handler = at([since = now()](const OllamaParts& parts, const http::Request&) {
+       .handler = at([since](const OllamaParts& parts, const http::Request&) {
          const OllamaModel model = parts.model();
          Json json = described(model);
          json["size"] = model.bytes;
@@ -378,9 +404,17 @@ std::vector<http::Route> ollama_routes(OllamaParts given) {
          Json json = described(model);
          json["size"] = model.bytes_here;
          json["size_vram"] = model.bytes_on_gpu;
-         json["context_length"] = model.context;
+         json["context_length"] = model.config.context;
          json["expires_at"] = utc(std::time(nullptr) + 24 * 3600);  // never, in fact
          return list_of(std::move(json));
+       })},
+      {.method = "POST",
+       .path = "/api/show",
+       .summary = "Describes the model and what it can do, as Ollama does.",
+       .statuses = {200, 404},
+       .body = {model, {"verbose", "boolean", "Changes nothing here."}},
+       .handler = at([since](const OllamaParts& parts, const http::Request& request) {
+         return show(parts, request, since);
        })},
       {.method = "POST",
        .path = "/api/generate",

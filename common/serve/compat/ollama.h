@@ -1,5 +1,5 @@
-// Ollama's routes for its clients: /api/version, tags, ps, generate, chat and embed. Texts come
-// from OpenAI's routes, which these ask with other words; errors are {"error":"one line"}.
+// Ollama's routes for its clients: /api/version, tags, ps, show, generate, chat and embed. Texts
+// come from OpenAI's routes, which these ask with other words; errors are {"error":"one line"}.
 #pragma once
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "http/server/route.h"
+#include "models/model.h"
 
 namespace split::serve {
 
@@ -16,8 +17,9 @@ struct OllamaModel {
   uint64_t bytes_here = 0, bytes_on_gpu = 0;  // and of those on this machine
   std::string digest;                         // sha256, in hex
   std::string family, quantization;
-  int context = 0;
-  bool has_template = false;  // so that a prompt is a chat's message
+  ModelConfig config = {};
+  uint64_t parameters = 0;
+  std::string chat_template;  // by which a prompt is a chat's message; empty: there is none
 };
 
 struct OllamaParts {
