@@ -353,6 +353,7 @@ void Run::select_model() {
   loader_.select_model();
   Loader::Begin begin = loader_.begin();
   place_ = std::move(begin.place);
+  loader_.expect_flags();
   info_ = std::move(begin.info);
   if (!options_.quiet) world_.console.err(head_line(place_));
   tokenizer_ = loader_.tokenizer(info_);
@@ -402,6 +403,7 @@ bool Run::open(const std::string& prompt) {
   receipt_.counts.traffic.stream_ms = ms_since(start_);  // the cloud was asked for its models
   begin_writing();
   Remote& remote = loader_.lend();
+  loader_.expect_flags();
   std::atomic<bool> known = false;
   std::exception_ptr error;
   std::jthread beside;  // is waited for whatever happens meanwhile

@@ -117,6 +117,7 @@ std::vector<serve::Metrics::Labels> Service::served() const {
 void Service::load() {
   const std::lock_guard loading(loading_);
   loader_.select_model();
+  loader_.expect_flags();
   Loader::Begin first = loader_.begin();
   std::shared_ptr<PlacedModel> split = load_split(first.place, std::move(first.info));
   std::optional<Tokenizer> tokenizer = loader_.tokenizer(split->info);

@@ -100,6 +100,22 @@ std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
       options, interrupt_);
 }
 
+// Tested, and fit for the profile.
+std::unique_ptr<Device> Loader::device() {
+  if (device_ != nullptr) return std::move(device_);
+  std::unique_ptr<Device> device = make_tested_device(options_.device);
+  expect_profile(*device, options_.profile);
+  return device;
+}
+
+void Loader::expect_flags() {
+  if (!options_.auto_cut || seen_ || std::exchange(expected_flags_, true)) return;
+  const bool named = options_.device.device != DeviceOptions().device;
+  if (named || options_.profile != Profile::kF32) device_ = device();
+  if (!options_.cache.empty()) ShardCache(options_.cache).expect_usable();
+  if (options_.formats != StageFormats()) expect_formats();
+}
+
 std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::ModelInfo& info,
                                           const OnBytes& on_bytes) {
   auto split = std::make_unique<PlacedModel>();
@@ -115,8 +131,7 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   const StageFormats formats = this->formats(info);
   const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, formats);
   // Before the download: a device that is not there should not cost one.
-  std::unique_ptr<Device> device = make_tested_device(options_.device);
-  expect_profile(*device, options_.profile);
+  std::unique_ptr<Device> device = this->device();
   uint64_t weights = 0;
   for (const wire::BlobInfo& blob : blobs) weights += blob.bytes;
   expect_room(*device, info.id, weights, kv_bytes_for(*model_, place.range, options_.profile, 1));
@@ -156,8 +171,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
   split->wire = wire_of(info);
   split->head_blocks = head_in_blocks(*model_);
   if (steps.empty()) return split;
-  std::unique_ptr<Device> device = make_tested_device(options_.device);
-  expect_profile(*device, options_.profile);
+  std::unique_ptr<Device> device = this->device();
   if (grow.forecasts != nullptr && !grow.forecasts->facts().edge) {
     const DType stored = dtype_from_format(info.format).value_or(DType::kF32);
     grow.forecasts->measured(

@@ -84,6 +84,9 @@ class Loader {
   void select_model();
   // The first part of that, which needs no config: id() is known then.
   void select_id();
+  // With --cut auto, once, behind select_id(): refuses what --device, --cache and --format name and
+  // cannot work with, as load() would, before a text begins without them.
+  void expect_flags();
   const std::string& id() const { return id_; }
   bool recalled() const { return seen_.has_value(); }
   const Model& model() const { return *model_; }
@@ -171,6 +174,8 @@ class Loader {
   std::string why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, bool aloud) const;
   bool recall(const RemoteError& error);
+  void expect_formats();
+  std::unique_ptr<Device> device();
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;
 
@@ -192,3 +197,5 @@ class Loader {
 };
 
 }  // namespace split::edge
+  bool expected_flags_ = false;
+  std::unique_ptr<Device> device_;  // that expect_flags() found good

@@ -131,6 +131,20 @@ void Loader::select_model() {
   }
 }
 
+// What a server is still making it can make.
+void Loader::expect_formats() {
+  if (!model_) select_model();
+  Placement whole;
+  whole.range = StageRange::from_block(0, Point::head());
+  asking_->set_manifest_query(manifest_query(whole, options_.formats));
+  try {
+    const wire::ModelInfo info = asking_->model(id_);
+    blobs_of(*model_, info, whole.range, formats(info));
+  } catch (const RemoteError& error) {
+    if (!error.transient()) throw;
+  }
+}
+
 // Serves no more positions than the server does.
 void Loader::take_context(const wire::ModelInfo& info) const {
   const int most = info.context;

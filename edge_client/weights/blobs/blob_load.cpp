@@ -88,11 +88,8 @@ void BlobLoad::plan(std::optional<uint64_t> limit) {
   if (limit) cache_.shrink(*limit, room, needed);
   if (missing == 0) return;
   const std::string root = cache_.root().string();
+  cache_.make();
   std::error_code error;
-  fs::create_directories(cache_.root(), error);
-  if (error) {
-    throw disk_error(Error(ErrorKind::kIo, cat("cannot write to ", root, ": ", error.message())));
-  }
   const fs::space_info space = fs::space(cache_.root(), error);
   if (!error && space.available < room) {
     throw disk_error(Error(ErrorKind::kIo, cat(root, ": needs ", human_bytes(room), ", has ",

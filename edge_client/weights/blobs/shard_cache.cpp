@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -28,6 +29,21 @@ fs::path cache_root(const std::string& flag,
 
 fs::path ShardCache::path_of(std::string_view sha256) const {
   return root_ / "sha256" / sha256.substr(0, 2) / sha256;
+}
+
+void ShardCache::make() const {
+  std::error_code error;
+  fs::create_directories(root_, error);
+  if (!error) return;
+  throw disk_error(
+      Error(ErrorKind::kIo, cat("cannot write to ", root_.string(), ": ", error.message())));
+}
+
+void ShardCache::expect_usable() const {
+  make();
+  if (::access(root_.c_str(), W_OK | X_OK) == 0 || !entries().empty()) return;
+  throw disk_error(
+      Error(ErrorKind::kIo, cat("cannot write to ", root_.string(), ": ", errno_text(errno))));
 }
 
 std::vector<ShardCache::Entry> ShardCache::entries() const {

@@ -30,6 +30,11 @@ class ShardCache {
   const std::filesystem::path& root() const { return root_; }
   std::filesystem::path path_of(std::string_view sha256) const;
 
+  // Makes the folder where it is not there. Throws Error(kIo) that says a way out.
+  void make() const;
+  // The same, and throws where nothing is in it and nothing can be put there.
+  void expect_usable() const;
+
   struct Entry {
     std::filesystem::path path;
     std::string sha256;
