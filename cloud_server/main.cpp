@@ -1,5 +1,8 @@
 // cloud_server: holds checkpoints, runs their head layers, serves partial state and weights.
 // Chooses the command.
+#include <unistd.h>
+
+#include <cstdlib>
 #include <iostream>
 #include <new>
 
@@ -13,6 +16,7 @@
 #include "device/about.h"
 #include "program/exit_codes.h"
 #include "program/lost_pages.h"
+#include "program/terminal.h"
 
 #ifndef SPLIT_VERSION
 #define SPLIT_VERSION "unknown"
@@ -23,7 +27,11 @@ namespace {
 
 int doctor(Options options) {
   complete_options(options);
-  DoctorInput input{{}, server_options(options), options.api_key_file, options.blob_cache};
+  DoctorInput input{{},
+                    server_options(options),
+                    options.api_key_file,
+                    options.blob_cache,
+                    terminal_columns(STDOUT_FILENO)};
   for (const std::string& argument : options.models) {
     input.models.push_back(model_options(options, argument));
   }
@@ -36,6 +44,8 @@ int run(int argc, char** argv) {
   const int skip = command == "doctor" ? 1 : 0;
   Options options;
   Flags flags = make_flags(options);
+  const size_t columns = terminal_columns(STDOUT_FILENO);
+  flags.fit(columns);
   switch (flags.parse(argc - skip, argv + skip)) {
     case Flags::Asked::kHelp:
       std::cout << flags.help(kExitCodes);
@@ -51,7 +61,9 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (options.list_devices) {
-    for (const ListedDevice& device : list_devices()) std::cout << device.text << "\n";
+    for (const ListedDevice& device : list_devices()) {
+      std::cout << wrapped(device.text, columns) << "\n";
+    }
     return 0;
   }
   if (options.healthcheck) {
@@ -70,7 +82,11 @@ int end_with(std::string_view why, int code) {
   if (log_format() == LogFormat::kJson) {
     log_error(plain_words(why));
   } else {
-    write_log(cat("cloud_server: ", plain_words(why), "\n"));
+    const size_t columns = terminal_columns(STDERR_FILENO);
+    const char* const no_color = std::getenv("NO_COLOR");
+    const bool colors = columns > 0 && (no_color == nullptr || *no_color == '\0');
+    write_log(wrapped(cat(marked(colors, Mark::kRed, "cloud_server:"), " ", plain_words(why), "\n"),
+                      columns));
   }
   return code;
 }

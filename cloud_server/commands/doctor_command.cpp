@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "http/server/local_guard.h"
 #include "program/exit_codes.h"
+#include "program/terminal.h"
 #include "run/room.h"
 #include "run/self_test.h"
 #include "serve/api_keys.h"
@@ -41,9 +42,9 @@ class Doctor {
     padded.resize(11, ' ');
     try {
       const std::string found = look();
-      out_ << padded << "ok   " << found << std::endl;
+      out_ << wrapped(cat(padded, "ok   ", found), input_.columns) << std::endl;
     } catch (const Error& error) {
-      out_ << padded << "BAD  " << plain_words(error.what()) << std::endl;
+      out_ << wrapped(cat(padded, "BAD  ", plain_words(error.what())), input_.columns) << std::endl;
       if (code_ == 0) code_ = exit_code(error.kind());
     }
   }

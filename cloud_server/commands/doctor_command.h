@@ -17,6 +17,7 @@ struct DoctorInput {
   http::Server::Options server;
   std::string api_key_file;
   std::filesystem::path blob_cache;  // empty: none
+  size_t columns = 0;                // of the terminal that the lines are for; 0: none
 };
 
 // Writes the lines to `out`. Returns 0, or the exit code of the first thing that is bad.

@@ -3,6 +3,7 @@
 // before anything is returned. This file knows no program and prints nothing.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,11 @@ class Flags {
   // many columns the rest takes at most.
   explicit Flags(std::string summary, size_t width = 80)
       : summary_(std::move(summary)), width_(width) {}
+
+  // As `width`, for a terminal of so many columns; 0: it is none.
+  void fit(size_t columns) {
+    if (columns > 0) width_ = std::max<size_t>(columns, 60);
+  }
 
   // Starts a group of the help text; flags belong to the last one.
   void group(std::string title);

@@ -16,6 +16,11 @@ struct Console {
   bool out_is_terminal = false;
   bool err_is_terminal = false;
   bool one_place = false;  // both go to one terminal, pipe or file
+  size_t columns = 0;      // of the terminal that stdout is; 0: it is none
+  bool colors = false;     // where either is a terminal
+
+  bool err_colors() const { return colors && err_is_terminal; }
+  bool out_colors() const { return colors && out_is_terminal; }
 };
 
 struct World {

@@ -156,6 +156,7 @@ int cache_command(std::span<const std::string> arguments, const World& world) {
   uint64_t limit = 0;
   std::vector<std::string> what;
   Flags flags(kSummary);
+  flags.fit(world.console.columns);
   flags.group("The cache");
   flags.text("cache", "DIR", "where it is (default: $XDG_CACHE_HOME/splitcompute)", &root);
   flags.bytes("cache-limit", "BYTES", "that prune leaves (no limit)", &limit);

@@ -20,6 +20,7 @@
 #include "edge_client/weights/plan/calibrate.h"
 #include "edge_client/weights/plan/measure.h"
 #include "program/exit_codes.h"
+#include "program/terminal.h"
 #include "run/self_test.h"
 
 namespace split::edge {
@@ -84,7 +85,10 @@ class Doctor {
 void Doctor::line(std::string_view name, std::string_view verdict, std::string_view text) {
   std::string padded(name);
   padded.resize(11, ' ');
-  world_.console.out(cat(padded, verdict, "  ", text, "\n"));
+  const Console& console = world_.console;
+  const Mark mark = verdict == "BAD" ? Mark::kRed : Mark::kGreen;
+  console.out(wrapped(cat(padded, marked(console.out_colors(), mark, verdict), "  ", text, "\n"),
+                      console.columns));
 }
 
 template <typename Check>
@@ -329,8 +333,8 @@ int Doctor::examine() {
 
 int doctor_command(std::span<const std::string> arguments, const World& world,
                    Interrupt& interrupt) {
-  CommandLine line =
-      read_command_line({arguments.begin(), arguments.end()}, world.environment, false);
+  CommandLine line = read_command_line({arguments.begin(), arguments.end()}, world.environment,
+                                       false, world.console.columns);
   if (line.asked != Flags::Asked::kNothing) {
     world.console.out(line.help);
     return 0;

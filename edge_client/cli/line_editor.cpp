@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 #include <fstream>
 #include <utility>
 
-#include "base/file.h"
+#include "program/terminal.h"
 
 namespace split::edge {
 namespace {
@@ -50,12 +49,22 @@ class RawMode {
   const bool good_;
 };
 
-size_t columns_of(int fd) {
-  winsize size{};
-  return ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+Fd new_wake() {
+  return expect_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "an event");
 }
 
 }  // namespace
+
+NoEcho::NoEcho(int fd) : fd_(fd), good_(::tcgetattr(fd, &before_) == 0) {
+  if (!good_) return;
+  termios quiet = before_;
+  quiet.c_lflag &= ~static_cast<tcflag_t>(ECHO);
+  ::tcsetattr(fd, TCSADRAIN, &quiet);
+}
+
+NoEcho::~NoEcho() {
+  if (good_) ::tcsetattr(fd_, TCSADRAIN, &before_);
+}
 
 size_t Line::before(size_t at) const {
   while (at > 0 && (text_[--at] & 0xc0) == 0x80) continue;
@@ -135,6 +144,8 @@ Line::Key Line::type(char byte, const std::vector<std::string>& history) {
     const size_t end = text_.find_last_not_of(' ', at_ == 0 ? 0 : at_ - 1);
     const size_t space = end == text_.npos ? text_.npos : text_.rfind(' ', end);
     erase(space == text_.npos || at_ == 0 ? 0 : space + 1, at_);
+  } else if (byte == control('L')) {
+    return Key::kClear;
   } else if (byte == control('P')) {
     recall(history, back_ + 1);
   } else if (byte == control('N') && back_ > 0) {
@@ -160,7 +171,12 @@ std::string Line::drawn(std::string_view prompt, size_t prompt_columns, size_t c
 }
 
 LineEditor::LineEditor(int input, Say say, Interrupt& interrupt, std::filesystem::path history)
-    : input_(input), say_(std::move(say)), interrupt_(interrupt), file_(std::move(history)) {
+    : input_(input),
+      say_(std::move(say)),
+      interrupt_(interrupt),
+      file_(std::move(history)),
+      no_echo_(input),
+      told_wake_(new_wake()) {
   if (file_.empty()) return;
   std::ifstream in(file_);
   for (std::string line; std::getline(in, line) && line.size() <= kMostBytes;) {
@@ -185,41 +201,65 @@ void LineEditor::remember(const std::string& line) {
   if (fd && ::write(fd.get(), row.data(), row.size()) < 0) return;
 }
 
-// Waits for keys. False when there will be none.
-bool LineEditor::fill(int wake) {
+// Waits for keys, or for lines to tell. kNothing: there will be no more.
+LineEditor::Came LineEditor::fill(int wake) {
   for (;;) {
-    pollfd fds[2] = {{input_, POLLIN, 0}, {wake, POLLIN, 0}};
-    if (::poll(fds, 2, -1) < 0) continue;
+    pollfd fds[3] = {{input_, POLLIN, 0}, {wake, POLLIN, 0}, {told_wake_.get(), POLLIN, 0}};
+    if (::poll(fds, 3, -1) < 0) continue;
+    if (fds[1].revents != 0) return Came::kNothing;
+    if (fds[2].revents != 0) return Came::kLines;
     char buffer[4096];
-    const ssize_t n = fds[1].revents != 0 ? 0 : ::read(input_, buffer, sizeof buffer);
+    const ssize_t n = ::read(input_, buffer, sizeof buffer);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n > 0) typed_ahead_.append(buffer, static_cast<size_t>(n));
-    return n > 0;
+    return n > 0 ? Came::kKeys : Came::kNothing;
   }
+}
+
+void LineEditor::tell(std::string_view lines) {
+  const std::lock_guard lock(telling_);
+  told_ += lines;
+  wake_reader(told_wake_);
+}
+
+void LineEditor::say_told() {
+  const std::lock_guard lock(telling_);
+  uint64_t times = 0;
+  if (told_.empty() || ::read(told_wake_.get(), &times, sizeof times) < 0) return;
+  say_("\r\x1b[K");
+  say_(std::exchange(told_, {}));
 }
 
 LineEditor::Outcome LineEditor::read(std::string_view prompt, size_t prompt_columns,
                                      std::string& line) {
-  const Fd wake = expect_fd(::eventfd(0, EFD_CLOEXEC), "an event");
+  const Fd wake = new_wake();
   const Interrupt::Hook hook(interrupt_, [&] { wake_reader(wake); });
   const RawMode raw(input_);
   Line typed;
+  const auto draw = [&] {
+    const size_t columns = terminal_columns(input_);
+    say_(typed.drawn(prompt, prompt_columns, columns));
+  };
   for (;;) {
-    say_(typed.drawn(prompt, prompt_columns, columns_of(input_)));
-    if (typed_ahead_.empty() && !fill(wake.get())) {
+    say_told();
+    draw();
+    const Came came = typed_ahead_.empty() ? fill(wake.get()) : Came::kKeys;
+    if (came == Came::kLines) continue;
+    if (came == Came::kNothing) {
       say_("\r\n");
       return Outcome::kEnd;
     }
     const std::string keys = std::exchange(typed_ahead_, {});
     for (size_t i = 0; i < keys.size(); ++i) {
       const Line::Key key = typed.type(keys[i], history_);
-      if (key == Line::Key::kMore) continue;
+      if (key == Line::Key::kClear) say_("\x1b[H\x1b[2J");
+      if (key == Line::Key::kMore || key == Line::Key::kClear) continue;
       if (key == Line::Key::kCancel) {
         say_("^C\r\n");
         return Outcome::kCancelled;  // and what was pasted behind it is dropped
       }
       typed_ahead_ = keys.substr(i + 1);
-      if (i > 0) say_(typed.drawn(prompt, prompt_columns, columns_of(input_)));
+      if (i > 0) draw();
       say_("\r\n");
       if (key == Line::Key::kEnd) return Outcome::kEnd;
       line = typed.text();

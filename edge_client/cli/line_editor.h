@@ -7,10 +7,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "program/interrupt.h"
 
 namespace split::edge {
@@ -18,8 +20,9 @@ namespace split::edge {
 // A line and the place in it where what is typed goes. Any terminal's keys come in as bytes.
 class Line {
  public:
-  enum class Key { kMore, kEnter, kCancel, kEnd };
-  // Takes one byte. kEnter: the line is complete; kCancel: Ctrl-C; kEnd: Ctrl-D on an empty line.
+  enum class Key { kMore, kEnter, kCancel, kEnd, kClear };
+  // Takes one byte. kEnter: the line is complete; kCancel: Ctrl-C; kEnd: Ctrl-D on an empty line;
+  // kClear: Ctrl-L, the screen is to be cleared.
   Key type(char byte, const std::vector<std::string>& history);
   const std::string& text() const { return text_; }
   // Returns what a terminal of so many columns shows behind `prompt`, from the beginning of its row
@@ -40,6 +43,20 @@ class Line {
   std::string escape_;        // a sequence that has begun
 };
 
+// What is typed is not seen while it lives, but for what the editor draws.
+class NoEcho {
+ public:
+  explicit NoEcho(int fd);
+  ~NoEcho();
+  NoEcho(const NoEcho&) = delete;
+  NoEcho& operator=(const NoEcho&) = delete;
+
+ private:
+  const int fd_;
+  termios before_{};
+  const bool good_;
+};
+
 class LineEditor {
  public:
   using Say = std::function<void(std::string_view)>;
@@ -50,9 +67,13 @@ class LineEditor {
   enum class Outcome { kLine, kCancelled, kEnd };  // kEnd: Ctrl-D, or interrupted, or no terminal
   // Lines that were pasted behind one are the next ones.
   Outcome read(std::string_view prompt, size_t prompt_columns, std::string& line);
+  // Says lines above the one that is typed; where none is, above the next one. Any thread.
+  void tell(std::string_view lines);
 
  private:
-  bool fill(int wake);
+  enum class Came { kKeys, kLines, kNothing };
+  Came fill(int wake);
+  void say_told();
   void remember(const std::string& line);
 
   const int input_;
@@ -61,6 +82,10 @@ class LineEditor {
   const std::filesystem::path file_;
   std::vector<std::string> history_;
   std::string typed_ahead_;  // keys that are not of a line yet
+  const NoEcho no_echo_;
+  const Fd told_wake_;
+  std::mutex telling_;  // of:
+  std::string told_;
 };
 
 // Where the lines of one program are kept between its runs; empty where there is no place.

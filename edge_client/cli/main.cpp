@@ -13,6 +13,7 @@
 #include "edge_client/cli/run.h"
 #include "program/exit_codes.h"
 #include "program/lost_pages.h"
+#include "program/terminal.h"
 
 namespace {
 
@@ -51,11 +52,15 @@ int main(int argc, char** argv) try {
   world.input = STDIN_FILENO;
   world.console.out = [](std::string_view text) { return write_all(STDOUT_FILENO, text); };
   world.console.err = [](std::string_view text) {
-    std::fwrite(text.data(), 1, text.size(), stderr);  // unbuffered; there is nobody else to tell
+    const std::string lines = split::wrapped(text, split::terminal_columns(STDERR_FILENO));
+    std::fwrite(lines.data(), 1, lines.size(), stderr);  // unbuffered; there is nobody else to tell
   };
   world.console.out_is_terminal = ::isatty(STDOUT_FILENO) == 1;
   world.console.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
   world.console.one_place = is_one_file(STDOUT_FILENO, STDERR_FILENO);
+  world.console.columns = split::terminal_columns(STDOUT_FILENO);
+  const char* const no_color = std::getenv("NO_COLOR");
+  world.console.colors = no_color == nullptr || *no_color == '\0';
   return split::edge::edge_main({argv + 1, argv + argc}, world, interrupt);
 } catch (const std::bad_alloc&) {
   std::fputs("edge_client: out of memory\n", stderr);

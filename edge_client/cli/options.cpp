@@ -20,7 +20,7 @@ constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 
 constexpr const char* kEdgeSummary =
     "edge_client: text from a model that runs partly on a server, partly here\n"
-    "  edge_client --prompt \"Once upon a time\"     go on with a text\n"
+    "  edge_client --prompt \"Once upon a time\"      go on with a text\n"
     "  edge_client                                  ask for texts, one after another\n"
     "  edge_client --serve                          answer OpenAI's clients\n"
     "  edge_client doctor                           what works, in ten lines\n"
@@ -103,13 +103,15 @@ void read_address(std::string_view text, Options& options) {
 }  // namespace
 
 CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const Flags::Environment& environment, bool cut_moves) {
+                              const Flags::Environment& environment, bool cut_moves,
+                              size_t columns) {
   CommandLine line;
   Options& options = line.options;
   std::string prompt, prompt_file, prompt_ids, cut, moves,
       head = "edge", goal = "fast", format = "auto", profile = "f32", wire = "f32";
   uint64_t cache_limit = 0, max_weights = 0;
   Flags flags(kEdgeSummary);
+  flags.fit(columns);
   flags.commands({"cache", "doctor"}, "prompt");
 
   flags.group("The server");

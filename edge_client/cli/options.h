@@ -16,8 +16,10 @@ struct CommandLine {
   std::string help;
 };
 
-// `cut_moves`: the cut is "auto" where no flag says what runs here. Throws Error(kInput), one line.
+// `cut_moves`: the cut is "auto" where no flag says what runs here. `columns`: of the terminal that
+// the help is for; 0: none. Throws Error(kInput), one line.
 CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const Flags::Environment& environment, bool cut_moves = true);
+                              const Flags::Environment& environment, bool cut_moves = true,
+                              size_t columns = 0);
 
 }  // namespace split::edge

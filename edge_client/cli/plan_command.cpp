@@ -6,6 +6,7 @@
 #include "edge_client/weights/plan/calibrate.h"
 #include "edge_client/weights/plan/measure.h"
 #include "edge_client/weights/plan/plan.h"
+#include "program/terminal.h"
 #include "run/self_test.h"
 
 namespace split::edge {
@@ -60,7 +61,7 @@ void plan_command(const Options& options, const World& world, Loader& loader) {
     return;
   }
   if (person) {
-    world.console.out(to_text(report, here));
+    world.console.out(wrapped(to_text(report, here), world.console.columns));
     return;
   }
   const std::vector<Place> places = price_places(report.input, report.correction);

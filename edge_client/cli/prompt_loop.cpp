@@ -7,9 +7,9 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/json.h"
-#include "base/plain_words.h"
 #include "edge_client/cli/line_editor.h"
 #include "edge_client/cli/run.h"
+#include "program/terminal.h"
 
 namespace split::edge {
 namespace {
@@ -36,16 +36,15 @@ std::string in_short(const Receipt& receipt) {
 
 class Loop {
  public:
-  explicit Loop(const PromptLoop& with) : with_(with), seed_(with.options.seed) {
-    const char* const no_color = with.world.environment("NO_COLOR");
-    color_ = with.world.console.err_is_terminal && (no_color == nullptr || *no_color == '\0');
-  }
+  explicit Loop(const PromptLoop& with) : with_(with), seed_(with.options.seed) {}
 
   void run() {
     LineEditor editor(with_.world.input, with_.world.console.err, with_.interrupt,
                       history_file(with_.world.environment));
+    const std::shared_ptr<void> end(nullptr, [this](void*) { with_.lines.through({}); });
+    with_.lines.through([&editor](const std::string& line) { editor.tell(line); });
     if (!with_.options.quiet) say(kHello);
-    const std::string prompt = marked("\x1b[1m", kPrompt);
+    const std::string prompt = marked(Mark::kBold, kPrompt);
     std::string line;
     for (;;) {
       const auto outcome = editor.read(prompt, kPrompt.size(), line);
@@ -54,16 +53,16 @@ class Loop {
       try {
         if (line.starts_with(':') ? !obey(line) : !meant_as_command(line) && answer(line)) return;
       } catch (const http::HttpError& error) {
-        say(cat("edge_client: ", plain_words(error.message)));
+        with_.world.console.err(told_error(error.message, with_.world.console));
       } catch (const Error& error) {
-        say(cat("edge_client: ", plain_words(error.what())));
+        with_.world.console.err(told_error(error.what(), with_.world.console));
       }
     }
   }
 
  private:
-  std::string marked(std::string_view how, std::string_view text) const {
-    return color_ ? cat(how, text, "\x1b[0m") : std::string(text);
+  std::string marked(Mark mark, std::string_view text) const {
+    return split::marked(with_.world.console.err_colors(), mark, text);
   }
   void say(std::string_view line) { with_.world.console.err(cat(line, "\n")); }
   bool obey(std::string_view line);
@@ -75,7 +74,6 @@ class Loop {
   std::shared_ptr<PlacedModel> chosen_;  // by :cut
   std::optional<uint64_t> seed_;         // none: drawn for each
   std::string last_, text_;              // the last prompt, and what came behind it
-  bool color_ = false;
 };
 
 // Says what a word is that was typed by habit.
@@ -166,7 +164,7 @@ bool Loop::answer(const std::string& line) {
   }
   console.out("\n");
   with_.wrote("\n");
-  if (!asked.quiet) say(marked("\x1b[2m", in_short(receipt)));
+  if (!asked.quiet) say(marked(Mark::kDim, in_short(receipt)));
   return unread;
 }
 

@@ -2,6 +2,7 @@
 // Ctrl-D; a line that begins with a colon is a command. Ctrl-C stops an answer.
 #pragma once
 
+#include "edge_client/cli/told_lines.h"
 #include "edge_client/server/split_work.h"
 #include "program/interrupt.h"
 #include "program/world.h"
@@ -13,6 +14,7 @@ struct PromptLoop {
   const Options& options;
   const World& world;
   Interrupt& interrupt;
+  ToldLines& lines;  // are told above the line that is typed
   const SplitWork::Shared& shared;
   std::function<std::shared_ptr<PlacedModel>()> split;  // where the next answer begins
   GenerateOptions generate;  // but for the seed, which is drawn for each unless it is given

@@ -13,7 +13,6 @@
 #include "base/bytes.h"
 #include "base/figures.h"
 #include "base/json.h"
-#include "base/plain_words.h"
 #include "base/resources/threads.h"
 #include "device/about.h"
 #include "edge_client/cli/cache_command.h"
@@ -34,6 +33,7 @@
 #include "edge_client/server/serve.h"
 #include "edge_client/weights/arrival.h"
 #include "program/exit_codes.h"
+#include "program/terminal.h"
 #include "text/utf8.h"
 
 namespace split::edge {
@@ -297,7 +297,9 @@ void Run::print_text() {
   if (interrupt_.signal() != 0) return say_what_was_kept();
   lines_.end_text();
   if (!options_.goal_given) receipt_.forecast.reset();
-  if (!options_.quiet) world_.console.err(cat("\n", to_text(receipt_)));
+  if (!options_.quiet) {
+    world_.console.err(cat("\n", told_receipt(to_text(receipt_), world_.console)));
+  }
 }
 
 // Where a text ends early: what there is of it, what it cost, and how to get it again.
@@ -313,9 +315,9 @@ void Run::say_what_was_kept() {
   if (arrival_) describe_place(receipt_, answers_, loader_.config());
   const std::string again =
       options_.temperature == 0 ? "run again" : cat("run again with --seed ", receipt_.seed);
-  world_.console.err(cat("\n", to_text(receipt_), "  ", receipt_.tokens,
-                         receipt_.tokens == 1 ? " token" : " tokens", " written; ", again,
-                         " to get the same text\n"));
+  world_.console.err(cat("\n", told_receipt(to_text(receipt_), world_.console), "  ",
+                         receipt_.tokens, receipt_.tokens == 1 ? " token" : " tokens", " written; ",
+                         again, " to get the same text\n"));
 }
 
 void Run::print_states() {
@@ -351,9 +353,9 @@ void Run::expect_texts() const {
 void Run::select_model() {
   if (!info_.id.empty()) return;
   loader_.select_model();
+  loader_.expect_flags();
   Loader::Begin begin = loader_.begin();
   place_ = std::move(begin.place);
-  loader_.expect_flags();
   info_ = std::move(begin.info);
   if (!options_.quiet) world_.console.err(head_line(place_));
   tokenizer_ = loader_.tokenizer(info_);
@@ -401,9 +403,9 @@ bool Run::open(const std::string& prompt) {
   loader_.select_id();
   if (loader_.recalled()) return false;
   receipt_.counts.traffic.stream_ms = ms_since(start_);  // the cloud was asked for its models
+  loader_.expect_flags();
   begin_writing();
   Remote& remote = loader_.lend();
-  loader_.expect_flags();
   std::atomic<bool> known = false;
   std::exception_ptr error;
   std::jthread beside;  // is waited for whatever happens meanwhile
@@ -500,9 +502,9 @@ void Run::interactive() {
     options.all_on_cloud = text == "cloud";
     const auto cut = parse_u64(text, 0, static_cast<uint64_t>(loader_.config().layers));
     if (!cut && !options.all_on_cloud) {
-      throw Error(ErrorKind::kInput,
-                  cat(":cut: expected 0..", loader_.config().layers,
-                      follows ? ", cloud or auto, got " : " or cloud, got ", shown(text)));
+      throw Error(ErrorKind::kInput, cat(":cut: expected 0..", loader_.config().layers,
+                                         follows ? ", cloud or auto, got " : " or cloud, got ",
+                                         text.empty() ? "nothing" : shown(text)));
     }
     if (arrival_) {
       arrival_.reset();
@@ -515,8 +517,8 @@ void Run::interactive() {
     turns.stay_on(split->batcher());
     return split;
   };
-  run_prompt_loop({options_, world_, interrupt_, shared, present, generate_options(), at_cut,
-                   [this](std::string_view text) { notice_.wrote(text); }});
+  run_prompt_loop({options_, world_, interrupt_, lines_, shared, present, generate_options(),
+                   at_cut, [this](std::string_view text) { notice_.wrote(text); }});
   arrival_.reset();
 }
 
@@ -531,7 +533,9 @@ int run(const CommandLine& line, const World& world, Interrupt& interrupt) {
   }
   const Options& options = line.options;
   if (options.list_devices) {
-    for (const ListedDevice& device : list_devices()) world.console.out(device.text + "\n");
+    for (const ListedDevice& device : list_devices()) {
+      world.console.out(wrapped(device.text + "\n", world.console.columns));
+    }
     return 0;
   }
   if (options.plan) {
@@ -566,10 +570,11 @@ int edge_main(const std::vector<std::string>& arguments, const World& world, Int
     code = first == "cache" ? cache_command(all.subspan(1), world)
            : first == "doctor"
                ? doctor_command(all.subspan(1), world, interrupt)
-               : run(read_command_line(arguments, world.environment), world, interrupt);
+               : run(read_command_line(arguments, world.environment, true, world.console.columns),
+                     world, interrupt);
   } catch (const Error& error) {
     if (interrupt.signal() == 0) {
-      world.console.err(cat("edge_client: ", plain_words(error.what()), "\n"));
+      world.console.err(told_error(error.what(), world.console));
       return exit_code(error.kind());
     }
   }

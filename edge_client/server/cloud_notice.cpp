@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/resources/threads.h"
+#include "program/terminal.h"
 
 namespace split::edge {
 namespace {
@@ -92,7 +93,8 @@ void CloudNotice::say(Clock::time_point now) {
     console_.err(line + "\n");
   } else {
     const bool below = !shown_ && mid_line_.exchange(false);
-    console_.err(cat(below ? "\n" : "\r", line, "\x1b[K"));
+    console_.err(
+        cat(below ? "\n\r" : "\r", marked(console_.colors, Mark::kYellow, line), "\x1b[K"));
   }
   shown_ = true;
 }

@@ -239,8 +239,9 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
   };
   say(cat("edge_client " SPLIT_VERSION " (", source_revision(), ") starts"));
   const bool six = options.host.find(':') != std::string::npos;
-  say(cat("listening on http://", six ? "[" : "", options.host, six ? "]" : "", ":", port,
-          http::is_loopback(options.host) ? " (this machine only)" : ""));
+  const std::string url = cat("http://", six ? "[" : "", options.host, six ? "]" : "", ":", port);
+  say(cat("listening on ", url, http::is_loopback(options.host) ? " (this machine only)" : ""));
+  say(cat("the page is ", url, "/, OpenAI's clients ask ", url, "/v1"));
   std::exception_ptr failure;
   std::thread loading = started([&] {
     try {

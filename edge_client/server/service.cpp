@@ -163,7 +163,7 @@ void Service::measure(const wire::ModelInfo& info) {
 }
 
 void Service::say(const std::string& line) {
-  if (!options_.quiet) console_.err(cat("--cut auto: ", line, "\n"));
+  write_log(log_line("info", cat("--cut auto: ", line)));
 }
 
 // The weights come beside the answers. With the loader held.
@@ -182,7 +182,7 @@ void Service::follow() {
   arrival.grow.on_bytes = progress_.on_bytes();
   arrival.grow.told = [this](const GrowthNote& note) {
     count_growth();
-    say(note.line());
+    if (note.line() != std::exchange(said_growth_, note.line())) say(note.line());
     if (!note.done) return;
     const std::lock_guard lock(mutex_);
     coming_.reset();

@@ -104,6 +104,7 @@ class Service {
   bool follows_ = false;                   // answers begin where the weights are, or the cloud
   bool watched_ = false;                   // these
   std::optional<Landed> landed_;           // last
+  std::string said_growth_;                // by the thread of the growth alone
   FetchCounts counted_;                    // of what came beside answers
   std::unique_ptr<Forecasts> forecasts_;   // once it is loaded
   std::optional<Arrival> arrival_;         // whoever loads

@@ -96,8 +96,13 @@ std::shared_ptr<PlacedModel> Arrival::begin() {
     }
     return nullptr;
   }
-  options_.tell(cat("the weights, ", human_bytes(within),
-                    " less what is here, come beside the text (--max-weights 0: none)"));
+  const std::string over = loader_.over_cache_limit(within);
+  if (!over.empty()) options_.tell(over);
+  const uint64_t missing = loader_.missing_bytes({steps.data(), count});
+  if (missing > 0) {
+    options_.tell(
+        cat(human_bytes(missing), " of weights come beside the text (--max-weights 0: none)"));
+  }
   steps.resize(count);
   if (options_.begins) options_.begins(info, steps);
   GrowOptions grow = options_.grow;

@@ -135,6 +135,8 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   uint64_t weights = 0;
   for (const wire::BlobInfo& blob : blobs) weights += blob.bytes;
   expect_room(*device, info.id, weights, kv_bytes_for(*model_, place.range, options_.profile, 1));
+  const std::string over = over_cache_limit(weights);
+  if (!options_.quiet && !over.empty()) console_.err(over + "\n");
   LoadOptions load = load_options(on_bytes);
   const bool without_server = seen_ && place.alone();
   if (without_server) load.retry.budget = {};
@@ -202,6 +204,20 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
 }
 
 bool Loader::has_cache() const { return !options_.cache.empty() || cache_dir(environment_); }
+
+std::string Loader::over_cache_limit(uint64_t bytes) const {
+  if (!options_.cache_limit || bytes <= *options_.cache_limit) return {};
+  return cat("--cache-limit: expected room for the weights in use, ", human_bytes(bytes), ", got ",
+             human_bytes(*options_.cache_limit), ": they are kept all the same");
+}
+
+uint64_t Loader::missing_bytes(std::span<const GrowthStep> steps) const {
+  CutBlobs all(1);
+  for (const GrowthStep& step : steps) {
+    all[0].insert(all[0].end(), step.blobs.begin(), step.blobs.end());
+  }
+  return missing_of(all, ShardCache(cache_root(options_.cache, environment_)))[0];
+}
 
 std::unique_ptr<Forecasts> Loader::forecasts(const wire::ModelInfo& info) {
   const ShardCache cache(cache_root(options_.cache, environment_));

@@ -118,7 +118,10 @@ class Loader {
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
-  bool has_cache() const;  // where that can be kept
+  bool has_cache() const;                                           // where that can be kept
+  uint64_t missing_bytes(std::span<const GrowthStep> steps) const;  // in it, of these
+  // What to say where weights of so many bytes, which all stay in it, are beyond --cache-limit.
+  std::string over_cache_limit(uint64_t bytes) const;
   // Whether a text is the same here and there, bit for bit, by what the bits depend on
   // (own_bits()), by how rows travel, and by a look at the last block, where that is in the cache;
   // none: it is not. Throws RemoteError.
@@ -171,11 +174,11 @@ class Loader {
                                        const LoadOptions& options);
   void allow_moves(PlacedModel& split);
   void take_context(const wire::ModelInfo& info) const;
+  void expect_formats();
+  std::unique_ptr<Device> device();
   std::string why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, bool aloud) const;
   bool recall(const RemoteError& error);
-  void expect_formats();
-  std::unique_ptr<Device> device();
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;
 
@@ -194,8 +197,8 @@ class Loader {
   std::map<std::string, std::string> files_;  // text by name
   std::optional<SeenModel> seen_;             // in the server's place
   bool told_wire_ = false;
+  bool expected_flags_ = false;
+  std::unique_ptr<Device> device_;  // that expect_flags() found good
 };
 
 }  // namespace split::edge
-  bool expected_flags_ = false;
-  std::unique_ptr<Device> device_;  // that expect_flags() found good

@@ -1,6 +1,8 @@
 // program/flags: what is accepted, what is refused and in which words.
 #include <gtest/gtest.h>
 
+#include "program/terminal.h"
+
 #include <map>
 #include <memory>
 
@@ -262,6 +264,26 @@ TEST(ExitCodes, AreAlikeForBothPrograms) {
       {ErrorKind::kBusy, 1},      {ErrorKind::kIo, 4},       {ErrorKind::kShape, 5},
       {ErrorKind::kIntegrity, 5}, {ErrorKind::kDevice, 6},   {ErrorKind::kInUse, 98}};
   for (const auto& [kind, code] : codes) EXPECT_EQ(exit_code(kind), code);
+}
+
+TEST(Terminal, BreaksLinesAtWordsBelowWhereTheyBegin) {
+  EXPECT_EQ(wrapped("one two three\n", 0), "one two three\n");
+  EXPECT_EQ(wrapped("one two three\n", 13), "one two three\n");
+  EXPECT_EQ(wrapped("one two three\nfour", 12), "one two\n  three\nfour");
+  EXPECT_EQ(wrapped("  text      8 tokens in 52 ms (first after 15 ms)\n", 31),
+            "  text      8 tokens in 52 ms\n            (first after 15 ms)\n");
+  EXPECT_EQ(wrapped("device     ok   one two three four five\n", 32),
+            "device     ok   one two three\n                four five\n");
+  EXPECT_EQ(wrapped("see http://a.very.long.address/ here", 12),
+            "see\n  http://a.very.long.address/\n  here");
+  EXPECT_EQ(wrapped("\x1b[2m  text  \x1b[0mone two three", 12),
+            "\x1b[2m  text  \x1b[0mone\n  two three");
+  EXPECT_EQ(wrapped("é é é é", 7), "é é é é");
+  // A line that is drawn over is cut, and its colours end.
+  EXPECT_EQ(wrapped("\r\x1b[33mwaiting for it\x1b[0m\x1b[K", 10),
+            "\r\x1b[33mwaiting f\x1b[0m\x1b[K");
+  EXPECT_EQ(marked(true, Mark::kRed, "no"), "\x1b[31mno\x1b[0m");
+  EXPECT_EQ(marked(false, Mark::kRed, "no"), "no");
 }
 
 }  // namespace

@@ -517,5 +517,17 @@ TEST_F(EdgeCache, HasADefaultPlace) {
   EXPECT_THROW(root({}), Error);
 }
 
+TEST_F(EdgeCache, SaysOnceWhereItsLimitCannotBeKept) {
+  const TemporaryFolder folder;
+  const Outcome got = run_with(folder.path, {"--cache-limit=1K"});
+  EXPECT_EQ(got.code, 0) << got.err;
+  const size_t at = got.err.find("--cache-limit: expected room for the weights in use, ");
+  ASSERT_NE(at, std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("got 1.0 kB", at), std::string::npos) << got.err;
+  EXPECT_EQ(got.err.find("--cache-limit: expected", at + 1), std::string::npos) << got.err;
+  EXPECT_EQ(run_with(folder.path, {"--cache-limit=1G"}).err.find("--cache-limit"),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace split::test

@@ -155,8 +155,10 @@ TEST(EdgeAuto, GivesTheCloudsTextWhereverItEnds) {
          {std::vector<std::string>{"--goal=fast"}, {"--goal=offload", "--pace=0.1"}}) {
       const Outcome got = run(goal);
       EXPECT_EQ(got.json()["tokens"].get<std::vector<int32_t>>(), alone);
-      EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
       const Json json = got.json(), &moves = json["receipt"]["moves"];
+      if (json["receipt"]["bytes_downloaded"] > 0) {  // else all was here
+        EXPECT_NE(got.err.find("come beside the text"), std::string::npos) << got.err;
+      }
       if (moves.empty()) continue;
       if (goal.size() > 1) ++moved;
       EXPECT_EQ(moves.front()["from"], "cloud");

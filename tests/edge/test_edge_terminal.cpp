@@ -317,6 +317,54 @@ TEST(EdgeTerminal, AsksForPromptsAndStopsAnAnswer) {
   EXPECT_EQ(program.end(), 0);
 }
 
+// Lines of what comes beside come above the line that is typed, and only where something comes.
+TEST(EdgeTerminal, TellsAboveTheLineThatIsTyped) {
+  GatedCloud cloud("demo");
+  const TemporaryFolder cache;
+  const std::vector<std::string> arguments = {cat("--server=", cloud.url()),
+                                              cat("--cache=", cache.path.string()),
+                                              "--device=cpu",
+                                              "--threads=1",
+                                              "--seed=3",
+                                              "--max-tokens=2"};
+  {
+    AtTerminal program(arguments);
+    const std::string said = program.until(program.err, " of weights come beside the text");
+    EXPECT_TRUE(said.find("\r> \x1b[K") == said.npos ||
+                said.find("\r\x1b[K--cut auto: ") != said.npos)
+        << said;
+    program.until(program.err, "\r> \x1b[K");
+    program.type("ab\x0c");
+    program.until(program.err, "\x1b[H\x1b[2J");
+    program.until(program.err, "\r> ab\x1b[K");
+    program.type("\x15:cut\r");
+    program.until(program.err, ":cut: expected 0..8, cloud or auto, got nothing\n");
+    program.until(program.err, "\r> \x1b[K");
+    EXPECT_EQ(program.end(), 0);
+  }
+  ASSERT_EQ(run_edge({arguments[0], arguments[1], "--device=cpu", "--cut=0", "--prompt=a",
+                      "--max-tokens=1"})
+                .code,
+            0);
+  AtTerminal program(arguments);
+  std::string said = program.until(program.err, "\r> \x1b[K");
+  program.type("Once\r");
+  said += program.until(program.err, "seed 3\n");
+  EXPECT_EQ(said.find("come beside the text"), said.npos) << said;
+  EXPECT_EQ(program.end(), 0);
+}
+
+// A flag that cannot work ends it before anything is asked for.
+TEST(EdgeTerminal, RefusesADeviceThatIsNotThere) {
+  GatedCloud cloud("demo");
+  const TemporaryFolder cache;
+  AtTerminal program(
+      {cat("--server=", cloud.url()), cat("--cache=", cache.path.string()), "--device=vulkan:99"});
+  program.until(program.err, "this machine has");
+  EXPECT_EQ(program.end(), 6);
+  EXPECT_EQ(program.err.find("> "), std::string::npos) << program.err;
+}
+
 // A cut that moves by itself can be held, and let go.
 TEST(EdgeTerminal, TheCutIsChosenAtThePrompt) {
   GatedCloud cloud("demo");
