@@ -1,18 +1,9 @@
 #include "run/sessions.h"
 
-#include <algorithm>
-
 namespace split {
 
 Sessions::~Sessions() {
   for (auto& [id, session] : sessions_) session->batcher->shard().pages().close(session->sequence);
-}
-
-size_t Sessions::count_of(const std::string& owner) const {
-  auto at = sessions_.lower_bound(SessionName("", owner));
-  size_t count = 0;
-  for (; at != sessions_.end() && at->first.owner == owner; ++at) ++count;
-  return count;
 }
 
 Sessions::Put Sessions::put(const SessionName& name, const std::string& model,
@@ -24,12 +15,13 @@ Sessions::Put Sessions::put(const SessionName& name, const std::string& model,
     return same ? Put::kExists : Put::kConflict;
   }
   const auto now = std::chrono::steady_clock::now();
-  if (most != 0 && count_of(name.owner) >= most && !evict_idle([&](const Session& session) {
-        return session.name.owner == name.owner && now - session.used_ >= abandoned_;
-      })) {
-    return Put::kOwnerFull;
+  const auto owner = owners_.find(name.owner);
+  if (most != 0 && owner != owners_.end() && owner->second.sessions >= most) {
+    const Session::Order& idle = owner->second.idle;
+    if (idle.empty() || now - idle.front()->used_ < abandoned_) return Put::kOwnerFull;
+    evict_first(idle);
   }
-  if (sessions_.size() >= limit_ && !evict_idle([](const Session&) { return true; })) {
+  if (sessions_.size() >= limit_ && !evict_first(idle_)) {
     throw Error(ErrorKind::kBusy, cat("all ", limit_, " sessions are in use, try again later"));
   }
   auto session = std::make_shared<Session>(name);
@@ -37,40 +29,65 @@ Sessions::Put Sessions::put(const SessionName& name, const std::string& model,
   session->range = range;
   session->batcher = &batcher;
   session->used_ = now;
+  Group& of_batcher = batchers_[&batcher];
+  Group& of_owner = owners_[name.owner];
   const auto placed = sessions_.emplace(name, session).first;
   try {
     session->sequence = batcher.shard().pages().open();
   } catch (...) {  // out of memory
     sessions_.erase(placed);
+    if (of_owner.sessions == 0) owners_.erase(name.owner);
     throw;
   }
+  ++of_batcher.sessions;
+  ++of_owner.sessions;
+  enter(*session);
   return Put::kCreated;
 }
 
+void Sessions::enter(Session& session) {
+  session.of_all_.enter(idle_);
+  session.of_owner_.enter(owners_.find(session.name.owner)->second.idle);
+  if (session.batcher->pages().length(session.sequence) > 0) {
+    session.of_batcher_.enter(batchers_.find(session.batcher)->second.idle);
+  }
+}
+
+void Sessions::leave(Session& session) {
+  session.of_all_.leave();
+  session.of_owner_.leave();
+  session.of_batcher_.leave();
+}
+
 void Sessions::erase(Map::iterator at) {
-  at->second->batcher->shard().pages().close(at->second->sequence);
+  Session& session = *at->second;
+  leave(session);
+  session.batcher->shard().pages().close(session.sequence);
+  --batchers_.find(session.batcher)->second.sessions;
+  const auto owner = owners_.find(session.name.owner);
+  if (--owner->second.sessions == 0) owners_.erase(owner);
   sessions_.erase(at);
 }
 
-bool Sessions::evict_idle(const May& may) {
-  auto oldest = sessions_.end();
-  for (auto at = sessions_.begin(); at != sessions_.end(); ++at) {
-    const Session& session = *at->second;
-    if (session.next_ticket_ != session.serving_) continue;  // in use or waited for
-    if (!may(session)) continue;
-    if (oldest == sessions_.end() || session.used_ < oldest->second->used_) oldest = at;
-  }
-  if (oldest == sessions_.end()) return false;
-  erase(oldest);
+bool Sessions::evict_first(const Session::Order& order) {
+  if (order.empty()) return false;
+  ++looked_;
+  erase(sessions_.find(order.front()->name));
   ++evicted_;
   return true;
 }
 
 bool Sessions::evict_one(const Batcher& batcher) {
   const std::lock_guard lock(mutex_);
-  return evict_idle([&](const Session& session) {
-    return session.batcher == &batcher && batcher.pages().length(session.sequence) > 0;
-  });
+  const auto group = batchers_.find(&batcher);
+  if (group == batchers_.end()) return false;
+  Session::Order& idle = group->second.idle;
+  // A device that was lost took the rows of all: each is looked at once until it has some again.
+  while (!idle.empty() && batcher.pages().length(idle.front()->sequence) == 0) {
+    ++looked_;
+    idle.front()->of_batcher_.leave();
+  }
+  return evict_first(idle);
 }
 
 bool Sessions::with(const SessionName& name, const std::function<void(Session&)>& use) {
@@ -78,6 +95,7 @@ bool Sessions::with(const SessionName& name, const std::function<void(Session&)>
   const auto at = sessions_.find(name);
   if (at == sessions_.end()) return false;
   const std::shared_ptr<Session> session = at->second;
+  leave(*session);
   const uint64_t ticket = session->next_ticket_++;
   turn_.wait(lock, [&] { return session->serving_ == ticket; });
   // A session that another step's client removed while this one waited is still here: remove()
@@ -96,6 +114,10 @@ bool Sessions::with(const SessionName& name, const std::function<void(Session&)>
   lock.lock();
   session->used_ = std::chrono::steady_clock::now();
   ++session->serving_;
+  if (there && session->next_ticket_ == session->serving_) {
+    const auto left = sessions_.find(name);  // use() may have removed it
+    if (left != sessions_.end() && left->second == session) enter(*session);
+  }
   turn_.notify_all();
   if (error != nullptr) std::rethrow_exception(error);
   return there;
@@ -111,8 +133,8 @@ bool Sessions::remove(const SessionName& name) {
 
 size_t Sessions::size_of(const Batcher& batcher) const {
   const std::lock_guard lock(mutex_);
-  return static_cast<size_t>(std::ranges::count_if(
-      sessions_, [&](const auto& session) { return session.second->batcher == &batcher; }));
+  const auto group = batchers_.find(&batcher);
+  return group == batchers_.end() ? 0 : group->second.sessions;
 }
 
 size_t Sessions::size() const {
