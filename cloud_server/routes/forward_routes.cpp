@@ -23,53 +23,80 @@ namespace split::cloud {
 namespace {
 
 constexpr uint32_t kTopRows = 32;
-// "[50256,-12.345678]," and {"id":50256,"text":,"logit":-12.345678,"p":1.2345678e-12}, at most,
-// but for a text.
-constexpr size_t kJsonBytesATop = 24 + 64;
 
 // The largest logits of rows, best first, in two lists: [[id, logit], ...] of each row, and the
 // same with the tokens' texts and probabilities.
 class TopRows {
+  struct One {
+    int32_t id;
+    float logit, p;
+  };
+
  public:
+  // "[50256,-12.345678]," and {"id":50256,"text":,"logit":-12.345678,"p":1.2345678e-12}, at most,
+  // but for a text; and what is kept of it before.
+  static constexpr size_t kBytes = 24 + 64 + sizeof(One);
+
   TopRows(const Tokenizer* tokenizer, int top, MemoryShare& memory)
       : tokenizer_(tokenizer), top_(top), memory_(memory) {}
 
+  // `rows`: how many come.
+  void begin(size_t rows) {
+    all_.clear();
+    all_.reserve(rows * static_cast<size_t>(top_));
+  }
   void add(std::span<const float> row) {
-    std::string pairs = "[", tokens = "[";
     for (const TokenLogprob& one : top_logprobs(row, top_)) {
-      const char* const comma = pairs.size() > 1 ? "," : "";
-      const std::string logit = number(row[static_cast<size_t>(one.id)]);
-      pairs += cat(comma, "[", one.id, ",", logit, "]");
-      tokens += cat(comma, "{\"id\":", one.id, ",\"text\":", text_of(one.id), ",\"logit\":", logit,
-                    ",\"p\":", number(std::exp(one.logprob)), "}");
+      all_.push_back({one.id, row[static_cast<size_t>(one.id)], std::exp(one.logprob)});
+      text_bytes_ += text_of(one.id).size();
     }
-    pairs_ += cat(pairs_.empty() ? "" : ",", pairs, "]");
-    tokens_ += cat(tokens_.empty() ? "" : ",", tokens, "]");
+    columns_ = std::min(static_cast<size_t>(top_), row.size());
   }
-  void forget() {
-    pairs_.clear();
-    tokens_.clear();
+  void write(std::string& json) const {
+    memory_.take(text_bytes_);
+    json.reserve(json.size() + all_.size() * kBytes + text_bytes_);
+    lists(json, [&](const One& one) {
+      json += cat("[", one.id, ",");
+      number(json, one.logit);
+      json += ']';
+    });
+    json += "],\"top_tokens\":[";
+    lists(json, [&](const One& one) {
+      json += cat("{\"id\":", one.id, ",\"text\":", text_of(one.id), ",\"logit\":");
+      number(json, one.logit);
+      json += ",\"p\":";
+      number(json, one.p);
+      json += '}';
+    });
   }
-  std::string json() const { return cat(pairs_, "],\"top_tokens\":[", tokens_); }
 
  private:
-  static std::string number(float value) {
+  // A list of each row.
+  template <typename Write>
+  void lists(std::string& json, const Write& write) const {
+    for (size_t i = 0; i < all_.size(); ++i) {
+      json += i % columns_ > 0 ? "," : i > 0 ? "],[" : "[";
+      write(all_[i]);
+    }
+    if (!all_.empty()) json += ']';
+  }
+  static void number(std::string& json, float value) {
     std::string text;
     wire::append_floats(text, {&value, 1});  // "[x]"
-    return text.substr(1, text.size() - 2);
+    json.append(text, 1, text.size() - 2);
   }
   // Null for a token without text: those of a model without a tokenizer, and a matrix's spare rows.
   std::string text_of(int32_t id) const {
     if (tokenizer_ == nullptr || id >= tokenizer_->size()) return "null";
-    std::string text = json_quote(to_valid_utf8(tokenizer_->token_bytes(id)));
-    memory_.take(text.size());
-    return text;
+    return json_quote(to_valid_utf8(tokenizer_->token_bytes(id)));
   }
 
   const Tokenizer* const tokenizer_;
   const int top_;
   MemoryShare& memory_;
-  std::string pairs_, tokens_;
+  std::vector<One> all_;
+  size_t columns_ = 1;  // of each row
+  uint64_t text_bytes_ = 0;
 };
 
 // An answer in JSON up to its rows.
@@ -170,6 +197,7 @@ http::Response forward_texts(Cloud& cloud, const http::Request& http, ServedMode
   if (request.pool) {
     lengths.clear();
     std::vector<float> pooled;
+    pooled.reserve(rows * width);
     size_t at = 0;
     for (const uint32_t length : texts.lengths) {
       const auto embedding = sentences.pool(std::span(out).subspan(at, length * columns),
@@ -190,11 +218,13 @@ http::Response forward_texts(Cloud& cloud, const http::Request& http, ServedMode
     std::string json =
         cat("{", lengths.empty() ? "" : cat("\"lengths\":", Json(lengths).dump(), ","),
             "\"shape\":[", rows, ",", width, "],\"dtype\":\"f32\",\"", name, "\":[");
+    json.reserve(json.size() + rows * row_bytes);
     for (size_t row = 0; row < rows; ++row) {
       if (row > 0) json += ',';
       wire::append_floats(json, std::span(out).subspan(row * width, width));
     }
-    response = http::Response::json(200, json + "]}\n");
+    json += "]}\n";
+    response = http::Response::json(200, std::move(json));
   }
   describe_run(response, spent);
   return response;
@@ -227,7 +257,7 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
   const size_t held = std::min<size_t>(wanted, slice);
   // At most 2^20 rows of 2^24 columns: nothing here overflows.
   const auto top = static_cast<size_t>(request.top);
-  const size_t row_bytes = top > 0   ? top * kJsonBytesATop
+  const size_t row_bytes = top > 0   ? top * TopRows::kBytes
                            : tensors ? width * sizeof(float)
                                      : width * kJsonBytesAFloat;
   expect_answer(wanted, row_bytes);
@@ -242,6 +272,12 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
     const std::string head = json_head(request, wanted, width);
     std::string json = head;
     TopRows likeliest(model.tokenizer(), request.top, *http.memory);
+    const auto begin = [&] {
+      json = head;
+      if (request.top > 0) return likeliest.begin(wanted);
+      json.reserve(head.size() + wanted * row_bytes);
+    };
+    begin();
     run.by_rows(
         slice,
         [&](std::span<const float> row) {
@@ -249,12 +285,10 @@ http::Response forward(Cloud& cloud, const http::Request& http) {
           if (json.size() > head.size()) json += ',';
           wire::append_floats(json, row);
         },
-        [&] {
-          json = head;
-          likeliest.forget();
-        });
-    if (request.top > 0) json += likeliest.json();
-    response = http::Response::json(200, json + "]}\n");
+        begin);
+    if (request.top > 0) likeliest.write(json);
+    json += "]}\n";
+    response = http::Response::json(200, std::move(json));
   }
   run.describe(response);
   return response;

@@ -168,11 +168,13 @@ class StepAnswer {
   std::string json(uint32_t past, uint32_t have) const {
     std::string json = cat("{\"past\":", past, ",\"have\":", have, ",\"shape\":[", rows_, ",",
                            width_, "],\"dtype\":\"f32\",\"", wire::result_name(to_), "\":[");
+    json.reserve(json.size() + rows_ * width_ * kJsonBytesAFloat);
     for (size_t row = 0; row < rows_; ++row) {
       if (row > 0) json += ',';
       wire::append_floats(json, std::span(out_).subspan(row * width_, width_));
     }
-    return json + "]}\n";
+    json += "]}\n";
+    return json;
   }
 
   const Point to_;
