@@ -38,11 +38,21 @@ StageFormats formats_of(const Checkpoint& checkpoint, const Model& model, Profil
   return wanted;
 }
 
+std::vector<ServedModel::File> files_of(const Checkpoint& checkpoint) {
+  std::vector<ServedModel::File> files;
+  for (const std::string& name : checkpoint.files()) {
+    const auto text = std::make_shared<const std::string>(checkpoint.file(name));
+    files.push_back({{name, text->size(), Sha256::hex_of(as_bytes_of(*text))}, text});
+  }
+  return files;
+}
+
 }  // namespace
 
 ServedModel::ServedModel(const ModelOptions& options)
     : options_(options),
       checkpoint_(options.path),
+      files_(files_of(checkpoint_)),
       model_(model_of(checkpoint_, options.context)),
       sentences_(Sentences::read(
           checkpoint_.files(), [this](const std::string& name) { return checkpoint_.file(name); },

@@ -52,6 +52,12 @@ class ServedModel {
   const ChatTemplate* chat() const { return chat_ ? &*chat_ : nullptr; }
   bool special_in_content() const { return options_.special_in_content; }
   const Checkpoint& checkpoint() const { return checkpoint_; }
+  // The checkpoint's files as they were when it was opened, whatever lies there now.
+  struct File {
+    wire::FileInfo info;
+    std::shared_ptr<const std::string> text;
+  };
+  const std::vector<File>& files() const { return files_; }
   const Tokenizer* tokenizer() const { return tokenizer_ ? &*tokenizer_ : nullptr; }
   Profile profile() const { return options_.profile; }
   Device& device() { return shard_->device(); }
@@ -81,6 +87,7 @@ class ServedModel {
  private:
   ModelOptions options_;
   Checkpoint checkpoint_;
+  std::vector<File> files_;
   std::unique_ptr<Model> model_;
   Sentences sentences_;
   std::optional<Tokenizer> tokenizer_;

@@ -56,7 +56,7 @@ wire::ModelInfo info_of(ServedModel& model, const std::string& blob_url,
   // Sessions are of models that write texts.
   if (!config.encodes()) info.features.insert(info.features.begin(), {"to", "fill", "completions"});
   info.bits = model.bits();
-  info.files = model.checkpoint().files();
+  for (const ServedModel::File& file : model.files()) info.files.push_back(file.info);
   info.kind = config.encodes() ? "encoder" : "decoder";
   info.dimensions = model.sentences().dimensions();
   info.pooling_json = model.sentences().describe();
@@ -84,16 +84,14 @@ http::Response send_file(Cloud& cloud, const http::Request& request) {
   ServedModel& model = cloud.find(request.path_params[0]);
   std::string name = request.path_params[1];  // of a folder's file: with %2F, or in two
   if (request.path_params.size() > 2) name += "/" + request.path_params[2];
-  const std::vector<std::string> files = model.checkpoint().files();
-  if (std::ranges::find(files, name) != files.end()) {
-    auto file = std::make_shared<const std::string>(model.checkpoint().file(name));
-    const Bytes view = as_bytes_of(*file);
+  for (const ServedModel::File& file : model.files()) {
+    if (file.info.name != name) continue;
     const bool json = name.ends_with(".json"), weights = name.ends_with(".safetensors");
-    return http::Response::bytes({view}, std::move(file),
+    return http::Response::bytes({as_bytes_of(*file.text)}, file.text,
                                  json      ? "application/json"
                                  : weights ? std::string(wire::kTensorType)
                                            : "text/plain; charset=utf-8",
-                                 cat("\"", Sha256::hex_of(view), "\""));
+                                 cat("\"", file.info.sha256, "\""));
   }
   throw http::HttpError(404, "not_found",
                         "expected a file that the model's description lists: config.json ...");

@@ -1,5 +1,6 @@
 #include "wire/protocol.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/json.h"
@@ -22,6 +23,10 @@ std::string session_path(std::string_view id) { return cat("/v1/sessions/", id);
 std::string session_forward_path(std::string_view id) { return cat(session_path(id), "/forward"); }
 
 std::string to_json(const ModelInfo& info) {
+  Json files = Json::array();
+  for (const FileInfo& file : info.files) {
+    files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"sha256", file.sha256}});
+  }
   Json stages = Json::array();
   for (const StageInfo& stage : info.stages) {
     Json blobs = Json::array();
@@ -49,7 +54,7 @@ std::string to_json(const ModelInfo& info) {
                {"architecture", info.architecture},
                {"stops", info.stops},
                {"chat", parse_json(info.chat_json, 8, "the chat")},
-               {"files", info.files}};
+               {"files", std::move(files)}};
   json["stages"] = std::move(stages);
   if (!info.pooling_json.empty()) {
     json["dimensions"] = info.dimensions;
@@ -66,14 +71,44 @@ std::string to_json(const ModelInfo& info) {
 
 namespace {
 
+constexpr int64_t kMostBytes = int64_t{1} << 50;  // of a file or blob
+
+std::string parse_sha256(Fields& fields) {
+  std::string sha256 = fields.text("sha256");
+  if (!is_lower_hex(sha256, 64)) Fields::refuse("sha256", "expected 64 hex digits");
+  return sha256;
+}
+
+std::vector<FileInfo> parse_files(const Json& json) {
+  constexpr size_t kMost = 16;
+  if (!json.is_array() || json.size() > kMost) {
+    Fields::refuse("files", cat("expected a list of at most ", kMost, " files"));
+  }
+  std::vector<FileInfo> files;
+  for (const Json& one : json) {
+    if (!one.is_object()) {  // an earlier server's
+      Fields::refuse("files", "expected objects with \"name\", \"bytes\" and \"sha256\"");
+    }
+    Fields fields(&one);
+    FileInfo file;
+    file.name = fields.text("name");
+    file.bytes = static_cast<uint64_t>(fields.integer("bytes", 0, kMostBytes));
+    file.sha256 = parse_sha256(fields);
+    if (std::ranges::find(files, file.name, &FileInfo::name) != files.end()) {
+      Fields::refuse("files", cat("expected each file once, got ", shown(file.name), " twice"));
+    }
+    files.push_back(std::move(file));
+  }
+  return files;
+}
+
 BlobInfo parse_blob(const Json& json) {
   Fields fields(&json);
   BlobInfo blob;
   blob.name = fields.text("name");
   blob.format = fields.text("format");
-  blob.bytes = static_cast<uint64_t>(fields.integer("bytes", 1, int64_t{1} << 50));
-  blob.sha256 = fields.text("sha256");
-  if (!is_lower_hex(blob.sha256, 64)) Fields::refuse("sha256", "expected 64 hex digits");
+  blob.bytes = static_cast<uint64_t>(fields.integer("bytes", 1, kMostBytes));
+  blob.sha256 = parse_sha256(fields);
   const uint64_t count = chunk_count(blob.bytes);
   const Json& chunks = fields.raw("chunks");
   if (!chunks.is_array() || chunks.size() != count) {
@@ -132,7 +167,7 @@ ModelInfo parse_model_info(std::string_view text) {
     }
   }
   info.phases_alike = fields.boolean_or("phases_alike", false);
-  info.files = fields.texts("files", 16);
+  info.files = parse_files(fields.raw("files"));
   info.blob_url = fields.text_or("blob_url", "");
   const Json& stages = fields.raw("stages");
   if (!stages.is_array() || stages.size() > 4096)

@@ -36,6 +36,12 @@ struct BlobInfo : BlobSums {
   std::string name;    // "wte", "h.3" ...
   std::string format;  // "f32", "f16", "bf16", "q8_0", "q4_0"
 };
+struct FileInfo {
+  std::string name;  // "config.json", "1_Pooling/config.json" ...
+  uint64_t bytes = 0;
+  std::string sha256;
+  bool operator==(const FileInfo&) const = default;
+};
 struct StageInfo {
   std::string name;             // "embed", "block.3", "norm", "head"
   std::string format;           // the checkpoint's own of this stage's matrices
@@ -55,7 +61,7 @@ struct ModelInfo {
   std::vector<std::string> features;  // what its sessions know beyond steps to one point: "to" ...
   std::string bits;                   // what the bits of a row depend on (run/bits.h)
   bool phases_alike = false;          // a row has the same bits in both
-  std::vector<std::string> files;     // that model_file_path() serves
+  std::vector<FileInfo> files;        // that model_file_path() serves
   // For whoever reads it: numbers of an embedding, how it is made (a JSON object), and the names of
   // the prompts that may stand before a text.
   size_t dimensions = 0;

@@ -132,7 +132,7 @@ std::string Doctor::versions(bool heard) {
 
 std::string Doctor::model() {
   loader_->select_model();
-  place_ = place(options_, loader_->model());
+  place_ = loader_->place(options_);
   info_ = loader_->manifest(&*place_);
   const ModelConfig& config = loader_->config();
   return cat(info_.id, ": ", config.layers, " blocks of ", config.channels, ", vocabulary ",

@@ -139,6 +139,12 @@ RemoteError refusal(const std::string& origin, const http::Reply& reply, std::st
   return error;
 }
 
+RemoteError model_changed(const std::string& origin, std::string_view id) {
+  return {
+      cat("[server] ", origin, ": the model ", shown(id), " has changed since it was loaded here"),
+      200, "model_mismatch"};
+}
+
 http::Headers Remote::traced(const http::Headers& headers) const {
   http::Headers all = headers;
   if (!trace_.empty()) all.add(http::kTraceHeader, trace_);

@@ -21,6 +21,9 @@ namespace split::edge {
 // Explains a reply whose status is an error, in one line.
 RemoteError refusal(const std::string& origin, const http::Reply& reply, std::string_view path);
 
+// The server has another model under this name than the one that was loaded here.
+RemoteError model_changed(const std::string& origin, std::string_view id);
+
 // The key that lets this program in at the server, and the certificates that it trusts.
 struct Credentials {
   std::string api_key;                 // for the server's own origin alone; empty: none

@@ -34,7 +34,7 @@ class RemoteLink : public CloudLink {
   using GiveUp = std::function<std::vector<std::string>()>;
   void set_on_full(GiveUp give_up) { on_full_ = std::move(give_up); }
 
-  // Also when the server has other weights now: `model_mismatch`.
+  // Also when the server has another model now, as the others throw too: `model_mismatch`.
   void open(const std::string& session, const StageRange& range) override;
   std::vector<float> step(const std::string& session, const SequenceRows& rows,
                           Traffic& traffic) override;
@@ -57,6 +57,7 @@ class RemoteLink : public CloudLink {
   void cancel() noexcept override { remote_.cancel(); }
 
  private:
+  void expect_same_model();
   template <typename Call>
   auto room_for_session(const Call& call);
   uint32_t channels() const { return static_cast<uint32_t>(config_.channels); }

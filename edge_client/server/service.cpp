@@ -30,7 +30,7 @@ bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b) {
     }
     return hashes;
   };
-  return a.config_json == b.config_json && a.profile == b.profile &&
+  return a.config_json == b.config_json && a.files == b.files && a.profile == b.profile &&
          a.generate_phase == b.generate_phase && own(a) == own(b);
 }
 
@@ -462,11 +462,18 @@ std::shared_ptr<PlacedModel> Service::placed_at(int cut) {
     }
   });
   loads.join();
-  if (error) std::rethrow_exception(error);
-  if (!same_model(split->info, now->info)) {
+  bool same = true;
+  try {
+    if (error) std::rethrow_exception(error);
+    same = same_model(split->info, now->info);
+  } catch (const RemoteError& refused) {
+    if (refused.code != "model_mismatch") throw;
+    same = false;
+  }
+  if (!same) {
     throw http::HttpError(
         409, "model_mismatch",
-        "the cloud has other weights under this name now: start edge_client anew");
+        "the cloud has another model under this name now: start edge_client anew");
   }
   loader_.remember(*split);
   return split;

@@ -3,6 +3,7 @@
 // both begin here. Knows no text.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -80,7 +81,8 @@ class Loader {
 
   // Asks which models there are, and for the wanted one's config. Where nobody answers, and this
   // machine needs nothing of the cloud, it is the model that remember() kept, which one line says.
-  // Throws RemoteError, Error(kRemote) and Error(kInput), as the others do.
+  // Throws RemoteError, Error(kRemote) and Error(kInput), as the others do, and Error(kIntegrity)
+  // for a file that is not what the model's description says of it.
   void select_model();
   // The first part of that, which needs no config: id() is known then.
   void select_id();
@@ -92,6 +94,8 @@ class Loader {
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
 
+  // Where a text's rows run (split/placement.h). Throws Error(kInput).
+  Placement place(const Options& options);
   // With the blobs that `place` needs, or with all that the server has made already.
   wire::ModelInfo manifest(const Placement* place);
   // The same of the whole model on this machine. Any thread, over a connection of its own.
@@ -168,6 +172,12 @@ class Loader {
   }
   std::string wanted_id();
   std::string file(const wire::ModelInfo& info, const std::string& name);
+  std::vector<std::string> names_of(const wire::ModelInfo& info) const;
+  void expect_own_config();
+  void expect_config(const wire::ModelInfo& info) const;
+  static std::string difference(const wire::ModelInfo& info, std::string_view name,
+                                std::string_view text);
+  [[noreturn]] void refuse_file(std::string_view name, std::string_view why) const;
   LoadOptions load_options(const OnBytes& on_bytes) const;
   std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
                                        const std::vector<wire::BlobInfo>& blobs,
@@ -193,6 +203,8 @@ class Loader {
   Interrupt::Hook hook_;
   RetryOptions retry_;
   std::string id_;
+  std::atomic<bool> described_ = false;  // a description was of this config,
+  std::string config_json_;              // that this model was made of:
   std::unique_ptr<Model> model_;
   std::map<std::string, std::string> files_;  // text by name
   std::optional<SeenModel> seen_;             // in the server's place

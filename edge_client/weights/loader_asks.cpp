@@ -12,6 +12,13 @@
 
 namespace split::edge {
 
+namespace {
+
+constexpr const char* kConfigFile = "config.json";
+constexpr int kTries = 2;  // for a file that comes whole and wrong
+
+}  // namespace
+
 SeenModels Loader::seen_models() const {
   return SeenModels(ShardCache(cache_root(options_.cache, environment_)));
 }
@@ -122,11 +129,12 @@ Remote& Loader::lend() {
 
 void Loader::select_model() {
   select_id();
-  const std::string config_json =
-      seen_ ? seen_->info.config_json : retried([&] { return asking_->file(id_, "config.json"); });
+  config_json_ =
+      seen_ ? seen_->info.config_json : retried([&] { return asking_->file(id_, kConfigFile); });
   try {
-    model_ = make_model(config_json, options_.context);
+    model_ = make_model(config_json_, options_.context);
   } catch (const Error& error) {
+    expect_own_config();
     throw Error(ErrorKind::kRemote, cat("[server] the model ", shown(id_), ": ", error.what()));
   }
 }
@@ -139,10 +147,56 @@ void Loader::expect_formats() {
   asking_->set_manifest_query(manifest_query(whole, options_.formats));
   try {
     const wire::ModelInfo info = asking_->model(id_);
+    expect_config(info);
     blobs_of(*model_, info, whole.range, formats(info));
   } catch (const RemoteError& error) {
     if (!error.transient()) throw;
   }
+}
+
+Placement Loader::place(const Options& options) {
+  try {
+    return edge::place(options, *model_);
+  } catch (const Error&) {  // perhaps of a model that has other layers than its config said
+    expect_own_config();
+    throw;
+  }
+}
+
+// config.json comes before the description that has its hash: a request less to wait for.
+void Loader::expect_own_config() {
+  if (seen_) return;
+  asking_->set_manifest_query(wire::model_query(options_.formats.text(), {0, 0}));
+  expect_config(retried([&] { return asking_->model(id_); }));
+}
+
+// Throws Error(kIntegrity) where the description is not of the config that the model was made of.
+void Loader::expect_config(const wire::ModelInfo& info) const {
+  if (seen_) return;
+  std::string why = difference(info, kConfigFile, config_json_);
+  if (why.empty() && parse_json(config_json_, 16, "[config.json]").dump() != info.config_json) {
+    why = "another \"config\" in the model's description";
+  }
+  if (why.empty()) return;
+  if (described_) throw model_changed(remote_.origin(), id_);
+  refuse_file(kConfigFile, why);
+}
+
+// How a file that came differs from what the description says of it; empty where it does not.
+std::string Loader::difference(const wire::ModelInfo& info, std::string_view name,
+                               std::string_view text) {
+  const auto file = std::ranges::find(info.files, name, &wire::FileInfo::name);
+  if (file == info.files.end()) return "the model's description does not name it";
+  if (text.size() != file->bytes) {
+    return cat("expected ", file->bytes, " bytes, got ", text.size());
+  }
+  const std::string sha256 = Sha256::hex_of(as_bytes_of(text));
+  return sha256 == file->sha256 ? "" : cat("expected sha256 ", file->sha256, ", got ", sha256);
+}
+
+void Loader::refuse_file(std::string_view name, std::string_view why) const {
+  throw Error(ErrorKind::kIntegrity, cat("[server] ", remote_.origin(), ": file ", shown(name),
+                                         " of the model ", shown(id_), ": ", why));
 }
 
 // Serves no more positions than the server does.
@@ -161,7 +215,9 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) return seen_->info;
   asking_->set_manifest_query(place == nullptr ? "?ready=true"
                                                : manifest_query(*place, options_.formats));
-  return manifest(*asking_, interrupt_, !options_.quiet);
+  wire::ModelInfo info = manifest(*asking_, interrupt_, !options_.quiet);
+  described_ = true;
+  return info;
 }
 
 StageFormats Loader::formats(const wire::ModelInfo& info) const {
@@ -193,6 +249,7 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) con
     try {
       wire::ModelInfo info = remote.model(id_);
       info.id = id_;
+      expect_config(info);
       take_context(info);
       model_->add_stops(info.stops);
       return info;
@@ -210,7 +267,7 @@ wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) con
 
 Loader::Begin Loader::begin() {
   Begin begin;
-  begin.place = place(options_, *model_);
+  begin.place = place(options_);
   const bool alone = options_.auto_cut && seen_;
   if (alone) {
     begin.place.all_on_cloud = false;
@@ -223,7 +280,7 @@ Loader::Begin Loader::begin() {
   if (why.empty()) return begin;
   Options fixed = options_;
   fixed.all_on_cloud = fixed.auto_cut = false;
-  begin.place = place(fixed, *model_);
+  begin.place = place(fixed);
   if (!options_.quiet) {
     console_.err(cat("--cut auto: ", why, ": texts stay at cut ", begin.place.name(), "\n"));
   }
@@ -257,13 +314,19 @@ DType Loader::wire_of(const wire::ModelInfo& info) {
   return DType::kF32;
 }
 
+// Those that can be read: a record has what its run needed.
+std::vector<std::string> Loader::names_of(const wire::ModelInfo& info) const {
+  std::vector<std::string> names;
+  for (const wire::FileInfo& file : info.files) {
+    if (!seen_ || seen_->files.contains(file.name)) names.push_back(file.name);
+  }
+  return names;
+}
+
 std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
   const auto read = [&](const char* name) { return file(info, name); };
-  std::vector<std::string> names = info.files;
-  // A record of an older edge has no tokenizer.json beside vocab.json and merges.txt.
-  if (seen_) std::erase_if(names, [&](const auto& name) { return !seen_->files.contains(name); });
   try {
-    return load_tokenizer(names, read, info.id);
+    return load_tokenizer(names_of(info), read, info.id);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
@@ -271,18 +334,19 @@ std::optional<Tokenizer> Loader::tokenizer(const wire::ModelInfo& info) {
 }
 
 std::string Loader::file(const wire::ModelInfo& info, const std::string& name) {
-  std::string& text = files_[name];
-  text = seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
-  return text;
+  for (int tries = kTries;; --tries) {
+    std::string text =
+        seen_ ? seen_->files[name] : retried([&] { return asking_->file(info.id, name); });
+    const std::string why = difference(info, name, text);
+    if (why.empty()) return files_[name] = std::move(text);
+    if (tries == 1 || seen_) refuse_file(name, why);
+  }
 }
 
 std::optional<ChatTemplate> Loader::chat(const wire::ModelInfo& info) {
-  std::vector<std::string> names = info.files;
-  // A record of an older edge has no such files.
-  if (seen_) std::erase_if(names, [&](const auto& name) { return !seen_->files.contains(name); });
   try {
     return ChatTemplate::of_files(
-        names, [&](const char* name) { return file(info, name); }, options_.chat_template);
+        names_of(info), [&](const char* name) { return file(info, name); }, options_.chat_template);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));
@@ -292,7 +356,7 @@ std::optional<ChatTemplate> Loader::chat(const wire::ModelInfo& info) {
 Sentences Loader::sentences(const wire::ModelInfo& info) {
   try {
     return Sentences::read(
-        info.files, [&](const std::string& name) { return file(info, name); }, config());
+        names_of(info), [&](const std::string& name) { return file(info, name); }, config());
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kRemote, cat("[server] ", error.what()));

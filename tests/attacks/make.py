@@ -356,6 +356,7 @@ MERGES_ATTACKS = {
 
 HASH = "0123456789abcdef" * 4
 BLOB = {"name": "wte", "format": "f32", "bytes": 1000, "sha256": HASH, "chunks": [HASH]}
+FILE = {"name": "config.json", "bytes": 1000, "sha256": HASH}
 STAGE = {"name": "embed", "format": "f32", "blobs": [BLOB]}
 MANIFEST = {
     "id": "m",
@@ -364,7 +365,7 @@ MANIFEST = {
     "format": "f32",
     "profile": "f32",
     "phases": {"prompt": "narrow", "generate": "narrow"},
-    "files": ["config.json"],
+    "files": [FILE],
     "stages": [STAGE],
 }
 
@@ -399,8 +400,18 @@ MANIFEST_ATTACKS = {
     "phases_list": manifest(phases=["narrow"]),
     "phases_without_generate": manifest(phases={"prompt": "narrow"}),
     "files_number": manifest(files=1),
-    "files_many": manifest(files=["x"] * 17),
+    "files_many": manifest(files=[{**FILE, "name": str(i)} for i in range(17)]),
     "files_of_numbers": manifest(files=[1]),
+    "files_without_hashes": manifest(files=["config.json"]),
+    "files_twice": manifest(files=[FILE, {**FILE, "bytes": 1001}]),
+    "file_name_number": manifest(files=[{**FILE, "name": 1}]),
+    "file_without_bytes": manifest(files=[without_key(FILE, "bytes")]),
+    "file_bytes_negative": manifest(files=[{**FILE, "bytes": -1}]),
+    "file_bytes_max": manifest(files=[{**FILE, "bytes": 2**64 - 1}]),
+    "file_without_sha256": manifest(files=[without_key(FILE, "sha256")]),
+    "file_sha256_short": manifest(files=[{**FILE, "sha256": HASH[:-1]}]),
+    "file_sha256_upper_case": manifest(files=[{**FILE, "sha256": HASH.upper()}]),
+    "file_sha256_path": manifest(files=[{**FILE, "sha256": "../" * 21 + "x"}]),
     "no_stages": dumped(without_key(MANIFEST, "stages")),
     "stages_object": manifest(stages={}),
     "stages_many": manifest(stages=[{}] * 4097),

@@ -177,6 +177,36 @@ TEST(CloudModels, FilesComeAsTheyAre) {
   expect_error(cloud.ask().get("/v1/models/rand-a/files/vocab.json"), 404, "not_found", "");
 }
 
+// The description names each file's bytes and hash, of what the server itself has read: whatever is
+// put in its place, until the server is started again.
+TEST(CloudModels, FilesAreDescribedAndStayAsTheyWereAtTheStart) {
+  const TemporaryDir folder;
+  for (const auto& entry : std::filesystem::directory_iterator(model_dir("models/st-labse"))) {
+    std::filesystem::copy(entry.path(), folder.path / entry.path().filename(),
+                          std::filesystem::copy_options::recursive);
+  }
+  TestCloud cloud({folder.path.string()});
+  const std::string path = cat("/v1/models/", folder.path.filename().string());
+  const auto files = [&] { return json_of(cloud.ask().get(path))["files"]; };
+  const Json before = files();
+  ASSERT_GE(before.size(), 5u);
+  const auto expect_served = [&] {
+    for (const Json& file : before) {
+      const std::string name = file["name"];
+      const http::Reply reply = cloud.ask().get(cat(path, "/files/", name));
+      ASSERT_EQ(reply.status, 200) << name;
+      EXPECT_EQ(file["bytes"], reply.body.size()) << name;
+      EXPECT_EQ(file["sha256"], Sha256::hex_of(as_bytes_of(reply.body))) << name;
+      EXPECT_EQ(reply.headers.get("ETag"), cat("\"", file["sha256"].get<std::string>(), "\""));
+    }
+  };
+  expect_served();
+  write_file(folder.path / "config.json", as_bytes_of("{}"));
+  std::filesystem::remove(folder.path / "1_Pooling/config.json");
+  EXPECT_EQ(files(), before);
+  expect_served();
+}
+
 // The checkpoint's tensor as a format should show it.
 std::vector<std::byte> expected_bytes(const Checkpoint& checkpoint, const std::string& name,
                                       DType dtype) {

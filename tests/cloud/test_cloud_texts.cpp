@@ -232,8 +232,8 @@ TEST_F(CloudTexts, FilesOfTheModulesAreServed) {
   Caller& ask = ask_encoders();
   const Json info = json_of(ask.get("/v1/models/st-labse"));
   const auto has = [&](const char* name) {
-    const auto& files = info["files"];
-    return std::find(files.begin(), files.end(), name) != files.end();
+    return std::ranges::any_of(info["files"],
+                               [&](const Json& file) { return file["name"] == name; });
   };
   EXPECT_TRUE(has("modules.json"));
   EXPECT_TRUE(has("2_Dense/model.safetensors"));

@@ -12,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (const wire::StageInfo& stage : info.stages) {
       for (const wire::BlobInfo& blob : stage.blobs) CHECK(is_lower_hex(blob.sha256, 64));
     }
+    for (const wire::FileInfo& file : info.files) CHECK(is_lower_hex(file.sha256, 64));
     const std::string said = to_json(info);
     CHECK(to_json(wire::parse_model_info(said)) == said);
     fuzz::refused_or([&] { make_model(info.config_json); });

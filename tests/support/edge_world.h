@@ -95,6 +95,8 @@ class GatedCloud {
                    [this](const http::Request& r) { return pass(r, on_model, models); });
       server.route("GET", "/v1/models/{id}/load",
                    [this](const http::Request& request) { return load(request); });
+      server.route("GET", "/v1/models/{id}/files/{file}",
+                   [this](const http::Request& r) { return pass(r, on_file, files); });
       server.route("POST", "/v1/sessions/{id}/forward",
                    [this](const http::Request& r) { return pass(r, on_step, steps); });
       server.route("GET", "/v1/blobs/sha256/{hex}",
@@ -134,7 +136,8 @@ class GatedCloud {
     on_step = std::move(step);
     on_blob = std::move(blob);
     on_model = std::move(model);
-    steps = blobs = models = 0;
+    on_file = {};
+    steps = blobs = models = files = 0;
     said_ms = 0;
   }
   std::string url() const { return front_->url(); }
@@ -146,8 +149,8 @@ class GatedCloud {
   }
 
   cloud::Cloud cloud;
-  Gate on_step, on_blob, on_model;
-  std::atomic<int> steps{0}, blobs{0}, models{0};
+  Gate on_step, on_blob, on_model, on_file;  // of files in no folder
+  std::atomic<int> steps{0}, blobs{0}, models{0}, files{0};
   // The cloud says that a block takes it so many ms, and its head too; 0: the truth.
   std::atomic<double> said_ms{0};
 

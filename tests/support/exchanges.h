@@ -59,7 +59,9 @@ inline std::string without_what_varies(std::string body) {
       {std::regex("\"max_context\":[0-9]+,"), ""},
       // And of a session's.
       {std::regex("\"share_ms\":[-+.0-9e]+,"), ""},
-      // Files that it lists now, too.
+      // Files that it lists now, too, and what it says of each beside its name.
+      {std::regex("\\{\"bytes\":[0-9]+,\"name\":(\"[^\"]*\"),\"sha256\":\"[0-9a-f]{64}\"\\}"),
+       "$1"},
       {std::regex(",\"(tokenizer_config|generation_config)\\.json\""), ""},
       {std::regex("\"pooling\":\\{[^}]*\\},"), ""},
       {std::regex("\"prompts\":\\[[^\\]]*\\],"), ""},

@@ -21,7 +21,7 @@ std::string error_of(const std::string& manifest) {
 
 constexpr test::Attack kAttacks[] = {
     {"empty", "the body is not valid JSON at byte 1"},
-    {"json_cut", "the body is not valid JSON at byte 412"},
+    {"json_cut", "the body is not valid JSON at byte 510"},
     {"json_not_utf8", "the body is not valid JSON at byte 8"},
     {"json_deep", "the body nests deeper than 16 objects and arrays"},
     {"key_twice", "the body has the key 'id' twice"},
@@ -34,9 +34,19 @@ constexpr test::Attack kAttacks[] = {
     {"profile_number", "'profile': expected a string"},
     {"phases_list", "'phases': expected an object with \"generate\""},
     {"phases_without_generate", "'phases': expected an object with \"generate\""},
-    {"files_number", "'files': expected a string or a list of at most 16 strings"},
-    {"files_many", "'files': expected a string or a list of at most 16 strings"},
-    {"files_of_numbers", "'files': expected strings"},
+    {"files_number", "'files': expected a list of at most 16 files"},
+    {"files_many", "'files': expected a list of at most 16 files"},
+    {"files_of_numbers", "'files': expected objects with \"name\", \"bytes\" and \"sha256\""},
+    {"files_without_hashes", "'files': expected objects with \"name\", \"bytes\" and \"sha256\""},
+    {"files_twice", "'files': expected each file once, got 'config.json' twice"},
+    {"file_name_number", "'name': expected a string"},
+    {"file_without_bytes", "'bytes': is missing"},
+    {"file_bytes_negative", "'bytes': expected a whole number in 0..1125899906842624"},
+    {"file_bytes_max", "'bytes': expected a whole number in 0..1125899906842624"},
+    {"file_without_sha256", "'sha256': is missing"},
+    {"file_sha256_short", "'sha256': expected 64 hex digits"},
+    {"file_sha256_upper_case", "'sha256': expected 64 hex digits"},
+    {"file_sha256_path", "'sha256': expected 64 hex digits"},
     {"no_stages", "'stages': is missing"},
     {"stages_object", "'stages': expected a list of stages"},
     {"stages_many", "'stages': expected a list of stages"},
@@ -92,6 +102,7 @@ TEST(ManifestAttacks, EveryDamageIsRefusedOrMeansSomething) {
       for (const StageInfo& stage : info.stages) {
         for (const BlobInfo& blob : stage.blobs) EXPECT_TRUE(is_lower_hex(blob.sha256, 64));
       }
+      for (const FileInfo& file : info.files) EXPECT_TRUE(is_lower_hex(file.sha256, 64));
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::kInput);
     }

@@ -56,6 +56,7 @@ class Manifest : public testing::Test {
     info.config_json = "{}";
     info.format = info.profile = "f32";
     info.generate_phase = "narrow";
+    info.files = {{"config.json", 2, Sha256::hex_of(as_bytes_of("{}"))}, {"vocab.json", 0, kNone}};
     info.stages.push_back(
         {"embed", "f32", {{sums_of(bytes_of_length(3 << 20), 1 << 20), "wte", "f32"}}});
     info.stages.push_back({"norm", "f32", {{sums_of("abc", 3), "ln_f", "f32"}}});
@@ -72,6 +73,7 @@ class Manifest : public testing::Test {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   }
+  const std::string kNone = Sha256::hex_of({});
   ModelInfo info;
   Json good;
 };
