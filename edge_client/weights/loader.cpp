@@ -169,7 +169,7 @@ std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const Gro
     split->place.range = {steps.back().floor, Point::head()};
     split->place.cut = steps.back().floor.blocks_before(config().layers);
   }
-  split->query = manifest_query(split->place, options_.formats);
+  split->query = whole_query();  // whatever comes here of it
   split->wire = wire_of(info);
   split->head_blocks = head_in_blocks(*model_);
   if (steps.empty()) return split;

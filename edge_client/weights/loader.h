@@ -188,6 +188,7 @@ class Loader {
   std::unique_ptr<Device> device();
   std::string why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const;
   wire::ModelInfo manifest(Remote& remote, Waiter& waiter, bool aloud) const;
+  std::string whole_query() const;
   bool recall(const RemoteError& error);
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;

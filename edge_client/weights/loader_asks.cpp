@@ -231,10 +231,12 @@ StageFormats Loader::formats(const wire::ModelInfo& info) const {
   return formats;
 }
 
+std::string Loader::whole_query() const {
+  return wire::model_query(options_.formats.text(), StageRange::from_block(0, Point::head()));
+}
+
 wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter) const {
-  Placement whole;
-  whole.range = StageRange::from_block(0, Point::head());
-  remote.set_manifest_query(manifest_query(whole, options_.formats));
+  remote.set_manifest_query(whole_query());
   return manifest(remote, waiter, false);
 }
 
