@@ -51,7 +51,8 @@ bool open_session(Cloud& cloud, const SessionName& name, ServedModel& model,
 }
 
 http::Response put_session(Cloud& cloud, const http::Request& request, const std::string& id) {
-  const wire::SessionRequest asked = wire::parse_session_request(request.body);
+  const wire::SessionRequest asked =
+      wire::parse_session_request(request.body, request.memory.get());
   ServedModel& model = cloud.find(asked.model);
   if (model.config().encodes()) refuse_session();
   const int layers = model.config().layers;

@@ -208,8 +208,8 @@ std::string to_json(const SessionRequest& request) {
       .dump();
 }
 
-SessionRequest parse_session_request(std::string_view text) {
-  Fields fields(text);
+SessionRequest parse_session_request(std::string_view text, MemoryShare* memory) {
+  Fields fields(text, memory);
   SessionRequest request;
   request.model = fields.text_or("model", "");
   const auto from = static_cast<int>(fields.integer_or("from", 0, 1024, 0));

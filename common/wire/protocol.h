@@ -14,6 +14,10 @@
 #include "tensor/shape.h"
 #include "wire/chunks.h"
 
+namespace split {
+class MemoryShare;  // base/resources/memory_budget.h
+}
+
 namespace split::wire {
 
 // --- paths
@@ -88,7 +92,7 @@ struct SessionRequest {
   bool operator==(const SessionRequest&) const = default;
 };
 std::string to_json(const SessionRequest& request);
-SessionRequest parse_session_request(std::string_view json);
+SessionRequest parse_session_request(std::string_view json, MemoryShare* memory = nullptr);
 // Its steps: wire/step.h.
 
 // --- tensors

@@ -56,8 +56,8 @@ std::string owner_of(const Request& request) {
   return cat(request.principal, "\n", key ? Sha256::hex_of(as_bytes_of(*key)) : "");
 }
 
-Response put_cut(Placements& placements, const std::string& body) {
-  wire::Fields fields(body);
+Response put_cut(Placements& placements, const Request& request) {
+  wire::Fields fields(request.body, request.memory.get());
   bool chosen = false;
   const int cut = read_cut(fields, &chosen);
   const bool running = fields.boolean_or("running", false);
@@ -67,8 +67,8 @@ Response put_cut(Placements& placements, const std::string& body) {
   return Response::json(200, placements.status());
 }
 
-Response put_placement(Placements& placements, const std::string& body) {
-  wire::Fields fields(body);
+Response put_placement(Placements& placements, const Request& request) {
+  wire::Fields fields(request.body, request.memory.get());
   Wish wish;
   if (fields.has("cut")) {
     const int cut = read_cut(fields, &wish.chosen);
@@ -199,9 +199,7 @@ void add_routes(http::Server& server, Placements& placements) {
                  "where the weights have come to.",
                  true},
                 {"running", "boolean", "Whether running answers move there too."}},
-       .handler = [&placements](const Request& request) {
-         return put_cut(placements, request.body);
-       }});
+       .handler = [&placements](const Request& request) { return put_cut(placements, request); }});
   routes.push_back(
       {.method = "PUT",
        .path = "/split/placement",
@@ -213,7 +211,7 @@ void add_routes(http::Server& server, Placements& placements) {
                 {"format", "string", "Of the weights, as --format says it."},
                 {"device", "string", "One of /split/status's devices."}},
        .handler = [&placements](const Request& request) {
-         return put_placement(placements, request.body);
+         return put_placement(placements, request);
        }});
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
   serve::observe(server, placements.metrics().metrics,

@@ -350,9 +350,9 @@ class Run:
 ALWAYS = {
     "cloud": [("POST /v1/completions: 16 stops, n 16", "8 MB", 1), ("POST /v1/chat/completions: arguments of objects", "8 MB", AT_ONCE),
               ("POST /v1/models/demo/forward: all likeliest", "8 MB", AT_ONCE), ("POST /v1/embeddings: encoder: letters", "8 MB", AT_ONCE),
-              ("POST /tokenize: words", "64 MB", AT_ONCE)],
+              ("POST /v1/sessions: objects", "8 MB", AT_ONCE), ("POST /tokenize: words", "64 MB", AT_ONCE)],
     "edge": [("POST /v1/responses: 16 stops, n 16", "8 MB", 1), ("POST /api/chat: arguments as text", "8 MB", AT_ONCE),
-             ("POST /api/embed: long texts", "8 MB", AT_ONCE), ("POST /v1/completions: objects", "64 MB", AT_ONCE)],
+             ("POST /api/embed: long texts", "8 MB", AT_ONCE), ("PUT /split/cut: objects", "8 MB", AT_ONCE), ("POST /v1/completions: objects", "64 MB", AT_ONCE)],
 }
 
 
