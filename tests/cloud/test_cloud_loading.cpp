@@ -53,7 +53,7 @@ TEST(CloudLoading, RefusesTensorsThatGpt2DoesNotHave) {
 
 // --- GGUF
 
-// Of the files that a model's description lists.
+// Names the files that a model's description lists.
 std::vector<std::string> names_of(const Json& info) {
   std::vector<std::string> names;
   for (const Json& file : info["files"]) names.push_back(file["name"]);

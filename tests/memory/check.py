@@ -346,7 +346,7 @@ class Run:
         return self.failures
 
 
-# What was worst, always asked.
+# Bodies that were worst: always asked.
 ALWAYS = {
     "cloud": [("POST /v1/completions: 16 stops, n 16", "8 MB", 1), ("POST /v1/chat/completions: arguments of objects", "8 MB", AT_ONCE),
               ("POST /v1/models/demo/forward: all likeliest", "8 MB", AT_ONCE), ("POST /v1/embeddings: encoder: letters", "8 MB", AT_ONCE),

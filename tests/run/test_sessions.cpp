@@ -1,4 +1,4 @@
-// Which session gives way, and that finding it is no more work beside many.
+// The session that gives way, and that finding it is no more work beside many.
 #include "run/sessions.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ TEST_F(SessionsInOrder, TheOneUsedLongestAgoGivesWayWhoseverItIs) {
   EXPECT_TRUE(there({"2", "bob"}));
   EXPECT_EQ(sessions.size_of(one), 4u);
   EXPECT_EQ(sessions.size_of(other), 6u);
-  // Of an owner's own, with rows or without.
+  // An owner's limit takes its own, with rows or without.
   EXPECT_EQ(put({"4", "ann"}, one, 3), Put::kCreated);
   EXPECT_FALSE(there({"1", "ann"}));
   EXPECT_EQ(sessions.evicted(), 3u);

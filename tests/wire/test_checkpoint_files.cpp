@@ -156,7 +156,7 @@ TEST(EdgeFiles, ADescriptionIsOfItsFiles) {
   }
 }
 
-// What a server reads beside the tokenizer.
+// Files that a server reads beside the tokenizer.
 TEST(EdgeFiles, TemplatesAndPoolingsAreVerifiedToo) {
   const auto refused = [](const std::string& model, const std::string& name, const auto& read) {
     GatedCloud cloud(model);
