@@ -342,9 +342,22 @@ size_t utf8_length(std::string_view text, size_t at) {
   return length;
 }
 
+// Bounds the length of the longest text or number in there.
+size_t longest_token(std::string_view text) {
+  size_t longest = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find('"', at), text.size());
+    longest = std::max(longest, end - at);
+    at = end + 1;
+  }
+  return longest;
+}
+
 }  // namespace
 
 Json parse_json(std::string_view text, int max_depth, std::string_view where, MemoryShare* memory) {
+  // The parser has a token in a buffer that doubles, before it tells it.
+  if (memory != nullptr) memory->take(2 * longest_token(text));
   Builder builder(max_depth, where, memory);
   CHECK(nlohmann::json::sax_parse(text, &builder));
   return builder.take();

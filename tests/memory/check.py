@@ -180,6 +180,9 @@ def attacks(program):
         add("POST", "/v1/sessions", values("model", only=("letters", "objects", "keys", "no JSON")))
         add("PUT", "/v1/sessions/" + SESSION, values("model", only=("letters", "objects", "keys", "no JSON")), title="/v1/sessions/S")
         add("POST", "/v1/sessions/" + SESSION + "/forward", values("tokens", b'"past":0,'), title="/v1/sessions/S/forward")
+        add("POST", "/v1/sessions/" + SESSION + "/forward", {
+            "all hidden states": lambda size: b'{"past":0,"tokens":[%s],"rows":"all"%s}' % (ids, b" " * (size - 4000))},
+            title="/v1/sessions/S/forward")
         add("POST", "/v1/sessions/" + SESSION + "/forward", frames(), TENSORS, title="/v1/sessions/S/forward, tensors")
         for path in ("/v1/models/demo/files/tokenizer.json", "/v1/models/demo/stages/head", "/v1/models/demo/stages/embed", "/metrics", "/openapi.json", "/v1/models/demo"):
             out.append((f"GET {path}", "GET", path, JSON, lambda size: b""))
@@ -304,6 +307,8 @@ class Run:
     def send(self, title, requests):
         """All at once; False where the program is no more."""
         program = self.program
+        if self.name == "cloud_server":  # whose session gives way to others
+            exchange(program.port, "PUT", "/v1/sessions/" + SESSION, JSON, b'{"cut":4}')
         before, began, codes = program.forget_peak(), time.monotonic(), {}
 
         def one(request):
