@@ -344,13 +344,16 @@ size_t utf8_length(std::string_view text, size_t at) {
 
 // Bounds the length of the longest text or number in there.
 size_t longest_token(std::string_view text) {
-  size_t longest = 0;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find('"', at), text.size());
-    longest = std::max(longest, end - at);
-    at = end + 1;
+  size_t longest = 0, begin = 0;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '\\') {
+      ++at;  // a quote behind it ends nothing
+    } else if (text[at] == '"') {
+      longest = std::max(longest, at - begin);
+      begin = at + 1;
+    }
   }
-  return longest;
+  return std::max(longest, text.size() - begin);
 }
 
 }  // namespace
