@@ -260,8 +260,8 @@ TEST(VerifyDrafts, TextsAreTheSameWithThem) {
       Ids prompt;
       for (int i = 0; i < 1 + n % 12; ++i) prompt.push_back((n * 7919 + i * i * 31) % config.vocab);
       for (const SamplingOptions& sampling :
-           {SamplingOptions{0, 0, 1, 1, 0}, SamplingOptions{0.8f, 0, 0.95f, 1, uint64_t(n)},
-            SamplingOptions{0.3f, 20, 1, 1.2f, uint64_t(n)}, bent(uint64_t(n))}) {
+           {SamplingOptions{0, 0, 1, 1}, SamplingOptions{0.8f, 0, 0.95f, 1, -1, uint64_t(n)},
+            SamplingOptions{0.3f, 20, 1, 1.2f, -1, uint64_t(n)}, bent(uint64_t(n))}) {
         const Ids expected = plain(model.batcher, config, prompt, sampling, tokens);
         const DraftCost* const costs[] = {&cost, nullptr};
         EXPECT_EQ(with_drafts(model.batcher, prompt, sampling, static_cast<size_t>(tokens),
