@@ -125,6 +125,7 @@ struct Client::Impl {
   Fd cancel_fd;
   TlsContext tls;
   ClientConnection connection;
+  std::function<bool()> is_lost;  // on_silence
 };
 
 Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
@@ -164,7 +165,8 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
                           .on_body = {},
                           .head = {},
                           .failure = {},
-                          .why = NoReply::Why::kLost};
+                          .why = NoReply::Why::kLost,
+                          .is_lost = is_lost};
   Reply reply;
   uint64_t received = 0;
   bool stopped = false;  // by on_data
@@ -234,6 +236,8 @@ Reply Client::stream(std::string_view method, std::string_view path, std::string
   return impl_->send(method, path, std::move(body), content_type, headers, &on_data, max_bytes,
                      ClientExchange::Clock::time_point::max(), on_status);
 }
+
+void Client::on_silence(std::function<bool()> is_lost) { impl_->is_lost = std::move(is_lost); }
 
 void Client::cancel() { wake_reader(impl_->cancel_fd); }
 

@@ -114,6 +114,11 @@ class Client {
     return stream("GET", path, {}, {}, headers, on_data, max_bytes, on_status);
   }
 
+  // Says whether the server is lost: is asked by the thread of a request when nothing has come or
+  // gone for a moment, and after each further one. Then there is no reply. Set between requests.
+  static constexpr std::chrono::milliseconds kSilence{500};
+  void on_silence(std::function<bool()> is_lost);
+
   // From any thread: the request that runs, and every later one, ends with NoReply "cancelled".
   void cancel();
 

@@ -28,9 +28,15 @@ bool is_event_stream(const ReplyHead& head) {
 
 bool ClientExchange::wait(int fd, short events, std::chrono::milliseconds limit) {
   const auto end = std::min(deadline, Clock::now() + limit);
+  auto asks = Clock::now() + Client::kSilence;
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
     if (left <= 0) return fail("timed out");
+    if (is_lost && Clock::now() >= asks) {
+      if (is_lost()) return fail("it does not answer");
+      asks = Clock::now() + Client::kSilence;
+    }
+    if (is_lost) left = std::min<int64_t>(left, Client::kSilence.count());
     std::array<pollfd, 2> fds = {pollfd{fd, events, 0}, pollfd{cancel_fd, POLLIN, 0}};
     const int n = ::poll(fds.data(), fds.size(), static_cast<int>(std::min<int64_t>(left, 60000)));
     if (fds[1].revents != 0) return fail("cancelled");

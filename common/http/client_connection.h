@@ -31,6 +31,7 @@ struct ClientExchange {
   std::optional<ReplyHead> head;
   std::string failure;  // one line's worth: what went wrong first
   NoReply::Why why = NoReply::Why::kLost;
+  std::function<bool()> is_lost = {};  // Client::on_silence
 
   bool fail(const std::string& what, NoReply::Why because = NoReply::Why::kLost) {
     if (failure.empty()) {

@@ -274,6 +274,19 @@ TEST(HttpClient, SaysWhyItCannotConnect) {
               std::string::npos);
 }
 
+// Behind a silence, and behind each further one; half a reply is none.
+TEST(HttpClient, AsksWhetherASilentServerIsLost) {
+  const Script script("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", true);
+  Client client(script.url());
+  int asked = 0;
+  client.on_silence([&] { return ++asked == 2; });
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(error_of([&] { client.request("GET", "/"); }),
+            cat("[http] ", script.url(), ": it does not answer"));
+  EXPECT_GE(std::chrono::steady_clock::now() - start, 2 * Client::kSilence);
+  EXPECT_EQ(asked, 2);
+}
+
 TEST(HttpClient, TakesGoodReplies) {
   const struct {
     const char* method;
