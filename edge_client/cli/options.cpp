@@ -144,6 +144,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.text("moves", "N:K,...",
              "at N tokens let the server run K blocks, or all (cloud), from there on", &moves);
   flags.toggle("exact", "never move the cut where that could change a bit", &options.exact);
+  flags.toggle("stay",
+               "at a cut that is named: wait for a lost cloud, in place of going on here with the "
+               "weights of the cache",
+               &options.stay);
   flags.choice(
       "wire", {"f32", "f16", "q8_0"},
       "how rows travel; f16 is off by 0.05 %, q8_0 by 0.45 % of 32 values' largest; a text "
@@ -307,6 +311,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                   cat("--cut: expected a number of blocks, cloud or auto, got ", shown(cut)));
     }
     options.cut = static_cast<int>(*k);
+  }
+  if (options.stay && options.auto_cut) {
+    throw Error(ErrorKind::kInput,
+                "--stay: expected --cut K, --cut cloud or --moves beside it, not --cut auto");
   }
   if (flags.given("cache-limit")) options.cache_limit = cache_limit;
   if (flags.given("max-weights")) options.max_weights = max_weights;

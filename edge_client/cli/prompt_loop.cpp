@@ -164,6 +164,11 @@ bool Loop::answer(const std::string& line) {
   }
   console.out("\n");
   with_.wrote("\n");
+  const std::vector<Move>& moves = receipt.counts.moves;
+  for (size_t i = 0; i < moves.size() && !asked.quiet; ++i) {
+    const std::string words = rescue_words(moves, i, receipt.exact);
+    if (!words.empty()) say(words);
+  }
   if (!asked.quiet) say(marked(Mark::kDim, in_short(receipt)));
   return unread;
 }

@@ -31,7 +31,7 @@
 #include "edge_client/server/answers.h"
 #include "edge_client/server/cloud_notice.h"
 #include "edge_client/server/serve.h"
-#include "edge_client/weights/arrival.h"
+#include "edge_client/weights/rescuer.h"
 #include "program/exit_codes.h"
 #include "program/terminal.h"
 #include "text/utf8.h"
@@ -88,6 +88,7 @@ class Run {
         world_(world),
         interrupt_(interrupt),
         loader_(options, world.console, world.environment, interrupt),
+        rescuer_(loader_, options.exact),
         notice_(world.console, loader_.remote().origin(), options.quiet),
         answers_(options.exact) {
     loader_.on_waiting([this](const RemoteError& error) { notice_.lost(error); },
@@ -135,6 +136,7 @@ class Run {
   const World& world_;
   Interrupt& interrupt_;
   Loader loader_;
+  Rescuer rescuer_;
   CloudNotice notice_;
 
   Placement place_;
@@ -142,7 +144,7 @@ class Run {
   std::optional<Tokenizer> tokenizer_;
   std::optional<Sentences> sentences_;
   std::vector<int32_t> prompt_;
-  std::unique_ptr<PlacedModel> split_;
+  std::shared_ptr<PlacedModel> split_;
   std::optional<RemoteLink> link_;  // to the cloud of split_
   std::optional<Moving> moving_;
   std::optional<Opened> opened_;
@@ -171,9 +173,14 @@ void Run::say_plan() {
 
 bool Run::put_text(std::string_view text, const ScoredToken* token) {
   if (interrupt_.signal() != 0) return false;
-  for (; arrival_ && moves_told_ < receipt_.counts.moves.size(); ++moves_told_) {
+  for (; moves_told_ < receipt_.counts.moves.size(); ++moves_told_) {
     const int cut = receipt_.counts.moves[moves_told_].to;
-    say_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
+    rescuer_.describe(receipt_);
+    const auto exact = receipt_.exact ? receipt_.exact : answers_.exact();
+    const std::string words = rescue_words(receipt_.counts.moves, moves_told_, exact);
+    if (!words.empty()) lines_.tell(words);
+    if (words.empty() && arrival_)
+      say_beside(cut == 0 ? "the text goes on here alone" : cat("the text goes on at cut ", cut));
   }
   const double waited = notice_.waited_ms() - waited_before_;
   if (token != nullptr) watch_.token(receipt_.counts, ms_since(start_) - waited);
@@ -221,6 +228,7 @@ void Run::begin_arrival() {
   arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
   arrival.grow.told = [this](const GrowthNote& note) { say_beside(note.line()); };
   arrival.goal = options_.goal;
+  arrival.info = info_;
   arrival.forecasts = forecasts_.get();
   arrival.grows = [this](const std::shared_ptr<PlacedModel>& model) {
     answers_.grow_beside(model);
@@ -235,6 +243,7 @@ void Run::begin_arrival() {
     };
   }
   arrival_.emplace(loader_, std::move(arrival));
+  rescuer_.comes_by(&*arrival_);
 }
 
 void Run::say(const std::string& line) { lines_.tell(cat("--cut auto: ", line)); }
@@ -284,6 +293,7 @@ void Run::print_text() {
     receipt_.exact = answers_.exact();
     describe_place(receipt_, answers_, loader_.config());
   }
+  rescuer_.describe(receipt_);
   if (forecasts_) {
     const bool drafts = options.drafts.most > 0;
     forecasts_->describe(receipt_, watch_, drafts);
@@ -313,6 +323,7 @@ void Run::say_what_was_kept() {
   receipt_.device = split_->device();
   receipt_.end_at_last_move();
   if (arrival_) describe_place(receipt_, answers_, loader_.config());
+  rescuer_.describe(receipt_);
   const std::string again =
       options_.temperature == 0 ? "run again" : cat("run again with --seed ", receipt_.seed);
   world_.console.err(cat("\n", told_receipt(to_text(receipt_), world_.console), "  ",
@@ -375,9 +386,10 @@ void Run::load() {
   loader_.remember(*split_);
   link_.emplace(loader_.remote(), split_->info, loader_.config(), loader_.retry(), interrupt_);
   link_->set_wire(split_->wire);
-  if (split_->deepest) {
-    link_->set_moves(true);
-    moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
+  if (split_->deepest) link_->set_moves(true);
+  if (split_->moves()) {
+    moving_.emplace(rescuer_.moving(split_, [this] { return lane_link(); }));
+    loader_.remote().on_silence(rescuer_.is_lost(split_));
   }
   // They are kept in the cache, which a text on the cloud does without.
   const bool kept = !place_.all_on_cloud || loader_.has_cache();
@@ -390,7 +402,7 @@ std::unique_ptr<CloudLink> Run::lane_link() {
   remote->set_manifest_query(split_->query);
   auto link = std::make_unique<OwnLink>(std::move(remote), interrupt_, split_->info,
                                         loader_.config(), loader_.retry(), interrupt_);
-  link->set_moves(true);
+  if (split_->deepest) link->set_moves(true);
   link->set_wire(split_->wire);
   return link;
 }
@@ -406,12 +418,16 @@ bool Run::open(const std::string& prompt) {
   loader_.expect_flags();
   begin_writing();
   Remote& remote = loader_.lend();
+  if (loader_.is_seen_alone()) remote.on_silence([this] { return !loader_.cloud_lives(); });
   std::atomic<bool> known = false;
   std::exception_ptr error;
   std::jthread beside;  // is waited for whatever happens meanwhile
   const auto learn = [&] {
     try {
-      select_model();
+      loader_.ask_begun([this] {
+        info_ = {};
+        select_model();
+      });
     } catch (...) {
       error = std::current_exception();
     }
@@ -444,6 +460,7 @@ void Run::go(const std::string& prompt) {
   const bool begun = open(prompt);
   select_model();
   const bool sentence = options_.embed && sentences_->meant();
+  if (begun && loader_.recalled()) place_ = place(options_, loader_.model());  // lost since then
   if (begun) {
     if (!place_.all_on_cloud) known_bytes_ = opened_->text_bytes;  // the same text from its start
     if (!place_.all_on_cloud) opened_.reset();
@@ -477,6 +494,7 @@ void Run::interactive() {
   OwnTurns turns([&pool](const std::string& session) { pool.dismiss(session); });
   shared.answers = &answers_;
   shared.forecasts = forecasts_.get();
+  shared.rescuer = &rescuer_;
   const std::shared_ptr<PlacedModel> first = std::move(split_);
   const auto make_room_in = [&turns](PlacedModel& split) {
     Batcher* const batcher = split.batcher();
@@ -507,6 +525,7 @@ void Run::interactive() {
                                          text.empty() ? "nothing" : shown(text)));
     }
     if (arrival_) {
+      rescuer_.comes_by(nullptr);
       arrival_.reset();
       answers_.go_on_at(std::nullopt);
     }
@@ -519,6 +538,7 @@ void Run::interactive() {
   };
   run_prompt_loop({options_, world_, interrupt_, lines_, shared, present, generate_options(),
                    at_cut, [this](std::string_view text) { notice_.wrote(text); }});
+  rescuer_.comes_by(nullptr);
   arrival_.reset();
 }
 

@@ -63,6 +63,8 @@ class Remote {
   void cancel() { client_.cancel(); }  // any thread; for good
   // The trace that requests from now on belong to (http/trace.h), as a traceparent; empty: none.
   void set_trace(std::string_view traceparent) { trace_ = traceparent; }
+  // As http::Client::on_silence.
+  void on_silence(std::function<bool()> is_lost) { client_.on_silence(std::move(is_lost)); }
 
   std::vector<std::string> models();
   // Asks for a few bytes: a round trip.

@@ -42,6 +42,7 @@ std::unique_ptr<RemotePool::Lease> RemotePool::take() {
 
 void RemotePool::give_back(std::unique_ptr<Remote> remote, bool cancelled) noexcept {
   remote->set_trace({});
+  remote->on_silence({});
   const std::lock_guard lock(mutex_);
   if (!cancelled && idle_.size() < kMostIdle) idle_.push_back(std::move(remote));
 }

@@ -208,6 +208,8 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
   try {
     if (const auto* send = std::get_if<Send>(&action)) {
       values = ask(cloud, *send);
+    } else if (const auto* rescue = std::get_if<Rescue>(&action)) {
+      if (moving_->rescue) *rescue->whole = moving_->rescue();
     } else {
       compute(std::get<Compute>(action));
     }

@@ -19,6 +19,9 @@ struct Moving {
   MoveOptions options;
   // Opens another connection to the cloud, for what goes on beside the text. Any thread.
   std::function<std::unique_ptr<CloudLink>()> connect;
+  // Loads all stages, for a text whose cloud is lost; null where that cannot be. Takes its time,
+  // on the text's thread, and throws nothing.
+  std::function<std::shared_ptr<TailSide>()> rescue = {};
 };
 
 // One thread at a time, but where it says otherwise.
@@ -81,7 +84,7 @@ class SplitForward : public Forward {
   using Lock = std::unique_lock<std::mutex>;
   using OnToken = std::function<bool(const ScoredToken&)>;
   Action next(Flow& flow);
-  static void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
+  void perform(Flow& flow, CloudLink& cloud, const Action& action, Lock& lock);
   std::optional<Action> perform(Flow& flow, const Stream& stream, const OnToken& on_token,
                                 Lock& lock);
   void drive(Flow& flow, const OnToken& on_token = {});

@@ -19,21 +19,6 @@ namespace {
 // How long a look whether the server is there may take.
 constexpr std::chrono::milliseconds kProbe{1000};
 
-// Two manifests that may list other formats of other stages.
-bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b) {
-  const auto own = [](const wire::ModelInfo& info) {
-    std::vector<std::string> hashes;
-    for (const wire::StageInfo& stage : info.stages) {
-      for (const wire::BlobInfo& blob : stage.blobs) {
-        if (blob.format == stage.format) hashes.push_back(blob.sha256);
-      }
-    }
-    return hashes;
-  };
-  return a.config_json == b.config_json && a.files == b.files && a.profile == b.profile &&
-         a.generate_phase == b.generate_phase && own(a) == own(b);
-}
-
 void expect_running_can_move(const PlacedModel& now) {
   if (!now.deepest) {
     throw http::HttpError(409, "not_supported",
@@ -59,7 +44,8 @@ Service::Service(const Options& options, const Console& console,
             loader_.remote().patience().timeout),
       turns_([this](const std::string& session) { pool_.dismiss(session); }),
       probe_(loader_.connect(kProbe)),
-      answers_(options.exact) {
+      answers_(options.exact),
+      rescuer_(loader_, options.exact) {
   loader_.on_retry([this](const RemoteError& error) { metrics_.retried(error); });
   loader_.on_waiting(
       [this](const RemoteError& error) {
@@ -146,7 +132,9 @@ void Service::load() {
                           &answers_,
                           forecasts_.get(),
                           {options_.drafts.most, options_.drafts.always, &draft_memory_},
-                          &turns_});
+                          &turns_,
+                          &rescuer_,
+                          [this](const std::string& line) { log_.err(cat(line, "\n")); }});
     split_ = split;
   }
   if (options_.auto_cut && split->place.all_on_cloud) follow();
@@ -177,6 +165,7 @@ void Service::follow() {
   if (arrival_) return;
   ArrivalOptions arrival;
   arrival.goal = options_.goal;
+  arrival.info = split_->info;
   arrival.forecasts = forecasts_.get();
   arrival.grow.max_weights = options_.max_weights.value_or(kMaxWeights);
   arrival.grow.on_bytes = progress_.on_bytes();
@@ -208,6 +197,7 @@ void Service::follow() {
   };
   arrival.tell = [this](const std::string& line) { say(line); };
   arrival_.emplace(loader_, std::move(arrival));
+  rescuer_.comes_by(&*arrival_);
   arrival_->text_runs(!answers_.list().empty());
   answers_.on_busy([this](bool busy) { arrival_->text_runs(busy); });
 }

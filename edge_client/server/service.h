@@ -90,6 +90,7 @@ class Service {
   StageProgress progress_;
   Probe probe_;
   Answers answers_;
+  Rescuer rescuer_;
 
   mutable std::mutex mutex_;  // of all below
   std::optional<Tokenizer> tokenizer_;

@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include "base/log.h"
+#include "base/plain_words.h"
 #include "edge_client/drive/split_embed.h"
 
 namespace split::edge {
@@ -16,7 +17,9 @@ double ms_between(std::chrono::steady_clock::time_point start,
 // Its message is one tame line, and the reader is this machine's user.
 [[noreturn]] void throw_as_answer(const RemoteError& error) {
   if (error.transient()) {
-    throw http::HttpError(503, "cloud_unavailable", error.what(), {}, {{"Retry-After", "1"}});
+    const std::string message = cat(error.status == 0 ? "the cloud does not answer: " : "",
+                                    plain_words(error.what()));
+    throw http::HttpError(503, "cloud_unavailable", message, {}, {{"Retry-After", "1"}});
   }
   throw http::HttpError(502, "cloud_error", error.what());
 }
@@ -64,9 +67,13 @@ class SplitWork::Running {
       turns_.emplace(TurnsOf{*turns, work.owner_, split_->info.phases_alike, split_});
       link_.set_on_full([turns] { return turns->give_sessions(); });
     }
-    if (split_->deepest) {
-      link_.set_moves(true);
-      moving_.emplace(Moving{move_options(*split_), [this] { return lane_link(); }});
+    if (split_->deepest) link_.set_moves(true);
+    const auto connect = [this] { return lane_link(); };
+    if (Rescuer* const rescuer = work.shared_.rescuer; rescuer && split_->moves()) {
+      moving_.emplace(rescuer->moving(split_, connect));
+      lease_->remote().on_silence(rescuer->is_lost(split_));
+    } else if (split_->deepest) {
+      moving_.emplace(Moving{move_options(*split_), connect});
     }
     const std::lock_guard lock(work_.mutex_);
     if (work_.interrupt_.signal() != 0) lease_->cancel();
@@ -76,6 +83,8 @@ class SplitWork::Running {
     work_.prompt_tokens_ += prompt_tokens;
   }
   ~Running() {
+    const bool answered = counts.trips > 0 && counts.moves.empty();
+    if (answered && work_.shared_.rescuer != nullptr) work_.shared_.rescuer->cloud_answers();
     const std::lock_guard lock(work_.mutex_);
     std::erase(work_.running_, this);
     work_.ended_ += counts;
@@ -105,6 +114,7 @@ class SplitWork::Running {
     if (metrics != nullptr) metrics->token(told_, counts, ms_between(last_, now) / 1e3, first_);
     first_ = false;
     last_ = now;
+    tell_moves();
     const std::lock_guard lock(work_.mutex_);
     told_ = counts;
     ++work_.tokens_;
@@ -117,6 +127,14 @@ class SplitWork::Running {
   SplitCounts counts;  // of the thread that computes
 
  private:
+  void tell_moves() {
+    const auto& tell = work_.shared_.tell;
+    for (; tell && moves_told_ < counts.moves.size(); ++moves_told_) {
+      const std::string words =
+          rescue_words(counts.moves, moves_told_, work_.rescued_exactly(counts));
+      if (!words.empty()) tell(words);
+    }
+  }
   std::unique_ptr<CloudLink> lane_link() {
     auto lease = work_.shared_.pool.take();
     lease->remote().set_manifest_query(split_->query);
@@ -125,7 +143,7 @@ class SplitWork::Running {
         std::move(lease), work_.interrupt_, split_->info, work_.shared_.model.config(),
         work_.shared_.retry, work_.interrupt_,
         [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); });
-    link->set_moves(true);
+    if (split_->deepest) link->set_moves(true);
     link->set_wire(split_->wire);
     return link;
   }
@@ -139,6 +157,7 @@ class SplitWork::Running {
   SplitCounts told_;  // as of the last token
   Clock::time_point last_ = Clock::now();
   bool first_ = true;
+  size_t moves_told_ = 0;
 };
 
 class SplitWork::RunningText : public serve::Text {
@@ -162,7 +181,8 @@ class SplitWork::RunningText : public serve::Text {
     Generated made = text_.take();
     entry_.reset();
     // Rows of both sides are as good as new only where these give the same bits.
-    if (one_.counts.moves.empty() || work_.exact().value_or(false)) text_.keep();
+    if (one_.counts.moves.empty() || work_.rescued_exactly(one_.counts).value_or(false))
+      text_.keep();
     return made;
   }
 
@@ -229,6 +249,15 @@ serve::TextBackend::Embedded SplitWork::embed(Texts texts, const Sentences& sent
   return {std::move(made.values), made.trips};
 }
 
+// Whether texts with these moves are the cloud's.
+std::optional<bool> SplitWork::rescued_exactly(const SplitCounts& counts) const {
+  Receipt receipt;
+  receipt.counts.moves = counts.moves;
+  receipt.exact = exact();
+  if (shared_.rescuer != nullptr) shared_.rescuer->describe(receipt);
+  return receipt.exact;
+}
+
 std::optional<bool> SplitWork::exact() const {
   if (split_->exact || shared_.answers == nullptr) return split_->exact;
   return shared_.answers->exact();
@@ -254,6 +283,7 @@ Receipt SplitWork::counted() const {
   receipt.exact = exact();
   receipt.end_at_last_move();
   if (shared_.answers != nullptr) describe_place(receipt, *shared_.answers, shared_.model.config());
+  if (shared_.rescuer != nullptr) shared_.rescuer->describe(receipt);
   if (foreseen()) shared_.forecasts->describe(receipt, watch_, drafts_);
   return receipt;
 }

@@ -14,7 +14,7 @@
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"
 #include "edge_client/server/observe.h"
-#include "edge_client/weights/loader.h"
+#include "edge_client/weights/rescuer.h"
 #include "serve/text_backend.h"
 
 namespace split::edge {
@@ -33,6 +33,8 @@ class SplitWork : public serve::TextBackend {
     Forecasts* forecasts = nullptr;
     DraftOptions drafts = {};   // of texts that run here alone, unless they bring their own
     OwnTurns* turns = nullptr;  // none: no text goes on from another's rows
+    Rescuer* rescuer = nullptr;
+    std::function<void(const std::string&)> tell = {};  // what became of a text
   };
   // `owner`: who asks; texts go on from their own owner's rows alone.
   SplitWork(const Shared& shared, std::shared_ptr<PlacedModel> split, std::string owner = {});
@@ -59,6 +61,7 @@ class SplitWork : public serve::TextBackend {
   class RunningText;
   bool foreseen() const;
   std::optional<bool> exact() const;
+  std::optional<bool> rescued_exactly(const SplitCounts& counts) const;
   void learn();
   std::shared_ptr<PlacedModel> split_for(const GenerateOptions& options) const;
 

@@ -38,6 +38,8 @@ class Backoff {
   // Something went well: the next failure starts a new budget.
   void succeeded() { found(true); }
   bool failing() const { return failing_; }
+  // It is not tried again.
+  void gave_up() { found(false); }
   // Returns how long to wait before the next try; or throws `error` when it is none that passes, or
   // the budget is spent.
   std::chrono::milliseconds failed(const RemoteError& error, bool passes,

@@ -27,7 +27,7 @@ Course::Course(const Model& model, int cut, Batcher* tail, const RetryOptions& r
       sides_(model, cut, deepest_of(model, cut, moves), tail, std::move(requester)) {
   CHECK(cut != 0 || tail != nullptr);
   if (moves == nullptr) return;
-  CHECK(sides_.on_cloud() || head_here());
+  CHECK(sides_.on_cloud() || head_here() || moves->targets.empty());
   lane_.emplace(sides_, *moves, retry);
 }
 
@@ -151,8 +151,9 @@ Flow& Course::norms(std::span<const int32_t> tokens) {
 
 Task<void> Course::pause(const RemoteError& error, bool passes, Backoff& backoff) {
   if (sides_.interrupted) throw error;
-  const auto wait = backoff.failed(error, passes, flow_.now());
-  co_await Wait{flow_.now() + wait};
+  const Moment again = flow_.now() + backoff.failed(error, passes, flow_.now());
+  const bool leaves = lane_ && lane_->may_be_rescued() && flow_.now() < lost_at();
+  co_await Wait{leaves ? std::min(again, lost_at()) : again};
   if (sides_.interrupted) throw error;
   backoff.again(error);
 }
@@ -173,25 +174,41 @@ Task<void> Course::run_rows(SequenceRows rows) {
   below.range.to = sides_.layers();
   std::vector<float> hidden(rows.wanted_count() * sides_.channels());
   co_await advance(below, hidden.data());
-  const Send above{.call = Send::kForward,
-                   .session = {},
-                   .rows = {.range = {below.range.to, Point::head()},
-                            .hidden = hidden,
-                            .width = static_cast<uint32_t>(sides_.channels()),
-                            .wanted = Wanted::kAll},
-                   .traffic = &counts_.traffic};
-  for (Backoff backoff(retry_);;) {
+  const SequenceRows above{.range = {below.range.to, Point::head()},
+                           .hidden = hidden,
+                           .width = static_cast<uint32_t>(sides_.channels()),
+                           .wanted = Wanted::kAll};
+  co_await run_head(above);
+}
+
+// The cloud has the head, until the text leaves it.
+Task<void> Course::run_head(SequenceRows rows) {
+  asked_ = flow_.now();
+  for (Backoff backoff(retry_); !head_here();) {
     std::optional<RemoteError> error;
+    const Send asked{Send::kForward, {}, rows, &counts_.traffic};
     try {
-      results_ = co_await above;
+      results_ = co_await asked;
       went_on();
       co_return;
     } catch (const RemoteError& refused) {
       error = refused;
     }
     met(*error);
-    co_await pause(*error, error->transient(), backoff);
+    bool lost = false;
+    try {
+      co_await leave_if_lost(*error);
+      co_await pause(*error, error->transient(), backoff);
+    } catch (const CloudLost&) {
+      lost = true;
+    }
+    if (!lost) continue;
+    backoff.gave_up();
+    leave_cloud(sides_.history.size());
   }
+  results_.resize(rows.count() * sides_.tail->shard().width(rows.range.to));
+  co_await run_passing(rows, results_.data());
+  settle_moves();
 }
 
 Task<void> Course::run_norms(std::span<const int32_t> tokens) {
@@ -279,6 +296,7 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
     co_await tail_is_free();
     forget_tail(past);
   }
+  asked_ = flow_.now();
   for (Backoff backoff(retry_);;) {
     options.generated = ids_.size() - prompt;
     options.max_tokens = static_cast<int>(end - ids_.size());
@@ -296,6 +314,7 @@ Task<void> Course::run_stream(size_t prompt, GenerateOptions options) {
     } catch (const CloudLost&) {
       lost = true;
     }
+    if (lost) backoff.gave_up();
     if (lost) leave_cloud(sides_.history.size());
     if (lost || to_switch()) co_return;
     begins_again_ = sides_.history.size() > 0;
@@ -342,7 +361,7 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
   ++counts_.work.cloud_heads;
   went_on();
   sides_.prompt_rows = static_cast<uint32_t>(prompt);
-  sides_.cloud.reachable = true;
+  cloud_answered();
   sides_.cloud.rows.step(0, history.size(), sides_.layers());  // also those that it lacked
   counts_.cloud_layer_rows += rows.size() * static_cast<uint64_t>(sides_.layers());
   ids_.push_back(token.id);
@@ -489,6 +508,7 @@ Task<void> Course::restore_tail(uint32_t until) {
 Task<std::vector<float>> Course::from_cloud(SequenceRows rows, bool every) {
   rows.range = {.to = sides_.cut};
   rows.wanted = every ? Wanted::kAll : Wanted::kLast;
+  asked_ = flow_.now();
   for (Backoff backoff(retry_);;) {
     std::optional<RemoteError> error;
     try {
@@ -507,7 +527,7 @@ Task<std::vector<float>> Course::step(SequenceRows rows) {
   const Send asked{Send::kStep, sides_.cloud.session, rows, &counts_.traffic, can()};
   std::vector<float> hidden = co_await asked;
   heed_load();
-  sides_.cloud.reachable = true;
+  cloud_answered();
   sides_.cloud.rows.step(rows.past, rows.past + rows.count(), sides_.cut);
   went_on();
   ++counts_.trips;
@@ -534,10 +554,34 @@ Task<void> Course::replay(uint32_t until) {
   }
 }
 
+void Course::cloud_answered() {
+  asked_ = flow_.now();
+  sides_.cloud.reachable = true;
+  if (lane_) lane_->cloud_answered();
+}
+
+// The time from which on the cloud is lost, if it does not answer.
+Moment Course::lost_at() const {
+  constexpr std::chrono::milliseconds kPatience{1500};
+  return asked_ + std::min(kPatience, retry_.budget);
+}
+
+// Throws CloudLost where the text goes on here, alone.
+Task<void> Course::leave_if_lost(const RemoteError& error) {
+  const bool gone = error.status == 0 || error.code == "model_mismatch";
+  if (!gone || sides_.interrupted || !lane_) co_return;
+  const bool lost = error.status == 0 && flow_.now() >= lost_at();
+  if (lost && lane_->may_be_rescued() && !lane_->can_leave_cloud()) {
+    std::shared_ptr<TailSide> whole;
+    co_await Rescue{&whole};
+    lane_->rescued(std::move(whole));
+  }
+  if (lane_->can_leave_cloud()) throw CloudLost();
+}
+
 // Prepares for another try and waits for it, or throws.
 Task<void> Course::recover(const RemoteError& error, Backoff& backoff) {
-  const bool gone = error.status == 0 || error.code == "model_mismatch";
-  if (gone && !sides_.interrupted && lane_ && lane_->can_leave_cloud()) throw CloudLost();
+  co_await leave_if_lost(error);
   CloudSide& cloud = sides_.cloud;
   cloud.reachable = error.status != 0 || sides_.interrupted;
   bool passes = true;

@@ -115,6 +115,10 @@ class Course {
   Task<std::vector<float>> step(SequenceRows rows);
   Task<void> replay(uint32_t until);
   Task<void> recover(const RemoteError& error, Backoff& backoff);
+  Task<void> leave_if_lost(const RemoteError& error);
+  Moment lost_at() const;
+  void cloud_answered();
+  Task<void> run_head(SequenceRows rows);
   Task<std::vector<float>> from_cloud(SequenceRows rows, bool every);
   // Here:
   Task<void> advance(SequenceRows rows, float* out);
@@ -131,6 +135,7 @@ class Course {
   Flow flow_;                 // behind the sides, as
   std::optional<Lane> lane_;  // is this
   uint32_t out_ = 0;
+  Moment asked_{};                          // the cloud, which has not answered since, if it was to
   uint32_t kept_rows_ = 0;                  // of the prompt, that are there
   uint64_t led_layers_ = 0;                 // of the cloud, of the last rows that it has
   bool losing_ = false;                     // the cloud, and it is not back

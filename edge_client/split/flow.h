@@ -8,6 +8,7 @@
 #include <chrono>
 #include <coroutine>
 #include <exception>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,6 +31,11 @@ struct Send {
   SequenceRows rows;            // of kOpen: the range alone
   Traffic* traffic;             // its cost, also where it fails
   std::optional<int> can = {};  // of kStep: the lowest cut from which the text could go on here
+};
+class TailSide;
+// All stages are needed here, for a text whose cloud is lost; they stay null where that cannot be.
+struct Rescue {
+  std::shared_ptr<TailSide>* whole;
 };
 // A kernel's result is needed: the job is run.
 struct Compute {
@@ -61,7 +67,7 @@ struct Wait {
   bool hears = false;
 };
 struct Done {};
-using Action = std::variant<Done, Send, Compute, Wait, Stream, NextToken>;
+using Action = std::variant<Done, Send, Compute, Rescue, Wait, Stream, NextToken>;
 
 template <typename T>
 class Task;
@@ -131,6 +137,7 @@ inline AskingToken operator co_await(Stream action) { return {{std::move(action)
 inline AskingToken operator co_await(NextToken action) { return {{action}}; }
 inline Asking operator co_await(Send action) { return {std::move(action)}; }
 inline Asking operator co_await(Compute action) { return {action}; }
+inline Asking operator co_await(Rescue action) { return {action}; }
 inline Asking operator co_await(Wait action) { return {action}; }
 
 struct TaskPromiseBase {

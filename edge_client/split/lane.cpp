@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "edge_client/split/plan/planner.h"
+
 namespace split::edge {
 namespace {
 
@@ -21,6 +23,8 @@ constexpr std::chrono::seconds kRest{1};
 // cloud moves a tenth of its texts in half a second, and so they come back no faster than they
 // went.
 constexpr std::chrono::seconds kBetweenLooks{10};
+// And one that fled from a lost cloud, whether that answers again.
+constexpr std::chrono::seconds kBetweenTries{2};
 
 // The text goes on meanwhile: nobody waits for it.
 RetryOptions patient(RetryOptions options) {
@@ -164,7 +168,7 @@ void Lane::token(uint32_t out, Moment now) {
 // else moves it, and no farther from here than the cloud wishes.
 void Lane::go_to_quicker(bool slow) {
   slow_runs_ = slow ? slow_runs_ + 1 : 0;
-  const bool ours = target_ && target_->why == kFastest;
+  const bool ours = target_ && target_->why == kFastest && target_->cut < sides_.cut;
   if (ours && !slow) {
     targets_.clear();
     next_target();
@@ -221,6 +225,7 @@ Move Lane::take(uint32_t out, Moment now) {
   if (!wished || target_->cut == home_) home_.reset();
   pace_.restart();
   slow_runs_ = 0;
+  fled_.reset();
   sides_.cut = target_->cut;
   move.to = sides_.name();
   last_move_ = now;
@@ -240,13 +245,20 @@ SplitCounts Lane::take_counts() {
 }
 
 std::shared_ptr<TailSide> Lane::whole() const {
-  for (const auto& tail : {sides_.tail, target_ ? target_->tail : nullptr, offered_}) {
+  for (const auto& tail : {sides_.tail, target_ ? target_->tail : nullptr, offered_, rescue_}) {
     if (tail && tail->has(0)) return tail;
   }
   return nullptr;
 }
 
+void Lane::rescued(std::shared_ptr<TailSide> whole) {
+  is_beyond_rescue_ = whole == nullptr;
+  rescue_ = std::move(whole);
+}
+
 Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
+  fled_ = Fled{sides_.name(), pace_.token_ms()};
+  pace_.restart();
   sides_.tail = whole();
   Move move{.at = out,
             .from = sides_.name(),
@@ -307,12 +319,13 @@ Task<void> Lane::close_old() {
 }
 
 // No step and no fill of such a text brings the cloud's wish.
-bool Lane::hopes() const { return !target_ && sides_.cut == 0 && home_; }
+bool Lane::hopes() const { return !target_ && sides_.cut == 0 && (home_ || fled_); }
 
 // Some time later, if nothing else comes, asks the cloud; only the end of its wish is news: what it
 // says there is for no text in particular.
 Task<void> Lane::look() {
-  for (const Moment due = flow_.now() + kBetweenLooks; flow_.now() < due;) {
+  for (const Moment due = flow_.now() + (fled_ ? kBetweenTries : kBetweenLooks);
+       flow_.now() < due;) {
     co_await Wait{.until = due, .hears = true};
     if (!hopes() || !ended_.empty()) co_return;
   }
@@ -322,7 +335,18 @@ Task<void> Lane::look() {
   } catch (const RemoteError&) {  // the text needs nobody
     co_return;
   }
+  if (fled_) go_back();
   if (hopes() && flow_.load() && !flow_.load()->want) wish({});
+}
+
+// The cloud answers again.
+void Lane::go_back() {
+  const std::optional<double> here = pace_.token_ms();
+  if (target_ || sides_.cut > 0 || !here) return;
+  const Fled fled = *std::exchange(fled_, std::nullopt);
+  if (!fled.token_ms || !is_better(*fled.token_ms, *here)) return;
+  targets_ = {{.cut = fled.from, .why = kFastest}};
+  next_target();
 }
 
 // Brings the target one step nearer: weights, a piece of rows, or nothing to do for now.

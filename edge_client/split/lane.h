@@ -30,9 +30,11 @@ struct Target {
 
 // How a text's cut may move.
 struct MoveOptions {
-  int deepest = 0;                 // the cloud opens sessions for it
-  std::deque<Target> targets;      // one after the other
-  bool leaves_lost_cloud = false;  // with all stages here, in place of waiting for it
+  int deepest = 0;             // the cloud opens sessions for it
+  std::deque<Target> targets;  // one after the other
+  // A text goes on with all stages here in place of waiting for a lost cloud: at once where they
+  // are loaded; else after a while, where that can be done (Rescue).
+  bool leaves_lost_cloud = false;
   double pace = 0;  // tokens a second that a text has to keep where it goes on for what landed
   // Since the last move, before one that is not at once.
   std::chrono::milliseconds between{3000};
@@ -66,7 +68,7 @@ class Lane {
   // that would be quicker elsewhere goes there.
   void token(uint32_t out, Moment now);
   // Nothing is left to do, unless it is aimed.
-  bool idle() const { return !target_ && ended_.empty(); }
+  bool idle() const { return !target_ && ended_.empty() && !fled_; }
   // The fetched weights may have landed.
   void landed();
   // The text may go on on this tail, as far as it reaches, where the cloud asks for that; and
@@ -93,7 +95,15 @@ class Lane {
   bool can_leave_cloud() const {
     return options_.leaves_lost_cloud && sides_.cut > 0 && whole() != nullptr;
   }
-  // Moves it here at once: the tail lacks `rows`, which it computes as those of a lost device.
+  // Whether one whose stages are not all here may ask for them.
+  bool may_be_rescued() const {
+    return options_.leaves_lost_cloud && sides_.cut > 0 && !is_beyond_rescue_;
+  }
+  // Brings what came of that; none: it asks no more before the cloud has answered again.
+  void rescued(std::shared_ptr<TailSide> whole);
+  void cloud_answered() { is_beyond_rescue_ = false; }
+  // Moves it here at once: the tail lacks `rows`, which it computes as those of a lost device. It
+  // goes back once the cloud answers, if its tokens were quicker there.
   Move leave_cloud(uint32_t out, uint32_t rows);
   // Returns what the lane cost since the last call.
   SplitCounts take_counts();
@@ -110,6 +120,7 @@ class Lane {
   Task<void> close_old();
   bool hopes() const;
   Task<void> look();
+  void go_back();
   Task<void> prepare();
   Task<void> fill_tail(SequenceRows piece);
   Task<void> run_slice(SequenceRows slice);
@@ -156,7 +167,13 @@ class Lane {
   std::optional<uint32_t> moved_at_;  // tokens out, until the token behind the move is there
   TokenPace pace_;                    // since the last move
   std::optional<int> back_;           // from where something landed, or the cloud asked
-  std::shared_ptr<TailSide> offered_;
+  std::shared_ptr<TailSide> offered_, rescue_;
+  bool is_beyond_rescue_ = false;
+  struct Fled {
+    int from = 0;
+    std::optional<double> token_ms;  // there
+  };
+  std::optional<Fled> fled_;        // from a lost cloud
   std::optional<Quicker> quicker_;  // on that
   int slow_runs_ = 0;               // so far
   bool told_stays_ = false;

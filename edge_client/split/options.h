@@ -37,6 +37,7 @@ struct Options {
   std::optional<int> context;           // positions of a text
   std::vector<ScheduledMove> moves;     // of each text
   bool exact = false;                   // none that may change a bit
+  bool stay = false;                    // nor where the cloud is lost
   DType wire = DType::kF32;             // of hidden states on their way
   StageFormats formats;                 // to download,
   bool own_blocks = false;  // but where the server's own weights are blocks, as they are

@@ -71,15 +71,33 @@ void Arrival::share_line() {
   if (text_runs_ && !text_) text_.emplace(*placed_->growing);
 }
 
+// The manifest of all; as it was last seen, where the cloud is lost and the cache has all weights.
+wire::ModelInfo Arrival::ask() {
+  const std::optional<wire::ModelInfo> kept = loader_.whole_in_cache(options_.info);
+  const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
+  if (kept) remote->on_silence([this] { return !loader_.cloud_lives(); });
+  const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
+  const auto asked = [&](bool patient) {
+    wire::ModelInfo info = loader_.whole_manifest(*remote, ends_, patient);
+    if (options_.forecasts != nullptr) {
+      measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels),
+                    *options_.forecasts);
+    }
+    return info;
+  };
+  if (!kept) return asked(true);
+  try {
+    return asked(false);
+  } catch (const RemoteError& error) {
+    if (ends_.interrupted()) throw;
+    if (error.status == 0) return *kept;
+  }
+  return asked(true);
+}
+
 // Says what is to come, and begins it where it may be; null where it is not.
 std::shared_ptr<PlacedModel> Arrival::begin() {
-  const std::unique_ptr<Remote> remote = loader_.connect(loader_.remote().patience().timeout);
-  const Interrupt::Hook hook(ends_, [&remote] { remote->cancel(); });
-  const wire::ModelInfo info = loader_.whole_manifest(*remote, ends_);
-  if (options_.forecasts != nullptr) {
-    measure_cloud(*remote, info, static_cast<uint32_t>(loader_.config().channels),
-                  *options_.forecasts);
-  }
+  const wire::ModelInfo info = ask();
   std::vector<GrowthStep> steps = growth_steps(loader_.model(), info, loader_.formats(info));
   const uint64_t most = options_.grow.max_weights;
   uint64_t all = 0, within = 0;

@@ -23,6 +23,7 @@ struct Landed {
 
 struct ArrivalOptions {
   GrowOptions grow;
+  wire::ModelInfo info = {};       // that texts run by meanwhile
   Forecasts* forecasts = nullptr;  // told of what is measured
   Goal goal = Goal::kFast;         // each stage is a place, or only all
   // Told before the first byte, with what is to come, in its order.
@@ -55,6 +56,7 @@ class Arrival {
   using Lock = std::unique_lock<std::mutex>;
   void run();
   std::shared_ptr<PlacedModel> begin();
+  wire::ModelInfo ask();
   bool is_place(int cut) const { return cut == 0 || options_.goal == Goal::kOffload; }
   std::optional<bool> compare(const PlacedModel& placed);
   void measure_late(const wire::ModelInfo& info);

@@ -72,6 +72,22 @@ std::unique_ptr<Remote> Loader::connect(std::chrono::milliseconds timeout) const
                                   remote_.credentials());
 }
 
+bool Loader::cloud_lives() const {
+  constexpr std::chrono::milliseconds kPatience{1600}, kLivesFor{500}, kLostFor{3000};
+  const std::lock_guard lock(looking_);
+  if (looked_ && std::chrono::steady_clock::now() < *looked_ + (lives_ ? kLivesFor : kLostFor)) {
+    return lives_;
+  }
+  try {
+    connect(kPatience)->ping();
+    lives_ = true;
+  } catch (const RemoteError& error) {
+    lives_ = error.status != 0;
+  }
+  looked_ = std::chrono::steady_clock::now();
+  return lives_;
+}
+
 // Gives a server some contexts, but not all of a small machine's memory.
 uint64_t Loader::kv_budget(const Placement& place) const {
   constexpr uint64_t kContexts = 16, kMost = 1ull << 30;
@@ -93,7 +109,7 @@ LoadOptions Loader::load_options(const OnBytes& on_bytes) const {
 
 std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
                                              const std::vector<wire::BlobInfo>& blobs,
-                                             const LoadOptions& options) {
+                                             const LoadOptions& options) const {
   return std::make_unique<BlobLoad>(
       ShardCache(cache_root(options_.cache, environment_)),
       blob_origin(info, remote_.origin(), remote_.patience(), remote_.credentials()), blobs,
@@ -102,7 +118,10 @@ std::unique_ptr<BlobLoad> Loader::begin_load(const wire::ModelInfo& info,
 
 // Tested, and fit for the profile.
 std::unique_ptr<Device> Loader::device() {
-  if (device_ != nullptr) return std::move(device_);
+  return device_ != nullptr ? std::move(device_) : new_device();
+}
+
+std::unique_ptr<Device> Loader::new_device() const {
   std::unique_ptr<Device> device = make_tested_device(options_.device);
   expect_profile(*device, options_.profile);
   return device;
@@ -128,13 +147,10 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
     allow_moves(*split);
     return split;
   }
-  const StageFormats formats = this->formats(info);
-  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, info, place.range, formats);
-  // Before the download: a device that is not there should not cost one.
-  std::unique_ptr<Device> device = this->device();
   uint64_t weights = 0;
-  for (const wire::BlobInfo& blob : blobs) weights += blob.bytes;
-  expect_room(*device, info.id, weights, kv_bytes_for(*model_, place.range, options_.profile, 1));
+  for (const wire::BlobInfo& blob : blobs_of(*model_, info, place.range, formats(info))) {
+    weights += blob.bytes;
+  }
   const std::string over = over_cache_limit(weights);
   if (!options_.quiet && !over.empty()) console_.err(over + "\n");
   LoadOptions load = load_options(on_bytes);
@@ -142,19 +158,72 @@ std::unique_ptr<PlacedModel> Loader::load(const Placement& place, const wire::Mo
   if (without_server) load.retry.budget = {};
   if (!options_.quiet) load.progress = {console_.err, console_.err_is_terminal};
   try {
-    split->tail = std::make_shared<LocalTail>(
-        std::move(device), *model_, place.range, formats, options_.profile, blobs,
-        begin_load(info, blobs, load), kv_budget(place), options_.device.threads);
-    split->fetched = split->tail->finish();
-    seen_models().name_blobs(info, blobs);
+    // Before the download: a device that is not there should not cost one.
+    load_tail(*split, device(), load, kv_budget(place));
   } catch (const RemoteError& error) {
     if (!without_server) throw;
     throw Error(ErrorKind::kRemote,
                 cat(error.what(), "; not all of its weights are here, or some are damaged"));
   }
-  split->profile = profile_name(options_.profile);
   if (!without_server) allow_moves(*split);
   return split;
+}
+
+void Loader::load_tail(PlacedModel& split, std::unique_ptr<Device> device, const LoadOptions& load,
+                       uint64_t kv) const {
+  const StageRange& range = split.place.range;
+  const StageFormats formats = this->formats(split.info);
+  const std::vector<wire::BlobInfo> blobs = blobs_of(*model_, split.info, range, formats);
+  uint64_t weights = 0;
+  for (const wire::BlobInfo& blob : blobs) weights += blob.bytes;
+  expect_room(*device, split.info.id, weights, kv_bytes_for(*model_, range, options_.profile, 1));
+  split.tail = std::make_shared<LocalTail>(
+      std::move(device), *model_, range, formats, options_.profile, blobs,
+      begin_load(split.info, blobs, load), kv, options_.device.threads);
+  split.fetched = split.tail->finish();
+  split.profile = profile_name(options_.profile);
+  seen_models().name_blobs(split.info, blobs);
+}
+
+std::optional<wire::ModelInfo> Loader::whole_in_cache(const wire::ModelInfo& info) const {
+  Placement whole;
+  whole.range = StageRange::from_block(0, Point::head());
+  const auto has_all = [&](const ShardCache& cache, const wire::ModelInfo& known) {
+    const auto blobs = blobs_of(*model_, known, whole.range, formats(known));
+    return std::ranges::all_of(blobs, [&](const wire::BlobInfo& blob) {
+      std::error_code gone;
+      return std::filesystem::file_size(cache.path_of(blob.sha256), gone) == blob.bytes && !gone;
+    });
+  };
+  try {
+    if (has_all(seen_models().cache(), info)) return info;
+  } catch (const Error&) {  // it names only what was asked for
+  }
+  try {
+    const SeenModels models = seen_models();
+    const auto seen =
+        models.recall({remote_.origin(), info.id, manifest_query(whole, options_.formats)});
+    if (seen && same_model(seen->info, info) && has_all(models.cache(), seen->info)) {
+      return seen->info;
+    }
+  } catch (const Error&) {  // it is of no use
+  }
+  return std::nullopt;
+}
+
+std::shared_ptr<PlacedModel> Loader::load_from_cache(const PlacedModel& split) const {
+  const std::optional<wire::ModelInfo> info = whole_in_cache(split.info);
+  if (!info) return nullptr;
+  auto whole = std::make_shared<PlacedModel>(split.at(0));
+  whole->place.head_on_cloud = false;
+  whole->info = *info;
+  whole->growing.reset();
+  LoadOptions load = load_options({});
+  load.retry = {.budget = {}};
+  // As that of any text that moves.
+  const uint64_t kv = kv_bytes_for(*model_, whole->place.range, options_.profile, 2);
+  load_tail(*whole, new_device(), load, std::max(kv_budget(whole->place), kv));
+  return whole;
 }
 
 std::unique_ptr<PlacedModel> Loader::grow(const wire::ModelInfo& info, const GrowOptions& grow) {
@@ -261,12 +330,15 @@ void Loader::allow_moves(PlacedModel& split) {
       place.all_on_cloud ||
       std::ranges::find(place.moves, Move::kCloud, &ScheduledMove::cut) != place.moves.end();
   const auto stay = [&](std::string_view why) {
+    if (scheduled) split.leaves_lost_cloud = false;
     if (scheduled && !options_.quiet) {
       console_.err(cat("--moves: texts stay at cut ", place.name(), ": ", why, "\n"));
     }
   };
+  split.leaves_lost_cloud = options_.auto_cut || !options_.stay;
+  const bool streams = place.all_on_cloud && split.leaves_lost_cloud;  // so that it can leave
   if (place.head_on_cloud || config().encodes()) return;
-  if (!(scheduled || options_.serve || options_.auto_cut)) return;
+  if (!(scheduled || options_.serve || options_.auto_cut || streams)) return;
   const std::string why = why_texts_stay(split.info, into_cloud);
   if (!why.empty()) return stay(why);
   if (scheduled) {
@@ -279,7 +351,6 @@ void Loader::allow_moves(PlacedModel& split) {
   int deepest = options_.serve || into_cloud ? model_->config().layers : place.cut;
   for (const ScheduledMove& move : place.moves) deepest = std::max(deepest, move.cut);
   split.deepest = deepest;
-  split.leaves_lost_cloud = scheduled || options_.auto_cut;
   if (options_.auto_cut && options_.goal == Goal::kOffload) split.pace = options_.pace;
 }
 

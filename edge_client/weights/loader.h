@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -37,12 +38,16 @@ struct PlacedModel {
   // The cut that sessions are opened for, so that a text's may move: the cloud knows how, and the
   // head is here. None: each text stays where it begins.
   std::optional<int> deepest = {};
-  bool leaves_lost_cloud = false;  // a text does, where all stages are here
+  bool leaves_lost_cloud = false;  // a text does, where all stages can be here
   double pace = 0;                 // of one that offloads (MoveOptions)
   std::optional<bool> exact = {};  // weights/exactness.h; none: nobody looked
   DType wire = DType::kF32;        // of hidden states on their way
   double head_blocks = 0;          // head_in_blocks()
 
+  // Whether a text's cut can move, or at least leave a lost cloud.
+  bool moves() const {
+    return deepest || (leaves_lost_cloud && !place.all_on_cloud && !place.alone());
+  }
   // Whether texts that begin here have rounded rows from then on.
   bool rounds() const {
     const bool rows_travel = place.head_on_cloud || (!place.all_on_cloud && place.cut > 0);
@@ -91,6 +96,10 @@ class Loader {
   void expect_flags();
   const std::string& id() const { return id_; }
   bool recalled() const { return seen_.has_value(); }
+  bool is_seen_alone() const;  // whether that may be so
+  // Calls `ask`, of a model whose text the server has begun. Where it is lost meanwhile, and the
+  // model was seen to run here alone, that is asked again, of the model as it was then.
+  void ask_begun(const std::function<void()>& ask);
   const Model& model() const { return *model_; }
   const ModelConfig& config() const { return model_->config(); }
 
@@ -99,7 +108,7 @@ class Loader {
   // With the blobs that `place` needs, or with all that the server has made already.
   wire::ModelInfo manifest(const Placement* place);
   // The same of the whole model on this machine. Any thread, over a connection of its own.
-  wire::ModelInfo whole_manifest(Remote& remote, Waiter& waiter) const;
+  wire::ModelInfo whole_manifest(Remote& remote, Waiter& waiter, bool patient = true) const;
   // Where texts begin, and the manifest for that. With --cut auto that is the cloud, unless its
   // sessions do not let texts go on here, which one line says: then it is the fixed cut
   // (split/placement.h).
@@ -120,6 +129,12 @@ class Loader {
   // order in which something can run first, beside the answers. What goes wrong then is told, and
   // leaves the floor where it is. Throws Error(kIo, kDevice).
   std::unique_ptr<PlacedModel> grow(const wire::ModelInfo& info, const GrowOptions& grow);
+  // How the whole model was described, by this description or the last one of the same weights,
+  // where the cache has all of them; else none. Any thread.
+  std::optional<wire::ModelInfo> whole_in_cache(const wire::ModelInfo& info) const;
+  // Loads it from there alone, for texts that begin on `split`; null where it is not all there.
+  // Throws as load(). Any thread.
+  std::shared_ptr<PlacedModel> load_from_cache(const PlacedModel& split) const;
   // Gives what is known of answers here, and learns from them. It may outlive the loader.
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
   bool has_cache() const;                                           // where that can be kept
@@ -145,6 +160,8 @@ class Loader {
   Remote& lend();
   // Another connection to the server. Any thread.
   std::unique_ptr<Remote> connect(std::chrono::milliseconds timeout) const;
+  // Whether the server gives a sign of life within two seconds, or did a moment ago. Any thread.
+  bool cloud_lives() const;
   const RetryOptions& retry() const { return retry_; }
   // Tells what waits for the server from now on, loads and steps (split/backoff.h).
   void on_waiting(std::function<void(const RemoteError&)> lost, std::function<void(bool)> found) {
@@ -181,15 +198,20 @@ class Loader {
   LoadOptions load_options(const OnBytes& on_bytes) const;
   std::unique_ptr<BlobLoad> begin_load(const wire::ModelInfo& info,
                                        const std::vector<wire::BlobInfo>& blobs,
-                                       const LoadOptions& options);
+                                       const LoadOptions& options) const;
+  void load_tail(PlacedModel& split, std::unique_ptr<Device> device, const LoadOptions& load,
+                 uint64_t kv) const;
   void allow_moves(PlacedModel& split);
   void take_context(const wire::ModelInfo& info) const;
   void expect_formats();
   std::unique_ptr<Device> device();
+  std::unique_ptr<Device> new_device() const;
   std::string why_texts_stay(const wire::ModelInfo& info, bool on_cloud) const;
-  wire::ModelInfo manifest(Remote& remote, Waiter& waiter, bool aloud) const;
+  wire::ModelInfo manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
+                           bool aloud) const;
   std::string whole_query() const;
-  bool recall(const RemoteError& error);
+  std::optional<SeenModels::Key> key_alone() const;
+  bool recall(const RemoteError& error, bool aloud);
   SeenModels seen_models() const;
   uint64_t kv_budget(const Placement& place) const;
 
@@ -212,6 +234,9 @@ class Loader {
   bool told_wire_ = false;
   bool expected_flags_ = false;
   std::unique_ptr<Device> device_;  // that expect_flags() found good
+  mutable std::mutex looking_;      // of:
+  mutable std::optional<std::chrono::steady_clock::time_point> looked_;
+  mutable bool lives_ = true;
 };
 
 }  // namespace split::edge

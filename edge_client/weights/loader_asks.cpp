@@ -23,8 +23,8 @@ SeenModels Loader::seen_models() const {
   return SeenModels(ShardCache(cache_root(options_.cache, environment_)));
 }
 
-// Whether the model is known without the server, which did not answer.
-bool Loader::recall(const RemoteError& error) {
+// The key of a model that was seen to run here alone, where that may be done.
+std::optional<SeenModels::Key> Loader::key_alone() const {
   std::optional<Placement> alone = place_alone(options_);
   if (options_.auto_cut) {
     Options local = options_;
@@ -32,15 +32,49 @@ bool Loader::recall(const RemoteError& error) {
     local.all_on_cloud = false;
     alone = place_alone(local);
   }
-  if (!alone || options_.plan) return false;
+  if (!alone || options_.plan) return std::nullopt;
+  return SeenModels::Key{remote_.origin(), options_.model,
+                         manifest_query(*alone, options_.formats)};
+}
+
+void Loader::ask_begun(const std::function<void()>& ask) {
+  if (!is_seen_alone()) return ask();
+  const auto budget = retry_.budget;
+  const std::shared_ptr<void> again(nullptr, [&](void*) {
+    retry_.budget = budget;
+    asking_->on_silence({});
+  });
+  retry_.budget = {};
+  asking_->on_silence([this] { return !cloud_lives(); });
   try {
-    seen_ = seen_models().recall(
-        {remote_.origin(), options_.model, manifest_query(*alone, options_.formats)});
+    return ask();
+  } catch (const RemoteError& error) {
+    if (interrupt_.signal() != 0) throw;
+    retry_.budget = budget;
+    try {
+      if (error.status == 0) recall(error, false);
+    } catch (const Error&) {  // it is damaged: the server is waited for
+    }
+  }
+  ask();
+}
+
+bool Loader::is_seen_alone() const {
+  const std::optional<SeenModels::Key> key = key_alone();
+  return key && seen_models().has(*key);
+}
+
+// Whether the model is known without the server, which did not answer.
+bool Loader::recall(const RemoteError& error, bool aloud) {
+  const std::optional<SeenModels::Key> key = key_alone();
+  if (!key) return false;
+  try {
+    seen_ = seen_models().recall(*key);
   } catch (const Error& damage) {
     if (damage.kind() != ErrorKind::kIntegrity) throw;
     throw Error(ErrorKind::kRemote, cat(error.what(), "; ", damage.what()));
   }
-  if (seen_ && !options_.quiet) {
+  if (seen_ && aloud && !options_.quiet) {
     console_.err(cat(remote_.origin(), " does not answer: ", shown(seen_->info.id),
                      " is as last seen there, on ", utc_text(seen_->seconds), "\n"));
   }
@@ -102,7 +136,7 @@ std::string Loader::wanted_id() {
       if (error.status != 0 || interrupt_.signal() != 0) throw;
       // Somebody is there who has no good certificate, or no TLS: waiting makes neither.
       if (error.code == "tls") throw Error(ErrorKind::kRemote, error.what());
-      if (recall(error)) return std::vector{seen_->info.id};
+      if (recall(error, true)) return std::vector{seen_->info.id};
       if (error.transient() && std::chrono::steady_clock::now() - began < patience) throw;
       throw Error(ErrorKind::kRemote, cat(error.what(), "; is cloud_server running there?"));
     }
@@ -215,7 +249,7 @@ wire::ModelInfo Loader::manifest(const Placement* place) {
   if (seen_ && place != nullptr && place->alone()) return seen_->info;
   asking_->set_manifest_query(place == nullptr ? "?ready=true"
                                                : manifest_query(*place, options_.formats));
-  wire::ModelInfo info = manifest(*asking_, interrupt_, !options_.quiet);
+  wire::ModelInfo info = manifest(*asking_, interrupt_, retry_, !options_.quiet);
   described_ = true;
   return info;
 }
@@ -235,14 +269,17 @@ std::string Loader::whole_query() const {
   return wire::model_query(options_.formats.text(), StageRange::from_block(0, Point::head()));
 }
 
-wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter) const {
+wire::ModelInfo Loader::whole_manifest(Remote& remote, Waiter& waiter, bool patient) const {
   remote.set_manifest_query(whole_query());
-  return manifest(remote, waiter, false);
+  RetryOptions retry = retry_;
+  if (!patient) retry.budget = {};
+  return manifest(remote, waiter, retry, false);
 }
 
-wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, bool aloud) const {
-  Retry retry(retry_, waiter);
-  RetryOptions told = retry_;  // it says itself what is waited for
+wire::ModelInfo Loader::manifest(Remote& remote, Waiter& waiter, const RetryOptions& options,
+                                 bool aloud) const {
+  Retry retry(options, waiter);
+  RetryOptions told = options;  // it says itself what is waited for
   told.on_lost = {};
   told.on_found = {};
   Retry preparing(told, waiter);

@@ -35,6 +35,20 @@ std::string checked_hash(std::string text) {
 
 }  // namespace
 
+bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b) {
+  const auto own = [](const wire::ModelInfo& info) {
+    std::vector<std::string> hashes;
+    for (const wire::StageInfo& stage : info.stages) {
+      for (const wire::BlobInfo& blob : stage.blobs) {
+        if (blob.format == stage.format) hashes.push_back(blob.sha256);
+      }
+    }
+    return hashes;
+  };
+  return a.config_json == b.config_json && a.files == b.files && a.profile == b.profile &&
+         a.generate_phase == b.generate_phase && own(a) == own(b);
+}
+
 // A record as its file says it.
 struct SeenModels::Record {
   Key key;
@@ -130,6 +144,11 @@ std::optional<SeenModel> SeenModels::recall(const Key& key) const {
     if (error.kind() != ErrorKind::kInput) throw;
     throw Error(ErrorKind::kIntegrity, cat("[cache] ", path.string(), ": ", error.what()));
   }
+}
+
+bool SeenModels::has(const Key& key) const {
+  std::error_code gone;
+  return fs::exists(path_of(key), gone);
 }
 
 std::vector<SeenModels::Entry> SeenModels::entries() const {

@@ -20,6 +20,9 @@ struct SeenModel {
   int64_t seconds = 0;                       // when, since 1970
 };
 
+// Whether two descriptions, which may list other formats of other stages, are of one model.
+bool same_model(const wire::ModelInfo& a, const wire::ModelInfo& b);
+
 // Immutable; any thread and any number of processes.
 class SeenModels {
  public:
@@ -31,12 +34,16 @@ class SeenModels {
     std::string query;   // of the manifest
   };
   explicit SeenModels(ShardCache cache) : cache_(std::move(cache)) {}
+  const ShardCache& cache() const { return cache_; }
 
   // Replaces what was kept under the key. Throws Error(kIo).
   void remember(const Key& key, const SeenModel& model) const;
   // Nothing when it was never seen. Throws Error(kIntegrity) for what is kept and is not all there
   // or not as it was, Error(kIo) for what is no file.
   std::optional<SeenModel> recall(const Key& key) const;
+
+  // Whether something was kept, as it seems.
+  bool has(const Key& key) const;
 
   struct Entry {
     std::filesystem::path path;

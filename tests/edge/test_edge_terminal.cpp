@@ -391,6 +391,35 @@ TEST(EdgeTerminal, TheCutIsChosenAtThePrompt) {
   EXPECT_EQ(program.end(), 0);
 }
 
+TEST(EdgeTerminal, ATextWhoseCloudIsLostGoesOnHere) {
+  GatedCloud cloud("demo");
+  std::optional<Running> front;
+  front.emplace([&](http::Server& server) { cloud::add_routes(server, cloud.cloud); });
+  const TemporaryFolder cache;
+  std::vector<std::string> arguments = {cat("--server=", front->url()),
+                                        cat("--cache=", cache.path.string()),
+                                        "--device=cpu",
+                                        "--threads=1",
+                                        "--seed=3",
+                                        "--max-tokens=8",
+                                        "--cut=0"};
+  auto all = arguments;
+  all.insert(all.end(), {"--prompt=Once upon a time", "--quiet"});
+  const Outcome alone = run_edge(all);
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  arguments.back() = "--cut=4";
+  AtTerminal program(arguments);
+  program.until(program.err, "\r> \x1b[K");
+  program.type("Once upon a time\r");
+  EXPECT_EQ(program.until(program.out, "\n"), alone.out + "\n");
+  program.next_prompt("seed 3\n");
+  front.reset();
+  program.type("Once upon a time\r");
+  EXPECT_EQ(program.until(program.out, "\n"), alone.out + "\n");
+  program.next_prompt("the cloud does not answer: the text goes on here alone\n");
+  EXPECT_EQ(program.end(), 0);
+}
+
 // A terminal has nothing else to show what a text goes on from; a pipe gets the text alone.
 TEST(EdgeTerminal, APromptStandsBeforeItsText) {
   GatedCloud cloud("demo");

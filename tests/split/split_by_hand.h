@@ -53,6 +53,8 @@ class ByHand {
   std::chrono::microseconds round_trip{50000}, kernel{1000}, token{4000};
   edge::Moment now = {};
   std::vector<edge::Send::Call> sent = {};
+  std::function<std::shared_ptr<edge::TailSide>()> rescue = {};  // none: it cannot be
+  std::function<void()> before_forward = {};                     // may throw
 
  private:
   struct Doing {
@@ -95,6 +97,8 @@ class ByHand {
       if (const auto* send = std::get_if<edge::Send>(&one.action)) {
         one.flow->give(ask(*send));
         one.flow->hear(cloud_.load());
+      } else if (const auto* rescues = std::get_if<edge::Rescue>(&one.action)) {
+        if (rescue) *rescues->whole = rescue();
       } else if (!std::holds_alternative<edge::Compute>(one.action)) {
         if (const auto* begun = std::get_if<edge::Stream>(&one.action)) {
           stream_.emplace(cloud_, begun->session, begun->ids, begun->options);
@@ -120,6 +124,9 @@ class ByHand {
         return cloud_.step(send.session, send.rows, *send.traffic);
       case edge::Send::kFill:
         return cloud_.fill(send.session, send.rows, *send.traffic);
+      case edge::Send::kForward:
+        if (before_forward) before_forward();
+        return cloud_.forward(send.rows, *send.traffic);
       case edge::Send::kLook:
         cloud_.look();
         return {};

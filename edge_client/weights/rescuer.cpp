@@ -1,0 +1,123 @@
+#include "edge_client/weights/rescuer.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "base/log.h"
+#include "base/plain_words.h"
+#include "base/resources/threads.h"
+#include "edge_client/weights/exactness.h"
+
+namespace split::edge {
+namespace {
+
+constexpr char kCloudLost[] = "cloud_lost";
+
+// Whether both sides say that they give the same bits: there is nobody to compare them with.
+bool says_exact(PlacedModel& whole) {
+  const Shard& shard = whole.batcher()->shard();
+  return whole.wire == DType::kF32 && !whole.info.bits.empty() &&
+         whole.info.bits == own_bits(shard, whole.info, shard.options().formats);
+}
+
+}  // namespace
+
+Moving Rescuer::moving(const Split& split, std::function<std::unique_ptr<CloudLink>()> connect) {
+  const auto rescue = [this, split]() -> std::shared_ptr<TailSide> {
+    const std::shared_ptr<PlacedModel> all = whole(*split);
+    return all ? std::make_shared<TailSide>(*all->batcher(), all) : nullptr;
+  };
+  return {move_options(*split), std::move(connect), rescue};
+}
+
+std::function<bool()> Rescuer::is_lost(const Split& split) {
+  if (!split->leaves_lost_cloud) return {};
+  // The connection may outlive what it is for.
+  return [this, weak = std::weak_ptr(split)] {
+    const Split of = weak.lock();
+    {
+      const std::lock_guard lock(mutex_);
+      if (in_vain_ || !of) return false;
+    }
+    return loader_.whole_in_cache(of->info) && !loader_.cloud_lives();
+  };
+}
+
+void Rescuer::comes_by(Arrival* arrival) {
+  const std::lock_guard lock(mutex_);
+  arrival_ = arrival;
+}
+
+void Rescuer::cloud_answers() {
+  const std::lock_guard lock(mutex_);
+  kept_.reset();
+}
+
+// Null where what is to come needs the cloud.
+std::shared_ptr<PlacedModel> Rescuer::arrived(const PlacedModel& split) const {
+  Arrival* arrival = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    arrival = arrival_;
+  }
+  if (arrival == nullptr) return nullptr;
+  const std::shared_ptr<PlacedModel> placed = arrival->placed();
+  if (placed && placed->tail->floor().is_tokens()) return placed;
+  return loader_.whole_in_cache(split.info) ? arrival->wait_for(0) : nullptr;
+}
+
+std::shared_ptr<PlacedModel> Rescuer::whole(const PlacedModel& split) {
+  const std::lock_guard loading(loading_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (kept_) return kept_;
+  }
+  std::shared_ptr<PlacedModel> all = arrived(split);
+  if (!all) {
+    const auto load = [&] {
+      try {
+        all = loader_.load_from_cache(split);
+      } catch (const std::exception& error) {
+        log_warning(cat("the cloud is lost, and the text waits: ", plain_words(error.what())));
+      }
+    };
+    // A driver's compilers want more stack than a request's thread has.
+    std::thread loads;
+    if (try_start(loads, load)) loads.join();
+  }
+  if (!all) return nullptr;
+  all = std::make_shared<PlacedModel>(all->at(0));
+  all->exact = says_exact(*all);
+  const std::lock_guard lock(mutex_);
+  in_vain_ = exact_only_ && !*all->exact;
+  if (in_vain_) return nullptr;
+  kept_ = all;
+  ::split::edge::describe(given_, *all, loader_.config(), "");
+  given_.exact = all->exact;
+  return all;
+}
+
+void Rescuer::describe(Receipt& receipt) const {
+  const auto& moves = receipt.counts.moves;
+  if (std::ranges::find(moves, kCloudLost, &Move::why) == moves.end()) return;
+  const std::lock_guard lock(mutex_);
+  if (given_.model.empty()) return;  // all of it was here before
+  receipt.device = given_.device;
+  receipt.edge_profile = given_.edge_profile;
+  receipt.edge_stages = given_.edge_stages;
+  if (!receipt.exact || !*given_.exact) receipt.exact = given_.exact;
+}
+
+std::string rescue_words(const std::vector<Move>& moves, size_t i, std::optional<bool> exact) {
+  const Move& move = moves[i];
+  if (move.why == kCloudLost) {
+    return cat("the cloud does not answer: the text goes on here alone",
+               exact.value_or(true) ? "" : ", and may differ: the cloud's bits are others");
+  }
+  const bool back = i > 0 && moves[i - 1].why == kCloudLost && move.to == moves[i - 1].from;
+  if (!back) return "";
+  return cat("the cloud answers again, and is quicker: the text goes on ",
+             move.to == Move::kCloud ? "there" : cat("at cut ", move.to));
+}
+
+}  // namespace split::edge
