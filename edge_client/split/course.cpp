@@ -377,7 +377,8 @@ void Course::streamed(const ScoredToken& token, size_t prompt) {
 Task<void> Course::pass_with_lag(SequenceRows rows, float* out) {
   uint32_t past = rows.past;
   const auto include = [&](uint32_t there) {
-    if (rows.phase == Phase::kGenerate && sides_.near_end(there)) past = std::min(past, there);
+    const bool generated = rows.phase == Phase::kGenerate && there >= sides_.prompt_rows;
+    if (generated && sides_.near_end(there)) past = std::min(past, there);
   };
   if (sides_.cut < sides_.layers()) include(sides_.tail->rows_from(sides_.cut));
   if (sides_.cut > 0) include(sides_.cloud.rows.below(sides_.cut));
