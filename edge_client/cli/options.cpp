@@ -144,10 +144,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.text("moves", "N:K,...",
              "at N tokens let the server run K blocks, or all (cloud), from there on", &moves);
   flags.toggle("exact", "never move the cut where that could change a bit", &options.exact);
-  flags.toggle("stay",
-               "at a cut that is named: wait for a lost cloud, in place of going on here with the "
-               "weights of the cache",
-               &options.stay);
+  flags.toggle("stay", "at a named cut, wait for a lost cloud", &options.stay);
   flags.choice(
       "wire", {"f32", "f16", "q8_0"},
       "how rows travel; f16 is off by 0.05 %, q8_0 by 0.45 % of 32 values' largest; a text "
