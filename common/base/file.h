@@ -115,7 +115,7 @@ std::string errno_text(int error);
 // A call for the file `what` failed: kBusy where the process or the machine has no descriptors
 // left, else kIo.
 Error file_error(std::string_view what, int error);
-// What such a call gave; throws that error where it is none.
+// Returns what such a call gave; throws that error where it is none.
 Fd expect_fd(int fd, std::string_view what);
 
 }  // namespace split

@@ -1,4 +1,4 @@
-// What people see at a terminal: lines that are no wider than it, and marks where it shows colours.
+// Text for a terminal: lines that are no wider than it, and marks where it shows colours.
 // Knows no program.
 #pragma once
 

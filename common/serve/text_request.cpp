@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "base/resources/memory_budget.h"
-#include "text/json_grammar.h"
+#include "text/json/json_grammar.h"
 #include "wire/step.h"
 
 namespace split::serve {

@@ -34,7 +34,7 @@ inline constexpr int kMaxTokensAsked = 1 << 24;
 void read_common(wire::Fields& fields, TextRequest& request, MemoryShare& memory);
 
 // The grammar of an answer, from response_format: {"type":"text"}, json_object, or json_schema.
-// What text/json_grammar.h does not hold of its schema is in `loosened` and in the log.
+// Keywords of its schema that text/json/ does not hold are in `loosened` and in the log.
 void read_format(wire::Fields& fields, const TextModel& model, MemoryShare& memory,
                  TextRequest& request);
 

@@ -49,9 +49,7 @@ class RawMode {
   const bool good_;
 };
 
-Fd new_wake() {
-  return expect_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "an event");
-}
+Fd new_wake() { return expect_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "an event"); }
 
 }  // namespace
 

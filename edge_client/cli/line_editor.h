@@ -43,7 +43,7 @@ class Line {
   std::string escape_;        // a sequence that has begun
 };
 
-// What is typed is not seen while it lives, but for what the editor draws.
+// Hides typed keys while it lives, but for what the editor draws.
 class NoEcho {
  public:
   explicit NoEcho(int fd);

@@ -38,7 +38,7 @@ class ToldLines {
 
 // With colours: the names of its lines are dim, and its verdict stands out.
 std::string told_receipt(const std::string& receipt, const Console& console);
-// What ends a run, or a text of it.
+// The line of an error that ends a run, or a text of it.
 std::string told_error(std::string_view what, const Console& console);
 
 }  // namespace split::edge

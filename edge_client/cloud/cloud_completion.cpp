@@ -194,7 +194,7 @@ Generated TokenStream::finish() {
 Generated complete_on_cloud(Remote& remote, const std::string& model, const Tokenizer* tokenizer,
                             std::span<const int32_t> prompt, const GenerateOptions& options,
                             const OnText& on_text, const RetryOptions& retry_options,
-                             Waiter& waiter, size_t layers, SplitCounts& counts) {
+                            Waiter& waiter, size_t layers, SplitCounts& counts) {
   for (const std::string& stop : options.stop.texts()) {
     if (to_valid_utf8(stop) != stop) {
       throw Error(ErrorKind::kInput, "--stop: expected UTF-8 for --cut cloud");

@@ -17,8 +17,8 @@ double ms_between(std::chrono::steady_clock::time_point start,
 // Its message is one tame line, and the reader is this machine's user.
 [[noreturn]] void throw_as_answer(const RemoteError& error) {
   if (error.transient()) {
-    const std::string message = cat(error.status == 0 ? "the cloud does not answer: " : "",
-                                    plain_words(error.what()));
+    const std::string message =
+        cat(error.status == 0 ? "the cloud does not answer: " : "", plain_words(error.what()));
     throw http::HttpError(503, "cloud_unavailable", message, {}, {{"Retry-After", "1"}});
   }
   throw http::HttpError(502, "cloud_error", error.what());

@@ -31,7 +31,7 @@ struct Move {
   double pause_ms = 0;           // of the token behind it
 };
 
-// What led to a text, each row once: through blocks, and those whose logits were taken.
+// The rows that led to a text, each once: through blocks, and those whose logits were taken.
 struct TextWork {
   uint64_t rows = 0, cloud_layer_rows = 0;  // times layers
   uint64_t heads = 0, cloud_heads = 0;
@@ -49,14 +49,14 @@ struct SplitCounts {
   uint64_t steps = 0;             // calls of run()
   uint64_t trips = 0;             // to the cloud that tokens waited for: a session's steps, streams
   uint64_t cloud_layer_rows = 0;  // rows times layers that ran on the cloud
-  // Of these: for moves, after a loss, and of wrong guesses.
+  // Rows among these that were for moves, after a loss, and of wrong guesses.
   uint64_t cloud_layer_rows_again() const { return cloud_layer_rows - work.cloud_layer_rows; }
   uint64_t losses = 0, survived = 0;   // of the cloud or its session; each once
   uint64_t replays = 0;                // sessions and streams that were begun again
   uint64_t kept_rows = 0;              // of prompts, that were there from an earlier text
   uint64_t drafted = 0, accepted = 0;  // guesses that steps had, and those that saved one
   double edge_ms = 0;                  // computing here
-  // What of these times no token waited for: a move was prepared beside the text.
+  // Parts of these times that no token waited for: a move was prepared beside the text.
   double beside_cloud_ms = 0, beside_wire_ms = 0, beside_edge_ms = 0;
   double ms = 0;  // in all
   std::vector<Move> moves = {};

@@ -45,8 +45,8 @@ class FastChoice {
   std::optional<Time> until_;     // and until then
 };
 
-// Of a text whose last tokens came from the cloud, each in so many ms: "all here would take 2.9 ms
-// a token; the last ones took 0.4: staying on the cloud".
+// Says of a text whose last tokens came from the cloud, each in so many ms: "all here would take
+// 2.9 ms a token; the last ones took 0.4: staying on the cloud".
 std::string staying_words(const Quicker& here, double cloud_ms);
 // "all here would take 2.9 ms a token, the cloud 66 (foreseen): texts begin here"; empty where
 // there is nothing to choose from.

@@ -26,7 +26,7 @@ struct ArrivalOptions {
   wire::ModelInfo info = {};       // that texts run by meanwhile
   Forecasts* forecasts = nullptr;  // told of what is measured
   Goal goal = Goal::kFast;         // each stage is a place, or only all
-  // Told before the first byte, with what is to come, in its order.
+  // Called before the first byte, with what is to come, in its order.
   std::function<void(const wire::ModelInfo&, const std::vector<GrowthStep>&)> begins = {};
   // Called once the weights come.
   std::function<void(const std::shared_ptr<PlacedModel>&)> grows = {};

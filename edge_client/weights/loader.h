@@ -139,7 +139,7 @@ class Loader {
   std::unique_ptr<Forecasts> forecasts(const wire::ModelInfo& info);
   bool has_cache() const;                                           // where that can be kept
   uint64_t missing_bytes(std::span<const GrowthStep> steps) const;  // in it, of these
-  // What to say where weights of so many bytes, which all stay in it, are beyond --cache-limit.
+  // A line where weights of so many bytes, which all stay in it, are beyond --cache-limit.
   std::string over_cache_limit(uint64_t bytes) const;
   // Whether a text is the same here and there, bit for bit, by what the bits depend on
   // (own_bits()), by how rows travel, and by a look at the last block, where that is in the cache;

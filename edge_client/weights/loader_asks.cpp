@@ -173,7 +173,7 @@ void Loader::select_model() {
   }
 }
 
-// What a server is still making it can make.
+// Formats that a server is still making are good ones.
 void Loader::expect_formats() {
   if (!model_) select_model();
   Placement whole;

@@ -207,7 +207,7 @@ TEST(EdgeServe, AnswersOfASchemaAreTheCloudsForEveryCut) {
   EXPECT_NE(refused.body.find("minimum"), std::string::npos) << refused.body;
 }
 
-// What of a schema is not held is named, by both programs, on each route, whole and as a stream.
+// Both programs name what they do not hold of a schema, on each route, whole and as a stream.
 TEST(EdgeServe, SaysWhatOfASchemaIsNotHeld) {
   Pair& pair = Pair::of("demo");
   EdgeServer edge(pair.arguments({"--cut=3"}));

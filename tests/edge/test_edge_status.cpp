@@ -1,4 +1,4 @@
-// What /split/status says of the stages: where each is to be, where it runs, and how much of it has
+// /split/status on the stages: where each is to be, where it runs, and how much of it has
 // landed.
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(EdgeStatus, SaysThatTheCloudRunsWhatIsOnItsWayHere) {
       EXPECT_EQ(stage["landing"]["seconds_left"], nullptr) << stage;
     }
   }
-  // What comes next is the last block; those behind it are here later.
+  // The last block comes next; those behind it are here later.
   const Json last = stage_of(status, cat("block.", layers - 1))["landing"]["seconds_left"];
   const Json before = stage_of(status, cat("block.", layers - 2))["landing"]["seconds_left"];
   EXPECT_EQ(last.is_number(), before.is_number());

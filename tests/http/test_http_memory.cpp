@@ -122,7 +122,7 @@ TEST_F(HttpMemory, AFailureInTlsEndsOneConnection) {
   expect_survives(running, post("Content-Length: 5\r\nConnection: close\r\n", "hello"), &context);
 }
 
-// What the allocator has given out.
+// Bytes that the allocator has given out.
 size_t in_use() {
   const struct mallinfo2 info = ::mallinfo2();
   return info.uordblks + info.hblkhd;

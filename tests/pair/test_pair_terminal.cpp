@@ -200,7 +200,7 @@ TEST(PairTerminal, ColoursAreWhereTheyAreWanted) {
   }
 }
 
-// What is typed while an answer is written is not seen in it, and is the next line.
+// Keys typed while an answer is written are not seen in it, and are the next line.
 TEST(PairTerminal, KeysTypedAheadDoNotMixIntoAnAnswer) {
   const TerminalPair pair;
   AtPty prompt(pair.edge({"--max-tokens", "300", "--seed", "1", "--cut", "cloud"}), 80,

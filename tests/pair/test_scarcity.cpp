@@ -1,4 +1,4 @@
-// What a machine may have too little of: threads for the edge, and descriptors for the cloud beside
+// A machine with too little of something: threads for the edge, and descriptors for the cloud beside
 // connections that ask nothing.
 #include <sys/resource.h>
 

@@ -10,7 +10,7 @@
 #include "serve/compat/ollama.h"
 #include "serve/compat/unread_fields.h"
 #include "serve/completions.h"
-#include "text/json_grammar.h"
+#include "text/json/json_grammar.h"
 
 namespace split::serve {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "text/json_grammar.h"
+#include "text/json/json_grammar.h"
 #include "text/sampler.h"
 
 namespace split {

@@ -386,7 +386,7 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
 
 void Server::Impl::say_no(Connection& c, const HttpError& error, bool with_body) {
   const std::string id = request_id(c.head.headers);
-  // Of a head that is no good the path alone is looked at.
+  // A bad head may still name its path, which is all that is looked at.
   const std::string segment = c.state == Connection::kHead ? first_segment(c.in)
                               : c.head.segments.empty()    ? ""
                                                            : c.head.segments.front();

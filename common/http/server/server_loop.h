@@ -58,7 +58,7 @@ struct Server::Impl {
   void say_no(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
   void destroy(Connection& c);
-  // What a connection held, in the order in which it ends: from the last to the first.
+  // The memory that a connection held. Members end from the last to the first.
   struct Waste {
     std::shared_ptr<MemoryShare> memory = {};
     std::string in = {}, body = {};

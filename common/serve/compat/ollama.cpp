@@ -8,7 +8,7 @@
 #include "base/figures.h"
 #include "serve/compat/retold.h"
 #include "serve/models.h"
-#include "text/json_grammar.h"
+#include "text/json/json_grammar.h"
 #include "wire/fields.h"
 
 namespace split::serve {
@@ -320,7 +320,7 @@ Json described(const OllamaModel& model) {
   return {{"name", name}, {"model", name}, {"digest", model.digest}, {"details", details(model)}};
 }
 
-// What the model is, in the words of GGUF's metadata, and what it can do.
+// Describes the model in the words of GGUF's metadata, and what it can do.
 http::Response show(const OllamaParts& parts, const http::Request& request,
                     const std::string& since) {
   Fields fields(request.body, request.memory.get());

@@ -212,7 +212,7 @@ void BlobLoad::tell(Item& item, const std::string* why) {
   if (on_blob_) on_blob_(item.info.sha256, why);
 }
 
-// Of one that was fetched, all bytes were told.
+// A chunk that was fetched has told all its bytes.
 void BlobLoad::tell_chunk(const Item& item, size_t chunk) const {
   if (on_bytes_) {
     on_bytes_(item.info.sha256, chunk, wire::chunk_size(item.info.bytes, chunk), false);

@@ -215,7 +215,7 @@ VulkanExecutable::Dispatch VulkanExecutable::attention_piece(
 void VulkanExecutable::add_store(size_t i, size_t variant, std::vector<Dispatch>& out) {
   const Step& step = program_.steps[i];
   for (size_t before = 0; before < i; ++before) {
-    // What makes keys and values stores them.
+    // A step that makes keys and values stores them.
     if (program_.steps[before].attention == i && puts(before, variant)) return;
   }
   const KeptKernel& kernel = attention_kernel(Kernels::What::kStore, attention(step));

@@ -56,7 +56,7 @@ bool VulkanExecutable::units_take(const Step& step) const {
          step.columns >= 2 * kUnitTile;
 }
 
-// What all dispatches of a product have in common.
+// The values that all dispatches of a product have in common.
 struct VulkanExecutable::MatmulPlan {
   MatmulPlan(const Step& of, size_t which, FusedNeighbours neighbours, bool by_units)
       : step(of), variant(which), joined(neighbours), units(by_units) {}

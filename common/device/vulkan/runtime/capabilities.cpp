@@ -42,7 +42,7 @@ namespace {
 constexpr uint32_t kMinSharedBytes = 16 * 1024;
 constexpr uint32_t kMinStorageBuffers = 16;
 
-// What a device of Vulkan 1.2 or later says of itself, chained as Vulkan asks for it.
+// The answers of a device of Vulkan 1.2 or later, chained as Vulkan asks for them.
 struct Queried {
   Queried(VkPhysicalDevice device, bool can_size) {
     driver.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES;

@@ -1,4 +1,4 @@
-// What a Vulkan device is capable of, and which of its optional paths are used.
+// The capabilities of a Vulkan device, and which of its optional paths are used.
 //
 // SPLIT_VULKAN_DISABLE=shuffle,host_visible,matrix,tuner,addresses,neighbours turns optional paths
 // off; SPLIT_VULKAN_ADDRESSES=1 turns buffer addresses on where they are not known to pay.

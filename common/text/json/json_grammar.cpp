@@ -1,4 +1,4 @@
-#include "text/json_grammar.h"
+#include "text/json/json_grammar.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/error.h"
-#include "text/json_exclusive.h"
-#include "text/json_keywords.h"
-#include "text/json_rules.h"
+#include "text/json/exclusive.h"
+#include "text/json/keywords.h"
+#include "text/json/rules.h"
 
 namespace split {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/json_keywords.h"
+#include "text/json/keywords.h"
 
 #include <algorithm>
 

@@ -316,7 +316,7 @@ TEST(Receipts, SayWhatALostCloudTookApart) {
   receipt.counts.survived = receipt.counts.replays = 0;
   receipt.waited_ms = 0;
   says("lost      1 loss, not survived\n");
-  // What of a stream is the cloud's and what the line's, nobody knows; nothing of it was here.
+  // Nobody knows which part of a stream is the cloud's and which the line's; none was here.
   receipt.counts.edge_ms = receipt.first.edge_ms = 0;
   receipt.first.traffic.stream_ms = 36;
   receipt.counts.traffic.stream_ms = 6036;

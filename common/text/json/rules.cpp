@@ -1,4 +1,4 @@
-#include "text/json_rules.h"
+#include "text/json/rules.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "text/json_exclusive.h"
+#include "text/json/exclusive.h"
 
 #include <algorithm>
 #include <string_view>
