@@ -61,7 +61,7 @@ std::shared_ptr<PlacedModel> Rescuer::arrived(const PlacedModel& split) const {
     arrival = arrival_;
   }
   if (arrival == nullptr) return nullptr;
-  const std::shared_ptr<PlacedModel> placed = arrival->placed();
+  std::shared_ptr<PlacedModel> placed = arrival->placed();
   if (placed && placed->tail->floor().is_tokens()) return placed;
   return loader_.whole_in_cache(split.info) ? arrival->wait_for(0) : nullptr;
 }

@@ -33,8 +33,10 @@ void start_some(std::vector<std::thread>& threads, size_t count, const Run& run)
   } catch (const std::bad_alloc&) {
     return;
   }
-  for (std::thread one; threads.size() < count; threads.push_back(std::move(one))) {
+  while (threads.size() < count) {
+    std::thread one;
     if (!try_start(one, [run, i = threads.size()] { run(i); })) return;
+    threads.push_back(std::move(one));
   }
 }
 
