@@ -246,7 +246,7 @@ TEST_F(EdgeOpenApi, HasEveryRouteAndNoOther) { check().expect_routes(routes_.ser
 TEST_F(EdgeOpenApi, EveryOperationAnswersTheLeastRequest) { check().expect_least_answered(); }
 
 TEST_F(EdgeOpenApi, RequiredFieldsAreRefusedWhenMissing) {
-  EXPECT_EQ(check().expect_required_refused(), 12u);
+  EXPECT_EQ(check().expect_required_refused(), 13u);
 }
 
 TEST_F(EdgeOpenApi, EveryFieldIsKnownAndNoOther) { check().expect_fields_known_and_no_other(); }

@@ -326,7 +326,8 @@ http::Response show(const OllamaParts& parts, const http::Request& request,
   Fields fields(request.body, request.memory.get());
   const std::string name =
       fields.text(fields.has("name") && !fields.has("model") ? "name" : "model");
-  for (const char* key : {"verbose", "system", "template", "options"}) fields.ignore(key);
+  fields.boolean_or("verbose", false);
+  for (const char* key : {"system", "template", "options"}) fields.ignore(key);
   fields.finish();
   const OllamaModel model = parts.model();
   if (id_of(name) != model.id) refuse_model({&model.id, 1});
