@@ -58,7 +58,8 @@ const Json& Fields::raw(std::string_view key) {
 
 Json Fields::take(std::string_view key) {
   const Json& value = raw(key);
-  return state_->object == &state_->document ? std::move(state_->document[key]) : value;
+  if (state_->object != &state_->document) return value;
+  return std::move(state_->document[key]);
 }
 
 int64_t Fields::integer(std::string_view key, int64_t low, int64_t high) {

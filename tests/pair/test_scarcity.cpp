@@ -1,5 +1,5 @@
-// A machine with too little of something: threads for the edge, and descriptors for the cloud beside
-// connections that ask nothing.
+// A machine with too little of something: threads for the edge, and descriptors for the cloud
+// beside connections that ask nothing.
 #include <sys/resource.h>
 
 #include "pair_faults.h"
