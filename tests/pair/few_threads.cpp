@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <new>
 
 namespace {
 
@@ -35,7 +36,8 @@ extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attribute
     --alive;
     return EAGAIN;
   }
-  auto* const begun = new Begun{run, argument};
+  auto* const begun = new (std::nothrow) Begun{run, argument};
+  if (begun == nullptr) return EAGAIN;
   const int error = create(thread, attributes, run_counted, begun);
   if (error != 0) {
     --alive;

@@ -109,7 +109,7 @@ TEST(EdgeFiles, AConfigThatLiesIsFound) {
                                                          {"scale_attn_weights", false}};
   for (const auto& [key, value] : lies) {
     demo_cloud();
-    damage_file(cloud, "config.json", [&](std::string& text) {
+    damage_file(cloud, "config.json", [&key = key, &value = value](std::string& text) {
       nlohmann::json config = nlohmann::json::parse(text);
       config[key] = value;
       text = config.dump();
