@@ -17,7 +17,7 @@ size_t terminal_columns(int fd);  // 0: it is no terminal
 std::string wrapped(std::string_view text, size_t columns);
 
 enum class Mark : uint8_t { kBold = 1, kDim = 2, kRed = 31, kGreen = 32, kYellow = 33 };
-// As it is without `colors`.
+// Returns the text as it is without `colors`.
 std::string marked(bool colors, Mark mark, std::string_view text);
 
 }  // namespace split

@@ -38,7 +38,7 @@ struct JinjaLimits {
   static constexpr int kNesting = 64;            // of blocks and brackets, and of calls
 };
 
-// Whom a run is for.
+// The one that a run is for.
 struct JinjaCaller {
   MemoryShare* memory = nullptr;     // pays for values and texts before they are made
   std::function<bool()> waits = {};  // whether anybody still waits for it; asked often
