@@ -13,7 +13,7 @@ let pair, browser, page, complaints;
 
 before(async () => {
   mkdirSync(shots, {recursive: true});
-  pair = await start_pair({model: 'qwen2', cut: 1});
+  pair = await start_pair({model: 'qwen2', cut: 1, more: ['--stay']});  // a stopped cloud is waited for
   browser = await launch();
 });
 after(async () => {

@@ -13,7 +13,7 @@ let cloud, edge, browser, page, complaints;
 
 before(async () => {
   mkdirSync(shots, {recursive: true});
-  ({cloud, edge} = await start_pair());
+  ({cloud, edge} = await start_pair({cut: 6, more: ['--stay']}));  // a lost cloud is waited for
   browser = await launch();
 });
 after(async () => {

@@ -28,6 +28,7 @@ function start(program, args, until = /listening on (http:\S+)/) {
 }
 export function stop({child}, signal = 'SIGTERM') {
   return new Promise((resolve) => {
+    if (child.exitCode !== null || child.signalCode !== null) return resolve();
     child.removeAllListeners('exit').on('exit', resolve);
     child.kill(signal);
   });

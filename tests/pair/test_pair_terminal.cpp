@@ -50,7 +50,8 @@ class AtPty {
     const auto end = std::chrono::steady_clock::now() + kDeadline;
     while (mark.empty() || text.find(mark, seen_) == text.npos) {
       pollfd fd{ours_.get(), POLLIN, 0};
-      if (::poll(&fd, 1, 1000) == 0 && std::chrono::steady_clock::now() > end) {
+      ::poll(&fd, 1, 1000);
+      if (std::chrono::steady_clock::now() > end) {
         ADD_FAILURE() << "'" << mark << "' does not come: " << text;
         return false;
       }
@@ -150,10 +151,13 @@ TEST(PairTerminal, APromptsAnswersAndServersFit) {
     ASSERT_TRUE(prompt.until("> "));
     prompt.type("Once\r");
     ASSERT_TRUE(prompt.until("seed 1"));
+    ASSERT_TRUE(prompt.until("> "));
     prompt.type(":help\r");
     ASSERT_TRUE(prompt.until(":quit "));
+    ASSERT_TRUE(prompt.until("> "));
     prompt.type(":cut 99\r");
     ASSERT_TRUE(prompt.until("got '99'"));
+    ASSERT_TRUE(prompt.until("> "));  // Ctrl-D ends where a line is read
     prompt.type("\x04");
     EXPECT_EQ(prompt.wait(), 0);
     expect_within(prompt, static_cast<size_t>(columns));
