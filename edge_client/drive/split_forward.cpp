@@ -152,10 +152,10 @@ void SplitForward::begin_lane() {
   try_start(thread_, [this] { drive_lane(); });
 }
 
-void SplitForward::aim(int cut, std::string why, Batcher* tail, std::shared_ptr<void> keeps) {
+void SplitForward::aim(int cut, Why why, Batcher* tail, std::shared_ptr<void> keeps) {
   if (course_.lane() == nullptr) return;
   const Lock lock(mutex_);
-  Target target{.cut = cut, .why = std::move(why)};
+  Target target{.cut = cut, .why = why};
   TailSide* const here = course_.tail();
   const bool same = here != nullptr && (tail == nullptr || &here->batcher() == tail);
   if (cut != Move::kCloud && !same && (here == nullptr || !here->has(cut))) {

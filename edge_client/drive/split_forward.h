@@ -65,7 +65,7 @@ class SplitForward : public Forward {
   // The cut is to move there, for this reason: to the cloud (Move::kCloud, then no tail is needed);
   // on the tail that there is, or on this one, a part of `keeps`, where that lacks the stages. Any
   // thread; nothing where it cannot move.
-  void aim(int cut, std::string why, Batcher* tail, std::shared_ptr<void> keeps);
+  void aim(int cut, Why why, Batcher* tail, std::shared_ptr<void> keeps);
   // The text may go on on this tail, a part of `keeps`, where a loaded cloud asks for that, or
   // where it turns out to be slower than there. Any thread; nothing where the cut cannot move.
   void offer(Batcher& tail, std::shared_ptr<void> keeps,

@@ -28,7 +28,7 @@ std::vector<Answers::Answer> Answers::list() const {
 void Answers::move(int cut, const std::shared_ptr<PlacedModel>& split) {
   const std::lock_guard lock(mutex_);
   for (Entry* entry : entries_) {
-    entry->text_.aim(cut, "asked", split ? split->batcher() : nullptr, split);
+    entry->text_.aim(cut, Why::kAsked, split ? split->batcher() : nullptr, split);
   }
 }
 
@@ -116,7 +116,7 @@ void Answers::send_on(Entry& entry) const {
   PlacedModel& at = *place_->at;
   const int now = entry.text_.place().cut;
   if (now == Move::kCloud || now > at.place.cut) {
-    entry.text_.aim(at.place.cut, "landed", at.batcher(), place_->at);
+    entry.text_.aim(at.place.cut, Why::kLanded, at.batcher(), place_->at);
   }
 }
 

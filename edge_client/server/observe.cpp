@@ -22,9 +22,9 @@ serve::Counter& retries(serve::Metrics& metrics, const char* reason) {
                          {{"reason", reason}});
 }
 
-serve::Counter& moves(serve::Metrics& metrics, int to, const std::string& why) {
+serve::Counter& moves(serve::Metrics& metrics, int to, Why why) {
   return metrics.counter("split_edge_moves_total", "Cuts that moved while a text ran.",
-                         {{"to", std::to_string(to)}, {"why", why}});
+                         {{"to", std::to_string(to)}, {"why", std::string(name_of(why))}});
 }
 
 }  // namespace
@@ -70,7 +70,7 @@ EdgeMetrics::EdgeMetrics()
   // Before there is any, so that a rate has somewhere to begin.
   for (const char* reason : kCodes) retries(metrics, reason);
   for (const char* reason : {kNoAnswer, kBusy, kError}) retries(metrics, reason);
-  for (const char* why : {"asked", "cloud_lost", "landed"}) moves(metrics, 0, why);
+  for (const Why why : {Why::kAsked, Why::kCloudLost, Why::kLanded}) moves(metrics, 0, why);
 }
 
 void EdgeMetrics::token(const SplitCounts& before, const SplitCounts& now, double seconds,

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "edge_client/place/why.h"
 #include "tensor/shape.h"
 
 namespace split::edge {
@@ -26,7 +27,7 @@ struct Move {
   uint32_t at = 0;                   // tokens out
   static constexpr int kCloud = -1;  // all of the model there
   int from = 0, to = 0;
-  std::string why;
+  Why why = Why::kAsked;
   uint64_t rows = 0, bytes = 0;  // computed again for it, and on the way
   double pause_ms = 0;           // of the token behind it
 };

@@ -10,11 +10,6 @@ namespace {
 // Longer than any text: the lane gives nothing up that may pass.
 constexpr std::chrono::hours kPatience{24};
 
-// Why a text moves for the cloud's sake.
-constexpr char kAskedByCloud[] = "asked_by_cloud";
-// Why it does to be quicker.
-constexpr char kFastest[] = "fastest";
-
 // A text that gains on the lane over so many pieces is left alone for a while.
 constexpr int kLostRaces = 3;
 constexpr std::chrono::seconds kRest{1};
@@ -54,8 +49,8 @@ Lane::Lane(TwoSides& sides, const MoveOptions& options, const RetryOptions& retr
 }
 
 void Lane::aim(Target target) {
-  if (target.why == "landed" && target.cut != 0 && target.cut < lowest_) return;
-  if (target.why == "asked") named_ = true;
+  if (target.why == Why::kLanded && target.cut != 0 && target.cut < lowest_) return;
+  if (target.why == Why::kAsked) named_ = true;
   targets_ = {std::move(target)};
   next_target();
 }
@@ -106,8 +101,8 @@ void Lane::wish(std::optional<int> want) {
 // Moves that the text makes for another reason come first, but for those to be quicker.
 void Lane::follow_wish() {
   const std::optional<int> lowest = can();
-  const bool ours = target_ && target_->why == kAskedByCloud;
-  const bool others = target_ && !ours && target_->why != kFastest;
+  const bool ours = target_ && target_->why == Why::kAskedByCloud;
+  const bool others = target_ && !ours && target_->why != Why::kFastest;
   if (named_ || !lowest || others) return;
   const int own = home_.value_or(sides_.cut);
   const int cut = wish_ ? std::min(own, std::max(*wish_, *lowest)) : own;
@@ -116,7 +111,7 @@ void Lane::follow_wish() {
   targets_.clear();
   if (cut != sides_.cut) {
     const int name = cut > sides_.layers() ? Move::kCloud : cut;
-    targets_.push_back({.cut = name, .why = kAskedByCloud, .tail = offered_tail()});
+    targets_.push_back({.cut = name, .why = Why::kAskedByCloud, .tail = offered_tail()});
   }
   next_target();
 }
@@ -161,20 +156,20 @@ void Lane::token(uint32_t out, Moment now) {
   }
   if (!back_ || keeps_pace()) return;
   lowest_ = sides_.cut + 1;
-  aim({.cut = *std::exchange(back_, std::nullopt), .why = "goal"});
+  aim({.cut = *std::exchange(back_, std::nullopt), .why = Why::kGoal});
 }
 
 // A run of the text's tokens was slow, or was not. The text goes to be quicker only where nothing
 // else moves it, and no farther from here than the cloud wishes.
 void Lane::go_to_quicker(bool slow) {
   slow_runs_ = slow ? slow_runs_ + 1 : 0;
-  const bool ours = target_ && target_->why == kFastest && target_->cut < sides_.cut;
+  const bool ours = target_ && target_->why == Why::kFastest && target_->cut < sides_.cut;
   if (ours && !slow) {
     targets_.clear();
     next_target();
   }
   if (target_ || named_ || slow_runs_ < kSlowRuns || (wish_ && quicker_->cut > *wish_)) return;
-  targets_ = {{.cut = quicker_->cut, .why = kFastest, .tail = offered_tail()}};
+  targets_ = {{.cut = quicker_->cut, .why = Why::kFastest, .tail = offered_tail()}};
   next_target();
 }
 
@@ -184,10 +179,10 @@ bool Lane::weights_there() const {
 
 bool Lane::can_switch(uint32_t out, Moment now) const {
   if (!target_ || appending_) return false;
-  if (target_->why == "landed" && target_->cut != 0 && !keeps_pace()) return false;
+  if (target_->why == Why::kLanded && target_->cut != 0 && !keeps_pace()) return false;
   const bool too_soon =
       (last_move_ && !target_->at_once() && now < *last_move_ + options_.between) ||
-      (last_wished_ && target_->why == kAskedByCloud &&
+      (last_wished_ && target_->why == Why::kAskedByCloud &&
        now < *last_wished_ + options_.between_wishes);
   return weights_there() && sides_.near_end(rows_there()) && out >= target_->at.value_or(0) &&
          !too_soon;
@@ -219,8 +214,8 @@ Move Lane::take(uint32_t out, Moment now) {
   }
   if (target_->tail) sides_.tail = target_->tail;
   back_.reset();
-  const bool wished = target_->why == kAskedByCloud;
-  const bool tried = wished ? target_->cut < sides_.cut : target_->why == "landed";
+  const bool wished = target_->why == Why::kAskedByCloud;
+  const bool tried = wished ? target_->cut < sides_.cut : target_->why == Why::kLanded;
   if (tried && target_->cut != 0) back_ = sides_.name();
   if (!wished || target_->cut == home_) home_.reset();
   pace_.restart();
@@ -263,13 +258,13 @@ Move Lane::leave_cloud(uint32_t out, uint32_t rows) {
   Move move{.at = out,
             .from = sides_.name(),
             .to = 0,
-            .why = "cloud_lost",
+            .why = Why::kCloudLost,
             .rows = rows - std::min(rows, sides_.tail->rows_from(0))};
   // Where only its connection was lost, it still has the session.
   CloudSide old = std::exchange(sides_.cloud, CloudSide(sides_.layers()));
   if (old.open) ended_.push_back(std::move(old.session));
   sides_.cut = 0;
-  if (target_ && target_->why != kFastest) {
+  if (target_ && target_->why != Why::kFastest) {
     target_->cut = target_->cut > sides_.layers() ? Move::kCloud : target_->cut;
     targets_.push_front(*target_);
   }
@@ -345,7 +340,7 @@ void Lane::go_back() {
   if (target_ || sides_.cut > 0 || !here) return;
   const Fled fled = *std::exchange(fled_, std::nullopt);
   if (!fled.token_ms || !is_better(*fled.token_ms, *here)) return;
-  targets_ = {{.cut = fled.from, .why = kFastest}};
+  targets_ = {{.cut = fled.from, .why = Why::kFastest}};
   next_target();
 }
 

@@ -19,13 +19,13 @@ namespace split::edge {
 // A place where the cut is to be: Move::kCloud, or so many blocks.
 struct Target {
   int cut = 0;
-  std::string why = "asked";        // or "landed", "fastest", "goal", "asked_by_cloud"
+  Why why = Why::kAsked;
   std::optional<uint32_t> at = {};  // tokens out, at which the text waits for it; none: when it can
   std::shared_ptr<TailSide> tail = {};  // none: the one there is
 
   // A move that was asked for, or that a landed stage waits for, comes at once; one that is only
   // faster comes some seconds after the last.
-  bool at_once() const { return at || why == "asked" || why == "landed"; }
+  bool at_once() const { return at || why == Why::kAsked || why == Why::kLanded; }
 };
 
 // How a text's cut may move.

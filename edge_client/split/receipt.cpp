@@ -90,7 +90,8 @@ std::string time_words(double ms) {
   return cat(fixed(ms / 1000, ms < 10000 ? 2 : 1), " s");
 }
 
-std::string spaced(std::string words) {
+std::string spaced(std::string_view name) {
+  std::string words(name);
   std::ranges::replace(words, '_', ' ');
   return words;
 }
@@ -112,8 +113,8 @@ std::string forecast_words(const Forecast& forecast) {
   std::string words = !forecast.cut        ? "all on the cloud"
                       : *forecast.cut == 0 ? "all here"
                                            : cat("cut ", *forecast.cut);
-  const bool alone = forecast.why == pick_reason_name(PickReason::kOnlyFit);
-  words += cat(" (", alone ? "nothing else is here" : spaced(forecast.why), ")");
+  const bool alone = forecast.why == Why::kOnlyFit;
+  words += cat(" (", alone ? "nothing else is here" : spaced(name_of(forecast.why)), ")");
   if (!predicted.token_ms) return words + ": not foreseen, for not all of it was measured";
   words += cat(": ", ms(*predicted.token_ms), " a token foreseen");
   if (!actual.token_ms) return words;
@@ -210,7 +211,7 @@ std::string to_text(const Receipt& r) {
   for (const Move& move : r.counts.moves) {
     const auto place = [](int cut) { return cut == Move::kCloud ? "the cloud" : cat("cut ", cut); };
     line("move", cat("at ", move.at, " tokens from ", place(move.from), " to ", place(move.to),
-                     " (", move.why, "): ", move.rows, " rows, ", human_bytes(move.bytes),
+                     " (", name_of(move.why), "): ", move.rows, " rows, ", human_bytes(move.bytes),
                      ", the next after ", fixed(move.pause_ms, 0), " ms",
                      r.is_exact().value_or(true) ? "" : "; may differ at near-ties"));
   }
@@ -238,7 +239,7 @@ std::string moves_json(std::span<const Move> moves) {
   std::string out = "[";
   for (const Move& move : moves) {
     out += cat(out.size() > 1 ? "," : "", "{\"at\":", move.at, ",\"from\":", place_json(move.from),
-               ",\"to\":", place_json(move.to), ",\"why\":", json_quote(move.why),
+               ",\"to\":", place_json(move.to), ",\"why\":", json_quote(name_of(move.why)),
                ",\"rows\":", move.rows, ",\"bytes\":", move.bytes,
                ",\"pause_ms\":", fixed(move.pause_ms, 3), "}");
   }
@@ -259,7 +260,7 @@ std::string costs_json(const TokenCosts& costs) {
 std::string plan_json(const std::optional<Forecast>& forecast) {
   if (!forecast) return "null";
   return cat("{\"cut\":", place_json(forecast->cut.value_or(Move::kCloud)), ",\"goal\":\"",
-             goal_name(forecast->goal), "\",\"why\":", json_quote(forecast->why),
+             goal_name(forecast->goal), "\",\"why\":", json_quote(name_of(forecast->why)),
              ",\"predicted\":", costs_json(forecast->predicted),
              ",\"actual\":", costs_json(forecast->actual), "}");
 }

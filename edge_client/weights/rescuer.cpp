@@ -11,8 +11,6 @@
 namespace split::edge {
 namespace {
 
-constexpr char kCloudLost[] = "cloud_lost";
-
 // Whether both sides say that they give the same bits: there is nobody to compare them with.
 bool says_exact(PlacedModel& whole) {
   const Shard& shard = whole.batcher()->shard();
@@ -99,7 +97,7 @@ std::shared_ptr<PlacedModel> Rescuer::whole(const PlacedModel& split) {
 
 void Rescuer::describe(Receipt& receipt) const {
   const auto& moves = receipt.counts.moves;
-  if (std::ranges::find(moves, kCloudLost, &Move::why) == moves.end()) return;
+  if (std::ranges::find(moves, Why::kCloudLost, &Move::why) == moves.end()) return;
   const std::lock_guard lock(mutex_);
   if (given_.model.empty()) return;  // all of it was here before
   receipt.device = given_.device;
@@ -110,11 +108,11 @@ void Rescuer::describe(Receipt& receipt) const {
 
 std::string rescue_words(const std::vector<Move>& moves, size_t i, std::optional<bool> exact) {
   const Move& move = moves[i];
-  if (move.why == kCloudLost) {
+  if (move.why == Why::kCloudLost) {
     return cat("the cloud does not answer: the text goes on here alone",
                exact.value_or(true) ? "" : ", and may differ: the cloud's bits are others");
   }
-  const bool back = i > 0 && moves[i - 1].why == kCloudLost && move.to == moves[i - 1].from;
+  const bool back = i > 0 && moves[i - 1].why == Why::kCloudLost && move.to == moves[i - 1].from;
   if (!back) return "";
   return cat("the cloud answers again, and is quicker: the text goes on ",
              move.to == Move::kCloud ? "there" : cat("at cut ", move.to));

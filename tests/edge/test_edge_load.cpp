@@ -129,7 +129,7 @@ TEST_F(EdgeLoad, ATextTakesLayersThatALoadedCloudAsksForAndGivesThemBack) {
     EXPECT_EQ(got.tokens, expected) << cut;
     EXPECT_EQ(pressure, 0) << "it did not move from " << cut;
     ASSERT_GE(got.counts.moves.size(), 2u) << cut;
-    for (const edge::Move& move : got.counts.moves) EXPECT_EQ(move.why, "asked_by_cloud");
+    for (const edge::Move& move : got.counts.moves) EXPECT_EQ(move.why, edge::Why::kAskedByCloud);
     EXPECT_EQ(got.counts.moves.front().from, cut);
     EXPECT_EQ(got.counts.moves.back().to, cut);
     EXPECT_GE(got.lowest, kLowest);
@@ -152,7 +152,7 @@ TEST_F(EdgeLoad, ATextStaysWhereSomebodyWantsIt) {
   const Outcome got = run(layers() - 1, true, {{.cut = 5, .at = 4}});
   EXPECT_EQ(got.tokens, alone());
   ASSERT_EQ(got.counts.moves.size(), 1u);
-  EXPECT_EQ(got.counts.moves[0].why, "asked");
+  EXPECT_EQ(got.counts.moves[0].why, edge::Why::kAsked);
 }
 
 TEST_F(EdgeLoad, ALoadedCloudTakesFewGuesses) {

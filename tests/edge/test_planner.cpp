@@ -51,10 +51,10 @@ TEST(Planner, TakesTheCloudForSpeedAndTheEdgeToOffload) {
   const std::vector<Place> places = price_places(input);
   const Pick fast = pick_place(places, input, Goal::kFast, 10);
   EXPECT_EQ(places[fast.place].name(), "cloud");
-  EXPECT_EQ(pick_reason_name(fast.why), "fastest");
+  EXPECT_EQ(fast.why, Why::kFastest);
   const Pick offload = pick_place(places, input, Goal::kOffload, 10);
   EXPECT_EQ(places[offload.place].name(), "0");
-  EXPECT_EQ(pick_reason_name(offload.why), "goal");
+  EXPECT_EQ(offload.why, Why::kGoal);
   // No place is quick enough here: the fastest one.
   const Pick hurried = pick_place(places, input, Goal::kOffload, 10'000);
   EXPECT_EQ(places[hurried.place].name(), "cloud");
@@ -78,10 +78,10 @@ TEST(Planner, HeedsTheCloudsWishWhileThePaceHolds) {
   const std::vector<Place> places = price_places(input);
   const Pick asked = pick_place(places, input, Goal::kFast, 10);
   EXPECT_EQ(places[asked.place].name(), "0");  // the fastest one at or below 6
-  EXPECT_EQ(pick_reason_name(asked.why), "asked_by_cloud");
+  EXPECT_EQ(asked.why, Why::kAskedByCloud);
   EXPECT_EQ(places[pick_place(places, input, Goal::kFast, 2'000).place].name(), "cloud");
   const Pick own = pick_place(places, input, Goal::kOffload, 10);
-  EXPECT_EQ(pick_reason_name(own.why), "goal");  // is there already
+  EXPECT_EQ(own.why, Why::kGoal);  // is there already
 }
 
 TEST(Planner, StaysWithTheCloudWhereNothingWasMeasured) {

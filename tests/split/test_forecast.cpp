@@ -216,7 +216,7 @@ TEST(Forecasts, TakesEachAnswersLessonIntoTheNextPlan) {
     EXPECT_FALSE(receipt.forecast);  // nothing is known
     forecasts.measured(facts().network, facts().edge, CloudLoad{facts().cloud, Prices{3.6, 0}, {}});
     forecasts.describe(receipt, watch, false);
-    EXPECT_EQ(receipt.forecast->why, "asked");
+    EXPECT_EQ(receipt.forecast->why, Why::kAsked);
     EXPECT_NEAR(*receipt.forecast->predicted.token_ms, 19.1, 1e-9);
     EXPECT_NEAR(receipt.cost->cloud, 0, 1e-12);
     EXPECT_NEAR(*forecasts.learn(receipt, watch, false), (24 - 19.1) / 24, 1e-9);
@@ -249,7 +249,7 @@ TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
   const auto now = forecasts.choose(0);
   ASSERT_TRUE(now);
   EXPECT_FALSE(now->begin);
-  EXPECT_EQ(why(5), "fastest");
+  EXPECT_EQ(why(5), Why::kFastest);
   EXPECT_NE(to_text(receipt).find("plan      all on the cloud (fastest): 5.00 ms a token foreseen, "
                                   "5.00 ms taken (0 % off)"),
             std::string::npos)
@@ -261,10 +261,10 @@ TEST(Forecasts, SayWhyATextThatCouldRunHereStayedOnTheCloud) {
   slow.block_ms = 10;
   forecasts.measured({}, {}, CloudLoad{slow, {}, {}});
   EXPECT_FALSE(forecasts.choose(0)->begin);
-  EXPECT_EQ(why(30), "fastest");
+  EXPECT_EQ(why(30), Why::kFastest);
   // The weights here decide: a cut of all four blocks takes longer.
   forecasts.choose(4);
-  EXPECT_EQ(why(30), "fastest");
+  EXPECT_EQ(why(30), Why::kFastest);
 }
 
 // The weights came meanwhile.
@@ -281,13 +281,13 @@ TEST(Forecasts, SayWhyATextStayedOnACloudThatWasForeseenToBeSlower) {
   Speed slow = *facts().cloud;
   slow.block_ms = 10;
   forecasts.measured(facts().network, facts().edge, CloudLoad{slow, {}, {}});
-  EXPECT_EQ(why(5), "only_fit");  // before they came
+  EXPECT_EQ(why(5), Why::kOnlyFit);  // before they came
   EXPECT_EQ(forecasts.choose(0)->begin, 0);
-  EXPECT_EQ(why(5), "fastest");
-  EXPECT_EQ(why(30), "only_fit");
+  EXPECT_EQ(why(5), Why::kFastest);
+  EXPECT_EQ(why(30), Why::kOnlyFit);
   slow.block_ms = 2.75;  // 12 ms a token: 11 is less, but not by a tenth
   forecasts.measured({}, {}, CloudLoad{slow, {}, {}});
-  EXPECT_EQ(why(30), "fastest");
+  EXPECT_EQ(why(30), Why::kFastest);
 }
 
 TEST(Receipts, SayWhatALostCloudTookApart) {
@@ -323,7 +323,7 @@ TEST(Receipts, SayWhatALostCloudTookApart) {
   says("prompt    4 tokens, 36.0 ms: 36.0 ms cloud and line\n");
   says("tokens    9 more, each 667 ms: 667 ms cloud and line\n");
   receipt.max_tokens = 11;
-  receipt.forecast.emplace().why = "only_fit";
+  receipt.forecast.emplace().why = Why::kOnlyFit;
   says("stopped at the end of the context");
   says("plan      all on the cloud (nothing else is here): ");
 }

@@ -117,7 +117,7 @@ class HandOffs : public testing::Test {
       if (foreseen_ms) {
         forward.offer(local.batcher, {}, edge::Quicker{0, *foreseen_ms});
       } else {
-        forward.aim(0, "landed", &local.batcher, {});
+        forward.aim(0, edge::Why::kLanded, &local.batcher, {});
       }
       return true;
     };
@@ -165,7 +165,7 @@ TEST_F(HandOffs, GiveTheCloudsTextAtWhicheverTokenTheModelIsHere) {
       if (moved) {
         EXPECT_EQ(got.counts.moves[0].at, static_cast<uint32_t>(here_at) + 1);
         EXPECT_EQ(got.counts.moves[0].from, edge::Move::kCloud);
-        EXPECT_EQ(got.counts.moves[0].why, "landed");
+        EXPECT_EQ(got.counts.moves[0].why, edge::Why::kLanded);
         EXPECT_GE(got.counts.moves[0].rows, prompt.size());
       }
     }
@@ -221,7 +221,7 @@ TEST_F(HandOffs, GoOnHereWhereTheCloudIsGone) {
   EXPECT_EQ(got.text.tokens, whole.tokens);
   ASSERT_EQ(got.counts.moves.size(), 1u);
   EXPECT_EQ(got.counts.moves[0].at, 4u);
-  EXPECT_EQ(got.counts.moves[0].why, "cloud_lost");
+  EXPECT_EQ(got.counts.moves[0].why, edge::Why::kCloudLost);
   EXPECT_EQ(cloud.streams, 1);
   EXPECT_EQ(got.counts.losses, 1u);
   EXPECT_EQ(got.counts.survived, 1u);
@@ -239,7 +239,7 @@ TEST_F(HandOffs, GoOnHereForSpeedAloneWhereThatIsQuicker) {
   const Outcome went = hand_off(options, 4, true, kNothing);
   EXPECT_EQ(went.text.tokens, whole.tokens);
   ASSERT_EQ(went.counts.moves.size(), 1u);
-  EXPECT_EQ(went.counts.moves[0].why, "fastest");
+  EXPECT_EQ(went.counts.moves[0].why, edge::Why::kFastest);
   EXPECT_EQ(went.counts.moves[0].at, 7u);
   EXPECT_EQ(went.counts.moves[0].to, 0);
   EXPECT_EQ(cloud.streams, 1);
@@ -251,7 +251,7 @@ TEST_F(HandOffs, GoOnHereForSpeedAloneWhereThatIsQuicker) {
   const Outcome left = hand_off(options, 4, false, kYears);
   EXPECT_EQ(left.text.tokens, whole.tokens);
   ASSERT_EQ(left.counts.moves.size(), 1u);
-  EXPECT_EQ(left.counts.moves[0].why, "cloud_lost");
+  EXPECT_EQ(left.counts.moves[0].why, edge::Why::kCloudLost);
   EXPECT_EQ(left.counts.moves[0].at, 40u);
   EXPECT_EQ(local.shard.pages().in_use(), 0u);
 }

@@ -23,7 +23,7 @@ TEST_F(SplitMoves, ATextThatIsAllHereForTheCloudsSakeHearsOfTheEndOfItsLoad) {
     };
     const Result got = run({.start = start, .moves = {{UINT32_MAX, 0}}, .asked = true}, options);
     ASSERT_EQ(got.moves.size(), 2u) << start;
-    for (const edge::Move& move : got.moves) EXPECT_EQ(move.why, "asked_by_cloud");
+    for (const edge::Move& move : got.moves) EXPECT_EQ(move.why, edge::Why::kAskedByCloud);
     EXPECT_EQ(got.moves[0].to, 0);
     EXPECT_EQ(got.moves[1].to, start);
     EXPECT_GE(got.moves[1].at, 30u);
@@ -56,7 +56,7 @@ TEST_F(SplitMoves, ATextFollowsACloudThatWavers10SecondsBehindItsLastMove) {
   const Result got = run({.start = 3, .moves = {{UINT32_MAX, 1}}, .asked = true}, options);
   ASSERT_GT(got.moved_ms.size(), 2u);
   for (size_t n = 1; n < got.moved_ms.size(); ++n) {
-    EXPECT_EQ(got.moves[n].why, "asked_by_cloud");
+    EXPECT_EQ(got.moves[n].why, edge::Why::kAskedByCloud);
     EXPECT_GE(got.moved_ms[n] - got.moved_ms[n - 1], 10'000 - 3000) << n;  // but for a token's time
   }
 }
@@ -72,7 +72,7 @@ TEST_F(SplitMoves, EachWayAndBack) {
       EXPECT_EQ(moves[0].at, 4u);
       EXPECT_EQ(moves[0].from, from);
       EXPECT_EQ(moves[0].to, to);
-      EXPECT_EQ(moves[0].why, "asked");
+      EXPECT_EQ(moves[0].why, edge::Why::kAsked);
       EXPECT_GE(moves[0].rows, from + to == layers() - 1 ? 0 : prompt.size());
       EXPECT_EQ(moves[1].at, 8u);
       EXPECT_EQ(moves[1].to, from);
@@ -133,7 +133,7 @@ TEST_F(SplitMoves, ACloudThatIsGoneForGoodIsNoEventWhereAllStagesAreHere) {
       ASSERT_FALSE(HasFailure());
       ASSERT_FALSE(got.moves.empty());
       EXPECT_EQ(got.moves.back().to, 0);
-      const auto lost = std::ranges::count(got.moves, "cloud_lost", &edge::Move::why);
+      const auto lost = std::ranges::count(got.moves, edge::Why::kCloudLost, &edge::Move::why);
       EXPECT_LE(lost, 1);  // none where the text had left it
       all_lost += lost;
       EXPECT_LE(got.slowest_ms, 3 * 75);
@@ -165,7 +165,7 @@ TEST_F(SplitMoves, TwoThreadsAndAThirdThatAsksWriteTheSameText) {
     std::atomic<bool> over{false};
     std::thread asker([&] {
       for (int cut = 0; !over; cut = cut == layers() ? edge::Move::kCloud : cut + 1) {
-        if (round % 2 == 1) forward.aim(cut, "asked", &tail, {});
+        if (round % 2 == 1) forward.aim(cut, edge::Why::kAsked, &tail, {});
         EXPECT_LE(forward.place().tokens, 12u);
         forward.landed();
         std::this_thread::yield();
@@ -290,8 +290,10 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
         hand.drive(course, course.stream(loop.ids(), prompt.size(), rest),
                    [&](const ScoredToken& token) {
                      loop.token(token, {});
-                     if (loop.ids().size() == 16) course.lane()->aim({.cut = 3, .why = "landed"});
-                     if (loop.ids().size() == 70) course.lane()->aim({.cut = 2, .why = "landed"});
+                     if (loop.ids().size() == 16)
+                       course.lane()->aim({.cut = 3, .why = edge::Why::kLanded});
+                     if (loop.ids().size() == 70)
+                       course.lane()->aim({.cut = 2, .why = edge::Why::kLanded});
                      return !loop.ended();
                    });
       } else {
@@ -303,9 +305,9 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
     for (const std::string& session : course.leave()) cloud.close(session);
   }
   ASSERT_EQ(own.moves.size(), 2u);
-  EXPECT_EQ(own.moves[0].why, "landed");
+  EXPECT_EQ(own.moves[0].why, edge::Why::kLanded);
   EXPECT_EQ(own.moves[0].to, 3);
-  EXPECT_EQ(own.moves[1].why, "goal");
+  EXPECT_EQ(own.moves[1].why, edge::Why::kGoal);
   EXPECT_EQ(own.moves[1].to, edge::Move::kCloud);
 }
 

@@ -110,7 +110,7 @@ TEST_F(SplitRescue, ATextAtAnyCutGoesOnHereWithinThreeSeconds) {
       const edge::SplitCounts got = text(cut);
       ASSERT_FALSE(HasFailure());
       ASSERT_EQ(got.moves.size(), 1u);
-      EXPECT_EQ(got.moves[0].why, "cloud_lost");
+      EXPECT_EQ(got.moves[0].why, edge::Why::kCloudLost);
       EXPECT_EQ(got.moves[0].from, cut);
       EXPECT_EQ(got.moves[0].to, 0);
       ASSERT_EQ(rescued_at_ms.size(), 1u);
@@ -130,7 +130,7 @@ TEST_F(SplitRescue, SoDoesOneWhoseHeadIsOnTheCloud) {
       const edge::SplitCounts got = text(cut, false);
       ASSERT_FALSE(HasFailure());
       ASSERT_EQ(got.moves.size(), 1u);
-      EXPECT_EQ(got.moves[0].why, "cloud_lost");
+      EXPECT_EQ(got.moves[0].why, edge::Why::kCloudLost);
     }
   }
 }
@@ -187,7 +187,7 @@ TEST_F(SplitRescue, ATextGoesBackWhereThatIsQuickerAlone) {
     ASSERT_EQ(got.moves.size(), slow_here ? 2u : 1u);
     EXPECT_EQ(ended_at, slow_here ? edge::Move::kCloud : 0);
     if (!slow_here) continue;
-    EXPECT_EQ(got.moves[1].why, "fastest");
+    EXPECT_EQ(got.moves[1].why, edge::Why::kFastest);
     EXPECT_GE(got.moves[1].at, 40u);
   }
 }

@@ -75,7 +75,7 @@ TEST_F(SplitForSpeed, ATextStaysWhileItsOwnTokensAreQuickerAndLeavesWhenTheyAreN
   EXPECT_TRUE(run([](size_t) { return std::chrono::milliseconds(9); }).empty());
   const std::vector<edge::Move> moves = run([](size_t out) { return out < 20 ? kQuick : kSlow; });
   ASSERT_EQ(moves.size(), 1u);
-  EXPECT_EQ(moves[0].why, "fastest");
+  EXPECT_EQ(moves[0].why, edge::Why::kFastest);
   EXPECT_EQ(moves[0].from, edge::Move::kCloud);
   EXPECT_EQ(moves[0].to, 0);
   EXPECT_GE(moves[0].at, 22u);
@@ -102,13 +102,13 @@ TEST_F(SplitForSpeed, WhatTheCloudOrSomebodyAsksForDoesNotWait) {
     if (out == 20) lane.aim({.cut = 0});
   });
   ASSERT_EQ(asked.size(), 1u);
-  EXPECT_EQ(asked[0].why, "asked");
+  EXPECT_EQ(asked[0].why, edge::Why::kAsked);
   EXPECT_LE(asked[0].at, 30u);
   const std::vector<edge::Move> wished = run(quick, [this](size_t out, edge::Lane&) {
     if (out == 20) cloud.says = edge::CloudSays{.want = 2};
   });
   ASSERT_GE(wished.size(), 1u);
-  EXPECT_EQ(wished[0].why, "asked_by_cloud");
+  EXPECT_EQ(wished[0].why, edge::Why::kAskedByCloud);
   EXPECT_EQ(wished[0].to, 2);
   EXPECT_LE(wished[0].at, 30u);
   // A text that is slow, and about to go, goes where the cloud wants it first.
@@ -120,7 +120,7 @@ TEST_F(SplitForSpeed, WhatTheCloudOrSomebodyAsksForDoesNotWait) {
                                                cloud.says = edge::CloudSays{.want = 2};
                                            });
   ASSERT_GE(both.size(), 1u);
-  EXPECT_EQ(both[0].why, "asked_by_cloud");
+  EXPECT_EQ(both[0].why, edge::Why::kAskedByCloud);
   EXPECT_EQ(both[0].to, 2);
 }
 

@@ -32,7 +32,7 @@ struct TokenCosts {
 struct Forecast {
   std::optional<int> cut;  // none: all on the cloud
   Goal goal = Goal::kFast;
-  std::string why;  // pick_reason_name(), or a move's
+  Why why = Why::kAsked;
   TokenCosts predicted, actual;
   std::optional<double>
       here_ms;  // a token's with all here, where it stayed away from that for speed

@@ -71,7 +71,7 @@ std::string to_json(const PlanReport& report) {
     out += cat(&place == places.data() ? "" : ",", place_json(place, input));
   }
   return out + cat("],\"pick\":{\"cut\":", cut_of(places[pick.place]), ",\"why\":\"",
-                   pick_reason_name(pick.why), "\"}}\n");
+                   name_of(pick.why), "\"}}\n");
 }
 
 namespace {
@@ -84,24 +84,25 @@ std::string seconds(const std::optional<double>& ms) {
 std::string milliseconds(const std::optional<double>& ms) { return ms ? plan_ms(*ms) : "-"; }
 
 // Why it is picked, as the table shows it.
-std::string_view reason(PickReason why, std::span<const Place> places, const Place& picked) {
+std::string_view reason(Why why, std::span<const Place> places, const Place& picked) {
   const bool fastest = std::ranges::none_of(places, [&](const Place& place) {
     return can_be_picked(place) && *place.token_ms < picked.token_ms;
   });
   switch (why) {
-    case PickReason::kFastest:
+    case Why::kFastest:
       return !fastest     ? "a text of 64 tokens is done soonest there"
              : picked.cut ? "nothing is faster once it has landed"
                           : "nothing is faster";
-    case PickReason::kGoal:
+    case Why::kGoal:
       return "the least work for the cloud at this pace";
-    case PickReason::kOnlyFit:
+    case Why::kOnlyFit:
       return std::ranges::count_if(places, &Place::fits) > 1 ? "nothing else was measured"
                                                              : "nothing else fits here";
-    case PickReason::kAskedByCloud:
+    case Why::kAskedByCloud:
       return "the cloud asks for it";
+    default:
+      return "";
   }
-  return "";
 }
 
 }  // namespace

@@ -148,26 +148,12 @@ std::vector<Place> price_places(const PlanInput& input, const Correction& correc
   return places;
 }
 
-std::string_view pick_reason_name(PickReason reason) {
-  switch (reason) {
-    case PickReason::kFastest:
-      return "fastest";
-    case PickReason::kGoal:
-      return "goal";
-    case PickReason::kOnlyFit:
-      return "only_fit";
-    case PickReason::kAskedByCloud:
-      return "asked_by_cloud";
-  }
-  return "";
-}
-
 Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal, double pace) {
   std::vector<size_t> open;
   for (size_t i = 0; i < places.size(); ++i) {
     if (can_be_picked(places[i])) open.push_back(i);
   }
-  if (open.empty()) return {0, PickReason::kOnlyFit};
+  if (open.empty()) return {0, Why::kOnlyFit};
   const auto keeps_pace = [&](size_t i) { return *places[i].token_ms * pace <= 1000; };
   const auto less_time = [&](size_t a, size_t b) { return score(places[a]) < score(places[b]); };
   const auto less_cloud = [&](size_t a, size_t b) {
@@ -178,12 +164,12 @@ Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal
     std::vector<size_t> quick;
     std::ranges::copy_if(some, std::back_inserter(quick), keeps_pace);
     if (goal == Goal::kOffload && !quick.empty()) {
-      return {*std::ranges::min_element(quick, less_cloud), PickReason::kGoal};
+      return {*std::ranges::min_element(quick, less_cloud), Why::kGoal};
     }
-    return {*std::ranges::min_element(some, less_time), PickReason::kFastest};
+    return {*std::ranges::min_element(some, less_time), Why::kFastest};
   };
   Pick own = best_of(open);
-  if (open.size() == 1) own.why = PickReason::kOnlyFit;
+  if (open.size() == 1) own.why = Why::kOnlyFit;
   if (!input.want) return own;
   const std::optional<int>& cut = places[own.place].cut;
   if (cut && *cut <= *input.want) return own;
@@ -192,7 +178,7 @@ Pick pick_place(std::span<const Place> places, const PlanInput& input, Goal goal
     return places[i].cut && *places[i].cut <= *input.want && keeps_pace(i);
   });
   if (asked.empty()) return own;
-  return {best_of(asked).place, PickReason::kAskedByCloud};
+  return {best_of(asked).place, Why::kAskedByCloud};
 }
 
 std::optional<int> cloud_percent(const Place& place, const PlanInput& input) {
@@ -248,7 +234,7 @@ size_t SteadyPick::update(std::span<const Place> places, const Pick& pick, Clock
   } else if (pick.place != *at_ && now - changed_ >= kSteady) {
     const bool better = can_be_picked(places[pick.place]) &&
                         is_better(score(places[pick.place]), score(places[*at_]));
-    if (better || pick.why == PickReason::kGoal || pick.why == PickReason::kAskedByCloud) change();
+    if (better || pick.why == Why::kGoal || pick.why == Why::kAskedByCloud) change();
   }
   return *at_;
 }

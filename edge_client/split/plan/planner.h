@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "edge_client/place/why.h"
 #include "tensor/shape.h"
 
 namespace split::edge {
@@ -115,12 +116,10 @@ struct Correction {
 std::vector<Place> price_places(const PlanInput& input, const Correction& correction = {});
 
 enum class Goal : uint8_t { kFast, kOffload };
-enum class PickReason : uint8_t { kFastest, kGoal, kOnlyFit, kAskedByCloud };
-std::string_view pick_reason_name(PickReason reason);
 
 struct Pick {
   size_t place = 0;  // among price_places()
-  PickReason why = PickReason::kFastest;
+  Why why = Why::kFastest;
 };
 
 // fast: the least time of a token, with the first one's spread over 64. offload: the least work for

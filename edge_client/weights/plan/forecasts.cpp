@@ -78,16 +78,16 @@ PlanInput Forecasts::input(size_t prompt_tokens, bool drafts) const {
   return input;
 }
 
-std::string Forecasts::why(const Receipt& receipt, const PlanInput& input, std::optional<int> cut,
-                           const AnswerWatch& watch) const {
+Why Forecasts::why(const Receipt& receipt, const PlanInput& input, std::optional<int> cut,
+                   const AnswerWatch& watch) const {
   if (!receipt.counts.moves.empty()) return receipt.counts.moves.back().why;
-  if (!choice_.chosen && !lowest_) return "asked";
+  if (!choice_.chosen && !lowest_) return Why::kAsked;
   PlanInput here = input;
   here.lowest = lowest_.value_or(0);
   const std::vector<Place> places = price_places(here, facts_.correction);
   const Pick pick = pick_place(places, here, choice_.goal, choice_.pace);
   const Place& picked = places[pick.place];
-  if (picked.cut == cut) return std::string(pick_reason_name(pick.why));
+  if (picked.cut == cut) return pick.why;
   // The plan would have taken another place: nothing of that is here yet, or it is too soon for
   // another, or it would gain less than a text changes its place for.
   const std::optional<double>& foreseen = places[cut ? 1 + static_cast<size_t>(*cut) : 0].token_ms;
@@ -95,7 +95,7 @@ std::string Forecasts::why(const Receipt& receipt, const PlanInput& input, std::
   const bool stayed = lowest_ && picked.token_ms &&
                       ((begins_ && *begins_ == cut) || (foreseen && !gains(*foreseen)) ||
                        (watch.tokens() > 0 && !gains(watch.token_ms())));
-  return std::string(pick_reason_name(stayed ? PickReason::kFastest : PickReason::kOnlyFit));
+  return stayed ? Why::kFastest : Why::kOnlyFit;
 }
 
 std::optional<FastChoice::Now> Forecasts::choose(int lowest) {
@@ -117,7 +117,7 @@ void Forecasts::describe(Receipt& receipt, const AnswerWatch& watch, bool drafts
     receipt.forecast = forecast_of(planned, facts_, cut, watch);
     receipt.forecast->goal = choice_.goal;
     receipt.forecast->why = why(receipt, planned, cut, watch);
-    const bool fastest = receipt.forecast->why == pick_reason_name(PickReason::kFastest);
+    const bool fastest = receipt.forecast->why == Why::kFastest;
     if (fastest && lowest_ == 0 && cut != 0) {
       receipt.forecast->here_ms = price_places(planned, facts_.correction)[1].token_ms;
     }
@@ -136,7 +136,7 @@ std::optional<double> Forecasts::learn(const Receipt& receipt, const AnswerWatch
   const std::lock_guard lock(mutex_);
   charged_ = std::max(charged_, receipt.fetched.downloaded);
   const auto& moves = receipt.counts.moves;
-  fast_.ended(!moves.empty() && moves.back().why == "cloud_lost", receipt.cut == "cloud",
+  fast_.ended(!moves.empty() && moves.back().why == Why::kCloudLost, receipt.cut == "cloud",
               Clock::now());
   if (!foreseen.forecast) return std::nullopt;
   edge::learn(facts_, input(receipt.new_prompt_tokens(), drafts), foreseen.forecast->cut, watch);
