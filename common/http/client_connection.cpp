@@ -1,6 +1,5 @@
 #include "http/client_connection.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -26,21 +25,21 @@ bool is_event_stream(const ReplyHead& head) {
 
 }  // namespace
 
-bool ClientExchange::wait(int fd, short events, std::chrono::milliseconds limit) {
-  const auto end = std::min(deadline, Clock::now() + limit);
+Waited ClientExchange::wait(int fd, short events, Clock::time_point until) {
+  const auto end_by = std::min(deadline, until);
   auto asks = Clock::now() + Client::kSilence;
   for (;;) {
-    auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) return fail("timed out");
+    auto left = std::chrono::ceil<std::chrono::milliseconds>(end_by - Clock::now()).count();
+    if (left <= 0) return Waited::kLate;
     if (is_lost && Clock::now() >= asks) {
-      if (is_lost()) return fail("it does not answer");
+      if (is_lost()) return end("it does not answer");
       asks = Clock::now() + Client::kSilence;
     }
     if (is_lost) left = std::min<int64_t>(left, Client::kSilence.count());
     std::array<pollfd, 2> fds = {pollfd{fd, events, 0}, pollfd{cancel_fd, POLLIN, 0}};
     const int n = ::poll(fds.data(), fds.size(), static_cast<int>(std::min<int64_t>(left, 60000)));
-    if (fds[1].revents != 0) return fail("cancelled");
-    if (n > 0) return true;
+    if (fds[1].revents != 0) return end("cancelled");
+    if (n > 0) return Waited::kReady;
   }
 }
 
@@ -56,27 +55,37 @@ void ClientConnection::close() {
   fd_.reset();
 }
 
+NameLookup::Addresses ClientConnection::resolve(ClientExchange& exchange) {
+  if (!lookup_) {
+    lookup_.emplace(proxy_ ? proxy_->host : url_.host, proxy_ ? proxy_->port : url_.port);
+  }
+  const auto until = ClientExchange::Clock::now() + exchange.options.connect_timeout;
+  const Waited waited = exchange.wait(lookup_->fd(), POLLIN, until);
+  if (!exchange.in_time(waited, "cannot connect: no answer from the resolver")) {
+    return {nullptr, nullptr};  // the next exchange waits for the same one
+  }
+  NameLookup::Found found = std::exchange(lookup_, {})->take();
+  if (found.error != 0) {
+    exchange.fail(cat("cannot connect: ", ::gai_strerror(found.error)));
+  }
+  return std::move(found.list);
+}
+
 bool ClientConnection::connect(ClientExchange& exchange) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICSERV;
-  addrinfo* list = nullptr;
-  const std::string& host = proxy_ ? proxy_->host : url_.host;
-  const int port = proxy_ ? proxy_->port : url_.port;
-  const int found = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
-  if (found != 0) return exchange.fail(cat("cannot connect: ", ::gai_strerror(found)));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> free_list(list, ::freeaddrinfo);
+  const NameLookup::Addresses list = resolve(exchange);
+  if (list == nullptr) return false;
   std::string reason = "no address";
-  for (const addrinfo* at = list; at != nullptr; at = at->ai_next) {
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
     Fd fd(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     int error = 0;
     if (!fd && (errno == EMFILE || errno == ENFILE)) throw file_error("a socket", errno);
     if (!fd || ::connect(fd.get(), at->ai_addr, at->ai_addrlen) != 0) error = errno;
     if (error == EINPROGRESS) {
-      if (!exchange.wait(fd.get(), POLLOUT, exchange.options.connect_timeout)) {
-        if (exchange.failure != "timed out") return false;
+      const auto until = ClientExchange::Clock::now() + exchange.options.connect_timeout;
+      const Waited waited = exchange.wait(fd.get(), POLLOUT, until);
+      if (waited == Waited::kEnded) return false;
+      if (waited == Waited::kLate) {
         // One address of a name may be a hole that swallows all, and the next one answer.
-        exchange.failure.clear();
         reason = "timed out";
         continue;
       }
@@ -106,12 +115,9 @@ bool ClientConnection::shake_hands(ClientExchange& exchange) {
       return exchange.fail("cannot connect: " + reason,
                            reason == kConnectionLost ? NoReply::Why::kLost : NoReply::Why::kTls);
     }
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
-    if (!exchange.wait(fd_.get(), next == TlsNext::kRead ? POLLIN : POLLOUT, left)) {
-      if (exchange.failure == "timed out") exchange.failure = "cannot connect: TLS timed out";
-      return false;
-    }
+    const short event = next == TlsNext::kRead ? POLLIN : POLLOUT;
+    const Waited waited = exchange.wait(fd_.get(), event, end_by);
+    if (!exchange.in_time(waited, "cannot connect: TLS timed out")) return false;
   }
 }
 
@@ -122,17 +128,8 @@ bool ClientConnection::pass_through(ClientExchange& exchange) {
   Headers fields = {{"Host", server}};
   if (!proxy_->authorization.empty()) fields.add("Proxy-Authorization", proxy_->authorization);
   if (!send(write_request_head("CONNECT", server, fields), exchange)) return false;
-  const auto end_by = ClientExchange::Clock::now() + exchange.options.connect_timeout;
-  size_t scanned = 0;
-  std::optional<size_t> end;
-  while (!(end = find_head_end(unread(), scanned))) {
-    if (unread().size() > exchange.options.max_head_bytes) {
-      return exchange.fail("the proxy's answer is too large");
-    }
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
-    if (!fill(exchange, left)) return false;
-  }
+  const auto end = fill_head(exchange, exchange.options.connect_timeout, "the proxy's answer");
+  if (!end) return false;
   const auto parsed = parse_reply_head(unread().substr(0, *end), 64);
   const auto* const head = std::get_if<ReplyHead>(&parsed);
   at_ += *end;
@@ -187,16 +184,16 @@ bool ClientConnection::send(std::string_view bytes, ClientExchange& exchange) {
     }
     if (n > 0) {
       bytes.remove_prefix(static_cast<size_t>(n));
-    } else if (!write_broken_ &&
-               !exchange.wait(fd_.get(), events, exchange.options.write_timeout)) {
-      return false;
+    } else if (!write_broken_) {
+      const auto until = ClientExchange::Clock::now() + exchange.options.write_timeout;
+      if (!exchange.in_time(exchange.wait(fd_.get(), events, until))) return false;
     }
   }
   // A peer that stopped reading may have answered why (413): go on to its reply.
   return true;
 }
 
-bool ClientConnection::fill(ClientExchange& exchange, std::chrono::milliseconds limit) {
+Waited ClientConnection::fill(ClientExchange& exchange, ClientExchange::Clock::time_point until) {
   const size_t room = std::max(kBuffer, exchange.options.max_head_bytes + 1);
   if (!in_) in_ = std::make_unique_for_overwrite<char[]>(room);
   if (at_ == end_) at_ = end_ = 0;
@@ -204,7 +201,10 @@ bool ClientConnection::fill(ClientExchange& exchange, std::chrono::milliseconds 
   short events = POLLIN;
   for (;;) {
     const bool at_hand = session_ && tls_pending(session_.get());
-    if (eager_ == 0 && !at_hand && !exchange.wait(fd_.get(), events, limit)) return false;
+    if (eager_ == 0 && !at_hand) {
+      const Waited waited = exchange.wait(fd_.get(), events, until);
+      if (waited != Waited::kReady) return waited;
+    }
     ssize_t n = -1;
     bool again = false;
     if (session_) {
@@ -220,24 +220,30 @@ bool ClientConnection::fill(ClientExchange& exchange, std::chrono::milliseconds 
     eager_ = again ? 0 : (eager_ + 1) % kEager;
     if (n > 0) {
       end_ += static_cast<size_t>(n);
-      return true;
+      return Waited::kReady;
     }
-    if (!again) return exchange.fail("connection lost");
+    if (!again) return exchange.end("connection lost");
   }
 }
 
-bool ClientConnection::read_head(ClientExchange& exchange) {
-  const auto end_by = ClientExchange::Clock::now() + exchange.options.read_timeout;
+std::optional<size_t> ClientConnection::fill_head(ClientExchange& exchange,
+                                                  std::chrono::milliseconds limit,
+                                                  const char* whose) {
+  const auto until = ClientExchange::Clock::now() + limit;
+  const size_t most = exchange.options.max_head_bytes;
   size_t scanned = 0;
   std::optional<size_t> end;
-  while (!(end = find_head_end(unread(), scanned))) {
-    if (unread().size() > exchange.options.max_head_bytes)
-      return exchange.fail("the reply's head is too large");
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end_by - ClientExchange::Clock::now());
-    if (!fill(exchange, left)) return false;
+  while (!(end = find_head_end(unread(), scanned)) && unread().size() <= most) {
+    if (!exchange.in_time(fill(exchange, until))) return std::nullopt;
   }
-  if (*end > exchange.options.max_head_bytes) return exchange.fail("the reply's head is too large");
+  if (end && *end <= most) return end;
+  exchange.fail(cat(whose, " is too large"));
+  return std::nullopt;
+}
+
+bool ClientConnection::read_head(ClientExchange& exchange) {
+  const auto end = fill_head(exchange, exchange.options.read_timeout, "the reply's head");
+  if (!end) return false;
   auto parsed = parse_reply_head(unread().substr(0, *end), 64);
   if (const auto* what = std::get_if<std::string>(&parsed))
     return exchange.fail("the reply " + *what);
@@ -300,18 +306,14 @@ bool ClientConnection::begin_part(ClientExchange& exchange) {
 }
 
 bool ClientConnection::fill_body(ClientExchange& exchange) {
-  const auto late = [&] { return exchange.fail(pace_->missed()); };
-  const auto now = ClientExchange::Clock::now();
-  if (now >= pace_->due()) return late();
-  if (now + exchange.options.read_timeout < pace_->due()) {
-    return fill(exchange, exchange.options.read_timeout);
+  const auto now = ClientExchange::Clock::now(), due = pace_->due();
+  if (now >= due) return exchange.fail(pace_->missed());
+  const auto until = std::min(now + exchange.options.read_timeout, due);
+  const Waited waited = fill(exchange, until);
+  if (waited == Waited::kLate && until == due && due <= exchange.deadline) {
+    return exchange.fail(pace_->missed());
   }
-  if (fill(exchange, std::chrono::ceil<std::chrono::milliseconds>(pace_->due() - now))) return true;
-  if (exchange.failure == "timed out" && ClientExchange::Clock::now() < exchange.deadline) {
-    exchange.failure.clear();
-    return late();
-  }
-  return false;
+  return exchange.in_time(waited);
 }
 
 bool ClientConnection::read_body(ClientExchange& exchange) {

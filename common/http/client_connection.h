@@ -13,9 +13,13 @@
 #include "http/client.h"
 #include "http/head.h"
 #include "http/pace.h"
+#include "http/resolve.h"
 #include "http/tls.h"
 
 namespace split::http {
+
+// A wait's end. kEnded: the exchange has failed, since it was cancelled or its server is lost.
+enum class Waited : uint8_t { kReady, kLate, kEnded };
 
 // The state that one exchange needs and leaves behind.
 struct ClientExchange {
@@ -40,8 +44,16 @@ struct ClientExchange {
     }
     return false;
   }
-  // Waits for `events` on fd; false on timeout or cancellation.
-  bool wait(int fd, short events, std::chrono::milliseconds limit);
+  Waited end(const char* what) {
+    fail(what);
+    return Waited::kEnded;
+  }
+  // Waits for `events` on fd.
+  Waited wait(int fd, short events, Clock::time_point until);
+  // Whether it is ready; fails with `late` when the time was up.
+  bool in_time(Waited waited, const char* late = "timed out") {
+    return waited == Waited::kLate ? fail(late) : waited == Waited::kReady;
+  }
 };
 
 // One thread at a time.
@@ -64,12 +76,17 @@ class ClientConnection {
  private:
   bool is_alive() const;  // kept, and nothing has come that nobody asked for
   bool open(ClientExchange& exchange);
+  // The addresses of the server, or of the proxy; none with the failure set.
+  NameLookup::Addresses resolve(ClientExchange& exchange);
   bool connect(ClientExchange& exchange);
   bool pass_through(ClientExchange& exchange);
   bool shake_hands(ClientExchange& exchange);
   bool send(std::string_view bytes, ClientExchange& exchange);
-  // More into in_; false with the failure set.
-  bool fill(ClientExchange& exchange, std::chrono::milliseconds limit);
+  // More into in_.
+  Waited fill(ClientExchange& exchange, ClientExchange::Clock::time_point until);
+  // All of a head; where it ends in unread(), or nothing with the failure set.
+  std::optional<size_t> fill_head(ClientExchange& exchange, std::chrono::milliseconds limit,
+                                  const char* whose);
   bool read_head(ClientExchange& exchange);
   bool read_line(ClientExchange& exchange, std::string& line);  // of the chunked framing
   bool begin_chunk(ClientExchange& exchange);
@@ -82,6 +99,7 @@ class ClientConnection {
   const Url& url_;
   const TlsContext& tls_;
   const std::optional<Proxy>& proxy_;
+  std::optional<NameLookup> lookup_;  // begun, perhaps for an exchange that gave it up
   Fd fd_;
   TlsSession session_;
   uint64_t made_ = 0;
