@@ -9,7 +9,6 @@
 #include "base/json.h"
 #include "base/plain_words.h"
 #include "edge_client/cli/options.h"
-#include "edge_client/cloud/remote_link.h"
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/cloud_notice.h"
@@ -204,8 +203,8 @@ std::string Doctor::one_token() {
   const std::unique_ptr<PlacedModel> split = loader_->load(*place_, info_);
   const std::string loaded = milliseconds_since(start);
   const auto tokenizer = loader_->tokenizer(info_);
-  RemoteLink link(loader_->remote(), info_, loader_->config(), loader_->retry(), interrupt_);
-  link.set_wire(split->wire);
+  ModelLink link(loader_->remote(),
+                 link_options(*split, loader_->config(), loader_->retry(), interrupt_));
   const SplitRun run{link,
                      split->place,
                      split->batcher(),

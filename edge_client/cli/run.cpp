@@ -25,7 +25,6 @@
 #include "edge_client/cli/prompt_loop.h"
 #include "edge_client/cli/told_lines.h"
 #include "edge_client/cloud/cloud_completion.h"
-#include "edge_client/cloud/remote_link.h"
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"
@@ -55,20 +54,6 @@ uint64_t peak_memory() {
   }
   return 0;
 }
-
-// The way to the cloud of what goes on beside a text.
-class OwnLink : public RemoteLink {
- public:
-  template <typename... Rest>
-  OwnLink(std::unique_ptr<Remote> remote, Interrupt& interrupt, Rest&&... rest)
-      : RemoteLink(*remote, std::forward<Rest>(rest)...),
-        remote_(std::move(remote)),
-        hook_(interrupt, [this] { remote_->cancel(); }) {}
-
- private:
-  const std::unique_ptr<Remote> remote_;
-  const Interrupt::Hook hook_;
-};
 
 }  // namespace
 
@@ -145,7 +130,7 @@ class Run {
   std::optional<Sentences> sentences_;
   std::vector<int32_t> prompt_;
   std::shared_ptr<PlacedModel> split_;
-  std::optional<RemoteLink> link_;  // to the cloud of split_
+  std::optional<ModelLink> link_;  // to the cloud of split_
   std::optional<Moving> moving_;
   std::optional<Opened> opened_;
   std::optional<GenerateOptions> generate_;  // of the one text
@@ -384,9 +369,8 @@ void Run::load() {
     throw;
   }
   loader_.remember(*split_);
-  link_.emplace(loader_.remote(), split_->info, loader_.config(), loader_.retry(), interrupt_);
-  link_->set_wire(split_->wire);
-  if (split_->deepest) link_->set_moves(true);
+  link_.emplace(loader_.remote(),
+                link_options(*split_, loader_.config(), loader_.retry(), interrupt_));
   if (split_->moves()) {
     moving_.emplace(rescuer_.moving(split_, [this] { return lane_link(); }));
     loader_.remote().on_silence(rescuer_.is_lost(split_));
@@ -398,13 +382,10 @@ void Run::load() {
 }
 
 std::unique_ptr<CloudLink> Run::lane_link() {
-  auto remote = loader_.connect(loader_.remote().patience().timeout);
+  const auto remote = ended_by(interrupt_, loader_.connect(loader_.remote().patience().timeout));
   remote->set_manifest_query(split_->query);
-  auto link = std::make_unique<OwnLink>(std::move(remote), interrupt_, split_->info,
-                                        loader_.config(), loader_.retry(), interrupt_);
-  if (split_->deepest) link->set_moves(true);
-  link->set_wire(split_->wire);
-  return link;
+  return std::make_unique<ModelLink>(
+      remote, link_options(*split_, loader_.config(), loader_.retry(), interrupt_));
 }
 
 // A text whose words say all: the cloud begins it at once, and what this machine has to know of the

@@ -47,6 +47,10 @@ Json request_of(const std::string& model, Json prompt, const GenerateOptions& op
   return body;
 }
 
+std::string session_path(const std::string& model, const std::string& session) {
+  return cat(wire::model_path(path_segment(model)), "/sessions/", session, "/completions");
+}
+
 // Events beside those of tokens: the end, the usage, an error.
 constexpr size_t kOtherEvents = 16;
 
@@ -72,12 +76,14 @@ class TokenStream {
         traffic_(traffic),
         steps_(steps) {}
 
-  bool take(std::string_view event);
+  // Asks for it, and takes its events. Throws RemoteError, also for one that makes no sense.
+  void read(Remote& remote, const std::string& path, const std::string& body);
   Generated finish();
   size_t bytes() const { return result_.text.size(); }
   size_t tokens() const { return result_.tokens.size(); }
 
  private:
+  bool take(std::string_view event);
   bool emit(std::string text, const ScoredToken* token);
   void count_time();
   size_t most_tokens() const { return static_cast<size_t>(std::max(0, options_.max_tokens)); }
@@ -95,6 +101,19 @@ class TokenStream {
   size_t events_ = 0;
   Generated result_;
 };
+
+void TokenStream::read(Remote& remote, const std::string& path, const std::string& body) {
+  try {
+    remote.complete(
+        path, body, [this](std::string_view event) { return take(event); }, most_bytes(options_),
+        traffic_);
+  } catch (const RemoteError&) {
+    throw;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kInput) throw;
+    throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
+  }
+}
 
 bool TokenStream::emit(std::string text, const ScoredToken* token) {
   result_.text += text;
@@ -212,9 +231,7 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
   for (;;) {
     TokenStream stream(tokenizer, options, shown_bytes, on_text, counts.traffic, counts.steps);
     try {
-      remote.complete(
-          "/v1/completions", body, [&](std::string_view event) { return stream.take(event); },
-          most_bytes(options), counts.traffic);
+      stream.read(remote, "/v1/completions", body);
     } catch (const RemoteError& error) {
       shown_bytes = std::max(shown_bytes, stream.bytes());
       if (stream.tokens() > most_tokens) {
@@ -228,9 +245,6 @@ Generated complete_on_cloud(Remote& remote, const std::string& model, const Toke
       if (error.loses() && !waiter.interrupted() && !std::exchange(lost, true)) ++counts.losses;
       retry.failed(error);
       continue;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kInput) throw;
-      throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
     }
     Generated result = stream.finish();
     goes_on(std::max<size_t>(1, result.tokens.size()));
@@ -247,8 +261,7 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
                    const OnText& on_text, Opened& opened, SplitCounts& counts) {
   Json body = request_of(model, opening.prompt, opening.options);
   body["special"] = opening.special;
-  const std::string path =
-      cat(wire::model_path(path_segment(model)), "/sessions/", opened.session, "/completions");
+  const std::string path = session_path(model, opened.session);
   const OnText until_ready = [&](std::string_view text, const ScoredToken* token) {
     opened.text_bytes += text.size();
     return on_text(text, token) && !opening.ready();
@@ -256,46 +269,25 @@ void open_on_cloud(Remote& remote, const std::string& model, const Opening& open
   TokenStream stream(nullptr, opening.options, 0, until_ready, counts.traffic, counts.steps,
                      &opened);
   ++counts.trips;
-  try {
-    remote.complete(
-        path, body.dump(), [&](std::string_view event) { return stream.take(event); },
-        most_bytes(opening.options), counts.traffic);
-  } catch (const RemoteError&) {
-    throw;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
-    throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
-  }
+  stream.read(remote, path, body.dump());
   opened.finish_reason = stream.finish().finish_reason;
   if (opened.finish_reason == "cancelled") opened.finish_reason.clear();
 }
 
-std::string stream_on_session(Remote& remote, const std::string& model, const std::string& session,
-                              std::span<const int32_t> ids, const GenerateOptions& options,
-                              std::optional<int> can, const CloudLink::OnToken& on_token,
-                              SplitCounts& counts) {
-  const std::string path =
-      cat(wire::model_path(path_segment(model)), "/sessions/", session, "/completions");
+std::string stream_on_session(Remote& remote, const std::string& model, const Stream& asked,
+                              const CloudLink::OnToken& on_token) {
+  const std::string path = session_path(model, asked.session);
   bool goes_on = true;
   // Its text is made of the ids by whoever asked.
   const OnText on_text = [&](std::string_view, const ScoredToken* token) {
     if (token != nullptr) goes_on = on_token(*token);
     return goes_on;
   };
-  Json body = request_of(model, ids, options);
-  if (can) body["can"] = *can;
+  Json body = request_of(model, asked.ids, asked.options);
+  if (asked.can) body["can"] = *asked.can;
   uint64_t steps = 0;  // which the text counts
-  TokenStream stream(nullptr, options, 0, on_text, counts.traffic, steps);
-  try {
-    remote.complete(
-        path, body.dump(), [&](std::string_view event) { return stream.take(event); },
-        most_bytes(options), counts.traffic);
-  } catch (const RemoteError&) {
-    throw;
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
-    throw RemoteError(cat("[server] ", remote.origin(), ": ", error.what()), 200, "");
-  }
+  TokenStream stream(nullptr, asked.options, 0, on_text, asked.counts->traffic, steps);
+  stream.read(remote, path, body.dump());
   return goes_on ? stream.finish().finish_reason : "";
 }
 

@@ -29,10 +29,8 @@ struct Opening {
 void open_on_cloud(Remote& remote, const std::string& model, const Opening& opening,
                    const OnText& on_text, Opened& opened, SplitCounts& counts);
 
-// As CloudLink::stream; `can` as of CloudLink::offer.
-std::string stream_on_session(Remote& remote, const std::string& model, const std::string& session,
-                              std::span<const int32_t> ids, const GenerateOptions& options,
-                              std::optional<int> can, const CloudLink::OnToken& on_token,
-                              SplitCounts& counts);
+// Streams as CloudLink::stream does.
+std::string stream_on_session(Remote& remote, const std::string& model, const Stream& asked,
+                              const CloudLink::OnToken& on_token);
 
 }  // namespace split::edge

@@ -31,11 +31,6 @@ uint64_t most_of(size_t rows, uint32_t columns) {
   return uint64_t{rows} * columns * sizeof(float) + kMostFrame;
 }
 
-// Hidden states are about to travel in it.
-void note_format(DType wire, Traffic& traffic) {
-  if (wire != DType::kF32) traffic.rows = wire;
-}
-
 // A stranger's words on our terminal: one line, valid UTF-8, no control characters, not too long.
 std::string printable(std::string_view text) {
   std::string clean = to_valid_utf8(text.substr(0, kMostMessage));
@@ -182,14 +177,15 @@ http::Reply Remote::ask(std::string_view method, const std::string& path, std::s
   return reply;
 }
 
-wire::Matrix Remote::tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
-                            uint32_t columns) const {
+std::vector<float> Remote::tensor(const http::Reply& reply, std::string_view name, size_t rows,
+                                  uint32_t columns) const {
   try {
-    wire::Matrix matrix = wire::parse_frame(as_bytes_of(reply.body), name, columns, rows);
+    wire::Matrix matrix =
+        wire::parse_frame(as_bytes_of(reply.body), name, columns, static_cast<uint32_t>(rows));
     if (matrix.rows != rows) {
       throw Error(ErrorKind::kInput, cat("expected ", rows, " rows, got ", matrix.rows));
     }
-    return matrix;
+    return std::move(matrix.values);
   } catch (const Error& error) {
     throw malformed_answer(cat("an answer that is no '", name, "' of this step"), error);
   }
@@ -232,12 +228,6 @@ bool Remote::still_has(const wire::ModelInfo& info) {
   if (wire::to_json(model(info.id)) == wire::to_json(info)) return true;
   described_ = 0;
   return false;
-}
-
-void Remote::look(const std::string& id) {
-  load_note_.reset();
-  const auto now = load(id);
-  if (now) load_note_ = wire::LoadNote{.want = now->want};
 }
 
 std::optional<CloudLoad> Remote::load(const std::string& id) {
@@ -303,68 +293,88 @@ std::string Remote::file(const std::string& id, const std::string& name) {
       .body;
 }
 
-bool Remote::open_session(const std::string& session, const wire::SessionRequest& request) {
-  return ask("PUT", wire::session_path(session), wire::to_json(request), wire::kJsonType, kMostJson)
-             .status == 201;
-}
-
-void Remote::close_session(const std::string& session) {
-  ask("DELETE", wire::session_path(session), {}, {}, kMostJson);
-}
-
-wire::Matrix Remote::step(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                          Traffic& traffic, std::optional<Point> to, std::optional<int> can,
-                          DType wire) {
-  if (rows.wanted_count() > 0) note_format(wire, traffic);
-  return on_session(session, wire::step_json(rows, to, can, wire), rows, columns, traffic);
-}
-
-wire::Matrix Remote::fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                          Traffic& traffic, DType wire) {
-  if (rows.wanted_count() > 0) note_format(wire, traffic);
-  const std::string body =
-      wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, wire);
-  return on_session(session, body, rows, columns, traffic);
-}
-
-wire::Matrix Remote::on_session(const std::string& session, std::string body,
-                                const SequenceRows& rows, uint32_t columns, Traffic& traffic) {
-  const auto wanted = static_cast<uint32_t>(rows.wanted_count());
-  const http::Reply reply =
-      ask("POST", wire::session_forward_path(session), std::move(body), wire::kJsonType,
-          most_of(wanted, columns), {{"Accept", std::string(wire::kTensorType)}}, &traffic);
-  const auto load = reply.headers.get(wire::kLoadHeader);
-  load_note_ = load ? wire::parse_load_note(*load) : std::nullopt;
-  if (wanted == 0) return {};
-  return tensor(reply, "hidden", wanted, columns);
-}
-
-wire::Matrix Remote::forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
-                             Traffic& traffic, DType wire) {
-  if (!rows.hidden.empty() || rows.range.to != Point::head()) note_format(wire, traffic);
-  const std::string path = wire::model_forward_path(path_segment(model));
+http::Reply Remote::ask_rows(const Send& send, const AskedModel& model, uint64_t max_bytes) {
+  const SequenceRows& rows = send.rows;
   const http::Headers accept = {{"Accept", std::string(wire::kTensorType)}};
-  const uint64_t most = most_of(rows.wanted_count(), columns);
-  const http::Reply reply =
-      rows.hidden.empty()
-          ? ask("POST", path, wire::forward_json(rows, wire), wire::kJsonType, most, accept,
-                &traffic)
-          : ask("POST", cat(path, "?", wire::forward_query(rows, wire)),
-                wire::hidden_frame(rows, wire), wire::kTensorType, most, accept, &traffic);
-  return tensor(reply, wire::result_name(rows.range.to), static_cast<uint32_t>(rows.wanted_count()),
-                columns);
+  std::string path = wire::model_forward_path(path_segment(model.id)), body;
+  std::string_view type = wire::kJsonType;
+  switch (send.call) {
+    case Send::kStep:
+      path = wire::session_forward_path(send.session);
+      body = wire::step_json(rows, model.moves ? std::optional(rows.range.to) : std::nullopt,
+                             model.moves ? send.can : std::nullopt, model.wire);
+      break;
+    case Send::kFill:
+      path = wire::session_forward_path(send.session);
+      body = wire::fill_json(rows.past, rows.count(), rows.range.to, rows.wanted, model.wire);
+      break;
+    case Send::kForward:
+      if (rows.hidden.empty()) {
+        body = wire::forward_json(rows, model.wire);
+        break;
+      }
+      path += cat("?", wire::forward_query(rows, model.wire));
+      body = wire::hidden_frame(rows, model.wire);
+      type = wire::kTensorType;
+      break;
+    default:
+      body = wire::forward_json(send.texts, send.call == Send::kEmbed, model.wire);
+  }
+  return ask("POST", path, std::move(body), type, max_bytes, accept, send.traffic);
 }
 
-wire::Matrix Remote::texts(const std::string& model, const TextRows& texts, bool pool,
-                           uint32_t width, Traffic& traffic, DType wire) {
-  if (!pool) note_format(wire, traffic);
-  const std::string path = wire::model_forward_path(path_segment(model));
-  const auto rows = static_cast<uint32_t>(pool ? texts.lengths.size() : texts.wanted_count());
-  const http::Reply reply =
-      ask("POST", path, wire::forward_json(texts, pool, wire), wire::kJsonType,
-          most_of(rows, width) + texts.lengths.size() * sizeof(uint32_t),
-          {{"Accept", std::string(wire::kTensorType)}}, &traffic);
-  return tensor(reply, pool ? wire::kEmbedding : wire::result_name(texts.range.to), rows, width);
+std::vector<float> Remote::ask(const Send& send, const AskedModel& model) {
+  const auto start = Clock::now();
+  size_t rows = send.rows.wanted_count();
+  uint32_t columns = model.channels;
+  std::string_view name = "hidden";
+  uint64_t beside = 0;  // bytes
+  bool rounds = rows > 0;
+  switch (send.call) {
+    case Send::kOpen:  // which the cloud computes nothing for
+      ask("PUT", wire::session_path(send.session),
+          wire::to_json(wire::SessionRequest{model.id, send.rows.range}), wire::kJsonType,
+          kMostJson);
+      send.traffic->wire_ms += ms_since(start);
+      return {};
+    case Send::kClose:
+      ask("DELETE", wire::session_path(send.session), {}, {}, kMostJson);
+      return {};
+    case Send::kLook:
+      load_note_.reset();
+      if (const auto now = load(model.id)) load_note_ = wire::LoadNote{.want = now->want};
+      return {};
+    case Send::kPing:
+      try {
+        ping();
+      } catch (const Error&) {  // whoever asks next will see
+      }
+      return {};
+    case Send::kStep:
+    case Send::kFill:
+      break;
+    case Send::kForward:
+      if (send.rows.range.to == Point::head()) columns = model.vocab;
+      name = wire::result_name(send.rows.range.to);
+      rounds = !send.rows.hidden.empty() || send.rows.range.to != Point::head();
+      break;
+    case Send::kTexts:
+    case Send::kEmbed:
+      rounds = send.call == Send::kTexts;
+      rows = rounds ? send.texts.wanted_count() : send.texts.lengths.size();
+      columns = send.width;
+      name = rounds ? wire::result_name(send.texts.range.to) : wire::kEmbedding;
+      beside = send.texts.lengths.size() * sizeof(uint32_t);
+      break;
+  }
+  if (rounds && model.wire != DType::kF32) send.traffic->rows = model.wire;
+  const http::Reply reply = ask_rows(send, model, most_of(rows, columns) + beside);
+  if (send.call == Send::kStep || send.call == Send::kFill) {
+    const auto load = reply.headers.get(wire::kLoadHeader);
+    load_note_ = load ? wire::parse_load_note(*load) : std::nullopt;
+    if (rows == 0) return {};
+  }
+  return tensor(reply, name, rows, columns);
 }
 
 void Remote::complete(const std::string& path, const std::string& body,

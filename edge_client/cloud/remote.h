@@ -3,6 +3,7 @@
 // one line. Retries are for others to make (retry.h).
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -48,6 +49,14 @@ http::Client::Options client_options(const std::string& url, const Patience& pat
 // The client's error in the edge's words; code "tls" where the server's certificate is not good.
 RemoteError no_answer(const http::NoReply& error);
 
+// A model whose rows are asked for.
+struct AskedModel {
+  std::string id = {};
+  uint32_t channels = 0, vocab = 0;
+  DType wire = DType::kF32;  // of hidden states on their way
+  bool moves = false;        // a step says where it goes, and where its text could go on
+};
+
 // One thread at a time, but for cancel().
 class Remote {
  public:
@@ -60,7 +69,12 @@ class Remote {
   const std::string& origin() const { return client_.origin(); }
   const Patience& patience() const { return patience_; }
   const Credentials& credentials() const { return credentials_; }
-  void cancel() { client_.cancel(); }  // any thread; for good
+  // Any thread; for good.
+  void cancel() {
+    cancelled_ = true;
+    client_.cancel();
+  }
+  bool cancelled() const { return cancelled_; }
   // The trace that requests from now on belong to (http/trace.h), as a traceparent; empty: none.
   void set_trace(std::string_view traceparent) { trace_ = traceparent; }
   // As http::Client::on_silence.
@@ -81,33 +95,14 @@ class Remote {
   bool still_has(const wire::ModelInfo& info);
   // How busy the model is there and what its rows cost; nothing of a server that does not say.
   std::optional<CloudLoad> load(const std::string& id);
-  // The same as said_of_load(), for no session.
-  void look(const std::string& id);
   // ms of each stage there, as far as they are known.
   std::map<std::string, double> stage_times(const std::string& id);
   std::string file(const std::string& id, const std::string& name);
-  // True when it is new there, false when it stood already.
-  bool open_session(const std::string& session, const wire::SessionRequest& request);
-  void close_session(const std::string& session);
-  // A step of the session from tokens: hidden states [wanted rows, columns]. `to`: where it goes,
-  // unless that is where the session does.
-  // `can`: the lowest cut from which the text could go on here. `wire`, here and below: the format
-  // that hidden states travel in.
-  wire::Matrix step(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                    Traffic& traffic, std::optional<Point> to = {}, std::optional<int> can = {},
-                    DType wire = DType::kF32);
-  // A fill of rows that the session has, to rows.range.to; the same of it.
-  wire::Matrix fill(const std::string& session, const SequenceRows& rows, uint32_t columns,
-                    Traffic& traffic, DType wire = DType::kF32);
+  // What CloudLink::ask() returns, over this connection; kPing throws nothing, kClose does.
+  std::vector<float> ask(const Send& send, const AskedModel& model);
   // The note that the last answer to a step or a fill, the last completion or look had of the load
   // there.
   const std::optional<wire::LoadNote>& said_of_load() const { return load_note_; }
-  // A step without a session: what leaves the rows' range, [wanted rows, columns].
-  wire::Matrix forward(const std::string& model, const SequenceRows& rows, uint32_t columns,
-                       Traffic& traffic, DType wire = DType::kF32);
-  // Whole texts, in one request: their rows, or embeddings, as CloudLink::texts().
-  wire::Matrix texts(const std::string& model, const TextRows& texts, bool pool, uint32_t width,
-                     Traffic& traffic, DType wire = DType::kF32);
   // A completion as events, at most max_bytes of them; false from on_event ends it. Throws when it
   // ends before "[DONE]".
   void complete(const std::string& path, const std::string& body,
@@ -122,16 +117,16 @@ class Remote {
   http::Reply ask(std::string_view method, const std::string& path, std::string body,
                   std::string_view type, uint64_t max_bytes, const http::Headers& headers = {},
                   Traffic* traffic = nullptr);
-  wire::Matrix on_session(const std::string& session, std::string body, const SequenceRows& rows,
-                          uint32_t columns, Traffic& traffic);
-  wire::Matrix tensor(const http::Reply& reply, std::string_view name, uint32_t rows,
-                      uint32_t columns) const;
+  http::Reply ask_rows(const Send& send, const AskedModel& model, uint64_t max_bytes);
+  std::vector<float> tensor(const http::Reply& reply, std::string_view name, size_t rows,
+                            uint32_t columns) const;
   RemoteError malformed_answer(std::string_view what, const Error& error) const;
 
   const Patience patience_;
   const Credentials credentials_;
   http::Client client_;
   std::optional<wire::LoadNote> load_note_;
+  std::atomic<bool> cancelled_ = false;
   bool peer_checks_ = false;  // its answers had check values
   uint64_t described_ = 0;    // the connection on which model() was asked last
 };

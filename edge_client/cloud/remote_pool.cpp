@@ -27,7 +27,7 @@ RemotePool::~RemotePool() {
   thread_.join();
 }
 
-std::unique_ptr<RemotePool::Lease> RemotePool::take() {
+std::shared_ptr<Remote> RemotePool::take() {
   std::unique_ptr<Remote> remote;
   {
     const std::lock_guard lock(mutex_);
@@ -37,14 +37,15 @@ std::unique_ptr<RemotePool::Lease> RemotePool::take() {
     }
   }
   if (!remote) remote = connect_(timeout_);
-  return std::make_unique<Lease>(*this, std::move(remote));
+  const auto back = [this](Remote* lent) { give_back(std::unique_ptr<Remote>(lent)); };
+  return {remote.release(), back};
 }
 
-void RemotePool::give_back(std::unique_ptr<Remote> remote, bool cancelled) noexcept {
+void RemotePool::give_back(std::unique_ptr<Remote> remote) noexcept {
   remote->set_trace({});
   remote->on_silence({});
   const std::lock_guard lock(mutex_);
-  if (!cancelled && idle_.size() < kMostIdle) idle_.push_back(std::move(remote));
+  if (!remote->cancelled() && idle_.size() < kMostIdle) idle_.push_back(std::move(remote));
 }
 
 void RemotePool::dismiss(const std::string& session) noexcept {
@@ -66,7 +67,7 @@ void RemotePool::say_goodbyes() {
     lock.unlock();
     bool heard = true;
     try {
-      goodbye_->close_session(session);
+      goodbye_->ask({Send::kClose, session}, {});
     } catch (const RemoteError& error) {
       heard = error.status != 0;
     } catch (const std::exception&) {

@@ -2,7 +2,6 @@
 // itself while it runs, and gives it back. Sessions that have ended are told so in the background.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -25,33 +24,15 @@ class RemotePool {
   RemotePool(const RemotePool&) = delete;
   RemotePool& operator=(const RemotePool&) = delete;
 
-  class Lease {
-   public:
-    Lease(RemotePool& pool, std::unique_ptr<Remote> remote)
-        : pool_(pool), remote_(std::move(remote)) {}
-    ~Lease() { pool_.give_back(std::move(remote_), cancelled_); }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    Remote& remote() { return *remote_; }
-    // Any thread: ends what runs on it, for good.
-    void cancel() {
-      cancelled_ = true;
-      remote_->cancel();
-    }
-
-   private:
-    RemotePool& pool_;
-    std::unique_ptr<Remote> remote_;
-    std::atomic<bool> cancelled_{false};
-  };
-  std::unique_ptr<Lease> take();
+  // Comes back here with the last that has it.
+  std::shared_ptr<Remote> take();
   const std::string& origin() const { return goodbye_->origin(); }
 
   // Ends the session on the server, soon.
   void dismiss(const std::string& session) noexcept;
 
  private:
-  void give_back(std::unique_ptr<Remote> remote, bool cancelled) noexcept;
+  void give_back(std::unique_ptr<Remote> remote) noexcept;
   void say_goodbyes();
 
   const Connect connect_;

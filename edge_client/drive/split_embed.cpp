@@ -22,8 +22,10 @@ std::vector<float> ask(const SplitRun& run, const TextRows& texts, bool pool, si
   Retry retry(run.retry, run.waiter);
   for (;;) {
     try {
-      std::vector<float> values =
-          run.cloud.texts(texts, pool, static_cast<uint32_t>(width), counts.traffic);
+      std::vector<float> values = run.cloud.ask({.call = pool ? Send::kEmbed : Send::kTexts,
+                                                 .traffic = &counts.traffic,
+                                                 .texts = texts,
+                                                 .width = static_cast<uint32_t>(width)});
       const size_t layer_rows =
           texts.count() *
           static_cast<size_t>(texts.range.to.blocks_before(run.model.config().layers));

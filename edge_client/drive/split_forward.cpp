@@ -14,30 +14,6 @@ double elapsed_ms(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-std::vector<float> ask(CloudLink& cloud, const Send& send) {
-  const auto start = Clock::now();
-  switch (send.call) {
-    case Send::kOpen:  // which the cloud computes nothing for
-      cloud.open(send.session, send.rows.range);
-      send.traffic->wire_ms += elapsed_ms(start);
-      break;
-    case Send::kStep:
-      cloud.offer(send.can);
-      return cloud.step(send.session, send.rows, *send.traffic);
-    case Send::kFill:
-      return cloud.fill(send.session, send.rows, *send.traffic);
-    case Send::kForward:
-      return cloud.forward(send.rows, *send.traffic);
-    case Send::kLook:
-      cloud.look();
-      break;
-    case Send::kClose:
-      cloud.close(send.session);
-      break;
-  }
-  return {};
-}
-
 // Adds the time that the job takes.
 void compute(const Compute& asked) {
   const auto start = Clock::now();
@@ -123,7 +99,7 @@ std::vector<float> SplitForward::norms(std::span<const int32_t> tokens) {
 
 void SplitForward::close() noexcept {
   stop_lane();
-  for (const std::string& session : course_.leave()) first_.close(session);
+  for (const std::string& session : course_.leave()) first_.ask({Send::kClose, session});
 }
 
 KeptTurn SplitForward::keep() {
@@ -207,7 +183,7 @@ void SplitForward::perform(Flow& flow, CloudLink& cloud, const Action& action, L
   lock.unlock();
   try {
     if (const auto* send = std::get_if<Send>(&action)) {
-      values = ask(cloud, *send);
+      values = cloud.ask(*send);
     } else if (const auto* rescue = std::get_if<Rescue>(&action)) {
       if (moving_->rescue) *rescue->whole = moving_->rescue();
     } else {
@@ -258,8 +234,7 @@ std::optional<Action> SplitForward::perform(Flow& flow, const Stream& stream,
     return !ours && std::holds_alternative<NextToken>(*wanted);
   };
   try {
-    cloud.offer(stream.can);
-    reason = cloud.stream(stream.session, stream.ids, stream.options, one, *stream.counts);
+    reason = cloud.stream(stream, one);
   } catch (...) {
     error = std::current_exception();
   }
@@ -303,7 +278,7 @@ bool SplitForward::warm_line(Lock& lock) {
   if (!beside_) beside_ = moving_->connect();
   warm_ = asking_ = true;
   lock.unlock();
-  beside_->warm();
+  beside_->ask({Send::kPing});
   lock.lock();
   asking_ = false;
   return true;

@@ -164,7 +164,7 @@ std::vector<float> final_states(const SplitRun& run, std::span<const int32_t> to
   const SequenceRows rows{.range = {.to = Point::norm()}, .tokens = tokens, .wanted = Wanted::kAll};
   for (;;) {
     try {
-      std::vector<float> states = run.cloud.forward(rows, counts.traffic);
+      std::vector<float> states = run.cloud.ask({Send::kForward, {}, rows, &counts.traffic});
       const size_t layer_rows = tokens.size() * static_cast<size_t>(run.model.config().layers);
       counts.cloud_layer_rows += layer_rows;
       counts.work += {tokens.size(), layer_rows, 0, 0};

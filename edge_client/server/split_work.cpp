@@ -33,50 +33,24 @@ auto answered(const Call& call) {
   }
 }
 
-// The way to the cloud of what goes on beside a text.
-class LaneLink : public RemoteLink {
- public:
-  template <typename... Rest>
-  LaneLink(std::unique_ptr<RemotePool::Lease> lease, Interrupt& interrupt, Rest&&... rest)
-      : RemoteLink(lease->remote(), std::forward<Rest>(rest)...),
-        lease_(std::move(lease)),
-        hook_(interrupt, [this] { lease_->cancel(); }) {}
-  void cancel() noexcept override { lease_->cancel(); }
-
- private:
-  const std::unique_ptr<RemotePool::Lease> lease_;
-  const Interrupt::Hook hook_;
-};
-
 }  // namespace
 
 // One text or its states, while it is computed.
 class SplitWork::Running {
  public:
   Running(SplitWork& work, std::shared_ptr<PlacedModel> split, size_t prompt_tokens)
-      : work_(work),
-        split_(std::move(split)),
-        lease_(work.shared_.pool.take()),
-        link_(lease_->remote(), split_->info, work.shared_.model.config(), work.shared_.retry,
-              work.interrupt_,
-              [&pool = work.shared_.pool](const std::string& session) { pool.dismiss(session); }) {
-    lease_->remote().set_manifest_query(split_->query);
-    lease_->remote().set_trace(work.trace_);
-    link_.set_wire(split_->wire);
+      : work_(work), split_(std::move(split)), remote_(connect()), link_(remote_, options()) {
     if (OwnTurns* const turns = work.shared_.turns) {
       turns_.emplace(TurnsOf{*turns, work.owner_, split_->info.phases_alike, split_});
-      link_.set_on_full([turns] { return turns->give_sessions(); });
     }
-    if (split_->deepest) link_.set_moves(true);
-    const auto connect = [this] { return lane_link(); };
+    const auto beside = [this] { return std::make_unique<ModelLink>(connect(), options()); };
     if (Rescuer* const rescuer = work.shared_.rescuer; rescuer && split_->moves()) {
-      moving_.emplace(rescuer->moving(split_, connect));
-      lease_->remote().on_silence(rescuer->is_lost(split_));
+      moving_.emplace(rescuer->moving(split_, beside));
+      remote_->on_silence(rescuer->is_lost(split_));
     } else if (split_->deepest) {
-      moving_.emplace(Moving{move_options(*split_), connect});
+      moving_.emplace(Moving{move_options(*split_), beside});
     }
     const std::lock_guard lock(work_.mutex_);
-    if (work_.interrupt_.signal() != 0) lease_->cancel();
     if (work_.running_.empty()) work_.since_ = Clock::now();
     work_.running_.push_back(this);
     ++work_.texts_;
@@ -121,7 +95,6 @@ class SplitWork::Running {
     work_.watch_.token(counts, ms_between(work_.since_, now));
     if (!work_.first_token_ms_) work_.first_token_ms_ = ms_between(work_.since_, now);
   }
-  void cancel() { lease_->cancel(); }
   const SplitCounts& told() const { return told_; }
 
   SplitCounts counts;  // of the thread that computes
@@ -135,23 +108,27 @@ class SplitWork::Running {
       if (!words.empty()) tell(words);
     }
   }
-  std::unique_ptr<CloudLink> lane_link() {
-    auto lease = work_.shared_.pool.take();
-    lease->remote().set_manifest_query(split_->query);
-    lease->remote().set_trace(work_.trace_);
-    auto link = std::make_unique<LaneLink>(
-        std::move(lease), work_.interrupt_, split_->info, work_.shared_.model.config(),
-        work_.shared_.retry, work_.interrupt_,
-        [&pool = work_.shared_.pool](const std::string& session) { pool.dismiss(session); });
-    if (split_->deepest) link->set_moves(true);
-    link->set_wire(split_->wire);
-    return link;
+  std::shared_ptr<Remote> connect() {
+    std::shared_ptr<Remote> remote = ended_by(work_.interrupt_, work_.shared_.pool.take());
+    remote->set_manifest_query(split_->query);
+    remote->set_trace(work_.trace_);
+    return remote;
+  }
+  LinkOptions options() {
+    const Shared& shared = work_.shared_;
+    LinkOptions options =
+        link_options(*split_, shared.model.config(), shared.retry, work_.interrupt_);
+    options.goodbye = [&shared](const std::string& session) { shared.pool.dismiss(session); };
+    if (shared.turns != nullptr) {
+      options.give_up = [&shared] { return shared.turns->give_sessions(); };
+    }
+    return options;
   }
 
   SplitWork& work_;
   const std::shared_ptr<PlacedModel> split_;
-  const std::unique_ptr<RemotePool::Lease> lease_;
-  RemoteLink link_;
+  const std::shared_ptr<Remote> remote_;
+  ModelLink link_;
   std::optional<Moving> moving_;
   std::optional<TurnsOf> turns_;
   SplitCounts told_;  // as of the last token
@@ -263,11 +240,7 @@ std::optional<bool> SplitWork::exact() const {
   return shared_.answers->exact();
 }
 
-void SplitWork::cancel() noexcept {
-  interrupt_.raise(SIGTERM);
-  const std::lock_guard lock(mutex_);
-  for (Running* one : running_) one->cancel();
-}
+void SplitWork::cancel() noexcept { interrupt_.raise(SIGTERM); }
 
 Receipt SplitWork::counted() const {
   Receipt receipt;

@@ -9,7 +9,6 @@
 #include <optional>
 #include <vector>
 
-#include "edge_client/cloud/remote_link.h"
 #include "edge_client/cloud/remote_pool.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"
@@ -72,7 +71,7 @@ class SplitWork : public serve::TextBackend {
   Interrupt interrupt_;      // of this request
 
   mutable std::mutex mutex_;  // of all below
-  std::vector<Running*> running_;
+  std::vector<const Running*> running_;
   SplitCounts ended_;  // of those that run no more
   size_t prompt_tokens_ = 0, tokens_ = 0;
   double ms_ = 0;  // during which some ran, before

@@ -15,7 +15,7 @@
 #include <variant>
 #include <vector>
 
-#include "edge_client/split/counts.h"
+#include "edge_client/split/cloud_link.h"
 #include "run/batcher.h"
 #include "run/text/text_loop.h"
 
@@ -23,15 +23,6 @@ namespace split::edge {
 
 using Moment = std::chrono::steady_clock::time_point;
 
-// The cloud is asked, by the call of CloudLink of that name.
-struct Send {
-  enum Call : uint8_t { kOpen, kStep, kFill, kForward, kLook, kClose };
-  Call call;
-  std::string session;          // none for kForward and kLook
-  SequenceRows rows;            // of kOpen: the range alone
-  Traffic* traffic;             // its cost, also where it fails
-  std::optional<int> can = {};  // of kStep: the lowest cut from which the text could go on here
-};
 class TailSide;
 // All stages are needed here, for a text whose cloud is lost; they stay null where that cannot be.
 struct Rescue {
@@ -43,16 +34,8 @@ struct Compute {
   Job* job;
   double* ms;  // its time is added, also where it fails
 };
-// The cloud goes on with a text on a session, by CloudLink::stream, and its first token is needed.
-// Whatever follows but NextToken and Done ends the stream.
-struct Stream {
-  std::string session;
-  std::vector<int32_t> ids;
-  GenerateOptions options;
-  SplitCounts* counts;
-  std::optional<int> can = {};  // as of a step
-};
-// The next token of the stream is needed.
+// The next token is needed of the stream that was asked for; whatever follows but this and Done
+// ends it.
 struct NextToken {};
 // A stream's token; or its end, and why.
 struct StreamEvent {

@@ -27,12 +27,13 @@ bool is_exact(Remote& remote, const wire::ModelInfo& info, Batcher& tail) {
   const auto columns = static_cast<uint32_t>(config.channels);
   Traffic traffic;
   SequenceRows rows{.range = {.to = config.layers}, .tokens = ids, .wanted = Wanted::kAll};
-  const std::vector<float> there = remote.forward(info.id, rows, columns, traffic).values;
+  const AskedModel asked{.id = info.id, .channels = columns};
+  const std::vector<float> there = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
   const Point from = std::min(shard.floor(), Point(config.layers));
   std::vector<float> below;
   if (!from.is_tokens()) {
     rows.range.to = from;
-    below = remote.forward(info.id, rows, columns, traffic).values;
+    below = remote.ask({Send::kForward, {}, rows, &traffic}, asked);
     rows = {
         .range = {from, config.layers}, .hidden = below, .width = columns, .wanted = Wanted::kAll};
   }

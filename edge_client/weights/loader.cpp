@@ -16,6 +16,27 @@
 
 namespace split::edge {
 
+LinkOptions link_options(const PlacedModel& split, const ModelConfig& config,
+                         const RetryOptions& retry, Waiter& waiter) {
+  return {.info = split.info,
+          .config = config,
+          .retry = retry,
+          .waiter = waiter,
+          .wire = split.wire,
+          .moves = split.deepest.has_value()};
+}
+
+std::shared_ptr<Remote> ended_by(Interrupt& interrupt, std::shared_ptr<Remote> remote) {
+  struct Hooked {
+    std::shared_ptr<Remote> remote;
+    Interrupt::Hook hook;
+  };
+  Remote* const raw = remote.get();
+  auto held =
+      std::shared_ptr<Hooked>(new Hooked{std::move(remote), {interrupt, [raw] { raw->cancel(); }}});
+  return {std::move(held), raw};
+}
+
 MoveOptions move_options(const PlacedModel& split) {
   MoveOptions options{.deepest = split.deepest.value_or(split.place.cut),
                       .targets = {},

@@ -9,11 +9,10 @@
 #include <optional>
 #include <string>
 
-#include "edge_client/cloud/remote.h"
+#include "edge_client/cloud/model_link.h"
 #include "edge_client/split/lane.h"
 #include "edge_client/split/placement.h"
 #include "edge_client/split/receipt.h"
-#include "edge_client/split/retry.h"
 #include "edge_client/weights/growing_tail.h"
 #include "edge_client/weights/plan/forecasts.h"
 #include "edge_client/weights/seen_models.h"
@@ -62,6 +61,12 @@ struct PlacedModel {
   std::optional<Point> floor() const;
   FetchCounts counts() const { return growing ? tail->counts() : fetched; }
 };
+
+// How the cloud is asked for the rows of a text on it. All of these outlive the link.
+LinkOptions link_options(const PlacedModel& split, const ModelConfig& config,
+                         const RetryOptions& retry, Waiter& waiter);
+// The connection, whose requests end when the program, or one request of it, is interrupted.
+std::shared_ptr<Remote> ended_by(Interrupt& interrupt, std::shared_ptr<Remote> remote);
 
 // How the texts on it move.
 MoveOptions move_options(const PlacedModel& split);

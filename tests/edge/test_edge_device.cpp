@@ -35,7 +35,7 @@ struct Fixture {
     edge::Remote remote(cloud.url(), std::chrono::seconds(60));
     Interrupt interrupt;
     edge::SplitCounts counts;
-    edge::RemoteLink link(remote, info, model.config(), {}, interrupt);
+    edge::ModelLink link(remote, {info, model.config(), {}, interrupt});
     edge::SplitForward forward(link, model, cut, &tail, {}, interrupt, counts);
     return generate(forward, model.config(), nullptr, prompt, wanted(), {}).tokens;
   }

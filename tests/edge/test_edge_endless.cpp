@@ -52,21 +52,24 @@ TEST(Endless, AnswersEndAtWhatWasAskedFor) {
       {[&] { remote.file("m", "config.json"); }, 64 << 20},
       {[&] { remote.stage_times("m"); }, 1 << 20},
       {[&] {
-         remote.open_session("s", {"m", {.to = 1}});
+         remote.ask({edge::Send::kOpen, "s", {.range = {.to = 1}}, &traffic}, {"m"});
        },
        1 << 20},
-      {[&] { remote.step("s", {.tokens = ids, .wanted = Wanted::kAll}, 96, traffic); },
+      {[&] {
+         const SequenceRows rows{.tokens = ids, .wanted = Wanted::kAll};
+         remote.ask({edge::Send::kStep, "s", rows, &traffic}, {.channels = 96});
+       },
        3 * 96 * 4 + 65536},
       {[&] {
-         remote.forward(
-             "m", {.range = {.from = 3}, .hidden = hidden, .width = 96, .wanted = Wanted::kAll},
-             5000, traffic);
+         const SequenceRows rows{
+             .range = {.from = 3}, .hidden = hidden, .width = 96, .wanted = Wanted::kAll};
+         remote.ask({edge::Send::kForward, {}, rows, &traffic}, {.id = "m", .vocab = 5000});
        },
        2 * 5000 * 4 + 65536},
       {[&] {
-         remote.forward("m",
-                        {.range = {.to = Point::norm()}, .tokens = ids, .wanted = Wanted::kAll}, 96,
-                        traffic);
+         const SequenceRows rows{
+             .range = {.to = Point::norm()}, .tokens = ids, .wanted = Wanted::kAll};
+         remote.ask({edge::Send::kForward, {}, rows, &traffic}, {.id = "m", .channels = 96});
        },
        3 * 96 * 4 + 65536},
   };

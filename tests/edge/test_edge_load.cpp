@@ -3,7 +3,7 @@
 // cloud's clock goes on with its steps.
 #include <atomic>
 
-#include "edge_client/cloud/remote_link.h"
+#include "edge_client/cloud/model_link.h"
 #include "edge_client/drive/split_text.h"
 #include "edge_client/server/answers.h"
 #include "support/cloud_fixture.h"
@@ -83,10 +83,9 @@ class EdgeLoad : public testing::Test {
   }
   std::unique_ptr<edge::CloudLink> link(edge::Remote& remote) {
     if (info_.id.empty()) info_ = remote.model("demo");
-    auto made =
-        std::make_unique<edge::RemoteLink>(remote, info_, golden.model->config(), retry, waiter);
-    made->set_moves(true);
-    return made;
+    edge::LinkOptions options{info_, golden.model->config(), retry, waiter};
+    options.moves = true;
+    return std::make_unique<edge::ModelLink>(remote, std::move(options));
   }
   // The text that one machine alone writes.
   std::vector<int32_t> alone() {

@@ -97,9 +97,10 @@ TEST_F(Network, FlipsAtEveryByteOfAStepLeaveItsState) {
   // Not long: a flip may announce bytes that never come.
   edge::Remote remote(proxy_.url(), std::chrono::milliseconds(300));
   const auto step = [&] {
-    return remote.step(session, {.tokens = ids, .wanted = Wanted::kAll}, 96, traffic).values;
+    const SequenceRows rows{.tokens = ids, .wanted = Wanted::kAll};
+    return remote.ask({edge::Send::kStep, session, rows, &traffic}, {.channels = 96});
   };
-  remote.open_session(session, {"rand-a", {.to = 2}});
+  remote.ask({edge::Send::kOpen, session, {.range = {.to = 2}}, &traffic}, {"rand-a"});
   const std::vector<float> expected = step();
   for (const Way way : {Way::kRequest, Way::kAnswer}) {
     proxy_.plan({Fault::kFlip, way, ~0ull});

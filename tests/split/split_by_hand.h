@@ -101,7 +101,7 @@ class ByHand {
         if (rescue) *rescues->whole = rescue();
       } else if (!std::holds_alternative<edge::Compute>(one.action)) {
         if (const auto* begun = std::get_if<edge::Stream>(&one.action)) {
-          stream_.emplace(cloud_, begun->session, begun->ids, begun->options);
+          stream_.emplace(cloud_, *begun);
         }
         const edge::StreamEvent event = stream_->next();
         if (event.token) more = on_token(*event.token);
@@ -119,25 +119,8 @@ class ByHand {
   }
   std::vector<float> ask(const edge::Send& send) {
     sent.push_back(send.call);
-    switch (send.call) {
-      case edge::Send::kStep:
-        return cloud_.step(send.session, send.rows, *send.traffic);
-      case edge::Send::kFill:
-        return cloud_.fill(send.session, send.rows, *send.traffic);
-      case edge::Send::kForward:
-        if (before_forward) before_forward();
-        return cloud_.forward(send.rows, *send.traffic);
-      case edge::Send::kLook:
-        cloud_.look();
-        return {};
-      case edge::Send::kClose:
-        cloud_.close(send.session);
-        return {};
-      default:
-        EXPECT_EQ(send.call, edge::Send::kOpen);
-        cloud_.open(send.session, send.rows.range);
-        return {};
-    }
+    if (send.call == edge::Send::kForward && before_forward) before_forward();
+    return cloud_.ask(send);
   }
 
   FakeCloud& cloud_;

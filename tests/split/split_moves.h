@@ -121,7 +121,7 @@ class SplitMoves : public SplitAlone {
         result.accepted = rows->accepted();
         loop.logits(expected, {});
       }
-      for (const std::string& session : course.leave()) cloud.close(session);
+      for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
     }
     EXPECT_EQ(shard.pages().in_use(), 0u);
     EXPECT_EQ(cloud.sessions(), 0u);

@@ -29,17 +29,15 @@ class StreamingCloud : public edge::CloudLink {
  public:
   StreamingCloud(const Golden& golden, Whole& whole) : golden_(golden), whole_(whole) {}
 
-  std::string stream(const std::string& session, std::span<const int32_t> ids,
-                     const GenerateOptions& options, const OnToken& on_token,
-                     edge::SplitCounts&) override {
+  std::string stream(const edge::Stream& asked, const OnToken& on_token) override {
     ++streams;
-    sessions.insert(session);
+    sessions.insert(asked.session);
     if (dead) throw RemoteError("gone", 0, "");
     LocalForward forward(whole_.batcher);
     int sent = 0;
     bool goes_on = true;
-    const Generated made = generate(forward, golden_.model->config(), nullptr, ids, options,
-                                    [&](std::string_view, const ScoredToken* token) {
+    const Generated made = generate(forward, golden_.model->config(), nullptr, asked.ids,
+                                    asked.options, [&](std::string_view, const ScoredToken* token) {
                                       if (token == nullptr) return true;
                                       if (sent++ == breaks_after) throw RemoteError("gone", 0, "");
                                       if (before_token) before_token();
@@ -47,17 +45,10 @@ class StreamingCloud : public edge::CloudLink {
                                     });
     return goes_on ? made.finish_reason : "";
   }
-  void close(const std::string& session) noexcept override { sessions.erase(session); }
-
-  void open(const std::string&, const StageRange&) override { FAIL(); }
-  std::vector<float> step(const std::string&, const SequenceRows&, edge::Traffic&) override {
-    throw RemoteError("no steps", 500, "");
-  }
-  std::vector<float> fill(const std::string&, const SequenceRows&, edge::Traffic&) override {
-    throw RemoteError("no fills", 500, "");
-  }
-  std::vector<float> forward(const SequenceRows&, edge::Traffic&) override {
-    throw RemoteError("no rows", 500, "");
+  std::vector<float> ask(const edge::Send& send) override {
+    if (send.call != edge::Send::kClose) throw RemoteError("no rows", 500, "");
+    sessions.erase(send.session);
+    return {};
   }
   Generated complete(const Tokenizer*, std::span<const int32_t>, const GenerateOptions&,
                      const OnText&, edge::SplitCounts&) override {

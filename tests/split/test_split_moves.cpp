@@ -217,11 +217,13 @@ TEST_F(SplitMoves, AStepBehindAStreamFindsItsConnectionOpen) {
   struct Warmed : Way {
     Warmed(FakeCloud& cloud, std::mutex& mutex, std::atomic<bool>& warmed, std::atomic<bool>& used)
         : Way(cloud, mutex), warmed(warmed), used(used) {}
-    void warm() noexcept override { warmed = own = true; }
-    std::vector<float> step(const std::string& session, const SequenceRows& rows,
-                            edge::Traffic& traffic) override {
-      used = used || own;
-      return Way::step(session, rows, traffic);
+    std::vector<float> ask(const edge::Send& send) override {
+      if (send.call == edge::Send::kPing) {
+        own = warmed = true;
+        return {};
+      }
+      used = used || (own && send.call == edge::Send::kStep);
+      return Way::ask(send);
     }
     std::atomic<bool>&warmed, &used;
     bool own = false;
@@ -302,7 +304,7 @@ TEST_F(SplitMoves, ATextThatIsTooSlowWhereAStageLandedGoesBack) {
       }
     }
     EXPECT_EQ(loop.take().tokens, expected);
-    for (const std::string& session : course.leave()) cloud.close(session);
+    for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
   }
   ASSERT_EQ(own.moves.size(), 2u);
   EXPECT_EQ(own.moves[0].why, edge::Why::kLanded);

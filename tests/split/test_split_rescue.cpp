@@ -81,7 +81,7 @@ class SplitRescue : public SplitMoves {
         EXPECT_TRUE(std::ranges::equal(got, expected)) << tokens_out;
         loop.logits(expected, {});
       }
-      for (const std::string& session : course.leave()) cloud.close(session);
+      for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
       ended_at = course.cut();
     }
     EXPECT_EQ(whole_shard.pages().in_use(), 0u);

@@ -60,7 +60,7 @@ class SplitForSpeed : public SplitMoves {
     LocalForward whole(cloud.batcher());
     EXPECT_EQ(loop.take().tokens,
               generate(whole, model.config(), nullptr, prompt, options, {}).tokens);
-    for (const std::string& session : course.leave()) cloud.close(session);
+    for (const std::string& session : course.leave()) cloud.ask({edge::Send::kClose, session});
     return own.moves;
   }
   std::vector<double> stayed;

@@ -49,7 +49,9 @@ class SplitTurns : public SplitAlone {
     return edge::place(options, golden.model->config());
   }
 
-  edge::OwnTurns turns{[this](const std::string& session) { cloud.close(session); }};
+  edge::OwnTurns turns{[this](const std::string& session) {
+    cloud.ask({edge::Send::kClose, session});
+  }};
 };
 
 TEST_F(SplitTurns, ANextTurnComputesAndSendsItsOwnRowsAlone) {

@@ -25,50 +25,28 @@ class FakeCloud : public edge::CloudLink {
         shard_(*device_, model_, golden.weights(), options_for(model_)),
         batcher_(shard_) {}
 
-  void open(const std::string& session, const StageRange& range) override {
-    const Call call(*this);
-    ++opened;
-    if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), range, {}};
-    call.done();
-  }
-  std::vector<float> step(const std::string& session, const SequenceRows& rows,
-                          edge::Traffic&) override {
-    const Call call(*this);
-    if (before_step) before_step(++steps_);
-    Session& own = find(session, rows);
-    EXPECT_LE(rows.range.to, own.range.to);
-    rows_stepped += rows.count();
-    shard_.pages().truncate(own.sequence, rows.past);
-    own.ids.resize(rows.past);
-    own.ids.insert(own.ids.end(), rows.tokens.begin(), rows.tokens.end());
-    std::vector<float> out = append(batcher_, own.sequence, rows);
-    call.done();
-    return out;
-  }
-  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
-                          edge::Traffic& traffic) override {
-    const Call call(*this);
-    ++fills;
-    Session& own = find(session, rows);
-    const size_t there = std::min<size_t>(own.ids.size(), shard_.pages().length(own.sequence));
-    if (rows.past + rows.count() > there) {
-      throw RemoteError("not there", 409, "position_mismatch");
+  std::vector<float> ask(const edge::Send& send) override {
+    switch (send.call) {
+      case edge::Send::kOpen:
+        open(send.session, send.rows.range);
+        return {};
+      case edge::Send::kStep:
+        return step(send.session, send.rows);
+      case edge::Send::kFill:
+        return fill(send.session, send.rows, *send.traffic);
+      case edge::Send::kForward:
+        return forward(send.rows);
+      case edge::Send::kLook:
+        ++looks;
+        return {};
+      case edge::Send::kClose:
+        forget(send.session);
+        return {};
+      case edge::Send::kPing:
+        return {};
+      default:
+        throw RemoteError("no lists of texts", 200, "");
     }
-    EXPECT_TRUE(
-        std::ranges::equal(rows.tokens, std::span(own.ids).subspan(rows.past, rows.count())));
-    std::vector<float> out(rows.wanted_count() * shard_.width(rows.range.to));
-    traffic.bytes_down += out.size() * sizeof(float);
-    Job job{.sequence = own.sequence, .rows = rows, .out = out.data(), .fill = true};
-    batcher_.run(job);
-    call.done();
-    return out;
-  }
-  void close(const std::string& session) noexcept override { forget(session); }
-  std::vector<float> forward(const SequenceRows& rows, edge::Traffic&) override {
-    const SequenceId sequence = shard_.pages().open();
-    std::vector<float> out = append(batcher_, sequence, rows);
-    shard_.pages().close(sequence);
-    return out;
   }
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,
@@ -81,12 +59,11 @@ class FakeCloud : public edge::CloudLink {
   // A text on a session, token by token.
   class Streaming {
    public:
-    Streaming(FakeCloud& cloud, std::string session, std::span<const int32_t> ids,
-              const GenerateOptions& options)
+    Streaming(FakeCloud& cloud, const edge::Stream& asked)
         : cloud_(cloud),
-          session_(std::move(session)),
-          prompt_(ids.size() - options.generated),
-          loop_(cloud.model_.config(), nullptr, ids, options) {
+          session_(asked.session),
+          prompt_(asked.ids.size() - asked.options.generated),
+          loop_(cloud.model_.config(), nullptr, asked.ids, asked.options) {
       const Call call(cloud);
       ++cloud.streams;
       auto& sessions = cloud.sessions_;
@@ -115,17 +92,13 @@ class FakeCloud : public edge::CloudLink {
     const size_t prompt_;
     TextLoop loop_;
   };
-  std::string stream(const std::string& session, std::span<const int32_t> ids,
-                     const GenerateOptions& options, const OnToken& on_token,
-                     edge::SplitCounts&) override {
-    return stream(session, ids, options, on_token, [](const auto& call) { return call(); });
+  std::string stream(const edge::Stream& asked, const OnToken& on_token) override {
+    return stream(asked, on_token, [](const auto& call) { return call(); });
   }
   // Each token within `locked`.
   template <typename Locked>
-  std::string stream(const std::string& session, std::span<const int32_t> ids,
-                     const GenerateOptions& options, const OnToken& on_token,
-                     const Locked& locked) {
-    auto streaming = locked([&] { return Streaming(*this, session, ids, options); });
+  std::string stream(const edge::Stream& asked, const OnToken& on_token, const Locked& locked) {
+    auto streaming = locked([&] { return Streaming(*this, asked); });
     for (;;) {
       const edge::StreamEvent event = locked([&] { return streaming.next(); });
       if (!event.token) return event.finish_reason;
@@ -142,7 +115,6 @@ class FakeCloud : public edge::CloudLink {
 
   std::function<void(int number)> before_step;              // of each step; may throw
   std::function<void(int number)> before_call, after_call;  // likewise, of each on a session
-  void look() override { ++looks; }
   std::optional<edge::CloudSays> load() const override { return says; }
   int opened = 0, completed = 0, fills = 0, streams = 0, looks = 0;
   std::optional<edge::CloudSays> says;  // of its load
@@ -164,6 +136,49 @@ class FakeCloud : public edge::CloudLink {
     StageRange range = {};
     std::vector<int32_t> ids = {};
   };
+  void open(const std::string& session, const StageRange& range) {
+    const Call call(*this);
+    ++opened;
+    if (!sessions_.contains(session)) sessions_[session] = {shard_.pages().open(), range, {}};
+    call.done();
+  }
+  std::vector<float> step(const std::string& session, const SequenceRows& rows) {
+    const Call call(*this);
+    if (before_step) before_step(++steps_);
+    Session& own = find(session, rows);
+    EXPECT_LE(rows.range.to, own.range.to);
+    rows_stepped += rows.count();
+    shard_.pages().truncate(own.sequence, rows.past);
+    own.ids.resize(rows.past);
+    own.ids.insert(own.ids.end(), rows.tokens.begin(), rows.tokens.end());
+    std::vector<float> out = append(batcher_, own.sequence, rows);
+    call.done();
+    return out;
+  }
+  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
+                          edge::Traffic& traffic) {
+    const Call call(*this);
+    ++fills;
+    Session& own = find(session, rows);
+    const size_t there = std::min<size_t>(own.ids.size(), shard_.pages().length(own.sequence));
+    if (rows.past + rows.count() > there) {
+      throw RemoteError("not there", 409, "position_mismatch");
+    }
+    EXPECT_TRUE(
+        std::ranges::equal(rows.tokens, std::span(own.ids).subspan(rows.past, rows.count())));
+    std::vector<float> out(rows.wanted_count() * shard_.width(rows.range.to));
+    traffic.bytes_down += out.size() * sizeof(float);
+    Job job{.sequence = own.sequence, .rows = rows, .out = out.data(), .fill = true};
+    batcher_.run(job);
+    call.done();
+    return out;
+  }
+  std::vector<float> forward(const SequenceRows& rows) {
+    const SequenceId sequence = shard_.pages().open();
+    std::vector<float> out = append(batcher_, sequence, rows);
+    shard_.pages().close(sequence);
+    return out;
+  }
   // A session that has the rows before these in the blocks that they pass.
   Session& find(const std::string& session, const SequenceRows& rows) {
     const auto at = sessions_.find(session);
@@ -223,34 +238,16 @@ class FakeCloud : public edge::CloudLink {
 class Way : public edge::CloudLink {
  public:
   Way(FakeCloud& cloud, std::mutex& mutex) : cloud_(cloud), mutex_(mutex) {}
-  void open(const std::string& session, const StageRange& range) override {
+  std::vector<float> ask(const edge::Send& send) override {
+    if (send.call == edge::Send::kForward) return cloud_.ask(send);
     const std::lock_guard lock(mutex_);
-    cloud_.open(session, range);
+    return cloud_.ask(send);
   }
-  std::vector<float> step(const std::string& session, const SequenceRows& rows,
-                          edge::Traffic& traffic) override {
-    const std::lock_guard lock(mutex_);
-    return cloud_.step(session, rows, traffic);
-  }
-  std::vector<float> fill(const std::string& session, const SequenceRows& rows,
-                          edge::Traffic& traffic) override {
-    const std::lock_guard lock(mutex_);
-    return cloud_.fill(session, rows, traffic);
-  }
-  void close(const std::string& session) noexcept override {
-    const std::lock_guard lock(mutex_);
-    cloud_.close(session);
-  }
-  std::string stream(const std::string& session, std::span<const int32_t> ids,
-                     const GenerateOptions& options, const OnToken& on_token,
-                     edge::SplitCounts&) override {
-    return cloud_.stream(session, ids, options, on_token, [this](const auto& call) {
+  std::string stream(const edge::Stream& asked, const OnToken& on_token) override {
+    return cloud_.stream(asked, on_token, [this](const auto& call) {
       const std::lock_guard lock(mutex_);
       return call();
     });
-  }
-  std::vector<float> forward(const SequenceRows& rows, edge::Traffic& traffic) override {
-    return cloud_.forward(rows, traffic);
   }
   Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
                      const GenerateOptions& options, const OnText& on_text,

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "edge_client/cli/options.h"
-#include "edge_client/cloud/remote_link.h"
+#include "edge_client/cloud/model_link.h"
 #include "edge_client/weights/loader.h"
 #include "support/edge_world.h"
 
@@ -215,21 +215,25 @@ TEST(EdgeFiles, AModelThatWasReplacedIsNoticedByWhateverIsAsked) {
   const std::string session(32, 'a');
   SequenceRows rows{.tokens = ids, .wanted = Wanted::kLast};
   rows.range.to = 4;
-  const std::function<void(edge::RemoteLink&)> asks[] = {
-      [&](edge::RemoteLink& link) {
-        link.open(session, {0, 4});
+  const std::function<void(edge::ModelLink&)> asks[] = {
+      [&](edge::ModelLink& link) {
+        link.ask({edge::Send::kOpen, session, {.range = {0, 4}}, &traffic});
       },
-      [&](edge::RemoteLink& link) { link.step(session, rows, traffic); },
-      [&](edge::RemoteLink& link) { link.forward(rows, traffic); },
-      [&](edge::RemoteLink& link) { link.complete(nullptr, ids, options, {}, counts); },
-      [&](edge::RemoteLink& link) {
-        link.stream(
-            std::string(32, 'b'), ids, options, [](const ScoredToken&) { return false; }, counts);
+      [&](edge::ModelLink& link) {
+        link.ask({edge::Send::kStep, session, rows, &traffic});
+      },
+      [&](edge::ModelLink& link) {
+        link.ask({edge::Send::kForward, {}, rows, &traffic});
+      },
+      [&](edge::ModelLink& link) { link.complete(nullptr, ids, options, {}, counts); },
+      [&](edge::ModelLink& link) {
+        link.stream({std::string(32, 'b'), ids, options, &counts},
+                    [](const ScoredToken&) { return false; });
       }};
   for (const auto& ask : asks) {
     const auto on = [&](const wire::ModelInfo& info) {
       edge::Remote remote(cloud.url(), std::chrono::seconds(20));
-      edge::RemoteLink link(remote, info, config, {}, interrupt);
+      edge::ModelLink link(remote, {info, config, {}, interrupt});
       ask(link);
     };
     EXPECT_NO_THROW(on(same));

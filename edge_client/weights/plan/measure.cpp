@@ -50,7 +50,7 @@ std::optional<CloudLoad> measure_steps(Remote& remote, const wire::ModelInfo& in
   std::array<double, kSteps> on_the_way{}, there{};
   for (size_t i = 0; i < kSteps; ++i) {
     Traffic traffic;
-    remote.forward(info.id, row, channels, traffic);
+    remote.ask({Send::kForward, {}, row, &traffic}, {.id = info.id, .channels = channels});
     on_the_way[i] = traffic.wire_ms;
     there[i] = traffic.cloud_ms;
   }

@@ -4,7 +4,7 @@
 
 #include "bench/support/loopback.h"
 #include "bench/text_steps.h"
-#include "edge_client/cloud/remote_link.h"
+#include "edge_client/cloud/model_link.h"
 #include "edge_client/drive/split_embed.h"
 #include "edge_client/drive/split_forward.h"
 #include "program/interrupt.h"
@@ -51,7 +51,7 @@ void measure_texts_pair(const RandomModel& model, Loopback& loopback, const Opti
   edge::Remote remote(loopback.url(), std::chrono::milliseconds(60000));
   const wire::ModelInfo info = remote.model(options.size);
   Interrupt interrupt;
-  edge::RemoteLink link(remote, info, config, {}, interrupt);
+  edge::ModelLink link(remote, {info, config, {}, interrupt});
   for (const int cut : {1, config.layers / 2, config.layers}) {
     ShardOptions shard_options;
     shard_options.range = {cut, config.layers};
@@ -120,7 +120,7 @@ void measure_pair(const Options& options, Report& report) {
   const wire::ModelInfo info = remote.model(options.size);
   Interrupt interrupt;
   edge::SplitCounts counts;
-  edge::RemoteLink link(remote, info, config, {}, interrupt);
+  edge::ModelLink link(remote, {info, config, {}, interrupt});
   edge::SplitForward split(link, model.model(), cut, &tail, {}, interrupt, counts);
   LocalForward whole(loopback.model().batcher());
 

@@ -1,0 +1,76 @@
+#include "edge_client/cloud/model_link.h"
+
+#include "edge_client/cloud/cloud_completion.h"
+
+namespace split::edge {
+
+template <typename Call>
+auto ModelLink::room_for_session(const Call& call) {
+  try {
+    return call();
+  } catch (const RemoteError& error) {
+    if (error.code != "too_many_sessions" || !options_.give_up) throw;
+    const std::vector<std::string> given_up = options_.give_up();
+    if (given_up.empty()) throw;
+    for (const std::string& session : given_up) remote_->ask({Send::kClose, session}, {});
+  }
+  return call();
+}
+
+// Asks where it was not asked on the connection of the answer just now: a text of other weights or
+// ids would go on as another model's.
+void ModelLink::expect_same_model() {
+  if (!remote_->still_has(options_.info)) {
+    throw model_changed(remote_->origin(), options_.info.id);
+  }
+}
+
+void ModelLink::close(const Send& send) noexcept {
+  try {
+    if (options_.goodbye) return options_.goodbye(send.session);
+    Remote(remote_->origin(), Remote::kGoodbye, remote_->credentials()).ask(send, {});
+  } catch (const std::exception&) {  // the server forgets idle sessions by itself
+  }
+}
+
+std::vector<float> ModelLink::ask(const Send& send) {
+  if (send.call == Send::kClose) {
+    close(send);
+    return {};
+  }
+  const AskedModel model{.id = options_.info.id,
+                         .channels = static_cast<uint32_t>(options_.config.channels),
+                         .vocab = static_cast<uint32_t>(options_.config.vocab),
+                         .wire = options_.wire,
+                         .moves = options_.moves};
+  const bool begins = send.call == Send::kOpen;
+  std::vector<float> values = begins ? room_for_session([&] { return remote_->ask(send, model); })
+                                     : remote_->ask(send, model);
+  if (send.call != Send::kLook && send.call != Send::kPing) expect_same_model();
+  return values;
+}
+
+std::optional<CloudSays> ModelLink::load() const {
+  const auto& said = remote_->said_of_load();
+  if (!said) return std::nullopt;
+  return CloudSays{said->want, said->draft};
+}
+
+std::string ModelLink::stream(const Stream& stream, const OnToken& on_token) {
+  std::string ended = room_for_session(
+      [&] { return stream_on_session(*remote_, options_.info.id, stream, on_token); });
+  if (ended.empty()) expect_same_model();  // it goes on elsewhere
+  return ended;
+}
+
+Generated ModelLink::complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                              const GenerateOptions& options, const OnText& on_text,
+                              SplitCounts& counts) {
+  Generated made = complete_on_cloud(*remote_, options_.info.id, tokenizer, prompt, options,
+                                     on_text, options_.retry, options_.waiter,
+                                     static_cast<size_t>(options_.config.layers), counts);
+  expect_same_model();
+  return made;
+}
+
+}  // namespace split::edge

@@ -1,0 +1,55 @@
+// One model of the cloud, over a connection to its server.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "edge_client/cloud/remote.h"
+#include "edge_client/split/cloud_link.h"
+#include "edge_client/split/retry.h"
+
+namespace split::edge {
+
+// All that a link knows from its start; what is referred to outlives it.
+struct LinkOptions {
+  const wire::ModelInfo& info;
+  const ModelConfig& config;
+  RetryOptions retry;  // of complete()
+  Waiter& waiter;
+  DType wire = DType::kF32;  // of hidden states on their way
+  bool moves = false;        // each step says where it goes, which is not where its session does
+  // Ends a session on the server, in its own time, without an exception; none: over a connection of
+  // the session's own.
+  std::function<void(const std::string& session)> goodbye = {};
+  // Names sessions that give way where the server has no room for another one of this key.
+  std::function<std::vector<std::string>()> give_up = {};
+};
+
+class ModelLink : public CloudLink {
+ public:
+  ModelLink(std::shared_ptr<Remote> remote, LinkOptions options)
+      : remote_(std::move(remote)), options_(std::move(options)) {}
+  // The remote outlives it.
+  ModelLink(Remote& remote, LinkOptions options)
+      : ModelLink(std::shared_ptr<Remote>(std::shared_ptr<void>(), &remote), std::move(options)) {}
+
+  // Whatever is asked throws `model_mismatch` too, where the server has another model now.
+  std::vector<float> ask(const Send& send) override;
+  std::string stream(const Stream& stream, const OnToken& on_token) override;
+  Generated complete(const Tokenizer* tokenizer, std::span<const int32_t> prompt,
+                     const GenerateOptions& options, const OnText& on_text,
+                     SplitCounts& counts) override;
+  std::optional<CloudSays> load() const override;
+  void cancel() noexcept override { remote_->cancel(); }
+
+ private:
+  void expect_same_model();
+  template <typename Call>
+  auto room_for_session(const Call& call);
+  void close(const Send& send) noexcept;
+
+  const std::shared_ptr<Remote> remote_;
+  const LinkOptions options_;
+};
+
+}  // namespace split::edge
