@@ -340,13 +340,24 @@ test('the select says who chooses, the subtitle what runs, and a move that nobod
   await settled('5');
   assert.match(await text('#cut-value'), /^Drag the boundary/);
   assert.equal(await text('#summary'), 'blocks 0 to 4 on the cloud, 5 to 7 here');
+  // All of a text runs here where the cloud is lost; what was chosen stays chosen.
+  await page.route('**/split/status', async (route) => {
+    const response = await route.fetch(), json = await response.json();
+    for (const stage of json.stages) stage.runs = 'here';
+    await route.fulfill({response, json});
+  });
+  await page.locator('#summary', {hasText: /^all on this computer$/}).waitFor();
+  assert.equal(await text('#plan tr.now button'), 'all here (now)');
+  assert.equal(await page.inputValue('#place'), '5');
+  await page.unroute('**/split/status');
+  await page.locator('#summary', {hasText: 'blocks 0 to 4'}).waitFor();
   // Of an answer that is made up: it went on here, and nobody asked.
   const receipt = {cut: 5, bytes_up: 1, bytes_down: 1, cloud_ms: 1, wire_ms: 1, edge_ms: 1, time_to_first_token_ms: 1, tokens_per_second: 1,
     cloud_layer_rows: 1, cloud_percent: 50, losses: 1, exact: true, moves: [{at: 40, from: 5, to: 0, why: 'cloud_lost', rows: 1, bytes: 1, pause_ms: 1}]};
   const event = {choices: [{text: 'x'}], usage: {prompt_tokens: 1, completion_tokens: 1, splitcompute: receipt}};
   await page.route('**/v1/completions', (route) => route.fulfill({contentType: 'text/event-stream', body: `data: ${JSON.stringify(event)}\n\ndata: [DONE]\n\n`}));
   await generated();
-  assert.equal(await text('#cut-value'), 'Now all here, from token 41 on: the cloud was lost.');
+  await page.locator('#cut-value', {hasText: /^Now all here, from token 41 on: the cloud was lost\.$/}).waitFor();
 });
 
 // The automatic cut on a slow line, with nothing here: all of a text runs on the cloud while its weights come.

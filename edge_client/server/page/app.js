@@ -5,7 +5,7 @@ import {Chat} from './chat.js';
 import * as figures from './figures.js';
 import * as form from './form.js';
 import {keep, kept} from './kept.js';
-import {Scene, boundary, bytes, cut_of, describe, everything, millis, place_words, round_millis} from './machines.js';
+import {Scene, boundary, boundary_now, bytes, cut_of, describe, everything, millis, place_words, round_millis} from './machines.js';
 import * as plan from './plan.js';
 import {source} from './source.js';
 import {Tally} from './tally.js';
@@ -84,7 +84,7 @@ function show_status() {
   }
   show_kind(state.kind === 'encoder');
   scene.draw(state, {lost: seconds_since(lost_since), waited: Boolean(running), wanted});
-  const now = boundary(state), words = place_words(state, wanted ?? now);
+  const now = boundary(state), words = place_words(state, wanted ?? boundary_now(state));
   $('summary').textContent = wanted === undefined ? words : `moving: ${words}`;
   $('cut-value').textContent = moved_words ?? (state.auto ? 'Chosen for you, until you drag the boundary.'
     : 'Drag the boundary, or use its arrow keys.');

@@ -19,6 +19,8 @@ const width_of = (stage) => is_block(stage) ? 1 : kOuter;
 // Boundaries are numbers: K blocks on the cloud, and one more than there are blocks for all on the cloud.
 export const everything = (state) => state.layers + 1;
 export const boundary = (state) => Number.isInteger(state.cut) ? state.cut : everything(state);
+// The boundary of what runs: all of a text runs here while a cloud is lost, whatever was chosen.
+export const boundary_now = (state) => state.stages.length > 0 && state.stages.every(({runs}) => runs === 'here') ? 0 : boundary(state);
 export const cut_of = (state, value) => value === everything(state) ? 'cloud' : value;
 
 // Names what a model computes at once: a token of a text that it writes, or whole texts.
@@ -120,7 +122,7 @@ export class Scene {
       draw_blocks(box.querySelector('ol'), list, top, stages.length, unit(state));
       this.root.style.setProperty(name, `${Math.max(1, sum(list, width_of))}fr`);
     }
-    this.say(there, here, value);
+    this.say(there, here);
     const handle = this.handle;
     handle.setAttribute('aria-valuemax', everything(state));
     handle.setAttribute('aria-valuenow', value);
@@ -128,7 +130,7 @@ export class Scene {
     handle.setAttribute('aria-disabled', String(Boolean(this.disabled)));
   }
 
-  say(there, here, value) {
+  say(there, here) {
     const {state, lost} = this, cloud = this.boxes.cloud, work = (box) => box.querySelector('.work');
     const blocks = there.filter(is_block).length, runs = here.filter((stage) => !lands(stage));
     // As the plan says it of what runs, where it speaks of this head.
@@ -141,7 +143,7 @@ export class Scene {
     cloud.classList.toggle('lost', lost !== undefined);
     cloud.querySelector('.name span').textContent = new URL(state.server.url).host;
     work(cloud).textContent = lost === undefined ? words(there).join(' · ')
-      : `no answer for ${lost} s${value === 0 ? '; not needed now' : this.waited ? '; waiting' : ''}`;
+      : `no answer for ${lost} s${there.length === 0 ? '; not needed now' : this.waited ? '; waiting' : ''}`;
     this.boxes.edge.querySelector('.name span').textContent = state.device.name === 'none' ? '' : state.device.name;
     const coming = here.filter(lands), soonest = ({landing}) => landing.seconds_left ?? Infinity;
     // The one that is coming in: of those with bytes to come, the one that is here the soonest.

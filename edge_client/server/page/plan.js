@@ -1,6 +1,6 @@
 // "Where should it run?": a row for each place, predicted where the edge has a plan, measured where this page saw answers.
 
-import {bytes, cut_of, everything, boundary, millis, place_words} from './machines.js';
+import {boundary, boundary_now, bytes, cut_of, everything, millis, place_words} from './machines.js';
 
 const kWhy = {
   fastest: 'nothing is faster', goal: 'it meets the goal', only_fit: 'nothing else fits this computer',
@@ -42,7 +42,7 @@ function name_of(state, value) {
 
 // `pick` is called with the boundary of a row that a person chose.
 export function draw(body, sentence, state, seen, pick) {
-  const now = boundary(state), planned = new Map(), encoder = state.kind === 'encoder';
+  const now = boundary(state), at = boundary_now(state), planned = new Map(), encoder = state.kind === 'encoder';
   for (const row of state.plan?.cuts ?? []) planned.set(row.cut === 'cloud' ? everything(state) : row.cut, row);
   const chosen = state.plan?.pick ?? (state.plan && 'why' in state.plan ? state.plan : undefined);
   const best = chosen && (chosen.cut === 'cloud' ? everything(state) : chosen.cut);
@@ -57,9 +57,9 @@ export function draw(body, sentence, state, seen, pick) {
     const each = one?.tokens > 0 ? one.ms / one.tokens : plan?.token_ms ?? undefined;
     if (each !== undefined && plan?.fits !== false) eachs.set(value, each);
     const missing = value === now ? to_fetch(state, value) : plan?.missing_bytes ?? to_fetch(state, value);
-    row.className = value === now ? 'now' : '';
+    row.className = value === at ? 'now' : '';
     button.type = 'button';
-    button.textContent = `${name_of(state, value)}${value === now ? ' (now)' : ''}${plan?.fits === false ? ' (does not fit)' : ''}`;
+    button.textContent = `${name_of(state, value)}${value === at ? ' (now)' : ''}${plan?.fits === false ? ' (does not fit)' : ''}`;
     button.title = place_words(state, value);
     button.disabled = value === now || plan?.fits === false;
     button.addEventListener('click', () => pick(value));
