@@ -7,8 +7,8 @@
 #include "base/base64.h"
 #include "base/json.h"
 #include "cloud_server/job.h"
+#include "cloud_server/routes/form.h"
 #include "cloud_server/routes/routes.h"
-#include "http/form.h"
 #include "run/text/generate.h"
 #include "tensor/blocks.h"
 
@@ -115,15 +115,15 @@ http::Response weight_answer(const ServedModel& model, std::string_view name) {
   return response;
 }
 
-std::string field(const http::FormFields& form, const char* name) {
-  const auto at = std::ranges::find(form, name, &http::FormFields::value_type::first);
+std::string field(const FormFields& form, const char* name) {
+  const auto at = std::ranges::find(form, name, &FormFields::value_type::first);
   if (at == form.end()) throw HttpError(400, "invalid_form", "the form: a field is missing", name);
   return at->second;
 }
 
 http::Response partial_state(Cloud& cloud, ServedModel& model, const http::Request& request) {
-  const http::FormFields form =
-      http::parse_form(request.headers.get("Content-Type").value_or(""), request.body);
+  const FormFields form =
+      parse_form(request.headers.get("Content-Type").value_or(""), request.body);
   const ModelConfig& config = model.config();
   const std::string text = field(form, "input_text");
   if (text.empty()) throw HttpError(400, "invalid_form", "expected some text", "input_text");

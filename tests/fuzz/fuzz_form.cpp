@@ -2,8 +2,8 @@
 // client's mistake, or fields of unlike names.
 #include <set>
 
+#include "cloud_server/routes/form.h"
 #include "fuzz.h"
-#include "http/form.h"
 #include "http/message.h"
 
 using namespace split;  // NOLINT(google-build-using-namespace): a program of its own
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     std::set<std::string> names;
     for (const auto& [name, value] :
-         http::parse_form(text.substr(0, end), text.substr(std::min(end + 1, text.size())))) {
+         cloud::parse_form(text.substr(0, end), text.substr(std::min(end + 1, text.size())))) {
       CHECK(names.insert(name).second && value.size() <= text.size());
     }
   } catch (const http::HttpError& error) {

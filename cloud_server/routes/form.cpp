@@ -1,11 +1,15 @@
-#include "http/form.h"
+#include "cloud_server/routes/form.h"
 
 #include <algorithm>
 
 #include "http/head.h"
 
-namespace split::http {
+namespace split::cloud {
 namespace {
+
+using http::HttpError;
+using http::percent_decode;
+using http::same_name;
 
 constexpr size_t kMaxForm = 1 << 20;  // 1 MiB: a text and a number
 constexpr size_t kMaxFields = 32;
@@ -134,4 +138,4 @@ FormFields parse_form(std::string_view content_type, std::string_view body) {
                   "Content-Type");
 }
 
-}  // namespace split::http
+}  // namespace split::cloud

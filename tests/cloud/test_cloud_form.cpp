@@ -1,14 +1,15 @@
-// http/form: what browsers send, and one test for each way to be wrong. And CORS, which such pages
-// need.
+// cloud_server/routes/form: what browsers send, and one test for each way to be wrong.
 #include <gtest/gtest.h>
 
-#include "http/form.h"
-#include "support/http_peer.h"
+#include "cloud_server/routes/form.h"
 
-namespace split::http {
+namespace split::cloud {
+
+using http::HttpError;
+
 namespace {
 
-constexpr const char* kUrlencoded = "application/x-www-form-urlencoded; charset=UTF-8";
+constexpr const char* kUrlencodedForm = "application/x-www-form-urlencoded; charset=UTF-8";
 constexpr const char* kMultipart = "multipart/form-data; boundary=----WebKitFormBoundaryab12";
 
 // `status code: message`, or "" when it is taken.
@@ -27,11 +28,11 @@ std::string form_refusal(std::string_view type, std::string_view body) {
 }
 
 TEST(Form, ReadsWhatJQuerySends) {
-  EXPECT_EQ(parse_form(kUrlencoded, "offline_layers=3&input_text=caf%C3%A9+%26+%3D%0D%0Atea"),
+  EXPECT_EQ(parse_form(kUrlencodedForm, "offline_layers=3&input_text=caf%C3%A9+%26+%3D%0D%0Atea"),
             (FormFields{{"offline_layers", "3"}, {"input_text", "caf\xc3\xa9 & =\r\ntea"}}));
   EXPECT_EQ(parse_form("APPLICATION/x-www-form-urlencoded", "a&&b="),
             (FormFields{{"a", ""}, {"b", ""}}));
-  EXPECT_EQ(parse_form(kUrlencoded, ""), FormFields{});
+  EXPECT_EQ(parse_form(kUrlencodedForm, ""), FormFields{});
 }
 
 TEST(Form, ReadsWhatFormDataSends) {
@@ -56,18 +57,18 @@ TEST(Form, RefusesOtherTypesAndSizes) {
   EXPECT_EQ(refusal("", "a=1"), type);
   EXPECT_EQ(refusal("application/json", "{}"), type);
   EXPECT_EQ(refusal("multipart/mixed; boundary=x", "--x--"), type);
-  EXPECT_EQ(refusal(kUrlencoded, "a=" + std::string(1 << 20, 'x')),
+  EXPECT_EQ(refusal(kUrlencodedForm, "a=" + std::string(1 << 20, 'x')),
             "413 form_too_large: the form: expected at most 1048576 bytes");
 }
 
 TEST(Form, RefusesBadEscapes) {
   for (const char* body : {"a=%", "a=%4", "a=%zz", "%z=1"}) {
-    EXPECT_EQ(form_refusal(kUrlencoded, body), "a broken escape") << body;
+    EXPECT_EQ(form_refusal(kUrlencodedForm, body), "a broken escape") << body;
   }
-  EXPECT_EQ(form_refusal(kUrlencoded, "a=1&b=2&a=3"), "a field is there twice");
+  EXPECT_EQ(form_refusal(kUrlencodedForm, "a=1&b=2&a=3"), "a field is there twice");
   std::string many;
   for (int i = 0; i < 33; ++i) many += cat("f", i, "=&");
-  EXPECT_EQ(form_refusal(kUrlencoded, many), "expected at most 32 fields");
+  EXPECT_EQ(form_refusal(kUrlencodedForm, many), "expected at most 32 fields");
 }
 
 TEST(Form, RefusesBadParts) {
@@ -117,77 +118,5 @@ TEST(Form, RefusesBadBoundaries) {
             "boundary: a quote does not end");
 }
 
-// --- CORS
-
-Server::Options with_origins(std::vector<std::string> origins) {
-  Server::Options options;
-  options.cors_origins = std::move(origins);
-  return options;
-}
-void add_form_routes(Server& server) {
-  server.route("GET", "/x", [](const Request&) { return Response::text(200, "x"); });
-  server.route("POST", "/x", [](const Request&) -> Response { throw HttpError(400, "no", "no"); });
-}
-constexpr const char* kPage = "http://page.example:8000";
-
-std::string asked(int port, std::string_view method, std::string_view headers) {
-  Peer peer(port);
-  peer.say(cat(method, " /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n", headers,
-               method == "POST" ? "Content-Length: 0\r\n" : "", "\r\n"));
-  return peer.to_end();
-}
-
-TEST(Cors, APageOfTheOriginMayRead) {
-  const Running running(with_origins({"https://other", kPage}), add_form_routes);
-  const std::string origin = cat("Origin: ", kPage, "\r\n");
-  for (const char* method : {"GET", "POST", "HEAD"}) {
-    const std::string answer = asked(running.port, method, origin);
-    EXPECT_TRUE(has(answer, cat("Access-Control-Allow-Origin: ", kPage, "\r\n"))) << answer;
-    EXPECT_TRUE(has(answer, "Vary: Origin\r\n")) << answer;
-    EXPECT_TRUE(has(answer, "Access-Control-Expose-Headers: ETag")) << answer;
-    EXPECT_FALSE(has(answer, "Access-Control-Allow-Methods")) << answer;
-  }
-  for (const char* other : {"Origin: http://page.example\r\n", "Origin: null\r\n", ""}) {
-    const std::string answer = asked(running.port, "GET", other);
-    EXPECT_TRUE(says(answer, 200));
-    EXPECT_FALSE(has(answer, "Access-Control-Allow")) << answer;
-    EXPECT_TRUE(has(answer, "Vary: Origin\r\n")) << answer;
-  }
-}
-
-TEST(Cors, APreflightNamesMethodsAndHeaders) {
-  const Running running(with_origins({kPage}), add_form_routes);
-  const std::string preflight =
-      cat("Origin: ", kPage, "\r\nAccess-Control-Request-Method: POST\r\n");
-  std::string answer = asked(running.port, "OPTIONS", preflight);
-  EXPECT_TRUE(says(answer, 204)) << answer;
-  EXPECT_TRUE(has(answer, cat("Access-Control-Allow-Origin: ", kPage, "\r\n"))) << answer;
-  EXPECT_TRUE(has(answer, "Access-Control-Allow-Methods: GET, HEAD, POST, OPTIONS\r\n")) << answer;
-  EXPECT_TRUE(has(answer, "Access-Control-Allow-Headers: Accept, Authorization, Content-Type,"))
-      << answer;
-  EXPECT_TRUE(has(answer, "Access-Control-Max-Age: 600\r\n")) << answer;
-  EXPECT_FALSE(has(answer, "Private-Network")) << answer;
-  // Those that a client adds by itself.
-  answer = asked(running.port, "OPTIONS",
-                 preflight + "Access-Control-Request-Headers: content-type,x-stainless-os\r\n");
-  EXPECT_TRUE(has(answer, ", X-Request-Id, content-type,x-stainless-os\r\n")) << answer;
-  answer = asked(running.port, "OPTIONS",
-                 preflight + "Access-Control-Request-Private-Network: true\r\n");
-  EXPECT_TRUE(has(answer, "Access-Control-Allow-Private-Network: true\r\n")) << answer;
-  answer = asked(running.port, "OPTIONS",
-                 "Origin: http://evil\r\nAccess-Control-Request-Method: POST\r\n");
-  EXPECT_FALSE(has(answer, "Access-Control-Allow")) << answer;
-}
-
-TEST(Cors, AStarIsEverybodyAndNothingIsNobody) {
-  const Running open(with_origins({"*"}), add_form_routes);
-  EXPECT_TRUE(has(asked(open.port, "GET", "Origin: http://a\r\n"),
-                  "Access-Control-Allow-Origin: http://a\r\n"));
-  const Running closed(with_origins({}), add_form_routes);
-  const std::string answer = asked(closed.port, "GET", "Origin: http://a\r\n");
-  EXPECT_FALSE(has(answer, "Access-Control")) << answer;
-  EXPECT_FALSE(has(answer, "Vary")) << answer;
-}
-
 }  // namespace
-}  // namespace split::http
+}  // namespace split::cloud

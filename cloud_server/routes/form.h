@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace split::http {
+namespace split::cloud {
 
 using FormFields = std::vector<std::pair<std::string, std::string>>;
 
@@ -17,4 +17,4 @@ using FormFields = std::vector<std::pair<std::string, std::string>>;
 // twice.
 FormFields parse_form(std::string_view content_type, std::string_view body);
 
-}  // namespace split::http
+}  // namespace split::cloud
