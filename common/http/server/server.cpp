@@ -184,44 +184,47 @@ void Server::Impl::shake_hands(Connection& c) {
 
 void Server::Impl::accept_all() {
   for (int i = 0; i < kMostAccepts; ++i) {
+    pollfd somebody{listener.get(), POLLIN, 0};
+    if (::poll(&somebody, 1, 0) == 0) {
+      all_accepted = true;
+      return;
+    }
+    if (!has_descriptor()) return accept_later(EMFILE);
     sockaddr_storage address{};
     socklen_t size = sizeof address;
     Fd fd(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
                     SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd) {
-      const bool room = leave_descriptors(fd);
-      const int number = fd.get();
-      guarded(number, [&] { admit(std::move(fd), address, room); });
-      continue;
-    }
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-    const int error = errno;
-    if (error == EMFILE && (end_oldest(drains) || end_longest_idle(idle)))
-      return;  // those that have come may ask something
+    const int error = fd ? 0 : errno, number = fd.get();
+    if (fd) guarded(number, [&] { admit(std::move(fd), address); });
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-      quietly([&] { log_warning(cat("[http] cannot accept for now: ", errno_text(error))); });
-      watch(EPOLL_CTL_MOD, listener.get(), 0);
-      accept_again = Clock::now() + kAcceptPause;
-      return;
+      return accept_later(error);
     }
     // Anything else (ECONNABORTED, EPROTO, ...) is about that one connection.
   }
 }
 
-// The lowest free number is a descriptor's: one of the last tells how few are left. Whoever asks
-// nothing makes room, whose number this one then takes. False: nobody does.
-bool Server::Impl::leave_descriptors(Fd& fd) {
+// Whether one is free for a connection, beside those that are kept: the lowest free number tells
+// how many are left. Whoever asks nothing makes room.
+bool Server::Impl::has_descriptor() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return true;
   const rlim_t most = limit.rlim_cur - std::min(kKeptDescriptors, limit.rlim_cur / 4);
-  while (static_cast<rlim_t>(fd.get()) >= most) {
-    if (!end_oldest(drains) && !end_longest_idle(idle)) return false;
-    if (Fd lower(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)); lower) fd = std::move(lower);
-  }
-  return true;
+  do {
+    const Fd lowest(::fcntl(wake.get(), F_DUPFD_CLOEXEC, 0));
+    if (lowest && static_cast<rlim_t>(lowest.get()) < most) return true;
+  } while (end_oldest(drains) || end_longest_idle(idle));
+  return false;
 }
 
-void Server::Impl::admit(Fd fd, const sockaddr_storage& address, bool room) {
+void Server::Impl::accept_later(int error) {
+  if (std::exchange(all_accepted, false)) {
+    quietly([&] { log_warning(cat("[http] cannot accept for now: ", errno_text(error))); });
+  }
+  watch(EPOLL_CTL_MOD, listener.get(), 0);
+  accept_again = Clock::now() + kAcceptPause;
+}
+
+void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   const int on = 1;
   // Else 44 ms a request (measured).
   ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -235,17 +238,17 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address, bool room) {
   c.late = stop_begun;
   connections.emplace(c.fd.get(), std::move(owned));
   open = connections.size();
-  welcome(c, room);
+  welcome(c);
 }
 
 // Whoever asks nothing makes room: first of the same address, which costs no other its place.
-void Server::Impl::welcome(Connection& c, bool room) {
-  const bool may_drain = room;
+void Server::Impl::welcome(Connection& c) {
   watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
   if (!any_contains(proxies, c.peer)) {
     c.address = &addresses[c.peer];
     ++c.address->count;
   }
+  bool room = true;
   while (room && c.address != nullptr && c.address->count > options.max_per_address) {
     room = end_longest_idle(c.address->idle);
   }
@@ -256,8 +259,8 @@ void Server::Impl::welcome(Connection& c, bool room) {
   while (room && count() > options.max_connections) room = end_longest_idle(idle);
   if (!room) {
     if (tls) return destroy(c);  // a handshake to say it would be one more connection
-    say_no(c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
-    return may_drain ? drain(c) : destroy(c);
+    return refuse(
+        c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
   }
   if (tls) {
     {

@@ -84,6 +84,7 @@ void Server::Impl::destroy(Connection& c) {
   }
   dispose({std::move(c.memory), std::move(c.in), std::move(c.body)});
   connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
+  if (accept_again != Clock::time_point::max()) accept_again = {};  // its descriptor is free
   open = connections.size();
 }
 
@@ -380,11 +381,6 @@ void Server::Impl::take_report(Connection& c) {
 // Answers from the loop and ends the connection. The answer fits a fresh socket's buffer; a client
 // whose buffer is full is not reading and gets none.
 void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body) {
-  say_no(c, error, with_body);
-  drain(c);
-}
-
-void Server::Impl::say_no(Connection& c, const HttpError& error, bool with_body) {
   const std::string id = request_id(c.head.headers);
   // A bad head may still name its path, which is all that is looked at.
   const std::string segment = c.state == Connection::kHead ? first_segment(c.in)
@@ -398,6 +394,7 @@ void Server::Impl::say_no(Connection& c, const HttpError& error, bool with_body)
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};
   size_t sent = 0;
   send(c, {&piece, 1}, sent);
+  drain(c);
 }
 
 // Those that drain already give way, the oldest first: of the same address, then of all.

@@ -31,9 +31,10 @@ struct Server::Impl {
   void on_time(Clock::time_point now);
   void shake_hands(Connection& c);
   void accept_all();
-  bool leave_descriptors(Fd& fd);
-  void admit(Fd fd, const sockaddr_storage& address, bool room);
-  void welcome(Connection& c, bool room);
+  bool has_descriptor();
+  void accept_later(int error);
+  void admit(Fd fd, const sockaddr_storage& address);
+  void welcome(Connection& c);
   bool end_longest_idle(const std::set<Due>& of);  // false: none is
   bool end_oldest(const std::set<Due>& of);        // likewise
   void read_more(Connection& c);
@@ -55,7 +56,6 @@ struct Server::Impl {
   bool next_at_once(Connection& c);   // its head and body; false: the loop's to wait for
   bool take_whole(Connection& c);
   void refuse(Connection& c, const HttpError& error, bool with_body = true);
-  void say_no(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
   void destroy(Connection& c);
   // The memory that a connection held. Members end from the last to the first.
@@ -114,6 +114,7 @@ struct Server::Impl {
   bool stop_begun = false;
   Clock::time_point stop_deadline = Clock::time_point::max();
   Clock::time_point accept_again = Clock::time_point::max();
+  bool all_accepted = true;  // else the log has been told that somebody waits
 
   std::atomic<size_t> open{0};
   std::atomic<size_t> inflight{0};
