@@ -8,6 +8,7 @@
 #include "base/plain_words.h"
 #include "base/resources/granted.h"
 #include "device/device.h"
+#include "http/network.h"
 #include "http/server/local_guard.h"
 #include "program/exit_codes.h"
 #include "program/terminal.h"

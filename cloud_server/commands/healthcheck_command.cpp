@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "http/client.h"
-#include "http/server/local_guard.h"
+#include "http/network.h"
 #include "program/exit_codes.h"
 
 namespace split::cloud {

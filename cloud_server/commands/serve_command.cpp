@@ -16,6 +16,7 @@
 #include "base/revision.h"
 #include "cloud_server/cloud.h"
 #include "cloud_server/model_path.h"
+#include "http/network.h"
 #include "http/server/local_guard.h"
 #include "program/exit_codes.h"
 #include "program/interrupt.h"

@@ -43,12 +43,6 @@ FormFields parse_urlencoded(std::string_view body) {
   return fields;
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (text.starts_with(' ') || text.starts_with('\t')) text.remove_prefix(1);
-  while (text.ends_with(' ') || text.ends_with('\t')) text.remove_suffix(1);
-  return text;
-}
-
 // The parameter of "type; name=value; other=\"value\"", without quotes; nothing when it is not
 // there. Values with escapes or semicolons in quotes are refused: browsers send none.
 std::optional<std::string_view> parameter(std::string_view header, std::string_view name) {
@@ -56,7 +50,7 @@ std::optional<std::string_view> parameter(std::string_view header, std::string_v
   while (at != header.npos) {
     header.remove_prefix(at + 1);
     at = header.find(';');
-    const std::string_view item = trimmed(header.substr(0, at));
+    const std::string_view item = http::trim(header.substr(0, at));
     const size_t equals = item.find('=');
     if (equals == item.npos || !same_name(item.substr(0, equals), name)) continue;
     std::string_view value = item.substr(equals + 1);
@@ -80,8 +74,8 @@ std::string field_name(std::string_view head) {
     const size_t colon = line.find(':');
     if (colon == line.npos) refuse("a part's header line has no colon");
     if (!same_name(line.substr(0, colon), "Content-Disposition")) continue;
-    const std::string_view value = trimmed(line.substr(colon + 1));
-    if (!same_name(trimmed(value.substr(0, value.find(';'))), "form-data")) {
+    const std::string_view value = http::trim(line.substr(colon + 1));
+    if (!same_name(http::trim(value.substr(0, value.find(';'))), "form-data")) {
       refuse("expected a part of form-data");
     }
     if (parameter(value, "filename") || parameter(value, "filename*")) {
@@ -126,7 +120,7 @@ FormFields parse_form(std::string_view content_type, std::string_view body) {
   if (body.size() > kMaxForm) {
     throw HttpError(413, "form_too_large", cat("the form: expected at most ", kMaxForm, " bytes"));
   }
-  const std::string_view type = trimmed(content_type.substr(0, content_type.find(';')));
+  const std::string_view type = http::trim(content_type.substr(0, content_type.find(';')));
   if (same_name(type, "application/x-www-form-urlencoded")) return parse_urlencoded(body);
   if (same_name(type, "multipart/form-data")) {
     const auto boundary = parameter(content_type, "boundary");

@@ -20,9 +20,14 @@ std::string check_of(std::string_view subject, std::string_view body) {
   return cat(kAlgorithm, digits);
 }
 
-Check compare_check(std::string_view value, std::string_view subject, std::string_view body) {
-  if (!value.starts_with(kAlgorithm)) return Check::kUnknown;
-  return value == check_of(subject, body) ? Check::kFits : Check::kDamaged;
+void add_check(Headers& fields, std::string_view subject, std::string_view body) {
+  fields.set(kCheckHeader, check_of(subject, body));
+}
+
+Check check(const Headers& fields, std::string_view subject, std::string_view body) {
+  const auto value = fields.get(kCheckHeader);
+  if (!value || !value->starts_with(kAlgorithm)) return Check::kNone;
+  return *value == check_of(subject, body) ? Check::kFits : Check::kDamaged;
 }
 
 }  // namespace split::http

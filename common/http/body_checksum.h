@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "http/message.h"
+
 namespace split::http {
 
 inline constexpr char kCheckHeader[] = "Split-Check";
@@ -14,7 +16,10 @@ inline constexpr char kCheckHeader[] = "Split-Check";
 // `subject`: "POST /v1/..." or "200".
 std::string check_of(std::string_view subject, std::string_view body);
 
-enum class Check { kUnknown, kFits, kDamaged };
-Check compare_check(std::string_view value, std::string_view subject, std::string_view body);
+void add_check(Headers& fields, std::string_view subject, std::string_view body);
+
+// A message's verdict. kNone: it has no value that is known here.
+enum class Check : uint8_t { kNone, kFits, kDamaged };
+Check check(const Headers& fields, std::string_view subject, std::string_view body);
 
 }  // namespace split::http

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "http/body_checksum.h"
 #include "http/client_connection.h"
+#include "http/network.h"
 
 namespace split::http {
 namespace {
@@ -96,9 +97,7 @@ struct Client::Impl {
         prefix(parts.path),
         cancel_fd(expect_fd(::eventfd(0, EFD_CLOEXEC), "an event")),
         connection(url, tls, options.proxy) {
-    const bool six = url.host.find(':') != std::string::npos;
-    const std::string name = six ? cat("[", url.host, "]") : url.host;
-    const std::string place = cat(url.tls ? "https://" : "http://", name, ":", url.port);
+    const std::string name = host_in_url(url.host), place = origin_of(url.tls, url.host, url.port);
     origin = place + prefix;
     host = url.port == (url.tls ? 443 : 80) ? name : cat(name, ":", url.port);
     // A proxy reads whose a plain request is; through TLS it sees none.
@@ -115,7 +114,7 @@ struct Client::Impl {
              uint64_t max_bytes, ClientExchange::Clock::time_point end,
              const OnStatus& on_status = {});
 
-  void verify(const Reply& reply);
+  void verify(Reply& reply);
 
   const Options options;
   const Url url;
@@ -126,6 +125,7 @@ struct Client::Impl {
   TlsContext tls;
   ClientConnection connection;
   std::function<bool()> is_lost;  // on_silence
+  bool peer_checks = false;       // an answer had a check value
 };
 
 Reply Client::Impl::send(std::string_view method, std::string_view path, std::string body,
@@ -154,9 +154,7 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
     fields.add("Content-Length", std::to_string(body.size()));
   }
   const bool checked = on_data == nullptr && method != "HEAD";
-  if (checked) {
-    fields.add(kCheckHeader, check_of(cat(method, ' ', path), body));
-  }
+  if (checked) add_check(fields, cat(method, ' ', path), body);
   ClientExchange exchange{.options = options,
                           .cancel_fd = cancel_fd.get(),
                           .expects_body = method != "HEAD",
@@ -209,13 +207,14 @@ Reply Client::Impl::send(std::string_view method, std::string_view path, std::st
   return reply;
 }
 
-void Client::Impl::verify(const Reply& reply) {
-  const auto value = reply.headers.get(kCheckHeader);
-  if (!value || compare_check(*value, cat(reply.status), reply.body) != Check::kDamaged) {
-    return;
+void Client::Impl::verify(Reply& reply) {
+  const Check found = check(reply.headers, cat(reply.status), reply.body);
+  if (found == Check::kDamaged) {
+    connection.close();  // what else is in this connection is no reply either
+    throw NoReply(NoReply::Why::kLost, cat("[http] ", origin, ": the answer changed on its way"));
   }
-  connection.close();  // what else is in this connection is no reply either
-  throw NoReply(NoReply::Why::kLost, cat("[http] ", origin, ": the answer changed on its way"));
+  peer_checks |= found == Check::kFits;
+  reply.unchecked = peer_checks && found == Check::kNone;
 }
 
 Client::Client(std::string_view url, Options options)

@@ -51,6 +51,9 @@ struct Reply {
   int status = 0;
   Headers headers;
   std::string body;
+  // Its server gives check values (body_checksum.h), and this has none: it may answer a request
+  // that changed on its way.
+  bool unchecked = false;
 };
 
 // Why there is no reply.

@@ -9,6 +9,8 @@
 #include <array>
 #include <cerrno>
 
+#include "http/network.h"
+
 namespace split::http {
 namespace {
 
@@ -123,8 +125,7 @@ bool ClientConnection::shake_hands(ClientExchange& exchange) {
 
 // Asks the proxy for a connection to the server.
 bool ClientConnection::pass_through(ClientExchange& exchange) {
-  const bool six = url_.host.find(':') != std::string::npos;
-  const std::string server = cat(six ? "[" : "", url_.host, six ? "]" : "", ":", url_.port);
+  const std::string server = cat(host_in_url(url_.host), ":", url_.port);
   Headers fields = {{"Host", server}};
   if (!proxy_->authorization.empty()) fields.add("Proxy-Authorization", proxy_->authorization);
   if (!send(write_request_head("CONNECT", server, fields), exchange)) return false;

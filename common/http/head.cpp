@@ -16,12 +16,6 @@ bool is_token(std::string_view text) {  // RFC 9110, section 5.6.2
   });
 }
 
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
 int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
   if (c >= 'a' && c <= 'f') return c - 'a' + 10;
@@ -279,6 +273,11 @@ std::optional<std::string> percent_decode(std::string_view text, bool plus_is_sp
     out += c;
   }
   return out;
+}
+
+std::string_view trim(std::string_view text) {
+  const size_t begin = std::min(text.find_first_not_of(" \t"), text.size());
+  return text.substr(begin, text.find_last_not_of(" \t") + 1 - begin);
 }
 
 std::optional<std::string_view> host_of(std::string_view authority) {

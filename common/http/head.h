@@ -67,6 +67,8 @@ std::string write_reply_head(int status, const Headers& fields);
 // "GET /v1/models HTTP/1.1" likewise.
 std::string write_request_head(std::string_view method, std::string_view target,
                                const Headers& fields);
+// The text without the spaces and tabs at its ends (RFC 9110's OWS).
+std::string_view trim(std::string_view text);
 // True when nothing in `text` is a control character.
 bool is_printable(std::string_view text);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "http/head.h"
 
 namespace split::http {
 namespace {
@@ -37,14 +38,20 @@ std::string text_of(const AddressBytes& address) {
 // The last item of a list, taken off it.
 std::string_view take_last(std::string_view& list) {
   const size_t comma = list.rfind(',');
-  std::string_view item = comma == list.npos ? list : list.substr(comma + 1);
+  const std::string_view item = comma == list.npos ? list : list.substr(comma + 1);
   list = list.substr(0, comma == list.npos ? 0 : comma);
-  while (item.starts_with(' ') || item.starts_with('\t')) item.remove_prefix(1);
-  while (item.ends_with(' ') || item.ends_with('\t')) item.remove_suffix(1);
-  return item;
+  return trim(item);
 }
 
 }  // namespace
+
+std::string host_in_url(const std::string& host) {
+  return host.find(':') == host.npos ? host : cat("[", host, "]");
+}
+
+std::string origin_of(bool tls, const std::string& host, int port) {
+  return cat(tls ? "https://" : "http://", host_in_url(host), ":", port);
+}
 
 Network Network::parse(std::string_view text) {
   const size_t slash = std::min(text.find('/'), text.size());

@@ -1,4 +1,5 @@
-// Addresses and networks: which peers are proxies that a server trusts, and for whom these ask.
+// Addresses and networks: how a URL names a host, which peers are proxies that a server trusts, and
+// for whom these ask.
 // Pure functions of text.
 #pragma once
 
@@ -12,6 +13,11 @@
 #include "http/message.h"
 
 namespace split::http {
+
+// "127.0.0.1", "[::1]", "a.example".
+std::string host_in_url(const std::string& host);
+// "http://127.0.0.1:8080", "https://[::1]:8080".
+std::string origin_of(bool tls, const std::string& host, int port);
 
 class Network {
  public:

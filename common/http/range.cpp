@@ -3,14 +3,10 @@
 #include <algorithm>
 #include <optional>
 
+#include "http/head.h"
+
 namespace split::http {
 namespace {
-
-std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
 
 // Digits only; a number too large for 64 bits is the largest one, as it is past any end.
 std::optional<uint64_t> number(std::string_view text) {

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/json.h"
-#include "http/body_checksum.h"
 #include "http/sse.h"
 #include "text/utf8.h"
 #include "wire/fields.h"
@@ -165,13 +164,9 @@ http::Reply Remote::ask(std::string_view method, const std::string& path, std::s
     traffic->cloud_ms += cloud;
     traffic->wire_ms += all - cloud;
   }
-  // A server that checks says of each answer of its own that the request came as it was sent; a
-  // refusal without that may be of another request.
-  const bool checked = reply.headers.get(http::kCheckHeader).has_value();
-  peer_checks_ |= checked;
   if (reply.status < 200 || reply.status > 299) {
     RemoteError error = refusal(origin(), reply, path);
-    if (peer_checks_ && !checked && !error.transient()) error.code = "damaged";
+    if (reply.unchecked && !error.transient()) error.code = "damaged";
     throw error;
   }
   return reply;

@@ -127,8 +127,7 @@ class Remote {
   http::Client client_;
   std::optional<wire::LoadNote> load_note_;
   std::atomic<bool> cancelled_ = false;
-  bool peer_checks_ = false;  // its answers had check values
-  uint64_t described_ = 0;    // the connection on which model() was asked last
+  uint64_t described_ = 0;  // the connection on which model() was asked last
 };
 
 // queue and compute of a Server-Timing header, in ms; 0 when there is none that can be read.

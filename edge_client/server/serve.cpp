@@ -7,6 +7,7 @@
 #include "base/resources/threads.h"
 #include "base/revision.h"
 #include "edge_client/server/page.h"
+#include "http/network.h"
 #include "http/server/local_guard.h"
 #include "serve/compat/responses.h"
 #include "serve/completions.h"
@@ -236,8 +237,7 @@ void serve_until_interrupted(const Options& options, const World& world, Interru
     placements.present()->write_log(log_line("info", line));
   };
   say(cat("edge_client " SPLIT_VERSION " (", source_revision(), ") starts"));
-  const bool six = options.host.find(':') != std::string::npos;
-  const std::string url = cat("http://", six ? "[" : "", options.host, six ? "]" : "", ":", port);
+  const std::string url = http::origin_of(false, options.host, port);
   say(cat("listening on ", url, http::is_loopback(options.host) ? " (this machine only)" : ""));
   say(cat("the page is ", url, "/, OpenAI's clients ask ", url, "/v1"));
   std::exception_ptr failure;

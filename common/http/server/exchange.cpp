@@ -15,17 +15,6 @@ uint64_t size_of(const std::vector<Bytes>& pieces) {
   return size;
 }
 
-// Whether the request brought a check value that fits. Throws HttpError when it does not.
-bool is_checked(const RequestHead& head, std::string_view body) {
-  const auto value = head.headers.get(kCheckHeader);
-  if (!value) return false;
-  const Check check = compare_check(*value, cat(head.method, ' ', head.target), body);
-  if (check == Check::kDamaged) {
-    throw HttpError(400, "damaged", "the request changed on its way here: send it again");
-  }
-  return check == Check::kFits;
-}
-
 // An answer that is sent while it is made, in chunks or, for HTTP/1.0, up to the connection's end.
 class EventSink : public Sink {
  public:
@@ -219,9 +208,12 @@ void Exchange::begin(Connection& connection) const {
   answer.answered.bytes_in = request.body.size();
 
   Response response;
-  bool checked = false;
+  Check checked = Check::kNone;
   try {
-    checked = is_checked(head, request.body);
+    checked = check(head.headers, cat(head.method, ' ', head.target), request.body);
+    if (checked == Check::kDamaged) {
+      throw HttpError(400, "damaged", "the request changed on its way here: send it again");
+    }
     request.headers = std::move(head.headers);
     response = dispatch(request, head.segments, connection.late, answer.answered);
     if (response.stream) request.memory->take(kStreamBytes);
@@ -230,8 +222,8 @@ void Exchange::begin(Connection& connection) const {
                       head.segments.empty() ? "" : std::string_view(head.segments.front()));
   }
   release_body(request.body);
-  if (checked && head.method != "HEAD" && !response.owner && !response.stream) {
-    response.headers.set(kCheckHeader, check_of(cat(response.status), response.body));
+  if (checked == Check::kFits && head.method != "HEAD" && !response.owner && !response.stream) {
+    add_check(response.headers, cat(response.status), response.body);
   }
   add_cors(request, response);
   fill(answer, head, std::move(response));

@@ -62,11 +62,6 @@ bool is_origin(std::string_view text) {
 
 }  // namespace
 
-std::string origin_of(bool tls, const std::string& host, int port) {
-  const bool six = host.find(':') != std::string::npos;
-  return cat(tls ? "https://" : "http://", six ? "[" : "", host, six ? "]" : "", ":", port);
-}
-
 bool is_loopback(const std::string& host) {
   in_addr v4{};
   in6_addr v6{};

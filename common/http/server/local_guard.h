@@ -15,8 +15,6 @@ namespace split::http {
 // Whether only this machine reaches a server there.
 bool is_loopback(const std::string& host);
 
-// "http://127.0.0.1:8080", "https://[::1]:8080".
-std::string origin_of(bool tls, const std::string& host, int port);
 // Throws Error(kInput) for a host that others reach, unless `insecure` says that they may. `flag`
 // is what the user wrote, `instead` what else would do, ending in ", or ".
 void expect_only_local(const std::string& host, bool insecure, std::string_view flag,
