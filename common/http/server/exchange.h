@@ -28,6 +28,10 @@ class Exchange {
   void add_route(Route route);
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
+  void on_refused(RefusalObserver observer) { refusal_observer_ = std::move(observer); }
+  void tell_refused(const Refused& refused) const {
+    if (refusal_observer_) refusal_observer_(refused);
+  }
   std::span<const Route> routes() const { return routes_; }
   // The guard's refusal of a request by its head, before its body is there.
   std::optional<HttpError> refusal(const RequestHead& head) const;
@@ -69,6 +73,7 @@ class Exchange {
   const std::atomic<bool>& stopping_;
   Guard guard_;
   std::vector<Observer> observers_;
+  RefusalObserver refusal_observer_;
   std::vector<Route> routes_;
   std::vector<std::vector<std::string>> patterns_;  // of each route's path
 };

@@ -62,6 +62,7 @@ Server::Impl::Impl(Options given)
     : options(std::move(given)),
       proxies(networks_of(options.trusted_proxies)),
       exchange(options, proxies, stopping),
+      certificates(options),
       epoll(::epoll_create1(EPOLL_CLOEXEC)),
       wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       workers({.keep = options.idle_workers,
@@ -69,10 +70,48 @@ Server::Impl::Impl(Options given)
                .queue = options.max_inflight + options.queue,
                .stack_bytes = options.worker_stack_bytes}) {
   if (!epoll || !wake) throw Error(ErrorKind::kIo, cat("[http] epoll: ", errno_text(errno)));
-  if (!options.tls_cert_file.empty()) {
-    tls = tls_server_context(options.tls_cert_file, options.tls_key_file);
-  }
   watch(EPOLL_CTL_ADD, wake.get(), EPOLLIN);
+}
+
+void Certificates::renew() {
+  if (options_.tls_cert_file.empty()) return;
+  TlsContext next = tls_server_context(options_.tls_cert_file, options_.tls_key_file);
+  const std::lock_guard lock(mutex_);
+  next_ = std::move(next);
+}
+
+const TlsContext& Certificates::newest() {
+  const std::lock_guard lock(mutex_);
+  if (next_) used_ = std::move(next_);
+  return used_;
+}
+
+void Deadlines::set(Connection& c, Clock::time_point deadline) {
+  const Due before{c.deadline, c.fd.get()}, now{deadline, c.fd.get()};
+  const bool at_all = deadline != Clock::time_point::max();
+  const bool asks_nothing = c.state == Connection::kHead && c.in.empty();
+  all.erase(before);
+  handshakes.erase(before);
+  if (at_all) all.insert(now);
+  if (at_all && c.state == Connection::kHandshake) handshakes.insert(now);
+  for (Address* const one : {&everybody, c.address}) {
+    if (one == nullptr) continue;
+    one->idle.erase(before);
+    one->drains.erase(before);
+    if (at_all && c.state == Connection::kDrain) one->drains.insert(now);
+    if (at_all && asks_nothing) one->idle.insert(now);
+  }
+  c.deadline = deadline;
+}
+
+void Reports::add(Connection& c) {
+  const std::lock_guard lock(mutex_);
+  c.next_report = std::exchange(first_, &c);
+}
+
+Connection* Reports::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(first_, nullptr);
 }
 
 void Server::Impl::watch(int operation, int fd, uint32_t events) {
@@ -87,12 +126,12 @@ void Server::Impl::watch(int operation, int fd, uint32_t events) {
 void Server::Impl::run() {
   std::array<epoll_event, 256> events;
   for (;;) {
-    if (stopping && !stop_begun) begin_stop();
-    if (stop_begun && (!has_work() || Clock::now() >= stop_deadline)) break;
-    auto next = std::min(stop_deadline, accept_again);
-    if (!timers.empty()) next = std::min(next, timers.begin()->first);
+    if (stopping && !stop_begun()) begin_stop();
+    if (stop_begun() && (!has_work() || Clock::now() >= stop_deadline)) break;
+    auto next = std::min(stop_deadline, door.again);
+    if (!deadlines.all.empty()) next = std::min(next, deadlines.all.begin()->first);
     int wait = -1;
-    if (!pending.empty() || !asked.empty() || !turns.empty()) next = Clock::now();
+    if (!ready.pending.empty() || !ready.asked.empty() || !ready.turns.empty()) next = Clock::now();
     if (next != Clock::time_point::max()) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now()).count();
       wait = static_cast<int>(std::clamp<int64_t>(left, 0, 60000));
@@ -101,9 +140,9 @@ void Server::Impl::run() {
     if (n < 0 && errno != EINTR)
       throw Error(ErrorKind::kIo, cat("[http] epoll_wait: ", errno_text(errno)));
     for (int i = 0; i < n; ++i) on_event(events[static_cast<size_t>(i)].data.fd);
-    for (const int fd : std::exchange(pending, {})) on_event(fd);
+    for (const int fd : std::exchange(ready.pending, {})) on_event(fd);
     take_reports();
-    for (const int fd : std::exchange(asked, {})) {
+    for (const int fd : std::exchange(ready.asked, {})) {
       const auto found = connections.find(fd);
       if (found == connections.end() || found->second->state != Connection::kHead) continue;
       guarded(fd, [&] { advance(*found->second); });
@@ -112,21 +151,21 @@ void Server::Impl::run() {
     on_time(Clock::now());
     trim();
   }
-  listener.reset();
+  door.listener.reset();
   // Late handlers find their client gone and their writes failing.
   for (const auto& [fd, c] : connections) {
     if (c->state == Connection::kBusy) ::shutdown(fd, SHUT_RDWR);
   }
   workers.close();
   connections.clear();
-  timers.clear();
+  deadlines.all.clear();
 }
 
 void Server::Impl::on_event(int fd) {
   if (fd == wake.get()) {
     uint64_t count = 0;
     while (::read(fd, &count, sizeof count) > 0) continue;
-  } else if (listener && fd == listener.get()) {
+  } else if (door.listener && fd == door.listener.get()) {
     accept_all();
   } else if (const auto found = connections.find(fd); found != connections.end()) {
     // An event may be of a descriptor closed and reused in this round; reading is then merely
@@ -144,7 +183,7 @@ void Server::Impl::on_event(Connection& c) {
     case Connection::kBody:
     case Connection::kDrain:
     case Connection::kWriting:
-      return turns.push_back(c.fd.get());
+      return ready.turns.push_back(c.fd.get());
     case Connection::kBusy:
     case Connection::kWaiting:
       return;
@@ -152,12 +191,13 @@ void Server::Impl::on_event(Connection& c) {
 }
 
 void Server::Impl::on_time(Clock::time_point now) {
-  if (accept_again <= now) {
-    accept_again = Clock::time_point::max();
-    if (listener) watch(EPOLL_CTL_MOD, listener.get(), EPOLLIN);
+  if (door.again <= now) {
+    door.again = Clock::time_point::max();
+    if (door.listener) watch(EPOLL_CTL_MOD, door.listener.get(), EPOLLIN);
   }
-  for (int i = 0; i < kMostTimeouts && !timers.empty() && timers.begin()->first <= now; ++i) {
-    const int fd = timers.begin()->second;
+  for (int i = 0;
+       i < kMostTimeouts && !deadlines.all.empty() && deadlines.all.begin()->first <= now; ++i) {
+    const int fd = deadlines.all.begin()->second;
     guarded(fd, [&] { on_timeout(*connections.at(fd)); });
   }
 }
@@ -184,15 +224,15 @@ void Server::Impl::shake_hands(Connection& c) {
 
 void Server::Impl::accept_all() {
   for (int i = 0; i < kMostAccepts; ++i) {
-    pollfd somebody{listener.get(), POLLIN, 0};
+    pollfd somebody{door.listener.get(), POLLIN, 0};
     if (::poll(&somebody, 1, 0) == 0) {
-      all_accepted = true;
+      door.all_in = true;
       return;
     }
     if (!has_descriptor()) return accept_later(EMFILE);
     sockaddr_storage address{};
     socklen_t size = sizeof address;
-    Fd fd(::accept4(listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
+    Fd fd(::accept4(door.listener.get(), reinterpret_cast<sockaddr*>(&address), &size,
                     SOCK_CLOEXEC | SOCK_NONBLOCK));
     const int error = fd ? 0 : errno, number = fd.get();
     if (fd) guarded(number, [&] { admit(std::move(fd), address); });
@@ -212,16 +252,16 @@ bool Server::Impl::has_descriptor() {
   do {
     const Fd lowest(::fcntl(wake.get(), F_DUPFD_CLOEXEC, 0));
     if (lowest && static_cast<rlim_t>(lowest.get()) < most) return true;
-  } while (end_oldest(drains) || end_longest_idle(idle));
+  } while (end_oldest(deadlines.everybody.drains) || end_longest_idle(deadlines.everybody.idle));
   return false;
 }
 
 void Server::Impl::accept_later(int error) {
-  if (std::exchange(all_accepted, false)) {
+  if (std::exchange(door.all_in, false)) {
     quietly([&] { log_warning(cat("[http] cannot accept for now: ", errno_text(error))); });
   }
-  watch(EPOLL_CTL_MOD, listener.get(), 0);
-  accept_again = Clock::now() + kAcceptPause;
+  watch(EPOLL_CTL_MOD, door.listener.get(), 0);
+  door.again = Clock::now() + kAcceptPause;
 }
 
 void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
@@ -235,9 +275,10 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
   Connection& c = *owned;
   c.fd = std::move(fd);
   c.peer = numeric_address(address);
-  c.late = stop_begun;
+  c.late = stop_begun();
   connections.emplace(c.fd.get(), std::move(owned));
-  open = connections.size();
+  counts.open = connections.size();
+  ++deadlines.everybody.count;
   welcome(c);
 }
 
@@ -245,33 +286,30 @@ void Server::Impl::admit(Fd fd, const sockaddr_storage& address) {
 void Server::Impl::welcome(Connection& c) {
   watch(EPOLL_CTL_ADD, c.fd.get(), EPOLLIN | EPOLLRDHUP | EPOLLONESHOT);
   if (!any_contains(proxies, c.peer)) {
-    c.address = &addresses[c.peer];
+    c.address = &deadlines.addresses[c.peer];
     ++c.address->count;
   }
   bool room = true;
   while (room && c.address != nullptr && c.address->count > options.max_per_address) {
     room = end_longest_idle(c.address->idle);
   }
-  const auto count = [&] { return connections.size() - drains.size(); };
-  if (room && count() > options.max_connections - options.max_connections / 10) {
-    end_longest_idle(idle);
+  const Address& all = deadlines.everybody;
+  if (room && all.count > options.max_connections - options.max_connections / 10) {
+    end_longest_idle(all.idle);
   }
-  while (room && count() > options.max_connections) room = end_longest_idle(idle);
+  while (room && all.count > options.max_connections) room = end_longest_idle(all.idle);
+  const TlsContext& tls = certificates.newest();
   if (!room) {
     if (tls) return destroy(c);  // a handshake to say it would be one more connection
     return refuse(
         c, {503, "too_many_connections", "too many connections", {}, {{"Retry-After", "1"}}});
   }
   if (tls) {
-    {
-      const std::lock_guard lock(next_tls_mutex);
-      if (next_tls) tls = std::move(next_tls);
-    }
     c.tls = tls_accept(tls, c.fd.get());
     c.state = Connection::kHandshake;
   }
   set_deadline(c, Clock::now() + (tls ? options.head_timeout : options.idle_timeout));
-  if (handshakes.size() > options.max_handshakes) end_oldest(handshakes);
+  if (deadlines.handshakes.size() > options.max_handshakes) end_oldest(deadlines.handshakes);
 }
 
 // The one that came or was answered before all others and has asked nothing since: not even what
@@ -312,7 +350,6 @@ bool Server::Impl::has_work() const {
 
 // Whoever comes from now on is told so, until the others have their answers.
 void Server::Impl::begin_stop() {
-  stop_begun = true;
   stop_deadline = Clock::now() + options.shutdown_timeout;
   for (auto at = connections.begin(); at != connections.end();) {
     Connection& c = *(at++)->second;
@@ -337,20 +374,22 @@ void Server::set_guard(Guard guard) { impl_->exchange.set_guard(std::move(guard)
 
 void Server::add_observer(Observer observer) { impl_->exchange.add_observer(std::move(observer)); }
 
-void Server::on_refused(RefusalObserver observer) { impl_->on_refused = std::move(observer); }
+void Server::on_refused(RefusalObserver observer) {
+  impl_->exchange.on_refused(std::move(observer));
+}
 
 std::span<const Route> Server::routes() const { return impl_->exchange.routes(); }
 
 int Server::bind() {
   int port = 0;
-  impl_->listener =
+  impl_->door.listener =
       listen_on(impl_->options.host, impl_->options.port, impl_->options.listen_backlog, port);
-  impl_->watch(EPOLL_CTL_ADD, impl_->listener.get(), EPOLLIN);
+  impl_->watch(EPOLL_CTL_ADD, impl_->door.listener.get(), EPOLLIN);
   return port;
 }
 
 void Server::run() {
-  CHECK(impl_->listener || impl_->stopping);
+  CHECK(impl_->door.listener || impl_->stopping);
   impl_->run();
 }
 
@@ -359,15 +398,10 @@ void Server::stop() {
   wake_reader(impl_->wake);
 }
 
-void Server::renew_tls() {
-  if (impl_->options.tls_cert_file.empty()) return;
-  TlsContext next = tls_server_context(impl_->options.tls_cert_file, impl_->options.tls_key_file);
-  const std::lock_guard lock(impl_->next_tls_mutex);
-  impl_->next_tls = std::move(next);
-}
+void Server::renew_tls() { impl_->certificates.renew(); }
 
 Server::Stats Server::stats() const {
-  return {impl_->open, impl_->workers.threads(), impl_->inflight};
+  return {impl_->counts.open, impl_->workers.threads(), impl_->counts.inflight};
 }
 
 }  // namespace split::http

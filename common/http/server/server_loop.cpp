@@ -46,46 +46,28 @@ std::string first_segment(std::string_view head) {
 
 void Server::Impl::arm(Connection& c) {
   if (has_pending(c)) {
-    pending.push_back(c.fd.get());
+    ready.pending.push_back(c.fd.get());
     return;
   }
   const uint32_t event = c.waits_for == POLLOUT ? EPOLLOUT : EPOLLIN;
   watch(EPOLL_CTL_MOD, c.fd.get(), event | EPOLLRDHUP | EPOLLONESHOT);
 }
 
-void Server::Impl::set_deadline(Connection& c, Clock::time_point deadline) {
-  const Due before{c.deadline, c.fd.get()}, now{deadline, c.fd.get()};
-  timers.erase(before);
-  handshakes.erase(before);
-  idle.erase(before);
-  drains.erase(before);
-  if (c.address != nullptr) {
-    c.address->idle.erase(before);
-    c.address->drains.erase(before);
-  }
-  c.deadline = deadline;
-  if (deadline == Clock::time_point::max()) return;
-  timers.insert(now);
-  if (c.state == Connection::kHandshake) handshakes.insert(now);
-  if (c.state == Connection::kDrain) {
-    drains.insert(now);
-    if (c.address != nullptr) c.address->drains.insert(now);
-  }
-  if (c.state != Connection::kHead || !c.in.empty()) return;
-  idle.insert(now);
-  if (c.address != nullptr) c.address->idle.insert(now);
+void Server::Impl::uncount(Connection& c) {
+  --deadlines.everybody.count;
+  if (c.address != nullptr) --c.address->count;
 }
 
 void Server::Impl::destroy(Connection& c) {
   set_deadline(c, Clock::time_point::max());
-  if (c.address != nullptr) {
-    if (c.state != Connection::kDrain) --c.address->count;
-    if (c.address->count == 0 && c.address->drains.empty()) addresses.erase(c.peer);
+  if (c.state != Connection::kDrain) uncount(c);
+  if (c.address != nullptr && c.address->count == 0 && c.address->drains.empty()) {
+    deadlines.addresses.erase(c.peer);
   }
   dispose({std::move(c.memory), std::move(c.in), std::move(c.body)});
   connections.erase(c.fd.get());  // closes it, which also takes it out of the epoll set
-  if (accept_again != Clock::time_point::max()) accept_again = {};  // its descriptor is free
-  open = connections.size();
+  if (door.again != Clock::time_point::max()) door.again = {};  // its descriptor is free
+  counts.open = connections.size();
 }
 
 void Server::Impl::read_more(Connection& c) {
@@ -93,7 +75,7 @@ void Server::Impl::read_more(Connection& c) {
     std::string waste;
     const Io io = receive(c, waste, 64 << 10);
     c.drained += waste.size();
-    moved += waste.size();
+    ready.moved += waste.size();
     if (io == Io::kGone || c.drained > kDrainBytes) return destroy(c);
     return arm(c);
   }
@@ -103,7 +85,7 @@ void Server::Impl::read_more(Connection& c) {
                                                      : options.max_head_bytes + 1 - c.in.size();
   const size_t before = c.in.size();
   if (receive(c, c.in, wanted) == Io::kGone) return destroy(c);
-  moved += c.in.size() - before;
+  ready.moved += c.in.size() - before;
   if (c.state == Connection::kBody && !charge(c)) return;
   advance(c);
 }
@@ -176,7 +158,7 @@ void Server::Impl::hand_over(Connection& c) {
   }
   if (exchange.is_for_loop(c.head)) return answer_here(c);
   // Counted here: a thread whose answer is out may not be back for the next job yet.
-  if (inflight < options.max_inflight + options.queue && give_to_worker(c)) return;
+  if (counts.inflight < options.max_inflight + options.queue && give_to_worker(c)) return;
   refuse(c, {503, "overloaded", "too many requests at once", {}, {{"Retry-After", "1"}}},
          c.head.method != "HEAD");
 }
@@ -184,7 +166,7 @@ void Server::Impl::hand_over(Connection& c) {
 // False when no worker can take it.
 bool Server::Impl::give_to_worker(Connection& c) {
   const Connection::State before = std::exchange(c.state, Connection::kBusy);
-  ++inflight;
+  ++counts.inflight;
   bool taken = false;
   try {
     taken = workers.submit([this, &c] { work(c); });
@@ -194,7 +176,7 @@ bool Server::Impl::give_to_worker(Connection& c) {
     set_deadline(c, Clock::time_point::max());  // which no worker looks at
     return true;
   }
-  --inflight;
+  --counts.inflight;
   c.state = before;
   return false;
 }
@@ -208,9 +190,10 @@ void Server::Impl::answer_here(Connection& c) {
 
 // Those that are left have the next round.
 void Server::Impl::take_turns() {
-  for (const uint64_t until = moved + kRoundBytes; !turns.empty() && moved < until;) {
-    const int fd = turns.front();
-    turns.pop_front();
+  for (const uint64_t until = ready.moved + kRoundBytes;
+       !ready.turns.empty() && ready.moved < until;) {
+    const int fd = ready.turns.front();
+    ready.turns.pop_front();
     const auto found = connections.find(fd);
     if (found == connections.end()) continue;
     Connection& c = *found->second;
@@ -226,7 +209,7 @@ void Server::Impl::write_more(Connection& c) {
   c.state = Connection::kWriting;
   const uint64_t before = answer.out.sent();
   const bool gone = answer.failed || answer.out.send_some(c, kTurnBytes) == Io::kGone;
-  moved += answer.out.sent() - before;
+  ready.moved += answer.out.sent() - before;
   if (gone) return cut_off(c);
   if (answer.stream && answer.out.unsent_text() <= kStreamBytes / 2) return make_more(c);
   if (answer.out.empty()) return finish(c);
@@ -246,7 +229,7 @@ void Server::Impl::cut_off(Connection& c) {
 void Server::Impl::make_more(Connection& c) {
   c.state = Connection::kWaiting;
   if (give_to_worker(c)) return;
-  waiting.push_back(c.fd.get());
+  ready.waiting.push_back(c.fd.get());
   // Also where no worker's report will come: there was no memory, or no thread.
   set_deadline(c, Clock::now() + kRetry);
 }
@@ -262,10 +245,10 @@ void Server::Impl::next(Connection& c, bool keep) {
   release(c.head);
   c.state = Connection::kHead;
   c.waits_for = POLLIN;
-  if (!keep || stop_begun) return drain(c);
+  if (!keep || stop_begun()) return drain(c);
   set_deadline(c, Clock::now() + options.idle_timeout);
   if (c.in.empty()) return advance(c);
-  asked.push_back(c.fd.get());  // later: an answer may have brought us here
+  ready.asked.push_back(c.fd.get());  // later: an answer may have brought us here
 }
 
 void Server::Impl::work(Connection& c) noexcept {
@@ -279,12 +262,8 @@ void Server::Impl::work(Connection& c) noexcept {
     } catch (...) {
     }
   }
-  {
-    const std::lock_guard lock(reports_mutex);
-    c.report = report;
-    c.next_report = reports;
-    reports = &c;
-  }
+  c.report = report;
+  reports.add(c);
   wake_reader(wake);
 }
 
@@ -319,15 +298,15 @@ bool Server::Impl::make_and_send(Connection& c) {
 // loop, and a worker by it. Half of the workers are left to others.
 bool Server::Impl::next_at_once(Connection& c) {
   if (!c.quick || c.head.content_length > kUnguardedBody || stopping) return false;
-  if (inflight + staying > options.max_inflight / 2) return false;
-  ++staying;
-  --inflight;
+  if (counts.inflight + counts.staying > options.max_inflight / 2) return false;
+  ++counts.staying;
+  --counts.inflight;
   if (c.in.empty() && !has_pending(c)) {
     pollfd ready{c.fd.get(), POLLIN, 0};
     c.quick = ::poll(&ready, 1, static_cast<int>(kStay.count())) > 0;
   }
-  const bool room = ++inflight <= options.max_inflight + options.queue;
-  --staying;
+  const bool room = ++counts.inflight <= options.max_inflight + options.queue;
+  --counts.staying;
   return c.quick && room && take_whole(c);
 }
 
@@ -348,32 +327,28 @@ bool Server::Impl::take_whole(Connection& c) {
 }
 
 void Server::Impl::take_reports() {
-  Connection* list = nullptr;
-  {
-    const std::lock_guard lock(reports_mutex);
-    list = std::exchange(reports, nullptr);
-  }
+  Connection* list = reports.take();
   if (list == nullptr) return;
   while (list != nullptr) {
     Connection& c = *list;
     list = c.next_report;
-    --inflight;
+    --counts.inflight;
     guarded(c.fd.get(), [&] { take_report(c); });
   }
   // Streams that found no worker: those who came first, first.
   size_t done = 0;
-  for (; done < waiting.size(); ++done) {
-    const auto found = connections.find(waiting[done]);
+  for (; done < ready.waiting.size(); ++done) {
+    const auto found = connections.find(ready.waiting[done]);
     if (found == connections.end() || found->second->state != Connection::kWaiting) continue;
     if (!give_to_worker(*found->second)) break;
   }
-  waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(done));
+  ready.waiting.erase(ready.waiting.begin(), ready.waiting.begin() + static_cast<ptrdiff_t>(done));
 }
 
 void Server::Impl::take_report(Connection& c) {
   if (c.report == Connection::kToWrite) {
     c.state = Connection::kWriting;
-    return turns.push_back(c.fd.get());
+    return ready.turns.push_back(c.fd.get());
   }
   next(c, c.report == Connection::kKept);
 }
@@ -387,10 +362,8 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
                               : c.head.segments.empty()    ? ""
                                                            : c.head.segments.front();
   const std::string answer = closing_answer(exchange.render(error, segment), id, with_body);
-  if (on_refused) {
-    const std::string client = client_address(c.peer, c.head.headers, proxies);
-    on_refused({id, client, error.status, error.code});
-  }
+  exchange.tell_refused(
+      {id, client_address(c.peer, c.head.headers, proxies), error.status, error.code});
   const iovec piece{const_cast<char*>(answer.data()), answer.size()};
   size_t sent = 0;
   send(c, {&piece, 1}, sent);
@@ -400,12 +373,12 @@ void Server::Impl::refuse(Connection& c, const HttpError& error, bool with_body)
 // Those that drain already give way, the oldest first: of the same address, then of all.
 void Server::Impl::drain(Connection& c) {
   dispose({std::move(c.memory), std::move(c.in), std::move(c.body)});
-  const auto most = [](size_t limit) { return std::max<size_t>(limit / kDrainsPart, 1); };
-  if (c.address != nullptr && c.address->drains.size() >= most(options.max_per_address)) {
-    end_oldest(c.address->drains);
-  }
-  if (drains.size() >= most(options.max_connections)) end_oldest(drains);
-  if (c.address != nullptr) --c.address->count;
+  const auto make_room = [&](const Address& of, size_t limit) {
+    if (of.drains.size() >= std::max<size_t>(limit / kDrainsPart, 1)) end_oldest(of.drains);
+  };
+  if (c.address != nullptr) make_room(*c.address, options.max_per_address);
+  make_room(deadlines.everybody, options.max_connections);
+  uncount(c);
   c.state = Connection::kDrain;
   end_sending(c);
   set_deadline(c, Clock::now() + kDrainTime);

@@ -19,7 +19,67 @@
 
 namespace split::http {
 
-// Everything but `reports` and the atomics belongs to the loop thread.
+// The sockets that new connections come from.
+struct Door {
+  Fd listener;
+  Clock::time_point again = Clock::time_point::max();  // when it is to be looked at, while shut
+  bool all_in = true;  // else the log has been told that somebody waits
+};
+
+// The certificates of new connections, which any thread may renew.
+class Certificates {
+ public:
+  explicit Certificates(const Server::Options& options) : options_(options) { renew(); }
+  void renew();
+  // The newest, for the loop; none: plain connections.
+  const TlsContext& newest();
+
+ private:
+  const Server::Options& options_;
+  TlsContext used_;
+  std::mutex mutex_;
+  TlsContext next_;  // under it: takes the place of the one that is used
+};
+
+// Connections by their deadlines, and those that shake hands, ask nothing or drain by them as well,
+// so that the first of a kind is at hand.
+struct Deadlines {
+  void set(Connection& c, Clock::time_point deadline);
+
+  std::set<Due> all, handshakes;
+  Address everybody;
+  std::map<std::string, Address> addresses;
+};
+
+// Connections that need something else than their next event.
+struct Ready {
+  std::vector<int> pending;  // have bytes that epoll does not know of
+  std::vector<int> asked;    // have the next request's in `in`
+  // Are to be read from or written to, in their order: some of them in each round, behind all that
+  // asks, so that those who send or take much keep nobody waiting.
+  std::deque<int> turns;
+  uint64_t moved = 0;        // bytes in these
+  std::vector<int> waiting;  // in kWaiting, in their order
+};
+
+// Connections that workers have let go of.
+class Reports {
+ public:
+  void add(Connection& c);
+  Connection* take();  // a list by next_report
+
+ private:
+  std::mutex mutex_;
+  Connection* first_ = nullptr;
+};
+
+struct Counts {
+  std::atomic<size_t> open{0};
+  std::atomic<size_t> inflight{0};
+  std::atomic<size_t> staying{0};  // workers that wait for their client's next request
+};
+
+// Everything but the certificates, the reports and the atomics belongs to the loop thread.
 struct Server::Impl {
   explicit Impl(Options given);
 
@@ -57,6 +117,7 @@ struct Server::Impl {
   bool take_whole(Connection& c);
   void refuse(Connection& c, const HttpError& error, bool with_body = true);
   void drain(Connection& c);
+  void uncount(Connection& c);  // it drains or ends
   void destroy(Connection& c);
   // The memory that a connection held. Members end from the last to the first.
   struct Waste {
@@ -83,45 +144,26 @@ struct Server::Impl {
   void lose(int fd, const char* why);
   void on_timeout(Connection& c);
   void begin_stop();
+  bool stop_begun() const { return stop_deadline != Clock::time_point::max(); }
   bool has_work() const;
   void arm(Connection& c);  // its next event, or what is already there
-  void set_deadline(Connection& c, Clock::time_point deadline);
+  void set_deadline(Connection& c, Clock::time_point deadline) { deadlines.set(c, deadline); }
 
   const Options options;
   const std::vector<Network> proxies;
   std::atomic<bool> stopping{false};
   Exchange exchange;
-  RefusalObserver on_refused;
-  TlsContext tls;  // none: plain
-  std::mutex next_tls_mutex;
-  TlsContext next_tls;  // under it: takes the place of `tls` with the next connection
-  Fd listener;
+  Certificates certificates;
+  Door door;
   Fd epoll;
   Fd wake;
   std::unordered_map<int, std::unique_ptr<Connection>> connections;
-  std::vector<int> pending;  // have bytes that epoll does not know of
-  std::vector<int> asked;    // have the next request's in `in`
-  // Are to be read from or written to, in their order: some of them in each round, behind all that
-  // asks, so that those who send or take much keep nobody waiting.
-  std::deque<int> turns;
-  uint64_t moved = 0;  // bytes
-  std::map<std::string, Address> addresses;
-  std::set<Due> timers;
-  std::set<Due> handshakes;  // of these
-  std::set<Due> idle;        // likewise: nothing is asked on them
-  std::set<Due> drains;      // likewise; no limit but their own counts them
-  std::vector<int> waiting;  // in kWaiting, in their order
-  bool stop_begun = false;
-  Clock::time_point stop_deadline = Clock::time_point::max();
-  Clock::time_point accept_again = Clock::time_point::max();
-  bool all_accepted = true;  // else the log has been told that somebody waits
-
-  std::atomic<size_t> open{0};
-  std::atomic<size_t> inflight{0};
-  std::atomic<size_t> staying{0};  // workers that wait for their client's next request
-  std::mutex reports_mutex;
-  Connection* reports = nullptr;  // a list of those that workers let go of
-  Workers workers;                // last: its threads use what is above
+  Deadlines deadlines;
+  Ready ready;
+  Clock::time_point stop_deadline = Clock::time_point::max();  // set once the stop has begun
+  Counts counts;
+  Reports reports;
+  Workers workers;  // last: its threads use what is above
 };
 
 }  // namespace split::http
