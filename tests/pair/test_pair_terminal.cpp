@@ -63,7 +63,10 @@ class AtPty {
     seen_ = text.find(mark, seen_) + mark.size();
     return true;
   }
-  void signal(int number) { ::kill(pid_, number); }
+  void signal(int number) {
+    ASSERT_GT(pid_, 0);  // kill(-1) would be everybody's end
+    ::kill(pid_, number);
+  }
   int wait() {
     until("");
     return reap();

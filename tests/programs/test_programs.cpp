@@ -75,7 +75,10 @@ class Program {
   }
   std::string url() { return cat("http://127.0.0.1:", port()); }
   pid_t pid() const { return pid_; }
-  void signal(int number) { ::kill(pid_, number); }
+  void signal(int number) {
+    ASSERT_GT(pid_, 0);  // kill(-1) would be everybody's end
+    ::kill(pid_, number);
+  }
   // Its exit code, or minus the signal that ended it.
   int wait() {
     while (more()) continue;

@@ -99,7 +99,10 @@ class Process {
   pid_t pid() const { return pid_; }
   const std::string& out() const { return out_.text; }  // so far; whole after wait()
   const std::string& err() const { return err_.text; }
-  void signal(int number) const { ::kill(pid_, number); }
+  void signal(int number) const {
+    ASSERT_GT(pid_, 0) << name_ << " has ended";  // kill(-1) would be everybody's end
+    ::kill(pid_, number);
+  }
   void close_out() { out_.fd.reset(); }
 
   // Reads until `condition` holds; false when all was read, or time is over, and it does not.
