@@ -23,8 +23,6 @@
 
 namespace split::http {
 
-// Makes the answer for an error; called from any thread, must not throw.
-
 // Says who sends this head, for Request::principal, or throws the HttpError that they get instead
 // of an answer. Any thread, and perhaps twice for one request: before a large body is received,
 // too.
