@@ -167,7 +167,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                "what --cut auto and plans look for: the fastest text, or the least work for the "
                "cloud (fast)",
                &goal);
-  flags.real("pace", "X", "tokens a second that offloading keeps (10)", &options.pace, 0.1, 1e6);
+  flags.real("pace", "X", "tokens/s that offloading keeps (10)", &options.pace, 0.1, 1e6);
   flags.text("device", "NAME", device_names(), &options.device.device);
   flags.number("threads", "N", "threads of the cpu device (0: one per processor)",
                &options.device.threads, 0u, 1024u);

@@ -35,7 +35,7 @@ struct MoveOptions {
   // A text goes on with all stages here in place of waiting for a lost cloud: at once where they
   // are loaded; else after a while, where that can be done (Rescue).
   bool leaves_lost_cloud = false;
-  double pace = 0;  // tokens a second that a text has to keep where it goes on for what landed
+  double pace = 0;  // tokens/s that a text has to keep where it goes on for what landed
   // Since the last move, before one that is not at once.
   std::chrono::milliseconds between{3000};
   // Between two moves for the cloud's sake. The cloud leaves a session alone as long, but does not

@@ -190,7 +190,7 @@ std::string to_text(const Receipt& r) {
       r.counts.kept_rows > 0 ? cat(r.counts.kept_rows, " of them kept from before, ") : "";
   line("text", cat(r.tokens, r.tokens == 1 ? " token in " : " tokens in ", time_words(r.counts.ms),
                    " (first after ", time_words(r.first_token_ms), ", then ",
-                   fixed(r.tokens_per_second(), 1), " a second)", ending(r), ", seed ", r.seed));
+                   fixed(r.tokens_per_second(), 1), " tokens/s)", ending(r), ", seed ", r.seed));
   line("prompt", cat(r.prompt_tokens, r.prompt_tokens == 1 ? " token, " : " tokens, ", kept,
                      parts(r.first_token_ms - r.first_waited_ms, spent(r.first, {}, 1))));
   if (r.tokens > 1) {

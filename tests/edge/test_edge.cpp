@@ -425,6 +425,7 @@ TEST(Edge, SaysWhatIsWrongInOneLine) {
   EXPECT_EQ(variable.code, 2);
   EXPECT_NE(variable.err.find("SPLIT_TOP_K: expected"), std::string::npos) << variable.err;
   const std::string help = run_edge({"--help"}).out;
+  EXPECT_NE(help.find("tokens/s that offloading keeps"), std::string::npos) << help;
   EXPECT_LE(std::ranges::count(help, '\n'), 114);
   EXPECT_NE(help.find("Exit codes: 0 all is well"), std::string::npos) << help;
 }

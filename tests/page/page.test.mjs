@@ -85,7 +85,7 @@ test('streams a text and says what it took', async () => {
   assert.ok(answer.startsWith('Once upon a time') && answer.length > 40, answer);
   assert.equal(`Once upon a time${await text('#text .answer')}`, answer);
   assert.match(await text('#figures'),
-    /^\d\d % of the work in the cloud · [\d.]+ kB over the wire · first word after [\d.]+ m?s · [\d.]+ tokens a second$/);
+    /^\d\d % of the work in the cloud · [\d.]+ kB over the wire · first word after [\d.]+ m?s · [\d.]+ tokens\/s$/);
   assert.match(await page.getAttribute('#plot', 'aria-label'), /: 24 tokens, \d+\.\d*[1-9]\d* ms on average/);
   assert.match(await page.locator('#plot').textContent(), /^0[\d.]+ ms.*token 124$/);
   assert.match(await text('#wire-bytes'), /^1\.\d kB$/);

@@ -303,7 +303,7 @@ TEST(Receipts, SayWhatALostCloudTookApart) {
   const auto says = [&](const char* words) {
     EXPECT_NE(to_text(receipt).find(words), std::string::npos) << words << "\n" << to_text(receipt);
   };
-  says("10 tokens in 6.04 s (first after 36 ms, then 10.0 a second), stopped at --max-tokens, ");
+  says("10 tokens in 6.04 s (first after 36 ms, then 10.0 tokens/s), stopped at --max-tokens, ");
   says("prompt    4 tokens, 36.0 ms: 0.0 ms cloud + 0.0 ms wire + 31.0 ms here + 5.0 ms waiting\n");
   says("tokens    9 more, each 100 ms: 0 ms cloud + 0 ms wire + 100 ms here\n");
   says("lost      waited 5.10 s for the cloud\n");

@@ -111,7 +111,7 @@ export function verdict(receipt) {
     ...(percent === null || percent === undefined ? [] : [[`${percent} %`, 'of the work in the cloud']]),
     [bytes(receipt.bytes_up + receipt.bytes_down), 'over the wire'],
     ['first word after', millis(receipt.time_to_first_token_ms)],
-    [rate.toFixed(rate < 10 ? 1 : 0), 'tokens a second'],
+    [rate.toFixed(rate < 10 ? 1 : 0), 'tokens/s'],
     ...(losses > 0 ? [[String(losses), losses === 1 ? 'loss of the cloud' : 'losses of the cloud']] : []),
   ];
 }
