@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/figures.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/revision.h"
 
@@ -17,20 +18,37 @@ constexpr char kStepsHelp[] = "Steps, by whether there are rows of a prompt or o
 constexpr char kRows[] = "split_tokens_total";
 constexpr char kRowsHelp[] = "Rows computed.";
 constexpr char kText[] = "text/plain; charset=utf-8";
-constexpr char kNoRoute[] = "none";  // nothing is there, or the request never reached a route
+constexpr char kNoRoute[] = "none";  // a metric's label where nothing is there or was reached
 
 double seconds(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-}  // namespace
-
-namespace {
+// A path that no route has, as a JSON string of at most 80 bytes. A session's id, which is a
+// secret, stands in no line.
+std::string quoted_path(std::string_view path) {
+  constexpr size_t kMost = 80, kIdDigits = 32;
+  std::string named;
+  for (size_t at = 0; at < path.size() && named.size() <= kMost;) {
+    const size_t end = std::min(path.find('/', at + 1), path.size());
+    const std::string_view segment = path.substr(at, end - at);
+    const bool is_id = segment.size() == kIdDigits + 1 &&
+                       segment.find_first_not_of("0123456789abcdef", 1) == std::string_view::npos;
+    named += is_id ? "/{id}" : segment;
+    at = end;
+  }
+  std::string out = json_quote(named);
+  for (size_t length = std::min(named.size(), kMost); out.size() > kMost;) {
+    out = json_quote(cat(std::string_view(named).substr(0, --length), "..."));
+  }
+  return out;
+}
 
 // The line of a request: "127.0.0.1 POST /v1/completions 200 0.041 s, 1.2 kB, key ann", or an
 // event.
-std::string request_line(const http::Request& request, const http::Answered& answered,
-                         const std::string& route) {
+std::string request_line(const http::Request& request, const http::Answered& answered) {
+  const std::string route =
+      answered.route.empty() ? quoted_path(request.path) : std::string(answered.route);
   if (log_format() == LogFormat::kJson) {
     return event_line("request", {{"request", request.id},
                                   {"trace", request.trace.id()},
@@ -108,7 +126,7 @@ void observe(http::Server& server, Metrics& metrics, Observed program) {
     const std::string route(answered.route.empty() ? kNoRoute : answered.route);
     requests(route, answered.status).add();
     duration(route).observe(seconds(answered.took));
-    if (is_news(answered)) (*write)(request_line(request, answered, route));
+    if (is_news(answered)) (*write)(request_line(request, answered));
   });
   server.on_refused([=](const http::Refused& refused) {
     requests(kNoRoute, refused.status).add();

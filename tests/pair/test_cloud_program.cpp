@@ -34,7 +34,7 @@ TEST(CloudLog, IsOneJsonObjectAnEventAndNamesRequestsOnly) {
   EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt":"canary words","max_tokens":1})", "one"),
             200);
   EXPECT_EQ(ask("PUT", "/v1/sessions/" + session, R"({"cut":1})", "two"), 201);
-  EXPECT_EQ(ask("GET", "/canary", "", "three"), 404);
+  EXPECT_EQ(ask("GET", "/nowhere%0a%22", "", "three"), 404);
   cloud.process().signal(SIGTERM);
   EXPECT_EQ(cloud.process().wait(), 0);
   const std::string& log = cloud.process().err();
@@ -57,7 +57,7 @@ TEST(CloudLog, IsOneJsonObjectAnEventAndNamesRequestsOnly) {
   EXPECT_EQ(requests["one"]["trace"], "4bf92f3577b34da6a3ce929d0e0e4736");
   EXPECT_GT(requests["one"]["bytes_out"], 100);
   EXPECT_EQ(requests["two"]["route"], "/v1/sessions/{id}");
-  EXPECT_EQ(requests["three"]["route"], "none");
+  EXPECT_EQ(requests["three"]["route"], R"("/nowhere\u000a\"")");
   EXPECT_EQ(requests["three"]["status"], 404);
   for (const std::string& secret : {std::string("canary"), session}) {
     EXPECT_EQ(log.find(secret), std::string::npos) << secret;
@@ -79,6 +79,11 @@ TEST(CloudLog, IsLinesWithADateForPeople) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(ask("POST", session + "/forward", cat(R"({"past":)", i, R"(,"tokens":[1]})")), 200);
   }
+  // A path that no route has is quoted and short, and names no session.
+  EXPECT_EQ(ask("GET", "/a%1b%5b2J%22%0a%ff", ""), 404);
+  EXPECT_EQ(ask("GET", "/" + std::string(100, 'b'), ""), 404);
+  EXPECT_EQ(ask("GET", "/%01%01%01%01%01%01%01%01%01%01%01%01%01%01%01", ""), 404);
+  EXPECT_EQ(ask("DELETE", session + "/forward", ""), 405);
   EXPECT_EQ(ask("POST", session + "/forward", "{}"), 400);
   cloud.process().signal(SIGTERM);
   EXPECT_EQ(cloud.process().wait(), 0);
@@ -97,6 +102,10 @@ TEST(CloudLog, IsLinesWithADateForPeople) {
       cat("cloud_server [^\n]* starts\nmodel demo: [^\n]*\nmemory: [^\n]*\nlistening on [^\n]*\n"
           "ready at http://127.0.0.1:[^\n]*\n"
           "127.0.0.1 PUT /v1/sessions/\\{id\\} 201 0\\.\\d\\d\\d s, [^\n]*\n"
+          "127.0.0.1 GET \"/a\\\\u001b\\[2J\\\\\"\\\\u000a\xef\xbf\xbd\" 404 [^\n]*\n"
+          "127.0.0.1 GET \"/b{74}\\.\\.\\.\" 404 [^\n]*\n"
+          "127.0.0.1 GET \"/(?:\\\\u0001){12}\\.\\.\\.\" 404 [^\n]*\n"
+          "127.0.0.1 DELETE \"/v1/sessions/\\{id\\}/forward\" 405 [^\n]*\n"
           "(?:",
           last, stops, "|", stops, last, ")stopped\n"));
   EXPECT_TRUE(std::regex_match(all, expected)) << all;
