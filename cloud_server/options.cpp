@@ -68,8 +68,8 @@ Flags make_flags(Options& options) {
       "where edges fetch blobs: BASE/SHA256 on any server; they check the hash (this server)",
       &options.blob_url);
   flags.group("Computing");
-  flags.text("device", "NAME", cat(device_names(), " (auto: a GPU, else the CPU)"),
-             &options.device);
+  flags.text("device", "NAME", cat(device_names(), " (auto: a GPU, else the CPU)"), &options.device,
+             device_words());
   flags.number("threads", "N", "threads of the CPU device (one per processor)", &options.threads,
                0u, 1024u);
   flags.toggle("wide",

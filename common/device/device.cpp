@@ -61,6 +61,12 @@ std::string device_names() {
   return text;
 }
 
+std::string device_words() {
+  std::string words = "auto";
+  for (const DeviceKind& kind : kKinds) words += cat("|", kind.name);
+  return words;
+}
+
 void check_device_name(const std::string& name) {
   if (name != "auto") (void)named(name);
 }

@@ -197,6 +197,8 @@ struct DeviceKind {
 std::span<const DeviceKind> device_kinds();
 // "auto, cpu, vulkan or vulkan:N"
 std::string device_names();
+// "auto|cpu|vulkan": those that can be typed as they stand.
+std::string device_words();
 
 // Throws Error(kInput) for a name that no device can have.
 void check_device_name(const std::string& name);

@@ -52,12 +52,14 @@ void Flags::add(std::string name, std::string metavar, std::string help, Set set
   flags_.push_back(std::move(flag));
 }
 
-void Flags::text(std::string name, std::string metavar, std::string help, std::string* out) {
+void Flags::text(std::string name, std::string metavar, std::string help, std::string* out,
+                 std::string offered) {
   add(std::move(name), std::move(metavar), std::move(help),
       [out](std::string_view value) -> std::optional<std::string> {
         *out = value;
         return std::nullopt;
       });
+  flags_.back().offered = std::move(offered);
 }
 
 void Flags::choice(std::string name, std::vector<std::string> words, std::string help,

@@ -34,8 +34,9 @@ class Flags {
   // Starts a group of the help text; flags belong to the last one.
   void group(std::string title);
 
-  // Any text.
-  void text(std::string name, std::string metavar, std::string help, std::string* out);
+  // Any text. A completion offers the words of `offered`, "a|b", or else of the metavar.
+  void text(std::string name, std::string metavar, std::string help, std::string* out,
+            std::string offered = {});
   // As above, but one of `words`.
   void choice(std::string name, std::vector<std::string> words, std::string help, std::string* out);
   // May be given several times; the first one replaces the defaults. In the environment: one a
@@ -111,7 +112,7 @@ class Flags {
   // Stores a value; what was expected instead when it is not one.
   using Set = std::function<std::optional<std::string>(std::string_view value)>;
   struct Flag {
-    std::string name, metavar, help;
+    std::string name, metavar, help, offered;
     size_t group = 0;
     bool switched = false;  // takes no value
     std::optional<std::string> implied;

@@ -68,7 +68,7 @@ std::string Flags::zsh_completion(std::string_view program,
             " \\\n");
   };
   for (const Flag& flag : flags_) {
-    const std::string words = words_of(flag.metavar);
+    const std::string words = words_of(flag.offered.empty() ? flag.metavar : flag.offered);
     const std::string action = !words.empty()            ? cat("(", words, ")")
                                : is_file(flag.metavar)   ? "_files"
                                : is_folder(flag.metavar) ? "_files -/"
@@ -97,7 +97,7 @@ std::string Flags::fish_completion(std::string_view program,
     out += cat("complete -c ", program, " -l ", name, value, " -d '", escaped(help, "'\\"), "'\n");
   };
   for (const Flag& flag : flags_) {
-    const std::string words = words_of(flag.metavar);
+    const std::string words = words_of(flag.offered.empty() ? flag.metavar : flag.offered);
     std::string value;
     if (flag.switched || flag.implied) {
     } else if (!words.empty()) {
@@ -124,7 +124,7 @@ std::string Flags::bash_completion(std::string_view program,
     const std::string name = "--" + flag.name;
     all += " " + name;
     if (flag.switched || flag.implied) continue;
-    const std::string words = words_of(flag.metavar);
+    const std::string words = words_of(flag.offered.empty() ? flag.metavar : flag.offered);
     std::string& kind = is_file(flag.metavar) ? files : is_folder(flag.metavar) ? folders : others;
     if (words.empty()) {
       kind += cat(kind.empty() ? "" : "|", name);

@@ -168,7 +168,7 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                "cloud (fast)",
                &goal);
   flags.real("pace", "X", "tokens/s that offloading keeps (10)", &options.pace, 0.1, 1e6);
-  flags.text("device", "NAME", device_names(), &options.device.device);
+  flags.text("device", "NAME", device_names(), &options.device.device, device_words());
   flags.number("threads", "N", "threads of the cpu device (0: one per processor)",
                &options.device.threads, 0u, 1024u);
   flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",

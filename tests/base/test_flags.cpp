@@ -16,7 +16,7 @@ namespace split {
 namespace {
 
 struct Program {
-  std::string prompt = "none", format = "auto";
+  std::string prompt = "none", format = "auto", device;
   int top_k = 5;
   std::optional<uint64_t> seed;
   uint64_t budget = 7;
@@ -34,6 +34,7 @@ struct Program {
     flags.texts("stop", "S", std::string(50, 'x') + " end", &stop);
     flags.group("Machine");
     flags.choice("format", {"auto", "f32", "f16"}, "of the weights", &format);
+    flags.text("device", "NAME", "that computes", &device, "auto|cpu");
     flags.bytes("budget", "BYTES", "of memory", &budget, 1);
     flags.toggle("quiet", "says nothing", &quiet);
     if (with_rest) flags.rest("WORD", &rest);
@@ -185,6 +186,9 @@ TEST(Flags, GiveEveryShellACompletion) {
   EXPECT_NE(of("zsh").find("'--format[of the weights]:auto|f32|f16:(auto f32 f16)'"),
             std::string::npos)
       << of("zsh");
+  EXPECT_NE(of("bash").find("--device) COMPREPLY=($(compgen -W 'auto cpu'"), std::string::npos);
+  EXPECT_NE(of("zsh").find("'--device[that computes]:NAME:(auto cpu)'"), std::string::npos);
+  EXPECT_NE(of("fish").find(" -l device -x -a 'auto cpu'"), std::string::npos) << of("fish");
   EXPECT_NE(of("zsh").find("'*--stop["), std::string::npos);  // again and again
   EXPECT_NE(of("zsh").find("'--quiet[says nothing]'"), std::string::npos);
   EXPECT_NE(

@@ -536,6 +536,7 @@ TEST(EdgeTerminal, BashCompletesFlagsAndTheirWords) {
   EXPECT_EQ(complete("--max"), "--max-weights --max-tokens\n");
   EXPECT_EQ(complete("--head \"\""), "edge cloud\n");
   EXPECT_EQ(complete("--cut c"), "cloud\n");
+  EXPECT_EQ(complete("--device c"), "cpu\n");
   EXPECT_EQ(complete("doc"), "doctor\n");
   EXPECT_EQ(complete("--server x"), "\n");
 }
