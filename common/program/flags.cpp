@@ -52,11 +52,11 @@ void Flags::add(std::string name, std::string metavar, std::string help, Set set
   flags_.push_back(std::move(flag));
 }
 
-void Flags::text(std::string name, std::string metavar, std::string help, std::string* out,
-                 std::string offered) {
+void Flags::add_text(std::string name, std::string metavar, std::string help, std::string offered,
+                     std::function<void(std::string_view)> store) {
   add(std::move(name), std::move(metavar), std::move(help),
-      [out](std::string_view value) -> std::optional<std::string> {
-        *out = value;
+      [store = std::move(store)](std::string_view value) -> std::optional<std::string> {
+        store(value);
         return std::nullopt;
       });
   flags_.back().offered = std::move(offered);
@@ -102,10 +102,10 @@ void Flags::add_number(std::string name, std::string metavar, std::string help, 
       });
 }
 
-void Flags::bytes(std::string name, std::string metavar, std::string help, uint64_t* out,
-                  uint64_t low, uint64_t high) {
+void Flags::add_bytes(std::string name, std::string metavar, std::string help, uint64_t low,
+                      std::function<void(uint64_t)> store) {
   add(std::move(name), std::move(metavar), std::move(help),
-      [out, low, high](std::string_view value) -> std::optional<std::string> {
+      [low, store = std::move(store)](std::string_view value) -> std::optional<std::string> {
         constexpr std::string_view kUnits = "KMGT";
         uint64_t unit = 1;
         std::string_view digits = value;
@@ -118,10 +118,11 @@ void Flags::bytes(std::string name, std::string metavar, std::string help, uint6
         }
         const auto number = parse_u64(digits, 0, std::numeric_limits<uint64_t>::max());
         const auto total = number ? checked_mul(*number, unit) : std::nullopt;
-        if (!total || *total < low || *total > high) {
-          return cat("bytes ", range(low, high), ", perhaps with K, M, G or T");
+        if (!total || *total < low) {
+          constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+          return cat("bytes ", range(low, kMost), ", perhaps with K, M, G or T");
         }
-        *out = *total;
+        store(*total);
         return std::nullopt;
       });
 }

@@ -35,8 +35,12 @@ class Flags {
   void group(std::string title);
 
   // Any text. A completion offers the words of `offered`, "a|b", or else of the metavar.
-  void text(std::string name, std::string metavar, std::string help, std::string* out,
-            std::string offered = {});
+  template <typename Text>  // a string, or an optional one
+  void text(std::string name, std::string metavar, std::string help, Text* out,
+            std::string offered = {}) {
+    add_text(std::move(name), std::move(metavar), std::move(help), std::move(offered),
+             [out](std::string_view value) { *out = std::string(value); });
+  }
   // As above, but one of `words`.
   void choice(std::string name, std::vector<std::string> words, std::string help, std::string* out);
   // May be given several times; the first one replaces the defaults. In the environment: one a
@@ -44,22 +48,18 @@ class Flags {
   void texts(std::string name, std::string metavar, std::string help,
              std::vector<std::string>* out);
   // A whole number in [low, high].
-  template <std::integral T>
-  void number(std::string name, std::string metavar, std::string help, T* out, T low, T high) {
-    add_number(std::move(name), std::move(metavar), std::move(help), static_cast<uint64_t>(low),
-               static_cast<uint64_t>(high),
-               [out](uint64_t value) { *out = static_cast<T>(value); });
-  }
-  template <std::integral T>
-  void number(std::string name, std::string metavar, std::string help, std::optional<T>* out, T low,
-              T high) {
+  template <typename Out, std::integral T>  // T, or an optional one
+  void number(std::string name, std::string metavar, std::string help, Out* out, T low, T high) {
     add_number(std::move(name), std::move(metavar), std::move(help), static_cast<uint64_t>(low),
                static_cast<uint64_t>(high),
                [out](uint64_t value) { *out = static_cast<T>(value); });
   }
   // Bytes: a whole number, perhaps with K, M, G or T for the powers of 1024.
-  void bytes(std::string name, std::string metavar, std::string help, uint64_t* out,
-             uint64_t low = 0, uint64_t high = std::numeric_limits<uint64_t>::max());
+  template <typename T>
+  void bytes(std::string name, std::string metavar, std::string help, T* out, uint64_t low = 0) {
+    add_bytes(std::move(name), std::move(metavar), std::move(help), low,
+              [out](uint64_t value) { *out = value; });
+  }
   // A finite number in [low, high].
   void real(std::string name, std::string metavar, std::string help, float* out, float low,
             float high);
@@ -126,8 +126,12 @@ class Flags {
   std::string fish_completion(std::string_view program, const std::vector<std::string>&) const;
 
   void add(std::string name, std::string metavar, std::string help, Set set);
+  void add_text(std::string name, std::string metavar, std::string help, std::string offered,
+                std::function<void(std::string_view)> store);
   void add_number(std::string name, std::string metavar, std::string help, uint64_t low,
                   uint64_t high, std::function<void(uint64_t)> store);
+  void add_bytes(std::string name, std::string metavar, std::string help, uint64_t low,
+                 std::function<void(uint64_t)> store);
   Flag* find(std::string_view name);
   [[noreturn]] void refuse(std::string_view name) const;
   [[noreturn]] void refuse_argument(std::string_view argument) const;

@@ -21,10 +21,24 @@ constexpr const char* kDefaultAddress = "127.0.0.1:8081";
 constexpr const char* kEdgeSummary =
     "edge_client: text from a model that runs partly on a server, partly here\n"
     "  edge_client --prompt \"Once upon a time\"      go on with a text\n"
-    "  edge_client                                  ask for texts, one after another\n"
+    "  edge_client                                  ask for texts, one after "
+    "another\n"
     "  edge_client --serve                          answer OpenAI's clients\n"
     "  edge_client doctor                           what works, in ten lines\n"
-    "  edge_client cache ls|verify|prune            the weights on this machine\n";
+    "  edge_client cache ls|verify|prune            the weights on this "
+    "machine\n";
+
+[[noreturn]] void refuse(std::string why) { throw Error(ErrorKind::kInput, std::move(why)); }
+
+// Names the flag in what `read` throws.
+template <typename Read>
+auto of_flag(std::string_view flag, const Read& read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kInput, cat(flag, ": ", error.what()));
+  }
+}
 
 // "1,2,3".
 std::vector<int32_t> ids_of(std::string_view text) {
@@ -33,10 +47,8 @@ std::vector<int32_t> ids_of(std::string_view text) {
     const size_t comma = std::min(text.find(','), text.size());
     const auto id = parse_u64(text.substr(0, comma), 0, INT32_MAX);
     const bool ends_in_comma = comma + 1 == text.size();
-    if (!id || ends_in_comma) {
-      throw Error(ErrorKind::kInput,
-                  cat("--prompt-ids: expected token ids like 15496,11,995, got ", shown(text)));
-    }
+    if (!id || ends_in_comma)
+      refuse(cat("--prompt-ids: expected token ids like 15496,11,995, got ", shown(text)));
     ids.push_back(static_cast<int32_t>(*id));
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
@@ -45,8 +57,8 @@ std::vector<int32_t> ids_of(std::string_view text) {
 
 // "0:6,12:2": the first may be the start.
 void read_moves(std::string_view text, Options& options) {
-  const auto refuse = [&](const char* expected) {
-    throw Error(ErrorKind::kInput, cat("--moves: expected ", expected, ", got ", shown(text)));
+  const auto expected = [&](const char* what) {
+    refuse(cat("--moves: expected ", what, ", got ", shown(text)));
   };
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view entry = rest.substr(0, rest.find(','));
@@ -58,15 +70,17 @@ void read_moves(std::string_view text, Options& options) {
     const bool cloud = place == "cloud";
     const auto cut = cloud ? 0 : parse_u64(place, 0, 1024);
     if (!at || !cut || ends_in_comma)
-      refuse("N:K,... like 0:6,12:2,20:cloud: with N tokens out, K blocks on the cloud, or all");
+      expected(
+          "N:K,... like 0:6,12:2,20:cloud: with N tokens out, K blocks on "
+          "the cloud, or all");
     const ScheduledMove move{static_cast<uint32_t>(*at),
                              cloud ? Move::kCloud : static_cast<int>(*cut)};
-    if (!options.moves.empty() && move.at <= options.moves.back().at) refuse("rising N");
+    if (!options.moves.empty() && move.at <= options.moves.back().at) expected("rising N");
     options.moves.push_back(move);
   }
-  if (options.moves.empty()) refuse("N:K,... like 0:6,12:2");
+  if (options.moves.empty()) expected("N:K,... like 0:6,12:2");
   if (options.moves[0].at > 0) return;
-  if (options.cut) refuse("no 0: beside --cut");
+  if (options.cut) expected("no 0: beside --cut");
   options.all_on_cloud = options.moves[0].cut == Move::kCloud;
   if (!options.all_on_cloud) options.cut = options.moves[0].cut;
   options.moves.erase(options.moves.begin());
@@ -76,10 +90,7 @@ DraftOptions drafts_of(std::string_view text) {
   if (text == "off") return {};
   if (text == "auto") return {.most = kMostDrafts};
   const auto most = parse_u64(text, 1, kMostDrafts);
-  if (!most) {
-    throw Error(ErrorKind::kInput,
-                cat("--draft: expected auto, off or 1..", kMostDrafts, ", got ", shown(text)));
-  }
+  if (!most) refuse(cat("--draft: expected auto, off or 1..", kMostDrafts, ", got ", shown(text)));
   return {.most = static_cast<size_t>(*most), .always = true};
 }
 
@@ -91,29 +102,22 @@ void read_address(std::string_view text, Options& options) {
   const bool six = name.starts_with('[') && name.ends_with(']');
   if (six) name = name.substr(1, name.size() - 2);
   const auto port = parse_u64(host ? text.substr(colon + 1) : text, 0, 65535);
-  if (!port || name.empty() || (!six && name.find(':') != name.npos)) {
-    throw Error(ErrorKind::kInput,
-                cat("--serve: expected HOST:PORT like ", kDefaultAddress, ", got ", shown(text)));
-  }
+  if (!port || name.empty() || (!six && name.find(':') != name.npos))
+    refuse(cat("--serve: expected HOST:PORT like ", kDefaultAddress, ", got ", shown(text)));
   options.host = name;
   options.port = static_cast<int>(*port);
   http::expect_only_local(options.host, options.insecure, cat("--serve ", shown(text)));
 }
 
-}  // namespace
+// Values as they are typed, before they are read.
+struct Words {
+  std::string prompt_ids, cut, moves, head = "edge", goal = "fast", format = "auto",
+                                      profile = "f32", wire = "f32", draft = "auto";
+  std::string address, completion;
+  bool manual = false;
+};
 
-CommandLine read_command_line(const std::vector<std::string>& arguments,
-                              const Flags::Environment& environment, bool cut_moves,
-                              size_t columns) {
-  CommandLine line;
-  Options& options = line.options;
-  std::string prompt, prompt_file, prompt_ids, cut, moves,
-      head = "edge", goal = "fast", format = "auto", profile = "f32", wire = "f32";
-  uint64_t cache_limit = 0, max_weights = 0;
-  Flags flags(kEdgeSummary);
-  flags.fit(columns);
-  flags.commands({"cache", "doctor"}, "prompt");
-
+void add_server_flags(Flags& flags, Options& options) {
   flags.group("The server");
   flags.text("server", "URL", "where cloud_server is (http://127.0.0.1:8080)", &options.server);
   flags.text("model", "ID", "one of the server's models (default: its first)", &options.model);
@@ -126,47 +130,59 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
               &options.min_rate);
   flags.number("retry-for", "SECONDS", "wait so long for a server lost or busy (30)",
                &options.retry_for, 0u, 86400u);
+}
 
+void add_prompt_flags(Flags& flags, Options& options, Words& words) {
   flags.group("The prompt, one of");
-  flags.text("prompt", "TEXT", "the text to go on from", &prompt);
+  flags.text("prompt", "TEXT", "the text to go on from", &options.prompt);
   flags.text("prompt-file", "FILE", "a file to go on from, byte for byte, as stdin is",
-             &prompt_file);
-  flags.text("prompt-ids", "ID,ID...", "token ids, for a model without a tokenizer", &prompt_ids);
+             &options.prompt_file);
+  flags.text("prompt-ids", "ID,ID...", "token ids, for a model without a tokenizer",
+             &words.prompt_ids);
   flags.toggle("no-special", "<|endoftext|> in the prompt is plain text", &options.no_special);
+}
 
+void add_split_flags(Flags& flags, Options& options, Words& words) {
   flags.group("The split");
   flags.text("cut", "K|cloud|auto",
-             "how many blocks the server runs, or all of them; auto: the text begins there, and "
+             "how many blocks the server runs, or all of them; auto: the text "
+             "begins there, and "
              "comes here with the weights where that serves --goal (auto)",
-             &cut);
+             &words.cut);
   flags.bytes("max-weights", "BYTES", "most weights that --cut auto fetches (1G; 0: none)",
-              &max_weights);
+              &options.max_weights);
   flags.text("moves", "N:K,...",
-             "at N tokens let the server run K blocks, or all (cloud), from there on", &moves);
+             "at N tokens let the server run K blocks, or all (cloud), from there on",
+             &words.moves);
   flags.toggle("exact", "never move the cut where that could change a bit", &options.exact);
   flags.toggle("stay", "at a named cut, wait for a lost cloud", &options.stay);
-  flags.choice(
-      "wire", {"f32", "f16", "q8_0"},
-      "how rows travel; f16 is off by 0.05 %, q8_0 by 0.45 % of 32 values' largest; a text "
-      "is not exact then (f32)",
-      &wire);
+  flags.choice("wire", {"f32", "f16", "q8_0"},
+               "how rows travel; f16 is off by 0.05 %, q8_0 by 0.45 % of 32 "
+               "values' largest; a text "
+               "is not exact then (f32)",
+               &words.wire);
   flags.choice("head", {"edge", "cloud"},
-               "which side holds the vocabulary's matrix; cloud downloads less, sends more "
+               "which side holds the vocabulary's matrix; cloud downloads "
+               "less, sends more "
                "(edge; at a numbered cut cloud, if over three blocks)",
-               &head);
-  flags.number(
-      "context", "N",
-      "most positions of a text, up to the server's (what the model was made for, 4096 at most)",
-      &options.context, 1, 1 << 24);
+               &words.head);
+  flags.number("context", "N",
+               "most positions of a text, up to the server's (what the model "
+               "was made for, 4096 at most)",
+               &options.context, 1, 1 << 24);
   flags.text("format", "FORMAT",
-             "format of downloads: f32, f16, q8_0, q4_0 or head=q8_0,block=q4_0 (auto)", &format);
+             "format of downloads: f32, f16, q8_0, q4_0 or "
+             "head=q8_0,block=q4_0 (auto)",
+             &words.format);
   flags.choice("profile", {"f32", "int8"},
-               "int8 computes in eight bits too, on the CPU, with weights in blocks (f32)",
-               &profile);
+               "int8 computes in eight bits too, on the CPU, with weights in "
+               "blocks (f32)",
+               &words.profile);
   flags.choice("goal", {"fast", "offload"},
-               "what --cut auto and plans look for: the fastest text, or the least work for the "
+               "what --cut auto and plans look for: the fastest text, or the "
+               "least work for the "
                "cloud (fast)",
-               &goal);
+               &words.goal);
   flags.real("pace", "X", "tokens/s that offloading keeps (10)", &options.pace, 0.1, 1e6);
   flags.text("device", "NAME", device_names(), &options.device.device, device_words());
   flags.number("threads", "N", "threads of the cpu device (0: one per processor)",
@@ -174,8 +190,10 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.text("cache", "DIR", "where weights are kept (default: $XDG_CACHE_HOME/splitcompute)",
              &options.cache);
   flags.bytes("cache-limit", "BYTES", "the longest unused weights make room (no limit)",
-              &cache_limit);
+              &options.cache_limit);
+}
 
+void add_text_flags(Flags& flags, Options& options, Words& words) {
   flags.group("The text");
   flags.number("max-tokens", "N", "most tokens to write (64)", &options.max_tokens, 0, 1 << 20);
   flags.real("temperature", "X", "0 takes the likeliest token each time (0.8)",
@@ -196,26 +214,28 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
                uint64_t{0}, uint64_t{INT64_MAX});
   flags.texts("stop", "S", "end before this text; repeat it for more", &options.stop);
   flags.toggle("ignore-eos", "go on after <|endoftext|>", &options.ignore_eos);
-  std::string draft = "auto";
   flags.text("draft", "auto|off|N",
-             "where the head is here: guess up to 7 tokens, check them in one step", &draft);
+             "where the head is here: guess up to 7 tokens, check them in one step", &words.draft);
+}
 
+void add_serving_flags(Flags& flags, Options& options, Words& words) {
   flags.group("A server");
-  std::string address;
   flags.optional_text("serve", "HOST:PORT",
                       "answer OpenAI's clients at http://HOST:PORT/v1 (127.0.0.1:8081)",
-                      kDefaultAddress, &address);
+                      kDefaultAddress, &words.address);
   flags.toggle("insecure", "listen beyond this machine without keys or TLS", &options.insecure);
   flags.texts("allowed-host", "NAME",
-              "a name that the server answers to, besides localhost; repeat it for more. With this "
+              "a name that the server answers to, besides localhost; repeat it "
+              "for more. With this "
               "flag, or on this machine alone, it answers no other name",
               &options.allowed_hosts);
-  flags.texts(
-      "cors-origin", "ORIGIN",
-      "an origin whose pages may ask: http(s)://host[:port], or * for all; repeat it for more",
-      &options.cors_origins);
+  flags.texts("cors-origin", "ORIGIN",
+              "an origin whose pages may ask: http(s)://host[:port], or * for "
+              "all; repeat it for more",
+              &options.cors_origins);
   flags.choice("log-format", {"text", "json"},
-               "how requests are logged on stderr: as lines for people, or as JSON (text)",
+               "how requests are logged on stderr: as lines for people, or as "
+               "JSON (text)",
                &options.log_format);
   flags.text("chat-template", "FILE|TEXT",
              "how chats become prompts, in Jinja (the model's own template)",
@@ -223,12 +243,15 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("special-in-content", "read special tokens in messages as these, not as plain text",
                &options.special_in_content);
   flags.bytes("memory-budget", "BYTES",
-              "most that requests may hold at once; past it they get 503 (what the system grants)",
+              "most that requests may hold at once; past it they get 503 (what "
+              "the system grants)",
               &options.memory_budget, 1 << 20);
   flags.bytes("kv-budget", "BYTES",
               "most for keys and values of all answers (16 whole contexts, up to 1G)",
               &options.kv_budget);
+}
 
+void add_output_flags(Flags& flags, Options& options, Words& words) {
   flags.group("Output");
   flags.number("logprobs", "N", "with --json, add log-probabilities and the N likeliest tokens",
                &options.logprobs, 0, 1000);
@@ -241,42 +264,23 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
   flags.toggle("json", "print one JSON object", &options.json);
   flags.toggle("quiet", "print no progress and no receipt", &options.quiet);
   flags.toggle("list-devices", "print what --device can name", &options.list_devices);
-  std::string completion;
   flags.choice("completion", Flags::kShells,
-               "print a completion: source <(edge_client --completion bash)", &completion);
-  bool manual = false;
-  flags.toggle("manual", "print the page for man", &manual);
+               "print a completion: source <(edge_client --completion bash)", &words.completion);
+  flags.toggle("manual", "print the page for man", &words.manual);
+}
 
-  line.asked = flags.parse(arguments, environment);
-  if (line.asked == Flags::Asked::kHelp) line.help = flags.help(kExitCodes);
-  if (line.asked == Flags::Asked::kNothing && flags.given("completion")) {
-    line.asked = Flags::Asked::kHelp;
-    line.help = flags.completion(completion, "edge_client", {"cache", "doctor"});
-  }
-  if (line.asked == Flags::Asked::kNothing && manual) {
-    line.asked = Flags::Asked::kHelp;
-    line.help = flags.manual("edge_client", SPLIT_VERSION, kExitCodes);
-  }
-  if (line.asked != Flags::Asked::kNothing) return line;
-
+void read_prompt(const Flags& flags, const Words& words, Options& options) {
   const int prompts =
       flags.given("prompt") + flags.given("prompt-file") + flags.given("prompt-ids");
-  if (prompts > 1) {
-    throw Error(ErrorKind::kInput,
-                "expected one of --prompt, --prompt-file and --prompt-ids, got more");
-  }
-  if (options.jsonl && (!options.embed || flags.given("prompt") || flags.given("prompt-ids"))) {
-    throw Error(ErrorKind::kInput, "--jsonl: expected --embed, and --prompt-file or stdin");
-  }
-  if (!options.out.empty() && !options.jsonl) {
-    throw Error(ErrorKind::kInput, "--out: expected --embed --jsonl beside it");
-  }
-  if (flags.given("serve")) {
-    if (prompts > 0 || options.embed || options.plan) {
-      throw Error(ErrorKind::kInput, "--serve: expected no prompt, --embed or --plan beside it");
-    }
-    options.serve = true;
-    read_address(address, options);
+  if (prompts > 1) refuse("expected one of --prompt, --prompt-file and --prompt-ids, got more");
+  if (options.jsonl && (!options.embed || flags.given("prompt") || flags.given("prompt-ids")))
+    refuse("--jsonl: expected --embed, and --prompt-file or stdin");
+  if (!options.out.empty() && !options.jsonl) refuse("--out: expected --embed --jsonl beside it");
+  options.serve = flags.given("serve");
+  if (options.serve) {
+    if (prompts > 0 || options.embed || options.plan)
+      refuse("--serve: expected no prompt, --embed or --plan beside it");
+    read_address(words.address, options);
   }
   http::expect_origins(options.cors_origins);
   if (!options.chat_template.empty()) {
@@ -286,77 +290,98 @@ CommandLine read_command_line(const std::vector<std::string>& arguments,
       throw Error(error.kind(), cat("--chat-template: ", error.what()));
     }
   }
-  if (flags.given("prompt")) options.prompt = prompt;
-  if (flags.given("prompt-file")) options.prompt_file = prompt_file;
-  if (flags.given("prompt-ids")) options.prompt_ids = ids_of(prompt_ids);
-  // Where nothing says what runs here the cut moves by itself.
+  if (flags.given("prompt-ids")) options.prompt_ids = ids_of(words.prompt_ids);
+}
+
+// `cut_moves`: where nothing says what runs here the cut moves by itself.
+void read_places(const Flags& flags, const Words& words, bool cut_moves, Options& options) {
   const bool open = cut_moves && !flags.given("cut") && !flags.given("moves") &&
                     !flags.given("head") && !options.embed && !options.plan;
-  if (cut == "auto" || open) {
-    if (flags.given("head")) {
-      throw Error(ErrorKind::kInput,
-                  "--head: expected no --cut auto beside it, which places the head too");
-    }
+  if (words.cut == "auto" || open) {
+    if (flags.given("head"))
+      refuse(
+          "--head: expected no --cut auto beside it, which places the head "
+          "too");
     options.all_on_cloud = true;
     options.auto_cut = !options.embed;  // which is one step
-  } else if (cut == "cloud") {
+  } else if (words.cut == "cloud") {
     options.all_on_cloud = true;
   } else if (flags.given("cut")) {
-    const auto k = parse_u64(cut, 0, 1024);
-    if (!k) {
-      throw Error(ErrorKind::kInput,
-                  cat("--cut: expected a number of blocks, cloud or auto, got ", shown(cut)));
-    }
+    const auto k = parse_u64(words.cut, 0, 1024);
+    if (!k)
+      refuse(cat("--cut: expected a number of blocks, cloud or auto, got ", shown(words.cut)));
     options.cut = static_cast<int>(*k);
   }
-  if (options.stay && options.auto_cut) {
-    throw Error(ErrorKind::kInput,
-                "--stay: expected --cut K, --cut cloud or --moves beside it, not --cut auto");
-  }
-  if (flags.given("cache-limit")) options.cache_limit = cache_limit;
-  if (flags.given("max-weights")) options.max_weights = max_weights;
-  options.drafts = drafts_of(draft);
-  options.head_on_cloud = head == "cloud";
+  if (options.stay && options.auto_cut)
+    refuse(
+        "--stay: expected --cut K, --cut cloud or --moves beside it, not "
+        "--cut auto");
+  options.drafts = drafts_of(words.draft);
+  options.head_on_cloud = words.head == "cloud";
   options.head_given = flags.given("head");
-  if (flags.given("moves")) {
-    if (options.head_on_cloud || options.all_on_cloud || options.embed) {
-      throw Error(ErrorKind::kInput,
-                  "--moves: expected no --cut cloud or auto, --head cloud or --embed beside it");
-    }
-    read_moves(moves, options);
-  }
-  try {
-    options.formats = StageFormats::parse(format);
-  } catch (const Error& error) {
-    throw Error(ErrorKind::kInput, cat("--format: ", error.what()));
-  }
+  if (!flags.given("moves")) return;
+  if (options.head_on_cloud || options.all_on_cloud || options.embed)
+    refuse(
+        "--moves: expected no --cut cloud or auto, --head cloud or --embed "
+        "beside it");
+  read_moves(words.moves, options);
+}
+
+void read_arithmetic(const Flags& flags, const Words& words, Options& options) {
+  options.formats = of_flag("--format", [&] { return StageFormats::parse(words.format); });
   check_device_name(options.device.device);
-  options.goal = *goal_from_name(goal);
+  options.goal = *goal_from_name(words.goal);
   options.goal_given = flags.given("goal");
-  if (options.measure && !options.plan) {
-    throw Error(ErrorKind::kInput, "--measure: expected --plan beside it");
-  }
-  options.profile = *profile_from_name(profile);
-  options.wire = *dtype_from_format(wire);
-  if (options.exact && options.wire != DType::kF32) {
-    throw Error(ErrorKind::kInput, cat("--exact: expected --wire f32 beside it, got ", wire));
-  }
+  if (options.measure && !options.plan) refuse("--measure: expected --plan beside it");
+  options.profile = *profile_from_name(words.profile);
+  options.wire = *dtype_from_format(words.wire);
+  if (options.exact && options.wire != DType::kF32)
+    refuse(cat("--exact: expected --wire f32 beside it, got ", words.wire));
   if (options.profile == Profile::kInt8) {
     options.own_blocks = !flags.given("format");
     if (options.own_blocks) options.formats = profile_formats(options.profile);
-    if (!options.formats.quantise()) {
-      throw Error(ErrorKind::kInput,
-                  cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(format)));
-    }
+    if (!options.formats.quantise())
+      refuse(cat("--profile int8: expected --format q8_0 or q4_0, got ", shown(words.format)));
   }
-  if (!StopTexts::fit(options.stop)) {
-    throw Error(ErrorKind::kInput, cat("--stop: ", StopTexts::expected()));
+  if (!StopTexts::fit(options.stop)) refuse(cat("--stop: ", StopTexts::expected()));
+  options.server = of_flag("--server", [&] {
+    return http::server_url(options.server.empty() ? kDefaultServer : options.server);
+  });
+}
+
+}  // namespace
+
+CommandLine read_command_line(const std::vector<std::string>& arguments,
+                              const Flags::Environment& environment, bool cut_moves,
+                              size_t columns) {
+  CommandLine line;
+  Options& options = line.options;
+  Words words;
+  Flags flags(kEdgeSummary);
+  flags.fit(columns);
+  flags.commands({"cache", "doctor"}, "prompt");
+  add_server_flags(flags, options);
+  add_prompt_flags(flags, options, words);
+  add_split_flags(flags, options, words);
+  add_text_flags(flags, options, words);
+  add_serving_flags(flags, options, words);
+  add_output_flags(flags, options, words);
+
+  line.asked = flags.parse(arguments, environment);
+  if (line.asked == Flags::Asked::kHelp) line.help = flags.help(kExitCodes);
+  if (line.asked != Flags::Asked::kNothing) return line;
+  if (flags.given("completion")) {
+    line.help = flags.completion(words.completion, "edge_client", {"cache", "doctor"});
+  } else if (words.manual) {
+    line.help = flags.manual("edge_client", SPLIT_VERSION, kExitCodes);
   }
-  try {
-    options.server = http::server_url(options.server.empty() ? kDefaultServer : options.server);
-  } catch (const Error& error) {
-    throw Error(ErrorKind::kInput, cat("--server: ", error.what()));
+  if (!line.help.empty()) {
+    line.asked = Flags::Asked::kHelp;
+    return line;
   }
+  read_prompt(flags, words, options);
+  read_places(flags, words, cut_moves, options);
+  read_arithmetic(flags, words, options);
   return line;
 }
 
