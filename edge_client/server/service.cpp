@@ -385,7 +385,7 @@ serve::OllamaModel Service::ollama_model() {
   model.digest = Sha256::hex_of(as_bytes_of(hashes));
   const FetchCounts fetched = split->counts();
   model.bytes_here = fetched.downloaded + fetched.from_cache;
-  if (split->device().starts_with("vulkan")) model.bytes_on_gpu = model.bytes_here;
+  if (split->on_gpu()) model.bytes_on_gpu = model.bytes_here;
   return model;
 }
 

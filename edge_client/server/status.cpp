@@ -119,6 +119,7 @@ std::string status_json(const ServiceState& now) {
 
   const ModelConfig& config = *now.config;
   const std::string device = split ? split->device() : "none";
+  const bool is_gpu = split && split->on_gpu();
   json["model"] = now.info.id;
   json["models"] = now.cloud.models;
   json["kind"] = config.encodes() ? "encoder" : "decoder";
@@ -129,7 +130,8 @@ std::string status_json(const ServiceState& now) {
   json["device_asked"] = now.device_asked;
   json["layers"] = config.layers;
   json["head"] = (split ? split->place : *coming).head_on_cloud ? "cloud" : "edge";
-  json["device"] = {{"name", device}, {"kind", device.substr(0, device.find_first_of(" :"))}};
+  json["device"] = {
+      {"name", device}, {"kind", device.substr(0, device.find_first_of(" :"))}, {"is_gpu", is_gpu}};
   json["bytes_downloaded"] = now.fetched.downloaded;
   json["bytes_from_cache"] = now.fetched.from_cache;
   const Names here = split ? edge_stages(split->place, config) : Names();
@@ -154,6 +156,7 @@ std::string status_json(const ServiceState& now) {
                               {"landing", landing_of(has(loaded, stage.name),
                                                      comes && counted ? &count->second : nullptr)},
                               {"device", on_edge || comes ? device : "cloud"},
+                              {"is_gpu", is_gpu && (on_edge || comes)},
                               {"state", comes              ? done > 0 ? "downloading" : "absent"
                                         : on_edge || there ? "ready"
                                                            : "absent"},

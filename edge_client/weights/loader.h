@@ -54,7 +54,9 @@ struct PlacedModel {
   }
   Batcher* batcher() { return tail ? &tail->batcher() : nullptr; }
   // The one that computes here now; none where a text has to come here first.
-  std::string device() const { return tail && place.local() ? tail->device_name() : "none"; }
+  const Device* computes() const { return tail && place.local() ? &tail->device() : nullptr; }
+  std::string device() const { return computes() != nullptr ? computes()->name() : "none"; }
+  bool on_gpu() const { return computes() != nullptr && computes()->is_gpu(); }
   // The same weights for texts that begin at another cut, or at Move::kCloud.
   PlacedModel at(int cut) const;
   // The lowest point from which on this machine runs all, if any. Any thread.

@@ -58,7 +58,7 @@ class LocalTail {
   // and has grown as far as it could.
   void grow(Point floor);
   Batcher& batcher() { return *batcher_; }
-  std::string device_name() const { return shard_->device().name(); }
+  const Device& device() const { return shard_->device(); }
 
  private:
   template <typename Work>

@@ -123,5 +123,24 @@ TEST(EdgeStatus, FollowsATextThatMoves) {
   }
 }
 
+// A driver that computes on the processor is no GPU, whatever it is called.
+TEST(EdgeStatus, TellsAGpuFromADriverThatComputesOnTheProcessor) {
+  MovingPair& pair = MovingPair::of("rand-a");
+  EdgeServer edge(pair.arguments({"--cut=2"}));
+  edge.ready();
+  for (const ListedDevice& device : list_devices()) {
+    if (!device.usable) continue;
+    SCOPED_TRACE(device.text);
+    ASSERT_EQ(edge.send("PUT", "/split/placement", {{"device", device.name}}).status, 200);
+    const Json status = edge.status();
+    EXPECT_EQ(status["device"]["is_gpu"], device.is_gpu) << status["device"];
+    EXPECT_EQ(stage_of(status, "block.2")["is_gpu"], device.is_gpu);
+    EXPECT_EQ(stage_of(status, "block.1")["is_gpu"], false);
+    const Json held = Json::parse(edge.get("/api/ps").body)["models"][0];
+    EXPECT_GT(held["size"], 0);
+    EXPECT_EQ(held["size_vram"], device.is_gpu ? held["size"] : Json(0));
+  }
+}
+
 }  // namespace
 }  // namespace split::test

@@ -38,7 +38,7 @@ export function place_words(state, value) {
 
 // A stage that is to run here and does not yet: it runs on the cloud, or nowhere before the first load.
 const lands = (stage) => stage.where === 'edge' && (stage.runs === 'cloud' || stage.landing.percent < 100);
-const place = (stage) => stage.runs === 'cloud' ? 'cloud' : stage.device.startsWith('vulkan') ? 'edge-gpu' : 'edge-cpu';
+const place = (stage) => stage.runs === 'cloud' ? 'cloud' : stage.is_gpu ? 'edge-gpu' : 'edge-cpu';
 const kWords = {'cloud': 'runs on the cloud', 'edge-cpu': "runs on this machine's CPU", 'edge-gpu': "runs on this machine's GPU"};
 const seconds_left = ({landing}) => landing.seconds_left === null ? '' : `, ${landing.seconds_left < 9.95 ? landing.seconds_left.toFixed(1) : Math.round(landing.seconds_left)} s left`;
 const landing_words = (stage) => `${stage.landing.percent} %${seconds_left(stage)}`;
