@@ -86,12 +86,15 @@ Response put_placement(Placements& placements, const Request& request) {
   return Response::json(200, placements.status());
 }
 
-}  // namespace
+// 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
+// 501: what a chat's template has.
+const std::vector<int>& statuses(bool of_a_chat) {
+  static const std::vector<int> text = {200, 404, 502}, chat = {200, 404, 501, 502};
+  return of_a_chat ? chat : text;
+}
 
-void add_routes(http::Server& server, Placements& placements) {
-  // 404: another model; 502: what the cloud refuses or answers without sense; 503 any route may.
-  const std::vector<int> of_the_model = {200, 404, 502};
-  const std::vector<int> of_a_chat = {200, 404, 501, 502};  // 501: what its template has
+// OpenAI's routes, and Ollama's on them.
+std::vector<http::Route> model_routes(Placements& placements) {
   const serve::FindModel find = [&placements](const std::string& id) {
     return placements.find(id);
   };
@@ -100,97 +103,97 @@ void add_routes(http::Server& server, Placements& placements) {
       return placements.find_writer(id, owner);
     };
   };
-  std::vector<http::Route> routes =
-      serve::health_routes([&placements] { return placements.ready(); });
-  std::ranges::move(page_routes(), std::back_inserter(routes));
-  routes.push_back(serve::metrics_route(placements.metrics().metrics));
-  routes.push_back(
-      serve::props_route(SPLIT_VERSION, [&placements] { return placements.present()->props(); }));
-  routes.push_back({.method = "GET",
-                    .path = "/v1/models",
-                    .summary = "Lists the model.",
-                    .handler = [find](const Request&) {
-                      const std::string id = find("").id;
-                      return serve::model_list({&id, 1});
-                    }});
-  routes.push_back({.method = "GET",
-                    .path = "/v1/models/{id}",
-                    .summary = "Describes the model.",
-                    .statuses = {200, 404},
-                    .handler = [find](const Request& request) {
-                      return serve::model_entry(find(request.path_params[0]).id);
-                    }});
   const http::Handler completions = [writer](const Request& request) {
     return serve::completions(request, writer(request));
   };
   const http::Handler chat = [writer](const Request& request) {
     return serve::chat_completions(request, writer(request));
   };
-  routes.push_back({.method = "POST",
-                    .path = "/v1/completions",
-                    .summary = "Completes texts, as OpenAI's route of this name does.",
-                    .statuses = of_the_model,
-                    .body = serve::completion_fields(),
-                    .handler = completions});
-  routes.push_back({.method = "POST",
-                    .path = "/v1/chat/completions",
-                    .summary = "Answers messages, as OpenAI's route of this name does.",
-                    .statuses = of_a_chat,
-                    .body = serve::chat_fields(),
-                    .handler = chat});
-  routes.push_back(
+  const http::Handler embeddings = [find](const Request& request) {
+    return serve::embeddings(request, find);
+  };
+  std::vector<http::Route> routes = {
+      {.method = "GET",
+       .path = "/v1/models",
+       .summary = "Lists the model.",
+       .handler =
+           [find](const Request&) {
+             const std::string id = find("").id;
+             return serve::model_list({&id, 1});
+           }},
+      {.method = "GET",
+       .path = "/v1/models/{id}",
+       .summary = "Describes the model.",
+       .statuses = {200, 404},
+       .handler =
+           [find](const Request& request) {
+             return serve::model_entry(find(request.path_params[0]).id);
+           }},
+      {.method = "POST",
+       .path = "/v1/completions",
+       .summary = "Completes texts, as OpenAI's route of this name does.",
+       .statuses = statuses(false),
+       .body = serve::completion_fields(),
+       .handler = completions},
+      {.method = "POST",
+       .path = "/v1/chat/completions",
+       .summary = "Answers messages, as OpenAI's route of this name does.",
+       .statuses = statuses(true),
+       .body = serve::chat_fields(),
+       .handler = chat},
       {.method = "POST",
        .path = "/v1/responses",
        .summary = "Answers with text, as OpenAI's route of this name does.",
-       .statuses = of_a_chat,
+       .statuses = statuses(true),
        .body = serve::response_fields(),
-       .handler = [chat](const Request& request) { return serve::responses(request, chat); }});
-  std::ranges::move(serve::token_routes(find, of_the_model), std::back_inserter(routes));
+       .handler = [chat](const Request& request) { return serve::responses(request, chat); }}};
+  std::ranges::move(serve::token_routes(find, statuses(false)), std::back_inserter(routes));
   std::ranges::move(
-      serve::ollama_routes(
-          {SPLIT_VERSION, [&placements] { return placements.present()->ollama_model(); },
-           completions, chat,
-           [find](const Request& request) { return serve::embeddings(request, find); }}),
+      serve::ollama_routes({SPLIT_VERSION,
+                            [&placements] { return placements.present()->ollama_model(); },
+                            completions, chat, embeddings}),
       std::back_inserter(routes));
-  routes.push_back(
-      {.method = "POST",
-       .path = "/v1/embeddings",
-       .summary = "Returns an embedding of each text.",
-       .statuses = of_the_model,
-       .body = serve::embedding_fields(),
-       .handler = [find](const Request& request) { return serve::embeddings(request, find); }});
-  routes.push_back({.method = "GET",
-                    .path = "/split/status",
-                    .summary = "Returns where each stage is to be (where), where it runs for the "
-                               "next token (runs: cloud or here), how much of it has landed here "
-                               "(landing: percent, and seconds_left or null), and the last "
-                               "answer's receipt.",
-                    .handler = [&placements](const Request&) {
-                      Response response = Response::json(200, placements.status());
-                      response.headers.set("Cache-Control", "no-store");
-                      return response;
-                    }});
+  routes.push_back({.method = "POST",
+                    .path = "/v1/embeddings",
+                    .summary = "Returns an embedding of each text.",
+                    .statuses = statuses(false),
+                    .body = serve::embedding_fields(),
+                    .handler = embeddings});
+  return routes;
+}
+
+// This program's own routes.
+std::vector<http::Route> split_routes(Placements& placements) {
   // The same words as a completion's or a chat's, and nothing of them here: what the split is
   // compared with.
   const serve::FindModel alone = [&placements](const std::string& id) {
     return placements.unsplit(id);
   };
-  routes.push_back(
+  return {
+      {.method = "GET",
+       .path = "/split/status",
+       .summary = "Returns where each stage is to be (where), where it runs for the next token "
+                  "(runs: cloud or here), how much of it has landed here (landing: percent, and "
+                  "seconds_left or null), and the last answer's receipt.",
+       .handler =
+           [&placements](const Request&) {
+             Response response = Response::json(200, placements.status());
+             response.headers.set("Cache-Control", "no-store");
+             return response;
+           }},
       {.method = "POST",
        .path = "/split/unsplit",
        .summary = "Completes texts on the cloud alone, to compare with the split.",
-       .statuses = of_the_model,
+       .statuses = statuses(false),
        .body = serve::completion_fields(),
-       .handler = [alone](const Request& request) { return serve::completions(request, alone); }});
-  routes.push_back({.method = "POST",
-                    .path = "/split/unsplit/chat",
-                    .summary = "Answers messages on the cloud alone, to compare with the split.",
-                    .statuses = of_a_chat,
-                    .body = serve::chat_fields(),
-                    .handler = [alone](const Request& request) {
-                      return serve::chat_completions(request, alone);
-                    }});
-  routes.push_back(
+       .handler = [alone](const Request& request) { return serve::completions(request, alone); }},
+      {.method = "POST",
+       .path = "/split/unsplit/chat",
+       .summary = "Answers messages on the cloud alone, to compare with the split.",
+       .statuses = statuses(true),
+       .body = serve::chat_fields(),
+       .handler =
+           [alone](const Request& request) { return serve::chat_completions(request, alone); }},
       {.method = "PUT",
        .path = "/split/cut",
        .summary = "Sets where later answers are cut.",
@@ -200,8 +203,7 @@ void add_routes(http::Server& server, Placements& placements) {
                  "where the weights have come to.",
                  true},
                 {"running", "boolean", "Whether running answers move there too."}},
-       .handler = [&placements](const Request& request) { return put_cut(placements, request); }});
-  routes.push_back(
+       .handler = [&placements](const Request& request) { return put_cut(placements, request); }},
       {.method = "PUT",
        .path = "/split/placement",
        .summary = "Sets what later answers run on; running ones end as they began.",
@@ -213,7 +215,20 @@ void add_routes(http::Server& server, Placements& placements) {
                 {"device", "string", "One of /split/status's devices."}},
        .handler = [&placements](const Request& request) {
          return put_placement(placements, request);
-       }});
+       }}};
+}
+
+}  // namespace
+
+void add_routes(http::Server& server, Placements& placements) {
+  std::vector<http::Route> routes =
+      serve::health_routes([&placements] { return placements.ready(); });
+  std::ranges::move(page_routes(), std::back_inserter(routes));
+  routes.push_back(serve::metrics_route(placements.metrics().metrics));
+  routes.push_back(
+      serve::props_route(SPLIT_VERSION, [&placements] { return placements.present()->props(); }));
+  std::ranges::move(model_routes(placements), std::back_inserter(routes));
+  std::ranges::move(split_routes(placements), std::back_inserter(routes));
   serve::add_routes(server, "SplitCompute edge", SPLIT_VERSION, std::move(routes), {403});
   serve::observe(server, placements.metrics().metrics,
                  {"split_edge_build_info", SPLIT_VERSION,
