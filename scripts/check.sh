@@ -44,12 +44,12 @@ finding "$(files '*.sh' .ci/run | xargs shellcheck -x -e SC2015,SC2016)" "shellc
 # --- READMEs
 # Names alone; the test Readmes also compares flags and routes, and runs the lines.
 names=$(python3 tests/readmes/check.py) && names=''
-finding "$names" "these READMEs name what is not there"
+finding "$names" "these READMEs and comments name what is not there"
 
 # --- comments
-# A comment starts with a verb or a noun. One that was moved or wrapped anew is not new: its words, without spaces and
+# A comment starts with a verb or a noun, and leans on no other: "The same", "likewise". One that was moved or wrapped anew is not new: its words, without spaces and
 # marks, are among those that went.
-subjectless='^[[:space:]]*(//|#) (Of\b|For whom\b|Whose\b|Which\b|Told\b|To who\b|What )'
+subjectless='^([[:space:]]*(//|#) (Of\b|For whom\b|Whose\b|Which\b|Told\b|To who\b|What |The same\b|As [A-Z])|.*(//|#) (likewise|of these)\b)'
 sources=('*.h' '*.cpp' '*.def' '*.comp' '*.glsl' '*.sh' '*.py' '*.cmake' '*CMakeLists.txt')
 new=$(git diff -M -w --ignore-blank-lines -U0 "$base" -- "${sources[@]}" | awk '
   function words(line) { gsub(/[[:space:]]|\/\/|#/, "", line); return line }

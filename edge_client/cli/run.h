@@ -10,7 +10,7 @@
 
 namespace split::edge {
 
-// Returns the exit code (base/exit_codes.h). Errors are one line on stderr.
+// Returns the exit code (program/exit_codes.h). Errors are one line on stderr.
 int edge_main(const std::vector<std::string>& arguments, const World& world, Interrupt& interrupt);
 
 uint64_t drawn_seed();  // short enough to be typed again

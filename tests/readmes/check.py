@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check.py [BINARIES]: every name in the READMEs exists, and their lines work.
+"""check.py [BINARIES]: every name in the READMEs and every file in a comment exists, and the READMEs' lines work.
 
 Without BINARIES, the folder of the built programs, it reads the tree alone: links, files, commands, variables, metrics and
 commits. With it, it also compares flags with --help and routes with /openapi.json, in both directions for the two programs'
@@ -208,6 +208,25 @@ def check_commits(readme):
 # --- the programs
 
 
+def check_comments():
+    """A file that a comment names is there, by its path or by the end of it."""
+    ends = {'/'.join(f.split('/')[i:]) for f in FILES for i in range(f.count('/') + 1)}
+    for path in (f for f in FILES if f.endswith(SOURCES)):
+        for number, line in enumerate(open(os.path.join(ROOT, path), encoding='utf-8', errors='replace'), 1):
+            comment = re.search(r'(?:^|\s)(?://|#) (.*)', line)
+            for name in re.findall(r'(?<![\w./$*~-])([a-z][a-z0-9_/]*\.(?:h|cpp|def|comp|glsl|sh|cmake))(?![\w(])', comment[1] if comment else ''):
+                if name not in ends:
+                    errors.append(f'{path}:{number}: a comment names {name}, which is not there')
+
+
+def check_layers(readme):
+    """The picture of the layers is that of CMakeLists.txt."""
+    layers = re.findall(r'^split_layer\((\w+) DEPS ([\w ]+?)(?: LIBS.*)?$', open(os.path.join(ROOT, 'CMakeLists.txt'), encoding='utf-8').read(), re.M)
+    picture = [tuple(re.split(r' +<- ', line)) for line in readme.blocks[0][2].split('\n')]
+    if sorted(layers) != sorted(picture):
+        readme.fail(readme.blocks[0][0], f'CMakeLists.txt has the layers {sorted(layers)}')
+
+
 def output(*words):
     return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout.decode()
 
@@ -395,6 +414,8 @@ def main():
         check_commands(readme)
         check_variables(readme)
         check_commits(readme)
+    check_comments()
+    check_layers(readmes['common/README.md'])
     check_speed(readmes['README.md'])
     if len(readmes['README.md'].prose) + sum(text.count('\n') + 3 for _, _, text in readmes['README.md'].blocks) > 131:
         errors.append('README.md: more than 130 lines; replace lines and add none')

@@ -25,7 +25,7 @@ class Forecasts {
   };
   // The bytes that are missing by cut, as PlanInput has them.
   using Missing = std::function<std::vector<uint64_t>()>;
-  // `shape`: weights/plan.h. `missing` says what is missing now; none: what `shape` says.
+  // `shape`: plan/plan.h. `missing` says what is missing now; none: what `shape` says.
   Forecasts(PlanMemory memory, PlanInput shape, Choice choice, Missing missing = {});
   // Keeps what was learnt last.
   ~Forecasts();
