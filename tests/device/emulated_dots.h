@@ -6,7 +6,7 @@
 #include "device/cpu/kernels/kernels.h"
 
 namespace split {
-extern const CpuKernels::Steps kInt8EmulatedDots;
+extern const RoundedKernels::Steps kInt8EmulatedDots;
 }
 
 namespace split::SPLIT_ISA {

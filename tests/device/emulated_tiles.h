@@ -11,7 +11,7 @@
 #include "base/error.h"
 
 namespace split {
-extern const CpuKernels kKernelsEmulated;
+extern const RoundedKernels kRoundedEmulated;
 }
 
 namespace split::SPLIT_ISA {

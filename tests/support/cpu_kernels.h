@@ -14,8 +14,8 @@
 
 namespace split {
 #ifdef SPLIT_X86_KERNELS
-extern const CpuKernels kKernelsEmulated;          // AMX, by emulated_tiles.h
-extern const CpuKernels::Steps kInt8EmulatedDots;  // AVX-VNNI, by emulated_dots.h
+extern const RoundedKernels kRoundedEmulated;          // AMX, by emulated_tiles.h
+extern const RoundedKernels::Steps kInt8EmulatedDots;  // AVX-VNNI, by emulated_dots.h
 #endif
 }  // namespace split
 
@@ -40,7 +40,13 @@ inline std::vector<const CpuKernels*> kernel_sets() {
     return set;
   }();
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&dots);
-  if (__builtin_cpu_supports("avx512bf16")) sets.push_back(&kKernelsEmulated);
+  static const CpuKernels tiles = [] {
+    CpuKernels set = kKernelsAvx512;
+    static_cast<RoundedKernels&>(set) = kRoundedEmulated;
+    set.name = "emulated";
+    return set;
+  }();
+  if (__builtin_cpu_supports("avx512bf16")) sets.push_back(&tiles);
 #endif
   return sets;
 }
@@ -118,7 +124,7 @@ std::vector<float> all_columns(Task task, void (*matmul)(const Task& task), size
 
 // The first rows of `all` [rows, width], for each number of rows: whatever the device cuts a
 // product into. `form` is x as `set` rounds it, `read` the packed matrix.
-inline void check_rows(const CpuKernels::Steps& set, const std::vector<std::byte>& form,
+inline void check_rows(const RoundedKernels::Steps& set, const std::vector<std::byte>& form,
                        const std::vector<std::byte>& read, DType dtype, size_t inner, size_t width,
                        std::initializer_list<size_t> numbers, const std::vector<float>& all,
                        const std::string& name) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "device/cpu/kernels/fold16.h"
+#include "device/cpu/kernels/ops.h"
 #include "device/cpu/kernels/seen_keys.h"
 #include "device/cpu/kernels/vec.h"
 

@@ -8,7 +8,8 @@
 namespace split::SPLIT_ISA {
 namespace {
 
-// The same of one head. Tiles 0 to 3 are sums, 4 queries, 5 keys, 6 weights, 7 values.
+// The products of one head's pages by tiles. Tiles 0 to 3 are sums, 4 queries, 5 keys, 6 weights, 7
+// values.
 class TilesOfPages {
  public:
   explicit TilesOfPages(size_t rows) {

@@ -102,7 +102,7 @@ inline void add_page_step(const Rounded* x, size_t x_stride, const std::byte* nu
 }
 #endif
 
-// The same of all rows.
+// Adds the pairs of all rows, some rows at a time.
 template <DType dtype, bool scaled, size_t Pairs, size_t Rows = kPageRows>
 void add_pairs(const Rounded* x, size_t x_stride, const std::byte* numbers, const std::byte* scales,
                size_t rows, float* y, size_t y_stride) {
@@ -130,7 +130,7 @@ template <DType dtype>
 struct ByRows {
   static constexpr DType kType = dtype;
   static constexpr size_t kStep = page_step_bytes(dtype), kScales = page_scales(dtype);
-  // As put_weights() leaves them: times scales, weights are not rounded yet.
+  // Weights are as put_weights() leaves them: times scales, weights are not rounded yet.
   using Weight = std::conditional_t<(kScales > 0), float, Rounded>;
 
   explicit ByRows(size_t /*rows*/) {}

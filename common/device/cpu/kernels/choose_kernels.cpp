@@ -26,6 +26,14 @@ namespace {
 
 #ifdef SPLIT_X86_KERNELS
 
+// A set that differs from AVX-512's in its kernels of rounded rows.
+CpuKernels with_rounded(const char* name, const RoundedKernels& rounded) {
+  CpuKernels set = kKernelsAvx512;
+  static_cast<RoundedKernels&>(set) = rounded;
+  set.name = name;
+  return set;
+}
+
 // Whether the processor has VPDPBUSD without AVX-512, which GCC 12 has no name for.
 bool dots_of_bytes() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -71,8 +79,10 @@ const CpuKernels& choose_kernels(std::string_view limit) {
   const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
   const bool pairs = vnni && __builtin_cpu_supports("avx512bf16");
   static const bool tiles = pairs && tiles_granted();
-  if (tiles && allowed("amx")) return kKernelsAmx;
-  if (pairs && allowed("avx512bf16")) return kKernelsAvx512bf16;
+  static const CpuKernels amx_kernels = with_rounded("amx", kRoundedAmx);
+  if (tiles && allowed("amx")) return amx_kernels;
+  static const CpuKernels pairs_kernels = with_rounded("avx512bf16", kRoundedAvx512bf16);
+  if (pairs && allowed("avx512bf16")) return pairs_kernels;
   static const CpuKernels vnni_kernels = with_int8(kKernelsAvx512, "vnni", kInt8Vnni);
   if (vnni && allowed("vnni")) return vnni_kernels;
   if (avx512 && allowed("avx512")) return kKernelsAvx512;

@@ -2,99 +2,8 @@
 // this makes.
 #include "device/cpu/kernels/kernels.h"
 
-#include "device/cpu/kernels/glsl_shim.h"
-#include "device/cpu/kernels/matmul_bf16_fma.h"
 #include "device/cpu/kernels/matmul_f32.h"
-#include "device/cpu/kernels/matmul_int8.h"
-#include "device/cpu/kernels/rounding.h"
-#if defined(__AMX_BF16__)
-#include "device/cpu/kernels/matmul_amx.h"
-#elif defined(__AVX512BF16__)
-#include "device/cpu/kernels/matmul_bf16_pairs.h"
-#endif
-#include "device/device.h"
-
-namespace split {
-namespace glsl::SPLIT_ISA {
-
-using namespace split::glsl;  // NOLINT: the table's rows are GLSL
-
-#define FUNC(type, name, parameters, ...) static inline type name parameters __VA_ARGS__
-#define UNARY(name, forward, gradient)                                             \
-  void unary_##name(const float* __restrict in, float* __restrict out, size_t n) { \
-    for (size_t i = 0; i < n; ++i) {                                               \
-      const float x = in[i];                                                       \
-      out[i] = forward;                                                            \
-    }                                                                              \
-  }
-#define BINARY(name, forward, gradient_x, gradient_z)                                             \
-  void binary_##name(const float* __restrict left, const float* __restrict right,                 \
-                     float* __restrict out, size_t n) {                                           \
-    for (size_t i = 0; i < n; ++i) {                                                              \
-      const float x = left[i], z = right[i];                                                      \
-      out[i] = forward;                                                                           \
-    }                                                                                             \
-  }                                                                                               \
-  void binary_by_##name(const float* __restrict left, float z, float* __restrict out, size_t n) { \
-    for (size_t i = 0; i < n; ++i) {                                                              \
-      const float x = left[i];                                                                    \
-      out[i] = forward;                                                                           \
-    }                                                                                             \
-  }
-#define REDUCE(name, start, combine, gradient)                                            \
-  struct Reduce_##name {                                                                  \
-    static float first() { return start; }                                                \
-    static float both(float acc, float x) { return combine; }                             \
-  };                                                                                      \
-  void reduce_##name(const float* in, size_t stride, size_t rows, size_t n, float* out) { \
-    reduce_rows<Reduce_##name, 4>(in, stride, rows, n, out);                              \
-  }
-
-// Some rows together: each alone would wait for its own chains.
-template <typename Op, size_t Rows>
-void reduce_rows(const float* in, size_t stride, size_t rows, size_t n, float* out) {
-  for (; rows >= Rows; rows -= Rows, in += Rows * stride, out += Rows) {
-    float chains[Rows][16];
-    for (auto& chain : chains) {
-      for (float& c : chain) c = Op::first();
-    }
-    size_t i = 0;
-    for (; i + 16 <= n; i += 16) {
-      for (size_t row = 0; row < Rows; ++row) {
-        const float* const x = in + row * stride + i;
-        _Pragma("GCC unroll 1")  // or it is never vectorised
-            for (size_t lane = 0; lane < 16; ++lane) {
-          chains[row][lane] = Op::both(chains[row][lane], x[lane]);
-        }
-      }
-    }
-    for (size_t row = 0; row < Rows; ++row) {
-      float* const chain = chains[row];
-      for (size_t lane = 0; i + lane < n; ++lane) {
-        chain[lane] = Op::both(chain[lane], in[row * stride + i + lane]);
-      }
-      for (size_t half = 8; half > 0; half /= 2) {
-        for (size_t lane = 0; lane < half; ++lane) {
-          chain[lane] = Op::both(chain[lane], chain[lane + half]);
-        }
-      }
-      out[row] = chain[0];
-    }
-  }
-  if constexpr (Rows > 1) {
-    if (rows > 0) reduce_rows<Op, 1>(in, stride, rows, n, out);
-  }
-}
-
-#include "tensor/ops.def"
-
-}  // namespace glsl::SPLIT_ISA
-
-}  // namespace split
-
-#include "device/cpu/kernels/attention.h"
-#include "device/cpu/kernels/page_attention.h"
-#include "device/cpu/kernels/rotate.h"
+#include "device/cpu/kernels/rounded.h"
 
 namespace split {
 namespace SPLIT_ISA {
@@ -122,49 +31,46 @@ void widen(const std::byte* from, DType dtype, float* to, size_t n) {
   }
 }
 
-void narrow(const float* from, DType dtype, std::byte* to, size_t n) {
-  if (dtype == DType::kQ8_0) {
-    for (size_t i = 0; i < n; i += kBlock) quantise_block(from + i, to + kv_bytes(dtype, i));
-    return;
-  }
-  if (dtype != DType::kF16) {
-    __builtin_memcpy(to, from, n * sizeof(float));
-    return;
-  }
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) store_f16(to + 2 * i, load(from + i));
-  if (i < n) {
-    std::byte halves[32];
-    store_f16(halves, load_as<DType::kF32>(reinterpret_cast<const std::byte*>(from + i), n - i));
-    __builtin_memcpy(to + 2 * i, halves, 2 * (n - i));
+void attend_floats(const AttendTask& task) {
+  attend_heads(task, kAttendRows,
+               task.dtype == DType::kF16 ? attend_of<DType::kF16> : attend_of<DType::kF32>);
+}
+
+// x / sqrt(mean x^2 + eps) * (weight + plus).
+void norm_head(const float* x, const RotateTask& task, float* __restrict to) {
+  const size_t n = task.head_size;
+  for (size_t i = 0; i < n; ++i) to[i] = x[i] * x[i];
+  float sum = 0;
+  glsl::SPLIT_ISA::reduce_sum(to, 0, 1, n, &sum);
+  const float scale = 1.0f / glsl::sqrt(sum * (1.0f / static_cast<float>(n)) + task.eps);
+  for (size_t i = 0; i < n; ++i) to[i] = x[i] * scale * (task.weight[i] + task.plus);
+}
+
+// First half a, second half b: a cos - b sin, b cos + a sin.
+void turn_head(const float* x, const float* cos, const float* sin, size_t half, float* y) {
+  for (size_t i = 0; i < half; ++i) {
+    const float a = x[i], b = x[i + half];
+    y[i] = glsl::fma(a, cos[i], -(b * sin[i]));
+    y[i + half] = glsl::fma(b, cos[i], a * sin[i]);
   }
 }
 
-void store_kv(const StoreKvTask& task) {
-  if (task.dtype == DType::kBF16) return store_kv_pairs(task);
-  if (task.dtype == DType::kQ8_0) return store_kv_blocks(task);
-  const size_t bytes = kv_bytes(task.dtype, task.head_size);  // of a token in a head
-  for (size_t r = 0; r < task.rows; ++r) {
-    size_t at = (task.slot + r) * bytes;
-    for (size_t c = 0; c < task.channels; c += task.head_size, at += kPageTokens * bytes) {
-      narrow(task.from + r * task.stride + c, task.dtype, task.page + at, task.head_size);
+void rotate(const RotateTask& task) {
+  for (size_t head = 0; head < task.heads; ++head) {
+    const float* x = task.x + head * task.head_size;
+    float* const y = task.y + head * task.head_size;
+    if (task.weight != nullptr) {
+      norm_head(x, task, task.scratch);
+      x = task.scratch;
     }
+    turn_head(x, task.cos, task.sin, task.head_size / 2, y);
   }
 }
-
-template <bool blocks>
-constexpr CpuKernels::Steps few = {round_to_floats<blocks>, matmul_steps, kBlock * sizeof(float),
-                                   0};
-
-}  // namespace
-}  // namespace SPLIT_ISA
-
-namespace SPLIT_ISA {
-namespace {
 
 // Each row's kernels where its op finds them.
 constexpr CpuKernels table() {
   CpuKernels all{};
+  static_cast<RoundedKernels&>(all) = rounded_kernels();
   all.name = SPLIT_ISA_NAME;
 #define UNARY(name, ...) all.unary[Op::k_##name] = glsl::SPLIT_ISA::unary_##name;
 #define BINARY(name, ...)                                    \
@@ -174,21 +80,7 @@ constexpr CpuKernels table() {
 #include "tensor/ops.def"
   all.matmul = matmul;
   all.matmul_transposed = matmul_transposed;
-  all.bf16 = {few<false>, {}, 0};
-  all.blocks = {few<true>, {}, 0};
-#if defined(__AMX_BF16__)
-  all.bf16.many = {round_to_tiles<false>, matmul_tiles, kTileRow, kPartSteps};
-  all.bf16.many_from = 1;
-  all.blocks.many = {round_to_tiles<true>, matmul_tiles, kTileRow, 0};
-  all.blocks.many_from = 3;
-#elif defined(__AVX512BF16__)
-  all.bf16.many = all.blocks.many = {round_to_tiles<false>, matmul_pairs, kTileRow, 0};
-  all.bf16.many_from = all.blocks.many_from = 1;
-#endif
-  all.int8 = int8_steps();
-  all.dequantise = dequantise;
-  all.store_kv = store_kv;
-  all.attend = attend;
+  all.attend_floats = attend_floats;
   all.rotate = rotate;
   all.widen = widen;
   all.narrow = narrow;

@@ -1,6 +1,7 @@
-// The CPU's inner loops, compiled once for each instruction set (kernels.cpp) and chosen at run
-// time. Every set sums in the same order with the same fused multiply-adds, so that all of them
-// give the same bits (but for the products in bf16 of one set: StepTask).
+// The CPU's inner loops, compiled once for each instruction set (kernels.cpp; rounded.cpp where a
+// set differs from another in these alone) and chosen at run time. Every set sums in the same order
+// with the same fused multiply-adds, so that all of them give the same bits (but for the products
+// in bf16 of one set: StepTask).
 //
 // Orders. Matrix [K, M]: each result is one chain over k = 0, 1, ... Matrix [M, K] ("transposed"):
 // 16 chains, k modulo 16, then a tree (8, 4, 2, 1). Rows of a reduction: the same 16 chains and
@@ -42,7 +43,7 @@ inline constexpr size_t kTaskColumns = 2 * kPanelColumns;
 void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, size_t first,
                  size_t last, std::byte* packed);
 
-// The same product of rows rounded to bf16 (to nearest even), of a matrix in BF16, Q8_0 or Q4_0,
+// A product of rows rounded to bf16 (to nearest even) by a matrix in BF16, Q8_0 or Q4_0,
 // which is packed in strips. K goes in steps of kBlock, the last filled up with zeros. A step sums
 // two chains from zero, over its even and its odd k, and adds the two: what TDPBF16PS of AMX
 // computes. Of BF16 the result is the chain of these sums; of blocks a chain of fused
@@ -50,7 +51,9 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // product by blocks what is below 2^-60 counts as zero, and from 2^48 on as infinite. The set
 // "avx512bf16" has an order of its own, which VDPBF16PS computes in half the time: one chain over
 // all pairs, of each the odd k first; of blocks a step's sum is such a chain, from zero, of rows
-// without those bounds.
+// without those bounds. What pays for bits of its own, on Zen 4 (commit 5e37fd9): a prompt in bf16
+// 873 -> 1,761 tokens/s, 32 sequences 575 -> 1,038. On a Xeon with AMX it is slower than "vnni",
+// and never chosen.
 //
 // Or of rows rounded to blocks of int8 (RowStep), of a matrix in blocks or super-blocks. A step
 // sums whole numbers, exactly; the result is a chain of fused multiply-adds: each sum times the
@@ -59,7 +62,7 @@ void pack_matrix(const std::byte* w, DType dtype, size_t inner, size_t width, si
 // numbers away.
 enum class Rounding : uint8_t { kBF16, kInt8 };
 struct StepTask {
-  const std::byte* x = nullptr;  // as CpuKernels::Steps::round made it
+  const std::byte* x = nullptr;  // as RoundedKernels::Steps::round made it
   size_t rows = 0;
   const std::byte* w = nullptr;  // the whole matrix
   DType dtype = DType::kBF16;    // BF16, Q8_0 or Q4_0; for rows in int8 Q4_K or Q6_K too
@@ -174,9 +177,10 @@ struct AttendTask {
 };
 inline constexpr size_t kAttendRows = 16;
 constexpr size_t attend_rows(size_t group) { return group < kAttendRows ? kAttendRows / group : 1; }
+constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }  // of floats, halves
 // Bytes of `n` channels of a key or value, whole blocks of them.
 constexpr size_t kv_bytes(DType dtype, size_t n) {
-  return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * (dtype == DType::kF32 ? 4 : 2);
+  return dtype == DType::kQ8_0 ? n / kBlock * 34 : n * size_of(dtype);
 }
 constexpr size_t attend_scratch(size_t head_size) {
   const size_t padded = (head_size + 15) / 16 * 16;
@@ -197,20 +201,9 @@ struct RotateTask {
   float* scratch = nullptr;  // [head_size]
 };
 
-struct CpuKernels {
-  const char* name;
-  using Unary = void (*)(const float* x, float* y, size_t n);
-  using Binary = void (*)(const float* x, const float* z, float* y, size_t n);
-  using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);
-  // y [rows] of rows of n numbers, `stride` apart.
-  using Reduce = void (*)(const float* x, size_t stride, size_t rows, size_t n, float* y);
-  // Null where the op is of another kind.
-  ByOp<Unary> unary;
-  ByOp<Binary> binary;
-  ByOp<BinaryBy> binary_by;  // the same by one number
-  ByOp<Reduce> reduce;
-  void (*matmul)(const MatmulTask& task);
-  void (*matmul_transposed)(const MatmulTask& task);
+// The kernels of rows that are rounded, and of keys and values: what an instruction set with dot
+// products of bf16 or of bytes has of its own.
+struct RoundedKernels {
   // Rows rounded where the product looks for them; and the product.
   struct Steps {
     void (*round)(const RoundTask& task);
@@ -235,7 +228,28 @@ struct CpuKernels {
   // rounded to nearest even. Dearer for a weight than a product in blocks, cheaper for a row.
   void (*dequantise)(const std::byte* strip, DType dtype, size_t steps, std::byte* to);
   void (*store_kv)(const StoreKvTask& task);
-  void (*attend)(const AttendTask& task);
+  void (*attend_rounded)(const AttendTask& task);  // over keys and values in BF16 or Q8_0
+};
+
+struct CpuKernels : RoundedKernels {
+  const char* name;
+  using Unary = void (*)(const float* x, float* y, size_t n);
+  using Binary = void (*)(const float* x, const float* z, float* y, size_t n);
+  using BinaryBy = void (*)(const float* x, float z, float* y, size_t n);
+  // y [rows] of rows of n numbers, `stride` apart.
+  using Reduce = void (*)(const float* x, size_t stride, size_t rows, size_t n, float* y);
+  // Null where the op is of another kind.
+  ByOp<Unary> unary;
+  ByOp<Binary> binary;
+  ByOp<BinaryBy> binary_by;  // the same by one number
+  ByOp<Reduce> reduce;
+  void (*matmul)(const MatmulTask& task);
+  void (*matmul_transposed)(const MatmulTask& task);
+  void attend(const AttendTask& task) const {
+    const bool rounded = task.dtype == DType::kBF16 || task.dtype == DType::kQ8_0;
+    rounded ? attend_rounded(task) : attend_floats(task);
+  }
+  void (*attend_floats)(const AttendTask& task);
   void (*rotate)(const RotateTask& task);
   // n values of F32, F16 or BF16 as float, and float as F32, F16 or (whole blocks) Q8_0.
   void (*widen)(const std::byte* from, DType dtype, float* to, size_t n);
@@ -245,15 +259,16 @@ struct CpuKernels {
 extern const CpuKernels kKernelsScalar;
 #ifdef SPLIT_X86_KERNELS
 extern const CpuKernels kKernelsAvx2;
-extern const CpuKernels::Steps kInt8AvxVnni;  // with what kKernelsAvx2 has
+extern const RoundedKernels::Steps kInt8AvxVnni;  // with what kKernelsAvx2 has
 extern const CpuKernels kKernelsAvx512;
-extern const CpuKernels::Steps kInt8Vnni;  // with what kKernelsAvx512 has
-extern const CpuKernels kKernelsAvx512bf16;
-extern const CpuKernels kKernelsAmx;
+extern const RoundedKernels::Steps kInt8Vnni;  // with what kKernelsAvx512 has
+// With what kKernelsAvx512 has.
+extern const RoundedKernels kRoundedAvx512bf16;
+extern const RoundedKernels kRoundedAmx;
 #endif
 #ifdef SPLIT_NEON_KERNELS
 extern const CpuKernels kKernelsNeon;
-extern const CpuKernels::Steps kInt8Dotprod;  // with what kKernelsNeon has
+extern const RoundedKernels::Steps kInt8Dotprod;  // with what kKernelsNeon has
 #endif
 
 // The best set that this processor has and `limit` allows: "scalar", "avx2", "avxvnni", "avx512",

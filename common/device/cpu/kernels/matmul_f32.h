@@ -24,7 +24,6 @@ constexpr size_t kSums = 4, kTileRows = 2;
 constexpr size_t kDotSums = 4, kDotRows = 2;
 #endif
 
-constexpr size_t size_of(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
 // A part of a product: y [rows, 16 Vecs] += or = x [rows, depth] times w [depth, 16 Vecs].
 struct Part {
   const float* x;

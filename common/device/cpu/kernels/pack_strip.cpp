@@ -52,7 +52,7 @@ void place_q4(const std::byte* q, size_t column, std::byte* numbers) {
   }
 }
 
-// The same, for rows in int8.
+// Places numbers of Q8_0 for rows in int8, four k together.
 void place_fours_q8(const std::byte* q, size_t column, std::byte* numbers) {
   std::byte* const at = numbers + column / kLanes * kLanes * kBlock + column % kLanes * 4;
   for (size_t k = 0; k < kBlock; k += 4) std::memcpy(at + k * kLanes, q + k, 4);

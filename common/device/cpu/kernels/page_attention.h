@@ -256,7 +256,7 @@ void attend_heads(const AttendTask& task, size_t most, const Attend& attend) {
 }
 
 template <DType dtype>
-void attend_rounded(const AttendTask& task) {
+void attend_rounded_of(const AttendTask& task) {
   [[maybe_unused]] const FlushDenormals flush;
 #if defined(__AMX_BF16__)
   constexpr size_t kRowsOfTiles = 3;  // fewer are not worth the setting up
@@ -266,17 +266,9 @@ void attend_rounded(const AttendTask& task) {
   attend_heads(task, kAttendRows, attend_pages<ByRows<dtype>>);
 }
 
-void attend(const AttendTask& task) {
-  switch (task.dtype) {
-    case DType::kQ8_0:
-      return attend_rounded<DType::kQ8_0>(task);
-    case DType::kBF16:
-      return attend_rounded<DType::kBF16>(task);
-    case DType::kF16:
-      return attend_heads(task, kAttendRows, attend_of<DType::kF16>);
-    default:
-      return attend_heads(task, kAttendRows, attend_of<DType::kF32>);
-  }
+void attend_rounded(const AttendTask& task) {
+  task.dtype == DType::kQ8_0 ? attend_rounded_of<DType::kQ8_0>(task)
+                             : attend_rounded_of<DType::kBF16>(task);
 }
 
 }  // namespace

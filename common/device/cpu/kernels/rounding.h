@@ -219,9 +219,9 @@ inline __m512i bf16_of_bytes(const std::byte* numbers) {
   return _mm512_or_si512(odd, _mm512_srli_epi32(even, 16));
 }
 
-// The same times 2^-kScaledDown. Numbers in the upper bytes of words become halves of 2^8 times
-// them, whose bits moved by the three that a half's fraction is longer are bf16 of an exponent that
-// is 112 too small: fewer instructions than by floats.
+// Bytes as bf16 times 2^-kScaledDown. Numbers in the upper bytes of words become halves of 2^8
+// times them, whose bits moved by the three that a half's fraction is longer are bf16 of an
+// exponent that is 112 too small: fewer instructions than by floats.
 constexpr int kScaledDown = 112 - 8;
 inline __m512i scaled_bf16_of_bytes(const std::byte* numbers) {
 #if defined(__AVX512FP16__) && defined(__AVX512VBMI__)

@@ -109,7 +109,7 @@ inline Vec fma(Vec x, Vec y, Vec z) {
   for (int i = 0; i < 4; ++i) z.v[i] = vfmaq_f32(z.v[i], x.v[i], y.v[i]);
   return z;
 }
-// As bytes: halves may lie anywhere.
+// Loads halves as bytes: they may lie anywhere.
 inline Vec load_f16(const void* p) {
   const auto* bytes = static_cast<const uint8_t*>(p);
   const float16x8_t low = vreinterpretq_f16_u8(vld1q_u8(bytes));
